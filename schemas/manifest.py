@@ -1,0 +1,159 @@
+"""run.json: what a run folder says about itself.
+
+The collector writes it first with status `running` and last with `done` or `failed`, each time by rename; it is the
+contract between the two sides, so a field is added with a default and never renamed within a version.
+
+Layout of a run folder, one sub-folder for each profiler pass::
+
+    RUN_ID/run.json
+    RUN_ID/PROFILER/rank-N.<kind's suffix>     e.g. torch/rank-0.trace.json.gz, nsys/node-0.sqlite
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+MANIFEST_NAME = "run.json"
+MANIFEST_VERSION = 1
+
+Profiler = Literal["none", "torch", "nsys", "ncu"]
+Parallelism = Literal["none", "dp", "ddp"]
+Status = Literal["running", "done", "failed"]
+
+FILE_KINDS = {
+    "chrome_trace": "Chrome trace of torch.profiler (.trace.json.gz)",
+    "key_averages": "CSV of torch.profiler's key_averages(); times in us",
+    "memory_timeline": "memory timeline of torch.profiler",
+    "step_metrics": "CSV of the step_metrics table",
+    "nsys_report": "Nsight Systems report (.nsys-rep)",
+    "nsys_sqlite": "Nsight Systems report exported to SQLite",
+    "ncu_report": "Nsight Compute report (.ncu-rep)",
+    "ncu_csv": "Nsight Compute CSV, page raw",
+    "log": "what the workload and the profiler printed",
+}
+"""Every value of `RunFile.kind`, and what such a file is."""
+
+
+class ManifestError(Exception):
+    """A run.json that cannot be used; the message names the file and the place."""
+
+
+class RunFile(msgspec.Struct, kw_only=True):
+    """One file that a pass left, relative to the run folder."""
+
+    path: str
+    kind: str
+    rank: int | None = None
+
+
+class Gpu(msgspec.Struct, kw_only=True):
+    """One GPU of the node, as the driver names it."""
+
+    index: int
+    name: str
+    compute_capability: str = ""
+    memory_bytes: int | None = None
+    sm_count: int | None = None
+
+
+class Pass(msgspec.Struct, kw_only=True):
+    """The workload run once under one profiler."""
+
+    profiler: Profiler
+    status: Status = "running"
+    reason: str | None = None
+    """Why it failed, in one sentence."""
+    command: list[str] = []
+    exit_code: int | None = None
+    start: str | None = None
+    end: str | None = None
+    files: list[RunFile] = []
+    options: dict[str, Any] = {}
+    """The profiler's own options (shapes, memory, stacks, ncu metric set ...)."""
+
+
+class Manifest(msgspec.Struct, kw_only=True):
+    """A run: one workload with one set of options, under one or several profilers.
+
+    Times are ISO 8601 in UTC. Fields that make no sense for a run (the model of a program of the user's own) are None.
+    """
+
+    version: int = MANIFEST_VERSION
+    run_id: str
+    status: Status = "running"
+    reason: str | None = None
+    """Why it failed, in one sentence; None unless `status` is failed."""
+    start: str
+    end: str | None = None
+    command: list[str]
+    """The exact command line of `collect`, argument by argument."""
+    passes: list[Pass] = []
+
+    model: str | None = None
+    batch_size: int | None = None
+    """Images per step over all GPUs under `dp`, per process under `ddp`."""
+    gpus: int | None = None
+    """GPUs (or, with device cpu, processes) that train; 0 for one process on the CPU."""
+    parallelism: Parallelism | None = None
+    precision: str | None = None
+    dataset: str | None = None
+    image_size: int | None = None
+    steps: int | None = None
+    warmup: int | None = None
+    device: str | None = None
+    optimizer: str | None = None
+    channels_last: bool | None = None
+    compiled: bool | None = None
+    freeze_features: bool | None = None
+    workers: int | None = None
+    seed: int | None = None
+    program: list[str] | None = None
+    """The user's own command, for `collect run -- COMMAND`."""
+
+    host: str | None = None
+    gpu_devices: list[Gpu] = []
+    driver_version: str | None = None
+    cuda_version: str | None = None
+    cudnn_version: str | None = None
+    nccl_version: str | None = None
+    torch_version: str | None = None
+    torchvision_version: str | None = None
+    python_version: str | None = None
+    packages: dict[str, str] = {}
+    environment: dict[str, str] = {}
+    """Variables that matter: NCCL_*, CUDA_*, CUDNN_*, TORCH_*, PYTORCH_*, OMP_NUM_THREADS."""
+    git_commit: str | None = None
+    git_dirty: bool | None = None
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read FOLDER/run.json.
+
+    Raises ManifestError for a missing, malformed or newer manifest.
+    """
+    path = folder / MANIFEST_NAME
+    try:
+        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except OSError as e:
+        raise ManifestError(f"{path}: cannot be read: {e.strerror}") from e
+    except (msgspec.DecodeError, UnicodeDecodeError) as e:
+        raise ManifestError(f"{path}: not a run manifest: {e}") from e
+    if manifest.version > MANIFEST_VERSION:
+        raise ManifestError(
+            f"{path}: version {manifest.version} is newer than this tracequarry reads ({MANIFEST_VERSION}); upgrade it"
+        )
+    return manifest
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write FOLDER/run.json whole or not at all (write beside it, fsync, rename)."""
+    part = folder / (MANIFEST_NAME + ".part")
+    with part.open("wb") as f:
+        f.write(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
+        f.flush()
+        os.fsync(f.fileno())
+    part.replace(folder / MANIFEST_NAME)

@@ -1,0 +1,281 @@
+"""The tables of the store: every column with its type, unit and meaning.
+
+Types are Arrow's names; `string` columns are dictionary-encoded in memory and on disk. Times are int64 nanoseconds:
+`start_ns` on the clock of the file it came from (one clock per file), `dur_ns` a length. NULL is "the file did not say".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Column(NamedTuple):
+    """One column: Arrow type name, unit ('' for none) and what it holds."""
+
+    name: str
+    type: str
+    unit: str
+    doc: str
+
+
+class Table(NamedTuple):
+    """One table: what a row is, and its columns in order (run_id and rank included)."""
+
+    name: str
+    row: str
+    columns: tuple[Column, ...]
+
+
+def _table(name: str, row: str, *columns: tuple[str, str, str, str], ranked: bool = True) -> Table:
+    keys = [Column("run_id", "string", "", "the run (and profiler pass) the row belongs to")]
+    if ranked:
+        keys.append(Column("rank", "int32", "", "process rank in the job; 0 for one process"))
+    return Table(name, row, (*keys, *(Column(*c) for c in columns)))
+
+
+_INTERVAL = (
+    ("start_ns", "int64", "ns", "start"),
+    ("dur_ns", "int64", "ns", "length; 0 is legal"),
+)
+_GPU = (
+    ("pid", "int64", "", "process that owns the work; NULL where the file only names the device"),
+    ("device", "int32", "", "GPU index as the process numbered it"),
+    ("stream", "int64", "", "CUDA stream"),
+)
+_LINK = (
+    ("correlation_id", "int64", "", "joins the GPU work to the CUDA call that launched it, within (run_id, rank, pid)"),
+    ("op_id", "int64", "", "PyTorch's External id: joins to cpu_ops.op_id; NULL where the file has none"),
+)
+_CPU = (
+    ("pid", "int64", "", "process; NULL where the file has a label instead of a number"),
+    ("tid", "int64", "", "thread; NULL where the file has a label instead of a number"),
+)
+_SUMMARY = (
+    ("name", "string", "", "call, kernel or copy, as the log prints it"),
+    ("calls", "int64", "", "number of calls"),
+    ("total_ns", "int64", "ns", "sum of durations, rounded to 1 ns from what the log printed"),
+    ("avg_ns", "int64", "ns", "mean"),
+    ("min_ns", "int64", "ns", "shortest"),
+    ("max_ns", "int64", "ns", "longest"),
+    ("share_pct", "double", "%", "share of the log's own total, as printed"),
+)
+
+TABLES: dict[str, Table] = {
+    t.name: t
+    for t in (
+        _table(
+            "runs",
+            "a run: one workload under one profiler",
+            ("workload_id", "string", "", "the collect run; passes under several profilers share it"),
+            ("profiler", "string", "", "torch, nsys, ncu, nvprof or none"),
+            ("model", "string", "", "model name"),
+            ("batch_size", "int64", "images", "per step over all GPUs (dp), per process (ddp)"),
+            ("gpus", "int32", "", "GPUs that train"),
+            ("parallelism", "string", "", "none, dp or ddp"),
+            ("precision", "string", "", "fp32, tf32, bf16 or fp16"),
+            ("dataset", "string", "", "data source"),
+            ("image_size", "int32", "pixels", "side of the square input"),
+            ("steps", "int32", "", "profiled steps"),
+            ("optimizer", "string", "", "optimizer"),
+            ("channels_last", "bool", "", "NHWC memory format"),
+            ("compiled", "bool", "", "torch.compile"),
+            ("freeze_features", "bool", "", "only the classifier trains"),
+            ("workers", "int32", "", "data loader processes"),
+            ("seed", "int64", "", "random seed"),
+            ("device_type", "string", "", "cuda or cpu"),
+            ("gpu_name", "string", "", "GPU name"),
+            ("compute_capability", "string", "", "of the GPU, e.g. 9.0"),
+            ("driver_version", "string", "", "NVIDIA driver"),
+            ("cuda_version", "string", "", "CUDA runtime"),
+            ("cudnn_version", "string", "", "cuDNN"),
+            ("nccl_version", "string", "", "NCCL"),
+            ("torch_version", "string", "", "PyTorch"),
+            ("host", "string", "", "host name"),
+            ("command", "string", "", "command line"),
+            ("git_commit", "string", "", "commit of the working directory"),
+            ("start_time", "string", "", "ISO 8601, UTC"),
+            ("status", "string", "", "running, done or failed; NULL for bare files"),
+            ("reason", "string", "", "why it failed"),
+            ("ranks", "int32", "", "ranks that were ingested"),
+            ("world_size", "int32", "", "ranks of the job, where the files say so"),
+            ("source", "string", "", "folder or file it was read from"),
+            ("warnings", "string", "", "what was lost or odd while reading, one line each"),
+            ranked=False,
+        ),
+        _table(
+            "kernels",
+            "a kernel launch that ran",
+            *_GPU,
+            ("name", "string", "", "kernel name as the profiler wrote it (demangled)"),
+            *_INTERVAL,
+            *_LINK,
+            ("grid_x", "int32", "blocks", "grid size"),
+            ("grid_y", "int32", "blocks", "grid size"),
+            ("grid_z", "int32", "blocks", "grid size"),
+            ("block_x", "int32", "threads", "block size"),
+            ("block_y", "int32", "threads", "block size"),
+            ("block_z", "int32", "threads", "block size"),
+            ("registers", "int32", "", "registers per thread"),
+            ("shared_mem_bytes", "int64", "B", "shared memory per block, static and dynamic"),
+            ("blocks_per_sm", "double", "", "blocks / SMs"),
+            ("occupancy_pct", "double", "%", "estimated achieved occupancy"),
+            ("graph_id", "int64", "", "CUDA graph the kernel ran in; NULL or 0 outside graphs"),
+            ("collective", "string", "", "collective as NCCL named it to the profiler"),
+            ("in_elems", "int64", "", "elements sent"),
+            ("out_elems", "int64", "", "elements received"),
+            ("dtype", "string", "", "element type of the collective"),
+            ("group_size", "int32", "", "ranks in the process group"),
+            ("group_name", "string", "", "process group"),
+            ("group_ranks", "string", "", "ranks in the group, as a JSON list"),
+            ("seq", "int64", "", "sequence number of the collective in its group"),
+        ),
+        _table(
+            "memcpys",
+            "a copy on or between devices",
+            *_GPU,
+            ("kind", "string", "", "HtoD, DtoH, DtoD, PtoP, HtoH or Unknown"),
+            ("src_device", "int32", "", "device copied from (peer-to-peer)"),
+            ("dst_device", "int32", "", "device copied to (peer-to-peer)"),
+            ("src_memory", "string", "", "Pageable, Pinned, Device, Managed ..."),
+            ("dst_memory", "string", "", "Pageable, Pinned, Device, Managed ..."),
+            ("bytes", "int64", "B", "size"),
+            *_INTERVAL,
+            *_LINK,
+            ("graph_id", "int64", "", "CUDA graph it ran in"),
+        ),
+        _table(
+            "memsets",
+            "a fill of device memory",
+            *_GPU,
+            ("dst_memory", "string", "", "Device, Managed ..."),
+            ("bytes", "int64", "B", "size"),
+            *_INTERVAL,
+            *_LINK,
+            ("graph_id", "int64", "", "CUDA graph it ran in"),
+        ),
+        _table(
+            "cuda_calls",
+            "a call of the CUDA runtime or driver",
+            *_CPU,
+            ("api", "string", "", "runtime, driver, or sync for the GPU side of a synchronisation"),
+            ("name", "string", "", "function, without version suffix (_v7000) where the profiler adds one"),
+            *_INTERVAL,
+            *_LINK,
+        ),
+        _table(
+            "cpu_ops",
+            "a PyTorch operator call",
+            *_CPU,
+            ("name", "string", "", "operator"),
+            *_INTERVAL,
+            ("op_id", "int64", "", "External id: GPU work and CUDA calls point to it"),
+            ("sequence_number", "int64", "", "joins a forward operator to its backward"),
+            ("fwd_thread", "int64", "", "forward thread id of a backward operator"),
+            ("record_function_id", "int64", "", "Record function id"),
+            ("input_dims", "string", "", "shapes of the inputs, JSON"),
+            ("input_types", "string", "", "element types of the inputs, JSON"),
+            ("concrete_inputs", "string", "", "scalar inputs, JSON"),
+        ),
+        _table(
+            "ranges",
+            "a range that a user, a library or the profiler opened",
+            ("origin", "string", "", "nvtx, record_function, profiler_step, gpu_annotation, python_function or overhead"),
+            ("domain", "string", "", "NVTX domain"),
+            ("name", "string", "", "range name"),
+            *_CPU,
+            ("device", "int32", "", "GPU of a gpu_annotation"),
+            ("stream", "int64", "", "stream of a gpu_annotation"),
+            *_INTERVAL,
+            ("op_id", "int64", "", "External id"),
+            ("python_id", "int64", "", "Python id of a python_function"),
+            ("python_parent_id", "int64", "", "Python id of its caller"),
+        ),
+        _table(
+            "memory_events",
+            "an allocator event",
+            ("pid", "int64", "", "process"),
+            ("device_type", "string", "", "cpu or cuda"),
+            ("device", "int32", "", "device index; -1 for the CPU"),
+            ("start_ns", "int64", "ns", "when"),
+            ("addr", "int64", "", "address"),
+            ("bytes", "int64", "B", "allocated, negative when freed"),
+            ("allocated_bytes", "int64", "B", "allocated after the event"),
+            ("reserved_bytes", "int64", "B", "reserved after the event"),
+        ),
+        _table(
+            "step_metrics",
+            "a training step as the collector timed it",
+            ("step", "int32", "", "from 0, over warm-up and profiled steps"),
+            ("warmup", "bool", "", "a step before the profiled ones"),
+            ("data_s", "double", "s", "waiting for the next batch"),
+            ("h2d_s", "double", "s", "host-to-device copies"),
+            ("forward_s", "double", "s", "forward"),
+            ("loss_s", "double", "s", "loss function"),
+            ("backward_s", "double", "s", "backward"),
+            ("optimizer_s", "double", "s", "optimizer step and zero_grad"),
+            ("step_s", "double", "s", "whole step, data included"),
+            ("images", "int64", "images", "images this process trained on"),
+            ("loss", "double", "", "loss"),
+            ("max_allocated_bytes", "int64", "B", "peak allocated since the start of the run, over the process's devices"),
+            ("max_reserved_bytes", "int64", "B", "peak reserved since the start of the run, over the process's devices"),
+        ),
+        _table(
+            "ncu_metrics",
+            "one metric of one profiled launch",
+            ("launch_id", "int64", "", "launch, in order of execution"),
+            ("pid", "int64", "", "process"),
+            ("kernel", "string", "", "kernel name"),
+            ("device", "int32", "", "GPU"),
+            ("stream", "int64", "", "stream"),
+            ("grid", "string", "blocks", "grid size, as printed"),
+            ("block", "string", "threads", "block size, as printed"),
+            ("section", "string", "", "section or rule set of the metric"),
+            ("metric", "string", "", "metric name"),
+            ("unit", "string", "", "base unit: prefixes are scaled away"),
+            ("value", "double", "", "value in the base unit; NULL where not available"),
+            ("text", "string", "", "value where it is not a number"),
+        ),
+        _table("api_summary", "one API line of a summary-only log (nvprof)", *_SUMMARY),
+        _table("gpu_summary", "one kernel or copy line of a summary-only log (nvprof)", *_SUMMARY),
+        _table(
+            "metric_summary",
+            "one metric of one kernel in a summary-only log (nvprof)",
+            ("device_name", "string", "", "device as printed"),
+            ("device", "int32", "", "device index"),
+            ("kernel", "string", "", "kernel"),
+            ("invocations", "int64", "", "launches"),
+            ("metric", "string", "", "metric name"),
+            ("description", "string", "", "metric description"),
+            ("unit", "string", "", "unit of the values"),
+            ("min", "double", "", "smallest over the launches"),
+            ("max", "double", "", "largest over the launches"),
+            ("avg", "double", "", "mean over the launches"),
+        ),
+        _table(
+            "kernel_names",
+            "a distinct kernel name of a run",
+            ("name", "string", "", "kernel name"),
+            ("short_name", "string", "", "without namespaces, template and call arguments"),
+            ("family", "string", "", "what kind of work it is (schemas/kernel_rules.toml)"),
+            ("algorithm", "string", "", "convolution algorithm; NULL for other families"),
+            ("collective", "string", "", "NCCL collective; NULL for other families"),
+            ranked=False,
+        ),
+    )
+}
+
+STEP_METRICS_CSV = tuple(c.name for c in TABLES["step_metrics"].columns if c.name != "run_id")
+"""Header of the collector's step_metrics CSV."""
+
+
+def arrow_schema(table: str) -> pa.Schema:
+    """Arrow schema of a table; strings are dictionary<int32, string>."""
+    import pyarrow as pa
+
+    types = {"string": pa.dictionary(pa.int32(), pa.string()), "bool": pa.bool_(), "double": pa.float64()}
+    return pa.schema(
+        [(c.name, types[c.type] if c.type in types else getattr(pa, c.type)()) for c in TABLES[table].columns]
+    )
