@@ -1,7 +1,8 @@
 """The tables of the store: every column with its type, unit and meaning.
 
 Types are Arrow's names; `string` columns are dictionary-encoded in memory and on disk. Times are int64 nanoseconds:
-`start_ns` on the clock of the file it came from (one clock per file), `dur_ns` a length. NULL is "the file did not say".
+`start_ns` on the clock of the file it came from (one clock per file), `dur_ns` a length. NULL means that
+the file did not say.
 """
 
 from __future__ import annotations
@@ -182,7 +183,12 @@ TABLES: dict[str, Table] = {
         _table(
             "ranges",
             "a range that a user, a library or the profiler opened",
-            ("origin", "string", "", "nvtx, record_function, profiler_step, gpu_annotation, python_function or overhead"),
+            (
+                "origin",
+                "string",
+                "",
+                "nvtx, record_function, profiler_step, gpu_annotation, python_function or overhead",
+            ),
             ("domain", "string", "", "NVTX domain"),
             ("name", "string", "", "range name"),
             *_CPU,
@@ -219,8 +225,18 @@ TABLES: dict[str, Table] = {
             ("step_s", "double", "s", "whole step, data included"),
             ("images", "int64", "images", "images this process trained on"),
             ("loss", "double", "", "loss"),
-            ("max_allocated_bytes", "int64", "B", "peak allocated since the start of the run, over the process's devices"),
-            ("max_reserved_bytes", "int64", "B", "peak reserved since the start of the run, over the process's devices"),
+            (
+                "max_allocated_bytes",
+                "int64",
+                "B",
+                "peak allocated since the start of the run, over the process's devices",
+            ),
+            (
+                "max_reserved_bytes",
+                "int64",
+                "B",
+                "peak reserved since the start of the run, over the process's devices",
+            ),
         ),
         _table(
             "ncu_metrics",

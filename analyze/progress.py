@@ -1,0 +1,63 @@
+"""A progress bar on stderr for work that lasts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+class Bar:
+    """Progress of an ingest (analyze.ingest.Progress) as a rich bar that appears when work begins."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+        self._task: Any = None
+
+    def start(self, total_bytes: int) -> None:
+        """Show the bar, if stderr is a terminal."""
+        if not sys.stderr.isatty():
+            return
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+            TransferSpeedColumn,
+        )
+
+        self._bar = Progress(
+            TextColumn("ingest"),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[name]}"),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._bar.start()
+        self._task = self._bar.add_task("", total=total_bytes, name="")
+
+    def advance(self, done_bytes: int, name: str) -> None:
+        """Move the bar."""
+        if self._bar:
+            self._bar.update(self._task, advance=done_bytes, name=name)
+
+    def stop(self) -> None:
+        """Take the bar away."""
+        if self._bar:
+            self._bar.stop()
+
+
+@contextmanager
+def progress_bar() -> Iterator[Bar]:
+    """A bar that is gone at the end, whatever happens."""
+    bar = Bar()
+    try:
+        yield bar
+    finally:
+        bar.stop()

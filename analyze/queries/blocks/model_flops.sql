@@ -1,0 +1,46 @@
+-- Operators whose FLOPs follow from their shapes, below the ones that only call another (aten::conv2d, aten::linear,
+-- aten::matmul), so that none counts twice.
+CREATE VIEW flop_ops AS
+SELECT unnest([
+    {'name': 'aten::convolution', 'op': 'conv'},
+    {'name': 'aten::convolution_backward', 'op': 'conv_backward'},
+    {'name': 'aten::addmm', 'op': 'linear'},
+    {'name': 'aten::mm', 'op': 'matmul'},
+    {'name': 'aten::_scaled_mm', 'op': 'matmul'},
+    {'name': 'aten::bmm', 'op': 'batched_matmul'},
+    {'name': 'aten::baddbmm', 'op': 'batched_matmul'},
+    {'name': 'aten::_scaled_dot_product_flash_attention', 'op': 'attention'},
+    {'name': 'aten::_scaled_dot_product_efficient_attention', 'op': 'attention'},
+    {'name': 'aten::_scaled_dot_product_cudnn_attention', 'op': 'attention'},
+    {'name': 'aten::_scaled_dot_product_flash_attention_for_cpu', 'op': 'attention'},
+    {'name': 'aten::_scaled_dot_product_flash_attention_backward', 'op': 'attention_backward'},
+    {'name': 'aten::_scaled_dot_product_efficient_attention_backward', 'op': 'attention_backward'},
+    {'name': 'aten::_scaled_dot_product_cudnn_attention_backward', 'op': 'attention_backward'},
+    {'name': 'aten::_scaled_dot_product_flash_attention_for_cpu_backward', 'op': 'attention_backward'}
+], recursive := true);
+
+-- Shape of input i (BIGINT[]); NULL where the trace has none.
+CREATE MACRO shape(dims, i) AS CAST(json_extract(dims, '$[' || i || ']') AS BIGINT[]);
+-- Concrete inputs are JSON strings: "[2, 2]", "False", "1".
+CREATE MACRO int_list(inputs, i) AS CAST(CAST(json_extract_string(inputs, '$[' || i || ']') AS JSON) AS BIGINT[]);
+CREATE MACRO is_true(inputs, i) AS json_extract_string(inputs, '$[' || i || ']') = 'True';
+-- Gradients asked of convolution_backward (input 10): 1 = input, 2 = weight, 3 = bias.
+CREATE MACRO output_mask(inputs, i) AS
+    (string_split(trim(json_extract_string(inputs, '$[10]'), '[] '), ',')[i] ILIKE '%true%')::INTEGER;
+
+-- 2 * N * C_out * (C_in / groups) * |kernel| * |output| (|input| for a transposed one); x [N, C_in, ..], w [C_out, C_in / groups, ..].
+CREATE MACRO out_size(x, w, stride, padding, dilation, i) AS
+    (x[i + 2] + 2 * coalesce(padding[i], padding[1]) - coalesce(dilation[i], dilation[1]) * (w[i + 2] - 1) - 1)
+    // coalesce(stride[i], stride[1]) + 1;
+CREATE MACRO conv_flops(x, w, stride, padding, dilation, transposed) AS
+    2 * x[1] * w[1] * w[2] * w[3] * coalesce(w[4], 1) * coalesce(w[5], 1)
+    * CASE WHEN transposed THEN x[3] * coalesce(x[4], 1) * coalesce(x[5], 1)
+        ELSE out_size(x, w, stride, padding, dilation, 1)
+            * CASE WHEN len(x) > 3 THEN out_size(x, w, stride, padding, dilation, 2) ELSE 1 END
+            * CASE WHEN len(x) > 4 THEN out_size(x, w, stride, padding, dilation, 3) ELSE 1 END
+    END;
+-- One gradient (input or weight) costs what the forward costs; the output's size is that of the gradient that came in.
+CREATE MACRO conv_backward_flops(grad, x, w, transposed) AS
+    2 * x[1] * w[1] * w[2] * w[3] * coalesce(w[4], 1) * coalesce(w[5], 1)
+    * CASE WHEN transposed THEN x[3] * coalesce(x[4], 1) * coalesce(x[5], 1)
+        ELSE grad[3] * coalesce(grad[4], 1) * coalesce(grad[5], 1) END;

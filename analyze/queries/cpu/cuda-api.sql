@@ -1,0 +1,19 @@
+-- Where does the CPU's CUDA API time go?
+--
+-- Runtime and driver calls, summed over ranks and threads; time inside a call counts whatever the thread waited for.
+-- @use arithmetic
+-- @column name text               CUDA runtime or driver function.
+-- @column calls count             Calls.
+-- @column total_ns ns             Sum of durations.
+-- @column avg_ns ns               Mean.
+-- @column min_ns ns               Shortest.
+-- @column max_ns ns               Longest.
+-- @column api_time_pct %          Share of the time in all calls.
+-- @order total_ns DESC, name
+SELECT
+    run_group, name, count(*) AS calls, sum(dur_ns)::BIGINT AS total_ns, avg(dur_ns) AS avg_ns,
+    min(dur_ns) AS min_ns, max(dur_ns) AS max_ns,
+    pct(sum(dur_ns), sum(sum(dur_ns)) OVER (PARTITION BY run_group)) AS api_time_pct
+FROM cuda_calls
+WHERE api <> 'sync'
+GROUP BY run_group, name

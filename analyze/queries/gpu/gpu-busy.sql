@@ -1,0 +1,20 @@
+-- How much of its time is each GPU busy?
+--
+-- The span of a device goes from the start of its first kernel, memcpy or memset to the end of its last; busy is the
+-- length of the union of them all, so work that runs side by side counts once. Exact: busy + idle = span.
+-- @use arithmetic, gpu_busy
+-- @column run_id id               The run.
+-- @column rank index              Process rank.
+-- @column device index            GPU.
+-- @column span_ns ns              First start to last end.
+-- @column busy_ns ns              Union of kernels, memcpys and memsets.
+-- @column idle_ns ns              The rest.
+-- @column busy_pct %              Busy share of the span.
+-- @order run_id, rank, device
+SELECT
+    run_group, run_id, rank, device,
+    last_ns - first_ns AS span_ns,
+    busy_ns,
+    last_ns - first_ns - busy_ns AS idle_ns,
+    pct(busy_ns, last_ns - first_ns) AS busy_pct
+FROM gpu_busy_union

@@ -1,0 +1,28 @@
+-- How much memory was allocated and reserved at the peak, per device?
+--
+-- From the allocator events of the trace (torch.profiler with profile_memory); for runs without them from the collector's
+-- step_metrics, whose peaks are over the devices of the process and since the start of the run.
+-- @column run_id id               The run.
+-- @column rank index              Process rank.
+-- @column device_type text        cpu or cuda.
+-- @column device index            Device; empty for all devices of the process together.
+-- @column allocated_bytes B       Most that was allocated at a time.
+-- @column reserved_bytes B        Most that the caching allocator held at a time.
+-- @column source text             memory_events or step_metrics.
+-- @order run_id, rank, device_type DESC, device
+WITH traced AS (
+    SELECT
+        run_group, run_id, rank, device_type, device,
+        max(allocated_bytes) AS allocated_bytes, max(reserved_bytes) AS reserved_bytes, 'memory_events' AS source
+    FROM memory_events
+    GROUP BY ALL
+),
+timed AS (
+    SELECT
+        run_group, run_id, rank, 'cuda' AS device_type, NULL::INTEGER AS device,
+        max(max_allocated_bytes) AS allocated_bytes, max(max_reserved_bytes) AS reserved_bytes, 'step_metrics' AS source
+    FROM step_metrics
+    WHERE max_allocated_bytes > 0 AND (run_id, rank) NOT IN (SELECT (run_id, rank) FROM traced WHERE device_type = 'cuda')
+    GROUP BY ALL
+)
+SELECT * FROM traced UNION ALL BY NAME SELECT * FROM timed

@@ -1,0 +1,18 @@
+-- Which runs are there?
+--
+-- @column run_id id               The run.
+-- @column profiler text           torch, nsys, ncu, nvprof or none.
+-- @column status text             running, done or failed; empty for bare files.
+-- @column model text              Model.
+-- @column batch_size index        Images per step (per process under ddp).
+-- @column gpus index              GPUs that train.
+-- @column parallelism text        none, dp or ddp.
+-- @column precision text          fp32, tf32, bf16 or fp16.
+-- @column ranks count             Ranks that were ingested.
+-- @column gpu_name text           GPU.
+-- @column torch_version text      PyTorch.
+-- @column start_time time         Start, UTC.
+-- @column reason text             Why it failed.
+-- @column warnings text           What was lost while reading.
+-- @order start_time NULLS LAST, run_id
+SELECT * FROM runs

@@ -1,0 +1,46 @@
+-- How long does each phase of the step take, on the CPU and on the GPU?
+--
+-- A phase is a range named data, h2d, forward, loss, backward or optimizer (without such ranges: torch's own
+-- `enumerate(DataLoader)`, `DistributedDataParallel.forward` and `Optimizer.step` ranges). The GPU side of a range is the
+-- work whose launch call began inside it, on whatever thread of the process: the backward pass launches from another one.
+-- Work launched outside all phases, or by a call that the trace does not hold, is the row `(outside)`.
+-- @use arithmetic, phases
+-- @column phase text              Phase of the training step.
+-- @column calls count             Ranges.
+-- @column cpu_ns ns               Sum of the ranges' lengths on the CPU.
+-- @column gpu_ops count           Kernels, memcpys and memsets launched in it.
+-- @column gpu_ns ns               Sum of their durations.
+-- @column gpu_span_ns ns          From the first one's start to the last one's end, summed over ranges and devices.
+-- @column gpu_time_pct %          Share of the durations of all GPU work.
+-- @order phase = '(outside)', min_start_ns, phase
+WITH work AS (
+    SELECT run_group, run_id, rank, device, phase_start_ns, coalesce(phase, '(outside)') AS phase, start_ns, dur_ns
+    FROM gpu_work_phases
+),
+projected AS (
+    SELECT run_group, phase, phase_start_ns, count(*) AS gpu_ops, sum(dur_ns) AS gpu_ns,
+        CASE WHEN phase <> '(outside)' THEN max(start_ns + dur_ns) - min(start_ns) END AS gpu_span_ns
+    FROM work
+    GROUP BY run_group, run_id, rank, device, phase, phase_start_ns
+),
+on_gpu AS (
+    SELECT run_group, phase, sum(gpu_ops)::BIGINT AS gpu_ops, sum(gpu_ns)::BIGINT AS gpu_ns, sum(gpu_span_ns)::BIGINT AS gpu_span_ns
+    FROM projected
+    GROUP BY run_group, phase
+),
+on_cpu AS (
+    SELECT run_group, phase, count(*) AS calls, sum(dur_ns)::BIGINT AS cpu_ns, min(start_ns - first_ns) AS min_start_ns
+    FROM (SELECT *, min(start_ns) OVER (PARTITION BY run_id, rank) AS first_ns FROM phase_ranges)
+    GROUP BY run_group, phase
+),
+phases AS (
+    SELECT run_group, phase FROM on_cpu UNION SELECT run_group, phase FROM on_gpu
+)
+SELECT
+    p.run_group, p.phase, coalesce(calls, 0) AS calls, coalesce(cpu_ns, 0) AS cpu_ns,
+    coalesce(gpu_ops, 0) AS gpu_ops, coalesce(gpu_ns, 0) AS gpu_ns, gpu_span_ns,
+    pct(coalesce(gpu_ns, 0), sum(gpu_ns) OVER (PARTITION BY p.run_group)) AS gpu_time_pct,
+    min_start_ns
+FROM phases p
+LEFT JOIN on_cpu c ON c.run_group IS NOT DISTINCT FROM p.run_group AND c.phase = p.phase
+LEFT JOIN on_gpu g ON g.run_group IS NOT DISTINCT FROM p.run_group AND g.phase = p.phase

@@ -1,0 +1,251 @@
+"""Query files: GROUP/NAME.sql, documented by their own comment lines.
+
+A file begins with comment lines, the rest is one SELECT::
+
+    -- Which kernels take the time?                                  the question: the first line
+    -- Any prose that follows is the description.
+    -- @param group name|family = name    What a row is.             choices: {group} in the SQL is replaced
+    -- @param limit_us number = 30        A threshold.               others: $limit_us is bound as a value
+    -- @column total_ns ns                Sum of durations.          every column of the result, with its unit
+    -- @order total_ns DESC, name
+    -- @use gpu_work, phases                                        building blocks: files of queries/blocks
+
+The SELECT reads the tables of `schemas.tables` and what its blocks define. A block is a file of macros and views that
+begins with comment lines, too, and may @use others. Every table has one more column,
+`run_group`: NULL, or with `--by` the number of the group of runs that the row belongs to. A query groups by it and
+returns it first; `@column` does not name it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from analyze.errors import InputError
+
+BUILT_IN = Path(__file__).parent / "queries"
+BLOCKS = "blocks"
+
+_TAG = re.compile(r"^@(param|column|order|use)\s+(.*)$")
+_PARAM = re.compile(r"^(\w+)\s+(\S+)\s+=\s+(?:'([^']*)'|(\S+))\s*(.*)$")
+_COLUMN = re.compile(r"^(\{?\w+\}?)\s+(\S+)\s*(.*)$")
+
+UNITS = {
+    "text",
+    "id",
+    "count",
+    "ns",
+    "s",
+    "%",
+    "B",
+    "GB/s",
+    "FLOP",
+    "FLOP/s",
+    "FLOP/B",
+    "images/s",
+    "x",
+    "index",
+    "number",
+    "bool",
+    "time",
+}
+"""Units that a @column may have; `text` and `id` are not numbers, `x` is a ratio."""
+
+
+@dataclass(frozen=True)
+class Param:
+    """A parameter of a query: its choices, or the type of its value (number or text), and its default."""
+
+    name: str
+    type: str
+    choices: tuple[str, ...]
+    default: str
+    doc: str
+
+    def parse(self, text: str, query: str) -> str | float | int:
+        """The value that a user's text means; raises InputError."""
+        if self.choices:
+            if text not in self.choices:
+                raise InputError(f"query {query}: {self.name} must be one of {', '.join(self.choices)}, not {text!r}")
+            return text
+        if self.type == "number":
+            try:
+                return int(text)
+            except ValueError:
+                try:
+                    return float(text)
+                except ValueError:
+                    raise InputError(f"query {query}: {self.name} must be a number, not {text!r}") from None
+        return text
+
+
+@dataclass(frozen=True)
+class ResultColumn:
+    """A documented column of a query's result."""
+
+    name: str
+    unit: str
+    doc: str
+
+
+@dataclass(frozen=True)
+class Query:
+    """A question, as its file declares it."""
+
+    name: str
+    group: str
+    path: Path
+    question: str
+    description: str
+    params: tuple[Param, ...]
+    columns: tuple[ResultColumn, ...]
+    order: str
+    sql: str
+    uses: tuple[str, ...] = ()
+
+    def bind(self, values: dict[str, str]) -> tuple[str, dict[str, str | float | int], dict[str, str]]:
+        """SQL with the choices filled in, the values to bind, and the choices; raises InputError."""
+        known = {p.name: p for p in self.params}
+        for name in values:
+            if name not in known:
+                has = f"it has {', '.join(known)}" if known else "it has none"
+                raise InputError(f"query {self.name} has no parameter {name!r} ({has})")
+        parsed = {p.name: p.parse(values.get(p.name, p.default), self.name) for p in self.params}
+        choices = {n: str(v) for n, v in parsed.items() if known[n].choices}
+        return self.fill(self.sql, choices), {n: v for n, v in parsed.items() if not known[n].choices}, choices
+
+    def fill(self, text: str, choices: dict[str, str]) -> str:
+        """Text with {param} replaced by the choice made."""
+        for name, value in choices.items():
+            text = text.replace("{" + name + "}", value)
+        return text
+
+    def result_columns(self, choices: dict[str, str]) -> tuple[ResultColumn, ...]:
+        """The documented columns under their names for these choices."""
+        return tuple(ResultColumn(self.fill(c.name, choices), c.unit, c.doc) for c in self.columns)
+
+    @property
+    def defaults(self) -> dict[str, str]:
+        """Parameter defaults by name."""
+        return {p.name: p.default for p in self.params}
+
+
+def parse(path: Path) -> Query:
+    """Read a query file; raises InputError naming the file and line if its comment lines are not of the form above."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as e:
+        raise InputError(f"{path}: cannot be read: {e}") from e
+    head = []
+    for line in lines:
+        if not line.startswith("--"):
+            break
+        head.append(line[2:].removeprefix(" ").rstrip())
+    prose, params, columns, order = [], [], [], ""
+    uses: tuple[str, ...] = ()
+    for number, line in enumerate(_unwrap(head), 1):
+        tag = _TAG.match(line)
+        if not tag:
+            prose.append(line)
+        elif tag.group(1) == "order":
+            order = tag.group(2)
+        elif tag.group(1) == "use":
+            uses += _names(tag.group(2))
+        elif tag.group(1) == "param" and (m := _PARAM.match(tag.group(2))):
+            default = m.group(3) if m.group(3) is not None else m.group(4)
+            choices = tuple(m.group(2).split("|")) if "|" in m.group(2) else ()
+            params.append(Param(m.group(1), "choice" if choices else m.group(2), choices, default, m.group(5)))
+        elif tag.group(1) == "column" and (m := _COLUMN.match(tag.group(2))) and m.group(2) in UNITS:
+            columns.append(ResultColumn(*m.groups()))
+        else:
+            raise InputError(f"{path}: comment {number}: not a well-formed @{tag.group(1)} line: {line}")
+    question = prose[0] if prose else ""
+    sql = "\n".join(lines[len(head) :]).strip().rstrip(";")
+    if not question or not columns or not sql:
+        raise InputError(f"{path}: a query file needs a question, @column lines and a SELECT")
+    return Query(
+        name=path.stem,
+        group=path.parent.name,
+        path=path,
+        question=question,
+        description="\n".join(prose[1:]).strip(),
+        params=tuple(params),
+        columns=tuple(columns),
+        order=order,
+        sql=sql,
+        uses=uses,
+    )
+
+
+def blocks(names: Iterable[str], folders: Iterable[Path] = ()) -> dict[str, str]:
+    """SQL of the named blocks and of those that they use, by name, each behind what it uses.
+
+    Raises InputError for a block that does not exist.
+    """
+    places = [f / BLOCKS for f in (*folders, BUILT_IN)]
+    found: dict[str, str] = {}
+
+    def add(name: str) -> None:
+        if name in found:
+            return
+        path = next((p for place in places if (p := place / f"{name}.sql").is_file()), None)
+        if path is None:
+            raise InputError(f"@use {name}: there is no such block in {', '.join(map(str, places))}")
+        sql = path.read_text(encoding="utf-8")
+        for line in sql.splitlines():
+            if line.startswith("-- @use "):
+                for used in _names(line.removeprefix("-- @use ")):
+                    add(used)
+        found[name] = sql
+
+    for name in names:
+        add(name)
+    return found
+
+
+def all_blocks() -> list[str]:
+    """Names of the built-in blocks."""
+    return sorted(p.stem for p in (BUILT_IN / BLOCKS).glob("*.sql"))
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(n.strip() for n in text.split(",") if n.strip())
+
+
+def _unwrap(lines: Iterable[str]) -> list[str]:
+    """Join the continuation lines (indented) of a tag."""
+    joined: list[str] = []
+    for line in lines:
+        if line.startswith("  ") and joined and joined[-1].startswith("@"):
+            joined[-1] += " " + line.strip()
+        else:
+            joined.append(line)
+    return joined
+
+
+def catalog(folders: Iterable[Path] = ()) -> dict[str, Query]:
+    """Built-in queries and those of further folders by name; a user's query hides a built-in one of the same name."""
+    found: dict[str, Query] = {}
+    for folder in (BUILT_IN, *folders):
+        if not folder.is_dir():
+            raise InputError(f"{folder}: no such folder of query files")
+        for path in sorted(folder.rglob("*.sql")):
+            if path.parent.name != BLOCKS:
+                found[path.stem] = parse(path)
+    return found
+
+
+def find(name: str, folders: Iterable[Path] = ()) -> Query:
+    """The query of a name; raises InputError with the nearest names."""
+    folders = list(folders)
+    for folder in (*reversed(folders), BUILT_IN):
+        for path in folder.rglob(f"{name}.sql") if re.fullmatch(r"[\w-]+", name) else ():
+            if path.parent.name != BLOCKS:
+                return parse(path)
+    import difflib
+
+    names = list(catalog(folders))
+    near = difflib.get_close_matches(name, names, 3) or names
+    raise InputError(f"there is no query {name!r}; did you mean {', '.join(near)}? (`analyze query` lists all)")

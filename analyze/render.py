@@ -1,0 +1,169 @@
+"""Answers as text: tables for people (units, right-aligned), CSV, JSON, Markdown and Parquet for machines."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TextIO
+
+from analyze.errors import InputError
+
+if TYPE_CHECKING:
+    from analyze.engine import Answer
+    from analyze.query_files import ResultColumn
+
+FORMATS = ("table", "csv", "json", "parquet", "markdown")
+
+_SCALES: dict[str, tuple[tuple[float, str], ...]] = {
+    "ns": ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1, "ns")),
+    "s": ((1, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")),
+    "B": ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B")),
+    "FLOP": ((1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1, "FLOP")),
+    "FLOP/s": ((1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"), (1, "FLOP/s")),
+}
+_MIN_TEXT_WIDTH = 12
+_TEXT_UNITS = ("text", "id", "time")
+_PLAIN_UNITS = ("text", "id", "time", "index", "count", "number", "bool")
+
+
+def write(answer: Answer, kind: str, output: Path | None, stdout: TextIO) -> None:
+    """Write an answer in one of FORMATS to a file, whole or not at all, or to stdout.
+
+    Raises InputError if the file cannot be written.
+    """
+    if kind == "parquet":
+        if output is None:
+            raise InputError("--format parquet needs -o FILE")
+        _replace(output, lambda part: _write_parquet(answer, part))
+    elif output is None:
+        _write_text(answer, kind, stdout, colour=True)
+    else:
+        _replace(output, lambda part: _write_text_file(answer, kind, part))
+
+
+def _replace(output: Path, write_part: Any) -> None:
+    part = output.with_name(output.name + ".part")
+    try:
+        write_part(part)
+        part.replace(output)
+    except OSError as e:
+        raise InputError(f"{output}: cannot be written: {e.strerror}") from e
+
+
+def _write_parquet(answer: Answer, path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    pq.write_table(answer.arrow(), path, compression="zstd")
+
+
+def _write_text_file(answer: Answer, kind: str, path: Path) -> None:
+    with path.open("w", encoding="utf-8", newline="") as f:
+        _write_text(answer, kind, f, colour=False)
+
+
+def _write_text(answer: Answer, kind: str, file: TextIO, colour: bool) -> None:
+    names = [c.name for c in answer.columns]
+    if kind == "csv":
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows(answer.rows())
+    elif kind == "json":
+        json.dump([dict(zip(names, r, strict=True)) for r in answer.rows()], file, indent=1, default=str)
+        file.write("\n")
+    elif kind == "markdown":
+        _write_markdown(answer, file)
+    else:
+        _write_table(answer, file, colour)
+
+
+def formatted(answer: Answer) -> tuple[list[str], list[list[str]]]:
+    """Headings with units, and cells as text in those units: one unit for the whole of a column."""
+    rows = answer.rows()
+    headings, columns = [], []
+    for i, column in enumerate(answer.columns):
+        heading, cells = _format_column(column, [r[i] for r in rows])
+        headings.append(heading)
+        columns.append(cells)
+    return headings, [list(cells) for cells in zip(*columns, strict=True)]
+
+
+def _format_column(column: ResultColumn, values: list[Any]) -> tuple[str, list[str]]:
+    label = column.name
+    if column.unit in _SCALES:
+        numbers = [abs(v) for v in values if v is not None]
+        largest = max(numbers, default=0)
+        factor, unit = next((s for s in _SCALES[column.unit] if largest >= s[0]), _SCALES[column.unit][-1])
+        for ending in ("_ns", "_bytes", "_s", "_flops"):
+            label = label.removesuffix(ending)
+        digits = 0 if factor == 1 and column.unit in ("ns", "B", "FLOP") else 3 if column.unit in ("ns", "s") else 2
+        return f"{label} ({unit})", ["" if v is None else f"{v / factor:,.{digits}f}" for v in values]
+    if column.unit == "%":
+        return f"{label.removesuffix('_pct')} (%)", ["" if v is None else f"{v:.2f}" for v in values]
+    if column.unit not in _PLAIN_UNITS:
+        label = f"{label} ({column.unit})"
+    return label, [_plain(v, column.unit) for v in values]
+
+
+def _plain(value: Any, unit: str) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.1f}"
+    if isinstance(value, int) and unit not in ("id", "index"):
+        return f"{value:,}"
+    return str(value)
+
+
+def is_text(column: ResultColumn) -> bool:
+    """Whether a column is aligned to the left."""
+    return column.unit in _TEXT_UNITS
+
+
+def _write_table(answer: Answer, file: TextIO, colour: bool) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    headings, rows = formatted(answer)
+    console = Console(file=file, highlight=False, no_color=not colour)
+    if not (colour and console.is_terminal):
+        console.width = 160
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column, heading, width in zip(
+        answer.columns, headings, _widths(answer, headings, rows, console.width), strict=True
+    ):
+        side: Literal["left", "right"] = "left" if is_text(column) else "right"
+        table.add_column(escape(heading), justify=side, no_wrap=True, overflow="ellipsis", width=width)
+    for row in rows:
+        table.add_row(*map(escape, row))
+    console.print(table)
+    if not rows:
+        console.print("no rows")
+
+
+def _widths(answer: Answer, headings: list[str], rows: list[list[str]], total: int) -> list[int]:
+    """Widths of the columns: numbers are never cut, the widest texts give way until the table fits."""
+    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+    excess = sum(widths) + 3 * len(widths) - total
+    while excess > 0:
+        texts = [i for i, c in enumerate(answer.columns) if is_text(c) and widths[i] > _MIN_TEXT_WIDTH]
+        if not texts:
+            break
+        widest = max(texts, key=lambda i: widths[i])
+        second = max((widths[i] for i in texts if i != widest), default=_MIN_TEXT_WIDTH)
+        cut = min(excess, max(1, widths[widest] - max(second, _MIN_TEXT_WIDTH)))
+        widths[widest] -= cut
+        excess -= cut
+    return widths
+
+
+def _write_markdown(answer: Answer, file: TextIO) -> None:
+    headings, rows = formatted(answer)
+    file.write("| " + " | ".join(headings) + " |\n")
+    file.write("|" + "|".join(" --- " if is_text(c) else " ---: " for c in answer.columns) + "|\n")
+    for row in rows:
+        file.write("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |\n")

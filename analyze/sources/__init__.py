@@ -1,0 +1,66 @@
+"""One module per raw format: raw file -> Arrow record batches of the tables in `schemas`.
+
+To add a format: write a module with `read(path, report, mapper)` (see `base`), and name it in `SOURCES` below.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from analyze.errors import InputError
+from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
+
+
+class Source(NamedTuple):
+    """A raw format.
+
+    `kind`: its name in run.json (schemas.manifest.FILE_KINDS); `module`: the module here that reads it; `profiler`: of
+    the run that a bare file becomes, None for files that only mean something inside a run folder; `name`: what a bare
+    file may be called; `begins`: what a bare file's first 64 KiB must hold; `splits`: its `read` spreads the work of a
+    large file over processes through the mapper.
+    """
+
+    kind: str
+    module: str
+    profiler: str | None
+    name: re.Pattern[str] | None = None
+    begins: re.Pattern[bytes] | None = None
+    splits: bool = False
+
+
+SOURCES = (
+    Source("chrome_trace", "chrome", "torch", re.compile(r".*\.json(\.gz)?$", re.I), splits=True),
+    Source("step_metrics", "step_metrics", None),
+)
+BY_KIND = {s.kind: s for s in SOURCES}
+
+_HEAD_BYTES = 64 << 10
+
+
+def detect(path: Path) -> Source | None:
+    """The format of a bare file by its name and beginning; None if no source claims it. Raises InputError."""
+    for source in SOURCES:
+        if source.name is None or not source.name.match(path.name):
+            continue
+        if source.begins is None or source.begins.search(_head(path)):
+            return source
+    return None
+
+
+def _head(path: Path) -> bytes:
+    try:
+        with path.open("rb") as f:
+            return f.read(_HEAD_BYTES)
+    except OSError as e:
+        raise InputError(f"{path}: cannot be read: {e.strerror}") from e
+
+
+def read(kind: str, path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterator[TableBatch]:
+    """Rows of a raw file of a kind. Raises InputError if it is not what its kind says."""
+    module = importlib.import_module(f"analyze.sources.{BY_KIND[kind].module}")
+    rows: Iterator[TableBatch] = module.read(path, report, mapper)
+    return rows

@@ -1,0 +1,46 @@
+"""What every source module gives to the ingest: batches of the tables, and a report on the file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TableBatch = tuple[str, "int | None", "pa.RecordBatch"]
+"""Table name; rank of the rows (None: that of the file); rows without run_id and rank.
+
+Work of a process is of one rank, and a rank has one process: (run_id, rank, correlation_id) tells launches apart.
+"""
+
+Mapper = Callable[[Callable[..., Any], Iterable[tuple[Any, ...]]], Iterator[Any]]
+"""Ordered starmap, over worker processes where the file is worth it."""
+
+
+@dataclass
+class FileReport:
+    """What reading one file found, besides rows."""
+
+    warnings: list[str] = field(default_factory=list)
+    """One sentence for each thing that was lost or odd."""
+    info: dict[str, Any] = field(default_factory=dict)
+    """Columns of `runs` that the file itself knows (gpu_name, torch_version ...)."""
+    rows: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Rows by table and rank."""
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """One raw file of a run: where it is, what it is (a kind of schemas.manifest) and its rank."""
+
+    path: Path
+    kind: str
+    rank: int
+
+
+def inline_map(function: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
+    """Mapper that runs in this process."""
+    return (function(*a) for a in arguments)
