@@ -1,0 +1,234 @@
+"""Runs torch.profiler inside a program of the user's own, without changing it.
+
+Loaded by `attach_site/sitecustomize.py`. Waits for the program to import torch, then records:
+
+- a program that steps an optimizer: the `steps` optimizer steps after the first `warmup` of them;
+- any other program: everything from the import of torch to the end;
+- a process that ran no torch operator (torchrun's agent), or a DataLoader worker: nothing is left.
+
+Uses the standard library and torch alone: the program may run in another Python than `collect` does.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib.abc
+import importlib.util
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from .torch_facts import torch_facts
+from .trace_files import write_recording
+
+CONFIG_VARIABLE = "TRACEQUARRY_ATTACH"
+"""Holds the JSON of the settings: folder, work, steps, warmup and the profiler's options."""
+
+
+class Recorder:
+    """The profiler of one process: what it records, and when it writes."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        """Take the settings; start() begins."""
+        self.config = config
+        self.pid = os.getpid()
+        self.profile: Any = None
+        self.counted: Any = None
+        self.done_steps = 0
+        self.finished = False
+        self.dist_rank: int | None = None
+
+    def start(self) -> None:
+        """Record from here on: whether the program ever steps an optimizer is not known yet."""
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        self._begin()
+        register_optimizer_step_post_hook(self._after_optimizer_step)
+        atexit.register(self._at_exit)
+
+    def _begin(self) -> None:
+        import torch
+        from torch.profiler import ProfilerAction, ProfilerActivity, profile
+
+        activities = [ProfilerActivity.CPU]
+        if _has_cuda(torch):
+            activities.append(ProfilerActivity.CUDA)
+        # A schedule makes the profiler open a ProfilerStep#N range for each step; stop() ends the recording.
+        self.profile = profile(
+            activities=activities,
+            schedule=lambda step: ProfilerAction.RECORD,
+            record_shapes=self.config["shapes"],
+            profile_memory=self.config["memory"],
+            with_stack=self.config["stacks"],
+            with_flops=self.config["flops"],
+        )
+        self.profile.step_num = self.done_steps
+        self.profile.start()
+
+    def _after_optimizer_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if self.finished or os.getpid() != self.pid:
+            return
+        # A step is a step of the first optimizer: a GAN's second one would count every iteration twice.
+        if self.counted is None:
+            self.counted = optimizer
+        elif optimizer is not self.counted:
+            return
+        self._ask_rank()
+        self.done_steps += 1
+        warmup, steps = self.config["warmup"], self.config["steps"]
+        try:
+            if self.done_steps <= warmup:
+                if self.profile is not None:
+                    # The program trains, so what was recorded up to here is warm-up.
+                    self.profile.stop()
+                    self.profile = None
+                if self.done_steps == warmup:
+                    _synchronize()
+                    self._begin()
+            elif self.done_steps == warmup + steps:
+                self._finish()
+            else:
+                self.profile.step()
+        except Exception as e:
+            self._fail(e)
+
+    def _ask_rank(self) -> None:
+        """Remember the rank while the process group exists; at exit it may be gone."""
+        distributed = sys.modules.get("torch.distributed")
+        if distributed is not None and distributed.is_available() and distributed.is_initialized():
+            self.dist_rank = distributed.get_rank()
+
+    def _at_exit(self) -> None:
+        if self.finished or os.getpid() != self.pid:
+            return
+        if self.profile is None:
+            few = f"it took {self.done_steps} optimizer steps, and --warmup is {self.config['warmup']}"
+            self._report({"rank": self.dist_rank or 0, "reason": f"the program ended before the profiled steps: {few}"})
+            return
+        worker = sys.modules.get("torch.utils.data")
+        if worker is not None and worker.get_worker_info() is not None:
+            return
+        self._ask_rank()
+        try:
+            self._finish()
+        except Exception as e:
+            self._fail(e)
+
+    def _finish(self) -> None:
+        self.finished = True
+        _synchronize()
+        self.profile.stop()
+        averages = self.profile.key_averages()
+        # "::" marks operators (aten::add, c10d::allreduce_); a process without any did no work of its own.
+        if not any("::" in row.key or not str(row.device_type).endswith("CPU") for row in averages):
+            return
+        rank = self._rank()
+        write_recording(self.profile, Path(self.config["folder"]), rank, self.config["memory_timeline"])
+        self._report({"rank": rank, "ok": True, "facts": torch_facts()}, rank)
+        self.profile = None
+
+    def _rank(self) -> int:
+        """Rank of the job where it is known, else the first number that no process of this run has taken."""
+        known = os.environ.get("RANK") or os.environ.get("SLURM_PROCID")
+        first = self.dist_rank if self.dist_rank is not None else int(known) if known and known.isdigit() else 0
+        for rank in range(first, first + 100_000):
+            claim = Path(self.config["work"]) / f"claim-{rank}"
+            with contextlib.suppress(FileExistsError):
+                os.close(os.open(claim, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+                return rank
+        raise RuntimeError("no free rank number")
+
+    def _report(self, report: dict[str, Any], rank: int | None = None) -> None:
+        name = f"rank-{rank}.json" if rank is not None else f"attach-{self.pid}.json"
+        with contextlib.suppress(OSError):
+            (Path(self.config["work"]) / name).write_text(json.dumps(report), encoding="utf-8")
+
+    def _fail(self, error: Exception) -> None:
+        """Say why there is no trace; the program itself goes on as if nothing had been recorded."""
+        self.finished = True
+        self.profile = None
+        if isinstance(error, OSError) and error.strerror:
+            said = error.strerror
+        else:
+            said = f"{type(error).__name__}: {error}"
+            traceback.print_exc()
+        self._report({"rank": self.dist_rank or 0, "ok": False, "reason": f"the trace could not be written: {said}"})
+
+
+def _has_cuda(torch: Any) -> bool:
+    """Whether torch can use a GPU, without initialising CUDA: the program may want to fork first."""
+    name = "PYTORCH_NVML_BASED_CUDA_CHECK"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        return bool(torch.cuda.is_available())
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+def _is_launcher() -> bool:
+    """Whether this process only starts others (torchrun): recording it would put a CUDA context on the GPU."""
+    arguments = list(getattr(sys, "orig_argv", sys.argv))[1:4]
+    launchers = ("torch.distributed.run", "torch.distributed.launch")
+    return any(a in launchers or a.endswith("/torchrun") or a == "torchrun" for a in arguments)
+
+
+def _synchronize() -> None:
+    """Wait for all GPUs that this process uses, so that a recording holds whole steps."""
+    import torch
+
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        for index in range(torch.cuda.device_count()):
+            with contextlib.suppress(RuntimeError):
+                torch.cuda.synchronize(index)
+
+
+class _AfterTorch(importlib.abc.MetaPathFinder):
+    """Import hook that calls `then` once the module `torch` has been imported."""
+
+    def __init__(self, then: Any) -> None:
+        self.then = then
+        self.busy = False
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name != "torch" or self.busy:
+            return None
+        self.busy = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self.busy = False
+        if spec is None or spec.loader is None:
+            return None
+        sys.meta_path.remove(self)
+        run = spec.loader.exec_module
+
+        def exec_module(module: Any) -> None:
+            run(module)
+            self.then()
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+def install() -> None:
+    """Wait for the program to import torch, then start recording. Does nothing without the settings."""
+    text = os.environ.get(CONFIG_VARIABLE)
+    if not text or _is_launcher():
+        return
+    config = json.loads(text)
+
+    def start() -> None:
+        try:
+            Recorder(config).start()
+        except Exception:
+            traceback.print_exc()
+
+    sys.meta_path.insert(0, _AfterTorch(start))

@@ -1,0 +1,131 @@
+"""Where the images come from: an endless iterator of (images, labels) batches on the CPU."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from collect.errors import UsageError
+from collect.options import RunOptions
+
+IMAGENET_CLASSES = 1000
+FAKE_CLASSES = 10
+"""Sub-folders of made JPEG files; the model keeps ImageNet's 1000 outputs."""
+FAKE_SIZE = (500, 375)
+"""Width and height in pixels of a made JPEG file: ImageNet's usual ones."""
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""ImageNet's channel statistics, which torchvision's models expect."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data source: how many classes it has, and its batches, without end."""
+
+    classes: int
+    batches: Iterator[tuple[Any, Any]]
+
+
+def open_source(options: RunOptions, image_size: int, device_type: str, rank: int, scratch: Path) -> Source:
+    """Open the data source of the options for one process of the job.
+
+    Batches are float32 images of (batch, 3, image_size, image_size) and int64 labels of (batch,), pinned where they
+    go to a GPU. Files that have to be made lie in `scratch`. Raises UsageError for a missing or too small data set.
+    """
+    pin = device_type == "cuda"
+    if options.data == "synthetic":
+        return Source(IMAGENET_CLASSES, _synthetic(options, image_size, pin, rank))
+    dataset = _dataset(options, image_size, scratch)
+    classes = IMAGENET_CLASSES if options.data == "fake-jpeg" else len(dataset.classes)
+    share = len(dataset) // options.world_size
+    if share < options.batch_size:
+        raise UsageError(f"--data: {options.data} has {share} images for each process, not enough for one batch")
+    return Source(classes, _loaded(dataset, options, pin, rank))
+
+
+def _synthetic(options: RunOptions, image_size: int, pin: bool, rank: int) -> Iterator[tuple[Any, Any]]:
+    """One random batch, made once: what is left is the copy to the device and the training itself."""
+    import torch
+
+    generator = torch.Generator().manual_seed(options.seed + rank)
+    images = torch.randn(options.batch_size, 3, image_size, image_size, generator=generator)
+    labels = torch.randint(IMAGENET_CLASSES, (options.batch_size,), generator=generator)
+    if pin:
+        images, labels = images.pin_memory(), labels.pin_memory()
+    while True:
+        yield images, labels
+
+
+def _dataset(options: RunOptions, image_size: int, scratch: Path) -> Any:
+    from torchvision import datasets, transforms
+
+    # Decode, crop at random, resize, flip: the usual training pipeline of ImageNet and of transfer learning from it.
+    pipeline = transforms.Compose(
+        [
+            transforms.RandomResizedCrop(image_size),
+            transforms.RandomHorizontalFlip(),
+            transforms.ToTensor(),
+            transforms.Normalize(MEAN, STD),
+        ]
+    )
+    kind, _, where = options.data.partition(":")
+    root = Path(where).expanduser()
+    try:
+        if kind == "cifar100":
+            return datasets.CIFAR100(root, train=True, transform=pipeline, download=False)
+        if kind == "food101":
+            return datasets.Food101(root, split="train", transform=pipeline, download=False)
+        if kind == "imagefolder":
+            return datasets.ImageFolder(root, transform=pipeline)
+        make_jpegs(scratch, fake_count(options), options.seed)
+        return datasets.ImageFolder(scratch, transform=pipeline)
+    except (RuntimeError, FileNotFoundError, EOFError, KeyError, pickle.UnpicklingError) as e:
+        raise UsageError(f"--data: no usable {kind} data set in {root}: {' '.join(str(e).split())}") from e
+
+
+def fake_count(options: RunOptions) -> int:
+    """How many JPEG files to make: two batches of every process, 512 at most unless one batch needs more."""
+    one = options.batch_size * options.world_size
+    return max(one, min(2 * one, 512), FAKE_CLASSES)
+
+
+def make_jpegs(folder: Path, count: int, seed: int) -> None:
+    """Write `count` JPEG files in sub-folders of `folder`, one for each class, for ImageFolder to read."""
+    import numpy as np
+    from PIL import Image
+
+    rng = np.random.default_rng(seed)
+    for index in range(count):
+        target = folder / f"class{index % FAKE_CLASSES}"
+        target.mkdir(parents=True, exist_ok=True)
+        # Coarse noise, enlarged: compresses and decodes about as a photograph does, which pixel noise would not.
+        coarse = rng.integers(0, 256, size=(24, 32, 3), dtype=np.uint8)
+        Image.fromarray(coarse).resize(FAKE_SIZE, Image.Resampling.BICUBIC).save(target / f"{index}.jpg", quality=90)
+
+
+def _loaded(dataset: Any, options: RunOptions, pin: bool, rank: int) -> Iterator[tuple[Any, Any]]:
+    import torch
+    from torch.utils.data import DataLoader, DistributedSampler
+
+    sampler = None
+    if options.parallel == "ddp":
+        sampler = DistributedSampler(dataset, options.world_size, rank, seed=options.seed, drop_last=True)
+    loader = DataLoader(
+        dataset,
+        batch_size=options.batch_size,
+        shuffle=sampler is None,
+        sampler=sampler,
+        num_workers=options.workers,
+        pin_memory=pin,
+        drop_last=True,
+        persistent_workers=options.workers > 0,
+        generator=torch.Generator().manual_seed(options.seed + rank),
+    )
+    epoch = 0
+    while True:
+        if sampler is not None:
+            sampler.set_epoch(epoch)
+        yield from loader
+        epoch += 1

@@ -1,0 +1,183 @@
+"""`collect doctor`: what this node can do, and the fix for what it can't."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from collect.environment import ask, driver_version
+from collect.options import has_gpu
+from collect.profilers.ncu import PERMISSION_FIX, find_ncu
+from collect.profilers.nsys import find_nsys
+
+LITTLE_DISK = 5 << 30
+"""Bytes; a study of a few dozen runs fills this."""
+GIB = 1 << 30
+
+
+class Check(msgspec.Struct, kw_only=True):
+    """One thing that was looked at."""
+
+    name: str
+    status: Literal["ok", "warn", "missing"]
+    found: str
+    fix: str = ""
+    required: bool = False
+    """Without it nothing can be trained."""
+
+
+def report(output: Path, form: str) -> int:
+    """Look at everything and print it on stdout as a table or as JSON; return the exit code (0 can train, 1 not)."""
+    checks = run_checks(output)
+    if form == "json":
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(checks), indent=2).decode() + "\n")
+    else:
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table("check", "status", "found", "fix")
+        colors = {"ok": "green", "warn": "yellow", "missing": "red"}
+        for c in checks:
+            table.add_row(c.name, f"[{colors[c.status]}]{c.status}[/]", c.found, c.fix)
+        Console().print(table)
+    return 1 if any(c.required and c.status == "missing" for c in checks) else 0
+
+
+def run_checks(output: Path) -> list[Check]:
+    """All checks, in the order in which they depend on each other."""
+    torch, checks = _torch()
+    checks += _torchvision()
+    checks += _gpus(torch)
+    checks += [
+        _tool("nsys", find_nsys, "Nsight Systems: https://developer.nvidia.com/nsight-systems"),
+        _tool("ncu", find_ncu, "Nsight Compute: https://developer.nvidia.com/nsight-compute"),
+    ]
+    if has_gpu():
+        checks.append(_counter_permission())
+    return [*checks, _disk(output)]
+
+
+def _torch() -> tuple[Any, list[Check]]:
+    try:
+        import torch
+    except Exception as e:
+        fix = "pip install 'tracequarry[collect]'"
+        return None, [Check(name="torch", status="missing", found=str(e), fix=fix, required=True)]
+    found = [str(torch.__version__)]
+    if torch.version.cuda:
+        found.append(f"CUDA {torch.version.cuda}")
+        cudnn = _try(torch.backends.cudnn.version)
+        found += [f"cuDNN {cudnn}"] if cudnn else []
+        nccl = _try(torch.cuda.nccl.version)
+        if nccl:
+            found.append(f"NCCL {'.'.join(map(str, nccl)) if isinstance(nccl, tuple) else nccl}")
+    return torch, [Check(name="torch", status="ok", found=", ".join(found), required=True)]
+
+
+def _try(ask_it: Callable[[], Any]) -> Any:
+    try:
+        return ask_it()
+    except Exception:
+        return None
+
+
+def _torchvision() -> list[Check]:
+    try:
+        import torchvision
+    except Exception as e:
+        fix = "pip install a torchvision that matches torch (https://pytorch.org/get-started)"
+        return [Check(name="torchvision", status="missing", found=str(e), fix=fix, required=True)]
+    return [Check(name="torchvision", status="ok", found=str(torchvision.__version__), required=True)]
+
+
+def _gpus(torch: Any) -> list[Check]:
+    driver = driver_version()
+    checks = [
+        Check(name="driver", status="ok", found=driver)
+        if driver
+        else Check(
+            name="driver",
+            status="missing",
+            found="no NVIDIA driver",
+            fix="install the driver; until then the CPU can train (--device cpu)",
+        )
+    ]
+    if torch is None:
+        return checks
+    if not torch.cuda.is_available():
+        fix = "--device cpu works without"
+        if has_gpu() and not torch.version.cuda:
+            fix = "this torch is built for the CPU; install a CUDA build (https://pytorch.org/get-started)"
+        elif has_gpu():
+            fix = (
+                f"this torch needs a driver for CUDA {torch.version.cuda}; update the driver, or install another torch"
+            )
+        return [*checks, Check(name="GPUs", status="missing", found="none that torch can use", fix=fix)]
+    count = torch.cuda.device_count()
+    for index in range(count):
+        p = torch.cuda.get_device_properties(index)
+        found = f"{p.name}, {p.total_memory / GIB:.0f} GiB, compute capability {p.major}.{p.minor}"
+        checks.append(Check(name=f"GPU {index}", status="ok", found=found))
+    if count > 1:
+        checks.append(_peer_access(torch, count))
+    return checks
+
+
+def _peer_access(torch: Any, count: int) -> Check:
+    pairs = [(a, b) for a in range(count) for b in range(count) if a != b]
+    without = [f"{a}->{b}" for a, b in pairs if not torch.cuda.can_device_access_peer(a, b)]
+    if not without:
+        return Check(name="peer access", status="ok", found=f"between all {count} GPUs")
+    return Check(
+        name="peer access",
+        status="warn",
+        found=f"not {', '.join(without)}",
+        fix="copies go through host memory; see `nvidia-smi topo -m`, and turn off ACS or the IOMMU if they should not",
+    )
+
+
+def _tool(name: str, find: Callable[[], str | None], fix: str) -> Check:
+    path = find()
+    if path is None:
+        return Check(name=name, status="missing", found="not on PATH", fix=f"install {fix}")
+    said = ask(path, "--version") or ""
+    version = re.search(r"\d{4}\.\d+(?:\.\d+)*", said)
+    if version is None:
+        return Check(name=name, status="warn", found=f"{path} does not run", fix=f"reinstall {fix}")
+    return Check(name=name, status="ok", found=f"{version[0]} ({path})")
+
+
+def _counter_permission() -> Check:
+    name = "GPU counters"
+    if os.geteuid() == 0:
+        return Check(name=name, status="ok", found="allowed: root")
+    try:
+        params = Path("/proc/driver/nvidia/params").read_text()
+    except OSError:
+        params = ""
+    said = re.search(r"RmProfilingAdminOnly:\s*(\d)", params)
+    if said is None:
+        return Check(name=name, status="warn", found="the driver does not say who may read them", fix=PERMISSION_FIX)
+    if said[1] == "0":
+        return Check(name=name, status="ok", found="allowed for every user")
+    return Check(name=name, status="missing", found="administrators only", fix=PERMISSION_FIX)
+
+
+def _disk(output: Path) -> Check:
+    folder = output.expanduser().absolute()
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    found = f"{free / GIB:.1f} GiB free in {folder}"
+    if not os.access(folder, os.W_OK):
+        return Check(name="output", status="missing", found=f"{folder} cannot be written", fix="give another --output")
+    if free < LITTLE_DISK:
+        return Check(name="output", status="warn", found=found, fix="free some space, or give another --output")
+    return Check(name="output", status="ok", found=found)

@@ -1,0 +1,147 @@
+"""Marks and times the phases of a training step, without synchronising the GPU inside the step.
+
+A phase is one `record_function` range and one NVTX range of the same name (schemas/phases.py). How it is timed:
+
+- On the CPU, and for `data` always: wall clock of this thread.
+- On a GPU: a pair of CUDA events on the current stream, read after the last step. A phase's time is the time the
+  stream took to pass through it, waiting for launches included. Nothing waits for the GPU while steps run.
+- A step likewise: from the event before its `data` phase to the event after its `optimizer` phase. The first event is
+  passed when the GPU has finished the step before, so with the GPU as the bottleneck step times are GPU times, with
+  the host as the bottleneck they are host times, and over many steps they add up to the time that went by. The
+  phases need not add up to the step: the host waits for data while the GPU still works.
+"""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from schemas.phases import PHASES, STEP_RANGE
+from schemas.tables import STEP_METRICS_CSV
+
+PhaseHook = Callable[[str, bool], None]
+"""Called with a phase's name and True before it, False after it."""
+
+
+class _Step:
+    """What was recorded of one step; times are ns, or pairs of CUDA events."""
+
+    def __init__(self, index: int, warmup: bool) -> None:
+        self.index = index
+        self.warmup = warmup
+        self.wall_ns: dict[str, int] = {}
+        self.events: dict[str, tuple[Any, Any]] = {}
+        self.images = 0
+        self.loss: Any = None
+        self.memory: tuple[int, int] | None = None
+        self.whole = False
+
+
+class StepTimer:
+    """Phases and times of the steps of one process.
+
+    `gpus` are the indices of the GPUs this process uses, empty on the CPU. `hook` is told of each phase.
+    """
+
+    def __init__(self, gpus: list[int], hook: PhaseHook) -> None:
+        import torch
+
+        self._torch = torch
+        self._gpus = gpus
+        self._hook = hook
+        # NVTX is in every CUDA build of torch and costs nothing to speak of without a tool that listens.
+        self._nvtx = torch.cuda.nvtx if torch.version.cuda else None
+        self._steps: list[_Step] = []
+
+    @contextmanager
+    def step(self, index: int, warmup: bool) -> Iterator[None]:
+        """Around a whole step; `index` counts from 0 over warm-up and profiled steps."""
+        step = _Step(index, warmup)
+        self._steps.append(step)
+        if self._nvtx:
+            self._nvtx.range_push(STEP_RANGE)
+        try:
+            with self._timed(STEP_RANGE, on_gpu=bool(self._gpus)):
+                yield
+        finally:
+            if self._nvtx:
+                self._nvtx.range_pop()
+        if self._gpus:
+            # The allocator's own counters: reading them does not touch the GPU.
+            cuda = self._torch.cuda
+            step.memory = (
+                sum(cuda.max_memory_allocated(g) for g in self._gpus),
+                sum(cuda.max_memory_reserved(g) for g in self._gpus),
+            )
+        step.whole = True
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Around one phase of the current step; `name` is one of schemas.phases.PHASES."""
+        self._hook(name, True)
+        if self._nvtx:
+            self._nvtx.range_push(name)
+        try:
+            with (
+                self._torch.profiler.record_function(name),
+                self._timed(name, on_gpu=bool(self._gpus) and name != "data"),
+            ):
+                yield
+        finally:
+            if self._nvtx:
+                self._nvtx.range_pop()
+            self._hook(name, False)
+
+    @contextmanager
+    def _timed(self, name: str, on_gpu: bool) -> Iterator[None]:
+        step = self._steps[-1]
+        if on_gpu:
+            start, end = (self._torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            yield
+            end.record()
+            step.events[name] = (start, end)
+        else:
+            begin = time.perf_counter_ns()
+            yield
+            step.wall_ns[name] = time.perf_counter_ns() - begin
+
+    def result(self, loss: Any, images: int) -> None:
+        """Note the current step's loss (a tensor, left on its device until the end) and its number of images."""
+        self._steps[-1].loss = loss.detach()
+        self._steps[-1].images = images
+
+    def rows(self, rank: int) -> list[dict[str, Any]]:
+        """One row per whole step, as the step_metrics table has it. Waits for the GPU."""
+        if self._gpus:
+            self._torch.cuda.synchronize()
+        return [self._row(step, rank) for step in self._steps if step.whole]
+
+    def _row(self, step: _Step, rank: int) -> dict[str, Any]:
+        row: dict[str, Any] = dict.fromkeys(STEP_METRICS_CSV, "")
+        row.update(rank=rank, step=step.index, warmup="true" if step.warmup else "false", images=step.images)
+        for name in (*PHASES, STEP_RANGE):
+            if name in step.wall_ns:
+                row[f"{name}_s"] = f"{step.wall_ns[name] / 1e9:.9f}"
+            elif name in step.events:
+                start, end = step.events[name]
+                row[f"{name}_s"] = f"{start.elapsed_time(end) / 1e3:.9f}"
+        if step.loss is not None:
+            row["loss"] = repr(float(step.loss))
+        if step.memory is not None:
+            row["max_allocated_bytes"], row["max_reserved_bytes"] = step.memory
+        return row
+
+
+def write_step_metrics(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write the rows as CSV with the header of schemas.tables; the file appears when it is whole."""
+    part = path.with_name(path.name + ".part")
+    with part.open("w", newline="", encoding="utf-8") as f:
+        out = csv.DictWriter(f, STEP_METRICS_CSV, lineterminator="\n")
+        out.writeheader()
+        out.writerows(rows)
+    part.replace(path)

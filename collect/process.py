@@ -1,0 +1,92 @@
+"""Runs a command with its output in a log file, and hands on Ctrl-C and SIGTERM to everything it started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+POLL_S = 0.1
+GRACE_S = 30.0
+"""How long an interrupted command may take to write what it recorded, before SIGTERM and then SIGKILL."""
+KILL_AFTER_S = 10.0
+
+
+class Signals:
+    """Catches SIGINT, SIGTERM and SIGHUP for as long as the `with` block lasts, and counts them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.last: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Signals:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            self._before[number] = signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+        self.last = number
+
+
+def run_logged(
+    argv: list[str], log: Path, environment: dict[str, str], signals: Signals, tick: Callable[[], None]
+) -> int:
+    """Run a command to its end and return its exit code, negative for minus the signal that ended it.
+
+    stdout and stderr go to `log`. `tick` is called several times a second. The first signal caught by `signals` is
+    handed on as SIGINT, so that the command can write what it has; a second one, or the end of patience, as SIGTERM
+    and then SIGKILL. Raises OSError when the command cannot be started.
+    """
+    with log.open("wb") as output:
+        # A session of its own: a terminal's Ctrl-C reaches `collect` alone, which then tells the whole group once.
+        child = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
+    told: list[float] = []
+    try:
+        while True:
+            with suppress(subprocess.TimeoutExpired):
+                return child.wait(POLL_S)
+            tick()
+            _hand_on(child.pid, signals, told)
+    finally:
+        # What the command left behind (data loaders of a killed process) would keep a GPU busy.
+        _tell(child.pid, signal.SIGKILL)
+
+
+def _hand_on(group: int, signals: Signals, told: list[float]) -> None:
+    """Send the next signal of the row SIGINT, SIGTERM, SIGKILL when it is due; `told` holds when each was sent."""
+    now = time.monotonic()
+    if not signals.count:
+        return
+    if not told:
+        _tell(group, signal.SIGINT)
+    elif len(told) == 1 and (signals.count > 1 or now - told[0] > GRACE_S):
+        _tell(group, signal.SIGTERM)
+    elif len(told) == 2 and now - told[1] > KILL_AFTER_S:
+        _tell(group, signal.SIGKILL)
+    else:
+        return
+    told.append(now)
+
+
+def _tell(group: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)

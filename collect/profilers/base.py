@@ -1,0 +1,123 @@
+"""The interface that every profiler implements: one module and one line in PROFILERS each.
+
+A `Profiler` lives in the parent, which never imports torch: it wraps the command and finishes the files. Its
+`Recorder` lives in the worker, around the training steps.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from collect.errors import ToolError
+from collect.options import RunOptions
+from schemas.manifest import RunFile
+
+SUFFIXES = {
+    ".trace.json.gz": "chrome_trace",
+    ".key_averages.csv": "key_averages",
+    ".memory_timeline.json.gz": "memory_timeline",
+    ".step_metrics.csv": "step_metrics",
+    ".nsys-rep": "nsys_report",
+    ".sqlite": "nsys_sqlite",
+    ".ncu-rep": "ncu_report",
+    ".ncu.csv": "ncu_csv",
+    "log.txt": "log",
+}
+"""Ending of a file in a pass's folder -> its kind in schemas.manifest.FILE_KINDS."""
+
+
+class Recorder:
+    """The worker's side of a profiler; this one records nothing."""
+
+    shared = False
+    """One recording holds all ranks, so that none may stop it before the others have finished."""
+    distorts_time = False
+    """Steps take so much longer that their times mean nothing, and are not kept."""
+
+    def before_step(self, index: int) -> None:
+        """Called before each step; `index` counts from 0 over warm-up and profiled steps."""
+
+    def phase(self, name: str, begins: bool) -> None:
+        """Called before and after each phase of a step."""
+
+    def after_steps(self) -> None:
+        """Called right after the last step, before anything waits for the GPU."""
+
+    def stop(self) -> None:
+        """Called when the GPU has finished the last step, or after a failure, or both."""
+
+    def write(self) -> None:
+        """Write what was recorded; called once, after stop()."""
+
+
+class Profiler:
+    """The parent's side of a profiler; this one leaves the command as it is."""
+
+    name: str
+
+    def __init__(self, options: RunOptions) -> None:
+        """Take the options; nothing is started or looked up yet."""
+        self.options = options
+
+    def prepare(self) -> list[str]:
+        """Look up the tool, and return what the user should be told before the pass. Raises ToolError."""
+        return []
+
+    def wrap(self, argv: list[str], folder: Path) -> list[str]:
+        """The command that runs `argv` under the profiler and writes into `folder`."""
+        return argv
+
+    def environment(self, folder: Path, scratch: Path) -> dict[str, str]:
+        """Variables to add to the command's environment."""
+        return {}
+
+    def recorder(self, folder: Path, rank: int) -> Recorder:
+        """The worker's side, writing into `folder`."""
+        return Recorder()
+
+    def explain(self, log: str) -> str | None:
+        """The sentence for a failure that the profiler itself printed, if it did."""
+        return None
+
+    def finish(self, folder: Path, log: str) -> None:
+        """Complete the files after the command has ended (exports). Raises ToolError when there is no recording."""
+
+    def record(self) -> dict[str, Any]:
+        """The profiler's own options, for the manifest."""
+        return {}
+
+
+def list_files(run_folder: Path, pass_folder: Path) -> list[RunFile]:
+    """The files of a pass with their kinds and ranks; half-written ones are not listed."""
+    files = []
+    for path in sorted(pass_folder.iterdir()):
+        kind = next((k for s, k in SUFFIXES.items() if path.name.endswith(s) and not path.name.startswith(".")), None)
+        if kind is None or not path.is_file():
+            continue
+        rank = re.match(r"rank-(\d+)\.", path.name)
+        files.append(RunFile(path=str(path.relative_to(run_folder)), kind=kind, rank=int(rank[1]) if rank else None))
+    return files
+
+
+def ask_tool(argv: list[str], timeout_s: float = 120.0) -> str:
+    """What a tool prints (stdout and stderr) for a question such as --help. Raises ToolError when it cannot run."""
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False)
+    except (OSError, subprocess.TimeoutExpired) as e:
+        raise ToolError(f"{argv[0]} does not run: {e}") from e
+    return done.stdout + done.stderr
+
+
+def run_tool(argv: list[str], purpose: str, timeout_s: float = 3600.0) -> str:
+    """Run a tool to its end and return its stdout. Raises ToolError, with the tool's last line, when it fails."""
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False)
+    except (OSError, subprocess.TimeoutExpired) as e:
+        raise ToolError(f"{purpose} failed: {e}") from e
+    if done.returncode != 0:
+        lines = (done.stderr + done.stdout).strip().splitlines() or ["it said nothing"]
+        raise ToolError(f"{purpose} failed with exit code {done.returncode}: {lines[-1].strip()}")
+    return done.stdout

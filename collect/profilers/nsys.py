@@ -1,0 +1,129 @@
+"""Nsight Systems: one report per node that holds all ranks, and its SQLite export.
+
+What a version of nsys knows is asked of its own help text, so that one module serves 2021 to 2026.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+from collect.errors import ToolError
+from collect.options import RunOptions
+from collect.profilers.base import Profiler, Recorder, ask_tool, run_tool
+from collect.profilers.cuda_range import CudaRangeRecorder
+
+TOOL_VARIABLE = "TRACEQUARRY_NSYS"
+"""Path of nsys, where it is not on PATH."""
+GPU_TRACES = ("cuda", "nvtx", "cudnn", "cublas", "nccl")
+CPU_TRACES = ("nvtx", "osrt")
+REPORT = "node-0"
+
+
+def find_nsys() -> str | None:
+    """Path of the nsys to use; None without one."""
+    return shutil.which(os.environ.get(TOOL_VARIABLE) or "nsys")
+
+
+def known_traces(help_text: str) -> set[str]:
+    """The values that this nsys takes for --trace, from `nsys profile --help`; empty if it does not say."""
+    section = re.search(r"^\s*-t, --trace=(.*?)^\s*-\w, --|^\s*-t, --trace=(.*)", help_text, re.S | re.M)
+    if section is None:
+        return set()
+    text = (section[1] or section[2] or "").partition("Select the API")[0]
+    return set(re.findall(r"'([\w-]+)'", text))
+
+
+def profile_arguments(nsys: str, help_text: str, traces: list[str], capture: str, output: Path) -> list[str]:
+    """The command line up to the program's own: `nsys profile ...`.
+
+    `capture` is the capture range. Options that this nsys does not name in its help are left out.
+    """
+    wanted = {
+        "--trace": ",".join(traces) or "none",
+        "--sample": "none",
+        "--cpuctxsw": "none",
+        # Otherwise a report carries the symbols of all of PyTorch's libraries: gigabytes.
+        "--resolve-symbols": "false",
+        "--capture-range": capture,
+        "--force-overwrite": "true",
+    }
+    if "cuda" in traces:
+        wanted["--cuda-memory-usage"] = "true"
+        wanted["--cuda-graph-trace"] = "node"
+    if capture != "none":
+        # `stop` ends the recording and leaves the program alone, which the default (stop-shutdown) would end.
+        # The workers wait for each other before the first of them stops it.
+        wanted["--capture-range-end"] = "stop"
+    known = set(re.findall(r"(--[\w-]+)", help_text))
+    arguments = [f"{name}={value}" for name, value in wanted.items() if name in known or not known]
+    return [nsys, "profile", *arguments, f"--output={output}"]
+
+
+class NsysProfiler(Profiler):
+    """Wraps the whole launcher, so that the report holds every rank of the node."""
+
+    name = "nsys"
+
+    def __init__(self, options: RunOptions) -> None:
+        """Take the options; prepare() looks up the tool."""
+        super().__init__(options)
+        self._nsys = "nsys"
+        self._help = ""
+        self._traces: list[str] = []
+
+    @property
+    def capture_range(self) -> str:
+        """The profiled steps of a model; all of a program of the user's own, which marks none; all on the CPU."""
+        if self.options.nsys_capture_range:
+            return self.options.nsys_capture_range
+        return "none" if self.options.program or self.options.device == "cpu" else "cudaProfilerApi"
+
+    def prepare(self) -> list[str]:
+        """Find nsys and choose the traces that it knows."""
+        found = find_nsys()
+        if found is None:
+            raise ToolError(
+                "nsys is not installed or not on PATH; install Nsight Systems "
+                f"(https://developer.nvidia.com/nsight-systems) or set {TOOL_VARIABLE} to its path"
+            )
+        self._nsys = found
+        self._help = ask_tool([found, "profile", "--help"])
+        known = known_traces(self._help)
+        default = GPU_TRACES if self.options.device == "cuda" else CPU_TRACES
+        if self.options.nsys_trace is None:
+            self._traces = [t for t in default if t in known or (not known and t != "nccl")]
+            return []
+        asked = [t.strip() for t in self.options.nsys_trace.split(",") if t.strip() and t.strip() != "none"]
+        self._traces = [t for t in asked if t in known or not known]
+        unknown = [t for t in asked if t not in self._traces]
+        return [f"nsys: this version cannot trace {', '.join(unknown)}; going on without"] if unknown else []
+
+    def wrap(self, argv: list[str], folder: Path) -> list[str]:
+        """`nsys profile ... argv`."""
+        return profile_arguments(self._nsys, self._help, self._traces, self.capture_range, folder / REPORT) + argv
+
+    def recorder(self, folder: Path, rank: int) -> Recorder:
+        """Opens the capture range; without a GPU there is no cudaProfilerStart to call."""
+        if self.options.device != "cuda":
+            return Recorder()
+        return CudaRangeRecorder(self.options)
+
+    def finish(self, folder: Path, log: str) -> None:
+        """Export the report to SQLite."""
+        report = folder / f"{REPORT}.nsys-rep"
+        if not report.exists():
+            hint = ""
+            if self.capture_range != "none":
+                hint = f"; the program never opened the capture range ({self.capture_range})"
+            raise ToolError(f"nsys wrote no report{hint}; its output is in {folder / 'log.txt'}")
+        sqlite = folder / f"{REPORT}.sqlite"
+        argv = [self._nsys, "export", "--type=sqlite", "--force-overwrite=true", f"--output={sqlite}", str(report)]
+        run_tool(argv, "the export of the nsys report to SQLite")
+
+    def record(self) -> dict[str, Any]:
+        """What was traced."""
+        return {"trace": self._traces, "capture_range": self.capture_range}

@@ -1,0 +1,125 @@
+"""torch.profiler: the Chrome trace and key_averages() of the profiled steps, one of each per rank."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from collect.errors import ToolError
+from collect.options import RunOptions
+from collect.profilers.base import Profiler, Recorder
+from collect.trace_files import write_recording
+
+ATTACH_SITE = Path(__file__).resolve().parent.parent / "attach_site"
+
+
+class TorchRecorder(Recorder):
+    """Records the profiled steps; the profiler's own first-use work falls into the last warm-up step."""
+
+    def __init__(self, options: RunOptions, folder: Path, rank: int) -> None:
+        """Record the steps that `options` ask for and write rank-N files into `folder`."""
+        self._options = options
+        self._folder = folder
+        self._rank = rank
+        self._profile: Any = None
+        self._recorded: Any = None
+
+    def before_step(self, index: int) -> None:
+        """Start before step 0, so that ProfilerStep#N is step N of the step metrics; advance before the others."""
+        if self._profile is None:
+            self._profile = self._make()
+            self._profile.start()
+        else:
+            self._profile.step()
+
+    def _make(self) -> Any:
+        from torch.profiler import ProfilerActivity, profile, schedule
+
+        o = self._options
+        activities = [ProfilerActivity.CPU]
+        if o.device == "cuda":
+            activities.append(ProfilerActivity.CUDA)
+        warmup = min(o.warmup, 1)
+        timeline = o.memory_timeline
+        return profile(
+            activities=activities,
+            schedule=schedule(wait=o.warmup - warmup, warmup=warmup, active=o.steps, repeat=1),
+            record_shapes=o.shapes or timeline,
+            profile_memory=o.memory or timeline,
+            with_stack=o.stacks or timeline,
+            with_flops=o.flops,
+        )
+
+    def after_steps(self) -> None:
+        """Close the last ProfilerStep range, so that it does not hold the wait for the GPU."""
+        last = self._profile.step_rec_fn
+        if last is not None:
+            last.__exit__(None, None, None)
+            self._profile.step_rec_fn = None
+
+    def stop(self) -> None:
+        """Stop the profiler. After a failure in a warm-up step there is nothing to write."""
+        profile, self._profile = self._profile, None
+        if profile is None:
+            return
+        recording = profile.current_action.name in ("RECORD", "RECORD_AND_SAVE")
+        profile.stop()
+        self._recorded = profile if recording else None
+
+    def write(self) -> None:
+        """Write the trace and the averages of the recorded steps."""
+        if self._recorded is not None:
+            write_recording(self._recorded, self._folder, self._rank, self._options.memory_timeline)
+
+
+class TorchProfiler(Profiler):
+    """Profiles in the training process itself, or attaches to a Python program of the user's own."""
+
+    name = "torch"
+
+    def environment(self, folder: Path, scratch: Path) -> dict[str, str]:
+        """For a program of the user's own: what makes Python load collect.attach at start-up."""
+        if not self.options.program:
+            return {}
+        o = self.options
+        timeline = o.memory_timeline
+        settings = {
+            "folder": str(folder.resolve()),
+            "work": str(scratch),
+            "steps": o.steps,
+            "warmup": o.warmup,
+            "shapes": o.shapes or timeline,
+            "memory": o.memory or timeline,
+            "stacks": o.stacks or timeline,
+            "flops": o.flops,
+            "memory_timeline": timeline,
+        }
+        path = os.pathsep.join(filter(None, (str(ATTACH_SITE), os.environ.get("PYTHONPATH"))))
+        return {"PYTHONPATH": path, "TRACEQUARRY_ATTACH": json.dumps(settings)}
+
+    def recorder(self, folder: Path, rank: int) -> Recorder:
+        """Records in this process."""
+        return TorchRecorder(self.options, folder, rank)
+
+    def finish(self, folder: Path, log: str) -> None:
+        """Check that there is a trace."""
+        if not any(folder.glob("rank-*.trace.json.gz")):
+            if self.options.program:
+                raise ToolError(
+                    "no trace was recorded: no Python process of the program ran a torch operator, or it ran with "
+                    "-S, -E or -I, or ended by os._exit"
+                )
+            raise ToolError("no trace was recorded")
+
+    def record(self) -> dict[str, Any]:
+        """What was recorded beside the events."""
+        o = self.options
+        return {
+            "shapes": o.shapes,
+            "memory": o.memory,
+            "stacks": o.stacks,
+            "flops": o.flops,
+            "memory_timeline": o.memory_timeline,
+        }

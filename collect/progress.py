@@ -1,0 +1,59 @@
+"""What the user sees on stderr while a run goes on: steps on a terminal, one line per pass elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+
+class PassProgress:
+    """Shows one pass: counts the bytes of the worker's `progress` file, and copies new log text where asked."""
+
+    def __init__(self, console: Console, title: str, steps: int | None, scratch: Path, log: Path, echo: bool) -> None:
+        """`steps` is the number of steps to come, None when the program does not say."""
+        self._counter = scratch / "progress"
+        self._log = log
+        self._echo = echo
+        self._shown = 0
+        self._title = title
+        self._console = console
+        self._bar: Progress | None = None
+        if console.is_terminal:
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                console=console,
+                transient=True,
+            )
+            self._task = self._bar.add_task(title, total=steps)
+
+    def __enter__(self) -> PassProgress:
+        if self._bar:
+            self._bar.start()
+        else:
+            self._console.print(f"{self._title} ...", highlight=False)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None) -> None:
+        self.tick()
+        if self._bar:
+            self._bar.stop()
+
+    def tick(self) -> None:
+        """Look at what has changed."""
+        if self._bar and self._counter.exists():
+            self._bar.update(self._task, completed=self._counter.stat().st_size)
+        if self._echo and self._log.exists():
+            with self._log.open("rb") as f:
+                f.seek(self._shown)
+                text = f.read()
+            self._shown += len(text)
+            if text:
+                sys.stderr.write(text.decode(errors="replace"))
+                sys.stderr.flush()

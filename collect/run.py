@@ -1,0 +1,214 @@
+"""`collect run`: one workload under one or several profilers, in one run folder. Never imports torch."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import sysconfig
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+
+from collect.environment import describe_node
+from collect.errors import CollectError, ToolError, UsageError
+from collect.failure import diagnose, is_disk_full, os_sentence
+from collect.options import RunOptions, resolve
+from collect.process import Signals, run_logged
+from collect.profilers import make_profiler
+from collect.profilers.base import Profiler, list_files
+from collect.progress import PassProgress
+from collect.runfolder import RunFolder, utc_now
+from collect.spec import WorkerSpec, read_exit_codes, read_reports
+from schemas.manifest import Gpu, Manifest, Pass
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C or SIGTERM."""
+LOG_NAME = "log.txt"
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """How a run ended: its folder (None when bad input kept it from starting), the exit code, and why."""
+
+    folder: Path | None
+    exit_code: int
+    reason: str | None
+
+
+def run(options: RunOptions, command: list[str], console: Console, signals: Signals) -> RunResult:
+    """Run the workload once under each profiler and leave the run folder.
+
+    `command` is the command line to note down; `console` writes to stderr; `signals` tells of Ctrl-C. Raises
+    UsageError for input that is bad before anything is started; failures later are in the result.
+    """
+    options = resolve(options)
+    if options.program and shutil.which(options.program[0]) is None:
+        raise UsageError(f"the program {options.program[0]!r} is not on PATH or is not executable")
+    folder = RunFolder.create(options, command)
+    manifest = folder.manifest
+    _describe_workload(manifest, options)
+    describe_node(manifest)
+    folder.save()
+    usage = False
+    for name in options.profiler:
+        if signals.count:
+            break
+        usage = _run_pass(make_profiler(name, options), options, folder, console, signals)
+        if usage:
+            break
+    return _finish(folder, options, signals, usage)
+
+
+def _finish(folder: RunFolder, options: RunOptions, signals: Signals, usage: bool) -> RunResult:
+    manifest = folder.manifest
+    failed = [p for p in manifest.passes if p.status != "done"]
+    several = len(options.profiler) > 1
+    if signals.count:
+        manifest.reason = "interrupted"
+    elif failed:
+        manifest.reason = "; ".join(f"{p.profiler}: {p.reason}" if several else str(p.reason) for p in failed)
+    manifest.status = "failed" if manifest.reason else "done"
+    if usage and not signals.count:
+        reason = failed[0].reason
+        folder.discard()
+        return RunResult(None, UsageError.exit_code, reason)
+    folder.finish()
+    code = INTERRUPTED if signals.count else 1 if failed else 0
+    return RunResult(folder.path, code, manifest.reason)
+
+
+def _describe_workload(manifest: Manifest, options: RunOptions) -> None:
+    """Fill in what is trained; for a program of the user's own only what is known of it."""
+    manifest.device = options.device
+    manifest.steps, manifest.warmup = options.steps, options.warmup
+    if options.program:
+        manifest.program = list(options.program)
+        return
+    manifest.model = options.model
+    manifest.batch_size = options.batch_size
+    manifest.gpus = 0 if options.device == "cpu" and options.parallel != "ddp" else options.gpus
+    manifest.parallelism = options.parallel
+    manifest.precision = options.precision
+    manifest.dataset = options.data_kind
+    manifest.image_size = options.image_size
+    manifest.optimizer = options.optimizer
+    manifest.channels_last = options.channels_last
+    manifest.compiled = options.compile
+    manifest.freeze_features = options.freeze_features
+    manifest.workers = options.workers
+    manifest.seed = options.seed
+
+
+def _run_pass(profiler: Profiler, options: RunOptions, folder: RunFolder, console: Console, signals: Signals) -> bool:
+    """Run one pass and note how it went in the manifest. Returns whether bad input kept it from starting."""
+    path = folder.path / profiler.name
+    done = Pass(profiler=profiler.name, start=utc_now())  # type: ignore[arg-type]
+    folder.manifest.passes.append(done)
+    usage = False
+    with tempfile.TemporaryDirectory(prefix="tracequarry-", ignore_cleanup_errors=True) as scratch:
+        try:
+            path.mkdir()
+            folder.save()
+            for note in profiler.prepare():
+                console.print(note, highlight=False, soft_wrap=True)
+            usage = _execute(profiler, options, folder, done, Path(scratch), console, signals)
+        except CollectError as e:
+            done.reason = str(e)
+        except OSError as e:
+            done.reason = os_sentence(e)
+    if signals.count:
+        done.reason = "interrupted"
+    done.options = profiler.record()
+    done.end = utc_now()
+    done.status = "failed" if done.reason else "done"
+    if path.is_dir():
+        _remove_unfinished(path)
+        done.files = list_files(folder.path, path)
+    folder.save()
+    return usage
+
+
+def _execute(
+    profiler: Profiler,
+    options: RunOptions,
+    folder: RunFolder,
+    done: Pass,
+    scratch: Path,
+    console: Console,
+    signals: Signals,
+) -> bool:
+    """Start the command of a pass, wait for it, complete its files and judge it. Raises ToolError and OSError."""
+    path = folder.path / profiler.name
+    log = path / LOG_NAME
+    done.command = profiler.wrap(_command(profiler, options, path, scratch), path)
+    echo = bool(options.program) if options.echo is None else options.echo
+    steps = None if options.program else options.warmup + options.steps
+    what = " ".join(options.program[:2]) if options.program else f"{options.model}, batch {options.batch_size}"
+    environment = {**os.environ, **_environment(options), **profiler.environment(path, scratch)}
+    with PassProgress(console, f"{profiler.name}: {what}", steps, scratch, log, echo) as progress:
+        done.exit_code = run_logged(done.command, log, environment, signals, progress.tick)
+    reports = read_reports(scratch)
+    for report in reports:
+        _merge_facts(folder.manifest, report.facts)
+    ranks = 1 if options.program else options.world_size
+    done.reason = diagnose(done.exit_code, reports, read_exit_codes(scratch), path, ranks, bool(options.program))
+    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    if done.reason and (said := profiler.explain(text)):
+        done.reason = said
+    try:
+        profiler.finish(path, text)
+    except (ToolError, OSError) as e:
+        # What failed first is the reason; a report that is missing because of it is not.
+        if not done.reason:
+            done.reason = profiler.explain(text) or (str(e) if isinstance(e, ToolError) else os_sentence(e))
+        elif is_disk_full(e):
+            done.reason = os_sentence(e)  # type: ignore[arg-type]
+    bad_input = [r.reason for r in reports if r.usage]
+    if bad_input:
+        done.reason = bad_input[0]
+    return bool(bad_input)
+
+
+def _remove_unfinished(path: Path) -> None:
+    """Remove what a killed process was still writing."""
+    for left in (*path.glob("*.part*"), *path.glob(".part-*")):
+        left.unlink(missing_ok=True)
+
+
+def _command(profiler: Profiler, options: RunOptions, path: Path, scratch: Path) -> list[str]:
+    """What to run: the user's program, a worker, or the launcher of several workers."""
+    if options.program:
+        return list(options.program)
+    spec = WorkerSpec(options=options, profiler=profiler.name, folder=str(path.resolve()), scratch=str(scratch))
+    spec_path = scratch / "spec.json"
+    spec_path.write_bytes(msgspec.json.encode(spec))
+    module = "collect.elastic" if options.world_size > 1 else "collect.worker"
+    return [sys.executable, "-m", module, str(spec_path)]
+
+
+def _environment(options: RunOptions) -> dict[str, str]:
+    """Variables for the worker: it must import this package, whatever lies in the working directory."""
+    if options.program:
+        return {}
+    extra = {"PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
+    root = str(Path(__file__).resolve().parent.parent)
+    if root not in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
+        extra["PYTHONPATH"] = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), root)))
+    if options.parallel == "ddp":
+        # Everything is on this node; gloo would otherwise look for the address of the host's name.
+        extra["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
+        # torchrun's own default, said here so that it says nothing about it.
+        extra["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")
+    return extra
+
+
+def _merge_facts(manifest: Manifest, facts: dict[str, object]) -> None:
+    """Put what a worker knows into the manifest; the GPUs come as plain objects."""
+    for key, value in facts.items():
+        if value is None or key not in Manifest.__struct_fields__:
+            continue
+        setattr(manifest, key, msgspec.convert(value, list[Gpu]) if key == "gpu_devices" else value)

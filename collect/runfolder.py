@@ -1,0 +1,99 @@
+"""The run folder: its name, and a run.json that stays valid JSON whatever happens."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from collect.errors import CollectError, UsageError
+from collect.failure import is_disk_full, os_sentence
+from collect.options import RunOptions
+from schemas.manifest import MANIFEST_NAME, Manifest, write_manifest
+
+RESERVE_NAME = ".reserve"
+RESERVE_BYTES = 256 << 10
+"""Kept free for the last run.json, in case the run fills the disk; many times the size of one."""
+
+
+def utc_now() -> str:
+    """The time as the manifest has it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def run_id(options: RunOptions) -> str:
+    """A name that sorts by time, reads as what was run, and is taken only once.
+
+    20261120-160501-resnet18-b32-g1-fp32-3f9a; a program of the user's own is named instead of its options.
+    """
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    if options.program:
+        scripts = [Path(a).stem for a in options.program if a.endswith((".py", ".sh"))]
+        name = (scripts or [Path(options.program[0]).stem])[0]
+        what = "".join(c if c.isalnum() or c in "_-" else "_" for c in name)
+    else:
+        gpus = 0 if options.device == "cpu" and options.parallel != "ddp" else options.gpus
+        what = f"{options.model}-b{options.batch_size}-g{gpus}-{options.precision}"
+    return f"{stamp}-{what}-{secrets.token_hex(2)}"
+
+
+class RunFolder:
+    """A run folder on disk and its manifest."""
+
+    def __init__(self, path: Path, manifest: Manifest, made_output: bool) -> None:
+        """Of an existing folder; create() makes one. `made_output`: the folder around it did not exist before."""
+        self.path = path
+        self.manifest = manifest
+        self._made_output = made_output
+
+    @classmethod
+    def create(cls, options: RunOptions, command: list[str]) -> RunFolder:
+        """Make the folder below `options.output`, with a run.json that says `running`.
+
+        Raises UsageError when the output folder cannot be written, CollectError when its disk is full.
+        """
+        output = Path(options.output).expanduser()
+        made_output = not output.exists()
+        manifest = Manifest(run_id=run_id(options), start=utc_now(), command=command)
+        folder = output / manifest.run_id
+        try:
+            folder.mkdir(parents=True)
+            with (folder / RESERVE_NAME).open("wb") as f:
+                f.write(bytes(RESERVE_BYTES))
+            write_manifest(folder, manifest)
+        except OSError as e:
+            with suppress(OSError):
+                for path in folder.iterdir():
+                    path.unlink()
+                folder.rmdir()
+            if is_disk_full(e):
+                raise CollectError(os_sentence(e)) from e
+            raise UsageError(f"--output: cannot write to {os_sentence(e)}") from e
+        return cls(folder, manifest, made_output)
+
+    def save(self) -> None:
+        """Write run.json; on a full disk the previous one stays."""
+        try:
+            write_manifest(self.path, self.manifest)
+        except OSError as e:
+            with suppress(OSError):
+                (self.path / (MANIFEST_NAME + ".part")).unlink()
+            if not is_disk_full(e):
+                raise CollectError(f"run.json cannot be written: {os_sentence(e)}") from e
+
+    def finish(self) -> None:
+        """Write the last run.json, into the space that was kept for it if need be."""
+        self.manifest.end = utc_now()
+        with suppress(OSError):
+            (self.path / RESERVE_NAME).unlink()
+        self.save()
+
+    def discard(self) -> None:
+        """Remove the folder of a run that bad input kept from starting."""
+        for path in sorted(self.path.rglob("*"), reverse=True):
+            path.rmdir() if path.is_dir() else path.unlink()
+        self.path.rmdir()
+        if self._made_output:
+            with suppress(OSError):
+                self.path.parent.rmdir()

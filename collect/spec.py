@@ -1,0 +1,65 @@
+"""What the parent tells a worker, and what a worker tells the parent: small JSON files in a scratch folder.
+
+The scratch folder is not in the run folder, so that a full disk there does not swallow the reason of a failure.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from collect.options import RunOptions
+
+
+class WorkerSpec(msgspec.Struct, kw_only=True):
+    """One pass, as a worker needs to know it."""
+
+    options: RunOptions
+    profiler: str
+    folder: str
+    """Folder of the pass, where raw files go."""
+    scratch: str
+
+
+class RankReport(msgspec.Struct, kw_only=True):
+    """How one process ended, in its own words. A process that was killed leaves none."""
+
+    rank: int = 0
+    ok: bool = False
+    reason: str | None = None
+    usage: bool = False
+    """The input was bad: nothing ran."""
+    when: float = 0.0
+    """Seconds since the epoch, to tell the first failure from those it caused."""
+    facts: dict[str, Any] = {}
+    """collect.torch_facts.torch_facts() and the model's image size, from one rank."""
+
+
+def write_report(scratch: Path, report: RankReport) -> None:
+    """Leave the report of a rank; a process that cannot even do that is judged by its exit code."""
+    report.when = time.time()
+    part = scratch / f"rank-{report.rank}.part"
+    part.write_bytes(msgspec.json.encode(report))
+    part.replace(scratch / f"rank-{report.rank}.json")
+
+
+def read_reports(scratch: Path) -> list[RankReport]:
+    """All reports, by rank; those of attached processes included. Unreadable ones are left out."""
+    reports = []
+    for path in [*scratch.glob("rank-*.json"), *scratch.glob("attach-*.json")]:
+        try:
+            reports.append(msgspec.json.decode(path.read_bytes(), type=RankReport))
+        except (OSError, msgspec.DecodeError):
+            continue
+    return sorted(reports, key=lambda r: r.rank)
+
+
+def read_exit_codes(scratch: Path) -> dict[int, int]:
+    """Exit code of each failed rank as the elastic launcher saw it; negative is minus a signal number."""
+    try:
+        return msgspec.json.decode((scratch / "exit-codes.json").read_bytes(), type=dict[int, int])
+    except (OSError, msgspec.DecodeError):
+        return {}

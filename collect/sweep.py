@@ -1,0 +1,256 @@
+"""`collect sweep PLAN.toml`: a grid of runs that can be stopped and started again.
+
+A plan::
+
+    [options]              # fixed options of every run, named as in `collect run` with _ for -
+    steps = 5
+
+    [grid]                 # every combination is one cell, the last line varying fastest
+    model = ["alexnet", "resnet18"]
+    batch_size = [16, 64]
+
+    [[exclude]]            # cells that match all lines of one of these are left out
+    model = "alexnet"
+    batch_size = 64
+
+Beside the run folders lies sweep.json, which says of each cell how it went.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import time
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+from collect.errors import CollectError, UsageError
+from collect.failure import os_sentence
+from collect.options import RunOptions, make_options
+from collect.process import Signals
+from collect.run import INTERRUPTED, run
+from collect.runfolder import utc_now
+
+STATE_NAME = "sweep.json"
+STATE_VERSION = 1
+
+
+class Cell(msgspec.Struct, kw_only=True):
+    """One combination of the grid, and how its run went."""
+
+    values: dict[str, Any]
+    status: Literal["pending", "running", "done", "failed", "interrupted"] = "pending"
+    run: str | None = None
+    """Name of the run folder, beside sweep.json."""
+    reason: str | None = None
+    start: str | None = None
+    seconds: float | None = None
+
+    @property
+    def label(self) -> str:
+        """The cell in words."""
+        return " ".join(f"{k}={v}" for k, v in self.values.items()) or "the only cell"
+
+
+class SweepState(msgspec.Struct, kw_only=True):
+    """sweep.json."""
+
+    version: int = STATE_VERSION
+    plan: str
+    options: dict[str, Any]
+    """The fixed options; a sweep is taken up again only with the same ones."""
+    cells: list[Cell]
+
+
+class Plan(msgspec.Struct, kw_only=True):
+    """A plan as read: fixed options and the cells of the grid, checked."""
+
+    options: dict[str, Any]
+    cells: list[dict[str, Any]]
+
+
+def read_plan(path: Path) -> Plan:
+    """Read and check a plan. Raises UsageError, naming the file and the key."""
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as e:
+        raise UsageError(f"{path}: cannot be read: {e.strerror}") from e
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+        raise UsageError(f"{path}: not TOML: {e}") from e
+    for key in raw:
+        if key not in ("options", "grid", "exclude"):
+            raise UsageError(f"{path}: {key}: there is no such table; use options, grid and exclude")
+    fixed, grid = (_table(path, raw, key) for key in ("options", "grid"))
+    excludes = raw.get("exclude", [])
+    if not isinstance(excludes, list) or not all(isinstance(e, dict) for e in excludes):
+        raise UsageError(f"{path}: exclude: write it as [[exclude]] tables")
+    for key, values in grid.items():
+        if not isinstance(values, list) or not values:
+            raise UsageError(f"{path}: grid.{key}: give a list of values, not {values!r}")
+        if key in fixed:
+            raise UsageError(f"{path}: grid.{key}: also set in options; set it in one place")
+    for exclude in excludes:
+        for key in exclude:
+            if key not in grid:
+                raise UsageError(f"{path}: exclude.{key}: not a key of the grid")
+    for key in ("output", "echo"):
+        if key in fixed or key in grid:
+            raise UsageError(f"{path}: {key}: give it on the command line of the sweep, not in the plan")
+    cells = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    cells = [c for c in cells if not any(e and e.items() <= c.items() for e in excludes)]
+    if not cells:
+        raise UsageError(f"{path}: the plan has no cells: every one is excluded")
+    for cell in cells:
+        _cell_options(path, fixed, cell, "")
+    return Plan(options=fixed, cells=cells)
+
+
+def _table(path: Path, raw: dict[str, Any], key: str) -> dict[str, Any]:
+    value = raw.get(key, {})
+    if not isinstance(value, dict):
+        raise UsageError(f"{path}: {key}: write it as a [{key}] table")
+    return value
+
+
+def _cell_options(path: Path, fixed: dict[str, Any], cell: dict[str, Any], output: str) -> RunOptions:
+    def label(key: str) -> str:
+        return f"{path}: {'grid' if key in cell else 'options'}.{key}"
+
+    return make_options({**fixed, **cell, "output": output, "echo": False}, label)
+
+
+def sweep(plan_path: Path, output: Path | None, retry_failed: bool, console: Console, signals: Signals) -> int:
+    """Run every cell that is not done yet; return the exit code.
+
+    Failed cells are run again only with `retry_failed`. `console` writes to stderr. Raises UsageError for a bad plan
+    and CollectError when sweep.json cannot be written.
+    """
+    plan = read_plan(plan_path)
+    folder = output or Path("runs") / plan_path.stem
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise UsageError(f"--output: cannot write to {os_sentence(e)}") from e
+    state = _load(folder, plan_path, plan)
+    skip = {"done"} if retry_failed else {"done", "failed"}
+    todo = [c for c in state.cells if c.status not in skip]
+    _save(folder, state)
+    with _bar(console) as bar:
+        task = bar.add_task("", total=len(state.cells), completed=len(state.cells) - len(todo), left="")
+        for number, cell in enumerate(todo):
+            bar.update(task, description=cell.label, left=_time_left(state.cells, len(todo) - number))
+            if not console.is_terminal:
+                position = state.cells.index(cell) + 1
+                console.print(f"[{position}/{len(state.cells)}] {cell.label}", markup=False, highlight=False)
+            _run_cell(plan_path, plan.options, cell, folder, state, bar.console, signals)
+            if signals.count:
+                break
+            bar.advance(task)
+    _summary(state, console)
+    if signals.count:
+        return INTERRUPTED
+    return 0 if all(c.status == "done" for c in state.cells) else 1
+
+
+def _bar(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[left]}", markup=False),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+
+
+def _run_cell(
+    plan_path: Path,
+    fixed: dict[str, Any],
+    cell: Cell,
+    folder: Path,
+    state: SweepState,
+    console: Console,
+    signals: Signals,
+) -> None:
+    cell.status, cell.start, cell.run, cell.reason = "running", utc_now(), None, None
+    _save(folder, state)
+    begin = time.monotonic()
+    try:
+        options = _cell_options(plan_path, fixed, cell.values, str(folder))
+        command = ["collect", *sys.argv[1:], "#", *(f"{k}={v}" for k, v in cell.values.items())]
+        result = run(options, command, Console(stderr=True, quiet=True), signals)
+        cell.run = result.folder.name if result.folder else None
+        cell.status, cell.reason = ("failed" if result.exit_code else "done"), result.reason
+    except CollectError as e:
+        cell.status, cell.reason = "failed", str(e)
+    cell.seconds = round(time.monotonic() - begin, 3)
+    if signals.count:
+        cell.status = "interrupted"
+    elif cell.reason:
+        console.print(f"{cell.label}: failed: {cell.reason}", markup=False, highlight=False, soft_wrap=True)
+    _save(folder, state)
+
+
+def _time_left(cells: list[Cell], to_do: int) -> str:
+    """About how long the cells to do will take, from those that were run."""
+    took = [c.seconds for c in cells if c.seconds is not None and c.status in ("done", "failed")]
+    if not took:
+        return ""
+    seconds = round(sum(took) / len(took) * to_do)
+    return f"about {seconds // 3600}:{seconds % 3600 // 60:02}:{seconds % 60:02} left"
+
+
+def _load(folder: Path, plan_path: Path, plan: Plan) -> SweepState:
+    """The state to go on from: the plan's cells, with what sweep.json says of those it knows."""
+    path = folder / STATE_NAME
+    cells = [Cell(values=values) for values in plan.cells]
+    state = SweepState(plan=str(plan_path), options=plan.options, cells=cells)
+    if not path.exists():
+        return state
+    try:
+        before = msgspec.json.decode(path.read_bytes(), type=SweepState)
+    except (OSError, msgspec.DecodeError) as e:
+        raise UsageError(f"{path}: cannot be read as the state of a sweep: {e}") from e
+    if before.options != plan.options:
+        raise UsageError(f"{path}: started with other [options] than {plan_path} has now; give another --output")
+    known = {_key(c.values): c for c in before.cells}
+    state.cells = [known.get(_key(c.values), c) for c in cells]
+    return state
+
+
+def _key(values: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(values, order="sorted")
+
+
+def _save(folder: Path, state: SweepState) -> None:
+    """Write sweep.json whole or not at all."""
+    part = folder / (STATE_NAME + ".part")
+    try:
+        with part.open("wb") as f:
+            f.write(msgspec.json.format(msgspec.json.encode(state), indent=2) + b"\n")
+            f.flush()
+            os.fsync(f.fileno())
+        part.replace(folder / STATE_NAME)
+    except OSError as e:
+        raise CollectError(f"{STATE_NAME} cannot be written: {os_sentence(e)}") from e
+
+
+def _summary(state: SweepState, console: Console) -> None:
+    table = Table("cell", "status", "seconds", "run or reason")
+    for cell in state.cells:
+        seconds = f"{cell.seconds:.1f}" if cell.seconds is not None else ""
+        said = cell.run if cell.status == "done" else cell.reason
+        table.add_row(cell.label, cell.status, seconds, said or "")
+    console.print(table)
+    count = {s: sum(c.status == s for c in state.cells) for s in ("done", "failed")}
+    rest = len(state.cells) - sum(count.values())
+    tail = f", {rest} not run" if rest else ""
+    console.print(f"{count['done']} done, {count['failed']} failed{tail}", highlight=False)

@@ -1,0 +1,117 @@
+"""Writes what torch.profiler recorded: the Chrome trace, key_averages() as CSV, the memory timeline.
+
+Uses the standard library alone and no other module of the package, because it also runs inside programs of the
+user's own, in whatever Python those have.
+"""
+
+from __future__ import annotations
+
+import csv
+import errno
+import gzip
+import os
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+ALMOST_NOTHING = 1 << 20
+"""Bytes; with less than this free, a disk counts as full."""
+KEY_AVERAGES_COLUMNS = (
+    "key",
+    "device_type",
+    "is_user_annotation",
+    "calls",
+    "self_cpu_us",
+    "total_cpu_us",
+    "self_device_us",
+    "total_device_us",
+    "self_cpu_mem_bytes",
+    "self_device_mem_bytes",
+    "flops",
+)
+
+
+def write_recording(profile: Any, folder: Path, rank: int, memory_timeline: bool = False) -> list[Any]:
+    """Write rank-N.trace.json.gz and rank-N.key_averages.csv of a stopped torch.profiler.profile into `folder`.
+
+    Both hold exactly the same events. A file appears under its name only when it is whole. Returns the rows of
+    key_averages(). Raises OSError when the disk is full.
+    """
+    # Averages first: they need the events only, and export may be what runs out of disk.
+    averages = list(profile.key_averages())
+    write_key_averages(averages, folder / f"rank-{rank}.key_averages.csv")
+    _write_trace(profile, folder / f"rank-{rank}.trace.json.gz")
+    if memory_timeline:
+        final = folder / f"rank-{rank}.memory_timeline.json.gz"
+        # torch chooses the format by the ending, so the unfinished file is marked in front.
+        part = folder / f".part-{final.name}"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            profile.export_memory_timeline(str(part))
+        part.replace(final)
+    return averages
+
+
+def _write_trace(profile: Any, final: Path) -> None:
+    plain = final.with_name(final.name[: -len(".gz")] + ".part")
+    part = final.with_name(final.name + ".part")
+    try:
+        # Not through torch's own .gz path: that one goes through /tmp, which is small on many nodes.
+        profile.export_chrome_trace(str(plain))
+        _check_whole(plain)
+        with plain.open("rb") as source, gzip.open(part, "wb", compresslevel=6) as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+        part.replace(final)
+    finally:
+        for leftover in (*plain.parent.glob(plain.name + "*"), part):
+            leftover.unlink(missing_ok=True)
+
+
+def _check_whole(path: Path) -> None:
+    """Raise OSError unless the file ends as JSON does: torch's C++ writer says nothing when it cannot write."""
+    end = b""
+    if path.exists():
+        with path.open("rb") as f:
+            f.seek(max(0, path.stat().st_size - 64))
+            end = f.read().rstrip()
+    if end.endswith((b"}", b"]")):
+        return
+    full = shutil.disk_usage(path.parent).free < ALMOST_NOTHING
+    number = errno.ENOSPC if full else errno.EIO
+    raise OSError(number, os.strerror(number), str(path))
+
+
+def _first(row: Any, *names: str) -> Any:
+    """The first attribute that this version of torch has; 0 without any."""
+    for name in names:
+        value = getattr(row, name, None)
+        if value is not None:
+            return value
+    return 0
+
+
+def write_key_averages(averages: list[Any], path: Path) -> None:
+    """Write the rows of key_averages() as CSV; times in microseconds with the three decimals that are exact ns."""
+    part = path.with_name(path.name + ".part")
+    with part.open("w", newline="", encoding="utf-8") as f:
+        out = csv.writer(f, lineterminator="\n")
+        out.writerow(KEY_AVERAGES_COLUMNS)
+        for row in averages:
+            device = str(row.device_type).rpartition(".")[2]
+            out.writerow(
+                (
+                    row.key,
+                    device,
+                    "true" if getattr(row, "is_user_annotation", False) else "false",
+                    row.count,
+                    f"{row.self_cpu_time_total:.3f}",
+                    f"{row.cpu_time_total:.3f}",
+                    f"{_first(row, 'self_device_time_total', 'self_cuda_time_total'):.3f}",
+                    f"{_first(row, 'device_time_total', 'cuda_time_total'):.3f}",
+                    int(row.self_cpu_memory_usage),
+                    int(_first(row, "self_device_memory_usage", "self_cuda_memory_usage")),
+                    int(row.flops or 0),
+                )
+            )
+    part.replace(path)

@@ -1,0 +1,164 @@
+"""The training loop of a worker: warm-up steps, then profiled steps, each in its phases."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from collect.data import open_source
+from collect.errors import UsageError
+from collect.options import RunOptions
+from collect.phases import StepTimer, write_step_metrics
+from collect.profilers import make_profiler
+from collect.profilers.base import Recorder
+from collect.spec import WorkerSpec
+from collect.torch_facts import torch_facts
+from collect.workload import Workload, build, check_model, own_image_size, seed_everything
+
+COLLECTIVE_TIMEOUT = timedelta(minutes=10)
+
+
+def train(spec: WorkerSpec, rank: int) -> dict[str, Any]:
+    """Train the workload of the spec in this process under its profiler, as rank `rank`.
+
+    Returns the facts for the manifest. Raises CollectError for what the user can act on. What was recorded up to a
+    failure is written all the same.
+    """
+    options = spec.options
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    device, gpus = _devices(options, local_rank)
+    check_model(options.model or "")
+    image_size = options.image_size or own_image_size(options.model or "")
+    facts = {**torch_facts(), "image_size": image_size}
+    recorder = make_profiler(spec.profiler, options).recorder(Path(spec.folder), rank)
+    timer = StepTimer(gpus, recorder.phase)
+    with _process_group(options, device) as barrier:
+        seed_everything(options.seed)
+        scratch = Path(spec.scratch) / f"data-{rank}"
+        source = open_source(options, image_size, device.type, rank, scratch)
+        workload = build(options, source.classes, image_size, device, local_rank)
+        progress = Path(spec.scratch) / "progress" if rank == 0 else None
+        try:
+            _loop(options, workload, source.batches, device, timer, recorder, _Fence(gpus, barrier), progress)
+        except BaseException:
+            # The failure that is under way is what counts, not what it does to the profiler.
+            for keep in (recorder.stop, lambda: _write_steps(spec, rank, timer, recorder), recorder.write):
+                with suppress(Exception):
+                    keep()
+            raise
+        # The small file first, in case the disk is too full for the trace.
+        _write_steps(spec, rank, timer, recorder)
+        recorder.write()
+    return facts
+
+
+def _write_steps(spec: WorkerSpec, rank: int, timer: StepTimer, recorder: Recorder) -> None:
+    if recorder.distorts_time:
+        return
+    write_step_metrics(Path(spec.folder) / f"rank-{rank}.step_metrics.csv", timer.rows(rank))
+
+
+def _devices(options: RunOptions, local_rank: int) -> tuple[Any, list[int]]:
+    """This process's device and the indices of all GPUs it uses."""
+    import torch
+
+    if options.device == "cpu":
+        return torch.device("cpu"), []
+    if not torch.cuda.is_available():
+        raise UsageError("--device cuda: torch finds no usable GPU here; check the driver with `collect doctor`")
+    found = torch.cuda.device_count()
+    if options.gpus > found:
+        raise UsageError(f"--gpus {options.gpus}: this node shows {found} GPU{'s' * (found != 1)}")
+    gpus = list(range(options.gpus)) if options.parallel == "dp" else [local_rank]
+    torch.cuda.set_device(gpus[0])
+    return torch.device("cuda", gpus[0]), gpus
+
+
+@contextmanager
+def _process_group(options: RunOptions, device: Any) -> Iterator[Any]:
+    """The job's process group under ddp; yields a barrier that uses no GPU."""
+    if options.parallel != "ddp":
+        yield lambda: None
+        return
+    import torch.distributed as dist
+
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=COLLECTIVE_TIMEOUT)
+    # A barrier over NCCL is a kernel, and would be in the recording.
+    group = dist.new_group(backend="gloo", timeout=COLLECTIVE_TIMEOUT)
+    yield lambda: dist.barrier(group)
+    # Not after a failure: with a rank gone, this would wait for it.
+    dist.destroy_process_group()
+
+
+class _Fence:
+    """Waits until every rank is here and every GPU is idle; used before and after the profiled steps, never inside.
+
+    So a recording holds the kernels of whole steps and no others, and the first rank to start or stop a recording
+    that all ranks share (one Nsight Systems report per node) cuts off none of the other ranks' work.
+    """
+
+    def __init__(self, gpus: list[int], barrier: Any) -> None:
+        self._gpus = gpus
+        self._barrier = barrier
+
+    def wait(self, for_ranks: bool = True) -> None:
+        """Wait for this process's GPUs and, with `for_ranks`, until all ranks have come this far."""
+        import torch
+
+        for gpu in self._gpus:
+            torch.cuda.synchronize(gpu)
+        if for_ranks:
+            self._barrier()
+
+
+def _loop(
+    options: RunOptions,
+    workload: Workload,
+    batches: Iterator[tuple[Any, Any]],
+    device: Any,
+    timer: StepTimer,
+    recorder: Recorder,
+    fence: _Fence,
+    progress: Path | None,
+) -> None:
+    for index in range(options.warmup + options.steps):
+        if index == options.warmup:
+            fence.wait()
+        recorder.before_step(index)
+        with timer.step(index, warmup=index < options.warmup):
+            _step(options, workload, batches, device, timer)
+        if progress:
+            with progress.open("ab") as f:
+                f.write(b".")
+    recorder.after_steps()
+    fence.wait(for_ranks=recorder.shared)
+    recorder.stop()
+
+
+def _step(
+    options: RunOptions, workload: Workload, batches: Iterator[tuple[Any, Any]], device: Any, timer: StepTimer
+) -> None:
+    """One training step. Nothing here waits for the GPU, except that fp16's GradScaler reads its overflow flag."""
+    import torch
+
+    with timer.phase("data"):
+        images, labels = next(batches)
+    with timer.phase("h2d"):
+        layout = torch.channels_last if options.channels_last else torch.contiguous_format
+        images = images.to(device, non_blocking=True, memory_format=layout)
+        labels = labels.to(device, non_blocking=True)
+    with timer.phase("forward"), workload.autocast():
+        output = workload.model(images)
+    with timer.phase("loss"), workload.autocast():
+        loss = workload.loss(output, labels)
+    with timer.phase("backward"):
+        workload.scaler.scale(loss).backward()
+    with timer.phase("optimizer"):
+        workload.scaler.step(workload.optimizer)
+        workload.scaler.update()
+        workload.optimizer.zero_grad(set_to_none=True)
+    timer.result(loss, int(labels.shape[0]))

@@ -1,0 +1,111 @@
+"""Runs the real command in a process of its own, as a user does, and reads back what it left."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from schemas.manifest import Manifest, read_manifest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+TINY = ["--model", "resnet18", "--image-size", "32", "--batch-size", "2", "--steps", "2", "--warmup", "1"]
+"""The smallest real training: three steps take about a second, importing torch a few."""
+CPU = [*TINY, "--device", "cpu"]
+
+
+@dataclass
+class Ran:
+    """What a command printed, and the run folders it left."""
+
+    code: int
+    stdout: str
+    stderr: str
+    output: Path
+
+    @property
+    def folder(self) -> Path:
+        folders = [p for p in self.output.iterdir() if p.is_dir()]
+        assert len(folders) == 1, self.stderr
+        return folders[0]
+
+    @property
+    def manifest(self) -> Manifest:
+        return read_manifest(self.folder)
+
+
+def environment(**extra: str) -> dict[str, str]:
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PYTHONPATH": path, **extra}
+
+
+def start(*arguments: str, **extra: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "collect", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(**extra),
+    )
+
+
+def read_trace(path: Path) -> dict[str, Any]:
+    with gzip.open(path, "rt", encoding="utf-8") as f:
+        return json.load(f)
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as f:
+        return list(csv.DictReader(f))
+
+
+def names(trace: dict[str, Any], category: str) -> list[str]:
+    return [e["name"] for e in trace["traceEvents"] if e.get("cat") == category]
+
+
+def descendants(pid: int) -> dict[int, list[str]]:
+    """Command line of every process below `pid`, from /proc."""
+    parents: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = stat.read_text()
+        except OSError:
+            continue
+        parents[int(stat.parent.name)] = int(text.rpartition(")")[2].split()[1])
+    below = {pid}
+    while True:
+        more = {p for p, parent in parents.items() if parent in below} - below
+        if not more:
+            break
+        below |= more
+    lines = {}
+    for p in below - {pid}:
+        try:
+            lines[p] = Path(f"/proc/{p}/cmdline").read_text().split("\0")
+        except OSError:
+            continue
+    return lines
+
+
+def wait_for(condition: Callable[[], Any], what: str, timeout_s: float = 90.0) -> Any:
+    end = time.monotonic() + timeout_s
+    while time.monotonic() < end:
+        if value := condition():
+            return value
+        time.sleep(0.05)
+    raise AssertionError(f"waited in vain for {what}")
+
+
+def interrupt(child: subprocess.Popen[str], number: int = signal.SIGINT) -> tuple[int, str, str]:
+    child.send_signal(number)
+    stdout, stderr = child.communicate(timeout=90)
+    return child.returncode, stdout, stderr

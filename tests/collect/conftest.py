@@ -1,0 +1,23 @@
+"""Fixtures of the collector's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from collect_support import Ran, start
+
+
+@pytest.fixture
+def collect(tmp_path: Path) -> Callable[..., Ran]:
+    """Runs `collect run`; a `--` among the arguments keeps its place behind the output option."""
+
+    def go(*arguments: str, output: Path | None = None, **extra: str) -> Ran:
+        where = output or tmp_path / "runs"
+        child = start("run", "-o", str(where), *arguments, **extra)
+        stdout, stderr = child.communicate(timeout=180)
+        assert "Traceback" not in stderr, stderr
+        return Ran(child.returncode, stdout, stderr, where)
+
+    return go

@@ -1,0 +1,124 @@
+"""What a run folder says after Ctrl-C, a killed rank, a full disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from collect_support import CPU, descendants, interrupt, read_trace, start, wait_for
+
+from collect.failure import diagnose, sentence
+from collect.spec import RankReport
+from schemas.manifest import read_manifest
+
+LONG = [*CPU, "--steps", "100000", "--profiler", "none"]
+
+
+def steps_done(child: subprocess.Popen[str]) -> bool:
+    """Whether rank 0 has finished a step: its progress file lies beside the spec that it was started with."""
+    specs = [Path(a) for line in descendants(child.pid).values() for a in line if a.endswith("spec.json")]
+    progress = [p.with_name("progress") for p in specs]
+    return any(p.exists() and p.stat().st_size > 2 for p in progress)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_run_says_so_and_keeps_what_there_is(tmp_path, number):
+    child = start("run", "-o", str(tmp_path), *CPU, "--steps", "100000")
+    wait_for(lambda: steps_done(child), "some steps")
+    below = set(descendants(child.pid))
+    code, stdout, stderr = interrupt(child, number)
+    assert code == 130 and stderr.splitlines()[-1] == "collect: interrupted" and "Traceback" not in stderr
+    folder = Path(stdout.strip())
+    manifest = read_manifest(folder)
+    assert (manifest.status, manifest.reason, manifest.passes[0].reason) == ("failed", "interrupted", "interrupted")
+    # The steps up to the signal are there, as a whole trace and as metrics.
+    assert read_trace(folder / "torch/rank-0.trace.json.gz")["traceEvents"]
+    assert len((folder / "torch/rank-0.step_metrics.csv").read_text().splitlines()) > 2
+    assert not any(Path(f"/proc/{p}").exists() for p in below)
+
+
+def test_killed_rank(tmp_path):
+    child = start("run", "-o", str(tmp_path), *LONG, "--parallel", "ddp", "--gpus", "2")
+    wait_for(lambda: steps_done(child), "some steps")
+    ranks = {}
+    for pid, line in descendants(child.pid).items():
+        if "collect.worker" in line:
+            variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            ranks[next(int(v[5:]) for v in variables if v.startswith(b"RANK="))] = pid
+    assert sorted(ranks) == [0, 1]
+    os.kill(ranks[1], signal.SIGKILL)
+    stdout, stderr = child.communicate(timeout=120)
+    assert child.returncode == 1 and "Traceback" not in stderr
+    manifest = read_manifest(Path(stdout.strip()))
+    assert manifest.status == "failed"
+    assert "rank 1 was killed by signal 9 (SIGKILL)" in manifest.reason
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of 1 MiB; only root may mount one."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("a small disk can only be mounted by root")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_full_disk(collect, small_disk):
+    # 8 steps of resnet18 make a trace of about 2.5 MB before compression: more than the disk has.
+    ran = collect(*CPU, "--steps", "8", output=small_disk)
+    assert ran.code == 1
+    manifest = json.loads((ran.folder / "run.json").read_text())
+    assert manifest["status"] == "failed" and "the disk" in manifest["reason"] and "is full" in manifest["reason"]
+    assert len((ran.folder / "torch/rank-0.step_metrics.csv").read_text().splitlines()) == 1 + 9
+    assert not list(ran.folder.rglob("*.part")) and not list(ran.folder.rglob("*.trace.json.gz"))
+
+
+def test_full_disk_under_a_program(collect, small_disk):
+    program = "import torch\nfor _ in range(3000): torch.ones(1) + 1\n"
+    ran = collect("--", sys.executable, "-c", program, output=small_disk)
+    assert ran.code == 1
+    assert "No space left on device" in ran.manifest.reason
+    assert ran.manifest.passes[0].exit_code == 0
+
+
+def test_output_that_cannot_be_written(collect, tmp_path):
+    (tmp_path / "file").write_text("")
+    ran = collect(*CPU, output=tmp_path / "file" / "runs")
+    assert ran.code == 2 and "--output: cannot write to" in ran.stderr
+
+
+def test_sentences():
+    class OutOfMemoryError(RuntimeError):
+        pass
+
+    # The text of torch 2.11's exception, shortened.
+    text = "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 139.72 GiB of which ..."
+    assert sentence(OutOfMemoryError(text)) == (
+        "out of GPU memory (a request of 20.00 GiB failed); use a smaller --batch-size or --image-size"
+    )
+    assert sentence(ValueError("Bad value.\nSee the docs.")) == "ValueError: Bad value."
+    assert "out of host memory" in sentence(MemoryError())
+    assert sentence(OSError(28, "No space left on device", "x")).startswith("the disk that holds x is full")
+
+
+def test_the_first_failure_is_the_reason(tmp_path):
+    first = RankReport(rank=1, reason="out of GPU memory", when=1.0)
+    then = RankReport(rank=0, reason="RuntimeError: Connection closed by peer", when=2.0)
+
+    def say(code, reports, codes):
+        return diagnose(code, reports, codes, tmp_path, ranks=2, program=False)
+
+    assert say(1, [then, first], {0: 1, 1: 1}) == "rank 1: out of GPU memory"
+    # A rank that died without a word was first; one that the launcher ended by SIGTERM was not.
+    assert say(1, [then], {0: 1, 1: -11}).startswith("rank 1 was killed by signal 11 (SIGSEGV)")
+    assert say(1, [first], {0: -15, 1: 1}) == "rank 1: out of GPU memory"
+    assert say(0, [RankReport(rank=0, ok=True)], {}) is None
+    assert say(137, [], {}).startswith("the training process was killed by signal 9")

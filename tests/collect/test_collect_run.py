@@ -1,0 +1,212 @@
+"""`collect run` on the CPU with real models: what a run folder holds."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections import Counter
+
+import numpy as np
+import pytest
+from collect_support import CPU, names, read_csv, read_trace
+from PIL import Image
+
+from collect.data import open_source
+from collect.errors import UsageError
+from collect.options import make_options
+from collect.trace_files import KEY_AVERAGES_COLUMNS
+from schemas.manifest import FILE_KINDS
+from schemas.phases import PHASES
+from schemas.tables import STEP_METRICS_CSV
+
+
+def outermost(trace):
+    """Names of the operator calls that key_averages() counts: one inside another of its own name is the same call."""
+    open_calls = {}
+    for e in sorted((e for e in trace["traceEvents"] if e.get("cat") == "cpu_op"), key=lambda e: (e["ts"], -e["dur"])):
+        stack = open_calls.setdefault(e["tid"], [])
+        while stack and stack[-1][1] <= e["ts"]:
+            stack.pop()
+        if not stack or stack[-1][0] != e["name"]:
+            yield e["name"]
+        stack.append((e["name"], e["ts"] + e["dur"]))
+
+
+def test_torch_pass(collect):
+    ran = collect(*CPU, "--memory", "--flops")
+    assert ran.code == 0, ran.stderr
+    assert ran.stdout.strip() == str(ran.folder)
+    m = ran.manifest
+    assert (m.status, m.reason, m.model, m.batch_size, m.image_size) == ("done", None, "resnet18", 2, 32)
+    # One process on the CPU is 0 GPUs, as schemas.manifest says.
+    assert (m.gpus, m.parallelism, m.steps, m.warmup, m.device) == (0, "none", 2, 1, "cpu")
+    assert m.torch_version and m.torchvision_version and m.python_version and m.host and m.end
+    assert m.command[:2] == ["collect", "run"] and "--flops" in m.command
+    assert [p.status for p in m.passes] == ["done"]
+    kinds = Counter(f.kind for f in m.passes[0].files)
+    assert kinds == {"chrome_trace": 1, "key_averages": 1, "step_metrics": 1, "log": 1}
+    assert set(kinds) <= set(FILE_KINDS)
+    assert all((ran.folder / f.path).is_file() for f in m.passes[0].files)
+    # Nothing half-written or reserved is left.
+    left = sorted(str(p.relative_to(ran.folder)) for p in ran.folder.rglob("*") if p.is_file())
+    assert left == sorted(["run.json", *(f.path for f in m.passes[0].files)])
+
+    trace = read_trace(ran.folder / "torch/rank-0.trace.json.gz")
+    ranges = Counter(names(trace, "user_annotation"))
+    # Two profiled steps: each phase once a step. Step 0 is warm-up, so the profiled ones are 1 and 2.
+    assert {name: ranges[name] for name in PHASES} == dict.fromkeys(PHASES, 2)
+    assert {n for n in ranges if n.startswith("ProfilerStep")} == {"ProfilerStep#1", "ProfilerStep#2"}
+
+    averages = read_csv(ran.folder / "torch/rank-0.key_averages.csv")
+    assert tuple(averages[0]) == KEY_AVERAGES_COLUMNS
+    # Some versions of torch have a row for each overload of an operator.
+    calls: Counter[str] = Counter()
+    for row in averages:
+        calls[row["key"]] += int(row["calls"])
+    in_trace = Counter(outermost(trace))
+    # resnet18 has 20 convolutions (torchvision), so 40 in two steps; and the CSV counts the trace's own events.
+    assert calls["aten::conv2d"] == in_trace["aten::conv2d"] == 40
+    assert {k: v for k, v in calls.items() if k.startswith("aten::")} == {
+        k: v for k, v in in_trace.items() if k.startswith("aten::")
+    }
+    conv = next(row for row in averages if row["key"] == "aten::conv2d")
+    assert int(conv["flops"]) > 0 and float(conv["total_cpu_us"]) > 0
+
+    rows = read_csv(ran.folder / "torch/rank-0.step_metrics.csv")
+    assert tuple(rows[0]) == STEP_METRICS_CSV
+    assert [(r["step"], r["warmup"]) for r in rows] == [("0", "true"), ("1", "false"), ("2", "false")]
+    for row in rows:
+        parts = [float(row[f"{p}_s"]) for p in PHASES]
+        assert all(p >= 0 for p in parts)
+        # On the CPU the phases follow each other inside the step.
+        assert sum(parts) <= float(row["step_s"])
+        assert len(row["step_s"].partition(".")[2]) == 9
+        assert row["images"] == "2" and float(row["loss"]) > 0 and row["max_allocated_bytes"] == ""
+
+
+def test_ddp_two_gloo_ranks(collect):
+    ran = collect(*CPU, "--parallel", "ddp", "--gpus", "2")
+    assert ran.code == 0, ran.stderr
+    assert (ran.manifest.gpus, ran.manifest.parallelism) == (2, "ddp")
+    for rank in (0, 1):
+        trace = read_trace(ran.folder / f"torch/rank-{rank}.trace.json.gz")
+        about = trace["distributedInfo"]
+        assert (about["rank"], about["world_size"], about["backend"]) == (rank, 2, "gloo")
+        assert any("all_reduce" in n for n in names(trace, "user_annotation"))
+        assert not any("barrier" in e.get("name", "") for e in trace["traceEvents"])
+        rows = read_csv(ran.folder / f"torch/rank-{rank}.step_metrics.csv")
+        assert [r["rank"] for r in rows] == [str(rank)] * 3
+    files = {(f.kind, f.rank) for f in ran.manifest.passes[0].files}
+    assert {("chrome_trace", 0), ("chrome_trace", 1), ("log", None)} <= files
+
+
+def test_passes_repeat_the_same_seeded_workload(collect):
+    ran = collect(*CPU, "--profiler", "none,torch", "--seed", "7")
+    assert ran.code == 0
+    assert [p.profiler for p in ran.manifest.passes] == ["none", "torch"]
+    losses = [
+        [row["loss"] for row in read_csv(ran.folder / name / "rank-0.step_metrics.csv")] for name in ("none", "torch")
+    ]
+    assert losses[0] == losses[1]
+    assert not list((ran.folder / "none").glob("*.trace.json.gz"))
+
+
+def test_fake_jpeg_with_a_loader_worker(collect):
+    ran = collect(*CPU, "--data", "fake-jpeg", "--workers", "1", "--freeze-features", "--precision", "bf16")
+    assert ran.code == 0, ran.stderr
+    assert (ran.manifest.dataset, ran.manifest.freeze_features) == ("fake-jpeg", True)
+    trace = read_trace(ran.folder / "torch/rank-0.trace.json.gz")
+    operators = names(trace, "cpu_op")
+    # Only the classifier trains: its product runs backward, no convolution does.
+    assert "aten::convolution_backward" not in operators and "AddmmBackward0" in operators
+
+
+def test_cifar100(collect, tmp_path):
+    # The real data set's format: a pickled dict of rows of 3072 bytes (3 x 32 x 32), its names in `meta`. torchvision
+    # checks the MD5 of each file, which made files cannot have, so this must be refused in a sentence ...
+    root = tmp_path / "cifar-100-python"
+    root.mkdir()
+    content = {"data": np.zeros((8, 3072), np.uint8), "fine_labels": [0, 1] * 4}
+    for name in ("train", "test"):
+        (root / name).write_bytes(pickle.dumps(content))
+    (root / "meta").write_bytes(pickle.dumps({"fine_label_names": ["apple", "bear"]}))
+    refused = collect(*CPU, "--data", f"cifar100:{tmp_path}")
+    assert refused.code == 2 and "no usable cifar100 data set" in refused.stderr
+    # ... and with the checksums of these files it trains.
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(
+        "import os\n"
+        "def patch():\n"
+        "    import torchvision.datasets.cifar as cifar\n"
+        "    cifar.CIFAR100._check_integrity = lambda self: True\n"
+        "    cifar.check_integrity = lambda path, md5=None: os.path.isfile(path)\n"
+        "if 'collect.worker' in ' '.join(__import__('sys').orig_argv): patch()\n"
+    )
+    from collect_support import ROOT
+
+    ran = collect(*CPU, "--data", f"cifar100:{tmp_path}", "--workers", "0", PYTHONPATH=f"{site}:{ROOT}")
+    assert ran.code == 0, ran.stderr
+    assert ran.manifest.dataset == "cifar100"
+
+
+def test_imagefolder(collect, tmp_path):
+    for name in ("cat", "dog"):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        for index in range(2):
+            Image.new("RGB", (40, 30), (index * 90, 60, 30)).save(tmp_path / "images" / name / f"{index}.png")
+    ran = collect(*CPU, "--data", f"imagefolder:{tmp_path / 'images'}", "--workers", "0", "--profiler", "none")
+    assert ran.code == 0, ran.stderr
+    options = make_options({"model": "resnet18", "batch_size": 5, "data": f"imagefolder:{tmp_path / 'images'}"})
+    with pytest.raises(UsageError, match="4 images for each process, not enough for one batch"):
+        open_source(options, 32, "cpu", 0, tmp_path)
+
+
+def test_memory_timeline(collect):
+    ran = collect(*CPU, "--model", "squeezenet1_1", "--steps", "1", "--warmup", "0", "--memory-timeline")
+    assert ran.code == 0, ran.stderr
+    assert "memory_timeline" in {f.kind for f in ran.manifest.passes[0].files}
+    assert (ran.folder / "torch/rank-0.memory_timeline.json.gz").stat().st_size > 100
+
+
+def test_auxiliary_outputs(collect):
+    # googlenet returns two auxiliary classifiers' outputs in training.
+    tiny = ["--model", "googlenet", "--image-size", "64", "--steps", "1", "--profiler", "none"]
+    ran = collect(*CPU, *tiny, "--optimizer", "adamw", "--channels-last")
+    assert ran.code == 0, ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--model", "resnet81"], "no classification model 'resnet81'; close ones are resnet18"),
+        (["--model", "resnet18", "--image-size", "8", "--data", "food101:/nowhere"], "no food101 data set"),
+        (["--model", "resnet18", "--gpus", "2"], "2 GPUs need --parallel dp or --parallel ddp"),
+        (["--model", "resnet18", "--gpus", "2", "--parallel", "dp"], "with --device cpu use --gpus 1"),
+        (["--model", "resnet18", "--precision", "fp8"], "give one of fp32, tf32, bf16, fp16"),
+        (["--model", "resnet18", "--precision", "tf32"], "--precision tf32 is a mode of NVIDIA GPUs"),
+        (["--model", "resnet18", "--profiler", "vtune"], "give one of none, torch, nsys, ncu"),
+        (["--model", "resnet18", "--steps", "0"], "0 is too small"),
+        (["--model", "resnet18", "--batch-size", "many"], "'--batch-size'"),
+        ([], "name a torchvision model"),
+        (["--", "no-such-program"], "'no-such-program' is not on PATH"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_leaves_nothing(collect, arguments, sentence):
+    own = ["--device", "cpu"] if "--" not in arguments else []
+    ran = collect(*own, *arguments)
+    assert ran.code == 2
+    assert sentence in ran.stderr.splitlines()[-1] and ran.stderr.splitlines()[-1].startswith("collect: ")
+    assert not ran.output.exists()
+
+
+def test_help_does_not_import_torch():
+    import subprocess
+
+    from collect_support import environment
+
+    code = "import sys; from collect.cli import app\ntry: app(['run', '--help'])\nexcept SystemExit: pass\n"
+    check = "bad = {'torch', 'duckdb', 'pandas', 'analyze'} & set(sys.modules); sys.exit(f'{bad}' if bad else 0)"
+    done = subprocess.run([sys.executable, "-c", code + check], env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "--ncu-metrics" in done.stdout

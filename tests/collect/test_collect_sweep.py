@@ -1,0 +1,125 @@
+"""`collect sweep`: killed and resumed, past a failed cell, bad plans."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from collect_support import interrupt, start, wait_for
+
+from collect.sweep import read_plan
+from schemas.manifest import read_manifest
+
+OPTIONS = """
+[options]
+model = "resnet18"
+image_size = 32
+steps = 1
+warmup = 1
+device = "cpu"
+profiler = "none"
+"""
+
+
+def sweep(plan: Path, output: Path, *more: str) -> tuple[int, str]:
+    child = start("sweep", str(plan), "-o", str(output), *more)
+    _, stderr = child.communicate(timeout=180)
+    assert "Traceback" not in stderr, stderr
+    return child.returncode, stderr
+
+
+def cells(output: Path) -> list[dict]:
+    path = output / "sweep.json"
+    return json.loads(path.read_text())["cells"] if path.exists() else []
+
+
+def test_killed_and_resumed(tmp_path):
+    plan, output = tmp_path / "plan.toml", tmp_path / "out"
+    plan.write_text(OPTIONS + "[grid]\nbatch_size = [2, 3]\n")
+    child = start("sweep", str(plan), "-o", str(output))
+    wait_for(lambda: [c["status"] for c in cells(output)] == ["done", "running"], "the second cell")
+    child.kill()
+    child.communicate()
+    first = cells(output)[0]
+    code, stderr = sweep(plan, output)
+    assert code == 0, stderr
+    after = cells(output)
+    assert [c["status"] for c in after] == ["done", "done"]
+    # The cell that was done is not run again; the one that was killed is, in a folder of its own.
+    assert after[0] == first
+    assert [read_manifest(output / c["run"]).batch_size for c in after] == [2, 3]
+    assert "2 done, 0 failed" in stderr
+
+
+def test_interrupted_sweep_is_taken_up_again(tmp_path):
+    plan, output = tmp_path / "plan.toml", tmp_path / "out"
+    plan.write_text(OPTIONS.replace("steps = 1", "steps = 100000") + "[grid]\nbatch_size = [2, 3]\n")
+    child = start("sweep", str(plan), "-o", str(output))
+    wait_for(lambda: [c["status"] for c in cells(output)][:1] == ["running"], "the first cell")
+    code, _, stderr = interrupt(child)
+    assert code == 130 and "2 not run" in stderr
+    assert [c["status"] for c in cells(output)] == ["interrupted", "pending"]
+
+
+def test_goes_on_past_a_failed_cell(tmp_path):
+    plan, output = tmp_path / "plan.toml", tmp_path / "out"
+    # alexnet's pooling leaves nothing of 32 pixels: the cell fails while it trains.
+    plan.write_text(
+        OPTIONS.replace('model = "resnet18"\n', "batch_size = 2\n") + '[grid]\nmodel = ["alexnet", "resnet18"]\n'
+    )
+    code, stderr = sweep(plan, output)
+    assert code == 1 and "1 done, 1 failed" in stderr
+    failed, done = cells(output)
+    assert (failed["status"], done["status"]) == ("failed", "done")
+    assert "Output size is too small" in failed["reason"]
+    # Again: the failed cell is left alone ...
+    assert sweep(plan, output)[0] == 1
+    assert cells(output) == [failed, done]
+    # ... unless it is asked for.
+    assert sweep(plan, output, "--retry-failed")[0] == 1
+    assert cells(output)[0]["run"] != failed["run"] and cells(output)[1] == done
+    # Other fixed options under the same output would mix two studies.
+    plan.write_text(plan.read_text().replace("warmup = 1", "warmup = 2"))
+    code, stderr = sweep(plan, output)
+    assert code == 2 and "other [options]" in stderr
+
+
+def test_grid_order_and_excludes(tmp_path):
+    plan = tmp_path / "plan.toml"
+    plan.write_text(OPTIONS + "[grid]\nbatch_size = [2, 4]\nseed = [0, 1]\n[[exclude]]\nbatch_size = 4\nseed = 1\n")
+    # The last line varies fastest; 4 x 1 is excluded.
+    assert [tuple(c.values()) for c in read_plan(plan).cells] == [(2, 0), (2, 1), (4, 0)]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (OPTIONS + "[grid]\nbatchsize = [2]\n", "grid.batchsize: there is no such option; did you mean 'batch_size'?"),
+        (OPTIONS + 'colour = "red"\n', "options.colour: there is no such option"),
+        (OPTIONS + '[grid]\nbatch_size = ["two"]\n', "grid.batch_size: 'two' will not do; give a whole number"),
+        (OPTIONS + "[grid]\nbatch_size = 2\n", "grid.batch_size: give a list of values, not 2"),
+        (OPTIONS + "[grid]\nsteps = [1]\n", "grid.steps: also set in options"),
+        (OPTIONS + "[[exclude]]\nseed = 1\n", "exclude.seed: not a key of the grid"),
+        ("[grid\n", "not TOML"),
+    ],
+)
+def test_bad_plan_is_one_sentence(tmp_path, text, sentence):
+    plan = tmp_path / "plan.toml"
+    plan.write_text(text)
+    child = start("sweep", str(plan), "-o", str(tmp_path / "out"))
+    _, stderr = child.communicate(timeout=60)
+    assert child.returncode == 2
+    assert stderr.startswith(f"collect: {plan}") and sentence in stderr and len(stderr.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_doctor_on_this_machine():
+    child = start("doctor", "--format", "json")
+    stdout, stderr = child.communicate(timeout=120)
+    checks = {c["name"]: c for c in json.loads(stdout)}
+    assert child.returncode == 0, stderr
+    assert checks["torch"]["status"] == "ok" and checks["output"]["found"]
+    assert {"nsys", "ncu", "driver"} <= set(checks)
+    # Whatever is not ok names its fix.
+    assert all(c["fix"] for c in checks.values() if c["status"] != "ok")
