@@ -101,14 +101,11 @@ def _read(trace: TraceFile, report: FileReport, mapper: Mapper) -> Iterator[Tabl
             trailer = (trailer + chunk)[:_TRAILER_LIMIT]
             continue
         if not result.whole or rest:
+            # What was left over goes on here, even if this chunk makes sense by itself: it may be a list inside args.
             scanned = scan(rest + chunk, at_end=False)
-            if result.whole and scanned.rest:
-                # The chunk stands on its own, so what came before it was malformed, not merely cut in two.
-                lost, rest = lost + 1, b""
-            else:
-                lost, ended = lost + scanned.malformed, scanned.ended
-                rest, trailer = (b"", scanned.rest) if ended else (scanned.rest, b"")
-                result = _decode_singles(scanned.events, base_ns, False)
+            lost, ended = lost + scanned.malformed, scanned.ended
+            rest, trailer = (b"", scanned.rest) if ended else (scanned.rest, b"")
+            result = _decode_singles(scanned.events, base_ns, False)
         events, lost, repaired = events + result.events, lost + result.lost, repaired or result.repaired
         yield from _without_rank(result.batches)
     if rest:

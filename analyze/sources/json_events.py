@@ -8,7 +8,6 @@ token (`scan`), which also finds the end of the array and steps over what is mal
 
 from __future__ import annotations
 
-import gzip
 import re
 import zlib
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from analyze.errors import InputError
 CHUNK_BYTES = 8 << 20
 _HEADER_LIMIT = 256 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
+_GZIP_READ = 256 << 10
 
 _STRING = rb'"(?:[^"\\]|\\.)*"'
 _TOKEN = re.compile(_STRING + rb'|"(?:[^"\\]|\\.)*\\?\Z|[{}\[\]]', re.DOTALL)
@@ -50,6 +50,38 @@ class Scan(NamedTuple):
     """The events array was closed; `rest` is what follows it."""
 
 
+class _Gunzip:
+    """A gzip stream that gives every byte it can: where it breaks, `error` says why and reading ends."""
+
+    def __init__(self, raw: BinaryIO):
+        self.error: str | None = None
+        self._raw = raw
+        self._stream = zlib.decompressobj(wbits=31)
+        self._input = b""
+
+    def read(self, size: int) -> bytes:
+        """At most so many bytes; fewer only at the end."""
+        out = bytearray()
+        while len(out) < size and self.error is None:
+            if self._stream.eof:
+                self._input = self._stream.unused_data or self._raw.read(_GZIP_READ)
+                if not self._input.startswith(_GZIP_MAGIC):
+                    break
+                self._stream = zlib.decompressobj(wbits=31)
+            elif not self._input:
+                self._input = self._raw.read(_GZIP_READ)
+                if not self._input:
+                    self.error = "the gzip stream is truncated"
+                    out += self._stream.flush()
+                    break
+            try:
+                out += self._stream.decompress(self._input, size - len(out))
+                self._input = self._stream.unconsumed_tail
+            except zlib.error as e:
+                self.error = f"the gzip stream is damaged ({str(e).removeprefix('Error ')})"
+        return bytes(out)
+
+
 class TraceFile:
     """A trace file opened for one pass: `header`, then `chunks()`.
 
@@ -59,17 +91,13 @@ class TraceFile:
     def __init__(self, path: Path, chunk_bytes: int = CHUNK_BYTES):
         self.path = path
         self.chunk_bytes = chunk_bytes
-        self.read_error: str | None = None
-        """Why reading stopped before the end (a truncated or damaged gzip stream), or None."""
         try:
             self._raw: BinaryIO = path.open("rb")
             magic = self._raw.read(2)
             self._raw.seek(0)
-            self._file: BinaryIO = (
-                gzip.GzipFile(fileobj=self._raw) if magic == _GZIP_MAGIC else self._raw  # type: ignore[assignment]
-            )
         except OSError as e:
             raise InputError(f"{path}: cannot be read: {e.strerror}") from e
+        self._gunzip = _Gunzip(self._raw) if magic == _GZIP_MAGIC else None
         self._buffer = self._read()
         self.header = self._take_header()
 
@@ -77,32 +105,13 @@ class TraceFile:
         """Close the file."""
         self._raw.close()
 
-    def position(self) -> int:
-        """Bytes of the file on disk consumed so far, for progress."""
-        return self._raw.tell()
+    @property
+    def read_error(self) -> str | None:
+        """Why reading stopped before the end (a truncated or damaged gzip stream), or None."""
+        return self._gunzip.error if self._gunzip else None
 
     def _read(self) -> bytes:
-        if self.read_error:
-            return b""
-        try:
-            return self._file.read(self.chunk_bytes)
-        except (EOFError, zlib.error, OSError) as e:
-            self.read_error = str(e).rstrip(".") or type(e).__name__
-            return self._salvage()
-
-    def _salvage(self) -> bytes:
-        # GzipFile drops the block in which the stream broke; read it again to the last byte that decompresses.
-        done = self._file.tell()
-        out = bytearray()
-        try:
-            self._raw.seek(0)
-            with gzip.GzipFile(fileobj=self._raw) as again:
-                again.seek(done)
-                while piece := again.read1(4096):
-                    out += piece
-        except (EOFError, zlib.error, OSError):
-            pass
-        return bytes(out)
+        return (self._gunzip or self._raw).read(self.chunk_bytes)
 
     def _take_header(self) -> Header:
         start = self._buffer.lstrip(b"\xef\xbb\xbf \t\r\n")
@@ -182,7 +191,8 @@ def scan(data: bytes, at_end: bool) -> Scan:
     malformed = 0
     position = 0
     while True:
-        start, ended = _next_event(data, position)
+        start, ended, junk = _next_event(data, position)
+        malformed += junk
         if ended:
             return Scan(events, data[start:], malformed, True)
         if start < 0:
@@ -212,16 +222,26 @@ def resync(event: bytes) -> list[bytes]:
     return found
 
 
-def _next_event(data: bytes, position: int) -> tuple[int, bool]:
-    """Where the next event starts (-1: none), or where the text behind the array starts, and True."""
+class _Place(NamedTuple):
+    """Where the scan goes on: at an event, behind the array's end, or (-1) nowhere."""
+
+    position: int
+    ended: bool
+    junk: bool
+    """Something was passed that is neither an event nor a comma."""
+
+
+def _next_event(data: bytes, position: int) -> _Place:
+    junk = False
     while position < len(data):
         byte = data[position]
         if byte == ord("{"):
-            return position, False
+            return _Place(position, False, junk)
         if byte == ord("]"):
-            return position + 1, True
+            return _Place(position + 1, True, junk)
+        junk = junk or byte not in b" \t\r\n,"
         position += 1
-    return -1, False
+    return _Place(-1, False, junk)
 
 
 def _event_end(data: bytes, start: int) -> int:

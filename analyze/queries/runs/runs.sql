@@ -15,4 +15,7 @@
 -- @column reason text             Why it failed.
 -- @column warnings text           What was lost while reading.
 -- @order start_time NULLS LAST, run_id
-SELECT * FROM runs
+SELECT
+    run_group, run_id, profiler, status, model, batch_size, gpus, parallelism, precision, ranks, gpu_name, torch_version,
+    start_time, reason, warnings
+FROM runs

@@ -1,0 +1,59 @@
+"""What the tests share: traces written by hand, and questions asked of them through the real path."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import analyze
+
+ROOT = Path(__file__).parent.parent
+SAMPLES = ROOT / "sample_traces"
+
+
+def event(cat: str, name: str, ts: float, dur: float, pid: int | str = 1, tid: int | str = 1, **args: Any) -> dict[str, Any]:
+    """A complete event (ph X); times in us."""
+    return {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": args}
+
+
+def kernel(name: str, ts: float, dur: float, device: int = 0, stream: int = 7, **args: Any) -> dict[str, Any]:
+    """A kernel; times in us."""
+    return event("kernel", name, ts, dur, device, stream, device=device, stream=stream, **args)
+
+
+def launch(ts: float, correlation: int, dur: float = 1, name: str = "cudaLaunchKernel", **args: Any) -> dict[str, Any]:
+    """A launch call; times in us."""
+    return event("cuda_runtime", name, ts, dur, correlation=correlation, **args)
+
+
+def write_trace(path: Path, events: Sequence[dict[str, Any]], **header: Any) -> Path:
+    """A Chrome trace of these events."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"schemaVersion": 1, **header, "traceEvents": list(events)}))
+    return path
+
+
+def ask(path: Path, query: str, **options: Any) -> list[dict[str, Any]]:
+    """Rows of a query."""
+    return analyze.open(path).query(query, **options).to_pylist()
+
+
+def sql(path: Path, statement: str) -> list[dict[str, Any]]:
+    """Rows of a SELECT."""
+    return analyze.open(path).sql(statement).to_pylist()
+
+
+def run_cli(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`analyze ARGUMENTS` as a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "analyze", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+    )

@@ -1,0 +1,72 @@
+"""Nesting of CPU events against torch.profiler's own algorithm, written out naively."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyze.call_tree import nest
+
+Interval = tuple[int, int, int]
+
+
+def naive(intervals: list[Interval]) -> list[int]:
+    """EventList._populate_cpu_children of torch 2.11: a stack for each thread."""
+    parents = []
+    stack: list[int] = []
+    for i, (thread, start, end) in enumerate(intervals):
+        if i and intervals[i - 1][0] != thread:
+            stack = []
+        while stack and (start >= intervals[stack[-1]][2] or end > intervals[stack[-1]][2]):
+            stack.pop()
+        parents.append(stack[-1] if stack else -1)
+        stack.append(i)
+    return parents
+
+
+def run(intervals: list[Interval]) -> tuple[list[int], list[int], list[int]]:
+    thread, start, end = (np.array(c, dtype=np.int64) for c in zip(*intervals, strict=True))
+    parent, last, depth = nest(thread, start, end)
+    return parent.tolist(), last.tolist(), depth.tolist()
+
+
+def test_by_hand() -> None:
+    # 0 [0, 10) holds 1 [1, 4) and 3 [5, 9); 1 holds 2 [2, 3); 4 [8, 12) overlaps 0 in part and stands alone;
+    # 5 is empty at the end of 4 and so not inside it; 6 is on another thread.
+    intervals = [(0, 0, 10), (0, 1, 4), (0, 2, 3), (0, 5, 9), (0, 8, 12), (0, 12, 12), (1, 2, 3)]
+    parent, last, depth = run(intervals)
+    assert parent == [-1, 0, 1, 0, -1, -1, -1]
+    assert last == [3, 2, 2, 3, 4, 5, 6]
+    assert depth == [0, 1, 2, 1, 0, 0, 0]
+
+
+intervals_strategy = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(0, 12)), min_size=1, max_size=60
+).map(lambda rows: [(t, s, s + d) for t, s, d in sorted(rows, key=lambda r: (r[0], r[1], -r[2]))])
+
+
+@given(intervals_strategy)
+def test_equals_the_stack(intervals: list[Interval]) -> None:
+    parent, last, depth = run(intervals)
+    assert parent == naive(intervals)
+    for i in range(len(intervals)):
+        descendants = [j for j in range(len(intervals)) if i in chain(parent, j)]
+        assert last[i] == max(descendants)
+        assert depth[i] == len(chain(parent, i)) - 1
+
+
+def chain(parent: list[int], node: int) -> list[int]:
+    """A node and all above it."""
+    found = [node]
+    while parent[found[-1]] >= 0:
+        found.append(parent[found[-1]])
+    return found
+
+
+def test_times_of_day_do_not_overflow() -> None:
+    # Absolute ns since 1970, an hour long, on many threads: the arithmetic must stay inside 64 bits.
+    base, hour = 1_790_000_000 * 10**9, 3600 * 10**9
+    intervals = [(t, base, base + hour) if k == 0 else (t, base + k, base + k + 1) for t in range(3000) for k in range(3)]
+    parent, _, _ = run(intervals)
+    assert parent == naive(intervals)

@@ -1,0 +1,126 @@
+"""`ops` equals torch.profiler's key_averages() of the same trace: on a trace recorded here, and on the committed ones."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+import torch
+import torchvision
+from support import SAMPLES, ask, event, kernel, launch, write_trace
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from schemas.manifest import read_manifest
+
+Row = tuple[int, int, int, int, int]
+Key = tuple[str, str, bool]
+COLUMNS = ("calls", "self_cpu_ns", "total_cpu_ns", "self_device_ns", "total_device_ns")
+
+
+def summed(rows: Iterable[tuple[Key, Row]]) -> dict[Key, Row]:
+    """Rows with the same key added: key_averages tells overloads apart, which a trace does not name."""
+    out: dict[Key, Row] = {}
+    for key, row in rows:
+        out[key] = tuple(a + b for a, b in zip(out.get(key, (0,) * 5), row, strict=True))  # type: ignore[assignment]
+    return out
+
+
+def ours(path: Path, **options: object) -> dict[Key, Row]:
+    return summed(
+        ((r["name"], r["place"], r["kind"] in ("range", "async")), tuple(r[c] for c in COLUMNS))
+        for r in ask(path, "ops", **options)
+    )
+
+
+def theirs(events: Iterable[object]) -> dict[Key, Row]:
+    def ns(us: float) -> int:
+        # Kineto's ns, divided by 1000 in double precision by torch: round brings the integer back.
+        return round(us * 1000)
+
+    return summed(
+        (
+            (e.key, "cpu", bool(e.is_user_annotation)),
+            (e.count, ns(e.self_cpu_time_total), ns(e.cpu_time_total), ns(e.self_device_time_total), ns(e.device_time_total)),
+        )
+        for e in events
+        if e.key != "[memory]"
+    )
+
+
+@pytest.mark.parametrize("stacks", [False, True])
+def test_equals_key_averages_on_the_cpu(tmp_path: Path, stacks: bool) -> None:
+    torch.manual_seed(0)
+    model = torchvision.models.resnet18(num_classes=10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True, with_stack=stacks) as p:
+        for _ in range(2):
+            with record_function("forward"):
+                loss = torch.nn.functional.cross_entropy(model(torch.randn(2, 3, 32, 32)), torch.tensor([1, 2]))
+            with record_function("backward"):
+                loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            p.step()
+    path = tmp_path / "t.json.gz"
+    p.export_chrome_trace(str(path))
+    expected = theirs(p.key_averages())
+    assert len(expected) > 60
+    # With stacks, recent versions let Python frames take self time from what is below them; earlier ones do not.
+    listed = any(getattr(e, "is_python_function", False) for e in p.events())
+    assert ours(path, params={"python": "yes" if listed else "no"}) == expected
+
+
+def gpu_passes() -> list[tuple[Path, int, Path]]:
+    found = []
+    for run_json in sorted(SAMPLES.glob("*/run.json")):
+        for one in read_manifest(run_json.parent).passes:
+            found += [(run_json.parent, f.rank or 0, run_json.parent / f.path) for f in one.files if f.kind == "key_averages"]
+    return found
+
+
+@pytest.mark.parametrize(("folder", "rank", "table"), gpu_passes(), ids=lambda v: v.name if isinstance(v, Path) else str(v))
+def test_equals_the_recorded_key_averages(folder: Path, rank: int, table: Path) -> None:
+    """The CSV beside each committed trace is what torch printed on the GPU node."""
+    with table.open() as f:
+        expected = summed(
+            (
+                (r["key"], {"CPU": "cpu", "CUDA": "gpu"}[r["device_type"]], r["is_user_annotation"] == "true" and r["device_type"] == "CPU"),
+                (
+                    int(r["calls"]),
+                    *(round(float(r[c]) * 1000) for c in ("self_cpu_us", "total_cpu_us", "self_device_us", "total_device_us")),
+                ),
+            )
+            for r in csv.DictReader(f)
+        )  # fmt: skip
+    assert len(expected) > 100
+    assert ours(folder, where=f"rank = {rank} AND profiler = 'torch'") == expected
+
+
+def test_samples_have_tables() -> None:
+    assert len(gpu_passes()) >= 5
+
+
+def test_by_hand(tmp_path: Path) -> None:
+    # outer [0, 100) calls inner [10, 40), which launches a kernel of 50 us through a call of 5 us [20, 25).
+    # outer: self 100 - 30 = 70; inner: self 30 - 5 = 25; device: inner 50 itself, outer 50 in total.
+    # aten::div calls only aten::div: one call of 10 us, and the kernel of the inner one (3 us) is its own.
+    events = [
+        event("cpu_op", "outer", 0, 100, **{"External id": 1}),
+        event("cpu_op", "inner", 10, 30, **{"External id": 2}),
+        launch(20, 7, 5, **{"External id": 2}),
+        kernel("k", 60, 50, correlation=7, **{"External id": 2}),
+        event("cpu_op", "aten::div", 200, 10, **{"External id": 3}),
+        event("cpu_op", "aten::div", 202, 6, **{"External id": 4}),
+        kernel("d", 300, 3, correlation=8, **{"External id": 4}),
+    ]
+    rows = {k[:2]: v for k, v in ours(write_trace(tmp_path / "t.json", events)).items()}
+    assert rows == {
+        ("outer", "cpu"): (1, 70000, 100000, 0, 50000),
+        ("inner", "cpu"): (1, 25000, 30000, 50000, 50000),
+        ("cudaLaunchKernel", "cpu"): (1, 5000, 5000, 0, 0),
+        ("aten::div", "cpu"): (1, 10000, 10000, 3000, 3000),
+        ("k", "gpu"): (1, 0, 0, 50000, 50000),
+        ("d", "gpu"): (1, 0, 0, 3000, 3000),
+    }

@@ -1,0 +1,250 @@
+"""All queries: documented columns are the ones returned, shares add up, and each question once by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support import SAMPLES, ask, event, kernel, launch, write_trace
+
+import analyze
+from analyze.engine import Engine
+from analyze.errors import InputError
+from analyze.query_files import Query, catalog, parse
+from analyze.store import Store
+from schemas.phases import PHASES
+
+CATALOG = catalog()
+SPINE = (
+    "runs", "kernel-share", "nccl-share", "winograd-share", "gpu-busy", "ops", "cuda-api", "phases", "steps",
+    "kernel-by-phase", "calls", "memory-peak", "flops-by-op",
+)  # fmt: skip
+
+
+def test_the_spine_is_there() -> None:
+    assert set(SPINE) <= set(CATALOG)
+
+
+@pytest.fixture(scope="module")
+def samples() -> analyze.Traces:
+    return analyze.open(SAMPLES)
+
+
+@pytest.mark.parametrize("query", CATALOG.values(), ids=lambda q: q.name)
+def test_documented_columns_are_the_ones_returned(samples: analyze.Traces, query: Query) -> None:
+    """With every choice of every parameter; `run_group` comes first and is not documented."""
+    for choice in [{}] + [{p.name: c} for p in query.params for c in p.choices]:
+        sql, values, choices = query.bind(choice)
+        engine = Engine(samples.stores)
+        engine.query(query, choice)
+        bare = engine.connection.sql(sql, params=values or None).columns
+        documented = [c.name for c in query.result_columns(choices)]
+        assert bare[0] == "run_group", "a query returns run_group first"
+        assert [c for c in bare[1:] if c in documented] == documented
+
+
+@pytest.mark.parametrize("query", CATALOG.values(), ids=lambda q: q.name)
+def test_every_query_takes_by(samples: analyze.Traces, query: Query) -> None:
+    answer = samples.answer(query.name, by=["model", "parallelism"])
+    names = [c.name for c in answer.columns]
+    assert {"model", "parallelism"} <= set(names) and len(names) == len(set(names))
+    answer.rows()
+
+
+def test_a_query_of_nothing_is_no_error(tmp_path: Path) -> None:
+    traces = analyze.open(write_trace(tmp_path / "t.json", []))
+    for name in CATALOG:
+        traces.query(name)
+
+
+@pytest.mark.parametrize(
+    ("query", "share", "within"),
+    [
+        ("kernel-share", "kernel_time_pct", ()),
+        ("nccl-share", "comm_time_pct", ()),
+        ("cuda-api", "api_time_pct", ()),
+        ("calls", "calls_pct", ("kind",)),
+        ("phases", "gpu_time_pct", ()),
+        ("kernel-by-phase", "phase_time_pct", ("phase",)),
+        ("kernel-by-phase", "kernel_time_pct", ()),
+        ("flops-by-op", "flops_pct", ()),
+    ],
+)
+def test_shares_add_up(samples: analyze.Traces, query: str, share: str, within: tuple[str, ...]) -> None:
+    for by in ([], ["model", "parallelism"]):
+        sums: dict[tuple[object, ...], float] = {}
+        for row in samples.query(query, by=by).to_pylist():
+            key = tuple(row[k] for k in (*by, *within))
+            sums[key] = sums.get(key, 0) + row[share]
+        assert sums
+        for key, total in sums.items():
+            assert total == pytest.approx(100, abs=1e-9), key
+
+
+def test_totals_agree_across_queries(samples: analyze.Traces) -> None:
+    """The same ns whichever way they are cut: by name, by family, by phase, and straight from the table."""
+    [direct] = samples.sql("SELECT sum(dur_ns)::BIGINT AS ns, count(*) AS n FROM kernels").to_pylist()
+    for name, params in (("kernel-share", {}), ("kernel-share", {"group": "family"}), ("kernel-by-phase", {})):
+        rows = samples.query(name, params=params).to_pylist()
+        assert sum(r["total_ns"] for r in rows) == direct["ns"]
+        assert sum(r["calls"] for r in rows) == direct["n"]
+
+
+def test_kernel_share_by_hand(tmp_path: Path) -> None:
+    # a: 3 + 1 us, b: 4 us of kernels; a copy of 2 us: a is 4/8 of kernel time and 4/10 of GPU time.
+    events = [kernel("a", 0, 3), kernel("a", 5, 1), kernel("b", 7, 4), event("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 20, 2, 0, 7)]
+    rows = ask(write_trace(tmp_path / "t.json", events), "kernel-share")
+    assert rows == [
+        {
+            "name": name, "calls": calls, "total_ns": 4000, "avg_ns": 4000 / calls, "min_ns": low, "max_ns": high,
+            "kernel_time_pct": 50.0, "gpu_time_pct": 40.0,
+        }
+        for name, calls, low, high in (("a", 2, 1000, 3000), ("b", 1, 4000, 4000))
+    ]  # fmt: skip
+
+
+def test_phases_by_hand(tmp_path: Path) -> None:
+    # forward [0, 10) launches at 2 (kernel of 5 us at 20) and from another thread at 9 (3 us at 30): 8 us of work, from
+    # 20 to 33 = 13 us. backward [10, 20) launches at 10 (2 us). At 25 a launch outside, 1 us. In all 11 us.
+    events = [
+        event("user_annotation", "forward", 0, 10),
+        event("user_annotation", "backward", 10, 10),
+        launch(2, 1), kernel("k", 20, 5, correlation=1),
+        launch(9, 2) | {"tid": 2}, kernel("k", 30, 3, correlation=2),
+        launch(10, 3), kernel("k", 40, 2, correlation=3),
+        launch(25, 4), kernel("k", 50, 1, correlation=4),
+    ]  # fmt: skip
+    path = write_trace(tmp_path / "t.json", events)
+    rows = [
+        (r["phase"], r["calls"], r["cpu_ns"], r["gpu_ops"], r["gpu_ns"], r["gpu_span_ns"]) for r in ask(path, "phases")
+    ]
+    assert rows == [
+        ("forward", 1, 10000, 2, 8000, 13000),
+        ("backward", 1, 10000, 1, 2000, 2000),
+        ("(outside)", 0, 0, 1, 1000, None),
+    ]
+    [row] = ask(path, "kernel-by-phase", params={"phase": "backward"})
+    assert (row["name"], row["phase_time_pct"], row["kernel_time_pct"]) == ("k", 100.0, pytest.approx(200 / 11))
+
+
+def test_steps_from_a_trace_without_step_metrics(tmp_path: Path) -> None:
+    events = [
+        event("user_annotation", "ProfilerStep#4", 0, 100),
+        event("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 1, 30),
+        event("user_annotation", "ProfilerStep#5", 100, 50),
+    ]
+    rows = ask(write_trace(tmp_path / "t.json", events), "steps")
+    assert [(r["step"], r["data_ns"], r["train_ns"], r["step_ns"], r["data_pct"]) for r in rows] == [
+        (4, 30000, 70000, 100000, 30.0),
+        (5, 0, 50000, 50000, 0.0),
+    ]
+
+
+def test_calls_by_hand(tmp_path: Path) -> None:
+    events = [
+        event("user_annotation", "ProfilerStep#1", 0, 10), event("user_annotation", "ProfilerStep#2", 10, 10),
+        *(event("cpu_op", "aten::add", i, 1) for i in range(3)), event("cpu_op", "aten::mul", 4, 1),
+        launch(5, 1), kernel("k", 6, 1, correlation=1),
+    ]  # fmt: skip
+    rows = ask(write_trace(tmp_path / "t.json", events), "calls", params={"kind": "op"})
+    assert [(r["name"], r["calls"], r["calls_pct"], r["calls_per_step"]) for r in rows] == [
+        ("aten::add", 3, 75.0, 1.5),
+        ("aten::mul", 1, 25.0, 0.5),
+    ]
+
+
+def test_winograd_by_hand(tmp_path: Path) -> None:
+    # 2 us Winograd, 6 us of another convolution, 12 us of a matrix product: 2/20 of all, 2/8 of convolutions.
+    events = [
+        kernel("maxwell_scudnn_winograd_128x128_ldg1_ldg4_tile148n_nt", 0, 2),
+        kernel("sm90_xmma_fprop_implicit_gemm_tf32f32", 10, 6),
+        kernel("ampere_sgemm_128x64_tn", 20, 12),
+    ]
+    assert ask(write_trace(tmp_path / "t.json", events), "winograd-share") == [
+        {"winograd_ns": 2000, "conv_ns": 8000, "kernel_ns": 20000, "kernel_time_pct": 10.0, "conv_time_pct": 25.0}
+    ]
+
+
+def test_the_samples_show_what_they_were_recorded_for(samples: analyze.Traces) -> None:
+    """alexnet under DataParallel broadcasts, DDP reduces, vgg16 in fp32 without TF32 uses Winograd kernels."""
+    nccl = samples.query("nccl-share", by=["parallelism"]).to_pylist()
+    shares = {(r["parallelism"], r["collective"]): r["kernel_time_pct"] for r in nccl}
+    # The same workload measured elsewhere on H200s spends about a quarter of its kernel time in each of the two.
+    assert 10 < shares["dp", "broadcast"] < 40 and 10 < shares["dp", "reduce"] < 40
+    assert shares["ddp", "all_reduce"] > 0
+    winograd = {r["model"]: r["kernel_time_pct"] for r in samples.query("winograd-share", by=["model"]).to_pylist()}
+    assert winograd["vgg16"] > 1
+    phases = {r["phase"] for r in samples.query("phases").to_pylist()}
+    assert set(PHASES) <= phases
+
+
+def test_by_and_where(samples: analyze.Traces) -> None:
+    rows = samples.query("gpu-busy", by=["model"], where="gpus = 2 AND parallelism = 'ddp' AND rank = 1").to_pylist()
+    assert [(r["model"], r["rank"]) for r in rows] == [("resnet18", 1)]
+    by_rank = samples.query("kernel-share", by=["rank"], where="parallelism = 'ddp'", params={"group": "family"}).to_pylist()
+    assert {r["rank"] for r in by_rank} == {0, 1}
+    with pytest.raises(InputError, match="--by colour: runs has no such column"):
+        samples.query("runs", by=["colour"])
+    with pytest.raises(InputError, match="--where"):
+        samples.query("runs", where="colour = 1")
+
+
+def test_sort_and_limit(samples: analyze.Traces) -> None:
+    rows = samples.query("kernel-share", sort="-calls,name", limit=3).to_pylist()
+    everything = samples.query("kernel-share").to_pylist()
+    assert rows == sorted(everything, key=lambda r: (-r["calls"], r["name"]))[:3]
+    with pytest.raises(InputError, match="no such column"):
+        samples.query("kernel-share", sort="colour")
+
+
+def test_own_query_files(tmp_path: Path) -> None:
+    folder = tmp_path / "mine" / "group"
+    folder.mkdir(parents=True)
+    (folder / "long-kernels.sql").write_text(
+        "-- Which kernels are long?\n-- @param at_least_us number = 3   Threshold.\n"
+        "-- @column name text   Kernel.\n-- @column dur_ns ns   Length.\n-- @order dur_ns DESC\n"
+        "SELECT run_group, name, dur_ns FROM kernels WHERE dur_ns >= $at_least_us * 1000\n"
+    )
+    path = write_trace(tmp_path / "t.json", [kernel("a", 0, 2), kernel("b", 5, 4), kernel("c", 10, 6)])
+    traces = analyze.open(path, queries=[tmp_path / "mine"])
+    assert [r["name"] for r in traces.query("long-kernels").to_pylist()] == ["c", "b"]
+    assert [r["name"] for r in traces.query("long-kernels", params={"at_least_us": 5}).to_pylist()] == ["c"]
+    with pytest.raises(InputError, match="at_least_us must be a number"):
+        traces.query("long-kernels", params={"at_least_us": "x"})
+    with pytest.raises(InputError, match="has no parameter"):
+        traces.query("long-kernels", params={"other": 1})
+    with pytest.raises(InputError, match="did you mean long-kernels"):
+        traces.query("long-kernel")
+    (folder / "bad.sql").write_text("-- A question\n-- @column x furlongs  no such unit\nSELECT 1")
+    with pytest.raises(InputError, match="bad.sql.*not a well-formed @column"):
+        parse(folder / "bad.sql")
+
+
+def test_reading_only(samples: analyze.Traces, tmp_path: Path) -> None:
+    target = tmp_path / "out.csv"
+    for statement in (
+        f"COPY (SELECT 1) TO '{target}'",
+        "CREATE TABLE x AS SELECT 1",
+        "INSTALL httpfs",
+        "ATTACH 'x.db'",
+        "SET enable_external_access = true",
+        "SELECT 1; SELECT 2",
+    ):
+        with pytest.raises(InputError, match="only one SELECT"):
+            samples.sql(statement)
+    for statement in (
+        "SELECT * FROM read_csv('/etc/hostname')",
+        "SELECT * FROM read_parquet('https://example.org/x.parquet')",
+        "SELECT * FROM 'https://example.org/x.csv'",
+        "SELECT * FROM glob('/etc/*')",
+    ):
+        with pytest.raises(InputError):
+            samples.sql(statement)
+    assert not target.exists()
+
+
+def test_several_stores_at_once(tmp_path: Path) -> None:
+    paths = [write_trace(tmp_path / n / "t.json", [kernel(n, 0, 1)]) for n in "ab"]
+    assert {r["name"] for r in analyze.open(*paths).query("kernel-share").to_pylist()} == {"a", "b"}
+    stores = analyze.open(*paths).stores
+    assert all(isinstance(s, Store) for s in stores)
