@@ -22,7 +22,7 @@ _SCALES: dict[str, tuple[tuple[float, str], ...]] = {
     "FLOP": ((1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1, "FLOP")),
     "FLOP/s": ((1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"), (1, "FLOP/s")),
 }
-_MIN_TEXT_WIDTH = 12
+_MIN_TEXT_WIDTH = 8
 _TEXT_UNITS = ("text", "id", "time")
 _PLAIN_UNITS = ("text", "id", "time", "index", "count", "number", "bool")
 
@@ -108,6 +108,8 @@ def _format_column(column: ResultColumn, values: list[Any]) -> tuple[str, list[s
 def _plain(value: Any, unit: str) -> str:
     if value is None:
         return ""
+    if unit == "time":
+        return str(value)[:19]
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
@@ -129,13 +131,15 @@ def _write_table(answer: Answer, file: TextIO, colour: bool) -> None:
     from rich.table import Table
 
     headings, rows = formatted(answer)
+    # Texts that no row has (reason, warnings) would only take room.
+    shown = [i for i, c in enumerate(answer.columns) if not (is_text(c) and rows and not any(r[i] for r in rows))]
+    columns = [answer.columns[i] for i in shown]
+    headings, rows = [headings[i] for i in shown], [[r[i] for i in shown] for r in rows]
     console = Console(file=file, highlight=False, no_color=not colour)
     if not (colour and console.is_terminal):
         console.width = 160
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column, heading, width in zip(
-        answer.columns, headings, _widths(answer, headings, rows, console.width), strict=True
-    ):
+    for column, heading, width in zip(columns, headings, _widths(columns, headings, rows, console.width), strict=True):
         side: Literal["left", "right"] = "left" if is_text(column) else "right"
         table.add_column(escape(heading), justify=side, no_wrap=True, overflow="ellipsis", width=width)
     for row in rows:
@@ -145,12 +149,14 @@ def _write_table(answer: Answer, file: TextIO, colour: bool) -> None:
         console.print("no rows")
 
 
-def _widths(answer: Answer, headings: list[str], rows: list[list[str]], total: int) -> list[int]:
+def _widths(columns: list[ResultColumn], headings: list[str], rows: list[list[str]], total: int) -> list[int]:
     """Widths of the columns: numbers are never cut, the widest texts give way until the table fits."""
     widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
     excess = sum(widths) + 3 * len(widths) - total
     while excess > 0:
-        texts = [i for i, c in enumerate(answer.columns) if is_text(c) and widths[i] > _MIN_TEXT_WIDTH]
+        texts = [i for i, c in enumerate(columns) if is_text(c) and widths[i] > _MIN_TEXT_WIDTH]
+        # An id that is cut cannot be asked for: it gives way last.
+        texts = [i for i in texts if columns[i].unit != "id"] or texts
         if not texts:
             break
         widest = max(texts, key=lambda i: widths[i])

@@ -32,6 +32,12 @@ def sentence(error: BaseException) -> str:
     """One sentence for an exception that ended a worker."""
     text = " ".join(str(error).split())
     first = next(iter(str(error).strip().splitlines()), "").strip()
+    if "Original Traceback" in text:
+        # Raised again out of a DataParallel replica or a data loader's process: the cause is the last exception named.
+        causes = re.findall(r"^(?:\w+\.)*(\w+(?:Error|Exception|Exit|Interrupt)): (.+)$", str(error), re.M)
+        where = first.removeprefix("Caught ").partition(" in ")[2].rstrip(".")
+        if causes:
+            return f"{causes[-1][0]}: {causes[-1][1][:LONGEST]}" + (f" (in {where})" if where else "")
     if type(error).__name__ == "OutOfMemoryError" or "CUDA out of memory" in text:
         tried = re.search(r"Tried to allocate ([\d.]+ \w+)", text)
         wanted = f" (a request of {tried[1]} failed)" if tried else ""

@@ -16,7 +16,9 @@ ROOT = Path(__file__).parent.parent
 SAMPLES = ROOT / "sample_traces"
 
 
-def event(cat: str, name: str, ts: float, dur: float, pid: int | str = 1, tid: int | str = 1, **args: Any) -> dict[str, Any]:
+def event(
+    cat: str, name: str, ts: float, dur: float, pid: int | str = 1, tid: int | str = 1, **args: Any
+) -> dict[str, Any]:
     """A complete event (ph X); times in us."""
     return {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": args}
 

@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 from support import ROOT
 
-FORBIDDEN = {"collect": {"analyze"}, "analyze": {"collect", "torch", "torchvision"}, "schemas": {"analyze", "collect", "torch"}}
+FORBIDDEN = {
+    "collect": {"analyze"},
+    "analyze": {"collect", "torch", "torchvision"},
+    "schemas": {"analyze", "collect", "torch"},
+}
 FILES = [p for package in FORBIDDEN for p in sorted((ROOT / package).rglob("*.py"))]
 
 

@@ -67,6 +67,8 @@ def chain(parent: list[int], node: int) -> list[int]:
 def test_times_of_day_do_not_overflow() -> None:
     # Absolute ns since 1970, an hour long, on many threads: the arithmetic must stay inside 64 bits.
     base, hour = 1_790_000_000 * 10**9, 3600 * 10**9
-    intervals = [(t, base, base + hour) if k == 0 else (t, base + k, base + k + 1) for t in range(3000) for k in range(3)]
+    intervals = [
+        (t, base, base + hour) if k == 0 else (t, base + k, base + k + 1) for t in range(3000) for k in range(3)
+    ]
     parent, _, _ = run(intervals)
     assert parent == naive(intervals)

@@ -63,7 +63,9 @@ def test_trailing_comma(tmp_path: Path) -> None:
 
 def test_trailing_comma_inside_an_event(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
-    path.write_text('{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "a", "ts": 1, "dur": 1, "args": {"device": 0,},}]}')
+    path.write_text(
+        '{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "a", "ts": 1, "dur": 1, "args": {"device": 0,},}]}'
+    )
     check(path, 1, "repaired")
 
 
@@ -137,18 +139,26 @@ def test_an_empty_trace_is_a_trace(tmp_path: Path) -> None:
 
 nested = st.recursive(
     st.one_of(st.integers(0, 9), st.text(alphabet='{}[],:"\\ aé', max_size=8)),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(alphabet='{},"n', max_size=3), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(alphabet='{},"n', max_size=3), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
 
 @settings(max_examples=150, deadline=None)
 @given(values=st.lists(nested, min_size=1, max_size=12), chunk=st.integers(1, 200), indent=st.sampled_from([None, 1]))
-def test_chunks_may_be_cut_anywhere(tmp_path_factory: pytest.TempPathFactory, values: list, chunk: int, indent: int | None) -> None:
+def test_chunks_may_be_cut_anywhere(
+    tmp_path_factory: pytest.TempPathFactory, values: list, chunk: int, indent: int | None
+) -> None:
     """Whatever stands in args (strings with brackets, lists of objects), every event comes out once and whole."""
     events = [kernel(f"k{i}", i, i + 1, extra=v, list=[{"a": 1}, {"b": v}]) for i, v in enumerate(values)]
     path = tmp_path_factory.mktemp("cut") / "t.json"
-    path.write_text(json.dumps({"x": [{"traceEvents": [1]}], "traceEvents": events, "y": [{}, {}]}, indent=indent, ensure_ascii=False))
+    path.write_text(
+        json.dumps(
+            {"x": [{"traceEvents": [1]}], "traceEvents": events, "y": [{}, {}]}, indent=indent, ensure_ascii=False
+        )
+    )
 
     trace_file = TraceFile(path, chunk_bytes=chunk)
     joined = b"".join(trace_file.chunks())

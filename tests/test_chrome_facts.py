@@ -29,7 +29,12 @@ def test_base_time_is_added_exactly(tmp_path: Path) -> None:
 
 def test_one_process_with_several_gpus(tmp_path: Path) -> None:
     # Device 0: [0, 10) and [5, 15) -> busy 15 of 15; device 1: [0, 2) and [8, 10) -> busy 4 of 10 (us).
-    events = [kernel("a", 0, 10), kernel("b", 5, 10, stream=8), kernel("c", 0, 2, device=1), kernel("d", 8, 2, device=1)]
+    events = [
+        kernel("a", 0, 10),
+        kernel("b", 5, 10, stream=8),
+        kernel("c", 0, 2, device=1),
+        kernel("d", 8, 2, device=1),
+    ]
     rows = ask(write_trace(tmp_path / "t.json", events), "gpu-busy")
     assert [(r["device"], r["span_ns"], r["busy_ns"], r["idle_ns"]) for r in rows] == [
         (0, 15000, 15000, 0),
@@ -93,8 +98,12 @@ def test_names_of_2021(tmp_path: Path) -> None:
     assert sql(path, "SELECT op_id, correlation_id, dur_ns FROM kernels") == [
         {"op_id": 12, "correlation_id": 77, "dur_ns": 6000}
     ]
-    assert sql(path, "SELECT name, correlation_id FROM cuda_calls") == [{"name": "cudaLaunchKernel", "correlation_id": 77}]
-    assert sql(path, "SELECT kind, src_memory, bytes FROM memcpys") == [{"kind": "HtoD", "src_memory": "Pageable", "bytes": 8}]
+    assert sql(path, "SELECT name, correlation_id FROM cuda_calls") == [
+        {"name": "cudaLaunchKernel", "correlation_id": 77}
+    ]
+    assert sql(path, "SELECT kind, src_memory, bytes FROM memcpys") == [
+        {"kind": "HtoD", "src_memory": "Pageable", "bytes": 8}
+    ]
     assert sql(path, "SELECT dst_memory, bytes FROM memsets") == [{"dst_memory": "Device", "bytes": 16}]
     [op] = [r for r in ask(path, "ops") if r["name"] == "aten::add"]
     assert (op["self_cpu_ns"], op["total_cpu_ns"], op["self_device_ns"]) == (16000, 20000, 6000)
@@ -161,7 +170,9 @@ def test_metadata_behind_the_events(tmp_path: Path) -> None:
 
 
 def test_numbers_that_do_not_fit_say_nothing(tmp_path: Path) -> None:
-    path = write_trace(tmp_path / "t.json", [kernel("k", 1, 2, correlation=2**64 - 1, **{"registers per thread": "N/A"})])
+    path = write_trace(
+        tmp_path / "t.json", [kernel("k", 1, 2, correlation=2**64 - 1, **{"registers per thread": "N/A"})]
+    )
     assert sql(path, "SELECT correlation_id, registers, dur_ns FROM kernels") == [
         {"correlation_id": None, "registers": None, "dur_ns": 2000}
     ]
@@ -175,7 +186,12 @@ def test_memory_events(tmp_path: Path) -> None:
         }  # fmt: skip
         return {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 1, "ts": ts, "args": args}
 
-    events = [memory(1, 512, 512, 2048, 0), memory(2, 1024, 1536, 2048, 0), memory(3, -512, 1024, 2048, 0), memory(4, 8, 8, 0, -1)]
+    events = [
+        memory(1, 512, 512, 2048, 0),
+        memory(2, 1024, 1536, 2048, 0),
+        memory(3, -512, 1024, 2048, 0),
+        memory(4, 8, 8, 0, -1),
+    ]
     rows = ask(write_trace(tmp_path / "t.json", events), "memory-peak")
     assert [(r["device_type"], r["device"], r["allocated_bytes"], r["reserved_bytes"]) for r in rows] == [
         ("cuda", 0, 1536, 2048),

@@ -144,7 +144,9 @@ def test_a_script_needs_no_main_guard(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.json", [kernel("k", 0, 1)])
     script = tmp_path / "script.py"
     script.write_text(f"import analyze\nprint(analyze.open({str(path)!r}).query('kernel-share').to_pandas().name[0])\n")
-    result = subprocess.run([sys.executable, script], capture_output=True, text=True, env={"PYTHONPATH": str(ROOT), "PATH": ""})
+    result = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, env={"PYTHONPATH": str(ROOT), "PATH": ""}
+    )
     assert (result.stdout, result.stderr, result.returncode) == ("k\n", "", 0)
 
 

@@ -42,7 +42,13 @@ def theirs(events: Iterable[object]) -> dict[Key, Row]:
     return summed(
         (
             (e.key, "cpu", bool(e.is_user_annotation)),
-            (e.count, ns(e.self_cpu_time_total), ns(e.cpu_time_total), ns(e.self_device_time_total), ns(e.device_time_total)),
+            (
+                e.count,
+                ns(e.self_cpu_time_total),
+                ns(e.cpu_time_total),
+                ns(e.self_device_time_total),
+                ns(e.device_time_total),
+            ),
         )
         for e in events
         if e.key != "[memory]"
@@ -76,11 +82,15 @@ def gpu_passes() -> list[tuple[Path, int, Path]]:
     found = []
     for run_json in sorted(SAMPLES.glob("*/run.json")):
         for one in read_manifest(run_json.parent).passes:
-            found += [(run_json.parent, f.rank or 0, run_json.parent / f.path) for f in one.files if f.kind == "key_averages"]
+            found += [
+                (run_json.parent, f.rank or 0, run_json.parent / f.path) for f in one.files if f.kind == "key_averages"
+            ]
     return found
 
 
-@pytest.mark.parametrize(("folder", "rank", "table"), gpu_passes(), ids=lambda v: v.name if isinstance(v, Path) else str(v))
+@pytest.mark.parametrize(
+    ("folder", "rank", "table"), gpu_passes(), ids=lambda v: v.name if isinstance(v, Path) else str(v)
+)
 def test_equals_the_recorded_key_averages(folder: Path, rank: int, table: Path) -> None:
     """The CSV beside each committed trace is what torch printed on the GPU node."""
     with table.open() as f:

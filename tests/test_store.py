@@ -22,7 +22,9 @@ from schemas.tables import TABLES, arrow_schema
 
 
 def contents(store: Path) -> dict[str, tuple[int, int]]:
-    return {str(p): (p.stat().st_mtime_ns, p.stat().st_ino) for p in store.rglob("*") if p.suffix in (".parquet", ".json")}
+    return {
+        str(p): (p.stat().st_mtime_ns, p.stat().st_ino) for p in store.rglob("*") if p.suffix in (".parquet", ".json")
+    }
 
 
 def test_ingesting_again_changes_nothing(tmp_path: Path) -> None:
@@ -43,7 +45,10 @@ def test_a_changed_rank_replaces_its_run(tmp_path: Path) -> None:
     write_trace(tmp_path / "job" / "rank1.json", [kernel("new", 0, 1)])
     result = ingest(discover([tmp_path / "job"]), Store(store))
     assert len(result.ingested) == 1
-    assert sql(store, "SELECT rank, name FROM kernels ORDER BY rank") == [{"rank": 0, "name": "old"}, {"rank": 1, "name": "new"}]
+    assert sql(store, "SELECT rank, name FROM kernels ORDER BY rank") == [
+        {"rank": 0, "name": "old"},
+        {"rank": 1, "name": "new"},
+    ]
     # Nothing of the old generation is left for other readers of the folder.
     assert len(list((store / "kernels").rglob("*.parquet"))) == 2
 
@@ -55,7 +60,9 @@ def test_files_are_plain_parquet_of_the_declared_schema(tmp_path: Path) -> None:
     assert pq.read_schema(path).equals(arrow_schema("kernels"))
     assert pq.ParquetFile(path).metadata.row_group(0).column(0).compression == "ZSTD"
     glob = f"{store}/kernels/*/*.parquet"
-    assert duckdb.sql(f"SELECT name, dur_ns FROM read_parquet('{glob}', hive_partitioning = true)").fetchall() == [("k", 1000)]
+    assert duckdb.sql(f"SELECT name, dur_ns FROM read_parquet('{glob}', hive_partitioning = true)").fetchall() == [
+        ("k", 1000)
+    ]
 
 
 def test_a_killed_ingest_leaves_the_old_store(tmp_path: Path) -> None:
@@ -117,7 +124,8 @@ def test_names_are_classified_anew_when_the_rules_change(tmp_path: Path, monkeyp
     monkeypatch.setattr(
         "analyze.kernel_names.rows",
         lambda run_id, names: [
-            {"run_id": run_id, "name": n, "short_name": n, "family": "renamed", "algorithm": None, "collective": None} for n in names
+            {"run_id": run_id, "name": n, "short_name": n, "family": "renamed", "algorithm": None, "collective": None}
+            for n in names
         ],
     )
     assert [r["family"] for r in ask(store, "kernel-share", params={"group": "family"})] == ["renamed"]

@@ -63,6 +63,17 @@ def profile_arguments(nsys: str, help_text: str, traces: list[str], capture: str
     return [nsys, "profile", *arguments, f"--output={output}"]
 
 
+def import_error(log: str) -> str | None:
+    """What nsys could not make sense of in its own recording (an nsys older than the program's CUDA), or None.
+
+    The report is there, but events are missing from it.
+    """
+    if "non-fatal errors" not in log and "Errors occurred while processing the raw events" not in log:
+        return None
+    said = re.search(r"tag_message\*\] = (.+?)(?:\\n|\n|\")", log)
+    return said[1].strip() if said else "nsys reported errors while importing its recording"
+
+
 class NsysProfiler(Profiler):
     """Wraps the whole launcher, so that the report holds every rank of the node."""
 
@@ -74,6 +85,7 @@ class NsysProfiler(Profiler):
         self._nsys = "nsys"
         self._help = ""
         self._traces: list[str] = []
+        self._import_error: str | None = None
 
     @property
     def capture_range(self) -> str:
@@ -123,7 +135,8 @@ class NsysProfiler(Profiler):
         sqlite = folder / f"{REPORT}.sqlite"
         argv = [self._nsys, "export", "--type=sqlite", "--force-overwrite=true", f"--output={sqlite}", str(report)]
         run_tool(argv, "the export of the nsys report to SQLite")
+        self._import_error = import_error(log)
 
     def record(self) -> dict[str, Any]:
         """What was traced."""
-        return {"trace": self._traces, "capture_range": self.capture_range}
+        return {"trace": self._traces, "capture_range": self.capture_range, "import_error": self._import_error}

@@ -10,12 +10,10 @@
 -- @column precision text          fp32, tf32, bf16 or fp16.
 -- @column ranks count             Ranks that were ingested.
 -- @column gpu_name text           GPU.
--- @column torch_version text      PyTorch.
 -- @column start_time time         Start, UTC.
 -- @column reason text             Why it failed.
 -- @column warnings text           What was lost while reading.
 -- @order start_time NULLS LAST, run_id
 SELECT
-    run_group, run_id, profiler, status, model, batch_size, gpus, parallelism, precision, ranks, gpu_name, torch_version,
-    start_time, reason, warnings
+    run_group, run_id, profiler, status, model, batch_size, gpus, parallelism, precision, ranks, gpu_name, start_time, reason, warnings
 FROM runs

@@ -1,0 +1,92 @@
+"""The examples in README.md and docs/: every ```console block whose commands are `analyze ...` is run and compared.
+
+`python tests/docs_examples.py` rewrites the outputs with what the commands print now.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+_BLOCK = re.compile(r"^```console\n(.*?)^```$", re.M | re.S)
+
+
+class Example(NamedTuple):
+    """A command and the output that the page shows; `...` on a line of its own stands for any lines."""
+
+    page: Path
+    command: str
+    output: str
+
+
+def blocks(text: str) -> list[re.Match[str]]:
+    """The console blocks that hold commands of `analyze`."""
+    return [m for m in _BLOCK.finditer(text) if m.group(1).startswith("$ analyze")]
+
+
+def commands(block: str) -> list[tuple[str, str]]:
+    """Commands and outputs of a block; a command may go on over lines that end with a backslash."""
+    found = []
+    for part in re.split(r"^\$ ", block, flags=re.M)[1:]:
+        lines = part.splitlines()
+        n = 1
+        while lines[n - 1].endswith("\\"):
+            n += 1
+        found.append(("\n".join(lines[:n]), "\n".join(lines[n:])))
+    return found
+
+
+def examples() -> list[Example]:
+    """All examples of all pages."""
+    return [
+        Example(page, command, output)
+        for page in PAGES
+        for block in blocks(page.read_text())
+        for command, output in commands(block.group(1))
+    ]
+
+
+def run(command: str) -> str:
+    """Output of a command, stderr included, in the project's folder; `analyze` is the one of this Python."""
+    script = f'analyze() {{ "{sys.executable}" -m analyze "$@"; }}\n{command}\n'
+    result = subprocess.run(
+        ["bash", "-c", script],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "160"},
+    )
+    return "\n".join(line.rstrip() for line in (result.stdout + result.stderr).strip("\n").splitlines())
+
+
+def matches(expected: str, actual: str) -> bool:
+    """Whether an output is as shown, trailing spaces aside."""
+    lines = [re.escape(line.rstrip()) for line in expected.strip("\n").splitlines()]
+    pattern = "\n".join(r"(?:.*\n?)*?" if line == re.escape("...") else line for line in lines)
+    return re.fullmatch(pattern.replace("(?:.*\\n?)*?\n", "(?:.*\\n)*?"), actual) is not None
+
+
+def _rewrite(page: Path) -> None:
+    def fresh(match: re.Match[str]) -> str:
+        shown = []
+        for command, output in commands(match.group(1)):
+            actual = run(command)
+            shown.append(f"$ {command}\n{output if matches(output, actual) else actual}\n")
+        return "```console\n" + "".join(shown) + "```"
+
+    text = page.read_text()
+    new = _BLOCK.sub(lambda m: fresh(m) if m.group(1).startswith("$ analyze") else m.group(), text)
+    if new != text:
+        page.write_text(new)
+        print(f"{page.relative_to(ROOT)}: rewritten")
+
+
+if __name__ == "__main__":
+    for page in PAGES:
+        _rewrite(page)
