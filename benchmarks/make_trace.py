@@ -49,7 +49,9 @@ def _shifted(event: dict[str, Any], by_us: Decimal, by_id: int) -> str:
     if isinstance(copy.get("id"), int):
         copy["id"] += by_id
     if "args" in copy:
-        copy["args"] = {k: v + by_id if k in SHIFTED_ARGS and isinstance(v, int) else v for k, v in copy["args"].items()}
+        copy["args"] = {
+            k: v + by_id if k in SHIFTED_ARGS and isinstance(v, int) else v for k, v in copy["args"].items()
+        }
     # Decimals must be written as numbers with all their digits, which json cannot do: mark them, then unquote.
     text = json.dumps(copy, indent=2, default=lambda d: f"@{d}@")
     return text.replace('"@', "").replace('@"', "").replace("\n", "\n  ")

@@ -72,8 +72,9 @@ def test_trailing_comma_inside_an_event(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", ["NaN", "N/A", "-Infinity", "nan"])
 def test_not_a_number(tmp_path: Path, value: str) -> None:
     path = tmp_path / "t.json"
-    odd = '{"ph":"X","cat":"kernel","name":"x: NaN, N/A]","pid":0,"tid":7,"ts":1,"dur":1,"args":{"est. achieved occupancy %":VALUE,"device":0}}'
-    path.write_text('{"traceEvents":[' + odd.replace("VALUE", value) + "," + json.dumps(kernel("b", 2, 1)) + "]}")
+    args = f'{{"est. achieved occupancy %":{value},"device":0}}'
+    odd = f'{{"ph":"X","cat":"kernel","name":"x: NaN, N/A]","pid":0,"tid":7,"ts":1,"dur":1,"args":{args}}}'
+    path.write_text('{"traceEvents":[' + odd + "," + json.dumps(kernel("b", 2, 1)) + "]}")
     check(path, 2, "repaired")
     assert sql(path, "SELECT name, occupancy_pct FROM kernels ORDER BY start_ns")[0] == {
         "name": "x: NaN, N/A]",

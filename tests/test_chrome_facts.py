@@ -11,7 +11,7 @@ from support import ask, event, kernel, launch, sql, write_trace
 def test_times_are_exact_where_a_double_is_not(tmp_path: Path) -> None:
     # 1712345678901234.567 us needs 19 digits; the nearest double is ...234.5, which would give ...234500 ns.
     text = """{"traceEvents": [
-      {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1712345678901234.567, "dur": 0.001, "args": {}},
+      {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1712345678901234.567, "dur": 0.001},
       {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1712345678901235, "dur": 2, "args": {}}
     ]}"""
     path = tmp_path / "t.json"
@@ -130,7 +130,8 @@ def test_strings_that_hold_lists(tmp_path: Path) -> None:
     nccl = kernel(
         "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 0, 5,
         **{
-            "Collective name": "allreduce", "In msg nelems": 10, "Out msg nelems": 10, "dtype": "Float", "Group size": 8,
+            "Collective name": "allreduce", "In msg nelems": 10, "Out msg nelems": 10, "dtype": "Float",
+            "Group size": 8,
             "Process Group Name": "0", "Process Group Ranks": "[0, 1, 2, ...]", "Seq": 4,
             "In split size": "[]", "Out split size": "[]",
         },

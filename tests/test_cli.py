@@ -26,7 +26,8 @@ def test_help_starts_without_the_heavy_packages() -> None:
         "import sys; sys.argv = ['analyze', '--help']\n"
         "from analyze.cli import main\n"
         "try: main()\nexcept SystemExit: pass\n"
-        "print(*(m for m in ('pandas', 'duckdb', 'pyarrow', 'numpy', 'torch', 'msgspec') if m in sys.modules), file=sys.stderr)"
+        "heavy = ('pandas', 'duckdb', 'pyarrow', 'numpy', 'torch', 'msgspec')\n"
+        "print(*(m for m in heavy if m in sys.modules), file=sys.stderr)"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert "ingest" in result.stdout and "query" in result.stdout

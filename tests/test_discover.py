@@ -68,7 +68,7 @@ def test_nothing_to_read(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not a file that any source reads"):
         discover([tmp_path / "x.docx"])
     (tmp_path / "run.json").write_text("{")
-    with pytest.raises(InputError, match="run.json: not a run manifest"):
+    with pytest.raises(InputError, match=r"run\.json: not a run manifest"):
         discover([tmp_path])
     (tmp_path / "run.json").write_text('{"version": 99, "run_id": "x", "start": "", "command": []}')
     with pytest.raises(InputError, match="version 99 is newer"):

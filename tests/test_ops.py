@@ -1,4 +1,4 @@
-"""`ops` equals torch.profiler's key_averages() of the same trace: on a trace recorded here, and on the committed ones."""
+"""`ops` equals torch.profiler's key_averages() of the same trace: one recorded here, and the committed ones."""
 
 from __future__ import annotations
 
@@ -96,10 +96,14 @@ def test_equals_the_recorded_key_averages(folder: Path, rank: int, table: Path) 
     with table.open() as f:
         expected = summed(
             (
-                (r["key"], {"CPU": "cpu", "CUDA": "gpu"}[r["device_type"]], r["is_user_annotation"] == "true" and r["device_type"] == "CPU"),
+                (
+                    r["key"],
+                    {"CPU": "cpu", "CUDA": "gpu"}[r["device_type"]],
+                    r["is_user_annotation"] == "true" and r["device_type"] == "CPU",
+                ),
                 (
                     int(r["calls"]),
-                    *(round(float(r[c]) * 1000) for c in ("self_cpu_us", "total_cpu_us", "self_device_us", "total_device_us")),
+                    *(round(float(r[c.replace("_ns", "_us")]) * 1000) for c in COLUMNS[1:]),
                 ),
             )
             for r in csv.DictReader(f)

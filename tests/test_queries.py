@@ -226,7 +226,7 @@ def test_own_query_files(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="did you mean long-kernels"):
         traces.query("long-kernel")
     (folder / "bad.sql").write_text("-- A question\n-- @column x furlongs  no such unit\nSELECT 1")
-    with pytest.raises(InputError, match="bad.sql.*not a well-formed @column"):
+    with pytest.raises(InputError, match=r"bad\.sql.*not a well-formed @column"):
         parse(folder / "bad.sql")
 
 

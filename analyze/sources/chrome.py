@@ -67,7 +67,7 @@ def _decode_singles(singles: list[bytes], base_ns: int, repaired: bool) -> Decod
 
 def _rows(events: list[Event], base_ns: int, lost: int, repaired: bool) -> Decoded:
     batches, untimed = build_batches(events, base_ns)
-    return Decoded(batches, sum(1 for e in events if e.ph), lost + untimed, repaired, True)
+    return Decoded(batches, len(events) - [e.ph for e in events].count(""), lost + untimed, repaired, True)
 
 
 def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterator[TableBatch]:

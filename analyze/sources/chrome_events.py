@@ -181,8 +181,23 @@ def _dim(sizes: Iterable[list[int] | None], axis: int) -> list[int | None]:
     return [s[axis] if s and len(s) > axis else None for s in sizes]
 
 
-def _text(raws: Iterable[Raw]) -> list[str | None]:
-    return [bytes(r).decode("utf-8", "replace") or None for r in raws]
+def _text(raws: list[Raw]) -> pa.DictionaryArray:
+    """JSON texts as they stand in the file; absent ones are NULL. Built from one buffer: there is one for every event."""
+    lengths = np.fromiter(map(len, raws), np.int64, len(raws))
+    ends = np.cumsum(lengths)
+    if not len(raws) or ends[-1] >= 2**31:
+        return pa.array([bytes(r).decode("utf-8", "replace") or None for r in raws], pa.string()).dictionary_encode()
+    buffers = [
+        pa.py_buffer(np.packbits(lengths > 0, bitorder="little")),
+        pa.py_buffer(np.append(0, ends).astype(np.int32)),
+        pa.py_buffer(b"".join(raws)),
+    ]
+    texts = pa.Array.from_buffers(pa.string(), len(raws), buffers)
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        texts = pa.array([bytes(r).decode("utf-8", "replace") or None for r in raws], pa.string())
+    return texts.dictionary_encode()
 
 
 def _kernels(events: Sequence[Event]) -> Columns:
@@ -256,15 +271,15 @@ def _calls(api: str) -> Callable[[Sequence[Event]], Columns]:
 
 def _cpu_ops(events: Sequence[Event]) -> Columns:
     args = _args(events)
-    dims = _text(a.input_dims for a in args)
+    dims = _text([a.input_dims for a in args])
     return _cpu(events) | {
         "op_id": _op_ids(args),
         "sequence_number": [a.sequence_number for a in args],
         "fwd_thread": [a.fwd_thread for a in args],
         "record_function_id": [a.record_function_id for a in args],
-        "input_dims": dims if any(dims) else _text(a.input_dims_2021 for a in args),
-        "input_types": _text(a.input_types for a in args),
-        "concrete_inputs": _text(a.concrete_inputs for a in args),
+        "input_dims": dims if dims.null_count < len(dims) else _text([a.input_dims_2021 for a in args]),
+        "input_types": _text([a.input_types for a in args]),
+        "concrete_inputs": _text([a.concrete_inputs for a in args]),
     }
 
 
@@ -394,6 +409,8 @@ def _array(values: Any, type_: pa.DataType, n: int) -> pa.Array:
         if pa.types.is_dictionary(type_):
             return pa.DictionaryArray.from_arrays(pa.nulls(n, pa.int32()), pa.array([], pa.string()))
         return pa.nulls(n, type_)
+    if isinstance(values, pa.Array) and values.type == type_:
+        return values
     if isinstance(values, np.ndarray | pa.Array):
         return pa.array(values, type=type_)
     if pa.types.is_dictionary(type_):
