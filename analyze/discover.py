@@ -16,7 +16,7 @@ from analyze.sources.base import SourceFile
 from analyze.sources.chrome_metadata import read_metadata
 from schemas.manifest import MANIFEST_NAME, Manifest, ManifestError, Pass, read_manifest
 
-_SUFFIXES = re.compile(r"(\.pt)?(\.trace)?\.json(\.gz)?$|\.(sqlite|nsys-rep|ncu-rep|csv|log|txt)$", re.IGNORECASE)
+_SUFFIXES = re.compile(r"(\.pt)?(\.trace)?\.json(\.gz)?$|\.(sqlite|nsys-rep|qdrep|ncu-rep|csv|log|txt)$", re.IGNORECASE)
 _NOT_TRACES = {"sweep.json", "store.json"}
 _RANK_PATTERNS = (
     re.compile(r"rank[-_.=\[ ]?(\d+)", re.IGNORECASE),
@@ -82,7 +82,7 @@ def _discover_one(path: Path) -> list[RunInput]:
         for entry in entries:
             if entry.is_file() and not entry.name.startswith(".") and entry.name not in _NOT_TRACES:
                 source = detect(entry)
-                if source:
+                if source and not _export_of(source, entry):
                     by_source.setdefault(source, []).append(entry)
         for source, files in by_source.items():
             if source.kind == "chrome_trace":
@@ -91,6 +91,15 @@ def _discover_one(path: Path) -> list[RunInput]:
                 runs += [_bare_run(source, file, [file]) for file in files]
         pending += [p for p in reversed(entries) if p.is_dir() and not p.name.startswith(".")]
     return runs
+
+
+def _export_of(source: Source, path: Path, rank: int = 0) -> SourceFile | None:
+    """The file beside a report that holds the same and is read instead, if there is one."""
+    for suffix in source.exported:
+        export = path.with_suffix(suffix)
+        if export.is_file() and (found := detect(export)):
+            return SourceFile(export, found.kind, rank)
+    return None
 
 
 def _run_folder(folder: Path) -> list[RunInput]:
@@ -108,13 +117,15 @@ def _run_of_pass(folder: Path, manifest: Manifest, one: Pass, several: bool) -> 
         if f.kind not in BY_KIND:
             continue
         path = folder / f.path
-        if path.is_file():
+        if export := _export_of(BY_KIND[f.kind], path, f.rank or 0):
+            files.append(export)
+        elif path.is_file():
             files.append(SourceFile(path, f.kind, f.rank or 0))
         else:
             warnings.append(f"{f.path}: named in {MANIFEST_NAME} but missing")
     return RunInput(
         run_id=f"{manifest.run_id}.{one.profiler}" if several else manifest.run_id,
-        files=files,
+        files=list(dict.fromkeys(files)),  # a report and its export are one file
         columns=_manifest_columns(manifest, one) | {"source": str(folder)},
         warnings=warnings,
         manifest=folder / MANIFEST_NAME,
@@ -180,6 +191,7 @@ def _bare_run(source: Source, origin: Path, files: list[Path], ranks: list[int] 
         info = read_metadata(files[0]).distributed
         ranks = assign_ranks([files[0].name], [info.rank if info else None])
     ranks = ranks or [0] * len(files)
+    origin = origin.parent if source.folder else origin
     stem = re.sub(_SUFFIXES, "", origin.name) if origin in files else origin.name
     slug = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-.") or "run"
     run_id = f"{slug}-{_digest(min(zip(ranks, files, strict=True))[1])}"

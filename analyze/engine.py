@@ -12,7 +12,7 @@ import duckdb
 from analyze import kernel_names
 from analyze.errors import InputError
 from analyze.query_files import Query, ResultColumn, all_blocks, blocks
-from analyze.store import Store
+from analyze.store import PARSER_VERSION, Store
 from schemas.tables import TABLES, Column
 
 if TYPE_CHECKING:
@@ -24,10 +24,11 @@ _SQL_TYPES = {"string": "VARCHAR", "int64": "BIGINT", "int32": "INTEGER", "doubl
 class Answer:
     """Result of a query: its columns, and its rows in the form that is asked for. Rows can be taken once."""
 
-    def __init__(self, columns: tuple[ResultColumn, ...], result: duckdb.DuckDBPyRelation, what: str):
+    def __init__(self, columns: tuple[ResultColumn, ...], result: duckdb.DuckDBPyRelation, what: str, owner: object):
         self.columns = columns
         self._result = result
         self._what = what
+        self._owner = owner  # of the connection: before DuckDB 2, a relation does not keep it open
 
     def rows(self) -> list[tuple[Any, ...]]:
         """All rows as Python values. Raises InputError for an error that shows only while rows are computed."""
@@ -59,6 +60,11 @@ class Engine:
         self._execute("SET autoload_known_extensions = false")
         self._chosen: list[tuple[Store, str]] = []
         for store in stores:
+            for run_id, run in store.snapshot.runs.items():
+                if run.parser != PARSER_VERSION:
+                    raise InputError(
+                        f"{store.folder}: {run_id} was ingested by another version of tracequarry; ingest it again"
+                    )
             seen = {r for _, r in self._chosen}
             self._chosen += [(store, r) for r in store.snapshot.runs if r not in seen]
         self._create_runs(where)
@@ -151,6 +157,10 @@ class Engine:
         """Make the blocks that a query uses, and the tables that are computed, not stored, if its SQL names them."""
         for name, block in blocks(uses, folders).items():
             if name not in self._blocks:
+                if "device_peaks" in block:
+                    from analyze import device_peaks
+
+                    device_peaks.create(self.connection)
                 self._execute(block)
                 self._blocks.add(name)
         for name, python in (("call_tree_no", False), ("call_tree_yes", True)):
@@ -158,6 +168,11 @@ class Engine:
                 from analyze import call_tree
 
                 call_tree.create(self.connection, name, python)
+        for name, steps in (("critical_path_span", False), ("critical_path_step", True)):
+            if re.search(rf"\b{name}\b", sql):
+                from analyze import critical_path
+
+                critical_path.create(self.connection, name, steps)
 
     def query(
         self, query: Query, params: dict[str, str] | None = None, sort: str | None = None, limit: int | None = None
@@ -173,8 +188,8 @@ class Engine:
         by = "".join(f'_group."{b}" AS "{b}", ' for b in shown)
         names = ", ".join(f'_answer."{c.name}"' for c in documented)
         join = ""
-        if self.by:
-            distinct = ", ".join(f'"{b}"' for b in self.by)
+        if shown:
+            distinct = ", ".join(f'"{b}"' for b in shown)
             join = f"JOIN (SELECT DISTINCT run_group, {distinct} FROM run_groups) _group USING (run_group)"
         final = f"WITH _answer AS (\n{sql}\n)\nSELECT {by}{names} FROM _answer {join}\nORDER BY {order}" + (
             f" LIMIT {int(limit)}" if limit is not None else ""
@@ -182,7 +197,7 @@ class Engine:
         kinds = {c.name: c for c in TABLES["runs"].columns}
         group_columns = tuple(_group_column(b, kinds.get(b)) for b in shown)
         what = f"query {query.name}"
-        return Answer((*group_columns, *documented), self._run(final, values, what), what)
+        return Answer((*group_columns, *documented), self._run(final, values, what), what, self)
 
     def sql(self, sql: str) -> Answer:
         """Answer one SELECT over the tables. Raises InputError for anything else and for errors in it."""
@@ -199,7 +214,7 @@ class Engine:
         result = self._run(sql, {}, "SQL")
         types = zip(result.columns, result.types, strict=True)
         columns = tuple(ResultColumn(name, guess_unit(name, str(kind)), "") for name, kind in types)
-        return Answer(columns, result, "SQL")
+        return Answer(columns, result, "SQL", self)
 
     def _run(self, sql: str, values: dict[str, Any], what: str) -> duckdb.DuckDBPyRelation:
         try:

@@ -15,14 +15,11 @@ from analyze import kernel_names, sources
 from analyze.discover import RunInput
 from analyze.errors import InputError
 from analyze.sources.base import FileReport, Mapper, SourceFile, inline_map
-from analyze.store import Store, StoredFile, StoredRun
+from analyze.store import PARSER_VERSION, Store, StoredFile, StoredRun
 from analyze.workers import worker_pool
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-PARSER_VERSION = 1
-"""Raised when a parser reads the same file differently than before; what it read then is read again."""
 
 _BIG_FILE = 48 << 20
 """Bytes on disk from which a file's chunks go to several processes; smaller files go to one process each."""

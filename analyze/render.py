@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
@@ -40,6 +41,19 @@ def write(answer: Answer, kind: str, output: Path | None, stdout: TextIO) -> Non
         _write_text(answer, kind, stdout, colour=True)
     else:
         _replace(output, lambda part: _write_text_file(answer, kind, part))
+
+
+def write_with(write_text: Callable[[TextIO], None], output: Path | None, stdout: TextIO) -> None:
+    """Let a function write text of its own to a file, whole or not at all, or to stdout; InputError as in `write`."""
+
+    def write_part(part: Path) -> None:
+        with part.open("w", encoding="utf-8") as f:
+            write_text(f)
+
+    if output is None:
+        write_text(stdout)
+    else:
+        _replace(output, write_part)
 
 
 def _replace(output: Path, write_part: Any) -> None:
@@ -138,8 +152,11 @@ def _write_table(answer: Answer, file: TextIO, colour: bool) -> None:
     console = Console(file=file, highlight=False, no_color=not colour)
     if not (colour and console.is_terminal):
         console.width = 160
+    widths = _widths(columns, headings, rows, console.width)
+    # A table of many numbers is wider than the terminal rather than cut.
+    console.width = max(console.width, sum(widths) + 3 * len(widths))
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column, heading, width in zip(columns, headings, _widths(columns, headings, rows, console.width), strict=True):
+    for column, heading, width in zip(columns, headings, widths, strict=True):
         side: Literal["left", "right"] = "left" if is_text(column) else "right"
         table.add_column(escape(heading), justify=side, no_wrap=True, overflow="ellipsis", width=width)
     for row in rows:

@@ -21,6 +21,9 @@ from analyze.errors import InputError
 STORE_NAME = "store.json"
 STORE_VERSION = 1
 
+PARSER_VERSION = 2
+"""Raised when a parser or a table changes; what was read before then is read again."""
+
 
 class StoredFile(msgspec.Struct, kw_only=True, frozen=True):
     """A raw file as it was when it was ingested."""
@@ -35,7 +38,7 @@ class StoredRun(msgspec.Struct, kw_only=True):
 
     generation: int = 1
     parser: int
-    """Version of the parsers that read it (`analyze.ingest.PARSER_VERSION`)."""
+    """PARSER_VERSION of the program that read it."""
     rules: str
     """Digest of the kernel rules that classified its kernel names."""
     files: list[StoredFile]

@@ -31,6 +31,7 @@ FILE_KINDS = {
     "step_metrics": "CSV of the step_metrics table",
     "nsys_report": "Nsight Systems report (.nsys-rep)",
     "nsys_sqlite": "Nsight Systems report exported to SQLite",
+    "nsys_tables": "Nsight Systems report exported to a folder of Parquet or Arrow files; its META_DATA_EXPORT file",
     "ncu_report": "Nsight Compute report (.ncu-rep)",
     "ncu_csv": "Nsight Compute CSV, page raw",
     "log": "what the workload and the profiler printed",

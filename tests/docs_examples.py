@@ -53,7 +53,10 @@ def examples() -> list[Example]:
 
 
 def run(command: str) -> str:
-    """Output of a command, stderr included, in the project's folder; `analyze` is the one of this Python."""
+    """What a command prints on stdout, or on stderr if it fails; `analyze` is the one of this Python.
+
+    Notes and warnings on stderr depend on what was ingested before.
+    """
     script = f'analyze() {{ "{sys.executable}" -m analyze "$@"; }}\n{command}\n'
     result = subprocess.run(
         ["bash", "-c", script],
@@ -62,7 +65,8 @@ def run(command: str) -> str:
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "160"},
     )
-    return "\n".join(line.rstrip() for line in (result.stdout + result.stderr).strip("\n").splitlines())
+    said = result.stderr if result.returncode else result.stdout
+    return "\n".join(line.rstrip() for line in said.splitlines()).strip("\n")
 
 
 def matches(expected: str, actual: str) -> bool:

@@ -17,7 +17,7 @@ from support import ROOT, ask, kernel, run_cli, sql, write_trace
 from analyze.discover import discover
 from analyze.errors import InputError
 from analyze.ingest import ingest
-from analyze.store import Store
+from analyze.store import PARSER_VERSION, Store
 from schemas.tables import TABLES, arrow_schema
 
 
@@ -115,6 +115,17 @@ def test_a_newer_store_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "store.json").write_text('{"version": 99, "runs": {}}')
     with pytest.raises(InputError, match="store version 99 is newer"):
         ask(tmp_path, "runs")
+
+
+def test_a_store_of_other_tables_is_a_sentence(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    ingest(discover([write_trace(tmp_path / "t.json", [kernel("k", 0, 1)])]), Store(store))
+    text = (store / "store.json").read_text()
+    (store / "store.json").write_text(text.replace(f'"parser":{PARSER_VERSION}', '"parser":0'))
+    with pytest.raises(InputError, match="ingested by another version of tracequarry; ingest it again"):
+        ask(store, "runs")
+    assert ingest(discover([tmp_path / "t.json"]), Store(store)).ingested
+    assert len(ask(store, "kernel-share")) == 1
 
 
 def test_names_are_classified_anew_when_the_rules_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,8 @@ class Source(NamedTuple):
     `kind`: its name in run.json (schemas.manifest.FILE_KINDS); `module`: the module here that reads it; `profiler`: of
     the run that a bare file becomes, None for files that only mean something inside a run folder; `name`: what a bare
     file may be called; `begins`: what a bare file's first 64 KiB must hold; `splits`: its `read` spreads the work of a
-    large file over processes through the mapper.
+    large file over processes through the mapper; `exported`: suffixes of files beside it that hold the same and are
+    read instead; `folder`: the file stands for all files of its folder.
     """
 
     kind: str
@@ -30,10 +31,26 @@ class Source(NamedTuple):
     name: re.Pattern[str] | None = None
     begins: re.Pattern[bytes] | None = None
     splits: bool = False
+    exported: tuple[str, ...] = ()
+    folder: bool = False
 
+
+# Logs have any name: out.757751, alexnet_k80.log, rank-0.ncu.csv.
+_LOG_NAME = re.compile(
+    r"(?!.*\.(json|gz|zip|tar|parquet|arrow|sqlite|nsys-rep|ncu-rep|nvvp|py|so|pth?|png|jpe?g)$)", re.I
+)
+# A log that only says where the report went is nobody's.
+_NCU = rb'(?s)\A(?!.*\n==PROF== Report:).*(^|\n)("?ID"?,"?Process ID"?,|==PROF== |==ERROR== |\[\d+\] \S+@\S+\s)'
+_NVPROF = rb'(^|\n)(==\d+== NVPROF is profiling|=+ Profiling result:|"?(Type"?[,\t]"?)?Time\(%\)"?[,\t]"?Time"?[,\t])'
 
 SOURCES = (
     Source("chrome_trace", "chrome", "torch", re.compile(r".*\.json(\.gz)?$", re.I), splits=True),
+    Source("nsys_sqlite", "nsys", "nsys", re.compile(r".*\.sqlite$", re.I)),
+    Source("nsys_report", "nsys", "nsys", re.compile(r".*\.(nsys-rep|qdrep)$", re.I), exported=(".sqlite",)),
+    Source("nsys_tables", "nsys", "nsys", re.compile(r"META_DATA_EXPORT\.(parquet|arrow)$"), folder=True),
+    Source("ncu_csv", "ncu", "ncu", _LOG_NAME, re.compile(_NCU)),
+    Source("ncu_report", "ncu_report", "ncu", re.compile(r".*\.ncu-rep$", re.I), exported=(".ncu.csv", ".csv")),
+    Source("nvprof_log", "nvprof", "nvprof", _LOG_NAME, re.compile(_NVPROF)),
     Source("step_metrics", "step_metrics", None),
 )
 BY_KIND = {s.kind: s for s in SOURCES}

@@ -44,3 +44,18 @@ CREATE MACRO conv_backward_flops(grad, x, w, transposed) AS
     2 * x[1] * w[1] * w[2] * w[3] * coalesce(w[4], 1) * coalesce(w[5], 1)
     * CASE WHEN transposed THEN x[3] * coalesce(x[4], 1) * coalesce(x[5], 1)
         ELSE grad[3] * coalesce(grad[4], 1) * coalesce(grad[5], 1) END;
+
+-- FLOPs of a call of one of flop_ops, by its kind; a to d are the shapes of its first four inputs. NULL where they are unknown.
+CREATE MACRO call_flops(op, name, a, b, c, d, inputs) AS CASE op
+    WHEN 'conv' THEN conv_flops(a, b, int_list(inputs, 3), int_list(inputs, 4), int_list(inputs, 5), is_true(inputs, 6))
+    WHEN 'conv_backward' THEN
+        (output_mask(inputs, 1) + output_mask(inputs, 2)) * conv_backward_flops(a, b, c, is_true(inputs, 7))
+    WHEN 'linear' THEN 2 * b[1] * b[2] * c[2]
+    WHEN 'matmul' THEN 2 * a[1] * a[2] * b[2]
+    WHEN 'batched_matmul' THEN CASE WHEN name = 'aten::baddbmm'
+        THEN 2 * b[1] * b[2] * b[3] * c[3] ELSE 2 * a[1] * a[2] * a[3] * b[3] END
+    -- q [.., heads, s_q, d], k [.., heads, s_k, d], v [.., heads, s_k, d_v]: scores, then values
+    WHEN 'attention' THEN 2 * a[1] * a[2] * a[3] * b[3] * (a[4] + c[4])
+    -- scores again, and the gradients of scores, V, Q and K; the first argument is the gradient
+    WHEN 'attention_backward' THEN 2 * b[1] * b[2] * b[3] * c[3] * (3 * b[4] + 2 * d[4])
+END;

@@ -1,7 +1,7 @@
 -- Where does the CPU's CUDA API time go?
 --
 -- Runtime and driver calls, summed over ranks and threads; time inside a call counts whatever the thread waited for.
--- @use arithmetic
+-- @use arithmetic, time_sums
 -- @column name text               CUDA runtime or driver function.
 -- @column calls count             Calls.
 -- @column total_ns ns             Sum of durations.
@@ -11,9 +11,8 @@
 -- @column api_time_pct %          Share of the time in all calls.
 -- @order total_ns DESC, name
 SELECT
-    run_group, name, count(*) AS calls, sum(dur_ns)::BIGINT AS total_ns, avg(dur_ns) AS avg_ns,
-    min(dur_ns) AS min_ns, max(dur_ns) AS max_ns,
-    pct(sum(dur_ns), sum(sum(dur_ns)) OVER (PARTITION BY run_group)) AS api_time_pct
-FROM cuda_calls
-WHERE api <> 'sync'
+    run_group, name, sum(calls)::BIGINT AS calls, sum(total_ns)::BIGINT AS total_ns, sum(total_ns)::DOUBLE / sum(calls) AS avg_ns,
+    min(min_ns) AS min_ns, max(max_ns) AS max_ns,
+    pct(sum(total_ns), sum(sum(total_ns)) OVER (PARTITION BY run_group)) AS api_time_pct
+FROM cuda_call_sums
 GROUP BY run_group, name

@@ -24,24 +24,7 @@ parsed AS (
     FROM counted
 ),
 each_call AS (
-    SELECT run_group, op, name, calls,
-        CASE op
-            WHEN 'conv' THEN conv_flops(a, b,
-                int_list(concrete_inputs, 3), int_list(concrete_inputs, 4), int_list(concrete_inputs, 5),
-                is_true(concrete_inputs, 6))
-            WHEN 'conv_backward' THEN
-                (output_mask(concrete_inputs, 1) + output_mask(concrete_inputs, 2))
-                * conv_backward_flops(a, b, c, is_true(concrete_inputs, 7))
-            WHEN 'linear' THEN 2 * b[1] * b[2] * c[2]
-            WHEN 'matmul' THEN 2 * a[1] * a[2] * b[2]
-            WHEN 'batched_matmul' THEN CASE WHEN name = 'aten::baddbmm'
-                THEN 2 * b[1] * b[2] * b[3] * c[3] ELSE 2 * a[1] * a[2] * a[3] * b[3] END
-            -- q [.., heads, s_q, d], k [.., heads, s_k, d], v [.., heads, s_k, d_v]: scores, then values
-            WHEN 'attention' THEN 2 * a[1] * a[2] * a[3] * b[3] * (a[4] + c[4])
-            -- scores again, and the gradients of scores, V, Q and K; the first argument is the gradient
-            WHEN 'attention_backward' THEN 2 * b[1] * b[2] * b[3] * c[3] * (3 * b[4] + 2 * d[4])
-        END AS flops
-    FROM parsed
+    SELECT run_group, op, name, calls, call_flops(op, name, a, b, c, d, concrete_inputs) AS flops FROM parsed
 )
 SELECT
     run_group, op, name, sum(calls)::BIGINT AS calls,

@@ -2,7 +2,7 @@
 --
 -- Durations are summed over all ranks and devices; kernels that run side by side count twice, as in key_averages() and
 -- `nsys stats`. kernel_time_pct is of all kernels' time, gpu_time_pct of kernels, memcpys and memsets (nvprof's Time(%)).
--- @use arithmetic, gpu_work
+-- @use arithmetic, time_sums
 -- @param group name|short_name|family|algorithm = name   What a row is.
 -- @column {group} text            Kernel name, or what the name says it is (schemas/kernel_rules.toml).
 -- @column calls count             Launches that ran.
@@ -13,28 +13,15 @@
 -- @column kernel_time_pct %       Share of kernel time.
 -- @column gpu_time_pct %          Share of GPU time: kernels, memcpys and memsets.
 -- @order total_ns DESC, {group}
-WITH totals AS (
-    SELECT
-        run_group,
-        coalesce(sum(dur_ns) FILTER (kind = 'kernel'), 0)::BIGINT AS kernel_ns,
-        sum(dur_ns)::BIGINT AS gpu_ns
-    FROM gpu_work
-    GROUP BY run_group
-),
-by_name AS (
-    SELECT run_group, run_id, name, count(*) AS calls, sum(dur_ns) AS total_ns, min(dur_ns) AS min_ns, max(dur_ns) AS max_ns
-    FROM kernels
-    GROUP BY run_group, run_id, name
-),
-grouped AS (
+WITH grouped AS (
     SELECT
         run_group, kernel_names.{group} AS {group}, sum(calls)::BIGINT AS calls, sum(total_ns)::BIGINT AS total_ns,
         min(min_ns) AS min_ns, max(max_ns) AS max_ns
-    FROM by_name JOIN kernel_names USING (run_id, name)
+    FROM kernel_sums JOIN kernel_names USING (run_id, name)
     GROUP BY run_group, kernel_names.{group}
 )
 SELECT
     g.run_group, {group}, calls, total_ns, total_ns::DOUBLE / calls AS avg_ns, min_ns, max_ns,
     pct(total_ns, kernel_ns) AS kernel_time_pct,
     pct(total_ns, gpu_ns) AS gpu_time_pct
-FROM grouped g JOIN totals t ON g.run_group IS NOT DISTINCT FROM t.run_group
+FROM grouped g JOIN gpu_time_sums t ON g.run_group IS NOT DISTINCT FROM t.run_group

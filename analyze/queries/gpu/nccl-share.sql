@@ -2,7 +2,7 @@
 --
 -- Communication kernels by the collective in their name. kernel_time_pct and gpu_time_pct as in kernel-share; comm_time_pct
 -- adds up to 100 over the rows.
--- @use arithmetic, gpu_work
+-- @use arithmetic, time_sums
 -- @column collective text         broadcast, reduce, all_reduce, all_gather, reduce_scatter, all_to_all, send_recv, other.
 -- @column calls count             Launches that ran.
 -- @column total_ns ns             Sum of durations.
@@ -10,24 +10,11 @@
 -- @column gpu_time_pct %          Share of GPU time: kernels, memcpys and memsets.
 -- @column comm_time_pct %         Share of the time of communication kernels.
 -- @order total_ns DESC, collective
-WITH totals AS (
-    SELECT
-        run_group,
-        coalesce(sum(dur_ns) FILTER (kind = 'kernel'), 0)::BIGINT AS kernel_ns,
-        sum(dur_ns)::BIGINT AS gpu_ns
-    FROM gpu_work
-    GROUP BY run_group
-),
-by_name AS (
-    SELECT run_group, run_id, name, count(*) AS calls, sum(dur_ns) AS total_ns
-    FROM kernels
-    GROUP BY run_group, run_id, name
-),
-grouped AS (
+WITH grouped AS (
     SELECT
         run_group, coalesce(kernel_names.collective, 'other') AS collective,
         sum(calls)::BIGINT AS calls, sum(total_ns)::BIGINT AS total_ns
-    FROM by_name JOIN kernel_names USING (run_id, name)
+    FROM kernel_sums JOIN kernel_names USING (run_id, name)
     WHERE family = 'communication'
     GROUP BY ALL
 )
@@ -36,4 +23,4 @@ SELECT
     pct(total_ns, kernel_ns) AS kernel_time_pct,
     pct(total_ns, gpu_ns) AS gpu_time_pct,
     pct(total_ns, sum(total_ns) OVER (PARTITION BY g.run_group)) AS comm_time_pct
-FROM grouped g JOIN totals t ON g.run_group IS NOT DISTINCT FROM t.run_group
+FROM grouped g JOIN gpu_time_sums t ON g.run_group IS NOT DISTINCT FROM t.run_group

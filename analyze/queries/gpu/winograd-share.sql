@@ -2,22 +2,19 @@
 --
 -- A kernel counts by the algorithm in its name; the plain matrix products in the middle of cuDNN's non-fused Winograd are
 -- gemm by name and do not count.
--- @use arithmetic
+-- @use arithmetic, time_sums
 -- @column winograd_ns ns          Time of kernels whose algorithm is winograd.
 -- @column conv_ns ns              Time of convolution kernels.
 -- @column kernel_ns ns            Time of all kernels.
 -- @column kernel_time_pct %       Winograd's share of kernel time.
 -- @column conv_time_pct %         Winograd's share of convolution time; empty without convolutions.
-WITH by_name AS (
-    SELECT run_group, run_id, name, sum(dur_ns) AS total_ns FROM kernels GROUP BY run_group, run_id, name
-),
-summed AS (
+WITH summed AS (
     SELECT
         run_group,
         coalesce(sum(total_ns) FILTER (algorithm = 'winograd'), 0)::BIGINT AS winograd_ns,
         coalesce(sum(total_ns) FILTER (family = 'convolution'), 0)::BIGINT AS conv_ns,
         sum(total_ns)::BIGINT AS kernel_ns
-    FROM by_name JOIN kernel_names USING (run_id, name)
+    FROM kernel_sums JOIN kernel_names USING (run_id, name)
     GROUP BY run_group
 )
 SELECT

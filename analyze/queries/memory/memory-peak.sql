@@ -1,7 +1,9 @@
 -- How much memory was allocated and reserved at the peak, per device?
 --
 -- From the allocator events of the trace (torch.profiler with profile_memory); for runs without them from the collector's
--- step_metrics, whose peaks are over the devices of the process and since the start of the run.
+-- step_metrics, whose peaks are over the devices of the process and since the start of the run. Nsight Systems sees what a
+-- process took from the driver: reserved_bytes, which is more than the caching allocator's (NCCL, cuBLAS, modules), and in
+-- pinned host memory (device -1); it cannot tell what of it was allocated, so the row of step_metrics stands beside it.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column device_type text        cpu or cuda.
@@ -22,7 +24,9 @@ timed AS (
         run_group, run_id, rank, 'cuda' AS device_type, NULL::INTEGER AS device,
         max(max_allocated_bytes) AS allocated_bytes, max(max_reserved_bytes) AS reserved_bytes, 'step_metrics' AS source
     FROM step_metrics
-    WHERE max_allocated_bytes > 0 AND (run_id, rank) NOT IN (SELECT (run_id, rank) FROM traced WHERE device_type = 'cuda')
+    WHERE max_allocated_bytes > 0 AND (run_id, rank) NOT IN (
+        SELECT (run_id, rank) FROM traced WHERE device_type = 'cuda' AND allocated_bytes IS NOT NULL
+    )
     GROUP BY ALL
 )
 SELECT * FROM traced UNION ALL BY NAME SELECT * FROM timed

@@ -1,0 +1,28 @@
+"""The table `device_peaks`: what `schemas.devices` publishes of the GPUs of the runs, one row for each GPU name."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import duckdb
+
+from schemas.devices import Device, lookup
+
+_TEXT = ("name", "source", "compute_capability")
+_LEFT_OUT = ("match",)
+
+
+def create(connection: duckdb.DuckDBPyConnection, table: str = "device_peaks") -> None:
+    """Make the table, unless it is there: `gpu_name` as the driver prints it, and the fields of `Device`.
+
+    A GPU that the file does not know has no row.
+    """
+    names = [f.name for f in fields(Device) if f.name not in _LEFT_OUT]
+    columns = ", ".join(f'"{n}" {"VARCHAR" if n in _TEXT else "DOUBLE"}' for n in names)
+    connection.execute(f"CREATE TABLE IF NOT EXISTS {table} (gpu_name VARCHAR, {columns})")
+    known = f"SELECT gpu_name FROM {table} UNION SELECT NULL"
+    new = f"SELECT DISTINCT gpu_name FROM runs EXCEPT ({known})"
+    for (gpu_name,) in connection.execute(new).fetchall():
+        if (device := lookup(gpu_name)) is not None:
+            values = [gpu_name, *(getattr(device, n) for n in names)]
+            connection.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(values))})", values)

@@ -1,0 +1,45 @@
+-- What Nsight Compute counted, launch by launch, under one name for each counter.
+
+-- The launches, with their duration (the details page calls it Duration) and the clock of the SMs while they ran.
+CREATE VIEW ncu_launches AS
+SELECT
+    run_id, rank, launch_id, any_value(run_group) AS run_group, any_value(pid) AS pid, any_value(kernel) AS kernel,
+    any_value(device) AS device, any_value(stream) AS stream, any_value(grid) AS grid, any_value(block) AS block,
+    round(coalesce(
+        max(value) FILTER (metric = 'gpu__time_duration.sum'),
+        max(value) FILTER (metric = 'Duration' AND unit = 'ns')
+    ))::BIGINT AS dur_ns,
+    max(value) FILTER (metric = 'smsp__cycles_elapsed.avg.per_second') AS clock_hz
+FROM ncu_metrics
+GROUP BY run_id, rank, launch_id;
+
+-- Counters that sums are made of. A report holds X.sum, or a rate: X.sum.per_cycle_elapsed and X.sum.per_second, which
+-- the full set has instead; a rate times the clock and the duration is the sum, as Nsight Compute's own roofline takes it.
+CREATE VIEW ncu_counts AS
+WITH _named AS (
+    SELECT
+        run_id, rank, launch_id, value,
+        regexp_extract(
+            metric,
+            '^((?:sm|smsp|dram|lts|l1tex)__(?:sass_thread_inst_executed_op_[dfh](?:add|mul|fma)_pred_on|bytes\w*|t_bytes|t_sectors|ops_path_tensor_\w+|inst_executed_pipe_tensor\w*))\.(sum|sum\.per_cycle_elapsed|sum\.per_second)$',
+            ['counter', 'rollup']
+        ) AS name
+    FROM ncu_metrics
+    WHERE value IS NOT NULL AND contains(metric, '.sum')
+)
+SELECT
+    run_id, rank, launch_id,
+    -- The same counter of the SM and of its quarters.
+    regexp_replace(name.counter, '^sm(sp)?__', 'sm__') AS counter,
+    -- Exact sums first.
+    arg_min(
+        CASE name.rollup
+            WHEN 'sum' THEN n.value
+            WHEN 'sum.per_cycle_elapsed' THEN n.value * l.clock_hz * l.dur_ns / 1e9
+            ELSE n.value * l.dur_ns / 1e9
+        END,
+        CASE name.rollup WHEN 'sum' THEN 0 WHEN 'sum.per_cycle_elapsed' THEN 1 ELSE 2 END
+    ) AS count
+FROM _named n JOIN ncu_launches l USING (run_id, rank, launch_id)
+WHERE name.counter <> ''
+GROUP BY ALL;

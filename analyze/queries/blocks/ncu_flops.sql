@@ -1,0 +1,134 @@
+-- @use ncu_counts
+-- Floating-point operations and bytes of every profiled launch; NULL where the report does not say.
+
+-- Counters of tensor core operations that together count each operation once. `src_fp16` holds `src_fp16_dst_fp32`, which
+-- holds `src_fp16_dst_fp32_sparsity_on`: the outermost that a report has. The same operations are counted once more by
+-- instruction (`op_hmma_src_...`): those only where there is no other. Integers are no floating-point operations.
+CREATE VIEW ncu_tensor_counters AS
+WITH _paths AS (
+    SELECT DISTINCT
+        run_id, counter,
+        regexp_extract(counter, '^sm__ops_path_tensor_(op_[a-z]+_)?src_((?:bf|fp|tf)\d+)', ['instruction', 'type']) AS name
+    FROM ncu_counts
+    WHERE starts_with(counter, 'sm__ops_path_tensor_')
+),
+_floats AS (
+    SELECT run_id, counter, name.instruction AS instruction, name.type AS type
+    FROM _paths
+    WHERE name.type <> ''
+    QUALIFY name.instruction = '' OR NOT bool_or(name.instruction = '') OVER (PARTITION BY run_id)
+)
+SELECT run_id, counter, type
+FROM _floats f
+WHERE NOT EXISTS (FROM _floats o WHERE o.run_id = f.run_id AND starts_with(f.counter, o.counter || '_'));
+
+-- Operations of a warp's tensor core instruction, for chips without operation counters: 2 * M * N * K of the shape in the
+-- kernel's name (884: a quarter of m16n16k4, as Nsight Compute's own roofline of Volta takes it; 1688: m16n8k8; 16816:
+-- m16n8k16), else of the chip's own half-precision shape. NULL from Hopper on, where instructions come in many sizes.
+CREATE MACRO hmma_flops(kernel, compute_capability) AS CASE
+    WHEN compute_capability >= 9 THEN NULL
+    WHEN regexp_matches(kernel, '16816') THEN 4096
+    WHEN regexp_matches(kernel, '1688|tf32') THEN 2048
+    WHEN regexp_matches(kernel, '[a-z_]884') THEN 512
+    WHEN compute_capability >= 8 THEN 4096
+    WHEN compute_capability >= 7.5 THEN 2048
+    WHEN compute_capability >= 7 THEN 512
+END;
+
+-- What nvprof counted is of a kernel, not of a launch: mean times launches. Its flop_count_* count a multiply-add as 2.
+CREATE VIEW nvprof_flops AS
+SELECT
+    run_id, rank, any_value(run_group) AS run_group, kernel, device, max(invocations) AS launches, NULL::BIGINT AS dur_ns,
+    max(round(avg * invocations)) FILTER (metric = 'flop_count_hp') AS fp16_flops,
+    max(round(avg * invocations)) FILTER (metric = 'flop_count_sp') AS fp32_flops,
+    max(round(avg * invocations)) FILTER (metric = 'flop_count_dp') AS fp64_flops,
+    NULL::DOUBLE AS tensor_flops, NULL::VARCHAR AS tensor_type,
+    fp16_flops + fp32_flops + fp64_flops AS total_flops,
+    max(round(avg * invocations)) FILTER (metric = 'flop_count_sp_add') AS fadd_only_flops,
+    -- A transaction is 32 bytes.
+    32 * (
+        max(round(avg * invocations)) FILTER (metric = 'dram_read_transactions')
+        + max(round(avg * invocations)) FILTER (metric = 'dram_write_transactions')
+    ) AS dram_bytes,
+    NULL::DOUBLE AS l2_bytes, NULL::DOUBLE AS l1_bytes
+FROM metric_summary
+GROUP BY run_id, rank, kernel, device
+HAVING bool_or(starts_with(metric, 'flop_count_'));
+
+-- All launches: of ncu one row each (`launch_id`), of nvprof one row for a kernel on a device.
+CREATE VIEW launch_flops AS
+WITH _tensor AS (
+    SELECT
+        run_id, rank, launch_id, sum(count) AS flops, arg_max(type, (count, type)) FILTER (count > 0) AS type
+    FROM (
+        SELECT run_id, rank, launch_id, type, sum(count) AS count
+        FROM ncu_counts JOIN ncu_tensor_counters USING (run_id, counter)
+        GROUP BY ALL
+    )
+    GROUP BY run_id, rank, launch_id
+),
+_counts AS (
+    SELECT
+        run_id, rank, launch_id,
+        max(count) FILTER (counter = 'sm__sass_thread_inst_executed_op_fadd_pred_on') AS fadd,
+        max(count) FILTER (counter = 'sm__sass_thread_inst_executed_op_fmul_pred_on') AS fmul,
+        max(count) FILTER (counter = 'sm__sass_thread_inst_executed_op_ffma_pred_on') AS ffma,
+        max(count) FILTER (counter = 'sm__sass_thread_inst_executed_op_dadd_pred_on') AS dadd,
+        max(count) FILTER (counter = 'sm__sass_thread_inst_executed_op_dmul_pred_on') AS dmul,
+        max(count) FILTER (counter = 'sm__sass_thread_inst_executed_op_dfma_pred_on') AS dfma,
+        max(count) FILTER (counter = 'sm__sass_thread_inst_executed_op_hadd_pred_on') AS hadd,
+        max(count) FILTER (counter = 'sm__sass_thread_inst_executed_op_hmul_pred_on') AS hmul,
+        max(count) FILTER (counter = 'sm__sass_thread_inst_executed_op_hfma_pred_on') AS hfma,
+        coalesce(
+            max(count) FILTER (counter = 'sm__inst_executed_pipe_tensor_op_hmma'),
+            max(count) FILTER (counter = 'sm__inst_executed_pipe_tensor')
+        ) - coalesce(max(count) FILTER (counter = 'sm__inst_executed_pipe_tensor_op_hmma_type_hfma2'), 0) AS hmma,
+        max(count) FILTER (counter = 'dram__bytes_read') + max(count) FILTER (counter = 'dram__bytes_write') AS dram_both,
+        max(count) FILTER (counter = 'dram__bytes') AS dram,
+        -- A sector is 32 bytes; the full set has no other count.
+        coalesce(
+            max(count) FILTER (counter = 'lts__t_bytes'), 32 * max(count) FILTER (counter = 'lts__t_sectors')
+        ) AS l2_bytes,
+        max(count) FILTER (counter = 'l1tex__t_bytes') AS l1_bytes
+    FROM ncu_counts
+    GROUP BY run_id, rank, launch_id
+),
+_capable AS (
+    SELECT run_id, TRY_CAST(compute_capability AS DOUBLE) AS compute_capability FROM runs
+)
+SELECT
+    run_id, rank, l.run_group, launch_id, l.kernel, l.device, 1::BIGINT AS launches, l.dur_ns,
+    2 * hadd + 2 * hmul + 4 * hfma AS fp16_flops,
+    fadd + fmul + 2 * ffma AS fp32_flops,
+    dadd + dmul + 2 * dfma AS fp64_flops,
+    CASE
+        WHEN t.flops IS NOT NULL THEN t.flops
+        -- No tensor cores before Volta.
+        WHEN r.compute_capability < 7 THEN 0
+        ELSE hmma * hmma_flops(l.kernel, r.compute_capability)
+    END AS tensor_flops,
+    CASE WHEN t.flops IS NOT NULL THEN t.type
+        WHEN hmma > 0 THEN CASE WHEN regexp_matches(l.kernel, 'tf32|s1688gemm|s1688fprop|s1688dgrad|s1688wgrad') AND r.compute_capability >= 8
+            THEN 'tf32' WHEN contains(l.kernel, 'bf16') THEN 'bf16' ELSE 'fp16' END
+    END AS tensor_type,
+    fp16_flops + fp32_flops + fp64_flops + tensor_flops AS total_flops,
+    fadd AS fadd_only_flops,
+    coalesce(dram_both, dram) AS dram_bytes, l2_bytes, l1_bytes
+FROM ncu_launches l
+LEFT JOIN _counts USING (run_id, rank, launch_id)
+LEFT JOIN _tensor t USING (run_id, rank, launch_id)
+LEFT JOIN _capable r USING (run_id)
+UNION ALL BY NAME
+SELECT *, NULL::BIGINT AS launch_id FROM nvprof_flops;
+
+-- Sum over launches; NULL unless every one of them has the figure.
+CREATE MACRO whole_sum(x) AS CASE WHEN count(x) = count(*) THEN round(sum(x))::BIGINT END;
+
+-- What a row of the queries is called.
+CREATE MACRO launch_name(what, kernel, short_name, family, run_id, rank, launch_id) AS CASE what
+    WHEN 'kernel' THEN kernel
+    WHEN 'short_name' THEN short_name
+    WHEN 'family' THEN family
+    WHEN 'launch' THEN coalesce(launch_id || ' ', '') || short_name
+    ELSE '(all)'
+END;

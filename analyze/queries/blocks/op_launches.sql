@@ -1,0 +1,83 @@
+-- @use model_flops, ncu_flops, phases
+-- Launches that Nsight Compute profiled, beside the operators that torch.profiler saw launch the same kernels: two runs of one
+-- workload, joined by kernel order and name.
+
+-- The two profilers demangle differently: namespaces that one leaves out, the other prints.
+CREATE MACRO bare_name(short_name) AS regexp_replace(short_name, '^(\w+::)+', '');
+
+-- The torch run of each ncu run: a pass of the same `collect run`, else the first with the same settings. What the ncu run
+-- does not say (a bare CSV) matches anything.
+CREATE VIEW run_pairs AS
+WITH _runs AS (
+    SELECT
+        *, run_id IN (SELECT run_id FROM launch_flops) AS profiled, run_id IN (SELECT run_id FROM cpu_ops) AS traced,
+        -- A phase that the collector limited ncu to; all of the steps else.
+        nullif(regexp_extract(coalesce(command, ''), '--ncu-phase[ =](\w+)', 1), '') AS phase
+    FROM runs
+)
+SELECT n.run_id AS ncu_run, t.run_id AS torch_run, n.phase
+FROM _runs n JOIN _runs t
+    ON n.profiled AND t.traced AND (
+        n.workload_id = t.workload_id
+        OR (n.model IS NULL OR n.model = t.model)
+        AND (n.batch_size IS NULL OR n.batch_size = t.batch_size)
+        AND (n.precision IS NULL OR n.precision = t.precision)
+        AND (n.image_size IS NULL OR n.image_size = t.image_size)
+        AND (n.channels_last IS NULL OR n.channels_last = t.channels_last)
+        AND (n.compiled IS NULL OR n.compiled = t.compiled)
+        AND (n.parallelism IS NULL OR (n.parallelism, n.gpus) = (t.parallelism, t.gpus))
+    )
+QUALIFY row_number() OVER (
+    PARTITION BY n.run_id ORDER BY n.workload_id = t.workload_id DESC, n.run_group IS NOT DISTINCT FROM t.run_group DESC, t.run_id
+) = 1;
+
+-- Every call of an operator whose FLOPs follow from its shapes.
+CREATE VIEW op_calls AS
+WITH _calls AS (
+    SELECT
+        o.*, op, shape(input_dims, 0) AS a, shape(input_dims, 1) AS b, shape(input_dims, 2) AS c, shape(input_dims, 3) AS d
+    FROM cpu_ops o JOIN flop_ops USING (name)
+)
+SELECT
+    run_id, rank, tid, op_id AS call_id, name, op, input_dims, start_ns, start_ns + dur_ns AS end_ns,
+    call_flops(op, name, a, b, c, d, concrete_inputs) AS model_flops
+FROM _calls;
+
+-- Kernels of the torch run, with the call that launched them: the one on the thread of the kernel's own operator that it
+-- began in. `turn` counts the launches of a kernel on a device, in the phase that ncu was limited to.
+CREATE VIEW traced_launches AS
+WITH _named AS (
+    SELECT p.ncu_run, w.*, bare_name(n.short_name) AS bare_name
+    FROM run_pairs p
+    JOIN gpu_work_phases w ON w.run_id = p.torch_run AND w.kind = 'kernel' AND (p.phase IS NULL OR w.phase = p.phase)
+    JOIN kernel_names n ON n.run_id = w.run_id AND n.name = w.name
+),
+_own AS (
+    SELECT k.*, o.tid, o.start_ns AS op_start_ns
+    FROM _named k LEFT JOIN cpu_ops o ON o.run_id = k.run_id AND o.rank = k.rank AND o.op_id = k.op_id AND k.op_id > 0
+)
+SELECT
+    k.ncu_run, k.rank, k.device, k.bare_name,
+    row_number() OVER (PARTITION BY k.ncu_run, k.rank, k.device, k.bare_name ORDER BY k.start_ns) AS turn,
+    CASE WHEN k.op_start_ns < c.end_ns THEN c.call_id END AS call_id
+FROM _own k ASOF LEFT JOIN op_calls c
+    ON c.run_id = k.run_id AND c.rank = k.rank AND c.tid = k.tid AND k.op_start_ns >= c.start_ns;
+
+-- Launches of ncu with their call in the torch run. `matched`: the torch run has such a launch; call_id is NULL for
+-- kernels of other operators.
+CREATE VIEW op_launches AS
+WITH _profiled AS (
+    SELECT
+        f.*, n.short_name, n.family, bare_name(n.short_name) AS bare_name,
+        row_number() OVER (PARTITION BY f.run_id, f.rank, f.device, bare_name(n.short_name) ORDER BY f.launch_id) AS turn
+    FROM launch_flops f JOIN kernel_names n ON n.run_id = f.run_id AND n.name = f.kernel
+    WHERE f.launch_id IS NOT NULL
+)
+SELECT
+    l.*, p.torch_run, t.ncu_run IS NOT NULL AS matched, c.call_id, c.name AS op_name, c.op, c.input_dims, c.model_flops,
+    c.start_ns AS call_start_ns
+FROM _profiled l
+JOIN run_pairs p ON p.ncu_run = l.run_id
+LEFT JOIN traced_launches t
+    ON t.ncu_run = l.run_id AND t.rank = l.rank AND t.device = l.device AND t.bare_name = l.bare_name AND t.turn = l.turn
+LEFT JOIN op_calls c ON c.run_id = p.torch_run AND c.rank = l.rank AND c.call_id = t.call_id;

@@ -1,0 +1,72 @@
+-- @use ncu_counts
+-- The roofs of every run that Nsight Compute profiled: operations and bytes per second that its GPU can do.
+
+-- From the report: the peak per cycle, times the clock it is of, as it was while the kernels ran (weighted by their time).
+CREATE VIEW measured_roofs AS
+WITH _peaks AS (
+    SELECT run_id, regexp_replace(metric, '\.sum\.peak_sustained$', '') AS counter, max(value) AS per_cycle
+    FROM ncu_metrics
+    WHERE metric LIKE '%.sum.peak\_sustained' ESCAPE '\' AND value > 0
+    GROUP BY ALL
+),
+_clocks AS (
+    SELECT
+        run_id, regexp_extract(metric, '^(sm|dram|lts|l1tex)__', 1) AS unit,
+        sum(value * dur_ns) / sum(dur_ns) AS hz
+    FROM ncu_metrics JOIN ncu_launches USING (run_id, rank, launch_id)
+    WHERE metric IN (
+        'sm__cycles_elapsed.avg.per_second', 'dram__cycles_elapsed.avg.per_second',
+        'lts__cycles_elapsed.avg.per_second', 'l1tex__cycles_elapsed.avg.per_second'
+    ) AND dur_ns > 0
+    GROUP BY ALL
+),
+_named AS (
+    SELECT
+        p.run_id, per_cycle * hz AS rate,
+        CASE counter
+            WHEN 'dram__bytes' THEN 'dram' WHEN 'lts__t_bytes' THEN 'l2' WHEN 'l1tex__t_bytes' THEN 'l1'
+            WHEN 'sm__sass_thread_inst_executed_op_ffma_pred_on' THEN 'fp32'
+            WHEN 'sm__sass_thread_inst_executed_op_dfma_pred_on' THEN 'fp64'
+            WHEN 'sm__sass_thread_inst_executed_op_hfma_pred_on' THEN 'fp16'
+            ELSE nullif('tensor_' || regexp_extract(counter, '^sm__ops_path_tensor_src_((?:bf|fp|tf)\d+)', 1), 'tensor_')
+        END AS roof,
+        CASE
+            -- A multiply-add is two operations, and one of half precision works on two pairs.
+            WHEN roof IN ('fp32', 'fp64') THEN 2
+            WHEN roof = 'fp16' THEN 4
+            -- The peak is that of 2:4 sparse matrices, twice the dense one that kernels are held to; fp64 has none.
+            WHEN roof LIKE 'tensor%' AND roof <> 'tensor_fp64' AND NOT contains(counter, 'sparsity_off') THEN 0.5
+            ELSE 1
+        END AS scale
+    FROM _peaks p JOIN _clocks c ON c.run_id = p.run_id AND starts_with(p.counter, c.unit || '__')
+)
+SELECT run_id, CASE WHEN roof IN ('dram', 'l2', 'l1') THEN 'memory' ELSE 'compute' END AS kind, roof, max(rate * scale) AS rate
+FROM _named
+WHERE roof IS NOT NULL
+GROUP BY ALL;
+
+-- Published peaks of the GPUs in the same form.
+CREATE VIEW published_roofs AS
+WITH _peaks AS (
+    UNPIVOT (
+        SELECT
+            gpu_name, dram_gb_per_s * 1e9 AS dram, fp16_tflops * 1e12 AS fp16, fp32_tflops * 1e12 AS fp32,
+            fp64_tflops * 1e12 AS fp64, fp64_tensor_tflops * 1e12 AS tensor_fp64, tf32_tensor_tflops * 1e12 AS tensor_tf32,
+            fp16_tensor_tflops * 1e12 AS tensor_fp16, bf16_tensor_tflops * 1e12 AS tensor_bf16,
+            fp8_tensor_tflops * 1e12 AS tensor_fp8
+        FROM device_peaks
+    ) ON COLUMNS(* EXCLUDE (gpu_name)) INTO NAME roof VALUE rate
+)
+SELECT run_id, CASE WHEN roof = 'dram' THEN 'memory' ELSE 'compute' END AS kind, roof, rate
+FROM _peaks JOIN runs USING (gpu_name);
+
+-- The report's own, else the published one. `source`: report or published.
+CREATE VIEW roofs AS
+WITH _all AS (
+    SELECT run_id, kind, roof, rate, 'report' AS source FROM measured_roofs
+    UNION ALL
+    SELECT run_id, kind, roof, rate, 'published' FROM published_roofs
+)
+SELECT run_id, any_value(r.run_group) AS run_group, kind, roof, arg_max(rate, source) AS rate, max(source) AS source
+FROM _all JOIN (SELECT DISTINCT run_id, run_group FROM ncu_launches) r USING (run_id)
+GROUP BY run_id, kind, roof;

@@ -1,0 +1,40 @@
+-- How many floating-point operations does each kernel execute per byte that it moves?
+--
+-- The figures of `flops`, and the bytes at each level of memory where the report has them: device memory (dram), the L2
+-- cache (lts__t_bytes) and the L1 cache (l1tex__t_bytes). FLOP/B is the ratio of the sums of a row.
+-- @use ncu_flops
+-- @param group kernel|short_name|family|launch|all = kernel   What a row is; all is one row.
+-- @column kernel text             Kernel, its short name, family, or launch; (all) for the sum.
+-- @column launches count          Profiled launches.
+-- @column dur_ns ns               Sum of durations under the profiler.
+-- @column fp16_flops FLOP         Half precision outside tensor cores.
+-- @column fp32_flops FLOP         Single precision outside tensor cores.
+-- @column fp64_flops FLOP         Double precision outside tensor cores.
+-- @column tensor_flops FLOP       Tensor cores, all floating-point types.
+-- @column total_flops FLOP        Their sum.
+-- @column fadd_only_flops FLOP    Single-precision additions that are no part of a multiply-add.
+-- @column dram_bytes B            Bytes read from and written to device memory.
+-- @column flops_per_byte FLOP/B   total_flops / dram_bytes.
+-- @column l2_bytes B              Bytes through the L2 cache.
+-- @column l2_flops_per_byte FLOP/B   total_flops / l2_bytes.
+-- @column l1_bytes B              Bytes through the L1 cache.
+-- @column l1_flops_per_byte FLOP/B   total_flops / l1_bytes.
+-- @order total_flops DESC NULLS LAST, dur_ns DESC NULLS LAST, kernel
+WITH _rows AS (
+    SELECT
+        l.run_group,
+        launch_name('{group}', l.kernel, n.short_name, n.family, l.run_id, l.rank, l.launch_id) AS kernel,
+        sum(launches)::BIGINT AS launches, whole_sum(dur_ns) AS dur_ns,
+        whole_sum(fp16_flops) AS fp16_flops, whole_sum(fp32_flops) AS fp32_flops, whole_sum(fp64_flops) AS fp64_flops,
+        whole_sum(tensor_flops) AS tensor_flops, whole_sum(total_flops) AS total_flops,
+        whole_sum(fadd_only_flops) AS fadd_only_flops, whole_sum(dram_bytes) AS dram_bytes,
+        whole_sum(l2_bytes) AS l2_bytes, whole_sum(l1_bytes) AS l1_bytes
+    FROM launch_flops l JOIN kernel_names n ON n.run_id = l.run_id AND n.name = l.kernel
+    GROUP BY ALL
+)
+SELECT
+    *,
+    total_flops::DOUBLE / nullif(dram_bytes, 0) AS flops_per_byte,
+    total_flops::DOUBLE / nullif(l2_bytes, 0) AS l2_flops_per_byte,
+    total_flops::DOUBLE / nullif(l1_bytes, 0) AS l1_flops_per_byte
+FROM _rows

@@ -1,0 +1,51 @@
+-- How many floating-point operations did the kernels execute?
+--
+-- As Nsight Compute counted them: add + mul + 2 fma for fp32 and fp64; fp16 instructions work on pairs, so 2 add + 2 mul +
+-- 4 fma; tensor cores by their operation counters, which count a multiply-add as 2, or on chips without them by
+-- instructions times the operations of one. fadd_only_flops is the fp32 additions alone, which miss fused multiply-adds
+-- and tensor cores. Of an nvprof log, its flop_count_* metrics. A figure is empty where the report lacks what it is made
+-- of, for one launch of the row at least; total_flops needs all four. On Hopper, fp32 kernels load constants by half-precision
+-- multiply-adds, which count as fp16.
+-- @use ncu_flops
+-- @param group kernel|short_name|family|launch|all = kernel   What a row is; all is one row.
+-- @param images number = 0        Images that the launches worked on; 0 for batch size x steps x ranks of the runs.
+-- @column kernel text             Kernel, its short name, family, or launch; (all) for the sum.
+-- @column launches count          Profiled launches.
+-- @column dur_ns ns               Sum of durations under the profiler.
+-- @column fp16_flops FLOP         Half precision outside tensor cores.
+-- @column fp32_flops FLOP         Single precision outside tensor cores.
+-- @column fp64_flops FLOP         Double precision outside tensor cores.
+-- @column tensor_flops FLOP       Tensor cores, all floating-point types.
+-- @column total_flops FLOP        Their sum.
+-- @column fadd_only_flops FLOP    Single-precision additions that are no part of a multiply-add.
+-- @column dram_bytes B            Bytes read from and written to device memory.
+-- @column flops_per_image FLOP    total_flops / images.
+-- @column fadd_only_per_image FLOP   fadd_only_flops / images.
+-- @order total_flops DESC NULLS LAST, dur_ns DESC NULLS LAST, kernel
+WITH _images AS (
+    SELECT run_group, sum(images)::BIGINT AS images
+    FROM (
+        SELECT l.run_group, run_id, any_value(batch_size * coalesce(steps, 1)) * count(DISTINCT rank) AS images
+        FROM launch_flops l JOIN runs USING (run_id)
+        GROUP BY l.run_group, run_id
+    )
+    GROUP BY run_group
+    HAVING count(images) = count(*)
+),
+_rows AS (
+    SELECT
+        l.run_group,
+        launch_name('{group}', l.kernel, n.short_name, n.family, l.run_id, l.rank, l.launch_id) AS kernel,
+        sum(launches)::BIGINT AS launches, whole_sum(dur_ns) AS dur_ns,
+        whole_sum(fp16_flops) AS fp16_flops, whole_sum(fp32_flops) AS fp32_flops, whole_sum(fp64_flops) AS fp64_flops,
+        whole_sum(tensor_flops) AS tensor_flops, whole_sum(total_flops) AS total_flops,
+        whole_sum(fadd_only_flops) AS fadd_only_flops, whole_sum(dram_bytes) AS dram_bytes
+    FROM launch_flops l JOIN kernel_names n ON n.run_id = l.run_id AND n.name = l.kernel
+    GROUP BY ALL
+)
+SELECT
+    r.run_group, kernel, launches, dur_ns, fp16_flops, fp32_flops, fp64_flops, tensor_flops, total_flops, fadd_only_flops,
+    dram_bytes,
+    total_flops::DOUBLE / coalesce(nullif($images, 0), images) AS flops_per_image,
+    fadd_only_flops::DOUBLE / coalesce(nullif($images, 0), images) AS fadd_only_per_image
+FROM _rows r LEFT JOIN _images i ON i.run_group IS NOT DISTINCT FROM r.run_group

@@ -1,0 +1,69 @@
+-- How close is each kernel to the roof above it, and is that roof memory or compute?
+--
+-- A point is at x = FLOP/B of a memory level, y = FLOP/s. The roof above it is min(peak, x * bandwidth): peak of the kind of
+-- operation that the kernel executes most of (fp16, fp32, fp64, or tensor cores by input type), bandwidth of the level. Left
+-- of the ridge, where the two meet, a kernel is bound by memory. pct_of_roof is then its share of the bandwidth (which a
+-- kernel without any FLOPs has, too), else its share of the peak. Above 100 % if a level's own peak is passed, as
+-- by short kernels whose clocks differ from the mean. The roofs are those of the query `roofs`.
+-- @use ncu_flops, roofs
+-- @param group kernel|short_name|family|launch = kernel   What a row is.
+-- @param level all|dram|l2|l1 = all   Memory level.
+-- @column kernel text             Kernel, its short name, family, or launch.
+-- @column family text             Kernel family.
+-- @column level text              Memory level.
+-- @column launches count          Profiled launches.
+-- @column dur_ns ns               Sum of durations under the profiler.
+-- @column flops FLOP              Operations executed.
+-- @column bytes B                 Bytes moved at the level.
+-- @column flops_per_byte FLOP/B   Arithmetic intensity.
+-- @column flops_per_s FLOP/s      Rate achieved.
+-- @column gb_per_s GB/s           Bandwidth achieved.
+-- @column peak_roof text          Compute roof that the kernel is held to.
+-- @column attainable_flops_per_s FLOP/s   min(peak, flops_per_byte * bandwidth).
+-- @column bound text              memory or compute.
+-- @column pct_of_roof %           Rate achieved of the one attainable.
+-- @column roof_source text        report or published; of both roofs if they differ.
+-- @order dur_ns DESC, kernel, level
+WITH _kernels AS (
+    SELECT
+        l.run_group, l.run_id,
+        launch_name('{group}', l.kernel, n.short_name, n.family, l.run_id, l.rank, l.launch_id) AS kernel,
+        any_value(n.family) AS family,
+        sum(launches)::BIGINT AS launches, whole_sum(dur_ns) AS dur_ns, whole_sum(total_flops) AS flops,
+        {'fp16': sum(fp16_flops), 'fp32': sum(fp32_flops), 'fp64': sum(fp64_flops), 'tensor': sum(tensor_flops)} AS parts,
+        arg_max('tensor_' || tensor_type, tensor_flops) FILTER (tensor_flops > 0) AS tensor_roof,
+        whole_sum(dram_bytes) AS dram_bytes, whole_sum(l2_bytes) AS l2_bytes, whole_sum(l1_bytes) AS l1_bytes
+    FROM launch_flops l JOIN kernel_names n ON n.run_id = l.run_id AND n.name = l.kernel
+    GROUP BY ALL
+    HAVING whole_sum(dur_ns) > 0
+),
+_points AS (
+    UNPIVOT _kernels ON dram_bytes AS 'dram', l2_bytes AS 'l2', l1_bytes AS 'l1' INTO NAME level VALUE bytes
+),
+_held AS (
+    SELECT
+        * EXCLUDE (parts),
+        CASE greatest(parts.fp32, parts.fp16, parts.fp64, parts.tensor)
+            WHEN 0 THEN 'fp32'
+            WHEN parts.tensor THEN tensor_roof WHEN parts.fp32 THEN 'fp32' WHEN parts.fp64 THEN 'fp64' ELSE 'fp16'
+        END AS peak_roof,
+        flops::DOUBLE / nullif(bytes, 0) AS flops_per_byte,
+        flops * 1e9 / dur_ns AS flops_per_s,
+        bytes::DOUBLE / dur_ns AS gb_per_s
+    FROM _points
+    WHERE flops IS NOT NULL AND '{level}' IN ('all', level)
+),
+_roofed AS (
+    SELECT
+        h.*, least(c.rate, flops_per_byte * m.rate) AS attainable_flops_per_s,
+        CASE WHEN flops_per_byte * m.rate <= c.rate THEN 'memory' WHEN c.rate IS NOT NULL THEN 'compute' END AS bound,
+        c.rate AS peak, m.rate AS bandwidth,
+        CASE WHEN c.source = m.source THEN c.source ELSE c.source || ', ' || m.source END AS roof_source
+    FROM _held h
+    LEFT JOIN roofs c ON c.run_id = h.run_id AND c.kind = 'compute' AND c.roof = h.peak_roof
+    LEFT JOIN roofs m ON m.run_id = h.run_id AND m.kind = 'memory' AND m.roof = h.level
+)
+SELECT
+    * EXCLUDE (run_id, tensor_roof, peak, bandwidth),
+    CASE bound WHEN 'memory' THEN 100.0 * gb_per_s * 1e9 / bandwidth WHEN 'compute' THEN 100.0 * flops_per_s / peak END AS pct_of_roof
+FROM _roofed

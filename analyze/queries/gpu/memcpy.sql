@@ -1,0 +1,29 @@
+-- How much is copied, in which direction, and how fast?
+--
+-- One row for each kind of copy. Durations are summed over all ranks, devices and streams, so copies that run side by side
+-- count twice, as in `nsys stats -r cuda_gpu_mem_time_sum`; gb_per_s is the throughput while copying (bytes / duration,
+-- decimal). A small copy is one under 64 KiB: its time is latency, not bandwidth.
+-- @use arithmetic
+-- @column kind text               HtoD, DtoH, DtoD, PtoP (between GPUs) ...; Unified ...: pages of unified memory that moved.
+-- @column calls count             Copies.
+-- @column bytes B                 Sum of sizes.
+-- @column total_ns ns             Sum of durations.
+-- @column avg_ns ns               Mean duration.
+-- @column min_ns ns               Shortest.
+-- @column max_ns ns               Longest.
+-- @column gb_per_s GB/s           Bytes per duration, decimal; empty if no time passed.
+-- @column avg_bytes B             Mean size.
+-- @column max_bytes B             Largest.
+-- @column small_pct %             Share of the copies that are under 64 KiB.
+-- @column copy_time_pct %         Share of the time of all copies.
+-- @order total_ns DESC, kind
+SELECT
+    run_group, kind, count(*) AS calls, sum(bytes)::BIGINT AS bytes, sum(dur_ns)::BIGINT AS total_ns,
+    avg(dur_ns) AS avg_ns, min(dur_ns) AS min_ns, max(dur_ns) AS max_ns,
+    -- B / ns is GB/s; a copy without a size (or a duration) counts in neither.
+    sum(bytes) FILTER (dur_ns IS NOT NULL)::DOUBLE / nullif(sum(dur_ns) FILTER (bytes IS NOT NULL), 0) AS gb_per_s,
+    avg(bytes) AS avg_bytes, max(bytes) AS max_bytes,
+    pct(count(*) FILTER (bytes < 65536), count(bytes)) AS small_pct,
+    pct(sum(dur_ns), sum(sum(dur_ns)) OVER (PARTITION BY run_group)) AS copy_time_pct
+FROM memcpys
+GROUP BY run_group, kind

@@ -1,0 +1,85 @@
+-- How long do the NVTX and record_function ranges take, on the CPU and on the GPU?
+--
+-- A range's projection goes from the start of the first to the end of the last GPU operation whose launch call lies inside
+-- the range, on the thread of the range: the definition of `nsys stats -r nvtx_gpu_proj_sum`, whose figures these are;
+-- the CPU side is nvtx_sum's. Ranges that enclose one another each count their whole time. Work that another thread launches
+-- (the backward pass of PyTorch, the replicas of DataParallel) is not in it: `phases` counts that.
+-- @use arithmetic
+-- @column name text               Range, with its domain in front (NCCL:ncclBroadcast) unless it is the default one.
+-- @column style text              PushPop or StartEnd; a record_function counts as PushPop.
+-- @column instances count         Ranges of the name.
+-- @column total_ns ns             Sum of their lengths on the CPU.
+-- @column avg_ns ns               Mean length.
+-- @column min_ns ns               Shortest.
+-- @column max_ns ns               Longest.
+-- @column range_time_pct %        Share of the lengths of all ranges, nested ones included.
+-- @column proj_instances count    Ranges that launched GPU work.
+-- @column proj_range_ns ns        Sum of the lengths of those on the CPU.
+-- @column proj_total_ns ns        Sum of their projections; empty without GPU work.
+-- @column proj_avg_ns ns          Mean projection.
+-- @column proj_min_ns ns          Shortest.
+-- @column proj_max_ns ns          Longest.
+-- @column gpu_ops count           Launches in them that became GPU work (a CUDA graph is one).
+-- @order proj_total_ns DESC NULLS LAST, total_ns DESC, name, style
+WITH user_ranges AS (
+    SELECT
+        row_number() OVER () AS range_id, run_group, run_id, rank, tid, end_tid, start_ns, start_ns + dur_ns AS end_ns, dur_ns,
+        coalesce(domain || ':', '') || coalesce(name, '') AS name, coalesce(style, 'PushPop') AS style
+    FROM ranges
+    WHERE origin IN ('nvtx', 'record_function', 'profiler_step') AND dur_ns IS NOT NULL
+),
+gpu_work_parts AS (
+    SELECT run_id, rank, correlation_id, start_ns, dur_ns FROM kernels
+    UNION ALL
+    SELECT run_id, rank, correlation_id, start_ns, dur_ns FROM memcpys
+    UNION ALL
+    SELECT run_id, rank, correlation_id, start_ns, dur_ns FROM memsets
+),
+launched AS (
+    SELECT run_id, rank, correlation_id, min(start_ns) AS first_ns, max(start_ns + dur_ns) AS last_ns
+    FROM gpu_work_parts
+    WHERE correlation_id IS NOT NULL
+    GROUP BY ALL
+),
+-- "Inside, on the same thread" as joins by equality: time is cut into cells of 4^k ns, and a range lies in the one or two
+-- cells that it touches at the first k where a cell is as long as it is. A call looks up its own cell at every k in use.
+range_cells AS (
+    SELECT DISTINCT
+        range_id, run_id, rank, tid, start_ns, end_ns, level,
+        unnest([(start_ns - origin_ns) >> level, (end_ns - origin_ns) >> level]) AS cell
+    FROM (
+        SELECT
+            *, min(start_ns) OVER () AS origin_ns,
+            (2 * ceil(log2(greatest(dur_ns, 1)) / 2))::INTEGER + 2 AS level -- + 2: above any rounding of the logarithm
+        FROM user_ranges WHERE end_tid IS NULL
+    )
+),
+levels AS (
+    SELECT DISTINCT run_id, rank, tid, level FROM range_cells
+),
+launch_cells AS (
+    SELECT
+        c.run_id, c.rank, c.tid, level, (c.start_ns - origin_ns) >> level AS cell,
+        c.start_ns, c.start_ns + c.dur_ns AS end_ns, first_ns, last_ns, correlation_id
+    FROM cuda_calls c
+    JOIN launched USING (run_id, rank, correlation_id)
+    JOIN levels USING (run_id, rank, tid)
+    CROSS JOIN (SELECT min(start_ns) AS origin_ns FROM user_ranges WHERE end_tid IS NULL)
+    WHERE api <> 'sync' AND c.start_ns >= origin_ns
+),
+projected AS (
+    SELECT range_id, max(last_ns) - min(first_ns) AS proj_ns, count(DISTINCT correlation_id) AS gpu_ops
+    FROM range_cells r JOIN launch_cells c USING (run_id, rank, tid, level, cell)
+    WHERE r.start_ns <= c.start_ns AND r.end_ns >= c.end_ns
+    GROUP BY range_id
+)
+SELECT
+    run_group, name, style, count(*) AS instances, sum(dur_ns)::BIGINT AS total_ns, avg(dur_ns) AS avg_ns,
+    min(dur_ns) AS min_ns, max(dur_ns) AS max_ns,
+    pct(sum(dur_ns), sum(sum(dur_ns)) OVER (PARTITION BY run_group)) AS range_time_pct,
+    count(proj_ns) AS proj_instances,
+    sum(dur_ns) FILTER (proj_ns IS NOT NULL)::BIGINT AS proj_range_ns,
+    sum(proj_ns)::BIGINT AS proj_total_ns, avg(proj_ns) AS proj_avg_ns, min(proj_ns) AS proj_min_ns, max(proj_ns) AS proj_max_ns,
+    coalesce(sum(gpu_ops), 0)::BIGINT AS gpu_ops
+FROM user_ranges LEFT JOIN projected USING (range_id)
+GROUP BY run_group, name, style

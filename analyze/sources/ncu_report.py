@@ -1,0 +1,44 @@
+"""Nsight Compute's own reports (.ncu-rep), read through `ncu --import`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from analyze.errors import InputError
+from analyze.sources import ncu
+from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
+
+TOOL_VARIABLE = "TRACEQUARRY_NCU"
+"""Path of ncu, where it is not on PATH."""
+
+
+def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterator[TableBatch]:
+    """Yield the metrics of a report as its raw page holds them.
+
+    Raises InputError where there is no ncu, or ncu cannot read the file.
+    """
+    tool = shutil.which(os.environ.get(TOOL_VARIABLE) or "ncu")
+    if tool is None:
+        raise InputError(
+            f"{path}: reading a .ncu-rep needs ncu on PATH or in {TOOL_VARIABLE}; or export it where ncu is: "
+            f"ncu --import {path.name} --csv --page raw > {path.stem}.ncu.csv"
+        )
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as out:
+        command = [tool, "--import", str(path), "--csv", "--page", "raw"]
+        try:
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, check=False)
+        except OSError as e:
+            raise InputError(f"{path}: {tool} does not run: {e.strerror}") from e
+        out.seek(0)
+        if done.returncode:
+            said = [line.strip() for line in out if line.strip()]
+            why = next((s.removeprefix("==ERROR==").strip() for s in said if s.startswith("==ERROR==")), None)
+            raise InputError(
+                f"{path}: ncu could not read it: {why or (said or [f'it ended with code {done.returncode}'])[-1]}"
+            )
+        yield from ncu.read_lines(out, str(path), report)

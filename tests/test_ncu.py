@@ -1,0 +1,453 @@
+"""Nsight Compute: every form of its output, the units, what damage leaves, and FLOPs counted by hand."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import SAMPLES, ask, run_cli, sql
+
+import analyze
+from analyze.errors import InputError
+from analyze.sources.base import FileReport
+from analyze.sources.ncu import parse_value, read
+from schemas.ncu_units import scale
+
+LAUNCH = '"{id}","{pid}","python","127.0.0.1","{kernel}","1","7","(128, 1, 1)","(16, 2, 1)","0","9.0"'
+COLUMNS = "ID,Process ID,Process Name,Host Name,Kernel Name,Context,Stream,Block Size,Grid Size,Device,CC"
+HEADER = ",".join(f'"{c}"' for c in COLUMNS.split(","))
+LONG = HEADER + ',"Section Name","Metric Name","Metric Unit","Metric Value"'
+SASS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
+
+
+def wide(launches: list[tuple[str, dict[str, tuple[str, str]]]], pid: int = 5) -> str:
+    """Wide CSV: name and metrics (unit, value) of each launch; all have the same metrics."""
+    metrics = launches[0][1]
+    lines = [HEADER + "".join(f',"{m}"' for m in metrics)]
+    lines.append(",".join(['""'] * 11) + "".join(f',"{unit}"' for unit, _ in metrics.values()))
+    for i, (kernel, values) in enumerate(launches):
+        lines.append(LAUNCH.format(id=i, pid=pid, kernel=kernel) + "".join(f',"{v}"' for _, v in values.values()))
+    return "\n".join(lines) + "\n"
+
+
+def counts(**values: str) -> dict[str, tuple[str, str]]:
+    """All that the flops of a launch are made of; 0 unless said."""
+    found = {SASS.format(p + op): ("inst", "0") for p in "fdh" for op in ("add", "mul", "fma")}
+    found |= {
+        "gpu__time_duration.sum": ("us", "10.000000"),
+        "dram__bytes_read.sum": ("Mbyte", "1.000000"),
+        "dram__bytes_write.sum": ("Kbyte", "24.000000"),
+        "sm__ops_path_tensor_src_tf32_dst_fp32.sum": ("", "0"),
+    }
+    for name, value in values.items():
+        metric = SASS.format(name) if SASS.format(name) in found else name.replace("___", ".")
+        found[metric] = (found.get(metric, ("", ""))[0], value)
+    return found
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def rows(path: Path) -> tuple[list[dict[str, Any]], FileReport]:
+    report = FileReport()
+    found = [row for table, _, batch in read(path, report) for row in batch.to_pylist() if table == "ncu_metrics"]
+    return found, report
+
+
+@pytest.mark.parametrize(
+    ("unit", "base", "factor"),
+    [
+        ("us", "ns", "1e3"),
+        ("usecond", "ns", "1e3"),
+        ("second", "ns", "1e9"),
+        ("Mbyte", "byte", "1e6"),
+        ("Kbyte/block", "byte/block", "1e3"),
+        ("Gbyte/s", "byte/s", "1e9"),
+        ("Tbyte/second", "byte/s", "1e12"),
+        ("byte/nsecond", "byte/s", "1e9"),
+        ("cycle/nsecond", "hz", "1e9"),
+        ("Ghz", "hz", "1e9"),
+        ("Kbyte/cycle", "byte/cycle", "1e3"),
+        ("inst/cycle", "inst/cycle", "1"),
+        ("register/thread", "register/thread", "1"),
+        ("Ksector", "sector", "1e3"),
+        ("%", "%", "1"),
+        ("", "", "1"),
+        # No prefix: the word behind it is not one that ncu is known to use.
+        ("Kelvin", "Kelvin", "1"),
+    ],
+)
+def test_units(unit: str, base: str, factor: str) -> None:
+    assert scale(unit) == (base, Decimal(factor))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1,234,567.8", (1234567.8, None)),
+        ("0", (0.0, None)),
+        ("-3.5e-2", (-0.035, None)),
+        # --print-metric-instances
+        ("12 (3; 4; 5)", (12.0, None)),
+        ("n/a", (None, None)),
+        ("(!) n/a", (None, None)),
+        ("nan", (None, None)),
+        ("", (None, None)),
+        ("PolicySpread", (None, "PolicySpread")),
+    ],
+)
+def test_values(text: str, expected: tuple[float | None, str | None]) -> None:
+    assert parse_value(text, Decimal(1)) == expected
+
+
+def test_values_are_scaled_exactly() -> None:
+    # 136.864 us as floats is 136863.99999999999 ns.
+    assert parse_value("136.864000", scale("us").factor) == (136864.0, None)
+
+
+def test_wide(tmp_path: Path) -> None:
+    metrics = {"gpu__time_duration.sum": ("us", "1.5"), "dram__bytes_read.sum": ("Mbyte", "(!) n/a"), "a__b": ("", "x")}
+    path = write(tmp_path / "a.csv", wide([('void f<int, ""q"">(int)', metrics)]))
+    found, report = rows(path)
+    common = {
+        "launch_id": 0, "pid": 5, "kernel": 'void f<int, "q">(int)', "device": 0, "stream": 7, "grid": "(16, 2, 1)",
+        "block": "(128, 1, 1)", "section": None,
+    }  # fmt: skip
+    assert found == [
+        common | {"metric": "gpu__time_duration.sum", "unit": "ns", "value": 1500.0, "text": None},
+        common | {"metric": "dram__bytes_read.sum", "unit": "byte", "value": None, "text": None},
+        common | {"metric": "a__b", "unit": None, "value": None, "text": "x"},
+    ]
+    assert report.info == {"compute_capability": "9.0"} and not report.warnings
+
+
+def test_a_log_of_several_documents_and_processes(tmp_path: Path) -> None:
+    """Program output and ==PROF== lines around them; the launches of both processes are called 0."""
+    line = LAUNCH + ',"Command line profiler metrics","smsp__inst_executed.sum","inst","{value}"\n'
+    text = (
+        'it says "hello\n==PROF== Connected to process 5 (/usr/bin/python)\n'
+        + LONG + "\n"
+        + line.format(id=0, pid=5, kernel="k", value="1,000")
+        + line.format(id=0, pid=6, kernel="k", value="2,000")
+        + line.format(id=1, pid=5, kernel="k", value="3,000")
+        + "==PROF== Disconnected\ndone, with 5\n"
+        + wide([("late", {"smsp__inst_executed.sum": ("Kinst", "4")})])
+    )  # fmt: skip
+    found, _ = rows(write(tmp_path / "log", text))
+    assert [(r["launch_id"], r["pid"], r["kernel"], r["value"]) for r in found] == [
+        (0, 5, "k", 1000), (1, 6, "k", 2000), (2, 5, "k", 3000), (3, 5, "late", 4000),
+    ]  # fmt: skip
+
+
+def test_the_details_page_with_rules_and_the_columns_of_2020(tmp_path: Path) -> None:
+    details = (
+        LONG + ',"Rule Name","Rule Type","Rule Description","Estimated Speedup Type","Estimated Speedup"\n'
+        + LAUNCH.format(id=0, pid=5, kernel="k") + ',"Speed Of Light","Duration","ns","49,504",\n'
+        + LAUNCH.format(id=0, pid=5, kernel="k")
+        + ',"SpeedOfLight","","","","Bottleneck","OPT","Two lines,\nof ""text""","global","12.5"\n'
+    )  # fmt: skip
+    old = (
+        '"ID","Process ID","Process Name","Host Name","Kernel Name","Kernel Time","Context","Stream","Section Name",'
+        '"Metric Name","Metric Unit","Metric Value"\n'
+        '"0","9","cfd","127.0.0.1","step(int)","2020-May-29 12:02:46","1","7","Speed",'
+        '"SM Frequency","cycle/nsecond","1.53"\n'
+    )
+    found, _ = rows(write(tmp_path / "log", details + "\n" + old))
+    said = [(r["launch_id"], r["section"], r["metric"], r["unit"], r["value"], r["text"]) for r in found]
+    assert said == [
+        (0, "Speed Of Light", "Duration", "ns", 49504.0, None),
+        (0, "SpeedOfLight", "rule:Bottleneck", "%", 12.5, 'OPT: Two lines,\nof "text"'),
+        (1, "Speed", "SM Frequency", "hz", 1.53e9, None),
+    ]
+
+
+SEED_004 = """\
+==PROF== Connected to process 1080 (/usr/bin/python3.12)
+==PROF== Profiling "k" - 0 (1/2): 0%....50%....100% - 1 pass
+[1080] python3.12@127.0.0.1
+  void ns::k<int, 2>(T1 *, const T2 *) (16, 1, 8)x(256, 1, 1), Context 1, Stream 7, Device 0, CC 9.0
+    Warning: Data collection happened without fixed GPU frequencies. Profiling results may be inconsistent.
+    Section: Command line profiler metrics
+    --------------------------------------------------- ----------- ------------
+    Metric Name                                         Metric Unit Metric Value
+    --------------------------------------------------- ----------- ------------
+    smsp__sass_thread_inst_executed_op_fadd_pred_on.sum        inst    4,194,304
+    l2__nothing.sum                                                      (!) n/a
+    --------------------------------------------------- ----------- ------------
+
+  sgemm (8, 8, 4)x(128, 1, 1), Context 1, Stream 7, Device 0, CC 9.0
+    Section: Command line profiler metrics
+    --------------------------------------------------- ----------- ------------
+    Metric Name                                         Metric Unit Metric Value
+    --------------------------------------------------- ----------- ------------
+    smsp__sass_thread_inst_executed_op_fadd_pred_on.sum        inst           16
+    --------------------------------------------------- ----------- ------------
+"""
+
+
+def test_text_as_seed_004_records_it(tmp_path: Path) -> None:
+    path = write(tmp_path / "profile.log", SEED_004)
+    found, report = rows(path)
+    assert [(r["launch_id"], r["kernel"], r["grid"], r["unit"], r["value"]) for r in found] == [
+        (0, "void ns::k<int, 2>(T1 *, const T2 *)", "(16, 1, 8)", "inst", 4194304.0),
+        (0, "void ns::k<int, 2>(T1 *, const T2 *)", "(16, 1, 8)", None, None),
+        (1, "sgemm", "(8, 8, 4)", "inst", 16.0),
+    ]
+    assert found[0]["pid"] == 1080 and report.info == {"compute_capability": "9.0"}
+    # Nothing but additions was counted: the rest is unknown, not 0.
+    (row,) = ask(path, "flops", params={"group": "all", "images": 2})
+    assert (row["fadd_only_flops"], row["fadd_only_per_image"]) == (4194320, 2097160.0)
+    assert row["fp32_flops"] is row["tensor_flops"] is row["total_flops"] is row["dram_bytes"] is None
+
+
+def test_flops_of_a_launch(tmp_path: Path) -> None:
+    """One launch: fp32 1 + 2 + 2*4 = 11, fp64 10 + 20 + 2*40 = 110, fp16 2*100 + 2*200 + 4*400 = 2200, tensor 10000."""
+    values = counts(
+        fadd="1", fmul="2", ffma="4", dadd="10", dmul="20", dfma="40", hadd="100", hmul="200", hfma="400",
+        sm__ops_path_tensor_src_tf32_dst_fp32___sum="10,000",
+    )  # fmt: skip
+    path = write(tmp_path / "a.ncu.csv", wide([("k", values), ("k", values)]))
+    (row,) = ask(path, "flops", params={"images": 10})
+    assert row == {
+        "kernel": "k", "launches": 2, "dur_ns": 20000, "fp16_flops": 4400, "fp32_flops": 22, "fp64_flops": 220,
+        "tensor_flops": 20000, "total_flops": 24642, "fadd_only_flops": 2, "dram_bytes": 2048000,
+        "flops_per_image": 2464.2, "fadd_only_per_image": 0.2,
+    }  # fmt: skip
+    (row,) = ask(path, "arithmetic-intensity")
+    assert row["flops_per_byte"] == 24642 / 2048000 and row["l2_bytes"] is None and row["l2_flops_per_byte"] is None
+    assert ask(path, "flops", params={"group": "family"})[0]["kernel"] == "other"
+    assert [r["kernel"] for r in ask(path, "flops", params={"group": "launch"})] == ["0 k", "1 k"]
+
+
+def test_a_launch_without_a_counter_makes_the_sum_unknown(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.ncu.csv", wide([("k", counts(ffma="4")), ("k", counts(ffma="n/a"))]))
+    (row,) = ask(path, "flops")
+    assert row["fp32_flops"] is None and row["total_flops"] is None and row["fp16_flops"] == 0
+
+
+@pytest.mark.parametrize(
+    ("tensor", "expected"),
+    [
+        # The outermost counters alone; integers are no FLOPs, and the same work by instruction counts once.
+        ({"src_fp16": 100, "src_fp16_dst_fp32": 60, "src_fp16_dst_fp32_sparsity_on": 1, "src_bf16_dst_fp32": 7}, 107),
+        ({"src_fp8_sparsity_on": 2, "src_fp8_sparsity_off": 3, "src_int8": 50}, 5),
+        ({"src_fp16": 10, "op_hmma_src_fp16": 4, "op_hgmma_src_fp16": 6}, 10),
+        ({"op_hmma_src_fp16": 4, "op_hmma_src_fp16_dst_fp32": 4, "op_hgmma_src_fp16": 6}, 10),
+        ({"src_int8": 50}, None),
+    ],
+)
+def test_tensor_counters_count_once(tmp_path: Path, tensor: dict[str, int], expected: int | None) -> None:
+    values = {k: v for k, v in counts().items() if "tensor" not in k}
+    values |= {f"sm__ops_path_tensor_{name}.sum": ("", str(n)) for name, n in tensor.items()}
+    (row,) = ask(write(tmp_path / "a.ncu.csv", wide([("k", values)])), "flops")
+    assert row["tensor_flops"] == expected
+
+
+@pytest.mark.parametrize(
+    ("capability", "kernel", "expected"),
+    [
+        # 10 instructions; of 2 * 8 * 8 * 4 (a quarter of a warp's), 2 * 16 * 8 * 8 and 2 * 16 * 8 * 16 operations.
+        ("7.0", "volta_fp16_s884gemm_fp16_128x128", 5120),
+        ("7.0", "mine", 5120),
+        ("7.5", "turing_fp16_s1688gemm", 20480),
+        ("8.0", "ampere_fp16_s16816gemm", 40960),
+        ("8.0", "cutlass_80_tensorop_s1688gemm_tf32", 20480),
+        ("6.1", "maxwell_sgemm", 0),
+        ("9.0", "sm90_xmma", None),
+    ],
+)
+def test_tensor_instructions_of_older_chips(tmp_path: Path, capability: str, kernel: str, expected: int | None) -> None:
+    values = {k: v for k, v in counts().items() if "tensor" not in k}
+    values["sm__inst_executed_pipe_tensor_op_hmma.sum"] = ("inst", "12")
+    # HFMA2 on the tensor pipe is no tensor core operation.
+    values["sm__inst_executed_pipe_tensor_op_hmma_type_hfma2.sum"] = ("inst", "2")
+    text = wide([(kernel, values)]).replace('"9.0"', f'"{capability}"')
+    assert ask(write(tmp_path / "a.ncu.csv", text), "flops")[0]["tensor_flops"] == expected
+
+
+def test_rates_of_the_full_set(tmp_path: Path) -> None:
+    """2 a cycle at 1.5 GHz for 10 us is 30,000; 3 GB/s for 10 us is 30,000 bytes."""
+    values = {k.replace("_on.sum", "_on.sum.per_cycle_elapsed"): ("inst/cycle", "2") for k in counts() if "sass" in k}
+    values |= {
+        "smsp__cycles_elapsed.avg.per_second": ("Ghz", "1.5"),
+        "gpu__time_duration.sum": ("us", "10"),
+        "dram__bytes.sum.per_second": ("Gbyte/s", "3"),
+        "sm__ops_path_tensor_src_bf16_dst_fp32.sum.per_second": ("", "100,000,000"),
+        "lts__t_sectors.sum": ("sector", "4"),
+    }
+    path = write(tmp_path / "a.ncu.csv", wide([("k", values)]))
+    (row,) = ask(path, "arithmetic-intensity")
+    assert row["fp32_flops"] == 4 * 30000 and row["fp16_flops"] == 8 * 30000 and row["fadd_only_flops"] == 30000
+    assert row["dram_bytes"] == 30000 and row["tensor_flops"] == 1000 and row["l2_bytes"] == 128
+
+
+def test_metrics(tmp_path: Path) -> None:
+    launches = [("k", {"a__b.sum": ("Kbyte", v), "c__d": ("", "on")}) for v in ("1", "3", "n/a")]
+    path = write(tmp_path / "a.ncu.csv", wide(launches))
+    (row,) = ask(path, "metrics", params={"metric": "^a__"})
+    assert row == {
+        "kernel": "k", "metric": "a__b.sum", "section": None, "unit": "byte", "launches": 2, "min": 1000.0,
+        "avg": 2000.0, "max": 3000.0, "sum": 4000.0, "text": None,
+    }  # fmt: skip
+    (row,) = ask(path, "metrics", params={"metric": "^c__", "kernel": "^k$"})
+    assert (row["text"], row["launches"], row["avg"]) == ("on", 3, None)
+    assert ask(path, "metrics", params={"metric": "^a__", "kernel": "^no"}) == []
+
+
+def test_profiled_launches_are_in_no_time_share(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.ncu.csv", wide([("k", counts())]))
+    assert ask(path, "kernel-share") == [] and sql(path, "SELECT * FROM kernels") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "not a file that any source reads"),
+        ("a,b\n1,2\n", "not a file that any source reads"),
+        (HEADER[:60], "not output of ncu"),
+        (LONG + "\n", "holds no whole launch"),
+        (LONG + "\n" + LAUNCH.format(id=0, pid=5, kernel="k")[:40], "holds no whole launch"),
+        # A header of a version to come, without what a launch is called by.
+        ('"ID","Process ID","Function","Metric Name"\n"0","5","k","m"\n', "not output of ncu"),
+        (
+            "==PROF== Connected to process 5\n==ERROR== ERR_NVGPUCTRPERM - no permission\n",
+            "ERR_NVGPUCTRPERM - no permission",
+        ),
+        ("==PROF== Connected to process 5\n==WARNING== No kernels were profiled.\n", "no kernels were profiled"),
+        ("==PROF== Connected to process 5\n", "not output of ncu"),
+    ],
+)
+def test_nothing_to_read_is_a_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+    good = write(tmp_path / "good.ncu.csv", wide([("k", counts())]))
+    store = tmp_path / "store"
+    assert run_cli("ingest", good, "-s", store).returncode == 0
+    before = {p: p.read_bytes() for p in store.rglob("*") if p.is_file()}
+    path = write(tmp_path / "bad.csv", text)
+    result = run_cli("ingest", path, "-s", store)
+    assert result.returncode == 2 and sentence in result.stderr and str(path) in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert {p: p.read_bytes() for p in store.rglob("*") if p.is_file()} == before
+
+
+@pytest.mark.parametrize("form", ["wide", "long"])
+def test_a_truncated_file_keeps_what_is_whole(tmp_path: Path, form: str) -> None:
+    line = LAUNCH + ',"s","m.sum","inst","1,000"\n'
+    text = {
+        "wide": wide([("k", counts()), ("k", counts())]),
+        "long": LONG + "\n" + line.format(id=0, pid=5, kernel="k") + line.format(id=1, pid=5, kernel="k"),
+    }[form]
+    found, report = rows(write(tmp_path / "a.csv", text[:-4]))
+    assert {r["launch_id"] for r in found} == {0}
+    assert report.warnings == ["a.csv: line 4 is not whole and is left out" if form == "wide" else
+                               "a.csv: line 3 is not whole and is left out"]  # fmt: skip
+
+
+def test_a_report_needs_ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "x.ncu-rep", "NVR binary")
+    result = run_cli("query", "flops", path, PATH="/nowhere", TRACEQUARRY_NCU="")
+    assert result.returncode == 2 and "ncu --import x.ncu-rep --csv --page raw > x.ncu.csv" in result.stderr
+    tool = write(tmp_path / "fake-ncu", "#!/bin/sh\ncat <<'END'\n" + wide([("k", counts(ffma="8"))]) + "END\n")
+    tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("TRACEQUARRY_NCU", str(tool))
+    assert ask(path, "flops")[0]["fp32_flops"] == 16
+    write(tmp_path / "fake-ncu", "#!/bin/sh\necho '==ERROR== Not a report'\nexit 1\n")
+    with pytest.raises(InputError, match="ncu could not read it: Not a report"):
+        analyze.open(write(tmp_path / "y.ncu-rep", "NVR binar")).query("flops")
+
+
+def test_the_csv_beside_a_report_is_read_instead(tmp_path: Path) -> None:
+    write(tmp_path / "rank-0.ncu-rep", "NVR binary")
+    write(tmp_path / "rank-0.ncu.csv", wide([("k", counts(ffma="8"))]))
+    assert ask(tmp_path, "flops", params={"group": "all"})[0]["launches"] == 1
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_run_folder_names_both_and_may_have_lost_the_report(tmp_path: Path, kept: bool) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(SAMPLES / "alexnet-roofline", folder)
+    manifest = json.loads((folder / "run.json").read_text())
+    manifest["passes"][0]["files"].append({"path": "ncu/rank-0.ncu-rep", "kind": "ncu_report", "rank": 0})
+    (folder / "run.json").write_text(json.dumps(manifest))
+    if kept:
+        write(folder / "ncu" / "rank-0.ncu-rep", "NVR binary")
+    assert sql(folder, "SELECT warnings FROM runs") == [{"warnings": None}]
+    assert ask(folder, "flops", params={"group": "all"})[0]["launches"] == 12
+
+
+def ncu_runs() -> list[Path]:
+    """Run folders with an ncu pass: the samples, and those below $TRACEQUARRY_RECORDINGS."""
+    places = [SAMPLES, *filter(None, [os.environ.get("TRACEQUARRY_RECORDINGS")])]
+    manifests = [m for place in places for m in sorted(Path(place).rglob("run.json"))]
+    return [m.parent for m in manifests if any(p["profiler"] == "ncu" for p in json.loads(m.read_text())["passes"])]
+
+
+@pytest.mark.parametrize("folder", ncu_runs(), ids=lambda p: p.name)
+def test_recordings(folder: Path) -> None:
+    """Every launch that ncu's log announces is there, has a time, and all of its FLOPs are known."""
+    announced = (folder / "ncu" / "log.txt").read_text().count("==PROF== Profiling ")
+    launches = ask(folder, "flops", params={"group": "launch"}, where="profiler = 'ncu'")
+    assert len(launches) == announced > 0
+    assert all(r["dur_ns"] > 0 and r["total_flops"] is not None and r["dram_bytes"] is not None for r in launches)
+    total = ask(folder, "flops", params={"group": "all"}, where="profiler = 'ncu'")[0]
+    # Sums of the full set are rates times time: each is rounded to an integer.
+    assert total["total_flops"] == pytest.approx(sum(r["total_flops"] for r in launches), abs=len(launches))
+    assert sql(folder, "SELECT gpu_name, compute_capability FROM runs WHERE profiler = 'ncu'") == [
+        {"gpu_name": "NVIDIA H200", "compute_capability": "9.0"}
+    ]
+
+
+def test_a_matrix_product_is_2mnk() -> None:
+    """tests/data/matmuls.py: 1024 x 512 by 512 x 2048, so 2,147,483,648 each; fp32 runs no tensor core."""
+    expected = 2 * 1024 * 2048 * 512
+    products = [r for r in ask(SAMPLES / "matmuls", "flops", params={"group": "launch"}) if r["total_flops"] > 0]
+    in_order = sorted(products, key=lambda r: int(r["kernel"].split()[0]))
+    assert [r["tensor_flops"] for r in in_order] == [0, expected, expected, expected]
+    assert all(expected <= r["total_flops"] < 1.005 * expected for r in in_order)
+
+
+@pytest.mark.parametrize(
+    ("name", "model_gflop", "executed_gflop", "additions"),
+    [
+        # Model: 2 * multiply-adds per image, as torch.utils.flop_counter gives them (1.43 and 3.63 GFLOP). Executed and
+        # additions: the columns of the raw CSV weighted as docs/flops.md says and summed by a script of its own, / 64.
+        ("alexnet", 1.4283, 2.8823, 50176.0),
+        ("resnet18", 3.6281, 3.7482, 10053281.0),
+    ],
+)
+def test_forward_passes_per_image(name: str, model_gflop: float, executed_gflop: float, additions: float) -> None:
+    folder = SAMPLES / f"{name}-ncu"
+    (executed,) = ask(folder, "flops", params={"group": "all"}, where="profiler = 'ncu'")
+    assert executed["flops_per_image"] / 1e9 == pytest.approx(executed_gflop, abs=1e-4)
+    assert executed["fadd_only_per_image"] == additions
+    (useful,) = ask(folder, "useful-flops", params={"group": "all"})
+    assert useful["model_flops"] / 64 / 1e9 == pytest.approx(model_gflop, abs=1e-4)
+    assert useful["executed_flops"] == executed["total_flops"] and useful["launches"] == executed["launches"]
+    assert useful["useful_pct"] == pytest.approx(100 * useful["model_flops"] / executed["total_flops"])
+
+
+def test_the_first_convolution_of_alexnet_is_padded() -> None:
+    calls = {r["call"]: r for r in ask(SAMPLES / "alexnet-ncu", "useful-flops")}
+    first = calls["aten::convolution 64x3x224x224, 64x3x11x11"]
+    # 2 * 64 images * 64 channels * 3 * 11 * 11 * 55 * 55 outputs; 3 channels are padded to 32.
+    assert first["model_flops"] == 2 * 64 * 64 * 3 * 11 * 11 * 55 * 55
+    assert first["executed_per_model"] == pytest.approx(32 / 3, rel=0.005)
+    assert first["useful_pct"] == pytest.approx(9.35, abs=0.01)
+    assert "(unmatched)" not in calls
+
+
+def test_executed_flops_join_the_trace_of_another_folder(tmp_path: Path) -> None:
+    """A bare CSV says nothing of its workload: it joins the trace it is given with, launch by launch."""
+    bare = tmp_path / "alexnet.csv"
+    bare.write_bytes((SAMPLES / "alexnet-ncu" / "ncu" / "rank-0.ncu.csv").read_bytes())
+    trace = SAMPLES / "alexnet-ncu" / "torch" / "rank-0.trace.json.gz"
+    both = {r["call"]: r for r in analyze.open(bare, trace).query("useful-flops").to_pylist()}
+    first = both["aten::convolution 64x3x224x224, 64x3x11x11"]
+    assert first["executed_per_model"] == pytest.approx(32 / 3, rel=0.005)

@@ -1,0 +1,192 @@
+"""Rooflines: roofs and points by hand, and the figure in each of its forms."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from support import SAMPLES, ask, run_cli
+from test_ncu import counts, wide, write
+
+import analyze
+from analyze.engine import Engine
+from analyze.errors import InputError
+from analyze.plots import duration, roofline, si
+
+PEAKS = {
+    "sm__cycles_elapsed.avg.per_second": ("Ghz", "2"),
+    "dram__cycles_elapsed.avg.per_second": ("Ghz", "3"),
+    "lts__cycles_elapsed.avg.per_second": ("Ghz", "1"),
+    "sm__sass_thread_inst_executed_op_ffma_pred_on.sum.peak_sustained": ("inst/cycle", "1,000"),
+    "sm__sass_thread_inst_executed_op_hfma_pred_on.sum.peak_sustained": ("inst/cycle", "1,000"),
+    "sm__sass_thread_inst_executed_op_dfma_pred_on.sum.peak_sustained": ("inst/cycle", "500"),
+    "sm__ops_path_tensor_src_tf32_dst_fp32.sum.peak_sustained": ("", "64,000"),
+    "sm__ops_path_tensor_src_fp64.sum.peak_sustained": ("", "1,500"),
+    "dram__bytes.sum.peak_sustained": ("Kbyte/cycle", "1"),
+    "lts__t_bytes.sum.peak_sustained": ("Kbyte/cycle", "9"),
+    "lts__t_bytes.sum": ("byte", "4,096,000"),
+}
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Path:
+    """Three kernels of 10 us and 1,024,000 bytes, at clocks of 2, 3 and 1 GHz (SM, DRAM, L2)."""
+    launches = [
+        ("left", counts(ffma="512,000") | PEAKS),
+        ("right", counts(ffma="10,240,000") | PEAKS),
+        ("tensor", counts(ffma="1", sm__ops_path_tensor_src_tf32_dst_fp32___sum="102,400,000") | PEAKS),
+        ("none", counts() | PEAKS),
+    ]
+    return write(tmp_path / "a.ncu.csv", wide(launches))
+
+
+def test_roofs(report: Path) -> None:
+    """Per cycle times clock: 1000 * 2 * 2 GHz; fp16 has pairs; sparse tensor peaks count half, fp64's whole."""
+    roofs = {r["roof"]: r for r in ask(report, "roofs")}
+    assert {n: r["flops_per_s"] for n, r in roofs.items() if r["flops_per_s"]} == {
+        "fp64": 2e12, "tensor_fp64": 3e12, "fp32": 4e12, "fp16": 8e12, "tensor_tf32": 64e12,
+    }  # fmt: skip
+    # 1000 bytes * 3 GHz, and 9000 * 1 GHz.
+    assert {n: r["gb_per_s"] for n, r in roofs.items() if r["gb_per_s"]} == {"dram": 3000.0, "l2": 9000.0}
+    assert {r["source"] for r in roofs.values()} == {"report"}
+
+
+def test_points_and_what_bounds_them(report: Path) -> None:
+    points = {r["kernel"]: r for r in ask(report, "roofline", params={"level": "dram"})}
+    # 2 * 512,000 FLOPs / 1,024,000 B = 1 FLOP/B, left of the ridge of 4 TFLOP/s / 3 TB/s = 1.33: memory, 3 TFLOP/s.
+    # Achieved: 1,024,000 FLOPs and bytes in 10 us = 102.4 G/s each, which is 3.413 % of 3 T/s.
+    left = points["left"]
+    assert (left["flops_per_byte"], left["bound"], left["attainable_flops_per_s"]) == (1.0, "memory", 3e12)
+    assert (left["flops_per_s"], left["gb_per_s"]) == (102.4e9, 102.4)
+    assert left["pct_of_roof"] == pytest.approx(100 * 102.4 / 3000)
+    # 20 FLOP/B: the peak of 4 TFLOP/s, of which 2.048 are achieved.
+    right = points["right"]
+    assert (right["flops_per_byte"], right["bound"], right["attainable_flops_per_s"]) == (20.0, "compute", 4e12)
+    assert right["pct_of_roof"] == pytest.approx(51.2) and right["peak_roof"] == "fp32"
+    # Held to what it executes most of: 100 FLOP/B * 3 TB/s is more than 64 TFLOP/s of tf32.
+    assert (points["tensor"]["peak_roof"], points["tensor"]["attainable_flops_per_s"]) == ("tensor_tf32", 64e12)
+    # Without FLOPs the memory roof still says something.
+    assert (points["none"]["flops_per_byte"], points["none"]["bound"]) == (0.0, "memory")
+    assert points["none"]["pct_of_roof"] == pytest.approx(100 * 102.4 / 3000)
+
+
+def test_other_levels(report: Path) -> None:
+    rows = [r for r in ask(report, "roofline") if r["kernel"] == "right"]
+    # 20,480,000 FLOPs / 4,096,000 bytes through L2; no L1 bytes were counted.
+    assert {r["level"]: r["flops_per_byte"] for r in rows} == {"dram": 20.0, "l2": 5.0}
+
+
+def test_published_roofs_where_the_report_has_none(tmp_path: Path) -> None:
+    values = counts(ffma="512,000") | {"device__attribute_display_name": ("", "NVIDIA H200")}
+    path = write(tmp_path / "a.ncu.csv", wide([("k", values)]))
+    (row,) = ask(path, "roofline")
+    # schemas/devices.toml: 67 TFLOP/s of fp32, 4.8 TB/s.
+    assert (row["attainable_flops_per_s"], row["bound"], row["roof_source"]) == (4.8e12, "memory", "published")
+    unknown = write(tmp_path / "b.ncu.csv", wide([("k", counts(ffma="512,000"))]))
+    (row,) = ask(unknown, "roofline")
+    assert row["bound"] is row["attainable_flops_per_s"] is row["pct_of_roof"] is None and row["flops_per_byte"] == 1.0
+
+
+@pytest.mark.parametrize("name", ["alexnet-roofline", "resnet18-roofline"])
+def test_recorded_roofs_are_near_the_published_ones(name: str) -> None:
+    """The data sheet of the H200 at its boost clock; ncu's peaks at the clock while the kernels ran."""
+    roofs = {r["roof"]: r["flops_per_s"] or r["gb_per_s"] for r in ask(SAMPLES / name, "roofs")}
+    assert roofs["fp32"] == pytest.approx(67e12, rel=0.1) and roofs["dram"] == pytest.approx(4800, rel=0.05)
+    assert roofs["tensor_tf32"] == pytest.approx(494.5e12, rel=0.1)
+    assert roofs["dram"] < roofs["l2"] < roofs["l1"]
+    points = ask(SAMPLES / name, "roofline")
+    assert len(points) == 3 * len(ask(SAMPLES / name, "flops")) and {p["bound"] for p in points} == {
+        "memory",
+        "compute",
+    }
+    assert all(0 <= p["pct_of_roof"] <= 110 for p in points)
+    for p in points:
+        if p["flops"]:
+            at = min(roofs[p["peak_roof"]], p["flops_per_byte"] * roofs[p["level"]] * 1e9)
+            assert p["attainable_flops_per_s"] == pytest.approx(at)
+            assert p["pct_of_roof"] == pytest.approx(100 * p["flops_per_s"] / at)
+
+
+class _Page(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png", "html"])
+def test_the_figure(tmp_path: Path, report: Path, suffix: str) -> None:
+    output = tmp_path / f"roofline.{suffix}"
+    result = run_cli("plot", "roofline", report, "-o", output)
+    assert result.returncode == 0, result.stderr
+    if suffix == "png":
+        assert output.read_bytes().startswith(b"\x89PNG")
+        return
+    text = output.read_text()
+    for label in ("DRAM 3 TB/s", "fp32 4 TFLOP/s", "tensor tf32 64 TFLOP/s", "1 more without FLOPs"):
+        assert label in text
+    assert "fp16" not in text, "a roof that holds no kernel is not drawn"
+    if suffix == "html":
+        page = _Page()
+        page.feed(text)
+        assert sum(tag == "circle" for tag, _ in page.tags) == 3
+        assert not re.search(r"(src|href)=|https?://|@import|url\(", text), "the page loads nothing"
+    else:
+        assert text == roofline_again(tmp_path, report), "the same data gives the same file"
+
+
+def roofline_again(folder: Path, report: Path) -> str:
+    again = folder / "again.svg"
+    roofline.write(roofline.load(Engine(analyze.open(report).stores)), again)
+    return again.read_text()
+
+
+def test_a_figure_of_a_hundred_launches(tmp_path: Path) -> None:
+    data = roofline.load(Engine(analyze.open(SAMPLES / "resnet18-ncu").stores), "launch")
+    assert len(data.points) + data.unplaced == 146 and len(data.points) > 90
+    assert sum(p.dur_ns for p in data.points) + data.unplaced_ns == data.total_ns
+    assert data.title == "Roofline: resnet18 batch 64 tf32 on NVIDIA H200"
+    assert [p.dur_ns for p in data.numbered] == sorted((p.dur_ns for p in data.points), reverse=True)[:10]
+    roofline.write(data, tmp_path / "a.png")
+    assert (tmp_path / "a.png").stat().st_size > 20_000
+
+
+def test_names_of_kernels_cannot_break_the_page(tmp_path: Path) -> None:
+    name = "k<</script><script>alert(1)</script>>"
+    path = write(tmp_path / "a.ncu.csv", wide([(name, counts(ffma="8") | PEAKS)]))
+    roofline.write(roofline.load(Engine(analyze.open(path).stores)), tmp_path / "a.html")
+    assert (tmp_path / "a.html").read_text().count("<script") == 2 and "alert(1)</script>" not in (
+        tmp_path / "a.html"
+    ).read_text()
+
+
+def test_what_cannot_be_drawn_is_a_sentence(tmp_path: Path, report: Path) -> None:
+    for arguments, sentence in (
+        ([report, "-o", tmp_path / "a.pdf"], "a figure is written as .svg, .png, .html"),
+        ([report, "-o", tmp_path / "a.svg", "--level", "l3"], "level must be one of all, dram, l2, l1"),
+        ([SAMPLES / "vgg16-fp32", "-o", tmp_path / "a.svg"], "record with collect run --profiler ncu"),
+        ([report, "-o", tmp_path / "no" / "a.html"], "cannot be written"),
+    ):
+        result = run_cli("plot", "roofline", *arguments)
+        assert result.returncode == 2 and sentence in result.stderr and "Traceback" not in result.stderr
+    copies = write(tmp_path / "b.ncu.csv", wide([("copy", counts() | PEAKS)]))
+    with pytest.raises(InputError, match="no kernel here executes floating-point operations"):
+        roofline.load(Engine(analyze.open(copies).stores))
+
+
+def test_svg_needs_matplotlib_and_html_does_not(tmp_path: Path, report: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+    data = roofline.load(Engine(analyze.open(report).stores))
+    roofline.write(data, tmp_path / "a.html")
+    with pytest.raises(InputError, match=r"pip install 'tracequarry\[plot\]'"):
+        roofline.write(data, tmp_path / "a.svg")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.html", "a.ncu.csv"]
+
+
+def test_figures_in_words() -> None:
+    assert [si(v, "B/s") for v in (4.8088e12, 999, 1.5e3, 2.5e18)] == ["4.81 TB/s", "999 B/s", "1.5 kB/s", "2500 PB/s"]
+    assert [duration(v) for v in (12, 136864, 2.5e6, 3e9)] == ["12 ns", "137 µs", "2.5 ms", "3 s"]
