@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from analyze import kernel_names
+from analyze.computed import COMPUTED, named_in
 from analyze.errors import InputError
 from analyze.query_files import Query, ResultColumn, all_blocks, blocks
 from analyze.store import PARSER_VERSION, Store
@@ -55,7 +55,7 @@ class Engine:
     def __init__(self, stores: Sequence[Store], by: Sequence[str] = (), where: str | None = None):
         self.stores = list(stores)
         self.by = tuple(by)
-        self._blocks: set[str] = set()
+        self._made: set[str] = set()
         self.connection = duckdb.connect(config={"autoinstall_known_extensions": False})
         self._execute("SET autoload_known_extensions = false")
         self._chosen: list[tuple[Store, str]] = []
@@ -156,23 +156,17 @@ class Engine:
     def _prepare(self, sql: str, uses: Iterable[str], folders: Iterable[Path] = ()) -> None:
         """Make the blocks that a query uses, and the tables that are computed, not stored, if its SQL names them."""
         for name, block in blocks(uses, folders).items():
-            if name not in self._blocks:
-                if "device_peaks" in block:
-                    from analyze import device_peaks
-
-                    device_peaks.create(self.connection)
+            if name not in self._made:
+                self._compute(block)
                 self._execute(block)
-                self._blocks.add(name)
-        for name, python in (("call_tree_no", False), ("call_tree_yes", True)):
-            if re.search(rf"\b{name}\b", sql):
-                from analyze import call_tree
+                self._made.add(name)
+        self._compute(sql)
 
-                call_tree.create(self.connection, name, python)
-        for name, steps in (("critical_path_span", False), ("critical_path_step", True)):
-            if re.search(rf"\b{name}\b", sql):
-                from analyze import critical_path
-
-                critical_path.create(self.connection, name, steps)
+    def _compute(self, sql: str) -> None:
+        for table in named_in(sql):
+            if table not in self._made:
+                COMPUTED[table](self.connection, table)
+                self._made.add(table)
 
     def query(
         self, query: Query, params: dict[str, str] | None = None, sort: str | None = None, limit: int | None = None

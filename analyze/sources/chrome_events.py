@@ -182,7 +182,7 @@ def _dim(sizes: Iterable[list[int] | None], axis: int) -> list[int | None]:
 
 
 def _text(raws: list[Raw]) -> pa.DictionaryArray:
-    """JSON texts as they stand in the file; absent ones are NULL. Built from one buffer: there is one for every event."""
+    """JSON texts as they stand in the file; absent ones are NULL. Made of one buffer: every operator has some."""
     lengths = np.fromiter(map(len, raws), np.int64, len(raws))
     ends = np.cumsum(lengths)
     if not len(raws) or ends[-1] >= 2**31:

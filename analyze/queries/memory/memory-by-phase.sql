@@ -1,0 +1,77 @@
+-- How much memory does each phase of the training step take, and what of it makes the peak?
+--
+-- From the allocator events of the trace (torch.profiler with profile_memory). A block belongs to the phase that it was allocated
+-- in, whatever thread did it. live_at_peak_bytes tells whose blocks are there at the moment when most is allocated on the device;
+-- they add up to that peak exactly, with (before the trace) for what the trace did not see allocated: parameters, optimizer
+-- state and the like. Phases as in `phases`; (outside) is in none of them.
+-- @use arithmetic, memory_blocks
+-- @param device_type all|cuda|cpu = all   Which allocator.
+-- @column run_id id               The run.
+-- @column rank index              Process rank.
+-- @column device_type text        cpu or cuda.
+-- @column device index            Device; -1 for the CPU.
+-- @column phase text              Phase of the training step.
+-- @column allocations count       Blocks allocated in it.
+-- @column allocated_bytes B       Their sizes.
+-- @column freed_bytes B           Freed while it ran, whichever phase had allocated it.
+-- @column net_bytes B             allocated_bytes less freed_bytes: how much more is allocated after it, over all its ranges.
+-- @column survived_bytes B        Allocated in it and still there when its range ends.
+-- @column peak_bytes B            Most that was allocated on the device while it ran.
+-- @column live_at_peak_bytes B    Its blocks at the device's peak.
+-- @column peak_pct %              Their share of the peak.
+-- @order run_id, rank, device_type DESC, device, first_ns, phase
+WITH ranges_of AS (
+    SELECT p.pool, r.run_id, r.rank, r.phase, r.start_ns, r.start_ns + r.dur_ns AS end_ns
+    FROM phase_ranges r JOIN memory_pools p USING (run_id, rank)
+),
+-- A phase starts with what was allocated before it.
+entries AS (
+    SELECT r.pool, r.phase, r.start_ns, coalesce(c.allocated_bytes, k.first_bytes) AS allocated_bytes
+    FROM ranges_of r
+    ASOF LEFT JOIN memory_changes c ON c.pool = r.pool AND r.start_ns >= c.start_ns
+    JOIN memory_peaks k ON k.pool = r.pool
+),
+latest AS (
+    SELECT c.*, r.phase AS latest_phase, r.end_ns AS latest_end_ns
+    FROM memory_changes c ASOF LEFT JOIN ranges_of r ON r.pool = c.pool AND c.start_ns >= r.start_ns
+),
+in_phases AS (
+    SELECT pool, start_ns, bytes, allocated_bytes, coalesce(CASE WHEN start_ns < latest_end_ns THEN latest_phase END, '(outside)') AS phase
+    FROM latest
+),
+sums AS (
+    SELECT
+        pool, phase, count(*) FILTER (bytes > 0) AS allocations, coalesce(sum(bytes) FILTER (bytes > 0), 0)::BIGINT AS allocated_bytes,
+        coalesce(-sum(bytes) FILTER (bytes < 0), 0)::BIGINT AS freed_bytes, coalesce(sum(bytes), 0)::BIGINT AS net_bytes,
+        max(most_bytes) AS peak_bytes, min(start_ns) AS first_ns
+    FROM (
+        SELECT pool, phase, start_ns, bytes, allocated_bytes AS most_bytes FROM in_phases
+        UNION ALL
+        SELECT pool, phase, start_ns, NULL, allocated_bytes FROM entries
+    )
+    GROUP BY pool, phase
+),
+by_owner AS (
+    SELECT
+        pool, coalesce(phase, '(outside)') AS phase,
+        coalesce(sum(bytes) FILTER (phase IS NOT NULL AND is_live(start_ns, freed_ns, phase_end_ns)), 0)::BIGINT AS survived_bytes,
+        coalesce(sum(bytes) FILTER (is_live(start_ns, freed_ns, peak_ns)), 0)::BIGINT AS live_at_peak_bytes
+    FROM memory_blocks JOIN memory_peaks USING (pool)
+    GROUP BY ALL
+),
+rows AS (
+    SELECT
+        pool, phase, allocations, allocated_bytes, freed_bytes, net_bytes,
+        CASE WHEN phase <> '(outside)' THEN coalesce(survived_bytes, 0) END AS survived_bytes,
+        peak_bytes, coalesce(live_at_peak_bytes, 0) AS live_at_peak_bytes, first_ns
+    FROM sums LEFT JOIN by_owner USING (pool, phase)
+    UNION ALL
+    SELECT
+        pool, '(before the trace)', 0, 0, 0, 0, NULL, NULL,
+        k.peak_bytes - coalesce((SELECT sum(live_at_peak_bytes) FROM by_owner o WHERE o.pool = k.pool), 0)::BIGINT, -1
+    FROM memory_peaks k
+)
+SELECT
+    p.* EXCLUDE (pool), r.* EXCLUDE (pool), pct(live_at_peak_bytes, k.peak_bytes) AS peak_pct
+FROM rows r JOIN memory_pools p USING (pool) JOIN memory_peaks k USING (pool)
+WHERE '{device_type}' IN ('all', device_type)

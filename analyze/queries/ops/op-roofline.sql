@@ -1,0 +1,146 @@
+-- How close does each operator come to its GPU's roof?
+--
+-- FLOPs as in `flops-by-op`; bytes are the operator's inputs and outputs, each once, from the shapes (record_shapes) and types: what
+-- it must move at least, not what it moved (`roofline` has that, from Nsight Compute). Time is the union of the GPU work launched
+-- in the calls. Listed are the operators with known FLOPs and those whose outputs follow from their inputs (elementwise,
+-- normalization, softmax); the FLOPs of the latter are not counted, so they are held to the bandwidth alone. One inside another
+-- is part of that. The roof is min(peak, FLOP/B * bandwidth), the peak that of the first input's type, with tensor cores where
+-- there are any; for fp32 the TF32 peak where a kernel's name or the run's precision says TF32. Above 100 % where the data was
+-- still in the L2 cache.
+-- @use gpu_work, intervals, op_bytes, roofs
+-- @param group shape|name = shape   What a row is: an operator with the shapes of its inputs, or an operator.
+-- @column name text               Operator.
+-- @column shapes text             Shapes of its inputs; empty with group = name.
+-- @column type text               Type of its first input.
+-- @column gpu_name text           GPU.
+-- @column calls count             Calls that launched GPU work.
+-- @column busy_ns ns              Union of that work per device, summed over devices.
+-- @column flops FLOP              Model FLOPs; empty where they are not counted.
+-- @column bytes B                 Inputs and outputs; empty where a shape is missing.
+-- @column flops_per_byte FLOP/B   Arithmetic intensity.
+-- @column flops_per_s FLOP/s      Rate achieved.
+-- @column gb_per_s GB/s           Bandwidth achieved.
+-- @column peak_roof text          Compute roof that it is held to.
+-- @column attainable_flops_per_s FLOP/s   min(peak, flops_per_byte * bandwidth).
+-- @column bound text              memory or compute; empty for a GPU without published peaks.
+-- @column pct_of_roof %           Rate achieved of the one attainable.
+-- @order busy_ns DESC, name, shapes
+WITH _tree AS (
+    SELECT run_group, run_id, rank, node, last_node, op_id, name FROM call_tree_no WHERE kind = 'op'
+),
+-- Listed operators that no other listed one encloses: their parts of the pre-order do not overlap.
+_outer AS (
+    SELECT t.*, k.output
+    FROM _tree t JOIN known_outputs k USING (name)
+    QUALIFY coalesce(node > max(last_node) OVER (ORDER BY node ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), true)
+),
+_work AS (
+    SELECT w.run_id, w.rank, w.device, w.name AS kernel, w.start_ns, w.start_ns + w.dur_ns AS end_ns, t.node
+    FROM gpu_work w JOIN call_tree_no t USING (run_id, rank, op_id)
+    WHERE w.op_id > 0 AND t.kind IN ('op', 'range')
+),
+_owned AS (
+    SELECT w.*, o.node AS call, o.last_node FROM _work w ASOF JOIN _outer o ON w.node >= o.node
+),
+_launched AS (
+    SELECT
+        call, any_value(device) AS device,
+        bool_or(regexp_matches(kernel, 'tf32|s1688(gemm|fprop|dgrad|wgrad)')) AS tf32
+    FROM _owned WHERE node <= last_node GROUP BY call
+),
+_calls AS (
+    SELECT
+        o.node AS call, o.run_group, o.run_id, o.rank, o.name, o.output, c.input_dims, c.input_types, c.concrete_inputs,
+        r.gpu_name, coalesce(l.tf32, false) OR coalesce(r.precision = 'tf32', false) AS tf32
+    FROM _outer o
+    JOIN _launched l ON l.call = o.node
+    JOIN cpu_ops c ON c.run_id = o.run_id AND c.rank = o.rank AND c.op_id = o.op_id AND c.name = o.name
+    LEFT JOIN (SELECT run_id, gpu_name, precision FROM runs) r ON r.run_id = o.run_id
+),
+_kinds AS (
+    SELECT
+        row_number() OVER () AS shape_id, *,
+        TRY_CAST(input_dims AS JSON[]) AS dims, TRY_CAST(input_types AS VARCHAR[]) AS types
+    FROM (SELECT DISTINCT name, output, input_dims, input_types, concrete_inputs FROM _calls)
+),
+_shapes AS (
+    SELECT
+        *, TRY_CAST(dims[1] AS BIGINT[]) AS a, TRY_CAST(dims[2] AS BIGINT[]) AS b, TRY_CAST(dims[3] AS BIGINT[]) AS c,
+        TRY_CAST(dims[4] AS BIGINT[]) AS d, types[1] AS type
+    FROM _kinds
+),
+_inputs AS (
+    SELECT shape_id, sum(elements(TRY_CAST(dim AS BIGINT[])) * input_dtype_bytes(type))::BIGINT AS input_bytes
+    FROM (SELECT shape_id, unnest(dims) AS dim, unnest(types) AS type FROM _kinds)
+    GROUP BY shape_id
+),
+_figures AS (
+    SELECT
+        s.*, CASE WHEN output NOT IN ('like 0', 'broadcast') THEN call_flops(output, name, a, b, c, d, concrete_inputs)::BIGINT END AS flops,
+        input_bytes + output_elements(output, name, a, b, c, d, concrete_inputs, flops) * input_dtype_bytes(type) AS bytes
+    FROM _shapes s JOIN _inputs USING (shape_id)
+),
+_rows AS (
+    SELECT
+        c.*, f.flops, f.bytes, f.type, CASE WHEN '{group}' = 'shape' THEN c.input_dims END AS shapes,
+        f.output IN ('like 0', 'broadcast') AS uncounted,
+        dense_rank() OVER (ORDER BY c.run_group, c.gpu_name, c.name, f.type, shapes, c.tf32) AS row_id
+    FROM _calls c
+    JOIN _figures f ON f.name = c.name AND f.input_dims IS NOT DISTINCT FROM c.input_dims
+        AND f.input_types IS NOT DISTINCT FROM c.input_types AND f.concrete_inputs IS NOT DISTINCT FROM c.concrete_inputs
+),
+_tracks AS (
+    SELECT
+        dense_rank() OVER (ORDER BY r.row_id, w.run_id, w.rank, w.device) AS track, r.row_id, w.start_ns, w.end_ns
+    FROM _owned w JOIN _rows r ON r.call = w.call
+    WHERE w.node <= w.last_node
+),
+_busy AS (
+    SELECT row_id, sum(covered_ns)::BIGINT AS busy_ns
+    FROM intervals_length('_tracks') JOIN (SELECT DISTINCT track, row_id FROM _tracks) USING (track)
+    GROUP BY row_id
+),
+_sums AS (
+    SELECT
+        row_id, any_value(run_group) AS run_group, any_value(run_id) AS run_id, any_value(gpu_name) AS gpu_name,
+        any_value(name) AS name, any_value(shapes) AS shapes, any_value(type) AS type, bool_or(tf32) AS tf32, count(*) AS calls,
+        CASE WHEN count(flops) = count(*) THEN sum(flops)::BIGINT END AS flops,
+        CASE WHEN count(bytes) = count(*) THEN sum(bytes)::BIGINT END AS bytes, bool_or(uncounted) AS uncounted
+    FROM _rows
+    GROUP BY row_id
+),
+_peaks AS (
+    SELECT
+        run_id, map_from_entries(list((roof, rate)) FILTER (kind = 'compute')) AS peak, max(rate) FILTER (kind = 'memory') AS bandwidth
+    FROM published_roofs
+    GROUP BY run_id
+),
+_roofed AS (
+    SELECT
+        s.*, b.busy_ns, flops::DOUBLE / nullif(bytes, 0) AS flops_per_byte, flops * 1e9 / nullif(busy_ns, 0) AS flops_per_s,
+        bytes::DOUBLE / nullif(busy_ns, 0) AS gb_per_s, p.peak, p.bandwidth,
+        list_filter(
+            CASE
+                WHEN type LIKE '%Half' THEN ['tensor_fp16', 'fp16', 'fp32'] WHEN type LIKE '%BFloat16' THEN ['tensor_bf16', 'fp32']
+                WHEN lower(type) = 'double' THEN ['tensor_fp64', 'fp64'] WHEN lower(type) <> 'float' THEN []
+                WHEN tf32 THEN ['tensor_tf32', 'fp32'] ELSE ['fp32']
+            END, lambda roof : p.peak[roof] IS NOT NULL
+        )[1] AS peak_roof
+    FROM _sums s JOIN _busy b USING (row_id) LEFT JOIN _peaks p ON p.run_id = s.run_id
+),
+_bound AS (
+    SELECT
+        * EXCLUDE (peak_roof), CASE WHEN NOT uncounted THEN peak_roof END AS peak_roof,
+        least(peak[peak_roof], flops_per_byte * bandwidth) AS attainable_flops_per_s,
+        CASE
+            WHEN bandwidth IS NULL OR bytes IS NULL THEN NULL
+            WHEN uncounted OR flops_per_byte * bandwidth <= peak[peak_roof] THEN 'memory'
+            WHEN peak[peak_roof] IS NOT NULL THEN 'compute'
+        END AS bound
+    FROM _roofed
+)
+SELECT
+    run_group, name, shapes, type, gpu_name, calls, busy_ns, flops, bytes, flops_per_byte, flops_per_s, gb_per_s, peak_roof,
+    CASE WHEN NOT uncounted THEN attainable_flops_per_s END AS attainable_flops_per_s, bound,
+    CASE bound WHEN 'memory' THEN 100.0 * gb_per_s * 1e9 / bandwidth WHEN 'compute' THEN 100.0 * flops_per_s / peak[peak_roof] END AS pct_of_roof
+FROM _bound

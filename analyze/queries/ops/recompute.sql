@@ -1,0 +1,81 @@
+-- What does activation checkpointing cost: which forward operators run again in the backward pass?
+--
+-- An operator is recomputed if it runs inside a node of the backward pass (autograd::engine::evaluate_function), records a node of
+-- its own there (it has a sequence number and no forward thread, which operators of a gradient formula have not), and the same
+-- operator on the same shapes ran before, outside of the backward pass. That holds for torch.utils.checkpoint with and without
+-- reentrant autograd. Only the outermost counts, with all below it. What torch.compile recomputes inside its own kernels does not
+-- show in a trace; second derivatives (create_graph) record nodes in the backward pass, too, and look the same where they call an
+-- operator that the forward pass also calls.
+-- @use arithmetic, gpu_work
+-- @param group operator|all = operator   What a row is: an operator, or all of a rank.
+-- @column run_id id               The run.
+-- @column rank index              Process rank.
+-- @column name text               Operator, or (all).
+-- @column calls count             Calls that were recomputed.
+-- @column cpu_ns ns               CPU time of them.
+-- @column gpu_ns ns               Durations of the GPU work that they and what is below them launched.
+-- @column gpu_time_pct %          Share of all GPU work of the rank.
+-- @column backward_cpu_pct %      Share of the CPU time of the backward pass (its outermost nodes).
+-- @order run_id, rank, gpu_ns DESC, cpu_ns DESC, name
+WITH _nodes AS (
+    SELECT
+        t.run_group, t.run_id, t.rank, t.node, t.last_node, t.name, t.op_id, t.start_ns, t.dur_ns,
+        starts_with(t.name, 'autograd::engine::evaluate_function') AS is_backward,
+        c.sequence_number IS NOT NULL AND coalesce(c.fwd_thread, 0) = 0 AS is_forward, c.input_dims
+    FROM call_tree_no t
+    JOIN cpu_ops c ON c.run_id = t.run_id AND c.rank = t.rank AND c.op_id = t.op_id AND c.name = t.name AND c.start_ns = t.start_ns
+    WHERE t.kind = 'op'
+),
+_backward AS (
+    SELECT run_id, rank, node, last_node, dur_ns
+    FROM _nodes
+    WHERE is_backward
+    QUALIFY coalesce(node > max(last_node) OVER (ORDER BY node ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), true)
+),
+_placed AS (
+    SELECT n.*, coalesce(n.node <= b.last_node, false) AS again
+    FROM _nodes n ASOF LEFT JOIN _backward b ON n.node >= b.node
+    WHERE NOT n.is_backward
+),
+_first AS (
+    SELECT run_id, rank, name, coalesce(input_dims, '') AS shapes, min(start_ns) AS first_ns
+    FROM _placed
+    WHERE NOT again
+    GROUP BY ALL
+),
+_again AS (
+    SELECT p.*
+    FROM _placed p
+    JOIN _first f ON f.run_id = p.run_id AND f.rank = p.rank AND f.name = p.name AND f.shapes = coalesce(p.input_dims, '')
+    WHERE p.again AND p.is_forward AND f.first_ns < p.start_ns
+    QUALIFY coalesce(p.node > max(p.last_node) OVER (ORDER BY p.node ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), true)
+),
+_work AS (
+    SELECT t.node, sum(w.dur_ns)::BIGINT AS gpu_ns
+    FROM gpu_work w JOIN call_tree_no t USING (run_id, rank, op_id)
+    WHERE w.op_id > 0 AND t.kind IN ('op', 'range')
+    GROUP BY t.node
+),
+_owned AS (
+    SELECT a.node AS call, sum(w.gpu_ns)::BIGINT AS gpu_ns
+    FROM _work w ASOF JOIN _again a ON w.node >= a.node
+    WHERE w.node <= a.last_node
+    GROUP BY a.node
+),
+_all_work AS (
+    SELECT run_id, rank, sum(dur_ns)::BIGINT AS gpu_ns FROM gpu_work GROUP BY ALL
+),
+_all_backward AS (
+    SELECT run_id, rank, sum(dur_ns)::BIGINT AS cpu_ns FROM _backward GROUP BY ALL
+),
+_sums AS (
+    SELECT
+        run_group, run_id, rank, CASE WHEN '{group}' = 'all' THEN '(all)' ELSE name END AS name, count(*) AS calls,
+        sum(dur_ns)::BIGINT AS cpu_ns, coalesce(sum(o.gpu_ns), 0)::BIGINT AS gpu_ns
+    FROM _again a LEFT JOIN _owned o ON o.call = a.node
+    GROUP BY ALL
+)
+SELECT s.*, pct(s.gpu_ns, w.gpu_ns) AS gpu_time_pct, pct(s.cpu_ns, b.cpu_ns) AS backward_cpu_pct
+FROM _sums s
+LEFT JOIN _all_work w ON w.run_id = s.run_id AND w.rank = s.rank
+LEFT JOIN _all_backward b ON b.run_id = s.run_id AND b.rank = s.rank

@@ -1,0 +1,59 @@
+-- What does the time of a run, or of a step, consist of: which chain of CPU time, launches, GPU work and waits?
+--
+-- The critical path of each rank, walked backwards from the end (docs/critical-path.md has the rules). Its pieces are laid end to
+-- end, so total_ns adds up to window_ns exactly; a piece's share is the most that could be saved if it took no time, since another
+-- chain may then be the longest. Work that is not on the path (hidden behind it) is not listed. Kinds: cpu; launch (from the end
+-- of the launch call to the start of the work); kernel, communication, copy; gap (between two pieces of GPU work, the second
+-- queued); stream_wait (the same, for work of another stream); sync (from the end of the GPU work to the return of the call that
+-- waited for it); other (what no rule explains).
+-- @use arithmetic, gpu_work, innermost, intervals, launch_calls, outer_ops, step_ranges
+-- @param window span|step = span  The whole recording of a rank, or each step from its start on the CPU to the next one's.
+-- @param group kind|name = kind   What a row is: a kind of piece, or one of a name (CPU time by the innermost operator).
+-- @column run_id id               The run.
+-- @column rank index              Process rank.
+-- @column step index              Training step; empty for the whole.
+-- @column kind text               cpu, launch, kernel, communication, copy, gap, stream_wait, sync or other.
+-- @column name text               Operator or range, launch call, kernel, or synchronising call; empty with group = kind.
+-- @column pieces count            Pieces of the path.
+-- @column total_ns ns             Their length.
+-- @column path_pct %              Share of the window.
+-- @column window_ns ns            Length of the window, and of the path.
+-- @order run_id, rank, step, total_ns DESC, kind, name
+WITH _path AS MATERIALIZED (
+    SELECT row_number() OVER (ORDER BY run_id, rank, step, seq) AS piece, * FROM critical_path_{window}
+),
+_threads AS MATERIALIZED (
+    SELECT row_number() OVER (ORDER BY run_id, rank, tid)::INTEGER AS track, run_id, rank, tid
+    FROM (SELECT DISTINCT run_id, rank, tid FROM _path WHERE kind = 'cpu')
+    WHERE '{group}' = 'name'
+),
+_cpu AS (
+    SELECT track, piece, start_ns, start_ns + dur_ns AS end_ns FROM _path JOIN _threads USING (run_id, rank, tid) WHERE kind = 'cpu'
+),
+_busy AS MATERIALIZED (
+    SELECT track, row_number() OVER () AS window_id, i.name, i.start_ns, i.end_ns
+    FROM innermost('call_tree_no') i JOIN _threads USING (run_id, rank, tid)
+),
+_parts AS MATERIALIZED (
+    SELECT c.piece, b.name, c.end_ns - c.start_ns AS dur_ns
+    FROM intervals_cut('_cpu', '_busy') c JOIN _busy b USING (window_id)
+),
+_named AS (
+    SELECT
+        p.run_group, run_id, rank, step, p.kind, CASE WHEN '{group}' = 'name' THEN coalesce(p.name, '(no event)') END AS name, piece,
+        p.dur_ns - coalesce((SELECT sum(dur_ns) FROM _parts q WHERE q.piece = p.piece), 0) AS dur_ns
+    FROM _path p
+    UNION ALL
+    SELECT p.run_group, run_id, rank, step, p.kind, q.name, piece, q.dur_ns
+    FROM _parts q JOIN _path p USING (piece)
+),
+_sums AS (
+    SELECT run_group, run_id, rank, step, kind, name, count(DISTINCT piece) AS pieces, sum(dur_ns)::BIGINT AS total_ns
+    FROM _named
+    WHERE dur_ns > 0
+    GROUP BY ALL
+)
+SELECT
+    *, (sum(total_ns) OVER whole)::BIGINT AS window_ns, pct(total_ns, sum(total_ns) OVER whole) AS path_pct
+FROM _sums
+WINDOW whole AS (PARTITION BY run_group, run_id, rank, step)

@@ -1,0 +1,219 @@
+"""The critical path: each rule by hand, and lengths that add up to the window exactly on every sample."""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support import SAMPLES, ask, event, kernel, launch, sql, write_trace
+
+import analyze
+from analyze import critical_path
+from analyze.critical_path import Rank, Work
+from analyze.engine import Engine
+
+
+def path_of(path: Path, window: str = "span") -> list[tuple[Any, ...]]:
+    """(kind, start us, length us) along the path, from the first start."""
+    rows = sql(path, f"SELECT kind, start_ns, dur_ns FROM critical_path_{window} ORDER BY step, seq")
+    return [(r["kind"], (r["start_ns"] - rows[0]["start_ns"]) / 1000, r["dur_ns"] / 1000) for r in rows]
+
+
+def test_launch_kernel_and_sync(tmp_path: Path) -> None:
+    # An operator [0, 10) launches at [5, 8) a kernel that runs [12, 40). cudaDeviceSynchronize [10, 43) returns 3 us
+    # after it, and another operator follows [50, 60). Back from 60: cpu to 43, sync to 40, the kernel to 12, 4 us after
+    # its launch call, cpu.
+    events = [
+        event("cpu_op", "a", 0, 10), launch(5, 1, 3), kernel("k", 12, 28, correlation=1),
+        event("cuda_runtime", "cudaDeviceSynchronize", 10, 33, correlation=2), event("cpu_op", "b", 50, 10),
+    ]  # fmt: skip
+    path = write_trace(tmp_path / "t.json", events)
+    assert path_of(path) == [("cpu", 0, 8), ("launch", 8, 4), ("kernel", 12, 28), ("sync", 40, 3), ("cpu", 43, 17)]
+    rows = {r["kind"]: r for r in ask(path, "critical-path")}
+    assert (rows["cpu"]["total_ns"], rows["cpu"]["pieces"], rows["cpu"]["path_pct"]) == (
+        25000,
+        2,
+        pytest.approx(2500 / 60),
+    )
+    # By name: the launch call takes [5, 8) from the operator; behind the sync, 7 us of no event.
+    named = {(r["kind"], r["name"]): r["total_ns"] for r in ask(path, "critical-path", params={"group": "name"})}
+    assert named == {
+        ("cpu", "a"): 5000, ("cpu", "cudaLaunchKernel"): 3000,
+        ("launch", "cudaLaunchKernel"): 4000, ("kernel", "k"): 28000,
+        ("sync", "cudaDeviceSynchronize"): 3000, ("cpu", "(no event)"): 7000, ("cpu", "b"): 10000,
+    }  # fmt: skip
+
+
+def test_a_queue_of_kernels_hides_the_cpu(tmp_path: Path) -> None:
+    # Launches at 0, 2 and 4; kernels [5, 15), [16, 30), [30, 40). Each of the later ones was queued: only the first
+    # launch counts. An all-reduce on another stream [18, 25) is hidden; the path ends with the last kernel.
+    events = [
+        *(launch(2 * n, n) for n in range(3)),
+        kernel("a", 5, 10, correlation=0), kernel("b", 16, 14, correlation=1), kernel("c", 30, 10, correlation=2),
+        kernel("ncclDevKernel_AllReduce", 18, 7, stream=20),
+    ]  # fmt: skip
+    assert path_of(write_trace(tmp_path / "t.json", events)) == [
+        ("cpu", 0, 1), ("launch", 1, 4), ("kernel", 5, 10), ("gap", 15, 1), ("kernel", 16, 14), ("kernel", 30, 10),
+    ]  # fmt: skip
+
+
+def test_late_launches_put_the_cpu_on_the_path(tmp_path: Path) -> None:
+    # The second kernel is launched at 20, when the first [2, 10) is long done: that one is not on the path.
+    events = [launch(0, 1), kernel("a", 2, 8, correlation=1), launch(20, 2), kernel("b", 23, 7, correlation=2)]
+    assert path_of(write_trace(tmp_path / "t.json", events)) == [("cpu", 0, 21), ("launch", 21, 2), ("kernel", 23, 7)]
+
+
+def test_stream_waits_and_collectives(tmp_path: Path) -> None:
+    # A kernel [3, 20) on stream 7, an all-reduce on stream 20 [21, 50) that was made to wait for it, and a kernel on
+    # stream 7 [52, 60) that was made to wait for that: all launched before 12.
+    events = [
+        launch(0, 1), kernel("a", 3, 17, correlation=1),
+        event("cuda_runtime", "cudaStreamWaitEvent", 2, 1, correlation=10),
+        launch(4, 2), kernel("ncclDevKernel_AllReduce_Sum", 21, 29, stream=20, correlation=2),
+        event("cuda_runtime", "cudaStreamWaitEvent", 6, 1, correlation=11),
+        launch(8, 3), kernel("b", 52, 8, correlation=3),
+    ]  # fmt: skip
+    path = write_trace(tmp_path / "t.json", events)
+    assert path_of(path) == [
+        ("cpu", 0, 1), ("launch", 1, 2), ("kernel", 3, 17), ("stream_wait", 20, 1), ("communication", 21, 29),
+        ("stream_wait", 50, 2), ("kernel", 52, 8),
+    ]  # fmt: skip
+    # Without the waits, b waited for its own stream alone, and the all-reduce for nothing but its launch.
+    unlinked = [e for e in events if e["name"] != "cudaStreamWaitEvent"]
+    assert path_of(write_trace(tmp_path / "u" / "t.json", unlinked))[-2:] == [("gap", 20, 32), ("kernel", 52, 8)]
+
+
+def test_backward_runs_on_another_thread(tmp_path: Path) -> None:
+    # Thread 1: forward [0, 10), then it waits in backward while thread 2 works [15, 30) and [32, 60); it goes on at
+    # [64, 80).
+    events = [
+        event("cpu_op", "forward", 0, 10), event("cpu_op", "optimizer", 64, 16),
+        event("cpu_op", "b1", 15, 15, tid=2), event("cpu_op", "b2", 32, 28, tid=2),
+    ]  # fmt: skip
+    path = write_trace(tmp_path / "t.json", events)
+    rows = sql(path, "SELECT tid, dur_ns FROM critical_path_span ORDER BY seq")
+    assert [(r["tid"], r["dur_ns"]) for r in rows] == [(1, 10000), (2, 50000), (1, 20000)]
+
+
+def test_a_blocking_copy(tmp_path: Path) -> None:
+    # A kernel [3, 30), and a copy to pageable memory behind it [31, 35), whose call [5, 37) blocks: sync of 2 us.
+    events = [
+        launch(0, 1), kernel("a", 3, 27, correlation=1), launch(5, 2, 32, "cudaMemcpyAsync"),
+        event("gpu_memcpy", "Memcpy DtoH (Device -> Pageable)", 31, 4, 0, 7, device=0, stream=7, correlation=2),
+        event("cpu_op", "after", 40, 10),
+    ]  # fmt: skip
+    assert path_of(write_trace(tmp_path / "t.json", events)) == [
+        ("cpu", 0, 1), ("launch", 1, 2), ("kernel", 3, 27), ("gap", 30, 1), ("copy", 31, 4), ("sync", 35, 2),
+        ("cpu", 37, 13),
+    ]  # fmt: skip
+
+
+def test_steps(tmp_path: Path) -> None:
+    """A step is cut at its edges; the work that goes on in the next one is on the path only where it is waited for."""
+    events = [
+        event("user_annotation", "ProfilerStep#3", 0, 20), event("user_annotation", "ProfilerStep#4", 20, 30),
+        event("cpu_op", "a", 1, 15), launch(10, 1), kernel("k", 15, 20, correlation=1),
+        event("cuda_runtime", "cudaStreamSynchronize", 25, 12, correlation=2), event("cpu_op", "b", 40, 9),
+    ]  # fmt: skip
+    path = write_trace(tmp_path / "t.json", events)
+    rows = ask(path, "critical-path", params={"window": "step"})
+    assert [(r["step"], r["kind"], r["total_ns"], r["window_ns"]) for r in rows] == [
+        (3, "cpu", 20000, 20000), (4, "kernel", 15000, 30000), (4, "cpu", 13000, 30000), (4, "sync", 2000, 30000),
+    ]  # fmt: skip
+
+
+def test_unlinked_work_alone(tmp_path: Path) -> None:
+    """Without launch calls the stream's own order is all there is; what is before is not explained."""
+    events = [event("cpu_op", "a", 0, 1), kernel("k", 10, 5), kernel("l", 17, 3), kernel("zero", 17, 0)]
+    path = path_of(write_trace(tmp_path / "t.json", events))
+    assert path == [("other", 0, 10), ("kernel", 10, 5), ("gap", 15, 2), ("kernel", 17, 3)]
+
+
+@pytest.mark.parametrize("window", ["span", "step"])
+@pytest.mark.parametrize("group", ["kind", "name"])
+def test_pieces_add_up_on_every_sample(window: str, group: str) -> None:
+    traces = analyze.open(SAMPLES)
+    pieces = traces.sql(f"SELECT * FROM critical_path_{window} ORDER BY run_id, rank, step, seq").to_pylist()
+    ends: dict[tuple[Any, ...], int] = {}
+    lengths: dict[tuple[Any, ...], int] = {}
+    for p in pieces:
+        key = (p["run_id"], p["rank"], p["step"])
+        assert p["start_ns"] == ends.get(key, p["start_ns"]) and p["dur_ns"] > 0, "end to end"
+        ends[key] = p["start_ns"] + p["dur_ns"]
+        lengths[key] = lengths.get(key, 0) + p["dur_ns"]
+    assert len(lengths) >= 8
+    sums: dict[tuple[Any, ...], int] = {}
+    for r in traces.query("critical-path", params={"window": window, "group": group}).to_pylist():
+        key = (r["run_id"], r["rank"], r["step"])
+        assert r["window_ns"] == lengths[key]
+        sums[key] = sums.get(key, 0) + r["total_ns"]
+    assert sums == lengths
+    if window == "step":
+        for r in traces.sql(
+            "SELECT run_id, rank, step, coalesce(next_ns, end_ns) - start_ns AS ns FROM step_ranges"
+        ).to_pylist():
+            assert lengths.get((r["run_id"], r["rank"], r["step"]), r["ns"]) == r["ns"]
+
+
+def test_any_events_give_a_path_of_the_right_length() -> None:
+    """Overlaps, 0 ns, unlinked work and calls in any order: the walk ends, and its pieces fill the window."""
+    random = np.random.default_rng(0)
+    for _ in range(300):
+        n = int(random.integers(1, 30))
+        starts = np.sort(random.integers(0, 60, n))
+        work = []
+        for i, start in enumerate(starts.tolist()):
+            launch_at = int(start - random.integers(-2, 20)) if random.random() < 0.8 else None
+            work.append(
+                Work(
+                    0, int(random.integers(0, 3)), "k", i, None, "kernel", start, start + int(random.integers(0, 12)),
+                    int(random.integers(1, 3)), launch_at,
+                    None if launch_at is None else launch_at + int(random.integers(0, 4)),
+                    "cudaLaunchKernel", bool(random.integers(0, 2)),
+                )
+            )  # fmt: skip
+        cpu = sorted(
+            (
+                int(random.integers(1, 4)), s, s + int(random.integers(0, 15)), "c", int(random.integers(0, 30)),
+                str(b) if b else None,
+            )
+            for s, b in zip(
+                random.integers(0, 70, n).tolist(), random.choice(["", "sync", "copy"], n).tolist(), strict=True
+            )
+        )  # fmt: skip
+        rank = Rank(work, cpu)
+        begin, end = rank.span() or (0, 0)
+        for a, b in ((begin, end), (begin + 3, max(begin + 3, end - 5))):
+            for on_cpu in (True, False):
+                path = rank.walk(a, b, on_cpu)
+                assert sum(s.end - s.start for s in path) == b - a
+                assert all(x.end == y.start for x, y in pairwise(path))
+
+
+def test_cost_is_linear() -> None:
+    """A path through 40,000 kernels, each waited for,: four pieces for each, in time linear in them."""
+    work = [
+        Work(0, 7, "k", i, None, "kernel", 10 * i + 3, 10 * i + 8, 1, 10 * i, 10 * i + 1, "l", False)
+        for i in range(40_000)
+    ]
+    cpu = [
+        c
+        for i in range(40_000)
+        for c in ((1, 10 * i, 10 * i + 1, "l", i, None), (1, 10 * i + 2, 10 * i + 9, "s", None, "sync"))
+    ]
+    began = time.perf_counter()
+    path = Rank(work, cpu).walk(0, 400_000 - 1, True)
+    # cpu, launch, kernel, sync for each.
+    assert len(path) == 4 * 40_000 and time.perf_counter() - began < 10
+
+
+def test_the_table_for_other_programs() -> None:
+    """`critical_path.table` has the pieces of all ranks in order, of the runs that were selected."""
+    engine = Engine(analyze.open(SAMPLES).stores, where="parallelism = 'ddp'")
+    pieces = critical_path.table(engine, steps=True)
+    keys = [(r["rank"], r["step"], r["seq"]) for r in pieces.to_pylist()]
+    assert keys == sorted(keys) and {(r, s) for r, s, _ in keys} == {(0, 3), (0, 4), (1, 3), (1, 4)}

@@ -1,0 +1,196 @@
+"""Memory over time, by phase and by category: by hand, on the recorded sample, and against torch on a CPU recording."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support import SAMPLES, ask, event, sql, write_trace
+from torch.profiler import ProfilerActivity, profile, record_function
+
+
+def memory(ts: float, addr: int, size: int, allocated: int, device: int = 0, reserved: int = 1000) -> dict[str, Any]:
+    """An allocator event of a GPU."""
+    args = {
+        "Device Type": 1, "Device Id": device, "Addr": addr, "Bytes": size, "Total Allocated": allocated,
+        "Total Reserved": reserved,
+    }  # fmt: skip
+    return {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 1, "ts": ts, "args": args}
+
+
+def annotations(*ranges: tuple[str, float, float]) -> Iterator[dict[str, Any]]:
+    for name, start, end in ranges:
+        yield event("user_annotation", name, start, end - start)
+
+
+# 100 B are there before the trace. h2d [0, 10): +10 at 1 (freed at 95, outside). forward [10, 30): +40 at 12 and +20 at
+# 14, the latter freed at 16; the 40 are freed at 52. backward [40, 60): +30 at 45, +50 at 50 (freed at 55).
+# optimizer [60, 80): +5 at 65; the gradient of 30 is freed at 70. Allocated, in order:
+#   1: 110  12: 150  14: 170  16: 150  45: 180  50: 230 (the peak)  52: 190  55: 140  65: 145  70: 115  95: 105
+STEP = [
+    *annotations(("h2d", 0, 10), ("forward", 10, 30), ("backward", 40, 60), ("optimizer", 60, 80)),
+    event("cpu_op", "aten::conv2d", 11, 8), event("cpu_op", "aten::empty", 11.5, 1),
+    event("cpu_op", "evaluate_function: ConvolutionBackward0", 44, 12, tid=2),
+    event("cpu_op", "aten::other", 49, 4),
+    memory(1, 1, 10, 110), memory(12, 2, 40, 150), memory(14, 3, 20, 170), memory(16, 3, -20, 150),
+    memory(45, 3, 30, 180), memory(50, 4, 50, 230), memory(52, 2, -40, 190), memory(55, 4, -50, 140),
+    memory(65, 5, 5, 145), memory(70, 3, -30, 115), memory(95, 1, -10, 105),
+]  # fmt: skip
+
+
+def test_by_phase_by_hand(tmp_path: Path) -> None:
+    rows = ask(write_trace(tmp_path / "t.json", STEP), "memory-by-phase")
+    columns = ("phase", "allocations", "allocated_bytes", "freed_bytes", "net_bytes", "survived_bytes", "peak_bytes")
+    assert [tuple(r[c] for c in columns) for r in rows] == [
+        ("(before the trace)", 0, 0, 0, 0, None, None),
+        ("h2d", 1, 10, 0, 10, 10, 110),
+        ("forward", 2, 60, 20, 40, 40, 170),
+        ("backward", 2, 80, 90, -10, 30, 230),
+        # It begins with the 140 that backward left.
+        ("optimizer", 1, 5, 30, -25, 5, 145),
+        ("(outside)", 0, 0, 10, -10, None, 105),
+    ]
+    # At 50 there are: 100 from before, h2d's 10, forward's 40, backward's 30 + 50.
+    assert {r["phase"]: r["live_at_peak_bytes"] for r in rows if r["live_at_peak_bytes"]} == {
+        "(before the trace)": 100, "h2d": 10, "forward": 40, "backward": 80,
+    }  # fmt: skip
+    assert sum(r["peak_pct"] for r in rows) == pytest.approx(100)
+
+
+def test_by_category_by_hand(tmp_path: Path) -> None:
+    rows = ask(write_trace(tmp_path / "t.json", STEP), "memory-by-category")
+    columns = ("category", "allocations", "allocated_bytes", "live_at_peak_bytes", "live_at_end_bytes")
+    assert {tuple(r[c] for c in columns) for r in rows} == {
+        ("before_trace", 0, 0, 100, 100),
+        ("input", 1, 10, 10, 0),
+        ("activation", 1, 40, 40, 0),
+        ("temporary", 2, 70, 50, 0),
+        ("gradient", 1, 30, 30, 0),
+        ("optimizer_state", 1, 5, 0, 5),
+    }
+
+
+def test_by_operator_by_hand(tmp_path: Path) -> None:
+    """The outermost operator; unknown without one, and at 50, when two threads run one."""
+    rows = ask(write_trace(tmp_path / "t.json", STEP), "memory-by-category", params={"group": "operator"})
+    assert {(r["operator"], r["allocated_bytes"]) for r in rows} == {
+        ("before_trace", 0),
+        ("aten::conv2d", 60),
+        ("evaluate_function: ConvolutionBackward0", 30),
+        ("unknown", 10 + 50 + 5),
+    }
+
+
+def test_what_lifetimes_do_not_prove_is_unknown(tmp_path: Path) -> None:
+    # Three steps. Allocated in the first forward and never freed: it outlives two more forwards, so no activation.
+    # Outside of all phases: unknown. Optimizer memory that is freed in the next step is no state.
+    steps = [
+        a
+        for n in range(3)
+        for a in annotations(("forward", 100 * n, 100 * n + 10), ("optimizer", 100 * n + 20, 100 * n + 30))
+    ]
+    events = [
+        memory(1, 1, 7, 7),
+        memory(15, 2, 9, 16),
+        memory(25, 3, 11, 27),
+        memory(105, 3, -11, 16),
+        memory(206, 4, 1, 17),
+    ]
+    rows = ask(write_trace(tmp_path / "t.json", [*steps, *events]), "memory-by-category")
+    assert {(r["category"], r["allocated_bytes"]) for r in rows} == {
+        ("unknown", 7 + 9 + 11),
+        ("activation", 1),
+        ("before_trace", 0),
+    }
+
+
+def test_timeline_by_hand(tmp_path: Path) -> None:
+    # Events at 0, 10, 10.5 and 39.999 us: 40,000 ns in four buckets of 10,000. The third is empty: it keeps the 30 of
+    # the second, whose peak is the 80 in it; the fourth inherits 30 and ends with 20.
+    events = [memory(0, 1, 30, 30), memory(10, 2, 50, 80), memory(10.5, 2, -50, 30), memory(39.999, 1, -10, 20)]
+    path = write_trace(tmp_path / "t.json", events)
+    rows = ask(path, "memory-timeline", params={"buckets": 4})
+    columns = ("start_ns", "span_ns", "events", "change_bytes", "allocated_bytes", "peak_allocated_bytes")
+    assert [tuple(r[c] for c in columns) for r in rows] == [
+        (0, 10000, 1, 30, 30, 30),
+        (10000, 10000, 2, 0, 30, 80),
+        (20000, 10000, 0, 0, 30, 30),
+        (30000, 10000, 1, -10, 20, 30),
+    ]
+    rows = ask(path, "memory-timeline", params={"buckets": 0})
+    assert [(r["start_ns"], r["span_ns"], r["allocated_bytes"]) for r in rows] == [
+        (0, 10000, 30), (10000, 500, 80), (10500, 29499, 30), (39999, 0, 20),
+    ]  # fmt: skip
+
+
+def test_two_devices_do_not_mix(tmp_path: Path) -> None:
+    """The same address on two devices is two blocks."""
+    events = [
+        *annotations(("forward", 0, 10)),
+        memory(1, 1, 5, 5),
+        memory(2, 1, 7, 7, 1),
+        memory(3, 1, -5, 0),
+        memory(4, 1, -7, 0, 1),
+    ]
+    path = write_trace(tmp_path / "t.json", events)
+    rows = ask(path, "memory-by-phase")
+    assert [(r["device"], r["phase"], r["peak_bytes"], r["live_at_peak_bytes"]) for r in rows if r["allocations"]] == [
+        (0, "forward", 5, 5),
+        (1, "forward", 7, 7),
+    ]
+
+
+def test_the_sample_agrees_with_torch() -> None:
+    """Peaks equal what torch.cuda.max_memory_allocated said, and each cut of the peak adds up to it."""
+    path = SAMPLES / "resnet18-1gpu"
+    [said] = sql(path, "SELECT max(max_allocated_bytes) AS b, max(max_reserved_bytes) AS r FROM step_metrics")
+    options = {"params": {"device_type": "cuda"}}
+    timeline = ask(path, "memory-timeline", **options)
+    peak = max(r["peak_allocated_bytes"] for r in timeline)
+    # The peak of the whole run, warm-up steps included, which take cuDNN's benchmarks for one.
+    assert peak <= said["b"] and max(r["peak_reserved_bytes"] for r in timeline) <= said["r"]
+    [direct] = sql(path, "SELECT max(allocated_bytes) AS b FROM memory_events WHERE device_type = 'cuda'")
+    assert peak == direct["b"]
+    for query, params in (
+        ("memory-by-phase", {}),
+        ("memory-by-category", {}),
+        ("memory-by-category", {"group": "operator"}),
+    ):
+        rows = ask(path, query, params={"device_type": "cuda", **params})
+        assert sum(r["live_at_peak_bytes"] for r in rows) == peak
+    gradients = {r["category"]: r for r in ask(path, "memory-by-category", **options)}["gradient"]
+    # resnet18 has 62 parameters, and two steps were recorded.
+    assert gradients["allocations"] == 2 * 62
+
+
+def test_gradients_and_optimizer_state_against_torch(tmp_path: Path) -> None:
+    """On the CPU, where every allocation is of the size that was asked for."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 32))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    x = torch.randn(16, 64)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, record_shapes=True) as p:
+        for _ in range(2):
+            with record_function("forward"):
+                loss = model(x).sum()
+            with record_function("backward"):
+                loss.backward()
+            with record_function("optimizer"):
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
+    path = tmp_path / "t.json.gz"
+    p.export_chrome_trace(str(path))
+    size = sum(v.numel() * 4 for v in model.parameters())
+    rows = {r["category"]: r for r in ask(path, "memory-by-category")}
+    assert rows["gradient"]["allocated_bytes"] == 2 * size
+    # Momentum: made in the first step (a clone of the gradient), kept.
+    assert rows["optimizer_state"]["live_at_end_bytes"] == size
+    by_phase = {r["phase"]: r for r in ask(path, "memory-by-phase")}
+    assert by_phase["backward"]["survived_bytes"] == 2 * size
+    changes = sum(e.cpu_memory_usage for e in p.events() if e.name == "[memory]") or sum(
+        e.self_cpu_memory_usage for e in p.key_averages()
+    )
+    assert sum(r["net_bytes"] for r in by_phase.values()) == changes
