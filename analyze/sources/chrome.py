@@ -8,15 +8,9 @@ from typing import NamedTuple
 
 from analyze.errors import InputError
 from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
-from analyze.sources.chrome_events import (
-    Batches,
-    Event,
-    build_batches,
-    decode_chunk,
-    decode_event,
-    split_chunk,
-)
+from analyze.sources.chrome_events import Event, decode_chunk, decode_event, split_chunk
 from analyze.sources.chrome_metadata import Metadata, parse_metadata
+from analyze.sources.chrome_tables import Batches, build_batches
 from analyze.sources.json_events import TraceFile, repair, resync, scan
 
 _TRAILER_LIMIT = 64 << 20

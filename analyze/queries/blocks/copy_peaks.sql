@@ -1,0 +1,13 @@
+-- @use run_devices
+-- Published peak of the link that a kind of copy uses, per run and kind. Host copies go over PCIe, copies between GPUs
+-- over NVLink where there is one, both in one direction; a copy within a device reads and writes its memory, so half of
+-- that bandwidth.
+CREATE VIEW copy_peaks AS
+SELECT
+    run_id, kind,
+    CASE
+        WHEN kind IN ('HtoD', 'DtoH') THEN pcie_gb_per_s
+        WHEN kind = 'PtoP' THEN coalesce(nvlink_gb_per_s, pcie_gb_per_s)
+        WHEN kind = 'DtoD' THEN dram_gb_per_s / 2
+    END AS peak_gb_per_s
+FROM run_devices CROSS JOIN (SELECT DISTINCT kind FROM memcpys);

@@ -1,0 +1,120 @@
+-- Interval algebra as table macros over the name of a table, view or CTE (a string). Such a table has the columns
+-- `track` (only intervals on the same track meet), `start_ns` and `end_ns`. An interval holds its start and not its
+-- end, so one of 0 ns holds nothing, and intervals that touch make one. Each macro sorts once by track and time and
+-- walks over that order with window functions: no interval is compared with all the others.
+
+-- The union: disjoint intervals as long as can be. An interval begins a new one if all before it ended earlier.
+CREATE MACRO intervals_union(t) AS TABLE
+WITH reached AS (
+    SELECT
+        track, start_ns,
+        max(end_ns) OVER (
+            PARTITION BY track ORDER BY start_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ) AS reached_ns,
+        max(end_ns) OVER (PARTITION BY track) AS last_ns
+    FROM query_table(t)
+    WHERE end_ns > start_ns
+),
+islands AS (
+    SELECT * FROM reached WHERE reached_ns IS NULL OR start_ns > reached_ns
+)
+SELECT track, start_ns, coalesce(lead(reached_ns) OVER (PARTITION BY track ORDER BY start_ns), last_ns) AS end_ns
+FROM islands;
+
+-- Per track: first start, last end, and the length of the union. Each interval adds what lies behind the furthest end
+-- so far.
+CREATE MACRO intervals_length(t) AS TABLE
+WITH reached AS (
+    SELECT
+        track, start_ns, end_ns,
+        max(end_ns) OVER (
+            PARTITION BY track ORDER BY start_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ) AS reached_ns
+    FROM query_table(t)
+)
+SELECT
+    track, min(start_ns) AS first_ns, max(end_ns) AS last_ns,
+    sum(greatest(0, end_ns - greatest(start_ns, coalesce(reached_ns, start_ns))))::BIGINT AS covered_ns
+FROM reached
+GROUP BY track;
+
+-- The gaps of the union: from the end of each of its intervals to the start of the next, on one track.
+CREATE MACRO intervals_gaps(t) AS TABLE
+WITH following AS (
+    SELECT track, end_ns AS start_ns, lead(start_ns) OVER (PARTITION BY track ORDER BY start_ns) AS end_ns
+    FROM intervals_union(t)
+)
+SELECT track, start_ns, end_ns FROM following WHERE end_ns IS NOT NULL;
+
+-- The sweep: what is open between any two neighbouring edges. Needs a column `value`; gives `n`, how many intervals are
+-- open, and `total`, the sum of their values. Stretches inside a track where nothing is open have n = 0.
+CREATE MACRO intervals_sweep(t) AS TABLE
+WITH edges AS (
+    SELECT track, start_ns AS at_ns, 1 AS opened, value AS change FROM query_table(t) WHERE end_ns > start_ns
+    UNION ALL
+    SELECT track, end_ns, -1, -value FROM query_table(t) WHERE end_ns > start_ns
+),
+running AS (
+    SELECT
+        track, at_ns AS start_ns, lead(at_ns) OVER edge AS end_ns,
+        sum(opened) OVER (edge ROWS UNBOUNDED PRECEDING) AS n, sum(change) OVER (edge ROWS UNBOUNDED PRECEDING) AS total
+    FROM edges
+    WINDOW edge AS (PARTITION BY track ORDER BY at_ns, opened)
+)
+SELECT track, start_ns, end_ns, n::BIGINT AS n, total FROM running WHERE end_ns > start_ns;
+
+-- Two unions laid over each other: stretches between neighbouring edges, and whether `a` and `b` hold them.
+CREATE MACRO intervals_overlay(a, b) AS TABLE
+WITH edges AS (
+    SELECT track, unnest([start_ns, end_ns]) AS at_ns, unnest([1, -1]) AS in_a, 0 AS in_b FROM intervals_union(a)
+    UNION ALL
+    SELECT track, unnest([start_ns, end_ns]), 0, unnest([1, -1]) FROM intervals_union(b)
+),
+running AS (
+    SELECT
+        track, at_ns AS start_ns, lead(at_ns) OVER edge AS end_ns,
+        sum(in_a) OVER (edge ROWS UNBOUNDED PRECEDING) AS in_a, sum(in_b) OVER (edge ROWS UNBOUNDED PRECEDING) AS in_b
+    FROM edges
+    WINDOW edge AS (PARTITION BY track ORDER BY at_ns, in_a, in_b)
+)
+SELECT track, start_ns, end_ns, in_a > 0 AS in_a, in_b > 0 AS in_b FROM running WHERE end_ns > start_ns;
+
+-- What both hold, and what `a` holds and `b` does not: disjoint intervals as long as can be.
+CREATE MACRO intervals_intersection(a, b) AS TABLE
+SELECT track, start_ns, end_ns FROM intervals_overlay(a, b) WHERE in_a AND in_b;
+
+CREATE MACRO intervals_subtraction(a, b) AS TABLE
+SELECT track, start_ns, end_ns FROM intervals_overlay(a, b) WHERE in_a AND NOT in_b;
+
+-- The pieces of `t` inside windows. `windows` has `window_id` beside its interval, and the windows of a track are
+-- disjoint. A piece keeps the other columns of its interval. The first and the last window come from as-of joins, those
+-- between by number.
+CREATE MACRO intervals_cut(t, windows) AS TABLE
+WITH numbered AS (
+    SELECT track, window_id, start_ns, end_ns, row_number() OVER (PARTITION BY track ORDER BY start_ns) AS number
+    FROM query_table(windows)
+),
+first_windows AS (
+    SELECT i.*, coalesce(n.number, 1) AS first_number
+    FROM (SELECT * FROM query_table(t) WHERE end_ns > start_ns) i
+    ASOF LEFT JOIN numbered n ON i.track = n.track AND i.start_ns >= n.start_ns
+),
+last_windows AS (
+    SELECT f.*, n.number AS last_number
+    FROM first_windows f ASOF JOIN numbered n ON f.track = n.track AND f.end_ns > n.start_ns
+),
+pieces AS (
+    SELECT *, unnest(range(first_number, last_number + 1)) AS number FROM last_windows
+)
+SELECT
+    p.* EXCLUDE (start_ns, end_ns, first_number, last_number, number), n.window_id,
+    greatest(p.start_ns, n.start_ns) AS start_ns, least(p.end_ns, n.end_ns) AS end_ns
+FROM pieces p JOIN numbered n ON n.track = p.track AND n.number = p.number
+WHERE greatest(p.start_ns, n.start_ns) < least(p.end_ns, n.end_ns);
+
+-- Points (track, at_ns and more) with the range that holds them, as the struct `inside`; NULL where none does. The
+-- ranges of a track are disjoint; of nested ones, take what `innermost` makes of them.
+CREATE MACRO points_in_ranges(points, ranges) AS TABLE
+SELECT p.*, CASE WHEN p.at_ns < r.end_ns THEN r END AS inside
+FROM query_table(points) p
+ASOF LEFT JOIN query_table(ranges) r ON p.track = r.track AND p.at_ns >= r.start_ns;

@@ -1,0 +1,45 @@
+-- How evenly is the work spread over the ranks?
+--
+-- Each measure is taken per rank and device over the whole recording, as in `breakdown` and `overlap`; `step` is the
+-- mean length of a training step on the CPU. Imbalance: how much longer the longest is than the mean, which is the
+-- share of the time that the others have nothing to do if all must wait for it.
+-- @use arithmetic, gpu_classes, gpu_windows
+-- @param metric all|compute|comm|exposed_comm|memcpy|busy|idle|span|step = all   Only this measure.
+-- @column run_id id               The run.
+-- @column metric text             compute, comm (union of communication kernels), exposed_comm, memcpy (union of
+--                                 memcpys and memsets), busy, idle, span or step.
+-- @column ranks count             Ranks; devices, where a process drives several.
+-- @column min_ns ns               Smallest.
+-- @column median_ns ns            Median.
+-- @column max_ns ns               Largest.
+-- @column avg_ns ns               Mean.
+-- @column imbalance_pct %         100 * (largest / mean - 1).
+-- @column min_rank index          Rank of the smallest.
+-- @column max_rank index          Rank of the largest.
+-- @column max_device index        Its device.
+-- @order run_id, metric
+WITH lengths AS (
+    SELECT *, kernel_ns - compute_ns AS exposed_comm_ns, last_ns - first_ns AS span_ns
+    FROM gpu_class_lengths('gpu_intervals')
+),
+steps AS (
+    SELECT run_id, rank, avg(coalesce(next_ns, end_ns) - start_ns) AS step_ns FROM step_ranges GROUP BY run_id, rank
+),
+measured AS (
+    SELECT t.*, unnest([
+        {'metric': 'compute', 'ns': compute_ns::DOUBLE}, {'metric': 'comm', 'ns': comm_ns},
+        {'metric': 'exposed_comm', 'ns': exposed_comm_ns},
+        {'metric': 'memcpy', 'ns': copy_ns}, {'metric': 'busy', 'ns': busy_ns},
+        {'metric': 'idle', 'ns': span_ns - busy_ns},
+        {'metric': 'span', 'ns': span_ns}, {'metric': 'step', 'ns': step_ns}
+    ], recursive := true)
+    FROM lengths JOIN gpu_tracks t USING (track) LEFT JOIN steps USING (run_id, rank)
+)
+SELECT
+    run_group, run_id, metric, count(*) AS ranks, min(ns) AS min_ns, median(ns) AS median_ns, max(ns) AS max_ns,
+    avg(ns) AS avg_ns,
+    CASE WHEN avg(ns) > 0 THEN 100 * (max(ns) / avg(ns) - 1) END AS imbalance_pct,
+    arg_min(rank, ns) AS min_rank, arg_max(rank, ns) AS max_rank, arg_max(device, ns) AS max_device
+FROM measured
+WHERE ns IS NOT NULL AND '{metric}' IN ('all', metric)
+GROUP BY run_group, run_id, metric

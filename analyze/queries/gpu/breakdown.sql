@@ -1,0 +1,42 @@
+-- What does each GPU spend its time on: compute, communication, copies or nothing?
+--
+-- Every nanosecond of the span counts once: for compute where any kernel runs that is not communication; else, where
+-- communication runs, as exposed communication; else, where a memcpy or memset runs, as exposed memcpy; else as idle.
+-- The four add up to the span exactly. The span is first start to last end, or a step: from its start on the CPU to
+-- that of the next, the last one to its end or to that of the work it launched. The GPU may still run the work of the
+-- step before.
+-- @use arithmetic, gpu_classes, gpu_windows
+-- @param window span|step = span  What a row is: the whole recording, or a training step.
+-- @column run_id id               The run.
+-- @column rank index              Process rank.
+-- @column device index            GPU.
+-- @column step index              Training step; empty for the whole span.
+-- @column span_ns ns              Length of the window.
+-- @column compute_ns ns           Union of compute kernels.
+-- @column exposed_comm_ns ns      Communication without compute beside it.
+-- @column exposed_memcpy_ns ns    Memcpys and memsets without any kernel beside them.
+-- @column idle_ns ns              The rest.
+-- @column compute_pct %           Share of the span.
+-- @column exposed_comm_pct %      Share of the span.
+-- @column exposed_memcpy_pct %    Share of the span.
+-- @column idle_pct %              Share of the span.
+-- @order run_id, rank, device, step
+WITH lengths AS (
+    SELECT track AS window_id, busy_ns, kernel_ns, compute_ns FROM gpu_class_lengths('gpu_pieces_{window}')
+),
+parts AS (
+    SELECT
+        w.track, w.step, w.end_ns - w.start_ns AS span_ns,
+        coalesce(compute_ns, 0) AS compute_ns,
+        coalesce(kernel_ns - compute_ns, 0) AS exposed_comm_ns,
+        coalesce(busy_ns - kernel_ns, 0) AS exposed_memcpy_ns,
+        w.end_ns - w.start_ns - coalesce(busy_ns, 0) AS idle_ns
+    FROM gpu_windows_{window} w LEFT JOIN lengths USING (window_id)
+)
+SELECT
+    run_group, run_id, rank, device, step, span_ns, compute_ns, exposed_comm_ns, exposed_memcpy_ns, idle_ns,
+    pct(compute_ns, span_ns) AS compute_pct,
+    pct(exposed_comm_ns, span_ns) AS exposed_comm_pct,
+    pct(exposed_memcpy_ns, span_ns) AS exposed_memcpy_pct,
+    pct(idle_ns, span_ns) AS idle_pct
+FROM parts JOIN gpu_tracks USING (track)

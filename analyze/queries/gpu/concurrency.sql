@@ -1,0 +1,72 @@
+-- Do kernels and copies run side by side, and are the copies large and fast?
+--
+-- The four findings of NVIDIA's Visual Profiler, per device. Kernel concurrency: time with two or more kernels / time
+-- with any. Copy overlap: the part of the memcpy time with kernels beside it. Copy throughput: bytes / duration of the
+-- copies between host and device, against the published peak of the GPU's PCIe link in one direction. Small copies:
+-- those under 64 KiB, which cannot fill the link. `copies` has the copies by kind.
+-- @use arithmetic, intervals, gpu_tracks, copy_peaks
+-- @param small_kib number = 64    A copy of fewer KiB is small.
+-- @column run_id id               The run.
+-- @column rank index              Process rank.
+-- @column device index            GPU.
+-- @column kernel_ns ns            Union of kernels.
+-- @column concurrent_ns ns        Time with two or more of them.
+-- @column kernel_concurrency_pct %   Share of kernel_ns.
+-- @column memcpy_ns ns            Union of memcpys of all kinds.
+-- @column copy_overlap_ns ns      The part of it with kernels.
+-- @column copy_overlap_pct %      Share of memcpy_ns; empty without memcpys.
+-- @column host_copies count       Copies between host and device.
+-- @column host_bytes B            Their bytes.
+-- @column host_gb_per_s GB/s      Their bytes / the sum of their durations.
+-- @column host_link_pct %         Share of the link's peak; empty where schemas/devices.toml has none.
+-- @column small_copies count      Copies between host and device that are small.
+-- @column small_copies_pct %      Share of host_copies.
+-- @column small_time_pct %        Share of the time of the host copies that small ones take.
+-- @order run_id, rank, device
+WITH kernel_times AS (
+    SELECT track, start_ns, end_ns, 1 AS value FROM gpu_intervals WHERE kind = 'kernel'
+),
+memcpy_times AS (
+    SELECT track, start_ns, end_ns FROM gpu_intervals WHERE kind = 'memcpy'
+),
+running AS (
+    SELECT
+        track, sum(end_ns - start_ns) FILTER (n >= 1)::BIGINT AS kernel_ns,
+        coalesce(sum(end_ns - start_ns) FILTER (n >= 2), 0)::BIGINT AS concurrent_ns
+    FROM intervals_sweep('kernel_times')
+    GROUP BY track
+),
+copying AS (
+    SELECT track, covered_ns AS memcpy_ns FROM intervals_length('memcpy_times')
+),
+overlapping AS (
+    SELECT track, sum(end_ns - start_ns)::BIGINT AS copy_overlap_ns
+    FROM intervals_intersection('memcpy_times', 'kernel_times')
+    GROUP BY track
+),
+host_copies AS (
+    SELECT
+        run_id, rank, device, count(*) AS host_copies, sum(bytes)::BIGINT AS host_bytes, sum(dur_ns) AS host_ns,
+        sum(bytes) / nullif(sum(dur_ns) FILTER (bytes IS NOT NULL), 0) AS host_gb_per_s,
+        any_value(peak_gb_per_s) AS peak_gb_per_s,
+        count(*) FILTER (bytes < $small_kib * 1024) AS small_copies,
+        coalesce(sum(dur_ns) FILTER (bytes < $small_kib * 1024), 0) AS small_ns
+    FROM memcpys LEFT JOIN copy_peaks USING (run_id, kind)
+    WHERE kind IN ('HtoD', 'DtoH')
+    GROUP BY run_id, rank, device
+)
+SELECT
+    t.run_group, t.run_id, t.rank, t.device,
+    coalesce(kernel_ns, 0) AS kernel_ns, coalesce(concurrent_ns, 0) AS concurrent_ns,
+    pct(concurrent_ns, kernel_ns) AS kernel_concurrency_pct,
+    coalesce(memcpy_ns, 0) AS memcpy_ns, coalesce(copy_overlap_ns, 0) AS copy_overlap_ns,
+    pct(coalesce(copy_overlap_ns, 0), memcpy_ns) AS copy_overlap_pct,
+    coalesce(h.host_copies, 0) AS host_copies, coalesce(host_bytes, 0) AS host_bytes, host_gb_per_s,
+    pct(host_gb_per_s, peak_gb_per_s) AS host_link_pct,
+    coalesce(small_copies, 0) AS small_copies, pct(small_copies, h.host_copies) AS small_copies_pct,
+    pct(small_ns, host_ns) AS small_time_pct
+FROM gpu_tracks t
+LEFT JOIN running USING (track)
+LEFT JOIN copying USING (track)
+LEFT JOIN overlapping USING (track)
+LEFT JOIN host_copies h ON h.run_id = t.run_id AND h.rank = t.rank AND h.device IS NOT DISTINCT FROM t.device

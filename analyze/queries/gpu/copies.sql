@@ -1,0 +1,34 @@
+-- How large and how fast are the copies, by kind?
+--
+-- Bytes / duration against the published peak of the link: PCIe for copies between host and device, NVLink for copies
+-- between GPUs (PCIe where the GPU has none), half the memory bandwidth within a device, where each byte is read and
+-- written.
+-- @use arithmetic, copy_peaks
+-- @param small_kib number = 64    A copy of fewer KiB is small.
+-- @column run_id id               The run.
+-- @column rank index              Process rank.
+-- @column device index            GPU that the copy ran on.
+-- @column kind text               HtoD, DtoH, DtoD, PtoP, HtoH or Unknown.
+-- @column copies count            Copies.
+-- @column bytes B                 Their bytes; empty where the trace has none.
+-- @column total_ns ns             Sum of durations.
+-- @column gb_per_s GB/s           Bytes / durations.
+-- @column link_pct %              Share of the link's peak; empty where schemas/devices.toml has none.
+-- @column small_copies count      Small ones.
+-- @column small_copies_pct %      Share of the copies.
+-- @column small_time_pct %        Share of total_ns.
+-- @order run_id, rank, device, total_ns DESC, kind
+WITH by_kind AS (
+    SELECT
+        run_group, run_id, rank, device, kind, count(*) AS copies, sum(bytes)::BIGINT AS bytes,
+        sum(dur_ns)::BIGINT AS total_ns,
+        sum(bytes) / nullif(sum(dur_ns) FILTER (bytes IS NOT NULL), 0) AS gb_per_s,
+        count(*) FILTER (bytes < $small_kib * 1024) AS small_copies,
+        coalesce(sum(dur_ns) FILTER (bytes < $small_kib * 1024), 0)::BIGINT AS small_ns
+    FROM memcpys
+    GROUP BY run_group, run_id, rank, device, kind
+)
+SELECT
+    run_group, run_id, rank, device, kind, copies, bytes, total_ns, gb_per_s, pct(gb_per_s, peak_gb_per_s) AS link_pct,
+    small_copies, pct(small_copies, copies) AS small_copies_pct, pct(small_ns, total_ns) AS small_time_pct
+FROM by_kind LEFT JOIN copy_peaks USING (run_id, kind)

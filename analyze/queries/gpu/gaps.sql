@@ -1,0 +1,82 @@
+-- Where are the longest gaps on the GPUs, and what did the CPU do meanwhile?
+--
+-- Gaps and causes as in `idle-causes`. The CPU is the thread that launched the work after the gap: `cpu` is the
+-- operator, range or CUDA call that was innermost there for most of the gap, `after_op` the operator or range that
+-- launched that work.
+-- @use gpu_gaps, gpu_named_work, innermost, launch_calls
+-- @param top number = 20          How many gaps, per group of runs.
+-- @param threshold_us number = 30 Longest gap that counts as kernel_wait, exclusive, in us.
+-- @column run_id id               The run.
+-- @column rank index              Process rank.
+-- @column device index            GPU.
+-- @column start_ns ns             Start of the gap, from the first work on the device.
+-- @column gap_ns ns               Its length.
+-- @column cause text              host_wait, kernel_wait or other.
+-- @column before text             Work that ended when it began (kernels by their short name).
+-- @column after text              Work that ended it.
+-- @column after_op text           Operator or range that launched that; empty where not known.
+-- @column cpu text                What the launching thread did for most of the gap; empty where not known.
+-- @column cpu_ns ns               For how long, within the gap.
+-- @order gap_ns DESC, run_id, rank, device, start_ns
+WITH ranked AS (
+    SELECT
+        t.*, g.* EXCLUDE (track, stream), g.end_ns - g.start_ns AS gap_ns, row_number() OVER longest_first AS gap,
+        row_number() OVER (PARTITION BY t.run_group ORDER BY g.end_ns - g.start_ns DESC, t.track, g.start_ns) AS place
+    FROM gpu_gaps('gaps_per_device') g JOIN gpu_tracks t USING (track)
+    WINDOW longest_first AS (ORDER BY t.run_group, g.end_ns - g.start_ns DESC, t.track, g.start_ns)
+),
+longest AS MATERIALIZED (
+    SELECT * FROM ranked WHERE place <= $top
+),
+around AS (
+    SELECT
+        g.gap, min(w.name) FILTER (w.start_ns < g.start_ns) AS before,
+        min(w.name) FILTER (w.start_ns = g.end_ns) AS after,
+        min(w.op_id) FILTER (w.start_ns = g.end_ns) AS op_id
+    FROM longest g JOIN gpu_named_work w
+        ON w.run_id = g.run_id AND w.rank = g.rank AND w.device IS NOT DISTINCT FROM g.device AND w.dur_ns > 0
+        AND (
+            w.start_ns + w.dur_ns = g.start_ns
+            OR w.start_ns = g.end_ns AND w.correlation_id IS NOT DISTINCT FROM g.correlation_id
+        )
+    GROUP BY g.gap
+),
+launching_ops AS (
+    SELECT gap, arg_max(o.name, o.node) AS after_op
+    FROM around
+    JOIN longest g USING (gap)
+    JOIN call_tree_no o ON o.run_id = g.run_id AND o.rank = g.rank AND o.op_id = around.op_id
+    WHERE o.kind IN ('op', 'range')
+    GROUP BY gap
+),
+near AS MATERIALIZED (
+    -- With an event that runs during a gap, all those around it do.
+    SELECT t.*
+    FROM call_tree_no t
+    SEMI JOIN longest g
+        ON g.run_id = t.run_id AND g.rank = t.rank AND t.start_ns < g.end_ns AND t.start_ns + t.dur_ns > g.start_ns
+),
+meanwhile AS (
+    SELECT gap, i.name, sum(least(i.end_ns, g.end_ns) - greatest(i.start_ns, g.start_ns))::BIGINT AS cpu_ns
+    FROM longest g
+    JOIN launch_calls l USING (run_id, rank, correlation_id)
+    JOIN innermost('near') i
+        ON i.run_id = g.run_id AND i.rank = g.rank AND i.tid = l.tid AND i.start_ns < g.end_ns AND i.end_ns > g.start_ns
+    GROUP BY gap, i.name
+),
+mostly AS (
+    SELECT gap, name AS cpu, cpu_ns
+    FROM meanwhile
+    QUALIFY row_number() OVER (PARTITION BY gap ORDER BY cpu_ns DESC, name) = 1
+),
+firsts AS (
+    SELECT track, min(start_ns) AS first_ns FROM gpu_intervals GROUP BY track
+)
+SELECT
+    run_group, run_id, rank, device, start_ns - first_ns AS start_ns, gap_ns,
+    idle_cause(start_ns, end_ns, launch_ns, $threshold_us * 1000) AS cause, before, after, after_op, cpu, cpu_ns
+FROM longest
+JOIN firsts USING (track)
+LEFT JOIN around USING (gap)
+LEFT JOIN launching_ops USING (gap)
+LEFT JOIN mostly USING (gap)

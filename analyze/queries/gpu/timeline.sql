@@ -1,0 +1,46 @@
+-- What does each GPU do over time?
+--
+-- The span of a device (first start to last end) in equal buckets of whole ns; only the last one may be shorter. Unlike
+-- the parts of `breakdown`, compute, communication and copies may run side by side and each count in full; busy is
+-- their union.
+-- @use arithmetic, gpu_classes, gpu_windows
+-- @param buckets number = 50      Number of buckets.
+-- @column run_id id               The run.
+-- @column rank index              Process rank.
+-- @column device index            GPU.
+-- @column bucket index            Bucket, from 0.
+-- @column start_ns ns             Its start, from the start of the span.
+-- @column span_ns ns              Its length.
+-- @column busy_pct %              Share of it with any work.
+-- @column compute_pct %           Share of it with compute kernels.
+-- @column comm_pct %              Share of it with communication kernels.
+-- @column memcpy_pct %            Share of it with memcpys or memsets.
+-- @order run_id, rank, device, bucket
+WITH spans AS (
+    SELECT track, start_ns, end_ns, greatest(1, ceil((end_ns - start_ns) / $buckets))::BIGINT AS width_ns
+    FROM gpu_windows_span
+),
+starts AS (
+    SELECT *, unnest(range(start_ns, end_ns, width_ns)) AS bucket_ns FROM spans
+),
+buckets AS MATERIALIZED (
+    SELECT
+        row_number() OVER (ORDER BY track, bucket_ns) AS window_id, track, (bucket_ns - start_ns) // width_ns AS bucket,
+        bucket_ns - start_ns AS offset_ns, bucket_ns AS start_ns, least(bucket_ns + width_ns, end_ns) AS end_ns
+    FROM starts
+),
+pieces AS (
+    SELECT window_id AS track, class, start_ns, end_ns FROM intervals_cut('gpu_intervals', 'buckets')
+),
+lengths AS (
+    SELECT track AS window_id, * EXCLUDE (track) FROM gpu_class_lengths('pieces')
+)
+SELECT
+    run_group, run_id, rank, device, bucket, offset_ns AS start_ns, b.end_ns - b.start_ns AS span_ns,
+    pct(coalesce(busy_ns, 0), b.end_ns - b.start_ns) AS busy_pct,
+    pct(coalesce(compute_ns, 0), b.end_ns - b.start_ns) AS compute_pct,
+    pct(coalesce(comm_ns, 0), b.end_ns - b.start_ns) AS comm_pct,
+    pct(coalesce(copy_ns, 0), b.end_ns - b.start_ns) AS memcpy_pct
+FROM buckets b
+JOIN gpu_tracks USING (track)
+LEFT JOIN lengths USING (window_id)

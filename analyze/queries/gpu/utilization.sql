@@ -1,0 +1,57 @@
+-- How well do the kernels fill each GPU?
+--
+-- The three figures of TensorBoard's profiler page, from what Kineto writes beside each kernel. Utilization: share of
+-- the window with any kernel. Estimated SM efficiency: at each moment the blocks per SM of the kernels that run, added
+-- up and 1 at most, averaged over the window. Estimated achieved occupancy: the mean of the kernels' own, weighted by
+-- their time. Blocks per SM that the file lacks are blocks / SMs of the GPU, where schemas/devices.toml knows it.
+-- @use arithmetic, intervals, gpu_windows, run_devices
+-- @param window span|step = span  What a row is: the whole recording, or a training step (as in breakdown).
+-- @column run_id id               The run.
+-- @column rank index              Process rank.
+-- @column device index            GPU.
+-- @column step index              Training step; empty for the whole span.
+-- @column span_ns ns              Length of the window.
+-- @column kernel_ns ns            Union of kernels.
+-- @column utilization_pct %       Share of the span.
+-- @column sm_efficiency_pct %     Time-weighted min(1, blocks per SM) over the span; empty where no kernel has them.
+-- @column occupancy_pct %         Time-weighted occupancy over the kernels; empty where none has it.
+-- @order run_id, rank, device, step
+WITH shapes AS (
+    SELECT
+        t.track, k.start_ns, k.start_ns + greatest(coalesce(k.dur_ns, 0), 0) AS end_ns, k.occupancy_pct,
+        coalesce(k.blocks_per_sm, k.grid_x::DOUBLE * k.grid_y * k.grid_z / d.sm_count) AS blocks_per_sm
+    FROM kernels k
+    JOIN gpu_tracks t ON t.run_id = k.run_id AND t.rank = k.rank AND t.device IS NOT DISTINCT FROM k.device
+    LEFT JOIN run_devices d ON d.run_id = k.run_id
+),
+pieces AS (
+    SELECT
+        window_id AS track, start_ns, end_ns, occupancy_pct, blocks_per_sm,
+        coalesce(greatest(blocks_per_sm, 0), 0) AS value
+    FROM intervals_cut('shapes', 'gpu_windows_{window}')
+),
+filled AS (
+    SELECT
+        track AS window_id, sum(end_ns - start_ns) FILTER (n > 0)::BIGINT AS kernel_ns,
+        sum((end_ns - start_ns) * least(total, 1)) FILTER (n > 0) AS efficient_ns
+    FROM intervals_sweep('pieces')
+    GROUP BY track
+),
+occupied AS (
+    SELECT
+        track AS window_id, count(blocks_per_sm) AS shaped,
+        sum((end_ns - start_ns) * occupancy_pct) / nullif(sum(end_ns - start_ns) FILTER (occupancy_pct >= 0), 0)
+            AS occupancy_pct
+    FROM pieces
+    WHERE occupancy_pct IS NULL OR occupancy_pct >= 0
+    GROUP BY track
+)
+SELECT
+    run_group, run_id, rank, device, step, w.end_ns - w.start_ns AS span_ns, coalesce(kernel_ns, 0) AS kernel_ns,
+    pct(coalesce(kernel_ns, 0), w.end_ns - w.start_ns) AS utilization_pct,
+    CASE WHEN shaped > 0 THEN pct(efficient_ns, w.end_ns - w.start_ns) END AS sm_efficiency_pct,
+    occupancy_pct
+FROM gpu_windows_{window} w
+JOIN gpu_tracks USING (track)
+LEFT JOIN filled USING (window_id)
+LEFT JOIN occupied USING (window_id)

@@ -1,0 +1,59 @@
+-- What does launching cost, and how long do kernels wait for their turn?
+--
+-- A row is a launch function on a rank and device: cudaLaunchKernel, cudaLaunchKernelExC, cuLaunchKernel(Ex),
+-- cudaGraphLaunch and whatever else launched kernels there. Queue delay: from the end of the call to the start of its
+-- kernel, 0 at least. A short kernel ran for less time than its launch call. A call that launched many (a CUDA graph)
+-- counts as one: first start, sum of durations. Outliers: calls that took longer than call_us or whose kernel waited
+-- longer than delay_us. `(no launch call)` are kernels whose call the trace does not hold; a call without device is one
+-- whose kernel it does not hold.
+-- @use launch_calls, gpu_work
+-- @param work kernels|all = kernels   With `all`, memcpys and memsets and the calls that launched them count, too.
+-- @param call_us number = 50      A call that takes longer is an outlier, in us.
+-- @param delay_us number = 100    A kernel that waits longer is an outlier, in us.
+-- @column run_id id               The run.
+-- @column rank index              Process rank.
+-- @column device index            GPU; empty for calls whose work the trace does not hold.
+-- @column name text               Launch function.
+-- @column calls count             Launch calls.
+-- @column call_ns ns              Time in them, summed.
+-- @column queue_delay_ns ns       Queue delay, summed.
+-- @column short_kernels count     Launches whose work was shorter than the call.
+-- @column outliers count          Launches whose call or delay is an outlier.
+-- @column kernels count           Kernels that ran (with work=all, memcpys and memsets too).
+-- @column avg_call_ns ns          Mean time in a call.
+-- @column avg_queue_delay_ns ns   Mean queue delay.
+-- @column max_queue_delay_ns ns   Longest.
+-- @column call_outliers count     Calls longer than call_us.
+-- @column delay_outliers count    Queue delays longer than delay_us.
+-- @order run_id, rank, device, calls DESC, name
+WITH work AS (
+    SELECT
+        run_id, rank, run_group, device, correlation_id, count(*) AS kernels, min(start_ns) AS start_ns,
+        sum(dur_ns)::BIGINT AS gpu_ns
+    FROM gpu_work
+    WHERE kind = 'kernel' OR '{work}' = 'all'
+    GROUP BY ALL
+),
+launching AS (
+    -- The calls that launched the work, and those that by their name should have.
+    SELECT
+        coalesce(w.run_group, c.run_group) AS run_group, run_id, rank, w.device,
+        coalesce(c.name, '(no launch call)') AS name,
+        c.correlation_id IS NOT NULL AS called, c.dur_ns AS call_ns, coalesce(w.kernels, 0) AS kernels,
+        greatest(0, w.start_ns - (c.start_ns + c.dur_ns)) AS delay_ns, w.gpu_ns < c.dur_ns AS short
+    FROM work w FULL JOIN launch_calls c USING (run_id, rank, correlation_id)
+    WHERE w.kernels > 0 OR regexp_matches(c.name, '^(cu|cuda|hip).*Launch') AND c.name NOT LIKE '%HostFunc%'
+)
+SELECT
+    run_group, run_id, rank, device, name,
+    count(*) FILTER (called) AS calls,
+    coalesce(sum(call_ns), 0)::BIGINT AS call_ns,
+    coalesce(sum(delay_ns), 0)::BIGINT AS queue_delay_ns,
+    count(*) FILTER (short) AS short_kernels,
+    count(*) FILTER (call_ns > $call_us * 1000 OR delay_ns > $delay_us * 1000) AS outliers,
+    sum(kernels)::BIGINT AS kernels, avg(call_ns) AS avg_call_ns,
+    avg(delay_ns) AS avg_queue_delay_ns, max(delay_ns) AS max_queue_delay_ns,
+    count(*) FILTER (call_ns > $call_us * 1000) AS call_outliers,
+    count(*) FILTER (delay_ns > $delay_us * 1000) AS delay_outliers
+FROM launching
+GROUP BY run_group, run_id, rank, device, name

@@ -1,0 +1,53 @@
+-- How much work is queued on each stream?
+--
+-- A launch is queued from the start of its call to the start of its first work on the stream (kernel, memcpy or
+-- memset), so the depth is the number of launches under way or waiting. Means are weighted by time, from the first call
+-- to the last start. A depth of 0 for long: the GPU waits for the CPU. A full queue blocks the launching thread.
+-- @use arithmetic, intervals, launches, gpu_work
+-- @param full number = 1024       Depth from which the queue counts as full.
+-- @column run_id id               The run.
+-- @column rank index              Process rank.
+-- @column device index            GPU.
+-- @column stream id               CUDA stream.
+-- @column launches count          Launches whose call the trace holds.
+-- @column span_ns ns              First call to last start.
+-- @column avg_depth number        Mean depth over the span.
+-- @column max_depth count         Largest.
+-- @column empty_ns ns             Time with nothing queued.
+-- @column empty_pct %             Share of the span.
+-- @column full_ns ns              Time with a full queue.
+-- @order run_id, rank, device, stream
+WITH queued AS (
+    SELECT
+        w.run_group, run_id, rank, w.device, w.stream, any_value(l.start_ns) AS start_ns,
+        greatest(min(w.start_ns), any_value(l.start_ns)) AS end_ns
+    FROM gpu_work w JOIN launches l USING (run_id, rank, correlation_id)
+    GROUP BY w.run_group, run_id, rank, w.device, w.stream, correlation_id
+),
+streams AS MATERIALIZED (
+    SELECT
+        row_number() OVER (ORDER BY run_id, rank, device, stream) AS track, run_group, run_id, rank, device, stream,
+        count(*) AS launches, max(end_ns) - min(start_ns) AS span_ns
+    FROM queued
+    GROUP BY run_group, run_id, rank, device, stream
+),
+waiting AS (
+    SELECT s.track, q.start_ns, q.end_ns, 1 AS value
+    FROM queued q JOIN streams s
+        ON s.run_id = q.run_id AND s.rank = q.rank AND s.device IS NOT DISTINCT FROM q.device
+        AND s.stream IS NOT DISTINCT FROM q.stream
+),
+depths AS (
+    SELECT
+        track, sum((end_ns - start_ns) * n)::BIGINT AS depth_ns, max(n) AS max_depth,
+        sum(end_ns - start_ns) FILTER (n > 0)::BIGINT AS queued_ns,
+        coalesce(sum(end_ns - start_ns) FILTER (n >= $full), 0)::BIGINT AS full_ns
+    FROM intervals_sweep('waiting')
+    GROUP BY track
+)
+SELECT
+    run_group, run_id, rank, device, stream, launches, span_ns,
+    coalesce(depth_ns, 0)::DOUBLE / nullif(span_ns, 0) AS avg_depth, coalesce(max_depth, 0) AS max_depth,
+    span_ns - coalesce(queued_ns, 0) AS empty_ns, pct(span_ns - coalesce(queued_ns, 0), span_ns) AS empty_pct,
+    coalesce(full_ns, 0) AS full_ns
+FROM streams LEFT JOIN depths USING (track)

@@ -1,0 +1,334 @@
+"""GPU time: breakdown, overlap, idle causes, gaps, concurrency, copies, utilization and timeline of small traces.
+
+Times in the pictures and comments are us, in the rows ns. Two characters of a picture are 10 us.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import SAMPLES, ask, event, kernel, launch, write_trace
+
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+
+
+def memcpy(ts: float, dur: float, nbytes: int, kind: str = "HtoD (Pinned -> Device)", **args: Any) -> dict[str, Any]:
+    return event("gpu_memcpy", f"Memcpy {kind}", ts, dur, 0, 7, **{"device": 0, "stream": 7, "bytes": nbytes, **args})
+
+
+def step(number: int, ts: float, dur: float) -> dict[str, Any]:
+    return event("user_annotation", f"ProfilerStep#{number}", ts, dur)
+
+
+def overlapping() -> list[dict[str, Any]]:
+    """Compute, communication and a copy that overlap in every way::
+
+    us       0   20  40  60  80  100
+    compute  ====    ====
+    comm       ======  ======
+    memcpy         ====    ====  ==
+    """
+    return [
+        kernel("gemm", 0, 20),
+        kernel("gemm", 40, 20),
+        kernel(NCCL, 10, 30, stream=17),
+        kernel(NCCL, 50, 30, stream=17),
+        memcpy(30, 20, 1 << 20),
+        memcpy(70, 20, 1 << 20),
+        event("gpu_memset", "Memset (Device)", 100, 10, 0, 7, device=0, stream=7, bytes=4),
+    ]
+
+
+def test_breakdown(tmp_path: Path) -> None:
+    # Span [0, 110). Compute [0, 20) + [40, 60) = 40. Communication [10, 40) + [50, 80), of which [20, 40) and [60,
+    # 80) without compute = 40. Copies [30, 50) + [70, 90) + [100, 110), of which [80, 90) and the memset without any
+    # kernel = 20. Idle: [90, 100) = 10. Together 110.
+    [row] = ask(write_trace(tmp_path / "t.json", overlapping()), "breakdown")
+    assert {k: v for k, v in row.items() if k.endswith("_ns")} == {
+        "span_ns": 110_000,
+        "compute_ns": 40_000,
+        "exposed_comm_ns": 40_000,
+        "exposed_memcpy_ns": 20_000,
+        "idle_ns": 10_000,
+    }
+    assert row["exposed_comm_pct"] == pytest.approx(100 * 40 / 110)
+    assert (row["rank"], row["device"], row["step"]) == (0, 0, None)
+
+
+def test_overlap(tmp_path: Path) -> None:
+    # Communication 30 + 30 = 60; beside compute [10, 20) and [50, 60) = 20.
+    [row] = ask(write_trace(tmp_path / "t.json", overlapping()), "overlap")
+    assert (row["comm_ns"], row["overlapped_ns"]) == (60_000, 20_000)
+    assert row["overlap_pct"] == pytest.approx(100 / 3)
+
+
+def test_overlap_without_communication_is_empty(tmp_path: Path) -> None:
+    [row] = ask(write_trace(tmp_path / "t.json", [kernel("gemm", 0, 10)]), "overlap")
+    assert (row["comm_ns"], row["overlapped_ns"], row["overlap_pct"]) == (0, 0, None)
+
+
+def test_kernels_of_no_length(tmp_path: Path) -> None:
+    # 0-ns kernels hold no time: at the ends they stretch the span, in a gap they do not split it.
+    events = [
+        kernel("a", 0, 0),
+        kernel("b", 10, 5),
+        kernel("c", 20, 0),
+        kernel(NCCL, 25, 0),
+        kernel("d", 30, 5),
+        kernel("e", 40, 0),
+    ]
+    path = write_trace(tmp_path / "t.json", events)
+    [row] = ask(path, "breakdown")
+    assert (row["span_ns"], row["compute_ns"], row["exposed_comm_ns"], row["idle_ns"]) == (40_000, 10_000, 0, 30_000)
+    [gap] = ask(path, "gaps")
+    assert (gap["start_ns"], gap["gap_ns"], gap["before"], gap["after"]) == (15_000, 15_000, "b", "d")
+    assert ask(path, "overlap")[0]["overlap_pct"] is None
+
+
+def test_a_device_whose_kernels_all_have_no_length(tmp_path: Path) -> None:
+    [row] = ask(write_trace(tmp_path / "t.json", [kernel("a", 5, 0)]), "breakdown")
+    assert (row["span_ns"], row["idle_ns"], row["idle_pct"]) == (0, 0, None)
+
+
+def test_breakdown_by_step(tmp_path: Path) -> None:
+    # Steps [0, 40) and [50, 80) on the CPU; the first window goes on to 50, where the second begins. The last kernel
+    # was launched in the second step (at 75) and ends at 120, so that is where its window ends. The kernel [30, 60)
+    # counts in both. Step 1: window 50, compute [10, 20) + [30, 50) = 30. Step 2: window [50, 120), compute [50, 60)
+    # + [100, 120) = 30. The kernel at 200 was launched outside all steps.
+    events = [
+        step(1, 0, 40), step(2, 50, 30), launch(75, 3), launch(190, 4),
+        kernel("a", 10, 10), kernel("b", 30, 30),
+        kernel("c", 100, 20, correlation=3), kernel("d", 200, 10, correlation=4),
+    ]  # fmt: skip
+    rows = ask(write_trace(tmp_path / "t.json", events), "breakdown", params={"window": "step"})
+    assert [(r["step"], r["span_ns"], r["compute_ns"], r["idle_ns"]) for r in rows] == [
+        (1, 50_000, 30_000, 20_000),
+        (2, 70_000, 30_000, 40_000),
+    ]
+
+
+def test_a_step_without_gpu_work_is_idle(tmp_path: Path) -> None:
+    events = [step(1, 0, 40), step(2, 40, 40), kernel("a", 50, 10)]
+    rows = ask(write_trace(tmp_path / "t.json", events), "breakdown", params={"window": "step"})
+    assert [(r["step"], r["compute_ns"], r["idle_ns"]) for r in rows] == [(1, 0, 40_000), (2, 10_000, 30_000)]
+
+
+def test_several_gpus_in_a_process(tmp_path: Path) -> None:
+    # Each device is divided up by itself: what runs on device 1 hides nothing on device 0.
+    events = [kernel(NCCL, 0, 10), kernel("gemm", 0, 10, device=1), kernel("gemm", 10, 10)]
+    rows = ask(write_trace(tmp_path / "t.json", events), "breakdown")
+    assert [(r["device"], r["compute_ns"], r["exposed_comm_ns"], r["span_ns"]) for r in rows] == [
+        (0, 10_000, 10_000, 20_000),
+        (1, 10_000, 0, 10_000),
+    ]
+
+
+def test_across_ranks_and_by_groups(tmp_path: Path) -> None:
+    for rank, dur in enumerate((10, 30)):
+        write_trace(
+            tmp_path / f"rank-{rank}.json", [kernel("gemm", 0, dur, device=rank)], distributedInfo={"rank": rank}
+        )
+    rows = ask(tmp_path, "breakdown", by=["rank"])
+    assert [(r["rank"], r["device"], r["compute_ns"]) for r in rows] == [(0, 0, 10_000), (1, 1, 30_000)]
+    assert len(ask(tmp_path, "gaps", by=["run_id"])) == 0
+
+
+def idle() -> list[dict[str, Any]]:
+    """Gaps of each cause, by when the launch call before the second kernel began::
+
+    us      0    10        20   30 ... 70    80        140
+    kernel  =====          =====       =====           ====
+    launch    ^c1 at 12 (host)   ^c2 at 15 (other)  c3 at 72 ^ (kernel wait, 80 to 100)
+    """
+    return [
+        kernel("first", 0, 10, correlation=1), launch(-5, 1),
+        kernel("hosted", 20, 10, correlation=2), launch(12, 2),
+        kernel("waited", 70, 10, correlation=3), launch(15, 3),
+        kernel("queued", 100, 10, correlation=4), launch(72, 4),
+        kernel("unlinked", 120, 10, correlation=5),
+    ]  # fmt: skip
+
+
+def test_idle_causes(tmp_path: Path) -> None:
+    # [10, 20): launched at 12, after the gap began: host wait. [30, 70): queued at 15, 40 us: other. [80, 100):
+    # queued at 72, 20 us: kernel wait. [110, 120): no launch call: other. Together 10 + 40 + 20 + 10 = 80, the idle
+    # time of the breakdown.
+    path = write_trace(tmp_path / "t.json", idle())
+    rows = {r["cause"]: (r["gaps"], r["idle_ns"], r["max_ns"]) for r in ask(path, "idle-causes")}
+    assert rows == {"host_wait": (1, 10_000, 10_000), "other": (2, 50_000, 40_000), "kernel_wait": (1, 20_000, 20_000)}
+    assert sum(ns for _, ns, _ in rows.values()) == ask(path, "breakdown")[0]["idle_ns"] == 80_000
+    # The threshold itself does not count as kernel wait.
+    causes = {r["cause"]: r["idle_ns"] for r in ask(path, "idle-causes", params={"threshold_us": 20})}
+    assert causes == {"host_wait": 10_000, "other": 70_000}
+    causes = {r["cause"]: r["idle_ns"] for r in ask(path, "idle-causes", params={"threshold_us": 20.001})}
+    assert causes["kernel_wait"] == 20_000
+
+
+def test_idle_causes_of_a_stream(tmp_path: Path) -> None:
+    # The device never stops; stream 8 waits [10, 30), for work that was queued at 5.
+    events = [
+        kernel("a", 0, 40), kernel("b", 0, 10, stream=8), kernel("c", 30, 10, stream=8, correlation=9), launch(5, 9),
+    ]  # fmt: skip
+    path = write_trace(tmp_path / "t.json", events)
+    assert ask(path, "idle-causes") == []
+    [row] = ask(path, "idle-causes", params={"per": "stream"})
+    assert (row["stream"], row["cause"], row["idle_ns"]) == (8, "kernel_wait", 20_000)
+
+
+def test_gaps_say_what_ran_and_what_the_cpu_did(tmp_path: Path) -> None:
+    # Thread 1 launches "hosted" at 38; in the gap [10, 40) it is in aten::slow [12, 32) = 20, in the call [38, 39) =
+    # 1, and in the step around them for the rest = 9.
+    events = [
+        step(1, 0, 100), event("cpu_op", "aten::slow", 12, 20, **{"External id": 1}),
+        event("cpu_op", "aten::mm", 36, 6, **{"External id": 2}), launch(38, 2, **{"External id": 2}),
+        kernel("first", 0, 10), kernel("void hosted<float>(float*)", 40, 10, correlation=2, **{"External id": 2}),
+    ]  # fmt: skip
+    [row] = ask(write_trace(tmp_path / "t.json", events), "gaps")
+    assert row | {"run_id": "t"} == {
+        "run_id": "t", "rank": 0, "device": 0, "start_ns": 10_000, "gap_ns": 30_000, "cause": "host_wait",
+        "before": "first", "after": "hosted", "after_op": "aten::mm", "cpu": "aten::slow", "cpu_ns": 20_000,
+    }  # fmt: skip
+
+
+def test_gaps_are_the_longest(tmp_path: Path) -> None:
+    path = write_trace(tmp_path / "t.json", idle())
+    assert [r["gap_ns"] for r in ask(path, "gaps")] == [40_000, 20_000, 10_000, 10_000]
+    [longest] = ask(path, "gaps", params={"top": 1})
+    assert (longest["before"], longest["after"], longest["cause"], longest["cpu"]) == (
+        "hosted",
+        "waited",
+        "other",
+        None,
+    )
+
+
+def test_concurrency(tmp_path: Path) -> None:
+    # Kernels [0, 10) + [5, 15) + [5, 10): ∪ = 15, two or more [5, 10) = 5 (three count once). Copies [10, 20) and
+    # [12, 14): ∪ = 10, beside kernels [10, 15) = 5. Host copies: 1,000,000 B in 10 us and 1,000 B in 2 us, the second
+    # small: 1,001,000 B / 12 us = 83.4 GB/s of 64 GB/s (PCIe 5 x16, an H200); 2 of 12 us are for the small one.
+    events = [
+        kernel("a", 0, 10), kernel("b", 5, 10, stream=8), kernel("c", 5, 5, stream=9),
+        memcpy(10, 10, 1_000_000), memcpy(12, 2, 1_000, "DtoH (Device -> Pinned)"),
+    ]  # fmt: skip
+    path = write_trace(tmp_path / "t.json", events, deviceProperties=[{"id": 0, "name": "NVIDIA H200"}])
+    [row] = ask(path, "concurrency")
+    assert (row["kernel_ns"], row["concurrent_ns"], row["memcpy_ns"], row["copy_overlap_ns"]) == (
+        15_000,
+        5_000,
+        10_000,
+        5_000,
+    )
+    assert (row["kernel_concurrency_pct"], row["copy_overlap_pct"]) == (pytest.approx(100 / 3), 50)
+    assert (row["host_copies"], row["small_copies"], row["small_copies_pct"]) == (2, 1, 50)
+    assert row["host_gb_per_s"] == pytest.approx(1001 / 12)
+    assert row["host_link_pct"] == pytest.approx(100 * 1001 / 12 / 64)
+    assert row["small_time_pct"] == pytest.approx(100 * 2 / 12)
+
+
+def test_small_copies_are_under_64_kib(tmp_path: Path) -> None:
+    path = write_trace(tmp_path / "t.json", [memcpy(0, 1, 65_535), memcpy(2, 1, 65_536)])
+    assert ask(path, "concurrency")[0]["small_copies"] == 1
+    assert ask(path, "concurrency", params={"small_kib": 128})[0]["small_copies"] == 2
+
+
+def test_copies_by_kind_against_their_link(tmp_path: Path) -> None:
+    # H200: PCIe 64, NVLink 450, memory 4800 / 2 GB/s.
+    events = [
+        memcpy(0, 10, 320_000),
+        memcpy(20, 10, 2_250_000, "PtoP (Device -> Device)"),
+        memcpy(40, 10, 6_000_000, "DtoD (Device -> Device)"),
+    ]
+    path = write_trace(tmp_path / "t.json", events, deviceProperties=[{"id": 0, "name": "NVIDIA H200"}])
+    rows = {r["kind"]: (r["gb_per_s"], r["link_pct"]) for r in ask(path, "copies")}
+    assert rows == {"HtoD": (32, 50), "PtoP": (225, 50), "DtoD": (600, 25)}
+    unknown = write_trace(tmp_path / "u.json", events, deviceProperties=[{"id": 0, "name": "NVIDIA Z1"}])
+    assert {r["link_pct"] for r in ask(unknown, "copies")} == {None}
+
+
+def test_utilization(tmp_path: Path) -> None:
+    # Span [0, 40). a: [0, 20), 0.5 blocks per SM, occupancy 40. b: [10, 20), 0.75 and 10. c: [30, 40), 4 and 100.
+    # Kernels 30 of 40. SM efficiency: [0, 10) 0.5, [10, 20) min(1, 1.25) = 1, [30, 40) 1 -> (5 + 10 + 10) / 40.
+    # Occupancy: (40 * 20 + 10 * 10 + 100 * 10) / 40 = 47.5. d has neither and holds no time.
+    shape = ("blocks per SM", "est. achieved occupancy %")
+    events = [
+        kernel("a", 0, 20, **dict(zip(shape, (0.5, 40), strict=True))),
+        kernel("b", 10, 10, stream=8, **dict(zip(shape, (0.75, 10), strict=True))),
+        kernel("c", 30, 10, **dict(zip(shape, (4, 100), strict=True))),
+        kernel("d", 35, 0),
+    ]
+    [row] = ask(write_trace(tmp_path / "t.json", events), "utilization")
+    assert (row["span_ns"], row["kernel_ns"], row["utilization_pct"]) == (40_000, 30_000, 75)
+    assert (row["sm_efficiency_pct"], row["occupancy_pct"]) == (62.5, 47.5)
+
+
+def test_utilization_from_the_grid(tmp_path: Path) -> None:
+    # An H200 has 132 SMs: 33 x 2 blocks are half a block per SM.
+    path = write_trace(
+        tmp_path / "t.json", [kernel("a", 0, 10, grid=[33, 2, 1])], deviceProperties=[{"id": 0, "name": "NVIDIA H200"}]
+    )
+    [row] = ask(path, "utilization")
+    assert (row["sm_efficiency_pct"], row["occupancy_pct"]) == (50, None)
+    [row] = ask(write_trace(tmp_path / "u.json", [kernel("a", 0, 10)]), "utilization")
+    assert (row["utilization_pct"], row["sm_efficiency_pct"]) == (100, None)
+
+
+def test_timeline(tmp_path: Path) -> None:
+    # Span 110 in 4 buckets of 27.5. Compute [0, 20) + [40, 60), communication [10, 40) + [50, 80), copies [30, 50) +
+    # [70, 90) + [100, 110), cut at 27.5, 55 and 82.5; any of them runs all the time but for [90, 100).
+    rows = ask(write_trace(tmp_path / "t.json", overlapping()), "timeline", params={"buckets": 4})
+    assert [(r["bucket"], r["start_ns"], r["span_ns"]) for r in rows] == [
+        (0, 0, 27_500), (1, 27_500, 27_500), (2, 55_000, 27_500), (3, 82_500, 27_500),
+    ]  # fmt: skip
+    shares = ("busy_pct", "compute_pct", "comm_pct", "memcpy_pct")
+    assert [[round(r[share] * r["span_ns"] / 100) for share in shares] for r in rows] == [
+        [27_500, 20_000, 17_500, 0],
+        [27_500, 15_000, 17_500, 20_000],
+        [27_500, 5_000, 25_000, 12_500],
+        [17_500, 0, 0, 17_500],
+    ]
+
+
+def test_timeline_of_few_ns(tmp_path: Path) -> None:
+    # 3 ns cannot be cut into 50 buckets: three of 1 ns.
+    rows = ask(write_trace(tmp_path / "t.json", [kernel("a", 0, 0.003)]), "timeline")
+    assert [(r["start_ns"], r["span_ns"], r["busy_pct"]) for r in rows] == [(0, 1, 100), (1, 1, 100), (2, 1, 100)]
+
+
+def test_compact_json_without_flow_events(tmp_path: Path) -> None:
+    # No spaces, no newlines, no ac2g events: linked by correlation id alone.
+    trace = {"distributedInfo": {"rank": 3}, "traceEvents": idle()}
+    path = tmp_path / "t.json.gz"
+    path.write_bytes(gzip.compress(json.dumps(trace, separators=(",", ":")).encode()))
+    assert {(r["rank"], r["cause"]) for r in ask(path, "idle-causes")} == {
+        (3, "host_wait"),
+        (3, "kernel_wait"),
+        (3, "other"),
+    }
+
+
+@pytest.mark.parametrize("sample", ["resnet18-1gpu", "alexnet-dp2", "resnet18-ddp2", "vgg16-fp32"])
+def test_on_the_samples_the_parts_add_up(sample: str) -> None:
+    folder = SAMPLES / sample
+    for window in ("span", "step"):
+        for row in ask(folder, "breakdown", params={"window": window}):
+            parts = (row[f"{part}_ns"] for part in ("compute", "exposed_comm", "exposed_memcpy", "idle"))
+            assert sum(parts) == row["span_ns"] > 0
+
+    def place(row: dict[str, Any]) -> tuple[Any, ...]:
+        return row["run_id"], row["rank"], row["device"]
+
+    idle_ns = {place(r): r["idle_ns"] for r in ask(folder, "breakdown")}
+    assert idle_ns == {place(r): r["idle_ns"] for r in ask(folder, "gpu-busy")}
+    causes: dict[tuple[Any, ...], int] = {}
+    for row in ask(folder, "idle-causes"):
+        causes[place(row)] = causes.get(place(row), 0) + row["idle_ns"]
+    assert causes == idle_ns
+    buckets = ask(folder, "timeline", params={"buckets": 7})
+    for row in ask(folder, "gpu-busy"):
+        own = [b for b in buckets if place(b) == place(row)]
+        assert sum(b["span_ns"] for b in own) == row["span_ns"]
+        assert sum(b["busy_pct"] * b["span_ns"] for b in own) / 100 == pytest.approx(row["busy_ns"])

@@ -1,0 +1,201 @@
+"""Launch calls, queues and sequences of small traces. Times in the comments are us, in the rows ns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import ask, event, kernel, launch, write_trace
+
+
+def op(name: str, ts: float, dur: float, op_id: int, **args: Any) -> dict[str, Any]:
+    return event("cpu_op", name, ts, dur, **{"External id": op_id, **args})
+
+
+def test_launch(tmp_path: Path) -> None:
+    # Call [0, 5), kernel [9, 29): delay 4. Call [10, 16), kernel [29, 31): delay 13, and 2 < 6 is short. Call [20,
+    # 21), kernel from 20.5: a kernel that starts before its call returns was not delayed.
+    events = [
+        launch(0, 1, 5), kernel("a", 9, 20, correlation=1),
+        launch(10, 2, 6), kernel("b", 29, 2, correlation=2),
+        launch(20, 3, 1), kernel("c", 20.5, 1, stream=8, correlation=3),
+    ]  # fmt: skip
+    [row] = ask(write_trace(tmp_path / "t.json", events), "launch")
+    assert (row["rank"], row["device"], row["name"], row["calls"], row["kernels"]) == (0, 0, "cudaLaunchKernel", 3, 3)
+    assert (row["call_ns"], row["queue_delay_ns"], row["short_kernels"]) == (12_000, 17_000, 1)
+    assert (row["avg_call_ns"], row["avg_queue_delay_ns"], row["max_queue_delay_ns"]) == (
+        4_000,
+        pytest.approx(17_000 / 3),
+        13_000,
+    )
+
+
+def test_every_launch_function(tmp_path: Path) -> None:
+    # A call that launches by its name counts even if the trace lost its kernel; other calls do not, nor do host
+    # functions.
+    names = ["cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx", "hipModuleLaunchKernel"]
+    events = [kernel("k", 100 + i, 1, correlation=i) for i in range(len(names))]
+    events += [launch(10 * i, i, name=name) for i, name in enumerate(names)]
+    lost = ["cudaLaunchKernel", "cudaLaunchHostFunc", "cudaStreamSynchronize", "cudaMemcpyAsync"]
+    events += [launch(60 + i, 50 + i, name=name) for i, name in enumerate(lost)]
+    rows = ask(write_trace(tmp_path / "t.json", events), "launch")
+    assert sorted((r["name"], r["device"]) for r in rows if r["device"] is not None) == sorted((n, 0) for n in names)
+    [unlinked] = [r for r in rows if r["device"] is None]
+    assert (unlinked["name"], unlinked["calls"], unlinked["kernels"], unlinked["queue_delay_ns"]) == (
+        "cudaLaunchKernel", 1, 0, 0,
+    )  # fmt: skip
+
+
+def test_a_graph_launch_is_one_call(tmp_path: Path) -> None:
+    # One call [0, 10), three kernels of 4 with its correlation id: delay to the first = 5; 12 >= 10, so not short.
+    events = [launch(0, 1, 10, "cudaGraphLaunch")]
+    events += [kernel(f"k{i}", 15 + 5 * i, 4, correlation=1, **{"graph id": 7}) for i in range(3)]
+    [row] = ask(write_trace(tmp_path / "t.json", events), "launch")
+    assert (row["name"], row["calls"], row["kernels"], row["call_ns"]) == ("cudaGraphLaunch", 1, 3, 10_000)
+    assert (row["queue_delay_ns"], row["short_kernels"]) == (5_000, 0)
+
+
+def test_kernels_without_a_launch_call(tmp_path: Path) -> None:
+    events = [launch(0, 1), kernel("a", 5, 1, correlation=1), kernel("b", 6, 1, correlation=2), kernel("c", 7, 1)]
+    rows = {
+        r["name"]: (r["calls"], r["kernels"], r["queue_delay_ns"])
+        for r in ask(write_trace(tmp_path / "t.json", events), "launch")
+    }
+    assert rows == {"cudaLaunchKernel": (1, 1, 4_000), "(no launch call)": (0, 2, 0)}
+
+
+def test_a_driver_call_inside_a_runtime_call_is_one_launch(tmp_path: Path) -> None:
+    events = [
+        launch(0, 1, 9),
+        event("cuda_driver", "cuLaunchKernel", 2, 5, correlation=1),
+        kernel("a", 20, 1, correlation=1),
+    ]
+    [row] = ask(write_trace(tmp_path / "t.json", events), "launch")
+    assert (row["name"], row["calls"], row["queue_delay_ns"]) == ("cudaLaunchKernel", 1, 11_000)
+
+
+def test_launch_outliers(tmp_path: Path) -> None:
+    # Calls of 60 and 2, delays of 0 and 150: one call over 50, one delay over 100; with higher limits none.
+    events = [
+        launch(0, 1, 60), kernel("a", 60, 100, correlation=1),
+        launch(70, 2, 2), kernel("b", 222, 9, correlation=2),
+    ]  # fmt: skip
+    path = write_trace(tmp_path / "t.json", events)
+    [row] = ask(path, "launch")
+    assert (row["outliers"], row["call_outliers"], row["delay_outliers"]) == (2, 1, 1)
+    [row] = ask(path, "launch", params={"call_us": 60, "delay_us": 150})
+    assert (row["outliers"], row["call_outliers"], row["delay_outliers"]) == (0, 0, 0)
+
+
+def test_launch_of_copies_where_asked(tmp_path: Path) -> None:
+    events = [
+        launch(0, 1), kernel("a", 5, 9, correlation=1),
+        launch(10, 2, name="cudaMemcpyAsync"),
+        event("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 20, 5, 0, 7, device=0, stream=7, correlation=2),
+    ]  # fmt: skip
+    path = write_trace(tmp_path / "t.json", events)
+    assert [r["name"] for r in ask(path, "launch")] == ["cudaLaunchKernel"]
+    rows = {r["name"]: (r["calls"], r["queue_delay_ns"]) for r in ask(path, "launch", params={"work": "all"})}
+    assert rows == {"cudaLaunchKernel": (1, 4_000), "cudaMemcpyAsync": (1, 9_000)}
+
+
+def test_launch_per_device_of_a_process(tmp_path: Path) -> None:
+    events = [launch(0, 1), launch(2, 2), kernel("a", 5, 1, correlation=1), kernel("a", 5, 1, device=1, correlation=2)]
+    rows = ask(write_trace(tmp_path / "t.json", events), "launch")
+    assert [(r["device"], r["calls"], r["queue_delay_ns"]) for r in rows] == [(0, 1, 4_000), (1, 1, 2_000)]
+
+
+def test_queue_depth(tmp_path: Path) -> None:
+    # Stream 7: queued [0, 20), [10, 30) and [50, 60), over 60: depth 1 for 10 + 10 + 10, 2 for 10, 0 for 20: mean 50
+    # / 60. Stream 8: the kernel starts when its call does.
+    events = [
+        launch(0, 1), kernel("a", 20, 5, correlation=1),
+        launch(10, 2), kernel("b", 30, 5, correlation=2),
+        launch(50, 3), kernel("c", 60, 5, correlation=3),
+        launch(70, 4), kernel("d", 70, 5, stream=8, correlation=4),
+        kernel("unlinked", 80, 5, stream=9),
+    ]  # fmt: skip
+    path = write_trace(tmp_path / "t.json", events)
+    seven, eight = ask(path, "queue-depth")
+    assert (seven["stream"], seven["launches"], seven["span_ns"]) == (7, 3, 60_000)
+    assert (seven["avg_depth"], seven["max_depth"]) == (pytest.approx(50 / 60), 2)
+    assert (seven["empty_ns"], seven["empty_pct"], seven["full_ns"]) == (20_000, pytest.approx(100 / 3), 0)
+    assert (eight["stream"], eight["launches"], eight["max_depth"], eight["avg_depth"]) == (8, 1, 0, None)
+    assert ask(path, "queue-depth", params={"full": 2})[0]["full_ns"] == 10_000
+
+
+def test_a_graph_is_queued_once(tmp_path: Path) -> None:
+    # Its later kernels wait for the first ones, not for the queue: one launch, [0, 10).
+    events = [
+        launch(0, 1, name="cudaGraphLaunch"),
+        kernel("a", 10, 5, correlation=1),
+        kernel("b", 15, 5, correlation=1),
+    ]
+    [row] = ask(write_trace(tmp_path / "t.json", events), "queue-depth")
+    assert (row["launches"], row["max_depth"], row["span_ns"], row["avg_depth"]) == (1, 1, 10_000, 1)
+
+
+def repeated() -> list[dict[str, Any]]:
+    """Two calls of aten::norm (aten::mul inside) that launch mean, mul, mul; one of aten::add that launches add."""
+    events = []
+    for i, start in enumerate((0, 100)):
+        events += [op("aten::norm", start, 50, 10 * i + 1), op("aten::mul", start + 10, 30, 10 * i + 2)]
+        events += [
+            kernel("mean", start + 60, 4, **{"External id": 10 * i + 1}),
+            kernel("mul", start + 65, 3, **{"External id": 10 * i + 2}),
+            kernel("mul", start + 70, 2, **{"External id": 10 * i + 2}),
+        ]
+    return [*events, op("aten::add", 200, 10, 99), kernel("add", 210, 18, **{"External id": 99})]
+
+
+def test_frequent_sequences(tmp_path: Path) -> None:
+    # Each: 4 + 3 + 2 = 9 of work, gaps [64, 65) + [68, 70) = 3. All GPU work: 2 * 9 + 18 = 36.
+    path = write_trace(tmp_path / "t.json", repeated())
+    [row] = ask(path, "frequent-sequences")
+    assert row == {
+        "operator": "aten::norm", "sequence": "mean > mul > mul", "length": 3, "count": 2, "pieces": 6,
+        "gpu_ns": 18_000, "gap_ns": 6_000, "gpu_time_pct": 50,
+    }  # fmt: skip
+    assert ask(path, "frequent-sequences", params={"min_count": 3}) == []
+    [row] = ask(path, "frequent-sequences", params={"operator": "mul"})
+    assert (row["operator"], row["sequence"], row["gpu_ns"], row["gap_ns"]) == ("aten::mul", "mul > mul", 10_000, 4_000)
+
+
+def test_sequences_of_a_length(tmp_path: Path) -> None:
+    path = write_trace(tmp_path / "t.json", repeated())
+    rows = {
+        r["sequence"]: (r["count"], r["pieces"], r["gpu_ns"], r["gap_ns"])
+        for r in ask(path, "frequent-sequences", params={"length": 2})
+    }
+    assert rows == {"mean > mul": (2, 4, 14_000, 2_000), "mul > mul": (2, 4, 10_000, 4_000)}
+    singles = ask(path, "frequent-sequences", params={"length": 1})
+    assert {r["sequence"]: (r["count"], r["gap_ns"]) for r in singles} == {"mul": (4, 0), "mean": (2, 0)}
+
+
+def test_overlapping_sequences_count_each_piece_once(tmp_path: Path) -> None:
+    # a a a a: pairs at 1, 2 and 3, four pieces of 5 and three gaps of 1.
+    events = [op("aten::foreach", 0, 9, 1), *(kernel("a", 10 + 6 * i, 5, **{"External id": 1}) for i in range(4))]
+    [row] = ask(write_trace(tmp_path / "t.json", events), "frequent-sequences", params={"length": 2})
+    assert (row["sequence"], row["count"], row["pieces"], row["gpu_ns"], row["gap_ns"]) == (
+        "a > a",
+        3,
+        4,
+        20_000,
+        3_000,
+    )
+
+
+def test_sequences_under_a_range(tmp_path: Path) -> None:
+    # A range holds operators: what it launched is one sequence over all of them. Two steps of the same optimizer.
+    events: list[dict[str, Any]] = []
+    for i, start in enumerate((0, 100)):
+        events.append(event("user_annotation", "optimizer", start, 90))
+        for j, name in enumerate(("mul", "add")):
+            identity = 1 + 2 * i + j
+            events.append(op(f"aten::{name}", start + 10 * j, 5, identity))
+            events.append(kernel(name, start + 30 + 10 * j, 10, **{"External id": identity}))
+    path = write_trace(tmp_path / "t.json", events)
+    assert ask(path, "frequent-sequences") == []
+    [row] = ask(path, "frequent-sequences", params={"operator": "optimizer"})
+    assert (row["operator"], row["sequence"], row["count"], row["gap_ns"]) == ("optimizer", "mul > add", 2, 0)
