@@ -7,6 +7,8 @@ The Python API mirrors the command line::
     traces.query("kernel-share", by=["model"])           # Arrow table
     traces.query("gpu-busy").to_pandas()
     traces.sql("SELECT count(*) FROM kernels")
+    traces.pivot("nccl-share", rows=["model"], columns=["gpus"], value="kernel_time_pct", agg="sum")
+    analyze.compare("before/", "after/", level="family") # Arrow table
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
     from analyze.engine import Answer
 
-__all__ = ["Traces", "open"]
+__all__ = ["Traces", "compare", "open"]
 
 
 class Traces:
@@ -71,6 +73,44 @@ class Traces:
 
         return Engine(self.stores, where=where).sql(sql).arrow()
 
+    def advise(self, where: str | None = None, min_pct: float = 1.0) -> pa.Table:
+        """What costs each run time, the largest saving first, as an Arrow table; see `analyze.advise.advise`."""
+        from analyze import advise
+
+        return advise.answer(advise.advise(self.stores, where, min_pct)).arrow()
+
+    def write_trace(
+        self,
+        output: str | PathLike[str],
+        where: str | None = None,
+        from_ms: float | None = None,
+        to_ms: float | None = None,
+        counters: bool = True,
+    ) -> None:
+        """Write one run as a Chrome trace, as `analyze trace`; see `analyze.trace_export.export`."""
+        from analyze.trace_export import export
+
+        export(self.stores, Path(output), where=where, from_ms=from_ms, to_ms=to_ms, counters=counters)
+
+    def pivot(
+        self,
+        name: str,
+        rows: Sequence[str],
+        value: str,
+        columns: Sequence[str] = (),
+        agg: str | None = None,
+        filter: str | None = None,
+        where: str | None = None,
+        params: Mapping[str, object] | None = None,
+    ) -> pa.Table:
+        """One measure of a query as rows x columns of runs, an Arrow table; see `analyze.pivot.pivot`."""
+        from analyze.pivot import pivot
+        from analyze.query_files import find
+
+        query = find(name, self.query_folders)
+        parameters = {k: str(v) for k, v in (params or {}).items()}
+        return pivot(self.stores, query, rows, columns, value, parameters, agg=agg, filter=filter, where=where).arrow()
+
 
 def open(*paths: str | PathLike[str], queries: Sequence[str | PathLike[str]] = ()) -> Traces:
     """Open stores, run folders, folders of them, or raw files; raw ones are ingested into the cache first.
@@ -78,3 +118,37 @@ def open(*paths: str | PathLike[str], queries: Sequence[str | PathLike[str]] = (
     `queries`: further folders of query files. Raises analyze.errors.InputError for what cannot be read.
     """
     return Traces([Path(p) for p in paths], [Path(q) for q in queries])
+
+
+def compare(
+    a: str | PathLike[str] | Traces,
+    b: str | PathLike[str] | Traces,
+    level: str = "kernel",
+    time: str = "gpu",
+    where: str | None = None,
+    where_a: str | None = None,
+    where_b: str | None = None,
+    per_step: bool | None = None,
+    tolerance: float = 1.0,
+    sort: str | None = None,
+    limit: int | None = None,
+) -> pa.Table:
+    """Compare two recordings, as `analyze compare` does: an Arrow table; see `analyze.comparison.compare`.
+
+    Times are in ns, shares in %. Raises analyze.errors.InputError.
+    """
+    from analyze.comparison import compare as run_compare
+
+    sides = [(t if isinstance(t, Traces) else open(t)).stores for t in (a, b)]
+    return run_compare(
+        *sides,
+        level=level,
+        time=time,
+        where=where,
+        where_a=where_a,
+        where_b=where_b,
+        per_step=per_step,
+        tolerance=tolerance,
+        sort=sort,
+        limit=limit,
+    ).answer.arrow()

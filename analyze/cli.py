@@ -21,8 +21,11 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    # Plain help: rich would take as long to import as all the rest.
+    rich_markup_mode=None,
 )
+plot = typer.Typer(help="Draw figures.", no_args_is_help=True)
+app.add_typer(plot, name="plot")
 
 Paths = Annotated[list[Path], typer.Argument(help="Stores, run folders, folders of them, or raw trace files.")]
 Format = Annotated[str, typer.Option("--format", "-f", help="table, csv, json, parquet or markdown.")]
@@ -90,7 +93,8 @@ def query(
     engine = Engine(_open(paths), _split(by), where)
     answer = engine.query(question, params, sort, limit)
     _print(answer, format, output)
-    if not by and len(engine.run_ids) > 1 and "run_id" not in {c.name for c in answer.columns}:
+    compares = question.group == "compare"
+    if not by and not compares and len(engine.run_ids) > 1 and "run_id" not in {c.name for c in answer.columns}:
         typer.echo(
             f"note: {len(engine.run_ids)} runs taken together; --by run_id (or model, ...) tells them apart", err=True
         )
@@ -133,6 +137,145 @@ def tables(
         for c in table.columns:
             grid.add_row(c.name, c.type, c.unit, c.doc)
         console.print(grid)
+
+
+@plot.command("roofline")
+def plot_roofline(
+    paths: Paths,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The figure: .svg, .png or .html.")],
+    group: Annotated[
+        str, typer.Option("--group", help="A point is a kernel, short_name, family or launch.")
+    ] = "kernel",
+    level: Annotated[str, typer.Option("--level", help="Bytes of which memory: dram, l2, l1 or all.")] = "dram",
+    where: Where = None,
+) -> None:
+    """Draw FLOP/s over FLOP/byte of the kernels that Nsight Compute profiled, under the roofs of their GPU."""
+    from analyze.engine import Engine
+    from analyze.plots import output_format, roofline
+
+    output_format(output)
+    roofline.write(roofline.load(Engine(_open(paths), where=where), group, level), output)
+
+
+@app.command()
+def compare(
+    a: Annotated[Path, typer.Argument(help="Before: a store, run folder or raw trace file.")],
+    b: Annotated[Path, typer.Argument(help="After: the same kind of thing; may be the same store.")],
+    level: Annotated[str, typer.Option("--level", help="kernel, family, op or phase.")] = "kernel",
+    time: Annotated[str, typer.Option("--time", help="gpu, or cpu (op and phase).")] = "gpu",
+    where: Where = None,
+    where_a: Annotated[str | None, typer.Option("--where-a", help="As --where, for A alone.")] = None,
+    where_b: Annotated[str | None, typer.Option("--where-b", help="As --where, for B alone.")] = None,
+    per_step: Annotated[
+        bool | None, typer.Option("--per-step/--total", help="Per training step; default if both say how many.")
+    ] = None,
+    tolerance: Annotated[float, typer.Option("--tolerance", min=0, help="Changes up to so many % are `same`.")] = 1.0,
+    fail_if: Annotated[
+        list[str] | None, typer.Option("--fail-if", help="Exit with 1 if this holds: 'kernel_time > 5%'.")
+    ] = None,
+    sort: Annotated[str | None, typer.Option("--sort", help="Columns to sort by; -name is descending.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=0, help="At most so many rows.")] = None,
+    format: Format = "table",
+    output: Output = None,
+) -> None:
+    """Compare two recordings: what was added, removed and changed, and whether that is too much."""
+    from analyze.comparison import compare as run_compare
+
+    _check_format(format)
+    result = run_compare(
+        _open([a]),
+        _open([b]),
+        level=level,
+        time=time,
+        where=where,
+        where_a=where_a,
+        where_b=where_b,
+        per_step=per_step,
+        tolerance=tolerance,
+        fail_if=fail_if or (),
+        sort=sort,
+        limit=limit,
+    )
+    _print(result.answer, format, output)
+    sys.stdout.flush()  # Where both go into one log, the verdict comes last.
+    for note in result.notes:
+        typer.echo(f"note: {note}", err=True)
+    for failure in result.failures:
+        typer.echo(f"failed: {failure}", err=True)
+    if result.failures:
+        raise typer.Exit(1)
+
+
+@app.command()
+def pivot(
+    name: Annotated[str, typer.Argument(help="The query.")],
+    paths: Paths,
+    rows: Annotated[str, typer.Option("--rows", help="Columns of runs or of the query that make the rows.")],
+    value: Annotated[str, typer.Option("--value", help="The query's column in the cells.")],
+    columns: Annotated[str, typer.Option("--columns", help="Columns of runs or of the query that go across.")] = "",
+    agg: Annotated[
+        str | None, typer.Option("--agg", help="sum, avg, min or max, where a cell has several values.")
+    ] = None,
+    filter: Annotated[str | None, typer.Option("--filter", help="SQL over the query's result: which rows.")] = None,
+    where: Where = None,
+    param: Annotated[list[str] | None, typer.Option("--param", "-p", help="A parameter of the query: k=v.")] = None,
+    format: Format = "table",
+    output: Output = None,
+    queries: Annotated[list[Path] | None, typer.Option("--queries", help="A further folder of query files.")] = None,
+) -> None:
+    """Lay out one measure of a query as a table of runs: models down, batch sizes across."""
+    from analyze.pivot import pivot as run_pivot
+    from analyze.query_files import find
+
+    _check_format(format)
+    params = _parse_params(param or [])
+    question = find(name, queries or ())
+    question.bind(params)
+    answer = run_pivot(
+        _open(paths), question, _split(rows), _split(columns), value, params, agg=agg, filter=filter, where=where
+    )
+    _print(answer, format, output)
+
+
+@app.command()
+def trace(
+    paths: Paths,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The trace: out.json.gz, or .json for plain text.")],
+    where: Where = None,
+    from_ms: Annotated[
+        float | None, typer.Option("--from-ms", help="Start of the window, from the first event.")
+    ] = None,
+    to_ms: Annotated[float | None, typer.Option("--to-ms", help="End of the window.")] = None,
+    counters: Annotated[bool, typer.Option(help="Add tracks: queue depth, copy bandwidth, GPU busy, memory.")] = True,
+) -> None:
+    """Write a run as a Chrome trace, with counters added, for the Perfetto UI (https://ui.perfetto.dev)."""
+    from analyze.trace_export import export
+
+    done = export(_open(paths), output, where=where, from_ms=from_ms, to_ms=to_ms, counters=counters)
+    counts = f"{done.events:,} events, {done.flows:,} arrows, {done.counters:,} counter values"
+    typer.echo(f"{output}: {done.run_id}: {counts}")
+
+
+@app.command()
+def advise(
+    paths: Paths,
+    where: Where = None,
+    min_pct: Annotated[
+        float, typer.Option("--min-pct", min=0, help="Leave out what could save less of the run's time.")
+    ] = 1.0,
+    format: Format = "table",
+    output: Output = None,
+) -> None:
+    """Say what costs a run time, ranked by what mending it could save, with the numbers and what to try."""
+    from analyze import advise as advice
+    from analyze.render import write_with
+
+    _check_format(format)
+    found = advice.advise(_open(paths), where, min_pct)
+    if format == "table":
+        write_with(lambda file: advice.write_text(found, file), output, sys.stdout)
+    else:
+        _print(advice.answer(found), format, output)
 
 
 def _open(paths: list[Path]) -> list[Store]:

@@ -28,6 +28,11 @@ def test_every_query_is_documented() -> None:
 def test_every_command_is_documented() -> None:
     readme = (ROOT / "README.md").read_text()
     for command in (
+        "analyze compare",
+        "analyze pivot",
+        "analyze advise",
+        "analyze trace",
+        "analyze plot roofline",
         "analyze ingest",
         "analyze query",
         "analyze sql",

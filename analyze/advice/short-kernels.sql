@@ -1,0 +1,25 @@
+-- Kernels shorter than the call that launches them
+--
+-- Saving: Launch call less GPU time, summed over the launches for which that is more than 0, at most the idle time, over the GPUs.
+-- See: launch
+-- Try: fuse them (torch.compile), CUDA graphs, or larger batches.
+-- @use run_gpus, launches
+-- @column run_id id               The run.
+-- @column saving_ns ns            Time that it could save at most, per GPU.
+-- @column evidence text           The numbers that it rests on.
+-- @order run_id
+WITH launched AS (
+    SELECT run_id, rank, correlation_id, sum(dur_ns) AS gpu_ns FROM kernels WHERE correlation_id IS NOT NULL GROUP BY run_id, rank, correlation_id
+),
+compared AS (
+    SELECT
+        run_id, count(*) AS launches, count(*) FILTER (gpu_ns < l.dur_ns) AS short,
+        coalesce(sum(l.dur_ns - gpu_ns) FILTER (gpu_ns < l.dur_ns), 0) AS excess_ns
+    FROM launched JOIN launches l USING (run_id, rank, correlation_id)
+    GROUP BY run_id
+)
+SELECT
+    g.run_group, run_id, least(excess_ns / gpus, idle_ns) AS saving_ns,
+    printf('%d of %d launches (%.0f %%) run shorter than their call, by %s; the GPU is idle for %s',
+        short, launches, 100.0 * short / launches, ms(excess_ns / gpus), ms(idle_ns)) AS evidence
+FROM compared JOIN run_gpus g USING (run_id)

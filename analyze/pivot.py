@@ -1,0 +1,120 @@
+"""Any measure of a query as rows x columns of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from analyze.errors import InputError
+from analyze.query_files import Query, ResultColumn
+
+if TYPE_CHECKING:
+    from analyze.engine import Answer
+    from analyze.store import Store
+
+AGGREGATES: dict[str, Callable[[list[Any]], Any]] = {
+    "sum": sum,
+    "avg": lambda values: sum(values) / len(values),
+    "min": min,
+    "max": max,
+}
+"""What can be made of several values in one cell."""
+
+
+def pivot(
+    stores: Sequence[Store],
+    query: Query,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    value: str,
+    params: Mapping[str, str] | None = None,
+    *,
+    agg: str | None = None,
+    filter: str | None = None,
+    where: str | None = None,
+) -> Answer:
+    """Ask a query of each combination of `rows` and `columns` and lay its `value` out.
+
+    `rows`, `columns`: columns of runs (or rank), by which the runs are told apart, or of the query's result. A cell
+    holds one value; where the query returns several, `filter` (SQL over its result) chooses or `agg` (sum, avg, min,
+    max) combines them. A cell without any is NULL. Raises InputError.
+    """
+    from analyze.engine import Engine
+    from analyze.row_answer import row_answer
+
+    what = f"pivot {query.name}"
+    if agg is not None and agg not in AGGREGATES:
+        raise InputError(f"--agg {agg}: must be one of {', '.join(AGGREGATES)}")
+    if not rows:
+        raise InputError("--rows: name one column at least")
+    parameters = dict(params or {})
+    _, _, choices = query.bind(parameters)
+    own = {c.name for c in query.result_columns(choices)}
+    axes = [*rows, *columns]
+    answer = Engine(stores, [a for a in axes if a not in own], where).query(query, parameters)
+    known = {c.name: c for c in answer.columns}
+    if value not in known:
+        raise InputError(f"--value {value}: query {query.name} has no such column; it has {', '.join(own)}")
+    cells = _cells(answer, rows, columns, value, filter, what)
+    if agg is None:
+        _require_single(cells, rows, columns, value)
+    combine = AGGREGATES[agg] if agg else lambda values: values[0]
+    across = sorted({c for _, c in cells}, key=_sortable)
+    down = sorted({r for r, _ in cells}, key=_sortable)
+    unit = known[value].unit
+    shown = [
+        *(known[r] for r in rows),
+        *(ResultColumn(_label(columns, c) or value, unit, known[value].doc) for c in across),
+    ]
+    table = [
+        (
+            *r,
+            *(
+                combine(values) if (values := [v for v in cells.get((r, c), []) if v is not None]) else None
+                for c in across
+            ),
+        )
+        for r in down
+    ]
+    return row_answer(shown, table, what)
+
+
+Key = tuple[Any, ...]
+
+
+def _cells(
+    answer: Answer, rows: Sequence[str], columns: Sequence[str], value: str, filter: str | None, what: str
+) -> dict[tuple[Key, Key], list[Any]]:
+    """Values by row and column, of the rows of the answer that the filter lets through."""
+    names = [c.name for c in answer.columns]
+    found = answer.rows()
+    if filter:
+        from analyze.row_answer import row_answer
+
+        found = row_answer(answer.columns, found, what, filter=filter).rows()
+    at = {n: i for i, n in enumerate(names)}
+    cells: dict[tuple[Key, Key], list[Any]] = {}
+    for row in found:
+        key = (tuple(row[at[r]] for r in rows), tuple(row[at[c]] for c in columns))
+        cells.setdefault(key, []).append(row[at[value]])
+    return cells
+
+
+def _require_single(
+    cells: dict[tuple[Key, Key], list[Any]], rows: Sequence[str], columns: Sequence[str], value: str
+) -> None:
+    for (row, column), values in cells.items():
+        if len(values) > 1:
+            place = ", ".join(filter(None, [_label(rows, row), _label(columns, column)]))
+            raise InputError(
+                f"{value} has {len(values)} values at {place}: choose with --filter or combine them with --agg"
+            )
+
+
+def _label(names: Sequence[str], values: Key) -> str:
+    return ", ".join(f"{n}={'' if v is None else v}" for n, v in zip(names, values, strict=True))
+
+
+def _sortable(key: Key) -> list[tuple[int, float, str]]:
+    """Numbers by size, then texts, then what is missing."""
+    return [(2, 0, "") if v is None else (0, v, "") if isinstance(v, int | float) else (1, 0, str(v)) for v in key]

@@ -1,0 +1,99 @@
+-- How much faster does training get with more GPUs?
+--
+-- Throughput is the sum over ranks of images / time of the profiled steps: from step_metrics, else from the ProfilerStep ranges and
+-- batch_size. speed-up(n) = throughput(n) / throughput(1), efficiency = speed-up / n; empty where there is no run on one GPU of the
+-- same workload (profiler, model, precision, dataset, image size, optimizer, data loader and the like). Strong scaling holds the
+-- batch of all GPUs, weak scaling the batch per GPU: batch_size counts per process under ddp, in total otherwise. The run on one GPU is
+-- the one with the same parallelism, else any. Runs of the same workload are averaged.
+-- @use step_ranges
+-- @param kind auto|strong|weak = auto   Which batch is held; auto shows each for which there is a run on one GPU.
+-- @column kind text               strong or weak; empty (auto) for runs that nothing can be compared with.
+-- @column profiler text           Profiler under which it was timed.
+-- @column model text              Model.
+-- @column precision text          Precision.
+-- @column dataset text            Data source.
+-- @column image_size index        Side of the square input (pixels).
+-- @column parallelism text        none, dp or ddp.
+-- @column batch_size number       The batch that is held: images per step over all GPUs (strong) or per GPU (weak).
+-- @column gpus index              GPUs that train.
+-- @column runs count              Runs averaged.
+-- @column images_per_s images/s   Throughput.
+-- @column speedup x               Throughput / throughput on one GPU.
+-- @column efficiency_pct %        Speed-up / GPUs.
+-- @order kind NULLS LAST, model, precision, dataset, image_size, profiler, batch_size, gpus, parallelism
+WITH timed AS (
+    SELECT run_id, rank, sum(images) AS images, count(*) AS steps, sum(step_s) * 1e9 AS ns
+    FROM step_metrics
+    WHERE NOT coalesce(warmup, false) AND step_s > 0
+    GROUP BY run_id, rank
+),
+traced AS (
+    -- From start to start, so that what lies between two steps counts; the last one has its own length.
+    SELECT run_id, rank, NULL::BIGINT AS images, count(*) AS steps, sum(coalesce(next_ns, end_ns) - start_ns)::DOUBLE AS ns
+    FROM step_ranges
+    WHERE (run_id, rank) NOT IN (SELECT (run_id, rank) FROM timed)
+    GROUP BY run_id, rank
+),
+by_run AS (
+    SELECT
+        t.run_id,
+        avg(coalesce(images, r.batch_size * t.steps) / nullif(ns, 0) * 1e9) AS rank_images_per_s,
+        sum(coalesce(images, r.batch_size * t.steps) / nullif(ns, 0) * 1e9) AS images_per_s
+    FROM (SELECT * FROM timed UNION ALL SELECT * FROM traced) t JOIN runs r USING (run_id)
+    GROUP BY t.run_id
+),
+counted AS (
+    SELECT
+        r.*, greatest(coalesce(r.gpus, 1), 1) AS n,
+        -- Under ddp every rank is one GPU; ranks that were not recorded count like the others.
+        CASE WHEN r.parallelism = 'ddp' THEN rank_images_per_s * greatest(coalesce(r.gpus, 1), 1) ELSE images_per_s END AS images_per_s
+    FROM by_run JOIN runs r USING (run_id)
+),
+named AS (
+    SELECT
+        *, CASE WHEN parallelism = 'ddp' THEN batch_size * n ELSE batch_size END AS total_batch,
+        CASE WHEN parallelism = 'ddp' THEN batch_size::DOUBLE ELSE batch_size::DOUBLE / n END AS gpu_batch,
+        md5(concat_ws('|', coalesce(run_group, -1), coalesce(profiler, ''), coalesce(model, ''), coalesce(precision, ''), coalesce(dataset, ''),
+            coalesce(image_size, 0), coalesce(optimizer, ''), coalesce(channels_last, false), coalesce(compiled, false),
+            coalesce(freeze_features, false), coalesce(workers, -1), coalesce(device_type, ''), coalesce(gpu_name, ''))) AS workload
+    FROM counted
+),
+configured AS (
+    SELECT
+        run_group, workload, profiler, model, precision, dataset, image_size, coalesce(parallelism, 'none') AS parallelism, total_batch, gpu_batch, n,
+        count(*) AS runs, avg(images_per_s) AS images_per_s
+    FROM named
+    GROUP BY ALL
+),
+by_kind AS (
+    SELECT 'strong' AS kind, total_batch::DOUBLE AS group_batch, * FROM configured
+    UNION ALL
+    SELECT 'weak', gpu_batch, * FROM configured
+),
+judged AS (
+    SELECT
+        *,
+        coalesce(
+            max(images_per_s) FILTER (n = 1) OVER (PARTITION BY kind, workload, group_batch, parallelism),
+            -- Without one of the same parallelism: that of `none`, else whichever there is.
+            max(images_per_s) FILTER (n = 1 AND parallelism = 'none') OVER (PARTITION BY kind, workload, group_batch),
+            max(images_per_s) FILTER (n = 1) OVER (PARTITION BY kind, workload, group_batch)
+        ) AS one_gpu,
+        max(n) OVER (PARTITION BY kind, workload, group_batch) > 1 AS scales
+    FROM by_kind
+),
+shown AS (
+    SELECT * FROM judged WHERE kind = '{kind}' OR '{kind}' = 'auto' AND one_gpu IS NOT NULL AND scales
+    UNION ALL
+    -- What is in neither stands once, without a kind.
+    SELECT * REPLACE (NULL AS kind, NULL AS one_gpu) FROM judged j
+    WHERE '{kind}' = 'auto' AND kind = 'strong' AND NOT (one_gpu IS NOT NULL AND scales) AND NOT EXISTS (
+        SELECT 1 FROM judged w
+        WHERE w.kind = 'weak' AND w.workload = j.workload AND w.gpu_batch IS NOT DISTINCT FROM j.gpu_batch
+            AND w.one_gpu IS NOT NULL AND w.scales
+    )
+)
+SELECT
+    run_group, kind, profiler, model, precision, dataset, image_size, parallelism, group_batch AS batch_size, n AS gpus, runs,
+    images_per_s, images_per_s / one_gpu AS speedup, 100 * images_per_s / one_gpu / n AS efficiency_pct
+FROM shown

@@ -1,0 +1,76 @@
+"""The counter tracks of an exported trace: queue depth, work running, copy bandwidth, allocated memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+
+class Counter(NamedTuple):
+    """A counter track: its name, and SQL of pid, series, start_ns and value at each change."""
+
+    name: str
+    sql: str
+
+
+def changes(edges: Iterable[tuple[int, Any]], from_ns: int, to_ns: int | None) -> Iterator[tuple[int, Any]]:
+    """The edges at which the value changes inside the window, and at its start the value that holds there."""
+    before: Any = None
+    shown: Any = None
+    for at, value in edges:
+        if at <= from_ns:
+            before = value
+            continue
+        if before is not None and shown is None:
+            shown = before
+            yield from_ns, shown
+        if to_ns is not None and at >= to_ns:
+            return
+        if value != shown:
+            shown = value
+            yield at, value
+    if before is not None and shown is None:
+        yield from_ns, before
+
+
+def counter_tracks(gpu: str, cpu: str) -> list[Counter]:
+    """The tracks of a run; `gpu` and `cpu` are SQL of the process numbers of a device and of a CPU process.
+
+    Each change is an edge; the value holds until the next one. Series of a process are told apart by name.
+    """
+
+    def running(edges: str) -> str:
+        # The last of the edges at one time is the value there.
+        return (
+            f"WITH edges AS ({edges}), sums AS (SELECT pid, series, at_ns, sum(sum(change)) OVER"
+            " (PARTITION BY pid, series ORDER BY at_ns) AS value FROM edges GROUP BY pid, series, at_ns)"
+            " SELECT pid, series, at_ns, value FROM sums ORDER BY pid, series, at_ns"
+        )
+
+    queued = (
+        f"SELECT {gpu} AS pid, 'stream ' || coalesce(stream, 0) AS series, min(l.start_ns) AS begins,"
+        " greatest(min(w.start_ns), min(l.start_ns)) AS ends"
+        " FROM gpu_work w JOIN launches l USING (run_id, rank, correlation_id)"
+        " GROUP BY rank, device, stream, correlation_id"
+    )
+    both_ends = "SELECT pid, series, unnest([begins, ends]) AS at_ns, unnest([1, -1])::BIGINT AS change"
+    busy = (
+        f"SELECT {gpu} AS pid, '' AS series, start_ns AS begins, start_ns + dur_ns AS ends"
+        " FROM gpu_work WHERE dur_ns > 0"
+    )
+    # Bytes per ns are GB/s. As integers of B/s, so that what is added is taken away again to the last bit.
+    speed = "(bytes * 1000000000 // dur_ns)::BIGINT"
+    copying = (
+        f"SELECT {gpu} AS pid, kind AS series, unnest([start_ns, start_ns + dur_ns]) AS at_ns,"
+        f" unnest([{speed}, -{speed}]) AS change FROM memcpys WHERE dur_ns > 0 AND bytes > 0"
+    )
+    allocated = (
+        f"SELECT CASE WHEN device_type = 'cpu' THEN {cpu} ELSE {gpu} END, device_type,"
+        " start_ns, allocated_bytes FROM memory_events WHERE allocated_bytes IS NOT NULL ORDER BY 1, 2, 3"
+    )
+    return [
+        Counter("queue depth", running(f"{both_ends} FROM ({queued})")),
+        Counter("running on GPU", running(f"{both_ends} FROM ({busy})")),
+        Counter("copy B/s", running(copying)),
+        Counter("allocated B", allocated),
+    ]

@@ -1,0 +1,350 @@
+"""Comparisons: two recordings side by side, conditions for CI, scaling over GPUs, and pivots."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from support import SAMPLES, ask, event, kernel, launch, run_cli, write_trace
+
+import analyze
+from analyze.comparison import Condition
+from analyze.errors import InputError
+
+CONV = "cudnn::winograd_nonfused::winogradForwardData4x4<float>"
+GEMM = "ampere_sgemm_128x64_tn"
+
+
+def step(number: int, ts: float, dur: float) -> dict[str, Any]:
+    return event("user_annotation", f"ProfilerStep#{number}", ts, dur)
+
+
+def op(name: str, ts: float, dur: float, op_id: int) -> dict[str, Any]:
+    return event("cpu_op", name, ts, dur, **{"External id": op_id})
+
+
+def before(path: Path) -> Path:
+    # Two steps: a 2 x 10 us, b 2 x 4 us, c 1 us. In all 29 us, 14.5 a step.
+    events = [step(1, 0, 50), step(2, 50, 50), kernel("c", 90, 1)]
+    events += [k for t in (0, 50) for k in (kernel("a", t, 10), kernel("b", t + 20, 4))]
+    return write_trace(path / "before" / "t.json", events)
+
+
+def after(path: Path) -> Path:
+    # One step: a 12 us, b 4 us, d 2 us. In all 18 us.
+    return write_trace(
+        path / "after" / "t.json", [step(1, 0, 60), kernel("a", 0, 12), kernel("b", 20, 4), kernel("d", 30, 2)]
+    )
+
+
+def test_compare_by_hand(tmp_path: Path) -> None:
+    # Per step: a 10 -> 12 (+20 % of its own, +2/14.5 of the whole), b 4 -> 4, c 0.5 -> 0, d 0 -> 2.
+    rows = analyze.compare(before(tmp_path), after(tmp_path)).to_pylist()
+    assert [
+        (r["status"], r["name"], r["calls_a"], r["calls_b"], r["a_ns"], r["b_ns"], r["change_ns"]) for r in rows
+    ] == [
+        ("changed", "a", 1, 1, 10_000, 12_000, 2_000),
+        ("added", "d", 0, 1, 0, 2_000, 2_000),
+        ("removed", "c", 0.5, 0, 500, 0, -500),
+        ("same", "b", 1, 1, 4_000, 4_000, 0),
+    ]
+    assert [r["change_pct"] for r in rows] == [20.0, None, -100.0, 0.0]
+    assert [r["share_pct"] for r in rows] == pytest.approx([100 * x / 14_500 for x in (2000, 2000, -500, 0)])
+    # The shares add up to the change of the whole: 14.5 -> 18 us.
+    assert sum(r["share_pct"] for r in rows) == pytest.approx(100 * 3.5 / 14.5)
+
+
+def test_totals_are_exact_integers(tmp_path: Path) -> None:
+    table = analyze.compare(before(tmp_path), after(tmp_path), per_step=False)
+    rows = {r["name"]: r for r in table.to_pylist()}
+    assert str(table.schema.field("a_ns").type) == "int64"
+    assert (rows["a"]["a_ns"], rows["a"]["b_ns"], rows["a"]["calls_a"]) == (20_000, 12_000, 2)
+
+
+def test_tolerance_decides_what_is_the_same(tmp_path: Path) -> None:
+    a = write_trace(tmp_path / "a.json", [kernel("k", 0, 1000), kernel("n", 2000, 10)])
+    b = write_trace(tmp_path / "b.json", [kernel("k", 0, 1010), kernel("n", 2000, 5), kernel("n", 3000, 5)])
+    # k: +1 %. n takes as long as before in twice as many calls.
+    status = {r["name"]: r["status"] for r in analyze.compare(a, b).to_pylist()}
+    assert status == {"k": "same", "n": "changed"}
+    assert analyze.compare(a, b, tolerance=0.9).to_pylist()[0]["status"] == "changed"
+
+
+def test_a_recording_equals_itself() -> None:
+    one = SAMPLES / "resnet18-1gpu"
+    for level in ("kernel", "family", "op", "phase"):
+        rows = analyze.compare(one, one, level=level, tolerance=0).to_pylist()
+        assert rows and {r["status"] for r in rows} == {"same"}, level
+
+
+@pytest.mark.parametrize("level", ["kernel", "family", "op"])
+def test_levels_add_up_to_the_same_time(level: str) -> None:
+    """Kernels, families: all kernel time; operators: all GPU time, work that no operator launched included."""
+    one = SAMPLES / "alexnet-dp2"
+    rows = analyze.compare(one, one, level=level, where="profiler = 'torch'", per_step=False).to_pylist()
+    tables = ("kernels", "memcpys", "memsets") if level == "op" else ("kernels",)
+    sums = " + ".join(f"coalesce((SELECT sum(dur_ns) FROM {t}), 0)" for t in tables)
+    [expected] = analyze.open(one).sql(f"SELECT ({sums})::BIGINT AS ns", where="profiler = 'torch'").to_pylist()
+    assert sum(r["a_ns"] for r in rows) == expected["ns"]
+
+
+def call_tree(path: Path, moved: bool) -> Path:
+    # aten::mm under linear (10 us on the GPU) and under attention (6 us), which takes 9 in the second recording.
+    second = 9 if moved else 6
+    events = [
+        op("linear", 0, 20, 1), op("aten::mm", 5, 10, 2), launch(6, 1, **{"External id": 2}),
+        kernel(GEMM, 100, 10, correlation=1, **{"External id": 2}),
+        op("attention", 30, 20, 3), op("aten::mm", 35, 12, 4), launch(36, 2, **{"External id": 4}),
+        kernel(GEMM, 120, second, correlation=2, **{"External id": 4}),
+    ]  # fmt: skip
+    return write_trace(path, events)
+
+
+def test_operators_are_aligned_by_the_call_tree(tmp_path: Path) -> None:
+    a, b = call_tree(tmp_path / "a.json", False), call_tree(tmp_path / "b.json", True)
+    rows = analyze.compare(a, b, level="op").to_pylist()
+    assert [(r["status"], r["path"], r["change_ns"]) for r in rows] == [
+        ("changed", "attention > aten::mm", 3000),
+        ("same", "linear > aten::mm", 0),
+    ]
+    # On the CPU: linear 20 - 10, attention 20 - 12, the rest in the two aten::mm (their CUDA calls included).
+    rows = analyze.compare(a, b, level="op", time="cpu").to_pylist()
+    assert {r["path"]: r["a_ns"] for r in rows} == {
+        "linear": 10_000, "linear > aten::mm": 10_000, "attention": 8_000, "attention > aten::mm": 12_000,
+    }  # fmt: skip
+
+
+def test_op_tree_counts_work_without_an_operator(tmp_path: Path) -> None:
+    path = write_trace(tmp_path / "t.json", [op("f", 0, 5, 1), launch(1, 9), kernel("k", 10, 3, correlation=9)])
+    assert [(r["path"], r["gpu_ops"], r["self_gpu_ns"]) for r in ask(path, "op-tree")] == [
+        ("f", 0, 0),
+        ("(no operator)", 1, 3000),
+    ]
+
+
+def fails(a: Path, b: Path, *conditions: str) -> tuple[int, str]:
+    result = run_cli("compare", a, b, *(x for c in conditions for x in ("--fail-if", c)))
+    return result.returncode, result.stderr
+
+
+def test_fail_if(tmp_path: Path) -> None:
+    a, b = before(tmp_path), after(tmp_path)
+    # Kernel time 14.5 -> 18 us a step: +24.1 %, +3.5 us.
+    code, says = fails(a, b, "kernel_time > 5%")
+    assert code == 1
+    assert "failed: kernel_time > 5%: kernel_time went from 14.500 us to 18.000 us per step (+24.14 %)" in says
+    assert fails(a, b, "kernel_time > 25%")[0] == 0
+    assert fails(a, b, "kernel_time > 3us")[0] == 1 and fails(a, b, "kernel_time>4us")[0] == 0
+    # Steps of 50 and of 60 us; the other way round it is a drop.
+    assert fails(a, b, "step_time > 19.9%")[0] == 1 and fails(a, b, "step_time > 20 %")[0] == 0
+    assert fails(b, a, "step_time < -10%")[0] == 1 and fails(a, b, "step_time < -10%")[0] == 0
+    # By name: `c` went away, `d` is new, which is more than any share.
+    assert fails(a, b, "kernel:^[cd]$ > 0%")[0] == 1 and fails(a, b, "kernel:^c$ > 0%")[0] == 0
+    assert "(new in B)" in fails(a, b, "kernel:^d$ > 1000%")[1]
+    code, says = fails(a, b, "kernel_time > 50%", "gpu_time > 1%", "kernel:a > 1us")
+    assert code == 1 and says.count("failed: ") == 2
+
+
+def test_fail_if_on_real_phases_and_operators() -> None:
+    one, two = SAMPLES / "resnet18-1gpu", SAMPLES / "vgg16-fp32"
+    result = run_cli("compare", one, two, "--fail-if", "phase:backward > 10%", "--fail-if", "op_time < -1%", "-n", "1")
+    assert result.returncode == 1 and "failed: phase:backward" in result.stderr
+    assert (
+        run_cli("compare", one, one, "--fail-if", "phase_cpu:forward > 0%", "--fail-if", "op_time > 0ns").returncode
+        == 0
+    )
+
+
+@pytest.mark.parametrize(
+    ("condition", "says"),
+    [
+        ("kernel_time", "must read MEASURE > 5%"),
+        ("kernel_time > 5", "must read MEASURE > 5%"),
+        ("colour > 5%", "there is no measure 'colour'"),
+        ("kernel:( > 5%", "not a regular expression"),
+        ("phase:sleep > 5%", "neither A nor B has a phase 'sleep'"),
+        ("kernel:zzz > 5%", "neither A nor B has a kernel"),
+        ("op_time > 5%", "neither A nor B has operators"),
+    ],
+)
+def test_bad_conditions_are_a_sentence(tmp_path: Path, condition: str, says: str) -> None:
+    code, text = fails(before(tmp_path), after(tmp_path), condition)
+    assert code == 2 and says in text and len(text.splitlines()) == 1
+
+
+def test_a_name_may_hold_angle_brackets() -> None:
+    condition = Condition.parse("kernel:reduce<512, 1> > -2.5 ms")
+    assert (condition.measure, condition.above, condition.limit, condition.unit) == (
+        "kernel:reduce<512, 1>", True, -2.5, "ms",
+    )  # fmt: skip
+
+
+def test_one_store_can_be_both_sides(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    assert run_cli("ingest", before(tmp_path), after(tmp_path), "--store", store).returncode == 0
+    sides = ["--where-a", "run_id LIKE 't-%' AND source LIKE '%before%'", "--where-b", "source LIKE '%after%'"]
+    result = run_cli("compare", store, store, *sides, "--format", "csv", "--sort", "name", "--limit", "2")
+    assert [r["name"] for r in csv.DictReader(io.StringIO(result.stdout))] == ["a", "b"]
+    assert "per training step (A holds 2, B holds 1)" in result.stderr
+
+
+def test_formats(tmp_path: Path) -> None:
+    a, b = before(tmp_path), after(tmp_path)
+    rows = json.loads(run_cli("compare", a, b, "--format", "json").stdout)
+    target = tmp_path / "out.parquet"
+    run_cli("compare", a, b, "--format", "parquet", "-o", target)
+    assert pq.read_table(target).to_pylist() == rows == analyze.compare(a, b).to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"level": "line"}, "must be one of kernel"),
+        ({"time": "cpu"}, "there is no CPU time at level kernel"),
+        ({"where_a": "model = 'none'"}, "A has no run"),
+        ({"sort": "colour"}, "no such column"),
+    ],
+)
+def test_bad_options(tmp_path: Path, options: dict[str, str], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        analyze.compare(before(tmp_path), after(tmp_path), **options)  # type: ignore[arg-type]
+
+
+def test_per_step_needs_steps(tmp_path: Path) -> None:
+    bare = write_trace(tmp_path / "bare.json", [kernel("a", 0, 10)])
+    with pytest.raises(InputError, match="B does not say how many"):
+        analyze.compare(before(tmp_path), bare, per_step=True)
+    # Without steps on one side the totals stand side by side: 20 us and 10 us.
+    row = analyze.compare(before(tmp_path), bare).to_pylist()[0]
+    assert (row["name"], row["a_ns"], row["b_ns"]) == ("a", 20_000, 10_000)
+
+
+def run_folder(
+    root: Path, gpus: int, batch_size: int, step_s: float, parallelism: str = "dp", metrics: bool = True, **columns: Any
+) -> Path:
+    """A run folder with two profiled steps of `step_s` on every rank."""
+    name = f"r{len(list(root.glob('*')))}"
+    ranks = gpus if parallelism == "ddp" else 1
+    images = batch_size
+    files = []
+    folder = root / name
+    for rank in range(ranks):
+        steps = [step(n, n * step_s * 1e6, step_s * 1e6) for n in range(2)]
+        write_trace(folder / "torch" / f"rank-{rank}.trace.json", steps)
+        files.append({"path": f"torch/rank-{rank}.trace.json", "kind": "chrome_trace", "rank": rank})
+        if metrics:
+            path = folder / "torch" / f"rank-{rank}.step_metrics.csv"
+            rows = [
+                f"{rank},{n},{n == 0},0,0,0,0,0,0,{step_s * (10 if n == 0 else 1)},{images},1,0,0" for n in range(3)
+            ]
+            header = "rank,step,warmup,data_s,h2d_s,forward_s,loss_s,backward_s,optimizer_s,step_s,images,loss"
+            path.write_text("\n".join([header + ",max_allocated_bytes,max_reserved_bytes", *rows]) + "\n")
+            files.append({"path": f"torch/{path.name}", "kind": "step_metrics", "rank": rank})
+    one = {"profiler": "torch", "status": "done", "files": files}
+    manifest = {
+        "run_id": name, "status": "done", "start": "2026-01-01T00:00:00+00:00", "command": ["collect"], "passes": [one],
+        "model": "m", "precision": "fp32", "dataset": "synthetic", "image_size": 224, "batch_size": batch_size,
+        "gpus": gpus, "parallelism": parallelism, "steps": 2,
+    }  # fmt: skip
+    (folder / "run.json").write_text(json.dumps(manifest | columns))
+    return folder
+
+
+def test_strong_scaling_by_hand(tmp_path: Path) -> None:
+    # 16 images in 10 ms on one GPU: 1600 images/s. On two in 8 ms: 2000, x1.25, 62.5 %. On four in 4 ms: 4000, x2.5.
+    for gpus, step_s in ((1, 0.010), (2, 0.008), (4, 0.004)):
+        run_folder(tmp_path, gpus, 16, step_s)
+    rows = ask(tmp_path, "scaling", params={"kind": "strong"})
+    assert [(r["gpus"], r["batch_size"]) for r in rows] == [(1, 16), (2, 16), (4, 16)]
+    assert [r["images_per_s"] for r in rows] == pytest.approx([1600, 2000, 4000])
+    assert [r["speedup"] for r in rows] == pytest.approx([1, 1.25, 2.5])
+    assert [r["efficiency_pct"] for r in rows] == pytest.approx([100, 62.5, 62.5])
+    assert [r["kind"] for r in ask(tmp_path, "scaling")] == ["strong"] * 3
+
+
+def test_weak_scaling_under_ddp_by_hand(tmp_path: Path) -> None:
+    # batch_size is per process: 8 a GPU. 8 in 10 ms = 800; two ranks of 8 in 12.5 ms = 1280 images/s: x1.6, 80 %.
+    run_folder(tmp_path, 1, 8, 0.010, "none")
+    run_folder(tmp_path, 2, 8, 0.0125, "ddp")
+    for params in ({"kind": "weak"}, {}):
+        one, two = ask(tmp_path, "scaling", params=params)
+        assert (one["kind"], two["kind"], two["batch_size"]) == ("weak", "weak", 8)
+        assert (two["images_per_s"], two["speedup"]) == (pytest.approx(1280), pytest.approx(1.6))
+        assert two["efficiency_pct"] == pytest.approx(80)
+    # As strong scaling, 16 images on two GPUs have nothing to be compared with.
+    strong = ask(tmp_path, "scaling", params={"kind": "strong"})
+    assert [(r["gpus"], r["batch_size"], r["speedup"]) for r in strong] == [(1, 8, pytest.approx(1)), (2, 16, None)]
+
+
+def test_scaling_from_the_trace_alone(tmp_path: Path) -> None:
+    # No step_metrics: ProfilerStep ranges and batch_size. 16 in 10 ms and in 8 ms.
+    run_folder(tmp_path, 1, 16, 0.010, metrics=False)
+    run_folder(tmp_path, 2, 16, 0.008, metrics=False)
+    assert [r["speedup"] for r in ask(tmp_path, "scaling")] == pytest.approx([1, 1.25])
+
+
+def test_scaling_keeps_workloads_apart(tmp_path: Path) -> None:
+    run_folder(tmp_path, 1, 16, 0.010)
+    run_folder(tmp_path, 2, 16, 0.008, precision="tf32")
+    run_folder(tmp_path, 2, 16, 0.008, optimizer="adam")
+    rows = ask(tmp_path, "scaling")
+    assert [(r["kind"], r["speedup"]) for r in rows] == [(None, None)] * 3
+
+
+def test_repeated_runs_are_averaged(tmp_path: Path) -> None:
+    run_folder(tmp_path, 1, 16, 0.010)
+    run_folder(tmp_path, 2, 16, 0.008)
+    run_folder(tmp_path, 2, 16, 0.004)
+    # (2000 + 4000) / 2 = 3000 images/s, against 1600.
+    _, two = ask(tmp_path, "scaling")
+    assert (two["runs"], two["speedup"]) == (2, pytest.approx(1.875))
+
+
+def test_pivot_by_hand(tmp_path: Path) -> None:
+    for model, precision, step_s in (("a", "fp32", 0.01), ("a", "tf32", 0.005), ("b", "fp32", 0.02)):
+        run_folder(tmp_path, 1, 16, step_s, model=model, precision=precision)
+    traces = analyze.open(tmp_path)
+    table = traces.pivot("steps", rows=["model"], columns=["precision"], value="step_ns", agg="avg")
+    assert table.to_pylist() == [
+        {"model": "a", "precision=fp32": 10e6, "precision=tf32": 5e6},
+        {"model": "b", "precision=fp32": 20e6, "precision=tf32": None},
+    ]
+    # A column of the query itself across, or a filter over its result: one value is left in each cell.
+    table = traces.pivot("steps", rows=["model"], columns=["step"], value="step_ns", where="precision = 'fp32'")
+    assert table.to_pylist()[1] == {"model": "b", "step=1": 20e6, "step=2": 20e6}
+    table = traces.pivot("steps", rows=["model"], value="step_ns", columns=["precision"], filter="step = 1")
+    assert table.to_pylist()[0] == {"model": "a", "precision=fp32": 10e6, "precision=tf32": 5e6}
+    with pytest.raises(InputError, match="step_ns has 2 values at model=a, precision=fp32"):
+        traces.pivot("steps", rows=["model"], columns=["precision"], value="step_ns")
+
+
+def test_pivot_from_the_command() -> None:
+    arguments = ["pivot", "kernel-share", SAMPLES, "-p", "group=family", "--rows", "family", "--columns", "model,gpus"]
+    result = run_cli(*arguments, "--value", "kernel_time_pct", "--where", "profiler = 'torch'", "-f", "csv")
+    rows = list(csv.DictReader(io.StringIO(result.stdout)))
+    assert "model=alexnet, gpus=2" in rows[0] and {"gemm", "convolution"} <= {r["family"] for r in rows}
+    for column in set(rows[0]) - {"family"}:
+        assert sum(float(r[column] or 0) for r in rows) == pytest.approx(100)
+    table = run_cli(*arguments, "--value", "kernel_time_pct", "--where", "profiler = 'torch'").stdout
+    assert "model=alexnet, gpus=2 (%)" in table
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["kernel-share", "--rows", "model", "--value", "colour"], "--value colour"),
+        (["kernel-share", "--rows", "colour", "--value", "calls"], "runs has no such column"),
+        (["kernel-share", "--rows", "model", "--value", "calls", "--agg", "mode"], "--agg mode: must be one of sum"),
+        (["kernel-share", "--rows", "model", "--value", "calls", "--filter", "colour = 1"], "--filter 'colour = 1'"),
+        (["nope", "--rows", "model", "--value", "calls"], "there is no query 'nope'"),
+    ],
+)
+def test_bad_pivots_are_a_sentence(arguments: list[str], says: str) -> None:
+    name, *options = arguments
+    result = run_cli("pivot", name, SAMPLES / "vgg16-fp32", *options)
+    assert result.returncode == 2 and says in result.stderr and len(result.stderr.splitlines()) == 1

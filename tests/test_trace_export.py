@@ -1,0 +1,177 @@
+"""`analyze trace`: what is written opens as a Chrome trace and reads back as the rows that it came from."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import SAMPLES, event, kernel, launch, run_cli, sql, write_trace
+
+import analyze
+from analyze.cache import open_stores
+from analyze.errors import InputError
+from analyze.trace_export import export
+
+TABLES = {
+    "kernels": "name, start_ns, dur_ns, device, stream, correlation_id, op_id, grid_x, grid_y, grid_z, block_x,"
+    " block_y, block_z, registers, shared_mem_bytes, blocks_per_sm, occupancy_pct, graph_id, collective, in_elems,"
+    " out_elems, dtype, group_size, group_name, group_ranks, seq",
+    "memcpys": "kind, src_memory, dst_memory, src_device, dst_device, bytes, start_ns, dur_ns, device, stream,"
+    " correlation_id, op_id",
+    "memsets": "dst_memory, bytes, start_ns, dur_ns, device, stream, correlation_id, op_id",
+    "cuda_calls": "api, name, start_ns, dur_ns, pid, tid, correlation_id, op_id",
+    "cpu_ops": "name, start_ns, dur_ns, pid, tid, op_id, sequence_number, input_dims, input_types, concrete_inputs",
+    "ranges": "origin, name, start_ns, dur_ns, op_id, device, stream",
+}
+
+
+def write(source: Path, target: Path, **options: Any) -> Path:
+    stores, _ = open_stores([source])
+    export(stores, target, **options)
+    return target
+
+
+def load(path: Path) -> dict[str, Any]:
+    data = path.read_bytes()
+    return json.loads(gzip.decompress(data) if path.suffix == ".gz" else data, parse_float=Decimal)
+
+
+def events(path: Path, ph: str) -> list[dict[str, Any]]:
+    return [e for e in load(path)["traceEvents"] if e["ph"] == ph]
+
+
+@pytest.mark.parametrize("sample", ["resnet18-1gpu", "alexnet-dp2", "vgg16-fp32"])
+@pytest.mark.parametrize("table", TABLES)
+def test_every_table_of_a_rank_reads_back(tmp_path: Path, sample: str, table: str) -> None:
+    """Column by column, row by row; times to the nanosecond."""
+    torch = "profiler = 'torch'"
+    written = write(SAMPLES / sample, tmp_path / "out.json.gz", where=torch)
+    select = f"SELECT {TABLES[table]} FROM {table} ORDER BY ALL"
+    expected = analyze.open(SAMPLES / sample).sql(select, where=torch).to_pylist()
+    assert sql(written, select) == expected
+
+
+def test_the_ranks_of_a_run_read_back(tmp_path: Path) -> None:
+    source = SAMPLES / "resnet18-ddp2"
+    written = write(source, tmp_path / "out.json.gz")
+    select = "SELECT name, start_ns, dur_ns, device, stream, correlation_id FROM kernels ORDER BY ALL"
+    assert sql(written, select) == sql(source, select)
+    one = write(source, tmp_path / "one.json", where="rank = 1")
+    assert load(one)["distributedInfo"]["rank"] == 1
+    select = select.replace("SELECT", "SELECT rank,")
+    assert sql(one, select) == analyze.open(source).sql(select, where="rank = 1").to_pylist()
+
+
+def test_nsight_systems_becomes_a_chrome_trace(tmp_path: Path) -> None:
+    source, nsys = SAMPLES / "alexnet-dp2", "profiler = 'nsys'"
+    written = write(source, tmp_path / "out.json", where=nsys)
+    select = "SELECT name, start_ns, dur_ns, device, stream, correlation_id FROM kernels ORDER BY ALL"
+    assert sql(written, select) == analyze.open(source).sql(select, where=nsys).to_pylist()
+
+
+def hand_made(path: Path) -> Path:
+    # Launch at 10 (1 us), its kernel at 20 for 5 us, in which one on another stream runs for 2 us (22 to 24); a copy of
+    # 4000 B in 2 us = 2 GB/s at 30.
+    return write_trace(
+        path,
+        [
+            event("cpu_op", 'say "k"', 9, 3, 500, 501, **{"External id": 3, "Input Dims": [[2, 3], []]}),
+            event("cuda_runtime", "cudaLaunchKernel", 10, 1, 500, 501, correlation=7, **{"External id": 3}),
+            kernel("k", 20, 5, correlation=7, grid=[1, 2, 3], block=[32, 1, 1]),
+            kernel("other", 22, 2, stream=8),
+            event("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 30, 2, 0, 7, device=0, stream=7, bytes=4000),
+        ],
+    )
+
+
+def test_times_count_from_the_first_event_with_three_decimals(tmp_path: Path) -> None:
+    source = write_trace(tmp_path / "t.json", [kernel("k", 1_000_000.001, 2.5), kernel("z", 1_000_007.25, 0)])
+    written = write(source, tmp_path / "out.json")
+    text = written.read_text()
+    assert '"ts":0.000,"dur":2.500' in text and '"ts":7.249,"dur":0.000' in text
+    assert load(written)["baseTimeNanoseconds"] == 1_000_000_001
+
+
+def test_names_arrows_and_arguments(tmp_path: Path) -> None:
+    written = write(hand_made(tmp_path / "t.json"), tmp_path / "out.json")
+    names = {(e["name"], e["pid"], e["tid"]): e["args"].get("name") for e in events(written, "M")}
+    assert names["process_name", 500, 0] == "rank 0 CPU" and names["process_name", 0, 0] == "rank 0 GPU 0"
+    assert names["thread_name", 500, 501] == "rank 0 CPU thread 501"
+    assert names["thread_name", 0, 8] == "rank 0 GPU 0 stream 8"
+    [begin], [end] = events(written, "s"), events(written, "f")
+    assert (begin["pid"], begin["tid"], begin["ts"]) == (500, 501, 1) and begin["id"] == end["id"]
+    assert (end["pid"], end["tid"], end["ts"], end["bp"]) == (0, 7, 11, "e")
+    [op] = [e for e in events(written, "X") if e["cat"] == "cpu_op"]
+    assert op["name"] == 'say "k"' and op["args"]["Input Dims"] == [[2, 3], []]
+    # The launched kernel carries its grid; it is on the GPU's process.
+    [k] = [e for e in events(written, "X") if e["name"] == "k"]
+    assert (k["args"]["grid"], k["args"]["correlation"], k["dur"]) == ([1, 2, 3], 7, 5)
+
+
+def series(path: Path, name: str) -> list[tuple[Decimal, int]]:
+    return [(e["ts"], next(iter(e["args"].values()))) for e in events(path, "C") if e["name"] == name]
+
+
+def test_counters_by_hand(tmp_path: Path) -> None:
+    written = write(hand_made(tmp_path / "t.json"), tmp_path / "out.json")
+    # Times from the first event, which is at 9 us. Queued from the call (10) to the start (20).
+    assert series(written, "queue depth stream 7") == [(1, 1), (11, 0)]
+    assert series(written, "running on GPU") == [(11, 1), (13, 2), (15, 1), (16, 0), (21, 1), (23, 0)]
+    assert series(written, "copy B/s HtoD") == [(21, 2_000_000_000), (23, 0)]
+    assert not events(write(hand_made(tmp_path / "t.json"), tmp_path / "bare.json", counters=False), "C")
+
+
+def test_memory_is_a_counter(tmp_path: Path) -> None:
+    written = write(SAMPLES / "resnet18-1gpu", tmp_path / "out.json.gz")
+    values = [v for _, v in series(written, "allocated B cuda")]
+    [row] = sql(
+        SAMPLES / "resnet18-1gpu",
+        "SELECT max(allocated_bytes) AS peak FROM memory_events WHERE device_type = 'cuda'",
+    )
+    assert max(values) == row["peak"]
+
+
+def test_a_window(tmp_path: Path) -> None:
+    # 13 to 15 us after the first event: both kernels reach into it (11 to 16, 13 to 15); the call and the copy do not.
+    written = write(hand_made(tmp_path / "t.json"), tmp_path / "out.json", from_ms=0.0125, to_ms=0.015)
+    assert [e["name"] for e in events(written, "X")] == ["k", "other"]
+    assert not events(written, "s")
+    # At the start of the window one kernel runs already.
+    assert series(written, "running on GPU") == [(Decimal("12.5"), 1), (13, 2)]
+    with pytest.raises(InputError, match="is not before"):
+        write(hand_made(tmp_path / "t.json"), tmp_path / "out.json", from_ms=2, to_ms=1)
+
+
+def test_a_process_is_not_taken_for_a_gpu(tmp_path: Path) -> None:
+    # In a container the process can be number 1, as GPU 1 is.
+    source = write_trace(tmp_path / "t.json", [launch(0, 1), kernel("k", 5, 1, device=1, correlation=1)])
+    written = write(source, tmp_path / "out.json")
+    pids = {e["cat"]: e["pid"] for e in events(written, "X")}
+    assert pids["cuda_runtime"] == 1 and pids["kernel"] != 1
+    assert sql(written, "SELECT device, stream FROM kernels") == [{"device": 1, "stream": 7}]
+
+
+def test_the_command(tmp_path: Path) -> None:
+    target = tmp_path / "out.json.gz"
+    result = run_cli("trace", hand_made(tmp_path / "t.json"), "-o", target)
+    assert result.returncode == 0 and "5 events, 1 arrows" in result.stdout
+    several = run_cli("trace", SAMPLES, "-o", target)
+    assert several.returncode == 2 and "one run makes a trace" in several.stderr
+    assert len(several.stderr.splitlines()) == 1
+    bad = run_cli("trace", hand_made(tmp_path / "t.json"), "-o", "/no/such/folder/x.json")
+    assert bad.returncode == 2 and "cannot be written" in bad.stderr
+    nothing = run_cli("trace", SAMPLES / "matmuls", "-o", target)
+    assert nothing.returncode == 2 and "has no timed events" in nothing.stderr
+
+
+def test_the_same_trace_is_the_same_file(tmp_path: Path) -> None:
+    one, two = (
+        write(SAMPLES / "vgg16-fp32", tmp_path / n / "out.json.gz")
+        for n in ("a", "b")
+        if (tmp_path / n).mkdir() is None
+    )
+    assert one.read_bytes() == two.read_bytes()
