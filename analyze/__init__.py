@@ -86,11 +86,13 @@ class Traces:
         from_ms: float | None = None,
         to_ms: float | None = None,
         counters: bool = True,
+        critical_path: bool = False,
     ) -> None:
         """Write one run as a Chrome trace, as `analyze trace`; see `analyze.trace_export.export`."""
         from analyze.trace_export import export
 
-        export(self.stores, Path(output), where=where, from_ms=from_ms, to_ms=to_ms, counters=counters)
+        window = {"from_ms": from_ms, "to_ms": to_ms}
+        export(self.stores, Path(output), where=where, **window, counters=counters, critical_path=critical_path)
 
     def pivot(
         self,

@@ -247,11 +247,14 @@ def trace(
     ] = None,
     to_ms: Annotated[float | None, typer.Option("--to-ms", help="End of the window.")] = None,
     counters: Annotated[bool, typer.Option(help="Add tracks: queue depth, copy bandwidth, GPU busy, memory.")] = True,
+    critical_path: Annotated[bool, typer.Option("--critical-path", help="Draw the critical path over it.")] = False,
 ) -> None:
     """Write a run as a Chrome trace, with counters added, for the Perfetto UI (https://ui.perfetto.dev)."""
     from analyze.trace_export import export
 
-    done = export(_open(paths), output, where=where, from_ms=from_ms, to_ms=to_ms, counters=counters)
+    done = export(
+        _open(paths), output, where=where, from_ms=from_ms, to_ms=to_ms, counters=counters, critical_path=critical_path
+    )
     counts = f"{done.events:,} events, {done.flows:,} arrows, {done.counters:,} counter values"
     typer.echo(f"{output}: {done.run_id}: {counts}")
 

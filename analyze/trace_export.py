@@ -17,6 +17,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
+from analyze import trace_overlay
 from analyze.errors import InputError
 from analyze.trace_counters import changes, counter_tracks
 
@@ -87,12 +88,14 @@ def export(
     from_ms: float | None = None,
     to_ms: float | None = None,
     counters: bool = True,
+    critical_path: bool = False,
 ) -> Exported:
     """Write one run as a Chrome trace; gzip-compressed if the name ends in .gz.
 
     `where`: SQL over the columns of runs and rank, which must leave one run. `from_ms`, `to_ms`: a window, in ms from
     the first event of what is left; events that reach into it are whole. `counters`: whether tracks of queue depth,
-    copy bandwidth, GPU busy and allocated memory are added. Raises InputError.
+    copy bandwidth, GPU busy and allocated memory are added. `critical_path`: whether the critical path of each rank is
+    drawn over it, as a track of its pieces and arrows between them. Raises InputError.
     """
     from analyze.engine import Engine
 
@@ -105,7 +108,7 @@ def export(
         raise InputError(f"trace: --from-ms {from_ms:g} is not before --to-ms {to_ms:g}")
     scope = _scope(engine, from_ms or 0.0, to_ms)
     with _writing(output) as file:
-        return _write(scope, file, counters)
+        return _write(scope, file, counters, critical_path)
 
 
 def _scope(engine: Engine, from_ms: float, to_ms: float | None) -> _Scope:
@@ -153,7 +156,7 @@ def _writing(output: Path) -> Iterator[TextIO]:
         part.unlink(missing_ok=True)
 
 
-def _write(scope: _Scope, file: TextIO, with_counters: bool) -> Exported:
+def _write(scope: _Scope, file: TextIO, with_counters: bool, with_path: bool) -> Exported:
     run = scope.engine.sql("SELECT * FROM runs").arrow().to_pylist()[0]
     file.write(_header(scope, run) + '"traceEvents": [\n')
     counts = {"events": 0, "counters": 0, "flows": 0}
@@ -166,6 +169,7 @@ def _write(scope: _Scope, file: TextIO, with_counters: bool) -> Exported:
         ("events", _copies(scope)),
         ("flows", _flows(scope)),
         ("counters", _counters(scope) if with_counters else ()),
+        ("overlay", _critical_path(scope) if with_path else ()),
         ("names", _names(scope)),
     )
     for kind, events in parts:
@@ -345,6 +349,22 @@ def _flows(scope: _Scope) -> Iterator[str]:
         common = f'"cat":"ac2g","name":"ac2g","id":{number}'
         yield f'{{"ph":"s",{common},"pid":{pid},"tid":{tid},"ts":{_us(at - scope.base_ns)}}}'
         yield f'{{"ph":"f","bp":"e",{common},"pid":{gpu},"tid":{stream},"ts":{_us(begins - scope.base_ns)}}}'
+
+
+def _critical_path(scope: _Scope) -> Iterator[str]:
+    trace_overlay.make(scope.engine)
+    sql = trace_overlay.sql(scope.gpu(), scope.stride, scope.overlapping())
+    path = trace_overlay.pieces(scope.rows(sql))
+    yield from _process(trace_overlay.TRACK, "critical path", 0)
+    for p in path:
+        yield _complete(scope, "critical_path", p.name, trace_overlay.TRACK, p.rank, p.start_ns, p.dur_ns, "{}")
+    for number, before, after in trace_overlay.arrows(path):
+        common = f'"cat":"critical_path","name":"critical path","id":{number}'
+        # Just inside the piece, so that the arrow leaves from what is drawn there.
+        end = before.start_ns + max(before.dur_ns - 1, 0)
+        yield f'{{"ph":"s",{common},"pid":{before.pid},"tid":{before.tid},"ts":{_us(end - scope.base_ns)}}}'
+        begin = _us(after.start_ns - scope.base_ns)
+        yield f'{{"ph":"f","bp":"e",{common},"pid":{after.pid},"tid":{after.tid},"ts":{begin}}}'
 
 
 def _place(columns: str) -> str:

@@ -175,3 +175,40 @@ def test_the_same_trace_is_the_same_file(tmp_path: Path) -> None:
         if (tmp_path / n).mkdir() is None
     )
     assert one.read_bytes() == two.read_bytes()
+
+
+def test_the_critical_path_is_drawn_over_it(tmp_path: Path) -> None:
+    """Its pieces fill the time from the first event to the last, and the rows read back are still the same."""
+    source = SAMPLES / "resnet18-1gpu"
+    plain = write(source, tmp_path / "plain.json", counters=False)
+    drawn = write(source, tmp_path / "drawn.json", counters=False, critical_path=True)
+    pieces = [e for e in events(drawn, "X") if e["cat"] == "critical_path"]
+    rows = analyze.open(source).query("critical-path").to_pylist()
+    assert sum(round(p["dur"] * 1000) for p in pieces) == sum(r["total_ns"] for r in rows) > 0
+    ends = [p["ts"] + p["dur"] for p in pieces]
+    assert [p["ts"] for p in pieces[1:]] == ends[:-1]
+    # An arrow leaves from inside the piece that it comes from, in the place where the trace shows it.
+    starts = [e for e in events(drawn, "s") if e["name"] == "critical path"]
+    finishes = [e for e in events(drawn, "f") if e["name"] == "critical path"]
+    assert len(starts) == len(finishes) > 0
+    for start, finish in zip(starts, finishes, strict=True):
+        assert start["id"] == finish["id"] and start["ts"] <= finish["ts"]
+        assert (start["pid"], start["tid"]) != (finish["pid"], finish["tid"])
+    for table in TABLES:
+        select = f"SELECT {TABLES[table]} FROM {table} ORDER BY ALL"
+        assert sql(drawn, select) == sql(plain, select)
+
+
+def test_the_critical_path_by_hand(tmp_path: Path) -> None:
+    # The CPU works from 0 and launches at 2 to 4; the kernel starts at 10 and ends at 30, where the trace ends: 0-4 on
+    # the CPU, 4-10 waiting for the launch, 10-30 the kernel. The path changes place once or twice, always to the GPU.
+    trace = write_trace(
+        tmp_path / "t.json", [event("cpu_op", "op", 0, 5), launch(2, 1, 2), kernel("k", 10, 20, correlation=1)]
+    )
+    drawn = write(trace, tmp_path / "out.json", critical_path=True)
+    pieces = [e for e in events(drawn, "X") if e["cat"] == "critical_path"]
+    assert [(p["name"].partition(":")[0], p["ts"], p["dur"]) for p in pieces] == [
+        ("cpu", 0, 4),
+        ("launch", 4, 6),
+        ("kernel", 10, 20),
+    ]
