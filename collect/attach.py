@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import importlib.abc
 import importlib.util
 import json
@@ -39,16 +40,44 @@ class Recorder:
         self.profile: Any = None
         self.counted: Any = None
         self.done_steps = 0
+        self.depth = 0
         self.finished = False
         self.dist_rank: int | None = None
 
     def start(self) -> None:
         """Record from here on: whether the program ever steps an optimizer is not known yet."""
-        from torch.optim.optimizer import register_optimizer_step_post_hook
-
         self._begin()
-        register_optimizer_step_post_hook(self._after_optimizer_step)
+        self._watch_steps()
         atexit.register(self._at_exit)
+
+    def _watch_steps(self) -> None:
+        """Be told when an optimizer's step has returned.
+
+        torch's own post hook is called inside the step's record_function range. A profiler that stops there frees what
+        the end of the range still writes to, which corrupts the heap.
+        """
+        from torch.optim import Optimizer
+
+        hook_step = Optimizer.profile_hook_step
+
+        def profile_hook_step(step: Any) -> Any:
+            hooked = hook_step(step)
+
+            @functools.wraps(hooked)
+            def watched(*args: Any, **kwargs: Any) -> Any:
+                # An optimizer may step others inside its own step.
+                self.depth += 1
+                try:
+                    result = hooked(*args, **kwargs)
+                finally:
+                    self.depth -= 1
+                if self.depth == 0:
+                    self._after_optimizer_step(args[0])
+                return result
+
+            return watched
+
+        Optimizer.profile_hook_step = staticmethod(profile_hook_step)
 
     def _begin(self) -> None:
         import torch
@@ -69,7 +98,7 @@ class Recorder:
         self.profile.step_num = self.done_steps
         self.profile.start()
 
-    def _after_optimizer_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def _after_optimizer_step(self, optimizer: Any) -> None:
         if self.finished or os.getpid() != self.pid:
             return
         # A step is a step of the first optimizer: a GAN's second one would count every iteration twice.
