@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import csv
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -194,7 +195,7 @@ def _nothing(errors: list[str], profiled_none: bool, header_seen: bool) -> str:
     return 'not output of ncu: no line begins "ID","Process ID" and no table of metrics; record with ncu --csv'
 
 
-class _Table:
+class _Table(ABC):
     """A CSV table: its header, and the launches seen in it."""
 
     def __init__(self, header: list[str], rows: _Rows, report: FileReport):
@@ -228,9 +229,9 @@ class _Table:
                 self._report.info.setdefault("gpu_name", name)
         return launch
 
+    @abstractmethod
     def row(self, cells: list[str]) -> bool | None:
         """Take a line: True; False if it is not whole; None if the table ended before it."""
-        raise NotImplementedError
 
 
 class _Wide(_Table):
