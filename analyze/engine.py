@@ -177,7 +177,9 @@ class Engine:
         documented = query.result_columns(choices)
         order = _sort_clause(sort, [*self.by, *(c.name for c in documented)]) if sort else ""
         if not order:
-            order = ", ".join(filter(None, ["run_group", query.fill(query.order, choices)]))
+            # The columns last, so that rows which tie come in the same order every time.
+            ties = [f'_answer."{c.name}"' for c in documented]
+            order = ", ".join(filter(None, ["run_group", query.fill(query.order, choices), *ties]))
         shown = [b for b in self.by if b not in {c.name for c in documented}]
         by = "".join(f'_group."{b}" AS "{b}", ' for b in shown)
         names = ", ".join(f'_answer."{c.name}"' for c in documented)
