@@ -85,7 +85,7 @@ def ingest(
         todo: list[tuple[RunInput, list[StoredFile]]] = []
         for run in runs:
             files = _stored_files(run)
-            if is_current(store, run):
+            if _is_current(store, run, files):
                 result.unchanged.append(run.run_id)
             else:
                 todo.append((run, files))
@@ -128,8 +128,12 @@ def _stored_files(run: RunInput) -> list[StoredFile]:
 
 def is_current(store: Store, run: RunInput) -> bool:
     """Whether the store holds the run as its raw files are now."""
+    return _is_current(store, run, _stored_files(run))
+
+
+def _is_current(store: Store, run: RunInput, files: list[StoredFile]) -> bool:
     old = store.snapshot.runs.get(run.run_id)
-    return old is not None and old.parser == PARSER_VERSION and old.files == _stored_files(run)
+    return old is not None and old.parser == PARSER_VERSION and old.files == files
 
 
 def _read_files(

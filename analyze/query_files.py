@@ -126,11 +126,6 @@ class Query:
         """The documented columns under their names for these choices."""
         return tuple(ResultColumn(self.fill(c.name, choices), c.unit, c.doc) for c in self.columns)
 
-    @property
-    def defaults(self) -> dict[str, str]:
-        """Parameter defaults by name."""
-        return {p.name: p.default for p in self.params}
-
 
 def parse(path: Path) -> Query:
     """Read a query file; raises InputError naming the file and line if its comment lines are not of the form above."""

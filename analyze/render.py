@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from analyze.errors import InputError
+from analyze.whole_file import write_whole
 
 if TYPE_CHECKING:
     from analyze.engine import Answer
@@ -36,11 +37,11 @@ def write(answer: Answer, kind: str, output: Path | None, stdout: TextIO) -> Non
     if kind == "parquet":
         if output is None:
             raise InputError("--format parquet needs -o FILE")
-        _replace(output, lambda part: _write_parquet(answer, part))
+        write_whole(output, lambda part: _write_parquet(answer, part))
     elif output is None:
         _write_text(answer, kind, stdout, colour=True)
     else:
-        _replace(output, lambda part: _write_text_file(answer, kind, part))
+        write_whole(output, lambda part: _write_text_file(answer, kind, part))
 
 
 def write_with(write_text: Callable[[TextIO], None], output: Path | None, stdout: TextIO) -> None:
@@ -53,16 +54,7 @@ def write_with(write_text: Callable[[TextIO], None], output: Path | None, stdout
     if output is None:
         write_text(stdout)
     else:
-        _replace(output, write_part)
-
-
-def _replace(output: Path, write_part: Any) -> None:
-    part = output.with_name(output.name + ".part")
-    try:
-        write_part(part)
-        part.replace(output)
-    except OSError as e:
-        raise InputError(f"{output}: cannot be written: {e.strerror}") from e
+        write_whole(output, write_part)
 
 
 def _write_parquet(answer: Answer, path: Path) -> None:

@@ -70,12 +70,6 @@ class Store:
         """Whether a folder is a store."""
         return (folder / STORE_NAME).is_file()
 
-    def files(self, table: str, run_ids: list[str] | None = None) -> list[str]:
-        """Absolute paths of a table's Parquet files, of all runs or of some."""
-        runs = self.snapshot.runs
-        chosen = runs if run_ids is None else run_ids
-        return [str(self.folder / p) for r in chosen for p in runs[r].paths(r, table)]
-
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Hold the store for writing; waits for another writer. Creates the folder. Re-reads the snapshot."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from analyze.errors import InputError
@@ -35,16 +34,6 @@ def output_format(output: Path) -> str:
     if suffix not in FORMATS:
         raise InputError(f"{output}: a figure is written as .{', .'.join(FORMATS)}")
     return suffix
-
-
-def write_whole(output: Path, write: Callable[[Path], object]) -> None:
-    """Write a file beside its place and rename it: whole or not at all. Raises InputError if it cannot be written."""
-    part = output.with_name(output.name + ".part")
-    try:
-        write(part)
-        part.replace(output)
-    except OSError as e:
-        raise InputError(f"{output}: cannot be written: {e.strerror}") from e
 
 
 def si(value: float, unit: str) -> str:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analyze.errors import InputError
-from analyze.plots import output_format, write_whole
+from analyze.plots import output_format
+from analyze.whole_file import write_whole
 
 if TYPE_CHECKING:
     from analyze.engine import Engine
