@@ -186,7 +186,7 @@ def _command(profiler: Profiler, options: RunOptions, path: Path, scratch: Path)
     spec = WorkerSpec(options=options, profiler=profiler.name, folder=str(path.resolve()), scratch=str(scratch))
     spec_path = scratch / "spec.json"
     spec_path.write_bytes(msgspec.json.encode(spec))
-    module = "collect.elastic" if options.world_size > 1 else "collect.worker"
+    module = "collect.elastic" if options.parallel == "ddp" else "collect.worker"
     return [sys.executable, "-m", module, str(spec_path)]
 
 

@@ -44,7 +44,8 @@ def main() -> int:
         signal.signal(number, _on_signal)
     spec = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=WorkerSpec)
     report = RankReport(rank=int(os.environ.get("RANK", "0")))
-    if spec.options.world_size > 1:
+    ranked = spec.options.parallel == "ddp"
+    if ranked:
         _die_with_parent()
     code = 0
     try:
@@ -61,7 +62,7 @@ def main() -> int:
         traceback.print_exc()
         report.reason, code = sentence(e), 1
     write_report(Path(spec.scratch), report)
-    if code and spec.options.world_size > 1:
+    if code and ranked:
         # The other ranks may hang in a collective that this one left: leave without waiting for them.
         sys.stdout.flush()
         sys.stderr.flush()

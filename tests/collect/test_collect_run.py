@@ -100,6 +100,14 @@ def test_ddp_two_gloo_ranks(collect):
     assert {("chrome_trace", 0), ("chrome_trace", 1), ("log", None)} <= files
 
 
+def test_ddp_of_one_rank(collect):
+    # The first point of a scaling study: the same DistributedDataParallel, with nobody to wait for.
+    ran = collect(*CPU, "--parallel", "ddp", "--gpus", "1", "--profiler", "none,torch")
+    assert ran.code == 0, ran.stderr
+    about = read_trace(ran.folder / "torch/rank-0.trace.json.gz")["distributedInfo"]
+    assert (about["rank"], about["world_size"], about["backend"]) == (0, 1, "gloo")
+
+
 def test_passes_repeat_the_same_seeded_workload(collect):
     ran = collect(*CPU, "--profiler", "none,torch", "--seed", "7")
     assert ran.code == 0
