@@ -8,89 +8,129 @@ thread; every other one belongs to the last root before it, and the rest is the 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import duckdb
 import numpy as np
 import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
+if TYPE_CHECKING:
+    import pyarrow as pa
 
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+_BATCH = 16_000_000
+"""Events that are sorted and nested at once, to the next whole rank: what bounds the memory."""
+
+_TYPES = """
+CREATE TYPE IF NOT EXISTS call_kind AS ENUM ('async', 'call', 'op', 'overhead', 'python', 'range');
+CREATE TYPE IF NOT EXISTS call_name AS ENUM (SELECT DISTINCT name FROM cpu_events WHERE name IS NOT NULL ORDER BY name);
+"""
+_PROCESSES = """
+CREATE OR REPLACE TEMP TABLE call_processes AS
+SELECT
+    run_id, rank, row_number() OVER in_order AS process, main, (sum(events) OVER in_order - events) // $batch AS batch
+FROM (
+    SELECT run_id, rank, count(*) AS events, min(pid) FILTER (kind IN ('op', 'range')) AS main
+    FROM cpu_events
+    GROUP BY run_id, rank
+)
+WINDOW in_order AS (ORDER BY run_id, rank)
+"""
 _NODES = """
 CREATE OR REPLACE TEMP TABLE call_nodes AS
-WITH parts AS (
-    SELECT run_id, rank, run_group, 'op' AS kind, name, pid, tid, op_id, start_ns, dur_ns FROM cpu_ops
-    UNION ALL
-    SELECT run_id, rank, run_group,
-        CASE
-            WHEN origin = 'python_function' THEN 'python'
-            WHEN origin = 'overhead' THEN 'overhead'
-            WHEN regexp_matches(name, '^(nccl|gloo|mpi|ucc|xccl):') THEN 'async'
-            ELSE 'range'
-        END,
-        regexp_replace(name, '^ProfilerStep#\\d+$', 'ProfilerStep*'), pid, tid, op_id, start_ns, dur_ns
-    FROM ranges
-    WHERE origin IN ('record_function', 'profiler_step', 'overhead') OR origin = 'python_function' AND $python
-    UNION ALL
-    SELECT run_id, rank, run_group, 'call', name, pid, tid, op_id, start_ns, dur_ns
-    FROM cuda_calls WHERE api <> 'sync'
+WITH processes AS (
+    SELECT * FROM call_processes WHERE batch = $batch
 ),
 known_ops AS (
-    SELECT DISTINCT run_id, rank, op_id FROM parts WHERE kind IN ('op', 'range') AND op_id > 0
+    SELECT DISTINCT process, op_id
+    FROM cpu_events JOIN processes USING (run_id, rank)
+    WHERE kind IN ('op', 'range') AND op_id > 0
 ),
-main_threads AS (
-    SELECT run_id, rank, min(pid) AS main FROM parts WHERE kind IN ('op', 'range') GROUP BY run_id, rank
-),
-threads AS (
-    -- torch.profiler files a CUDA call that no operator made, and its own overhead, under the main thread. The range
-    -- of a collective ends on another thread than it began on, so it is nobody's child and nobody's parent.
-    SELECT
-        p.*, kind = 'async' AS alone,
-        CASE WHEN kind = 'async' THEN row_number() OVER ()
-            WHEN kind IN ('call', 'overhead') AND k.op_id IS NULL THEN coalesce(main, tid)
-            ELSE tid END AS thread_id
-    FROM parts p
-    LEFT JOIN known_ops k USING (run_id, rank, op_id)
-    LEFT JOIN main_threads USING (run_id, rank)
+launched AS (
+    SELECT process, op_id, sum(dur_ns)::BIGINT AS gpu_ns
+    FROM gpu_work JOIN processes USING (run_id, rank)
+    WHERE op_id > 0
+    GROUP BY process, op_id
 )
 SELECT
-    row_number() OVER (
-        ORDER BY run_id, rank, alone, thread_id, start_ns, dur_ns DESC, kind = 'call', op_id
-    ) - 1 AS node,
-    dense_rank() OVER (ORDER BY run_id, rank, alone, thread_id) AS thread,
-    * EXCLUDE (alone, thread_id)
-FROM threads
-WHERE dur_ns IS NOT NULL
+    e.run_id, e.rank, run_group, kind::call_kind AS kind, name::call_name AS name, tid, e.op_id, start_ns, dur_ns,
+    process, CASE WHEN kind IN ('op', 'range') THEN coalesce(gpu_ns, 0) ELSE 0 END AS launched_ns,
+    -- torch.profiler files a CUDA call that no operator made, and its own overhead, under the main thread.
+    CASE WHEN kind IN ('call', 'overhead') AND k.op_id IS NULL THEN coalesce(main, tid) ELSE tid END AS thread
+FROM cpu_events e
+JOIN processes USING (run_id, rank)
+LEFT JOIN known_ops k USING (process, op_id)
+LEFT JOIN launched l USING (process, op_id)
+WHERE dur_ns IS NOT NULL AND (kind <> 'python' OR $python)
+ORDER BY process, kind = 'async', thread, start_ns, dur_ns DESC, kind = 'call', e.op_id
 """
+_TREE = "SELECT n.* EXCLUDE (process, thread, launched_ns), x.* FROM call_nodes n POSITIONAL JOIN call_nesting x"
 
 
 def create(connection: duckdb.DuckDBPyConnection, table: str, python: bool) -> None:
-    """Make a table of the call tree from cpu_ops, ranges and cuda_calls; Python functions are part of it if `python`.
+    """Make a table of the call tree from the block cpu_events; Python functions are part of it if `python`.
 
-    A row is an event: run_id, rank, run_group, kind (op, range, async, call, overhead, python), name, pid, tid, op_id,
+    A row is an event: run_id, rank, run_group, kind (op, range, async, call, overhead, python), name, tid, op_id,
     start_ns, dur_ns; `node`, its number in pre-order; `parent`, its parent's (NULL for a root); `last_node`, the number
-    of the last event below it (its own if there is none); `depth`, 0 for a root.
+    of the last event below it (its own if there is none); `depth`, 0 for a root; `self_ns`, its time without that of
+    its children. As torch.profiler sees it: `folded`, whether it is its parent's only child and has its name, which
+    makes one event of the two; `gpu_ns`, the GPU work that it launched by External id (0 for what something folded
+    into brings along); `total_gpu_ns`, the same with all below it.
     """
-    connection.execute(_NODES, {"python": python})
-    columns = connection.execute(
-        "SELECT thread, start_ns, start_ns + dur_ns AS end_ns FROM call_nodes ORDER BY node"
-    ).fetchnumpy()
-    thread, start, end = (np.asarray(columns[n], dtype=np.int64) for n in ("thread", "start_ns", "end_ns"))
-    parent, last, depth = nest(thread, start, end)
-    _store(connection, table, parent, last, depth)
+    # There is a row for every event, in memory, so texts are stored as numbers; the view makes them texts again.
+    connection.execute(_TYPES)
+    connection.execute(_PROCESSES, {"batch": _BATCH})
+    batches = connection.execute("SELECT DISTINCT batch FROM call_processes ORDER BY batch").fetchall()
+    first_node = 0
+    for (batch,) in batches or [(0,)]:
+        connection.execute(_NODES, {"batch": batch, "python": python})
+        nesting = _nesting(connection, first_node)
+        connection.register("call_nesting", nesting)
+        verb = f"INSERT INTO {table}_rows" if first_node else f"CREATE OR REPLACE TEMP TABLE {table}_rows AS"
+        connection.execute(f"{verb} {_TREE}")
+        connection.unregister("call_nesting")
+        first_node += len(nesting)
+    connection.execute("DROP TABLE call_nodes")
+    texts = "kind::VARCHAR AS kind, name::VARCHAR AS name"
+    connection.execute(f"CREATE OR REPLACE TEMP VIEW {table} AS SELECT * REPLACE ({texts}) FROM {table}_rows")
 
 
-def _store(connection: duckdb.DuckDBPyConnection, table: str, parent: Ints, last: Ints, depth: Ints) -> None:
+def _nesting(connection: duckdb.DuckDBPyConnection, first_node: int) -> pa.Table:
+    """The columns from `node` on, for the rows of call_nodes."""
     import pyarrow as pa
 
-    nesting: Any = pa.table({"node": np.arange(len(parent)), "parent": parent, "last_node": last, "depth": depth})
-    connection.register("call_nesting", nesting)
-    connection.execute(
-        f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT n.* EXCLUDE (thread), nullif(parent, -1) AS parent,"
-        " last_node, depth FROM call_nodes n JOIN call_nesting USING (node)"
+    columns = connection.execute(
+        "SELECT process, thread, kind = 'async' AS alone, start_ns, start_ns + dur_ns AS end_ns,"
+        " enum_code(name)::BIGINT AS name, launched_ns FROM call_nodes"
+    ).fetchnumpy()
+    process, thread, alone, start, end, name, launched = (np.asarray(c) for c in columns.values())
+    # The range of a collective ends on another thread than it began on: nobody's child and nobody's parent.
+    changed = (process[1:] != process[:-1]) | (thread[1:] != thread[:-1]) | alone[1:] | alone[:-1]
+    parent, last, depth = nest(np.cumsum(np.append(False, changed))[: len(start)], start, end)
+    child = np.flatnonzero(parent >= 0)
+    above = parent[child]
+    self_ns = end - start
+    np.subtract.at(self_ns, above, (end - start)[child])
+    folded = np.zeros(len(parent), bool)
+    folded[child] = (np.bincount(above, minlength=len(parent))[above] == 1) & (name[child] == name[above])
+    gpu = launched.copy()
+    gpu[parent[folded]] = 0
+    so_far = np.append(0, np.cumsum(gpu))
+    numbers = np.arange(len(parent))
+    return pa.table(
+        {
+            "node": pa.array(numbers + first_node, pa.int32()),
+            "parent": pa.array(parent + first_node, pa.int32(), mask=parent < 0),
+            "last_node": pa.array(last + first_node, pa.int32()),
+            "depth": pa.array(depth, pa.int16()),
+            "self_ns": self_ns,
+            "folded": folded,
+            "gpu_ns": gpu,
+            "total_gpu_ns": so_far[last + 1] - so_far[numbers],
+        }
     )
-    connection.unregister("call_nesting")
-    connection.execute("DROP TABLE call_nodes")
 
 
 def nest(thread: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
@@ -102,14 +142,17 @@ def nest(thread: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
     parent = np.full(n, -1, np.int64)
     last = np.arange(n, dtype=np.int64)
     depth = np.zeros(n, np.int64)
+    empty = start == end
+    lifted = _lifted(end, _changes(thread))
     remaining = np.arange(n, dtype=np.int64)
     owner = thread
     level = 0
     while len(remaining):
-        ends, needed = end[remaining], end[remaining] + (start[remaining] == end[remaining])
-        new_segment = np.append(True, owner[1:] != owner[:-1])
-        reached = _running_max_before(ends, new_segment)
-        root = new_segment | (reached < needed)
+        new_segment = _changes(owner)
+        root = _not_enclosed(lifted[remaining], empty[remaining])
+        if not root[new_segment].all():
+            # Something before a segment reaches into it: events that overlap in part.
+            root = _not_enclosed(_lifted(end[remaining], new_segment), empty[remaining])
         roots = np.flatnonzero(root)
         depth[remaining[roots]] = level
         # The descendants of a root are the events up to the next root.
@@ -122,18 +165,26 @@ def nest(thread: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
     return parent, last, depth
 
 
-def _running_max_before(values: Ints, new_segment: npt.NDArray[np.bool_]) -> Ints:
-    """For each value the maximum of those before it in its segment; meaningless at the start of a segment."""
-    segment = np.cumsum(new_segment) - 1
-    low = values[new_segment].min()
-    span = int(values.max() - low) + 1
-    base = max(1, int(2**62 // span))
-    before = np.empty_like(values)
-    # Each segment is lifted above the one before it, so that one cumulative maximum serves them all; in blocks of
-    # segments where the lifted values would not fit into 64 bits.
-    for first in range(0, int(segment[-1]) + 1, base):
-        a, b = np.searchsorted(segment, [first, first + base])
-        lifted = (segment[a:b] - first) * span + (values[a:b] - low)
-        reached = np.maximum.accumulate(lifted)
-        before[a:b] = np.append(0, reached[:-1]) - (segment[a:b] - first) * span + low
-    return before
+def _changes(values: Ints) -> Bools:
+    """Where a value differs from the one before it; the first does."""
+    return np.append(True, values[1:] != values[:-1])[: len(values)]
+
+
+def _not_enclosed(ends: Ints, empty: Bools) -> Bools:
+    """Whether nothing before an event ends at or after its end; where that is also its start, after its end."""
+    reached = np.maximum.accumulate(ends)
+    root = np.ones(len(ends), bool)
+    root[1:] = reached[:-1] < ends[1:] + empty[1:]
+    return root
+
+
+def _lifted(values: Ints, new_segment: Bools) -> Ints:
+    """Values in the same order within a segment and above those of the segments before: one maximum serves them all."""
+    if not len(values):
+        return values
+    segment = np.cumsum(new_segment)
+    low, high = int(values.min()), int(values.max())
+    if int(segment[-1] + 1) * (high - low + 1) >= 2**62:
+        values = np.unique(values, return_inverse=True)[1]
+        low, high = 0, len(values)
+    return segment * (high - low + 1) + (values - low)

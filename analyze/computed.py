@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import NamedTuple
 
 import duckdb
 
@@ -26,14 +27,24 @@ def _device_peaks(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     device_peaks.create(connection, table)
 
 
-COMPUTED: dict[str, Callable[[duckdb.DuckDBPyConnection, str], None]] = {
-    "call_tree_no": _call_tree,
-    "call_tree_yes": _call_tree,
-    "critical_path_span": _critical_path,
-    "critical_path_step": _critical_path,
-    "device_peaks": _device_peaks,
+class Computed(NamedTuple):
+    """What makes a table of a name in a connection, and the blocks that it reads."""
+
+    create: Callable[[duckdb.DuckDBPyConnection, str], None]
+    uses: tuple[str, ...] = ()
+
+
+_TREE = Computed(_call_tree, ("cpu_events", "gpu_work"))
+_PATH = Computed(_critical_path, ("gpu_work", "launch_calls", "outer_ops", "step_ranges"))
+
+COMPUTED = {
+    "call_tree_no": _TREE,
+    "call_tree_yes": _TREE,
+    "critical_path_span": _PATH,
+    "critical_path_step": _PATH,
+    "device_peaks": Computed(_device_peaks),
 }
-"""Name of a table -> what makes it. The names end in what a query's parameter chooses."""
+"""By name. The names end in what a query's parameter chooses."""
 
 
 def named_in(sql: str) -> list[str]:

@@ -50,7 +50,7 @@ def counter_tracks(gpu: str, cpu: str) -> list[Counter]:
     queued = (
         f"SELECT {gpu} AS pid, 'stream ' || coalesce(stream, 0) AS series, min(l.start_ns) AS begins,"
         " greatest(min(w.start_ns), min(l.start_ns)) AS ends"
-        " FROM gpu_work w JOIN launches l USING (run_id, rank, correlation_id)"
+        " FROM gpu_work w JOIN launch_calls l USING (run_id, rank, correlation_id)"
         " GROUP BY rank, device, stream, correlation_id"
     )
     both_ends = "SELECT pid, series, unnest([begins, ends]) AS at_ns, unnest([1, -1])::BIGINT AS change"

@@ -28,6 +28,7 @@ CREATE VIEW compute AS SELECT * FROM kernels WHERE class = 'compute';
 CREATE TABLE windows AS
 SELECT t.i AS track, w.i AS window_id, w.i * 1000000 AS start_ns, start_ns + 1000000 AS end_ns
 FROM range(8) t(i), range((SELECT max(end_ns) // 1000000 + 1 FROM kernels)) w(i);
+CREATE VIEW pieces AS SELECT *, track AS window_id FROM kernels;
 CREATE VIEW launches AS SELECT track, start_ns AS at_ns FROM kernels;
 """
 _LENGTH = "sum(end_ns - start_ns)"
@@ -40,7 +41,7 @@ QUESTIONS = {
     "subtraction": f"SELECT {_LENGTH} FROM intervals_subtraction('comm', 'compute')",
     "cut": f"SELECT {_LENGTH} FROM intervals_cut('kernels', 'windows')",
     "points in ranges": "SELECT count(inside.window_id) FROM points_in_ranges('launches', 'windows')",
-    "class lengths": "SELECT sum(busy_ns), sum(kernel_ns), sum(compute_ns) FROM gpu_class_lengths('kernels')",
+    "class lengths": "SELECT sum(busy_ns), sum(kernel_ns), sum(compute_ns) FROM gpu_class_lengths('pieces')",
 }
 
 

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyze import call_tree
 from analyze.query_files import blocks
 
 Interval = tuple[int, int, int]
@@ -151,76 +150,78 @@ def test_points_in_ranges(
 
 
 @settings(max_examples=60, deadline=None)
-@given(intervals, st.lists(st.sampled_from(["compute", "comm", "copy"]), min_size=25, max_size=25))
-def test_class_lengths(connection: duckdb.DuckDBPyConnection, some: list[Interval], classes: list[str]) -> None:
+@given(intervals, intervals, st.lists(st.sampled_from(["compute", "comm", "copy"]), min_size=25, max_size=25))
+def test_class_lengths(
+    connection: duckdb.DuckDBPyConnection, some: list[Interval], others: list[Interval], classes: list[str]
+) -> None:
     labelled = [(*a, c) for a, c in zip(some, classes, strict=False)]
+    windows = [(*w, i) for i, w in enumerate(as_intervals(points(others)))]
     table(connection, "a", "track INTEGER, start_ns BIGINT, end_ns BIGINT, class VARCHAR", labelled)
-    columns = "track, busy_ns, kernel_ns, compute_ns, comm_ns, copy_ns"
-    for track, *lengths in rows(connection, f"SELECT {columns} FROM gpu_class_lengths('a')"):
-        every = ({"compute", "comm", "copy"}, {"compute", "comm"}, {"compute"}, {"comm"}, {"copy"})
-        assert lengths == [len(points([(t, s, e) for t, s, e, c in labelled if c in of])[track]) for of in every]
+    table(connection, "w", "track INTEGER, start_ns BIGINT, end_ns BIGINT, window_id INTEGER", windows)
+    connection.execute("CREATE OR REPLACE VIEW pieces AS SELECT * FROM intervals_cut('a', 'w')")
+    found = rows(
+        connection,
+        "SELECT window_id, busy_ns, kernel_ns, compute_ns, comm_ns, copy_ns FROM gpu_class_lengths('pieces')",
+    )
+    every = ({"compute", "comm", "copy"}, {"compute", "comm"}, {"compute"}, {"comm"}, {"copy"})
+    held = [points([(t, s, e) for t, s, e, c in labelled if c in of]) for of in every]
+    assert sorted(found) == [
+        (i, *(len(of[track].intersection(range(start, end))) for of in held))
+        for track, start, end, i in windows
+        if held[0][track].intersection(range(start, end))
+    ]
 
 
 def test_innermost(connection: duckdb.DuckDBPyConnection) -> None:
-    # Thread 1: step [0, 100) holds op [10, 40) holds call [20, 30); op and call begin together on thread 2, at 5. An
-    # orphan call of thread 3 lies in the step's tree (torch files it under the main thread), but is no child of its
-    # time.
-    nodes = [
-        ("step", 1, 0, 100, None),
-        ("op", 1, 10, 30, 0),
-        ("call", 1, 20, 10, 1),
-        ("orphan", 3, 50, 10, 0),
-        ("backward", 2, 5, 10, None),
-        ("kernel launch", 2, 5, 4, 4),
+    # Track 1: step [0, 100) holds op [10, 40) holds call [20, 30), and nothing runs from 100 to 120. Two begin together
+    # on track 2, the longer one outside. An end and a start meet at 50 on track 3.
+    nested = [
+        (1, "step", 0, 100),
+        (1, "op", 10, 40),
+        (1, "call", 20, 30),
+        (1, "empty", 35, 35),
+        (1, "step", 120, 130),
+        (2, "backward", 5, 15),
+        (2, "kernel launch", 5, 9),
+        (3, "outer", 0, 60),
+        (3, "first", 40, 50),
+        (3, "second", 50, 60),
     ]
-    connection.execute(
-        "CREATE OR REPLACE TABLE tree (run_id VARCHAR, rank INTEGER, kind VARCHAR, node BIGINT, name VARCHAR,"
-        " tid BIGINT, start_ns BIGINT, dur_ns BIGINT, parent BIGINT)"
-    )
-    for i, node in enumerate(nodes):
-        connection.execute("INSERT INTO tree VALUES ('r', 0, 'op', ?, ?, ?, ?, ?, ?)", [i, *node])
-    assert rows(connection, "SELECT tid, start_ns, end_ns, name FROM innermost('tree') ORDER BY ALL") == [
+    table(connection, "nested", "track INTEGER, name VARCHAR, start_ns BIGINT, end_ns BIGINT", nested)
+    assert rows(connection, "SELECT track, start_ns, end_ns, name FROM innermost('nested') ORDER BY ALL") == [
         (1, 0, 10, "step"),
         (1, 10, 20, "op"),
         (1, 20, 30, "call"),
         (1, 30, 40, "op"),
         (1, 40, 100, "step"),
+        (1, 120, 130, "step"),
         (2, 5, 9, "kernel launch"),
         (2, 9, 15, "backward"),
-        (3, 50, 60, "orphan"),
+        (3, 0, 40, "outer"),
+        (3, 40, 50, "first"),
+        (3, 50, 60, "second"),
     ]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 30), st.integers(1, 15)), max_size=15))
-def test_innermost_of_any_nesting(connection: duckdb.DuckDBPyConnection, some: list[tuple[int, int, int]]) -> None:
-    import numpy as np
-
-    ordered = sorted(some, key=lambda e: (e[0], e[1], -e[2]))
-    nested = []
-    for tid, start, dur in ordered:
-        # Events that overlap only in part are not nested, and not of a real call stack.
-        if all(t != tid or s + d <= start or start + dur <= s + d for t, s, d in nested):
-            nested.append((tid, start, dur))
-    thread, start, dur = (np.array([e[i] for e in nested], dtype=np.int64) for i in range(3))
-    parents = call_tree.nest(thread, start, start + dur)[0] if nested else []
-    table(
-        connection,
-        "tree",
-        "run_id VARCHAR, rank INTEGER, kind VARCHAR, node BIGINT, name VARCHAR, tid BIGINT, start_ns BIGINT,"
-        " dur_ns BIGINT, parent BIGINT",
-        [
-            ("r", 0, "op", i, str(i), *event, None if parent < 0 else int(parent))
-            for i, (event, parent) in enumerate(zip(nested, parents, strict=True))
-        ],
-    )
+def test_innermost_of_any_nesting(connection: duckdb.DuckDBPyConnection, some: list[Interval]) -> None:
+    nested: list[Interval] = []
+    for track, start, dur in sorted(set(some), key=lambda e: (e[0], e[1], -e[2])):
+        # Intervals that overlap only in part are not nested, and not of a real call stack.
+        if all(t != track or e <= start or start + dur <= e for t, s, e in nested):
+            nested.append((track, start, start + dur))
+    named = [(track, str(i), start, end) for i, (track, start, end) in enumerate(nested)]
+    table(connection, "nested", "track INTEGER, name VARCHAR, start_ns BIGINT, end_ns BIGINT", named)
     flat = {
-        (tid, at): node
-        for tid, first, last, node in rows(connection, "SELECT tid, start_ns, end_ns, node FROM innermost('tree')")
+        (track, at): int(name)
+        for track, first, last, name in rows(
+            connection, "SELECT track, start_ns, end_ns, name FROM innermost('nested')"
+        )
         for at in range(first, last)
     }
-    # The innermost event at a time is the last one in pre-order that holds it.
-    for tid in (0, 1):
+    # The innermost one at a time is the last of those that hold it, in order of start, longer first.
+    for track in (0, 1):
         for at in range(50):
-            holding = [i for i, (t, s, d) in enumerate(nested) if t == tid and s <= at < s + d]
-            assert flat.get((tid, at)) == (holding[-1] if holding else None)
+            holding = [i for i, (t, s, e) in enumerate(nested) if t == track and s <= at < e]
+            assert flat.get((track, at)) == (holding[-1] if holding else None)

@@ -3,7 +3,7 @@
 -- Saving: Launch call less GPU time, summed over the launches for which that is more than 0, at most the idle time, over the GPUs.
 -- See: launch
 -- Try: fuse them (torch.compile), CUDA graphs, or larger batches.
--- @use run_gpus, launches
+-- @use run_gpus, launch_calls
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
 -- @column evidence text           The numbers that it rests on.
@@ -15,7 +15,7 @@ compared AS (
     SELECT
         run_id, count(*) AS launches, count(*) FILTER (gpu_ns < l.dur_ns) AS short,
         coalesce(sum(l.dur_ns - gpu_ns) FILTER (gpu_ns < l.dur_ns), 0) AS excess_ns
-    FROM launched JOIN launches l USING (run_id, rank, correlation_id)
+    FROM launched JOIN launch_calls l USING (run_id, rank, correlation_id)
     GROUP BY run_id
 )
 SELECT

@@ -1,13 +1,13 @@
--- Lengths of the unions that the definitions of GPU time are made of, per track, from a table with `class` (compute,
--- comm or copy) beside its intervals. As intervals_length, with the furthest end so far of each set of classes: one
--- sort for all.
+-- Lengths of the unions that the definitions of GPU time are made of, per window, from a table with `window_id` and
+-- `class` (compute, comm or copy) beside its intervals. The windows of a track are disjoint, and no interval crosses
+-- their edges. As intervals_length, with the furthest end so far of each set of classes: one sort of the track for all.
 CREATE MACRO grown_ns(start_ns, end_ns, reached_ns) AS
     greatest(0, end_ns - greatest(start_ns, coalesce(reached_ns, start_ns)));
 
 CREATE MACRO gpu_class_lengths(t) AS TABLE
 WITH reached AS (
     SELECT
-        track, class, start_ns, end_ns,
+        window_id, class, start_ns, end_ns,
         max(end_ns) OVER before AS any_ns,
         max(CASE WHEN class <> 'copy' THEN end_ns END) OVER before AS kernel_ns,
         max(CASE WHEN class = 'compute' THEN end_ns END) OVER before AS compute_ns,
@@ -17,11 +17,11 @@ WITH reached AS (
     WINDOW before AS (PARTITION BY track ORDER BY start_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
 )
 SELECT
-    track, min(start_ns) AS first_ns, max(end_ns) AS last_ns,
+    window_id, min(start_ns) AS first_ns, max(end_ns) AS last_ns,
     sum(grown_ns(start_ns, end_ns, any_ns))::BIGINT AS busy_ns,
     coalesce(sum(grown_ns(start_ns, end_ns, kernel_ns)) FILTER (class <> 'copy'), 0)::BIGINT AS kernel_ns,
     coalesce(sum(grown_ns(start_ns, end_ns, compute_ns)) FILTER (class = 'compute'), 0)::BIGINT AS compute_ns,
     coalesce(sum(grown_ns(start_ns, end_ns, comm_ns)) FILTER (class = 'comm'), 0)::BIGINT AS comm_ns,
     coalesce(sum(grown_ns(start_ns, end_ns, copy_ns)) FILTER (class = 'copy'), 0)::BIGINT AS copy_ns
 FROM reached
-GROUP BY track;
+GROUP BY window_id;

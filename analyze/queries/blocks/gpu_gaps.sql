@@ -1,4 +1,4 @@
--- @use gpu_tracks, launches
+-- @use gpu_tracks, launch_calls
 -- What gaps are between: GPU work on its track, per device or per stream of it.
 CREATE VIEW gaps_per_stream AS
 SELECT t.track, w.stream, w.run_id, w.rank, w.correlation_id, w.start_ns, w.start_ns + w.dur_ns AS end_ns
@@ -19,7 +19,7 @@ WITH reached AS (
     FROM query_table(t)
 )
 SELECT r.track, r.stream, r.correlation_id, r.reached_ns AS start_ns, r.start_ns AS end_ns, l.start_ns AS launch_ns
-FROM reached r LEFT JOIN launches l USING (run_id, rank, correlation_id)
+FROM reached r LEFT JOIN launch_calls l USING (run_id, rank, correlation_id)
 WHERE r.start_ns > r.reached_ns;
 
 -- Why the GPU was idle: host_wait, if nothing was queued when it ran out of work; kernel_wait, if the next work was

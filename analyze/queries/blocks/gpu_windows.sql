@@ -24,7 +24,7 @@ FROM step_ranges s
 JOIN gpu_tracks t USING (run_id, rank)
 LEFT JOIN tails e USING (run_id, rank);
 
--- GPU work cut at the edges of its windows; `track` is the window, so that the interval macros answer per window.
-CREATE VIEW gpu_pieces_span AS SELECT track, kind, class, start_ns, end_ns FROM gpu_intervals;
+-- GPU work cut at the edges of its windows.
+CREATE VIEW gpu_pieces_span AS SELECT track, track AS window_id, class, start_ns, end_ns FROM gpu_intervals;
 CREATE VIEW gpu_pieces_step AS
-SELECT window_id AS track, kind, class, start_ns, end_ns FROM intervals_cut('gpu_intervals', 'gpu_windows_step');
+SELECT track, window_id, class, start_ns, end_ns FROM intervals_cut('gpu_intervals', 'gpu_windows_step');

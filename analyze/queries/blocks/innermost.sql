@@ -1,27 +1,22 @@
--- What each thread does at any time: stretches of its time with the innermost event of the call tree that runs then,
--- from the name of a table of `analyze.call_tree`. Nested intervals made flat: an edge is the start of an event, or its
--- end and with that the return to its parent. Where several edges fall together, the deepest start wins, else the
--- shallowest end.
-CREATE MACRO innermost(tree) AS TABLE
-WITH events AS (
-    SELECT n.run_id, n.rank, n.tid, n.node, n.start_ns, n.start_ns + n.dur_ns AS end_ns, p.node AS parent
-    FROM query_table(tree) n
-    LEFT JOIN query_table(tree) p ON p.node = n.parent AND p.tid = n.tid
-    WHERE n.kind <> 'async' AND n.dur_ns > 0
-),
-edges AS (
-    SELECT run_id, rank, tid, start_ns AS at_ns, node AS started, NULL::BIGINT AS ended, NULL::BIGINT AS back_to
-    FROM events
+-- What runs on each track at any time: stretches with the innermost interval that is open then, of a table of nested
+-- intervals with `track`, `name`, `start_ns` and `end_ns`. The edges of all intervals in order, with the number open after
+-- each: after a start, that interval is the innermost; after an end, the last one that began at the depth which is left.
+CREATE MACRO innermost(t) AS TABLE
+WITH edges AS (
+    SELECT track, name, start_ns AS at_ns, 1 AS opened, end_ns - start_ns AS dur_ns FROM query_table(t) WHERE end_ns > start_ns
     UNION ALL
-    SELECT run_id, rank, tid, end_ns, NULL, node, coalesce(parent, -1) FROM events
+    SELECT track, NULL, end_ns, -1, end_ns - start_ns FROM query_table(t) WHERE end_ns > start_ns
 ),
-states AS (
-    SELECT run_id, rank, tid, at_ns, coalesce(max(started), arg_min(back_to, ended)) AS node
+walk AS (
+    SELECT
+        *, sum(opened) OVER in_order AS depth, row_number() OVER in_order AS number,
+        lead(at_ns) OVER in_order AS next_ns
     FROM edges
-    GROUP BY run_id, rank, tid, at_ns
+    WINDOW in_order AS (PARTITION BY track ORDER BY at_ns, opened, dur_ns DESC, name)
 ),
-stretches AS (
-    SELECT *, lead(at_ns) OVER (PARTITION BY run_id, rank, tid ORDER BY at_ns) AS end_ns FROM states
+begun AS (
+    SELECT track, name, depth, number FROM walk WHERE opened = 1
 )
-SELECT s.run_id, s.rank, s.tid, s.node, t.kind, t.name, s.at_ns AS start_ns, s.end_ns
-FROM stretches s JOIN query_table(tree) t USING (node);
+SELECT w.track, b.name, w.at_ns AS start_ns, w.next_ns AS end_ns
+FROM walk w ASOF JOIN begun b ON b.track = w.track AND b.depth = w.depth AND w.number >= b.number
+WHERE w.next_ns > w.at_ns AND w.depth > 0;

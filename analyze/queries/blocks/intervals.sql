@@ -87,30 +87,39 @@ CREATE MACRO intervals_subtraction(a, b) AS TABLE
 SELECT track, start_ns, end_ns FROM intervals_overlay(a, b) WHERE in_a AND NOT in_b;
 
 -- The pieces of `t` inside windows. `windows` has `window_id` beside its interval, and the windows of a track are
--- disjoint. A piece keeps the other columns of its interval. The first and the last window come from as-of joins, those
--- between by number.
+-- disjoint. A piece keeps the other columns of its interval. Most intervals lie in one window, which an as-of join
+-- finds; those that do not get their last window from another one, and those between by number.
 CREATE MACRO intervals_cut(t, windows) AS TABLE
 WITH numbered AS (
-    SELECT track, window_id, start_ns, end_ns, row_number() OVER (PARTITION BY track ORDER BY start_ns) AS number
+    SELECT
+        track AS window_track, window_id, start_ns AS window_start_ns, end_ns AS window_end_ns,
+        row_number() OVER (PARTITION BY track ORDER BY start_ns) AS number
     FROM query_table(windows)
 ),
 first_windows AS (
-    SELECT i.*, coalesce(n.number, 1) AS first_number
+    SELECT i.*, n.*
     FROM (SELECT * FROM query_table(t) WHERE end_ns > start_ns) i
-    ASOF LEFT JOIN numbered n ON i.track = n.track AND i.start_ns >= n.start_ns
+    ASOF LEFT JOIN numbered n ON i.track = n.window_track AND i.start_ns >= n.window_start_ns
+),
+crossing AS (
+    SELECT * EXCLUDE (window_track, window_id, window_start_ns, window_end_ns)
+    FROM first_windows
+    WHERE end_ns > window_end_ns IS NOT FALSE
 ),
 last_windows AS (
-    SELECT f.*, n.number AS last_number
-    FROM first_windows f ASOF JOIN numbered n ON f.track = n.track AND f.end_ns > n.start_ns
+    SELECT c.* EXCLUDE (number), unnest(range(coalesce(c.number, 1), n.number + 1)) AS number
+    FROM crossing c ASOF JOIN numbered n ON c.track = n.window_track AND c.end_ns > n.window_start_ns
 ),
 pieces AS (
-    SELECT *, unnest(range(first_number, last_number + 1)) AS number FROM last_windows
+    SELECT
+        l.* REPLACE (greatest(start_ns, window_start_ns) AS start_ns, least(end_ns, window_end_ns) AS end_ns),
+        n.window_id
+    FROM last_windows l JOIN numbered n ON l.track = n.window_track AND l.number = n.number
+    WHERE greatest(start_ns, window_start_ns) < least(end_ns, window_end_ns)
 )
-SELECT
-    p.* EXCLUDE (start_ns, end_ns, first_number, last_number, number), n.window_id,
-    greatest(p.start_ns, n.start_ns) AS start_ns, least(p.end_ns, n.end_ns) AS end_ns
-FROM pieces p JOIN numbered n ON n.track = p.track AND n.number = p.number
-WHERE greatest(p.start_ns, n.start_ns) < least(p.end_ns, n.end_ns);
+SELECT * EXCLUDE (window_track, window_start_ns, window_end_ns, number) FROM first_windows WHERE end_ns <= window_end_ns
+UNION ALL BY NAME
+SELECT * EXCLUDE (number) FROM pieces;
 
 -- Points (track, at_ns and more) with the range that holds them, as the struct `inside`; NULL where none does. The
 -- ranges of a track are disjoint; of nested ones, take what `innermost` makes of them.

@@ -1,15 +1,12 @@
--- The call that launched each correlation id, with its thread: the outermost one where a driver call runs inside a
--- runtime call.
+-- The call that launched each correlation id: the runtime's, where a driver call runs inside it under the same id. CUPTI
+-- gives every call of an API an id of its own, so nothing need be grouped.
 CREATE VIEW launch_calls AS
-WITH outermost AS (
-    SELECT
-        run_id, rank, correlation_id,
-        arg_min({'group': run_group, 'tid': tid, 'name': name, 'start': start_ns, 'dur': dur_ns}, start_ns) AS call
-    FROM cuda_calls
-    WHERE correlation_id IS NOT NULL AND api <> 'sync'
-    GROUP BY run_id, rank, correlation_id
-)
-SELECT
-    run_id, rank, correlation_id, call."group" AS run_group, call.tid AS tid, call.name AS name,
-    call.start AS start_ns, call.dur AS dur_ns
-FROM outermost;
+SELECT run_id, rank, run_group, correlation_id, tid, name, start_ns, dur_ns
+FROM cuda_calls
+WHERE api = 'runtime' AND correlation_id IS NOT NULL
+UNION ALL
+SELECT d.run_id, d.rank, d.run_group, d.correlation_id, d.tid, d.name, d.start_ns, d.dur_ns
+FROM cuda_calls d
+ANTI JOIN (SELECT run_id, rank, correlation_id FROM cuda_calls WHERE api = 'runtime') r
+    USING (run_id, rank, correlation_id)
+WHERE d.api = 'driver' AND d.correlation_id IS NOT NULL;

@@ -1,4 +1,4 @@
--- @use gpu_work, launches
+-- @use gpu_work, launch_calls
 -- The phases of the training steps as ranges on the CPU, one after the other on each rank. Ranges named like the
 -- collector's phases; only for a rank without any, what torch itself annotates.
 CREATE VIEW phase_ranges AS
@@ -24,7 +24,7 @@ QUALIFY own OR NOT bool_or(own) OVER (PARTITION BY run_id, rank);
 CREATE VIEW gpu_work_phases AS
 WITH launched AS (
     SELECT w.*, l.start_ns AS launch_ns
-    FROM gpu_work w LEFT JOIN launches l USING (run_id, rank, correlation_id)
+    FROM gpu_work w LEFT JOIN launch_calls l USING (run_id, rank, correlation_id)
 ),
 latest AS (
     SELECT l.*, p.phase AS latest_phase, p.start_ns AS latest_start_ns, p.start_ns + p.dur_ns AS latest_end_ns

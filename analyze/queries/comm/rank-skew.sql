@@ -20,7 +20,7 @@
 -- @order run_id, metric
 WITH lengths AS (
     SELECT *, kernel_ns - compute_ns AS exposed_comm_ns, last_ns - first_ns AS span_ns
-    FROM gpu_class_lengths('gpu_intervals')
+    FROM gpu_class_lengths('gpu_pieces_span')
 ),
 steps AS (
     SELECT run_id, rank, avg(coalesce(next_ns, end_ns) - start_ns) AS step_ns FROM step_ranges GROUP BY run_id, rank
@@ -33,7 +33,7 @@ measured AS (
         {'metric': 'idle', 'ns': span_ns - busy_ns},
         {'metric': 'span', 'ns': span_ns}, {'metric': 'step', 'ns': step_ns}
     ], recursive := true)
-    FROM lengths JOIN gpu_tracks t USING (track) LEFT JOIN steps USING (run_id, rank)
+    FROM lengths JOIN gpu_tracks t ON t.track = window_id LEFT JOIN steps USING (run_id, rank)
 )
 SELECT
     run_group, run_id, metric, count(*) AS ranks, min(ns) AS min_ns, median(ns) AS median_ns, max(ns) AS max_ns,

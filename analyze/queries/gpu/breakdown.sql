@@ -22,7 +22,7 @@
 -- @column idle_pct %              Share of the span.
 -- @order run_id, rank, device, step
 WITH lengths AS (
-    SELECT track AS window_id, busy_ns, kernel_ns, compute_ns FROM gpu_class_lengths('gpu_pieces_{window}')
+    SELECT window_id, busy_ns, kernel_ns, compute_ns FROM gpu_class_lengths('gpu_pieces_{window}')
 ),
 parts AS (
     SELECT

@@ -3,7 +3,7 @@
 -- Gaps and causes as in `idle-causes`. The CPU is the thread that launched the work after the gap: `cpu` is the
 -- operator, range or CUDA call that was innermost there for most of the gap, `after_op` the operator or range that
 -- launched that work.
--- @use gpu_gaps, gpu_named_work, innermost, launch_calls
+-- @use cpu_events, gpu_gaps, gpu_named_work, innermost, launch_calls
 -- @param top number = 20          How many gaps, per group of runs.
 -- @param threshold_us number = 30 Longest gap that counts as kernel_wait, exclusive, in us.
 -- @column run_id id               The run.
@@ -42,26 +42,26 @@ around AS (
     GROUP BY g.gap
 ),
 launching_ops AS (
-    SELECT gap, arg_max(o.name, o.node) AS after_op
-    FROM around
+    SELECT a.gap, arg_max(e.name, (e.start_ns, -e.dur_ns)) AS after_op
+    FROM around a
     JOIN longest g USING (gap)
-    JOIN call_tree_no o ON o.run_id = g.run_id AND o.rank = g.rank AND o.op_id = around.op_id
-    WHERE o.kind IN ('op', 'range')
-    GROUP BY gap
+    JOIN cpu_events e ON e.run_id = g.run_id AND e.rank = g.rank AND e.op_id = a.op_id
+    WHERE e.kind IN ('op', 'range') AND a.op_id > 0
+    GROUP BY a.gap
 ),
 near AS MATERIALIZED (
     -- With an event that runs during a gap, all those around it do.
-    SELECT t.*
-    FROM call_tree_no t
-    SEMI JOIN longest g
-        ON g.run_id = t.run_id AND g.rank = t.rank AND t.start_ns < g.end_ns AND t.start_ns + t.dur_ns > g.start_ns
+    SELECT g.gap AS track, e.name, e.start_ns, e.start_ns + e.dur_ns AS end_ns
+    FROM longest g
+    JOIN launch_calls l USING (run_id, rank, correlation_id)
+    JOIN cpu_events e
+        ON e.run_id = g.run_id AND e.rank = g.rank AND e.tid = l.tid
+        AND e.start_ns < g.end_ns AND e.start_ns + e.dur_ns > g.start_ns
+    WHERE e.kind NOT IN ('async', 'python')
 ),
 meanwhile AS (
     SELECT gap, i.name, sum(least(i.end_ns, g.end_ns) - greatest(i.start_ns, g.start_ns))::BIGINT AS cpu_ns
-    FROM longest g
-    JOIN launch_calls l USING (run_id, rank, correlation_id)
-    JOIN innermost('near') i
-        ON i.run_id = g.run_id AND i.rank = g.rank AND i.tid = l.tid AND i.start_ns < g.end_ns AND i.end_ns > g.start_ns
+    FROM longest g JOIN innermost('near') i ON i.track = g.gap AND i.start_ns < g.end_ns AND i.end_ns > g.start_ns
     GROUP BY gap, i.name
 ),
 mostly AS (

@@ -13,7 +13,7 @@
 -- @column overlap_pct %           Share of comm_ns; empty without communication.
 -- @order run_id, rank, device, step
 WITH lengths AS (
-    SELECT track AS window_id, comm_ns, comm_ns + compute_ns - kernel_ns AS overlapped_ns
+    SELECT window_id, comm_ns, comm_ns + compute_ns - kernel_ns AS overlapped_ns
     FROM gpu_class_lengths('gpu_pieces_{window}')
 )
 SELECT

@@ -30,10 +30,7 @@ buckets AS MATERIALIZED (
     FROM starts
 ),
 pieces AS (
-    SELECT window_id AS track, class, start_ns, end_ns FROM intervals_cut('gpu_intervals', 'buckets')
-),
-lengths AS (
-    SELECT track AS window_id, * EXCLUDE (track) FROM gpu_class_lengths('pieces')
+    SELECT track, window_id, class, start_ns, end_ns FROM intervals_cut('gpu_intervals', 'buckets')
 )
 SELECT
     run_group, run_id, rank, device, bucket, offset_ns AS start_ns, b.end_ns - b.start_ns AS span_ns,
@@ -43,4 +40,4 @@ SELECT
     pct(coalesce(copy_ns, 0), b.end_ns - b.start_ns) AS memcpy_pct
 FROM buckets b
 JOIN gpu_tracks USING (track)
-LEFT JOIN lengths USING (window_id)
+LEFT JOIN gpu_class_lengths('pieces') USING (window_id)

@@ -24,27 +24,26 @@ WITH shapes AS (
     JOIN gpu_tracks t ON t.run_id = k.run_id AND t.rank = k.rank AND t.device IS NOT DISTINCT FROM k.device
     LEFT JOIN run_devices d ON d.run_id = k.run_id
 ),
-pieces AS (
-    SELECT
-        window_id AS track, start_ns, end_ns, occupancy_pct, blocks_per_sm,
-        coalesce(greatest(blocks_per_sm, 0), 0) AS value
-    FROM intervals_cut('shapes', 'gpu_windows_{window}')
+sm_blocks AS (
+    SELECT track, start_ns, end_ns, coalesce(greatest(blocks_per_sm, 0), 0) AS value FROM shapes
+),
+stretches AS (
+    SELECT track, start_ns, end_ns, least(total, 1) AS efficiency FROM intervals_sweep('sm_blocks') WHERE n > 0
 ),
 filled AS (
     SELECT
-        track AS window_id, sum(end_ns - start_ns) FILTER (n > 0)::BIGINT AS kernel_ns,
-        sum((end_ns - start_ns) * least(total, 1)) FILTER (n > 0) AS efficient_ns
-    FROM intervals_sweep('pieces')
-    GROUP BY track
+        window_id, sum(end_ns - start_ns)::BIGINT AS kernel_ns, sum((end_ns - start_ns) * efficiency) AS efficient_ns
+    FROM intervals_cut('stretches', 'gpu_windows_{window}')
+    GROUP BY window_id
 ),
 occupied AS (
     SELECT
-        track AS window_id, count(blocks_per_sm) AS shaped,
+        window_id, count(blocks_per_sm) AS shaped,
         sum((end_ns - start_ns) * occupancy_pct) / nullif(sum(end_ns - start_ns) FILTER (occupancy_pct >= 0), 0)
             AS occupancy_pct
-    FROM pieces
+    FROM intervals_cut('shapes', 'gpu_windows_{window}')
     WHERE occupancy_pct IS NULL OR occupancy_pct >= 0
-    GROUP BY track
+    GROUP BY window_id
 )
 SELECT
     run_group, run_id, rank, device, step, w.end_ns - w.start_ns AS span_ns, coalesce(kernel_ns, 0) AS kernel_ns,

@@ -4,7 +4,7 @@
 -- its start. The operators are the outermost ones. A sequence is all the work of a call, if that is two pieces or more;
 -- with `length`, it is any so many pieces in a row. Such sequences may overlap, so `pieces`, `gpu_ns` and `gap_ns`
 -- count everything once. One fused kernel would have neither the gaps nor all launches but one.
--- @use arithmetic, gpu_named_work
+-- @use arithmetic, cpu_tracks, gpu_named_work
 -- @param operator text = ''       Take the outermost operators or ranges whose name contains this instead.
 -- @param length number = 0        Pieces in a row; 0 for all the work of a call.
 -- @param min_count number = 2     Sequences found fewer times are left out.
@@ -17,29 +17,32 @@
 -- @column gap_ns ns               From the end of a piece to the start of the next of its sequence, summed.
 -- @column gpu_time_pct %          Share of gpu_ns in the durations of all GPU work.
 -- @order gpu_ns DESC, operator, sequence
-WITH eligible AS (
-    SELECT node, last_node, name FROM call_tree_no
-    WHERE CASE WHEN $operator = '' THEN kind = 'op' ELSE kind IN ('op', 'range') AND contains(name, $operator) END
+WITH reached AS (
+    SELECT
+        track, name, start_ns, end_ns,
+        max(end_ns) OVER (
+            PARTITION BY track ORDER BY start_ns, end_ns DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ) AS reached_ns
+    FROM cpu_intervals
+    WHERE CASE WHEN $operator = '' THEN kind = 'op' ELSE contains(name, $operator) END
 ),
 outermost AS (
-    -- Nodes are numbered in pre-order: what lies inside another one comes before the last node of that one.
-    SELECT node, last_node, name AS operator
-    FROM eligible
-    QUALIFY node > coalesce(max(last_node) OVER (ORDER BY node ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), -1)
+    SELECT track, name, start_ns, end_ns FROM reached WHERE reached_ns IS NULL OR reached_ns < end_ns
 ),
 launching AS (
-    SELECT run_id, rank, op_id, max(node) AS node
-    FROM call_tree_no
-    WHERE kind IN ('op', 'range') AND op_id > 0
+    SELECT run_id, rank, op_id, arg_max(track, start_ns) AS track, max(start_ns) AS op_start_ns
+    FROM cpu_intervals SEMI JOIN gpu_named_work USING (run_id, rank, op_id)
+    WHERE op_id > 0
     GROUP BY run_id, rank, op_id
 ),
 owned AS (
-    SELECT w.*, l.node FROM gpu_named_work w JOIN launching l USING (run_id, rank, op_id)
+    SELECT w.*, l.track, l.op_start_ns FROM gpu_named_work w JOIN launching l USING (run_id, rank, op_id)
 ),
 in_calls AS (
-    SELECT w.*, o.operator, dense_rank() OVER (ORDER BY o.node, w.device) AS series
-    FROM owned w ASOF JOIN outermost o ON w.node >= o.node
-    WHERE w.node <= o.last_node
+    -- A series is the work of one call on one device.
+    SELECT w.*, o.name AS operator, dense_rank() OVER (ORDER BY o.track, o.start_ns, w.device) AS series
+    FROM owned w ASOF JOIN outermost o ON o.track = w.track AND w.op_start_ns >= o.start_ns
+    WHERE w.op_start_ns < o.end_ns
 ),
 numbered AS (
     SELECT

@@ -3,7 +3,7 @@
 -- A launch is queued from the start of its call to the start of its first work on the stream (kernel, memcpy or
 -- memset), so the depth is the number of launches under way or waiting. Means are weighted by time, from the first call
 -- to the last start. A depth of 0 for long: the GPU waits for the CPU. A full queue blocks the launching thread.
--- @use arithmetic, intervals, launches, gpu_work
+-- @use arithmetic, intervals, launch_calls, gpu_work
 -- @param full number = 1024       Depth from which the queue counts as full.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
@@ -17,25 +17,24 @@
 -- @column empty_pct %             Share of the span.
 -- @column full_ns ns              Time with a full queue.
 -- @order run_id, rank, device, stream
-WITH queued AS (
-    SELECT
-        w.run_group, run_id, rank, w.device, w.stream, any_value(l.start_ns) AS start_ns,
-        greatest(min(w.start_ns), any_value(l.start_ns)) AS end_ns
-    FROM gpu_work w JOIN launches l USING (run_id, rank, correlation_id)
-    GROUP BY w.run_group, run_id, rank, w.device, w.stream, correlation_id
+WITH named AS MATERIALIZED (
+    SELECT row_number() OVER (ORDER BY run_id, rank, device, stream)::INTEGER AS track, *
+    FROM (SELECT DISTINCT run_group, run_id, rank, device, stream FROM gpu_work)
 ),
-streams AS MATERIALIZED (
-    SELECT
-        row_number() OVER (ORDER BY run_id, rank, device, stream) AS track, run_group, run_id, rank, device, stream,
-        count(*) AS launches, max(end_ns) - min(start_ns) AS span_ns
-    FROM queued
-    GROUP BY run_group, run_id, rank, device, stream
+launched AS (
+    SELECT n.track, w.correlation_id, l.start_ns, greatest(w.start_ns, l.start_ns) AS end_ns
+    FROM gpu_work w
+    JOIN launch_calls l USING (run_id, rank, correlation_id)
+    JOIN named n ON n.run_id = w.run_id AND n.rank = w.rank AND n.device IS NOT DISTINCT FROM w.device
+        AND n.stream IS NOT DISTINCT FROM w.stream
 ),
 waiting AS (
-    SELECT s.track, q.start_ns, q.end_ns, 1 AS value
-    FROM queued q JOIN streams s
-        ON s.run_id = q.run_id AND s.rank = q.rank AND s.device IS NOT DISTINCT FROM q.device
-        AND s.stream IS NOT DISTINCT FROM q.stream
+    SELECT track, any_value(start_ns) AS start_ns, min(end_ns) AS end_ns, 1 AS value
+    FROM launched
+    GROUP BY track, correlation_id
+),
+streams AS (
+    SELECT track, count(*) AS launches, max(end_ns) - min(start_ns) AS span_ns FROM waiting GROUP BY track
 ),
 depths AS (
     SELECT
@@ -50,4 +49,4 @@ SELECT
     coalesce(depth_ns, 0)::DOUBLE / nullif(span_ns, 0) AS avg_depth, coalesce(max_depth, 0) AS max_depth,
     span_ns - coalesce(queued_ns, 0) AS empty_ns, pct(span_ns - coalesce(queued_ns, 0), span_ns) AS empty_pct,
     coalesce(full_ns, 0) AS full_ns
-FROM streams LEFT JOIN depths USING (track)
+FROM streams JOIN named USING (track) LEFT JOIN depths USING (track)

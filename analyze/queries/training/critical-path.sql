@@ -6,7 +6,7 @@
 -- of the launch call to the start of the work); kernel, communication, copy; gap (between two pieces of GPU work, the second
 -- queued); stream_wait (the same, for work of another stream); sync (from the end of the GPU work to the return of the call that
 -- waited for it); other (what no rule explains).
--- @use arithmetic, gpu_work, innermost, intervals, launch_calls, outer_ops, step_ranges
+-- @use arithmetic, cpu_events, gpu_work, innermost, intervals, launch_calls, outer_ops, step_ranges
 -- @param window span|step = span  The whole recording of a rank, or each step from its start on the CPU to the next one's.
 -- @param group kind|name = kind   What a row is: a kind of piece, or one of a name (CPU time by the innermost operator).
 -- @column run_id id               The run.
@@ -30,9 +30,13 @@ _threads AS MATERIALIZED (
 _cpu AS (
     SELECT track, piece, start_ns, start_ns + dur_ns AS end_ns FROM _path JOIN _threads USING (run_id, rank, tid) WHERE kind = 'cpu'
 ),
+_events AS (
+    SELECT track, name, start_ns, start_ns + dur_ns AS end_ns
+    FROM cpu_events JOIN _threads USING (run_id, rank, tid)
+    WHERE kind NOT IN ('async', 'python')
+),
 _busy AS MATERIALIZED (
-    SELECT track, row_number() OVER () AS window_id, i.name, i.start_ns, i.end_ns
-    FROM innermost('call_tree_no') i JOIN _threads USING (run_id, rank, tid)
+    SELECT row_number() OVER () AS window_id, * FROM innermost('_events')
 ),
 _parts AS MATERIALIZED (
     SELECT c.piece, b.name, c.end_ns - c.start_ns AS dur_ns
