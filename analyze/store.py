@@ -21,7 +21,7 @@ from analyze.errors import InputError
 STORE_NAME = "store.json"
 STORE_VERSION = 1
 
-PARSER_VERSION = 2
+PARSER_VERSION = 3
 """Raised when a parser or a table changes; what was read before then is read again."""
 
 

@@ -7,10 +7,21 @@ from typing import Any, NamedTuple
 
 
 class Counter(NamedTuple):
-    """A counter track: its name, and SQL of pid, series, start_ns and value at each change."""
+    """Counter tracks of one name, and SQL of pid, series, start_ns and value at each change.
+
+    `decimals`: the value is a whole number of a unit so many powers of ten below that in the name.
+    """
 
     name: str
     sql: str
+    decimals: int = 0
+
+    def shown(self, value: int) -> str:
+        """The value as it is written: exact."""
+        if not self.decimals:
+            return str(value)
+        sign, digits = ("-" if value < 0 else ""), str(abs(value)).rjust(self.decimals + 1, "0")
+        return f"{sign}{digits[: -self.decimals]}.{digits[-self.decimals :]}"
 
 
 def changes(edges: Iterable[tuple[int, Any]], from_ns: int, to_ns: int | None) -> Iterator[tuple[int, Any]]:
@@ -55,7 +66,7 @@ def counter_tracks(gpu: str, cpu: str) -> list[Counter]:
     )
     both_ends = "SELECT pid, series, unnest([begins, ends]) AS at_ns, unnest([1, -1])::BIGINT AS change"
     busy = (
-        f"SELECT {gpu} AS pid, '' AS series, start_ns AS begins, start_ns + dur_ns AS ends"
+        f"SELECT {gpu} AS pid, 'on GPU' AS series, start_ns AS begins, start_ns + dur_ns AS ends"
         " FROM gpu_work WHERE dur_ns > 0"
     )
     # Bytes per ns are GB/s. As integers of B/s, so that what is added is taken away again to the last bit.
@@ -70,7 +81,7 @@ def counter_tracks(gpu: str, cpu: str) -> list[Counter]:
     )
     return [
         Counter("queue depth", running(f"{both_ends} FROM ({queued})")),
-        Counter("running on GPU", running(f"{both_ends} FROM ({busy})")),
-        Counter("copy B/s", running(copying)),
-        Counter("allocated B", allocated),
+        Counter("running", running(f"{both_ends} FROM ({busy})")),
+        Counter("copy GB/s", running(copying), decimals=9),
+        Counter("allocated MB", allocated, decimals=6),
     ]

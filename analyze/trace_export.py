@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 from analyze import trace_overlay
 from analyze.errors import InputError
 from analyze.trace_counters import changes, counter_tracks
+from analyze.trace_places import ALLOCATOR, CRITICAL_PATH, Places, Process
 
 if TYPE_CHECKING:
     from analyze.engine import Engine
@@ -30,13 +31,8 @@ _COMPRESSION = 5
 """Of gzip: half the time of the default, and files 5 % larger."""
 
 _TIMED = ("kernels", "memcpys", "memsets", "cuda_calls", "cpu_ops", "ranges")
-
-RANK_STRIDE = 10_000_000
-"""Where several ranks are written, the processes of rank r get numbers from r times this: their own may be the same,
-and the Perfetto UI reads 32 bits. No process number of Linux is as high."""
-
-_GPU_NUMBERS = 9_000_000
-"""What is added to a device's number where it could be that of a process, too."""
+_ALLOCATIONS = "(FROM memory_events WHERE allocated_bytes IS NOT NULL)"
+"""An allocator's rows, in SQL; those of Nsight Systems are of the driver, at 0 where they precede the recording."""
 
 
 class Exported(NamedTuple):
@@ -49,25 +45,13 @@ class Exported(NamedTuple):
 
 
 class _Scope(NamedTuple):
-    """Which part of which run, and how its processes are numbered."""
+    """Which part of which run, and where its events stand."""
 
     engine: Engine
     base_ns: int
     from_ns: int
     to_ns: int | None
-    stride: int
-    """What a rank adds to the number of a process; 0 for one rank."""
-    gpu_numbers: int
-    """What is added to the number of a device, which is a process in a Chrome trace."""
-
-    def cpu(self) -> str:
-        """SQL of the numbers of the process and the thread on the CPU."""
-        number = f"rank * {self.stride} + coalesce(pid, 0) % {self.stride}" if self.stride else "coalesce(pid, 0)"
-        return f"{number} AS pid, coalesce(tid, 0) AS tid"
-
-    def gpu(self) -> str:
-        """SQL of the number of a GPU."""
-        return f"rank * {self.stride} + {self.gpu_numbers} + coalesce(device, 0)"
+    places: Places
 
     def overlapping(self) -> str:
         """SQL for events that touch the window; `start_ns` inside it is enough for one of 0 ns."""
@@ -113,24 +97,15 @@ def export(
 
 def _scope(engine: Engine, from_ms: float, to_ms: float | None) -> _Scope:
     engine.sql("SELECT 1")  # The blocks, for the counters.
-    tables = " UNION ALL ".join(f"SELECT min(start_ns) AS first_ns FROM {t}" for t in (*_TIMED, "memory_events"))
+    tables = " UNION ALL ".join(f"SELECT min(start_ns) AS first_ns FROM {t}" for t in (*_TIMED, _ALLOCATIONS))
     row = engine.connection.execute(f"SELECT min(first_ns) FROM ({tables})").fetchone()
     if row is None or row[0] is None:
         raise InputError(f"trace: {engine.run_ids[0]} has no timed events: there is nothing to draw")
-    clashes, ranks = engine.connection.execute(
-        "SELECT (SELECT count(*) FROM"
-        " (SELECT pid FROM cpu_ops UNION SELECT pid FROM cuda_calls UNION SELECT pid FROM ranges)"
-        " JOIN (SELECT DISTINCT device FROM gpu_work) ON pid = device), (SELECT count(DISTINCT rank) FROM run_groups)"
-    ).fetchall()[0]
     base = int(row[0])
-    return _Scope(
-        engine,
-        base,
-        base + round(from_ms * 1e6),
-        None if to_ms is None else base + round(to_ms * 1e6),
-        RANK_STRIDE if ranks > 1 else 0,
-        _GPU_NUMBERS if ranks > 1 or clashes else 0,
-    )
+    end = None if to_ms is None else base + round(to_ms * 1e6)
+    scope = _Scope(engine, base, base + round(from_ms * 1e6), end, Places(engine))
+    scope.places.lay_out(engine, scope.overlapping())
+    return scope
 
 
 @contextmanager
@@ -167,6 +142,7 @@ def _write(scope: _Scope, file: TextIO, with_counters: bool, with_path: bool) ->
         ("events", _calls(scope)),
         ("events", _kernels(scope)),
         ("events", _copies(scope)),
+        ("events", _allocations(scope)),
         ("flows", _flows(scope)),
         ("counters", _counters(scope) if with_counters else ()),
         ("overlay", _critical_path(scope) if with_path else ()),
@@ -218,8 +194,9 @@ def _args(**values: Any) -> str:
 
 
 def _complete(
-    scope: _Scope, cat: str, name: str | None, pid: Any, tid: Any, start: int, dur: int | None, args: str
+    scope: _Scope, cat: str, name: str | None, where: tuple[int, int], start: int, dur: int | None, args: str
 ) -> str:
+    pid, tid = where
     length = "" if dur is None else f'"dur":{_us(dur)},'
     return (
         f'{{"ph":"X","cat":"{cat}","name":{_text(name)},"pid":{pid},"tid":{tid},'
@@ -229,15 +206,17 @@ def _complete(
 
 def _cpu_ops(scope: _Scope) -> Iterator[str]:
     sql = (
-        f"SELECT name, {scope.cpu()}, start_ns, dur_ns, op_id, sequence_number, fwd_thread, record_function_id,"
-        f" input_dims, input_types, concrete_inputs FROM cpu_ops WHERE {scope.overlapping()} ORDER BY rank, start_ns"
+        f"SELECT name, {scope.places.columns('cpu_ops')}, start_ns, dur_ns, op_id, sequence_number, fwd_thread,"
+        f" record_function_id, input_dims, input_types, concrete_inputs"
+        f" FROM cpu_ops WHERE {scope.overlapping()} ORDER BY rank, start_ns"
     )
     for name, pid, tid, start, dur, op, sequence, thread, function, dims, types, inputs in scope.rows(sql):
         args = _args(
             External_id=op, Sequence_number=sequence, Fwd_thread_id=thread, Record_function_id=function,
             Input_Dims=dims, Input_type=types, Concrete_Inputs=inputs,
         )  # fmt: skip
-        yield _complete(scope, "cpu_op", name, pid, tid, start, dur, args)
+        where = scope.places.draw(pid, tid, start, dur)
+        yield _complete(scope, "cpu_op", name, where, start, dur, args)
 
 
 _RANGE_CATEGORIES = {
@@ -249,19 +228,17 @@ _RANGE_CATEGORIES = {
 
 def _ranges(scope: _Scope) -> Iterator[str]:
     sql = (
-        f"SELECT name, origin, {scope.cpu()}, {scope.gpu()},"
-        " coalesce(stream, 0), device, stream, start_ns, dur_ns, op_id, python_id, python_parent_id, domain"
+        f"SELECT name, origin, {scope.places.columns('ranges')},"
+        " device, stream, start_ns, dur_ns, op_id, python_id, python_parent_id, domain"
         f" FROM ranges WHERE {scope.overlapping()} ORDER BY rank, start_ns"
     )
-    for row in scope.rows(sql):
-        name, origin, pid, tid, gpu, gpu_tid, device, stream, start, dur, op, python, parent, domain = row
-        on_gpu = origin == "gpu_annotation"
+    for name, origin, pid, tid, device, stream, start, dur, op, python, parent, domain in scope.rows(sql):
         args = _args(
-            External_id=op, Python_id=python, Python_parent_id=parent, device=device if on_gpu else None,
-            stream=stream if on_gpu else None, domain=_text(domain) if domain else None,
+            External_id=op, Python_id=python, Python_parent_id=parent, device=device, stream=stream,
+            domain=_maybe(domain),
         )  # fmt: skip
-        place = (gpu, gpu_tid) if on_gpu else (pid, tid)
-        yield _complete(scope, _RANGE_CATEGORIES.get(origin, "user_annotation"), name, *place, start, dur, args)
+        where = scope.places.draw(pid, tid, start, dur)
+        yield _complete(scope, _RANGE_CATEGORIES.get(origin, "user_annotation"), name, where, start, dur, args)
 
 
 _CALL_CATEGORIES = {"driver": "cuda_driver", "sync": "cuda_sync"}
@@ -269,17 +246,18 @@ _CALL_CATEGORIES = {"driver": "cuda_driver", "sync": "cuda_sync"}
 
 def _calls(scope: _Scope) -> Iterator[str]:
     sql = (
-        f"SELECT name, api, {scope.cpu()}, start_ns, dur_ns, correlation_id, op_id FROM cuda_calls"
-        f" WHERE {scope.overlapping()} ORDER BY rank, start_ns"
+        f"SELECT name, api, {scope.places.columns('cuda_calls')}, start_ns, dur_ns, correlation_id, op_id"
+        f" FROM cuda_calls WHERE {scope.overlapping()} ORDER BY rank, start_ns"
     )
     for name, api, pid, tid, start, dur, correlation, op in scope.rows(sql):
         args = _args(External_id=op, correlation=correlation)
-        yield _complete(scope, _CALL_CATEGORIES.get(api, "cuda_runtime"), name, pid, tid, start, dur, args)
+        where = scope.places.draw(pid, tid, start, dur)
+        yield _complete(scope, _CALL_CATEGORIES.get(api, "cuda_runtime"), name, where, start, dur, args)
 
 
 def _kernels(scope: _Scope) -> Iterator[str]:
     sql = (
-        f"SELECT name, {scope.gpu()} AS pid, coalesce(stream, 0) AS tid, start_ns, dur_ns, device, stream,"
+        f"SELECT name, {scope.places.columns('kernels')}, start_ns, dur_ns, device, stream,"
         " correlation_id, op_id, grid_x, grid_y, grid_z, block_x, block_y, block_z, registers, shared_mem_bytes,"
         " blocks_per_sm, occupancy_pct, graph_id, collective, in_elems, out_elems, dtype, group_size, group_name,"
         f" group_ranks, seq FROM kernels WHERE {scope.overlapping()} ORDER BY rank, start_ns"
@@ -300,7 +278,8 @@ def _kernels(scope: _Scope) -> Iterator[str]:
                 dtype=_maybe(dtype), Group_size=size, Process_Group_Name=_maybe(group),
                 Process_Group_Ranks=_maybe(ranks), Seq=seq,
             )[1:]  # fmt: skip
-        yield _complete(scope, "kernel", name, pid, tid, start, dur, args)
+        where = scope.places.draw(pid, tid, start, dur)
+        yield _complete(scope, "kernel", name, where, start, dur, args)
 
 
 def _maybe(text: str | None) -> str | None:
@@ -314,11 +293,11 @@ def _dims(sizes: Sequence[int | None]) -> str | None:
 def _copies(scope: _Scope) -> Iterator[str]:
     sql = (
         "SELECT 'gpu_memcpy', memcpy_name(kind, src_memory, dst_memory),"
-        f" {scope.gpu()} AS pid, coalesce(stream, 0) AS tid, start_ns, dur_ns,"
+        f" {scope.places.columns('memcpys')}, start_ns, dur_ns,"
         " device, stream, correlation_id, op_id, bytes, graph_id, src_device, dst_device"
         f" FROM memcpys WHERE {scope.overlapping()}"
         " UNION ALL SELECT 'gpu_memset', memset_name(dst_memory),"
-        f" {scope.gpu()} AS pid, coalesce(stream, 0) AS tid, start_ns, dur_ns,"
+        f" {scope.places.columns('memsets')}, start_ns, dur_ns,"
         " device, stream, correlation_id, op_id, bytes, graph_id, NULL, NULL"
         f" FROM memsets WHERE {scope.overlapping()}"
     )
@@ -329,85 +308,104 @@ def _copies(scope: _Scope) -> Iterator[str]:
             External_id=op, device=device, stream=stream, correlation=correlation, bytes=size, graph_id=graph,
             fromDevice=source, toDevice=target,
         )  # fmt: skip
-        yield _complete(scope, cat, name, pid, tid, start, dur, args)
+        where = scope.places.draw(pid, tid, start, dur)
+        yield _complete(scope, cat, name, where, start, dur, args)
+
+
+_ALLOCATOR_DEVICES = {"cpu": 0, "cuda": 1, "mkldnn": 2, "hip": 6, "xpu": 12}
+"""Device types by their number in torch."""
+
+
+def _allocations(scope: _Scope) -> Iterator[str]:
+    """Torch's instant events of the allocator."""
+    before = "" if scope.to_ns is None else f" AND start_ns < {scope.to_ns}"
+    sql = (
+        f"SELECT {scope.places.process()}, start_ns, device_type, device, addr, bytes, allocated_bytes, reserved_bytes"
+        f" FROM {_ALLOCATIONS} WHERE start_ns >= {scope.from_ns}{before} ORDER BY rank, start_ns"
+    )
+    for pid, start, kind, device, address, size, allocated, reserved in scope.rows(sql):
+        pid, tid = scope.places.draw(pid, ALLOCATOR, start, 0)
+        args = _args(
+            Device_Type=_ALLOCATOR_DEVICES.get(kind, -1), Device_Id=device, Addr=address, Bytes=size,
+            Total_Allocated=allocated, Total_Reserved=reserved,
+        )  # fmt: skip
+        yield (
+            f'{{"ph":"i","s":"t","cat":"cpu_instant_event","name":"[memory]","pid":{pid},"tid":{tid},'
+            f'"ts":{_us(start - scope.base_ns)},"args":{args}}}'
+        )
+
+
+_ARROW = ('"ph":"s"', '"ph":"f","bp":"e"')
+"""The ends of an arrow."""
 
 
 def _flows(scope: _Scope) -> Iterator[str]:
     """Arrows from a launch call to the first work of its correlation id; both ends must be drawn."""
-    gpu = f"{scope.gpu()} AS pid, coalesce(stream, 0) AS tid"
+    calls, work = _first(scope, "cuda_calls", "api <> 'sync'"), _first(scope, "gpu_work", "true")
     sql = (
-        "WITH work AS (SELECT * FROM gpu_work WHERE correlation_id IS NOT NULL),"
-        f" targets AS (SELECT rank, correlation_id, min(start_ns) AS at_ns, arg_min({_place(gpu)}, start_ns) AS place"
-        f" FROM work WHERE {scope.overlapping()} GROUP BY rank, correlation_id),"
-        f" sources AS (SELECT rank, correlation_id, min(start_ns) AS at_ns, arg_min({{'pid': rank * {scope.stride} +"
-        " coalesce(pid, 0), 'tid': coalesce(tid, 0)}, start_ns) AS place FROM cuda_calls"
-        f" WHERE api <> 'sync' AND correlation_id IS NOT NULL AND {scope.overlapping()} GROUP BY rank, correlation_id)"
-        " SELECT row_number() OVER (), s.place.pid, s.place.tid, s.at_ns, t.place.pid, t.place.tid, t.at_ns"
-        " FROM sources s JOIN targets t USING (rank, correlation_id)"
+        f"SELECT c.event, w.event FROM ({calls}) c JOIN ({work}) w USING (rank, correlation_id)"
+        " ORDER BY rank, c.event.start_ns, correlation_id"
     )
-    for number, pid, tid, at, gpu, stream, begins in scope.rows(sql):
+    for number, ends in enumerate(scope.rows(sql), 1):
         common = f'"cat":"ac2g","name":"ac2g","id":{number}'
-        yield f'{{"ph":"s",{common},"pid":{pid},"tid":{tid},"ts":{_us(at - scope.base_ns)}}}'
-        yield f'{{"ph":"f","bp":"e",{common},"pid":{gpu},"tid":{stream},"ts":{_us(begins - scope.base_ns)}}}'
+        for ph, event in zip(_ARROW, ends, strict=True):
+            pid, tid = scope.places.draw(**event)
+            yield f'{{{ph},{common},"pid":{pid},"tid":{tid},"ts":{_us(event["start_ns"] - scope.base_ns)}}}'
+
+
+def _first(scope: _Scope, table: str, chosen: str) -> str:
+    """SQL of the first event of each correlation id that is drawn."""
+    pid, tid = scope.places.of(table)
+    event = f"{{'pid': {pid}, 'tid': {tid}, 'start_ns': start_ns, 'dur_ns': dur_ns}}"
+    return (
+        f"SELECT rank, correlation_id, arg_min({event}, start_ns) AS event FROM {table}"
+        f" WHERE correlation_id IS NOT NULL AND {chosen} AND {scope.overlapping()} GROUP BY rank, correlation_id"
+    )
 
 
 def _critical_path(scope: _Scope) -> Iterator[str]:
+    """The pieces of the path on lanes of their own, and arrows between them.
+
+    The Perfetto UI draws an arrow between the slices that began last on its threads, even if they have ended; a piece
+    may begin where nothing else does, such as a wait. So arrows join pieces, at their starts.
+    """
     trace_overlay.make(scope.engine)
-    sql = trace_overlay.sql(scope.gpu(), scope.stride, scope.overlapping())
-    path = trace_overlay.pieces(scope.rows(sql))
-    yield from _process(trace_overlay.TRACK, "critical path", 0)
+    path = trace_overlay.pieces(scope.rows(trace_overlay.sql(scope.overlapping())))
+    lanes = trace_overlay.lanes(path)
+    # The Perfetto UI puts the number behind.
+    threads = [(number, f"{place} lane") for place, number in lanes.items()]
+    scope.places.add(Process(CRITICAL_PATH, "critical path", threads))
     for p in path:
-        yield _complete(scope, "critical_path", p.name, trace_overlay.TRACK, p.rank, p.start_ns, p.dur_ns, "{}")
-    for number, before, after in trace_overlay.arrows(path):
-        common = f'"cat":"critical_path","name":"critical path","id":{number}'
-        # Just inside the piece, so that the arrow leaves from what is drawn there.
-        end = before.start_ns + max(before.dur_ns - 1, 0)
-        yield f'{{"ph":"s",{common},"pid":{before.pid},"tid":{before.tid},"ts":{_us(end - scope.base_ns)}}}'
-        begin = _us(after.start_ns - scope.base_ns)
-        yield f'{{"ph":"f","bp":"e",{common},"pid":{after.pid},"tid":{after.tid},"ts":{begin}}}'
-
-
-def _place(columns: str) -> str:
-    """SQL of a struct of the process and the thread, from that of its two columns."""
-    pid, tid = columns.removesuffix(" AS tid").split(" AS pid, ")
-    return f"{{'pid': {pid}, 'tid': {tid}}}"
+        args = _args(kind=_text(p.kind), place=_text(p.place))
+        where = (CRITICAL_PATH, lanes[p.place])
+        yield _complete(scope, "critical_path", p.title, where, p.start_ns, p.dur_ns, args)
+    for number, ends in enumerate(trace_overlay.arrows(path), 1):
+        for ph, p in zip(_ARROW, ends, strict=True):
+            yield (
+                f'{{{ph},"cat":"critical_path","name":"critical path","id":{number},"pid":{CRITICAL_PATH},'
+                f'"tid":{lanes[p.place]},"ts":{_us(p.start_ns - scope.base_ns)}}}'
+            )
 
 
 def _counters(scope: _Scope) -> Iterator[str]:
-    for counter in counter_tracks(scope.gpu(), scope.cpu().split(" AS ")[0]):
+    for counter in counter_tracks(scope.places.gpu(), scope.places.process()):
         for (pid, series), rows in groupby(scope.rows(counter.sql), key=lambda row: (row[0], row[1])):
-            name = _text(f"{counter.name} {series}".strip())
+            # The Perfetto UI calls the track by the counter and the series.
+            common = f'"ph":"C","name":{_text(counter.name)},"pid":{pid},"tid":0'
+            scope.places.use(pid)
             for at, value in changes(((at, value) for _, _, at, value in rows), scope.from_ns, scope.to_ns):
-                yield (
-                    f'{{"ph":"C","name":{name},"pid":{pid},"tid":0,"ts":{_us(at - scope.base_ns)},'
-                    f'"args":{{"{counter.name}":{value}}}}}'
-                )
+                shown = counter.shown(value)
+                yield f'{{{common},"ts":{_us(at - scope.base_ns)},"args":{{{_text(series)}:{shown}}}}}'
 
 
 def _names(scope: _Scope) -> Iterator[str]:
-    """What the processes and threads are called, CPU before GPUs, rank by rank."""
-    cpu = (
-        f"SELECT DISTINCT rank, {scope.cpu()} FROM (SELECT rank, pid, tid FROM cpu_ops UNION SELECT rank, pid, tid FROM"
-        " cuda_calls UNION SELECT rank, pid, tid FROM ranges WHERE origin <> 'gpu_annotation') ORDER BY ALL"
-    )
-    gpu = f"SELECT DISTINCT rank, device, {scope.gpu()} AS pid, coalesce(stream, 0) AS tid FROM gpu_work ORDER BY ALL"
-    seen: set[int] = set()
-    order = 0
-    for rank, pid, tid in scope.rows(cpu):
-        if pid not in seen:
-            seen.add(pid)
-            yield from _process(pid, f"rank {rank} CPU", order := order + 1)
-        yield _metadata("thread_name", pid, tid, f'"name":{_text(f"rank {rank} CPU thread {tid}")}')
-    for rank, device, pid, tid in scope.rows(gpu):
-        if pid not in seen:
-            seen.add(pid)
-            yield from _process(pid, f"rank {rank} GPU {device if device is not None else '?'}", order := order + 1)
-        yield _metadata("thread_name", pid, tid, f'"name":{_text(f"rank {rank} GPU {device} stream {tid}")}')
-
-
-def _process(pid: int, name: str, order: int) -> Iterator[str]:
-    yield _metadata("process_name", pid, 0, f'"name":{_text(name)}')
-    yield _metadata("process_sort_index", pid, 0, f'"sort_index":{order}')
+    """What the processes and threads are called, and in which order they are shown."""
+    for order, (pid, name, threads) in enumerate(scope.places.processes()):
+        yield _metadata("process_name", pid, 0, f'"name":{_text(name)}')
+        yield _metadata("process_sort_index", pid, 0, f'"sort_index":{order}')
+        for index, (tid, thread) in enumerate(threads):
+            yield _metadata("thread_name", pid, tid, f'"name":{_text(thread)}')
+            yield _metadata("thread_sort_index", pid, tid, f'"sort_index":{index}')
 
 
 def _metadata(name: str, pid: int, tid: int, args: str) -> str:

@@ -1,36 +1,73 @@
-"""The critical path as it is drawn into an exported trace: a track of its pieces, and arrows from place to place."""
+"""The critical path as it is drawn into an exported trace: its pieces, a lane per place, and arrows between places."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from analyze.engine import Engine
-
-TRACK = 8_000_000
-"""Number of the process that holds the track, one thread for each rank; no process or GPU of a trace has it."""
 
 
 class Piece(NamedTuple):
-    """A piece of the path: what it is, when, and the process and thread of the trace in which it happens."""
+    """A piece of the path: what it is, when, and where: on a thread, or on a stream of a device."""
 
     rank: int
-    name: str
+    kind: str
+    name: str | None
     start_ns: int
     dur_ns: int
-    pid: int
-    tid: int
+    tid: int | None
+    device: int | None
+    stream: int | None
+
+    @property
+    def title(self) -> str:
+        """What the piece is called."""
+        return self.kind if self.name is None else f"{self.kind}: {self.name}"
+
+    @property
+    def place(self) -> str:
+        """Where it happened, in words."""
+        if self.device is not None:
+            return f"rank {self.rank} GPU {self.device} stream {self.stream}"
+        return f"rank {self.rank}" if self.tid is None else f"rank {self.rank} thread {self.tid}"
 
 
-class Arrow(NamedTuple):
-    """From the end of a piece to the start of the next one, which happens somewhere else."""
-
-    number: int
-    before: Piece
-    after: Piece
+_SQL = """
+WITH _path AS MATERIALIZED (
+    SELECT row_number() OVER (ORDER BY rank, seq) AS piece, * FROM critical_path_span WHERE {inside}
+),
+_threads AS MATERIALIZED (
+    SELECT row_number() OVER (ORDER BY rank, tid)::INTEGER AS track, rank, tid
+    FROM (SELECT DISTINCT rank, tid FROM _path WHERE kind = 'cpu')
+),
+_cpu AS (
+    SELECT track, piece, start_ns, start_ns + dur_ns AS end_ns FROM _path JOIN _threads USING (rank, tid)
+    WHERE kind = 'cpu'
+),
+_all_events AS (
+    SELECT track, kind, name, start_ns, start_ns + dur_ns AS end_ns FROM cpu_events JOIN _threads USING (rank, tid)
+    WHERE kind IN ('op', 'range', 'call')
+    UNION ALL
+    SELECT track, 'range', name, start_ns, start_ns + dur_ns FROM ranges JOIN _threads USING (rank, tid)
+    WHERE origin = 'nvtx' AND style = 'PushPop'
+),
+_events AS (
+    SELECT * FROM _all_events QUALIFY kind <> 'call' OR bool_and(kind = 'call') OVER (PARTITION BY track)
+),
+_busy AS MATERIALIZED (SELECT row_number() OVER () AS window_id, * FROM innermost('_events')),
+_parts AS (
+    SELECT c.piece, b.name, sum(c.end_ns - c.start_ns) AS part_ns
+    FROM intervals_cut('_cpu', '_busy') c JOIN _busy b USING (window_id)
+    GROUP BY c.piece, b.name
+),
+_mostly AS (SELECT piece, arg_max(name, (part_ns, name)) AS name FROM _parts GROUP BY piece)
+SELECT p.rank, p.kind, coalesce(p.name, m.name), p.start_ns, p.dur_ns, p.tid, p.device, p.stream
+FROM _path p LEFT JOIN _mostly m USING (piece)
+ORDER BY piece
+"""
 
 
 def make(engine: Engine) -> None:
@@ -40,32 +77,26 @@ def make(engine: Engine) -> None:
     critical_path.table(engine)
 
 
-def sql(gpu: str, stride: int, inside: str) -> str:
-    """SQL of the columns of `Piece`, in order of rank and time.
+def sql(inside: str) -> str:
+    """SQL of the columns of `Piece`, in order of rank and time; `inside` is SQL of the events to draw.
 
-    `gpu`: SQL of the process number of a device; `stride`: what a rank adds to that of a CPU process, 0 for one rank;
-    `inside`: SQL of the events to draw.
+    A piece on the CPU is named by the operator or range that was the thread's innermost most of the time (by CUDA calls
+    on threads that have nothing else). The blocks cpu_events, innermost and intervals must have been made.
     """
-    # The path names the thread of a piece on the CPU, and a rank has one process.
-    return (
-        "WITH processes AS (SELECT rank, min(pid) AS pid FROM"
-        " (SELECT rank, pid FROM cpu_ops UNION SELECT rank, pid FROM cuda_calls) GROUP BY rank)"
-        " SELECT rank, kind || CASE WHEN name IS NULL THEN '' ELSE ': ' || name END, start_ns, dur_ns,"
-        f" CASE WHEN device IS NULL THEN rank * {stride} + coalesce(pid, 0) ELSE {gpu} END,"
-        " CASE WHEN device IS NULL THEN coalesce(tid, 0) ELSE coalesce(stream, 0) END"
-        f" FROM critical_path_span LEFT JOIN processes USING (rank) WHERE {inside} ORDER BY rank, seq"
-    )
-
-
-def arrows(pieces: Iterable[Piece]) -> Iterator[Arrow]:
-    """An arrow wherever the path goes on in another thread or on another stream."""
-    before: Piece | None = None
-    for number, piece in enumerate(pieces):
-        if before and before.rank == piece.rank and (before.pid, before.tid) != (piece.pid, piece.tid):
-            yield Arrow(number, before, piece)
-        before = piece
+    return _SQL.format(inside=inside)
 
 
 def pieces(rows: Iterable[tuple[Any, ...]]) -> list[Piece]:
     """The rows of `sql`."""
     return [Piece(*row) for row in rows]
+
+
+def lanes(path: Iterable[Piece]) -> dict[str, int]:
+    """The number, from 1, of the lane of each place: rank by rank, threads before streams."""
+    found = {p.place: (p.rank, p.device is not None, p.device or 0, p.stream or p.tid or 0) for p in path}
+    return {place: number for number, place in enumerate(sorted(found, key=found.__getitem__), 1)}
+
+
+def arrows(path: Sequence[Piece]) -> Iterator[tuple[Piece, Piece]]:
+    """The pieces before and after each change of place."""
+    return ((a, b) for a, b in pairwise(path) if a.rank == b.rank and a.place != b.place)

@@ -179,6 +179,21 @@ def test_numbers_that_do_not_fit_say_nothing(tmp_path: Path) -> None:
     ]
 
 
+def test_annotations_of_the_gpu_are_on_a_stream(tmp_path: Path) -> None:
+    """Kineto writes the device and the stream as the process and the thread, and some versions as arguments, too."""
+    events = [
+        event("gpu_user_annotation", "forward", 1, 5, 1, 7, **{"External id": 3}),
+        event("gpu_user_annotation", "backward", 7, 5, 0, 0, device=2, stream=9),
+        event("user_annotation", "forward", 0, 9, 1, 7),
+    ]
+    rows = sql(write_trace(tmp_path / "t.json", events), "SELECT origin, device, stream FROM ranges ORDER BY ALL")
+    assert [tuple(r.values()) for r in rows] == [
+        ("gpu_annotation", 1, 7),
+        ("gpu_annotation", 2, 9),
+        ("record_function", None, None),
+    ]
+
+
 def test_memory_events(tmp_path: Path) -> None:
     def memory(ts: float, bytes_: int, allocated: int, reserved: int, device: int) -> dict[str, object]:
         args = {

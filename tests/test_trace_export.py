@@ -26,7 +26,12 @@ TABLES = {
     "cuda_calls": "api, name, start_ns, dur_ns, pid, tid, correlation_id, op_id",
     "cpu_ops": "name, start_ns, dur_ns, pid, tid, op_id, sequence_number, input_dims, input_types, concrete_inputs",
     "ranges": "origin, name, start_ns, dur_ns, op_id, device, stream",
+    "memory_events": "pid, device_type, device, start_ns, addr, bytes, allocated_bytes, reserved_bytes",
 }
+
+
+GPU_0 = 9_000_000
+"""GPU 0 as a process."""
 
 
 def write(source: Path, target: Path, **options: Any) -> Path:
@@ -44,7 +49,7 @@ def events(path: Path, ph: str) -> list[dict[str, Any]]:
     return [e for e in load(path)["traceEvents"] if e["ph"] == ph]
 
 
-@pytest.mark.parametrize("sample", ["resnet18-1gpu", "alexnet-dp2", "vgg16-fp32"])
+@pytest.mark.parametrize("sample", ["resnet18-1gpu", "alexnet-dp2", "vgg16-fp32", "resnet18-ncu"])
 @pytest.mark.parametrize("table", TABLES)
 def test_every_table_of_a_rank_reads_back(tmp_path: Path, sample: str, table: str) -> None:
     """Column by column, row by row; times to the nanosecond."""
@@ -99,12 +104,11 @@ def test_times_count_from_the_first_event_with_three_decimals(tmp_path: Path) ->
 def test_names_arrows_and_arguments(tmp_path: Path) -> None:
     written = write(hand_made(tmp_path / "t.json"), tmp_path / "out.json")
     names = {(e["name"], e["pid"], e["tid"]): e["args"].get("name") for e in events(written, "M")}
-    assert names["process_name", 500, 0] == "rank 0 CPU" and names["process_name", 0, 0] == "rank 0 GPU 0"
-    assert names["thread_name", 500, 501] == "rank 0 CPU thread 501"
-    assert names["thread_name", 0, 8] == "rank 0 GPU 0 stream 8"
+    assert names["process_name", 500, 0] == "rank 0 CPU" and names["process_name", GPU_0, 0] == "rank 0 GPU 0"
+    assert names["thread_name", 500, 501] == "thread" and names["thread_name", GPU_0, 8] == "stream"
     [begin], [end] = events(written, "s"), events(written, "f")
     assert (begin["pid"], begin["tid"], begin["ts"]) == (500, 501, 1) and begin["id"] == end["id"]
-    assert (end["pid"], end["tid"], end["ts"], end["bp"]) == (0, 7, 11, "e")
+    assert (end["pid"], end["tid"], end["ts"], end["bp"]) == (GPU_0, 7, 11, "e")
     [op] = [e for e in events(written, "X") if e["cat"] == "cpu_op"]
     assert op["name"] == 'say "k"' and op["args"]["Input Dims"] == [[2, 3], []]
     # The launched kernel carries its grid; it is on the GPU's process.
@@ -112,27 +116,27 @@ def test_names_arrows_and_arguments(tmp_path: Path) -> None:
     assert (k["args"]["grid"], k["args"]["correlation"], k["dur"]) == ([1, 2, 3], 7, 5)
 
 
-def series(path: Path, name: str) -> list[tuple[Decimal, int]]:
-    return [(e["ts"], next(iter(e["args"].values()))) for e in events(path, "C") if e["name"] == name]
+def series(path: Path, name: str, key: str) -> list[tuple[Decimal, int]]:
+    return [(e["ts"], e["args"][key]) for e in events(path, "C") if e["name"] == name and key in e["args"]]
 
 
 def test_counters_by_hand(tmp_path: Path) -> None:
     written = write(hand_made(tmp_path / "t.json"), tmp_path / "out.json")
     # Times from the first event, which is at 9 us. Queued from the call (10) to the start (20).
-    assert series(written, "queue depth stream 7") == [(1, 1), (11, 0)]
-    assert series(written, "running on GPU") == [(11, 1), (13, 2), (15, 1), (16, 0), (21, 1), (23, 0)]
-    assert series(written, "copy B/s HtoD") == [(21, 2_000_000_000), (23, 0)]
+    assert series(written, "queue depth", "stream 7") == [(1, 1), (11, 0)]
+    assert series(written, "running", "on GPU") == [(11, 1), (13, 2), (15, 1), (16, 0), (21, 1), (23, 0)]
+    assert series(written, "copy GB/s", "HtoD") == [(21, 2), (23, 0)]
     assert not events(write(hand_made(tmp_path / "t.json"), tmp_path / "bare.json", counters=False), "C")
 
 
 def test_memory_is_a_counter(tmp_path: Path) -> None:
     written = write(SAMPLES / "resnet18-1gpu", tmp_path / "out.json.gz")
-    values = [v for _, v in series(written, "allocated B cuda")]
+    values = [v for _, v in series(written, "allocated MB", "cuda")]
     [row] = sql(
         SAMPLES / "resnet18-1gpu",
         "SELECT max(allocated_bytes) AS peak FROM memory_events WHERE device_type = 'cuda'",
     )
-    assert max(values) == row["peak"]
+    assert max(values) * 1_000_000 == row["peak"]
 
 
 def test_a_window(tmp_path: Path) -> None:
@@ -141,7 +145,7 @@ def test_a_window(tmp_path: Path) -> None:
     assert [e["name"] for e in events(written, "X")] == ["k", "other"]
     assert not events(written, "s")
     # At the start of the window one kernel runs already.
-    assert series(written, "running on GPU") == [(Decimal("12.5"), 1), (13, 2)]
+    assert series(written, "running", "on GPU") == [(Decimal("12.5"), 1), (13, 2)]
     with pytest.raises(InputError, match="is not before"):
         write(hand_made(tmp_path / "t.json"), tmp_path / "out.json", from_ms=2, to_ms=1)
 
@@ -187,13 +191,6 @@ def test_the_critical_path_is_drawn_over_it(tmp_path: Path) -> None:
     assert sum(round(p["dur"] * 1000) for p in pieces) == sum(r["total_ns"] for r in rows) > 0
     ends = [p["ts"] + p["dur"] for p in pieces]
     assert [p["ts"] for p in pieces[1:]] == ends[:-1]
-    # An arrow leaves from inside the piece that it comes from, in the place where the trace shows it.
-    starts = [e for e in events(drawn, "s") if e["name"] == "critical path"]
-    finishes = [e for e in events(drawn, "f") if e["name"] == "critical path"]
-    assert len(starts) == len(finishes) > 0
-    for start, finish in zip(starts, finishes, strict=True):
-        assert start["id"] == finish["id"] and start["ts"] <= finish["ts"]
-        assert (start["pid"], start["tid"]) != (finish["pid"], finish["tid"])
     for table in TABLES:
         select = f"SELECT {TABLES[table]} FROM {table} ORDER BY ALL"
         assert sql(drawn, select) == sql(plain, select)
@@ -207,8 +204,10 @@ def test_the_critical_path_by_hand(tmp_path: Path) -> None:
     )
     drawn = write(trace, tmp_path / "out.json", critical_path=True)
     pieces = [e for e in events(drawn, "X") if e["cat"] == "critical_path"]
-    assert [(p["name"].partition(":")[0], p["ts"], p["dur"]) for p in pieces] == [
-        ("cpu", 0, 4),
-        ("launch", 4, 6),
-        ("kernel", 10, 20),
+    # What the thread did is the operator's, though the launch call ran inside it. Two places, two lanes.
+    assert [(p["name"], p["ts"], p["dur"], p["tid"]) for p in pieces] == [
+        ("cpu: op", 0, 4, 1),
+        ("launch: cudaLaunchKernel", 4, 6, 2),
+        ("kernel: k", 10, 20, 2),
     ]
+    assert pieces[2]["args"] == {"kind": "kernel", "place": "rank 0 GPU 0 stream 7"}

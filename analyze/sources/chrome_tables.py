@@ -173,12 +173,13 @@ def _ranges(origin: str) -> Callable[[Sequence[Event]], Columns]:
     def build(events: Sequence[Event]) -> Columns:
         args = _args(events)
         names = [e.name for e in events]
+        gpu = _gpu(events, args) if origin == "gpu_annotation" else {}
         return _cpu(events) | {
             "origin": ["profiler_step" if n.startswith("ProfilerStep#") else origin for n in names]
             if origin == "record_function"
             else [origin] * len(events),
-            "device": [a.device for a in args] if origin == "gpu_annotation" else None,
-            "stream": [a.stream for a in args] if origin == "gpu_annotation" else None,
+            "device": gpu.get("device"),
+            "stream": gpu.get("stream"),
             "op_id": _op_ids(args),
             "python_id": [a.python_id for a in args],
             "python_parent_id": [a.python_parent_id for a in args],

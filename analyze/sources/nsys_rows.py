@@ -304,7 +304,8 @@ def memory_batches(
     `reserved_bytes` is what it then holds on the device (device -1: in pinned host memory), all allocations from the
     driver together: PyTorch's caching allocator reserves from it, and NCCL, cuBLAS and modules take of it, too. How
     much of it the allocator has handed out (`allocated_bytes`) Nsight Systems cannot see. Variables of modules (kinds
-    ... Static) are not allocated by a call, and nsys lists them under device 0 whichever device has them: no rows.
+    ... Static) are not allocated by a call, and nsys lists them under device 0 whichever device has them: no rows. What
+    was taken before the recording began stands at time 0.
     """
     columns = ["start", "globalPid", "deviceId", "address", "bytes", "memKind", "memoryOperationType"]
     static = pa.array([k for k, name in names.memory_kinds.items() if name.endswith("Static")], pa.int64())

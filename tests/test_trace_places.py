@@ -1,0 +1,218 @@
+"""Exported traces as the Perfetto UI takes them: numbers, names, slices that nest, arrows that meet their slices."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from support import SAMPLES, event, kernel, launch, sql, write_trace
+
+import analyze
+from analyze.cache import open_stores
+from analyze.trace_export import export
+from analyze.trace_places import overflow_lanes
+
+ARROWS = {
+    "resnet18-1gpu": 31, "alexnet-dp2 torch": 42, "alexnet-dp2 nsys": 84, "resnet18-ddp2": 14, "vgg16-fp32": 18,
+    "alexnet-ncu torch": 2, "resnet18-ncu torch": 2,
+}  # fmt: skip
+"""Samples, and how often the critical paths of each change their place."""
+
+Event = dict[str, Any]
+
+
+class Drawn(NamedTuple):
+    """Events of a trace with whole nanoseconds, and what Perfetto's importer makes of them."""
+
+    events: list[Event]
+    overlapping: list[Event]
+    """Slices that end after one in which they began."""
+    ends: dict[tuple[str, int], dict[str, tuple[Event, Event]]]
+    """Flow events by category and id, then by ph, each with the slice that began last on its thread; if there is none,
+    the flow event is missing."""
+
+    def of(self, *phases: str) -> list[Event]:
+        return [e for e in self.events if e["ph"] in phases]
+
+    def names(self, kind: str) -> dict[tuple[int, int], str]:
+        found = [((e["pid"], e["tid"]), e["args"]["name"]) for e in self.of("M") if e["name"] == kind]
+        assert len(dict(found)) == len(found)
+        return dict(found)
+
+
+def draw(source: Path, target: Path, where: str | None = None) -> Drawn:
+    stores, _ = open_stores([source])
+    export(stores, target, where=where, critical_path=True)
+    trace = json.loads(gzip.decompress(target.read_bytes()), parse_float=lambda text: round(float(text) * 1000))
+    events = trace["traceEvents"]
+    open_slices: dict[tuple[int, int], list[Event]] = defaultdict(list)
+    drawn = Drawn(events, [], defaultdict(dict))
+    # At one time, the longest slice comes first and flows last.
+    for e in sorted(drawn.of("X", "s", "f"), key=lambda e: (e["ts"], -e.get("dur", -1))):
+        stack = open_slices[e["pid"], e["tid"]]
+        if e["ph"] != "X":
+            if stack:
+                drawn.ends[e["cat"], e["id"]][e["ph"]] = (e, stack[-1])
+            continue
+        # What has ended is closed only when the next slice begins.
+        while stack and stack[-1]["ts"] + stack[-1]["dur"] <= e["ts"]:
+            stack.pop()
+        if stack and stack[-1]["ts"] + stack[-1]["dur"] < e["ts"] + e["dur"]:
+            drawn.overlapping.append(e)
+        else:
+            stack.append(e)
+    return drawn
+
+
+@pytest.fixture(scope="module")
+def sample(own_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Drawn]:
+    made: dict[str, Drawn] = {}
+
+    def get(name: str) -> Drawn:
+        if name not in made:
+            folder, _, profiler = name.partition(" ")
+            where = f"profiler = '{profiler}'" if profiler else None
+            made[name] = draw(SAMPLES / folder, tmp_path_factory.mktemp("trace") / "out.json.gz", where)
+        return made[name]
+
+    return get
+
+
+@pytest.mark.parametrize("name", ARROWS)
+def test_slices_nest(sample: Callable[[str], Drawn], name: str) -> None:
+    assert sample(name).overlapping == []
+
+
+@pytest.mark.parametrize("name", ARROWS)
+def test_launch_arrows_meet_the_call_and_its_work(sample: Callable[[str], Drawn], name: str) -> None:
+    drawn = sample(name)
+    ids = {e["id"] for e in drawn.of("s", "f") if e["cat"] == "ac2g"}
+    assert ids
+    for number in ids:
+        (at, call), (to, work) = (drawn.ends["ac2g", number][ph] for ph in "sf")
+        assert call["args"]["correlation"] == work["args"]["correlation"]
+        assert call["cat"].startswith("cuda_") and work["cat"] in ("kernel", "gpu_memcpy", "gpu_memset")
+        assert (at["ts"], to["ts"]) == (call["ts"], work["ts"])
+
+
+@pytest.mark.parametrize("name", ARROWS)
+def test_arrows_of_the_critical_path_join_its_pieces(sample: Callable[[str], Drawn], name: str) -> None:
+    drawn = sample(name)
+    ids = {e["id"] for e in drawn.of("s", "f") if e["cat"] == "critical_path"}
+    assert len(ids) == ARROWS[name]
+    for number in ids:
+        (at, before), (to, after) = (drawn.ends["critical_path", number][ph] for ph in "sf")
+        assert before["cat"] == after["cat"] == "critical_path" and before["tid"] != after["tid"]
+        assert before["ts"] + before["dur"] == after["ts"]
+        assert (at["ts"], to["ts"]) == (before["ts"], after["ts"])
+
+
+@pytest.mark.parametrize("name", ARROWS)
+def test_every_number_has_a_name_and_is_one_for_perfetto(sample: Callable[[str], Drawn], name: str) -> None:
+    drawn = sample(name)
+    processes = {pid for pid, _ in drawn.names("process_name")}
+    threads = drawn.names("thread_name")
+    assert {e["pid"] for e in drawn.events} == processes
+    for e in drawn.of("X", "i", "s", "f"):
+        assert (e["pid"], e["tid"]) in threads and 0 < e["tid"] < 2**32 and 0 <= e["pid"] < 2**32
+    # The UI shows a thread's number behind its name.
+    assert not [n for (_, tid), n in threads.items() if n.endswith(str(tid))]
+
+
+@pytest.mark.parametrize("name", ARROWS)
+def test_nothing_is_drawn_before_the_first_event(sample: Callable[[str], Drawn], name: str) -> None:
+    drawn = sample(name)
+    assert min(e["ts"] for e in drawn.of("X", "i", "C")) == 0
+
+
+def on(drawn: Drawn, process: str, thread: str) -> list[Event]:
+    """Slices on the threads of that name."""
+    pids = {pid for (pid, _), name in drawn.names("process_name").items() if name == process}
+    places = {place for place, name in drawn.names("thread_name").items() if name == thread and place[0] in pids}
+    return [e for e in drawn.of("X") if (e["pid"], e["tid"]) in places]
+
+
+def test_ranks_one_after_the_other(sample: Callable[[str], Drawn]) -> None:
+    drawn = sample("resnet18-ddp2")
+    order = {e["pid"]: e["args"]["sort_index"] for e in drawn.of("M") if e["name"] == "process_sort_index"}
+    names = {pid: name for (pid, _), name in drawn.names("process_name").items()}
+    assert [names[pid] for pid in sorted(order, key=order.__getitem__)] == [
+        "critical path", "rank 0 CPU", "rank 0 GPU 0", "rank 1 CPU", "rank 1 GPU 1",
+    ]  # fmt: skip
+
+
+def test_annotations_are_on_their_stream(sample: Callable[[str], Drawn]) -> None:
+    for rank in (0, 1):
+        slices = on(sample("resnet18-ddp2"), f"rank {rank} GPU {rank}", "stream")
+        assert len([e for e in slices if e["cat"] == "gpu_user_annotation"]) == 20
+    [row] = sql(
+        SAMPLES / "resnet18-ddp2",
+        "SELECT count(*) AS n FROM ranges r WHERE origin = 'gpu_annotation'"
+        " AND EXISTS (FROM kernels k WHERE k.rank = r.rank AND k.device = r.device AND k.stream = r.stream"
+        " AND k.start_ns >= r.start_ns AND k.start_ns + k.dur_ns <= r.start_ns + r.dur_ns)",
+    )
+    assert row["n"] > 20
+
+
+def test_what_has_no_thread_has_one_of_its_own(sample: Callable[[str], Drawn]) -> None:
+    overhead = on(sample("alexnet-dp2 torch"), "rank 0 CPU", "profiler overhead")
+    assert {e["cat"] for e in overhead} == {"overhead"} and len(overhead) == 7
+    waits = on(sample("alexnet-dp2 nsys"), "rank 0 CPU", "synchronisation")
+    assert {e["cat"] for e in waits} == {"cuda_sync"} and len(waits) == 135
+
+
+@pytest.mark.parametrize(("name", "count"), [("alexnet-ncu torch", 7), ("resnet18-ncu torch", 22)])
+def test_kernels_that_overlap_on_a_stream(sample: Callable[[str], Drawn], name: str, count: int) -> None:
+    beside = on(sample(name), "rank 0 GPU 0", "stream 7 overlap")
+    assert len(beside) == count and {e["args"]["stream"] for e in beside} == {7}
+
+
+def test_lanes() -> None:
+    # On thread 2, [5, 15) overlaps [0, 10), and [9, 12) both. [5, 10) lies inside [0, 10), and [10, 20) touches it.
+    first = [(1, 2, 0, 10), (1, 2, 5, 10), (1, 2, 5, 5), (1, 2, 9, 3), (1, 2, 10, 10)]
+    # Thread 3 is another; what has no length fits anywhere, and two of the same time lie in one another.
+    second = [(1, 3, 5, 10), (1, 3, 5, 10), (1, 3, 15, 0), (1, 3, 15, 0)]
+    assert overflow_lanes(first + second) == {(1, 2, 5, 10): 1, (1, 2, 9, 3): 1}
+    # Three at once.
+    assert overflow_lanes([(1, 1, 0, 10), (1, 1, 1, 10), (1, 1, 2, 10)]) == {(1, 1, 1, 10): 1, (1, 1, 2, 10): 2}
+
+
+def test_odd_numbers_by_hand(tmp_path: Path) -> None:
+    events = [
+        event("cpu_op", "negative", 0, 1, 5, -2),
+        event("cpu_op", "none", 0, 1, 5, "text"),
+        event("cpu_op", "beside", 2, 4, 5, 6),
+        event("cpu_op", "overlaps", 4, 4, 5, 6),
+        # torch says where a synchronisation waited, not who.
+        event("cuda_sync", "Stream Sync", 0, 1, 1, 7),
+        event("gpu_user_annotation", "range", 0, 9, 1, 0),
+        kernel("k", 1, 2, device=1, stream=0),
+        launch(9, 1),
+    ]
+    drawn = draw(write_trace(tmp_path / "t.json", events), tmp_path / "out.json.gz")
+    assert drawn.overlapping == []
+    processes, threads = drawn.names("process_name"), drawn.names("thread_name")
+    found = {
+        e["name"]: (e["pid"], processes[e["pid"], 0], threads[e["pid"], e["tid"]])
+        for e in drawn.of("X")
+        if e["cat"] != "critical_path"
+    }
+    assert found == {
+        "negative": (5, "rank 0 CPU", "thread"),
+        "none": (5, "rank 0 CPU", "unknown thread"),
+        "beside": (5, "rank 0 CPU", "thread"),
+        "overlaps": (5, "rank 0 CPU", "thread 6 overlap"),
+        "Stream Sync": (1, "rank 0 CPU", "synchronisation"),
+        "range": (9_000_001, "rank 0 GPU 1", "stream 0"),
+        "k": (9_000_001, "rank 0 GPU 1", "stream 0"),
+        "cudaLaunchKernel": (1, "rank 0 CPU", "thread"),
+    }
+    [negative] = [e["tid"] for e in drawn.of("X") if e["name"] == "negative"]
+    assert negative == 2**32 - 2
+    rows = analyze.open(tmp_path / "out.json.gz").sql("SELECT device, stream FROM kernels").to_pylist()
+    assert rows == [{"device": 1, "stream": 0}]
