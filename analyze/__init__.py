@@ -43,13 +43,15 @@ class Traces:
         params: Mapping[str, object] | None = None,
         sort: str | None = None,
         limit: int | None = None,
+        select: Sequence[str] = (),
     ) -> pa.Table:
         """Answer a query by name (`analyze query` lists them) as an Arrow table.
 
         `by`: columns of `runs` (or `rank`) to group by. `where`: SQL over the columns of `runs` and `rank`.
-        `params`: parameters of the query. `sort`: column names, `-` in front for descending. Raises InputError.
+        `params`: parameters of the query. `sort`: column names, `-` in front for descending. `select`: only these
+        columns, in this order. Raises InputError.
         """
-        return self.answer(name, by, where, params, sort, limit).arrow()
+        return self.answer(name, by, where, params, sort, limit, select).arrow()
 
     def answer(
         self,
@@ -59,13 +61,15 @@ class Traces:
         params: Mapping[str, object] | None = None,
         sort: str | None = None,
         limit: int | None = None,
+        select: Sequence[str] = (),
     ) -> Answer:
         """As `query`, with the documented columns and without a conversion of the rows."""
         from analyze.engine import Engine
         from analyze.query_files import find
 
         query = find(name, self.query_folders)
-        return Engine(self.stores, by, where).query(query, {k: str(v) for k, v in (params or {}).items()}, sort, limit)
+        parameters = {k: str(v) for k, v in (params or {}).items()}
+        return Engine(self.stores, by, where).query(query, parameters, sort, limit, select)
 
     def sql(self, sql: str, where: str | None = None) -> pa.Table:
         """Answer one SELECT over the tables (`analyze tables`) as an Arrow table. Raises InputError."""

@@ -68,6 +68,7 @@ def query(
     param: Annotated[list[str] | None, typer.Option("--param", "-p", help="A parameter of the query: k=v.")] = None,
     sort: Annotated[str | None, typer.Option("--sort", help="Columns to sort by; -name is descending.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=0, help="At most so many rows.")] = None,
+    select: Annotated[str, typer.Option("--select", help="Only these columns, in this order: name,calls.")] = "",
     format: Format = "table",
     output: Output = None,
     explain: Annotated[bool, typer.Option("--explain", help="Show the query's documentation and SQL.")] = False,
@@ -91,8 +92,10 @@ def query(
     from analyze.engine import Engine
 
     engine = Engine(_open(paths), _split(by), where)
-    answer = engine.query(question, params, sort, limit)
+    answer = engine.query(question, params, sort, limit, _split(select))
     _print(answer, format, output)
+    if answer.empty and question.needs:
+        typer.echo(f"note: no rows; query {name} needs {question.needs}", err=True)
     compares = question.group == "compare"
     if not by and not compares and len(engine.run_ids) > 1 and "run_id" not in {c.name for c in answer.columns}:
         typer.echo(
@@ -346,6 +349,8 @@ def _explain(query: Query, params: dict[str, str]) -> None:
     typer.echo(f"{query.name} ({query.group}): {query.question}")
     if query.description:
         typer.echo(f"\n{query.description}")
+    if query.needs:
+        typer.echo(f"\nNeeds: {query.needs}")
     if query.params:
         typer.echo("\nParameters:")
         for p in query.params:

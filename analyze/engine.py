@@ -30,6 +30,8 @@ class Answer:
         self.columns = columns
         self._result = result
         self._what = what
+        self.empty: bool | None = None
+        """Whether there were no rows; None before they are taken."""
         self._owner = owner  # of the connection: before DuckDB 2, a relation does not keep it open
 
     def rows(self) -> list[tuple[Any, ...]]:
@@ -42,9 +44,11 @@ class Answer:
 
     def _take(self, fetch: Callable[[], Any]) -> Any:
         try:
-            return fetch()
+            taken = fetch()
         except duckdb.Error as e:
             raise InputError(f"{self._what}: {_first_line(e)}") from e
+        self.empty = len(taken) == 0
+        return taken
 
 
 class Engine:
@@ -184,9 +188,17 @@ class Engine:
                 self._made.add(table)
 
     def query(
-        self, query: Query, params: dict[str, str] | None = None, sort: str | None = None, limit: int | None = None
+        self,
+        query: Query,
+        params: dict[str, str] | None = None,
+        sort: str | None = None,
+        limit: int | None = None,
+        select: Sequence[str] = (),
     ) -> Answer:
-        """Answer a query. Raises InputError for bad parameters, an unknown sort column or SQL that DuckDB rejects."""
+        """Answer a query; with `select`, only these columns, in this order.
+
+        Raises InputError for bad parameters, an unknown column or SQL that DuckDB rejects.
+        """
         sql, values, choices = query.bind(params or {})
         self._prepare(sql, query.uses, [query.path.parent.parent])
         documented = query.result_columns(choices)
@@ -195,20 +207,24 @@ class Engine:
             # The columns last, so that rows which tie come in the same order every time.
             ties = [f'_answer."{c.name}"' for c in documented]
             order = ", ".join(filter(None, ["run_group", query.fill(query.order, choices), *ties]))
-        shown = [b for b in self.by if b not in {c.name for c in documented}]
-        by = "".join(f'_group."{b}" AS "{b}", ' for b in shown)
-        names = ", ".join(f'_answer."{c.name}"' for c in documented)
+        groups = [b for b in self.by if b not in {c.name for c in documented}]
+        kinds = {c.name: c for c in TABLES["runs"].columns}
+        columns = {b: (_group_column(b, kinds.get(b)), f'_group."{b}"') for b in groups}
+        columns |= {c.name: (c, f'_answer."{c.name}"') for c in documented}
+        unknown = [name for name in select if name not in columns]
+        if unknown:
+            raise InputError(f"--select {unknown[0]}: no such column; the result has {', '.join(columns)}")
+        shown = [columns[name] for name in dict.fromkeys(select or columns)]
+        names = ", ".join(f'{source} AS "{c.name}"' for c, source in shown)
         join = ""
-        if shown:
-            distinct = ", ".join(f'"{b}"' for b in shown)
+        if groups:
+            distinct = ", ".join(f'"{b}"' for b in groups)
             join = f"JOIN (SELECT DISTINCT run_group, {distinct} FROM run_groups) _group USING (run_group)"
-        final = f"WITH _answer AS (\n{sql}\n)\nSELECT {by}{names} FROM _answer {join}\nORDER BY {order}" + (
+        final = f"WITH _answer AS (\n{sql}\n)\nSELECT {names} FROM _answer {join}\nORDER BY {order}" + (
             f" LIMIT {int(limit)}" if limit is not None else ""
         )
-        kinds = {c.name: c for c in TABLES["runs"].columns}
-        group_columns = tuple(_group_column(b, kinds.get(b)) for b in shown)
         what = f"query {query.name}"
-        return Answer((*group_columns, *documented), self._run(final, values, what), what, self)
+        return Answer(tuple(c for c, _ in shown), self._run(final, values, what), what, self)
 
     def sql(self, sql: str) -> Answer:
         """Answer one SELECT over the tables. Raises InputError for anything else and for errors in it."""

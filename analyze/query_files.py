@@ -9,6 +9,7 @@ A file begins with comment lines, the rest is one SELECT::
     -- @column total_ns ns                Sum of durations.          every column of the result, with its unit
     -- @order total_ns DESC, name
     -- @use gpu_work, phases                                        building blocks: files of queries/blocks
+    -- @needs kernels that NCCL ran       What a recording must hold, said where there are no rows.
 
 The SELECT reads the tables of `schemas.tables` and what its blocks define. A block is a file of macros and views that
 begins with comment lines, too, and may @use others. Every table has one more column,
@@ -28,7 +29,7 @@ from analyze.errors import InputError
 BUILT_IN = Path(__file__).parent / "queries"
 BLOCKS = "blocks"
 
-_TAG = re.compile(r"^@(param|column|order|use)\s+(.*)$")
+_TAG = re.compile(r"^@(param|column|order|use|needs)\s+(.*)$")
 _PARAM = re.compile(r"^(\w+)\s+(\S+)\s+=\s+(?:'([^']*)'|(\S+))\s*(.*)$")
 _COLUMN = re.compile(r"^(\{?\w+\}?)\s+(\S+)\s*(.*)$")
 
@@ -104,6 +105,7 @@ class Query:
     order: str
     sql: str
     uses: tuple[str, ...] = ()
+    needs: str = ""
 
     def bind(self, values: dict[str, str]) -> tuple[str, dict[str, str | float | int], dict[str, str]]:
         """SQL with the choices filled in, the values to bind, and the choices; raises InputError."""
@@ -138,7 +140,7 @@ def parse(path: Path) -> Query:
         if not line.startswith("--"):
             break
         head.append(line[2:].removeprefix(" ").rstrip())
-    prose, params, columns, order = [], [], [], ""
+    prose, params, columns, order, needs = [], [], [], "", ""
     uses: tuple[str, ...] = ()
     for number, line in enumerate(_unwrap(head), 1):
         tag = _TAG.match(line)
@@ -146,6 +148,8 @@ def parse(path: Path) -> Query:
             prose.append(line)
         elif tag.group(1) == "order":
             order = tag.group(2)
+        elif tag.group(1) == "needs":
+            needs = tag.group(2)
         elif tag.group(1) == "use":
             uses += _names(tag.group(2))
         elif tag.group(1) == "param" and (m := _PARAM.match(tag.group(2))):
@@ -171,6 +175,7 @@ def parse(path: Path) -> Query:
         order=order,
         sql=sql,
         uses=uses,
+        needs=needs,
     )
 
 

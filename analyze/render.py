@@ -24,6 +24,8 @@ _SCALES: dict[str, tuple[tuple[float, str], ...]] = {
     "FLOP": ((1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1, "FLOP")),
     "FLOP/s": ((1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"), (1, "FLOP/s")),
 }
+_ENDINGS = {"ns": "_ns", "s": "_s", "B": "_bytes", "FLOP": "_flops", "FLOP/s": "_flops_per_s"}
+"""What the heading need not say, by unit."""
 _MIN_TEXT_WIDTH = 8
 _TEXT_UNITS = ("text", "id", "time")
 _PLAIN_UNITS = ("text", "id", "time", "index", "count", "number", "bool")
@@ -100,8 +102,7 @@ def _format_column(column: ResultColumn, values: list[Any]) -> tuple[str, list[s
         numbers = [abs(v) for v in values if v is not None]
         largest = max(numbers, default=0)
         factor, unit = next((s for s in _SCALES[column.unit] if largest >= s[0]), _SCALES[column.unit][-1])
-        for ending in ("_ns", "_bytes", "_s", "_flops"):
-            label = label.removesuffix(ending)
+        label = label.removesuffix(_ENDINGS[column.unit])
         digits = 0 if factor == 1 and column.unit in ("ns", "B", "FLOP") else 3 if column.unit in ("ns", "s") else 2
         return f"{label} ({unit})", ["" if v is None else f"{v / factor:,.{digits}f}" for v in values]
     if column.unit == "%":
@@ -137,8 +138,12 @@ def _write_table(answer: Answer, file: TextIO, colour: bool) -> None:
     from rich.table import Table
 
     headings, rows = formatted(answer)
-    # Texts that no row has (reason, warnings) would only take room.
-    shown = [i for i, c in enumerate(answer.columns) if not (is_text(c) and rows and not any(r[i] for r in rows))]
+    # Texts that no row has (reason, warnings) would only take room, and so would the one run that all rows are of.
+    one_run = [i for i, c in enumerate(answer.columns) if c.name == "run_id" and len({r[i] for r in rows}) == 1]
+    one_run = one_run if len(answer.columns) > 1 else []
+    empty = [i for i, c in enumerate(answer.columns) if is_text(c) and rows and not any(r[i] for r in rows)]
+    shown = [i for i in range(len(answer.columns)) if i not in one_run and i not in empty]
+    caption = "".join(f"run {rows[0][i]}" for i in one_run)
     columns = [answer.columns[i] for i in shown]
     headings, rows = [headings[i] for i in shown], [[r[i] for i in shown] for r in rows]
     console = Console(file=file, highlight=False, no_color=not colour)
@@ -153,6 +158,8 @@ def _write_table(answer: Answer, file: TextIO, colour: bool) -> None:
         table.add_column(escape(heading), justify=side, no_wrap=True, overflow="ellipsis", width=width)
     for row in rows:
         table.add_row(*map(escape, row))
+    if caption:
+        console.print(escape(caption))
     console.print(table)
     if not rows:
         console.print("no rows")

@@ -72,6 +72,34 @@ def test_formats_hold_the_same_rows(tmp_path: Path) -> None:
     assert "api_time (%)" in table and "total (ms)" in table
 
 
+def test_select_takes_columns_in_its_own_order() -> None:
+    every = analyze.open(ONE).query("breakdown", by=["model"]).to_pylist()
+    chosen = run_cli("query", "breakdown", ONE, "--by", "model", "--select", "idle_ns,model,rank", "--format", "csv")
+    assert list(csv.DictReader(io.StringIO(chosen.stdout))) == [
+        {name: str(row[name]) for name in ("idle_ns", "model", "rank")} for row in every
+    ]
+    # What is sorted by need not be shown.
+    names = [
+        row["name"] for row in analyze.open(ONE).query("kernel-share", select=["name"], sort="-max_ns").to_pylist()
+    ]
+    longest = {row["name"]: row["max_ns"] for row in analyze.open(ONE).query("kernel-share").to_pylist()}
+    assert [longest[name] for name in names] == sorted(longest.values(), reverse=True)
+
+
+def test_the_run_that_all_rows_are_of_stands_above_the_table() -> None:
+    one = run_cli("query", "gpu-busy", ONE).stdout
+    assert one.startswith("run 20261120-171855-resnet18-b32-g1-fp32-ffca\n") and "run_id" not in one
+    two = run_cli("query", "gpu-busy", ONE, SAMPLES / "vgg16-fp32").stdout
+    assert two.count("20261120-") == 2 and "run_id" in two
+
+
+def test_no_rows_say_what_was_missing() -> None:
+    empty = run_cli("query", "collectives", ONE, "--format", "csv")
+    assert empty.returncode == 0 and len(empty.stdout.splitlines()) == 1
+    assert empty.stderr == "note: no rows; query collectives needs kernels of NCCL collectives\n"
+    assert run_cli("query", "collectives", SAMPLES / "resnet18-ddp2").stderr == ""
+
+
 def test_a_table_never_cuts_numbers() -> None:
     lines = run_cli("query", "kernel-share", ONE).stdout.splitlines()
     widths = {len(line.rstrip()) for line in lines if line.strip()}
@@ -100,6 +128,10 @@ def test_several_runs_are_pointed_out() -> None:
         (["query", "kernel-share", str(ONE), "--param", "group"], "must have the form name=value"),
         (["query", "kernel-share", str(ONE), "-o", "/no/such/folder/x.csv", "-f", "csv"], "cannot be written"),
         (["sql", "SELEC 1", str(ONE)], "SQL: Parser Error"),
+        (
+            ["query", "gpu-busy", str(ONE), "--select", "idle"],
+            "--select idle: no such column; the result has run_id, rank",
+        ),
         (["tables", "colours"], "there is no table 'colours'"),
         (["ingest", str(ONE), "--store", "/proc/store"], "cannot be written"),
     ],

@@ -7,6 +7,7 @@
 -- group and sequence number, by order where no number was written. Without the profiler's metadata (DataParallel,
 -- Nsight Systems) bytes and bandwidths are empty.
 -- @use collective_calls
+-- @needs kernels of NCCL collectives
 -- @param each no|yes = no         Whether a row is one call instead of all of a collective.
 -- @column collective text         broadcast, reduce, all_reduce, all_gather, reduce_scatter, all_to_all, send_recv, ...
 -- @column calls count             Calls, each counted once over its ranks.

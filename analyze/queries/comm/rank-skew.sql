@@ -4,6 +4,7 @@
 -- mean length of a training step on the CPU. Imbalance: how much longer the longest is than the mean, which is the
 -- share of the time that the others have nothing to do if all must wait for it.
 -- @use arithmetic, gpu_classes, gpu_windows
+-- @needs work on GPUs
 -- @param metric all|compute|comm|exposed_comm|memcpy|busy|idle|span|step = all   Only this measure.
 -- @column run_id id               The run.
 -- @column metric text             compute, comm (union of communication kernels), exposed_comm, memcpy (union of

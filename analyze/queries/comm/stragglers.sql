@@ -7,6 +7,7 @@
 -- the mean of the ranks, over the collectives that no rank can leave before all have come (not broadcast, reduce or
 -- send_recv).
 -- @use arithmetic, collective_calls
+-- @needs collectives that several ranks of a run took part in
 -- @param align none|ends = none   Whether the clocks of the ranks are shifted, for runs over several nodes.
 -- @param collective text = ''     Only this collective; all if empty.
 -- @column run_id id               The run.

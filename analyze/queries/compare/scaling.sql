@@ -6,6 +6,7 @@
 -- batch of all GPUs, weak scaling the batch per GPU: batch_size counts per process under ddp, in total otherwise. The run on one GPU is
 -- the one with the same parallelism, else any. Runs of the same workload are averaged.
 -- @use step_ranges
+-- @needs step times: the collector's step metrics, or training steps in the traces
 -- @param kind auto|strong|weak = auto   Which batch is held; auto shows each for which there is a run on one GPU.
 -- @column kind text               strong or weak; empty (auto) for runs that nothing can be compared with.
 -- @column profiler text           Profiler under which it was timed.

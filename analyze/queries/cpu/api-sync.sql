@@ -5,6 +5,7 @@
 -- event's synchronisation waits for part of the work only and is what that rule recommends instead. Asynchronous copies
 -- that block all the same are in `memcpy-sync`.
 -- @use arithmetic
+-- @needs CUDA calls that synchronise
 -- @column name text               CUDA runtime or driver function.
 -- @column waits_for text          device, stream, event or copy.
 -- @column calls count             Calls.

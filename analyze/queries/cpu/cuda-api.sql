@@ -2,6 +2,7 @@
 --
 -- Runtime and driver calls, summed over ranks and threads; time inside a call counts whatever the thread waited for.
 -- @use arithmetic, time_sums
+-- @needs CUDA API calls
 -- @column name text               CUDA runtime or driver function.
 -- @column calls count             Calls.
 -- @column total_ns ns             Sum of durations.

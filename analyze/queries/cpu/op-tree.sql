@@ -15,6 +15,7 @@
 -- @column self_gpu_ns ns          Sum of their durations.
 -- @order self_gpu_ns + self_cpu_ns DESC, path, kind
 -- @use gpu_work
+-- @needs operators: a recording of torch.profiler
 WITH RECURSIVE
 walked AS (
     -- `owner`: the innermost operator or range, itself included; what hangs below a CUDA call belongs to the caller.

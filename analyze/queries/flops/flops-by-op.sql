@@ -5,6 +5,7 @@
 -- and scaled dot-product attention. Bias, activations and normalisation are not counted. Grouped convolutions are divided by
 -- the groups in both directions.
 -- @use arithmetic, model_flops
+-- @needs operators with input shapes (record_shapes=True)
 -- @column op text                 conv, linear, matmul, batched_matmul or attention, with _backward where it is one.
 -- @column name text               Operator.
 -- @column calls count             Calls.

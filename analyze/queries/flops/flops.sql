@@ -7,6 +7,7 @@
 -- of, for one launch of the row at least; total_flops needs all four. On Hopper, fp32 kernels load constants by half-precision
 -- multiply-adds, which count as fp16.
 -- @use ncu_flops
+-- @needs FLOP metrics of Nsight Compute (collect run --profiler ncu) or nvprof
 -- @param group kernel|short_name|family|launch|all = kernel   What a row is; all is one row.
 -- @param images number = 0        Images that the launches worked on; 0 for batch size x steps x ranks of the runs.
 -- @column kernel text             Kernel, its short name, family, or launch; (all) for the sum.

@@ -2,6 +2,7 @@
 --
 -- Metrics by name, in base units (ns, byte, hz, byte/s; percentages as they are). Sums make sense for counters only. What
 -- ncu's rules say is under rule:NAME, with the speed-up that the rule estimates in %. Of an nvprof log, min, avg and max are its own.
+-- @needs metrics of Nsight Compute or nvprof
 -- @param metric text = '^(gpu__time_duration|dram__bytes_(read|write))\.sum$|^flop_count'   Regular expression on metric names.
 -- @param kernel text = ''         Regular expression on kernel names; empty for all.
 -- @param group kernel|short_name|family|launch = kernel   What a row is.

@@ -6,6 +6,7 @@
 -- kernel without any FLOPs has, too), else its share of the peak. Above 100 % if a level's own peak is passed, as
 -- by short kernels whose clocks differ from the mean. The roofs are those of the query `roofs`.
 -- @use ncu_flops, roofs
+-- @needs FLOP and memory metrics of Nsight Compute (collect run --profiler ncu)
 -- @param group kernel|short_name|family|launch = kernel   What a row is.
 -- @param level all|dram|l2|l1 = all   Memory level.
 -- @column kernel text             Kernel, its short name, family, or launch.

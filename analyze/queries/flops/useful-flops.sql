@@ -6,6 +6,8 @@
 -- of operators without a FLOP formula are the row (other operators); launches that the torch run does not have are (unmatched).
 -- useful_pct is model / executed FLOPs: less than 100 where a kernel pads or computes twice, more where it needs fewer (Winograd, FFT).
 -- @use arithmetic, op_launches
+-- @needs both an Nsight Compute and a torch.profiler recording of the same workload (collect run --profiler
+--       torch,ncu)
 -- @param group op|kernel|call|all = op   What a row is: an operator and its shapes, the short name of the call's main kernel (the
 --                                 one that executes most), one call, or everything.
 -- @column call text               Operator and shapes, main kernel, or call.

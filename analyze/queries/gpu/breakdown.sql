@@ -6,6 +6,7 @@
 -- that of the next, the last one to its end or to that of the work it launched. The GPU may still run the work of the
 -- step before.
 -- @use arithmetic, gpu_classes, gpu_windows
+-- @needs work on GPUs; with window=step also training steps (ProfilerStep# or NVTX ranges named step)
 -- @param window span|step = span  What a row is: the whole recording, or a training step.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.

@@ -5,6 +5,7 @@
 -- copies between host and device, against the published peak of the GPU's PCIe link in one direction. Small copies:
 -- those under 64 KiB, which cannot fill the link. `copies` has the copies by kind.
 -- @use arithmetic, intervals, gpu_tracks, copy_peaks
+-- @needs work on GPUs
 -- @param small_kib number = 64    A copy of fewer KiB is small.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.

@@ -4,6 +4,7 @@
 -- between GPUs (PCIe where the GPU has none), half the memory bandwidth within a device, where each byte is read and
 -- written.
 -- @use arithmetic, copy_peaks
+-- @needs memcpys
 -- @param small_kib number = 64    A copy of fewer KiB is small.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.

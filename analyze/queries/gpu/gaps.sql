@@ -4,6 +4,7 @@
 -- operator, range or CUDA call that was innermost there for most of the gap, `after_op` the operator or range that
 -- launched that work.
 -- @use cpu_events, gpu_gaps, gpu_named_work, innermost, launch_calls
+-- @needs work on GPUs with gaps between
 -- @param top number = 20          How many gaps, per group of runs.
 -- @param threshold_us number = 30 Longest gap that counts as kernel_wait, exclusive, in us.
 -- @column run_id id               The run.

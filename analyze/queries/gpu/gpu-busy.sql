@@ -3,6 +3,7 @@
 -- The span of a device goes from the start of its first kernel, memcpy or memset to the end of its last; busy is the
 -- length of the union of them all, so work that runs side by side counts once. Exact: busy + idle = span.
 -- @use arithmetic, gpu_busy
+-- @needs work on GPUs
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column device index            GPU.

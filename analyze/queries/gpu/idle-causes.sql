@@ -6,6 +6,7 @@
 -- stream, another GPU), or the trace does not hold its launch. The rows of a device add up to its idle time in
 -- `breakdown`. With per=stream, the gaps are those of each stream alone, whatever the others do.
 -- @use arithmetic, gpu_gaps
+-- @needs work on GPUs with gaps between
 -- @param per device|stream = device   Whose gaps.
 -- @param threshold_us number = 30 Longest gap that counts as kernel_wait, exclusive, in us.
 -- @column run_id id               The run.

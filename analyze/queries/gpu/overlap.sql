@@ -3,6 +3,7 @@
 -- The share of the time with communication kernels on a GPU in which compute kernels run there too; the rest is what
 -- `breakdown` calls exposed. Copies count for neither side.
 -- @use arithmetic, gpu_classes, gpu_windows
+-- @needs work on GPUs; with window=step also training steps (ProfilerStep# or NVTX ranges named step)
 -- @param window span|step = span  What a row is: the whole recording, or a training step (as in breakdown).
 -- @column run_id id               The run.
 -- @column rank index              Process rank.

@@ -4,6 +4,7 @@
 -- the parts of `breakdown`, compute, communication and copies may run side by side and each count in full; busy is
 -- their union.
 -- @use arithmetic, gpu_classes, gpu_windows
+-- @needs work on GPUs
 -- @param buckets number = 50      Number of buckets.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.

@@ -5,6 +5,7 @@
 -- up and 1 at most, averaged over the window. Estimated achieved occupancy: the mean of the kernels' own, weighted by
 -- their time. Blocks per SM that the file lacks are blocks / SMs of the GPU, where schemas/devices.toml knows it.
 -- @use arithmetic, intervals, gpu_windows, run_devices
+-- @needs kernels; with window=step also training steps (ProfilerStep# or NVTX ranges named step)
 -- @param window span|step = span  What a row is: the whole recording, or a training step (as in breakdown).
 -- @column run_id id               The run.
 -- @column rank index              Process rank.

@@ -5,6 +5,7 @@
 -- with `length`, it is any so many pieces in a row. Such sequences may overlap, so `pieces`, `gpu_ns` and `gap_ns`
 -- count everything once. One fused kernel would have neither the gaps nor all launches but one.
 -- @use arithmetic, cpu_tracks, gpu_named_work
+-- @needs GPU work that operators launched, two pieces or more, and min_count times
 -- @param operator text = ''       Take the outermost operators or ranges whose name contains this instead.
 -- @param length number = 0        Pieces in a row; 0 for all the work of a call.
 -- @param min_count number = 2     Sequences found fewer times are left out.

@@ -7,6 +7,7 @@
 -- longer than delay_us. `(no launch call)` are kernels whose call the trace does not hold; a call without device is one
 -- whose kernel it does not hold.
 -- @use launch_calls, gpu_work
+-- @needs kernels or the calls that launch them
 -- @param work kernels|all = kernels   With `all`, memcpys and memsets and the calls that launched them count, too.
 -- @param call_us number = 50      A call that takes longer is an outlier, in us.
 -- @param delay_us number = 100    A kernel that waits longer is an outlier, in us.

@@ -4,6 +4,7 @@
 -- memset), so the depth is the number of launches under way or waiting. Means are weighted by time, from the first call
 -- to the last start. A depth of 0 for long: the GPU waits for the CPU. A full queue blocks the launching thread.
 -- @use arithmetic, intervals, launch_calls, gpu_work
+-- @needs GPU work with the calls that launched it
 -- @param full number = 1024       Depth from which the queue counts as full.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.

@@ -12,6 +12,7 @@
 -- For group = operator, a block counts for the outermost operator that runs when it is allocated; for unknown if there is none, or
 -- if several threads run one, since an event does not name its thread. live_at_peak_bytes adds up to the device's peak exactly.
 -- @use arithmetic, memory_blocks, outer_ops
+-- @needs allocator events (profile_memory=True) and operators
 -- @param group category|operator = category   What a row is.
 -- @param device_type all|cuda|cpu = all   Which allocator.
 -- @column run_id id               The run.

@@ -5,6 +5,7 @@
 -- they add up to that peak exactly, with (before the trace) for what the trace did not see allocated: parameters, optimizer
 -- state and the like. Phases as in `phases`; (outside) is in none of them.
 -- @use arithmetic, memory_blocks
+-- @needs allocator events (profile_memory=True)
 -- @param device_type all|cuda|cpu = all   Which allocator.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.

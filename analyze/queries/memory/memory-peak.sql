@@ -4,6 +4,8 @@
 -- step_metrics, whose peaks are over the devices of the process and since the start of the run. Nsight Systems sees what a
 -- process took from the driver: reserved_bytes, which is more than the caching allocator's (NCCL, cuBLAS, modules), and in
 -- pinned host memory (device -1); it cannot tell what of it was allocated, so the row of step_metrics stands beside it.
+-- @needs allocator events (profile_memory=True), the collector's step metrics, or nsys with
+--       --cuda-memory-usage
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column device_type text        cpu or cuda.

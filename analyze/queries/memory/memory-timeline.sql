@@ -4,6 +4,7 @@
 -- equal buckets of whole ns, or event by event with buckets = 0. What a bucket inherits counts for its peak. Nsight Systems
 -- writes driver allocations: reserved_bytes alone.
 -- @use arithmetic
+-- @needs allocator events (profile_memory=True)
 -- @param buckets number = 50      Number of buckets; 0 for a row for each event.
 -- @param device_type all|cuda|cpu = all   Which allocator.
 -- @column run_id id               The run.

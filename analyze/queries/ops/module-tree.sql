@@ -5,6 +5,7 @@
 -- The backward pass runs on a thread of its own and so has trees of its own, at depth 0. CUDA calls count for the operator that
 -- makes them. (no operator) is GPU work that the trace links to none, so that self_device_ns adds up to all GPU work.
 -- @use gpu_named_work
+-- @needs operators, ranges or GPU work
 -- @param tree module|stack = module   Whether Python functions other than nn.Modules are part of it.
 -- @param root text = ''           Only what is below this name (ResNet_0, forward), which becomes depth 0; all if empty.
 -- @param depth number = 1000      Deepest level shown; what is below counts all the same.

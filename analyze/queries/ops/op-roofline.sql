@@ -8,6 +8,7 @@
 -- there are any; for fp32 the TF32 peak where a kernel's name or the run's precision says TF32. Above 100 % where the data was
 -- still in the L2 cache.
 -- @use gpu_work, intervals, op_bytes, roofs
+-- @needs operators with input shapes (record_shapes=True) that launched kernels
 -- @param group shape|name = shape   What a row is: an operator with the shapes of its inputs, or an operator.
 -- @column name text               Operator.
 -- @column shapes text             Shapes of its inputs; empty with group = name.

@@ -7,6 +7,7 @@
 -- show in a trace; second derivatives (create_graph) record nodes in the backward pass, too, and look the same where they call an
 -- operator that the forward pass also calls.
 -- @use arithmetic, gpu_work
+-- @needs activation checkpointing, and operators with input shapes (record_shapes=True)
 -- @param group operator|all = operator   What a row is: an operator, or all of a rank.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.

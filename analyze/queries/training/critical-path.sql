@@ -7,6 +7,7 @@
 -- queued); stream_wait (the same, for work of another stream); sync (from the end of the GPU work to the return of the call that
 -- waited for it); other (what no rule explains).
 -- @use arithmetic, cpu_events, gpu_work, innermost, intervals, launch_calls, outer_ops, step_ranges
+-- @needs operators, CUDA calls and GPU work; with window=step also training steps
 -- @param window span|step = span  The whole recording of a rank, or each step from its start on the CPU to the next one's.
 -- @param group kind|name = kind   What a row is: a kind of piece, or one of a name (CPU time by the innermost operator).
 -- @column run_id id               The run.

@@ -5,6 +5,7 @@
 -- bound_pct of it; over all steps, if the waits are of their sum. idle_wait_pct is the share of the traced waits in which no
 -- GPU of the process had work: the rest was hidden behind work that was queued before.
 -- @use arithmetic, gpu_work, intervals, phases, step_ranges
+-- @needs the collector's step metrics, or training steps with DataLoader ranges
 -- @param window run|step = run    What a row is: all steps of a rank, or each.
 -- @param warmup no|yes = no       Whether warm-up steps count.
 -- @param bound_pct number = 10    Share of the step from which it is bound by data.

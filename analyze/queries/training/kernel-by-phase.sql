@@ -3,6 +3,7 @@
 -- As kernel-share, within the phases that `phases` tells apart: the max-pool backward kernel's share of the backward
 -- phase, for one.
 -- @use arithmetic, phases
+-- @needs kernels
 -- @param group name|short_name|family|algorithm = name   What a row is.
 -- @param phase text = ''          Only this phase; all if empty.
 -- @column phase text              Phase of the training step; (outside) for kernels launched in none.

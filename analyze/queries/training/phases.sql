@@ -5,6 +5,7 @@
 -- work whose launch call began inside it, on whatever thread of the process: the backward pass launches from another one.
 -- Work launched outside all phases, or by a call that the trace does not hold, is the row `(outside)`.
 -- @use arithmetic, phases
+-- @needs ranges named like the collector's phases, or those of torch (Optimizer.step, DataLoader)
 -- @column phase text              Phase of the training step.
 -- @column calls count             Ranges.
 -- @column cpu_ns ns               Sum of the ranges' lengths on the CPU.

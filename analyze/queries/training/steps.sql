@@ -3,6 +3,7 @@
 -- From the collector's step_metrics where the run has them; else from the ProfilerStep ranges of the trace and the
 -- data-loading ranges inside them.
 -- @use arithmetic, phases
+-- @needs the collector's step metrics, or ProfilerStep ranges
 -- @param warmup no|yes = no       Whether warm-up steps are shown.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
