@@ -236,3 +236,15 @@ def test_on_the_ddp_sample(tmp_path: Path) -> None:
     assert rows["all_reduce"]["ranks"] == 2
     waits = ask(SAMPLES / "resnet18-ddp2", "stragglers", where="profiler = 'torch'")
     assert sum(r["times_last"] for r in waits) == waits[0]["calls"] == 10
+
+
+def test_the_rank_that_is_late() -> None:
+    """The last of four ranks sleeps 20 ms before each all-reduce of 1024 x 1024 floats (tests/data/late_rank.py)."""
+    rows = ask(SAMPLES / "late-rank", "stragglers")
+    assert [(r["rank"], r["calls"], r["times_last"]) for r in rows] == [(0, 3, 0), (1, 3, 0), (2, 3, 0), (3, 3, 3)]
+    assert all(r["wait_ns"] >= 3 * 20_000_000 for r in rows[:3]) and rows[3]["wait_ns"] == 0
+    [moved] = ask(SAMPLES / "late-rank", "collectives")
+    assert (moved["collective"], moved["calls"], moved["ranks"]) == ("all_reduce", 3, 4)
+    assert moved["bytes"] == 3 * 4 * 1024 * 1024
+    # Bus bandwidth of an all-reduce over n ranks: 2 (n - 1) / n of the algorithm's (nccl-tests, PERFORMANCE.md).
+    assert moved["busbw_gb_per_s"] == pytest.approx(1.5 * moved["algbw_gb_per_s"])

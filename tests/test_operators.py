@@ -293,5 +293,16 @@ def test_recompute_of_torch_checkpoint(tmp_path: Path, reentrant: bool) -> None:
 
 
 def test_recompute_of_the_samples() -> None:
-    """None of them checkpoints."""
-    assert ask(SAMPLES, "recompute") == []
+    """One of them checkpoints: the four stages of resnet18, in three steps."""
+    rows = ask(SAMPLES, "recompute", by=["run_id"])
+    assert {r["run_id"] for r in rows} == {r["run_id"] for r in ask(SAMPLES / "resnet18-checkpoint", "runs")}
+    # Eight blocks of two convolutions and three that fit the shortcut, each with a batch norm that counts its batches
+    # (add_); two ReLUs and one addition a block.
+    assert {r["name"]: r["calls"] for r in rows} == {
+        "aten::conv2d": 3 * 19,
+        "aten::batch_norm": 3 * 19,
+        "aten::relu_": 3 * 16,
+        "aten::add_": 3 * (19 + 8),
+    }
+    # The same program without checkpointing, recorded on the same node, had 21.279 ms of GPU time; this one 25.627 ms.
+    assert sum(r["gpu_ns"] for r in rows) == pytest.approx(25_627_000 - 21_279_000, rel=0.02)
