@@ -137,7 +137,7 @@ TABLES: dict[str, Table] = {
             "memcpys",
             "a copy on or between devices",
             *_GPU,
-            ("kind", "string", "", "HtoD, DtoH, DtoD, PtoP, HtoH or Unknown"),
+            ("kind", "string", "", "HtoD, DtoH, DtoD, PtoP, HtoH or Unknown; of managed memory: Unified HtoD ..."),
             ("src_device", "int32", "", "device copied from (peer-to-peer)"),
             ("dst_device", "int32", "", "device copied to (peer-to-peer)"),
             ("src_memory", "string", "", "Pageable, Pinned, Device, Managed ..."),

@@ -1,12 +1,12 @@
 -- How often is each operator, CUDA function and kernel called?
 --
--- @use arithmetic
+-- @use arithmetic, step_ranges
 -- @param kind all|op|api|kernel = all   Which of them.
 -- @column kind text               op, api or kernel.
 -- @column name text               Name.
 -- @column calls count             Calls.
 -- @column calls_pct %             Share of the calls of its kind.
--- @column calls_per_step number   Calls per profiled step and rank, where the trace has ProfilerStep ranges.
+-- @column calls_per_step number   Calls per profiled step and rank, where the trace has training steps.
 -- @order kind DESC, calls DESC, name
 WITH counted AS (
     SELECT run_group, 'op' AS kind, name, count(*) AS calls FROM cpu_ops GROUP BY ALL
@@ -16,7 +16,7 @@ WITH counted AS (
     SELECT run_group, 'kernel', name, count(*) FROM kernels GROUP BY ALL
 ),
 steps AS (
-    SELECT run_group, count(DISTINCT (run_id, rank, name)) AS steps FROM ranges WHERE origin = 'profiler_step' GROUP BY run_group
+    SELECT run_group, count(*) AS steps FROM step_ranges GROUP BY run_group
 )
 SELECT
     c.run_group, kind, name, calls,
