@@ -248,7 +248,11 @@ class TableWriter:
         )
         if self._writer is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._writer = pq.ParquetWriter(self._path, self._schema, compression="zstd", compression_level=3)
+            strings = [f.name for f in self._schema if pa.types.is_dictionary(f.type)]
+            # Numbers seldom repeat: a dictionary of them costs time and space.
+            self._writer = pq.ParquetWriter(
+                self._path, self._schema, compression="zstd", compression_level=3, use_dictionary=strings
+            )
         self._writer.write_table(table, row_group_size=_ROW_GROUP)
         self._pending, self._pending_rows = [], 0
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from support import kernel, run_cli, sql
 
 from analyze.errors import InputError
-from analyze.sources import read
+from analyze.sources import json_events, read
 from analyze.sources.base import FileReport
-from analyze.sources.json_events import TraceFile, scan
+from analyze.sources.json_events import TraceFile, read_chunk, scan
 
 COUNT = "SELECT count(*) AS n, sum(dur_ns)::BIGINT AS ns FROM kernels"
 
@@ -148,9 +148,14 @@ nested = st.recursive(
 
 
 @settings(max_examples=150, deadline=None)
-@given(values=st.lists(nested, min_size=1, max_size=12), chunk=st.integers(1, 200), indent=st.sampled_from([None, 1]))
+@given(
+    values=st.lists(nested, min_size=1, max_size=12),
+    chunk=st.integers(1, 200),
+    look_back=st.integers(1, 200),
+    indent=st.sampled_from([None, 1]),
+)
 def test_chunks_may_be_cut_anywhere(
-    tmp_path_factory: pytest.TempPathFactory, values: list, chunk: int, indent: int | None
+    tmp_path_factory: pytest.TempPathFactory, values: list, chunk: int, look_back: int, indent: int | None
 ) -> None:
     """Whatever stands in args (strings with brackets, lists of objects), every event comes out once and whole."""
     events = [kernel(f"k{i}", i, i + 1, extra=v, list=[{"a": 1}, {"b": v}]) for i, v in enumerate(values)]
@@ -161,9 +166,13 @@ def test_chunks_may_be_cut_anywhere(
         )
     )
 
-    trace_file = TraceFile(path, chunk_bytes=chunk)
-    joined = b"".join(trace_file.chunks())
-    scanned = scan(joined, at_end=True)
+    packed = path.with_suffix(".json.gz")
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_events, "_LOOK_BACK", look_back)
+        chunks = [read_chunk(c) for c in TraceFile(path, chunk_bytes=chunk).chunks()]
+    assert chunks == [read_chunk(c) for c in TraceFile(packed, chunk_bytes=chunk).chunks()]
+    scanned = scan(b"".join(chunks), at_end=True)
     assert [json.loads(e) for e in scanned.events] == events
     assert scanned.ended and not scanned.malformed
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import signal
 import subprocess
@@ -12,11 +13,12 @@ from pathlib import Path
 import duckdb
 import pyarrow.parquet as pq
 import pytest
-from support import ROOT, ask, kernel, run_cli, sql, write_trace
+from support import ROOT, SAMPLES, ask, kernel, run_cli, sql, write_trace
 
 from analyze.discover import discover
 from analyze.errors import InputError
 from analyze.ingest import ingest
+from analyze.sources.json_events import TraceFile
 from analyze.store import PARSER_VERSION, Store
 from schemas.tables import TABLES, arrow_schema
 
@@ -98,6 +100,25 @@ def test_two_ingests_at_a_time_wait_for_each_other(tmp_path: Path) -> None:
     ]
     assert [c.wait() for c in children] == [0, 0, 0]
     assert {r["name"] for r in ask(store, "kernel-share")} == {"a", "b", "c"}
+
+
+def test_several_processes_read_a_large_file_as_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = SAMPLES / "resnet18-1gpu" / "torch" / "rank-0.trace.json.gz"
+    for name in ("plain.json", "packed.json.gz"):
+        path = tmp_path / name
+        path.write_bytes(packed.read_bytes() if name.endswith(".gz") else gzip.decompress(packed.read_bytes()))
+        ingest(discover([path]), Store(tmp_path / "one"), jobs=1)
+        with monkeypatch.context() as small:
+            small.setattr("analyze.ingest._BIG_FILE", 1)
+            small.setattr(TraceFile.__init__, "__defaults__", (100_000,))
+            assert len(list(TraceFile(path).chunks())) > 10
+            ingest(discover([path]), Store(tmp_path / "two"), jobs=2)
+    files = sorted(p.relative_to(tmp_path / "one") for p in (tmp_path / "one").rglob("*.parquet"))
+    assert len(files) > 10
+    for file in files:
+        # In each chunk the events of a category come together, so where it is cut changes the order.
+        one, two = (sorted(map(repr, pq.read_table(tmp_path / store / file).to_pylist())) for store in ("one", "two"))
+        assert one == two, file
 
 
 def test_the_cache_follows_size_and_time(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
 from analyze.sources.chrome_events import Event, decode_chunk, decode_event, split_chunk
 from analyze.sources.chrome_metadata import Metadata, parse_metadata
 from analyze.sources.chrome_tables import Batches, build_batches
-from analyze.sources.json_events import TraceFile, repair, resync, scan
+from analyze.sources.json_events import Chunk, TraceFile, read_chunk, repair, resync, scan
 
 _TRAILER_LIMIT = 64 << 20
 
@@ -26,20 +26,20 @@ class Decoded(NamedTuple):
     whole: bool
 
 
-def decode(chunk: bytes, base_ns: int) -> Decoded:
+def decode(chunk: Chunk, base_ns: int) -> Decoded:
     """Decode a chunk of comma-separated events into batches (in a worker process, for large files)."""
-    chunk = chunk.strip(b" \t\r\n,")
-    events = decode_chunk(chunk)
+    data = read_chunk(chunk).strip(b" \t\r\n,")
+    events = decode_chunk(data)
     if events is not None:
         return _rows(events, base_ns, 0, False)
-    repaired = repair(chunk)
+    repaired = repair(data)
     events = decode_chunk(repaired)
     if events is not None:
-        return _rows(events, base_ns, 0, repaired != chunk)
+        return _rows(events, base_ns, 0, repaired != data)
     singles = split_chunk(repaired)
     if singles is None:
         return Decoded({}, 0, 0, False, False)
-    return _decode_singles(singles, base_ns, repaired != chunk)
+    return _decode_singles(singles, base_ns, repaired != data)
 
 
 def _decode_singles(singles: list[bytes], base_ns: int, repaired: bool) -> Decoded:
@@ -60,8 +60,8 @@ def _decode_singles(singles: list[bytes], base_ns: int, repaired: bool) -> Decod
 
 
 def _rows(events: list[Event], base_ns: int, lost: int, repaired: bool) -> Decoded:
-    batches, untimed = build_batches(events, base_ns)
-    return Decoded(batches, len(events) - [e.ph for e in events].count(""), lost + untimed, repaired, True)
+    batches, no_event, untimed = build_batches(events, base_ns)
+    return Decoded(batches, len(events) - no_event, lost + untimed, repaired, True)
 
 
 def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterator[TableBatch]:
@@ -79,9 +79,9 @@ def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterato
 def _read(trace: TraceFile, report: FileReport, mapper: Mapper) -> Iterator[TableBatch]:
     metadata = parse_metadata(trace.header.text)
     base_ns = metadata.base_ns or 0
-    in_flight: list[bytes] = []
+    in_flight: list[Chunk] = []
 
-    def chunks() -> Iterator[tuple[bytes, int]]:
+    def chunks() -> Iterator[tuple[Chunk, int]]:
         for chunk in trace.chunks():
             in_flight.append(chunk)
             yield chunk, base_ns
@@ -92,11 +92,11 @@ def _read(trace: TraceFile, report: FileReport, mapper: Mapper) -> Iterator[Tabl
     for result in mapper(decode, chunks()):
         chunk = in_flight.pop(0)
         if ended:
-            trailer = (trailer + chunk)[:_TRAILER_LIMIT]
+            trailer = (trailer + read_chunk(chunk))[:_TRAILER_LIMIT]
             continue
         if not result.whole or rest:
             # What was left over goes on here, even if this chunk makes sense by itself: it may be a list inside args.
-            scanned = scan(rest + chunk, at_end=False)
+            scanned = scan(rest + read_chunk(chunk), at_end=False)
             lost, ended = lost + scanned.malformed, scanned.ended
             rest, trailer = (b"", scanned.rest) if ended else (scanned.rest, b"")
             result = _decode_singles(scanned.events, base_ns, False)

@@ -14,19 +14,35 @@ _Str = str | None
 
 
 class Args(msgspec.Struct, gc=False, omit_defaults=True):
-    """The `args` of an event that the tables use, under their names since 2022."""
+    """The `args` of an event that the tables use, under their names since 2022.
+
+    In the order in which Kineto writes them for each category: msgspec looks for a key behind the last one it met.
+    """
 
     op_id: _Int = msgspec.field(default=None, name="External id")
-    op_id_2021: _Int = msgspec.field(default=None, name="external id")
-    correlation: _Int = None
+    sequence_number: _Int = msgspec.field(default=None, name="Sequence number")
+    fwd_thread: _Int = msgspec.field(default=None, name="Fwd thread id")
+    record_function_id: _Int = msgspec.field(default=None, name="Record function id")
+    concrete_inputs: Raw = msgspec.field(default=_NONE, name="Concrete Inputs")
+    input_types: Raw = msgspec.field(default=_NONE, name="Input type")
+    input_dims: Raw = msgspec.field(default=_NONE, name="Input Dims")
+    reserved: _Int = msgspec.field(default=None, name="Total Reserved")
+    allocated: _Int = msgspec.field(default=None, name="Total Allocated")
+    memory_bytes: _Int = msgspec.field(default=None, name="Bytes")
+    memory_device: _Int = msgspec.field(default=None, name="Device Id")
+    memory_device_type: _Int = msgspec.field(default=None, name="Device Type")
+    addr: _Int = msgspec.field(default=None, name="Addr")
     device: _Int = None
     stream: _Int = None
-    grid: list[int] | None = None
-    block: list[int] | None = None
+    correlation: _Int = None
     registers: _Int = msgspec.field(default=None, name="registers per thread")
     shared_memory: _Int = msgspec.field(default=None, name="shared memory")
     blocks_per_sm: _Number = msgspec.field(default=None, name="blocks per SM")
+    grid: list[int] | None = None
+    block: list[int] | None = None
     occupancy: _Number = msgspec.field(default=None, name="est. achieved occupancy %")
+    python_parent_id: _Int = msgspec.field(default=None, name="Python parent id")
+    python_id: _Int = msgspec.field(default=None, name="Python id")
     graph_id: _Int = msgspec.field(default=None, name="graph id")
     collective: _Str = msgspec.field(default=None, name="Collective name")
     in_elems: _Int = msgspec.field(default=None, name="In msg nelems")
@@ -40,21 +56,8 @@ class Args(msgspec.Struct, gc=False, omit_defaults=True):
     from_device: _Int = msgspec.field(default=None, name="fromDevice")
     in_device: _Int = msgspec.field(default=None, name="inDevice")
     to_device: _Int = msgspec.field(default=None, name="toDevice")
-    sequence_number: _Int = msgspec.field(default=None, name="Sequence number")
-    fwd_thread: _Int = msgspec.field(default=None, name="Fwd thread id")
-    record_function_id: _Int = msgspec.field(default=None, name="Record function id")
-    input_dims: Raw = msgspec.field(default=_NONE, name="Input Dims")
+    op_id_2021: _Int = msgspec.field(default=None, name="external id")
     input_dims_2021: Raw = msgspec.field(default=_NONE, name="Input dims")
-    input_types: Raw = msgspec.field(default=_NONE, name="Input type")
-    concrete_inputs: Raw = msgspec.field(default=_NONE, name="Concrete Inputs")
-    python_id: _Int = msgspec.field(default=None, name="Python id")
-    python_parent_id: _Int = msgspec.field(default=None, name="Python parent id")
-    addr: _Int = msgspec.field(default=None, name="Addr")
-    memory_bytes: _Int = msgspec.field(default=None, name="Bytes")
-    allocated: _Int = msgspec.field(default=None, name="Total Allocated")
-    reserved: _Int = msgspec.field(default=None, name="Total Reserved")
-    memory_device_type: _Int = msgspec.field(default=None, name="Device Type")
-    memory_device: _Int = msgspec.field(default=None, name="Device Id")
 
 
 class Event(msgspec.Struct, gc=False):

@@ -6,6 +6,7 @@ Which category goes to which table stands in `CATEGORIES`; the names differ betw
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -36,12 +37,8 @@ def _args(events: Sequence[Event]) -> list[Args]:
     return [e.args or _NO_ARGS for e in events]
 
 
-def _int_or_none(value: int | str | None) -> int | None:
-    return value if isinstance(value, int) else None
-
-
 def _cpu(events: Sequence[Event]) -> Columns:
-    return {"pid": [_int_or_none(e.pid) for e in events], "tid": [_int_or_none(e.tid) for e in events]}
+    return {"pid": [e.pid for e in events], "tid": [e.tid for e in events]}
 
 
 def _op_ids(args: Sequence[Args]) -> list[int | None]:
@@ -51,12 +48,8 @@ def _op_ids(args: Sequence[Args]) -> list[int | None]:
 def _gpu(events: Sequence[Event], args: Sequence[Args]) -> Columns:
     # Kineto puts a GPU event into the process "device index", thread "stream"; `pid` of the owner is not written.
     return {
-        "device": [
-            a.device if a.device is not None else _int_or_none(e.pid) for e, a in zip(events, args, strict=True)
-        ],
-        "stream": [
-            a.stream if a.stream is not None else _int_or_none(e.tid) for e, a in zip(events, args, strict=True)
-        ],
+        "device": [e.pid if a.device is None else a.device for e, a in zip(events, args, strict=True)],
+        "stream": [e.tid if a.stream is None else a.stream for e, a in zip(events, args, strict=True)],
         "correlation_id": [a.correlation for a in args],
         "op_id": _op_ids(args),
         "graph_id": [a.graph_id for a in args],
@@ -195,7 +188,7 @@ _ALLOCATOR_DEVICES = {0: "cpu", 1: "cuda", 2: "mkldnn", 6: "hip", 12: "xpu"}
 def _memory_events(events: Sequence[Event]) -> Columns:
     args = _args(events)
     return {
-        "pid": [_int_or_none(e.pid) for e in events],
+        "pid": [e.pid for e in events],
         "device_type": [_ALLOCATOR_DEVICES.get(a.memory_device_type or 0, "other") for a in args],
         "device": [a.memory_device for a in args],
         "addr": [a.addr for a in args],
@@ -238,15 +231,19 @@ _ALIASES = {
 }
 
 
-def build_batches(events: Sequence[Event], base_ns: int) -> tuple[Batches, int]:
-    """Arrow batches by table name, without run_id and rank, and how many events were lost for want of a time.
+def build_batches(events: Sequence[Event], base_ns: int) -> tuple[Batches, int, int]:
+    """Arrow batches by table name, without run_id and rank; how many were no events (no `ph`) or had no time.
 
     `base_ns` is added to every start: Kineto's baseTimeNanoseconds, 0 where the file has none.
     """
-    groups: dict[str, list[Event]] = {}
+    groups: defaultdict[str, list[Event]] = defaultdict(list)
+    no_event = 0
     for e in events:
-        if e.ph == "X" or (e.ph == "i" and e.name == "[memory]"):
-            groups.setdefault(e.cat, []).append(e)
+        ph = e.ph
+        if ph == "X" or (ph == "i" and e.name == "[memory]"):
+            groups[e.cat].append(e)
+        elif not ph:
+            no_event += 1
     parts: dict[str, list[pa.RecordBatch]] = {}
     lost = 0
     for cat, group in groups.items():
@@ -267,7 +264,7 @@ def build_batches(events: Sequence[Event], base_ns: int) -> tuple[Batches, int]:
         if "name" not in columns:
             columns["name"] = [e.name for e in group]
         parts.setdefault(table, []).append(_batch(table, columns, len(group)))
-    return {t: b[0] if len(b) == 1 else _concat(b) for t, b in parts.items()}, lost
+    return {t: b[0] if len(b) == 1 else _concat(b) for t, b in parts.items()}, no_event, lost
 
 
 def _concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
@@ -305,6 +302,7 @@ def _array(values: Any, type_: pa.DataType, n: int) -> pa.Array:
     try:
         return pa.array(values, type=type_)
     except (OverflowError, pa.ArrowInvalid):
-        # A number that the column cannot hold says nothing: ids of 64 bits without sign, "device": 4294967295.
+        # What the column cannot hold says nothing: labels for ids ("pid": "Spans"), ids of 64 bits without sign,
+        # "device": 4294967295.
         low, high = (-(2**31), 2**31 - 1) if type_ == pa.int32() else (-(2**63), 2**63 - 1)
         return pa.array([v if isinstance(v, int) and low <= v <= high else None for v in values], type=type_)

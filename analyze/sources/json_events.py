@@ -8,6 +8,7 @@ token (`scan`), which also finds the end of the array and steps over what is mal
 
 from __future__ import annotations
 
+import os
 import re
 import zlib
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ CHUNK_BYTES = 8 << 20
 _HEADER_LIMIT = 256 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_READ = 256 << 10
+_LOOK_BACK = 64 << 10
 
 _STRING = rb'"(?:[^"\\]|\\.)*"'
 _TOKEN = re.compile(_STRING + rb'|"(?:[^"\\]|\\.)*\\?\Z|[{}\[\]]', re.DOTALL)
@@ -48,6 +50,31 @@ class Scan(NamedTuple):
     malformed: int
     ended: bool
     """The events array was closed; `rest` is what follows it."""
+
+
+class Piece(NamedTuple):
+    """A chunk of a plain file by its place, for the process that decodes it to read."""
+
+    path: Path
+    start: int
+    end: int
+
+    def read(self) -> bytes:
+        """Its bytes; fewer if the file has become shorter."""
+        try:
+            with self.path.open("rb") as f:
+                f.seek(self.start)
+                return f.read(self.end - self.start)
+        except OSError as e:
+            raise InputError(f"{self.path}: cannot be read: {e.strerror}") from e
+
+
+Chunk = bytes | Piece
+
+
+def read_chunk(chunk: Chunk) -> bytes:
+    """What stands in a chunk."""
+    return chunk.read() if isinstance(chunk, Piece) else chunk
 
 
 class _Gunzip:
@@ -136,12 +163,40 @@ class TraceFile:
                 raise InputError(f'{self.path}: not a Chrome trace: it has no "traceEvents" list')
             self._buffer += more
 
-    def chunks(self) -> Iterator[bytes]:
+    def chunks(self) -> Iterator[Chunk]:
         """The bytes of the events, cut where they look like `},{`; the last chunk holds whatever ends the file.
 
         A chunk begins with the comma behind its predecessor, so that the chunks joined are the file again. It may have
         been cut wrongly: see `scan`.
         """
+        return self._unpacked() if self._gunzip else self._pieces()
+
+    def _pieces(self) -> Iterator[Piece]:
+        end, size = self._raw.tell(), os.fstat(self._raw.fileno()).st_size
+        start = end - len(self._buffer)
+        self._buffer = b""
+        while True:
+            cut = self._cut_between(start, end)
+            if cut > start:
+                yield Piece(self.path, start, cut)
+                start = cut
+            if end >= size:
+                break
+            end = min(end + self.chunk_bytes, size)
+        yield Piece(self.path, start, end)
+
+    def _cut_between(self, start: int, end: int) -> int:
+        """Where to cut a plain file: behind the last event that ends between two places, or `start` if none does."""
+        look_back = _LOOK_BACK
+        while True:
+            begin = max(start, end - look_back)
+            self._raw.seek(begin)
+            cut = _last_boundary(self._raw.read(end - begin))
+            if cut or begin == start:
+                return begin + cut
+            look_back *= 8
+
+    def _unpacked(self) -> Iterator[bytes]:
         while True:
             more = self._read()
             if not more:
