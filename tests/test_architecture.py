@@ -45,3 +45,10 @@ def test_analyze_works_without_torch() -> None:
 
 def test_samples_stay_small() -> None:
     assert sum(p.stat().st_size for p in (ROOT / "sample_traces").rglob("*")) < 6_000_000
+
+
+def test_sql_lines_are_short() -> None:
+    files = sorted((ROOT / "analyze").rglob("*.sql"))
+    lines = [(p, number, line) for p in files for number, line in enumerate(p.read_text().splitlines(), 1)]
+    assert lines
+    assert [f"{p.relative_to(ROOT)}:{number}" for p, number, line in lines if len(line) > 120] == []

@@ -12,12 +12,17 @@ WITH blocking AS (
     SELECT run_id, rank, start_ns, start_ns + dur_ns AS end_ns
     FROM cuda_calls
     WHERE api <> 'sync' AND (
-        regexp_matches(name, '^(cudaDeviceSynchronize|cudaThreadSynchronize|cuCtxSynchronize|cudaStreamSynchronize|cuStreamSynchronize|cudaEventSynchronize|cuEventSynchronize)')
+        regexp_matches(
+            name,
+            '^(cudaDeviceSynchronize|cudaThreadSynchronize|cuCtxSynchronize|cudaStreamSynchronize'
+            || '|cuStreamSynchronize|cudaEventSynchronize|cuEventSynchronize)'
+        )
         OR regexp_matches(name, '^(cudaMemcpy|cuMemcpy)') AND name NOT ILIKE '%async%'
     )
 ),
 gaps AS (
-    SELECT t.run_id, t.rank, p.start_ns, p.end_ns - p.start_ns AS ns FROM gpu_gaps('gaps_per_device') p JOIN gpu_tracks t USING (track)
+    SELECT t.run_id, t.rank, p.start_ns, p.end_ns - p.start_ns AS ns
+    FROM gpu_gaps('gaps_per_device') p JOIN gpu_tracks t USING (track)
 ),
 after_calls AS (
     SELECT p.run_id, count(*) AS gaps, sum(p.ns) AS ns
@@ -30,5 +35,6 @@ total AS (
 )
 SELECT
     g.run_group, run_id, a.ns / gpus AS saving_ns,
-    printf('%d blocking calls take %s on the CPU; %d GPU gaps of %s in all begin in them', t.calls, ms(t.ns), a.gaps, ms(a.ns)) AS evidence
+    printf('%d blocking calls take %s on the CPU; %d GPU gaps of %s in all begin in them',
+        t.calls, ms(t.ns), a.gaps, ms(a.ns)) AS evidence
 FROM after_calls a JOIN total t USING (run_id) JOIN run_gpus g USING (run_id)

@@ -22,5 +22,6 @@ kernel_time AS (
 )
 SELECT
     g.run_group, run_id, b.ns / gpus AS saving_ns,
-    printf('%d broadcasts take %s, %.1f %% of kernel time, in one process with several GPUs', b.calls::BIGINT, ms(b.ns), 100.0 * b.ns / k.ns) AS evidence
+    printf('%d broadcasts take %s, %.1f %% of kernel time, in one process with several GPUs',
+        b.calls::BIGINT, ms(b.ns), 100.0 * b.ns / k.ns) AS evidence
 FROM broadcasts b JOIN kernel_time k USING (run_id) JOIN run_gpus g USING (run_id)

@@ -2,7 +2,8 @@
 --
 -- Saving: Time with communication kernels and no compute kernel beside them, mean over the GPUs.
 -- See: breakdown
--- Try: overlap it: DDP's gradient buckets (bucket_cap_mb), gradient_as_bucket_view, FSDP prefetch; fewer and larger collectives; bf16 gradients.
+-- Try: overlap it: DDP's gradient buckets (bucket_cap_mb), gradient_as_bucket_view, FSDP prefetch; fewer and larger
+-- collectives; bf16 gradients.
 -- @use run_gpus
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.

@@ -9,6 +9,7 @@
 -- @column evidence text           The numbers that it rests on.
 -- @order run_id
 SELECT
-    run_group, run_id, exposed_copy_ns AS saving_ns, printf('%s of %s copies and fills a GPU have no kernel beside them', ms(exposed_copy_ns), ms(copy_ns)) AS evidence
+    run_group, run_id, exposed_copy_ns AS saving_ns,
+    printf('%s of %s copies and fills a GPU have no kernel beside them', ms(exposed_copy_ns), ms(copy_ns)) AS evidence
 FROM run_gpus
 WHERE exposed_copy_ns > 0

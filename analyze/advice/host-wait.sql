@@ -2,7 +2,8 @@
 --
 -- Saving: The gaps between GPU work for which the next launch call began only after the gap did, over the GPUs.
 -- See: idle-causes
--- Try: CUDA graphs or torch.compile(mode='reduce-overhead'), larger batches, fewer small operators, no .item() or print of a loss in the loop.
+-- Try: CUDA graphs or torch.compile(mode='reduce-overhead'), larger batches, fewer small operators, no .item() or print
+-- of a loss in the loop.
 -- @use run_gpus, gpu_gaps
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
@@ -16,5 +17,6 @@ WITH gaps AS (
 )
 SELECT
     g.run_group, run_id, ns / gpus AS saving_ns,
-    printf('%d gaps with nothing queued, the longest %s; %s of %s idle time a GPU', gaps, ms(longest_ns), ms(ns / gpus), ms(idle_ns)) AS evidence
+    printf('%d gaps with nothing queued, the longest %s; %s of %s idle time a GPU',
+        gaps, ms(longest_ns), ms(ns / gpus), ms(idle_ns)) AS evidence
 FROM gaps JOIN run_gpus g USING (run_id)

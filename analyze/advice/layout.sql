@@ -14,5 +14,6 @@ WITH turning AS (
     WHERE regexp_matches(name, '(?i)nchw_?to_?(folded_?)?nhwc|nhwc_?to_?(folded_?)?nchw')
     GROUP BY run_id
 )
-SELECT g.run_group, run_id, ns / gpus AS saving_ns, printf('%d layout kernels take %s', calls::BIGINT, ms(ns)) AS evidence
+SELECT
+    g.run_group, run_id, ns / gpus AS saving_ns, printf('%d layout kernels take %s', calls::BIGINT, ms(ns)) AS evidence
 FROM turning JOIN run_gpus g USING (run_id)

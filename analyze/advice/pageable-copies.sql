@@ -10,17 +10,22 @@
 -- @order run_id
 WITH pageable AS (
     SELECT t.track, m.start_ns, m.start_ns + m.dur_ns AS end_ns, bytes
-    FROM memcpys m JOIN gpu_tracks t ON t.run_id = m.run_id AND t.rank = m.rank AND t.device IS NOT DISTINCT FROM m.device
+    FROM memcpys m
+    JOIN gpu_tracks t ON t.run_id = m.run_id AND t.rank = m.rank AND t.device IS NOT DISTINCT FROM m.device
     WHERE 'Pageable' IN (src_memory, dst_memory)
 ),
 kernel_times AS (
     SELECT * FROM gpu_intervals WHERE kind = 'kernel'
 ),
 exposed AS (
-    SELECT run_id, sum(e.end_ns - e.start_ns) AS ns FROM intervals_subtraction('pageable', 'kernel_times') e JOIN gpu_tracks USING (track) GROUP BY run_id
+    SELECT run_id, sum(e.end_ns - e.start_ns) AS ns
+    FROM intervals_subtraction('pageable', 'kernel_times') e JOIN gpu_tracks USING (track)
+    GROUP BY run_id
 ),
 total AS (
-    SELECT run_id, count(*) AS copies, sum(bytes) AS bytes, sum(end_ns - start_ns) AS ns FROM pageable JOIN gpu_tracks USING (track) GROUP BY run_id
+    SELECT run_id, count(*) AS copies, sum(bytes) AS bytes, sum(end_ns - start_ns) AS ns
+    FROM pageable JOIN gpu_tracks USING (track)
+    GROUP BY run_id
 )
 SELECT
     g.run_group, run_id, e.ns / gpus AS saving_ns,

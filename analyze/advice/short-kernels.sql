@@ -1,6 +1,7 @@
 -- Kernels shorter than the call that launches them
 --
--- Saving: Launch call less GPU time, summed over the launches for which that is more than 0, at most the idle time, over the GPUs.
+-- Saving: Launch call less GPU time, summed over the launches for which that is more than 0, at most the idle time,
+-- over the GPUs.
 -- See: launch
 -- Try: fuse them (torch.compile), CUDA graphs, or larger batches.
 -- @use run_gpus, launch_calls
@@ -9,7 +10,10 @@
 -- @column evidence text           The numbers that it rests on.
 -- @order run_id
 WITH launched AS (
-    SELECT run_id, rank, correlation_id, sum(dur_ns) AS gpu_ns FROM kernels WHERE correlation_id IS NOT NULL GROUP BY run_id, rank, correlation_id
+    SELECT run_id, rank, correlation_id, sum(dur_ns) AS gpu_ns
+    FROM kernels
+    WHERE correlation_id IS NOT NULL
+    GROUP BY run_id, rank, correlation_id
 ),
 compared AS (
     SELECT

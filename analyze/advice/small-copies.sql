@@ -10,18 +10,22 @@
 -- @order run_id
 WITH small AS (
     SELECT t.track, m.start_ns, m.start_ns + m.dur_ns AS end_ns, bytes
-    FROM memcpys m JOIN gpu_tracks t ON t.run_id = m.run_id AND t.rank = m.rank AND t.device IS NOT DISTINCT FROM m.device
+    FROM memcpys m
+    JOIN gpu_tracks t ON t.run_id = m.run_id AND t.rank = m.rank AND t.device IS NOT DISTINCT FROM m.device
     WHERE kind IN ('HtoD', 'DtoH') AND bytes < 65536
 ),
 kernel_times AS (
     SELECT * FROM gpu_intervals WHERE kind = 'kernel'
 ),
 exposed AS (
-    SELECT run_id, sum(e.end_ns - e.start_ns) AS ns FROM intervals_subtraction('small', 'kernel_times') e JOIN gpu_tracks USING (track) GROUP BY run_id
+    SELECT run_id, sum(e.end_ns - e.start_ns) AS ns
+    FROM intervals_subtraction('small', 'kernel_times') e JOIN gpu_tracks USING (track)
+    GROUP BY run_id
 ),
 total AS (
     SELECT run_id, count(*) AS copies, avg(bytes) AS bytes FROM small JOIN gpu_tracks USING (track) GROUP BY run_id
 )
 SELECT
-    g.run_group, run_id, e.ns / gpus AS saving_ns, printf('%d copies of %.0f B on average take %s with no kernel beside them', copies, t.bytes, ms(e.ns)) AS evidence
+    g.run_group, run_id, e.ns / gpus AS saving_ns,
+    printf('%d copies of %.0f B on average take %s with no kernel beside them', copies, t.bytes, ms(e.ns)) AS evidence
 FROM exposed e JOIN total t USING (run_id) JOIN run_gpus g USING (run_id)

@@ -4,7 +4,8 @@
 -- winograd, fft), over the GPUs; on chips of compute capability 8.0 and up. Half is a guess, not a measurement: what is
 -- bound by memory does not get faster, what is bound by arithmetic gets several times as fast.
 -- See: kernel-share
--- Try: torch.set_float32_matmul_precision('high') and torch.backends.cudnn.allow_tf32 = True, or autocast to bf16; check the accuracy.
+-- Try: torch.set_float32_matmul_precision('high') and torch.backends.cudnn.allow_tf32 = True, or autocast to bf16;
+-- check the accuracy.
 -- @use run_gpus, time_sums
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
@@ -14,7 +15,9 @@ WITH matrix_kernels AS (
     SELECT run_id, sum(calls) AS calls, sum(total_ns) AS ns
     FROM kernel_sums JOIN kernel_names USING (run_id, name)
     WHERE family IN ('gemm', 'convolution')
-        AND regexp_matches(name, 'ffma|sgemm|[cf]f?32f32_[cf]f?32f32_|cf32cf32|fft2d|(winograd|engine|gemmSN|gemv).*<(float|T1)')
+        AND regexp_matches(
+            name, 'ffma|sgemm|[cf]f?32f32_[cf]f?32f32_|cf32cf32|fft2d|(winograd|engine|gemmSN|gemv).*<(float|T1)'
+        )
         AND NOT regexp_matches(name, 'tf32|tensor|hmma|__half|bfloat')
     GROUP BY run_id
 ),

@@ -1,5 +1,6 @@
--- What torch.profiler saw on the CPU, in one: operators (op), ranges (range), ranges of asynchronous collectives, which end on
--- another thread than they began on (async), CUDA calls (call), the profiler's own work (overhead) and Python functions (python).
+-- What torch.profiler saw on the CPU, in one: operators (op), ranges (range), ranges of asynchronous collectives, which
+-- end on another thread than they began on (async), CUDA calls (call), the profiler's own work (overhead) and Python
+-- functions (python).
 CREATE VIEW cpu_events AS
 SELECT run_id, rank, run_group, 'op' AS kind, name, pid, tid, op_id, start_ns, dur_ns FROM cpu_ops
 UNION ALL

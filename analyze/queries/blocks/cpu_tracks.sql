@@ -1,6 +1,6 @@
 -- @use cpu_events
--- Each thread that runs operators or ranges as a track, and these on it: a window partitioned by one number is ten times as
--- fast as one by run, rank and thread.
+-- Each thread that runs operators or ranges as a track, and these on it: a window partitioned by one number is ten
+-- times as fast as one by run, rank and thread.
 CREATE VIEW cpu_tracks AS
 SELECT row_number() OVER (ORDER BY run_id, rank, tid)::INTEGER AS track, run_id, rank, tid
 FROM (SELECT DISTINCT run_id, rank, tid FROM cpu_events WHERE kind IN ('op', 'range'));

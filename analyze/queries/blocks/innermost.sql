@@ -1,9 +1,12 @@
 -- What runs on each track at any time: stretches with the innermost interval that is open then, of a table of nested
--- intervals with `track`, `name`, `start_ns` and `end_ns`. The edges of all intervals in order, with the number open after
--- each: after a start, that interval is the innermost; after an end, the last one that began at the depth which is left.
+-- intervals with `track`, `name`, `start_ns` and `end_ns`. The edges of all intervals in order, with the number open
+-- after each: after a start, that interval is the innermost; after an end, the last one that began at the depth which
+-- is left.
 CREATE MACRO innermost(t) AS TABLE
 WITH edges AS (
-    SELECT track, name, start_ns AS at_ns, 1 AS opened, end_ns - start_ns AS dur_ns FROM query_table(t) WHERE end_ns > start_ns
+    SELECT track, name, start_ns AS at_ns, 1 AS opened, end_ns - start_ns AS dur_ns
+    FROM query_table(t)
+    WHERE end_ns > start_ns
     UNION ALL
     SELECT track, NULL, end_ns, -1, end_ns - start_ns FROM query_table(t) WHERE end_ns > start_ns
 ),

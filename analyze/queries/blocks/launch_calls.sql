@@ -1,5 +1,5 @@
--- The call that launched each correlation id: the runtime's, where a driver call runs inside it under the same id. CUPTI
--- gives every call of an API an id of its own, so nothing need be grouped.
+-- The call that launched each correlation id: the runtime's, where a driver call runs inside it under the same id.
+-- CUPTI gives every call of an API an id of its own, so nothing need be grouped.
 CREATE VIEW launch_calls AS
 SELECT run_id, rank, run_group, correlation_id, tid, name, start_ns, dur_ns
 FROM cuda_calls

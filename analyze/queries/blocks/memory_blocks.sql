@@ -1,9 +1,16 @@
 -- @use phases
--- The caching allocator's memory: events that say how much is allocated, as torch.profiler writes them with profile_memory.
--- (What Nsight Systems sees are driver allocations, with reserved_bytes alone.) `pool` numbers the devices of each process.
+-- The caching allocator's memory: events that say how much is allocated, as torch.profiler writes them with
+-- profile_memory. (What Nsight Systems sees are driver allocations, with reserved_bytes alone.) `pool` numbers the
+-- devices of each process.
 CREATE VIEW memory_pools AS
-SELECT row_number() OVER (ORDER BY run_id, rank, device_type, device)::INTEGER AS pool, run_group, run_id, rank, device_type, device
-FROM (SELECT DISTINCT run_group, run_id, rank, device_type, device FROM memory_events WHERE allocated_bytes IS NOT NULL);
+SELECT
+    row_number() OVER (ORDER BY run_id, rank, device_type, device)::INTEGER AS pool,
+    run_group, run_id, rank, device_type, device
+FROM (
+    SELECT DISTINCT run_group, run_id, rank, device_type, device
+    FROM memory_events
+    WHERE allocated_bytes IS NOT NULL
+);
 
 CREATE VIEW memory_changes AS
 SELECT p.pool, p.run_id, p.rank, e.start_ns, e.addr, e.bytes, e.allocated_bytes, e.reserved_bytes
@@ -12,7 +19,8 @@ JOIN memory_pools p ON p.run_id = e.run_id AND p.rank = e.rank AND p.device_type
     AND p.device IS NOT DISTINCT FROM e.device
 WHERE e.allocated_bytes IS NOT NULL;
 
--- The moment when most was allocated (the first such), what was allocated then, before the first event and after the last.
+-- The moment when most was allocated (the first such), what was allocated then, before the first event and after the
+-- last.
 CREATE VIEW memory_peaks AS
 SELECT
     pool, min(start_ns) AS first_ns, max(start_ns) AS last_ns, max(allocated_bytes) AS peak_bytes,
@@ -21,8 +29,9 @@ SELECT
 FROM memory_changes
 GROUP BY pool;
 
--- Every allocation of the trace with the event that freed it (freed_ns is NULL where none did), and the phase it was made in,
--- NULL outside of all. An address is free before it is given away again, so the next event at it is the one that frees it.
+-- Every allocation of the trace with the event that freed it (freed_ns is NULL where none did), and the phase it was
+-- made in, NULL outside of all. An address is free before it is given away again, so the next event at it is the one
+-- that frees it.
 CREATE VIEW memory_blocks AS
 WITH paired AS (
     SELECT

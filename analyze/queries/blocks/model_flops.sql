@@ -28,7 +28,8 @@ CREATE MACRO is_true(inputs, i) AS json_extract_string(inputs, '$[' || i || ']')
 CREATE MACRO output_mask(inputs, i) AS
     (string_split(trim(json_extract_string(inputs, '$[10]'), '[] '), ',')[i] ILIKE '%true%')::INTEGER;
 
--- 2 * N * C_out * (C_in / groups) * |kernel| * |output| (|input| for a transposed one); x [N, C_in, ..], w [C_out, C_in / groups, ..].
+-- 2 * N * C_out * (C_in / groups) * |kernel| * |output| (|input| for a transposed one);
+-- x [N, C_in, ..], w [C_out, C_in / groups, ..].
 CREATE MACRO out_size(x, w, stride, padding, dilation, i) AS
     (x[i + 2] + 2 * coalesce(padding[i], padding[1]) - coalesce(dilation[i], dilation[1]) * (w[i + 2] - 1) - 1)
     // coalesce(stride[i], stride[1]) + 1;
@@ -45,7 +46,8 @@ CREATE MACRO conv_backward_flops(grad, x, w, transposed) AS
     * CASE WHEN transposed THEN x[3] * coalesce(x[4], 1) * coalesce(x[5], 1)
         ELSE grad[3] * coalesce(grad[4], 1) * coalesce(grad[5], 1) END;
 
--- FLOPs of a call of one of flop_ops, by its kind; a to d are the shapes of its first four inputs. NULL where they are unknown.
+-- FLOPs of a call of one of flop_ops, by its kind; a to d are the shapes of its first four inputs. NULL where they are
+-- unknown.
 CREATE MACRO call_flops(op, name, a, b, c, d, inputs) AS CASE op
     WHEN 'conv' THEN conv_flops(a, b, int_list(inputs, 3), int_list(inputs, 4), int_list(inputs, 5), is_true(inputs, 6))
     WHEN 'conv_backward' THEN

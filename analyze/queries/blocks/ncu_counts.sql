@@ -14,14 +14,17 @@ FROM ncu_metrics
 GROUP BY run_id, rank, launch_id;
 
 -- Counters that sums are made of. A report holds X.sum, or a rate: X.sum.per_cycle_elapsed and X.sum.per_second, which
--- the full set has instead; a rate times the clock and the duration is the sum, as Nsight Compute's own roofline takes it.
+-- the full set has instead; a rate times the clock and the duration is the sum, as Nsight Compute's own roofline takes
+-- it.
 CREATE VIEW ncu_counts AS
 WITH _named AS (
     SELECT
         run_id, rank, launch_id, value,
         regexp_extract(
             metric,
-            '^((?:sm|smsp|dram|lts|l1tex)__(?:sass_thread_inst_executed_op_[dfh](?:add|mul|fma)_pred_on|bytes\w*|t_bytes|t_sectors|ops_path_tensor_\w+|inst_executed_pipe_tensor\w*))\.(sum|sum\.per_cycle_elapsed|sum\.per_second)$',
+            '^((?:sm|smsp|dram|lts|l1tex)__(?:sass_thread_inst_executed_op_[dfh](?:add|mul|fma)_pred_on|bytes\w*'
+            || '|t_bytes|t_sectors|ops_path_tensor_\w+|inst_executed_pipe_tensor\w*))'
+            || '\.(sum|sum\.per_cycle_elapsed|sum\.per_second)$',
             ['counter', 'rollup']
         ) AS name
     FROM ncu_metrics

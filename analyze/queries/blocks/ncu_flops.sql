@@ -1,14 +1,17 @@
 -- @use ncu_counts
 -- Floating-point operations and bytes of every profiled launch; NULL where the report does not say.
 
--- Counters of tensor core operations that together count each operation once. `src_fp16` holds `src_fp16_dst_fp32`, which
--- holds `src_fp16_dst_fp32_sparsity_on`: the outermost that a report has. The same operations are counted once more by
--- instruction (`op_hmma_src_...`): those only where there is no other. Integers are no floating-point operations.
+-- Counters of tensor core operations that together count each operation once. `src_fp16` holds `src_fp16_dst_fp32`,
+-- which holds `src_fp16_dst_fp32_sparsity_on`: the outermost that a report has. The same operations are counted once
+-- more by instruction (`op_hmma_src_...`): those only where there is no other. Integers are no floating-point
+-- operations.
 CREATE VIEW ncu_tensor_counters AS
 WITH _paths AS (
     SELECT DISTINCT
         run_id, counter,
-        regexp_extract(counter, '^sm__ops_path_tensor_(op_[a-z]+_)?src_((?:bf|fp|tf)\d+)', ['instruction', 'type']) AS name
+        regexp_extract(
+            counter, '^sm__ops_path_tensor_(op_[a-z]+_)?src_((?:bf|fp|tf)\d+)', ['instruction', 'type']
+        ) AS name
     FROM ncu_counts
     WHERE starts_with(counter, 'sm__ops_path_tensor_')
 ),
@@ -22,9 +25,10 @@ SELECT run_id, counter, type
 FROM _floats f
 WHERE NOT EXISTS (FROM _floats o WHERE o.run_id = f.run_id AND starts_with(f.counter, o.counter || '_'));
 
--- Operations of a warp's tensor core instruction, for chips without operation counters: 2 * M * N * K of the shape in the
--- kernel's name (884: a quarter of m16n16k4, as Nsight Compute's own roofline of Volta takes it; 1688: m16n8k8; 16816:
--- m16n8k16), else of the chip's own half-precision shape. NULL from Hopper on, where instructions come in many sizes.
+-- Operations of a warp's tensor core instruction, for chips without operation counters: 2 * M * N * K of the shape in
+-- the kernel's name (884: a quarter of m16n16k4, as Nsight Compute's own roofline of Volta takes it; 1688: m16n8k8;
+-- 16816: m16n8k16), else of the chip's own half-precision shape. NULL from Hopper on, where instructions come in many
+-- sizes.
 CREATE MACRO hmma_flops(kernel, compute_capability) AS CASE
     WHEN compute_capability >= 9 THEN NULL
     WHEN regexp_matches(kernel, '16816') THEN 4096
@@ -38,7 +42,8 @@ END;
 -- What nvprof counted is of a kernel, not of a launch: mean times launches. Its flop_count_* count a multiply-add as 2.
 CREATE VIEW nvprof_flops AS
 SELECT
-    run_id, rank, any_value(run_group) AS run_group, kernel, device, max(invocations) AS launches, NULL::BIGINT AS dur_ns,
+    run_id, rank, any_value(run_group) AS run_group, kernel, device, max(invocations) AS launches,
+    NULL::BIGINT AS dur_ns,
     max(round(avg * invocations)) FILTER (metric = 'flop_count_hp') AS fp16_flops,
     max(round(avg * invocations)) FILTER (metric = 'flop_count_sp') AS fp32_flops,
     max(round(avg * invocations)) FILTER (metric = 'flop_count_dp') AS fp64_flops,
@@ -83,7 +88,8 @@ _counts AS (
             max(count) FILTER (counter = 'sm__inst_executed_pipe_tensor_op_hmma'),
             max(count) FILTER (counter = 'sm__inst_executed_pipe_tensor')
         ) - coalesce(max(count) FILTER (counter = 'sm__inst_executed_pipe_tensor_op_hmma_type_hfma2'), 0) AS hmma,
-        max(count) FILTER (counter = 'dram__bytes_read') + max(count) FILTER (counter = 'dram__bytes_write') AS dram_both,
+        max(count) FILTER (counter = 'dram__bytes_read')
+            + max(count) FILTER (counter = 'dram__bytes_write') AS dram_both,
         max(count) FILTER (counter = 'dram__bytes') AS dram,
         -- A sector is 32 bytes; the full set has no other count.
         coalesce(
@@ -108,8 +114,11 @@ SELECT
         ELSE hmma * hmma_flops(l.kernel, r.compute_capability)
     END AS tensor_flops,
     CASE WHEN t.flops IS NOT NULL THEN t.type
-        WHEN hmma > 0 THEN CASE WHEN regexp_matches(l.kernel, 'tf32|s1688gemm|s1688fprop|s1688dgrad|s1688wgrad') AND r.compute_capability >= 8
-            THEN 'tf32' WHEN contains(l.kernel, 'bf16') THEN 'bf16' ELSE 'fp16' END
+        WHEN hmma > 0 THEN CASE
+            WHEN regexp_matches(l.kernel, 'tf32|s1688gemm|s1688fprop|s1688dgrad|s1688wgrad')
+                AND r.compute_capability >= 8 THEN 'tf32'
+            WHEN contains(l.kernel, 'bf16') THEN 'bf16' ELSE 'fp16'
+        END
     END AS tensor_type,
     fp16_flops + fp32_flops + fp64_flops + tensor_flops AS total_flops,
     fadd AS fadd_only_flops,

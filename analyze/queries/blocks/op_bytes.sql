@@ -13,17 +13,18 @@ END;
 -- Elements of a shape; 1 for a tensor without dimensions.
 CREATE MACRO elements(dims) AS coalesce(list_product(dims), 1)::BIGINT;
 
--- What the output of an operator is, from its inputs: exact for these, unknown for all others. `like 0`: the shape of input 0;
--- `broadcast`: of inputs 0 and 1. The other names are those of flop_ops.
+-- What the output of an operator is, from its inputs: exact for these, unknown for all others. `like 0`: the shape of
+-- input 0; `broadcast`: of inputs 0 and 1. The other names are those of flop_ops.
 CREATE VIEW known_outputs AS
 SELECT name, op AS output FROM flop_ops
 UNION ALL
 SELECT unnest([
-    'aten::clamp_min', 'aten::clamp_min_', 'aten::threshold_backward', 'aten::gelu', 'aten::gelu_backward', 'aten::silu', 'aten::silu_',
-    'aten::silu_backward', 'aten::sigmoid', 'aten::tanh', 'aten::hardtanh', 'aten::hardtanh_', 'aten::hardtanh_backward',
-    'aten::cudnn_batch_norm', 'aten::cudnn_batch_norm_backward', 'aten::native_batch_norm', 'aten::native_batch_norm_backward',
-    'aten::native_layer_norm', 'aten::native_layer_norm_backward', 'aten::_softmax', 'aten::_softmax_backward_data',
-    'aten::_log_softmax', 'aten::_log_softmax_backward_data', 'aten::native_dropout_backward', 'aten::neg', 'aten::exp', 'aten::sqrt',
+    'aten::clamp_min', 'aten::clamp_min_', 'aten::threshold_backward', 'aten::gelu', 'aten::gelu_backward',
+    'aten::silu', 'aten::silu_', 'aten::silu_backward', 'aten::sigmoid', 'aten::tanh', 'aten::hardtanh',
+    'aten::hardtanh_', 'aten::hardtanh_backward', 'aten::cudnn_batch_norm', 'aten::cudnn_batch_norm_backward',
+    'aten::native_batch_norm', 'aten::native_batch_norm_backward', 'aten::native_layer_norm',
+    'aten::native_layer_norm_backward', 'aten::_softmax', 'aten::_softmax_backward_data', 'aten::_log_softmax',
+    'aten::_log_softmax_backward_data', 'aten::native_dropout_backward', 'aten::neg', 'aten::exp', 'aten::sqrt',
     'aten::rsqrt'
 ]), 'like 0'
 UNION ALL
@@ -33,11 +34,14 @@ SELECT unnest([
 
 -- Elements of two shapes broadcast to each other: aligned at the last dimension, the larger of each pair.
 CREATE MACRO broadcast_elements(a, b) AS (
-    SELECT coalesce(product(greatest(CASE WHEN i <= len(a) THEN a[len(a) - i + 1] END, CASE WHEN i <= len(b) THEN b[len(b) - i + 1] END)), 1)::BIGINT
+    SELECT coalesce(product(greatest(
+        CASE WHEN i <= len(a) THEN a[len(a) - i + 1] END, CASE WHEN i <= len(b) THEN b[len(b) - i + 1] END
+    )), 1)::BIGINT
     FROM unnest(range(1, greatest(len(a), len(b)) + 1)) AS t(i)
 );
 
--- Elements of the outputs, by the kind of known_outputs; a to d are the shapes of the first four inputs, `flops` the call's.
+-- Elements of the outputs, by the kind of known_outputs; a to d are the shapes of the first four inputs, `flops` the
+-- call's.
 CREATE MACRO output_elements(output, name, a, b, c, d, inputs, flops) AS CASE output
     WHEN 'like 0' THEN elements(a)
     WHEN 'broadcast' THEN broadcast_elements(a, coalesce(b, []))

@@ -1,12 +1,12 @@
 -- @use model_flops, ncu_flops, phases
--- Launches that Nsight Compute profiled, beside the operators that torch.profiler saw launch the same kernels: two runs of one
--- workload, joined by kernel order and name.
+-- Launches that Nsight Compute profiled, beside the operators that torch.profiler saw launch the same kernels: two runs
+-- of one workload, joined by kernel order and name.
 
 -- The two profilers demangle differently: namespaces that one leaves out, the other prints.
 CREATE MACRO bare_name(short_name) AS regexp_replace(short_name, '^(\w+::)+', '');
 
--- The torch run of each ncu run: a pass of the same `collect run`, else the first with the same settings. What the ncu run
--- does not say (a bare CSV) matches anything.
+-- The torch run of each ncu run: a pass of the same `collect run`, else the first with the same settings. What the ncu
+-- run does not say (a bare CSV) matches anything.
 CREATE VIEW run_pairs AS
 WITH _runs AS (
     SELECT
@@ -28,14 +28,16 @@ FROM _runs n JOIN _runs t
         AND (n.parallelism IS NULL OR (n.parallelism, n.gpus) = (t.parallelism, t.gpus))
     )
 QUALIFY row_number() OVER (
-    PARTITION BY n.run_id ORDER BY n.workload_id = t.workload_id DESC, n.run_group IS NOT DISTINCT FROM t.run_group DESC, t.run_id
+    PARTITION BY n.run_id
+    ORDER BY n.workload_id = t.workload_id DESC, n.run_group IS NOT DISTINCT FROM t.run_group DESC, t.run_id
 ) = 1;
 
 -- Every call of an operator whose FLOPs follow from its shapes.
 CREATE VIEW op_calls AS
 WITH _calls AS (
     SELECT
-        o.*, op, shape(input_dims, 0) AS a, shape(input_dims, 1) AS b, shape(input_dims, 2) AS c, shape(input_dims, 3) AS d
+        o.*, op, shape(input_dims, 0) AS a, shape(input_dims, 1) AS b, shape(input_dims, 2) AS c,
+        shape(input_dims, 3) AS d
     FROM cpu_ops o JOIN flop_ops USING (name)
 )
 SELECT
@@ -43,8 +45,8 @@ SELECT
     call_flops(op, name, a, b, c, d, concrete_inputs) AS model_flops
 FROM _calls;
 
--- Kernels of the torch run, with the call that launched them: the one on the thread of the kernel's own operator that it
--- began in. `turn` counts the launches of a kernel on a device, in the phase that ncu was limited to.
+-- Kernels of the torch run, with the call that launched them: the one on the thread of the kernel's own operator that
+-- it began in. `turn` counts the launches of a kernel on a device, in the phase that ncu was limited to.
 CREATE VIEW traced_launches AS
 WITH _named AS (
     SELECT p.ncu_run, w.*, bare_name(n.short_name) AS bare_name
@@ -69,7 +71,9 @@ CREATE VIEW op_launches AS
 WITH _profiled AS (
     SELECT
         f.*, n.short_name, n.family, bare_name(n.short_name) AS bare_name,
-        row_number() OVER (PARTITION BY f.run_id, f.rank, f.device, bare_name(n.short_name) ORDER BY f.launch_id) AS turn
+        row_number() OVER (
+            PARTITION BY f.run_id, f.rank, f.device, bare_name(n.short_name) ORDER BY f.launch_id
+        ) AS turn
     FROM launch_flops f JOIN kernel_names n ON n.run_id = f.run_id AND n.name = f.kernel
     WHERE f.launch_id IS NOT NULL
 )
@@ -79,5 +83,6 @@ SELECT
 FROM _profiled l
 JOIN run_pairs p ON p.ncu_run = l.run_id
 LEFT JOIN traced_launches t
-    ON t.ncu_run = l.run_id AND t.rank = l.rank AND t.device = l.device AND t.bare_name = l.bare_name AND t.turn = l.turn
+    ON t.ncu_run = l.run_id AND t.rank = l.rank AND t.device = l.device
+    AND t.bare_name = l.bare_name AND t.turn = l.turn
 LEFT JOIN op_calls c ON c.run_id = p.torch_run AND c.rank = l.rank AND c.call_id = t.call_id;

@@ -20,7 +20,8 @@ FROM named
 WHERE phase IS NOT NULL
 QUALIFY own OR NOT bool_or(own) OVER (PARTITION BY run_id, rank);
 
--- GPU work with the phase whose range its launch call began in: `phase` and `phase_start_ns` are NULL where there is none.
+-- GPU work with the phase whose range its launch call began in: `phase` and `phase_start_ns` are NULL where there is
+-- none.
 CREATE VIEW gpu_work_phases AS
 WITH launched AS (
     SELECT w.*, l.start_ns AS launch_ns

@@ -1,7 +1,8 @@
 -- @use ncu_counts
 -- The roofs of every run that Nsight Compute profiled: operations and bytes per second that its GPU can do.
 
--- From the report: the peak per cycle, times the clock it is of, as it was while the kernels ran (weighted by their time).
+-- From the report: the peak per cycle, times the clock it is of, as it was while the kernels ran (weighted by their
+-- time).
 CREATE VIEW measured_roofs AS
 WITH _peaks AS (
     SELECT run_id, regexp_replace(metric, '\.sum\.peak_sustained$', '') AS counter, max(value) AS per_cycle
@@ -28,7 +29,9 @@ _named AS (
             WHEN 'sm__sass_thread_inst_executed_op_ffma_pred_on' THEN 'fp32'
             WHEN 'sm__sass_thread_inst_executed_op_dfma_pred_on' THEN 'fp64'
             WHEN 'sm__sass_thread_inst_executed_op_hfma_pred_on' THEN 'fp16'
-            ELSE nullif('tensor_' || regexp_extract(counter, '^sm__ops_path_tensor_src_((?:bf|fp|tf)\d+)', 1), 'tensor_')
+            ELSE nullif(
+                'tensor_' || regexp_extract(counter, '^sm__ops_path_tensor_src_((?:bf|fp|tf)\d+)', 1), 'tensor_'
+            )
         END AS roof,
         CASE
             -- A multiply-add is two operations, and one of half precision works on two pairs.
@@ -40,7 +43,9 @@ _named AS (
         END AS scale
     FROM _peaks p JOIN _clocks c ON c.run_id = p.run_id AND starts_with(p.counter, c.unit || '__')
 )
-SELECT run_id, CASE WHEN roof IN ('dram', 'l2', 'l1') THEN 'memory' ELSE 'compute' END AS kind, roof, max(rate * scale) AS rate
+SELECT
+    run_id, CASE WHEN roof IN ('dram', 'l2', 'l1') THEN 'memory' ELSE 'compute' END AS kind, roof,
+    max(rate * scale) AS rate
 FROM _named
 WHERE roof IS NOT NULL
 GROUP BY ALL;
@@ -51,9 +56,9 @@ WITH _peaks AS (
     UNPIVOT (
         SELECT
             gpu_name, dram_gb_per_s * 1e9 AS dram, fp16_tflops * 1e12 AS fp16, fp32_tflops * 1e12 AS fp32,
-            fp64_tflops * 1e12 AS fp64, fp64_tensor_tflops * 1e12 AS tensor_fp64, tf32_tensor_tflops * 1e12 AS tensor_tf32,
-            fp16_tensor_tflops * 1e12 AS tensor_fp16, bf16_tensor_tflops * 1e12 AS tensor_bf16,
-            fp8_tensor_tflops * 1e12 AS tensor_fp8
+            fp64_tflops * 1e12 AS fp64, fp64_tensor_tflops * 1e12 AS tensor_fp64,
+            tf32_tensor_tflops * 1e12 AS tensor_tf32, fp16_tensor_tflops * 1e12 AS tensor_fp16,
+            bf16_tensor_tflops * 1e12 AS tensor_bf16, fp8_tensor_tflops * 1e12 AS tensor_fp8
         FROM device_peaks
     ) ON COLUMNS(* EXCLUDE (gpu_name)) INTO NAME roof VALUE rate
 )

@@ -3,7 +3,9 @@
 
 -- Kernels: calls and durations by name.
 CREATE VIEW kernel_sums AS
-SELECT run_group, run_id, rank, name, count(*) AS calls, sum(dur_ns)::BIGINT AS total_ns, min(dur_ns) AS min_ns, max(dur_ns) AS max_ns
+SELECT
+    run_group, run_id, rank, name, count(*) AS calls, sum(dur_ns)::BIGINT AS total_ns, min(dur_ns) AS min_ns,
+    max(dur_ns) AS max_ns
 FROM kernels
 GROUP BY run_group, run_id, rank, name
 UNION ALL
@@ -28,7 +30,9 @@ GROUP BY run_group;
 
 -- CUDA runtime and driver calls by name.
 CREATE VIEW cuda_call_sums AS
-SELECT run_group, run_id, rank, name, count(*) AS calls, sum(dur_ns)::BIGINT AS total_ns, min(dur_ns) AS min_ns, max(dur_ns) AS max_ns
+SELECT
+    run_group, run_id, rank, name, count(*) AS calls, sum(dur_ns)::BIGINT AS total_ns, min(dur_ns) AS min_ns,
+    max(dur_ns) AS max_ns
 FROM cuda_calls
 WHERE api <> 'sync'
 GROUP BY run_group, run_id, rank, name

@@ -1,10 +1,11 @@
 -- How much faster does training get with more GPUs?
 --
--- Throughput is the sum over ranks of images / time of the profiled steps: from step_metrics, else from the ProfilerStep ranges and
--- batch_size. speed-up(n) = throughput(n) / throughput(1), efficiency = speed-up / n; empty where there is no run on one GPU of the
--- same workload (profiler, model, precision, dataset, image size, optimizer, data loader and the like). Strong scaling holds the
--- batch of all GPUs, weak scaling the batch per GPU: batch_size counts per process under ddp, in total otherwise. The run on one GPU is
--- the one with the same parallelism, else any. Runs of the same workload are averaged.
+-- Throughput is the sum over ranks of images / time of the profiled steps: from step_metrics, else from the
+-- ProfilerStep ranges and batch_size. speed-up(n) = throughput(n) / throughput(1), efficiency = speed-up / n; empty
+-- where there is no run on one GPU of the same workload (profiler, model, precision, dataset, image size, optimizer,
+-- data loader and the like). Strong scaling holds the batch of all GPUs, weak scaling the batch per GPU: batch_size
+-- counts per process under ddp, in total otherwise. The run on one GPU is the one with the same parallelism, else any.
+-- Runs of the same workload are averaged.
 -- @use step_ranges
 -- @needs step times: the collector's step metrics, or training steps in the traces
 -- @param kind auto|strong|weak = auto   Which batch is held; auto shows each for which there is a run on one GPU.
@@ -30,7 +31,9 @@ WITH timed AS (
 ),
 traced AS (
     -- From start to start, so that what lies between two steps counts; the last one has its own length.
-    SELECT run_id, rank, NULL::BIGINT AS images, count(*) AS steps, sum(coalesce(next_ns, end_ns) - start_ns)::DOUBLE AS ns
+    SELECT
+        run_id, rank, NULL::BIGINT AS images, count(*) AS steps,
+        sum(coalesce(next_ns, end_ns) - start_ns)::DOUBLE AS ns
     FROM step_ranges
     WHERE (run_id, rank) NOT IN (SELECT (run_id, rank) FROM timed)
     GROUP BY run_id, rank
@@ -47,21 +50,25 @@ counted AS (
     SELECT
         r.*, greatest(coalesce(r.gpus, 1), 1) AS n,
         -- Under ddp every rank is one GPU; ranks that were not recorded count like the others.
-        CASE WHEN r.parallelism = 'ddp' THEN rank_images_per_s * greatest(coalesce(r.gpus, 1), 1) ELSE images_per_s END AS images_per_s
+        CASE WHEN r.parallelism = 'ddp' THEN rank_images_per_s * greatest(coalesce(r.gpus, 1), 1)
+            ELSE images_per_s END AS images_per_s
     FROM by_run JOIN runs r USING (run_id)
 ),
 named AS (
     SELECT
         *, CASE WHEN parallelism = 'ddp' THEN batch_size * n ELSE batch_size END AS total_batch,
         CASE WHEN parallelism = 'ddp' THEN batch_size::DOUBLE ELSE batch_size::DOUBLE / n END AS gpu_batch,
-        md5(concat_ws('|', coalesce(run_group, -1), coalesce(profiler, ''), coalesce(model, ''), coalesce(precision, ''), coalesce(dataset, ''),
-            coalesce(image_size, 0), coalesce(optimizer, ''), coalesce(channels_last, false), coalesce(compiled, false),
-            coalesce(freeze_features, false), coalesce(workers, -1), coalesce(device_type, ''), coalesce(gpu_name, ''))) AS workload
+        md5(concat_ws('|',
+            coalesce(run_group, -1), coalesce(profiler, ''), coalesce(model, ''), coalesce(precision, ''),
+            coalesce(dataset, ''), coalesce(image_size, 0), coalesce(optimizer, ''), coalesce(channels_last, false),
+            coalesce(compiled, false), coalesce(freeze_features, false), coalesce(workers, -1),
+            coalesce(device_type, ''), coalesce(gpu_name, ''))) AS workload
     FROM counted
 ),
 configured AS (
     SELECT
-        run_group, workload, profiler, model, precision, dataset, image_size, coalesce(parallelism, 'none') AS parallelism, total_batch, gpu_batch, n,
+        run_group, workload, profiler, model, precision, dataset, image_size,
+        coalesce(parallelism, 'none') AS parallelism, total_batch, gpu_batch, n,
         count(*) AS runs, avg(images_per_s) AS images_per_s
     FROM named
     GROUP BY ALL
@@ -95,6 +102,6 @@ shown AS (
     )
 )
 SELECT
-    run_group, kind, profiler, model, precision, dataset, image_size, parallelism, group_batch AS batch_size, n AS gpus, runs,
-    images_per_s, images_per_s / one_gpu AS speedup, 100 * images_per_s / one_gpu / n AS efficiency_pct
+    run_group, kind, profiler, model, precision, dataset, image_size, parallelism, group_batch AS batch_size, n AS gpus,
+    runs, images_per_s, images_per_s / one_gpu AS speedup, 100 * images_per_s / one_gpu / n AS efficiency_pct
 FROM shown

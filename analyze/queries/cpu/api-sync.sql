@@ -1,9 +1,9 @@
 -- Which CUDA calls make the CPU wait for the GPU?
 --
--- Calls that block their thread until GPU work is done: synchronisations of a device, a stream or an event, and copies that
--- are not asynchronous (cudaMemcpy and its kin). `flagged` are the ones that `nsys analyze -r cuda_api_sync` lists; an
--- event's synchronisation waits for part of the work only and is what that rule recommends instead. Asynchronous copies
--- that block all the same are in `memcpy-sync`.
+-- Calls that block their thread until GPU work is done: synchronisations of a device, a stream or an event, and copies
+-- that are not asynchronous (cudaMemcpy and its kin). `flagged` are the ones that `nsys analyze -r cuda_api_sync`
+-- lists; an event's synchronisation waits for part of the work only and is what that rule recommends instead.
+-- Asynchronous copies that block all the same are in `memcpy-sync`.
 -- @use arithmetic
 -- @needs CUDA calls that synchronise
 -- @column name text               CUDA runtime or driver function.

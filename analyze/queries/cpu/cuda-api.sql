@@ -12,8 +12,8 @@
 -- @column api_time_pct %          Share of the time in all calls.
 -- @order total_ns DESC, name
 SELECT
-    run_group, name, sum(calls)::BIGINT AS calls, sum(total_ns)::BIGINT AS total_ns, sum(total_ns)::DOUBLE / sum(calls) AS avg_ns,
-    min(min_ns) AS min_ns, max(max_ns) AS max_ns,
+    run_group, name, sum(calls)::BIGINT AS calls, sum(total_ns)::BIGINT AS total_ns,
+    sum(total_ns)::DOUBLE / sum(calls) AS avg_ns, min(min_ns) AS min_ns, max(max_ns) AS max_ns,
     pct(sum(total_ns), sum(sum(total_ns)) OVER (PARTITION BY run_group)) AS api_time_pct
 FROM cuda_call_sums
 GROUP BY run_group, name

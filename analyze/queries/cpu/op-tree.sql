@@ -1,10 +1,10 @@
 -- What does each operator cost, by where in the call tree it is called?
 --
--- A row is a path of operators and ranges from the root of a thread, so the same operator under two parents is two rows. CUDA
--- calls count for the operator that makes them. Self CPU time is without the operators and ranges below, so it adds up to the
--- time of the roots; self GPU time is that of the kernels, memcpys and memsets that the operator itself launched, by External
--- id. GPU work that no operator launched is the row `(no operator)`: GPU time adds up to that of all GPU work.
--- `compare --level op` aligns two recordings by this path.
+-- A row is a path of operators and ranges from the root of a thread, so the same operator under two parents is two
+-- rows. CUDA calls count for the operator that makes them. Self CPU time is without the operators and ranges below, so
+-- it adds up to the time of the roots; self GPU time is that of the kernels, memcpys and memsets that the operator
+-- itself launched, by External id. GPU work that no operator launched is the row `(no operator)`: GPU time adds up to
+-- that of all GPU work. `compare --level op` aligns two recordings by this path.
 -- @column path text               Names from the root down, with ` > ` between.
 -- @column name text               The last of them.
 -- @column kind text               op, range or gpu (no operator).
@@ -20,7 +20,8 @@ WITH RECURSIVE
 walked AS (
     -- `owner`: the innermost operator or range, itself included; what hangs below a CUDA call belongs to the caller.
     SELECT node, kind, run_id, rank, run_group, op_id, dur_ns, NULL::BIGINT AS above,
-        CASE WHEN kind IN ('op', 'range') THEN node END AS owner, CASE WHEN kind IN ('op', 'range') THEN name END AS path, name
+        CASE WHEN kind IN ('op', 'range') THEN node END AS owner,
+        CASE WHEN kind IN ('op', 'range') THEN name END AS path, name
     FROM call_tree_no
     WHERE parent IS NULL AND kind <> 'async'
     UNION ALL
@@ -44,8 +45,9 @@ launched AS (
     GROUP BY g.run_group, i.node
 )
 SELECT
-    o.run_group, path, any_value(o.name) AS name, kind, count(*) AS calls, sum(dur_ns - coalesce(below_ns, 0))::BIGINT AS self_cpu_ns,
-    sum(dur_ns)::BIGINT AS total_cpu_ns, coalesce(sum(gpu_ops), 0)::BIGINT AS gpu_ops, coalesce(sum(gpu_ns), 0)::BIGINT AS self_gpu_ns
+    o.run_group, path, any_value(o.name) AS name, kind, count(*) AS calls,
+    sum(dur_ns - coalesce(below_ns, 0))::BIGINT AS self_cpu_ns, sum(dur_ns)::BIGINT AS total_cpu_ns,
+    coalesce(sum(gpu_ops), 0)::BIGINT AS gpu_ops, coalesce(sum(gpu_ns), 0)::BIGINT AS self_gpu_ns
 FROM owners o LEFT JOIN below b USING (node) LEFT JOIN launched l USING (node)
 GROUP BY o.run_group, path, kind
 UNION ALL

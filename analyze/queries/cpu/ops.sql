@@ -1,11 +1,12 @@
 -- What does each operator cost on the CPU and on the GPU?
 --
--- The table of torch.profiler's key_averages() of the same trace: self time is without the operators and CUDA calls below,
--- device time is that of the kernels, memcpys and memsets that the operator launched (self) or that it and everything
--- below it launched (total). An operator whose only child has its name is one call, as there. GPU work has rows of its own.
+-- The table of torch.profiler's key_averages() of the same trace: self time is without the operators and CUDA calls
+-- below, device time is that of the kernels, memcpys and memsets that the operator launched (self) or that it and
+-- everything below it launched (total). An operator whose only child has its name is one call, as there. GPU work has
+-- rows of its own.
 -- @use torch_names
--- @param python no|yes = no       Whether Python functions (with_stack) take self time from what is below them; torch's own
---                                 table counts so where its version lists them as events.
+-- @param python no|yes = no       Whether Python functions (with_stack) take self time from what is below them; torch's
+--                                 own table counts so where its version lists them as events.
 -- @column name text               Operator, range, CUDA call, kernel or copy.
 -- @column place text              cpu or gpu.
 -- @column kind text               op, range, async (a collective's range), call, overhead or gpu.

@@ -1,9 +1,9 @@
 -- How many FLOPs do the operators' shapes ask for?
 --
--- Model FLOPs: 2 for every multiply-add, from the input shapes in the trace (record_shapes), as torch.utils.flop_counter
--- counts them: convolutions and their backward (input and weight gradients as the output mask says), mm, addmm, bmm, baddbmm,
--- and scaled dot-product attention. Bias, activations and normalisation are not counted. Grouped convolutions are divided by
--- the groups in both directions.
+-- Model FLOPs: 2 for every multiply-add, from the input shapes in the trace (record_shapes), as
+-- torch.utils.flop_counter counts them: convolutions and their backward (input and weight gradients as the output mask
+-- says), mm, addmm, bmm, baddbmm, and scaled dot-product attention. Bias, activations and normalisation are not
+-- counted. Grouped convolutions are divided by the groups in both directions.
 -- @use arithmetic, model_flops
 -- @needs operators with input shapes (record_shapes=True)
 -- @column op text                 conv, linear, matmul, batched_matmul or attention, with _backward where it is one.

@@ -1,11 +1,11 @@
 -- How many floating-point operations did the kernels execute?
 --
--- As Nsight Compute counted them: add + mul + 2 fma for fp32 and fp64; fp16 instructions work on pairs, so 2 add + 2 mul +
--- 4 fma; tensor cores by their operation counters, which count a multiply-add as 2, or on chips without them by
+-- As Nsight Compute counted them: add + mul + 2 fma for fp32 and fp64; fp16 instructions work on pairs, so 2 add + 2
+-- mul + 4 fma; tensor cores by their operation counters, which count a multiply-add as 2, or on chips without them by
 -- instructions times the operations of one. fadd_only_flops is the fp32 additions alone, which miss fused multiply-adds
--- and tensor cores. Of an nvprof log, its flop_count_* metrics. A figure is empty where the report lacks what it is made
--- of, for one launch of the row at least; total_flops needs all four. On Hopper, fp32 kernels load constants by half-precision
--- multiply-adds, which count as fp16.
+-- and tensor cores. Of an nvprof log, its flop_count_* metrics. A figure is empty where the report lacks what it is
+-- made of, for one launch of the row at least; total_flops needs all four. On Hopper, fp32 kernels load constants by
+-- half-precision multiply-adds, which count as fp16.
 -- @use ncu_flops
 -- @needs FLOP metrics of Nsight Compute (collect run --profiler ncu) or nvprof
 -- @param group kernel|short_name|family|launch|all = kernel   What a row is; all is one row.
@@ -45,8 +45,8 @@ _rows AS (
     GROUP BY ALL
 )
 SELECT
-    r.run_group, kernel, launches, dur_ns, fp16_flops, fp32_flops, fp64_flops, tensor_flops, total_flops, fadd_only_flops,
-    dram_bytes,
+    r.run_group, kernel, launches, dur_ns, fp16_flops, fp32_flops, fp64_flops, tensor_flops, total_flops,
+    fadd_only_flops, dram_bytes,
     total_flops::DOUBLE / coalesce(nullif($images, 0), images) AS flops_per_image,
     fadd_only_flops::DOUBLE / coalesce(nullif($images, 0), images) AS fadd_only_per_image
 FROM _rows r LEFT JOIN _images i ON i.run_group IS NOT DISTINCT FROM r.run_group

@@ -1,9 +1,11 @@
 -- What did the profiler measure of each kernel: any metric of Nsight Compute or nvprof?
 --
--- Metrics by name, in base units (ns, byte, hz, byte/s; percentages as they are). Sums make sense for counters only. What
--- ncu's rules say is under rule:NAME, with the speed-up that the rule estimates in %. Of an nvprof log, min, avg and max are its own.
+-- Metrics by name, in base units (ns, byte, hz, byte/s; percentages as they are). Sums make sense for counters only.
+-- What ncu's rules say is under rule:NAME, with the speed-up that the rule estimates in %. Of an nvprof log, min, avg
+-- and max are its own.
 -- @needs metrics of Nsight Compute or nvprof
--- @param metric text = '^(gpu__time_duration|dram__bytes_(read|write))\.sum$|^flop_count'   Regular expression on metric names.
+-- @param metric text = '^(gpu__time_duration|dram__bytes_(read|write))\.sum$|^flop_count'   Regular expression on
+--                                 metric names.
 -- @param kernel text = ''         Regular expression on kernel names; empty for all.
 -- @param group kernel|short_name|family|launch = kernel   What a row is.
 -- @column kernel text             Kernel, its short name, family, or launch.
@@ -23,7 +25,8 @@ WITH _all AS (
         value AS sum, text
     FROM ncu_metrics
     UNION ALL
-    SELECT run_id, run_group, kernel, NULL, metric, NULL, unit, invocations, min, max, avg * invocations, NULL FROM metric_summary
+    SELECT run_id, run_group, kernel, NULL, metric, NULL, unit, invocations, min, max, avg * invocations, NULL
+    FROM metric_summary
 )
 SELECT
     a.run_group,
@@ -33,8 +36,8 @@ SELECT
     END AS kernel,
     metric, section, unit,
     coalesce(sum(launches) FILTER (sum IS NOT NULL OR text IS NOT NULL), 0)::BIGINT AS launches,
-    min(min) AS min, sum(sum) / nullif(sum(launches) FILTER (sum IS NOT NULL), 0) AS avg, max(max) AS max, sum(sum) AS sum,
-    CASE WHEN count(DISTINCT text) = 1 THEN any_value(text) END AS text
+    min(min) AS min, sum(sum) / nullif(sum(launches) FILTER (sum IS NOT NULL), 0) AS avg, max(max) AS max,
+    sum(sum) AS sum, CASE WHEN count(DISTINCT text) = 1 THEN any_value(text) END AS text
 FROM _all a JOIN kernel_names n ON n.run_id = a.run_id AND n.name = a.kernel
 WHERE regexp_matches(metric, $metric) AND ($kernel = '' OR regexp_matches(a.kernel, $kernel))
 GROUP BY ALL

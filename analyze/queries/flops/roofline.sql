@@ -1,10 +1,10 @@
 -- How close is each kernel to the roof above it, and is that roof memory or compute?
 --
--- A point is at x = FLOP/B of a memory level, y = FLOP/s. The roof above it is min(peak, x * bandwidth): peak of the kind of
--- operation that the kernel executes most of (fp16, fp32, fp64, or tensor cores by input type), bandwidth of the level. Left
--- of the ridge, where the two meet, a kernel is bound by memory. pct_of_roof is then its share of the bandwidth (which a
--- kernel without any FLOPs has, too), else its share of the peak. Above 100 % if a level's own peak is passed, as
--- by short kernels whose clocks differ from the mean. The roofs are those of the query `roofs`.
+-- A point is at x = FLOP/B of a memory level, y = FLOP/s. The roof above it is min(peak, x * bandwidth): peak of the
+-- kind of operation that the kernel executes most of (fp16, fp32, fp64, or tensor cores by input type), bandwidth of
+-- the level. Left of the ridge, where the two meet, a kernel is bound by memory. pct_of_roof is then its share of the
+-- bandwidth (which a kernel without any FLOPs has, too), else its share of the peak. Above 100 % if a level's own peak
+-- is passed, as by short kernels whose clocks differ from the mean. The roofs are those of the query `roofs`.
 -- @use ncu_flops, roofs
 -- @needs FLOP and memory metrics of Nsight Compute (collect run --profiler ncu)
 -- @param group kernel|short_name|family|launch = kernel   What a row is.
@@ -31,7 +31,9 @@ WITH _kernels AS (
         launch_name('{group}', l.kernel, n.short_name, n.family, l.run_id, l.rank, l.launch_id) AS kernel,
         any_value(n.family) AS family,
         sum(launches)::BIGINT AS launches, whole_sum(dur_ns) AS dur_ns, whole_sum(total_flops) AS flops,
-        {'fp16': sum(fp16_flops), 'fp32': sum(fp32_flops), 'fp64': sum(fp64_flops), 'tensor': sum(tensor_flops)} AS parts,
+        {
+            'fp16': sum(fp16_flops), 'fp32': sum(fp32_flops), 'fp64': sum(fp64_flops), 'tensor': sum(tensor_flops)
+        } AS parts,
         arg_max('tensor_' || tensor_type, tensor_flops) FILTER (tensor_flops > 0) AS tensor_roof,
         whole_sum(dram_bytes) AS dram_bytes, whole_sum(l2_bytes) AS l2_bytes, whole_sum(l1_bytes) AS l1_bytes
     FROM launch_flops l JOIN kernel_names n ON n.run_id = l.run_id AND n.name = l.kernel
@@ -66,5 +68,8 @@ _roofed AS (
 )
 SELECT
     * EXCLUDE (run_id, tensor_roof, peak, bandwidth),
-    CASE bound WHEN 'memory' THEN 100.0 * gb_per_s * 1e9 / bandwidth WHEN 'compute' THEN 100.0 * flops_per_s / peak END AS pct_of_roof
+    CASE bound
+        WHEN 'memory' THEN 100.0 * gb_per_s * 1e9 / bandwidth
+        WHEN 'compute' THEN 100.0 * flops_per_s / peak
+    END AS pct_of_roof
 FROM _roofed

@@ -1,15 +1,16 @@
 -- Which share of the executed FLOPs did the model ask for?
 --
--- Needs two runs of one workload: one under Nsight Compute (what was executed), one under torch.profiler with shapes (what the
--- operators asked for); both passes of `collect run --profiler torch,ncu`, or two paths. A launch of ncu is that of the torch run
--- with the same short name and number among those of the name on its device, within the phase that ncu was limited to. Kernels
--- of operators without a FLOP formula are the row (other operators); launches that the torch run does not have are (unmatched).
--- useful_pct is model / executed FLOPs: less than 100 where a kernel pads or computes twice, more where it needs fewer (Winograd, FFT).
+-- Needs two runs of one workload: one under Nsight Compute (what was executed), one under torch.profiler with shapes
+-- (what the operators asked for); both passes of `collect run --profiler torch,ncu`, or two paths. A launch of ncu is
+-- that of the torch run with the same short name and number among those of the name on its device, within the phase
+-- that ncu was limited to. Kernels of operators without a FLOP formula are the row (other operators); launches that the
+-- torch run does not have are (unmatched). useful_pct is model / executed FLOPs: less than 100 where a kernel pads or
+-- computes twice, more where it needs fewer (Winograd, FFT).
 -- @use arithmetic, op_launches
 -- @needs both an Nsight Compute and a torch.profiler recording of the same workload (collect run --profiler
 --       torch,ncu)
--- @param group op|kernel|call|all = op   What a row is: an operator and its shapes, the short name of the call's main kernel (the
---                                 one that executes most), one call, or everything.
+-- @param group op|kernel|call|all = op   What a row is: an operator and its shapes, the short name of the call's main
+--                                 kernel (the one that executes most), one call, or everything.
 -- @column call text               Operator and shapes, main kernel, or call.
 -- @column calls count             Operator calls.
 -- @column launches count          Kernels that they launched, as ncu profiled them.
@@ -21,11 +22,12 @@
 -- @order model_flops DESC NULLS LAST, executed_flops DESC NULLS LAST, call
 WITH _calls AS (
     SELECT
-        run_group, run_id, rank, coalesce(call_id::VARCHAR, CASE WHEN matched THEN 'other' ELSE 'unmatched' END) AS call,
+        run_group, run_id, rank,
+        coalesce(call_id::VARCHAR, CASE WHEN matched THEN 'other' ELSE 'unmatched' END) AS call,
         call_id IS NOT NULL AS is_call, any_value(op_name) AS op_name, any_value(input_dims) AS input_dims,
         any_value(model_flops) AS model_flops, arg_max(short_name, (coalesce(total_flops, 0), dur_ns)) AS main_kernel,
-        min(launch_id) AS first_launch, count(*) AS launches, whole_sum(dur_ns) AS dur_ns, whole_sum(total_flops) AS executed_flops,
-        any_value(matched) AS matched
+        min(launch_id) AS first_launch, count(*) AS launches, whole_sum(dur_ns) AS dur_ns,
+        whole_sum(total_flops) AS executed_flops, any_value(matched) AS matched
     FROM op_launches
     GROUP BY run_group, run_id, rank, call, is_call
 ),
@@ -47,8 +49,8 @@ _named AS (
     FROM _calls
 )
 SELECT
-    run_group, label AS call, count(*) FILTER (is_call) AS calls, sum(launches)::BIGINT AS launches, whole_sum(dur_ns) AS dur_ns,
-    sum(model_flops)::BIGINT AS model_flops, whole_sum(executed_flops) AS executed_flops,
+    run_group, label AS call, count(*) FILTER (is_call) AS calls, sum(launches)::BIGINT AS launches,
+    whole_sum(dur_ns) AS dur_ns, sum(model_flops)::BIGINT AS model_flops, whole_sum(executed_flops) AS executed_flops,
     pct(sum(model_flops), whole_sum(executed_flops)) AS useful_pct,
     whole_sum(executed_flops)::DOUBLE / nullif(sum(model_flops), 0) AS executed_per_model
 FROM _named

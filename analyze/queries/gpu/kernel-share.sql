@@ -1,7 +1,8 @@
 -- Which kernels take the time?
 --
 -- Durations are summed over all ranks and devices; kernels that run side by side count twice, as in key_averages() and
--- `nsys stats`. kernel_time_pct is of all kernels' time, gpu_time_pct of kernels, memcpys and memsets (nvprof's Time(%)).
+-- `nsys stats`. kernel_time_pct is of all kernels' time, gpu_time_pct of kernels, memcpys and memsets (nvprof's
+-- Time(%)).
 -- @use arithmetic, time_sums
 -- @needs kernels
 -- @param group name|short_name|family|algorithm = name   What a row is.

@@ -1,11 +1,12 @@
 -- Which copies block the CPU although they need not?
 --
--- Two rules of `nsys analyze`. pageable (cuda_memcpy_async): an asynchronous copy from or to pageable memory, which CUDA
--- stages through a buffer of its own and so makes synchronous; pinned memory mends it. synchronous (cuda_memcpy_sync): a copy
--- by a call without Async; not counted are copies within a device and from host to device up to `small_bytes`, which return
--- before they are done. Copies whose call the trace does not hold are in neither.
+-- Two rules of `nsys analyze`. pageable (cuda_memcpy_async): an asynchronous copy from or to pageable memory, which
+-- CUDA stages through a buffer of its own and so makes synchronous; pinned memory mends it. synchronous
+-- (cuda_memcpy_sync): a copy by a call without Async; not counted are copies within a device and from host to device up
+-- to `small_bytes`, which return before they are done. Copies whose call the trace does not hold are in neither.
 -- @needs memcpys that block the CPU
--- @param small_bytes number = 64000   Host-to-device copies up to this size do not block (B; the limit of Nsight Systems).
+-- @param small_bytes number = 64000   Host-to-device copies up to this size do not block (B; the limit of Nsight
+--                                 Systems).
 -- @column rule text               pageable or synchronous.
 -- @column name text               CUDA function that was called.
 -- @column kind text               HtoD, DtoH, DtoD, PtoP ...

@@ -1,11 +1,12 @@
 -- How much is copied, in which direction, and how fast?
 --
--- One row for each kind of copy. Durations are summed over all ranks, devices and streams, so copies that run side by side
--- count twice, as in `nsys stats -r cuda_gpu_mem_time_sum`; gb_per_s is the throughput while copying (bytes / duration,
--- decimal). A small copy is one under 64 KiB: its time is latency, not bandwidth.
+-- One row for each kind of copy. Durations are summed over all ranks, devices and streams, so copies that run side by
+-- side count twice, as in `nsys stats -r cuda_gpu_mem_time_sum`; gb_per_s is the throughput while copying (bytes /
+-- duration, decimal). A small copy is one under 64 KiB: its time is latency, not bandwidth.
 -- @use arithmetic
 -- @needs memcpys
--- @column kind text               HtoD, DtoH, DtoD, PtoP (between GPUs) ...; Unified ...: pages of unified memory that moved.
+-- @column kind text               HtoD, DtoH, DtoD, PtoP (between GPUs) ...; Unified ...: pages of unified memory that
+--                                 moved.
 -- @column calls count             Copies.
 -- @column bytes B                 Sum of sizes.
 -- @column total_ns ns             Sum of durations.

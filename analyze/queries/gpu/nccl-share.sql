@@ -1,9 +1,10 @@
 -- What share of the time goes to NCCL, by collective?
 --
--- Communication kernels by the collective in their name. kernel_time_pct and gpu_time_pct as in kernel-share; comm_time_pct
--- adds up to 100 over the rows.
+-- Communication kernels by the collective in their name. kernel_time_pct and gpu_time_pct as in kernel-share;
+-- comm_time_pct adds up to 100 over the rows.
 -- @use arithmetic, time_sums
--- @column collective text         broadcast, reduce, all_reduce, all_gather, reduce_scatter, all_to_all, send_recv, other.
+-- @column collective text         broadcast, reduce, all_reduce, all_gather, reduce_scatter, all_to_all, send_recv,
+--                                 other.
 -- @column calls count             Launches that ran.
 -- @column total_ns ns             Sum of durations.
 -- @column kernel_time_pct %       Share of the time of all kernels.

@@ -1,16 +1,20 @@
 -- What is the memory used for: activations, gradients, optimizer state, inputs, temporaries?
 --
--- An allocator event does not say what a block holds, so a category is what the block's phase and lifetime prove, and unknown
--- where they prove nothing. From torch.profiler's memory events (profile_memory) and the phases of `phases`:
+-- An allocator event does not say what a block holds, so a category is what the block's phase and lifetime prove, and
+-- unknown where they prove nothing. From torch.profiler's memory events (profile_memory) and the phases of `phases`:
 -- input: allocated in data or h2d.
 -- temporary: allocated in forward, loss, backward or optimizer, and freed before that range ends.
--- activation: allocated in forward or loss, there when the range ends, freed before the range after next of that phase begins.
+-- activation: allocated in forward or loss, there when the range ends, freed before the range after next of that phase
+--   begins.
 -- gradient: allocated in backward, there when the range ends, freed before the range after next of that phase begins.
 -- optimizer_state: allocated in optimizer, there when the range ends, and not freed in the trace.
--- before_trace: there before the first event: parameters, older optimizer state and what else there was; no event tells them apart.
--- unknown: all other blocks. A block that the trace does not see freed and that lived through two more ranges of its phase is one.
--- For group = operator, a block counts for the outermost operator that runs when it is allocated; for unknown if there is none, or
--- if several threads run one, since an event does not name its thread. live_at_peak_bytes adds up to the device's peak exactly.
+-- before_trace: there before the first event: parameters, older optimizer state and what else there was; no event tells
+--   them apart.
+-- unknown: all other blocks. A block that the trace does not see freed and that lived through two more ranges of its
+--   phase is one.
+-- For group = operator, a block counts for the outermost operator that runs when it is allocated; for unknown if there
+-- is none, or if several threads run one, since an event does not name its thread. live_at_peak_bytes adds up to the
+-- device's peak exactly.
 -- @use arithmetic, memory_blocks, outer_ops
 -- @needs allocator events (profile_memory=True) and operators
 -- @param group category|operator = category   What a row is.
@@ -27,7 +31,9 @@
 -- @column live_at_end_bytes B     Those that are there after the last event.
 -- @order run_id, rank, device_type DESC, device, live_at_peak_bytes DESC, allocated_bytes DESC, {group}
 WITH next_ranges AS (
-    SELECT run_id, rank, phase, start_ns, lead(start_ns, 2) OVER (PARTITION BY run_id, rank, phase ORDER BY start_ns) AS after_next_ns
+    SELECT
+        run_id, rank, phase, start_ns,
+        lead(start_ns, 2) OVER (PARTITION BY run_id, rank, phase ORDER BY start_ns) AS after_next_ns
     FROM phase_ranges
 ),
 lives AS (

@@ -1,9 +1,9 @@
 -- How much memory does each phase of the training step take, and what of it makes the peak?
 --
--- From the allocator events of the trace (torch.profiler with profile_memory). A block belongs to the phase that it was allocated
--- in, whatever thread did it. live_at_peak_bytes tells whose blocks are there at the moment when most is allocated on the device;
--- they add up to that peak exactly, with (before the trace) for what the trace did not see allocated: parameters, optimizer
--- state and the like. Phases as in `phases`; (outside) is in none of them.
+-- From the allocator events of the trace (torch.profiler with profile_memory). A block belongs to the phase that it was
+-- allocated in, whatever thread did it. live_at_peak_bytes tells whose blocks are there at the moment when most is
+-- allocated on the device; they add up to that peak exactly, with (before the trace) for what the trace did not see
+-- allocated: parameters, optimizer state and the like. Phases as in `phases`; (outside) is in none of them.
 -- @use arithmetic, memory_blocks
 -- @needs allocator events (profile_memory=True)
 -- @param device_type all|cuda|cpu = all   Which allocator.
@@ -15,7 +15,8 @@
 -- @column allocations count       Blocks allocated in it.
 -- @column allocated_bytes B       Their sizes.
 -- @column freed_bytes B           Freed while it ran, whichever phase had allocated it.
--- @column net_bytes B             allocated_bytes less freed_bytes: how much more is allocated after it, over all its ranges.
+-- @column net_bytes B             allocated_bytes less freed_bytes: how much more is allocated after it, over all its
+--                                 ranges.
 -- @column survived_bytes B        Allocated in it and still there when its range ends.
 -- @column peak_bytes B            Most that was allocated on the device while it ran.
 -- @column live_at_peak_bytes B    Its blocks at the device's peak.
@@ -37,14 +38,17 @@ latest AS (
     FROM memory_changes c ASOF LEFT JOIN ranges_of r ON r.pool = c.pool AND c.start_ns >= r.start_ns
 ),
 in_phases AS (
-    SELECT pool, start_ns, bytes, allocated_bytes, coalesce(CASE WHEN start_ns < latest_end_ns THEN latest_phase END, '(outside)') AS phase
+    SELECT
+        pool, start_ns, bytes, allocated_bytes,
+        coalesce(CASE WHEN start_ns < latest_end_ns THEN latest_phase END, '(outside)') AS phase
     FROM latest
 ),
 sums AS (
     SELECT
-        pool, phase, count(*) FILTER (bytes > 0) AS allocations, coalesce(sum(bytes) FILTER (bytes > 0), 0)::BIGINT AS allocated_bytes,
-        coalesce(-sum(bytes) FILTER (bytes < 0), 0)::BIGINT AS freed_bytes, coalesce(sum(bytes), 0)::BIGINT AS net_bytes,
-        max(most_bytes) AS peak_bytes, min(start_ns) AS first_ns
+        pool, phase, count(*) FILTER (bytes > 0) AS allocations,
+        coalesce(sum(bytes) FILTER (bytes > 0), 0)::BIGINT AS allocated_bytes,
+        coalesce(-sum(bytes) FILTER (bytes < 0), 0)::BIGINT AS freed_bytes,
+        coalesce(sum(bytes), 0)::BIGINT AS net_bytes, max(most_bytes) AS peak_bytes, min(start_ns) AS first_ns
     FROM (
         SELECT pool, phase, start_ns, bytes, allocated_bytes AS most_bytes FROM in_phases
         UNION ALL
@@ -55,7 +59,9 @@ sums AS (
 by_owner AS (
     SELECT
         pool, coalesce(phase, '(outside)') AS phase,
-        coalesce(sum(bytes) FILTER (phase IS NOT NULL AND is_live(start_ns, freed_ns, phase_end_ns)), 0)::BIGINT AS survived_bytes,
+        coalesce(sum(bytes) FILTER (
+            phase IS NOT NULL AND is_live(start_ns, freed_ns, phase_end_ns)
+        ), 0)::BIGINT AS survived_bytes,
         coalesce(sum(bytes) FILTER (is_live(start_ns, freed_ns, peak_ns)), 0)::BIGINT AS live_at_peak_bytes
     FROM memory_blocks JOIN memory_peaks USING (pool)
     GROUP BY ALL

@@ -1,9 +1,10 @@
 -- How much memory was allocated and reserved at the peak, per device?
 --
--- From the allocator events of the trace (torch.profiler with profile_memory); for runs without them from the collector's
--- step_metrics, whose peaks are over the devices of the process and since the start of the run. Nsight Systems sees what a
--- process took from the driver: reserved_bytes, which is more than the caching allocator's (NCCL, cuBLAS, modules), and in
--- pinned host memory (device -1); it cannot tell what of it was allocated, so the row of step_metrics stands beside it.
+-- From the allocator events of the trace (torch.profiler with profile_memory); for runs without them from the
+-- collector's step_metrics, whose peaks are over the devices of the process and since the start of the run. Nsight
+-- Systems sees what a process took from the driver: reserved_bytes, which is more than the caching allocator's (NCCL,
+-- cuBLAS, modules), and in pinned host memory (device -1); it cannot tell what of it was allocated, so the row of
+-- step_metrics stands beside it.
 -- @needs allocator events (profile_memory=True), the collector's step metrics, or nsys with
 --       --cuda-memory-usage
 -- @column run_id id               The run.

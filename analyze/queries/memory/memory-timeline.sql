@@ -1,8 +1,8 @@
 -- How much memory is allocated and reserved over time?
 --
--- From the allocator events of the trace (torch.profiler with profile_memory), per device, from the first event to the last in
--- equal buckets of whole ns, or event by event with buckets = 0. What a bucket inherits counts for its peak. Nsight Systems
--- writes driver allocations: reserved_bytes alone.
+-- From the allocator events of the trace (torch.profiler with profile_memory), per device, from the first event to the
+-- last in equal buckets of whole ns, or event by event with buckets = 0. What a bucket inherits counts for its peak.
+-- Nsight Systems writes driver allocations: reserved_bytes alone.
 -- @use arithmetic
 -- @needs allocator events (profile_memory=True)
 -- @param buckets number = 50      Number of buckets; 0 for a row for each event.
@@ -31,14 +31,17 @@ WITH changes AS (
 ),
 numbered AS (
     SELECT
-        *, CASE WHEN $buckets > 0 THEN greatest(1, ceil((end_ns - first_ns) / nullif($buckets, 0)))::BIGINT END AS width_ns,
+        *,
+        CASE WHEN $buckets > 0
+            THEN greatest(1, ceil((end_ns - first_ns) / nullif($buckets, 0)))::BIGINT END AS width_ns,
         coalesce((start_ns - first_ns) // width_ns, event) AS bucket
     FROM changes
 ),
 filled AS (
     SELECT
-        run_group, run_id, rank, device_type, device, bucket, any_value(width_ns) AS width_ns, any_value(first_ns) AS first_ns,
-        any_value(end_ns) AS end_ns, min(start_ns) AS event_ns, count(*) AS events, sum(bytes)::BIGINT AS change_bytes,
+        run_group, run_id, rank, device_type, device, bucket, any_value(width_ns) AS width_ns,
+        any_value(first_ns) AS first_ns, any_value(end_ns) AS end_ns, min(start_ns) AS event_ns, count(*) AS events,
+        sum(bytes)::BIGINT AS change_bytes,
         arg_max(allocated_bytes, event) AS allocated_bytes, arg_max(reserved_bytes, event) AS reserved_bytes,
         max(allocated_bytes) AS most_allocated, max(reserved_bytes) AS most_reserved
     FROM numbered
@@ -47,7 +50,10 @@ filled AS (
 every_bucket AS (
     SELECT
         run_group, run_id, rank, device_type, device, width_ns, first_ns, end_ns,
-        unnest(CASE WHEN width_ns IS NULL THEN range(max(bucket) + 1) ELSE range((end_ns - first_ns - 1) // width_ns + 1) END) AS bucket
+        unnest(
+            CASE WHEN width_ns IS NULL THEN range(max(bucket) + 1)
+                ELSE range((end_ns - first_ns - 1) // width_ns + 1) END
+        ) AS bucket
     FROM filled
     GROUP BY run_group, run_id, rank, device_type, device, width_ns, first_ns, end_ns
 ),
@@ -75,8 +81,13 @@ SELECT
     events, change_bytes, allocated_bytes,
     -- An event is the moment after it; a bucket begins with what the one before left.
     CASE WHEN width_ns IS NULL THEN allocated_bytes
-        ELSE greatest(most_allocated, lag(allocated_bytes) OVER in_order, CASE WHEN bucket = 0 THEN allocated_bytes - change_bytes END)
+        ELSE greatest(
+            most_allocated, lag(allocated_bytes) OVER in_order,
+            CASE WHEN bucket = 0 THEN allocated_bytes - change_bytes END
+        )
     END AS peak_allocated_bytes,
-    CASE WHEN width_ns IS NULL THEN reserved_bytes ELSE greatest(most_reserved, lag(reserved_bytes) OVER in_order) END AS peak_reserved_bytes
+    CASE WHEN width_ns IS NULL THEN reserved_bytes
+        ELSE greatest(most_reserved, lag(reserved_bytes) OVER in_order)
+    END AS peak_reserved_bytes
 FROM carried
 WINDOW in_order AS (PARTITION BY run_group, run_id, rank, device_type, device ORDER BY bucket)

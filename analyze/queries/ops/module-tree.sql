@@ -1,13 +1,15 @@
 -- What does each nn.Module, range and operator cost, from the top of the model down to the kernels?
 --
--- The calls of all steps and ranks laid over each other: a row is a path of names from the outermost to the innermost. Modules
--- and Python functions are there if the trace has Python stacks (with_stack); without, the tree is one of ranges and operators.
--- The backward pass runs on a thread of its own and so has trees of its own, at depth 0. CUDA calls count for the operator that
--- makes them. (no operator) is GPU work that the trace links to none, so that self_device_ns adds up to all GPU work.
+-- The calls of all steps and ranks laid over each other: a row is a path of names from the outermost to the innermost.
+-- Modules and Python functions are there if the trace has Python stacks (with_stack); without, the tree is one of
+-- ranges and operators. The backward pass runs on a thread of its own and so has trees of its own, at depth 0. CUDA
+-- calls count for the operator that makes them. (no operator) is GPU work that the trace links to none, so that
+-- self_device_ns adds up to all GPU work.
 -- @use gpu_named_work
 -- @needs operators, ranges or GPU work
 -- @param tree module|stack = module   Whether Python functions other than nn.Modules are part of it.
--- @param root text = ''           Only what is below this name (ResNet_0, forward), which becomes depth 0; all if empty.
+-- @param root text = ''           Only what is below this name (ResNet_0, forward), which becomes depth 0; all if
+--                                 empty.
 -- @param depth number = 1000      Deepest level shown; what is below counts all the same.
 -- @param kernels yes|no = yes     Whether kernels, copies and fills are the leaves.
 -- @column tree text               Name, indented by depth.
@@ -29,7 +31,8 @@ WITH RECURSIVE nodes AS (
     FROM call_tree_yes
     WHERE kind <> 'async'
 ),
--- A path is the hash of its parent's and its own name, so that no string grows along the way; 0 above the root, NULL outside it.
+-- A path is the hash of its parent's and its own name, so that no string grows along the way; 0 above the root, NULL
+-- outside it.
 walk AS (
     SELECT
         node, kept AND (name = $root OR $root = '') AS shown, 0::UBIGINT AS parent_path,
@@ -39,13 +42,15 @@ walk AS (
     UNION ALL
     SELECT
         n.node, n.kept AND (w.path IS NOT NULL OR n.name = $root), coalesce(w.path, 0),
-        CASE WHEN n.kept AND (w.path IS NOT NULL OR n.name = $root) THEN hash(coalesce(w.path, 0::UBIGINT), n.kind, n.name) ELSE w.path END
+        CASE WHEN n.kept AND (w.path IS NOT NULL OR n.name = $root)
+            THEN hash(coalesce(w.path, 0::UBIGINT), n.kind, n.name) ELSE w.path END
     FROM walk w JOIN nodes n ON n.parent = w.node
 ),
 work AS (
     SELECT g.*, n.node
     FROM gpu_named_work g
-    LEFT JOIN nodes n ON n.run_id = g.run_id AND n.rank = g.rank AND n.op_id = g.op_id AND g.op_id > 0 AND n.kind IN ('op', 'range')
+    LEFT JOIN nodes n ON n.run_id = g.run_id AND n.rank = g.rank AND n.op_id = g.op_id AND g.op_id > 0
+        AND n.kind IN ('op', 'range')
 ),
 launched AS (
     SELECT node, sum(dur_ns)::BIGINT AS device_ns FROM work WHERE node IS NOT NULL GROUP BY node
@@ -66,7 +71,8 @@ own_work AS (
 ),
 leaves AS (
     SELECT
-        k.run_group, coalesce(w.path, hash(0::UBIGINT, 'op', '(no operator)')) AS parent_path, k.kind, k.name, k.start_ns, k.dur_ns
+        k.run_group, coalesce(w.path, hash(0::UBIGINT, 'op', '(no operator)')) AS parent_path, k.kind, k.name,
+        k.start_ns, k.dur_ns
     FROM work k LEFT JOIN walk w USING (node)
     -- With a root, what is outside is not shown; without, what has no operator is.
     WHERE w.path IS NOT NULL OR k.node IS NULL AND $root = ''
@@ -86,7 +92,8 @@ rows AS (
     GROUP BY run_group, parent_path
     UNION ALL
     SELECT
-        run_group, parent_path, hash(parent_path, kind, name), kind, name, count(*), 0, sum(dur_ns)::BIGINT, min(start_ns)
+        run_group, parent_path, hash(parent_path, kind, name), kind, name, count(*), 0, sum(dur_ns)::BIGINT,
+        min(start_ns)
     FROM leaves
     WHERE '{kernels}' = 'yes'
     GROUP BY run_group, parent_path, kind, name
@@ -103,7 +110,8 @@ complete AS (
     LEFT JOIN below b ON b.path = r.path AND b.run_group IS NOT DISTINCT FROM r.run_group
     LEFT JOIN own_work o ON o.path = r.path AND o.run_group IS NOT DISTINCT FROM r.run_group
 ),
--- The strings, made once for each path; `turns` are the first starts along it, which puts the rows into the order of the calls.
+-- The strings, made once for each path; `turns` are the first starts along it, which puts the rows into the order of
+-- the calls.
 named AS (
     SELECT c.*, 0 AS depth, [first_ns] AS turns, name AS names FROM complete c WHERE parent_path = 0
     UNION ALL
@@ -111,7 +119,7 @@ named AS (
     FROM named n JOIN complete c ON c.parent_path = n.path AND c.run_group IS NOT DISTINCT FROM n.run_group
 )
 SELECT
-    run_group, repeat('  ', depth) || name AS tree, depth, kind, calls, total_cpu_ns, self_cpu_ns, total_device_ns, self_device_ns,
-    names AS path, turns
+    run_group, repeat('  ', depth) || name AS tree, depth, kind, calls, total_cpu_ns, self_cpu_ns, total_device_ns,
+    self_device_ns, names AS path, turns
 FROM named
 WHERE depth <= $depth

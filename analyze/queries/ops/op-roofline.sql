@@ -1,12 +1,12 @@
 -- How close does each operator come to its GPU's roof?
 --
--- FLOPs as in `flops-by-op`; bytes are the operator's inputs and outputs, each once, from the shapes (record_shapes) and types: what
--- it must move at least, not what it moved (`roofline` has that, from Nsight Compute). Time is the union of the GPU work launched
--- in the calls. Listed are the operators with known FLOPs and those whose outputs follow from their inputs (elementwise,
--- normalization, softmax); the FLOPs of the latter are not counted, so they are held to the bandwidth alone. One inside another
--- is part of that. The roof is min(peak, FLOP/B * bandwidth), the peak that of the first input's type, with tensor cores where
--- there are any; for fp32 the TF32 peak where a kernel's name or the run's precision says TF32. Above 100 % where the data was
--- still in the L2 cache.
+-- FLOPs as in `flops-by-op`; bytes are the operator's inputs and outputs, each once, from the shapes (record_shapes)
+-- and types: what it must move at least, not what it moved (`roofline` has that, from Nsight Compute). Time is the
+-- union of the GPU work launched in the calls. Listed are the operators with known FLOPs and those whose outputs follow
+-- from their inputs (elementwise, normalization, softmax); the FLOPs of the latter are not counted, so they are held to
+-- the bandwidth alone. One inside another is part of that. The roof is min(peak, FLOP/B * bandwidth), the peak that of
+-- the first input's type, with tensor cores where there are any; for fp32 the TF32 peak where a kernel's name or the
+-- run's precision says TF32. Above 100 % where the data was still in the L2 cache.
 -- @use gpu_work, intervals, op_bytes, roofs
 -- @needs operators with input shapes (record_shapes=True) that launched kernels
 -- @param group shape|name = shape   What a row is: an operator with the shapes of its inputs, or an operator.
@@ -77,8 +77,11 @@ _inputs AS (
 ),
 _figures AS (
     SELECT
-        s.*, CASE WHEN output NOT IN ('like 0', 'broadcast') THEN call_flops(output, name, a, b, c, d, concrete_inputs)::BIGINT END AS flops,
-        input_bytes + output_elements(output, name, a, b, c, d, concrete_inputs, flops) * input_dtype_bytes(type) AS bytes
+        s.*,
+        CASE WHEN output NOT IN ('like 0', 'broadcast')
+            THEN call_flops(output, name, a, b, c, d, concrete_inputs)::BIGINT END AS flops,
+        input_bytes
+            + output_elements(output, name, a, b, c, d, concrete_inputs, flops) * input_dtype_bytes(type) AS bytes
     FROM _shapes s JOIN _inputs USING (shape_id)
 ),
 _rows AS (
@@ -88,7 +91,8 @@ _rows AS (
         dense_rank() OVER (ORDER BY c.run_group, c.gpu_name, c.name, f.type, shapes, c.tf32) AS row_id
     FROM _calls c
     JOIN _figures f ON f.name = c.name AND f.input_dims IS NOT DISTINCT FROM c.input_dims
-        AND f.input_types IS NOT DISTINCT FROM c.input_types AND f.concrete_inputs IS NOT DISTINCT FROM c.concrete_inputs
+        AND f.input_types IS NOT DISTINCT FROM c.input_types
+        AND f.concrete_inputs IS NOT DISTINCT FROM c.concrete_inputs
 ),
 _tracks AS (
     SELECT
@@ -104,25 +108,28 @@ _busy AS (
 _sums AS (
     SELECT
         row_id, any_value(run_group) AS run_group, any_value(run_id) AS run_id, any_value(gpu_name) AS gpu_name,
-        any_value(name) AS name, any_value(shapes) AS shapes, any_value(type) AS type, bool_or(tf32) AS tf32, count(*) AS calls,
-        CASE WHEN count(flops) = count(*) THEN sum(flops)::BIGINT END AS flops,
+        any_value(name) AS name, any_value(shapes) AS shapes, any_value(type) AS type, bool_or(tf32) AS tf32,
+        count(*) AS calls, CASE WHEN count(flops) = count(*) THEN sum(flops)::BIGINT END AS flops,
         CASE WHEN count(bytes) = count(*) THEN sum(bytes)::BIGINT END AS bytes, bool_or(uncounted) AS uncounted
     FROM _rows
     GROUP BY row_id
 ),
 _peaks AS (
     SELECT
-        run_id, map_from_entries(list((roof, rate)) FILTER (kind = 'compute')) AS peak, max(rate) FILTER (kind = 'memory') AS bandwidth
+        run_id, map_from_entries(list((roof, rate)) FILTER (kind = 'compute')) AS peak,
+        max(rate) FILTER (kind = 'memory') AS bandwidth
     FROM published_roofs
     GROUP BY run_id
 ),
 _roofed AS (
     SELECT
-        s.*, b.busy_ns, flops::DOUBLE / nullif(bytes, 0) AS flops_per_byte, flops * 1e9 / nullif(busy_ns, 0) AS flops_per_s,
+        s.*, b.busy_ns, flops::DOUBLE / nullif(bytes, 0) AS flops_per_byte,
+        flops * 1e9 / nullif(busy_ns, 0) AS flops_per_s,
         bytes::DOUBLE / nullif(busy_ns, 0) AS gb_per_s, p.peak, p.bandwidth,
         list_filter(
             CASE
-                WHEN type LIKE '%Half' THEN ['tensor_fp16', 'fp16', 'fp32'] WHEN type LIKE '%BFloat16' THEN ['tensor_bf16', 'fp32']
+                WHEN type LIKE '%Half' THEN ['tensor_fp16', 'fp16', 'fp32']
+                WHEN type LIKE '%BFloat16' THEN ['tensor_bf16', 'fp32']
                 WHEN lower(type) = 'double' THEN ['tensor_fp64', 'fp64'] WHEN lower(type) <> 'float' THEN []
                 WHEN tf32 THEN ['tensor_tf32', 'fp32'] ELSE ['fp32']
             END, lambda roof : p.peak[roof] IS NOT NULL
@@ -141,7 +148,10 @@ _bound AS (
     FROM _roofed
 )
 SELECT
-    run_group, name, shapes, type, gpu_name, calls, busy_ns, flops, bytes, flops_per_byte, flops_per_s, gb_per_s, peak_roof,
-    CASE WHEN NOT uncounted THEN attainable_flops_per_s END AS attainable_flops_per_s, bound,
-    CASE bound WHEN 'memory' THEN 100.0 * gb_per_s * 1e9 / bandwidth WHEN 'compute' THEN 100.0 * flops_per_s / peak[peak_roof] END AS pct_of_roof
+    run_group, name, shapes, type, gpu_name, calls, busy_ns, flops, bytes, flops_per_byte, flops_per_s, gb_per_s,
+    peak_roof, CASE WHEN NOT uncounted THEN attainable_flops_per_s END AS attainable_flops_per_s, bound,
+    CASE bound
+        WHEN 'memory' THEN 100.0 * gb_per_s * 1e9 / bandwidth
+        WHEN 'compute' THEN 100.0 * flops_per_s / peak[peak_roof]
+    END AS pct_of_roof
 FROM _bound

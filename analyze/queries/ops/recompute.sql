@@ -1,11 +1,11 @@
 -- What does activation checkpointing cost: which forward operators run again in the backward pass?
 --
--- An operator is recomputed if it runs inside a node of the backward pass (autograd::engine::evaluate_function), records a node of
--- its own there (it has a sequence number and no forward thread, which operators of a gradient formula have not), and the same
--- operator on the same shapes ran before, outside of the backward pass. That holds for torch.utils.checkpoint with and without
--- reentrant autograd. Only the outermost counts, with all below it. What torch.compile recomputes inside its own kernels does not
--- show in a trace; second derivatives (create_graph) record nodes in the backward pass, too, and look the same where they call an
--- operator that the forward pass also calls.
+-- An operator is recomputed if it runs inside a node of the backward pass (autograd::engine::evaluate_function),
+-- records a node of its own there (it has a sequence number and no forward thread, which operators of a gradient
+-- formula have not), and the same operator on the same shapes ran before, outside of the backward pass. That holds for
+-- torch.utils.checkpoint with and without reentrant autograd. Only the outermost counts, with all below it. What
+-- torch.compile recomputes inside its own kernels does not show in a trace; second derivatives (create_graph) record
+-- nodes in the backward pass, too, and look the same where they call an operator that the forward pass also calls.
 -- @use arithmetic, gpu_work
 -- @needs activation checkpointing, and operators with input shapes (record_shapes=True)
 -- @param group operator|all = operator   What a row is: an operator, or all of a rank.
@@ -24,7 +24,8 @@ WITH _nodes AS (
         starts_with(t.name, 'autograd::engine::evaluate_function') AS is_backward,
         c.sequence_number IS NOT NULL AND coalesce(c.fwd_thread, 0) = 0 AS is_forward, c.input_dims
     FROM call_tree_no t
-    JOIN cpu_ops c ON c.run_id = t.run_id AND c.rank = t.rank AND c.op_id = t.op_id AND c.name = t.name AND c.start_ns = t.start_ns
+    JOIN cpu_ops c ON c.run_id = t.run_id AND c.rank = t.rank AND c.op_id = t.op_id AND c.name = t.name
+        AND c.start_ns = t.start_ns
     WHERE t.kind = 'op'
 ),
 _backward AS (
@@ -47,9 +48,12 @@ _first AS (
 _again AS (
     SELECT p.*
     FROM _placed p
-    JOIN _first f ON f.run_id = p.run_id AND f.rank = p.rank AND f.name = p.name AND f.shapes = coalesce(p.input_dims, '')
+    JOIN _first f ON f.run_id = p.run_id AND f.rank = p.rank AND f.name = p.name
+        AND f.shapes = coalesce(p.input_dims, '')
     WHERE p.again AND p.is_forward AND f.first_ns < p.start_ns
-    QUALIFY coalesce(p.node > max(p.last_node) OVER (ORDER BY p.node ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), true)
+    QUALIFY coalesce(
+        p.node > max(p.last_node) OVER (ORDER BY p.node ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), true
+    )
 ),
 _work AS (
     SELECT t.node, sum(w.dur_ns)::BIGINT AS gpu_ns

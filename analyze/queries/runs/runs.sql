@@ -15,5 +15,6 @@
 -- @column warnings text           What was lost while reading.
 -- @order start_time NULLS LAST, run_id
 SELECT
-    run_group, run_id, profiler, status, model, batch_size, gpus, parallelism, precision, ranks, gpu_name, start_time, reason, warnings
+    run_group, run_id, profiler, status, model, batch_size, gpus, parallelism, precision, ranks, gpu_name, start_time,
+    reason, warnings
 FROM runs

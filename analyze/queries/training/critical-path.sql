@@ -1,20 +1,23 @@
 -- What does the time of a run, or of a step, consist of: which chain of CPU time, launches, GPU work and waits?
 --
--- The critical path of each rank, walked backwards from the end (docs/critical-path.md has the rules). Its pieces are laid end to
--- end, so total_ns adds up to window_ns exactly; a piece's share is the most that could be saved if it took no time, since another
--- chain may then be the longest. Work that is not on the path (hidden behind it) is not listed. Kinds: cpu; launch (from the end
--- of the launch call to the start of the work); kernel, communication, copy; gap (between two pieces of GPU work, the second
--- queued); stream_wait (the same, for work of another stream); sync (from the end of the GPU work to the return of the call that
--- waited for it); other (what no rule explains).
+-- The critical path of each rank, walked backwards from the end (docs/critical-path.md has the rules). Its pieces are
+-- laid end to end, so total_ns adds up to window_ns exactly; a piece's share is the most that could be saved if it took
+-- no time, since another chain may then be the longest. Work that is not on the path (hidden behind it) is not listed.
+-- Kinds: cpu; launch (from the end of the launch call to the start of the work); kernel, communication, copy; gap
+-- (between two pieces of GPU work, the second queued); stream_wait (the same, for work of another stream); sync (from
+-- the end of the GPU work to the return of the call that waited for it); other (what no rule explains).
 -- @use arithmetic, cpu_events, gpu_work, innermost, intervals, launch_calls, outer_ops, step_ranges
 -- @needs operators, CUDA calls and GPU work; with window=step also training steps
--- @param window span|step = span  The whole recording of a rank, or each step from its start on the CPU to the next one's.
--- @param group kind|name = kind   What a row is: a kind of piece, or one of a name (CPU time by the innermost operator).
+-- @param window span|step = span  The whole recording of a rank, or each step from its start on the CPU to the next
+--                                 one's.
+-- @param group kind|name = kind   What a row is: a kind of piece, or one of a name (CPU time by the innermost
+--                                 operator).
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column step index              Training step; empty for the whole.
 -- @column kind text               cpu, launch, kernel, communication, copy, gap, stream_wait, sync or other.
--- @column name text               Operator or range, launch call, kernel, or synchronising call; empty with group = kind.
+-- @column name text               Operator or range, launch call, kernel, or synchronising call; empty with group =
+--                                 kind.
 -- @column pieces count            Pieces of the path.
 -- @column total_ns ns             Their length.
 -- @column path_pct %              Share of the window.
@@ -29,7 +32,9 @@ _threads AS MATERIALIZED (
     WHERE '{group}' = 'name'
 ),
 _cpu AS (
-    SELECT track, piece, start_ns, start_ns + dur_ns AS end_ns FROM _path JOIN _threads USING (run_id, rank, tid) WHERE kind = 'cpu'
+    SELECT track, piece, start_ns, start_ns + dur_ns AS end_ns
+    FROM _path JOIN _threads USING (run_id, rank, tid)
+    WHERE kind = 'cpu'
 ),
 _events AS (
     SELECT track, name, start_ns, start_ns + dur_ns AS end_ns
@@ -45,7 +50,8 @@ _parts AS MATERIALIZED (
 ),
 _named AS (
     SELECT
-        p.run_group, run_id, rank, step, p.kind, CASE WHEN '{group}' = 'name' THEN coalesce(p.name, '(no event)') END AS name, piece,
+        p.run_group, run_id, rank, step, p.kind,
+        CASE WHEN '{group}' = 'name' THEN coalesce(p.name, '(no event)') END AS name, piece,
         p.dur_ns - coalesce((SELECT sum(dur_ns) FROM _parts q WHERE q.piece = p.piece), 0) AS dur_ns
     FROM _path p
     UNION ALL

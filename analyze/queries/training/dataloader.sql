@@ -1,9 +1,9 @@
 -- Does training wait for data?
 --
--- The wait for the next batch in every step: the collector's step_metrics where the run has them, else the data ranges (`data`,
--- or torch's `enumerate(DataLoader)`) that begin in the steps of the trace. A step is bound by data if the wait is at least
--- bound_pct of it; over all steps, if the waits are of their sum. idle_wait_pct is the share of the traced waits in which no
--- GPU of the process had work: the rest was hidden behind work that was queued before.
+-- The wait for the next batch in every step: the collector's step_metrics where the run has them, else the data ranges
+-- (`data`, or torch's `enumerate(DataLoader)`) that begin in the steps of the trace. A step is bound by data if the
+-- wait is at least bound_pct of it; over all steps, if the waits are of their sum. idle_wait_pct is the share of the
+-- traced waits in which no GPU of the process had work: the rest was hidden behind work that was queued before.
 -- @use arithmetic, gpu_work, intervals, phases, step_ranges
 -- @needs the collector's step metrics, or training steps with DataLoader ranges
 -- @param window run|step = run    What a row is: all steps of a rank, or each.
@@ -37,7 +37,9 @@ _tracks AS (
     FROM (SELECT DISTINCT run_id, rank FROM phase_ranges WHERE phase = 'data')
 ),
 _waits AS (
-    SELECT track, start_ns, start_ns + dur_ns AS end_ns FROM phase_ranges JOIN _tracks USING (run_id, rank) WHERE phase = 'data'
+    SELECT track, start_ns, start_ns + dur_ns AS end_ns
+    FROM phase_ranges JOIN _tracks USING (run_id, rank)
+    WHERE phase = 'data'
 ),
 _working AS (
     SELECT track, start_ns, start_ns + dur_ns AS end_ns FROM gpu_work JOIN _tracks USING (run_id, rank)
@@ -80,7 +82,9 @@ timed AS (
     FROM step_metrics
 ),
 steps AS (
-    SELECT t.run_group, t.run_id, t.rank, t.step, t.warmup, t.images, t.data_ns, t.step_ns, r.idle_ns, r.data_ns AS range_ns
+    SELECT
+        t.run_group, t.run_id, t.rank, t.step, t.warmup, t.images, t.data_ns, t.step_ns, r.idle_ns,
+        r.data_ns AS range_ns
     FROM timed t
     LEFT JOIN traced r ON r.run_id = t.run_id AND r.rank = t.rank AND r.turn = t.turn AND NOT t.warmup
     UNION ALL
@@ -92,8 +96,8 @@ rows AS (
     SELECT
         run_group, run_id, rank, CASE WHEN '{window}' = 'step' THEN step END AS step, count(*) AS steps,
         sum(step_ns)::BIGINT AS step_ns, sum(data_ns)::BIGINT AS data_ns, pct(sum(data_ns), sum(step_ns)) AS data_pct,
-        quantile_cont(data_ns, 0.5) AS wait_p50_ns, quantile_cont(data_ns, 0.95) AS wait_p95_ns, max(data_ns) AS wait_max_ns,
-        
+        quantile_cont(data_ns, 0.5) AS wait_p50_ns, quantile_cont(data_ns, 0.95) AS wait_p95_ns,
+        max(data_ns) AS wait_max_ns,
         pct(sum(idle_ns), sum(range_ns) FILTER (idle_ns IS NOT NULL)) AS idle_wait_pct,
         CASE WHEN count(images) = count(*) THEN sum(images) END AS images
     FROM steps
@@ -110,8 +114,8 @@ loaders AS (
 )
 SELECT
     d.* EXCLUDE (images), r.workers, l.loader,
-    images * 1e9 / nullif(step_ns, 0) AS images_per_s, images * 1e9 / nullif(step_ns - data_ns, 0) AS unbound_images_per_s,
-    data_pct >= $bound_pct AS bound
+    images * 1e9 / nullif(step_ns, 0) AS images_per_s,
+    images * 1e9 / nullif(step_ns - data_ns, 0) AS unbound_images_per_s, data_pct >= $bound_pct AS bound
 FROM rows d
 LEFT JOIN loaders l ON l.run_id = d.run_id AND l.rank = d.rank
 LEFT JOIN (SELECT run_id, workers FROM runs) r ON r.run_id = d.run_id

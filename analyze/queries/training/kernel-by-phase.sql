@@ -21,7 +21,9 @@ WITH by_name AS (
     GROUP BY ALL
 ),
 grouped AS (
-    SELECT run_group, phase, kernel_names.{group} AS {group}, sum(calls)::BIGINT AS calls, sum(total_ns)::BIGINT AS total_ns
+    SELECT
+        run_group, phase, kernel_names.{group} AS {group}, sum(calls)::BIGINT AS calls,
+        sum(total_ns)::BIGINT AS total_ns
     FROM by_name JOIN kernel_names USING (run_id, name)
     GROUP BY run_group, phase, kernel_names.{group}
 ),

@@ -1,9 +1,9 @@
 -- How long do the NVTX and record_function ranges take, on the CPU and on the GPU?
 --
--- A range's projection goes from the start of the first to the end of the last GPU operation whose launch call lies inside
--- the range, on the thread of the range: the definition of `nsys stats -r nvtx_gpu_proj_sum`, whose figures these are;
--- the CPU side is nvtx_sum's. Ranges that enclose one another each count their whole time. Work that another thread launches
--- (the backward pass of PyTorch, the replicas of DataParallel) is not in it: `phases` counts that.
+-- A range's projection goes from the start of the first to the end of the last GPU operation whose launch call lies
+-- inside the range, on the thread of the range: the definition of `nsys stats -r nvtx_gpu_proj_sum`, whose figures
+-- these are; the CPU side is nvtx_sum's. Ranges that enclose one another each count their whole time. Work that another
+-- thread launches (the backward pass of PyTorch, the replicas of DataParallel) is not in it: `phases` counts that.
 -- @use arithmetic
 -- @needs NVTX or record_function ranges
 -- @column name text               Range, with its domain in front (NCCL:ncclBroadcast) unless it is the default one.
@@ -24,8 +24,8 @@
 -- @order proj_total_ns DESC NULLS LAST, total_ns DESC, name, style
 WITH user_ranges AS (
     SELECT
-        row_number() OVER () AS range_id, run_group, run_id, rank, tid, end_tid, start_ns, start_ns + dur_ns AS end_ns, dur_ns,
-        coalesce(domain || ':', '') || coalesce(name, '') AS name, coalesce(style, 'PushPop') AS style
+        row_number() OVER () AS range_id, run_group, run_id, rank, tid, end_tid, start_ns, start_ns + dur_ns AS end_ns,
+        dur_ns, coalesce(domain || ':', '') || coalesce(name, '') AS name, coalesce(style, 'PushPop') AS style
     FROM ranges
     WHERE origin IN ('nvtx', 'record_function', 'profiler_step') AND dur_ns IS NOT NULL
 ),
@@ -42,8 +42,9 @@ launched AS (
     WHERE correlation_id IS NOT NULL
     GROUP BY ALL
 ),
--- "Inside, on the same thread" as joins by equality: time is cut into cells of 4^k ns, and a range lies in the one or two
--- cells that it touches at the first k where a cell is as long as it is. A call looks up its own cell at every k in use.
+-- "Inside, on the same thread" as joins by equality: time is cut into cells of 4^k ns, and a range lies in the one or
+-- two cells that it touches at the first k where a cell is as long as it is. A call looks up its own cell at every k in
+-- use.
 range_cells AS (
     SELECT DISTINCT
         range_id, run_id, rank, tid, start_ns, end_ns, level,
@@ -80,7 +81,7 @@ SELECT
     pct(sum(dur_ns), sum(sum(dur_ns)) OVER (PARTITION BY run_group)) AS range_time_pct,
     count(proj_ns) AS proj_instances,
     sum(dur_ns) FILTER (proj_ns IS NOT NULL)::BIGINT AS proj_range_ns,
-    sum(proj_ns)::BIGINT AS proj_total_ns, avg(proj_ns) AS proj_avg_ns, min(proj_ns) AS proj_min_ns, max(proj_ns) AS proj_max_ns,
-    coalesce(sum(gpu_ops), 0)::BIGINT AS gpu_ops
+    sum(proj_ns)::BIGINT AS proj_total_ns, avg(proj_ns) AS proj_avg_ns, min(proj_ns) AS proj_min_ns,
+    max(proj_ns) AS proj_max_ns, coalesce(sum(gpu_ops), 0)::BIGINT AS gpu_ops
 FROM user_ranges LEFT JOIN projected USING (range_id)
 GROUP BY run_group, name, style

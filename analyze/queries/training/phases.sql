@@ -1,9 +1,9 @@
 -- How long does each phase of the step take, on the CPU and on the GPU?
 --
 -- A phase is a range named data, h2d, forward, loss, backward or optimizer (without such ranges: torch's own
--- `enumerate(DataLoader)`, `DistributedDataParallel.forward` and `Optimizer.step` ranges). The GPU side of a range is the
--- work whose launch call began inside it, on whatever thread of the process: the backward pass launches from another one.
--- Work launched outside all phases, or by a call that the trace does not hold, is the row `(outside)`.
+-- `enumerate(DataLoader)`, `DistributedDataParallel.forward` and `Optimizer.step` ranges). The GPU side of a range is
+-- the work whose launch call began inside it, on whatever thread of the process: the backward pass launches from
+-- another one. Work launched outside all phases, or by a call that the trace does not hold, is the row `(outside)`.
 -- @use arithmetic, phases
 -- @needs ranges named like the collector's phases, or those of torch (Optimizer.step, DataLoader)
 -- @column phase text              Phase of the training step.
@@ -25,7 +25,9 @@ projected AS (
     GROUP BY run_group, run_id, rank, device, phase, phase_start_ns
 ),
 on_gpu AS (
-    SELECT run_group, phase, sum(gpu_ops)::BIGINT AS gpu_ops, sum(gpu_ns)::BIGINT AS gpu_ns, sum(gpu_span_ns)::BIGINT AS gpu_span_ns
+    SELECT
+        run_group, phase, sum(gpu_ops)::BIGINT AS gpu_ops, sum(gpu_ns)::BIGINT AS gpu_ns,
+        sum(gpu_span_ns)::BIGINT AS gpu_span_ns
     FROM projected
     GROUP BY run_group, phase
 ),
