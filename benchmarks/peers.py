@@ -148,8 +148,9 @@ def timed(arguments: list[str], environment: dict[str, str]) -> tuple[Values, fl
 
 
 def compare(folder: Path, peers: str, rounded: bool) -> None:
-    files = sorted(map(str, folder.rglob("*.trace.json.gz")))
+    files = sorted(str(p) for p in folder.rglob("*.trace.json*") if p.name.endswith((".json", ".json.gz")))
     if not files:
+        print(f"\n## {folder.name}: no torch traces")
         return
     print(f"\n## {folder.name}: {len(files)} trace(s), {sum(Path(f).stat().st_size for f in files) / 1e6:.1f} MB")
     with tempfile.TemporaryDirectory() as cache:
