@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import duckdb
 
@@ -63,7 +63,7 @@ class Engine:
         self.by = tuple(by)
         self._made: set[str] = set()
         # What does not fit into memory; DuckDB makes the folder when it needs it, and removes it.
-        spill = Path(tempfile.gettempdir()) / f"tracequarry-{os.getpid()}"
+        spill = Path(tempfile.gettempdir()) / f"tracequarry-{uuid4().hex}"
         self.connection = duckdb.connect(config={"autoinstall_known_extensions": False, "temp_directory": str(spill)})
         self._execute("SET autoload_known_extensions = false")
         self._chosen: list[tuple[Store, str]] = []
@@ -211,6 +211,8 @@ class Engine:
         kinds = {c.name: c for c in TABLES["runs"].columns}
         columns = {b: (_group_column(b, kinds.get(b)), f'_group."{b}"') for b in groups}
         columns |= {c.name: (c, f'_answer."{c.name}"') for c in documented}
+        if "run_id" in columns:
+            columns["run_id"] = (columns["run_id"][0], f"{columns['run_id'][1]}::VARCHAR")
         unknown = [name for name in select if name not in columns]
         if unknown:
             raise InputError(f"--select {unknown[0]}: no such column; the result has {', '.join(columns)}")
