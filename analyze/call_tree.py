@@ -102,8 +102,9 @@ def _nesting(connection: duckdb.DuckDBPyConnection, first_node: int) -> pa.Table
     import pyarrow as pa
 
     columns = connection.execute(
-        "SELECT process, thread, kind = 'async' AS alone, start_ns, start_ns + dur_ns AS end_ns,"
-        " enum_code(name)::BIGINT AS name, launched_ns FROM call_nodes"
+        # Numbers for NULL, whose place in an array holds anything: threads and names that the file does not say.
+        "SELECT process, coalesce(thread, -9223372036854775807) AS thread, kind = 'async' AS alone, start_ns,"
+        " start_ns + dur_ns AS end_ns, coalesce(enum_code(name)::BIGINT, -1) AS name, launched_ns FROM call_nodes"
     ).fetchnumpy()
     process, thread, alone, start, end, name, launched = (np.asarray(c) for c in columns.values())
     # The range of a collective ends on another thread than it began on: nobody's child and nobody's parent.

@@ -153,3 +153,17 @@ def test_by_hand(tmp_path: Path) -> None:
         ("k", "gpu"): (1, 0, 0, 50000, 50000),
         ("d", "gpu"): (1, 0, 0, 3000, 3000),
     }
+
+
+def test_threads_that_have_a_label_instead_of_a_number(tmp_path: Path) -> None:
+    # Such a thread is NULL in the table: the two events of it nest all the same, and not into thread 0.
+    path = write_trace(
+        tmp_path / "t.json",
+        [
+            event("cpu_op", "numbered", 0, 1000, tid=0, **{"External id": 1}),
+            event("cpu_op", "outer", 10, 100, tid="main", **{"External id": 2}),
+            event("cpu_op", "inner", 20, 30, tid="main", **{"External id": 3}),
+        ],
+    )
+    self_ns = {name: row[1] for (name, _, _), row in ours(path).items()}
+    assert self_ns == {"numbered": 1_000_000, "outer": 70_000, "inner": 30_000}
