@@ -312,12 +312,11 @@ def _copies(scope: _Scope) -> Iterator[str]:
         yield _complete(scope, cat, name, where, start, dur, args)
 
 
-_ALLOCATOR_DEVICES = {"cpu": 0, "cuda": 1, "mkldnn": 2, "hip": 6, "xpu": 12}
-"""Device types by their number in torch."""
-
-
 def _allocations(scope: _Scope) -> Iterator[str]:
     """Torch's instant events of the allocator."""
+    from analyze.sources.chrome_tables import ALLOCATOR_DEVICES
+
+    types = {name: number for number, name in ALLOCATOR_DEVICES.items()}
     before = "" if scope.to_ns is None else f" AND start_ns < {scope.to_ns}"
     sql = (
         f"SELECT {scope.places.process()}, start_ns, device_type, device, addr, bytes, allocated_bytes, reserved_bytes"
@@ -326,7 +325,7 @@ def _allocations(scope: _Scope) -> Iterator[str]:
     for pid, start, kind, device, address, size, allocated, reserved in scope.rows(sql):
         pid, tid = scope.places.draw(pid, ALLOCATOR, start, 0)
         args = _args(
-            Device_Type=_ALLOCATOR_DEVICES.get(kind, -1), Device_Id=device, Addr=address, Bytes=size,
+            Device_Type=types.get(kind, -1), Device_Id=device, Addr=address, Bytes=size,
             Total_Allocated=allocated, Total_Reserved=reserved,
         )  # fmt: skip
         yield (

@@ -181,7 +181,7 @@ def _ranges(origin: str) -> Callable[[Sequence[Event]], Columns]:
     return build
 
 
-_ALLOCATOR_DEVICES = {0: "cpu", 1: "cuda", 2: "mkldnn", 6: "hip", 12: "xpu"}
+ALLOCATOR_DEVICES = {0: "cpu", 1: "cuda", 2: "mkldnn", 6: "hip", 12: "xpu"}
 """c10::DeviceType"""
 
 
@@ -189,7 +189,7 @@ def _memory_events(events: Sequence[Event]) -> Columns:
     args = _args(events)
     return {
         "pid": [e.pid for e in events],
-        "device_type": [_ALLOCATOR_DEVICES.get(a.memory_device_type or 0, "other") for a in args],
+        "device_type": [ALLOCATOR_DEVICES.get(a.memory_device_type or 0, "other") for a in args],
         "device": [a.memory_device for a in args],
         "addr": [a.addr for a in args],
         "bytes": [a.memory_bytes for a in args],

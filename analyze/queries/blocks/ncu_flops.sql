@@ -141,3 +141,16 @@ CREATE MACRO launch_name(what, kernel, short_name, family, run_id, rank, launch_
     WHEN 'launch' THEN coalesce(launch_id || ' ', '') || short_name
     ELSE '(all)'
 END;
+
+-- Launches added up by `grouping`, as launch_name has it.
+CREATE MACRO launch_sums(grouping) AS TABLE
+SELECT
+    l.run_group,
+    launch_name(grouping, l.kernel, n.short_name, n.family, l.run_id, l.rank, l.launch_id) AS kernel,
+    sum(launches)::BIGINT AS launches, whole_sum(dur_ns) AS dur_ns,
+    whole_sum(fp16_flops) AS fp16_flops, whole_sum(fp32_flops) AS fp32_flops, whole_sum(fp64_flops) AS fp64_flops,
+    whole_sum(tensor_flops) AS tensor_flops, whole_sum(total_flops) AS total_flops,
+    whole_sum(fadd_only_flops) AS fadd_only_flops, whole_sum(dram_bytes) AS dram_bytes,
+    whole_sum(l2_bytes) AS l2_bytes, whole_sum(l1_bytes) AS l1_bytes
+FROM launch_flops l JOIN kernel_names n ON n.run_id = l.run_id AND n.name = l.kernel
+GROUP BY ALL;

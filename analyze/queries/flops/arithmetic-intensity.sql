@@ -21,21 +21,9 @@
 -- @column l1_bytes B              Bytes through the L1 cache.
 -- @column l1_flops_per_byte FLOP/B   total_flops / l1_bytes.
 -- @order total_flops DESC NULLS LAST, dur_ns DESC NULLS LAST, kernel
-WITH _rows AS (
-    SELECT
-        l.run_group,
-        launch_name('{group}', l.kernel, n.short_name, n.family, l.run_id, l.rank, l.launch_id) AS kernel,
-        sum(launches)::BIGINT AS launches, whole_sum(dur_ns) AS dur_ns,
-        whole_sum(fp16_flops) AS fp16_flops, whole_sum(fp32_flops) AS fp32_flops, whole_sum(fp64_flops) AS fp64_flops,
-        whole_sum(tensor_flops) AS tensor_flops, whole_sum(total_flops) AS total_flops,
-        whole_sum(fadd_only_flops) AS fadd_only_flops, whole_sum(dram_bytes) AS dram_bytes,
-        whole_sum(l2_bytes) AS l2_bytes, whole_sum(l1_bytes) AS l1_bytes
-    FROM launch_flops l JOIN kernel_names n ON n.run_id = l.run_id AND n.name = l.kernel
-    GROUP BY ALL
-)
 SELECT
     *,
     total_flops::DOUBLE / nullif(dram_bytes, 0) AS flops_per_byte,
     total_flops::DOUBLE / nullif(l2_bytes, 0) AS l2_flops_per_byte,
     total_flops::DOUBLE / nullif(l1_bytes, 0) AS l1_flops_per_byte
-FROM _rows
+FROM launch_sums('{group}')

@@ -32,21 +32,10 @@ WITH _images AS (
     )
     GROUP BY run_group
     HAVING count(images) = count(*)
-),
-_rows AS (
-    SELECT
-        l.run_group,
-        launch_name('{group}', l.kernel, n.short_name, n.family, l.run_id, l.rank, l.launch_id) AS kernel,
-        sum(launches)::BIGINT AS launches, whole_sum(dur_ns) AS dur_ns,
-        whole_sum(fp16_flops) AS fp16_flops, whole_sum(fp32_flops) AS fp32_flops, whole_sum(fp64_flops) AS fp64_flops,
-        whole_sum(tensor_flops) AS tensor_flops, whole_sum(total_flops) AS total_flops,
-        whole_sum(fadd_only_flops) AS fadd_only_flops, whole_sum(dram_bytes) AS dram_bytes
-    FROM launch_flops l JOIN kernel_names n ON n.run_id = l.run_id AND n.name = l.kernel
-    GROUP BY ALL
 )
 SELECT
     r.run_group, kernel, launches, dur_ns, fp16_flops, fp32_flops, fp64_flops, tensor_flops, total_flops,
     fadd_only_flops, dram_bytes,
     total_flops::DOUBLE / coalesce(nullif($images, 0), images) AS flops_per_image,
     fadd_only_flops::DOUBLE / coalesce(nullif($images, 0), images) AS fadd_only_per_image
-FROM _rows r LEFT JOIN _images i ON i.run_group IS NOT DISTINCT FROM r.run_group
+FROM launch_sums('{group}') r LEFT JOIN _images i ON i.run_group IS NOT DISTINCT FROM r.run_group
