@@ -2,7 +2,9 @@
 
 Loaded by `attach_site/sitecustomize.py`. Waits for the program to import torch, then records:
 
-- a program that steps an optimizer: the `steps` optimizer steps after the first `warmup` of them;
+- a program that steps an optimizer: the `steps` optimizer steps after the first `warmup` of them. The last of those
+  already runs with the profiler on, so that what is slow at its start (CUPTI, buffers) is over; then all ranks of the
+  job begin together;
 - any other program: everything from the import of torch to the end;
 - a process that ran no torch operator (torchrun's agent), or a DataLoader worker: nothing is left.
 
@@ -23,6 +25,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from .rendezvous import job, meet
 from .torch_facts import torch_facts
 from .trace_files import write_recording
 
@@ -42,11 +45,17 @@ class Recorder:
         self.done_steps = 0
         self.depth = 0
         self.finished = False
-        self.dist_rank: int | None = None
+        self.rank: int | None = None
+        self.world_size: int | None = None
+        self.warmed_up = False
+        self.apart = None if config["warmup"] else "there was no warm-up step to wait behind"
+        """Why the ranks did not begin together."""
 
     def start(self) -> None:
         """Record from here on: whether the program ever steps an optimizer is not known yet."""
         self._begin()
+        if not self.config["warmup"]:
+            self._open_step()
         self._watch_steps()
         atexit.register(self._at_exit)
 
@@ -79,24 +88,65 @@ class Recorder:
 
         Optimizer.profile_hook_step = staticmethod(profile_hook_step)
 
-    def _begin(self) -> None:
+    def _begin(self, warmup: bool = False) -> None:
+        """Start a profiler that records or, with `warmup`, throws away what it sees until the last warm-up step."""
         import torch
         from torch.profiler import ProfilerAction, ProfilerActivity, profile
 
         activities = [ProfilerActivity.CPU]
         if _has_cuda(torch):
             activities.append(ProfilerActivity.CUDA)
-        # A schedule makes the profiler open a ProfilerStep#N range for each step; stop() ends the recording.
+        discarded = self.config["warmup"] if warmup else 0
         self.profile = profile(
             activities=activities,
-            schedule=lambda step: ProfilerAction.RECORD,
+            schedule=lambda step: ProfilerAction.WARMUP if step < discarded else ProfilerAction.RECORD,
             record_shapes=self.config["shapes"],
             profile_memory=self.config["memory"],
             with_stack=self.config["stacks"],
             with_flops=self.config["flops"],
         )
         self.profile.step_num = self.done_steps
+        # No ProfilerStep#N range before the first recorded step, see _open_step().
+        self.profile.record_steps = False
         self.profile.start()
+
+    def _open_step(self) -> None:
+        """Begin the ProfilerStep#N range of the first recorded step; the profiler makes those of the others."""
+        from torch.autograd.profiler import record_function
+
+        self.profile.record_steps = True
+        self.profile.step_rec_fn = record_function(f"ProfilerStep#{self.done_steps}")
+        self.profile.step_rec_fn.__enter__()
+
+    def _close_step(self) -> None:
+        """End the range of the step that is under way, so that it does not hold the wait for the GPU."""
+        if self.profile.record_steps and self.profile.step_rec_fn is not None:
+            self.profile.step_rec_fn.__exit__(None, None, None)
+            self.profile.step_rec_fn = None
+        self.profile.record_steps = False
+
+    def _start_together(self) -> None:
+        """Begin the recorded steps, with idle GPUs and at the same moment on all ranks.
+
+        Each rank's profiler takes another time to start, so they wait for each other before and after it. Python stacks
+        would hold the second wait, so with them both are before.
+        """
+        _synchronize()
+        self._meet("warmed-up")
+        if self.config["stacks"]:
+            self._meet("started")
+        if self.profile is None:
+            self._begin()
+        else:
+            self.warmed_up = True
+            self.profile.step()
+        if not self.config["stacks"]:
+            self._meet("started")
+        self._open_step()
+
+    def _meet(self, place: str) -> None:
+        if self.apart is None and self.world_size not in (None, 1):
+            self.apart = meet(place)
 
     def _after_optimizer_step(self, optimizer: Any) -> None:
         if self.finished or os.getpid() != self.pid:
@@ -106,42 +156,50 @@ class Recorder:
             self.counted = optimizer
         elif optimizer is not self.counted:
             return
-        self._ask_rank()
+        self._ask_job()
         self.done_steps += 1
-        warmup, steps = self.config["warmup"], self.config["steps"]
         try:
-            if self.done_steps <= warmup:
-                if self.profile is not None:
-                    # The program trains, so what was recorded up to here is warm-up.
-                    self.profile.stop()
-                    self.profile = None
-                if self.done_steps == warmup:
-                    _synchronize()
-                    self._begin()
-            elif self.done_steps == warmup + steps:
-                self._finish()
-            else:
-                self.profile.step()
+            self._advance()
         except Exception as e:
             self._fail(e)
 
-    def _ask_rank(self) -> None:
-        """Remember the rank while the process group exists; at exit it may be gone."""
-        distributed = sys.modules.get("torch.distributed")
-        if distributed is not None and distributed.is_available() and distributed.is_initialized():
-            self.dist_rank = distributed.get_rank()
+    def _advance(self) -> None:
+        """Go on from one step to the next."""
+        warmup, steps = self.config["warmup"], self.config["steps"]
+        if self.done_steps == 1 and warmup:
+            # The program trains, so what was recorded up to here is warm-up.
+            self.profile.stop()
+            self.profile = None
+        if self.done_steps == warmup - 1:
+            self._begin(warmup=True)
+        elif self.done_steps == warmup:
+            self._start_together()
+        elif self.done_steps == warmup + steps:
+            self._finish()
+        elif self.done_steps > warmup:
+            self.profile.step()
+
+    def _ask_job(self) -> None:
+        """Remember rank and size of the job while the process group exists; at exit it may be gone."""
+        rank, world_size = job()
+        if rank is not None:
+            self.rank = rank
+        if world_size is not None:
+            self.world_size = world_size
 
     def _at_exit(self) -> None:
         if self.finished or os.getpid() != self.pid:
             return
-        if self.profile is None:
+        if 0 < self.done_steps <= self.config["warmup"]:
+            if self.profile is not None:
+                self.profile.stop()
             few = f"it took {self.done_steps} optimizer steps, and --warmup is {self.config['warmup']}"
-            self._report({"rank": self.dist_rank or 0, "reason": f"the program ended before the profiled steps: {few}"})
+            self._report({"rank": self.rank or 0, "reason": f"the program ended before the profiled steps: {few}"})
             return
         worker = sys.modules.get("torch.utils.data")
         if worker is not None and worker.get_worker_info() is not None:
             return
-        self._ask_rank()
+        self._ask_job()
         try:
             self._finish()
         except Exception as e:
@@ -149,21 +207,33 @@ class Recorder:
 
     def _finish(self) -> None:
         self.finished = True
+        self._close_step()
         _synchronize()
         self.profile.stop()
         averages = self.profile.key_averages()
         # "::" marks operators (aten::add, c10d::allreduce_); a process without any did no work of its own.
         if not any("::" in row.key or not str(row.device_type).endswith("CPU") for row in averages):
             return
-        rank = self._rank()
+        rank = self._claim_rank()
         write_recording(self.profile, Path(self.config["folder"]), rank, self.config["memory_timeline"])
-        self._report({"rank": rank, "ok": True, "facts": torch_facts()}, rank)
+        self._report({"rank": rank, "ok": True, "facts": torch_facts(), **self._how()}, rank)
         self.profile = None
 
-    def _rank(self) -> int:
+    def _how(self) -> dict[str, Any]:
+        """What was counted, and how the recording began: fields of collect.spec.RankReport."""
+        how: dict[str, Any] = {"world_size": self.world_size}
+        if self.done_steps:
+            how["counted_steps"] = self.done_steps - self.config["warmup"]
+            how["warmed_up"] = self.warmed_up
+            if self.world_size not in (None, 1):
+                how["aligned"] = self.apart is None
+                how["note"] = self.apart
+        return how
+
+    def _claim_rank(self) -> int:
         """Rank of the job where it is known, else the first number that no process of this run has taken."""
-        known = os.environ.get("RANK") or os.environ.get("SLURM_PROCID")
-        first = self.dist_rank if self.dist_rank is not None else int(known) if known and known.isdigit() else 0
+        known = os.environ.get("SLURM_PROCID", "")
+        first = self.rank if self.rank is not None else int(known) if known.isdecimal() else 0
         for rank in range(first, first + 100_000):
             claim = Path(self.config["work"]) / f"claim-{rank}"
             with contextlib.suppress(FileExistsError):
@@ -185,7 +255,7 @@ class Recorder:
         else:
             said = f"{type(error).__name__}: {error}"
             traceback.print_exc()
-        self._report({"rank": self.dist_rank or 0, "ok": False, "reason": f"the trace could not be written: {said}"})
+        self._report({"rank": self.rank or 0, "ok": False, "reason": f"the trace could not be written: {said}"})
 
 
 def _has_cuda(torch: Any) -> bool:
@@ -215,8 +285,10 @@ def _synchronize() -> None:
 
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         for index in range(torch.cuda.device_count()):
-            with contextlib.suppress(RuntimeError):
-                torch.cuda.synchronize(index)
+            # Synchronising another rank's GPU would put a context of this process on it.
+            if torch._C._cuda_hasPrimaryContext(index):
+                with contextlib.suppress(RuntimeError):
+                    torch.cuda.synchronize(index)
 
 
 class _AfterTorch(importlib.abc.MetaPathFinder):

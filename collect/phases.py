@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from collect.new_files import new_file
 from schemas.phases import PHASES, STEP_RANGE
 from schemas.tables import STEP_METRICS_CSV
 
@@ -139,9 +140,7 @@ class StepTimer:
 
 def write_step_metrics(path: Path, rows: list[dict[str, Any]]) -> None:
     """Write the rows as CSV with the header of schemas.tables; the file appears when it is whole."""
-    part = path.with_name(path.name + ".part")
-    with part.open("w", newline="", encoding="utf-8") as f:
+    with new_file(path, "t", newline="", encoding="utf-8") as f:
         out = csv.DictWriter(f, STEP_METRICS_CSV, lineterminator="\n")
         out.writeheader()
         out.writerows(rows)
-    part.replace(path)

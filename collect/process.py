@@ -49,7 +49,7 @@ def run_logged(
     handed on as SIGINT, so that the command can write what it has; a second one, or the end of patience, as SIGTERM
     and then SIGKILL. Raises OSError when the command cannot be started.
     """
-    with log.open("wb") as output:
+    with log.open("xb") as output:
         # A session of its own: a terminal's Ctrl-C reaches `collect` alone, which then tells the whole group once.
         child = subprocess.Popen(
             argv,

@@ -16,14 +16,15 @@ from rich.console import Console
 from collect.environment import describe_node
 from collect.errors import CollectError, ToolError, UsageError
 from collect.failure import diagnose, is_disk_full, os_sentence
+from collect.new_files import UNFINISHED
 from collect.options import RunOptions, resolve
 from collect.process import Signals, run_logged
 from collect.profilers import make_profiler
 from collect.profilers.base import Profiler, list_files
 from collect.progress import PassProgress
 from collect.runfolder import RunFolder, utc_now
-from collect.spec import WorkerSpec, read_exit_codes, read_reports
-from schemas.manifest import Gpu, Manifest, Pass
+from collect.spec import RankReport, WorkerSpec, read_exit_codes, read_reports
+from schemas.manifest import Gpu, Manifest, Pass, RankRecording
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C or SIGTERM."""
@@ -84,10 +85,11 @@ def _finish(folder: RunFolder, options: RunOptions, signals: Signals, usage: boo
 def _describe_workload(manifest: Manifest, options: RunOptions) -> None:
     """Fill in what is trained; for a program of the user's own only what is known of it."""
     manifest.device = options.device
-    manifest.steps, manifest.warmup = options.steps, options.warmup
     if options.program:
         manifest.program = list(options.program)
         return
+    manifest.steps, manifest.warmup = options.steps, options.warmup
+    manifest.world_size = options.world_size
     manifest.model = options.model
     manifest.batch_size = options.batch_size
     manifest.gpus = 0 if options.device == "cpu" and options.parallel != "ddp" else options.gpus
@@ -154,6 +156,7 @@ def _execute(
     reports = read_reports(scratch)
     for report in reports:
         _merge_facts(folder.manifest, report.facts)
+    _note_counts(folder.manifest, done, reports)
     ranks = 1 if options.program else options.world_size
     done.reason = diagnose(done.exit_code, reports, read_exit_codes(scratch), path, ranks, bool(options.program))
     text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
@@ -175,8 +178,11 @@ def _execute(
 
 def _remove_unfinished(path: Path) -> None:
     """Remove what a killed process was still writing."""
-    for left in (*path.glob("*.part*"), *path.glob(".part-*")):
-        left.unlink(missing_ok=True)
+    for left in (p for pattern in UNFINISHED for p in path.glob(pattern)):
+        if left.is_dir() and not left.is_symlink():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)
 
 
 def _command(profiler: Profiler, options: RunOptions, path: Path, scratch: Path) -> list[str]:
@@ -204,6 +210,25 @@ def _environment(options: RunOptions) -> dict[str, str]:
         # torchrun's own default, said here so that it says nothing about it.
         extra["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")
     return extra
+
+
+def _note_counts(manifest: Manifest, done: Pass, reports: list[RankReport]) -> None:
+    """Note what the processes counted; nothing where they did not count, or do not agree."""
+    done.counted_steps = _agreed([r.counted_steps for r in reports])
+    if not manifest.program:
+        return
+    recorded = [r for r in reports if r.ok]
+    if (world_size := _agreed([r.world_size for r in recorded])) is not None:
+        manifest.world_size = world_size
+    done.ranks = [
+        RankRecording(rank=r.rank, counted_steps=r.counted_steps, warmed_up=r.warmed_up, aligned=r.aligned, note=r.note)
+        for r in recorded
+    ]
+
+
+def _agreed(values: list[int | None]) -> int | None:
+    """The value that all have; None if there is no such."""
+    return values[0] if values and all(v == values[0] for v in values) else None
 
 
 def _merge_facts(manifest: Manifest, facts: dict[str, object]) -> None:

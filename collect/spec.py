@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from collect.new_files import new_file
 from collect.options import RunOptions
 
 
@@ -34,6 +35,14 @@ class RankReport(msgspec.Struct, kw_only=True):
     """The input was bad: nothing ran."""
     when: float = 0.0
     """Seconds since the epoch, to tell the first failure from those it caused."""
+    counted_steps: int | None = None
+    """Profiled steps that the process finished."""
+    world_size: int | None = None
+    """Processes of its job, as an attached process knows it."""
+    warmed_up: bool | None = None
+    aligned: bool | None = None
+    note: str | None = None
+    """How the recording of an attached process began: schemas.manifest.RankRecording."""
     facts: dict[str, Any] = {}
     """collect.torch_facts.torch_facts() and the model's image size, from one rank."""
 
@@ -41,9 +50,8 @@ class RankReport(msgspec.Struct, kw_only=True):
 def write_report(scratch: Path, report: RankReport) -> None:
     """Leave the report of a rank; a process that cannot even do that is judged by its exit code."""
     report.when = time.time()
-    part = scratch / f"rank-{report.rank}.part"
-    part.write_bytes(msgspec.json.encode(report))
-    part.replace(scratch / f"rank-{report.rank}.json")
+    with new_file(scratch / f"rank-{report.rank}.json") as f:
+        f.write(msgspec.json.encode(report))
 
 
 def read_reports(scratch: Path) -> list[RankReport]:

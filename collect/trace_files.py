@@ -1,7 +1,7 @@
 """Writes what torch.profiler recorded: the Chrome trace, key_averages() as CSV, the memory timeline.
 
-Uses the standard library alone and no other module of the package, because it also runs inside programs of the
-user's own, in whatever Python those have.
+Uses the standard library and collect.new_files alone, because it also runs inside programs of the user's own, in
+whatever Python those have.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import shutil
 import warnings
 from pathlib import Path
 from typing import Any
+
+from .new_files import new_file, private_folder
 
 ALMOST_NOTHING = 1 << 20
 """Bytes; with less than this free, a disk counts as full."""
@@ -41,31 +43,27 @@ def write_recording(profile: Any, folder: Path, rank: int, memory_timeline: bool
     # Averages first: they need the events only, and export may be what runs out of disk.
     averages = list(profile.key_averages())
     write_key_averages(averages, folder / f"rank-{rank}.key_averages.csv")
-    _write_trace(profile, folder / f"rank-{rank}.trace.json.gz")
-    if memory_timeline:
-        final = folder / f"rank-{rank}.memory_timeline.json.gz"
-        # torch chooses the format by the ending, so the unfinished file is marked in front.
-        part = folder / f".part-{final.name}"
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)
-            profile.export_memory_timeline(str(part))
-        part.replace(final)
+    # torch opens files by name, so it gets a folder that nobody else has laid a link in.
+    with private_folder(folder) as work:
+        _write_trace(profile, work, folder / f"rank-{rank}.trace.json.gz")
+        if memory_timeline:
+            timeline = work / f"rank-{rank}.memory_timeline.json.gz"
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)
+                profile.export_memory_timeline(str(timeline))
+            timeline.replace(folder / timeline.name)
     return averages
 
 
-def _write_trace(profile: Any, final: Path) -> None:
-    plain = final.with_name(final.name[: -len(".gz")] + ".part")
-    part = final.with_name(final.name + ".part")
-    try:
-        # Not through torch's own .gz path: that one goes through /tmp, which is small on many nodes.
-        profile.export_chrome_trace(str(plain))
-        _check_whole(plain)
-        with plain.open("rb") as source, gzip.open(part, "wb", compresslevel=6) as target:
-            shutil.copyfileobj(source, target, 1 << 20)
-        part.replace(final)
-    finally:
-        for leftover in (*plain.parent.glob(plain.name + "*"), part):
-            leftover.unlink(missing_ok=True)
+def _write_trace(profile: Any, work: Path, final: Path) -> None:
+    # Not through torch's own .gz path: that one goes through /tmp, which is small on many nodes.
+    plain, packed = work / "trace.json", work / "trace.json.gz"
+    profile.export_chrome_trace(str(plain))
+    _check_whole(plain)
+    with plain.open("rb") as source, gzip.open(packed, "wb", compresslevel=6) as target:
+        shutil.copyfileobj(source, target, 1 << 20)
+    packed.replace(final)
+    plain.unlink()
 
 
 def _check_whole(path: Path) -> None:
@@ -93,8 +91,7 @@ def _first(row: Any, *names: str) -> Any:
 
 def write_key_averages(averages: list[Any], path: Path) -> None:
     """Write the rows of key_averages() as CSV; times in microseconds with the three decimals that are exact ns."""
-    part = path.with_name(path.name + ".part")
-    with part.open("w", newline="", encoding="utf-8") as f:
+    with new_file(path, "t", newline="", encoding="utf-8") as f:
         out = csv.writer(f, lineterminator="\n")
         out.writerow(KEY_AVERAGES_COLUMNS)
         for row in averages:
@@ -114,4 +111,3 @@ def write_key_averages(averages: list[Any], path: Path) -> None:
                     int(row.flops or 0),
                 )
             )
-    part.replace(path)

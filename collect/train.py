@@ -15,25 +15,25 @@ from collect.options import RunOptions
 from collect.phases import StepTimer, write_step_metrics
 from collect.profilers import make_profiler
 from collect.profilers.base import Recorder
-from collect.spec import WorkerSpec
+from collect.spec import RankReport, WorkerSpec
 from collect.torch_facts import torch_facts
 from collect.workload import Workload, build, check_model, own_image_size, seed_everything
 
 COLLECTIVE_TIMEOUT = timedelta(minutes=10)
 
 
-def train(spec: WorkerSpec, rank: int) -> dict[str, Any]:
-    """Train the workload of the spec in this process under its profiler, as rank `rank`.
+def train(spec: WorkerSpec, report: RankReport) -> None:
+    """Train the workload of the spec in this process under its profiler, as the rank of `report`.
 
-    Returns the facts for the manifest. Raises CollectError for what the user can act on. What was recorded up to a
-    failure is written all the same.
+    Fills in the report's facts and counted steps. Raises CollectError for what the user can act on. What was recorded
+    up to a failure is written all the same.
     """
-    options = spec.options
+    options, rank = spec.options, report.rank
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     device, gpus = _devices(options, local_rank)
     check_model(options.model or "")
     image_size = options.image_size or own_image_size(options.model or "")
-    facts = {**torch_facts(), "image_size": image_size}
+    report.facts = {**torch_facts(), "image_size": image_size}
     recorder = make_profiler(spec.profiler, options).recorder(Path(spec.folder), rank)
     timer = StepTimer(gpus, recorder.phase)
     with _process_group(options, device) as barrier:
@@ -43,7 +43,8 @@ def train(spec: WorkerSpec, rank: int) -> dict[str, Any]:
         workload = build(options, source.classes, image_size, device, local_rank)
         progress = Path(spec.scratch) / "progress" if rank == 0 else None
         try:
-            _loop(options, workload, source.batches, device, timer, recorder, _Fence(gpus, barrier), progress)
+            fence = _Fence(gpus, barrier)
+            _loop(options, workload, source.batches, device, timer, recorder, fence, report, progress)
         except BaseException:
             # The failure that is under way is what counts, not what it does to the profiler.
             for keep in (recorder.stop, lambda: _write_steps(spec, rank, timer, recorder), recorder.write):
@@ -53,7 +54,6 @@ def train(spec: WorkerSpec, rank: int) -> dict[str, Any]:
         # The small file first, in case the disk is too full for the trace.
         _write_steps(spec, rank, timer, recorder)
         recorder.write()
-    return facts
 
 
 def _write_steps(spec: WorkerSpec, rank: int, timer: StepTimer, recorder: Recorder) -> None:
@@ -123,14 +123,17 @@ def _loop(
     timer: StepTimer,
     recorder: Recorder,
     fence: _Fence,
+    report: RankReport,
     progress: Path | None,
 ) -> None:
+    report.counted_steps = 0
     for index in range(options.warmup + options.steps):
         if index == options.warmup:
             fence.wait()
         recorder.before_step(index)
         with timer.step(index, warmup=index < options.warmup):
             _step(options, workload, batches, device, timer)
+        report.counted_steps = max(0, index + 1 - options.warmup)
         if progress:
             with progress.open("ab") as f:
                 f.write(b".")

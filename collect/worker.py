@@ -51,7 +51,7 @@ def main() -> int:
     try:
         from collect.train import train
 
-        report.facts = train(spec, report.rank)
+        train(spec, report)
         report.ok = True
     except Interrupted:
         report.reason, code = "interrupted", 130

@@ -12,6 +12,7 @@ Layout of a run folder, one sub-folder for each profiler pass::
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,6 +40,14 @@ FILE_KINDS = {
 """Every value of `RunFile.kind`, and what such a file is."""
 
 
+RUN_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
+
+
+def is_run_id(text: str) -> bool:
+    """Whether a text can be the id of a run: it names a folder, and leads to no other."""
+    return RUN_ID.fullmatch(text) is not None
+
+
 class ManifestError(Exception):
     """A run.json that cannot be used; the message names the file and the place."""
 
@@ -61,6 +70,20 @@ class Gpu(msgspec.Struct, kw_only=True):
     sm_count: int | None = None
 
 
+class RankRecording(msgspec.Struct, kw_only=True):
+    """How torch.profiler recorded one rank of a program of the user's own."""
+
+    rank: int
+    counted_steps: int | None = None
+    """Steps of the rank's first optimizer in the recording; None if it stepped none, and was recorded whole."""
+    warmed_up: bool | None = None
+    """Whether the profiler was on, and threw away what it saw, for a whole step before the recorded ones."""
+    aligned: bool | None = None
+    """Whether all ranks began the first recorded step together; None for a job of one process."""
+    note: str | None = None
+    """Why they did not, in one sentence."""
+
+
 class Pass(msgspec.Struct, kw_only=True):
     """The workload run once under one profiler."""
 
@@ -75,6 +98,10 @@ class Pass(msgspec.Struct, kw_only=True):
     files: list[RunFile] = []
     options: dict[str, Any] = {}
     """The profiler's own options (shapes, memory, stacks, ncu metric set ...)."""
+    counted_steps: int | None = None
+    """Steps that every rank's recording holds; None where none were counted, or not the same number on all ranks."""
+    ranks: list[RankRecording] = []
+    """Of a program of the user's own under torch.profiler, one for each process that was recorded."""
 
 
 class Manifest(msgspec.Struct, kw_only=True):
@@ -91,7 +118,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     start: str
     end: str | None = None
     command: list[str]
-    """The exact command line of `collect`, argument by argument."""
+    """The command line of `collect`, argument by argument; here and in all other texts a secret is `***`."""
     passes: list[Pass] = []
 
     model: str | None = None
@@ -99,11 +126,14 @@ class Manifest(msgspec.Struct, kw_only=True):
     """Images per step over all GPUs under `dp`, per process under `ddp`."""
     gpus: int | None = None
     """GPUs (or, with device cpu, processes) that train; 0 for one process on the CPU."""
+    world_size: int | None = None
+    """Processes of the job, as they know it themselves: their process group, or else WORLD_SIZE."""
     parallelism: Parallelism | None = None
     precision: str | None = None
     dataset: str | None = None
     image_size: int | None = None
     steps: int | None = None
+    """Profiled steps that a model was to train; of a program of the user's own see `Pass.counted_steps`."""
     warmup: int | None = None
     device: str | None = None
     optimizer: str | None = None
@@ -126,7 +156,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     python_version: str | None = None
     packages: dict[str, str] = {}
     environment: dict[str, str] = {}
-    """Variables that matter: NCCL_*, CUDA_*, CUDNN_*, TORCH_*, PYTORCH_*, OMP_NUM_THREADS."""
+    """Variables that bear on a measurement (collect.redact.VARIABLES), and no others."""
     git_commit: str | None = None
     git_dirty: bool | None = None
 
@@ -151,10 +181,15 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write FOLDER/run.json whole or not at all (write beside it, fsync, rename)."""
+    """Write FOLDER/run.json whole or not at all (write beside it, fsync, rename); follows no link."""
     part = folder / (MANIFEST_NAME + ".part")
-    with part.open("wb") as f:
-        f.write(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
-        f.flush()
-        os.fsync(f.fileno())
-    part.replace(folder / MANIFEST_NAME)
+    part.unlink(missing_ok=True)
+    try:
+        with part.open("xb") as f:
+            f.write(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
+            f.flush()
+            os.fsync(f.fileno())
+        part.replace(folder / MANIFEST_NAME)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise

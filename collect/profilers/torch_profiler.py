@@ -122,4 +122,6 @@ class TorchProfiler(Profiler):
             "stacks": o.stacks,
             "flops": o.flops,
             "memory_timeline": o.memory_timeline,
+            # What was asked of a program of the user's own; what was counted is beside it (Pass.counted_steps).
+            **({"steps": o.steps, "warmup": o.warmup} if o.program else {}),
         }

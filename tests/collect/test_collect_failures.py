@@ -36,9 +36,10 @@ def test_interrupted_run_says_so_and_keeps_what_there_is(tmp_path, number):
     folder = Path(stdout.strip())
     manifest = read_manifest(folder)
     assert (manifest.status, manifest.reason, manifest.passes[0].reason) == ("failed", "interrupted", "interrupted")
-    # The steps up to the signal are there, as a whole trace and as metrics.
+    # The steps up to the signal are there, as a whole trace and as metrics, and counted: one is the warm-up.
+    rows = (folder / "torch/rank-0.step_metrics.csv").read_text().splitlines()
+    assert len(rows) > 2 and manifest.passes[0].counted_steps == len(rows) - 2
     assert read_trace(folder / "torch/rank-0.trace.json.gz")["traceEvents"]
-    assert len((folder / "torch/rank-0.step_metrics.csv").read_text().splitlines()) > 2
     assert not any(Path(f"/proc/{p}").exists() for p in below)
 
 

@@ -7,6 +7,8 @@ import sys
 import pytest
 from collect_support import names, read_trace
 
+from schemas.manifest import RankRecording
+
 TRAIN = """
 import sys, torch
 model = torch.nn.Linear(8, 4)
@@ -30,6 +32,24 @@ for x in DataLoader(torch.randn(16, 8), batch_size=2, num_workers=1):
     optimizer.step()
 dist.destroy_process_group()
 """
+
+APART = """
+import sys, time, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+model = torch.nn.Linear(8, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(7):
+    if rank == 1 and step == 2:
+        time.sleep(3)
+    model(torch.randn(2, 8)).sum().backward()
+    if rank == 0 or sys.argv[1] == "late":
+        optimizer.step()
+# All gradients are there before anybody leaves: a rank that hung would keep the other here.
+dist.barrier()
+dist.destroy_process_group()
+"""
+LAUNCHER = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
 
 
 @pytest.fixture
@@ -58,6 +78,12 @@ def test_optimizer_steps_are_counted(collect, script, tmp_path):
     assert (ran.manifest.model, ran.manifest.batch_size) == (None, None)
     assert ran.manifest.torch_version
     trace = read_trace(ran.folder / "torch/rank-0.trace.json.gz")
+    # What was asked is beside what was counted; a model's own fields stay empty.
+    done = ran.manifest.passes[0]
+    assert (ran.manifest.steps, ran.manifest.warmup, ran.manifest.world_size, ran.manifest.gpus) == (None,) * 4
+    assert (done.options["steps"], done.options["warmup"], done.counted_steps) == (2, 1, 2)
+    # One step before: the profiler was first turned on with the recorded ones.
+    assert done.ranks == [RankRecording(rank=0, counted_steps=2, warmed_up=False)]
     # Of 6 steps the first is warm-up and the next two are recorded: two backward passes of one linear layer.
     assert {n for n in names(trace, "user_annotation") if n.startswith("ProfilerStep")} == {
         "ProfilerStep#1",
@@ -71,6 +97,10 @@ def test_program_without_an_optimizer_is_recorded_whole(collect, script):
     assert ran.code == 0, ran.stderr
     trace = read_trace(ran.folder / "torch/rank-0.trace.json.gz")
     assert names(trace, "cpu_op").count("aten::mm") == 1
+    # No steps were counted, and none are made up: neither in run.json nor as a range of the trace.
+    assert ran.manifest.steps is None and ran.manifest.passes[0].counted_steps is None
+    assert ran.manifest.passes[0].ranks == [RankRecording(rank=0)]
+    assert not [n for n in names(trace, "user_annotation") if n.startswith("ProfilerStep")]
 
 
 def test_failing_program_keeps_its_trace(collect, script):
@@ -82,10 +112,18 @@ def test_failing_program_keeps_its_trace(collect, script):
     assert names(read_trace(ran.folder / "torch/rank-0.trace.json.gz"), "cpu_op").count("aten::mm") == 1
 
 
-def test_program_that_ends_in_warm_up(collect, script):
-    ran = collect("--warmup", "9", "--", sys.executable, script(TRAIN), "2")
+@pytest.mark.parametrize("warmup", ["2", "3", "9"])
+def test_program_that_ends_in_warm_up(collect, script, warmup):
+    # After 2 steps the profiler is about to record, throws away what it sees, or is off.
+    ran = collect("--warmup", warmup, "--", sys.executable, script(TRAIN), "2")
     assert ran.code == 1
-    assert "it took 2 optimizer steps, and --warmup is 9" in ran.manifest.reason
+    assert f"it took 2 optimizer steps, and --warmup is {warmup}" in ran.manifest.reason
+
+
+def test_program_that_ends_among_the_recorded_steps(collect, script):
+    ran = collect("--warmup", "2", "--steps", "5", "--", sys.executable, script(TRAIN), "4")
+    assert ran.code == 0, ran.stderr
+    assert ran.manifest.passes[0].ranks == [RankRecording(rank=0, counted_steps=2, warmed_up=True)]
 
 
 def test_program_without_torch(collect):
@@ -94,11 +132,53 @@ def test_program_without_torch(collect):
 
 
 def test_torchrun(collect, script):
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
-    ran = collect("--steps", "2", "--warmup", "1", "--", *launcher, "--nproc-per-node=2", script(DISTRIBUTED))
+    ran = collect("--steps", "2", "--warmup", "1", "--", *LAUNCHER, "--nproc-per-node=2", script(DISTRIBUTED))
     assert ran.code == 0, ran.stderr
     # One trace for each rank; none of the launcher, none of the data loaders' processes.
     traces = sorted(f.path for f in ran.manifest.passes[0].files if f.kind == "chrome_trace")
     assert traces == ["torch/rank-0.trace.json.gz", "torch/rank-1.trace.json.gz"]
     for path in traces:
         assert names(read_trace(ran.folder / path), "cpu_op").count("aten::linear") == 2
+    assert ran.manifest.world_size == 2 and ran.manifest.passes[0].counted_steps == 2
+
+
+def step_ranges(trace):
+    """(start in us since the epoch, name) of the steps, in order."""
+    base = trace["baseTimeNanoseconds"] / 1e3
+    return sorted(
+        (base + e["ts"], e["name"])
+        for e in trace["traceEvents"]
+        if e.get("cat") == "user_annotation" and e["name"].startswith("ProfilerStep")
+    )
+
+
+def test_ranks_begin_together_after_a_warm_up(collect, script):
+    # Nothing in the program makes rank 0 wait for rank 1, which is 3 s late in the last warm-up step.
+    ran = collect("--steps", "3", "--warmup", "3", "--", *LAUNCHER, "--nproc-per-node=2", script(APART), "late")
+    assert ran.code == 0, ran.stderr
+    traces = [read_trace(ran.folder / f"torch/rank-{rank}.trace.json.gz") for rank in (0, 1)]
+    steps = [step_ranges(trace) for trace in traces]
+    assert [[name for _, name in its] for its in steps] == [["ProfilerStep#3", "ProfilerStep#4", "ProfilerStep#5"]] * 2
+    assert abs(steps[0][0][0] - steps[1][0][0]) < 0.5e6
+    for trace, its in zip(traces, steps, strict=True):
+        # The warm-up step and the wait are not in the recording, and nothing of the program before its first step.
+        assert names(trace, "cpu_op").count("aten::linear") == 3
+        first = min(e["ts"] for e in trace["traceEvents"] if e.get("cat") in ("cpu_op", "user_annotation"))
+        assert first + trace["baseTimeNanoseconds"] / 1e3 == its[0][0]
+        assert not any("barrier" in e.get("name", "") for e in trace["traceEvents"])
+    recorded = ran.manifest.passes[0].ranks
+    assert recorded == [RankRecording(rank=r, counted_steps=3, warmed_up=True, aligned=True) for r in (0, 1)]
+    assert ran.manifest.passes[0].counted_steps == 3
+
+
+def test_rank_that_never_steps_keeps_nobody_waiting(collect, script):
+    ran = collect("--steps", "3", "--warmup", "3", "--", *LAUNCHER, "--nproc-per-node=2", script(APART), "never")
+    assert ran.code == 0, ran.stderr
+    stepping, whole = ran.manifest.passes[0].ranks
+    assert (stepping.counted_steps, stepping.warmed_up, stepping.aligned) == (3, True, False)
+    assert stepping.note == "1 of 2 ranks came within 10 s"
+    assert whole == RankRecording(rank=1)
+    # Rank 0 holds 3 steps, rank 1 all 7: no number is right for both.
+    assert ran.manifest.passes[0].counted_steps is None and ran.manifest.world_size == 2
+    assert len(step_ranges(read_trace(ran.folder / "torch/rank-0.trace.json.gz"))) == 3
+    assert names(read_trace(ran.folder / "torch/rank-1.trace.json.gz"), "cpu_op").count("aten::linear") == 7

@@ -40,6 +40,7 @@ def test_torch_pass(collect):
     assert (m.status, m.reason, m.model, m.batch_size, m.image_size) == ("done", None, "resnet18", 2, 32)
     # One process on the CPU is 0 GPUs, as schemas.manifest says.
     assert (m.gpus, m.parallelism, m.steps, m.warmup, m.device) == (0, "none", 2, 1, "cpu")
+    assert (m.world_size, m.passes[0].counted_steps, m.passes[0].ranks) == (1, 2, [])
     assert m.torch_version and m.torchvision_version and m.python_version and m.host and m.end
     assert m.command[:2] == ["collect", "run"] and "--flops" in m.command
     assert [p.status for p in m.passes] == ["done"]
