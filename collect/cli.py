@@ -69,6 +69,14 @@ def run(
     echo: Annotated[
         bool | None, _option(RECORDING, "Show what the workload prints; by default for a program of your own.")
     ] = None,
+    keep_report: Annotated[
+        bool,
+        _option(
+            RECORDING,
+            "Keep the .nsys-rep and .ncu-rep beside their exports; they hold the whole environment.",
+            "--keep-report",
+        ),
+    ] = False,
     shapes: Annotated[bool, _option(TORCH, "Record operator input shapes.")] = True,
     memory: Annotated[bool, _option(TORCH, "Record allocations.", "--memory")] = False,
     stacks: Annotated[bool, _option(TORCH, "Record Python stacks.", "--stacks")] = False,

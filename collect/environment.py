@@ -11,6 +11,7 @@ import socket
 import subprocess
 from pathlib import Path
 
+from collect.redact import safe_variables
 from schemas.manifest import Manifest
 
 PACKAGES = re.compile(
@@ -19,9 +20,6 @@ PACKAGES = re.compile(
     re.I,
 )
 """Distributions that bear on a measurement."""
-VARIABLES = re.compile(r"(NCCL|CUDA|CUDNN|CUBLAS|TORCH|TORCHINDUCTOR|PYTORCH|NVIDIA|GLOO|OMP|MKL|KINETO)_\w*")
-SECRETS = re.compile(r"KEY|TOKEN|SECRET|PASSWORD", re.I)
-"""Names of variables that must not be written down."""
 TIMEOUT_S = 10.0
 
 
@@ -33,11 +31,6 @@ def installed_packages() -> dict[str, str]:
         if name and PACKAGES.fullmatch(name):
             found[name.lower()] = distribution.version
     return dict(sorted(found.items()))
-
-
-def relevant_variables() -> dict[str, str]:
-    """The environment variables that bear on a measurement."""
-    return {k: v for k, v in sorted(os.environ.items()) if VARIABLES.fullmatch(k) and not SECRETS.search(k)}
 
 
 def ask(*argv: str) -> str | None:
@@ -80,5 +73,5 @@ def describe_node(manifest: Manifest) -> None:
     manifest.packages = installed_packages()
     manifest.torch_version = manifest.packages.get("torch")
     manifest.torchvision_version = manifest.packages.get("torchvision")
-    manifest.environment = relevant_variables()
+    manifest.environment = safe_variables(os.environ)
     manifest.git_commit, manifest.git_dirty = git_state()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -47,6 +48,9 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     output: str = "runs"
     echo: bool | None = None
     """Show what the workload prints; None is yes for a program of the user's own."""
+
+    keep_report: bool = False
+    """Keep the .nsys-rep and .ncu-rep beside their exports."""
 
     shapes: bool = True
     memory: bool = False
@@ -150,6 +154,8 @@ def _check(o: RunOptions, label: Callable[[str], str]) -> None:
         return
     if o.model is None:
         fail("model", "name a torchvision model, or give a program of your own after --")
+    if not re.fullmatch(r"[A-Za-z0-9_]+", o.model or ""):
+        fail("model", f"{o.model!r} is not the name of a model")
     if o.gpus > 1 and o.parallel == "none":
         fail("gpus", f"{o.gpus} GPUs need --parallel dp or --parallel ddp")
     if o.compile and o.parallel == "dp":

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
+
 from collect.errors import CollectError, UsageError
 from collect.failure import is_disk_full, os_sentence
 from collect.options import RunOptions
-from schemas.manifest import MANIFEST_NAME, Manifest, write_manifest
+from collect.redact import Redactor
+from schemas.manifest import Manifest, write_manifest
 
 RESERVE_NAME = ".reserve"
 RESERVE_BYTES = 256 << 10
 """Kept free for the last run.json, in case the run fills the disk; many times the size of one."""
+
+
+LONGEST_NAME = 80
+"""Characters of a run id that say what was run; a folder's name has 255 bytes."""
 
 
 def utc_now() -> str:
@@ -31,11 +39,31 @@ def run_id(options: RunOptions) -> str:
     if options.program:
         scripts = [Path(a).stem for a in options.program if a.endswith((".py", ".sh"))]
         name = (scripts or [Path(options.program[0]).stem])[0]
-        what = "".join(c if c.isalnum() or c in "_-" else "_" for c in name)
     else:
         gpus = 0 if options.device == "cpu" and options.parallel != "ddp" else options.gpus
-        what = f"{options.model}-b{options.batch_size}-g{gpus}-{options.precision}"
+        name = f"{options.model}-b{options.batch_size}-g{gpus}-{options.precision}"
+    what = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:LONGEST_NAME]
     return f"{stamp}-{what}-{secrets.token_hex(2)}"
+
+
+def _redacted(manifest: Manifest) -> Manifest:
+    """The manifest as it is written: without the secrets of command lines and of what tools said."""
+    redactor = Redactor()
+    return msgspec.structs.replace(
+        manifest,
+        command=redactor.arguments(manifest.command),
+        program=redactor.anything(manifest.program),
+        reason=redactor.anything(manifest.reason),
+        passes=[
+            msgspec.structs.replace(
+                p,
+                command=redactor.arguments(p.command),
+                reason=redactor.anything(p.reason),
+                options=redactor.anything(p.options),
+            )
+            for p in manifest.passes
+        ],
+    )
 
 
 class RunFolder:
@@ -59,9 +87,9 @@ class RunFolder:
         folder = output / manifest.run_id
         try:
             folder.mkdir(parents=True)
-            with (folder / RESERVE_NAME).open("wb") as f:
+            with (folder / RESERVE_NAME).open("xb") as f:
                 f.write(bytes(RESERVE_BYTES))
-            write_manifest(folder, manifest)
+            write_manifest(folder, _redacted(manifest))
         except OSError as e:
             with suppress(OSError):
                 for path in folder.iterdir():
@@ -75,10 +103,8 @@ class RunFolder:
     def save(self) -> None:
         """Write run.json; on a full disk the previous one stays."""
         try:
-            write_manifest(self.path, self.manifest)
+            write_manifest(self.path, _redacted(self.manifest))
         except OSError as e:
-            with suppress(OSError):
-                (self.path / (MANIFEST_NAME + ".part")).unlink()
             if not is_disk_full(e):
                 raise CollectError(f"run.json cannot be written: {os_sentence(e)}") from e
 

@@ -33,10 +33,13 @@ from rich.table import Table
 
 from collect.errors import CollectError, UsageError
 from collect.failure import os_sentence
+from collect.new_files import new_file
 from collect.options import RunOptions, make_options
 from collect.process import Signals
+from collect.redact import Redactor
 from collect.run import INTERRUPTED, run
 from collect.runfolder import utc_now
+from schemas.manifest import is_run_id
 
 STATE_NAME = "sweep.json"
 STATE_VERSION = 1
@@ -133,6 +136,8 @@ def sweep(plan_path: Path, output: Path | None, retry_failed: bool, console: Con
     and CollectError when sweep.json cannot be written.
     """
     plan = read_plan(plan_path)
+    if output is None and not is_run_id(plan_path.stem):
+        raise UsageError(f"{plan_path}: {plan_path.stem!r} cannot name a folder; give one by --output")
     folder = output or Path("runs") / plan_path.stem
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -219,10 +224,16 @@ def _load(folder: Path, plan_path: Path, plan: Plan) -> SweepState:
         before = msgspec.json.decode(path.read_bytes(), type=SweepState)
     except (OSError, msgspec.DecodeError) as e:
         raise UsageError(f"{path}: cannot be read as the state of a sweep: {e}") from e
-    if before.options != plan.options:
+    redactor = Redactor()
+    if before.options != redactor.anything(plan.options):
         raise UsageError(f"{path}: started with other [options] than {plan_path} has now; give another --output")
-    known = {_key(c.values): c for c in before.cells}
-    state.cells = [known.get(_key(c.values), c) for c in cells]
+    known: dict[bytes, list[Cell]] = {}
+    for cell in before.cells:
+        known.setdefault(_key(cell.values), []).append(cell)
+    for number, cell in enumerate(cells):
+        # Cells that differ in a secret alone are told by their order.
+        if found := known.get(_key(redactor.anything(cell.values))):
+            state.cells[number] = msgspec.structs.replace(found.pop(0), values=cell.values)
     return state
 
 
@@ -231,14 +242,21 @@ def _key(values: dict[str, Any]) -> bytes:
 
 
 def _save(folder: Path, state: SweepState) -> None:
-    """Write sweep.json whole or not at all."""
-    part = folder / (STATE_NAME + ".part")
+    """Write sweep.json whole or not at all, without the secrets of a program's command line."""
+    redactor = Redactor()
+    plain = msgspec.structs.replace(
+        state,
+        options=redactor.anything(state.options),
+        cells=[
+            msgspec.structs.replace(c, values=redactor.anything(c.values), reason=redactor.anything(c.reason))
+            for c in state.cells
+        ],
+    )
     try:
-        with part.open("wb") as f:
-            f.write(msgspec.json.format(msgspec.json.encode(state), indent=2) + b"\n")
+        with new_file(folder / STATE_NAME) as f:
+            f.write(msgspec.json.format(msgspec.json.encode(plain), indent=2) + b"\n")
             f.flush()
             os.fsync(f.fileno())
-        part.replace(folder / STATE_NAME)
     except OSError as e:
         raise CollectError(f"{STATE_NAME} cannot be written: {os_sentence(e)}") from e
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from collect.errors import ToolError
+from collect.new_files import new_file
 from collect.options import RunOptions
 from collect.profilers.base import Profiler, Recorder, ask_tool, run_tool
 from collect.profilers.cuda_range import CudaRangeRecorder
@@ -22,6 +23,7 @@ TOOL_VARIABLE = "TRACEQUARRY_NCU"
 USUAL_PLACES = ("usr/local/cuda/bin/ncu", "opt/nvidia/nsight-compute/*/ncu")
 """Below /; the CUDA packages install ncu there without putting it on PATH."""
 REPORT = "rank-0"
+KEPT_NOTE = "ncu: the report that is kept (.ncu-rep) may hold the command line and the environment; the CSV does not"
 PERMISSION_FIX = (
     "this user may not read the GPU's performance counters (ERR_NVGPUCTRPERM); run as root or with CAP_SYS_ADMIN, or "
     "have the administrator load the driver with NVreg_RestrictProfilingToAdminUsers=0 "
@@ -78,7 +80,7 @@ class NcuProfiler(Profiler):
                 f"(https://developer.nvidia.com/nsight-compute) or set {TOOL_VARIABLE} to its path"
             )
         self._ncu = found
-        notes = []
+        notes = [KEPT_NOTE] if self.options.keep_report else []
         purpose = self.options.ncu_metrics
         if purpose != "full":
             known = known_metrics(ask_tool([found, "--query-metrics"]))
@@ -108,7 +110,10 @@ class NcuProfiler(Profiler):
         return f"ncu: {error[1].strip()}" if error else None
 
     def finish(self, folder: Path, log: str) -> None:
-        """Write the raw page of the report as CSV."""
+        """Write the raw page of the report as CSV, and remove the report.
+
+        A report that cannot be exported stays: it is all there is of the pass.
+        """
         replays = [int(n) for n in re.findall(r"^==PROF== Profiling .* (\d+) pass(?:es)?\s*$", log, re.M)]
         self._replays = max(replays, default=None)
         report = folder / f"{REPORT}.ncu-rep"
@@ -117,9 +122,10 @@ class NcuProfiler(Profiler):
                 raise ToolError("ncu profiled no kernel; check --ncu-kernel, and that the program runs on the GPU")
             raise ToolError(f"ncu wrote no report; its output is in {folder / 'log.txt'}")
         text = run_tool([self._ncu, "--import", str(report), "--csv", "--page", "raw"], "the CSV of the ncu report")
-        part = folder / f"{REPORT}.ncu.csv.part"
-        part.write_text(text, encoding="utf-8")
-        part.replace(folder / f"{REPORT}.ncu.csv")
+        with new_file(folder / f"{REPORT}.ncu.csv") as f:
+            f.write(text.encode())
+        if not self.options.keep_report:
+            report.unlink()
 
     def record(self) -> dict[str, Any]:
         """What was counted, and how often each kernel was replayed at most."""
@@ -131,4 +137,5 @@ class NcuProfiler(Profiler):
             "kernel": o.ncu_kernel,
             "launches": o.ncu_launches,
             "replays": self._replays,
+            "keep_report": o.keep_report,
         }

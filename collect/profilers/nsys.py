@@ -8,19 +8,26 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sqlite3
 from pathlib import Path
 from typing import Any
 
 from collect.errors import ToolError
+from collect.new_files import private_folder
 from collect.options import RunOptions
 from collect.profilers.base import Profiler, Recorder, ask_tool, run_tool
 from collect.profilers.cuda_range import CudaRangeRecorder
+from collect.profilers.nsys_scrub import scrub_export
 
 TOOL_VARIABLE = "TRACEQUARRY_NSYS"
 """Path of nsys, where it is not on PATH."""
 GPU_TRACES = ("cuda", "nvtx", "cudnn", "cublas", "nccl")
 CPU_TRACES = ("nvtx", "osrt")
 REPORT = "node-0"
+KEPT_NOTE = (
+    "nsys: the report that is kept (.nsys-rep) holds the whole environment, the command line, what the program prints "
+    "and the names of all processes of this node; the .sqlite beside it does not"
+)
 
 
 def find_nsys() -> str | None:
@@ -104,15 +111,18 @@ class NsysProfiler(Profiler):
             )
         self._nsys = found
         self._help = ask_tool([found, "profile", "--help"])
+        notes = [KEPT_NOTE] if self.options.keep_report else []
         known = known_traces(self._help)
         default = GPU_TRACES if self.options.device == "cuda" else CPU_TRACES
         if self.options.nsys_trace is None:
             self._traces = [t for t in default if t in known or (not known and t != "nccl")]
-            return []
+            return notes
         asked = [t.strip() for t in self.options.nsys_trace.split(",") if t.strip() and t.strip() != "none"]
         self._traces = [t for t in asked if t in known or not known]
         unknown = [t for t in asked if t not in self._traces]
-        return [f"nsys: this version cannot trace {', '.join(unknown)}; going on without"] if unknown else []
+        if unknown:
+            notes.append(f"nsys: this version cannot trace {', '.join(unknown)}; going on without")
+        return notes
 
     def wrap(self, argv: list[str], folder: Path) -> list[str]:
         """`nsys profile ... argv`."""
@@ -125,18 +135,34 @@ class NsysProfiler(Profiler):
         return CudaRangeRecorder(self.options)
 
     def finish(self, folder: Path, log: str) -> None:
-        """Export the report to SQLite."""
+        """Export the report to SQLite, take out what must not leave the node, and remove the report.
+
+        A report that cannot be exported stays: it is all there is of the pass.
+        """
         report = folder / f"{REPORT}.nsys-rep"
         if not report.exists():
             hint = ""
             if self.capture_range != "none":
                 hint = f"; the program never opened the capture range ({self.capture_range})"
             raise ToolError(f"nsys wrote no report{hint}; its output is in {folder / 'log.txt'}")
-        sqlite = folder / f"{REPORT}.sqlite"
-        argv = [self._nsys, "export", "--type=sqlite", "--force-overwrite=true", f"--output={sqlite}", str(report)]
-        run_tool(argv, "the export of the nsys report to SQLite")
+        with private_folder(folder) as work:
+            raw, clean = work / f"{REPORT}.sqlite", work / f"{REPORT}.clean.sqlite"
+            argv = [self._nsys, "export", "--type=sqlite", "--force-overwrite=true", f"--output={raw}", str(report)]
+            run_tool(argv, "the export of the nsys report to SQLite")
+            try:
+                scrub_export(raw, clean, os.environ)
+            except sqlite3.Error as e:
+                raise ToolError(f"the environment could not be taken out of the nsys export: {e}") from e
+            clean.replace(folder / f"{REPORT}.sqlite")
+        if not self.options.keep_report:
+            report.unlink()
         self._import_error = import_error(log)
 
     def record(self) -> dict[str, Any]:
         """What was traced."""
-        return {"trace": self._traces, "capture_range": self.capture_range, "import_error": self._import_error}
+        return {
+            "trace": self._traces,
+            "capture_range": self.capture_range,
+            "import_error": self._import_error,
+            "keep_report": self.options.keep_report,
+        }

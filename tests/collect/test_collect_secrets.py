@@ -1,0 +1,259 @@
+"""A run folder is made to be passed on: no file of it holds what is planted in environment and command line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from collect_support import start
+
+from collect.new_files import new_file, private_folder
+from collect.options import make_options
+from collect.profilers.nsys import find_nsys
+from collect.profilers.nsys_scrub import scrub_export
+from collect.redact import Redactor, is_secret_name, safe_variables
+from collect.run import _remove_unfinished
+from collect.runfolder import RunFolder, run_id
+from collect.sweep import Cell, SweepState, _load, _save, read_plan
+from schemas.manifest import Manifest, is_run_id, write_manifest
+
+NSYS = find_nsys()
+SECRETS = [f"planted-{i}-xyzzy" for i in range(8)]
+PLANTED = {
+    "NVIDIA_API_KEY": SECRETS[0],
+    "DB_PW": SECRETS[1],
+    "TORCH_BEARER": SECRETS[2],
+    "UNKNOWN_TO_ALL": SECRETS[3],
+    "NCCL_DEBUG_FILE": f"https://user:{SECRETS[4]}@host/x",
+}
+ARGUMENTS = ["--token", SECRETS[5], f"--password={SECRETS[6]}", "--lr", "0.1", f"https://me:{SECRETS[7]}@host/"]
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    """All files of a folder as they are, compressed ones unpacked."""
+    files = {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    return {name: gzip.decompress(data) if name.endswith(".gz") else data for name, data in files.items()}
+
+
+def test_torch_pass_of_a_program(collect, tmp_path):
+    script = tmp_path / "program.py"
+    script.write_text("import torch\ntorch.ones(2) + 1\n")
+    ran = collect("--", sys.executable, str(script), *ARGUMENTS, **PLANTED)
+    assert ran.code == 0, ran.stderr
+    files = everything(ran.folder)
+    assert {"run.json", "torch/rank-0.trace.json.gz", "torch/log.txt"} <= set(files)
+    assert [(name, s) for name, data in files.items() for s in SECRETS if s.encode() in data] == []
+    # What is no secret stays: the run can still be understood.
+    assert ran.manifest.program[2:] == ["--token", "***", "--password=***", "--lr", "0.1", "https://***@host/"]
+    assert ran.manifest.command[-6:] == ran.manifest.passes[0].command[-6:] == ran.manifest.program[2:]
+    assert ran.manifest.environment["NCCL_DEBUG_FILE"] == "https://***@host/x"
+
+
+@pytest.mark.skipif(NSYS is None, reason="needs nsys on PATH or in TRACEQUARRY_NSYS")
+def test_nsys_pass(collect):
+    program = ["sh", "-c", "echo $DB_PW", *ARGUMENTS]
+    more = {**PLANTED, "RANK": "3", "TRACEQUARRY_NSYS": str(NSYS)}
+    ran = collect("--profiler", "nsys", "--nsys-trace", "osrt", "--no-echo", "--", *program, **more)
+    assert ran.code == 0, ran.stderr
+    files = everything(ran.folder)
+    # The report holds all of it, so it is not kept; the log holds what the program printed.
+    assert set(files) == {"run.json", "nsys/log.txt", "nsys/node-0.sqlite"}
+    assert SECRETS[1].encode() in files.pop("nsys/log.txt")
+    assert [(name, s) for name, data in files.items() for s in SECRETS if s.encode() in data] == []
+    # No other variable's assignment either, quoted or not, in a row or in a page that is free.
+    assert [
+        name
+        for name, value in os.environ.items()
+        for form in (f'{name}="{value}', f"{name}={value}")
+        if len(value) > 3 and name not in safe_variables(os.environ) and form.encode() in files["nsys/node-0.sqlite"]
+    ] == []
+    with closing(sqlite3.connect(ran.folder / "nsys/node-0.sqlite")) as db:
+        kept = {v for (v,) in db.execute("SELECT value FROM META_DATA_CAPTURE WHERE name LIKE '%ENVIRON%'")}
+        assert 'RANK="3"' in kept and 'NCCL_DEBUG_FILE="https://***@host/x"' in kept
+        arguments = [v for (v,) in db.execute("SELECT value FROM META_DATA_CAPTURE WHERE name LIKE '%ARGUMENT%'")]
+        assert arguments[-6:] == ["--token", "***", "--password=***", "--lr", "0.1", "https://***@host/"]
+    assert ran.manifest.passes[0].counted_steps is None and ran.manifest.steps is None
+
+
+@pytest.mark.skipif(NSYS is None, reason="needs nsys on PATH or in TRACEQUARRY_NSYS")
+def test_report_is_kept_when_asked(collect):
+    asked = ["--profiler", "nsys", "--nsys-trace", "osrt", "--keep-report"]
+    ran = collect(*asked, "--", "true", TRACEQUARRY_NSYS=str(NSYS))
+    assert ran.code == 0 and "holds the whole environment" in ran.stderr
+    assert {f.kind for f in ran.manifest.passes[0].files} == {"nsys_report", "nsys_sqlite", "log"}
+
+
+def make_export(path: Path) -> None:
+    """An export with the tables that matter, as nsys 2023.4 declares them: two kernels of one process, and leaks."""
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript(
+            """
+            CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL);
+            CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (
+                start INTEGER NOT NULL, -- ns
+                globalPid INTEGER, -- Serialized GlobalId.
+                unlike INTEGER NOT NULL -- REFERENCES StringIds(id) -- Kernel name
+            );
+            CREATE TABLE ThreadNames (nameId INTEGER NOT NULL, priority INTEGER, globalTid INTEGER);
+            CREATE TABLE PROCESSES (globalPid INTEGER, pid INTEGER, name TEXT);
+            CREATE TABLE ProcessStreams (globalPid INTEGER, filenameId INTEGER, contentId INTEGER);
+            CREATE TABLE TARGET_INFO_SYSTEM_ENV (name TEXT NOT NULL, value TEXT NOT NULL);
+            CREATE TABLE META_DATA_CAPTURE (name TEXT NOT NULL, value TEXT);
+            CREATE TABLE DIAGNOSTIC_EVENT (text TEXT);
+            """
+        )
+        strings = ["kernel", "main thread", "other's thread", "A=secret-in-string B=2", "printed-secret"]
+        db.executemany("INSERT INTO StringIds VALUES (?, ?)", enumerate(strings))
+        db.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, 0)", [(1, 7 << 24), (2, 7 << 24)])
+        db.executemany("INSERT INTO ThreadNames VALUES (?, 0, ?)", [(1, (7 << 24) + 5), (2, (8 << 24) + 6)])
+        db.executemany("INSERT INTO PROCESSES VALUES (?, ?, ?)", [(7 << 24, 7, "python"), (8 << 24, 8, "neighbour")])
+        db.execute("INSERT INTO ProcessStreams VALUES (?, 4, 4)", (7 << 24,))
+        system = [("Hostname", "vm"), ("NvDriverVersion", "580"), ("DeviceEnvironment", "A=secret-in-system")]
+        db.executemany("INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES (?, ?)", system)
+        captured = [
+            ("PROCESS_0:ENVIRONMENT_VARIABLE", v) for v in ('A="secret-in-row"', 'NCCL_ALGO="Ring"', 'RANK="1"')
+        ]
+        db.executemany("INSERT INTO META_DATA_CAPTURE VALUES (?, ?)", [*captured, ("RATE_HZ", "0")])
+        db.execute("INSERT INTO DIAGNOSTIC_EVENT VALUES ('cannot open known-secret-value')")
+        db.commit()
+
+
+def test_scrubbed_export(tmp_path):
+    source, target = tmp_path / "raw.sqlite", tmp_path / "clean.sqlite"
+    make_export(source)
+    scrub_export(source, target, {"MY_TOKEN": "known-secret-value"})
+    data = target.read_bytes()
+    leaks = ["secret-in", "printed-secret", "known-secret", "neighbour", "other's"]
+    assert [leak for leak in leaks if leak.encode() in data] == []
+    with closing(sqlite3.connect(target)) as db:
+
+        def all_of(table: str) -> list[tuple]:
+            return db.execute(f"SELECT * FROM {table} ORDER BY 1, 2").fetchall()
+
+        # The names of what was recorded stay, told by the schema (unlike) or by the column's own name (nameId).
+        assert all_of("StringIds") == [(0, "kernel"), (1, "main thread")]
+        assert len(all_of("CUPTI_ACTIVITY_KIND_KERNEL")) == 2
+        assert all_of("TARGET_INFO_SYSTEM_ENV") == [("Hostname", "vm"), ("NvDriverVersion", "580")]
+        assert [v for _, v in all_of("META_DATA_CAPTURE")] == ['NCCL_ALGO="Ring"', 'RANK="1"', "0"]
+        assert db.execute("SELECT text FROM DIAGNOSTIC_EVENT").fetchall() == [("cannot open ***",)]
+
+
+@pytest.mark.parametrize(
+    ("argv", "shown"),
+    [
+        (["--api-key", "x", "--epochs", "3"], ["--api-key", "***", "--epochs", "3"]),
+        (["-password", "x"], ["-password", "***"]),
+        (["--hf-token=x", "--max-tokens", "4096"], ["--hf-token=***", "--max-tokens", "4096"]),
+        (["WANDB_API_KEY=x", "python", "t.py"], ["WANDB_API_KEY=***", "python", "t.py"]),
+        (["+auth.token=x", "model=resnet"], ["+auth.token=***", "model=resnet"]),
+        (["--url", "https://u:p@host/x?token=y&page=2"], ["--url", "https://***@host/x?token=***&page=2"]),
+        (["git+https://x@host/repo"], ["git+https://***@host/repo"]),
+        (["-u", "user:x"], ["-u", "***"]),
+        (["-u", "train.py"], ["-u", "train.py"]),
+        (["sh", "-c", "DB_PASS='a b' run --secret x --lr 1"], ["sh", "-c", "DB_PASS=*** run --secret *** --lr 1"]),
+        (["python", "-c", "d = {'password': 'x'}"], ["python", "-c", "d = {'password': ***}"]),
+        (["ghp_abcdefghijklmnopqrst1", "hf_abcdefghijklmnopqrst"], ["***", "***"]),
+        (["known-to-the-environment/x"], ["***/x"]),
+        (["--tokenizer", "gpt2", "--author", "me", "--path", "/a/b"],) * 2,
+        (["--use-auth", "--lr", "1"],) * 2,
+    ],
+)
+def test_arguments(argv, shown):
+    redactor = Redactor({"MY_SECRET": "known-to-the-environment", "PWD": str(Path.cwd()), "KEY": "short"})
+    assert redactor.arguments(argv) == shown
+
+
+def test_texts_that_are_no_command_lines():
+    redactor = Redactor({"MY_SECRET": "known-to-the-environment", "PWD": str(Path.cwd())})
+    for text in ("KeyError: 'model'", "rank 1: out of GPU memory", str(Path.cwd() / "x")):
+        assert redactor.text(text) == text
+    kernel = "void sort<KeyT=int>(mask-abcdefghijklmnopqrstuvwxyz)"
+    assert redactor.tokens(kernel) == kernel
+
+
+def test_variables():
+    secret = "DB_PW NCCL_PASS X_PASSWORD A_AUTH MY_CREDENTIALS A_BEARER NVIDIA_API_KEY apiKey HF_TOKEN GITHUB_PAT"
+    assert [n for n in secret.split() if not is_secret_name(n)] == []
+    harmless = "CUDA_VISIBLE_DEVICES NCCL_ALGO OMP_NUM_THREADS PYTORCH_CUDA_ALLOC_CONF TORCH_HOME PATH COMPASS"
+    assert [n for n in harmless.split() if is_secret_name(n)] == []
+    # An allow-list: what is not known to matter is not written down, whatever its name.
+    given = {
+        "NCCL_DEBUG": "INFO",
+        "MY_HOBBY": "x",
+        "NVIDIA_ACCOUNT": "x",
+        "TORCH_X_AUTH": "x",
+        "HOME_OF_NCCL_DEBUG": "x",
+    }
+    assert safe_variables(given) == {"NCCL_DEBUG": "INFO"}
+    assert safe_variables({"TORCH_HOME": "s3://u:p@b/x", "RANK": "0"}) == {"RANK": "0", "TORCH_HOME": "s3://***@b/x"}
+
+
+def test_sweep_state(tmp_path):
+    plan = tmp_path / "plan.toml"
+    plan.write_text('[grid]\nprogram = [["p", "--token", "s1-xyzzy"], ["p", "--token", "s2-xyzzy"]]\n')
+    read = read_plan(plan)
+    state = SweepState(plan=str(plan), options=read.options, cells=[Cell(values=v) for v in read.cells])
+    state.cells[1].status = "done"
+    _save(tmp_path, state)
+    assert "xyzzy" not in (tmp_path / "sweep.json").read_text()
+    # Taken up again, each cell has its own state, and its own values.
+    again = _load(tmp_path, plan, read)
+    assert [(c.values["program"][2], c.status) for c in again.cells] == [("s1-xyzzy", "pending"), ("s2-xyzzy", "done")]
+
+
+def test_links_are_not_followed(tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    for name in ("run.json.part", "x.csv.part"):
+        (tmp_path / name).symlink_to(victim)
+    write_manifest(tmp_path, Manifest(run_id="x", start="", command=[]))
+    with new_file(tmp_path / "x.csv") as f:
+        f.write(b"a")
+    assert victim.read_text() == "mine"
+    assert (
+        json.loads((tmp_path / "run.json").read_text())["run_id"] == "x" and (tmp_path / "x.csv").read_bytes() == b"a"
+    )
+    # After a failure nothing is left.
+    with pytest.raises(ValueError, match="full"), new_file(tmp_path / "y.csv") as f:
+        raise ValueError("full")
+    with private_folder(tmp_path) as work:
+        assert work.stat().st_mode & 0o077 == 0
+        (work / "trace.json").touch()
+        # What a killed process leaves is removed; a link to somewhere else is, not what it leads to.
+        outside = tmp_path / "outside"
+        outside.mkdir()
+        (tmp_path / ".part-link").symlink_to(outside)
+        _remove_unfinished(tmp_path)
+        assert not work.exists() and outside.exists() and not (tmp_path / ".part-link").is_symlink()
+        work.mkdir()
+    assert not [p for p in tmp_path.iterdir() if "part" in p.name]
+
+
+@pytest.mark.parametrize("name", ["../../x", "a/b", "..", "x" * 400, "é.py", "a b\n.py", "%q{HOME}.py"])
+def test_run_ids_lead_nowhere(tmp_path, name):
+    found = run_id(make_options({"program": [name]}))
+    assert is_run_id(found) and len(found.encode()) < 150
+    folder = RunFolder.create(make_options({"program": [name], "output": str(tmp_path / "runs")}), [])
+    assert folder.path.resolve().parent == tmp_path / "runs"
+
+
+@pytest.mark.parametrize("model", ["../../x", "/etc", "a b", ".."])
+def test_model_that_is_a_path(tmp_path, model):
+    child = start("run", "-o", str(tmp_path / "runs"), "--device", "cpu", "--model", model)
+    _, stderr = child.communicate(timeout=120)
+    assert child.returncode == 2 and stderr == f"collect: --model: {model!r} is not the name of a model\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_plan_whose_name_leads_out(tmp_path):
+    plan = tmp_path / "...toml"
+    plan.write_text('[options]\nmodel = "resnet18"\n')
+    child = start("sweep", str(plan))
+    _, stderr = child.communicate(timeout=120)
+    assert child.returncode == 2 and "cannot name a folder; give one by --output" in stderr
