@@ -356,20 +356,19 @@ def _content(path: Path) -> dict[str, Rows]:
 
 @needs_nsys
 @pytest.mark.parametrize("kind", ["parquetdir", "arrowdir"])
-def test_folder_exports_hold_the_same(recording: Path, export: Path, tmp_path: Path, kind: str) -> None:
-    report = next((recording / "nsys").glob("*.nsys-rep"))
+def test_folder_exports_hold_the_same(report: Path, report_export: Path, tmp_path: Path, kind: str) -> None:
     folder = tmp_path / f"node-0_{kind}"
     _nsys("export", "-q", "true", "-t", kind, "-o", folder, report)
-    assert _content(folder) == _content(export)
+    assert _content(folder) == _content(report_export)
     assert re.fullmatch(rf"node-0_{kind}-\w{{8}}", sql(folder, "SELECT run_id FROM runs")[0]["run_id"])
 
 
 @needs_nsys
-def test_a_report_is_exported_when_it_lies_alone(recording: Path, export: Path, tmp_path: Path) -> None:
-    report = shutil.copy(next((recording / "nsys").glob("*.nsys-rep")), tmp_path)
-    assert _content(Path(report)) == _content(export)
-    assert sorted(p.name for p in tmp_path.iterdir()) == [Path(report).name]
-    shutil.copy(export, Path(report).with_suffix(".sqlite"))
+def test_a_report_is_exported_when_it_lies_alone(report: Path, report_export: Path, tmp_path: Path) -> None:
+    alone = Path(shutil.copy(report, tmp_path))
+    assert _content(alone) == _content(report_export)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [alone.name]
+    shutil.copy(report_export, alone.with_suffix(".sqlite"))
     # Beside its export it is not read: one run, from the SQLite file.
     assert [r["source"][-7:] for r in sql(tmp_path, "SELECT source FROM runs")] == [".sqlite"]
 
@@ -380,17 +379,19 @@ def test_the_run_folder_reads_the_export_only(recording: Path) -> None:
     assert {Path(f.path).suffix for f in nsys.files} == {".json", ".sqlite", ".csv"}
 
 
-def test_a_report_without_nsys_is_one_sentence(recording: Path, tmp_path: Path) -> None:
-    report = shutil.copy(next((recording / "nsys").glob("*.nsys-rep")), tmp_path)
-    done = run_cli("query", "runs", report, PATH="/nonexistent", TRACEQUARRY_NSYS="", TRACEQUARRY_CACHE=str(tmp_path))
+def test_a_report_without_nsys_is_one_sentence(tmp_path: Path) -> None:
+    # Its content does not matter: nobody can read it.
+    alone = tmp_path / "node-0.nsys-rep"
+    alone.write_bytes(b"no report" * 99)
+    done = run_cli("query", "runs", alone, PATH="/nonexistent", TRACEQUARRY_NSYS="", TRACEQUARRY_CACHE=str(tmp_path))
     assert done.returncode == 2
     assert len(done.stderr.strip().splitlines()) == 1
     assert "needs nsys" in done.stderr and "nsys export --type sqlite" in done.stderr
 
 
 @needs_nsys
-def test_a_damaged_report_is_one_sentence(recording: Path, tmp_path: Path) -> None:
-    whole = next((recording / "nsys").glob("*.nsys-rep")).read_bytes()
+def test_a_damaged_report_is_one_sentence(report: Path, tmp_path: Path) -> None:
+    whole = report.read_bytes()
     for name, data in (("cut.nsys-rep", whole[:5000]), ("empty.nsys-rep", b""), ("foreign.qdrep", b"no report" * 99)):
         (tmp_path / name).write_bytes(data)
         done = run_cli("ingest", tmp_path / name, "--store", tmp_path / "store")
@@ -429,8 +430,10 @@ int main(void) {
 """
 
 
-@needs_nsys
-def test_a_report_without_gpu_is_read(tmp_path: Path) -> None:
+@pytest.fixture(scope="session")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report of PROGRAM; the run folders of sample_traces have none, since nsys puts the environment into it."""
+    tmp_path = tmp_path_factory.mktemp("report")
     compiler = shutil.which("cc") or shutil.which("gcc")
     nsys = find_nsys()
     assert nsys is not None
@@ -444,7 +447,20 @@ def test_a_report_without_gpu_is_read(tmp_path: Path) -> None:
     subprocess.run([compiler, "-o", program, tmp_path / "p.c", f"-I{headers[0]}", "-ldl", "-lpthread"], check=True)
     _nsys("profile", "--trace=nvtx", "--sample=none", "--cpuctxsw=none", "--resolve-symbols=false",
           "-o", tmp_path / "cpu", program)  # fmt: skip
-    found = sql(tmp_path / "cpu.nsys-rep", "SELECT rank, domain, name, style, tid = pid AS main, end_tid IS NOT NULL AS"
+    return tmp_path / "cpu.nsys-rep"
+
+
+@pytest.fixture(scope="session")
+def report_export(report: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The SQLite export of `report`, in a folder of its own."""
+    path = tmp_path_factory.mktemp("report-export") / "cpu.sqlite"
+    _nsys("export", "-q", "true", "-t", "sqlite", "-o", path, report)
+    return path
+
+
+@needs_nsys
+def test_a_report_without_gpu_is_read(report: Path, report_export: Path) -> None:
+    found = sql(report, "SELECT rank, domain, name, style, tid = pid AS main, end_tid IS NOT NULL AS"
                 " crosses, dur_ns FROM ranges ORDER BY start_ns")  # fmt: skip
     # Order and attributes as in the program; a range that sleeps 1 ms takes at least that.
     assert [(r["rank"], r["domain"], r["name"], r["style"], r["main"], r["crosses"]) for r in found] == [
@@ -455,11 +471,10 @@ def test_a_report_without_gpu_is_read(tmp_path: Path) -> None:
         (0, None, "other thread", "PushPop", False, False),
     ]
     assert all(r["dur_ns"] >= 1_000_000 for r in found if r["name"] != "crossing")
-    _nsys("export", "-q", "true", "-t", "sqlite", "-o", tmp_path / "cpu.sqlite", tmp_path / "cpu.nsys-rep")
-    said = _nsys("stats", "-q", "-r", "nvtx_sum", "-f", "csv", tmp_path / "cpu.sqlite").strip().splitlines()
+    said = _nsys("stats", "-q", "-r", "nvtx_sum", "-f", "csv", report_export).strip().splitlines()
     theirs = {(r["Range"], r["Style"]): int(r["Total Time (ns)"]) for r in csv.DictReader(said)}
-    assert {(r["name"], r["style"]): r["total_ns"] for r in ask(tmp_path / "cpu.sqlite", "nvtx")} == theirs
-    assert ask(tmp_path / "cpu.sqlite", "kernel-share") == []
+    assert {(r["name"], r["style"]): r["total_ns"] for r in ask(report_export, "nvtx")} == theirs
+    assert ask(report_export, "kernel-share") == []
 
 
 def test_a_run_folder_that_only_names_the_report_reads_the_export_beside_it(recording: Path, tmp_path: Path) -> None:
