@@ -14,6 +14,8 @@ NAMES = {
     "_allgather_base": "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
     "broadcast": "ncclDevKernel_Broadcast_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
     "all_to_all": "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)",
+    "send": "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)",
+    "recv": "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)",
 }
 
 
@@ -25,13 +27,14 @@ def collective(
     out: int | None = None,
     device: int = 0,
     group: str = "0",
+    members: int = 2,
     **args: Any,
 ) -> dict[str, Any]:
-    """A communication kernel with the arguments that Kineto writes."""
+    """A communication kernel with the arguments that Kineto writes, in a group of the first `members` ranks."""
     said = {
         "Collective name": name, "dtype": "Float",
         "In msg nelems": elems, "Out msg nelems": elems if out is None else out,
-        "Process Group Name": group, "Process Group Ranks": "[0, 1]", "Group size": 2,
+        "Process Group Name": group, "Process Group Ranks": str(list(range(members))), "Group size": members,
     }  # fmt: skip
     return kernel(NAMES[name], ts, dur, device, 17, **said | args)
 
@@ -73,7 +76,7 @@ def test_collectives(tmp_path: Path) -> None:
 def test_bus_bandwidth(tmp_path: Path, name: str, plain: str, factor: float) -> None:
     # A group of 4; 250 elements in, 1000 out: the larger side, 4000 B in 4 us = 1 GB/s. all_to_all runs as NCCL's
     # SendRecv kernel.
-    path = write_trace(tmp_path / "t.json", [collective(name, 0, 4, 250, 1000, **{"Group size": 4})])
+    path = write_ranks(tmp_path, *[[collective(name, 0, 4, 250, 1000, members=4)]] * 4)
     [row] = ask(path, "collectives")
     assert (row["collective"], row["bytes"], row["algbw_gb_per_s"]) == (plain, 4_000, 1)
     assert row["busbw_gb_per_s"] == pytest.approx(factor)
@@ -90,7 +93,7 @@ def test_bytes_of_an_element(tmp_path: Path, dtype: str, size: int) -> None:
 def test_a_type_of_unknown_size_has_no_bandwidth(tmp_path: Path) -> None:
     # One call of 4000 B in 4 us and one of an unknown type: the bandwidth is that of the first.
     events = [collective("allreduce", 0, 4, 1000), collective("allreduce", 10, 50, 1000, dtype="Posit")]
-    [row] = ask(write_trace(tmp_path / "t.json", events), "collectives")
+    [row] = ask(write_ranks(tmp_path, events, events), "collectives")
     assert (row["calls"], row["bytes"], row["total_ns"], row["algbw_gb_per_s"]) == (2, 4_000, 54_000, 1)
 
 
@@ -103,8 +106,10 @@ def test_matched_by_sequence_number(tmp_path: Path) -> None:
         [collective("allreduce", 22, 3, 10, Seq=2)],
     )
     rows = ask(path, "collectives", params={"each": "yes"})
-    assert [(r["start_ns"], r["ranks"], r["total_ns"]) for r in rows] == [(0, 1, 9_000), (20_000, 2, 3_000)]
-    assert [(r["rank"], r["calls"], r["wait_ns"]) for r in ask(path, "stragglers")] == [(0, 1, 2_000), (1, 1, 0)]
+    found = [(r["start_ns"], r["ranks"], r["status"], r["total_ns"], r["kernel_ns"]) for r in rows]
+    assert found == [(0, 1, "incomplete", None, 9_000), (20_000, 2, "matched", 3_000, 8_000)]
+    waits = [(r["rank"], r["calls"], r["wait_ns"], r["unmatched"]) for r in ask(path, "stragglers")]
+    assert waits == [(0, 1, 2_000, 1), (1, 1, 0, 0)]
 
 
 def test_matched_by_order_within_group_and_collective(tmp_path: Path) -> None:
@@ -116,12 +121,12 @@ def test_matched_by_order_within_group_and_collective(tmp_path: Path) -> None:
         collective("allreduce", 12, 1, 10, group="5"), collective("allreduce", 22, 3, 10),
     ]  # fmt: skip
     rows = ask(write_ranks(tmp_path, first, second), "collectives", params={"each": "yes"})
-    found = [(r["collective"], r["group_name"], r["ranks"], r["total_ns"]) for r in rows]
+    found = [(r["collective"], r["group_name"], r["ranks"], r["total_ns"], r["kernel_ns"]) for r in rows]
     assert found == [
-        ("all_reduce", "0", 2, 4_000),
-        ("broadcast", "0", 1, 1_000),
-        ("all_reduce", "5", 1, 1_000),
-        ("all_reduce", "0", 2, 3_000),
+        ("all_reduce", "0", 2, 4_000, 9_000),
+        ("broadcast", "0", 1, None, 1_000),
+        ("all_reduce", "5", 1, None, 1_000),
+        ("all_reduce", "0", 2, 3_000, 8_000),
     ]
 
 
@@ -148,8 +153,59 @@ def test_ranks_without_metadata_are_one_group(tmp_path: Path) -> None:
 
 def test_ranks_apart_are_not_matched(tmp_path: Path) -> None:
     path = write_ranks(tmp_path, [collective("allreduce", 0, 9, 10)], [collective("allreduce", 6, 3, 10)])
-    assert [(r["rank"], r["total_ns"]) for r in ask(path, "collectives", by=["rank"])] == [(0, 9_000), (1, 3_000)]
-    assert ask(path, "stragglers", by=["rank"]) == []
+    rows = ask(path, "collectives", by=["rank"])
+    assert [(r["rank"], r["status"], r["total_ns"], r["kernel_ns"]) for r in rows] == [
+        (0, "incomplete", None, 9_000),
+        (1, "incomplete", None, 3_000),
+    ]
+    rows = ask(path, "stragglers", by=["rank"])
+    assert [(r["calls"], r["wait_ns"], r["margin_ns"], r["unmatched"]) for r in rows] == [(0, None, None, 1)] * 2
+
+
+@pytest.mark.parametrize("said", [True, False])
+def test_two_of_four_ranks_are_not_the_call(tmp_path: Path, said: bool) -> None:
+    """A job of four, of which two ranks were recorded: how long its calls are is not known, nor who is late."""
+    one, two = (
+        (collective("allreduce", ts, 20 - ts, 1000, members=4) if said else bare("allreduce", ts, 20 - ts))
+        for ts in (0, 6)
+    )
+    for rank, k in enumerate((one, two)):
+        write_trace(tmp_path / f"rank-{rank}.json", [k], distributedInfo={"rank": rank, "world_size": 4})
+    [row] = ask(tmp_path, "collectives")
+    assert (row["status"], row["calls"], row["ranks"], row["kernel_ns"]) == ("incomplete", 1, 2, 34_000)
+    assert (row["total_ns"], row["algbw_gb_per_s"], row["busbw_gb_per_s"]) == (None, None, None)
+    assert [(r["wait_ns"], r["unmatched"]) for r in ask(tmp_path, "stragglers")] == [(None, 1), (None, 1)]
+
+
+def test_one_trace_without_a_group_is_not_a_group_of_one(tmp_path: Path) -> None:
+    [row] = ask(write_trace(tmp_path / "t.json", [bare("allreduce", 0, 9)]), "collectives")
+    assert (row["status"], row["total_ns"], row["kernel_ns"]) == ("incomplete", None, 9_000)
+
+
+def test_groups_of_one_name_are_not_one_group(tmp_path: Path) -> None:
+    """Every rank calls a group of its own "0": told apart by its ranks, or known to be too many for a group of one."""
+
+    def calls(folder: Path, ranks_of: list[str | None]) -> list[tuple[Any, ...]]:
+        said = [{"Process Group Ranks": ranks, "Group size": 1} for ranks in ranks_of]
+        ranks = [[collective("allreduce", 5 * n, 10, 10, **args)] for n, args in enumerate(said)]
+        rows = ask(write_ranks(folder, *ranks), "collectives")
+        assert not any(r["wait_ns"] for r in ask(folder, "stragglers"))
+        return [(r["status"], r["calls"], r["ranks"], r["total_ns"]) for r in rows]
+
+    assert calls(tmp_path / "a", ["[0]", "[1]"]) == [("matched", 2, 1, 20_000)]
+    assert calls(tmp_path / "b", [None, None]) == [("unmatched", 1, 2, None)]
+
+
+def test_two_groups_of_one_name(tmp_path: Path) -> None:
+    # Two pairs, each called "tp": ranks 0 and 1 start at 0 and 3, ranks 2 and 3 at 1 and 5. Waits of 3 and 4.
+    ranks = [
+        [collective("allreduce", ts, 10 - ts, 10, group="tp", **{"Process Group Ranks": pair})]
+        for ts, pair in ((0, "[0, 1]"), (3, "[0, 1]"), (1, "[2, 3]"), (5, "[2, 3]"))
+    ]
+    path = write_ranks(tmp_path, *ranks)
+    [row] = ask(path, "collectives")
+    assert (row["calls"], row["ranks"], row["total_ns"]) == (2, 2, 7_000 + 5_000)
+    assert [r["wait_ns"] for r in ask(path, "stragglers")] == [3_000, 0, 4_000, 0]
 
 
 def test_stragglers(tmp_path: Path) -> None:
@@ -157,9 +213,9 @@ def test_stragglers(tmp_path: Path) -> None:
     # 4.
     path = write_ranks(
         tmp_path,
-        [collective("allreduce", 0, 12), collective("allreduce", 25, 2)],
-        [collective("allreduce", 3, 9), collective("allreduce", 20, 7)],
-        [collective("allreduce", 10, 2), collective("allreduce", 21, 6)],
+        [collective("allreduce", 0, 12, members=3), collective("allreduce", 25, 2, members=3)],
+        [collective("allreduce", 3, 9, members=3), collective("allreduce", 20, 7, members=3)],
+        [collective("allreduce", 10, 2, members=3), collective("allreduce", 21, 6, members=3)],
     )
     rows = ask(path, "stragglers")
     columns = (
@@ -182,17 +238,96 @@ def test_stragglers(tmp_path: Path) -> None:
 
 
 def test_stragglers_on_clocks_that_differ(tmp_path: Path) -> None:
-    # Rank 1's clock is 1000 ahead. On one clock rank 0 starts at 0 and 20, rank 1 at 4 and 18, and both end at 10 and
-    # 30. The ends differ by 1000, so half of it is taken off rank 1 and given to rank 0: waits 4 and 2 again, as on
-    # one clock.
+    # Rank 1's clock is 1000 ahead, so that no all_reduce is on both ranks at any time: nothing is believed. On one
+    # clock rank 0 starts at 0 and 20, rank 1 at 4 and 18, and both end at 10 and 30. The ends differ by 1000: half of
+    # it is taken off rank 1 and given to rank 0: waits 4 and 2 again, as on one clock.
     path = write_ranks(
         tmp_path,
         [collective("allreduce", 0, 10), collective("allreduce", 20, 10)],
         [collective("allreduce", 1004, 6), collective("allreduce", 1018, 12)],
     )
-    assert [r["wait_ns"] for r in ask(path, "stragglers")] == [1_004_000 + 998_000, 0]
+    assert [(r["calls"], r["wait_ns"], r["unmatched"]) for r in ask(path, "stragglers")] == [(0, None, 2)] * 2
     rows = ask(path, "stragglers", params={"align": "ends"})
     assert [(r["wait_ns"], r["times_last"], r["shift_ns"]) for r in rows] == [(4_000, 1, -500_000), (2_000, 1, 500_000)]
+
+
+def test_a_wait_is_no_longer_than_the_kernel(tmp_path: Path) -> None:
+    # The root of a broadcast leaves after 2; rank 1 comes at 10, rank 2 at 15: waits of 2, 5 (not 10) and 0. Rank 2 was
+    # 5 behind rank 1. Without numbers, kernels that were never all there at once are not known to be one call.
+    def ranks(**seq: int) -> list[list[dict[str, Any]]]:
+        return [[collective("broadcast", ts, dur, members=3, **seq)] for ts, dur in ((0, 2), (10, 6), (15, 1))]
+
+    rows = ask(write_ranks(tmp_path / "numbered", *ranks(Seq=7)), "stragglers")
+    assert [(r["wait_ns"], r["times_last"], r["margin_ns"]) for r in rows] == [
+        (2_000, 0, 0),
+        (5_000, 0, 0),
+        (0, 1, 5_000),
+    ]
+    path = write_ranks(tmp_path / "by-order", *ranks())
+    assert [(r["calls"], r["wait_ns"], r["unmatched"]) for r in ask(path, "stragglers")] == [(0, None, 1)] * 3
+    [row] = ask(path, "collectives")
+    assert (row["status"], row["calls"], row["total_ns"], row["kernel_ns"]) == ("unmatched", 1, None, 9_000)
+
+
+def test_a_margin_is_no_longer_than_the_wait_for_it(tmp_path: Path) -> None:
+    # The root starts at 0 and leaves at 2; rank 1 starts at 30: it held nobody up for longer than those 2.
+    path = write_ranks(
+        tmp_path, [collective("broadcast", 0, 2, 10, Seq=1)], [collective("broadcast", 30, 2, 10, Seq=1)]
+    )
+    assert [(r["wait_ns"], r["margin_ns"]) for r in ask(path, "stragglers")] == [(2_000, 0), (0, 2_000)]
+
+
+def test_matched_by_order_only_where_they_meet(tmp_path: Path) -> None:
+    # Rank 1's recording began one all_reduce later and holds one more: by order 0 to 9 would be 20 to 25, and so on.
+    path = write_ranks(
+        tmp_path,
+        [collective("allreduce", 0, 9, 10), collective("allreduce", 20, 5, 10)],
+        [collective("allreduce", 21, 4, 10), collective("allreduce", 40, 5, 10)],
+    )
+    [row] = ask(path, "collectives")
+    assert (row["status"], row["total_ns"], row["algbw_gb_per_s"]) == ("unmatched", None, None)
+    assert [(r["calls"], r["wait_ns"], r["unmatched"]) for r in ask(path, "stragglers")] == [(0, None, 2)] * 2
+
+
+@pytest.mark.parametrize("written", ["send", "nccl:recv 1<-0", "batch_isend_irecv", "coalesced", None])
+def test_sends_and_receives_are_left_out_and_named(tmp_path: Path, written: str | None) -> None:
+    # A pipeline of two stages: what rank 0 sends at 0 and at 40, rank 1 has been waiting for since 20 and since 70. As
+    # calls of both they would be matched (0 with 20) and make waits. The all_reduce at 100 and 104 is one.
+    def stage(*times: tuple[float, float]) -> list[dict[str, Any]]:
+        said: dict[str, Any] = {} if written is None else {"Collective name": written}
+        pairs = [collective("send", ts, dur, 500, **said) for ts, dur in times]
+        return [p | {"args": p["args"] if written else {"device": 0, "stream": 17}} for p in pairs]
+
+    path = write_ranks(
+        tmp_path,
+        [*stage((0, 25), (40, 2)), collective("allreduce", 100, 10, 1000)],
+        [*stage((20, 5), (70, 3)), collective("allreduce", 104, 6, 1000)],
+    )
+    rows = {r["collective"]: r for r in ask(path, "collectives")}
+    assert sorted(rows) == ["all_reduce", "send_recv"]
+    pairs = rows["send_recv"]
+    assert (pairs["status"], pairs["calls"], pairs["ranks"], pairs["kernel_ns"]) == ("point_to_point", 4, 1, 35_000)
+    assert [pairs[c] for c in ("bytes", "total_ns", "algbw_gb_per_s", "busbw_gb_per_s")] == [None] * 4
+    waits = [(r["calls"], r["wait_ns"], r["unmatched"], r["point_to_point"]) for r in ask(path, "stragglers")]
+    assert waits == [(1, 4_000, 0, 2), (1, 0, 0, 2)]
+
+
+def test_the_collective_has_one_name(tmp_path: Path) -> None:
+    # all_to_all runs as SendRecv: 4 us of it and 6 us of a send. Both queries take the name that was written.
+    events = [collective("all_to_all", 0, 4, 10), collective("send", 10, 6, 10), bare("broadcast", 20, 1)]
+    path = write_trace(tmp_path / "t.json", events)
+    share = {r["collective"]: r["total_ns"] for r in ask(path, "nccl-share")}
+    assert share == {"all_to_all": 4_000, "send_recv": 6_000, "broadcast": 1_000}
+    assert {r["collective"]: r["kernel_ns"] for r in ask(path, "collectives")} == share
+
+
+def test_by_run(tmp_path: Path) -> None:
+    for name, dur in (("a", 9), ("b", 5)):
+        write_trace(tmp_path / name / "t.json", [collective("allreduce", 0, dur, 10)], traceName=name)
+    for by in ([], ["run_id"]):
+        rows = ask(tmp_path, "collectives", by=by)
+        assert sorted(r["kernel_ns"] for r in rows) == [5_000, 9_000] and len({r["run_id"] for r in rows}) == 2
+        assert all(r["run_id"] for r in rows)
 
 
 def test_rank_skew(tmp_path: Path) -> None:

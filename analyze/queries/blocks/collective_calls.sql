@@ -1,5 +1,5 @@
--- What the profiler calls a collective (allreduce, _allgather_base, reduce_scatter_tensor_coalesced) under its plain
--- name; NULL if it is none of them.
+-- What the profiler calls a collective (allreduce, _allgather_base, nccl:reduce_scatter_tensor_coalesced) under its
+-- plain name; NULL if it is none of them. Sends and receives, alone or in a batch, are send_recv.
 CREATE MACRO plain_collective(name) AS CASE
     WHEN regexp_matches(name, 'reduce_?scatter') THEN 'reduce_scatter'
     WHEN regexp_matches(name, 'all_?reduce') THEN 'all_reduce'
@@ -8,8 +8,14 @@ CREATE MACRO plain_collective(name) AS CASE
     WHEN name LIKE '%broadcast%' THEN 'broadcast'
     WHEN name LIKE '%barrier%' THEN 'barrier'
     WHEN regexp_matches(name, 'send|recv') THEN 'send_recv'
-    WHEN name IN ('reduce', 'gather', 'scatter') THEN name
+    WHEN regexp_matches(name, '^(nccl:)?_?reduce(_oop)?$') THEN 'reduce'
+    WHEN name IN ('gather', 'nccl:gather') THEN 'gather'
+    WHEN name IN ('scatter', 'nccl:scatter') THEN 'scatter'
 END;
+
+-- The collective of a kernel: what the profiler wrote, since all_to_all runs as NCCL's SendRecv kernel; else what the
+-- kernel's own name says.
+CREATE MACRO kernel_collective(written, of_name) AS coalesce(plain_collective(lower(written)), of_name, 'other');
 
 -- Bytes of an element, by torch's name of its type; NULL for an unknown one.
 CREATE MACRO dtype_bytes(dtype) AS CASE
@@ -28,43 +34,86 @@ CREATE MACRO bus_factor(collective, n) AS CASE
     ELSE 1.0::DOUBLE
 END;
 
--- Communication kernels with the number of the call that they are part of: the same on all ranks and devices of the
--- group. Matched by group and sequence number; by order within the group and collective where the profiler wrote none,
--- and so kernels of the same number. Where it wrote no group, it is the devices of a process that drives several, else
--- all ranks.
+-- Whether a rank may leave the collective before all have come: the root of a broadcast, who sends or gets nothing.
+CREATE MACRO leaves_early(collective) AS collective IN ('broadcast', 'reduce', 'gather', 'scatter', 'all_to_all');
+
+-- Communication kernels with the number of the call that they may be part of: the same on all ranks and devices of the
+-- group. By group and sequence number; by order within the group and collective where the profiler wrote none, and so
+-- kernels of the same number. A group is its name, ranks and size together, since ranks may give a name to groups of
+-- their own. Where none was written, it is the devices of a process that drives several, else all ranks of the job.
+-- `members` is how many the group has. A send or receive is a call of its own: it has a peer, not a group.
 CREATE VIEW collective_kernels AS
 WITH communication AS (
     SELECT
         k.run_group, k.run_id, k.rank, k.device, k.start_ns, k.dur_ns, k.group_name, k.group_ranks, k.group_size, k.seq,
-        coalesce(plain_collective(lower(k.collective)), n.collective, 'other') AS collective,
-        nullif(greatest(k.in_elems, k.out_elems), 0) * dtype_bytes(k.dtype) AS bytes
+        kernel_collective(k.collective, n.collective) AS collective,
+        nullif(greatest(k.in_elems, k.out_elems), 0) * dtype_bytes(k.dtype) AS bytes,
+        k.group_name IS NOT NULL OR k.group_ranks IS NOT NULL AS named
     FROM kernels k JOIN kernel_names n USING (run_id, name)
     WHERE n.family = 'communication'
 ),
 processes AS (
-    SELECT run_group, run_id, rank, count(DISTINCT device) > 1 AS several
+    SELECT run_group, run_id, rank, count(DISTINCT device) AS devices
     FROM communication
     GROUP BY run_group, run_id, rank
 ),
 grouped AS (
     SELECT
-        c.*,
+        c.* EXCLUDE (named, group_size), NOT named AND p.devices > 1 AS one_process,
         CASE
-            WHEN c.group_name IS NOT NULL OR c.group_ranks IS NOT NULL THEN concat_ws(' ', c.group_name, c.group_ranks)
-            WHEN p.several THEN concat('devices of rank ', c.rank)
-            ELSE 'all ranks'
-        END AS members
+            WHEN named THEN coalesce(group_size, len(try_cast(group_ranks AS BIGINT[])))
+            WHEN p.devices > 1 THEN p.devices
+            WHEN greatest(r.world_size, r.ranks) > 1 OR r.world_size = 1 THEN greatest(r.world_size, r.ranks)
+        END AS members,
+        CASE WHEN collective = 'send_recv' OR NOT named AND p.devices > 1 THEN c.rank END AS only_rank,
+        CASE WHEN collective = 'send_recv' THEN c.device END AS only_device
     FROM communication c
     JOIN processes p ON p.run_id = c.run_id AND p.rank = c.rank AND p.run_group IS NOT DISTINCT FROM c.run_group
+    JOIN (SELECT run_id, world_size, ranks FROM runs) r ON r.run_id = c.run_id
 ),
 numbered AS (
     SELECT
         *, row_number() OVER (
-            PARTITION BY run_group, run_id, rank, device, members, collective, seq ORDER BY start_ns
+            PARTITION BY run_group, run_id, rank, device, group_name, group_ranks, members, collective, seq
+            ORDER BY start_ns
         ) AS occurrence
     FROM grouped
 )
 SELECT
-    run_group, run_id, rank, device, collective, members, group_name, group_size, bytes, start_ns, dur_ns,
-    dense_rank() OVER (ORDER BY run_group, run_id, members, collective, seq, occurrence) AS call
+    run_group, run_id, rank, device, collective, group_name, members, one_process, seq, bytes, start_ns, dur_ns,
+    dense_rank() OVER (
+        ORDER BY
+            run_group, run_id, group_name, group_ranks, members, only_rank, only_device, collective, seq, occurrence
+    ) AS call
 FROM numbered;
+
+-- Such kernels with what is known of their call. `status` is
+--   matched         all members of the group are there, and a moment at which all were in it; or no such moment, where
+--                   a rank may leave early and the match does not rest on the order in which ranks were recorded;
+--   incomplete      members are missing, or how many there are is not known;
+--   unmatched       no moment at which all were in it (kernels of different calls, or clocks that differ), or more
+--                   kernels than members (groups of one name);
+--   point_to_point  a send or receive, whose peer is not known.
+-- `wait_ns`, of matched calls: from the kernel's start to the latest start of the call, or to its own end if that is
+-- earlier.
+CREATE MACRO judged_calls(t) AS TABLE
+WITH met AS (
+    SELECT
+        *, count(*) OVER calls AS ranks, max(start_ns) OVER calls AS last_start_ns,
+        min(start_ns + dur_ns) OVER calls AS first_end_ns
+    FROM query_table(t)
+    WINDOW calls AS (PARTITION BY call)
+),
+judged AS (
+    SELECT
+        *, CASE
+            WHEN collective = 'send_recv' THEN 'point_to_point'
+            WHEN ranks > members THEN 'unmatched'
+            WHEN ranks < members OR members IS NULL THEN 'incomplete'
+            WHEN ranks = 1 OR last_start_ns < first_end_ns THEN 'matched'
+            WHEN leaves_early(collective) AND (one_process OR seq IS NOT NULL) THEN 'matched'
+            ELSE 'unmatched'
+        END AS status
+    FROM met
+)
+SELECT *, CASE WHEN status = 'matched' THEN least(last_start_ns - start_ns, dur_ns) END AS wait_ns FROM judged;

@@ -5,39 +5,44 @@
 -- bandwidth is bytes / duration; bus bandwidth that times 2(n-1)/n for all_reduce, (n-1)/n for all_gather,
 -- reduce_scatter and all_to_all, and 1 for the others, as in nccl-tests. Calls are matched across ranks by process
 -- group and sequence number, by order where no number was written. Without the profiler's metadata (DataParallel,
--- Nsight Systems) bytes and bandwidths are empty.
+-- Nsight Systems) bytes and bandwidths are empty. Durations and bandwidths are of matched calls only: those of a group
+-- of which ranks are missing, kernels that were never in a call at the same time, and sends and receives, of which each
+-- kernel counts as a call, stand in rows of their own.
 -- @use collective_calls
 -- @needs kernels of NCCL collectives
 -- @param each no|yes = no         Whether a row is one call instead of all of a collective.
+-- @column run_id id               The run.
 -- @column collective text         broadcast, reduce, all_reduce, all_gather, reduce_scatter, all_to_all, send_recv, ...
+-- @column status text             matched; incomplete (ranks of the group are missing), unmatched (kernels that have no
+--                                 moment in common: not one call, or clocks that differ) or point_to_point.
 -- @column calls count             Calls, each counted once over its ranks.
--- @column bytes B                 Bytes of the calls, summed.
--- @column total_ns ns             Durations of the calls, summed.
+-- @column bytes B                 Bytes of the calls, summed; not of sends and receives, of which each is one half.
+-- @column total_ns ns             Durations of the calls, summed; of matched ones.
 -- @column algbw_gb_per_s GB/s     Algorithm bandwidth over the calls whose bytes are known.
 -- @column busbw_gb_per_s GB/s     Bus bandwidth over them.
 -- @column ranks count             Ranks (or devices of a process) that the trace has of a call; the most of any.
 -- @column kernel_ns ns            Durations of the kernels, summed over all ranks: the waiting too.
 -- @column group_name text         With each=yes: process group, where the profiler names it.
 -- @column start_ns ns             With each=yes: first start on any rank, from the first collective of the run.
--- @column run_id id               With each=yes: the run.
 -- @order run_id, start_ns, total_ns DESC, collective
 WITH calls AS (
     SELECT
-        run_group, run_id, call, collective, any_value(group_name) AS group_name, count(*) AS ranks,
-        max(bytes) AS bytes,
-        min(dur_ns) AS dur_ns, sum(dur_ns) AS kernel_ns,
-        bus_factor(collective, coalesce(max(group_size), count(*))) AS factor,
+        run_group, run_id, call, collective, status, any_value(group_name) AS group_name, count(*) AS ranks,
+        CASE WHEN status <> 'point_to_point' THEN max(bytes) END AS bytes,
+        CASE WHEN status = 'matched' THEN min(dur_ns) END AS dur_ns, sum(dur_ns) AS kernel_ns,
+        bus_factor(collective, count(*)) AS factor,
         min(start_ns) - min(min(start_ns)) OVER (PARTITION BY run_id) AS start_ns
-    FROM collective_kernels
-    GROUP BY run_group, run_id, call, collective
+    FROM judged_calls('collective_kernels')
+    GROUP BY run_group, run_id, call, collective, status
 )
 SELECT
-    run_group, collective, count(*) AS calls, sum(bytes)::BIGINT AS bytes, sum(dur_ns)::BIGINT AS total_ns,
+    run_group, run_id, collective, status, count(*) AS calls, sum(bytes)::BIGINT AS bytes,
+    sum(dur_ns)::BIGINT AS total_ns,
+    -- All calls of a row have a duration or none has.
     sum(bytes)::DOUBLE / nullif(sum(dur_ns) FILTER (bytes IS NOT NULL), 0) AS algbw_gb_per_s,
     sum(bytes * factor) / nullif(sum(dur_ns) FILTER (bytes IS NOT NULL), 0) AS busbw_gb_per_s,
     max(ranks) AS ranks, sum(kernel_ns)::BIGINT AS kernel_ns,
     CASE WHEN '{each}' = 'yes' THEN any_value(group_name) END AS group_name,
-    CASE WHEN '{each}' = 'yes' THEN min(start_ns) END AS start_ns,
-    CASE WHEN '{each}' = 'yes' THEN any_value(run_id) END AS run_id
+    CASE WHEN '{each}' = 'yes' THEN min(start_ns) END AS start_ns
 FROM calls
-GROUP BY run_group, collective, CASE WHEN '{each}' = 'yes' THEN call END
+GROUP BY run_group, run_id, collective, status, CASE WHEN '{each}' = 'yes' THEN call END

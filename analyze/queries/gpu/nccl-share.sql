@@ -1,8 +1,9 @@
 -- What share of the time goes to NCCL, by collective?
 --
--- Communication kernels by the collective in their name. kernel_time_pct and gpu_time_pct as in kernel-share;
+-- Communication kernels by the collective that the profiler wrote beside them, as in `collectives` (all_to_all runs as
+-- NCCL's SendRecv kernel), else by the one in their name. kernel_time_pct and gpu_time_pct as in kernel-share;
 -- comm_time_pct adds up to 100 over the rows.
--- @use arithmetic, time_sums
+-- @use arithmetic, collective_calls, time_sums
 -- @column collective text         broadcast, reduce, all_reduce, all_gather, reduce_scatter, all_to_all, send_recv,
 --                                 other.
 -- @column calls count             Launches that ran.
@@ -11,13 +12,22 @@
 -- @column gpu_time_pct %          Share of GPU time: kernels, memcpys and memsets.
 -- @column comm_time_pct %         Share of the time of communication kernels.
 -- @order total_ns DESC, collective
-WITH grouped AS (
+WITH by_name AS (
+    SELECT run_group, run_id, name, collective AS written, count(*) AS calls, sum(dur_ns) AS total_ns
+    FROM kernels
+    GROUP BY run_group, run_id, name, collective
+    UNION ALL
+    SELECT run_group, run_id, name, NULL, calls, total_ns
+    FROM kernel_sums
+    WHERE (run_id, rank) NOT IN (SELECT DISTINCT (run_id, rank) FROM kernels)
+),
+grouped AS (
     SELECT
-        run_group, coalesce(kernel_names.collective, 'other') AS collective,
+        run_group, kernel_collective(written, n.collective) AS collective,
         sum(calls)::BIGINT AS calls, sum(total_ns)::BIGINT AS total_ns
-    FROM kernel_sums JOIN kernel_names USING (run_id, name)
-    WHERE family = 'communication'
-    GROUP BY ALL
+    FROM by_name JOIN kernel_names n USING (run_id, name)
+    WHERE n.family = 'communication'
+    GROUP BY run_group, kernel_collective(written, n.collective)
 )
 SELECT
     g.run_group, collective, calls, total_ns,
