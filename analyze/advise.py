@@ -2,13 +2,15 @@
 
 A finding is a file in `analyze/advice/`, of the form of a query file: its first line is what is wrong, the lines
 `Saving:`, `See:` and `Try:` say how the saving is computed, which query shows more, and what to do; its SELECT returns
-a row for each run that the finding is true of, with the saving and the evidence.
+a row for each run that the finding is true of, with the saving and the evidence. Time has one owner, its cause (the
+block `time_owners`); a finding whose saving can be time of others names them in a line `Overlaps:`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from analyze.store import Store
 
 FOLDER = Path(__file__).parent / "advice"
+_MS = re.MULTILINE | re.DOTALL
 
 COLUMNS = (
     ResultColumn("run_id", "id", "the run"),
@@ -27,6 +30,7 @@ COLUMNS = (
     ResultColumn("title", "text", "what is wrong"),
     ResultColumn("saving_ns", "ns", "time that mending it could save at most, per GPU"),
     ResultColumn("saving_pct", "%", "share of the span of the GPUs"),
+    ResultColumn("overlaps", "text", "findings of the run whose savings hold time of this one; empty for none"),
     ResultColumn("evidence", "text", "the numbers that it rests on"),
     ResultColumn("query", "text", "the query that shows more"),
     ResultColumn("try", "text", "what to try"),
@@ -42,6 +46,8 @@ class Finding(NamedTuple):
     """How the saving is computed."""
     see: str
     attempt: str
+    overlaps: frozenset[str]
+    """Findings whose savings can hold the same time."""
     query: Query
 
 
@@ -52,7 +58,8 @@ class Advice(NamedTuple):
     finding: str
     title: str
     saving_ns: int
-    saving_pct: float | None
+    saving_pct: float
+    overlaps: str | None
     evidence: str
     query: str
     attempt: str
@@ -65,45 +72,49 @@ def findings() -> list[Finding]:
 
 def _finding(path: Path) -> Finding:
     query = parse(path)
-    parts = dict(re.findall(r"^(Saving|See|Try): (.*?)(?=^(?:Saving|See|Try): |\Z)", query.description, re.M | re.S))
-    if set(parts) != {"Saving", "See", "Try"}:
+    found = re.findall(
+        r"^(Saving|Overlaps|See|Try): (.*?)(?=^(?:Saving|Overlaps|See|Try): |\Z)", query.description, _MS
+    )
+    parts = {"Overlaps": ""} | {key: " ".join(text.split()) for key, text in found}
+    if set(parts) != {"Saving", "Overlaps", "See", "Try"}:
         raise InputError(f"{path}: a finding needs the lines Saving:, See: and Try:")
-    saving, see, attempt = (" ".join(parts[k].split()) for k in ("Saving", "See", "Try"))
-    return Finding(path.stem, query.question, saving, see, attempt, query)
+    overlaps = frozenset(name.strip() for name in parts["Overlaps"].split(",") if name.strip())
+    return Finding(path.stem, query.question, parts["Saving"], parts["See"], parts["Try"], overlaps, query)
 
 
 def advise(stores: Sequence[Store], where: str | None = None, min_pct: float = 1.0) -> list[Advice]:
-    """What costs each run time, run by run, the largest saving first.
+    """What costs each run time, run by run: causes first, the largest saving first, then findings that overlap them.
 
     `where`: SQL over the columns of runs and rank. `min_pct`: findings that could save less than so many % of the span
-    are left out. Savings are upper bounds and overlap: they do not add up. Raises InputError.
+    are left out. Savings are upper bounds, and none is more than the span. Raises InputError.
     """
     from analyze.engine import Engine
 
     engine = Engine(stores, where=where)
     if not engine.run_ids:
         raise InputError("advise: no run that --where selects")
-    spans = dict(engine.sql("SELECT run_id, span_ns FROM run_gpus").rows())
+    spans = dict(engine.sql("SELECT run_id, span_ns FROM run_gpus WHERE span_ns > 0").rows())
     if not spans:
         raise InputError("advise: no run has GPU work with times; there is nothing to advise on")
-    found = []
+    found: dict[str, list[tuple[Finding, int, str]]] = {}
     for finding in findings():
         for run_id, saving, evidence in engine.query(finding.query).rows():
-            share = 100.0 * saving / spans[run_id] if spans.get(run_id) else None
-            if saving > 0 and (share is None or share >= min_pct):
-                found.append(
-                    Advice(
-                        run_id,
-                        finding.name,
-                        finding.title,
-                        round(saving),
-                        share,
-                        evidence,
-                        finding.see,
-                        finding.attempt,
-                    )
-                )
-    return sorted(found, key=lambda a: (a.run_id, -a.saving_ns, a.finding))
+            # What a finding's SQL adds up is time of the span already; this holds for the next one, too.
+            saving_ns = round(min(saving, spans.get(run_id, 0)))
+            if saving_ns > 0 and 100.0 * saving_ns / spans[run_id] >= min_pct:
+                found.setdefault(run_id, []).append((finding, saving_ns, evidence))
+    return [advice for run_id in sorted(found) for advice in _ranked(run_id, spans[run_id], found[run_id])]
+
+
+def _ranked(run_id: str, span_ns: float, found: Sequence[tuple[Finding, int, str]]) -> list[Advice]:
+    """The findings of one run in order."""
+    advice = []
+    for finding, saving_ns, evidence in found:
+        overlaps = ", ".join(f.name for f, _, _ in found if f.name in finding.overlaps) or None
+        share = 100.0 * saving_ns / span_ns
+        shown = (finding.title, saving_ns, share, overlaps, evidence, finding.see, finding.attempt)
+        advice.append(Advice(run_id, finding.name, *shown))
+    return sorted(advice, key=lambda a: (a.overlaps is not None, -a.saving_ns, a.finding))
 
 
 def answer(advice: Sequence[Advice]) -> Answer:
@@ -115,14 +126,16 @@ def answer(advice: Sequence[Advice]) -> Answer:
 
 def write_text(advice: Sequence[Advice], file: TextIO) -> None:
     """The advice for people to read."""
-    run_id = None
-    for number, a in enumerate(advice):
-        if a.run_id != run_id:
-            file.write(f"{'' if run_id is None else chr(10)}{a.run_id}\n")
-            run_id, first = a.run_id, number
-        share = "" if a.saving_pct is None else f" ({a.saving_pct:.1f} %)"
-        file.write(f"\n{number - first + 1:3}. {a.title}: up to {a.saving_ns / 1e6:,.3f} ms{share}\n")
-        file.write(f"     evidence: {a.evidence} (analyze query {a.query})\n")
-        file.write(f"     try: {a.attempt}\n")
+    for number, (run_id, group) in enumerate(groupby(advice, key=lambda a: a.run_id)):
+        findings_of_run = list(group)
+        numbers = {a.finding: n for n, a in enumerate(findings_of_run, 1)}
+        file.write(f"{chr(10) if number else ''}{run_id}\n")
+        for a in findings_of_run:
+            saving = f"up to {a.saving_ns / 1e6:,.3f} ms ({a.saving_pct:.1f} %)"
+            if a.overlaps:
+                saving += f", overlaps {', '.join(str(n) for n in sorted(numbers[f] for f in a.overlaps.split(', ')))}"
+            file.write(f"\n{numbers[a.finding]:3}. {a.title}: {saving}\n")
+            file.write(f"     evidence: {a.evidence} (analyze query {a.query})\n")
+            file.write(f"     try: {a.attempt}\n")
     if not advice:
         file.write("no findings\n")

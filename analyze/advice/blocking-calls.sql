@@ -1,40 +1,31 @@
 -- Calls that wait for the GPU leave it with nothing to do
 --
--- Saving: GPU gaps that begin during such a call of their rank (it returns when the GPU has run dry), over the GPUs.
+-- Saving: GPU gaps that begin during such a call of their rank (it returns when the GPU has run dry), less what is a
+-- wait for data or the profiler's, over the GPUs.
 -- See: api-sync
 -- Try: no .item(), .cpu(), print(loss) or torch.cuda.synchronize() in every step; read results a step later.
--- @use run_gpus, gpu_gaps
+-- @use run_gpus, time_owners
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
 -- @column evidence text           The numbers that it rests on.
 -- @order run_id
-WITH blocking AS (
-    SELECT run_id, rank, start_ns, start_ns + dur_ns AS end_ns
-    FROM cuda_calls
-    WHERE api <> 'sync' AND (
-        regexp_matches(
-            name,
-            '^(cudaDeviceSynchronize|cudaThreadSynchronize|cuCtxSynchronize|cudaStreamSynchronize'
-            || '|cuStreamSynchronize|cudaEventSynchronize|cuEventSynchronize)'
-        )
-        OR regexp_matches(name, '^(cudaMemcpy|cuMemcpy)') AND name NOT ILIKE '%async%'
-    )
+WITH blocked AS (
+    SELECT track, start_ns, end_ns FROM idle_gaps WHERE blocked
 ),
-gaps AS (
-    SELECT t.run_id, t.rank, p.start_ns, p.end_ns - p.start_ns AS ns
-    FROM gpu_gaps('gaps_per_device') p JOIN gpu_tracks t USING (track)
+others AS (
+    SELECT * FROM profiler_times UNION ALL SELECT * FROM data_times
 ),
-after_calls AS (
-    SELECT p.run_id, count(*) AS gaps, sum(p.ns) AS ns
-    FROM gaps p ASOF JOIN blocking b ON b.run_id = p.run_id AND b.rank = p.rank AND p.start_ns >= b.start_ns
-    WHERE p.start_ns <= b.end_ns
-    GROUP BY p.run_id
+idle AS (
+    SELECT run_id, count(*) AS gaps, sum(i.end_ns - i.start_ns) AS ns
+    FROM intervals_subtraction('blocked', 'others') i JOIN gpu_tracks USING (track)
+    GROUP BY run_id
 ),
 total AS (
-    SELECT run_id, count(*) AS calls, sum(end_ns - start_ns) AS ns FROM blocking GROUP BY run_id
+    SELECT run_id, count(*) AS calls, sum(end_ns - start_ns) AS ns FROM blocking_calls GROUP BY run_id
 )
 SELECT
-    g.run_group, run_id, a.ns / gpus AS saving_ns,
-    printf('%d blocking calls take %s on the CPU; %d GPU gaps of %s in all begin in them',
-        t.calls, ms(t.ns), a.gaps, ms(a.ns)) AS evidence
-FROM after_calls a JOIN total t USING (run_id) JOIN run_gpus g USING (run_id)
+    g.run_group, run_id, i.ns / gpus AS saving_ns,
+    printf('%s of %s in all on the CPU; %s of %s in all after them',
+        counted(t.calls, 'blocking call', 'blocking calls'), ms(t.ns), counted(i.gaps, 'GPU gap', 'GPU gaps'), ms(i.ns))
+        || host_note AS evidence
+FROM idle i JOIN total t USING (run_id) JOIN run_gpus g USING (run_id)

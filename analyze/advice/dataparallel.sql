@@ -1,27 +1,47 @@
--- DataParallel sends the model to every GPU in every step
+-- DataParallel sends the model to every GPU in every step, and one process drives them all
 --
--- Saving: Durations of the broadcast kernels of processes that drive several GPUs, over the GPUs.
+-- Saving: Broadcast kernels of processes that broadcast to several GPUs with no compute beside them, and gaps with
+-- nothing queued while DataParallel works on the host (replicate, scatter, the replicas in threads of one interpreter,
+-- gather, and their backward), over the GPUs. The replicas' own work is in it: a bound that DDP does not reach.
 -- See: nccl-share
 -- Try: DistributedDataParallel, one process a GPU: it keeps a copy of the model on each and only reduces gradients.
--- @use run_gpus, time_sums
+-- @use run_gpus, time_owners, time_sums
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
 -- @column evidence text           The numbers that it rests on.
 -- @order run_id
-WITH processes AS (
-    SELECT run_id, rank FROM gpu_tracks GROUP BY run_id, rank HAVING count(*) > 1
-),
-broadcasts AS (
-    SELECT run_id, sum(calls) AS calls, sum(total_ns) AS ns
-    FROM kernel_sums JOIN processes USING (run_id, rank) JOIN kernel_names USING (run_id, name)
-    WHERE collective = 'broadcast'
+WITH exposed AS (
+    SELECT run_id, sum(e.end_ns - e.start_ns) AS ns
+    FROM intervals_subtraction('dataparallel_broadcasts', 'compute_times') e JOIN gpu_tracks USING (track)
     GROUP BY run_id
+),
+gaps AS (
+    SELECT track, start_ns, end_ns FROM idle_gaps WHERE host AND NOT blocked
+),
+others AS (
+    SELECT * FROM profiler_times UNION ALL SELECT * FROM data_times
+),
+own AS (
+    SELECT * FROM intervals_subtraction('dataparallel_times', 'others')
+),
+idle AS (
+    SELECT run_id, sum(i.end_ns - i.start_ns) AS ns
+    FROM intervals_intersection('own', 'gaps') i JOIN gpu_tracks USING (track)
+    GROUP BY run_id
+),
+total AS (
+    SELECT run_id, count(*) AS calls, sum(end_ns - start_ns) AS ns FROM dataparallel_broadcasts GROUP BY run_id
 ),
 kernel_time AS (
     SELECT run_id, sum(total_ns) AS ns FROM kernel_sums GROUP BY run_id
 )
 SELECT
-    g.run_group, run_id, b.ns / gpus AS saving_ns,
-    printf('%d broadcasts take %s, %.1f %% of kernel time, in one process with several GPUs',
-        b.calls::BIGINT, ms(b.ns), 100.0 * b.ns / k.ns) AS evidence
-FROM broadcasts b JOIN kernel_time k USING (run_id) JOIN run_gpus g USING (run_id)
+    g.run_group, run_id, (coalesce(e.ns, 0) + coalesce(i.ns, 0)) / gpus AS saving_ns,
+    printf('%s of %s in all, %.1f %% of kernel time; a GPU is idle for %s while DataParallel works on the host',
+        counted(b.calls, 'broadcast', 'broadcasts'), ms(b.ns), 100.0 * b.ns / nullif(k.ns, 0), ms(i.ns / gpus))
+        || host_note AS evidence
+FROM total b
+JOIN kernel_time k USING (run_id)
+JOIN run_gpus g USING (run_id)
+LEFT JOIN exposed e USING (run_id)
+LEFT JOIN idle i USING (run_id)

@@ -1,16 +1,29 @@
 -- Communication that no compute hides
 --
--- Saving: Time with communication kernels and no compute kernel beside them, mean over the GPUs.
+-- Saving: Time with communication kernels and no compute kernel beside them, mean over the GPUs, less what of it is
+-- waiting for a straggler or DataParallel's broadcasts: findings of their own.
 -- See: breakdown
 -- Try: overlap it: DDP's gradient buckets (bucket_cap_mb), gradient_as_bucket_view, FSDP prefetch; fewer and larger
 -- collectives; bf16 gradients.
--- @use run_gpus
+-- @use run_gpus, time_owners
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
 -- @column evidence text           The numbers that it rests on.
 -- @order run_id
+WITH others AS (
+    SELECT track, start_ns, end_ns FROM straggler_waits
+    UNION ALL
+    SELECT track, start_ns, end_ns FROM dataparallel_broadcasts
+),
+theirs AS (
+    SELECT run_id, sum(e.end_ns - e.start_ns) AS ns
+    FROM intervals_subtraction('others', 'compute_times') e JOIN gpu_tracks USING (track)
+    GROUP BY run_id
+)
 SELECT
-    run_group, run_id, exposed_comm_ns AS saving_ns,
-    printf('%s of %s communication a GPU has no compute beside it', ms(exposed_comm_ns), ms(comm_ns)) AS evidence
-FROM run_gpus
+    run_group, run_id, exposed_comm_ns - coalesce(t.ns, 0) / gpus AS saving_ns,
+    printf('%s of %s communication a GPU has no compute beside it', ms(exposed_comm_ns), ms(comm_ns))
+        || and_part(t.ns / gpus, 'of that is found under stragglers or dataparallel')
+        || coalesce(w.note, '') AS evidence
+FROM run_gpus LEFT JOIN theirs t USING (run_id) LEFT JOIN unknown_waits w USING (run_id)
 WHERE exposed_comm_ns > 0

@@ -1,15 +1,25 @@
 -- Copies that no kernel hides
 --
--- Saving: Time with memcpys or memsets and no kernel beside them, mean over the GPUs.
+-- Saving: Time with memcpys or memsets and no kernel beside them, mean over the GPUs, less what of it is small copies
+-- or copies of pageable memory: findings of their own.
 -- See: breakdown
 -- Try: prefetch the next batch on a stream of its own, from pinned memory, with non_blocking=True.
--- @use run_gpus
+-- @use run_gpus, time_owners
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
 -- @column evidence text           The numbers that it rests on.
 -- @order run_id
+WITH others AS (
+    SELECT track, start_ns, end_ns FROM tracked_memcpys WHERE small OR pageable
+),
+theirs AS (
+    SELECT run_id, sum(e.end_ns - e.start_ns) AS ns
+    FROM intervals_subtraction('others', 'kernel_times') e JOIN gpu_tracks USING (track)
+    GROUP BY run_id
+)
 SELECT
-    run_group, run_id, exposed_copy_ns AS saving_ns,
-    printf('%s of %s copies and fills a GPU have no kernel beside them', ms(exposed_copy_ns), ms(copy_ns)) AS evidence
-FROM run_gpus
+    run_group, run_id, exposed_copy_ns - coalesce(t.ns, 0) / gpus AS saving_ns,
+    printf('%s of %s copies and fills a GPU have no kernel beside them', ms(exposed_copy_ns), ms(copy_ns))
+        || and_part(t.ns / gpus, 'of that is found under small-copies or pageable-copies') AS evidence
+FROM run_gpus LEFT JOIN theirs t USING (run_id)
 WHERE exposed_copy_ns > 0

@@ -1,30 +1,38 @@
 -- The optimizer launches many small kernels
 --
--- Saving: GPU time between the kernels that the phase `optimizer` launched: from the first start to the last end, less
--- their durations, over the GPUs; where a step launches more than 10.
+-- Saving: GPU gaps between the kernels that a phase `optimizer` launched, from the first start to the last end, over
+-- the GPUs; where a step launches more than 10.
+-- Overlaps: host-wait, blocking-calls
 -- See: phases
 -- Try: the fused optimizer (fused=True), or foreach=True; torch.compile of the step.
--- @use run_gpus, phases
+-- @use run_gpus, time_owners
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
 -- @column evidence text           The numbers that it rests on.
 -- @order run_id
-WITH optimizer_steps AS (
+WITH optimizer_steps AS MATERIALIZED (
     SELECT
-        run_id, rank, device, phase_start_ns, count(*) AS kernels, max(start_ns + dur_ns) - min(start_ns) AS span_ns,
-        sum(dur_ns) AS ns
-    FROM gpu_work_phases
+        t.track, t.run_id, phase_start_ns, count(*) AS kernels, min(start_ns) AS start_ns,
+        max(start_ns + dur_ns) AS end_ns, sum(dur_ns) AS ns
+    FROM gpu_work_phases w
+    JOIN gpu_tracks t ON t.run_id = w.run_id AND t.rank = w.rank AND t.device IS NOT DISTINCT FROM w.device
     WHERE phase = 'optimizer' AND kind = 'kernel'
-    GROUP BY run_id, rank, device, phase_start_ns
+    GROUP BY t.track, t.run_id, phase_start_ns
     HAVING count(*) > 10
 ),
-summed AS (
-    SELECT run_id, avg(kernels) AS kernels, sum(greatest(0, span_ns - ns)) AS between_ns, sum(ns) AS ns
-    FROM optimizer_steps
+gaps AS (
+    SELECT * FROM intervals_gaps('gpu_intervals')
+),
+idle AS (
+    SELECT run_id, sum(i.end_ns - i.start_ns) AS ns
+    FROM intervals_intersection('optimizer_steps', 'gaps') i JOIN gpu_tracks USING (track)
     GROUP BY run_id
+),
+summed AS (
+    SELECT run_id, avg(kernels) AS kernels, sum(ns) AS ns FROM optimizer_steps GROUP BY run_id
 )
 SELECT
-    g.run_group, run_id, between_ns / gpus AS saving_ns,
-    printf('%.0f kernels a step and GPU take %s; %s lie between them',
-        kernels, ms(ns / gpus), ms(between_ns / gpus)) AS evidence
-FROM summed JOIN run_gpus g USING (run_id)
+    g.run_group, run_id, i.ns / gpus AS saving_ns,
+    printf('%.0f kernels a step and GPU, %s in all a GPU; it is idle for %s between them',
+        kernels, ms(s.ns / gpus), ms(i.ns / gpus)) || host_note AS evidence
+FROM summed s JOIN idle i USING (run_id) JOIN run_gpus g USING (run_id)

@@ -1,34 +1,31 @@
 -- Copies from or to pageable memory
 --
--- Saving: The parts of such copies that no kernel runs beside, over the GPUs.
+-- Saving: The parts of such copies that neither a kernel nor a small copy runs beside, over the GPUs; small ones are a
+-- finding of their own.
 -- See: memcpy-sync
 -- Try: pin_memory=True in the DataLoader (or .pin_memory()), and .to(device, non_blocking=True).
--- @use run_gpus, gpu_tracks, intervals
+-- @use run_gpus, time_owners
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
 -- @column evidence text           The numbers that it rests on.
 -- @order run_id
 WITH pageable AS (
-    SELECT t.track, m.start_ns, m.start_ns + m.dur_ns AS end_ns, bytes
-    FROM memcpys m
-    JOIN gpu_tracks t ON t.run_id = m.run_id AND t.rank = m.rank AND t.device IS NOT DISTINCT FROM m.device
-    WHERE 'Pageable' IN (src_memory, dst_memory)
+    SELECT * FROM tracked_memcpys WHERE pageable AND NOT small
 ),
-kernel_times AS (
-    SELECT * FROM gpu_intervals WHERE kind = 'kernel'
+others AS (
+    SELECT * FROM kernel_times UNION ALL SELECT track, start_ns, end_ns FROM tracked_memcpys WHERE small
 ),
 exposed AS (
     SELECT run_id, sum(e.end_ns - e.start_ns) AS ns
-    FROM intervals_subtraction('pageable', 'kernel_times') e JOIN gpu_tracks USING (track)
+    FROM intervals_subtraction('pageable', 'others') e JOIN gpu_tracks USING (track)
     GROUP BY run_id
 ),
 total AS (
-    SELECT run_id, count(*) AS copies, sum(bytes) AS bytes, sum(end_ns - start_ns) AS ns
-    FROM pageable JOIN gpu_tracks USING (track)
-    GROUP BY run_id
+    SELECT run_id, count(*) AS copies, sum(bytes) AS bytes, sum(end_ns - start_ns) AS ns FROM pageable GROUP BY run_id
 )
 SELECT
     g.run_group, run_id, e.ns / gpus AS saving_ns,
-    printf('%d pageable copies of %.1f MB take %s at %.1f GB/s; %s of it with no kernel beside it',
-        copies, bytes / 1e6, ms(t.ns), bytes / nullif(t.ns, 0), ms(e.ns)) AS evidence
+    printf('%s, %.1f MB and %s in all, %.1f GB/s; %s of it with no kernel beside',
+        counted(copies, 'pageable copy', 'pageable copies'), bytes / 1e6, ms(t.ns), bytes / nullif(t.ns, 0), ms(e.ns))
+        AS evidence
 FROM exposed e JOIN total t USING (run_id) JOIN run_gpus g USING (run_id)

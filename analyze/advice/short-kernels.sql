@@ -2,6 +2,7 @@
 --
 -- Saving: Launch call less GPU time, summed over the launches for which that is more than 0, at most the idle time,
 -- over the GPUs.
+-- Overlaps: host-wait, blocking-calls, data-wait, dataparallel, optimizer
 -- See: launch
 -- Try: fuse them (torch.compile), CUDA graphs, or larger batches.
 -- @use run_gpus, launch_calls
@@ -24,6 +25,7 @@ compared AS (
 )
 SELECT
     g.run_group, run_id, least(excess_ns / gpus, idle_ns) AS saving_ns,
-    printf('%d of %d launches (%.0f %%) run shorter than their call, by %s; the GPU is idle for %s',
-        short, launches, 100.0 * short / launches, ms(excess_ns / gpus), ms(idle_ns)) AS evidence
+    printf('%d of %s (%.0f %%) run shorter than the call, by %s in all a GPU; the GPU is idle for %s',
+        short, counted(launches, 'launch', 'launches'), 100.0 * short / launches, ms(excess_ns / gpus), ms(idle_ns))
+        || host_note AS evidence
 FROM compared JOIN run_gpus g USING (run_id)

@@ -3,19 +3,13 @@
 -- Saving: The parts of such copies that no kernel runs beside, over the GPUs; their time is latency, not bandwidth.
 -- See: concurrency
 -- Try: put them together: one tensor instead of many, no .item(), .cpu() or scalar tensors in the loop.
--- @use run_gpus, gpu_tracks, intervals
+-- @use run_gpus, time_owners
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
 -- @column evidence text           The numbers that it rests on.
 -- @order run_id
 WITH small AS (
-    SELECT t.track, m.start_ns, m.start_ns + m.dur_ns AS end_ns, bytes
-    FROM memcpys m
-    JOIN gpu_tracks t ON t.run_id = m.run_id AND t.rank = m.rank AND t.device IS NOT DISTINCT FROM m.device
-    WHERE kind IN ('HtoD', 'DtoH') AND bytes < 65536
-),
-kernel_times AS (
-    SELECT * FROM gpu_intervals WHERE kind = 'kernel'
+    SELECT * FROM tracked_memcpys WHERE small
 ),
 exposed AS (
     SELECT run_id, sum(e.end_ns - e.start_ns) AS ns
@@ -23,9 +17,10 @@ exposed AS (
     GROUP BY run_id
 ),
 total AS (
-    SELECT run_id, count(*) AS copies, avg(bytes) AS bytes FROM small JOIN gpu_tracks USING (track) GROUP BY run_id
+    SELECT run_id, count(*) AS copies, avg(bytes) AS bytes FROM small GROUP BY run_id
 )
 SELECT
     g.run_group, run_id, e.ns / gpus AS saving_ns,
-    printf('%d copies of %.0f B on average take %s with no kernel beside them', copies, t.bytes, ms(e.ns)) AS evidence
+    printf('%s of %.0f B on average, %s in all with no kernel beside',
+        counted(copies, 'copy', 'copies'), t.bytes, ms(e.ns)) AS evidence
 FROM exposed e JOIN total t USING (run_id) JOIN run_gpus g USING (run_id)

@@ -1,34 +1,47 @@
 -- Ranks wait for the slowest one in collectives
 --
--- Saving: Latest start less own start, summed over the matched collective calls, mean over the ranks that take part;
--- runs of several ranks.
+-- Saving: From a rank's own start to the latest start of a matched collective call, at most as long as its kernel runs,
+-- where no compute runs beside it, over the GPUs; runs of several ranks.
 -- See: stragglers
 -- Try: even out the work (batch sizes, sequence lengths, data loading); look at what the last rank does before the
 -- collective.
--- @use run_gpus, collective_calls
+-- @use run_gpus, time_owners
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
 -- @column evidence text           The numbers that it rests on.
 -- @order run_id
-WITH members AS (
-    SELECT
-        run_id, rank, call, max(start_ns) OVER (PARTITION BY run_id, call) - start_ns AS wait_ns,
-        count(*) OVER (PARTITION BY run_id, call) AS ranks
-    FROM collective_kernels
+WITH waits AS MATERIALIZED (
+    SELECT * FROM straggler_waits
+),
+exposed AS (
+    SELECT run_id, sum(e.end_ns - e.start_ns) AS ns
+    FROM intervals_subtraction('waits', 'compute_times') e JOIN gpu_tracks USING (track)
+    GROUP BY run_id
+),
+lengths AS (
+    SELECT run_id, avg(covered_ns) AS ns, max(covered_ns) AS most_ns
+    FROM intervals_length('waits') JOIN gpu_tracks USING (track)
+    GROUP BY run_id
 ),
 by_rank AS (
-    SELECT run_id, rank, count(*) AS calls, sum(wait_ns) AS ns FROM members WHERE ranks > 1 GROUP BY run_id, rank
+    SELECT run_id, rank, count(*) AS calls, count(*) FILTER (last) AS times_last FROM waits GROUP BY run_id, rank
 ),
-summed AS (
-    SELECT
-        run_id, count(*) AS ranks, avg(ns) AS ns, max(ns) AS most_ns, max(calls) AS calls,
-        arg_min(rank, ns) AS last_rank
+latest AS (
+    SELECT run_id, rank, calls, times_last
     FROM by_rank
-    GROUP BY run_id
-    HAVING count(*) > 1
+    QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY times_last DESC, rank) = 1
+),
+counts AS (
+    SELECT run_id, count(DISTINCT call) AS calls FROM waits GROUP BY run_id
 )
 SELECT
-    g.run_group, run_id, ns AS saving_ns,
-    printf('in %d collectives a rank waits %s on average, at most %s; rank %d waits least',
-        calls, ms(ns), ms(most_ns), last_rank) AS evidence
-FROM summed JOIN run_gpus g USING (run_id)
+    g.run_group, run_id, e.ns / gpus AS saving_ns,
+    printf('in %s a rank waits %s on average, %s at most; rank %d is last in %d of %d',
+        counted(c.calls, 'collective', 'collectives'), ms(l.ns), ms(most_ns), r.rank, r.times_last, r.calls)
+        || coalesce(w.note, '') AS evidence
+FROM exposed e
+JOIN lengths l USING (run_id)
+JOIN latest r USING (run_id)
+JOIN counts c USING (run_id)
+JOIN run_gpus g USING (run_id)
+LEFT JOIN unknown_waits w USING (run_id)
