@@ -6,6 +6,7 @@ comparing is the outer join of the two answers. Conditions (`--fail-if`) are ove
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,7 +58,9 @@ class Side:
     label: str
     engine: Engine
     steps: int | None
-    """Training steps in it, summed over its runs; None where a run does not say."""
+    """Training steps in it as counted, summed over its runs; None where those of a run are not known."""
+    traits: dict[str, str]
+    """What should be the same on both sides: GPUs, profilers, models; `unknown` where the recording does not say."""
 
 
 @dataclass(frozen=True)
@@ -97,14 +100,19 @@ def compare(
         raise InputError(f"--time {time}: must be one of {', '.join(TIMES)}")
     if time not in LEVELS[level].total:
         raise InputError(f"--time {time}: there is no CPU time at level {level}; it is for op and phase")
+    if not 0 <= tolerance < math.inf:
+        raise InputError(f"--tolerance {tolerance}: must be a number of %, 0 or more")
     conditions = [Condition.parse(text) for text in fail_if]
     sides = (_open("A", a, where, where_a), _open("B", b, where, where_b))
     divisors, note = _divisors(sides, per_step)
-    rows = _rows(LEVELS[level], time, sides, divisors, tolerance)
+    sums = [_sums(s.engine, LEVELS[level], time) for s in sides]
+    rows = _rows(LEVELS[level], sums, divisors, tolerance)
+    notes = [note, *_differences(sides, divisors)]
+    notes += [f"{s.label} has nothing at level {level}" for s, found in zip(sides, sums, strict=True) if not found]
     failures = [f for c in conditions if (f := c.failure(sides, divisors)) is not None]
     from analyze.row_answer import row_answer
 
-    return Comparison(row_answer(_columns(level, time), rows, "compare", sort, limit), (note,), tuple(failures))
+    return Comparison(row_answer(_columns(level, time), rows, "compare", sort, limit), tuple(notes), tuple(failures))
 
 
 def _open(label: str, stores: Sequence[Store], *wheres: str | None) -> Side:
@@ -114,12 +122,26 @@ def _open(label: str, stores: Sequence[Store], *wheres: str | None) -> Side:
     if not engine.run_ids:
         raise InputError(f"compare: {label} has no run that the --where options select")
     counts = engine.sql(
-        "WITH by_rank AS (SELECT run_id, rank, count(*) AS n FROM step_ranges GROUP BY run_id, rank),"
-        " by_run AS (SELECT run_id, max(n) AS n FROM by_rank GROUP BY run_id)"
-        " SELECT coalesce(n, steps) FROM runs LEFT JOIN by_run USING (run_id)"
+        "WITH by_run AS (SELECT run_id, max(steps) AS n FROM step_counts GROUP BY run_id)"
+        " SELECT n FROM runs LEFT JOIN by_run USING (run_id)"
     ).rows()
     known = all(n for (n,) in counts)
-    return Side(label, engine, int(sum(n for (n,) in counts)) if known else None)
+    [(gpus, profilers, models)] = engine.sql(
+        "SELECT coalesce(nullif((SELECT count(*) FROM gpu_tracks), 0), sum(gpus))::VARCHAR,"
+        " string_agg(DISTINCT profiler, ', ' ORDER BY profiler), string_agg(DISTINCT model, ', ' ORDER BY model)"
+        " FROM runs"
+    ).rows()
+    traits = {"GPUs": gpus or "unknown", "profilers": profilers or "unknown", "models": models or "unknown"}
+    return Side(label, engine, int(sum(n for (n,) in counts)) if known else None, traits)
+
+
+def _differences(sides: tuple[Side, Side], divisors: tuple[int, int]) -> list[str]:
+    """Sentences for what the sides do not have in common."""
+    a, b = sides
+    said = [f"{k} differ: A {a.traits[k]}, B {b.traits[k]}" for k in a.traits if a.traits[k] != b.traits[k]]
+    if a.steps and b.steps and a.steps != b.steps and divisors == (1, 1):
+        said.append(f"steps differ: A holds {a.steps}, B holds {b.steps}")
+    return said
 
 
 def _divisors(sides: tuple[Side, Side], per_step: bool | None) -> tuple[tuple[int, int], str]:
@@ -154,9 +176,8 @@ def _columns(level: str, time: str) -> list[ResultColumn]:
 
 
 def _rows(
-    level: Level, time: str, sides: tuple[Side, Side], divisors: tuple[int, int], tolerance: float
+    level: Level, found: Sequence[dict[tuple[str, ...], tuple[int, int]]], divisors: tuple[int, int], tolerance: float
 ) -> list[tuple[Any, ...]]:
-    found = [_sums(s.engine, level, time) for s in sides]
     total_a = _per(sum(ns for _, ns in found[0].values()), divisors[0])
     rows = []
     for key in {**found[0], **found[1]}:
@@ -235,42 +256,48 @@ class Condition(NamedTuple):
         if kind == "kernel":
             try:
                 re.compile(name)
-            except re.error as e:
+            except (re.error, OverflowError, RecursionError) as e:
                 raise InputError(f"--fail-if {text!r}: {name!r} is not a regular expression: {e}") from e
-        return cls(text.strip(), measure, match.group(2) == ">", float(match.group(3)), match.group(4))
+        limit = float(match.group(3))
+        if not math.isfinite(limit):
+            raise InputError(f"--fail-if {text!r}: the limit is too large a number")
+        return cls(text.strip(), measure, match.group(2) == ">", limit, match.group(4))
 
     def failure(self, sides: tuple[Side, Side], divisors: tuple[int, int]) -> str | None:
-        """What held, with the numbers; None if the condition does not hold. Raises InputError if it has no answer."""
+        """What held, with the numbers; None if the condition does not hold.
+
+        Raises InputError if it has no answer: a side has nothing of it, or A has 0 and the limit is in %.
+        """
         measured = [_measure(self.measure, s.engine) for s in sides]
         if self.measure == "step_time":
             # A mean per step already.
             divisors = (1, 1)
-        if all(m is None for m in measured):
-            raise InputError(f"--fail-if {self.text!r}: neither A nor B has {self._missing()}")
-        if self.measure == "step_time" and None in measured:
-            raise InputError(f"--fail-if {self.text!r}: {sides[measured.index(None)].label} has no training steps")
-        a, b = ((m or 0) / n for m, n in zip(measured, divisors, strict=True))
-        if self.unit == "%":
-            # From nothing to something is more than any limit.
-            change = 100.0 * (b - a) / a if a else float("inf") if b else 0.0
-        else:
-            change = (b - a) / _UNITS[self.unit]
+        # A recording without what is asked for is not a fast one.
+        known = [m for m in measured if m is not None]
+        if len(known) < len(sides):
+            lacking = [s.label for s, m in zip(sides, measured, strict=True) if m is None]
+            verb = "has" if len(lacking) == 1 else "have"
+            raise InputError(f"--fail-if {self.text!r}: {' and '.join(lacking)} {verb} no {self._what()}")
+        a, b = (m / n for m, n in zip(known, divisors, strict=True))
+        if self.unit == "%" and not a:
+            raise InputError(f"--fail-if {self.text!r}: {self.measure} is 0 in A, so no change is in % of it; use ns")
+        change = 100.0 * (b - a) / a if self.unit == "%" else (b - a) / _UNITS[self.unit]
         if not (change > self.limit if self.above else change < self.limit):
             return None
-        by = "new in B" if change == float("inf") else f"{change:+,.4g} {self.unit}"
+        by = f"{change:+,.4g} {self.unit}"
         each = " per step" if self.measure == "step_time" or max(divisors) > 1 else ""
         return f"{self.text}: {self.measure} went from {_time(a)} to {_time(b)}{each} ({by})"
 
-    def _missing(self) -> str:
+    def _what(self) -> str:
         kind, _, name = self.measure.partition(":")
         return {
             "kernel_time": "kernels",
             "gpu_time": "GPU work",
             "step_time": "training steps",
             "op_time": "operators",
-            "phase": f"a phase {name!r}",
-            "phase_cpu": f"a phase {name!r}",
-            "kernel": f"a kernel whose name {name!r} matches",
+            "phase": f"phase {name!r}",
+            "phase_cpu": f"phase {name!r}",
+            "kernel": f"kernel whose name {name!r} matches",
         }[kind]
 
 
@@ -284,7 +311,8 @@ def _measure(measure: str, engine: Engine) -> float | None:
         [(value,)] = engine.sql("SELECT sum(gpu_ns)::BIGINT FROM gpu_time_sums").rows()
         return value
     if kind == "step_time":
-        steps = [row["step_ns"] for row in engine.query(find("steps")).arrow().to_pylist()]
+        rows_of_steps = engine.query(find("steps")).arrow().to_pylist()
+        steps = [row["step_ns"] for row in rows_of_steps if row["step_ns"] is not None]
         return sum(steps) / len(steps) if steps else None
     if kind == "op_time":
         rows_of_ops = [r for r in engine.query(find("op-tree")).arrow().to_pylist() if r["kind"] == "op"]

@@ -6,7 +6,7 @@
 -- data loader and the like). Strong scaling holds the batch of all GPUs, weak scaling the batch per GPU: batch_size
 -- counts per process under ddp, in total otherwise. The run on one GPU is the one with the same parallelism, else any.
 -- Runs of the same workload are averaged.
--- @use step_ranges
+-- @use gpu_tracks, step_ranges
 -- @needs step times: the collector's step metrics, or training steps in the traces
 -- @param kind auto|strong|weak = auto   Which batch is held; auto shows each for which there is a run on one GPU.
 -- @column kind text               strong or weak; empty (auto) for runs that nothing can be compared with.
@@ -46,13 +46,17 @@ by_run AS (
     FROM (SELECT * FROM timed UNION ALL SELECT * FROM traced) t JOIN runs r USING (run_id)
     GROUP BY t.run_id
 ),
+used AS (
+    -- The GPUs that were recorded, where the run does not say. A run on the CPU is one device; unknown stays unknown.
+    SELECT r.run_id, CASE WHEN coalesce(r.gpus, t.gpus) IS NOT NULL THEN greatest(coalesce(r.gpus, t.gpus), 1) END AS n
+    FROM runs r LEFT JOIN (SELECT run_id, count(*) AS gpus FROM gpu_tracks GROUP BY run_id) t USING (run_id)
+),
 counted AS (
     SELECT
-        r.*, greatest(coalesce(r.gpus, 1), 1) AS n,
+        r.*, u.n,
         -- Under ddp every rank is one GPU; ranks that were not recorded count like the others.
-        CASE WHEN r.parallelism = 'ddp' THEN rank_images_per_s * greatest(coalesce(r.gpus, 1), 1)
-            ELSE images_per_s END AS images_per_s
-    FROM by_run JOIN runs r USING (run_id)
+        CASE WHEN r.parallelism = 'ddp' THEN rank_images_per_s * u.n ELSE images_per_s END AS images_per_s
+    FROM by_run JOIN runs r USING (run_id) JOIN used u USING (run_id)
 ),
 named AS (
     SELECT
@@ -103,5 +107,6 @@ shown AS (
 )
 SELECT
     run_group, kind, profiler, model, precision, dataset, image_size, parallelism, group_batch AS batch_size, n AS gpus,
-    runs, images_per_s, images_per_s / one_gpu AS speedup, 100 * images_per_s / one_gpu / n AS efficiency_pct
+    runs, images_per_s, images_per_s / nullif(one_gpu, 0) AS speedup,
+    100 * images_per_s / nullif(one_gpu, 0) / n AS efficiency_pct
 FROM shown
