@@ -90,6 +90,8 @@ def advise(stores: Sequence[Store], where: str | None = None, min_pct: float = 1
     """
     from analyze.engine import Engine
 
+    if not min_pct >= 0:
+        raise InputError(f"--min-pct {min_pct}: must be a number of %, 0 or more")
     engine = Engine(stores, where=where)
     if not engine.run_ids:
         raise InputError("advise: no run that --where selects")
@@ -100,7 +102,7 @@ def advise(stores: Sequence[Store], where: str | None = None, min_pct: float = 1
     for finding in findings():
         for run_id, saving, evidence in engine.query(finding.query).rows():
             # What a finding's SQL adds up is time of the span already; this holds for the next one, too.
-            saving_ns = round(min(saving, spans.get(run_id, 0)))
+            saving_ns = min(round(saving), int(spans.get(run_id, 0)))
             if saving_ns > 0 and 100.0 * saving_ns / spans[run_id] >= min_pct:
                 found.setdefault(run_id, []).append((finding, saving_ns, evidence))
     return [advice for run_id in sorted(found) for advice in _ranked(run_id, spans[run_id], found[run_id])]

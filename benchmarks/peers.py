@@ -127,13 +127,13 @@ def with_tracequarry(folder: str) -> Values:
         values[f"queue depth, largest, stream {row['stream']}, {place(row)}"] = row["max_depth"]
         values[f"queue depth, mean, stream {row['stream']}, {place(row)}"] = row["avg_depth"]
     for row in traces.query("collectives").to_pylist():
-        if row["collective"] == "all_reduce" and row["bytes"]:
+        if row["collective"] == "all_reduce" and row["status"] == "matched" and row["bytes"]:
             values["all_reduce calls"] = row["calls"]
             values["all_reduce us"] = row["total_ns"] / 1000
             values["all_reduce algbw GB/s"] = row["algbw_gb_per_s"]
     waits = traces.query("stragglers", params={"collective": "all_reduce"}).to_pylist()
     if len({row["rank"] for row in waits}) == 2:
-        values["start skew us"] = sum(row["wait_ns"] for row in waits) / 1000
+        values["start skew us"] = sum(row["wait_ns"] or 0 for row in waits) / 1000
     return values
 
 

@@ -15,6 +15,7 @@ import analyze
 from analyze.advise import advise, findings, write_text
 from analyze.cache import open_stores
 from analyze.engine import Engine
+from analyze.errors import InputError
 from analyze.query_files import catalog
 
 
@@ -377,6 +378,8 @@ def test_nothing_to_say(tmp_path: Path) -> None:
     assert advice(path) == {}
     result = run_cli("advise", path)
     assert (result.returncode, result.stdout) == (0, "no findings\n")
+    with pytest.raises(InputError, match="--min-pct nan"):
+        advice(path, min_pct=float("nan"))
     none = run_cli("advise", write_trace(tmp_path / "none" / "t.json", []))
     assert none.returncode == 2 and "no run has GPU work" in none.stderr
 

@@ -354,6 +354,14 @@ def test_rank_skew(tmp_path: Path) -> None:
     assert [r["metric"] for r in ask(path, "rank-skew", params={"metric": "idle"})] == ["idle"]
 
 
+def test_skew_is_of_time_not_of_streams(tmp_path: Path) -> None:
+    # Eight streams each: 10 and 30 us of all_reduces, not 80 and 240, in spans of as much.
+    path = write_ranks(tmp_path, *([bare("allreduce", 0, dur) | {"tid": s} for s in range(8)] for dur in (10, 30)))
+    rows = {r["metric"]: r for r in ask(path, "rank-skew")}
+    assert all(r["max_ns"] <= rows["span"]["max_ns"] == 30_000 for r in rows.values())
+    assert (rows["comm"]["min_ns"], rows["exposed_comm"]["max_ns"], rows["idle"]["max_ns"]) == (10_000, 30_000, 0)
+
+
 def test_skew_over_the_devices_of_a_process(tmp_path: Path) -> None:
     [row] = ask(
         write_trace(tmp_path / "t.json", [kernel("a", 0, 10), kernel("a", 0, 30, device=1)]),
