@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import SAMPLES, ask, run_cli
@@ -116,6 +117,36 @@ class _Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
+
+
+def test_launches_of_several_runs_are_not_one(tmp_path: Path) -> None:
+    """Launch 0 of two reports of the same kernel: 1 and 4 additions, 1,024,000 bytes and 10 us each."""
+    for name, fadd in (("a", "1"), ("b", "4")):
+        write(tmp_path / f"{name}.ncu.csv", wide([("k", counts(fadd=fadd) | PEAKS)]))
+    both = analyze.open(tmp_path / "a.ncu.csv", tmp_path / "b.ncu.csv")
+
+    def asked(query: str, column: str, **params: str) -> dict[str, Any]:
+        rows = both.query(query, params={"group": "launch", **params}).to_pylist()
+        named = {r["kernel"]: r[column] for r in rows}
+        assert len(named) == len(rows) == 2
+        return {name.split(".")[0]: value for name, value in named.items()}
+
+    assert asked("flops", "total_flops") == {"0 k (a": 1, "0 k (b": 4}
+    assert asked("arithmetic-intensity", "total_flops") == {"0 k (a": 1, "0 k (b": 4}
+    assert asked("roofline", "flops", level="dram") == {"0 k (a": 1, "0 k (b": 4}
+    fadd_metric = r"op_fadd_pred_on\.sum$"
+    assert asked("metrics", "sum", metric=fadd_metric) == {"0 k (a": 1, "0 k (b": 4}
+    # Of one run, a launch is its number and name.
+    assert [r["kernel"] for r in ask(tmp_path / "a.ncu.csv", "flops", params={"group": "launch"})] == ["0 k"]
+    # A kernel has its launches of all runs; on the roofline a point for each run, as each has roofs of its own.
+    [row] = both.query("flops").to_pylist()
+    assert (row["kernel"], row["launches"], row["total_flops"]) == ("k", 2, 5)
+    points = both.query("roofline", params={"level": "dram"}).to_pylist()
+    assert [(r["kernel"], r["run_id"][0], r["flops"]) for r in points] == [("k", "a", 1), ("k", "b", 4)]
+    drawn = roofline.load(Engine(both.stores))
+    assert sorted(p.kernel[:4] for p in drawn.points) == ["k (a", "k (b"]
+    drawn = roofline.load(Engine(both.stores), "launch")
+    assert sorted(p.kernel[:6] for p in drawn.points) == ["0 k (a", "0 k (b"]
 
 
 @pytest.mark.parametrize("suffix", ["svg", "png", "html"])

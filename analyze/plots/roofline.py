@@ -111,7 +111,7 @@ def load(engine: Engine, group: str = "kernel", level: str = "dram") -> Roofline
     """
     from analyze.query_files import find
 
-    answer = engine.query(find("roofline"), {"group": group, "level": level}, sort="-dur_ns,kernel,level")
+    answer = engine.query(find("roofline"), {"group": group, "level": level}, sort="-dur_ns,kernel,run_id,level")
     rows = answer.arrow().to_pylist()
     if not rows:
         raise InputError(
@@ -132,6 +132,10 @@ def load(engine: Engine, group: str = "kernel", level: str = "dram") -> Roofline
     placed = [r for r in rows if (r["flops"] or 0) > 0 and (r["bytes"] or 0) > 0]
     if not placed:
         raise InputError("plot roofline: no kernel here executes floating-point operations and moves bytes")
+    if group != "launch" and len({r["run_id"] for r in rows}) > 1:
+        # A kernel has a point for each run; the launches' names tell their runs themselves.
+        for r in rows:
+            r["kernel"] = f"{r['kernel']} ({r['run_id']})"
     points = [Point(**{name: r[name] for name in Point.__dataclass_fields__}) for r in placed]
     levels = sorted({p.level for p in points}, key=LEVELS.index)
     at_first = [r for r in rows if r["level"] == levels[0]]

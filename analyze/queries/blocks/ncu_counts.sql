@@ -46,3 +46,14 @@ SELECT
 FROM _named n JOIN ncu_launches l USING (run_id, rank, launch_id)
 WHERE name.counter <> ''
 GROUP BY ALL;
+
+-- What a row of launches is called; `several`: whether there is more than one run or rank to tell apart.
+CREATE MACRO launch_label(grouping, kernel, short_name, family, launch_id, run_id, rank, several) AS CASE grouping
+    WHEN 'kernel' THEN kernel
+    WHEN 'short_name' THEN short_name
+    WHEN 'family' THEN family
+    WHEN 'launch' THEN concat_ws(
+        ' ', launch_id, short_name, CASE WHEN several THEN concat('(', run_id, ' rank ', rank, ')') END
+    )
+    ELSE '(all)'
+END;

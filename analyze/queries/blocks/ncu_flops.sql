@@ -133,24 +133,29 @@ SELECT *, NULL::BIGINT AS launch_id FROM nvprof_flops;
 -- Sum over launches; NULL unless every one of them has the figure.
 CREATE MACRO whole_sum(x) AS CASE WHEN count(x) = count(*) THEN round(sum(x))::BIGINT END;
 
--- What a row of the queries is called.
-CREATE MACRO launch_name(what, kernel, short_name, family, run_id, rank, launch_id) AS CASE what
-    WHEN 'kernel' THEN kernel
-    WHEN 'short_name' THEN short_name
-    WHEN 'family' THEN family
-    WHEN 'launch' THEN coalesce(launch_id || ' ', '') || short_name
-    ELSE '(all)'
-END;
+-- The same with what the row of a query is called (`label`), and what its launches share (`launch_key`; NULL where
+-- launches are added up by their label): a launch is one only within its run and rank, which its label names where there
+-- are several. nvprof has no launches, but a kernel on a device.
+CREATE MACRO labelled_launches(grouping) AS TABLE
+WITH _places AS (
+    SELECT run_group, count(DISTINCT (run_id, rank)) > 1 AS several FROM launch_flops GROUP BY run_group
+)
+SELECT
+    l.*, n.family,
+    launch_label(grouping, l.kernel, n.short_name, n.family, l.launch_id, l.run_id, l.rank, p.several) AS label,
+    CASE WHEN grouping = 'launch' THEN (l.run_id, l.rank, l.launch_id, l.kernel, l.device) END AS launch_key
+FROM launch_flops l
+JOIN kernel_names n ON n.run_id = l.run_id AND n.name = l.kernel
+JOIN _places p ON p.run_group IS NOT DISTINCT FROM l.run_group;
 
--- Launches added up by `grouping`, as launch_name has it.
+-- Launches added up by `grouping`.
 CREATE MACRO launch_sums(grouping) AS TABLE
 SELECT
-    l.run_group,
-    launch_name(grouping, l.kernel, n.short_name, n.family, l.run_id, l.rank, l.launch_id) AS kernel,
+    run_group, label AS kernel,
     sum(launches)::BIGINT AS launches, whole_sum(dur_ns) AS dur_ns,
     whole_sum(fp16_flops) AS fp16_flops, whole_sum(fp32_flops) AS fp32_flops, whole_sum(fp64_flops) AS fp64_flops,
     whole_sum(tensor_flops) AS tensor_flops, whole_sum(total_flops) AS total_flops,
     whole_sum(fadd_only_flops) AS fadd_only_flops, whole_sum(dram_bytes) AS dram_bytes,
     whole_sum(l2_bytes) AS l2_bytes, whole_sum(l1_bytes) AS l1_bytes
-FROM launch_flops l JOIN kernel_names n ON n.run_id = l.run_id AND n.name = l.kernel
-GROUP BY ALL;
+FROM labelled_launches(grouping)
+GROUP BY run_group, label, launch_key;

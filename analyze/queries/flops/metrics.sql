@@ -3,6 +3,7 @@
 -- Metrics by name, in base units (ns, byte, hz, byte/s; percentages as they are). Sums make sense for counters only.
 -- What ncu's rules say is under rule:NAME, with the speed-up that the rule estimates in %. Of an nvprof log, min, avg
 -- and max are its own.
+-- @use ncu_counts
 -- @needs metrics of Nsight Compute or nvprof
 -- @param metric text = '^(gpu__time_duration|dram__bytes_(read|write))\.sum$|^flop_count'   Regular expression on
 --                                 metric names.
@@ -21,23 +22,32 @@
 -- @order kernel, metric, section, unit
 WITH _all AS (
     SELECT
-        run_id, run_group, kernel, launch_id, metric, section, unit, 1 AS launches, value AS min, value AS max,
-        value AS sum, text
+        run_id, rank, run_group, kernel, device, launch_id, metric, section, unit, 1 AS launches, value AS min,
+        value AS max, value AS sum, text
     FROM ncu_metrics
     UNION ALL
-    SELECT run_id, run_group, kernel, NULL, metric, NULL, unit, invocations, min, max, avg * invocations, NULL
+    SELECT
+        run_id, rank, run_group, kernel, device, NULL, metric, NULL, unit, invocations, min, max, avg * invocations,
+        NULL
     FROM metric_summary
+),
+_places AS (
+    SELECT run_group, count(DISTINCT (run_id, rank)) > 1 AS several FROM _all GROUP BY run_group
+),
+_labelled AS (
+    SELECT
+        a.*, launch_label('{group}', kernel, short_name, family, launch_id, a.run_id, rank, several) AS label,
+        -- A launch is one only within its run and rank.
+        CASE WHEN '{group}' = 'launch' THEN (a.run_id, rank, launch_id, kernel, device) END AS launch_key
+    FROM _all a
+    JOIN kernel_names n ON n.run_id = a.run_id AND n.name = a.kernel
+    JOIN _places p ON p.run_group IS NOT DISTINCT FROM a.run_group
+    WHERE regexp_matches(metric, $metric) AND ($kernel = '' OR regexp_matches(a.kernel, $kernel))
 )
 SELECT
-    a.run_group,
-    CASE '{group}'
-        WHEN 'kernel' THEN kernel WHEN 'short_name' THEN short_name WHEN 'family' THEN family
-        ELSE coalesce(launch_id || ' ', '') || short_name
-    END AS kernel,
-    metric, section, unit,
+    run_group, label AS kernel, metric, section, unit,
     coalesce(sum(launches) FILTER (sum IS NOT NULL OR text IS NOT NULL), 0)::BIGINT AS launches,
     min(min) AS min, sum(sum) / nullif(sum(launches) FILTER (sum IS NOT NULL), 0) AS avg, max(max) AS max,
     sum(sum) AS sum, CASE WHEN count(DISTINCT text) = 1 THEN any_value(text) END AS text
-FROM _all a JOIN kernel_names n ON n.run_id = a.run_id AND n.name = a.kernel
-WHERE regexp_matches(metric, $metric) AND ($kernel = '' OR regexp_matches(a.kernel, $kernel))
-GROUP BY ALL
+FROM _labelled
+GROUP BY run_group, label, launch_key, metric, section, unit

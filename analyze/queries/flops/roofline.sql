@@ -9,6 +9,7 @@
 -- @needs FLOP and memory metrics of Nsight Compute (collect run --profiler ncu)
 -- @param group kernel|short_name|family|launch = kernel   What a row is.
 -- @param level all|dram|l2|l1 = all   Memory level.
+-- @column run_id id               The run.
 -- @column kernel text             Kernel, its short name, family, or launch.
 -- @column family text             Kernel family.
 -- @column level text              Memory level.
@@ -24,20 +25,18 @@
 -- @column bound text              memory or compute.
 -- @column pct_of_roof %           Rate achieved of the one attainable.
 -- @column roof_source text        report or published; of both roofs if they differ.
--- @order dur_ns DESC, kernel, level
+-- @order dur_ns DESC, kernel, run_id, level
 WITH _kernels AS (
     SELECT
-        l.run_group, l.run_id,
-        launch_name('{group}', l.kernel, n.short_name, n.family, l.run_id, l.rank, l.launch_id) AS kernel,
-        any_value(n.family) AS family,
+        run_group, run_id, label AS kernel, any_value(family) AS family,
         sum(launches)::BIGINT AS launches, whole_sum(dur_ns) AS dur_ns, whole_sum(total_flops) AS flops,
         {
             'fp16': sum(fp16_flops), 'fp32': sum(fp32_flops), 'fp64': sum(fp64_flops), 'tensor': sum(tensor_flops)
         } AS parts,
         arg_max('tensor_' || tensor_type, tensor_flops) FILTER (tensor_flops > 0) AS tensor_roof,
         whole_sum(dram_bytes) AS dram_bytes, whole_sum(l2_bytes) AS l2_bytes, whole_sum(l1_bytes) AS l1_bytes
-    FROM launch_flops l JOIN kernel_names n ON n.run_id = l.run_id AND n.name = l.kernel
-    GROUP BY ALL
+    FROM labelled_launches('{group}')
+    GROUP BY run_group, run_id, label, launch_key
     HAVING whole_sum(dur_ns) > 0
 ),
 _points AS (
@@ -67,7 +66,7 @@ _roofed AS (
     LEFT JOIN roofs m ON m.run_id = h.run_id AND m.kind = 'memory' AND m.roof = h.level
 )
 SELECT
-    * EXCLUDE (run_id, tensor_roof, peak, bandwidth),
+    * EXCLUDE (tensor_roof, peak, bandwidth),
     CASE bound
         WHEN 'memory' THEN 100.0 * gb_per_s * 1e9 / bandwidth
         WHEN 'compute' THEN 100.0 * flops_per_s / peak
