@@ -225,3 +225,22 @@ def test_innermost_of_any_nesting(connection: duckdb.DuckDBPyConnection, some: l
         for at in range(50):
             holding = [i for i, (t, s, e) in enumerate(nested) if t == track and s <= at < e]
             assert flat.get((track, at)) == (holding[-1] if holding else None)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 30), st.integers(0, 15), st.integers(0, 1)), max_size=15))
+def test_last_begun_of_any_overlap(
+    connection: duckdb.DuckDBPyConnection, some: list[tuple[int, int, int, int]]
+) -> None:
+    named = [(track, start, start + dur, level, i) for i, (track, start, dur, level) in enumerate(some)]
+    table(
+        connection, "layers", "track INTEGER, start_ns BIGINT, end_ns BIGINT, level INTEGER, id INTEGER", named
+    )  # fmt: skip
+    found = rows(connection, "SELECT track, start_ns, end_ns, latest.id FROM intervals_last_begun('layers')")
+    flat = {(track, at): i for track, first, last, i in found for at in range(first, last)}
+    assert sum(last - first for _, first, last, _ in found) == len(flat), "the stretches are disjoint"
+    for track in (0, 1):
+        for at in range(50):
+            keys = [(level, s, -e) for t, s, e, level, _ in named if t == track and s <= at < e]
+            i = flat.get((track, at))
+            assert (None if i is None else (named[i][3], named[i][1], -named[i][2])) == max(keys, default=None)

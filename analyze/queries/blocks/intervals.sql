@@ -86,6 +86,29 @@ SELECT track, start_ns, end_ns FROM intervals_overlay(a, b) WHERE in_a AND in_b;
 CREATE MACRO intervals_subtraction(a, b) AS TABLE
 SELECT track, start_ns, end_ns FROM intervals_overlay(a, b) WHERE in_a AND NOT in_b;
 
+-- What began last of all that is open, at any time, of intervals that overlap in whatever way: disjoint stretches, each
+-- with its interval as the struct `latest`. A column `level` goes before the start: a higher one is never hidden by a lower
+-- one. Every interval is laid on each stretch between two neighbouring edges that it covers: for intervals in few layers.
+CREATE MACRO intervals_last_begun(t) AS TABLE
+WITH edges AS (
+    SELECT track, at_ns, row_number() OVER edge AS number, lead(at_ns) OVER edge AS next_ns
+    FROM (
+        SELECT DISTINCT track, unnest([start_ns, end_ns]) AS at_ns FROM query_table(t) WHERE end_ns > start_ns
+    )
+    WINDOW edge AS (PARTITION BY track ORDER BY at_ns)
+),
+laid AS (
+    SELECT i AS held, unnest(range(a.number, b.number)) AS number
+    FROM query_table(t) i
+    JOIN edges a ON a.track = i.track AND a.at_ns = i.start_ns
+    JOIN edges b ON b.track = i.track AND b.at_ns = i.end_ns
+)
+SELECT
+    e.track, e.at_ns AS start_ns, e.next_ns AS end_ns,
+    arg_max(held, (held.level, held.start_ns, -held.end_ns)) AS latest
+FROM laid l JOIN edges e ON e.track = l.held.track AND e.number = l.number
+GROUP BY e.track, e.at_ns, e.next_ns;
+
 -- The pieces of `t` inside windows. `windows` has `window_id` beside its interval, and the windows of a track are
 -- disjoint. A piece keeps the other columns of its interval. Most intervals lie in one window, which an as-of join
 -- finds; those that do not get their last window from another one, and those between by number.

@@ -1,10 +1,13 @@
--- @use gpu_work, launch_calls
--- The phases of the training steps as ranges on the CPU, one after the other on each rank. Ranges named like the
--- collector's phases; only for a rank without any, what torch itself annotates.
-CREATE VIEW phase_ranges AS
-WITH named AS (
+-- @use gpu_work, intervals, launch_calls
+-- The phases of the training steps.
+
+-- Their ranges on the CPU, thread by thread: those named like the collector's phases; only for a rank without any, what
+-- torch itself annotates. Ranges of one phase that overlap on a thread (an optimizer that steps another) are one call:
+-- the first of them `begins` it, and call_ns is its start.
+CREATE VIEW phase_calls AS
+WITH _named AS (
     SELECT
-        run_id, rank, run_group, start_ns, dur_ns,
+        run_id, rank, run_group, tid, start_ns, start_ns + dur_ns AS end_ns,
         CASE
             WHEN name IN ('data', 'h2d', 'forward', 'loss', 'backward', 'optimizer') THEN name
             WHEN name LIKE 'enumerate(DataLoader)%' THEN 'data'
@@ -13,27 +16,78 @@ WITH named AS (
         END AS phase,
         name IN ('data', 'h2d', 'forward', 'loss', 'backward', 'optimizer') AS own
     FROM ranges
-    WHERE origin IN ('record_function', 'nvtx')
-)
-SELECT run_id, rank, run_group, phase, start_ns, dur_ns
-FROM named
-WHERE phase IS NOT NULL
-QUALIFY own OR NOT bool_or(own) OVER (PARTITION BY run_id, rank);
-
--- GPU work with the phase whose range its launch call began in: `phase` and `phase_start_ns` are NULL where there is
--- none.
-CREATE VIEW gpu_work_phases AS
-WITH launched AS (
-    SELECT w.*, l.start_ns AS launch_ns
-    FROM gpu_work w LEFT JOIN launch_calls l USING (run_id, rank, correlation_id)
+    WHERE origin IN ('record_function', 'nvtx') AND dur_ns IS NOT NULL
 ),
-latest AS (
-    SELECT l.*, p.phase AS latest_phase, p.start_ns AS latest_start_ns, p.start_ns + p.dur_ns AS latest_end_ns
-    FROM launched l ASOF LEFT JOIN phase_ranges p
-        ON p.run_id = l.run_id AND p.rank = l.rank AND l.launch_ns >= p.start_ns
+_chosen AS (
+    SELECT * EXCLUDE (own)
+    FROM _named
+    WHERE phase IS NOT NULL
+    QUALIFY own OR NOT bool_or(own) OVER (PARTITION BY run_id, rank)
+),
+_reached AS (
+    SELECT
+        *, coalesce(start_ns >= max(end_ns) OVER (
+            PARTITION BY run_id, rank, tid, phase ORDER BY start_ns, end_ns DESC
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ), true) AS begins
+    FROM _chosen
 )
 SELECT
-    run_id, rank, run_group, device, stream, kind, name, correlation_id, op_id, start_ns, dur_ns,
-    CASE WHEN launch_ns < latest_end_ns THEN latest_phase END AS phase,
-    CASE WHEN launch_ns < latest_end_ns THEN latest_start_ns END AS phase_start_ns
-FROM latest;
+    *, max(start_ns) FILTER (begins) OVER (
+        PARTITION BY run_id, rank, tid, phase ORDER BY start_ns, end_ns DESC ROWS UNBOUNDED PRECEDING
+    ) AS call_ns
+FROM _reached;
+
+-- The time of each phase on a rank: the union of its ranges over all threads. Different phases may overlap.
+CREATE VIEW phase_ranges AS
+WITH _reached AS (
+    SELECT
+        * EXCLUDE (begins), coalesce(start_ns >= max(end_ns) OVER (
+            PARTITION BY run_id, rank, phase ORDER BY start_ns, end_ns DESC
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ), true) AS begins
+    FROM phase_calls
+),
+_numbered AS (
+    SELECT
+        *, count(*) FILTER (begins) OVER (
+            PARTITION BY run_id, rank, phase ORDER BY start_ns, end_ns DESC ROWS UNBOUNDED PRECEDING
+        ) AS number
+    FROM _reached
+)
+SELECT run_id, rank, run_group, phase, min(start_ns) AS start_ns, max(end_ns) - min(start_ns) AS dur_ns
+FROM _numbered
+GROUP BY run_id, rank, run_group, phase, number;
+
+-- Each thread with phases of its own, and (tid NULL) all other threads of a process as one.
+CREATE VIEW phase_tracks AS
+SELECT row_number() OVER (ORDER BY run_id, rank, tid)::INTEGER AS track, run_id, rank, tid
+FROM (
+    SELECT DISTINCT run_id, rank, tid FROM phase_calls WHERE tid IS NOT NULL
+    UNION ALL
+    SELECT DISTINCT run_id, rank, NULL FROM phase_calls
+);
+
+-- The phase that each of these is in at any time: the innermost of its own, else the innermost of any thread's.
+CREATE VIEW phase_stretches AS
+WITH _calls AS (
+    SELECT track, c.phase, c.call_ns, c.start_ns, c.end_ns, (c.tid = t.tid IS TRUE)::INTEGER AS level
+    FROM phase_calls c JOIN phase_tracks t USING (run_id, rank)
+)
+SELECT track, start_ns, end_ns, latest.phase AS phase, latest.call_ns AS call_ns FROM intervals_last_begun('_calls');
+
+-- GPU work with the phase that its launch call began in, on its own thread or, where that is in none, on another of the
+-- process (autograd launches the backward pass from one): `phase` and `phase_start_ns` are NULL where there is none.
+CREATE VIEW gpu_work_phases AS
+WITH _launched AS (
+    SELECT w.*, l.start_ns AS launch_ns, coalesce(own.track, others.track) AS track
+    FROM gpu_work w
+    LEFT JOIN launch_calls l USING (run_id, rank, correlation_id)
+    LEFT JOIN phase_tracks own ON own.run_id = w.run_id AND own.rank = w.rank AND own.tid = l.tid
+    LEFT JOIN phase_tracks others ON others.run_id = w.run_id AND others.rank = w.rank AND others.tid IS NULL
+)
+SELECT
+    run_id, rank, run_group, device, stream, kind, name, correlation_id, op_id, l.start_ns, dur_ns,
+    CASE WHEN launch_ns < s.end_ns THEN s.phase END AS phase,
+    CASE WHEN launch_ns < s.end_ns THEN s.call_ns END AS phase_start_ns
+FROM _launched l ASOF LEFT JOIN phase_stretches s ON s.track = l.track AND l.launch_ns >= s.start_ns;

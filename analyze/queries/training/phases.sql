@@ -2,13 +2,15 @@
 --
 -- A phase is a range named data, h2d, forward, loss, backward or optimizer (without such ranges: torch's own
 -- `enumerate(DataLoader)`, `DistributedDataParallel.forward` and `Optimizer.step` ranges). The GPU side of a range is
--- the work whose launch call began inside it, on whatever thread of the process: the backward pass launches from
--- another one. Work launched outside all phases, or by a call that the trace does not hold, is the row `(outside)`.
+-- the work whose launch call began inside it, the innermost one of several: on the thread of the call, or where that is
+-- in no phase, on whatever thread of the process (the backward pass launches from another one). Work launched outside
+-- all phases, or by a call that the trace does not hold, is the row `(outside)`. On the CPU, ranges of one phase that
+-- overlap count once (an optimizer that steps another), and different phases that are nested each count in full.
 -- @use arithmetic, phases
 -- @needs ranges named like the collector's phases, or those of torch (Optimizer.step, DataLoader)
 -- @column phase text              Phase of the training step.
--- @column calls count             Ranges.
--- @column cpu_ns ns               Sum of the ranges' lengths on the CPU.
+-- @column calls count             Ranges; those inside one of the same phase and thread are part of it.
+-- @column cpu_ns ns               Union of the ranges on the CPU, summed over ranks.
 -- @column gpu_ops count           Kernels, memcpys and memsets launched in it.
 -- @column gpu_ns ns               Sum of their durations.
 -- @column gpu_span_ns ns          From the first one's start to the last one's end, summed over ranges and devices.
@@ -32,9 +34,12 @@ on_gpu AS (
     GROUP BY run_group, phase
 ),
 on_cpu AS (
-    SELECT run_group, phase, count(*) AS calls, sum(dur_ns)::BIGINT AS cpu_ns, min(start_ns - first_ns) AS min_start_ns
+    SELECT run_group, phase, sum(dur_ns)::BIGINT AS cpu_ns, min(start_ns - first_ns) AS min_start_ns
     FROM (SELECT *, min(start_ns) OVER (PARTITION BY run_id, rank) AS first_ns FROM phase_ranges)
     GROUP BY run_group, phase
+),
+called AS (
+    SELECT run_group, phase, count(*) AS calls FROM phase_calls WHERE begins GROUP BY run_group, phase
 ),
 phases AS (
     SELECT run_group, phase FROM on_cpu UNION SELECT run_group, phase FROM on_gpu
@@ -46,4 +51,5 @@ SELECT
     min_start_ns
 FROM phases p
 LEFT JOIN on_cpu c ON c.run_group IS NOT DISTINCT FROM p.run_group AND c.phase = p.phase
+LEFT JOIN called n ON n.run_group IS NOT DISTINCT FROM p.run_group AND n.phase = p.phase
 LEFT JOIN on_gpu g ON g.run_group IS NOT DISTINCT FROM p.run_group AND g.phase = p.phase
