@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -84,8 +85,10 @@ def test_kernels_of_no_length(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.json", events)
     [row] = ask(path, "breakdown")
     assert (row["span_ns"], row["compute_ns"], row["exposed_comm_ns"], row["idle_ns"]) == (40_000, 10_000, 0, 30_000)
-    [gap] = ask(path, "gaps")
-    assert (gap["start_ns"], gap["gap_ns"], gap["before"], gap["after"]) == (15_000, 15_000, "b", "d")
+    # They begin a gap only where the span begins, and end one only where it ends.
+    gaps = [(r["start_ns"], r["gap_ns"], r["before"], r["after"]) for r in ask(path, "gaps")]
+    assert gaps == [(15_000, 15_000, "b", "d"), (0, 10_000, "a", "b"), (35_000, 5_000, "d", "e")]
+    assert sum(r["idle_ns"] for r in ask(path, "idle-causes")) == 30_000
     assert ask(path, "overlap")[0]["overlap_pct"] is None
 
 
@@ -168,6 +171,91 @@ def test_idle_causes(tmp_path: Path) -> None:
     assert causes["kernel_wait"] == 20_000
 
 
+def test_a_kernel_of_no_length_at_the_end(tmp_path: Path) -> None:
+    # Idle from 15 to the end of the span at 100, for work that was queued at 1.
+    events = [kernel("k", 10, 5, correlation=1), launch(0, 1), kernel("k", 100, 0, correlation=2), launch(1, 2)]
+    path = write_trace(tmp_path / "t.json", events)
+    [row] = ask(path, "idle-causes")
+    assert (row["cause"], row["idle_ns"]) == ("other", ask(path, "breakdown")[0]["idle_ns"]) == ("other", 85_000)
+
+
+def test_the_profilers_time_is_not_the_users(tmp_path: Path) -> None:
+    """Gaps [10, 60) and [70, 90), both launched late by thread 1 and both host wait but for the profiler."""
+    events = [
+        kernel("a", 0, 10, correlation=1), launch(-5, 1), kernel("b", 60, 10, correlation=2), launch(55, 2),
+        kernel("c", 90, 10, correlation=3), launch(85, 3), event("cpu_op", "aten::fill_", 12, 42),
+    ]  # fmt: skip
+
+    def asked(name: str, *overhead: dict[str, Any]) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+        path = write_trace(tmp_path / name, [*events, *overhead])
+        causes = {r["cause"]: (r["gaps"], r["idle_ns"], r["profiler_ns"]) for r in ask(path, "idle-causes")}
+        assert sum(ns for _, ns, _ in causes.values()) == ask(path, "breakdown")[0]["idle_ns"] == 70_000
+        gaps = [(r["cause"], r["gap_ns"], r["profiler_ns"], r["cpu"]) for r in ask(path, "gaps")]
+        return sorted(causes.items()), gaps
+
+    def overhead(tid: int, ts: float, dur: float) -> dict[str, Any]:
+        return event("overhead", "Activity Buffer Request", ts, dur, tid=tid)
+
+    # [5, 40) and [35, 45) cover 35 of the first gap's 50, 10 of the second's 20: that is half, not the larger part.
+    both = asked("a.json", overhead(0, 5, 35), overhead(0, 35, 10), overhead(0, 75, 10))
+    assert both == (
+        [("host_wait", (1, 20_000, 10_000)), ("profiler", (1, 50_000, 35_000))],
+        [("profiler", 50_000, 35_000, "aten::fill_"), ("host_wait", 20_000, 10_000, "cudaLaunchKernel")],
+    )
+    # On the launching thread itself as on one that makes no calls; not on another that launches work of its own.
+    assert asked("b.json", overhead(1, 12, 30))[1][0][:3] == ("profiler", 50_000, 30_000)
+    other = launch(2, 9) | {"tid": 7}
+    assert asked("c.json", other, overhead(7, 12, 30))[1][0][:3] == ("host_wait", 50_000, 0)
+
+
+def test_python_stacks_are_said(tmp_path: Path) -> None:
+    plain = write_trace(tmp_path / "t.json", idle())
+    assert {r["note"] for q in ("gaps", "idle-causes") for r in ask(plain, q)} == {None}
+    frame = event("python_function", "train.py(3): step", 0, 100, **{"Python id": 1})
+    path = write_trace(tmp_path / "u.json", [*idle(), frame])
+    said = {r["note"] for q in ("gaps", "idle-causes") for r in ask(path, q)}
+    assert said == {"recorded with Python stacks, which make host time longer"}
+
+
+def test_any_work_splits_into_busy_time_and_causes(tmp_path: Path) -> None:
+    """Random work on 120 devices, much of it of 0 ns, with calls and overhead at random: counted ns by ns."""
+    random = Random(8)
+    events: list[dict[str, Any]] = []
+    work: dict[int, list[tuple[int, int, int]]] = {}
+    for device in range(120):
+        for _ in range(random.randint(1, 9)):
+            start, dur = random.randint(0, 60), random.choice([0, 0, 1, 3, 8])
+            stream, number = random.randint(7, 8), len(events)
+            work.setdefault(device, []).append((start, start + dur, stream))
+            events.append(kernel("k", start / 1000, dur / 1000, device, stream, correlation=number))
+            if random.random() < 0.8:
+                events.append(launch(random.randint(-20, start) / 1000, number, 0.001) | {"tid": random.randint(1, 3)})
+    for _ in range(20):
+        start, dur = random.randint(0, 60) / 1000, random.randint(0, 9) / 1000
+        events.append(event("overhead", "Buffer Flush", start, dur, tid=random.randint(0, 3)))
+    path = write_trace(tmp_path / "t.json", events)
+
+    def expected(spans: list[tuple[int, int, int]]) -> int:
+        covered = {at for s, e, _ in spans for at in range(s, e)}
+        return max(e for _, e, _ in spans) - min(s for s, _, _ in spans) - len(covered)
+
+    per_device = {d: expected(spans) for d, spans in work.items()}
+    assert {r["device"]: r["idle_ns"] for r in ask(path, "breakdown")} == per_device
+    lanes = {
+        (d, stream): expected([s for s in spans if s[2] == stream]) for d, spans in work.items()
+        for stream in {s[2] for s in spans}
+    }  # fmt: skip
+    for per, idle_ns in (("device", per_device), ("stream", lanes)):
+        found: dict[Any, int] = {}
+        for r in ask(path, "idle-causes", params={"per": per, "threshold_us": 0.004}):
+            key = r["device"] if per == "device" else (r["device"], r["stream"])
+            found[key] = found.get(key, 0) + r["idle_ns"]
+            assert 0 <= r["profiler_ns"] <= r["idle_ns"]
+        assert found == {k: ns for k, ns in idle_ns.items() if ns}
+    for r in ask(path, "gaps", params={"top": 10_000}):
+        assert 0 <= r["profiler_ns"] <= r["gap_ns"]
+
+
 def test_idle_causes_of_a_stream(tmp_path: Path) -> None:
     # The device never stops; stream 8 waits [10, 30), for work that was queued at 5.
     events = [
@@ -191,6 +279,7 @@ def test_gaps_say_what_ran_and_what_the_cpu_did(tmp_path: Path) -> None:
     assert row | {"run_id": "t"} == {
         "run_id": "t", "rank": 0, "device": 0, "start_ns": 10_000, "gap_ns": 30_000, "cause": "host_wait",
         "before": "first", "after": "hosted", "after_op": "aten::mm", "cpu": "aten::slow", "cpu_ns": 20_000,
+        "profiler_ns": 0, "note": None,
     }  # fmt: skip
 
 
@@ -310,7 +399,9 @@ def test_compact_json_without_flow_events(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("sample", ["resnet18-1gpu", "alexnet-dp2", "resnet18-ddp2", "vgg16-fp32"])
+@pytest.mark.parametrize(
+    "sample", ["resnet18-1gpu", "alexnet-dp2", "resnet18-ddp2", "vgg16-fp32", "late-rank", "resnet18-checkpoint"]
+)
 def test_on_the_samples_the_parts_add_up(sample: str) -> None:
     folder = SAMPLES / sample
     for window in ("span", "step"):

@@ -2,8 +2,10 @@
 --
 -- Gaps and causes as in `idle-causes`. The CPU is the thread that launched the work after the gap: `cpu` is the
 -- operator, range or CUDA call that was innermost there for most of the gap, `after_op` the operator or range that
--- launched that work.
--- @use cpu_events, gpu_gaps, gpu_named_work, innermost, launch_calls
+-- launched that work. profiler_ns is the part of the gap in which the profiler itself worked (it asked for a buffer,
+-- wrote one out, loaded a function), on that thread or on one of its own; where that is the larger part, it is the
+-- cause, and what `cpu` names was only held up by it.
+-- @use cpu_events, gpu_gaps, gpu_named_work, innermost, launch_calls, recording_facts
 -- @needs work on GPUs with gaps between
 -- @param top number = 20          How many gaps, per group of runs.
 -- @param threshold_us number = 30 Longest gap that counts as kernel_wait, exclusive, in us.
@@ -12,14 +14,19 @@
 -- @column device index            GPU.
 -- @column start_ns ns             Start of the gap, from the first work on the device.
 -- @column gap_ns ns               Its length.
--- @column cause text              host_wait, kernel_wait or other.
+-- @column cause text              host_wait, kernel_wait, profiler or other.
 -- @column before text             Work that ended when it began (kernels by their short name).
 -- @column after text              Work that ended it.
 -- @column after_op text           Operator or range that launched that; empty where not known.
 -- @column cpu text                What the launching thread did for most of the gap; empty where not known.
 -- @column cpu_ns ns               For how long, within the gap.
+-- @column profiler_ns ns          Part of the gap in which the profiler itself worked on the CPU.
+-- @column note text               What makes host time longer than it is without the recording; empty if nothing does.
 -- @order gap_ns DESC, run_id, rank, device, start_ns
-WITH ranked AS (
+WITH spans AS (
+    SELECT track, min(start_ns) AS first_ns, max(end_ns) AS last_ns FROM gpu_intervals GROUP BY track
+),
+ranked AS (
     SELECT
         t.*, g.* EXCLUDE (track, stream), g.end_ns - g.start_ns AS gap_ns, row_number() OVER longest_first AS gap,
         row_number() OVER (PARTITION BY t.run_group ORDER BY g.end_ns - g.start_ns DESC, t.track, g.start_ns) AS place
@@ -27,16 +34,16 @@ WITH ranked AS (
     WINDOW longest_first AS (ORDER BY t.run_group, g.end_ns - g.start_ns DESC, t.track, g.start_ns)
 ),
 longest AS MATERIALIZED (
-    SELECT * FROM ranked WHERE place <= $top
+    SELECT * FROM ranked JOIN spans USING (track) WHERE place <= $top
 ),
 around AS (
     SELECT
-        g.gap, min(w.name) FILTER (w.start_ns < g.start_ns) AS before,
+        g.gap, min(w.name) FILTER (w.start_ns <= g.start_ns) AS before,
         min(w.name) FILTER (w.start_ns = g.end_ns) AS after,
         min(w.op_id) FILTER (w.start_ns = g.end_ns) AS op_id
     FROM longest g JOIN gpu_named_work w
-        ON w.run_id = g.run_id AND w.rank = g.rank AND w.device IS NOT DISTINCT FROM g.device AND w.dur_ns > 0
-        AND (
+        ON w.run_id = g.run_id AND w.rank = g.rank AND w.device IS NOT DISTINCT FROM g.device
+        AND (w.dur_ns > 0 OR w.start_ns IN (g.first_ns, g.last_ns)) AND (
             w.start_ns + w.dur_ns = g.start_ns
             OR w.start_ns = g.end_ns AND w.correlation_id IS NOT DISTINCT FROM g.correlation_id
         )
@@ -69,15 +76,13 @@ mostly AS (
     SELECT gap, name AS cpu, cpu_ns
     FROM meanwhile
     QUALIFY row_number() OVER (PARTITION BY gap ORDER BY cpu_ns DESC, name) = 1
-),
-firsts AS (
-    SELECT track, min(start_ns) AS first_ns FROM gpu_intervals GROUP BY track
 )
 SELECT
     run_group, run_id, rank, device, start_ns - first_ns AS start_ns, gap_ns,
-    idle_cause(start_ns, end_ns, launch_ns, $threshold_us * 1000) AS cause, before, after, after_op, cpu, cpu_ns
+    gap_cause(start_ns, end_ns, launch_ns, profiler_ns, $threshold_us * 1000::BIGINT) AS cause, before, after, after_op,
+    cpu, cpu_ns, profiler_ns, host_time_note(python_stacks) AS note
 FROM longest
-JOIN firsts USING (track)
 LEFT JOIN around USING (gap)
 LEFT JOIN launching_ops USING (gap)
 LEFT JOIN mostly USING (gap)
+LEFT JOIN (SELECT run_id, rank, python_stacks FROM recording_facts) USING (run_id, rank)

@@ -3,9 +3,11 @@
 -- A gap is the time between two stretches of GPU work on a device. host_wait: the call that launched the next work
 -- began after the gap did, so the GPU had nothing queued. kernel_wait: it was queued, and the gap is under the
 -- threshold: the time from one kernel to the next. other: it was queued and still waited longer (for an event, another
--- stream, another GPU), or the trace does not hold its launch. The rows of a device add up to its idle time in
--- `breakdown`. With per=stream, the gaps are those of each stream alone, whatever the others do.
--- @use arithmetic, gpu_gaps
+-- stream, another GPU), or the trace does not hold its launch. profiler: whatever the launch, the profiler itself worked
+-- on the CPU for the larger part of the gap (profiler_ns has what it took of the gaps of each cause), which costs no time
+-- in a run that is not recorded. The rows of a device add up to its idle time in `breakdown`. With per=stream, the gaps
+-- are those of each stream alone, whatever the others do.
+-- @use arithmetic, gpu_gaps, recording_facts
 -- @needs work on GPUs with gaps between
 -- @param per device|stream = device   Whose gaps.
 -- @param threshold_us number = 30 Longest gap that counts as kernel_wait, exclusive, in us.
@@ -13,22 +15,27 @@
 -- @column rank index              Process rank.
 -- @column device index            GPU.
 -- @column stream id               CUDA stream; empty for the device.
--- @column cause text              host_wait, kernel_wait or other.
+-- @column cause text              host_wait, kernel_wait, profiler or other.
 -- @column gaps count              Gaps.
 -- @column idle_ns ns              Their length.
 -- @column idle_pct %              Share of the idle time of the device.
 -- @column avg_ns ns               Mean gap.
 -- @column max_ns ns               Longest gap.
+-- @column profiler_ns ns          The part of idle_ns in which the profiler itself worked on the CPU.
+-- @column note text               What makes host time longer than it is without the recording; empty if nothing does.
 -- @order run_id, rank, device, stream, idle_ns DESC, cause
 WITH named AS (
     SELECT
-        track, stream, idle_cause(start_ns, end_ns, launch_ns, $threshold_us * 1000) AS cause,
-        end_ns - start_ns AS gap_ns
+        track, stream, gap_cause(start_ns, end_ns, launch_ns, profiler_ns, $threshold_us * 1000::BIGINT) AS cause,
+        end_ns - start_ns AS gap_ns, profiler_ns
     FROM gpu_gaps('gaps_per_{per}')
 )
 SELECT
     run_group, run_id, rank, device, stream, cause, count(*) AS gaps, sum(gap_ns)::BIGINT AS idle_ns,
     pct(sum(gap_ns), sum(sum(gap_ns)) OVER (PARTITION BY run_id, rank, device, stream)) AS idle_pct,
-    avg(gap_ns) AS avg_ns, max(gap_ns) AS max_ns
-FROM named JOIN gpu_tracks USING (track)
+    avg(gap_ns) AS avg_ns, max(gap_ns) AS max_ns, sum(profiler_ns)::BIGINT AS profiler_ns,
+    host_time_note(any_value(python_stacks)) AS note
+FROM named
+JOIN gpu_tracks USING (track)
+LEFT JOIN (SELECT run_id, rank, python_stacks FROM recording_facts) USING (run_id, rank)
 GROUP BY run_group, run_id, rank, device, stream, cause
