@@ -50,8 +50,8 @@ host_copies AS (
         run_id, rank, device, count(*) AS host_copies, sum(bytes)::BIGINT AS host_bytes, sum(dur_ns) AS host_ns,
         sum(bytes) / nullif(sum(dur_ns) FILTER (bytes IS NOT NULL), 0) AS host_gb_per_s,
         any_value(peak_gb_per_s) AS peak_gb_per_s,
-        count(*) FILTER (bytes < $small_kib * 1024) AS small_copies,
-        coalesce(sum(dur_ns) FILTER (bytes < $small_kib * 1024), 0) AS small_ns
+        count(*) FILTER (bytes < $small_kib * 1024::BIGINT) AS small_copies,
+        coalesce(sum(dur_ns) FILTER (bytes < $small_kib * 1024::BIGINT), 0) AS small_ns
     FROM memcpys LEFT JOIN copy_peaks USING (run_id, kind)
     WHERE kind IN ('HtoD', 'DtoH')
     GROUP BY run_id, rank, device

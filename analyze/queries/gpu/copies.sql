@@ -24,8 +24,8 @@ WITH by_kind AS (
         run_group, run_id, rank, device, kind, count(*) AS copies, sum(bytes)::BIGINT AS bytes,
         sum(dur_ns)::BIGINT AS total_ns,
         sum(bytes) / nullif(sum(dur_ns) FILTER (bytes IS NOT NULL), 0) AS gb_per_s,
-        count(*) FILTER (bytes < $small_kib * 1024) AS small_copies,
-        coalesce(sum(dur_ns) FILTER (bytes < $small_kib * 1024), 0)::BIGINT AS small_ns
+        count(*) FILTER (bytes < $small_kib * 1024::BIGINT) AS small_copies,
+        coalesce(sum(dur_ns) FILTER (bytes < $small_kib * 1024::BIGINT), 0)::BIGINT AS small_ns
     FROM memcpys
     GROUP BY run_group, run_id, rank, device, kind
 )

@@ -51,10 +51,10 @@ SELECT
     coalesce(sum(call_ns), 0)::BIGINT AS call_ns,
     coalesce(sum(delay_ns), 0)::BIGINT AS queue_delay_ns,
     count(*) FILTER (short) AS short_kernels,
-    count(*) FILTER (call_ns > $call_us * 1000 OR delay_ns > $delay_us * 1000) AS outliers,
+    count(*) FILTER (call_ns > $call_us * 1000::BIGINT OR delay_ns > $delay_us * 1000::BIGINT) AS outliers,
     sum(kernels)::BIGINT AS kernels, avg(call_ns) AS avg_call_ns,
     avg(delay_ns) AS avg_queue_delay_ns, max(delay_ns) AS max_queue_delay_ns,
-    count(*) FILTER (call_ns > $call_us * 1000) AS call_outliers,
-    count(*) FILTER (delay_ns > $delay_us * 1000) AS delay_outliers
+    count(*) FILTER (call_ns > $call_us * 1000::BIGINT) AS call_outliers,
+    count(*) FILTER (delay_ns > $delay_us * 1000::BIGINT) AS delay_outliers
 FROM launching
 GROUP BY run_group, run_id, rank, device, name
