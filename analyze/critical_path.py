@@ -73,7 +73,7 @@ ORDER BY run_id, rank, tid, start_ns, end_ns DESC
 """
 
 _STEPS = """
-SELECT run_id, rank, step, start_ns, coalesce(next_ns, end_ns) AS end_ns FROM step_ranges
+SELECT run_id, rank, step, start_ns, end_ns, NOT ends_on_gpu FROM step_windows
 ORDER BY run_id, rank, start_ns
 """
 
@@ -291,8 +291,8 @@ class _Walk:
 def create(connection: duckdb.DuckDBPyConnection, table: str, steps: bool) -> None:
     """Make the table of the critical paths of all ranks: of each step if `steps`, else of the whole recording.
 
-    The whole goes from the first to the last thing that operators, CUDA calls and GPU work did. A step goes from its
-    start on the CPU to the next one's. Columns: run_id, rank, run_group, step, seq (order in the path), kind, name,
+    The whole goes from the first to the last thing that operators, CUDA calls and GPU work did. A step is its window
+    (block step_ranges). Columns: run_id, rank, run_group, step, seq (order in the path), kind, name,
     tid, device, stream, correlation_id, op_id, start_ns, dur_ns. Kinds: cpu; launch (from the end of the launch call
     to the start of its work); kernel, communication, copy; gap (between two pieces of GPU work, the second queued);
     stream_wait (the same between two streams); sync (from the end of the GPU work to the return of the call that
@@ -312,8 +312,8 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, steps: bool) -> No
         span = rank.span()
         if span is None:
             continue
-        for step, begin, end in windows.get(key, ()) if steps else [(None, *span)]:
-            path = rank.walk(begin, end, on_cpu=steps)
+        for step, begin, end, on_cpu in windows.get(key, ()) if steps else [(None, *span, False)]:
+            path = rank.walk(begin, end, on_cpu)
             rows += [(*key, group, step, seq, *s[:-1], s.end - s.start) for seq, s in enumerate(path)]
     _store(connection, table, rows)
 

@@ -153,9 +153,7 @@ def test_pieces_add_up_on_every_sample(window: str, group: str) -> None:
         sums[key] = sums.get(key, 0) + r["total_ns"]
     assert sums == lengths
     if window == "step":
-        for r in traces.sql(
-            "SELECT run_id, rank, step, coalesce(next_ns, end_ns) - start_ns AS ns FROM step_ranges"
-        ).to_pylist():
+        for r in traces.sql("SELECT run_id, rank, step, end_ns - start_ns AS ns FROM step_windows").to_pylist():
             assert lengths.get((r["run_id"], r["rank"], r["step"]), r["ns"]) == r["ns"]
 
 

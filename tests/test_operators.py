@@ -215,7 +215,8 @@ def test_dataloader_by_hand(tmp_path: Path) -> None:
         "step_ns": 150000, "data_ns": 32000,
         "data_pct": pytest.approx(3200 / 150), "wait_p50_ns": 16000,
         "wait_p95_ns": pytest.approx(28600), "wait_max_ns": 30000,
-        "idle_wait_pct": pytest.approx(1200 / 32), "images_per_s": None, "unbound_images_per_s": None, "bound": True,
+        "idle_wait_pct": pytest.approx(1200 / 32), "profiler_ns": 0, "images_per_s": None,
+        "unbound_images_per_s": None, "bound": True,
     }  # fmt: skip
     steps = ask(path, "dataloader", params={"window": "step"})
     assert [(r["step"], r["data_ns"], r["data_pct"], r["bound"]) for r in steps] == [
@@ -225,20 +226,20 @@ def test_dataloader_by_hand(tmp_path: Path) -> None:
     assert ask(path, "dataloader", params={"bound_pct": 25})[0]["bound"] is False
 
 
-def test_dataloader_from_step_metrics() -> None:
-    """The collector's own clock: sums of its CSV, and the worker count of the manifest."""
+def test_dataloader_of_a_sample() -> None:
+    """The windows and waits of the trace, the images of the collector's CSV, the worker count of the manifest."""
     path = SAMPLES / "resnet18-ddp2"
     rows = ask(path, "dataloader")
-    timed = sql(
-        path,
-        "SELECT rank, sum(data_s) AS d, sum(step_s) AS s, sum(images) AS n FROM step_metrics"
-        " WHERE NOT warmup GROUP BY rank ORDER BY rank",
-    )
-    for row, t in zip(rows, timed, strict=True):
-        assert row["data_ns"] == pytest.approx(t["d"] * 1e9, abs=2) and row["step_ns"] == pytest.approx(
-            t["s"] * 1e9, abs=2
-        )
-        assert row["images_per_s"] == pytest.approx(float(t["n"]) / t["s"], rel=1e-6)
+    ranges = "SELECT {} AS ns FROM ranges WHERE rank = {} AND {} ORDER BY start_ns"
+    for row in rows:
+        first, _ = sql(path, ranges.format("start_ns", row["rank"], "origin = 'profiler_step'"))
+        _, last = sql(path, ranges.format("start_ns + dur_ns", row["rank"], "origin = 'profiler_step'"))
+        # All GPU work ends before the last step's range does.
+        assert row["step_ns"] == last["ns"] - first["ns"]
+        waits = sql(path, ranges.format("dur_ns", row["rank"], "name = 'data' AND origin = 'record_function'"))
+        assert len(waits) == 2 and row["data_ns"] == sum(w["ns"] for w in waits)
+        # Two steps of 16 images.
+        assert row["images_per_s"] == pytest.approx(32e9 / row["step_ns"])
         assert row["workers"] == 4 and row["bound"] is False
 
 

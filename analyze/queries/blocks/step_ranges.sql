@@ -1,19 +1,67 @@
--- The training steps of each rank on the CPU: ProfilerStep#N, or where a rank has none, the collector's NVTX ranges
--- `step`. next_ns is the start of the step that follows, NULL for the last.
+-- @use gpu_work
+-- The training steps of each rank as ranges on the CPU: ProfilerStep#N, or where a rank has none, the collector's NVTX
+-- ranges `step`; the outer one of two that are nested. `step` is the collector's number of the step where as many were
+-- recorded as it timed (all of them, or the profiled ones), else the profiler's, else it counts from 0. next_ns is the
+-- start of the step that follows, NULL for the last; metrics_step is the step in step_metrics, NULL if not known.
 CREATE VIEW step_ranges AS
-WITH named AS (
+WITH _named AS (
     SELECT
         run_id, rank, run_group, start_ns, start_ns + dur_ns AS end_ns, origin = 'profiler_step' AS own,
         try_cast(regexp_extract(name, '\d+$') AS INTEGER) AS number
     FROM ranges
-    WHERE origin = 'profiler_step' OR origin = 'nvtx' AND name = 'step'
+    WHERE (origin = 'profiler_step' OR origin = 'nvtx' AND name = 'step') AND dur_ns IS NOT NULL
 ),
-chosen AS (
-    SELECT * FROM named QUALIFY own OR NOT bool_or(own) OVER (PARTITION BY run_id, rank)
+_chosen AS (
+    SELECT * FROM _named QUALIFY own OR NOT bool_or(own) OVER (PARTITION BY run_id, rank)
+),
+_reached AS (
+    SELECT
+        *, max(end_ns) OVER (
+            PARTITION BY run_id, rank ORDER BY start_ns, end_ns DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ) AS reached_ns
+    FROM _chosen
+),
+_recorded AS (
+    SELECT
+        *, row_number() OVER in_order AS turn, count(*) OVER (PARTITION BY run_id, rank) AS steps,
+        lead(start_ns) OVER in_order AS next_ns
+    FROM (FROM _reached WHERE reached_ns IS NULL OR end_ns > reached_ns)
+    WINDOW in_order AS (PARTITION BY run_id, rank ORDER BY start_ns, end_ns)
+),
+_timed AS (
+    SELECT *, bool_or(coalesce(warmup, false)) OVER (PARTITION BY run_id, rank) AS warmed FROM step_metrics
+),
+_numbered AS (
+    SELECT
+        run_id, rank, step, row_number() OVER (PARTITION BY run_id, rank ORDER BY step) AS turn,
+        count(*) OVER (PARTITION BY run_id, rank) AS steps
+    FROM _timed
+    WHERE NOT coalesce(warmup, false)
+    UNION ALL
+    SELECT
+        run_id, rank, step, row_number() OVER (PARTITION BY run_id, rank ORDER BY step),
+        count(*) OVER (PARTITION BY run_id, rank)
+    FROM _timed
+    WHERE warmed
 )
 SELECT
-    run_id, rank, run_group, start_ns, end_ns,
-    coalesce(number, row_number() OVER in_order - 1)::INTEGER AS step,
-    lead(start_ns) OVER in_order AS next_ns
-FROM chosen
-WINDOW in_order AS (PARTITION BY run_id, rank ORDER BY start_ns);
+    run_id, rank, r.run_group, start_ns, end_ns, coalesce(n.step, number, turn - 1)::INTEGER AS step, next_ns,
+    coalesce(n.step, number) AS metrics_step
+FROM _recorded r LEFT JOIN _numbered n USING (run_id, rank, turn, steps);
+
+-- A step as every query means it: the window from the start of its range to the start of the next. The last one ends
+-- with its range, or with the last GPU work launched inside it if that is later (ends_on_gpu).
+CREATE VIEW step_windows AS
+WITH _tails AS (
+    SELECT s.run_id, s.rank, max(w.start_ns + w.dur_ns) AS last_ns
+    FROM step_ranges s
+    JOIN cuda_calls c ON c.run_id = s.run_id AND c.rank = s.rank AND c.start_ns >= s.start_ns AND c.start_ns < s.end_ns
+    JOIN gpu_work w ON w.run_id = c.run_id AND w.rank = c.rank AND w.correlation_id = c.correlation_id
+    WHERE s.next_ns IS NULL AND c.api <> 'sync'
+    GROUP BY s.run_id, s.rank
+)
+SELECT
+    run_id, rank, s.run_group, step, metrics_step, start_ns,
+    coalesce(next_ns, greatest(end_ns, coalesce(last_ns, end_ns))) AS end_ns,
+    next_ns IS NULL AND coalesce(last_ns > end_ns, false) AS ends_on_gpu
+FROM step_ranges s LEFT JOIN _tails USING (run_id, rank);

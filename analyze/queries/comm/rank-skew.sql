@@ -1,9 +1,9 @@
 -- How evenly is the work spread over the ranks?
 --
 -- Each measure is taken per rank and device over the whole recording, as in `breakdown` and `overlap`; `step` is the
--- mean length of a training step on the CPU. Imbalance: how much longer the longest is than the mean, which is the
--- share of the time that the others have nothing to do if all must wait for it.
--- @use arithmetic, gpu_classes, gpu_windows
+-- mean length of a training step, of the windows of `breakdown window=step`. Imbalance: how much longer the longest is
+-- than the mean, which is the share of the time that the others have nothing to do if all must wait for it.
+-- @use arithmetic, gpu_classes, gpu_windows, step_ranges
 -- @needs work on GPUs
 -- @param metric all|compute|comm|exposed_comm|memcpy|busy|idle|span|step = all   Only this measure.
 -- @column run_id id               The run.
@@ -24,7 +24,7 @@ WITH lengths AS (
     FROM gpu_class_lengths('gpu_pieces_span')
 ),
 steps AS (
-    SELECT run_id, rank, avg(coalesce(next_ns, end_ns) - start_ns) AS step_ns FROM step_ranges GROUP BY run_id, rank
+    SELECT run_id, rank, avg(end_ns - start_ns) AS step_ns FROM step_windows GROUP BY run_id, rank
 ),
 measured AS (
     SELECT t.*, unnest([

@@ -1,12 +1,12 @@
 -- How much faster does training get with more GPUs?
 --
--- Throughput is the sum over ranks of images / time of the profiled steps: from step_metrics, else from the
--- ProfilerStep ranges and batch_size. speed-up(n) = throughput(n) / throughput(1), efficiency = speed-up / n; empty
--- where there is no run on one GPU of the same workload (profiler, model, precision, dataset, image size, optimizer,
--- data loader and the like). Strong scaling holds the batch of all GPUs, weak scaling the batch per GPU: batch_size
--- counts per process under ddp, in total otherwise. The run on one GPU is the one with the same parallelism, else any.
--- Runs of the same workload are averaged.
--- @use gpu_tracks, step_ranges
+-- Throughput is the sum over ranks of images / time of the profiled steps, which are those of `steps`: the windows of
+-- the recording, else the collector's own times. Images are the collector's, else batch_size a step.
+-- speed-up(n) = throughput(n) / throughput(1), efficiency = speed-up / n; empty where there is no run on one GPU of the
+-- same workload (profiler, model, precision, dataset, image size, optimizer, data loader and the like). Strong scaling
+-- holds the batch of all GPUs, weak scaling the batch per GPU: batch_size counts per process under ddp, in total
+-- otherwise. The run on one GPU is the one with the same parallelism, else any. Runs of the same workload are averaged.
+-- @use gpu_tracks, step_times
 -- @needs step times: the collector's step metrics, or training steps in the traces
 -- @param kind auto|strong|weak = auto   Which batch is held; auto shows each for which there is a run on one GPU.
 -- @column kind text               strong or weak; empty (auto) for runs that nothing can be compared with.
@@ -24,18 +24,11 @@
 -- @column efficiency_pct %        Speed-up / GPUs.
 -- @order kind NULLS LAST, model, precision, dataset, image_size, profiler, batch_size, gpus, parallelism
 WITH timed AS (
-    SELECT run_id, rank, sum(images) AS images, count(*) AS steps, sum(step_s) * 1e9 AS ns
-    FROM step_metrics
-    WHERE NOT coalesce(warmup, false) AND step_s > 0
-    GROUP BY run_id, rank
-),
-traced AS (
-    -- From start to start, so that what lies between two steps counts; the last one has its own length.
     SELECT
-        run_id, rank, NULL::BIGINT AS images, count(*) AS steps,
-        sum(coalesce(next_ns, end_ns) - start_ns)::DOUBLE AS ns
-    FROM step_ranges
-    WHERE (run_id, rank) NOT IN (SELECT (run_id, rank) FROM timed)
+        run_id, rank, CASE WHEN count(images) = count(*) THEN sum(images) END AS images, count(*) AS steps,
+        sum(step_ns)::DOUBLE AS ns
+    FROM step_times
+    WHERE NOT warmup AND step_ns > 0
     GROUP BY run_id, rank
 ),
 by_run AS (
@@ -43,7 +36,7 @@ by_run AS (
         t.run_id,
         avg(coalesce(images, r.batch_size * t.steps) / nullif(ns, 0) * 1e9) AS rank_images_per_s,
         sum(coalesce(images, r.batch_size * t.steps) / nullif(ns, 0) * 1e9) AS images_per_s
-    FROM (SELECT * FROM timed UNION ALL SELECT * FROM traced) t JOIN runs r USING (run_id)
+    FROM timed t JOIN runs r USING (run_id)
     GROUP BY t.run_id
 ),
 used AS (

@@ -6,10 +6,10 @@
 -- and tensor cores. Of an nvprof log, its flop_count_* metrics. A figure is empty where the report lacks what it is
 -- made of, for one launch of the row at least; total_flops needs all four. On Hopper, fp32 kernels load constants by
 -- half-precision multiply-adds, which count as fp16.
--- @use ncu_flops
+-- @use ncu_flops, step_counts
 -- @needs FLOP metrics of Nsight Compute (collect run --profiler ncu) or nvprof
 -- @param group kernel|short_name|family|launch|all = kernel   What a row is; all is one row.
--- @param images number = 0        Images that the launches worked on; 0 for batch size x steps x ranks of the runs.
+-- @param images number = 0        Images that the launches worked on; 0 for batch size x counted steps x ranks of the runs.
 -- @column kernel text             Kernel, its short name, family, or launch; (all) for the sum.
 -- @column launches count          Profiled launches.
 -- @column dur_ns ns               Sum of durations under the profiler.
@@ -23,15 +23,15 @@
 -- @column flops_per_image FLOP    total_flops / images.
 -- @column fadd_only_per_image FLOP   fadd_only_flops / images.
 -- @order total_flops DESC NULLS LAST, dur_ns DESC NULLS LAST, kernel
-WITH _images AS (
-    SELECT run_group, sum(images)::BIGINT AS images
-    FROM (
-        SELECT l.run_group, run_id, any_value(batch_size * coalesce(steps, 1)) * count(DISTINCT rank) AS images
-        FROM launch_flops l JOIN runs USING (run_id)
-        GROUP BY l.run_group, run_id
-    )
-    GROUP BY run_group
-    HAVING count(images) = count(*)
+WITH _profiled AS (
+    SELECT DISTINCT run_group, run_id, rank FROM launch_flops
+),
+_images AS (
+    SELECT p.run_group, sum(batch_size * s.steps)::BIGINT AS images
+    FROM _profiled p JOIN runs r USING (run_id) LEFT JOIN step_counts s USING (run_id, rank)
+    GROUP BY p.run_group
+    -- Known of all, and whole steps.
+    HAVING count(batch_size * s.steps) = count(*) AND NOT bool_or(coalesce(command, '') LIKE '%--ncu-launches%')
 )
 SELECT
     r.run_group, kernel, launches, dur_ns, fp16_flops, fp32_flops, fp64_flops, tensor_flops, total_flops,

@@ -1,11 +1,12 @@
 -- Does training wait for data?
 --
--- The wait for the next batch in every step: the collector's step_metrics where the run has them, else the data ranges
--- (`data`, or torch's `enumerate(DataLoader)`) that begin in the steps of the trace. A step is bound by data if the
--- wait is at least bound_pct of it; over all steps, if the waits are of their sum. idle_wait_pct is the share of the
--- traced waits in which no GPU of the process had work: the rest was hidden behind work that was queued before.
--- @use arithmetic, gpu_work, intervals, phases, step_ranges
--- @needs the collector's step metrics, or training steps with DataLoader ranges
+-- The wait for the next batch in every step. Steps and waits are those of `steps`: windows of the recording and the data
+-- ranges (`data`, or torch's `enumerate(DataLoader)`) inside them, else what the collector timed. A step is bound by
+-- data if the wait is at least bound_pct of it; over all steps, if the waits are of their sum. idle_wait_pct is the
+-- share of the recorded waits in which no GPU of the process had work: the rest was hidden behind work that was queued
+-- before.
+-- @use arithmetic, gpu_work, step_times
+-- @needs training steps with DataLoader ranges, or the collector's step metrics
 -- @param window run|step = run    What a row is: all steps of a rank, or each.
 -- @param warmup no|yes = no       Whether warm-up steps count.
 -- @param bound_pct number = 10    Share of the step from which it is bound by data.
@@ -22,83 +23,50 @@
 -- @column wait_p95_ns ns          95th percentile, interpolated.
 -- @column wait_max_ns ns          Longest.
 -- @column idle_wait_pct %         Share of the data ranges without GPU work; empty where the trace lacks either.
+-- @column profiler_ns ns          Part of the data ranges in which the profiler itself worked on the CPU.
 -- @column images_per_s images/s   Images of this rank per second, where the run says how many.
 -- @column unbound_images_per_s images/s   The same if no step waited.
 -- @column bound bool              Whether it is bound by data.
 -- @order run_id, rank, step
-WITH trace_steps AS (
-    SELECT
-        run_group, run_id, rank, step, start_ns, end_ns, end_ns - start_ns AS dur_ns,
-        row_number() OVER (PARTITION BY run_id, rank ORDER BY start_ns) AS turn
-    FROM step_ranges
-),
-_tracks AS (
-    SELECT row_number() OVER (ORDER BY run_id, rank)::INTEGER AS track, run_id, rank
-    FROM (SELECT DISTINCT run_id, rank FROM phase_ranges WHERE phase = 'data')
-),
-_waits AS (
-    SELECT track, start_ns, start_ns + dur_ns AS end_ns
-    FROM phase_ranges JOIN _tracks USING (run_id, rank)
-    WHERE phase = 'data'
+WITH _waits AS (
+    SELECT * FROM step_track_waits
 ),
 _working AS (
-    SELECT track, start_ns, start_ns + dur_ns AS end_ns FROM gpu_work JOIN _tracks USING (run_id, rank)
+    SELECT track, start_ns, start_ns + greatest(coalesce(dur_ns, 0), 0) AS end_ns
+    FROM gpu_work JOIN step_tracks USING (run_id, rank)
 ),
-idle_waits AS (
-    SELECT run_id, rank, start_ns, end_ns - start_ns AS dur_ns
-    FROM intervals_subtraction('_waits', '_working') JOIN _tracks USING (track)
-    WHERE track IN (SELECT track FROM _working)
-),
-whole_waits AS (
-    SELECT run_id, rank, start_ns, end_ns - start_ns AS dur_ns FROM intervals_union('_waits') JOIN _tracks USING (track)
-),
-placed AS (
-    SELECT run_id, rank, start_ns, dur_ns, 0 AS idle_ns FROM whole_waits
+_marks AS (
+    SELECT 'idle' AS what, * FROM intervals_subtraction('_waits', '_working')
     UNION ALL
-    SELECT run_id, rank, start_ns, 0, dur_ns FROM idle_waits
+    SELECT 'profiler', * FROM intervals_intersection('_waits', 'step_track_overhead')
 ),
-waits_of AS (
-    SELECT s.run_id, s.rank, s.start_ns, sum(p.dur_ns) AS data_ns, sum(p.idle_ns) AS idle_ns
-    FROM placed p
-    ASOF JOIN trace_steps s ON p.run_id = s.run_id AND p.rank = s.rank AND p.start_ns >= s.start_ns
-    WHERE p.start_ns < s.end_ns
-    GROUP BY ALL
-),
-traced AS (
+_covered AS (
     SELECT
-        s.run_group, s.run_id, s.rank, s.step, s.turn, s.dur_ns AS step_ns, coalesce(w.data_ns, 0)::BIGINT AS data_ns,
-        CASE WHEN t.track IS NOT NULL THEN w.idle_ns END AS idle_ns
-    FROM trace_steps s
-    LEFT JOIN waits_of w USING (run_id, rank, start_ns)
-    LEFT JOIN (SELECT run_id, rank, track FROM _tracks WHERE track IN (SELECT track FROM _working)) t
-        ON t.run_id = s.run_id AND t.rank = s.rank
+        run_id, rank, start_ns, any_value(covered_ns) FILTER (what = 'idle') AS idle_ns,
+        any_value(covered_ns) FILTER (what = 'profiler') AS profiler_ns
+    FROM covered_in_steps('_marks')
+    GROUP BY run_id, rank, start_ns
 ),
-timed AS (
-    SELECT
-        run_group, run_id, rank, step, coalesce(warmup, false) AS warmup, images,
-        round(data_s * 1e9)::BIGINT AS data_ns, round(step_s * 1e9)::BIGINT AS step_ns,
-        -- The profiler numbers the steps anew; both know which are the profiled ones, in order.
-        row_number() OVER (PARTITION BY run_id, rank, coalesce(warmup, false) ORDER BY step) AS turn
-    FROM step_metrics
+_worked AS (
+    SELECT DISTINCT run_id, rank, true AS works FROM gpu_work
 ),
 steps AS (
+    -- Of recorded waits: start_ns IS NOT NULL.
     SELECT
-        t.run_group, t.run_id, t.rank, t.step, t.warmup, t.images, t.data_ns, t.step_ns, r.idle_ns,
-        r.data_ns AS range_ns
-    FROM timed t
-    LEFT JOIN traced r ON r.run_id = t.run_id AND r.rank = t.rank AND r.turn = t.turn AND NOT t.warmup
-    UNION ALL
-    SELECT run_group, run_id, rank, step, false, NULL, data_ns, step_ns, idle_ns, data_ns
-    FROM traced
-    WHERE (run_id, rank) NOT IN (SELECT (run_id, rank) FROM timed)
+        s.* EXCLUDE (profiler_ns),
+        CASE WHEN start_ns IS NOT NULL AND data_ns IS NOT NULL AND works THEN coalesce(idle_ns, 0) END AS idle_ns,
+        CASE WHEN start_ns IS NOT NULL AND data_ns IS NOT NULL THEN coalesce(c.profiler_ns, 0) END AS profiler_ns
+    FROM step_waits s LEFT JOIN _covered c USING (run_id, rank, start_ns) LEFT JOIN _worked USING (run_id, rank)
 ),
 rows AS (
     SELECT
         run_group, run_id, rank, CASE WHEN '{window}' = 'step' THEN step END AS step, count(*) AS steps,
-        sum(step_ns)::BIGINT AS step_ns, sum(data_ns)::BIGINT AS data_ns, pct(sum(data_ns), sum(step_ns)) AS data_pct,
+        sum(step_ns)::BIGINT AS step_ns, sum(data_ns)::BIGINT AS data_ns,
+        pct(sum(data_ns), sum(step_ns) FILTER (data_ns IS NOT NULL)) AS data_pct,
         quantile_cont(data_ns, 0.5) AS wait_p50_ns, quantile_cont(data_ns, 0.95) AS wait_p95_ns,
         max(data_ns) AS wait_max_ns,
-        pct(sum(idle_ns), sum(range_ns) FILTER (idle_ns IS NOT NULL)) AS idle_wait_pct,
+        pct(sum(idle_ns), sum(data_ns) FILTER (idle_ns IS NOT NULL)) AS idle_wait_pct,
+        sum(profiler_ns)::BIGINT AS profiler_ns,
         CASE WHEN count(images) = count(*) THEN sum(images) END AS images
     FROM steps
     WHERE NOT warmup OR '{warmup}' = 'yes'

@@ -1,9 +1,13 @@
 -- How long does each training step take, and how much of it waits for data?
 --
--- From the collector's step_metrics where the run has them; else from the ProfilerStep ranges of the trace and the
--- data-loading ranges inside them.
--- @use arithmetic, phases
--- @needs the collector's step metrics, or ProfilerStep ranges
+-- A step is the window from the start of its ProfilerStep# range (or the collector's NVTX range `step`) to the start of
+-- the next, as in `breakdown window=step`; the last one ends with its range, or with the last GPU work launched inside
+-- it. Waits are the ranges of the phase `data` inside the window; empty for a rank that has none. A step that no
+-- recording holds has the collector's own times. Beside them, timed_* is what the collector timed: on a GPU from the
+-- event before the step to the event behind it, and the wait by the clock inside its range, so a few us less than the
+-- windows that hold the ranges and the time between them.
+-- @use arithmetic, step_times
+-- @needs training steps: ProfilerStep# or NVTX ranges named step, or the collector's step metrics
 -- @param warmup no|yes = no       Whether warm-up steps are shown.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
@@ -13,30 +17,13 @@
 -- @column step_ns ns              The whole step.
 -- @column data_pct %              Share of the step that waits for data.
 -- @column images_per_s images/s   Images of this rank per second, where the run says how many.
+-- @column profiler_ns ns          Part of the window in which the profiler itself worked on the CPU (see `gaps`).
+-- @column timed_data_ns ns        Waiting for the batch, as the collector timed it.
+-- @column timed_step_ns ns        The step, as the collector timed it.
 -- @order run_id, rank, step
-WITH timed AS (
-    SELECT
-        run_group, run_id, rank, step, warmup, images,
-        round(data_s * 1e9)::BIGINT AS data_ns, round(step_s * 1e9)::BIGINT AS step_ns
-    FROM step_metrics
-),
-traced AS (
-    SELECT
-        s.run_group, s.run_id, s.rank, regexp_extract(s.name, '\d+$')::INTEGER AS step, false AS warmup,
-        NULL::BIGINT AS images, coalesce(sum(d.dur_ns), 0)::BIGINT AS data_ns, any_value(s.dur_ns) AS step_ns
-    FROM ranges s
-    LEFT JOIN phase_ranges d
-        ON d.run_id = s.run_id AND d.rank = s.rank AND d.phase = 'data'
-        AND d.start_ns >= s.start_ns AND d.start_ns < s.start_ns + s.dur_ns
-    WHERE s.origin = 'profiler_step' AND (s.run_id, s.rank) NOT IN (SELECT (run_id, rank) FROM timed)
-    GROUP BY ALL
-),
-steps AS (
-    SELECT * FROM timed UNION ALL BY NAME SELECT * FROM traced
-)
 SELECT
     run_group, run_id, rank, step, data_ns, step_ns - data_ns AS train_ns, step_ns,
-    pct(data_ns, step_ns) AS data_pct,
-    images * 1e9 / nullif(step_ns, 0) AS images_per_s
-FROM steps
-WHERE NOT coalesce(warmup, false) OR '{warmup}' = 'yes'
+    pct(data_ns, step_ns) AS data_pct, images * 1e9 / nullif(step_ns, 0) AS images_per_s, profiler_ns,
+    timed_data_ns, timed_step_ns
+FROM step_waits
+WHERE NOT warmup OR '{warmup}' = 'yes'
