@@ -10,9 +10,9 @@ CREATE VIEW gaps_per_device AS SELECT * REPLACE (NULL::BIGINT AS stream) FROM ga
 -- The gaps in one of these: all time of a lane (a track, or a stream of it) between its first start and its last end
 -- without work. Work of 0 ns ends a gap only at the very end of a lane, and begins one only at its very start. With the
 -- correlation id of the work that ends the gap, and the start of the call that launched it (NULL where the trace has
--- none); of work that starts together, the one launched first. profiler_ns: the part in which the profiler itself worked
--- on the thread of that call, or on one that does nothing else in the recording: CUPTI's number of a thread need not be
--- the one that the rest of the trace has for it.
+-- none); of work that starts together, the one launched first. profiler_ns: the part, up to the return of that call, in
+-- which the profiler itself worked on its thread, or on one that does nothing else in the recording (CUPTI's number of
+-- a thread need not be the one that the rest of the trace has for it).
 CREATE MACRO gpu_gaps(t) AS TABLE
 WITH lanes AS MATERIALIZED (
     SELECT
@@ -34,7 +34,7 @@ gaps AS MATERIALIZED (
     SELECT
         lane, any_value(r.track) AS track, any_value(r.stream) AS stream, any_value(correlation_id) AS correlation_id,
         reached_ns AS start_ns, any_value(r.start_ns) AS end_ns, min(l.start_ns) AS launch_ns,
-        arg_min(l.tid, l.start_ns) AS launch_tid
+        arg_min(l.tid, l.start_ns) AS launch_tid, arg_min(l.start_ns + l.dur_ns, l.start_ns) AS launched_ns
     FROM reached r LEFT JOIN launch_calls l USING (run_id, rank, correlation_id)
     WHERE r.start_ns > r.reached_ns
     GROUP BY lane, reached_ns
@@ -53,11 +53,15 @@ overhead_cells AS (
     SELECT DISTINCT track, unnest(range(start_ns >> 20, (end_ns >> 20) + 1)) AS cell FROM overhead
 ),
 overhead_gaps AS (
-    SELECT lane AS track, start_ns AS window_id, start_ns, end_ns, launch_tid
+    SELECT
+        lane AS track, start_ns AS window_id, start_ns, least(end_ns, coalesce(launched_ns, end_ns)) AS end_ns,
+        launch_tid
     FROM gaps
-    WHERE end_ns - start_ns >= 1 << 20
+    WHERE coalesce(launched_ns > start_ns, true) AND (
+        end_ns - start_ns >= 1 << 20
         OR (lane, start_ns >> 20) IN (SELECT (track, cell) FROM overhead_cells)
         OR (lane, end_ns >> 20) IN (SELECT (track, cell) FROM overhead_cells)
+    )
 ),
 pieces AS (
     SELECT

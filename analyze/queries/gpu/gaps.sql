@@ -2,9 +2,9 @@
 --
 -- Gaps and causes as in `idle-causes`. The CPU is the thread that launched the work after the gap: `cpu` is the
 -- operator, range or CUDA call that was innermost there for most of the gap, `after_op` the operator or range that
--- launched that work. profiler_ns is the part of the gap in which the profiler itself worked (it asked for a buffer,
--- wrote one out, loaded a function), on that thread or on one of its own; where that is the larger part, it is the
--- cause, and what `cpu` names was only held up by it.
+-- launched that work. profiler_ns is the part of the gap, up to the return of the launch call, in which the profiler
+-- itself worked (it asked for a buffer, wrote one out, loaded a function), on that thread or on one of its own; where
+-- that is the larger part, it is the cause, and what `cpu` names was only held up by it.
 -- @use cpu_events, gpu_gaps, gpu_named_work, innermost, launch_calls, recording_facts
 -- @needs work on GPUs with gaps between
 -- @param top number = 20          How many gaps, per group of runs.

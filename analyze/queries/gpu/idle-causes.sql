@@ -3,10 +3,10 @@
 -- A gap is the time between two stretches of GPU work on a device. host_wait: the call that launched the next work
 -- began after the gap did, so the GPU had nothing queued. kernel_wait: it was queued, and the gap is under the
 -- threshold: the time from one kernel to the next. other: it was queued and still waited longer (for an event, another
--- stream, another GPU), or the trace does not hold its launch. profiler: whatever the launch, the profiler itself worked
--- on the CPU for the larger part of the gap (profiler_ns has what it took of the gaps of each cause), which costs no time
--- in a run that is not recorded. The rows of a device add up to its idle time in `breakdown`. With per=stream, the gaps
--- are those of each stream alone, whatever the others do.
+-- stream, another GPU), or the trace does not hold its launch. profiler: the profiler itself worked on the CPU for the
+-- larger part of the gap, before that call returned, which costs no time in a run that is not recorded; profiler_ns has
+-- what it took of the gaps of each cause. The rows of a device add up to its idle time in `breakdown`. With per=stream,
+-- the gaps are those of each stream alone, whatever the others do.
 -- @use arithmetic, gpu_gaps, recording_facts
 -- @needs work on GPUs with gaps between
 -- @param per device|stream = device   Whose gaps.
