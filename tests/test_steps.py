@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -146,9 +147,18 @@ def test_steps_that_were_not_counted_divide_nothing(tmp_path: Path) -> None:
     assert sql(failed, "SELECT steps FROM step_counts") == []
 
 
-def test_flops_per_image_of_a_program_whose_steps_nobody_counted() -> None:
-    [row] = ask(SAMPLES / "matmuls", "flops", params={"group": "all"})
-    assert row["total_flops"] > 0 and row["flops_per_image"] is row["fadd_only_per_image"] is None
+def test_flops_per_image_divide_by_counted_steps(tmp_path: Path) -> None:
+    """A user's own program, of which run.json has the default of 5 steps, and the same as the collector's loop."""
+    for model, command, images in ((None, [], None), ("m", [], 40), ("m", ["--ncu-launches", "9"], None)):
+        folder = tmp_path / f"{model}{len(command)}"
+        shutil.copytree(SAMPLES / "matmuls", folder)
+        manifest = json.loads((folder / "run.json").read_text())
+        manifest |= {"batch_size": 8, "model": model, "command": [*manifest["command"], *command]}
+        (folder / "run.json").write_text(json.dumps(manifest))
+        [row] = ask(folder, "flops", params={"group": "all"})
+        # 8 images in each of 5 steps; not known of another program, nor of a part of the launches.
+        assert row["flops_per_image"] == (None if images is None else row["total_flops"] / images)
+        assert row["total_flops"] > 0
 
 
 def test_loader_ranges_inside_each_other_count_once(tmp_path: Path) -> None:

@@ -87,8 +87,8 @@ CREATE MACRO intervals_subtraction(a, b) AS TABLE
 SELECT track, start_ns, end_ns FROM intervals_overlay(a, b) WHERE in_a AND NOT in_b;
 
 -- What began last of all that is open, at any time, of intervals that overlap in whatever way: disjoint stretches, each
--- with its interval as the struct `latest`. A column `level` goes before the start: a higher one is never hidden by a lower
--- one. Every interval is laid on each stretch between two neighbouring edges that it covers: for intervals in few layers.
+-- with its interval as the struct `latest`. A column `level` goes before the start: a lower one never hides a higher.
+-- Every interval is laid on each stretch between two neighbouring edges that it covers: for intervals in few layers.
 CREATE MACRO intervals_last_begun(t) AS TABLE
 WITH edges AS (
     SELECT track, at_ns, row_number() OVER edge AS number, lead(at_ns) OVER edge AS next_ns

@@ -134,8 +134,8 @@ SELECT *, NULL::BIGINT AS launch_id FROM nvprof_flops;
 CREATE MACRO whole_sum(x) AS CASE WHEN count(x) = count(*) THEN round(sum(x))::BIGINT END;
 
 -- The same with what the row of a query is called (`label`), and what its launches share (`launch_key`; NULL where
--- launches are added up by their label): a launch is one only within its run and rank, which its label names where there
--- are several. nvprof has no launches, but a kernel on a device.
+-- launches are added up by their label): a launch is one only within its run and rank, which its label names where
+-- there are several. nvprof has no launches, but a kernel on a device.
 CREATE MACRO labelled_launches(grouping) AS TABLE
 WITH _places AS (
     SELECT run_group, count(DISTINCT (run_id, rank)) > 1 AS several FROM launch_flops GROUP BY run_group

@@ -40,8 +40,8 @@ SELECT run_id, rank, window_id AS start_ns, what, sum(end_ns - start_ns)::BIGINT
 FROM intervals_cut(t, 'step_track_windows') JOIN step_tracks USING (track)
 GROUP BY ALL;
 
--- The steps with their waits (data_ns: the ranges of the phase `data` inside the window, NULL for a rank without any; of
--- a step that was not recorded, the collector's) and the part in which the profiler itself worked (profiler_ns).
+-- The steps with their waits (data_ns: the ranges of the phase `data` inside the window, NULL for a rank without any;
+-- of a step that was not recorded, the collector's) and the part in which the profiler itself worked (profiler_ns).
 CREATE VIEW step_waits AS
 WITH _marks AS (
     SELECT 'data' AS what, * FROM intervals_union('step_track_waits')

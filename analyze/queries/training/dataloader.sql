@@ -1,8 +1,8 @@
 -- Does training wait for data?
 --
--- The wait for the next batch in every step. Steps and waits are those of `steps`: windows of the recording and the data
--- ranges (`data`, or torch's `enumerate(DataLoader)`) inside them, else what the collector timed. A step is bound by
--- data if the wait is at least bound_pct of it; over all steps, if the waits are of their sum. idle_wait_pct is the
+-- The wait for the next batch in every step. Steps and waits are those of `steps`: windows of the recording and the
+-- data ranges (`data`, or torch's `enumerate(DataLoader)`) inside them, else what the collector timed. A step is bound
+-- by data if the wait is at least bound_pct of it; over all steps, if the waits are of their sum. idle_wait_pct is the
 -- share of the recorded waits in which no GPU of the process had work: the rest was hidden behind work that was queued
 -- before.
 -- @use arithmetic, gpu_work, step_times
