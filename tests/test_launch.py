@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ask, event, kernel, launch, write_trace
+from support import SAMPLES, ask, event, kernel, launch, sql, write_trace
 
 
 def op(name: str, ts: float, dur: float, op_id: int, **args: Any) -> dict[str, Any]:
@@ -123,6 +123,24 @@ def test_queue_depth(tmp_path: Path) -> None:
     assert (seven["empty_ns"], seven["empty_pct"], seven["full_ns"]) == (20_000, pytest.approx(100 / 3), 0)
     assert (eight["stream"], eight["launches"], eight["max_depth"], eight["avg_depth"]) == (8, 1, 0, None)
     assert ask(path, "queue-depth", params={"full": 2})[0]["full_ns"] == 10_000
+
+
+@pytest.mark.parametrize("sample", ["alexnet-dp2", "late-rank"])
+def test_on_the_samples_no_wait_is_longer_than_the_recording(sample: str) -> None:
+    path = SAMPLES / sample
+    extents = sql(
+        path,
+        "SELECT run_id, rank, max(start_ns + dur_ns) - min(start_ns) AS ns FROM ("
+        " SELECT run_id, rank, start_ns, dur_ns FROM gpu_work"
+        " UNION ALL SELECT run_id, rank, start_ns, dur_ns FROM cuda_calls) GROUP BY ALL",
+    )
+    extent = {(r["run_id"], r["rank"]): r["ns"] for r in extents}
+    for r in ask(path, "launch", params={"work": "all"}):
+        assert 0 <= (r["max_queue_delay_ns"] or 0) <= extent[r["run_id"], r["rank"]]
+        assert r["queue_delay_ns"] <= r["calls"] * (r["max_queue_delay_ns"] or 0)
+    for r in ask(path, "queue-depth"):
+        assert 0 <= r["empty_ns"] <= r["span_ns"] <= extent[r["run_id"], r["rank"]]
+        assert 0 <= r["full_ns"] <= r["span_ns"] - r["empty_ns"]
 
 
 def test_a_graph_is_queued_once(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -51,6 +53,24 @@ def test_a_step_is_one_window_in_every_query(tmp_path: Path) -> None:
     assert {r["kind"]: r["total_ns"] for r in paths if r["step"] == 2} == {
         "kernel": 20_000, "launch": 24_000, "cpu": 26_000,
     }  # fmt: skip
+
+
+def test_a_bare_nsys_export_has_the_steps_that_its_breakdown_has(tmp_path: Path) -> None:
+    # Its two NVTX ranges `step`, as SQLite has them: the first window ends where the second range begins.
+    path = tmp_path / "node-0.sqlite"
+    shutil.copyfile(SAMPLES / "alexnet-dp2" / "nsys" / "node-0.sqlite", path)
+    with closing(sqlite3.connect(path)) as file:
+        ranges = file.execute(
+            "SELECT e.start, e.end FROM NVTX_EVENTS e LEFT JOIN StringIds s ON s.id = e.textId"
+            " WHERE coalesce(e.text, s.value) = 'step' ORDER BY e.start"
+        ).fetchall()
+    assert len(ranges) == 2
+    steps = {r["step"]: r["step_ns"] for r in ask(path, "steps")}
+    assert (
+        steps.keys() == {0, 1} and steps[0] == ranges[1][0] - ranges[0][0] and steps[1] >= ranges[1][1] - ranges[1][0]
+    )
+    spans = {(r["device"], r["step"]): r["span_ns"] for r in ask(path, "breakdown", params={"window": "step"})}
+    assert spans == {(device, number): ns for device in (0, 1) for number, ns in steps.items()}
 
 
 def test_nested_and_doubled_step_ranges_are_one_step(tmp_path: Path) -> None:
