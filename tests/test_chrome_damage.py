@@ -15,7 +15,8 @@ from support import kernel, run_cli, sql
 from analyze.errors import InputError
 from analyze.sources import json_events, read
 from analyze.sources.base import FileReport
-from analyze.sources.json_events import TraceFile, read_chunk, scan
+from analyze.sources.json_events import TraceFile, read_chunk
+from analyze.sources.json_recovery import Scanner
 
 COUNT = "SELECT count(*) AS n, sum(dur_ns)::BIGINT AS ns FROM kernels"
 
@@ -172,9 +173,11 @@ def test_chunks_may_be_cut_anywhere(
         patch.setattr(json_events, "_LOOK_BACK", look_back)
         chunks = [read_chunk(c) for c in TraceFile(path, chunk_bytes=chunk).chunks()]
     assert chunks == [read_chunk(c) for c in TraceFile(packed, chunk_bytes=chunk).chunks()]
-    scanned = scan(b"".join(chunks), at_end=True)
-    assert [json.loads(e) for e in scanned.events] == events
-    assert scanned.ended and not scanned.malformed
+    scanner = Scanner(in_object=True)
+    found = [e for c in chunks for e in scanner.feed(c)] + scanner.feed(b"", at_end=True)
+    assert [json.loads(e) for e in found] == events
+    assert scanner.ended and not scanner.lost and not scanner.stray
+    assert json.loads(b"{" + scanner.trailer.lstrip(b", ")) == {"y": [{}, {}]}
 
     report = FileReport()
     with pytest.MonkeyPatch.context() as patch:

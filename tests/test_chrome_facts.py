@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
+import pytest
 from support import ask, event, kernel, launch, sql, write_trace
 
 
@@ -213,3 +215,58 @@ def test_memory_events(tmp_path: Path) -> None:
         ("cuda", 0, 1536, 2048),
         ("cpu", -1, 8, 0),
     ]
+
+
+@pytest.mark.parametrize("name", ["t.json", "t.json.gz"])
+def test_what_stands_behind_the_events_counts_as_before_them(tmp_path: Path, name: str) -> None:
+    """Kineto since 2024-05 writes the zero of the clock behind the events."""
+    behind = {"distributedInfo": {"rank": 3, "world_size": 8}, "baseTimeNanoseconds": 1727743122000000000}
+    text = json.dumps({"schemaVersion": 1, "traceEvents": [kernel("k", 1.5, 1)], **behind}).encode()
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(text) if name.endswith("gz") else text)
+    assert sql(path, "SELECT rank, start_ns FROM kernels") == [{"rank": 3, "start_ns": 1727743122000001500}]
+    assert sql(path, "SELECT world_size, warnings FROM runs") == [{"world_size": 8, "warnings": None}]
+
+
+def test_a_base_that_is_not_found_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    trailer = {"baseTimeNanoseconds": 1727743122000000000, "x": "a" * (2 << 20)}
+    path.write_text(json.dumps({"traceEvents": [kernel("k", 1, 1)], **trailer}))
+    [run] = sql(path, "SELECT warnings FROM runs")
+    assert "baseTimeNanoseconds behind its events is 1727743122000000000, None was added" in run["warnings"]
+
+
+def test_ids_in_quotes_are_numbers(tmp_path: Path) -> None:
+    """2020/21: `"tid": "11"`; read as labels, two threads became one."""
+    events = [
+        event("Operator", "aten::mm", 20, 50, "1", "11", **{"External id": "3"}),
+        event("Operator", "MmBackward", 30, 20, "1", "12", **{"External id": "4"}),
+        event("Runtime", "cudaLaunchKernel", 35, 5, "1", "\u00b2", correlation="9"),
+    ]
+    path = write_trace(tmp_path / "t.json", events)
+    assert sql(path, "SELECT pid, tid, op_id FROM cpu_ops ORDER BY tid") == [
+        {"pid": 1, "tid": 11, "op_id": 3},
+        {"pid": 1, "tid": 12, "op_id": 4},
+    ]
+    assert sql(path, "SELECT pid, tid, correlation_id FROM cuda_calls") == [
+        {"pid": 1, "tid": None, "correlation_id": 9}
+    ]
+
+
+def test_ranges_among_the_operators_of_2021_are_ranges(tmp_path: Path) -> None:
+    names = ["ProfilerStep#5", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "Optimizer.step#SGD.step"]
+    for category in ("Operator", "cpu_op"):
+        path = tmp_path / category / "t.json"
+        write_trace(path, [event(category, n, i * 10, 5) for i, n in enumerate([*names, "aten::mm"])])
+        assert sql(path, "SELECT name FROM cpu_ops") == [{"name": "aten::mm"}]
+        assert [tuple(r.values()) for r in sql(path, "SELECT name, origin FROM ranges ORDER BY start_ns")] == [
+            (names[0], "profiler_step"),
+            (names[1], "record_function"),
+            (names[2], "record_function"),
+        ]
+
+
+def test_a_rank_that_no_job_has_is_none(tmp_path: Path) -> None:
+    path = write_trace(tmp_path / "t.json", [kernel("k", 1, 1)], distributedInfo={"rank": 10**30, "world_size": 8})
+    assert sql(path, "SELECT world_size FROM runs") == [{"world_size": 8}]
+    assert "its rank cannot be read" in sql(path, "SELECT warnings FROM runs")[0]["warnings"]

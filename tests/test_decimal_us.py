@@ -18,7 +18,7 @@ def reference(text: str) -> int:
 
 numbers = st.one_of(
     st.integers(-(10**15), 10**15).map(str),
-    st.integers(0, 9 * 10**18).map(lambda n: f"{n // 1000}.{n % 1000:03d}"),
+    st.integers(0, 46 * 10**17).map(lambda n: f"{n // 1000}.{n % 1000:03d}"),
     st.decimals(-(10**12), 10**12, places=5, allow_nan=False).map(lambda d: format(d, "f")),
     st.floats(0, 1e12, allow_nan=False).map(repr),
 )
@@ -31,7 +31,7 @@ def test_equals_decimal_arithmetic(texts: list[str]) -> None:
     assert ns.tolist() == [reference(t) for t in texts]
 
 
-@given(st.lists(st.integers(0, 9 * 10**15), min_size=1, max_size=20))
+@given(st.lists(st.integers(0, 46 * 10**14), min_size=1, max_size=20))
 def test_whole_columns_take_the_fast_way_to_the_same_result(values: list[int]) -> None:
     # All with three decimals, then all without a point: the two forms that Kineto writes.
     for texts in ([f"{v // 1000}.{v % 1000:03d}" for v in values], [str(v) for v in values]):
@@ -39,7 +39,11 @@ def test_whole_columns_take_the_fast_way_to_the_same_result(values: list[int]) -
         assert known.all() and ns.tolist() == [reference(t) for t in texts]
 
 
-@pytest.mark.parametrize("text", [b"", b"NaN", b"null", b'"abc"', b"1e400", b"9300000000000000000"])
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"NaN", b"null", b'"abc"', b"1e400", b"9300000000000000000", b"1e999990", b"1e9999999", b"-1e99999999999",
+     b"4611686018427387.904", b"1_000", "\u0661".encode(), b"0" * 1000],
+)  # fmt: skip
 def test_what_is_no_time(text: bytes) -> None:
     ns, known = to_ns([b"1.500", text])
     assert ns.tolist() == [1500, 0] and known.tolist() == [True, False]
@@ -52,3 +56,14 @@ def test_a_quoted_number_is_a_number() -> None:
 def test_nothing() -> None:
     ns, known = to_ns([])
     assert len(ns) == len(known) == 0
+
+
+def test_the_largest_time_is_2_to_the_62_less_one() -> None:
+    # 2^62 = 4611686018427387904: with a length of the same size it still fits into int64.
+    assert to_ns([b"4611686018427387.903", b"-4611686018427387.903"])[0].tolist() == [2**62 - 1, -(2**62 - 1)]
+    assert not to_ns([b"4611686018427388"])[1].any()
+
+
+def test_digits_beyond_those_of_a_decimal_context_round_once() -> None:
+    # 0.0014999...9 us is below 1.5 ns; rounding it to 28 digits first would give 1.5, then 2.
+    assert to_ns([b"0.0014" + b"9" * 40, b"1e-999999", b"-0.0"])[0].tolist() == [1, 0, 0]

@@ -2,66 +2,54 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from analyze.errors import InputError
 from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
-from analyze.sources.chrome_events import Event, decode_chunk, decode_event, split_chunk
-from analyze.sources.chrome_metadata import Metadata, parse_metadata
+from analyze.sources.chrome_events import Tally, decode_chunk, decode_singles, split_chunk
+from analyze.sources.chrome_metadata import behind_events, merged, parse_metadata, trailer_object
 from analyze.sources.chrome_tables import Batches, build_batches
-from analyze.sources.json_events import Chunk, TraceFile, read_chunk, repair, resync, scan
+from analyze.sources.json_events import Chunk, TraceFile, read_chunk
+from analyze.sources.json_recovery import LONGEST_AROUND, OTHER_TRACE, Scanner, repair
 
-_TRAILER_LIMIT = 64 << 20
+_TOLD = 8
 
 
 class Decoded(NamedTuple):
     """A chunk as rows. `whole` is False if the chunk was not a list of whole events; then it has no rows."""
 
     batches: Batches
-    events: int
-    lost: int
-    repaired: bool
+    tally: Tally
     whole: bool
 
 
 def decode(chunk: Chunk, base_ns: int) -> Decoded:
     """Decode a chunk of comma-separated events into batches (in a worker process, for large files)."""
     data = read_chunk(chunk).strip(b" \t\r\n,")
+    tally = Tally()
     events = decode_chunk(data)
-    if events is not None:
-        return _rows(events, base_ns, 0, False)
-    repaired = repair(data)
-    events = decode_chunk(repaired)
-    if events is not None:
-        return _rows(events, base_ns, 0, repaired != data)
-    singles = split_chunk(repaired)
-    if singles is None:
-        return Decoded({}, 0, 0, False, False)
-    return _decode_singles(singles, base_ns, repaired != data)
+    if events is None:
+        repaired = repair(data)
+        tally.repaired = repaired != data
+        events = decode_chunk(repaired)
+        if events is None:
+            singles = split_chunk(repaired)
+            if singles is None:
+                return Decoded({}, tally, False)
+            events = decode_singles(singles, tally)
+    return Decoded(build_batches(events, base_ns, tally), tally, True)
 
 
-def _decode_singles(singles: list[bytes], base_ns: int, repaired: bool) -> Decoded:
-    events: list[Event] = []
-    lost = 0
-    for data in singles:
-        event = decode_event(data)
-        if event is None:
-            fixed = repair(data)
-            event = decode_event(fixed)
-            repaired = repaired or event is not None
-        if event is None:
-            lost += 1
-            events += [e for e in map(decode_event, map(repair, resync(data))) if e is not None and e.ph]
-        else:
-            events.append(event)
-    return _rows(events, base_ns, lost, repaired)
-
-
-def _rows(events: list[Event], base_ns: int, lost: int, repaired: bool) -> Decoded:
-    batches, no_event, untimed = build_batches(events, base_ns)
-    return Decoded(batches, len(events) - no_event, lost + untimed, repaired, True)
+def decode_scanned(found: list[bytes], base_ns: int) -> Decoded:
+    """Decode events that a Scanner found."""
+    tally = Tally()
+    events = decode_chunk(b",".join(found))
+    if events is None:
+        events = decode_singles(found, tally)
+    return Decoded(build_batches(events, base_ns, tally), tally, True)
 
 
 def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterator[TableBatch]:
@@ -77,69 +65,82 @@ def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterato
 
 
 def _read(trace: TraceFile, report: FileReport, mapper: Mapper) -> Iterator[TableBatch]:
-    metadata = parse_metadata(trace.header.text)
-    base_ns = metadata.base_ns or 0
+    metadata, problems = parse_metadata(trace.header.text)
+    base_ns = metadata.base_ns
+    if base_ns is None and not trace.header.is_array:
+        # Kineto since 2024-05 writes it behind the events, whose times need it.
+        base_ns = behind_events(trace).base_ns
+    scanner = Scanner(in_object=not trace.header.is_array)
+    tally = Tally()
     in_flight: list[Chunk] = []
 
     def chunks() -> Iterator[tuple[Chunk, int]]:
         for chunk in trace.chunks():
             in_flight.append(chunk)
-            yield chunk, base_ns
+            yield chunk, base_ns or 0
 
-    events = lost = 0
-    repaired = ended = False
-    rest = trailer = b""
     for result in mapper(decode, chunks()):
         chunk = in_flight.pop(0)
-        if ended:
-            trailer = (trailer + read_chunk(chunk))[:_TRAILER_LIMIT]
-            continue
-        if not result.whole or rest:
+        if not result.whole or not scanner.ready:
             # What was left over goes on here, even if this chunk makes sense by itself: it may be a list inside args.
-            scanned = scan(rest + read_chunk(chunk), at_end=False)
-            lost, ended = lost + scanned.malformed, scanned.ended
-            rest, trailer = (b"", scanned.rest) if ended else (scanned.rest, b"")
-            result = _decode_singles(scanned.events, base_ns, False)
-        events, lost, repaired = events + result.events, lost + result.lost, repaired or result.repaired
+            result = decode_scanned(scanner.feed(read_chunk(chunk)), base_ns or 0)
+        elif scanner.other_trace:
+            tally.lost[OTHER_TRACE] += result.tally.events + result.tally.lost.total() + result.tally.unread.total()
+            continue
+        tally.add(result.tally)
         yield from _without_rank(result.batches)
-    if rest:
-        scanned = scan(rest, at_end=True)
-        result = _decode_singles(scanned.events, base_ns, False)
-        events, lost, ended = events + result.events, lost + result.lost + scanned.malformed, scanned.ended
-        yield from _without_rank(result.batches)
-    _report(trace, report, metadata, trailer, events, lost, repaired, ended)
+    result = decode_scanned(scanner.feed(b"", at_end=True), base_ns or 0)
+    tally.add(result.tally)
+    yield from _without_rank(result.batches)
+    tally.lost += scanner.lost
+    tally.stray = tally.stray or scanner.stray
+
+    trailer, more = parse_metadata(trailer_object(bytes(scanner.trailer)))
+    report.info = merged(metadata, trailer).run_columns()
+    if metadata.base_ns is None and base_ns != trailer.base_ns:
+        problems.append(f"the baseTimeNanoseconds behind its events is {trailer.base_ns}, {base_ns} was added")
+    problems += more if scanner.ended else []
+    problems += trace.gzip_problems + _problems(scanner, tally)
+    damaged = tally.lost or tally.stray or not scanner.ended
+    if not tally.events and not tally.unread and (damaged or trace.header.is_array):
+        raise InputError(f"{trace.path}: not a Chrome trace: no event could be read from it")
+    if not tally.events and not tally.unread:
+        problems.append("it has no events")
+    if problems:
+        report.warnings.append(f"{trace.path.name}: {'; '.join(problems)}; {tally.events} events kept")
 
 
 def _without_rank(batches: Batches) -> Iterator[TableBatch]:
     return ((table, None, batch) for table, batch in batches.items())
 
 
-def _report(
-    trace: TraceFile,
-    report: FileReport,
-    metadata: Metadata,
-    trailer: bytes,
-    events: int,
-    lost: int,
-    repaired: bool,
-    ended: bool,
-) -> None:
-    if not events and not (ended and not lost):
-        raise InputError(f"{trace.path}: not a Chrome trace: no event could be read from it")
-    report.info = parse_metadata(b"{" + trailer.strip().lstrip(b",") if trailer else b"{}").run_columns()
-    report.info |= metadata.run_columns()
+def _problems(scanner: Scanner, tally: Tally) -> list[str]:
+    """What was lost or odd, in words."""
     problems = []
-    if trace.read_error:
-        problems.append(f"reading stopped early ({trace.read_error})")
-    if not ended:
+    if not scanner.ended:
         problems.append("the file is truncated (its list of events does not end)")
-    if lost:
+    if lost := tally.lost.total():
         problems.append(
             f"{lost} event{'s' if lost > 1 else ''} could not be read and {'are' if lost > 1 else 'is'} left out"
+            f" ({_counts(tally.lost)})"
         )
-    if repaired:
+    if tally.unread:
+        problems.append(f"categories that are not read: {_counts(tally.unread)}")
+    if tally.unheld:
+        problems.append(f"values that their columns cannot hold are NULL: {_counts(tally.unheld)}")
+    if scanner.lists > 1:
+        problems.append(f"it has {scanner.lists} lists of events, read as one")
+    if tally.stray:
+        problems.append("brackets or other things that are no events stand between them")
+    if scanner.long_trailer:
+        problems.append(f"what follows the events is longer than {LONGEST_AROUND >> 20} MiB and is not read")
+    if tally.repaired:
         problems.append("not strict JSON (NaN, trailing commas, control characters or invalid UTF-8), repaired")
-    if not events:
-        problems.append("it has no events")
-    if problems:
-        report.warnings.append(f"{trace.path.name}: {'; '.join(problems)}; {events} events kept")
+    return problems
+
+
+def _counts(counter: Counter[str]) -> str:
+    """The most frequent first."""
+    told = counter.most_common(_TOLD)
+    more = [f"{len(counter) - _TOLD} more"] if len(counter) > _TOLD else []
+    return ", ".join([f"{n:,} {what}" for what, n in told] + more)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 from msgspec import Raw
+
+from analyze.sources.json_recovery import MALFORMED, TOO_DEEP, count_events, repair
 
 _NONE = Raw(b"")
 _Int = int | None
@@ -77,7 +81,38 @@ _decode_list = msgspec.json.Decoder(list[Event], strict=False).decode
 _decode_raws = msgspec.json.Decoder(list[Raw]).decode
 _decode_one = msgspec.json.Decoder(Event, strict=False).decode
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
-_ERRORS = (msgspec.DecodeError, UnicodeDecodeError)
+_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_NOTHING = {b"null", b'""', b'"N/A"', b'"n/a"', b'"NaN"', b'"nan"', b'"None"', b'"none"', b'"undefined"'}
+"""Values of a wrong type that say that there is none."""
+_CATEGORIES = 1000
+
+
+@dataclass
+class Tally:
+    """What became of the events of a trace, or of a part of it: each is in one of the first three."""
+
+    events: int = 0
+    """Read, those included that no table is for (flows, counters, names of processes)."""
+    lost: Counter[str] = field(default_factory=Counter)
+    """Not readable, by reason."""
+    unread: Counter[str] = field(default_factory=Counter)
+    """Of a category that is not read, by category."""
+    unheld: Counter[str] = field(default_factory=Counter)
+    """Values of events that were read, NULL because their column cannot hold them, by column."""
+    stray: bool = False
+    """There was something among the events that is none: a number, a list."""
+    repaired: bool = False
+
+    def add(self, other: Tally) -> None:
+        """Add what became of other events."""
+        self.events += other.events
+        self.lost += other.lost  # drops what is 0
+        for category, n in other.unread.items():
+            known = category in self.unread or len(self.unread) < _CATEGORIES
+            self.unread[category if known else "others"] += n
+        self.unheld += other.unheld
+        self.stray = self.stray or other.stray
+        self.repaired = self.repaired or other.repaired
 
 
 def decode_chunk(chunk: bytes) -> list[Event] | None:
@@ -96,28 +131,59 @@ def split_chunk(chunk: bytes) -> list[bytes] | None:
         return None
 
 
-def decode_event(data: bytes) -> Event | None:
-    """Decode one event; a field of an unexpected type is left out, None if it is not JSON or no event at all."""
+def decode_singles(singles: list[bytes], tally: Tally) -> list[Event]:
+    """Decode JSON values one by one; those that are no events are counted as lost."""
+    events = []
+    for data in singles:
+        if data[:1] != b"{":
+            tally.stray = True
+            tally.lost[MALFORMED] += count_events(data)
+            continue
+        event = _decode_strict(data)
+        if event is None:
+            fixed = repair(data)
+            event = _decode_strict(fixed) or _decode_lenient(fixed, tally)
+            tally.repaired = tally.repaired or (event is not None and fixed != data)
+        if event is not None:
+            events.append(event)
+    return events
+
+
+def _decode_strict(data: bytes) -> Event | None:
     try:
         return _decode_one(data)
     except _ERRORS:
-        pass
+        return None
+
+
+def _decode_lenient(data: bytes, tally: Tally) -> Event | None:
+    """Decode an event field by field; one of an unexpected type is left out."""
     try:
         fields = _decode_fields(data)
-        args = _decode_fields(fields["args"]) if bytes(fields.get("args", b""))[:1] == b"{" else {}
-    except _ERRORS:
+        args_text = bytes(fields.pop("args", b"null"))
+        args = _decode_fields(args_text) if args_text[:1] == b"{" else {}
+    except RecursionError:
+        tally.lost[TOO_DEEP] += 1
         return None
-    event = _lenient(Event, fields)
-    event.args = _lenient(Args, args)
+    except _ERRORS:
+        tally.lost[MALFORMED] += max(1, count_events(data))
+        return None
+    if args_text[:1] != b"{" and args_text not in _NOTHING:
+        tally.unheld["args"] += 1
+    event: Event = _lenient(Event, fields, tally)
+    event.args = _lenient(Args, args, tally)
     return event
 
 
-def _lenient(struct: type[Any], fields: dict[str, Raw]) -> Any:
+def _lenient(struct: type[Any], fields: dict[str, Raw], tally: Tally) -> Any:
     values = {}
-    for field in msgspec.structs.fields(struct):
-        if field.encode_name in fields and field.encode_name != "args":
-            try:
-                values[field.name] = msgspec.json.decode(fields[field.encode_name], type=field.type, strict=False)
-            except _ERRORS:
-                continue
+    for spec in msgspec.structs.fields(struct):
+        text = bytes(fields.get(spec.encode_name, b""))
+        if not text:
+            continue
+        try:
+            values[spec.name] = msgspec.json.decode(text, type=spec.type, strict=False)
+        except _ERRORS:
+            if text not in _NOTHING and spec.name != "ph":  # an event without a phase is lost as a whole
+                tally.unheld[spec.name] += 1
     return struct(**values)

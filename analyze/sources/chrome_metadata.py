@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from analyze.sources.json_events import TraceFile, repair
+from analyze.sources.decimal_us import MAX_NS
+from analyze.sources.json_events import TraceFile
+from analyze.sources.json_recovery import find_trailer, repair
+
+_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_S = TypeVar("_S", bound=msgspec.Struct)
+_LARGEST_RANK = 2**31 - 1
+_LONGEST_GZIP = 4 << 20
+_TEXTS = {"nccl_version", "pytorch_version", "host_name"}
 
 
 class Distributed(msgspec.Struct):
@@ -58,29 +66,89 @@ def _cuda_version(number: int) -> str:
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
-def parse_metadata(text: bytes) -> Metadata:
-    """Metadata from the JSON object around the events; fields that cannot be read are left out."""
+def parse_metadata(text: bytes) -> tuple[Metadata, list[str]]:
+    """Metadata from the JSON object around the events, and what could not be read of it; that is left out."""
     for candidate in (text, repair(text)):
         try:
-            return msgspec.json.decode(candidate, type=Metadata, strict=False)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+            fields = msgspec.json.decode(candidate, type=dict[str, msgspec.Raw])
+            break
+        except _ERRORS:
             continue
-    try:
-        fields = msgspec.json.decode(repair(text), type=dict[str, msgspec.Raw])
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return Metadata()
-    found = Metadata()
-    for spec in msgspec.structs.fields(Metadata):
-        if spec.encode_name in fields:
+    else:
+        return Metadata(), ["what the file says of itself cannot be read"]
+    odd: list[str] = []
+    found = _lenient(Metadata, fields, odd)
+    if found.base_ns is not None and abs(found.base_ns) > MAX_NS:
+        found.base_ns = None
+        odd.append("baseTimeNanoseconds")
+    if found.distributed:
+        for name in ("rank", "world_size"):
+            number = getattr(found.distributed, name)
+            if number is not None and not 0 <= number <= _LARGEST_RANK:
+                setattr(found.distributed, name, None)
+                odd.append(name)
+    return found, [f"its {', '.join(odd)} cannot be read"] if odd else []
+
+
+def _lenient(struct: type[_S], fields: dict[str, msgspec.Raw], odd: list[str]) -> _S:
+    """A struct of those fields that can be read."""
+    found = struct()
+    for spec in msgspec.structs.fields(struct):
+        text = bytes(fields.get(spec.encode_name, b"null"))
+        try:
+            value = msgspec.json.decode(text, type=spec.type, strict=False)
+        except _ERRORS:
             try:
-                setattr(found, spec.name, msgspec.json.decode(fields[spec.encode_name], type=spec.type, strict=False))
-            except msgspec.DecodeError:
-                continue
+                value = msgspec.json.decode(repair(text), type=spec.type, strict=False)
+            except _ERRORS:
+                value = _parts(spec.encode_name, text, odd)
+        setattr(found, spec.name, value)
     return found
 
 
+def _parts(name: str, text: bytes, odd: list[str]) -> Any:
+    """A value of a wrong type: a text if it is a number, of `distributedInfo` what can be read of it."""
+    try:
+        if name == "distributedInfo":
+            return _lenient(Distributed, msgspec.json.decode(text, type=dict[str, msgspec.Raw]), odd)
+        if name in _TEXTS:
+            return str(msgspec.json.decode(text, type=int | float))
+    except _ERRORS:
+        pass
+    odd.append(name)
+    return None
+
+
+def behind_events(trace: TraceFile, longest: int | None = None) -> Metadata:
+    """Metadata that stands behind the events of a trace, from the last MiB of the file (see TraceFile.tail)."""
+    tail = trace.tail(longest)
+    end = find_trailer(tail)
+    return parse_metadata(trailer_object(tail[end + 1 :]))[0] if end >= 0 else Metadata()
+
+
+def trailer_object(trailer: bytes) -> bytes:
+    """What follows the list of events in the object of a trace, as an object of its own."""
+    text = trailer.strip(b" \t\r\n,")
+    return b"{" + text if text else b"{}"
+
+
+def merged(first: Metadata, second: Metadata) -> Metadata:
+    """Metadata of two places; the first goes before the second."""
+    fields = {name: getattr(first, name) for name in first.__struct_fields__}
+    return Metadata(**{n: getattr(second, n) if v is None else v for n, v in fields.items()})
+
+
 def read_metadata(path: Path) -> Metadata:
-    """Metadata from the beginning of a trace file; raises InputError if it is none."""
+    """Metadata of a trace file; raises InputError if it is none.
+
+    What stands behind the events is found if it is in the last MiB of a plain file, or of a gzip file of up to 4 MiB on
+    disk: to know its end, a gzip file must be unpacked. It is not looked for if `distributedInfo` stands before them.
+    """
     trace = TraceFile(path, chunk_bytes=64 << 10)
-    trace.close()
-    return parse_metadata(trace.header.text)
+    try:
+        before, _ = parse_metadata(trace.header.text)
+        if before.distributed or trace.header.is_array:
+            return before
+        return merged(before, behind_events(trace, _LONGEST_GZIP))
+    finally:
+        trace.close()

@@ -6,23 +6,31 @@ Which category goes to which table stands in `CATEGORIES`; the names differ betw
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from msgspec import Raw
 
-from analyze.sources.chrome_events import Args, Event
-from analyze.sources.decimal_us import to_ns
+from analyze.sources.chrome_events import Args, Event, Tally
+from analyze.sources.decimal_us import MAX_NS, to_ns
+from analyze.sources.json_recovery import repair
 from schemas.tables import arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _NO_ARGS = Args()
+
+LONGEST_STRING = 1 << 20
+"""Bytes of a name, or of the shapes of an operator's inputs."""
+_NUMBER = re.compile(r"[-+]?[0-9]{1,100}", re.ASCII)
+_UNSIGNED_MINUS_ONE = (2**32 - 1, 2**64 - 1)
+_MAX_DOUBLE = 1.7976931348623157e308
 
 Columns = dict[str, Any]
 Batches = dict[str, pa.RecordBatch]
@@ -109,8 +117,11 @@ def _list_text(raw: Raw) -> str | None:
     """A list, or a string that holds one (with '...' in it when it was long)."""
     text = bytes(raw)
     if text[:1] == b'"':
-        return str(msgspec.json.decode(text))
-    return text.decode() or None
+        try:
+            return str(msgspec.json.decode(text))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return str(msgspec.json.decode(repair(text)))
+    return text.decode("utf-8", "replace") or None
 
 
 def _memcpys(events: Sequence[Event]) -> Columns:
@@ -189,7 +200,9 @@ def _memory_events(events: Sequence[Event]) -> Columns:
     args = _args(events)
     return {
         "pid": [e.pid for e in events],
-        "device_type": [ALLOCATOR_DEVICES.get(a.memory_device_type or 0, "other") for a in args],
+        "device_type": [
+            None if a.memory_device_type is None else ALLOCATOR_DEVICES.get(a.memory_device_type, "other") for a in args
+        ],
         "device": [a.memory_device for a in args],
         "addr": [a.addr for a in args],
         "bytes": [a.memory_bytes for a in args],
@@ -223,6 +236,11 @@ _ALIASES = {
     "Runtime": "cuda_runtime",
     "hip_runtime": "cuda_runtime",
     "hip_driver": "cuda_driver",
+    "xpu_runtime": "cuda_runtime",
+    "xpu_driver": "cuda_driver",
+    "privateuse1_runtime": "cuda_runtime",
+    "privateuse1_driver": "cuda_driver",
+    "mtia_runtime": "cuda_runtime",
     "Synchronization": "cuda_sync",
     "Operator": "cpu_op",
     "operator": "cpu_op",
@@ -231,40 +249,92 @@ _ALIASES = {
 }
 
 
-def build_batches(events: Sequence[Event], base_ns: int) -> tuple[Batches, int, int]:
-    """Arrow batches by table name, without run_id and rank; how many were no events (no `ph`) or had no time.
+_NOT_STORED = {"M", "s", "t", "f", "C", "i", "I", "R", "P", "N", "O", "D", "c"}
+"""Phases of events that no table is for: names, flows, counters, instants, marks, samples, objects."""
+_NOT_STORED_CATEGORIES = {"Trace"}
+"""Complete events that say nothing that other events do not: the span of the recording."""
+
+_RANGE_NAMES = (
+    "ProfilerStep#", "Optimizer.step#", "Optimizer.zero_grad#", "enumerate(DataLoader)#", "enumerate(DataPipe)#",
+    "DistributedDataParallel.forward",
+)  # fmt: skip
+"""What torch itself records as ranges, and wrote among the operators until 2021."""
+
+NO_PHASE = "without a phase (ph)"
+NO_TIME = "without a time (ts) within 146 years of the clock's zero"
+
+
+def build_batches(events: Sequence[Event], base_ns: int, tally: Tally) -> Batches:
+    """Arrow batches by table name, without run_id and rank; what became of each event goes to `tally`.
 
     `base_ns` is added to every start: Kineto's baseTimeNanoseconds, 0 where the file has none.
     """
-    groups: defaultdict[str, list[Event]] = defaultdict(list)
-    no_event = 0
+    groups: defaultdict[tuple[str, str], list[Event]] = defaultdict(list)
+    no_phase = 0
+    unread: Counter[str] = Counter()
     for e in events:
         ph = e.ph
         if ph == "X" or (ph == "i" and e.name == "[memory]"):
-            groups[e.cat].append(e)
-        elif not ph:
-            no_event += 1
+            groups[ph, e.cat].append(e)
+        elif ph not in _NOT_STORED:
+            if ph:
+                unread[_label(e.cat) + f", phase {_label(ph)}"] += 1
+            else:
+                no_phase += 1
+    by_category: defaultdict[str, list[Event]] = defaultdict(list)
+    for (ph, cat), group in groups.items():
+        category = _ALIASES.get(cat, cat)
+        if category in CATEGORIES and (category == "cpu_instant_event") == (ph == "i"):
+            by_category[category] += group
+        elif ph == "X" and cat not in _NOT_STORED_CATEGORIES:
+            unread[_label(cat)] += len(group)
+    _part_ranges(by_category)
     parts: dict[str, list[pa.RecordBatch]] = {}
     lost = 0
-    for cat, group in groups.items():
-        builder = CATEGORIES.get(_ALIASES.get(cat, cat))
-        if builder is None or (builder[0] == "memory_events") != (group[0].ph == "i"):
-            continue
-        start, known = to_ns([e.ts for e in group])
+    for category, group in by_category.items():
+        start, known = _starts(group, base_ns)
         if not known.all():
             lost += int((~known).sum())
             group = [e for e, ok in zip(group, known, strict=True) if ok]
             start = start[known]
-        table, build = builder
+        if not group:
+            continue
+        table, build = CATEGORIES[category]
         columns = build(group)
-        columns["start_ns"] = start + base_ns
+        columns["start_ns"] = start
         if table != "memory_events":
             dur, has_dur = to_ns([e.dur for e in group])
             columns["dur_ns"] = pa.array(dur, mask=~has_dur)
+            if not has_dur.all():
+                tally.unheld["dur"] += int((~has_dur).sum())
         if "name" not in columns:
             columns["name"] = [e.name for e in group]
-        parts.setdefault(table, []).append(_batch(table, columns, len(group)))
-    return {t: b[0] if len(b) == 1 else _concat(b) for t, b in parts.items()}, no_event, lost
+        parts.setdefault(table, []).append(_batch(table, columns, len(group), tally.unheld))
+    for reason, n in ((NO_PHASE, no_phase), (NO_TIME, lost)):
+        if n:
+            tally.lost[reason] += n
+    tally.unread += unread
+    tally.events += len(events) - no_phase - lost - unread.total()
+    return {t: b[0] if len(b) == 1 else _concat(b) for t, b in parts.items()}
+
+
+def _label(cat: str) -> str:
+    """A category as it can stand in a warning."""
+    return "".join(c if c.isprintable() else "?" for c in cat[:40]) or "no category"
+
+
+def _part_ranges(by_category: dict[str, list[Event]]) -> None:
+    """Move the ranges among the operators to the ranges."""
+    ops = by_category.get("cpu_op", [])
+    if any(n.startswith(_RANGE_NAMES) for n in {e.name for e in ops}):
+        by_category["user_annotation"] += [e for e in ops if e.name.startswith(_RANGE_NAMES)]
+        by_category["cpu_op"] = [e for e in ops if not e.name.startswith(_RANGE_NAMES)]
+
+
+def _starts(events: Sequence[Event], base_ns: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    start, known = to_ns([e.ts for e in events])
+    start = start + base_ns
+    return start, known & (np.abs(start) <= MAX_NS)
 
 
 def _concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
@@ -282,27 +352,64 @@ def batch_fields(table: str) -> list[pa.Field]:
     return _FIELDS[table]
 
 
-def _batch(table: str, columns: Columns, n: int) -> pa.RecordBatch:
+def _batch(table: str, columns: Columns, n: int, unheld: Counter[str]) -> pa.RecordBatch:
     fields = batch_fields(table)
-    arrays = [_array(columns.get(f.name), f.type, n) for f in fields]
+    arrays = [_array(columns.get(f.name), f, n, unheld) for f in fields]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
-def _array(values: Any, type_: pa.DataType, n: int) -> pa.Array:
+def _array(values: Any, field: pa.Field, n: int, unheld: Counter[str]) -> pa.Array:
+    type_ = field.type
     if values is None:
         if pa.types.is_dictionary(type_):
             return pa.DictionaryArray.from_arrays(pa.nulls(n, pa.int32()), pa.array([], pa.string()))
         return pa.nulls(n, type_)
-    if isinstance(values, pa.Array) and values.type == type_:
-        return values
+    if pa.types.is_dictionary(type_):
+        if not isinstance(values, pa.Array):
+            values = pa.array(values, pa.string()).dictionary_encode()
+        return _bounded(values, field.name, unheld)
     if isinstance(values, np.ndarray | pa.Array):
         return pa.array(values, type=type_)
-    if pa.types.is_dictionary(type_):
-        return pa.array(values, pa.string()).dictionary_encode()
     try:
-        return pa.array(values, type=type_)
-    except (OverflowError, pa.ArrowInvalid):
-        # What the column cannot hold says nothing: labels for ids ("pid": "Spans"), ids of 64 bits without sign,
-        # "device": 4294967295.
-        low, high = (-(2**31), 2**31 - 1) if type_ == pa.int32() else (-(2**63), 2**63 - 1)
-        return pa.array([v if isinstance(v, int) and low <= v <= high else None for v in values], type=type_)
+        array = pa.array(values, type=type_)
+    except (OverflowError, pa.ArrowInvalid, pa.ArrowTypeError):
+        array = pa.array(_held(values, field, unheld), type=type_)
+    if pa.types.is_floating(type_):
+        numbers = array.to_numpy(zero_copy_only=False)
+        if np.isinf(numbers).any() or np.isnan(numbers).sum() > array.null_count:
+            array = pa.array(_held(values, field, unheld), type=type_)
+    return array
+
+
+def _held(values: Sequence[Any], field: pa.Field, unheld: Counter[str]) -> list[int | float | None]:
+    """Values that a column can hold, numbers in quotes as numbers; the others are NULL.
+
+    They are counted, but for those that say that there is no number: a label ("pid": "Spans"), unsigned -1, NaN.
+    """
+    low, high = {
+        pa.int32(): (-(2**31), 2**31 - 1), pa.int64(): (-(2**63), 2**63 - 1), pa.float64(): (-_MAX_DOUBLE, _MAX_DOUBLE)
+    }[field.type]  # fmt: skip
+    held: list[int | float | None] = []
+    for value in values:
+        if isinstance(value, str):
+            value = int(value) if _NUMBER.fullmatch(value) else None
+        if value is not None and not low <= value <= high:
+            if value not in _UNSIGNED_MINUS_ONE and value == value:
+                unheld[field.name] += 1
+            value = None
+        held.append(value)
+    return held
+
+
+def _bounded(texts: pa.DictionaryArray, name: str, unheld: Counter[str]) -> pa.DictionaryArray:
+    """The same texts; what is longer than LONGEST_STRING is NULL."""
+    if texts.dictionary.nbytes <= LONGEST_STRING:
+        return texts
+    import pyarrow.compute as pc
+
+    plain = texts.cast(pa.string())
+    fits = pc.fill_null(pc.less_equal(pc.binary_length(plain), LONGEST_STRING), True)
+    if (long := len(plain) - pc.sum(fits).as_py()) == 0:
+        return texts
+    unheld[name] += long
+    return pc.if_else(fits, plain, None).dictionary_encode()

@@ -6,20 +6,25 @@ until here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
+from decimal import ROUND_HALF_EVEN, Context, Decimal
 
 import numpy as np
 import numpy.typing as npt
 
-_INT64 = (-(2**63), 2**63 - 1)
+MAX_NS = 2**62 - 1
+"""Largest time: a start and a length of it still add up in int64."""
+_LONGEST = 512
+_NUMBER = re.compile(rb'\s*"?\s*[-+]?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,9})?\s*"?\s*')
+_CONTEXT = Context(prec=_LONGEST + 8, rounding=ROUND_HALF_EVEN)
 
 
 def to_ns(texts: Sequence[bytes | memoryview]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """Nanoseconds (int64, shape n) and which entries hold a number (bool, shape n), from n JSON number texts in us.
 
-    Entries may be any buffers. Digits below 1 ns round half to even. Text that is no finite number, or that does not
-    fit into int64, gives 0 and False.
+    Entries may be any buffers. Digits below 1 ns round half to even. Text that is no finite number, or one beyond
+    MAX_NS or of more than 512 characters, gives 0 and False.
     """
     n = len(texts)
     joined = b"\n".join(texts)
@@ -32,19 +37,21 @@ def to_ns(texts: Sequence[bytes | memoryview]) -> tuple[npt.NDArray[np.int64], n
         widths_ok = bool((ends > starts).all() and (ends - starts <= 18).all())
         if points == 0 and widths_ok:
             whole = np.fromstring(joined, dtype=np.int64, sep="\n")
-            if int(np.abs(whole).max()) <= _INT64[1] // 1000:
+            if int(np.abs(whole).max()) <= MAX_NS // 1000:
                 return whole * 1000, np.ones(n, np.bool_)
         if points == n and widths_ok and bool((ends - np.flatnonzero(data == ord(".")) == 4).all()):
-            return np.fromstring(joined.replace(b".", b""), dtype=np.int64, sep="\n"), np.ones(n, np.bool_)
+            ns = np.fromstring(joined.replace(b".", b""), dtype=np.int64, sep="\n")  # 17 digits at most
+            return ns, np.ones(n, np.bool_)
     values = [_one(bytes(t)) for t in texts]
     valid = np.array([v is not None for v in values], dtype=np.bool_)
     return np.array([v or 0 for v in values], dtype=np.int64), valid
 
 
 def _one(text: bytes) -> int | None:
-    try:
-        value = Decimal(text.strip(b'" ').decode())
-        ns = int((value * 1000).to_integral_value(ROUND_HALF_EVEN))
-    except (InvalidOperation, UnicodeDecodeError, ValueError, OverflowError):
+    if len(text) > _LONGEST or not _NUMBER.fullmatch(text):
         return None
-    return ns if _INT64[0] <= ns <= _INT64[1] else None
+    value = Decimal(text.strip(b'" \t\r\n').decode())
+    if value and not -_LONGEST < value.adjusted() < 18:  # 1e999999 would be written out
+        return 0 if value.adjusted() < 0 else None
+    ns = int(_CONTEXT.multiply(value, Decimal(1000)).to_integral_value(ROUND_HALF_EVEN, _CONTEXT))
+    return ns if abs(ns) <= MAX_NS else None

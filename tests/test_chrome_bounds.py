@@ -1,0 +1,128 @@
+"""What no file may do: take memory or time out of proportion to its size. Each case runs in a process of its own."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import ROOT, kernel
+
+MEMORY_MB = 700
+SECONDS = 300
+"""Generous: a linear reader needs a few seconds; what is told apart here took minutes or gigabytes."""
+
+READ = """
+import re, sys
+from pathlib import Path
+from analyze.errors import InputError
+from analyze.sources import read
+from analyze.sources.base import FileReport
+report = FileReport()
+try:
+    rows = sum(batch.num_rows for _, _, batch in read("chrome_trace", Path(sys.argv[1]), report))
+    print(rows, *report.warnings)
+except InputError as e:
+    print("error", e)
+print(int(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text()).group(1)) // 1024)
+"""
+KERNELS = [json.dumps(kernel(f"k{i}", i, 1)) for i in range(4000)]
+
+
+def trace(events: list[str]) -> bytes:
+    return ('{"traceEvents":[' + ",".join(events) + "]}").encode()
+
+
+def with_odd(old: str, new: str) -> bytes:
+    """Ten kernels, the sixth of which is changed."""
+    assert old in KERNELS[5]
+    return trace([*KERNELS[:5], KERNELS[5].replace(old, new), *KERNELS[6:10]])
+
+
+def check(path: Path, rows: int, *says: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", READ, path],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr
+    *told, memory = done.stdout.splitlines()
+    assert told[0].split()[0] == (str(rows) if rows else "error"), told
+    assert all(s in told[0] for s in says), told
+    assert int(memory) < MEMORY_MB
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "rows"),
+    [
+        ('"args": {', '"args": {{', 1),  # a brace too many: no event closes
+        ('"args": {', '"args": [', 1),
+        ('"name": "', '"name": ', 1),
+        ('}}', '}', 1),
+        ('}}', '}}}', 4000),
+    ],
+)  # fmt: skip
+def test_every_event_is_damaged(tmp_path: Path, old: str, new: str, rows: int) -> None:
+    path = tmp_path / "t.json"
+    damaged = [k.replace(old, new) for k in KERNELS[:3999]]
+    path.write_bytes(trace([*damaged, KERNELS[3999]]))
+    check(path, rows, "3999 events could not be read" if rows == 1 else "no events stand between")
+
+
+def test_depth(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_bytes(with_odd('"args": {', '"args": {"x": ' + "[" * 1100 + "]" * 1100 + ", "))
+    check(path, 9, "1 event could not be read", "nested too deeply")
+    path.write_bytes(with_odd('"args": {', '"args": {"x": ' + "[" * 30_000_000))
+    check(path, 9, "1 event could not be read", "nested too deeply")
+
+
+def test_a_long_event_and_a_long_string(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_bytes(with_odd('"k5"', '"' + "a" * (64 << 20) + '"'))
+    check(path, 9, "1 event could not be read", "longer than 16 MiB")
+    path.write_bytes(with_odd('"k5"', '"' + "\\\\n" * (32 << 20) + '"'))
+    check(path, 9, "1 event could not be read", "longer than 16 MiB")
+    path.write_bytes(with_odd('"k5"', '"' + "a" * (2 << 20) + '"'))
+    check(path, 10, "cannot hold are NULL: 1 name")
+
+
+def test_times_of_a_million_digits(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    for ts in ("1e999990", "1e9999999", "1" * 1_000_000):
+        path.write_bytes(with_odd('"ts": 5', f'"ts": {ts}'))
+        check(path, 9, "1 event could not be read", "without a time")
+
+
+def pack(path: Path, parts: list[bytes], fill: bytes, mb: int) -> None:
+    """A gzip file of two parts, with so many MB of filling between them."""
+    with gzip.open(path, "wb", compresslevel=1) as f:
+        f.write(parts[0])
+        for _ in range(mb):
+            f.write(fill * ((1 << 20) // len(fill)))
+        f.write(parts[1])
+
+
+@pytest.mark.parametrize(
+    ("parts", "fill", "rows", "says"),
+    [
+        ((b'{"traceEvents":[', KERNELS[1].encode() + b"]}"), b" ", 1, ""),
+        ((b'{"traceEvents":[', KERNELS[1].encode() + b"]}"), b"[", 1, "no events stand between"),
+        ((b'{"traceEvents":[', KERNELS[1].encode() + b"]}"), b'{"a":', 1, ""),
+        ((b'{"a":"', b'","traceEvents":[]}'), b"a", 0, 'no "traceEvents" list in its first 8 MiB'),
+        ((b'{"a":[', b'],"traceEvents":[]}'), b"[", 0, 'no "traceEvents" list in its first 8 MiB'),
+        ((trace(KERNELS[:3])[:-1] + b',"a":"', b'"}'), b"a", 3, "longer than 8 MiB"),
+        ((trace(KERNELS[:3])[:-1] + b',"a":[', b"]}"), b"[", 3, "longer than 8 MiB"),
+    ],
+)  # fmt: skip
+def test_gzip_bombs(tmp_path: Path, parts: list[bytes], fill: bytes, rows: int, says: str) -> None:
+    path = tmp_path / "t.json.gz"
+    pack(path, parts, fill, 100)
+    assert path.stat().st_size < 2 << 20
+    check(path, rows, says)
