@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 import msgspec
@@ -79,8 +79,12 @@ def repair(data: bytes) -> bytes:
     Every event is mended by itself, so that a quote too many in one of them does not turn the others inside out.
     """
     data = data.decode("utf-8", "replace").encode()
-    cuts = [0, *(m.start() for m in _EVENT_START.finditer(data)), len(data)]
-    return b"".join(_REPAIR.sub(_mend, data[a:b]) if b - a <= _LONGEST_REPAIR else data[a:b] for a, b in pairwise(cuts))
+    out = bytearray()
+    cuts = chain((m.start() for m in _EVENT_START.finditer(data)), [len(data)])
+    for begin, end in pairwise(chain([0], cuts)):
+        piece = data[begin:end]
+        out += _REPAIR.sub(_mend, piece) if len(piece) <= _LONGEST_REPAIR else piece
+    return bytes(out)
 
 
 def _mend(match: re.Match[bytes]) -> bytes:
