@@ -16,7 +16,8 @@ from support import SAMPLES, ask, run_cli, sql
 import analyze
 from analyze.errors import InputError
 from analyze.sources.base import FileReport
-from analyze.sources.ncu import parse_value, read
+from analyze.sources.ncu import read
+from analyze.sources.ncu_tables import parse_value
 from schemas.ncu_units import scale
 
 LAUNCH = '"{id}","{pid}","python","127.0.0.1","{kernel}","1","7","(128, 1, 1)","(16, 2, 1)","0","9.0"'
@@ -102,6 +103,10 @@ def test_units(unit: str, base: str, factor: str) -> None:
         ("nan", (None, None)),
         ("", (None, None)),
         ("PolicySpread", (None, "PolicySpread")),
+        ("1e400", (None, "1e400")),
+        ("1e9999999", (None, "1e9999999")),
+        ("²", (None, "²")),
+        ("٣", (None, "٣")),
     ],
 )
 def test_values(text: str, expected: tuple[float | None, str | None]) -> None:
@@ -346,8 +351,136 @@ def test_a_truncated_file_keeps_what_is_whole(tmp_path: Path, form: str) -> None
     }[form]
     found, report = rows(write(tmp_path / "a.csv", text[:-4]))
     assert {r["launch_id"] for r in found} == {0}
-    assert report.warnings == ["a.csv: line 4 is not whole and is left out" if form == "wide" else
-                               "a.csv: line 3 is not whole and is left out"]  # fmt: skip
+    assert report.warnings == [f"a.csv: line {4 if form == 'wide' else 3} is left out: not whole"] and report.lost == 1
+
+
+TWO_METRICS = {"gpu__time_duration.sum": ("us", "1.5"), "a__b.sum": ("inst", "1,000")}
+LONG_ROW = ',"s","m.sum","inst","1,000"'
+FOREIGN = [
+    "", "   ", "==WARNING== Note: Running with unmodified GPU clocks.", "==PROF== Disconnected from process 5",
+    "epoch 1, loss 2, done", 'it says "hello"', '["a", "b", "c"]',
+]  # fmt: skip
+
+
+def _table(form: str) -> list[str]:
+    """Lines of a table of four launches."""
+    if form == "wide":
+        return wide([("k", TWO_METRICS)] * 4).splitlines()
+    return [LONG, *(LAUNCH.format(id=i, pid=5, kernel="k") + LONG_ROW for i in range(4))]
+
+
+@pytest.mark.parametrize("form", ["wide", "long"])
+@pytest.mark.parametrize("foreign", FOREIGN)
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r\r\n"])
+def test_other_output_does_not_end_a_table(tmp_path: Path, form: str, foreign: str, end: str) -> None:
+    lines = _table(form)
+    lines[-2:-2] = [foreign, foreign]
+    path = tmp_path / "a.csv"
+    path.write_bytes((end.join(lines) + end).encode())
+    found, report = rows(path)
+    assert {r["launch_id"] for r in found} == {0, 1, 2, 3} and not report.warnings and report.lost == 0
+
+
+@pytest.mark.parametrize("form", ["wide", "long"])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"python","', '"python,"'),  # a quote is gone: what follows is inside out
+        ('"python",', '"python"'),  # a field less
+        ('"python",', '"python","x",'),  # a field more
+        ('"python"', '"' + "x" * 200_000 + '"'),  # beyond what csv takes
+        ('"2","5"', '"","5"'),
+        ('"2","5"', '"²","5"'),
+        ('"2","5"', '"99999999999999999999","5"'),
+        ('"2","5"', '"2","9999999999999999999"'),
+        ('"7","(128', '"7.5","(128'),
+        ('"0","9.0"', '"4294967296","9.0"'),
+        ('"2","5"', "2,5"),
+    ],
+)
+def test_a_row_that_cannot_be_read_is_counted_and_costs_no_other(tmp_path: Path, form: str, old: str, new: str) -> None:
+    lines = _table(form)
+    at = next(i for i, line in enumerate(lines) if line.startswith('"2","5"'))
+    assert old in lines[at]
+    lines[at] = lines[at].replace(old, new)
+    found, report = rows(write(tmp_path / "a.csv", "\n".join(lines) + "\n"))
+    assert {r["launch_id"] for r in found} == {0, 1, 2} and report.lost == 1
+    (warning,) = report.warnings
+    assert warning.startswith(f"a.csv: line {at + 1} is left out: ")
+
+
+def test_what_is_wrong_is_said_once(tmp_path: Path) -> None:
+    lines = [line.replace('"python",', '"python"') if line[1] in "13" else line for line in _table("long")]
+    _, report = rows(write(tmp_path / "a.csv", "\n".join(lines) + "\n"))
+    assert report.warnings == ["a.csv: 2 lines, the first of them 3, are left out: not whole"] and report.lost == 2
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        # Without units, 1.5 us is not 1.5 of anything.
+        (lambda wide: wide[:1] + wide[2:], "line of units is missing or damaged"),
+        (lambda wide: [wide[0], wide[1] + ',"x"', *wide[2:]], "line of units is missing or damaged"),
+        # The rows of the second table must not be read as rows of the first.
+        (lambda wide: wide[1:], "under no header"),
+        (lambda wide: [wide[0].replace('"ID"', '"IE"'), *wide[1:]], "under no header"),
+        (lambda wide: [wide[0].replace("Kernel Name", "Kernel"), *wide[1:]], "under no header"),
+    ],
+)
+def test_rows_whose_columns_are_not_known_are_lost(tmp_path: Path, damage: Any, why: str) -> None:
+    second = wide([("late", {"a__b.sum": ("inst", "1"), "gpu__time_duration.sum": ("ms", "9")})] * 2).splitlines()
+    lines = [*_table("wide"), "==PROF== Connected to process 6", *damage(second)]
+    found, report = rows(write(tmp_path / "a.csv", "\n".join(lines) + "\n"))
+    assert {r["kernel"] for r in found} == {"k"} and len(found) == 8
+    assert report.lost == 2 and why in report.warnings[-1]
+
+
+def test_a_row_behind_output_without_a_line_end_is_read(tmp_path: Path) -> None:
+    lines = _table("wide")
+    lines[0], lines[4] = "step 3 of 9 " + lines[0], "done" + lines[4]
+    found, report = rows(write(tmp_path / "a.csv", "\n".join(lines) + "\n"))
+    assert {r["launch_id"] for r in found} == {0, 1, 2, 3} and report.lost == 0
+
+
+def test_a_launch_that_is_printed_twice_counts_once(tmp_path: Path) -> None:
+    lines = _table("wide")
+    found, report = rows(write(tmp_path / "a.csv", "\n".join([*lines, lines[-1]]) + "\n"))
+    assert len(found) == 8 and report.lost == 1 and "a second row of a launch" in report.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kept", "lost"),
+    [
+        # A line between two rows, one without the header's dashes, and none of these a row.
+        ("    l2__nothing", "loss 0.5\n\n==PROF== x\n    l2__nothing", 3, 0),
+        # A letter more moves the unit into the name's gap.
+        ("add_pred_on.sum        inst    4,194,304", "add_pred_on.summ        inst    4,194,304", 2, 1),
+        # A damaged heading: the metrics below it are of no launch, least of all of the one above.
+        ("  sgemm (8, 8, 4)x(128, 1, 1), Context 1", "  sgemm (8, 8, 4)x(128, 1, 1), Contxt 1", 2, 1),
+        ("  sgemm (8, 8, 4)x(128, 1, 1), Context 1, Stream 7, Device 0, CC 9.0\n", "", 2, 1),
+        ("Device 0, CC 9.0\n    Warning", "Device 9999999999, CC 9.0\n    Warning", 1, 2),
+    ],
+)
+def test_text_that_lost_something(tmp_path: Path, old: str, new: str, kept: int, lost: int) -> None:
+    assert old in SEED_004
+    found, report = rows(write(tmp_path / "a.log", SEED_004.replace(old, new, 1)))
+    assert (len(found), report.lost) == (kept, lost)
+    assert all(r["kernel"] != "sgemm" or r["value"] == 16 for r in found)
+
+
+@pytest.mark.parametrize("filler", [" ", "x", "(", ", Context 1", "@", "-", "9,"])
+def test_a_line_of_a_million_characters(tmp_path: Path, filler: str) -> None:
+    """In place of a name, a heading, a row and a line of output: found wherever it may stand, and in no time."""
+    million = filler * (1_000_000 // len(filler))
+    for old in ("sgemm", "(8, 8, 4)", "l2__nothing", "\n\n", "Section: ", "[1080]"):
+        found, report = rows(write(tmp_path / "a.log", SEED_004.replace(old, f"{old}{million} ", 1)))
+        assert len(found) + report.lost >= 2
+
+
+def test_text_cut_inside_a_number(tmp_path: Path) -> None:
+    found, report = rows(write(tmp_path / "a.log", SEED_004[: SEED_004.index("4,194,304") + 5]))
+    # 4,194 is a number, too.
+    assert not found and report.lost == 1
 
 
 def test_a_report_needs_ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -9,64 +10,9 @@ from support import ROOT, ask, run_cli, sql
 
 from analyze.sources.base import FileReport
 from analyze.sources.nvprof import read
+from tests.nvprof_tables import API_TRACE, BANNER, GPU_TRACE, METRICS, SUMMARY
 
 LOGS = ROOT / "tests" / "data" / "nvprof"
-BANNER = "==7== NVPROF is profiling process 7, command: python main.py --arch vgg16 -b 32 --epochs 1 /data\n"
-
-SUMMARY = """\
-==7== Profiling result:
-"Type","Time(%)","Time","Calls","Avg","Min","Max","Name"
-,%,ms,,us,us,us,
-"GPU activities",50.000000,2.000000,4,500.000000,400.000000,600.000000,"ncclBroadcastKernel_copy_i8(ncclColl)"
-"GPU activities",25.000000,1.000000,2,500.000000,500.000000,500.000000,"void winograd3x3Kernel<float, int=4>(float*)"
-"GPU activities",25.000000,1.000000,1,1000.000000,1000.000000,1000.000000,"[CUDA memcpy HtoD]"
-"API calls",75.000000,3.000000,3,1000.000000,1.000000,2000.000000,"cudaMalloc"
-"API calls",25.000000,1.000000,1,1000.000000,1000.000000,1000.000000,"cuDeviceTotalMem"
-"OpenACC (excl)",100.0,1.0,1,1.0,1.0,1.0,"acc_wait"
-epoch 1, loss 2, done
-==7== Generated result file
-"""
-
-GPU_TRACE = """\
-==7== Profiling result:
-"Start","Duration","Grid X","Grid Y","Grid Z","Block X","Block Y","Block Z","Registers Per Thread","Static SMem",\
-"Dynamic SMem","Size","Throughput","SrcMemType","DstMemType","Device","Context","Stream","Src Dev","Src Ctx","Dst Dev",\
-"Dst Ctx","Name","Correlation_ID"
-ms,us,,,,,,,,KB,B,MB,GB/s,,,,,,,,,,,
-1.234567,1.504000,,,,,,,,,,0.500000,10.0,"Pageable","Device","Tesla K80 (1)","1","7",,,,,"[CUDA memcpy HtoD]",11
-2.000001,0.000000,64,2,1,256,1,1,32,1.000000,16,,,,,"Tesla K80 (1)","1","7",,,,,"void k<int, 2>(float*) [12]",12
-3.000000,2.000000,,,,,,,,,,0.001000,1.0,"Device",,"Tesla K80 (0)","1","7",,,,,"[CUDA memset]",13
-4.000000,9.000000,,,,,,,,,,1.000000,1.0,"Device","Device","Tesla K80 (0)","1","7","Tesla K80 (0)","1",\
-"Tesla K80 (1)","1","[CUDA memcpy PtoP]",14
-5.000000,9.000000,,,,,,,,,,,,,,"Tesla K80 (0)","1","7",,,,,"[Unified Memory GPU page faults]",15
-"""
-
-API_TRACE = """\
-==7== Profiling result:
-"Start","Duration","Name","Correlation_ID"
-s,us,,
-0.000001,2.866000,"cuDeviceGetPCIBusId",1
-1.500000,0.952000,"cudaLaunchKernel_v7000",2
-"""
-
-METRICS = """\
-==7== Profiling result:
-==7== Metric result:
-"Device","Kernel","Invocations","Metric Name","Metric Description","Min","Max","Avg"
-"Tesla P40 (0)","void k(float*)",10,"flop_count_sp","Floating Point Operations(Single Precision)",100,300,200
-"Tesla P40 (0)","void k(float*)",10,"flop_count_dp","Floating Point Operations(Double Precision)",0,0,0
-"Tesla P40 (0)","void k(float*)",10,"flop_count_hp","Floating Point Operations(Half Precision)",0,0,0
-"Tesla P40 (0)","void k(float*)",10,"flop_count_sp_add","Floating Point Operations(Single Precision Add)",7,7,7
-"Tesla P40 (0)","void k(float*)",10,"dram_read_transactions","Device Memory Read Transactions",30,30,30
-"Tesla P40 (0)","void k(float*)",10,"dram_write_transactions","Device Memory Write Transactions",20,20,20
-"Tesla P40 (0)","void k(float*)",10,"sm_efficiency","Multiprocessor Activity",90.000000%,99.500000%,95.300000%
-"Tesla P40 (0)","void k(float*)",10,"dram_read_throughput","Throughput",1.000000GB/s,3.000000GB/s,2.000000GB/s
-"Tesla P40 (0)","void k(float*)",10,"tex_utilization","Texture Cache Utilization",Low (1),High (9),Mid (5)
-"Tesla P40 (0)","void k(float*)",10,"inst_per_warp","Instructions per warp",<OVERFLOW>,<OVERFLOW>,<OVERFLOW>
-==7== Event result:
-"Device","Kernel","Invocations","Event Name","Min","Max","Avg","Total"
-"Tesla P40 (1)","void k(float*)",4,"active_warps",1,3,2,8
-"""
 
 
 def log(folder: Path, text: str, name: str = "out.123") -> Path:
@@ -93,8 +39,7 @@ def test_summaries(tmp_path: Path) -> None:
     (run,) = sql(path, "SELECT profiler, model, batch_size, warnings FROM runs")
     assert (run["profiler"], run["model"], run["batch_size"]) == ("nvprof", "vgg16", 32)
     assert run["warnings"].splitlines() == [
-        "out.123: line 11 is of a kind that is not read: OpenACC (excl)",
-        "out.123: line 12 is not whole and is left out",
+        "out.123: line 11 is left out: of a kind that is not read: OpenACC (excl)",
     ]
 
 
@@ -228,4 +173,101 @@ def test_a_truncated_log_keeps_what_is_whole(tmp_path: Path) -> None:
     path = log(tmp_path, GPU_TRACE[: GPU_TRACE.index('"[CUDA memset]"') - 20])
     report = FileReport()
     assert sum(b.num_rows for _, _, b in read(path, report)) == 2
-    assert report.warnings == ["out.123: line 8 is not whole and is left out"]
+    assert report.warnings == ["out.123: line 8 is left out: not whole"] and report.lost == 1
+
+
+def read_log(path: Path) -> tuple[dict[str, int], FileReport]:
+    """Rows by table, and the report."""
+    report, found = FileReport(), Counter[str]()
+    for table, _, batch in read(path, report):
+        found[table] += batch.num_rows
+    return dict(found), report
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r\r\n"])
+@pytest.mark.parametrize(
+    "foreign", ["", "==7== Warning: 1 record may be wrong", "epoch 1, loss 2, done", "== progress ==", '"hello" said']
+)
+def test_other_output_does_not_end_a_table(tmp_path: Path, end: str, foreign: str) -> None:
+    """Between any two lines: kinds of rows that no table holds are the only ones reported."""
+    path = tmp_path / "out.123"
+    for text, kept, lost in (
+        (SUMMARY, {"gpu_summary": 3, "api_summary": 2}, 1),
+        (GPU_TRACE, {"memcpys": 2, "kernels": 1, "memsets": 1}, 1),
+        (METRICS, {"metric_summary": 11}, 0),
+    ):
+        lines = [line for each in text.splitlines() for line in (each, foreign)]
+        path.write_bytes((BANNER + end.join(lines)).replace("\n", end if "\r" in end else "\n").encode())
+        assert read_log(path)[0] == kept and read_log(path)[1].lost == lost
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new"),
+    [
+        (SUMMARY, "4,500.000000", "99999999999999999999,500.000000"),
+        (SUMMARY, "4,500.000000", "²,500.000000"),
+        (SUMMARY, "4,500.000000", "-4,500.000000"),
+        (SUMMARY, "2.000000,4", "1e30,4"),
+        (SUMMARY, "2.000000,4", "1e999999999,4"),
+        (SUMMARY, "2.000000,4", "NaN,4"),
+        (SUMMARY, "2.000000,4", "inf,4"),
+        (SUMMARY, "2.000000,4", "-2.000000,4"),
+        (SUMMARY, "50.000000,2.0", "nan,2.0"),
+        (SUMMARY, "4,500.000000,", "500.000000,"),
+        (SUMMARY, '"ncclBroadcast', '"' + "x" * 200_000),
+        (SUMMARY, '"ncclBroadcast', '"nccl"Broadcast'),
+        (GPU_TRACE, "Tesla K80 (1)", "Tesla K80 (99999999999)"),
+        (GPU_TRACE, "64,2,1", "99999999999,2,1"),
+        (GPU_TRACE, '(float*) [12]",12', '(float*) [12]",99999999999999999999'),
+        (GPU_TRACE, "0.500000,10.0", "1e30,10.0"),
+        (GPU_TRACE, "32,1.000000,16,", "32,8e15,8e18,"),
+        (METRICS, "1.000000GB/s,3.000000GB/s,2.000000GB/s", "1e308TB/s,1B/s,2B/s"),
+        (METRICS, "100,300,200", "100,300,1.2.3"),
+        (METRICS, "100,300,200", "100,300,1e999"),
+        (METRICS, "100,300,200", "100,300,x"),
+        (METRICS, "1.000000GB/s,3", "1.000000parsec,3"),
+        (METRICS, '",10,"flop_count_sp",', '",1_0,"flop_count_sp",'),
+    ],
+)
+def test_a_row_that_cannot_be_read_is_counted_and_costs_no_other(tmp_path: Path, text: str, old: str, new: str) -> None:
+    kept, before = read_log(log(tmp_path, text, "before"))
+    assert old in text
+    fewer, report = read_log(log(tmp_path, text.replace(old, new, 1)))
+    assert sum(fewer.values()) == sum(kept.values()) - 1 and report.lost == before.lost + 1
+
+
+def test_a_table_without_a_column_is_lost_row_by_row(tmp_path: Path) -> None:
+    kept, report = read_log(log(tmp_path, METRICS.replace('"Min","Max","Avg"\n', '"Min","Max","Mean"\n')))
+    assert kept == {"metric_summary": 1} and report.lost == 10
+    assert report.warnings == [
+        "out.123: 10 lines, the first of them 6, are left out: its table has no column Avg",
+    ]
+
+
+def test_rows_under_a_damaged_header_are_not_of_the_table_above(tmp_path: Path) -> None:
+    damaged = METRICS.replace('"Kernel","Invocations","Event Name"', '"Kernal","Invocations","Event Name"')
+    kept, report = read_log(log(tmp_path, damaged))
+    assert kept == {"metric_summary": 10} and report.lost == 1
+    api = API_TRACE.replace('"Start","Duration"', '"Start""Duration"')
+    kept, report = read_log(log(tmp_path, GPU_TRACE + api))
+    assert "cuda_calls" not in kept and report.lost == 3
+
+
+def test_a_number_that_the_file_ends_in_is_not_known(tmp_path: Path) -> None:
+    # The mean was 200.
+    cut = METRICS[: METRICS.index("100,300,200") + len("100,300,2")]
+    kept, report = read_log(log(tmp_path, SUMMARY + cut))
+    assert "metric_summary" not in kept and report.lost == 2
+
+
+def test_a_size_without_a_unit_is_not_bytes(tmp_path: Path) -> None:
+    kept, report = read_log(log(tmp_path, GPU_TRACE.replace("KB,B,MB,GB/s", "KB,B,,GB/s")))
+    # The kernel has no size; both copies and the fill have one.
+    assert kept == {"kernels": 1} and report.lost == 4
+
+
+def test_values_of_a_metric_come_in_one_unit(tmp_path: Path) -> None:
+    text = METRICS.replace("1.000000GB/s,3.000000GB/s,2.000000GB/s", "512.000000MB/s,3.000000GB/s,2.000000GB/s")
+    (row,) = ask(log(tmp_path, text), "metrics", params={"metric": "^dram_read_throughput$"})
+    # nvprof's MB are 2^20 bytes: 512 of them are half a GB.
+    assert (row["unit"], row["min"], row["max"], row["avg"]) == ("GB/s", 0.5, 3.0, 2.0)

@@ -26,6 +26,8 @@ class FileReport:
 
     warnings: list[str] = field(default_factory=list)
     """One sentence for each thing that was lost or odd."""
+    lost: int = 0
+    """Rows of the file that are in none of the tables although they should be; `warnings` say which."""
     info: dict[str, Any] = field(default_factory=dict)
     """Columns of `runs` that the file itself knows (gpu_name, torch_version ...)."""
     rows: dict[tuple[str, int], int] = field(default_factory=dict)

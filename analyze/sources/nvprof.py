@@ -10,10 +10,10 @@ tabs where a spreadsheet has saved the log again. nvprof's KB are 1024 bytes.
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterator
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +21,26 @@ import pyarrow as pa
 
 from analyze.errors import InputError
 from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
+from analyze.sources.lines import (
+    NOT_WHOLE,
+    LostRows,
+    count,
+    csv_cells,
+    number,
+    numbered_lines,
+    optional_whole,
+    scaled,
+    whole,
+)
 from schemas.tables import arrow_schema
 
 _BATCH_ROWS = 64 << 10
 
-_PROCESS = re.compile(r"^==(\d+)== ")
+_PROCESS = re.compile(r"^==(\d{1,18})== ", re.ASCII)
 _BANNER = re.compile(r"^==\d+== NVPROF is profiling process \d+[,\t]\s*command: (.*)")
 _ERROR = re.compile(r"^==(?:\d+|=+)== Error: (.+)")
 _WARNING = re.compile(r"^==(?:\d+|=+)== Warning: (.+)")
+_TITLE = re.compile(r"^==(?:\d+|=+)== (?:Profiling result|API calls|Metric result|Event result)")
 _NOTHING = re.compile(r"^(No (?:events/metrics|kernels|API activities) were profiled)")
 _STOPPED = "Execution timeout"
 
@@ -36,13 +48,20 @@ _NS = {"ns": Decimal(1), "us": Decimal(1000), "ms": Decimal(10**6), "s": Decimal
 _BYTES = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
 _UNITS = frozenset((*_NS, *_BYTES, *(f"{b}/s" for b in _BYTES), "%", ""))
 
-_DEVICE = re.compile(r"^(.*?)\s*\((\d+)\)\s*\Z")
+_DEVICE_INDEX = re.compile(r"\(([0-9]{1,19})\)\Z")
 _COPY = re.compile(r"^\[(?:CUDA|Unified Memory) [Mm]emcpy (HtoD|DtoH|DtoD|PtoP|HtoH|HtoA|AtoH|AtoD|DtoA|AtoA)\]")
 _KERNEL_INDEX = re.compile(r" \[\d+\]\Z")
-_METRIC_VALUE = re.compile(r"^([-+]?[\d.]+(?:[eE][-+]?\d+)?)\s*([^\d\s]\S*)?\Z")
-_LEVEL = re.compile(r"^\w+ \((\d+)\)\Z")
+_METRIC_VALUE = re.compile(r"^([-+]?[\d.]+(?:[eE][-+]?\d+)?)\s*([^\d\s]\S*)?\Z", re.ASCII)
+_LEVEL = re.compile(r"^\w+ \((\d+)\)\Z", re.ASCII)
+_NOT_MEASURED = re.compile(r"<[A-Z ]+>|n/a|", re.IGNORECASE)
+"""`<OVERFLOW>` and the like."""
 _ARCH = re.compile(r"(?:^|\s)(?:--arch|-a)[ =](\S+)")
-_BATCH_SIZE = re.compile(r"(?:^|\s)(?:--batch-size|-b)[ =](\d+)")
+_BATCH_SIZE = re.compile(r"(?:^|\s)(?:--batch-size|-b)[ =](\d{1,18})(?!\S)", re.ASCII)
+
+_BEGINS_ROW = frozenset('",0123456789')
+_NO_HEADER = "a row under no header, or under a damaged one"
+_NO_UNITS = "a row of a table whose line of units is missing or damaged"
+_BAD_NUMBER = "a number in it cannot be read"
 
 Row = dict[str, Any]
 
@@ -76,14 +95,14 @@ class _Rows:
 def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterator[TableBatch]:
     """Yield the tables of a log.
 
-    A line that is not whole is dropped, with a warning. Raises InputError for a log without a table: what nvprof said
+    A row that cannot be read is dropped, with a warning. Raises InputError for a log without a table: what nvprof said
     of it, if it said something.
     """
     log = _Log(path, report)
     try:
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as f:
-            for number, line in enumerate(f, 1):
-                log.line(number, line.rstrip("\r\n"))
+            for at, line in numbered_lines(f):
+                log.line(at, line)
                 yield from log.rows.take(_BATCH_ROWS)
     except OSError as e:
         raise InputError(f"{path}: cannot be read: {e.strerror}") from e
@@ -92,12 +111,19 @@ def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterato
 
 
 class _Log:
-    """The log, line by line: which table it is in, and what nvprof said around the tables."""
+    """The log, line by line: which table it is in, and what nvprof said around the tables.
+
+    A table goes on until the next title or header: blank lines, other messages of nvprof and the program's output may
+    stand inside.
+    """
 
     def __init__(self, path: Path, report: FileReport):
         self.rows = _Rows()
         self._path, self._report = path, report
+        self._lost = LostRows(path, report)
         self._table: _Table | None = None
+        self._titled = False
+        """Whether a table must have begun."""
         self._pid: int | None = None
         self._in_api_calls = False
         self._said: list[str] = []
@@ -105,29 +131,68 @@ class _Log:
         self._is_nvprof = False
         self._devices: set[int] = set()
 
-    def line(self, number: int, line: str) -> None:
+    def line(self, at: int, line: str) -> None:
         """Take a line."""
-        if line.startswith("=="):
-            self._table = None
-            self._message(line.rstrip())
+        text = line.rstrip("\r\n")
+        if text.startswith("=="):
+            self._message(text.rstrip())
             return
-        if match := _NOTHING.match(line):
+        if match := _NOTHING.match(text):
             self._said.append(match.group(1))
             return
-        delimiter = "\t" if "\t" in line else ","
-        cells = next(csv.reader([line], delimiter=delimiter), []) if delimiter in line else []
-        if header := _header(cells):
+        delimiter = "\t" if "\t" in text else ","
+        fields = text.count(delimiter)
+        if not fields:
+            if self._table is not None and re.fullmatch('"[^"]*"?', text):
+                self._lost.add(at, NOT_WHOLE)
+            return
+        cells = csv_cells(text, delimiter)
+        if cells is not None and (header := _header(cells)):
             self._is_nvprof = True
             self._table = _Table(header, self._in_api_calls)
-        elif self._table is not None and not line.strip():
-            if self._table.began:
-                self._table = None
-        elif self._table is not None:
-            self._table_line(number, self._table, cells)
+        elif self._table is not None and cells is not None and self._table.is_units(cells):
+            # A second line of units is that of a table whose header is not there.
+            self._table = self._table if self._table.take_units(cells) else None
+        elif why := self._row(cells, text, fields, cut=text == line and text[-1:] != '"'):
+            self._lost.add(at, why)
+
+    def _row(self, cells: list[str] | None, text: str, fields: int, cut: bool) -> str | None:
+        """Take a line with fields, in a table or not; why it is a row that cannot be read, if so."""
+        table = self._table
+        if not re.search("[0-9]", text):
+            return None  # a header or a line of units, damaged
+        if table is None:
+            return _NO_HEADER if self._titled and (fields > 3 or (fields > 1 and text[0] in _BEGINS_ROW)) else None
+        if cells is not None and len(cells) > len(table.header) and not any(cells[len(table.header) :]):
+            cells = cells[: len(table.header)]  # a spreadsheet fills all lines up to the longest
+        if cells is None or len(cells) != len(table.header) or cut:
+            # The program prints lines with commas, too, but few, and they begin with a word.
+            begins = text[0] in _BEGINS_ROW or _DEVICE_INDEX.search(re.split("[,\t]", text[:200])[0].strip())
+            return NOT_WHOLE if begins or 4 * fields >= 3 * len(table.header) else None
+        try:
+            name, row = table.row(dict(zip(table.header, cells, strict=True)), self._pid)
+        except KeyError as e:
+            return f"its table has no column {e.args[0]}"
+        except _NoUnit:
+            return _NO_UNITS
+        except ValueError:
+            return _BAD_NUMBER
+        if row is None:
+            return f"of a kind that is not read: {name[:100]}"
+        self.rows.add(name, row)
+        if row.get("device") is not None and row["device"] not in self._devices:
+            self._devices.add(row["device"])
+            self._report.info["gpus"] = len(self._devices)
+        if device := table.device_name:
+            self._report.info.setdefault("gpu_name", device)
+        return None
 
     def _message(self, line: str) -> None:
         if match := _PROCESS.match(line):
             self._pid = int(match.group(1))
+        if _TITLE.match(line):
+            # What follows is no longer of the table above, whether its header can be read or not.
+            self._table, self._titled = None, True
         if match := _BANNER.match(line):
             self._is_nvprof = True
             self._take_command(match.group(1).strip())
@@ -148,32 +213,6 @@ class _Log:
         if match := _BATCH_SIZE.search(command):
             info.setdefault("batch_size", int(match.group(1)))
 
-    def _table_line(self, number: int, table: _Table, cells: list[str]) -> None:
-        if not table.began and len(cells) > 1 and all(c.strip() in _UNITS for c in cells):
-            table.units = dict(zip(table.header, (c.strip() for c in cells), strict=False))
-            table.began = True
-            return
-        table.began = True
-        if len(cells) < len(table.header):
-            # The program's own output, or the last line of a killed run.
-            if len(cells) > 1 or not cells:
-                self._report.warnings.append(f"{self._path.name}: line {number} is not whole and is left out")
-            return
-        try:
-            name, row = table.row(dict(zip(table.header, cells, strict=False)), self._pid)
-        except (ValueError, InvalidOperation):
-            self._report.warnings.append(f"{self._path.name}: line {number} is not whole and is left out")
-            return
-        if row is None:
-            self._report.warnings.append(f"{self._path.name}: line {number} is of a kind that is not read: {name}")
-            return
-        self.rows.add(name, row)
-        if row.get("device") is not None and row["device"] not in self._devices:
-            self._devices.add(row["device"])
-            self._report.info["gpus"] = len(self._devices)
-        if device := table.device_name:
-            self._report.info.setdefault("gpu_name", device)
-
     def finish(self) -> None:
         """Raise InputError if the log held no table; else keep nvprof's errors as warnings."""
         if not self.rows.seen:
@@ -181,10 +220,12 @@ class _Log:
             if said and (self._is_nvprof or self._errors):
                 raise InputError(f"{self._path}: nvprof recorded nothing; it said: {'; '.join(said)}")
             if self._is_nvprof:
+                lost = self._lost.first()
                 raise InputError(
-                    f"{self._path}: nvprof's log holds no whole table: it ends before one, or was cut there"
+                    f"{self._path}: nvprof's log holds no whole table: {lost or 'it ends before one, or was cut there'}"
                 )
             raise InputError(f"{self._path}: not a log of nvprof --csv: it holds none of its tables")
+        self._lost.tell()
         self._report.warnings += [f"{self._path.name}: nvprof said: {e}" for e in dict.fromkeys(self._errors)]
 
 
@@ -201,18 +242,38 @@ def _header(cells: list[str]) -> list[str] | None:
     return names if any(k <= set(names) for k in known) else None
 
 
+class _NoUnit(Exception):
+    """A column whose unit is not known."""
+
+
 class _Table:
     """A table of the log, by its header."""
 
     def __init__(self, header: list[str], in_api_calls: bool):
         self.header = header
-        self.units: dict[str, str] = {}
-        self.began = False
         self.device_name: str | None = None
+        self._units: dict[str, str] | None = None
         self._in_api_calls = in_api_calls
 
+    def is_units(self, cells: list[str]) -> bool:
+        """Whether a line is one of units."""
+        words = [c.strip() for c in cells]
+        return any(words) and all(w in _UNITS for w in words)
+
+    def take_units(self, cells: list[str]) -> bool:
+        """Take a line of units; False if there was one before."""
+        if self._units is not None:
+            return False
+        words = [c.strip() for c in cells]
+        if len(words) >= len(self.header) and not any(words[len(self.header) :]):
+            self._units = dict(zip(self.header, words, strict=False))
+        return True
+
     def row(self, cells: dict[str, str], pid: int | None) -> tuple[str, Row | None]:
-        """Table and row of a line; the line's name and None for a kind that has no table. Raises ValueError."""
+        """Table and row of a line; the line's name and None for a kind that has no table.
+
+        Raises ValueError for a number, _NoUnit for a unit and KeyError for a column that is not there.
+        """
         if "Invocations" in cells:
             return "metric_summary", self._metric(cells)
         if "Time(%)" in cells:
@@ -222,17 +283,16 @@ class _Table:
         return "cuda_calls", self._call(cells, pid)
 
     def _ns(self, cells: dict[str, str], column: str) -> int:
-        unit = self.units.get(column, "")
+        text, unit = cells[column], (self._units or {}).get(column, "")
         if unit not in _NS:
-            raise ValueError(f"{column} without a unit of time")
-        return round(Decimal(cells[column]) * _NS[unit])
+            raise _NoUnit
+        return scaled(text, _NS[unit])
 
     def _bytes(self, cells: dict[str, str], column: str) -> int | None:
-        text = cells.get(column, "")
-        unit = self.units.get(column) or "B"
-        if unit not in _BYTES:
-            raise ValueError(f"{column} in {unit}")
-        return round(Decimal(text) * _BYTES[unit]) if text else None
+        text, unit = cells.get(column, ""), (self._units or {}).get(column, "")
+        if text and unit not in _BYTES:
+            raise _NoUnit
+        return scaled(text, Decimal(_BYTES[unit])) if text else None
 
     def _summary(self, cells: dict[str, str]) -> tuple[str, Row | None]:
         kind = cells.get("Type", "API calls" if self._in_api_calls else "GPU activities")
@@ -241,26 +301,26 @@ class _Table:
             return kind, None
         return table, {
             "name": cells["Name"],
-            "calls": int(cells["Calls"]),
+            "calls": count(cells["Calls"]),
             "total_ns": self._ns(cells, "Time"),
             "avg_ns": self._ns(cells, "Avg"),
             "min_ns": self._ns(cells, "Min"),
             "max_ns": self._ns(cells, "Max"),
-            "share_pct": float(cells["Time(%)"]),
+            "share_pct": number(cells["Time(%)"]),
         }
 
     def _metric(self, cells: dict[str, str]) -> Row:
         device_name, device = self._device(cells["Device"])
-        numbers = {c: _metric_value(cells[c]) for c in ("Min", "Max", "Avg")}
+        values, unit = _metric_values([cells[c] for c in ("Min", "Max", "Avg")])
         return {
             "device_name": device_name,
             "device": device,
             "kernel": cells["Kernel"],
-            "invocations": int(cells["Invocations"]),
+            "invocations": count(cells["Invocations"]),
             "metric": cells["Metric Name"] if "Metric Name" in cells else cells["Event Name"],
             "description": cells.get("Metric Description"),
-            "unit": next((unit for _, unit in numbers.values() if unit), None),
-            **{c.lower(): value for c, (value, _) in numbers.items()},
+            "unit": unit,
+            **dict(zip(("min", "max", "avg"), values, strict=True)),
         }
 
     def _gpu(self, cells: dict[str, str], pid: int | None) -> tuple[str, Row | None]:
@@ -272,19 +332,21 @@ class _Table:
         row: Row = {
             "pid": pid,
             "device": self._device(cells["Device"])[1],
-            "stream": _int(cells.get("Stream")),
+            "stream": optional_whole(cells.get("Stream")),
             "start_ns": self._ns(cells, "Start"),
             "dur_ns": self._ns(cells, "Duration"),
-            "correlation_id": _int(cells.get("Correlation_ID")),
+            "correlation_id": optional_whole(cells.get("Correlation_ID")),
         }
         if kernel:
             axes = {
-                f"{kind.lower()}_{a.lower()}": _int(cells[f"{kind} {a}"]) for kind in ("Grid", "Block") for a in "XYZ"
+                f"{kind.lower()}_{a.lower()}": optional_whole(cells[f"{kind} {a}"], 32)
+                for kind in ("Grid", "Block")
+                for a in "XYZ"
             }
             shared = [b for c in ("Static SMem", "Dynamic SMem") if (b := self._bytes(cells, c)) is not None]
             name = _KERNEL_INDEX.sub("", name)
-            registers = _int(cells.get("Registers Per Thread"))
-            more = {"registers": registers, "shared_mem_bytes": sum(shared) if shared else None}
+            registers = optional_whole(cells.get("Registers Per Thread"), 32)
+            more = {"registers": registers, "shared_mem_bytes": whole(str(sum(shared))) if shared else None}
             return "kernels", row | axes | more | {"name": name}
         row |= {"bytes": self._bytes(cells, "Size"), "dst_memory": cells.get("DstMemType") or None}
         if not copy:
@@ -301,26 +363,47 @@ class _Table:
             "name": name,
             "start_ns": self._ns(cells, "Start"),
             "dur_ns": self._ns(cells, "Duration"),
-            "correlation_id": _int(cells.get("Correlation_ID")),
+            "correlation_id": optional_whole(cells.get("Correlation_ID")),
         }
 
     def _device(self, text: str) -> tuple[str | None, int | None]:
-        match = _DEVICE.match(text)
+        text = text.strip()
+        match = _DEVICE_INDEX.search(text[-40:])
         if not match:
             return text or None, None
-        self.device_name = match.group(1)
-        return match.group(1), int(match.group(2))
+        name, device = text[: -len(match.group())].rstrip(), whole(match.group(1), 32)
+        self.device_name = name
+        return name, device
+
+
+def _metric_values(texts: list[str]) -> tuple[list[float | None], str | None]:
+    """Values of a metric in one unit: `95.30%`, `12.3GB/s`, `High (9)`; NULL for `<OVERFLOW>`. Raises ValueError.
+
+    nvprof prints each value with the prefix that suits it; all are given in the unit of the last that has one.
+    """
+    parsed = [_metric_value(t) for t in texts]
+    unit = next((u for value, u in reversed(parsed) if value is not None and u), None)
+    values = [None if v is None else v * _ratio(u, unit) for v, u in parsed]
+    if not all(v is None or isfinite(v) for v in values):
+        raise ValueError(f"{texts} have no common unit")
+    return values, unit
 
 
 def _metric_value(text: str) -> tuple[float | None, str | None]:
-    """Value and unit of a metric: `95.30%`, `12.3GB/s`, `High (9)`; NULL for `<OVERFLOW>` and the like."""
     text = text.strip()
     if match := _METRIC_VALUE.match(text):
-        return float(match.group(1)), match.group(2)
+        return number(match.group(1)), match.group(2)
     if match := _LEVEL.match(text):
-        return float(match.group(1)), "level"
-    return None, None
+        return number(match.group(1)), "level"
+    if _NOT_MEASURED.fullmatch(text):
+        return None, None
+    raise ValueError(f"{text[:40]!r} is no value of a metric")
 
 
-def _int(text: str | None) -> int | None:
-    return int(text) if text else None
+def _ratio(unit: str | None, to: str | None) -> float:
+    if unit == to:
+        return 1
+    (a, of_a), (b, of_b) = ((u or "").partition("/")[::2] for u in (unit, to))
+    if a not in _BYTES or b not in _BYTES or of_a != of_b:
+        raise ValueError(f"{unit} is not {to}")
+    return _BYTES[a] / _BYTES[b]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,11 +9,14 @@ import pyarrow as pa
 
 from analyze.errors import InputError
 from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
+from analyze.sources.lines import NOT_WHOLE, LostRows, csv_cells, number, numbered_lines, whole
 from schemas.tables import STEP_METRICS_CSV, TABLES, arrow_schema
+
+_BAD_VALUE = "a value in it cannot be read"
 
 
 def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterator[TableBatch]:
-    """Yield the rows of one rank. A line that a killed run left half-written is dropped, with a warning.
+    """Yield the rows of one rank. A row that cannot be read is dropped, with a warning.
 
     Raises InputError for a file with another header.
     """
@@ -22,31 +24,50 @@ def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterato
     fields = [f for f in schema if f.name not in ("run_id", "rank")]
     kinds = {c.name: c.type for c in TABLES["step_metrics"].columns}
     rows: list[dict[str, object]] = []
+    lost = LostRows(path, report)
+    header: list[str] = []
     try:
-        with path.open(newline="", encoding="utf-8") as f:
-            reader = csv.reader(f)
-            header = next(reader, [])
-            if not set(header) <= set(STEP_METRICS_CSV) or "step" not in header:
-                raise InputError(f"{path}: not a step_metrics CSV: its first line is {','.join(header)[:60]!r}")
-            for line in reader:
-                try:
-                    rows.append({n: _value(v, kinds[n]) for n, v in zip(header, line, strict=True)})
-                except ValueError:
-                    report.warnings.append(f"{path.name}: line {reader.line_num} is not whole and is left out")
-    except (OSError, UnicodeDecodeError, csv.Error) as e:
-        raise InputError(f"{path}: cannot be read: {e}") from e
+        with path.open(newline="", encoding="utf-8", errors="replace") as f:
+            for at, line in numbered_lines(f):
+                cells = csv_cells(line)
+                if not header:
+                    header = _header(path, line, cells)
+                elif cells is None or (cells and (len(cells) != len(header) or not line.endswith(("\n", "\r")))):
+                    lost.add(at, NOT_WHOLE)
+                elif cells:
+                    try:
+                        rows.append({n: _value(n, v, kinds[n]) for n, v in zip(header, cells, strict=True)})
+                    except ValueError:
+                        lost.add(at, _BAD_VALUE)
+    except OSError as e:
+        raise InputError(f"{path}: cannot be read: {e.strerror}") from e
+    if not header:
+        _header(path, "", [])
+    lost.tell()
     columns = [pa.array([r.get(f.name) for r in rows], type=f.type) for f in fields]
     yield "step_metrics", None, pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _header(path: Path, line: str, cells: list[str] | None) -> list[str]:
+    if not cells or "step" not in cells or not set(cells) <= set(STEP_METRICS_CSV) or len(set(cells)) < len(cells):
+        raise InputError(f"{path}: not a step_metrics CSV: its first line is {line.rstrip()[:60]!r}")
+    return cells
 
 
 _BOOLS = {"true": True, "false": False}
 
 
-def _value(text: str, kind: str) -> object:
-    if text == "":
+def _value(column: str, text: str, kind: str) -> object:
+    """A value of a column of the table; None where nothing is printed. Raises ValueError."""
+    if text == "" and column != "step":
         return None
     if kind == "bool":
         if text.lower() not in _BOOLS:
             raise ValueError(text)
         return _BOOLS[text.lower()]
-    return float(text) if kind == "double" else int(text)
+    if column == "loss" and text.lower() in ("nan", "inf", "-inf"):
+        return float(text)  # a loss that diverged is one that the program saw
+    value = number(text) if kind == "double" else whole(text, int(kind.removeprefix("int")))
+    if value < 0 and column != "loss":
+        raise ValueError(f"{column} is below 0")
+    return value

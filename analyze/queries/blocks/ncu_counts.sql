@@ -5,10 +5,10 @@ CREATE VIEW ncu_launches AS
 SELECT
     run_id, rank, launch_id, any_value(run_group) AS run_group, any_value(pid) AS pid, any_value(kernel) AS kernel,
     any_value(device) AS device, any_value(stream) AS stream, any_value(grid) AS grid, any_value(block) AS block,
-    round(coalesce(
-        max(value) FILTER (metric = 'gpu__time_duration.sum'),
+    try_cast(round(coalesce(
+        max(value) FILTER (metric = 'gpu__time_duration.sum' AND unit = 'ns'),
         max(value) FILTER (metric = 'Duration' AND unit = 'ns')
-    ))::BIGINT AS dur_ns,
+    )) AS BIGINT) AS dur_ns,
     max(value) FILTER (metric = 'smsp__cycles_elapsed.avg.per_second') AS clock_hz
 FROM ncu_metrics
 GROUP BY run_id, rank, launch_id;

@@ -1,0 +1,118 @@
+"""What the readers of printed tables share: lines of bounded length, strict numbers, and the count of what was lost.
+
+Every row of a table is either read or counted here as lost, by reason, with the line of the first.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import TextIO
+
+from analyze.sources.base import FileReport
+
+LINE_LIMIT = 16 << 20
+"""Characters of a line, or of a record over several lines, that are read; the longest real ones have 1 MB."""
+
+NOT_WHOLE = "not whole"
+
+_REASONS = 20
+"""Reasons that are told apart."""
+
+# Python's int() and float() take '²', '1_000', 'nan' and numbers of any length; printed tables have none of them.
+_WHOLE = re.compile(r"[-+]?[0-9]{1,20}")
+_DECIMAL = re.compile(r"[-+]?(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(?:[eE][-+]?[0-9]{1,3})?")
+
+
+class LostRows:
+    """Rows of a file that could not be read."""
+
+    def __init__(self, path: Path | str, report: FileReport):
+        self._name = Path(path).name
+        self._report = report
+        self._why: dict[str, tuple[int, int]] = {}
+
+    def add(self, line: int, why: str) -> None:
+        """Count a row that begins in a line."""
+        self._report.lost += 1
+        if why not in self._why and len(self._why) == _REASONS:
+            why = "other reasons"
+        lines, first = self._why.get(why, (0, line))
+        self._why[why] = (lines + 1, first)
+
+    def first(self) -> str | None:
+        """Where the first lost row is, and why; None if there is none."""
+        return min((f"line {line}: {why}" for why, (_, line) in self._why.items()), key=_line_of, default=None)
+
+    def tell(self) -> None:
+        """Add a sentence for each reason to the warnings."""
+        for why, (lines, first) in self._why.items():
+            which = f"line {first} is" if lines == 1 else f"{lines} lines, the first of them {first}, are"
+            self._report.warnings.append(f"{self._name}: {which} left out: {why}")
+
+
+def _line_of(told: str) -> int:
+    return int(told.removeprefix("line ").partition(":")[0])
+
+
+def numbered_lines(file: TextIO) -> Iterator[tuple[int, str]]:
+    """Number and text of each line of a file opened with newline=''.
+
+    Lines end at LF, CR or CR LF and keep their ends; numbers count LFs, as editors do. What a line has beyond
+    `LINE_LIMIT` is dropped, and the line's end with it.
+    """
+    at = 1
+    while line := file.readline(LINE_LIMIT):
+        yield at, line
+        while not line.endswith(("\n", "\r")) and (more := file.readline(LINE_LIMIT)):
+            line = more
+        at += line.endswith("\n")
+
+
+def csv_cells(record: str, delimiter: str = ",") -> list[str] | None:
+    """Fields of a record; None if its quotes do not match, or a field is longer than `csv` takes (128 KiB)."""
+    try:
+        return next(csv.reader([record.rstrip("\r\n")], delimiter=delimiter, strict=True), [])
+    except csv.Error:
+        return None
+
+
+def whole(text: str, bits: int = 64) -> int:
+    """A printed whole number that a signed column of so many bits holds. Raises ValueError."""
+    if not _WHOLE.fullmatch(text) or not -(1 << (bits - 1)) <= int(text) < 1 << (bits - 1):
+        raise ValueError(f"{text[:40]!r} is no whole number of {bits} bits")
+    return int(text)
+
+
+def count(text: str) -> int:
+    """A printed number of things. Raises ValueError."""
+    value = whole(text)
+    if value < 0:
+        raise ValueError(f"{text} is less than none")
+    return value
+
+
+def optional_whole(text: str | None, bits: int = 64) -> int | None:
+    """`whole`; None where nothing is printed. Raises ValueError."""
+    return whole(text, bits) if text else None
+
+
+def number(text: str) -> float:
+    """A printed number that a double holds. Raises ValueError."""
+    value = float(text) if _DECIMAL.fullmatch(text) else float("inf")
+    if abs(value) == float("inf"):
+        raise ValueError(f"{text[:40]!r} is no number")
+    return value
+
+
+def scaled(text: str, factor: Decimal) -> int:
+    """A printed number, not below 0, in a smaller unit, rounded to a whole one. Raises ValueError."""
+    if not _DECIMAL.fullmatch(text):
+        raise ValueError(f"{text[:40]!r} is no number")
+    value = round(Decimal(text) * factor)
+    if not 0 <= value < 1 << 63:
+        raise ValueError(f"{text[:40]} is out of range")
+    return value
