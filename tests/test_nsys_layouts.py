@@ -414,8 +414,14 @@ def _files_that_are_none(folder: Path) -> dict[str, Path]:
     # A layout that no version wrote: kernels without a start.
     strange = OLD | {"CUPTI_ACTIVITY_KIND_KERNEL": ("begin finish globalPid", [(1, 2, process(40))])}
     found["strange"] = write_export(folder / "strange.sqlite", strange)
-    words = OLD | {"CUPTI_ACTIVITY_KIND_MEMSET": ("start end globalPid bytes", [("soon", 2, process(40), 1)])}
-    found["words"] = write_export(folder / "words.sqlite", words)
+    # A byte of a page's own bookkeeping: how many rows it holds. SQLite reads on, and one row is not there.
+    pages = bytearray(whole)
+    page = next(at for at in range(4096, len(whole), 4096) if pages[at] == 13 and pages[at + 4] > 1)
+    pages[page + 4] -= 1
+    found["page"] = folder / "page.sqlite"
+    found["page"].write_bytes(pages)
+    found["journal"] = write_export(folder / "journal.sqlite", OLD)
+    (folder / "journal.sqlite-journal").write_bytes(bytes.fromhex("d9d505f920a163d7") + bytes(504))
     return found
 
 
@@ -439,6 +445,7 @@ def test_files_that_are_no_export_are_one_sentence_and_leave_the_store(tmp_path:
         "text": "not an SQLite file",
         "foreign": "not an export of Nsight Systems",
         "strange": "CUPTI_ACTIVITY_KIND_KERNEL has no column 'start'",
-        "words": "CUPTI_ACTIVITY_KIND_MEMSET cannot be read",
+        "page": "damaged: SQLite's check says: ",
+        "journal": "journal.sqlite-journal beside it says that its writing was cut off",
     }.items():
         assert reason in said[name], said[name]

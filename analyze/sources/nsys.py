@@ -22,11 +22,21 @@ from pathlib import Path
 from typing import Any
 
 from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
-from analyze.sources.nsys_rows import EVENT_TABLES, EventTable, Names, event_batches, memory_batches, rows_by_process
+from analyze.sources.lines import whole
+from analyze.sources.nsys_rows import (
+    EVENT_TABLES,
+    EventTable,
+    Names,
+    Skipped,
+    event_batches,
+    memory_batches,
+    rows_by_process,
+)
 from analyze.sources.nsys_tables import Tables, open_tables, rows
 
 _RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 _ENVIRONMENT = re.compile(r'(\w+)="?(.*?)"?$', re.DOTALL)
+_ARGUMENT = re.compile(r"ARGUMENT_([0-9]{1,6})")
 _SCHEMA_MAJOR = 3
 """EXPORT_SCHEMA_VERSION_MAJOR of the exports from 2021 to 2026."""
 
@@ -44,13 +54,14 @@ def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterato
         work = {e: rows_by_process(tables, e) for e in EVENT_TABLES if tables.columns(e.source)}
         capture = Capture(tables)
         ranks = _ranks(tables, work, capture)
-        skipped: Counter[str] = Counter()
+        skipped = Skipped()
         for event in work:
             for rank, batch in event_batches(tables, event, names, ranks, skipped):
                 yield event.table, rank, batch
-        for rank, batch in memory_batches(tables, names, ranks):
+        for rank, batch in memory_batches(tables, names, ranks, skipped):
             yield "memory_events", rank, batch
         report.info = _run_columns(tables, work, capture)
+        report.lost = skipped.total
         problems = list(_problems(tables, work, ranks, skipped))
         if problems:
             report.warnings.append(f"{path.name}: {'; '.join(problems)}")
@@ -73,14 +84,22 @@ class Capture:
                 self.environment[match.group(1)] = match.group(2)
             elif key == "COMMAND":
                 program = program or value
-            elif key.startswith("ARGUMENT_") and key.removeprefix("ARGUMENT_").isdigit():
-                arguments[int(key.removeprefix("ARGUMENT_"))] = value
+            elif match := _ARGUMENT.fullmatch(key):
+                arguments[int(match.group(1))] = value
         self.command = " ".join([program, *(arguments[i] for i in sorted(arguments))]) if program else None
 
     def number(self, *variables: str) -> int | None:
         """Value of the first of some environment variables that is a number."""
-        texts = (self.environment.get(v, "") for v in variables)
-        return next((int(t) for t in texts if t.isdigit()), None)
+        numbers = (_number(self.environment.get(v, "")) for v in variables)
+        return next((n for n in numbers if n is not None), None)
+
+
+def _number(text: str) -> int | None:
+    try:
+        number = whole(text, 32)
+    except ValueError:
+        return None
+    return number if number >= 0 else None
 
 
 def _pid(process: int) -> int:
@@ -125,7 +144,7 @@ def _run_columns(tables: Tables, work: Work, capture: Capture) -> dict[str, Any]
     return {k: v for k, v in columns.items() if v}
 
 
-def _problems(tables: Tables, work: Work, ranks: dict[int, int | None], skipped: Counter[str]) -> Iterator[str]:
+def _problems(tables: Tables, work: Work, ranks: dict[int, int | None], skipped: Skipped) -> Iterator[str]:
     version = _export_version(tables)
     if version and version > _SCHEMA_MAJOR:
         yield f"its export schema {version} is newer than what is known ({_SCHEMA_MAJOR}), read by the names of columns"
@@ -135,11 +154,14 @@ def _problems(tables: Tables, work: Work, ranks: dict[int, int | None], skipped:
     yield from _missing_kernels(work, ranks)
     if graphs := sum(n for e, counts in work.items() if "GRAPH_TRACE" in e.source for n in counts.values()):
         yield f"{_count(graphs, 'CUDA graph')} traced as a whole, without kernels (--cuda-graph-trace=node traces them)"
-    for table, count in skipped.items():
-        yield f"{_count(count, table.replace('_', ' ').removesuffix('s'))} without an end left out"
+    yield from skipped.sentences()
+    for (source, column), values in tables.unreadable.items():
+        yield f"{_count(values, 'value')} of {source}.{column} not a whole number, read as NULL"
+    for view in sorted({e.source for e in EVENT_TABLES} & tables.views):
+        yield f"{view} is a view, not a table: not read"
     left: Counter[int] = Counter()
     for counts in work.values():
-        left.update({p: n for p, n in counts.items() if p not in ranks})
+        left.update({p: n for p, n in counts.items() if p and p not in ranks})
     if left:
         others = _count(len(left), "process", "es")
         yield f"{_count(left.total(), 'host event')} of {others} without GPU work left out"
@@ -152,8 +174,8 @@ def _count(n: int, noun: str, plural: str = "s") -> str:
 def _export_version(tables: Tables) -> int | None:
     for table in ("META_DATA_EXPORT", "EXPORT_META_DATA"):
         for row in rows(tables, table, ["name", "value"]):
-            if row["name"] == "EXPORT_SCHEMA_VERSION_MAJOR" and (row["value"] or "").isdigit():
-                return int(row["value"])
+            if row["name"] == "EXPORT_SCHEMA_VERSION_MAJOR":
+                return _number(row["value"] or "")
     return None
 
 

@@ -49,7 +49,7 @@ class Names:
     """What ids mean in one export: strings, NVTX domains, kinds of copies and of memory."""
 
     def __init__(self, tables: Tables):
-        batches = list(tables.batches("StringIds", ["id", "value"]))
+        batches = [_filter(b, pc.is_valid(b["id"])) for b in tables.batches("StringIds", ["id", "value"])]
         ids = np.concatenate([b["id"].to_numpy(zero_copy_only=False) for b in batches] or [np.empty(0, np.int64)])
         values = pa.concat_arrays([b["value"] for b in batches] or [pa.array([], pa.string())])
         order = np.argsort(ids, kind="stable")
@@ -76,21 +76,23 @@ class Names:
         return _mapped(ids, self._domains.get(process, {}))
 
     def _read_domains(self, tables: Tables) -> dict[int, dict[int, str]]:
-        found: dict[int, dict[int, tuple[int, str]]] = {}
+        found: dict[int, dict[int, tuple[float, str]]] = {}
         for batch in tables.batches("NVTX_EVENTS", ["start", "eventType", "domainId", "text", "textId", "globalTid"]):
             chosen = _filter(batch, pc.equal(batch["eventType"], NVTX_DOMAIN))
             threads = chosen["globalTid"].fill_null(0).to_pylist()
             starts, ids, texts = chosen["start"].to_pylist(), chosen["domainId"].to_pylist(), self.text(chosen)
-            for start, domain, text, thread in zip(starts, ids, texts.to_pylist(), threads, strict=True):
+            for at, domain, text, thread in zip(starts, ids, texts.to_pylist(), threads, strict=True):
+                start = float("inf") if at is None else at
                 known = found.setdefault(thread & PROCESS_BITS, {})
                 # A domain that was made twice has the name that it got first, as in `nsys stats`.
-                if text is not None and (domain not in known or start < known[domain][0]):
+                if text is not None and domain is not None and (domain not in known or start < known[domain][0]):
                     known[domain] = (start, text)
         return {process: {d: text for d, (_, text) in known.items()} for process, known in found.items()}
 
 
 def _labels(tables: Tables, table: str, shorten: Callable[[str], str]) -> dict[int, str]:
-    return {r["id"]: shorten(r["label"]) for r in rows(tables, table, ["id", "label"]) if r["label"] is not None}
+    read = rows(tables, table, ["id", "label"])
+    return {r["id"]: shorten(r["label"]) for r in read if r["id"] is not None and r["label"] is not None}
 
 
 def _short_kind(label: str) -> str:
@@ -110,6 +112,11 @@ def _filter(batch: Columns, mask: pa.Array) -> Columns:
 
 Built = dict[str, Any]
 """Columns of a table: arrays, or one string for all rows."""
+
+
+def _size(sizes: pa.Array) -> pa.Array:
+    """Sizes in bytes; NULL for those below 0."""
+    return pc.if_else(pc.greater_equal(sizes, 0), sizes, pa.scalar(None, pa.int64()))
 
 
 def _pid(ids: pa.Array) -> pa.Array:
@@ -141,7 +148,8 @@ def _kernels(batch: Columns, names: Names, process: int) -> Built:
     built = _gpu(batch) | {
         "name": name.fill_null("(unknown)"),
         "registers": batch["registersPerThread"],
-        "shared_mem_bytes": pc.add(batch["staticSharedMemory"], batch["dynamicSharedMemory"]),
+        # A sum above int64 would come out below 0.
+        "shared_mem_bytes": _size(pc.add(_size(batch["staticSharedMemory"]), _size(batch["dynamicSharedMemory"]))),
     }
     return built | {f"{kind}_{axis.lower()}": batch[kind + axis] for kind in ("grid", "block") for axis in "XYZ"}
 
@@ -157,12 +165,12 @@ def _memcpys(batch: Columns, names: Names, process: int) -> Built:
         "dst_device": batch["dstDeviceId"],
         "src_memory": _mapped(batch["srcKind"], names.memory_kinds),
         "dst_memory": _mapped(batch["dstKind"], names.memory_kinds),
-        "bytes": batch["bytes"],
+        "bytes": _size(batch["bytes"]),
     }
 
 
 def _memsets(batch: Columns, names: Names, process: int) -> Built:
-    return _gpu(batch) | {"dst_memory": _mapped(batch["memKind"], names.memory_kinds), "bytes": batch["bytes"]}
+    return _gpu(batch) | {"dst_memory": _mapped(batch["memKind"], names.memory_kinds), "bytes": _size(batch["bytes"])}
 
 
 def _calls(batch: Columns, names: Names, process: int) -> Built:
@@ -270,12 +278,43 @@ def rows_by_process(tables: Tables, event: EventTable) -> dict[int, int]:
     return dict(counts)
 
 
+class Skipped:
+    """Rows of the export that no table holds although it should, by what is wrong with them."""
+
+    def __init__(self) -> None:
+        self._rows: Counter[tuple[str, str]] = Counter()
+
+    def choose(self, table: str, batch: Columns, good: pa.Array, why: str) -> Columns:
+        """The rows for which `good` is true; the others, NULL among them, are counted."""
+        bad = len(good) - (pc.sum(good).as_py() or 0)
+        if not bad:
+            return batch
+        self.add(table, why, bad)
+        return _filter(batch, good)
+
+    def add(self, table: str, why: str, rows: int) -> None:
+        """Count rows of a table."""
+        self._rows[table, why] += rows
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self._rows.total()
+
+    def sentences(self) -> Iterator[str]:
+        """`2 kernels without an end left out`, for each table and reason."""
+        for (table, why), n in self._rows.items():
+            noun = table.replace("_", " ").removesuffix("s")
+            yield f"{n} {noun}{'s' if n != 1 else ''} {why} left out"
+
+
 def event_batches(
-    tables: Tables, event: EventTable, names: Names, ranks: dict[int, int | None], skipped: Counter[str]
+    tables: Tables, event: EventTable, names: Names, ranks: dict[int, int | None], skipped: Skipped
 ) -> Iterator[tuple[int | None, pa.RecordBatch]]:
     """Batches of one event table, each of one process, with its rank; rows of processes without a rank are left out.
 
-    `skipped` counts the rows that never ended, by table. Raises InputError for a layout that cannot be understood.
+    Rows that never ended, or that cannot have been, go to `skipped`. Raises InputError for a layout that cannot be
+    understood.
     """
     have = tables.columns(event.source)
     for column in ("start", "end"):
@@ -283,21 +322,32 @@ def event_batches(
             raise InputError(f"{tables.path}: {event.source} has no column {column!r}: a layout that is not known")
     for batch in tables.batches(event.source, event.columns):
         if event.chosen is not None:
+            batch = skipped.choose(event.table, batch, pc.is_valid(batch["eventType"]), "without a kind")
             batch = _filter(batch, event.chosen(batch))
-        ended = pc.and_(pc.is_valid(batch["start"]), pc.is_valid(batch["end"]))
-        if unended := len(ended) - pc.sum(ended, min_count=0).as_py():
-            skipped[event.table] += unended
-            batch = _filter(batch, ended)
+        batch = skipped.choose(event.table, batch, pc.is_valid(batch["start"]), "without a start")
+        batch = skipped.choose(event.table, batch, pc.is_valid(batch["end"]), "without an end")
+        # A length above int64 comes out below 0.
+        forward = pc.and_(
+            pc.greater_equal(batch["end"], batch["start"]),
+            pc.greater_equal(pc.subtract(batch["end"], batch["start"]), 0),
+        )
+        batch = skipped.choose(event.table, batch, forward, "with an end before the start")
         processes = pc.bit_wise_and(batch[event.owner], PROCESS_BITS).fill_null(0)
         distinct = processes.unique().to_pylist()
         for process in distinct:
+            own = batch if len(distinct) == 1 else _filter(batch, pc.equal(processes, process))
             if process in ranks:
-                own = batch if len(distinct) == 1 else _filter(batch, pc.equal(processes, process))
                 yield ranks[process], record_batch(event.table, event.build(own, names, process), len(own["start"]))
+            elif not process:
+                skipped.add(event.table, "of no process", len(own["start"]))
+
+
+_MOST_BYTES = 1 << 50
+"""More than any memory has; sums of 2^13 such sizes stay within int64."""
 
 
 def memory_batches(
-    tables: Tables, names: Names, ranks: dict[int, int | None]
+    tables: Tables, names: Names, ranks: dict[int, int | None], skipped: Skipped
 ) -> Iterator[tuple[int | None, pa.RecordBatch]]:
     """CUDA_GPU_MEMORY_USAGE_EVENTS as memory_events: what the process took from the driver and gave back.
 
@@ -305,26 +355,34 @@ def memory_batches(
     driver together: PyTorch's caching allocator reserves from it, and NCCL, cuBLAS and modules take of it, too. How
     much of it the allocator has handed out (`allocated_bytes`) Nsight Systems cannot see. Variables of modules (kinds
     ... Static) are not allocated by a call, and nsys lists them under device 0 whichever device has them: no rows. What
-    was taken before the recording began stands at time 0.
+    was taken before the recording began stands at time 0. Rows without a time, a size or a known operation go to
+    `skipped`.
     """
     columns = ["start", "globalPid", "deviceId", "address", "bytes", "memKind", "memoryOperationType"]
     static = pa.array([k for k, name in names.memory_kinds.items() if name.endswith("Static")], pa.int64())
-    batches = [
-        _filter(batch, pc.invert(pc.is_in(batch["memKind"], static)))
-        for batch in tables.batches("CUDA_GPU_MEMORY_USAGE_EVENTS", columns)
-    ]
+    operations = _memory_operations(tables)
+    batches = []
+    for batch in tables.batches("CUDA_GPU_MEMORY_USAGE_EVENTS", columns):
+        batch = _filter(batch, pc.invert(pc.is_in(batch["memKind"], static)))
+        batch = skipped.choose("memory_events", batch, pc.is_valid(batch["start"]), "without a start")
+        sized = pc.and_(pc.greater_equal(batch["bytes"], 0), pc.less(batch["bytes"], _MOST_BYTES))
+        batch = skipped.choose("memory_events", batch, sized, "without a size that can be")
+        known = pc.is_in(batch["memoryOperationType"], pa.array(list(operations), pa.int64()))
+        batches.append(skipped.choose("memory_events", batch, known, "without a known operation"))
     if not batches:
         return
     host_kinds = [k for k, name in names.memory_kinds.items() if name in _HOST_MEMORY]
-    frees = [k for k, label in _memory_operations(tables).items() if label == "Deallocation"]
+    frees = [k for k, label in operations.items() if label == "Deallocation"]
     whole = {c: pa.concat_arrays([b[c] for b in batches]) for c in columns}
     process = pc.bit_wise_and(whole["globalPid"], PROCESS_BITS).fill_null(0).to_numpy(zero_copy_only=False)
     on_host = pc.is_in(whole["memKind"], pa.array(host_kinds, pa.int64())).to_numpy(zero_copy_only=False)
-    device = np.where(on_host, -1, whole["deviceId"].fill_null(0).to_numpy(zero_copy_only=False))
+    device = np.where(on_host, -1, whole["deviceId"].fill_null(_UNKNOWN_DEVICE).to_numpy(zero_copy_only=False))
     freed = pc.is_in(whole["memoryOperationType"], pa.array(frees, pa.int64())).to_numpy(zero_copy_only=False)
-    size = whole["bytes"].fill_null(0).to_numpy(zero_copy_only=False)
+    size = whole["bytes"].to_numpy(zero_copy_only=False)
     change = np.where(freed, -size, size)
     start = whole["start"].to_numpy(zero_copy_only=False)
+    if unowned := 0 if 0 in ranks else int(np.count_nonzero(process == 0)):
+        skipped.add("memory_events", "of no process", unowned)
     for one, rank in ranks.items():
         rows_of = np.flatnonzero(process == one)
         rows_of = rows_of[np.argsort(start[rows_of], kind="stable")]

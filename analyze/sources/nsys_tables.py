@@ -7,6 +7,7 @@ a column that is not there reads as NULL. A .nsys-rep (or .qdrep) is exported to
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -22,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analyze.errors import InputError
+from analyze.sources.lines import whole
 
 NSYS_VARIABLE = "TRACEQUARRY_NSYS"
 """Environment variable that names the nsys to export with; else the one on PATH."""
@@ -32,8 +34,17 @@ Columns = dict[str, pa.Array]
 PROCESS_BITS = -1 << 24
 """The bits of a global id (machine, VM, process, thread) that tell processes apart; the thread is in the others."""
 
+_TEXT_COLUMNS = frozenset(("value", "name", "text", "label", "utcTime"))
+"""Columns that are read as text; the others that are read hold whole numbers, whatever type the file gives them."""
+_UNSIGNED_COLUMNS = frozenset(("globalPid", "globalTid", "endGlobalTid", "address"))
+"""Bits, not quantities: above 2^63 they are negative here, as in SQLite."""
+
 _ROWS = 64 << 10
 _SQLITE_HEADER = b"SQLite format 3\0"
+_JOURNAL_HEADER = bytes.fromhex("d9d505f920a163d7")
+_LONGEST_VALUE = 64 << 20
+_ROW_FAULT = re.compile(r" value in |constraint failed")
+"""What SQLite's check says of a value of a sound file."""
 _FOLDER_SUFFIXES = (".parquet", ".arrow")
 _ERRORS = (sqlite3.Error, pa.ArrowException, OverflowError, OSError, EOFError)
 
@@ -42,6 +53,10 @@ class Tables(Protocol):
     """An opened export."""
 
     path: Path
+    unreadable: dict[tuple[str, str], int]
+    """Values that are not of the type of their column, by table and column; they read as NULL."""
+    views: frozenset[str]
+    """Names that are views, which no nsys writes: they are not read."""
 
     def columns(self, table: str) -> frozenset[str]:
         """Names of a table's columns; none if there is no such table."""
@@ -62,7 +77,7 @@ def open_tables(path: Path) -> Iterator[Tables]:
     if path.suffix.lower() in _FOLDER_SUFFIXES:
         yield _checked(FolderTables(path.parent, path.suffix), path)
     elif path.suffix.lower() == ".sqlite":
-        with closing(_connect(path)) as connection:
+        with _without_log(path) as file, closing(_connect(file)) as connection:
             yield _checked(SqliteTables(connection, path), path)
     else:
         with tempfile.TemporaryDirectory(prefix="tracequarry-") as folder:
@@ -107,6 +122,34 @@ def export_report(report: Path, to: Path) -> None:
         raise InputError(f"{report}: nsys could not export it: {reason}")
 
 
+@contextmanager
+def _without_log(path: Path) -> Iterator[Path]:
+    """A file that holds all of an export: itself, or a copy with what is still in the write-ahead log beside it.
+
+    Raises InputError where a rollback journal beside it says that it was being written.
+    """
+    journal, log = (path.with_name(path.name + suffix) for suffix in ("-journal", "-wal"))
+    try:
+        if journal.is_file():
+            with journal.open("rb") as f:
+                if f.read(len(_JOURNAL_HEADER)) == _JOURNAL_HEADER:
+                    raise InputError(f"{path}: {journal.name} beside it says that its writing was cut off; export anew")
+        logged = log.is_file() and log.stat().st_size > 0
+    except OSError as e:
+        raise InputError(f"{path}: what lies beside it cannot be read: {e}") from e
+    if not logged:
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="tracequarry-") as folder:
+        copy = Path(folder) / path.name
+        with _readable(path, log.name):
+            shutil.copyfile(path, copy)
+            shutil.copyfile(log, copy.with_name(log.name))
+            with closing(sqlite3.connect(copy)) as connection:
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        yield copy
+
+
 def _connect(path: Path) -> sqlite3.Connection:
     try:
         with path.open("rb") as f:
@@ -118,6 +161,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     # An export does not change, and its folder may be read-only: no locks and no journal.
     connection = sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1", uri=True)
     connection.text_factory = lambda data: data.decode("utf-8", "replace")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
     return connection
 
 
@@ -135,65 +179,106 @@ class SqliteTables:
 
     def __init__(self, connection: sqlite3.Connection, path: Path):
         self.path = path
+        self.unreadable: dict[tuple[str, str], int] = {}
         self._connection = connection
-        self._types: dict[str, dict[str, pa.DataType]] = {}
+        self._columns: dict[str, frozenset[str]] = {}
         with _readable(path, "the list of tables"):
             # A truncated file opens, and reads, up to the page that is missing: the header knows how many there were.
             (pages,) = connection.execute("PRAGMA page_count").fetchone()
             (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
-            self._names = {n for (n,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            listed = connection.execute("SELECT name, type, rootpage FROM sqlite_master").fetchall()
+        self._names = {name for name, type_, page in listed if type_ == "table" and page}
+        self.views = frozenset(name for name, type_, page in listed if type_ in ("table", "view") and not page)
         # The connection may be to an export of `path`.
         file = Path(connection.execute("PRAGMA database_list").fetchone()[2])
         if file.stat().st_size < pages * page_bytes:
             raise InputError(f"{path}: truncated: {file.stat().st_size} of {pages * page_bytes} bytes are there")
+        with _readable(path, "the file"):
+            # A damaged page may read as fewer rows, or as more.
+            connection.execute("PRAGMA ignore_check_constraints = ON")
+            (said,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if said != "ok" and not _ROW_FAULT.search(said):
+            raise InputError(f"{path}: damaged: SQLite's check says: {said.splitlines()[-1]}")
 
     def columns(self, table: str) -> frozenset[str]:
         """Names of a table's columns; none if there is no such table."""
-        return frozenset(self._column_types(table))
-
-    def _column_types(self, table: str) -> dict[str, pa.DataType]:
-        if table not in self._types:
-            self._types[table] = {}
+        if table not in self._columns:
+            self._columns[table] = frozenset()
             if table in self._names:
                 with _readable(self.path, table):
                     declared = self._connection.execute(f'PRAGMA table_info("{table}")').fetchall()
-                self._types[table] = {name: _arrow_type(kind) for _, name, kind, *_ in declared}
-        return self._types[table]
+                self._columns[table] = frozenset(name for _, name, *_ in declared)
+        return self._columns[table]
 
     def batches(self, table: str, columns: Sequence[str]) -> Iterator[Columns]:
         """Rows of a table in the order of the file; columns that it lacks are NULL. Raises InputError."""
-        types = self._column_types(table)
-        if not types:
+        there = self.columns(table)
+        if not there:
             return
-        selected = ", ".join(f'"{c}"' if c in types else "NULL" for c in columns)
+        selected = ", ".join(f'"{c}"' if c in there else "NULL" for c in columns)
+        unreadable: Counter[str] = Counter()
         with _readable(self.path, table):
             cursor = self._connection.execute(f'SELECT {selected} FROM "{table}"')
             while rows := cursor.fetchmany(_ROWS):
                 yield {
-                    name: pa.array(values, types.get(name, pa.int64()))
+                    name: _typed(name, values, unreadable)
                     for name, values in zip(columns, zip(*rows, strict=True), strict=True)
                 }
+        _note(self.unreadable, table, unreadable)
 
     def processes(self, table: str, column: str) -> dict[int, int]:
         """Rows by process, 0 where the column is missing. Raises InputError."""
-        types = self._column_types(table)
-        process = f'coalesce("{column}" & {PROCESS_BITS}, 0)' if column in types else "0"
+        there = self.columns(table)
+        process = f'coalesce("{column}" & {PROCESS_BITS}, 0)' if column in there else "0"
         with _readable(self.path, table):
             sql = f'SELECT {process}, count(*) FROM "{table}" GROUP BY 1'
-            return dict(self._connection.execute(sql).fetchall() if types else ())
+            return dict(self._connection.execute(sql).fetchall() if there else ())
 
 
-def _arrow_type(declared: str) -> pa.DataType:
-    if "CHAR" in declared.upper() or "TEXT" in declared.upper():
-        return pa.string()
-    return pa.float64() if "REAL" in declared.upper() else pa.int64()
+def _note(unreadable: dict[tuple[str, str], int], table: str, found: Counter[str]) -> None:
+    # A table may be read several times.
+    for column, values in (+found).items():
+        unreadable[table, column] = max(values, unreadable.get((table, column), 0))
+
+
+def _typed(column: str, values: Sequence[Any], unreadable: Counter[str]) -> pa.Array:
+    """A column as text or int64, whatever the values are: any value may stand in any column of SQLite."""
+    if column in _TEXT_COLUMNS:
+        if not set(map(type, values)) <= {str, type(None)}:
+            values = [v.decode("utf-8", "replace") if isinstance(v, bytes) else v and str(v) for v in values]
+        return pa.array(values, pa.string())
+    try:
+        # Told to make int64 of them, Arrow would cut doubles off.
+        found = pa.array(values)
+    except (pa.ArrowException, TypeError, OverflowError):
+        found = None
+    if found is None or not (pa.types.is_int64(found.type) or pa.types.is_null(found.type)):
+        whole_values = [_whole(v) for v in values]
+        unreadable[column] += sum(v is None for v in whole_values) - sum(v is None for v in values)
+        found = pa.array(whole_values, pa.int64())
+    return found.cast(pa.int64())
+
+
+def _whole(value: Any) -> int | None:
+    """The whole number that a value is, perhaps as text or as a double; else None."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() and abs(value) < 1 << 53 else None
+    if isinstance(value, str):
+        try:
+            return whole(value.strip())
+        except ValueError:
+            return None
+    return value if isinstance(value, int) and -(1 << 63) <= value < 1 << 63 else None
 
 
 class FolderTables:
     """The tables of a parquetdir or arrowdir export."""
 
+    views: frozenset[str] = frozenset()
+
     def __init__(self, path: Path, suffix: str):
         self.path = path
+        self.unreadable: dict[tuple[str, str], int] = {}
         self._suffix = suffix
 
     def _file(self, table: str) -> Path:
@@ -215,10 +300,12 @@ class FolderTables:
     def batches(self, table: str, columns: Sequence[str]) -> Iterator[Columns]:
         """Rows of a table in the order of the file; columns that it lacks are NULL. Raises InputError."""
         there = [c for c in columns if c in self.columns(table)]
+        unreadable: Counter[str] = Counter()
         with _readable(self.path, table):
             for batch in self._record_batches(table, there) if there else ():
                 missing = pa.nulls(batch.num_rows, pa.int64())
-                yield {c: _plain(batch.column(c)) if c in there else missing for c in columns}
+                yield {c: _plain(c, batch.column(c), unreadable) if c in there else missing for c in columns}
+        _note(self.unreadable, table, unreadable)
 
     def _record_batches(self, table: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
         import pyarrow.parquet as pq
@@ -239,13 +326,35 @@ class FolderTables:
         return dict(counts)
 
 
-def _plain(array: pa.Array) -> pa.Array:
-    """As SQLite has it: int64 (ids without sign keep their bits), double or string."""
+def _plain(column: str, array: pa.Array, unreadable: Counter[str]) -> pa.Array:
+    """As SQLite has it: text or int64. Raises ArrowException for an array whose parts do not fit together."""
+    if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
+        return _typed(column, _strings(array), unreadable) if column not in _TEXT_COLUMNS else _text(array)
+    array.validate(full=True)
     if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    if pa.types.is_integer(array.type) or pa.types.is_boolean(array.type) or pa.types.is_null(array.type):
-        return array.cast(pa.int64(), safe=False)
-    return array.cast(pa.float64()) if pa.types.is_floating(array.type) else array.cast(pa.string())
+        return _plain(column, array.dictionary_decode(), unreadable)
+    if pa.types.is_integer(array.type) and column not in _TEXT_COLUMNS:
+        if column in _UNSIGNED_COLUMNS or array.type != pa.uint64():
+            return array.cast(pa.int64(), safe=False)
+        fits = pc.less(array, pa.scalar(1 << 63, pa.uint64()))
+        unreadable[column] += pc.sum(pc.invert(fits)).as_py() or 0
+        return pc.if_else(fits, array, pa.scalar(None, array.type)).cast(pa.int64())
+    return _typed(column, array.to_pylist(), unreadable)
+
+
+def _text(array: pa.Array) -> pa.Array:
+    try:
+        array.validate(full=True)
+        return array.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array(_strings(array), pa.string())
+
+
+def _strings(array: pa.Array) -> list[str | None]:
+    """Values of an array of strings that may not be UTF-8."""
+    data = array.view(pa.binary() if pa.types.is_string(array.type) else pa.large_binary())
+    data.validate(full=True)
+    return [None if v is None else v.decode("utf-8", "replace") for v in data.to_pylist()]
 
 
 def rows(tables: Tables, table: str, columns: Sequence[str]) -> Iterable[dict[str, Any]]:
