@@ -57,6 +57,8 @@ class IngestResult:
     unchanged: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     rows: int = 0
+    lost: int = 0
+    """Rows of the raw files that could not be read; `warnings` say which."""
     bytes: int = 0
 
 
@@ -103,6 +105,7 @@ def ingest(
             result.ingested.append(run.run_id)
             result.bytes += sum(f.bytes for f in files)
             result.rows += sum(n for d in done for n in d.report.rows.values())
+            result.lost += sum(d.report.lost for d in done)
             result.warnings += [w for d in done for w in d.report.warnings] + run.warnings
     return result
 

@@ -1,0 +1,133 @@
+"""The real files that are damaged, by source, and other forms of the same content."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import shutil
+import sqlite3
+from functools import cache
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.nvprof_tables import API_TRACE, BANNER, GPU_TRACE, METRICS, SUMMARY
+
+ROOT = Path(__file__).parents[2]
+SAMPLES = ROOT / "sample_traces"
+
+_LAUNCH = 11
+"""Columns of ncu's raw page that tell the launch."""
+
+
+@cache
+def chrome() -> list[bytes]:
+    """Traces of torch.profiler, unpacked; those under 400 kB, so that many inputs fit into a minute."""
+    packed = sorted(SAMPLES.glob("*/torch/*.trace.json.gz"))
+    traces = (gzip.decompress(p.read_bytes()) for p in packed)
+    return [t for t in traces if len(t) < 400_000]
+
+
+@cache
+def ncu() -> list[bytes]:
+    """Output of Nsight Compute under 200 kB: the raw page alone and in its log, the same as long CSV and as text."""
+    found = []
+    for path in sorted(SAMPLES.glob("*/ncu/*.ncu.csv")):
+        wide, lines = path.read_bytes(), path.with_name("log.txt").read_bytes().splitlines(keepends=True)
+        # Where a report was written, the log is of no source.
+        log = b"".join(line for line in lines if not line.startswith(b"==PROF== Report:"))
+        rows = list(csv.reader(io.StringIO(wide.decode())))[:14]
+        if len(wide) > 200_000:
+            continue
+        found += [wide, log + wide, log + _long(rows), log + _text(rows), wide + _text(rows) + _long(rows)]
+    return found
+
+
+def _measured(rows: list[list[str]]) -> list[int]:
+    return [i for i, name in enumerate(rows[0]) if "__" in name and not name.startswith("device__")][:12]
+
+
+def _long(rows: list[list[str]]) -> bytes:
+    """As `ncu --csv --metrics ...` prints the launches of a raw page."""
+    out = io.StringIO()
+    writer = csv.writer(out, quoting=csv.QUOTE_ALL, lineterminator="\n")
+    writer.writerow([*rows[0][:_LAUNCH], "Section Name", "Metric Name", "Metric Unit", "Metric Value"])
+    for launch in rows[2:]:
+        for i in _measured(rows):
+            section = "Command line profiler metrics"
+            writer.writerow([*launch[:_LAUNCH], section, rows[0][i], rows[1][i], launch[i]])
+    return out.getvalue().encode()
+
+
+def _text(rows: list[list[str]]) -> bytes:
+    """As `ncu --metrics ...` prints the launches of a raw page."""
+    out = [f"[{rows[2][1]}] {rows[2][2]}@{rows[2][3]}\n"]
+    chosen = _measured(rows)
+    widths = [max(len(rows[0][i]) for i in chosen), 12, 16]
+    rule = "    " + " ".join("-" * w for w in widths) + "\n"
+
+    def line(metric: str, unit: str, value: str) -> str:
+        return f"    {metric:{widths[0]}} {unit:>{widths[1]}} {value:>{widths[2]}}\n"
+
+    for launch in rows[2:]:
+        kernel, context, stream, block, grid, device, cc = launch[4:_LAUNCH]
+        out.append(f"  {kernel} {grid}x{block}, Context {context}, Stream {stream}, Device {device}, CC {cc}\n")
+        out.append("    Section: Command line profiler metrics\n" + rule)
+        out.append(line("Metric Name", "Metric Unit", "Metric Value") + rule)
+        out += [line(rows[0][i], rows[1][i], launch[i]) for i in chosen]
+        out.append(rule + "\n")
+    return "".join(out).encode()
+
+
+@cache
+def nvprof() -> list[bytes]:
+    """Real logs with tables, and tables of the other kinds."""
+    real = [p.read_bytes() for p in sorted((ROOT / "tests" / "data" / "nvprof").glob("*.log"))]
+    made = [SUMMARY, GPU_TRACE, API_TRACE, METRICS, SUMMARY + METRICS, GPU_TRACE + API_TRACE]
+    # The logs without a table come last: they are sentences already.
+    return [r for r in real if b'"API calls",' in r or b"Tesla" in r] + [(BANNER + m).encode() for m in made]
+
+
+@cache
+def step_metrics() -> list[bytes]:
+    """Step metrics of the collector."""
+    return [p.read_bytes() for p in sorted(SAMPLES.glob("*/*/*.step_metrics.csv"))]
+
+
+def nsys_sqlite() -> Path:
+    """An export of Nsight Systems."""
+    return next(iter(sorted(SAMPLES.glob("*/nsys/*.sqlite"))))
+
+
+NSYS_TABLES = (
+    "StringIds", "META_DATA_EXPORT", "META_DATA_CAPTURE", "TARGET_INFO_SYSTEM_ENV", "TARGET_INFO_GPU", "NVTX_EVENTS",
+    "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET",
+    "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUDA_GPU_MEMORY_USAGE_EVENTS",
+    "TARGET_INFO_CUDA_CONTEXT_INFO", "ENUM_CUDA_MEMCPY_OPER", "ENUM_CUDA_MEM_KIND",
+)  # fmt: skip
+"""Tables that the reader looks at."""
+
+
+def write_nsys_folder(folder: Path, suffix: str) -> None:
+    """The same export as a folder of Parquet or Arrow files."""
+    folder.mkdir()
+    with sqlite3.connect(nsys_sqlite()) as db:
+        for table in NSYS_TABLES:
+            cursor = db.execute(f'SELECT * FROM "{table}"')
+            names = [d[0] for d in cursor.description]
+            columns = list(zip(*cursor, strict=True)) or [()] * len(names)
+            content = pa.table([pa.array(c) for c in columns], names)
+            path = folder / (table + suffix)
+            if suffix == ".parquet":
+                pq.write_table(content, path)
+            else:
+                with pa.OSFile(str(path), "wb") as f, pa.ipc.new_stream(f, content.schema) as writer:
+                    writer.write_table(content)
+    db.close()
+
+
+def copy_run(to: Path) -> Path:
+    """A small run folder."""
+    return Path(shutil.copytree(SAMPLES / "matmuls", to))

@@ -1,0 +1,80 @@
+"""Counts of the rows of a damaged file by means that share nothing with the readers, and the law that they must obey.
+
+Rows read + rows reported lost are at least the rows there. They may be more: a count by patterns misses a row whose
+beginning is damaged, and a damaged header may be reported as a row. Where nothing is said to be lost, they are equal,
+but for rows that a pattern cannot see.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+Kept = dict[str, int]
+"""Rows in the store by table; of `ncu_metrics` the lines they came from."""
+
+
+def ncu_rows(data: bytes) -> int:
+    """Lines that begin with a launch's number and a process's, and lines of text that begin with a metric."""
+    lines = re.split(rb"[\r\n]+", data)
+    csv_rows = sum(bool(re.match(rb'"\d{1,9}","\d{1,9}",', line)) for line in lines)
+    return csv_rows + sum(bool(re.match(rb" {4}[a-z]\w+__[\w.]+ .*\S {0,3}$", line)) for line in lines)
+
+
+def nvprof_rows(data: bytes) -> int:
+    """Lines that begin as the rows of the corpus do."""
+    begin = rb'"GPU activities",|"API calls",|"OpenACC|"?Tesla [KP]\d0 \(\d\)"?[,\t]|\d+\.\d{6},\d+\.\d{6},'
+    tables = data[data.find(b" Profiling result:") :] if b" Profiling result:" in data else b""
+    return sum(bool(re.match(begin, line)) for line in re.split(rb"[\r\n]+", tables))
+
+
+def step_rows(data: bytes) -> int:
+    """Lines behind the first."""
+    return max(0, len([line for line in re.split(rb"[\r\n]+", data) if line]) - 1)
+
+
+def chrome_kernels(data: bytes) -> int:
+    """Events that call themselves kernels."""
+    return len(re.findall(rb'"cat"\s*:\s*"kernel"', data))
+
+
+GPU_TABLES = {
+    "kernels": ("CUPTI_ACTIVITY_KIND_KERNEL",),
+    "memcpys": ("CUPTI_ACTIVITY_KIND_MEMCPY",),
+    "memsets": ("CUPTI_ACTIVITY_KIND_MEMSET",),
+}
+
+
+def nsys_rows(path: Path) -> int | None:
+    """Rows of GPU work that SQLite counts itself; None if it cannot."""
+    total = 0
+    try:
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+            tables = {n for (n,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            for sources in GPU_TABLES.values():
+                for source in tables.intersection(sources):
+                    total += db.execute(f'SELECT count(*) FROM "{source}"').fetchone()[0]
+    except sqlite3.Error:
+        return None
+    return total
+
+
+def gpu_kept(kept: Kept) -> int:
+    """Rows of GPU work."""
+    return sum(kept.get(t, 0) for t in GPU_TABLES)
+
+
+def all_kept(kept: Kept) -> int:
+    """Rows of every table of events or sums."""
+    return sum(n for t, n in kept.items() if t not in ("runs", "kernel_names"))
+
+
+def break_of_law(there: int, kept: int, lost: int, exact: bool) -> str | None:
+    """What is wrong with the counts of a file that was read; `exact`: nothing in it was damaged."""
+    if exact and (kept != there or lost):
+        return f"{there} whole rows are there, {kept} were read, {lost} reported lost"
+    if kept + lost < there:
+        return f"{there} rows are there, {kept} were read, {lost} reported lost: {there - kept - lost} lost in silence"
+    return None
