@@ -128,7 +128,7 @@ _CALL_OPERATOR = re.compile(r"operator\s*\(\s*\)")
 _OTHER_OPERATOR = re.compile(r"operator\s*(?:<=>|<<=?|>>=?|->\*?|<=|>=)|->")
 _CALL_WORD = "operator_call_"
 _BRACKET = re.compile(r"[<>(){}\[\]]")
-_SUFFIX = re.compile(r"\s*\[clone [^\]]*\]|\.kd$")
+_SUFFIX = re.compile(r"(?<!\s)\s*\[clone [^\]]*\]|\.kd$")
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*(?:::[A-Za-z_]\w*)*")
 
 

@@ -261,7 +261,7 @@ class TextTables:
             self._open, self._any_row = not (self._open and self._any_row), False
         elif cells := self._cells(line):
             self._row(at, *cells)
-        elif (is_metric and self._begun) or (self._open and _looks_like_row(indent, text)):
+        elif (is_metric and (self._begun or "  " in text)) or (self._open and _looks_like_row(indent, text)):
             self._any_row = True
             self._lost.add(at, _WIDE_TEXT if len(self._columns) > 3 else NOT_WHOLE if self._open else _NO_LAUNCH)
 

@@ -46,7 +46,7 @@ _LONGEST_VALUE = 64 << 20
 _ROW_FAULT = re.compile(r" value in |constraint failed")
 """What SQLite's check says of a value of a sound file."""
 _FOLDER_SUFFIXES = (".parquet", ".arrow")
-_ERRORS = (sqlite3.Error, pa.ArrowException, OverflowError, OSError, EOFError)
+_ERRORS = (sqlite3.Error, pa.ArrowException, OverflowError, OSError, EOFError, UnicodeDecodeError)
 
 
 class Tables(Protocol):
