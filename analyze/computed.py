@@ -12,13 +12,19 @@ import duckdb
 def _call_tree(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     from analyze import call_tree
 
-    call_tree.create(connection, table, python=table.endswith("_yes"))
+    call_tree.create(connection, table)
 
 
 def _critical_path(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     from analyze import critical_path
 
     critical_path.create(connection, table, steps=table.endswith("_step"))
+
+
+def _api_roles(connection: duckdb.DuckDBPyConnection, table: str) -> None:
+    from analyze import api_roles
+
+    api_roles.create(connection, table)
 
 
 def _device_peaks(connection: duckdb.DuckDBPyConnection, table: str) -> None:
@@ -34,15 +40,21 @@ class Computed(NamedTuple):
     uses: tuple[str, ...] = ()
 
 
-_TREE = Computed(_call_tree, ("cpu_events", "gpu_work"))
-_PATH = Computed(_critical_path, ("gpu_work", "launch_calls", "outer_ops", "step_ranges"))
+_TREE = Computed(_call_tree, ("cpu_events", "gpu_work", "op_links"))
+_PATH = Computed(
+    _critical_path, ("gpu_work", "launch_calls", "op_links", "outer_ops", "profiler_overhead", "step_ranges")
+)
 
 COMPUTED = {
+    "api_roles": Computed(_api_roles),
+    "call_tree_module": _TREE,
     "call_tree_no": _TREE,
-    "call_tree_yes": _TREE,
+    "call_tree_stack": _TREE,
     "critical_path_span": _PATH,
     "critical_path_step": _PATH,
     "device_peaks": Computed(_device_peaks),
+    "torch_tree_no": _TREE,
+    "torch_tree_yes": _TREE,
 }
 """By name. The names end in what a query's parameter chooses."""
 

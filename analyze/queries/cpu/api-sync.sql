@@ -1,37 +1,28 @@
 -- Which CUDA calls make the CPU wait for the GPU?
 --
 -- Calls that block their thread until GPU work is done: synchronisations of a device, a stream or an event, and copies
--- that are not asynchronous (cudaMemcpy and its kin). `flagged` are the ones that `nsys analyze -r cuda_api_sync`
--- lists; an event's synchronisation waits for part of the work only and is what that rule recommends instead.
--- Asynchronous copies that block all the same are in `memcpy-sync`.
+-- that are not asynchronous (cudaMemcpy and its kin); of HIP and XPU likewise (schemas/api_roles.toml has the names).
+-- `flagged` are the ones that `nsys analyze -r cuda_api_sync` lists, the runtime's synchronisations of a device or a
+-- stream, and their like elsewhere; an event's synchronisation waits for part of the work only and is what that rule
+-- recommends instead. Asynchronous copies that block all the same are in `memcpy-sync`.
 -- @use arithmetic
 -- @needs CUDA calls that synchronise
--- @column name text               CUDA runtime or driver function.
+-- @column name text               Runtime or driver function.
 -- @column waits_for text          device, stream, event or copy.
 -- @column calls count             Calls.
 -- @column total_ns ns             Time in them.
 -- @column avg_ns ns               Mean.
 -- @column max_ns ns               Longest.
--- @column api_time_pct %          Share of the time in all CUDA calls.
--- @column flagged bool            Whether Nsight Systems' rule lists it.
+-- @column api_time_pct %          Share of the time in all such calls, blocking or not.
+-- @column flagged bool            Whether Nsight Systems' rule lists it, or would.
 -- @order total_ns DESC, name
-WITH classified AS (
-    SELECT
-        run_group, name, dur_ns,
-        CASE
-            WHEN regexp_matches(name, '^(cudaDeviceSynchronize|cudaThreadSynchronize|cuCtxSynchronize)') THEN 'device'
-            WHEN regexp_matches(name, '^(cudaStreamSynchronize|cuStreamSynchronize)') THEN 'stream'
-            WHEN regexp_matches(name, '^(cudaEventSynchronize|cuEventSynchronize)') THEN 'event'
-            WHEN regexp_matches(name, '^(cudaMemcpy|cuMemcpy)') AND name NOT ILIKE '%async%' THEN 'copy'
-        END AS waits_for,
-        sum(dur_ns) OVER (PARTITION BY run_group) AS api_ns
-    FROM cuda_calls
-    WHERE api <> 'sync'
+WITH totals AS (
+    SELECT run_group, sum(dur_ns) AS api_ns FROM cuda_calls WHERE api <> 'sync' GROUP BY run_group
 )
 SELECT
-    run_group, name, waits_for, count(*) AS calls, sum(dur_ns)::BIGINT AS total_ns, avg(dur_ns) AS avg_ns,
+    c.run_group, name, waits_for, count(*) AS calls, sum(dur_ns)::BIGINT AS total_ns, avg(dur_ns) AS avg_ns,
     max(dur_ns) AS max_ns, pct(sum(dur_ns), any_value(api_ns)) AS api_time_pct,
-    name LIKE 'cudaDeviceSynchronize%' OR name LIKE 'cudaStreamSynchronize%' AS flagged
-FROM classified
-WHERE waits_for IS NOT NULL
-GROUP BY run_group, name, waits_for
+    any_value(api) = 'runtime' AND waits_for IN ('device', 'stream') AS flagged
+FROM cuda_calls c JOIN api_roles USING (name) JOIN totals t ON t.run_group IS NOT DISTINCT FROM c.run_group
+WHERE api <> 'sync' AND waits_for IS NOT NULL
+GROUP BY c.run_group, name, waits_for

@@ -4,11 +4,12 @@
 -- CUDA stages through a buffer of its own and so makes synchronous; pinned memory mends it. synchronous
 -- (cuda_memcpy_sync): a copy by a call without Async; not counted are copies within a device and from host to device up
 -- to `small_bytes`, which return before they are done. Copies whose call the trace does not hold are in neither.
+-- @use launch_calls
 -- @needs memcpys that block the CPU
 -- @param small_bytes number = 64000   Host-to-device copies up to this size do not block (B; the limit of Nsight
 --                                 Systems).
 -- @column rule text               pageable or synchronous.
--- @column name text               CUDA function that was called.
+-- @column name text               Runtime or driver function that was called.
 -- @column kind text               HtoD, DtoH, DtoD, PtoP ...
 -- @column src_memory text         Kind of memory it copied from.
 -- @column dst_memory text         Kind of memory it copied to.
@@ -18,23 +19,18 @@
 -- @column max_gpu_ns ns           Longest of them.
 -- @column call_ns ns              Time in the calls, on the CPU.
 -- @order gpu_ns DESC, rule, name, kind, src_memory, dst_memory
-WITH calls AS (
-    SELECT run_id, rank, correlation_id, arg_min(name, start_ns) AS name, arg_min(dur_ns, start_ns) AS call_ns
-    FROM cuda_calls
-    WHERE api <> 'sync' AND correlation_id IS NOT NULL
-    GROUP BY ALL
-),
-judged AS (
+WITH judged AS (
     SELECT
-        m.*, c.name, c.call_ns,
+        m.*, c.name, c.dur_ns AS call_ns,
         CASE
-            WHEN c.name NOT SIMILAR TO '(cuda|cu)Memcpy.*' THEN NULL
-            WHEN c.name ILIKE '%async%' THEN CASE WHEN 'Pageable' IN (src_memory, dst_memory) THEN 'pageable' END
+            WHEN r.role = 'copy_async' THEN CASE WHEN 'Pageable' IN (src_memory, dst_memory) THEN 'pageable' END
             WHEN kind = 'HtoD' AND bytes <= $small_bytes THEN NULL
             WHEN kind = 'DtoD' AND src_device IS NOT DISTINCT FROM dst_device THEN NULL
             ELSE 'synchronous'
         END AS rule
-    FROM memcpys m JOIN calls c USING (run_id, rank, correlation_id)
+    FROM memcpys m
+    JOIN launch_calls c USING (run_id, rank, correlation_id)
+    JOIN api_roles r ON r.name = c.name AND r.role IN ('copy', 'copy_async')
 )
 SELECT
     run_group, rule, name, kind, src_memory, dst_memory, count(*) AS calls, sum(bytes)::BIGINT AS bytes,

@@ -43,7 +43,7 @@ launching AS (
         c.correlation_id IS NOT NULL AS called, c.dur_ns AS call_ns, coalesce(w.kernels, 0) AS kernels,
         greatest(0, w.start_ns - (c.start_ns + c.dur_ns)) AS delay_ns, w.gpu_ns < c.dur_ns AS short
     FROM work w FULL JOIN launch_calls c USING (run_id, rank, correlation_id)
-    WHERE w.kernels > 0 OR regexp_matches(c.name, '^(cu|cuda|hip).*Launch') AND c.name NOT LIKE '%HostFunc%'
+    WHERE w.kernels > 0 OR c.name IN (SELECT name FROM api_roles WHERE role = 'launch')
 )
 SELECT
     run_group, run_id, rank, device, name,
