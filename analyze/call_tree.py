@@ -1,6 +1,10 @@
-"""Nesting of CPU events: which operator, range or CUDA call lies inside which.
+"""Nesting of CPU events: which operator or range lies inside which.
 
-The rule is torch.profiler's (`EventList._populate_cpu_children`): on one thread, in order of start (longer first), the
+Two trees are made of them. One is torch.profiler's own, which files a CUDA call that no operator made and its own
+overhead under the main thread, where they may take operators in. The other is of places: operators, ranges and Python
+functions alone, each on its thread.
+
+The rule of nesting is torch.profiler's (`EventList._populate_cpu_children`): on one thread, in order of start (longer first), the
 parent of an event is the last event before it that ends at or after its end, and after its start. Events that overlap
 in part are not nested. Done level by level over whole arrays: the events that nothing encloses are the roots of their
 thread; every other one belongs to the last root before it, and the rest is the same question inside each root.
@@ -8,7 +12,7 @@ thread; every other one belongs to the last root before it, and the rest is the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import duckdb
 import numpy as np
@@ -50,42 +54,74 @@ known_ops AS (
 ),
 launched AS (
     SELECT process, op_id, sum(dur_ns)::BIGINT AS gpu_ns
-    FROM gpu_work JOIN processes USING (run_id, rank)
+    FROM linked_to_ops('gpu_work') JOIN processes USING (run_id, rank)
     WHERE op_id > 0
     GROUP BY process, op_id
 )
 SELECT
     e.run_id, e.rank, run_group, kind::call_kind AS kind, name::call_name AS name, tid, e.op_id, start_ns, dur_ns,
     process, CASE WHEN kind IN ('op', 'range') THEN coalesce(gpu_ns, 0) ELSE 0 END AS launched_ns,
-    -- torch.profiler files a CUDA call that no operator made, and its own overhead, under the main thread.
-    CASE WHEN kind IN ('call', 'overhead') AND k.op_id IS NULL THEN coalesce(main, tid) ELSE tid END AS thread
-FROM cpu_events e
+    {thread} AS thread, {pid} AS pid
+FROM {events} e
 JOIN processes USING (run_id, rank)
 LEFT JOIN known_ops k USING (process, op_id)
 LEFT JOIN launched l USING (process, op_id)
-WHERE dur_ns IS NOT NULL AND (kind <> 'python' OR $python)
-ORDER BY process, kind = 'async', thread, start_ns, dur_ns DESC, kind = 'call', e.op_id
+WHERE dur_ns IS NOT NULL AND {among}
+ORDER BY process, kind = 'async', pid, thread, start_ns, dur_ns DESC, kind = 'call', e.op_id
 """
-_TREE = "SELECT n.* EXCLUDE (process, thread, launched_ns), x.* FROM call_nodes n POSITIONAL JOIN call_nesting x"
+_TREE = "SELECT n.* EXCLUDE (process, thread, pid, launched_ns), x.* FROM call_nodes n POSITIONAL JOIN call_nesting x"
 
 
-def create(connection: duckdb.DuckDBPyConnection, table: str, python: bool) -> None:
-    """Make a table of the call tree from the block cpu_events; Python functions are part of it if `python`.
+class _Kind(NamedTuple):
+    """What tells the trees apart, in SQL: the events, which of them, and the process and thread each counts for."""
 
-    A row is an event: run_id, rank, run_group, kind (op, range, async, call, overhead, python), name, tid, op_id,
-    start_ns, dur_ns; `node`, its number in pre-order; `parent`, its parent's (NULL for a root); `last_node`, the number
-    of the last event below it (its own if there is none); `depth`, 0 for a root; `self_ns`, its time without that of
-    its children. As torch.profiler sees it: `folded`, whether it is its parent's only child and has its name, which
-    makes one event of the two; `gpu_ns`, the GPU work that it launched by External id (0 for what something folded
-    into brings along); `total_gpu_ns`, the same with all below it.
+    events: str
+    among: str
+    pid: str
+    thread: str
+
+
+_AS_TORCH = _Kind(
+    "linked_to_ops('cpu_events')",
+    "true",
+    # torch.profiler knows threads by their number alone.
+    "0",
+    "CASE WHEN kind IN ('call', 'overhead') AND k.op_id IS NULL THEN coalesce(main, tid) ELSE tid END",
+)
+_BY_PLACE = _Kind("cpu_events", "kind IN ('op', 'range', 'async', 'python')", "e.pid", "tid")
+_PYTHON = {
+    "no": "kind <> 'python'",
+    "yes": "true",
+    "module": "(kind <> 'python' OR starts_with(name, 'nn.Module: '))",
+    "stack": "true",
+}
+"""Which Python functions are part of a tree, by the end of its name."""
+
+
+def create(connection: duckdb.DuckDBPyConnection, table: str) -> None:
+    """Make the table of a call tree, from the blocks cpu_events, gpu_work and op_links.
+
+    Its name says which: `torch_tree_` (torch.profiler's) with `no` or `yes` for Python functions; `call_tree_` (of
+    places) with `no`, `module` (those of nn.Modules) or `stack` (all of them).
+
+    A row is an event: run_id, rank, run_group, kind (op, range, async, python; in torch's also call, overhead), name,
+    tid, op_id, start_ns, dur_ns; `node`, its number in pre-order; `parent`, its parent's (NULL for a root);
+    `last_node`, the number of the last event below it (its own if there is none); `depth`, 0 for a root; `self_ns`, its
+    time without that of its children. As torch.profiler sees it: `folded`, whether it is its parent's only child and
+    has its name, which makes one event of the two; `gpu_ns`, the GPU work that it launched by External id (0 for what
+    something folded into brings along); `total_gpu_ns`, the same with all below it.
     """
     # There is a row for every event, in memory, so texts are stored as numbers; the view makes them texts again.
+    tree, _, functions = table.rpartition("_")
+    kind = _AS_TORCH if tree == "torch_tree" else _BY_PLACE
+    among = f"{kind.among} AND {_PYTHON[functions]}"
+    nodes = _NODES.format(**(kind._asdict() | {"among": among}))
     connection.execute(_TYPES)
     connection.execute(_PROCESSES, {"batch": _BATCH})
     batches = connection.execute("SELECT DISTINCT batch FROM call_processes ORDER BY batch").fetchall()
     first_node = 0
     for (batch,) in batches or [(0,)]:
-        connection.execute(_NODES, {"batch": batch, "python": python})
+        connection.execute(nodes, {"batch": batch})
         nesting = _nesting(connection, first_node)
         connection.register("call_nesting", nesting)
         verb = f"INSERT INTO {table}_rows" if first_node else f"CREATE OR REPLACE TEMP TABLE {table}_rows AS"
@@ -103,12 +139,14 @@ def _nesting(connection: duckdb.DuckDBPyConnection, first_node: int) -> pa.Table
 
     columns = connection.execute(
         # Numbers for NULL, whose place in an array holds anything: threads and names that the file does not say.
-        "SELECT process, coalesce(thread, -9223372036854775807) AS thread, kind = 'async' AS alone, start_ns,"
-        " start_ns + dur_ns AS end_ns, coalesce(enum_code(name)::BIGINT, -1) AS name, launched_ns FROM call_nodes"
+        "SELECT process, coalesce(pid, -1) AS pid, coalesce(thread, -9223372036854775807) AS thread, kind = 'async' AS"
+        " alone, start_ns, start_ns + dur_ns AS end_ns, coalesce(enum_code(name)::BIGINT, -1) AS name, launched_ns"
+        " FROM call_nodes"
     ).fetchnumpy()
-    process, thread, alone, start, end, name, launched = (np.asarray(c) for c in columns.values())
+    process, pid, thread, alone, start, end, name, launched = (np.asarray(c) for c in columns.values())
     # The range of a collective ends on another thread than it began on: nobody's child and nobody's parent.
-    changed = (process[1:] != process[:-1]) | (thread[1:] != thread[:-1]) | alone[1:] | alone[:-1]
+    elsewhere = (process[1:] != process[:-1]) | (pid[1:] != pid[:-1]) | (thread[1:] != thread[:-1])
+    changed = elsewhere | alone[1:] | alone[:-1]
     parent, last, depth = nest(np.cumsum(np.append(False, changed))[: len(start)], start, end)
     child = np.flatnonzero(parent >= 0)
     above = parent[child]

@@ -4,33 +4,37 @@ Walked backwards from the end of the window. At any time the path is in one plac
 wait:
 
 - GPU work began when it was launched, if its stream had nothing else to do by then; else when the work before it on its
-  stream was done, or, where the launching thread called cudaStreamWaitEvent since the last launch into that stream, the
-  work of another stream that ended last.
+  stream was done, or, where the launching thread made a stream wait for an event since the last launch into that
+  stream, the work of another stream that ended last.
 - The CPU goes on behind a synchronisation (or a copy that blocks) when the GPU work that ended last inside the call was
   done.
 - A thread that did nothing for a while (the caller of backward, or the autograd thread before) goes on when the
   activity of another thread that began and ended in that while was done.
 - Otherwise the CPU was busy with what came before on the thread.
 
-The pieces are laid end to end, so their lengths add up to the window's exactly.
+What of the CPU's pieces the profiler took (its overhead ranges) is cut out of them as pieces of its own. The pieces are
+laid end to end, so their lengths add up to the window's exactly.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import duckdb
+
+from analyze import api_roles
 
 if TYPE_CHECKING:
     from analyze.engine import Engine
 
 _GPU = """
 WITH _waits AS (
-    SELECT run_id, rank, tid, start_ns AS wait_ns FROM cuda_calls
-    WHERE name IN ('cudaStreamWaitEvent', 'cuStreamWaitEvent') AND api <> 'sync'
+    SELECT run_id, rank, tid, start_ns AS wait_ns FROM cuda_calls JOIN api_roles USING (name)
+    WHERE role = 'stream_wait' AND api <> 'sync'
 ),
 _work AS (
     SELECT
@@ -39,7 +43,7 @@ _work AS (
             AS class,
         w.start_ns, w.start_ns + greatest(coalesce(w.dur_ns, 0), 0) AS end_ns,
         l.tid, l.start_ns AS launch_ns, l.start_ns + l.dur_ns AS launch_end_ns, l.name AS launch
-    FROM gpu_work w
+    FROM linked_to_ops('gpu_work') w
     LEFT JOIN kernel_names n ON n.run_id = w.run_id AND n.name = w.name
     LEFT JOIN launch_calls l ON l.run_id = w.run_id AND l.rank = w.rank AND l.correlation_id = w.correlation_id
 )
@@ -59,10 +63,11 @@ _CPU = """
 WITH _linked AS (SELECT DISTINCT run_id, rank, correlation_id FROM gpu_work),
 _calls AS (
     SELECT c.run_id, c.rank, c.tid, c.start_ns, c.start_ns + c.dur_ns AS end_ns, c.name, c.correlation_id,
-        CASE WHEN regexp_matches(c.name, '^cu(da)?(Device|Thread|Ctx|Stream|Event)Synchronize') THEN 'sync'
-            WHEN regexp_matches(c.name, '^cu(da)?Memcpy') THEN 'copy' END AS blocks,
+        CASE WHEN r.role IN ('copy', 'copy_async') THEN 'copy' WHEN r.role = 'sync' THEN 'sync' END AS blocks,
         g.correlation_id IS NOT NULL AS linked
-    FROM cuda_calls c LEFT JOIN _linked g USING (run_id, rank, correlation_id)
+    FROM cuda_calls c
+    LEFT JOIN _linked g USING (run_id, rank, correlation_id)
+    LEFT JOIN api_roles r ON r.name = c.name
     WHERE c.api <> 'sync' AND c.dur_ns IS NOT NULL AND c.tid IS NOT NULL
 )
 SELECT run_id, rank, tid, start_ns, end_ns, NULL AS name, NULL AS correlation_id, NULL AS blocks FROM outer_ops
@@ -70,6 +75,18 @@ WHERE tid IS NOT NULL AND end_ns IS NOT NULL
 UNION ALL
 SELECT run_id, rank, tid, start_ns, end_ns, name, correlation_id, blocks FROM _calls WHERE linked OR blocks IS NOT NULL
 ORDER BY run_id, rank, tid, start_ns, end_ns DESC
+"""
+
+# The profiler's own time. CUPTI's number of the thread need not be the one that the rest of the trace has for it: where
+# nothing else ran on such a thread, tid is NULL, and the time counts wherever the path was on the CPU.
+_OVERHEAD = """
+WITH _threads AS (
+    SELECT DISTINCT run_id, rank, tid FROM cpu_events WHERE kind IN ('op', 'range', 'call')
+)
+SELECT o.run_id, o.rank, t.tid, o.start_ns, o.end_ns, o.name
+FROM profiler_overhead o LEFT JOIN _threads t USING (run_id, rank, tid)
+WHERE o.end_ns > o.start_ns
+ORDER BY o.run_id, o.rank, o.start_ns, o.end_ns DESC
 """
 
 _STEPS = """
@@ -288,6 +305,31 @@ class _Walk:
         return (end, other) if other != tid and start >= idle_from and end > start else None
 
 
+def without_overhead(path: Sequence[Segment], overhead: Sequence[tuple[int | None, int, int, str]]) -> list[Segment]:
+    """The path with the profiler's time cut out of what it was on the CPU (cpu, sync), as pieces `profiler`.
+
+    `overhead`: (tid, start, end, name) by start; on any thread where `tid` is None.
+    """
+    starts = [o[1] for o in overhead]
+    # The furthest end so far: what begins after it can't be reached by anything before.
+    reached = list(accumulate((o[2] for o in overhead), max))
+    pieces: list[Segment] = []
+    for segment in path:
+        at = segment.start
+        if segment.kind in ("cpu", "sync"):
+            first = bisect_right(reached, segment.start)
+            for tid, start, end, name in overhead[first : bisect_left(starts, segment.end)]:
+                begin, end = max(start, at), min(end, segment.end)
+                if begin < end and tid in (None, segment.tid):
+                    if at < begin:
+                        pieces.append(segment._replace(start=at, end=begin))
+                    pieces.append(Segment("profiler", name, segment.tid, None, None, None, None, begin, end))
+                    at = end
+        if at < segment.end:
+            pieces.append(segment._replace(start=at))
+    return pieces
+
+
 def create(connection: duckdb.DuckDBPyConnection, table: str, steps: bool) -> None:
     """Make the table of the critical paths of all ranks: of each step if `steps`, else of the whole recording.
 
@@ -296,13 +338,16 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, steps: bool) -> No
     tid, device, stream, correlation_id, op_id, start_ns, dur_ns. Kinds: cpu; launch (from the end of the launch call
     to the start of its work); kernel, communication, copy; gap (between two pieces of GPU work, the second queued);
     stream_wait (the same between two streams); sync (from the end of the GPU work to the return of the call that
-    waited for it); other.
+    waited for it); profiler (what the profiler took of cpu and sync); other.
 
-    Reads the views of the blocks gpu_work, launch_calls, outer_ops and step_ranges, which must have been made.
+    Reads the views of the blocks gpu_work, launch_calls, op_links, outer_ops, profiler_overhead and step_ranges, which
+    must have been made.
     """
+    api_roles.create(connection)
     ranks = connection.execute("SELECT run_id, rank, run_group FROM run_groups ORDER BY run_id, rank").fetchall()
     work = _by_rank(connection.execute(_GPU).fetchall())
     cpu = _by_rank(connection.execute(_CPU).fetchall())
+    overhead = _by_rank(connection.execute(_OVERHEAD).fetchall())
     windows = _by_rank(connection.execute(_STEPS).fetchall()) if steps else {}
     rows: list[tuple[Any, ...]] = []
     for run_id, number, group in ranks:
@@ -313,7 +358,7 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, steps: bool) -> No
         if span is None:
             continue
         for step, begin, end, on_cpu in windows.get(key, ()) if steps else [(None, *span, False)]:
-            path = rank.walk(begin, end, on_cpu)
+            path = without_overhead(rank.walk(begin, end, on_cpu), overhead.get(key, ()))
             rows += [(*key, group, step, seq, *s[:-1], s.end - s.start) for seq, s in enumerate(path)]
     _store(connection, table, rows)
 

@@ -42,9 +42,7 @@ def _rule(table: dict[str, Any]) -> Rule:
     known = role in ROLES and (waits_for is None or waits_for in WAITS_FOR) and matches and examples
     if set(table) - {"role", "waits_for", "match", "example"} or not (known and matches and examples and role):
         raise ValueError(f"{_RULES_FILE.name}: bad [[rule]] table {table}")
-    return Rule(
-        role, waits_for, re.compile("|".join(f"(?:{m})" for m in matches)), tuple(matches), tuple(examples)
-    )
+    return Rule(role, waits_for, re.compile("|".join(f"(?:{m})" for m in matches)), tuple(matches), tuple(examples))
 
 
 @lru_cache(maxsize=1 << 12)

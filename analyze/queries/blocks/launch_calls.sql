@@ -1,12 +1,25 @@
 -- The call that launched each correlation id: the runtime's, where a driver call runs inside it under the same id.
--- CUPTI gives every call of an API an id of its own, so nothing need be grouped.
-CREATE VIEW launch_calls AS
-SELECT run_id, rank, run_group, correlation_id, tid, name, start_ns, dur_ns
+-- CUPTI gives every call of an API an id of its own, so nothing need be grouped. But it counts within a process: where
+-- a rank holds several (traces that somebody merged), an id that more than one of them used is nobody's.
+CREATE VIEW shared_correlation_ids AS
+SELECT run_id, rank, correlation_id
 FROM cuda_calls
-WHERE api = 'runtime' AND correlation_id IS NOT NULL
-UNION ALL
-SELECT d.run_id, d.rank, d.run_group, d.correlation_id, d.tid, d.name, d.start_ns, d.dur_ns
-FROM cuda_calls d
-ANTI JOIN (SELECT run_id, rank, correlation_id FROM cuda_calls WHERE api = 'runtime') r
-    USING (run_id, rank, correlation_id)
-WHERE d.api = 'driver' AND d.correlation_id IS NOT NULL;
+SEMI JOIN (SELECT run_id, rank FROM cuda_calls GROUP BY run_id, rank HAVING min(pid) <> max(pid)) USING (run_id, rank)
+WHERE correlation_id IS NOT NULL
+GROUP BY run_id, rank, correlation_id
+HAVING min(pid) <> max(pid);
+
+CREATE VIEW launch_calls AS
+SELECT *
+FROM (
+    SELECT run_id, rank, run_group, correlation_id, tid, name, start_ns, dur_ns
+    FROM cuda_calls
+    WHERE api = 'runtime' AND correlation_id IS NOT NULL
+    UNION ALL
+    SELECT d.run_id, d.rank, d.run_group, d.correlation_id, d.tid, d.name, d.start_ns, d.dur_ns
+    FROM cuda_calls d
+    ANTI JOIN (SELECT run_id, rank, correlation_id FROM cuda_calls WHERE api = 'runtime') r
+        USING (run_id, rank, correlation_id)
+    WHERE d.api = 'driver' AND d.correlation_id IS NOT NULL
+)
+ANTI JOIN shared_correlation_ids USING (run_id, rank, correlation_id);

@@ -33,7 +33,7 @@ SELECT
     coalesce(sum(dur_ns) FILTER (NOT folded), 0)::BIGINT AS total_cpu_ns,
     sum(gpu_ns)::BIGINT AS self_device_ns,
     coalesce(sum(total_gpu_ns) FILTER (NOT folded), 0)::BIGINT AS total_device_ns
-FROM call_tree_{python}
+FROM torch_tree_{python}
 WHERE kind <> 'python'
 GROUP BY run_group, name, kind
 UNION ALL

@@ -5,7 +5,7 @@
 -- ranges and operators. The backward pass runs on a thread of its own and so has trees of its own, at depth 0. CUDA
 -- calls count for the operator that makes them. (no operator) is GPU work that the trace links to none, so that
 -- self_device_ns adds up to all GPU work.
--- @use gpu_named_work
+-- @use work_nodes
 -- @needs operators, ranges or GPU work
 -- @param tree module|stack = module   Whether Python functions other than nn.Modules are part of it.
 -- @param root text = ''           Only what is below this name (ResNet_0, forward), which becomes depth 0; all if
@@ -24,33 +24,29 @@
 -- @order turns, path
 WITH RECURSIVE nodes AS (
     SELECT
-        run_group, run_id, rank, node, parent, last_node, op_id, start_ns, dur_ns,
+        run_group, node, parent, last_node, start_ns, dur_ns,
         CASE WHEN starts_with(name, 'nn.Module: ') THEN 'module' ELSE kind END AS kind,
-        replace(name, 'nn.Module: ', '') AS name,
-        kind IN ('op', 'range') OR starts_with(name, 'nn.Module: ') OR kind = 'python' AND '{tree}' = 'stack' AS kept
-    FROM call_tree_yes
+        replace(name, 'nn.Module: ', '') AS name
+    FROM call_tree_{tree}
     WHERE kind <> 'async'
 ),
--- A path is the hash of its parent's and its own name, so that no string grows along the way; 0 above the root, NULL
--- outside it.
-walk AS (
-    SELECT
-        node, kept AND (name = $root OR $root = '') AS shown, 0::UBIGINT AS parent_path,
-        CASE WHEN shown THEN hash(0::UBIGINT, kind, name) WHEN $root = '' THEN 0::UBIGINT END AS path
+-- Where the paths begin: the outermost nodes of the name.
+tops AS (
+    SELECT node
     FROM nodes
-    WHERE parent IS NULL
+    WHERE CASE WHEN $root = '' THEN parent IS NULL ELSE name = $root END
+    QUALIFY coalesce(node > max(last_node) OVER (ORDER BY node ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), true)
+),
+-- A path is known by the first node on it, level by level, so that no string grows along the way.
+walk AS (
+    SELECT node, NULL::INTEGER AS parent_path, min(node) OVER (PARTITION BY run_group, kind, name) AS path
+    FROM nodes SEMI JOIN tops USING (node)
     UNION ALL
-    SELECT
-        n.node, n.kept AND (w.path IS NOT NULL OR n.name = $root), coalesce(w.path, 0),
-        CASE WHEN n.kept AND (w.path IS NOT NULL OR n.name = $root)
-            THEN hash(coalesce(w.path, 0::UBIGINT), n.kind, n.name) ELSE w.path END
+    SELECT n.node, w.path, min(n.node) OVER (PARTITION BY w.path, n.kind, n.name)
     FROM walk w JOIN nodes n ON n.parent = w.node
 ),
 work AS (
-    SELECT g.*, n.node
-    FROM gpu_named_work g
-    LEFT JOIN nodes n ON n.run_id = g.run_id AND n.rank = g.rank AND n.op_id = g.op_id AND g.op_id > 0
-        AND n.kind IN ('op', 'range')
+    SELECT * FROM work_nodes('gpu_named_work', 'call_tree_{tree}')
 ),
 launched AS (
     SELECT node, sum(dur_ns)::BIGINT AS device_ns FROM work WHERE node IS NOT NULL GROUP BY node
@@ -61,39 +57,32 @@ running AS (
 ),
 calls AS (
     SELECT
-        r.run_group, w.parent_path, w.path, r.kind, r.name, w.shown, r.start_ns, r.dur_ns, r.device_ns,
+        r.run_group, w.parent_path, w.path, r.kind, r.name, r.start_ns, r.dur_ns, r.device_ns,
         l.so_far_ns - r.so_far_ns + r.device_ns AS subtree_ns
     FROM walk w JOIN running r USING (node) JOIN running l ON l.node = r.last_node
-    WHERE w.path IS NOT NULL
-),
-own_work AS (
-    SELECT run_group, path, sum(device_ns)::BIGINT AS self_device_ns FROM calls GROUP BY run_group, path
 ),
 leaves AS (
-    SELECT
-        k.run_group, coalesce(w.path, hash(0::UBIGINT, 'op', '(no operator)')) AS parent_path, k.kind, k.name,
-        k.start_ns, k.dur_ns
+    -- -1 is the path of what has no operator. With a root, what is outside is not shown.
+    SELECT k.run_group, coalesce(w.path, -1) AS parent_path, k.kind, k.name, k.start_ns, k.dur_ns
     FROM work k LEFT JOIN walk w USING (node)
-    -- With a root, what is outside is not shown; without, what has no operator is.
     WHERE w.path IS NOT NULL OR k.node IS NULL AND $root = ''
 ),
 rows AS (
     SELECT
         run_group, parent_path, path, any_value(kind) AS kind, any_value(name) AS name, count(*) AS calls,
-        sum(dur_ns)::BIGINT AS total_cpu_ns, sum(subtree_ns)::BIGINT AS total_device_ns, min(start_ns) AS first_ns
+        sum(dur_ns)::BIGINT AS total_cpu_ns, sum(subtree_ns)::BIGINT AS total_device_ns,
+        sum(device_ns)::BIGINT AS self_device_ns, min(start_ns) AS first_ns
     FROM calls
-    WHERE shown
     GROUP BY run_group, parent_path, path
     UNION ALL
     SELECT
-        run_group, 0, parent_path, 'op', '(no operator)', 0, 0, sum(dur_ns)::BIGINT, max(start_ns)
+        run_group, NULL, -1, 'op', '(no operator)', 0, 0, sum(dur_ns)::BIGINT, sum(dur_ns)::BIGINT, max(start_ns)
     FROM leaves
-    WHERE parent_path = hash(0::UBIGINT, 'op', '(no operator)')
-    GROUP BY run_group, parent_path
+    WHERE parent_path = -1
+    GROUP BY run_group
     UNION ALL
     SELECT
-        run_group, parent_path, hash(parent_path, kind, name), kind, name, count(*), 0, sum(dur_ns)::BIGINT,
-        min(start_ns)
+        run_group, parent_path, NULL, kind, name, count(*), 0, sum(dur_ns)::BIGINT, sum(dur_ns)::BIGINT, min(start_ns)
     FROM leaves
     WHERE '{kernels}' = 'yes'
     GROUP BY run_group, parent_path, kind, name
@@ -102,18 +91,13 @@ below AS (
     SELECT run_group, parent_path AS path, sum(total_cpu_ns)::BIGINT AS cpu_ns FROM rows GROUP BY run_group, parent_path
 ),
 complete AS (
-    SELECT
-        r.*, r.total_cpu_ns - coalesce(b.cpu_ns, 0) AS self_cpu_ns,
-        CASE WHEN r.kind IN ('kernel', 'memcpy', 'memset') OR r.name = '(no operator)' THEN r.total_device_ns
-            ELSE coalesce(o.self_device_ns, 0) END AS self_device_ns
-    FROM rows r
-    LEFT JOIN below b ON b.path = r.path AND b.run_group IS NOT DISTINCT FROM r.run_group
-    LEFT JOIN own_work o ON o.path = r.path AND o.run_group IS NOT DISTINCT FROM r.run_group
+    SELECT r.*, r.total_cpu_ns - coalesce(b.cpu_ns, 0) AS self_cpu_ns
+    FROM rows r LEFT JOIN below b ON b.path = r.path AND b.run_group IS NOT DISTINCT FROM r.run_group
 ),
 -- The strings, made once for each path; `turns` are the first starts along it, which puts the rows into the order of
 -- the calls.
 named AS (
-    SELECT c.*, 0 AS depth, [first_ns] AS turns, name AS names FROM complete c WHERE parent_path = 0
+    SELECT c.*, 0 AS depth, [first_ns] AS turns, name AS names FROM complete c WHERE parent_path IS NULL
     UNION ALL
     SELECT c.*, n.depth + 1, list_append(n.turns, c.first_ns), n.names || ' > ' || c.name
     FROM named n JOIN complete c ON c.parent_path = n.path AND c.run_group IS NOT DISTINCT FROM n.run_group

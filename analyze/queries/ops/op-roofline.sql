@@ -7,7 +7,7 @@
 -- the bandwidth alone. One inside another is part of that. The roof is min(peak, FLOP/B * bandwidth), the peak that of
 -- the first input's type, with tensor cores where there are any; for fp32 the TF32 peak where a kernel's name or the
 -- run's precision says TF32. Above 100 % where the data was still in the L2 cache.
--- @use gpu_work, intervals, op_bytes, roofs
+-- @use gpu_work, intervals, op_bytes, op_links, roofs, work_nodes
 -- @needs operators with input shapes (record_shapes=True) that launched kernels
 -- @param group shape|name = shape   What a row is: an operator with the shapes of its inputs, or an operator.
 -- @column name text               Operator.
@@ -27,7 +27,7 @@
 -- @column pct_of_roof %           Rate achieved of the one attainable.
 -- @order busy_ns DESC, name, shapes
 WITH _tree AS (
-    SELECT run_group, run_id, rank, node, last_node, op_id, name FROM call_tree_no WHERE kind = 'op'
+    SELECT run_group, run_id, rank, tid, node, last_node, op_id, name, start_ns FROM call_tree_no WHERE kind = 'op'
 ),
 -- Listed operators that no other listed one encloses: their parts of the pre-order do not overlap.
 _outer AS (
@@ -35,18 +35,19 @@ _outer AS (
     FROM _tree t JOIN known_outputs k USING (name)
     QUALIFY coalesce(node > max(last_node) OVER (ORDER BY node ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), true)
 ),
+_linked AS (
+    SELECT * FROM linked_to_ops('gpu_work')
+),
 _work AS (
-    SELECT w.run_id, w.rank, w.device, w.name AS kernel, w.start_ns, w.start_ns + w.dur_ns AS end_ns, t.node
-    FROM gpu_work w JOIN call_tree_no t USING (run_id, rank, op_id)
-    WHERE w.op_id > 0 AND t.kind IN ('op', 'range')
+    SELECT run_id, rank, device, name AS kernel, start_ns, start_ns + dur_ns AS end_ns, node
+    FROM work_nodes('_linked', 'call_tree_no')
+    WHERE node IS NOT NULL
 ),
 _owned AS (
     SELECT w.*, o.node AS call, o.last_node FROM _work w ASOF JOIN _outer o ON w.node >= o.node
 ),
 _launched AS (
-    SELECT
-        call, any_value(device) AS device,
-        bool_or(regexp_matches(kernel, 'tf32|s1688(gemm|fprop|dgrad|wgrad)')) AS tf32
+    SELECT call, bool_or(regexp_matches(kernel, 'tf32|s1688(gemm|fprop|dgrad|wgrad)')) AS tf32
     FROM _owned WHERE node <= last_node GROUP BY call
 ),
 _calls AS (
@@ -56,6 +57,7 @@ _calls AS (
     FROM _outer o
     JOIN _launched l ON l.call = o.node
     JOIN cpu_ops c ON c.run_id = o.run_id AND c.rank = o.rank AND c.op_id = o.op_id AND c.name = o.name
+        AND c.tid IS NOT DISTINCT FROM o.tid AND c.start_ns = o.start_ns
     LEFT JOIN (SELECT run_id, gpu_name, precision FROM runs) r ON r.run_id = o.run_id
 ),
 _kinds AS (

@@ -6,7 +6,7 @@
 -- torch.utils.checkpoint with and without reentrant autograd. Only the outermost counts, with all below it. What
 -- torch.compile recomputes inside its own kernels does not show in a trace; second derivatives (create_graph) record
 -- nodes in the backward pass, too, and look the same where they call an operator that the forward pass also calls.
--- @use arithmetic, gpu_work
+-- @use arithmetic, gpu_work, work_nodes
 -- @needs activation checkpointing, and operators with input shapes (record_shapes=True)
 -- @param group operator|all = operator   What a row is: an operator, or all of a rank.
 -- @column run_id id               The run.
@@ -25,7 +25,7 @@ WITH _nodes AS (
         c.sequence_number IS NOT NULL AND coalesce(c.fwd_thread, 0) = 0 AS is_forward, c.input_dims
     FROM call_tree_no t
     JOIN cpu_ops c ON c.run_id = t.run_id AND c.rank = t.rank AND c.op_id = t.op_id AND c.name = t.name
-        AND c.start_ns = t.start_ns
+        AND c.tid IS NOT DISTINCT FROM t.tid AND c.start_ns = t.start_ns
     WHERE t.kind = 'op'
 ),
 _backward AS (
@@ -56,10 +56,10 @@ _again AS (
     )
 ),
 _work AS (
-    SELECT t.node, sum(w.dur_ns)::BIGINT AS gpu_ns
-    FROM gpu_work w JOIN call_tree_no t USING (run_id, rank, op_id)
-    WHERE w.op_id > 0 AND t.kind IN ('op', 'range')
-    GROUP BY t.node
+    SELECT node, sum(dur_ns)::BIGINT AS gpu_ns
+    FROM work_nodes('gpu_named_work', 'call_tree_no')
+    WHERE node IS NOT NULL
+    GROUP BY node
 ),
 _owned AS (
     SELECT a.node AS call, sum(w.gpu_ns)::BIGINT AS gpu_ns

@@ -5,8 +5,9 @@
 -- no time, since another chain may then be the longest. Work that is not on the path (hidden behind it) is not listed.
 -- Kinds: cpu; launch (from the end of the launch call to the start of the work); kernel, communication, copy; gap
 -- (between two pieces of GPU work, the second queued); stream_wait (the same, for work of another stream); sync (from
--- the end of the GPU work to the return of the call that waited for it); other (what no rule explains).
--- @use arithmetic, cpu_events, gpu_work, innermost, intervals, launch_calls, outer_ops, step_ranges
+-- the end of the GPU work to the return of the call that waited for it); profiler (what of cpu and sync the profiler's
+-- own work took, by its overhead ranges); other (what no rule explains).
+-- @use arithmetic, cpu_events, innermost, intervals
 -- @needs operators, CUDA calls and GPU work; with window=step also training steps
 -- @param window span|step = span  The whole recording of a rank, or each step from its start on the CPU to the next
 --                                 one's.
@@ -15,9 +16,10 @@
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column step index              Training step; empty for the whole.
--- @column kind text               cpu, launch, kernel, communication, copy, gap, stream_wait, sync or other.
--- @column name text               Operator or range, launch call, kernel, or synchronising call; empty with group =
---                                 kind.
+-- @column kind text               cpu, launch, kernel, communication, copy, gap, stream_wait, sync, profiler
+--                                 or other.
+-- @column name text               Operator or range, launch call, kernel, synchronising call, or what the profiler did;
+--                                 empty with group = kind.
 -- @column pieces count            Pieces of the path.
 -- @column total_ns ns             Their length.
 -- @column path_pct %              Share of the window.
@@ -39,7 +41,7 @@ _cpu AS (
 _events AS (
     SELECT track, name, start_ns, start_ns + dur_ns AS end_ns
     FROM cpu_events JOIN _threads USING (run_id, rank, tid)
-    WHERE kind NOT IN ('async', 'python')
+    WHERE kind NOT IN ('async', 'overhead', 'python')
 ),
 _busy AS MATERIALIZED (
     SELECT row_number() OVER () AS window_id, * FROM innermost('_events')
