@@ -4,10 +4,11 @@ Two trees are made of them. One is torch.profiler's own, which files a CUDA call
 overhead under the main thread, where they may take operators in. The other is of places: operators, ranges and Python
 functions alone, each on its thread.
 
-The rule of nesting is torch.profiler's (`EventList._populate_cpu_children`): on one thread, in order of start (longer first), the
-parent of an event is the last event before it that ends at or after its end, and after its start. Events that overlap
-in part are not nested. Done level by level over whole arrays: the events that nothing encloses are the roots of their
-thread; every other one belongs to the last root before it, and the rest is the same question inside each root.
+The rule of nesting is torch.profiler's (`EventList._populate_cpu_children`): on one thread, in order of start (longer
+first), the parent of an event is the last event before it that ends at or after its end, and after its start. Events
+that overlap in part are not nested. Done level by level over whole arrays: the events that nothing encloses are the
+roots of their thread; every other one belongs to the last root before it, and the rest is the same question inside each
+root.
 """
 
 from __future__ import annotations

@@ -204,18 +204,23 @@ def _complete(
     )
 
 
+def _own_thread(tid: int | None, where: tuple[int, int]) -> int | None:
+    """The thread of an event that is drawn on another one: what it nests in is lost without."""
+    return None if tid == where[1] else tid
+
+
 def _cpu_ops(scope: _Scope) -> Iterator[str]:
     sql = (
         f"SELECT name, {scope.places.columns('cpu_ops')}, start_ns, dur_ns, op_id, sequence_number, fwd_thread,"
-        f" record_function_id, input_dims, input_types, concrete_inputs"
+        f" record_function_id, input_dims, input_types, concrete_inputs, cpu_ops.tid"
         f" FROM cpu_ops WHERE {scope.overlapping()} ORDER BY rank, start_ns"
     )
-    for name, pid, tid, start, dur, op, sequence, thread, function, dims, types, inputs in scope.rows(sql):
+    for name, pid, tid, start, dur, op, sequence, thread, function, dims, types, inputs, own in scope.rows(sql):
+        where = scope.places.draw(pid, tid, start, dur)
         args = _args(
             External_id=op, Sequence_number=sequence, Fwd_thread_id=thread, Record_function_id=function,
-            Input_Dims=dims, Input_type=types, Concrete_Inputs=inputs,
+            Input_Dims=dims, Input_type=types, Concrete_Inputs=inputs, thread_id=_own_thread(own, where),
         )  # fmt: skip
-        where = scope.places.draw(pid, tid, start, dur)
         yield _complete(scope, "cpu_op", name, where, start, dur, args)
 
 
@@ -229,15 +234,15 @@ _RANGE_CATEGORIES = {
 def _ranges(scope: _Scope) -> Iterator[str]:
     sql = (
         f"SELECT name, origin, {scope.places.columns('ranges')},"
-        " device, stream, start_ns, dur_ns, op_id, python_id, python_parent_id, domain"
+        " device, stream, start_ns, dur_ns, op_id, python_id, python_parent_id, domain, ranges.tid"
         f" FROM ranges WHERE {scope.overlapping()} ORDER BY rank, start_ns"
     )
-    for name, origin, pid, tid, device, stream, start, dur, op, python, parent, domain in scope.rows(sql):
+    for name, origin, pid, tid, device, stream, start, dur, op, python, parent, domain, own in scope.rows(sql):
+        where = scope.places.draw(pid, tid, start, dur)
         args = _args(
             External_id=op, Python_id=python, Python_parent_id=parent, device=device, stream=stream,
-            domain=_maybe(domain),
+            domain=_maybe(domain), thread_id=_own_thread(own, where),
         )  # fmt: skip
-        where = scope.places.draw(pid, tid, start, dur)
         yield _complete(scope, _RANGE_CATEGORIES.get(origin, "user_annotation"), name, where, start, dur, args)
 
 
@@ -246,12 +251,12 @@ _CALL_CATEGORIES = {"driver": "cuda_driver", "sync": "cuda_sync"}
 
 def _calls(scope: _Scope) -> Iterator[str]:
     sql = (
-        f"SELECT name, api, {scope.places.columns('cuda_calls')}, start_ns, dur_ns, correlation_id, op_id"
+        f"SELECT name, api, {scope.places.columns('cuda_calls')}, start_ns, dur_ns, correlation_id, op_id, cuda_calls.tid"
         f" FROM cuda_calls WHERE {scope.overlapping()} ORDER BY rank, start_ns"
     )
-    for name, api, pid, tid, start, dur, correlation, op in scope.rows(sql):
-        args = _args(External_id=op, correlation=correlation)
+    for name, api, pid, tid, start, dur, correlation, op, own in scope.rows(sql):
         where = scope.places.draw(pid, tid, start, dur)
+        args = _args(External_id=op, correlation=correlation, thread_id=_own_thread(own, where))
         yield _complete(scope, _CALL_CATEGORIES.get(api, "cuda_runtime"), name, where, start, dur, args)
 
 

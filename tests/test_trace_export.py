@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import SAMPLES, event, kernel, launch, run_cli, sql, write_trace
+from support import SAMPLES, ask, event, kernel, launch, run_cli, sql, write_trace
 
 import analyze
 from analyze.cache import open_stores
@@ -25,7 +25,7 @@ TABLES = {
     "memsets": "dst_memory, bytes, start_ns, dur_ns, device, stream, correlation_id, op_id",
     "cuda_calls": "api, name, start_ns, dur_ns, pid, tid, correlation_id, op_id",
     "cpu_ops": "name, start_ns, dur_ns, pid, tid, op_id, sequence_number, input_dims, input_types, concrete_inputs",
-    "ranges": "origin, name, start_ns, dur_ns, op_id, device, stream",
+    "ranges": "origin, name, start_ns, dur_ns, op_id, device, stream, CASE WHEN origin <> 'overhead' THEN tid END AS tid",
     "memory_events": "pid, device_type, device, start_ns, addr, bytes, allocated_bytes, reserved_bytes",
 }
 
@@ -76,6 +76,30 @@ def test_nsight_systems_becomes_a_chrome_trace(tmp_path: Path) -> None:
     written = write(source, tmp_path / "out.json", where=nsys)
     select = "SELECT name, start_ns, dur_ns, device, stream, correlation_id FROM kernels ORDER BY ALL"
     assert sql(written, select) == analyze.open(source).sql(select, where=nsys).to_pylist()
+
+
+def test_ranges_that_overlap_python_frames_keep_their_operators(tmp_path: Path) -> None:
+    # A frame f [0, 50) and a range r [20, 100) overlap in part, so the range is drawn on a second thread. It holds two
+    # operators, [30, 40) and [60, 90); the second launches a kernel. One frame, [55, 95), lies in the range and holds the
+    # second operator.
+    source = write_trace(
+        tmp_path / "t.json",
+        [
+            event("python_function", "f", 0, 50, **{"Python id": 1}),
+            event("user_annotation", "r", 20, 80, **{"External id": 1}),
+            event("cpu_op", "aten::a", 30, 10, **{"External id": 2}),
+            event("python_function", "g", 55, 40, **{"Python id": 2}),
+            event("cpu_op", "aten::b", 60, 30, **{"External id": 3}),
+            launch(65, 1, 5, **{"External id": 3}),
+            kernel("k", 100, 7, correlation=1, **{"External id": 3}),
+        ],
+    )
+    written = write(source, tmp_path / "out.json")
+    assert len({e["tid"] for e in events(written, "X") if e["cat"] in ("user_annotation", "cpu_op")}) == 2
+    for query, params in (("op-tree", {}), ("ops", {"python": "yes"}), ("module-tree", {"tree": "stack"})):
+        assert ask(written, query, params=params) == ask(source, query, params=params)
+    paths = {r["path"]: r["self_gpu_ns"] for r in ask(written, "op-tree")}
+    assert paths == {"r": 0, "r > aten::a": 0, "r > aten::b": 7000}
 
 
 def hand_made(path: Path) -> Path:

@@ -62,6 +62,8 @@ class Args(msgspec.Struct, gc=False, omit_defaults=True):
     to_device: _Int = msgspec.field(default=None, name="toDevice")
     op_id_2021: _Int = msgspec.field(default=None, name="external id")
     input_dims_2021: Raw = msgspec.field(default=_NONE, name="Input dims")
+    tid: _Int = msgspec.field(default=None, name="thread id")
+    """Of events that `analyze trace` draws on another thread than their own."""
 
 
 class Event(msgspec.Struct, gc=False):

@@ -45,8 +45,9 @@ def _args(events: Sequence[Event]) -> list[Args]:
     return [e.args or _NO_ARGS for e in events]
 
 
-def _cpu(events: Sequence[Event]) -> Columns:
-    return {"pid": [e.pid for e in events], "tid": [e.tid for e in events]}
+def _cpu(events: Sequence[Event], args: Sequence[Args]) -> Columns:
+    tids = [e.tid if a.tid is None else a.tid for e, a in zip(events, args, strict=True)]
+    return {"pid": [e.pid for e in events], "tid": tids}
 
 
 def _op_ids(args: Sequence[Args]) -> list[int | None]:
@@ -150,7 +151,7 @@ def _memsets(events: Sequence[Event]) -> Columns:
 def _calls(api: str) -> Callable[[Sequence[Event]], Columns]:
     def build(events: Sequence[Event]) -> Columns:
         args = _args(events)
-        return _cpu(events) | {
+        return _cpu(events, args) | {
             "api": [api] * len(events),
             "correlation_id": [a.correlation for a in args],
             "op_id": _op_ids(args),
@@ -162,7 +163,7 @@ def _calls(api: str) -> Callable[[Sequence[Event]], Columns]:
 def _cpu_ops(events: Sequence[Event]) -> Columns:
     args = _args(events)
     dims = _text([a.input_dims for a in args])
-    return _cpu(events) | {
+    return _cpu(events, args) | {
         "op_id": _op_ids(args),
         "sequence_number": [a.sequence_number for a in args],
         "fwd_thread": [a.fwd_thread for a in args],
@@ -178,7 +179,7 @@ def _ranges(origin: str) -> Callable[[Sequence[Event]], Columns]:
         args = _args(events)
         names = [e.name for e in events]
         gpu = _gpu(events, args) if origin == "gpu_annotation" else {}
-        return _cpu(events) | {
+        return _cpu(events, args) | {
             "origin": ["profiler_step" if n.startswith("ProfilerStep#") else origin for n in names]
             if origin == "record_function"
             else [origin] * len(events),
