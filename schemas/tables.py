@@ -205,7 +205,7 @@ TABLES: dict[str, Table] = {
             "memory_events",
             "an allocator event",
             ("pid", "int64", "", "process"),
-            ("device_type", "string", "", "cpu or cuda"),
+            ("device_type", "string", "", "cpu, cuda, hip (torch on AMD), xpu ..."),
             ("device", "int32", "", "device index; -1 for the CPU"),
             ("start_ns", "int64", "ns", "when"),
             ("addr", "int64", "", "address"),

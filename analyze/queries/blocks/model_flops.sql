@@ -4,6 +4,15 @@ CREATE VIEW flop_ops AS
 SELECT unnest([
     {'name': 'aten::convolution', 'op': 'conv'},
     {'name': 'aten::convolution_backward', 'op': 'conv_backward'},
+    -- Until torch 1.10, the backward of each library.
+    {'name': 'aten::cudnn_convolution_backward', 'op': 'conv_backward'},
+    {'name': 'aten::cudnn_convolution_transpose_backward', 'op': 'conv_backward'},
+    {'name': 'aten::miopen_convolution_backward', 'op': 'conv_backward'},
+    {'name': 'aten::miopen_convolution_transpose_backward', 'op': 'conv_backward'},
+    {'name': 'aten::miopen_depthwise_convolution_backward', 'op': 'conv_backward'},
+    {'name': 'aten::mkldnn_convolution_backward', 'op': 'conv_backward'},
+    {'name': 'aten::thnn_conv2d_backward', 'op': 'conv_backward'},
+    {'name': 'aten::thnn_conv_depthwise2d_backward', 'op': 'conv_backward'},
     {'name': 'aten::addmm', 'op': 'linear'},
     {'name': 'aten::mm', 'op': 'matmul'},
     {'name': 'aten::_scaled_mm', 'op': 'matmul'},
@@ -24,6 +33,15 @@ CREATE MACRO shape(dims, i) AS CAST(json_extract(dims, '$[' || i || ']') AS BIGI
 -- Concrete inputs are JSON strings: "[2, 2]", "False", "1".
 CREATE MACRO int_list(inputs, i) AS CAST(CAST(json_extract_string(inputs, '$[' || i || ']') AS JSON) AS BIGINT[]);
 CREATE MACRO is_true(inputs, i) AS json_extract_string(inputs, '$[' || i || ']') = 'True';
+-- By what the FLOPs of attention are divided: 2 if it is causal (the mask leaves half), else 1, and where the trace has
+-- no concrete inputs to say so. The operators have is_causal in different places.
+CREATE MACRO halves(name, inputs) AS CASE WHEN is_true(inputs, CASE
+    WHEN name IN ('aten::_scaled_dot_product_efficient_attention', 'aten::_scaled_dot_product_cudnn_attention') THEN 6
+    WHEN name = 'aten::_scaled_dot_product_flash_attention_for_cpu_backward' THEN 7
+    WHEN name = 'aten::_scaled_dot_product_cudnn_attention_backward' THEN 14
+    WHEN ends_with(name, '_backward') THEN 11
+    ELSE 4
+END) THEN 2 ELSE 1 END;
 -- Gradients asked of convolution_backward (input 10): 1 = input, 2 = weight, 3 = bias.
 CREATE MACRO output_mask(inputs, i) AS
     (string_split(trim(json_extract_string(inputs, '$[10]'), '[] '), ',')[i] ILIKE '%true%')::INTEGER;
@@ -46,18 +64,51 @@ CREATE MACRO conv_backward_flops(grad, x, w, transposed) AS
     * CASE WHEN transposed THEN x[3] * coalesce(x[4], 1) * coalesce(x[5], 1)
         ELSE grad[3] * coalesce(grad[4], 1) * coalesce(grad[5], 1) END;
 
--- FLOPs of a call of one of flop_ops, by its kind; a to d are the shapes of its first four inputs. NULL where they are
--- unknown.
-CREATE MACRO call_flops(op, name, a, b, c, d, inputs) AS CASE op
+-- How many of the two gradients with FLOPs (input, weight) a convolution's backward computes. The libraries' own until
+-- torch 1.10 run an operator of its own for each, and there is no output mask in traces of that time.
+CREATE VIEW conv_gradients AS
+WITH named AS (
+    SELECT unnest([
+        'aten::cudnn_convolution_backward', 'aten::cudnn_convolution_transpose_backward',
+        'aten::miopen_convolution_backward', 'aten::miopen_convolution_transpose_backward',
+        'aten::miopen_depthwise_convolution_backward', 'aten::mkldnn_convolution_backward'
+    ]) AS name
+),
+calls AS (
+    SELECT run_id, rank, tid, start_ns, start_ns + dur_ns AS end_ns FROM cpu_ops SEMI JOIN named USING (name)
+),
+parts AS (
+    SELECT run_id, rank, tid, start_ns
+    FROM cpu_ops
+    SEMI JOIN (SELECT name || unnest(['_input', '_weight', '_weights']) AS name FROM named) USING (name)
+)
+SELECT c.run_id, c.rank, c.tid, c.start_ns, count(*) AS gradients
+FROM parts p
+ASOF JOIN calls c ON c.run_id = p.run_id AND c.rank = p.rank AND c.tid = p.tid AND p.start_ns >= c.start_ns
+WHERE p.start_ns < c.end_ns
+GROUP BY ALL;
+
+-- Every call of flop_ops.
+CREATE VIEW flop_calls AS
+SELECT o.*, f.op, g.gradients
+FROM cpu_ops o
+JOIN flop_ops f USING (name)
+LEFT JOIN conv_gradients g ON g.run_id = o.run_id AND g.rank = o.rank AND g.tid = o.tid AND g.start_ns = o.start_ns;
+
+-- FLOPs of a call of one of flop_ops, by its kind; a to d are the shapes of its first four inputs, `gradients` those of
+-- conv_gradients. NULL where they are unknown.
+CREATE MACRO call_flops(op, name, a, b, c, d, inputs, gradients) AS CASE op
     WHEN 'conv' THEN conv_flops(a, b, int_list(inputs, 3), int_list(inputs, 4), int_list(inputs, 5), is_true(inputs, 6))
-    WHEN 'conv_backward' THEN
-        (output_mask(inputs, 1) + output_mask(inputs, 2)) * conv_backward_flops(a, b, c, is_true(inputs, 7))
+    -- Gradient, input, weight; of the libraries' own, input, gradient, weight. Which gradients thnn computes is unknown.
+    WHEN 'conv_backward' THEN CASE WHEN name = 'aten::convolution_backward'
+        THEN (output_mask(inputs, 1) + output_mask(inputs, 2)) * conv_backward_flops(a, b, c, is_true(inputs, 7))
+        ELSE gradients * conv_backward_flops(b, a, c, contains(name, 'transpose')) END
     WHEN 'linear' THEN 2 * b[1] * b[2] * c[2]
     WHEN 'matmul' THEN 2 * a[1] * a[2] * b[2]
     WHEN 'batched_matmul' THEN CASE WHEN name = 'aten::baddbmm'
         THEN 2 * b[1] * b[2] * b[3] * c[3] ELSE 2 * a[1] * a[2] * a[3] * b[3] END
-    -- q [.., heads, s_q, d], k [.., heads, s_k, d], v [.., heads, s_k, d_v]: scores, then values
-    WHEN 'attention' THEN 2 * a[1] * a[2] * a[3] * b[3] * (a[4] + c[4])
+    -- q [.., heads, s_q, d], k [.., heads, s_k, d], v [.., heads, s_k, d_v]: scores, then values. Of a causal one, half.
+    WHEN 'attention' THEN 2 * a[1] * a[2] * a[3] * b[3] * (a[4] + c[4]) // halves(name, inputs)
     -- scores again, and the gradients of scores, V, Q and K; the first argument is the gradient
-    WHEN 'attention_backward' THEN 2 * b[1] * b[2] * b[3] * c[3] * (3 * b[4] + 2 * d[4])
+    WHEN 'attention_backward' THEN 2 * b[1] * b[2] * b[3] * c[3] * (3 * b[4] + 2 * d[4]) // halves(name, inputs)
 END;

@@ -1,4 +1,4 @@
--- @use model_flops, ncu_flops, phases
+-- @use model_flops, ncu_flops, op_links, phases
 -- Launches that Nsight Compute profiled, beside the operators that torch.profiler saw launch the same kernels: two runs
 -- of one workload, joined by kernel order and name.
 
@@ -36,13 +36,13 @@ QUALIFY row_number() OVER (
 CREATE VIEW op_calls AS
 WITH _calls AS (
     SELECT
-        o.*, op, shape(input_dims, 0) AS a, shape(input_dims, 1) AS b, shape(input_dims, 2) AS c,
+        *, shape(input_dims, 0) AS a, shape(input_dims, 1) AS b, shape(input_dims, 2) AS c,
         shape(input_dims, 3) AS d
-    FROM cpu_ops o JOIN flop_ops USING (name)
+    FROM flop_calls
 )
 SELECT
     run_id, rank, tid, op_id AS call_id, name, op, input_dims, start_ns, start_ns + dur_ns AS end_ns,
-    call_flops(op, name, a, b, c, d, concrete_inputs) AS model_flops
+    call_flops(op, name, a, b, c, d, concrete_inputs, gradients) AS model_flops
 FROM _calls;
 
 -- Kernels of the torch run, with the call that launched them: the one on the thread of the kernel's own operator that
@@ -56,7 +56,7 @@ WITH _named AS (
 ),
 _own AS (
     SELECT k.*, o.tid, o.start_ns AS op_start_ns
-    FROM _named k LEFT JOIN cpu_ops o ON o.run_id = k.run_id AND o.rank = k.rank AND o.op_id = k.op_id AND k.op_id > 0
+    FROM linked_to_ops('_named') k LEFT JOIN cpu_ops o ON o.run_id = k.run_id AND o.rank = k.rank AND o.op_id = k.op_id AND k.op_id > 0
 )
 SELECT
     k.ncu_run, k.rank, k.device, k.bare_name,

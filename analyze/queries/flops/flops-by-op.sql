@@ -3,7 +3,8 @@
 -- Model FLOPs: 2 for every multiply-add, from the input shapes in the trace (record_shapes), as
 -- torch.utils.flop_counter counts them: convolutions and their backward (input and weight gradients as the output mask
 -- says), mm, addmm, bmm, baddbmm, and scaled dot-product attention. Bias, activations and normalisation are not
--- counted. Grouped convolutions are divided by the groups in both directions.
+-- counted. Grouped convolutions are divided by the groups in both directions. Unlike there, causal attention counts
+-- half, as FlashAttention's own figures do, where the trace says that it is causal (concrete inputs, since torch 2.1).
 -- @use arithmetic, model_flops
 -- @needs operators with input shapes (record_shapes=True)
 -- @column op text                 conv, linear, matmul, batched_matmul or attention, with _backward where it is one.
@@ -15,8 +16,8 @@
 -- @column unknown_calls count     Calls whose shapes the trace does not have; they count 0.
 -- @order flops DESC, name
 WITH counted AS (
-    SELECT run_group, op, name, input_dims, concrete_inputs, count(*) AS calls
-    FROM cpu_ops JOIN flop_ops USING (name)
+    SELECT run_group, op, name, input_dims, concrete_inputs, gradients, count(*) AS calls
+    FROM flop_calls
     GROUP BY ALL
 ),
 parsed AS (
@@ -25,7 +26,7 @@ parsed AS (
     FROM counted
 ),
 each_call AS (
-    SELECT run_group, op, name, calls, call_flops(op, name, a, b, c, d, concrete_inputs) AS flops FROM parsed
+    SELECT run_group, op, name, calls, call_flops(op, name, a, b, c, d, concrete_inputs, gradients) AS flops FROM parsed
 )
 SELECT
     run_group, op, name, sum(calls)::BIGINT AS calls,

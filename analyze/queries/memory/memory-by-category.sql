@@ -15,13 +15,13 @@
 -- For group = operator, a block counts for the outermost operator that runs when it is allocated; for unknown if there
 -- is none, or if several threads run one, since an event does not name its thread. live_at_peak_bytes adds up to the
 -- device's peak exactly.
--- @use arithmetic, memory_blocks, outer_ops
+-- @use allocators, arithmetic, memory_blocks, outer_ops
 -- @needs allocator events (profile_memory=True) and operators
 -- @param group category|operator = category   What a row is.
--- @param device_type all|cuda|cpu = all   Which allocator.
+-- @param device_type all|gpu|cuda|hip|xpu|cpu = all   Which allocator; cuda also finds AMD's GPUs, as in torch.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
--- @column device_type text        cpu or cuda.
+-- @column device_type text        cpu, cuda, hip or xpu.
 -- @column device index            Device; -1 for the CPU.
 -- @column {group} text            Category, or operator.
 -- @column allocations count       Blocks allocated in the trace.
@@ -93,4 +93,4 @@ rows AS (
 )
 SELECT p.* EXCLUDE (pool), r.* EXCLUDE (pool), pct(live_at_peak_bytes, peak_bytes) AS peak_pct
 FROM rows r JOIN memory_pools p USING (pool) JOIN memory_peaks USING (pool)
-WHERE '{device_type}' IN ('all', device_type)
+WHERE is_allocator('{device_type}', device_type)

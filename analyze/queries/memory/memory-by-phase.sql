@@ -4,12 +4,12 @@
 -- allocated in, whatever thread did it. live_at_peak_bytes tells whose blocks are there at the moment when most is
 -- allocated on the device; they add up to that peak exactly, with (before the trace) for what the trace did not see
 -- allocated: parameters, optimizer state and the like. Phases as in `phases`; (outside) is in none of them.
--- @use arithmetic, memory_blocks
+-- @use allocators, arithmetic, memory_blocks
 -- @needs allocator events (profile_memory=True)
--- @param device_type all|cuda|cpu = all   Which allocator.
+-- @param device_type all|gpu|cuda|hip|xpu|cpu = all   Which allocator; cuda also finds AMD's GPUs, as in torch.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
--- @column device_type text        cpu or cuda.
+-- @column device_type text        cpu, cuda, hip or xpu.
 -- @column device index            Device; -1 for the CPU.
 -- @column phase text              Phase of the training step.
 -- @column allocations count       Blocks allocated in it.
@@ -81,4 +81,4 @@ rows AS (
 SELECT
     p.* EXCLUDE (pool), r.* EXCLUDE (pool), pct(live_at_peak_bytes, k.peak_bytes) AS peak_pct
 FROM rows r JOIN memory_pools p USING (pool) JOIN memory_peaks k USING (pool)
-WHERE '{device_type}' IN ('all', device_type)
+WHERE is_allocator('{device_type}', device_type)

@@ -5,11 +5,12 @@
 -- Systems sees what a process took from the driver: reserved_bytes, which is more than the caching allocator's (NCCL,
 -- cuBLAS, modules), and in pinned host memory (device -1); it cannot tell what of it was allocated, so the row of
 -- step_metrics stands beside it.
+-- @use allocators
 -- @needs allocator events (profile_memory=True), the collector's step metrics, or nsys with
 --       --cuda-memory-usage
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
--- @column device_type text        cpu or cuda.
+-- @column device_type text        cpu, cuda, hip or xpu.
 -- @column device index            Device; empty for all devices of the process together.
 -- @column allocated_bytes B       Most that was allocated at a time.
 -- @column reserved_bytes B        Most that the caching allocator held at a time.
@@ -28,7 +29,7 @@ timed AS (
         max(max_allocated_bytes) AS allocated_bytes, max(max_reserved_bytes) AS reserved_bytes, 'step_metrics' AS source
     FROM step_metrics
     WHERE max_allocated_bytes > 0 AND (run_id, rank) NOT IN (
-        SELECT (run_id, rank) FROM traced WHERE device_type = 'cuda' AND allocated_bytes IS NOT NULL
+        SELECT (run_id, rank) FROM traced WHERE is_allocator('gpu', device_type) AND allocated_bytes IS NOT NULL
     )
     GROUP BY ALL
 )

@@ -3,13 +3,13 @@
 -- From the allocator events of the trace (torch.profiler with profile_memory), per device, from the first event to the
 -- last in equal buckets of whole ns, or event by event with buckets = 0. What a bucket inherits counts for its peak.
 -- Nsight Systems writes driver allocations: reserved_bytes alone.
--- @use arithmetic
+-- @use allocators, arithmetic
 -- @needs allocator events (profile_memory=True)
 -- @param buckets number = 50      Number of buckets; 0 for a row for each event.
--- @param device_type all|cuda|cpu = all   Which allocator.
+-- @param device_type all|gpu|cuda|hip|xpu|cpu = all   Which allocator; cuda also finds AMD's GPUs, as in torch.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
--- @column device_type text        cpu or cuda.
+-- @column device_type text        cpu, cuda, hip or xpu.
 -- @column device index            Device; -1 for the CPU.
 -- @column bucket index            Bucket or event, from 0.
 -- @column start_ns ns             Its start, from the first event.
@@ -26,7 +26,7 @@ WITH changes AS (
         min(start_ns) OVER pool AS first_ns, max(start_ns) OVER pool + 1 AS end_ns,
         row_number() OVER (pool ORDER BY start_ns, addr) - 1 AS event
     FROM memory_events
-    WHERE '{device_type}' IN ('all', device_type)
+    WHERE is_allocator('{device_type}', device_type)
     WINDOW pool AS (PARTITION BY run_group, run_id, rank, device_type, device)
 ),
 numbered AS (

@@ -1,6 +1,6 @@
 -- How close does each operator come to its GPU's roof?
 --
--- FLOPs as in `flops-by-op`; bytes are the operator's inputs and outputs, each once, from the shapes (record_shapes)
+-- FLOPs as in `flops-by-op` (of causal attention, half); bytes are the operator's inputs and outputs, each once, from the shapes (record_shapes)
 -- and types: what it must move at least, not what it moved (`roofline` has that, from Nsight Compute). Time is the
 -- union of the GPU work launched in the calls. Listed are the operators with known FLOPs and those whose outputs follow
 -- from their inputs (elementwise, normalization, softmax); the FLOPs of the latter are not counted, so they are held to
@@ -53,18 +53,20 @@ _launched AS (
 _calls AS (
     SELECT
         o.node AS call, o.run_group, o.run_id, o.rank, o.name, o.output, c.input_dims, c.input_types, c.concrete_inputs,
-        r.gpu_name, coalesce(l.tf32, false) OR coalesce(r.precision = 'tf32', false) AS tf32
+        g.gradients, r.gpu_name, coalesce(l.tf32, false) OR coalesce(r.precision = 'tf32', false) AS tf32
     FROM _outer o
     JOIN _launched l ON l.call = o.node
     JOIN cpu_ops c ON c.run_id = o.run_id AND c.rank = o.rank AND c.op_id = o.op_id AND c.name = o.name
         AND c.tid IS NOT DISTINCT FROM o.tid AND c.start_ns = o.start_ns
+    LEFT JOIN conv_gradients g
+        ON g.run_id = o.run_id AND g.rank = o.rank AND g.tid = o.tid AND g.start_ns = o.start_ns
     LEFT JOIN (SELECT run_id, gpu_name, precision FROM runs) r ON r.run_id = o.run_id
 ),
 _kinds AS (
     SELECT
         row_number() OVER () AS shape_id, *,
         TRY_CAST(input_dims AS JSON[]) AS dims, TRY_CAST(input_types AS VARCHAR[]) AS types
-    FROM (SELECT DISTINCT name, output, input_dims, input_types, concrete_inputs FROM _calls)
+    FROM (SELECT DISTINCT name, output, input_dims, input_types, concrete_inputs, gradients FROM _calls)
 ),
 _shapes AS (
     SELECT
@@ -81,7 +83,7 @@ _figures AS (
     SELECT
         s.*,
         CASE WHEN output NOT IN ('like 0', 'broadcast')
-            THEN call_flops(output, name, a, b, c, d, concrete_inputs)::BIGINT END AS flops,
+            THEN call_flops(output, name, a, b, c, d, concrete_inputs, gradients)::BIGINT END AS flops,
         input_bytes
             + output_elements(output, name, a, b, c, d, concrete_inputs, flops) * input_dtype_bytes(type) AS bytes
     FROM _shapes s JOIN _inputs USING (shape_id)
@@ -94,7 +96,7 @@ _rows AS (
     FROM _calls c
     JOIN _figures f ON f.name = c.name AND f.input_dims IS NOT DISTINCT FROM c.input_dims
         AND f.input_types IS NOT DISTINCT FROM c.input_types
-        AND f.concrete_inputs IS NOT DISTINCT FROM c.concrete_inputs
+        AND f.concrete_inputs IS NOT DISTINCT FROM c.concrete_inputs AND f.gradients IS NOT DISTINCT FROM c.gradients
 ),
 _tracks AS (
     SELECT
