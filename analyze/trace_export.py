@@ -251,8 +251,8 @@ _CALL_CATEGORIES = {"driver": "cuda_driver", "sync": "cuda_sync"}
 
 def _calls(scope: _Scope) -> Iterator[str]:
     sql = (
-        f"SELECT name, api, {scope.places.columns('cuda_calls')}, start_ns, dur_ns, correlation_id, op_id, cuda_calls.tid"
-        f" FROM cuda_calls WHERE {scope.overlapping()} ORDER BY rank, start_ns"
+        f"SELECT name, api, {scope.places.columns('cuda_calls')}, start_ns, dur_ns, correlation_id, op_id,"
+        f" cuda_calls.tid FROM cuda_calls WHERE {scope.overlapping()} ORDER BY rank, start_ns"
     )
     for name, api, pid, tid, start, dur, correlation, op, own in scope.rows(sql):
         where = scope.places.draw(pid, tid, start, dur)

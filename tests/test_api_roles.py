@@ -40,8 +40,8 @@ NAMES = {
 
 def program(path: Path, api: str) -> Path:
     # A kernel [20, 1020) that is launched at [5, 15), waited for [30, 1030); after it a blocking copy [1100, 1140) to
-    # pageable memory, on the GPU [1110, 1130), and an asynchronous one [1150, 1190), on the GPU [1160, 1180). A kernel on
-    # stream 8 [1200, 1250) that was made to wait, and the last one, [1300, 1310).
+    # pageable memory, on the GPU [1110, 1130), and an asynchronous one [1150, 1190), on the GPU [1160, 1180). A kernel
+    # on stream 8 [1200, 1250) that was made to wait, and the last one, [1300, 1310).
     run, copy, copy_async, wait, stream_wait = NAMES[api]
 
     def call(name: str, ts: float, dur: float, correlation: int) -> dict[str, Any]:
@@ -52,8 +52,9 @@ def program(path: Path, api: str) -> Path:
         return event("gpu_memcpy", name, ts, 20, 0, 7, device=0, stream=7, correlation=correlation, bytes=10**6)
 
     events = [
-        event("cpu_op", "aten::mm", 0, 20, **{"External id": 1}), call(run, 5, 10, 2), kernel("k", 20, 1000, correlation=2),
-        call(wait, 30, 1000, 3), call(copy, 1100, 40, 4), copied(1110, 4), call(copy_async, 1150, 40, 5), copied(1160, 5),
+        event("cpu_op", "aten::mm", 0, 20, **{"External id": 1}), call(run, 5, 10, 2),
+        kernel("k", 20, 1000, correlation=2), call(wait, 30, 1000, 3),
+        call(copy, 1100, 40, 4), copied(1110, 4), call(copy_async, 1150, 40, 5), copied(1160, 5),
         call(stream_wait, 1191, 1, 6), call(run, 1192, 3, 7), kernel("l", 1200, 50, stream=8, correlation=7),
         call(run, 1253, 3, 8), kernel("m", 1300, 10, correlation=8),
     ]  # fmt: skip

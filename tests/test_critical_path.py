@@ -13,7 +13,7 @@ from support import SAMPLES, ask, event, kernel, launch, sql, write_trace
 
 import analyze
 from analyze import critical_path
-from analyze.critical_path import Rank, Work
+from analyze.critical_path import Rank, Segment, Work, without_overhead
 from analyze.engine import Engine
 
 
@@ -215,3 +215,38 @@ def test_the_table_for_other_programs() -> None:
     pieces = critical_path.table(engine, steps=True)
     keys = [(r["rank"], r["step"], r["seq"]) for r in pieces.to_pylist()]
     assert keys == sorted(keys) and {(r, s) for r, s, _ in keys} == {(0, 3), (0, 4), (1, 3), (1, 4)}
+
+
+def test_the_profilers_own_time(tmp_path: Path) -> None:
+    # An operator [0, 100) on thread 1 with a buffer request of the profiler [20, 50) inside, on a thread on which
+    # nothing else ran; thread 2, not on the path, has an operator [10, 70) and loads a function [60, 65). A kernel launched at
+    # [90, 95) runs [98, 150); the call that waits for it, [110, 160), returns late: a flush takes [155, 158) of it.
+    events = [
+        event("cpu_op", "a", 0, 100), event("overhead", "Activity Buffer Request", 20, 30, tid=0),
+        event("cpu_op", "b", 10, 60, tid=2), event("overhead", "Lazy Function Loading", 60, 5, tid=2),
+        launch(90, 1, 5), kernel("k", 98, 52, correlation=1),
+        event("cuda_runtime", "cudaDeviceSynchronize", 110, 50, correlation=2),
+        event("overhead", "Buffer Flush", 155, 3),
+    ]  # fmt: skip
+    path = write_trace(tmp_path / "t.json", events)
+    assert path_of(path) == [
+        ("cpu", 0, 20), ("profiler", 20, 30), ("cpu", 50, 45), ("launch", 95, 3), ("kernel", 98, 52), ("sync", 150, 5),
+        ("profiler", 155, 3), ("sync", 158, 2),
+    ]  # fmt: skip
+    named = {(r["kind"], r["name"]): r["total_ns"] for r in ask(path, "critical-path", params={"group": "name"})}
+    assert named == {
+        ("cpu", "a"): 60000, ("cpu", "cudaLaunchKernel"): 5000, ("launch", "cudaLaunchKernel"): 3000,
+        ("kernel", "k"): 52000, ("sync", "cudaDeviceSynchronize"): 7000,
+        ("profiler", "Activity Buffer Request"): 30000, ("profiler", "Buffer Flush"): 3000,
+    }  # fmt: skip
+
+
+def test_overhead_that_overlaps_counts_once() -> None:
+    path = [Segment("cpu", None, 1, None, None, None, None, 0, 100), Segment("kernel", "k", *[None] * 5, 100, 200)]
+    overhead = [(1, 10, 60, "a"), (1, 20, 30, "b"), (1, 50, 70, "c"), (2, 71, 80, "d"), (None, 90, 120, "e")]
+    pieces = [(s.kind, s.name, s.start, s.end) for s in without_overhead(path, overhead)]
+    # Of thread 2 nothing is on the path, and of GPU work nothing is the profiler's.
+    assert pieces == [
+        ("cpu", None, 0, 10), ("profiler", "a", 10, 60), ("profiler", "c", 60, 70), ("cpu", None, 70, 90),
+        ("profiler", "e", 90, 100), ("kernel", "k", 100, 200),
+    ]  # fmt: skip

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import torchvision
-from support import ask
+from support import ask, event, kernel, launch, write_trace
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -70,3 +71,81 @@ def test_without_shapes_calls_are_unknown(tmp_path: Path) -> None:
     p.export_chrome_trace(str(tmp_path / "t.json"))
     [row] = ask(tmp_path / "t.json", "flops-by-op")
     assert (row["name"], row["calls"], row["flops"], row["unknown_calls"]) == ("aten::mm", 1, 0, 1)
+
+
+def old(name: str, ts: float, dur: float, dims: list[list[int]] | None = None) -> dict[str, Any]:
+    """An operator as Kineto wrote it in 2021: `Input dims` in lower case, no concrete inputs."""
+    return event("Operator", name, ts, dur, **({"Input dims": dims} if dims else {}))
+
+
+def test_backward_of_the_libraries_until_torch_1_10(tmp_path: Path) -> None:
+    # x [2, 3, 8, 8], w [4, 3, 3, 3], grad [2, 4, 6, 6]: 2 * N * C_out * C_in * k * k * |out| = 2 * 2 * 4 * 3 * 9 * 36 =
+    # 15,552 a gradient. Both in the first call, the weight's alone in the second (a first layer). The transposed one, x
+    # [2, 4, 6, 6], w [4, 3, 3, 3], grad [2, 3, 8, 8], costs the same a gradient, by its input's size. thnn does not say
+    # which gradients it computes, and a forward's stride is unknown.
+    x, w, grad = [2, 3, 8, 8], [4, 3, 3, 3], [2, 4, 6, 6]
+    cudnn, transposed = "aten::cudnn_convolution_backward", "aten::cudnn_convolution_transpose_backward"
+    events = [
+        old(cudnn, 0, 50, [x, grad, w]), old(f"{cudnn}_input", 5, 10, [[], grad, w]),
+        old(f"{cudnn}_weight", 20, 10, [[], grad, x]),
+        old(cudnn, 100, 50, [x, grad, w]), old(f"{cudnn}_weight", 120, 10, [[], grad, x]),
+        old(transposed, 200, 50, [grad, x, w]), old(f"{transposed}_input", 205, 10, [x, w]),
+        old(f"{transposed}_weight", 220, 10, [[], x, grad]),
+        old("aten::mkldnn_convolution_backward", 300, 50, [x, grad, w]),
+        old("aten::mkldnn_convolution_backward_weights", 310, 5, [[], grad, x]),
+        old("aten::miopen_convolution_backward", 400, 50, [x, grad, w]),
+        old("aten::thnn_conv2d_backward", 500, 50, [grad, x, w]), old("aten::convolution", 600, 50, [x, w]),
+    ]  # fmt: skip
+    rows = ask(write_trace(tmp_path / "t.json", events), "flops-by-op")
+    assert {r["name"].removeprefix("aten::"): (r["calls"], r["flops"], r["unknown_calls"]) for r in rows} == {
+        "cudnn_convolution_backward": (2, 3 * 15_552, 0),
+        "cudnn_convolution_transpose_backward": (1, 2 * 15_552, 0),
+        "mkldnn_convolution_backward": (1, 15_552, 0),
+        "miopen_convolution_backward": (1, 0, 1),
+        "thnn_conv2d_backward": (1, 0, 1),
+        "convolution": (1, 0, 1),
+    }
+
+
+CAUSAL = [
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention",
+    "_scaled_dot_product_flash_attention_for_cpu",
+]
+
+
+@pytest.mark.parametrize("name", [*CAUSAL, *(f"{n}_backward" for n in CAUSAL)])
+def test_causal_attention_counts_half(tmp_path: Path, name: str) -> None:
+    # q, k, v [2, 4, 32, 16]: scores and values are 2 * 2 * 4 * 32 * 32 * (16 + 16) = 524,288; a backward 2.5 times
+    # that. Where is_causal stands among the arguments, torch's own schema says.
+    places = [a.name for a in getattr(torch.ops.aten, name).default._schema.arguments]
+    whole = 524_288 * 5 // 2 if name.endswith("_backward") else 524_288
+
+    def counted(causal: str | None) -> tuple[int, int | None]:
+        inputs = [causal if p == "is_causal" else "" for p in places]
+        concrete = {} if causal is None else {"Concrete Inputs": inputs}
+        dims, types = [[2, 4, 32, 16]] * 4, ["float"] * 4
+        attributes = {"Input Dims": dims, "Input type": types, "External id": 1, **concrete}
+        events = [
+            event("cpu_op", f"aten::{name}", 0, 20, **attributes),
+            launch(5, 1, **{"External id": 1}), kernel("k", 10, 5, correlation=1, **{"External id": 1}),
+        ]  # fmt: skip
+        path = write_trace(tmp_path / str(causal) / "t.json", events)
+        return ask(path, "flops-by-op")[0]["flops"], ask(path, "op-roofline")[0]["flops"]
+
+    assert counted("False") == counted(None) == (whole, whole)
+    assert counted("True") == (whole // 2, whole // 2)
+
+
+def test_causal_attention_as_torch_records_it(tmp_path: Path) -> None:
+    q, k, v = (torch.randn(2, 4, 32, 16, requires_grad=True) for _ in range(3))
+
+    def work() -> None:
+        torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).sum().backward()
+
+    with FlopCounterMode(display=False) as counter:
+        work()
+    rows = ask(recorded(tmp_path / "t.json", work), "flops-by-op")
+    # torch's counter takes the whole square.
+    assert sum(r["flops"] for r in rows) * 2 == counter.get_total_flops() > 0

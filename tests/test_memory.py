@@ -194,3 +194,25 @@ def test_gradients_and_optimizer_state_against_torch(tmp_path: Path) -> None:
         e.self_cpu_memory_usage for e in p.key_averages()
     )
     assert sum(r["net_bytes"] for r in by_phase.values()) == changes
+
+
+@pytest.mark.parametrize("query", ["memory-timeline", "memory-by-phase", "memory-by-category"])
+def test_allocators_of_other_gpus(tmp_path: Path, query: str) -> None:
+    # c10::DeviceType of an AMD GPU is 6, which torch calls cuda all the same; of an Intel GPU 12; of the CPU 0.
+    def of(kind: int, ts: float) -> dict[str, Any]:
+        one = memory(ts, kind + 1, 10, 10, device=-1 if kind == 0 else 0)
+        return one | {"args": one["args"] | {"Device Type": kind}}
+
+    amd = write_trace(tmp_path / "amd.json", [of(6, 1), of(0, 2)])
+    intel = write_trace(tmp_path / "intel.json", [of(12, 1), of(0, 2)])
+    found = {
+        (path.stem, chosen): {r["device_type"] for r in ask(path, query, params={"device_type": chosen})}
+        for path in (amd, intel)
+        for chosen in ("all", "gpu", "cuda", "hip", "xpu", "cpu")
+    }
+    assert found == {
+        ("amd", "all"): {"hip", "cpu"}, ("amd", "gpu"): {"hip"}, ("amd", "cuda"): {"hip"}, ("amd", "hip"): {"hip"},
+        ("amd", "xpu"): set(), ("amd", "cpu"): {"cpu"},
+        ("intel", "all"): {"xpu", "cpu"}, ("intel", "gpu"): {"xpu"}, ("intel", "cuda"): set(), ("intel", "hip"): set(),
+        ("intel", "xpu"): {"xpu"}, ("intel", "cpu"): {"cpu"},
+    }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Which operator GPU work belongs to: files whose External ids are correlation ids, ids that are not unique, threads."""
+"""Which operator GPU work belongs to: External ids that are correlation ids, ids that are not unique, threads."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def by_op(path: Path) -> dict[str, int]:
 
 
 def numbered_by_correlation(path: Path, *more: dict[str, Any]) -> Path:
-    # outer [0, 100) > inner [40, 80), which launches k (50 us) at [50, 60) under correlation 2; outer itself l (7 us) at
-    # [85, 90) under 3; on thread 2 a call between operators, at 150. The External ids of calls and GPU work are their
+    # outer [0, 100) > inner [40, 80), which launches k (50 us) at [50, 60) under correlation 2; outer itself l (7 us)
+    # at [85, 90) under 3; on thread 2 a call between operators, at 150. The External ids of calls and GPU work are their
     # correlation ids, which are operators of another place: view and other.
     return write_trace(
         path,
@@ -56,9 +56,7 @@ def test_external_ids_that_are_correlation_ids(tmp_path: Path) -> None:
 def test_one_other_id_says_that_they_are_operators(tmp_path: Path) -> None:
     # The same with one kernel whose External id is not its correlation id: all of them are the operators', as Kineto
     # writes now, and equal by chance.
-    path = numbered_by_correlation(
-        tmp_path / "t.json", kernel("n", 170, 2, correlation=9, **{"External id": 10})
-    )
+    path = numbered_by_correlation(tmp_path / "t.json", kernel("n", 170, 2, correlation=9, **{"External id": 10}))
     assert by_op(path) == {"view": 50_000, "other": 7_000, "outer": 2_000, "(no operator)": 3_000}
 
 
@@ -90,8 +88,8 @@ def test_each_rank_is_decided_by_itself(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("query", ["op-tree", "module-tree"])
 def test_an_external_id_that_two_have_counts_once(tmp_path: Path, query: str) -> None:
-    # A range and an operator in it have one number (5 us of GPU work): the operator's. Two threads use number 2, and the
-    # launch call tells whose the 7 us are; of 3 us, no launch call is there to tell.
+    # A range and an operator in it have one number (5 us of GPU work): the operator's. Two threads use number 2, and
+    # the launch call tells whose the 7 us are; of 3 us, no launch call is there to tell.
     events = [
         event("user_annotation", "r", 0, 50, **{"External id": 1}), op("a", 10, 20, 1),
         launch(12, 1, **{"External id": 1}), kernel("k", 60, 5, correlation=1, **{"External id": 1}),

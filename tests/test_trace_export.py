@@ -25,7 +25,9 @@ TABLES = {
     "memsets": "dst_memory, bytes, start_ns, dur_ns, device, stream, correlation_id, op_id",
     "cuda_calls": "api, name, start_ns, dur_ns, pid, tid, correlation_id, op_id",
     "cpu_ops": "name, start_ns, dur_ns, pid, tid, op_id, sequence_number, input_dims, input_types, concrete_inputs",
-    "ranges": "origin, name, start_ns, dur_ns, op_id, device, stream, CASE WHEN origin <> 'overhead' THEN tid END AS tid",
+    # Overhead without a thread is drawn on one.
+    "ranges": "origin, name, start_ns, dur_ns, op_id, device, stream,"
+    " CASE WHEN origin <> 'overhead' THEN tid END AS tid",
     "memory_events": "pid, device_type, device, start_ns, addr, bytes, allocated_bytes, reserved_bytes",
 }
 
@@ -80,8 +82,8 @@ def test_nsight_systems_becomes_a_chrome_trace(tmp_path: Path) -> None:
 
 def test_ranges_that_overlap_python_frames_keep_their_operators(tmp_path: Path) -> None:
     # A frame f [0, 50) and a range r [20, 100) overlap in part, so the range is drawn on a second thread. It holds two
-    # operators, [30, 40) and [60, 90); the second launches a kernel. One frame, [55, 95), lies in the range and holds the
-    # second operator.
+    # operators, [30, 40) and [60, 90); the second launches a kernel. One frame, [55, 95), lies in the range and holds
+    # the second operator.
     source = write_trace(
         tmp_path / "t.json",
         [
