@@ -219,8 +219,9 @@ def test_the_table_for_other_programs() -> None:
 
 def test_the_profilers_own_time(tmp_path: Path) -> None:
     # An operator [0, 100) on thread 1 with a buffer request of the profiler [20, 50) inside, on a thread on which
-    # nothing else ran; thread 2, not on the path, has an operator [10, 70) and loads a function [60, 65). A kernel launched at
-    # [90, 95) runs [98, 150); the call that waits for it, [110, 160), returns late: a flush takes [155, 158) of it.
+    # nothing else ran; thread 2, not on the path, has an operator [10, 70) and loads a function [60, 65). A kernel
+    # launched at [90, 95) runs [98, 150); the call that waits for it, [110, 160), returns late: a flush takes [155,
+    # 158) of it.
     events = [
         event("cpu_op", "a", 0, 100), event("overhead", "Activity Buffer Request", 20, 30, tid=0),
         event("cpu_op", "b", 10, 60, tid=2), event("overhead", "Lazy Function Loading", 60, 5, tid=2),

@@ -21,8 +21,8 @@ def by_op(path: Path) -> dict[str, int]:
 
 def numbered_by_correlation(path: Path, *more: dict[str, Any]) -> Path:
     # outer [0, 100) > inner [40, 80), which launches k (50 us) at [50, 60) under correlation 2; outer itself l (7 us)
-    # at [85, 90) under 3; on thread 2 a call between operators, at 150. The External ids of calls and GPU work are their
-    # correlation ids, which are operators of another place: view and other.
+    # at [85, 90) under 3; on thread 2 a call between operators, at 150. The External ids of calls and GPU work are
+    # their correlation ids, which are operators of another place: view and other.
     return write_trace(
         path,
         [

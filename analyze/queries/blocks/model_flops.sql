@@ -99,7 +99,8 @@ LEFT JOIN conv_gradients g ON g.run_id = o.run_id AND g.rank = o.rank AND g.tid 
 -- conv_gradients. NULL where they are unknown.
 CREATE MACRO call_flops(op, name, a, b, c, d, inputs, gradients) AS CASE op
     WHEN 'conv' THEN conv_flops(a, b, int_list(inputs, 3), int_list(inputs, 4), int_list(inputs, 5), is_true(inputs, 6))
-    -- Gradient, input, weight; of the libraries' own, input, gradient, weight. Which gradients thnn computes is unknown.
+    -- Gradient, input, weight; of the libraries' own, input, gradient, weight. Which gradients thnn computes is
+    -- unknown.
     WHEN 'conv_backward' THEN CASE WHEN name = 'aten::convolution_backward'
         THEN (output_mask(inputs, 1) + output_mask(inputs, 2)) * conv_backward_flops(a, b, c, is_true(inputs, 7))
         ELSE gradients * conv_backward_flops(b, a, c, contains(name, 'transpose')) END
@@ -107,7 +108,8 @@ CREATE MACRO call_flops(op, name, a, b, c, d, inputs, gradients) AS CASE op
     WHEN 'matmul' THEN 2 * a[1] * a[2] * b[2]
     WHEN 'batched_matmul' THEN CASE WHEN name = 'aten::baddbmm'
         THEN 2 * b[1] * b[2] * b[3] * c[3] ELSE 2 * a[1] * a[2] * a[3] * b[3] END
-    -- q [.., heads, s_q, d], k [.., heads, s_k, d], v [.., heads, s_k, d_v]: scores, then values. Of a causal one, half.
+    -- q [.., heads, s_q, d], k [.., heads, s_k, d], v [.., heads, s_k, d_v]: scores, then values. Of a causal one,
+    -- half.
     WHEN 'attention' THEN 2 * a[1] * a[2] * a[3] * b[3] * (a[4] + c[4]) // halves(name, inputs)
     -- scores again, and the gradients of scores, V, Q and K; the first argument is the gradient
     WHEN 'attention_backward' THEN 2 * b[1] * b[2] * b[3] * c[3] * (3 * b[4] + 2 * d[4]) // halves(name, inputs)

@@ -54,14 +54,19 @@ WITH _named AS (
     JOIN gpu_work_phases w ON w.run_id = p.torch_run AND w.kind = 'kernel' AND (p.phase IS NULL OR w.phase = p.phase)
     JOIN kernel_names n ON n.run_id = w.run_id AND n.name = w.name
 ),
+_ops AS (
+    SELECT run_id, rank, op_id, arg_max(tid, start_ns) AS tid, max(start_ns) AS op_start_ns
+    FROM cpu_ops
+    WHERE op_id > 0
+    GROUP BY run_id, rank, op_id
+),
 _own AS (
-    SELECT k.*, o.tid, o.start_ns AS op_start_ns
-    FROM linked_to_ops('_named') k LEFT JOIN cpu_ops o ON o.run_id = k.run_id AND o.rank = k.rank AND o.op_id = k.op_id AND k.op_id > 0
+    SELECT k.*, o.tid, o.op_start_ns FROM linked_to_ops('_named') k LEFT JOIN _ops o USING (run_id, rank, op_id)
 )
 SELECT
     k.ncu_run, k.rank, k.device, k.bare_name,
     row_number() OVER (PARTITION BY k.ncu_run, k.rank, k.device, k.bare_name ORDER BY k.start_ns) AS turn,
-    CASE WHEN k.op_start_ns < c.end_ns THEN c.call_id END AS call_id
+    CASE WHEN k.op_start_ns < c.end_ns THEN c.call_id END AS call_id, c.start_ns AS call_start_ns
 FROM _own k ASOF LEFT JOIN op_calls c
     ON c.run_id = k.run_id AND c.rank = k.rank AND c.tid = k.tid AND k.op_start_ns >= c.start_ns;
 
@@ -85,4 +90,5 @@ JOIN run_pairs p ON p.ncu_run = l.run_id
 LEFT JOIN traced_launches t
     ON t.ncu_run = l.run_id AND t.rank = l.rank AND t.device = l.device
     AND t.bare_name = l.bare_name AND t.turn = l.turn
-LEFT JOIN op_calls c ON c.run_id = p.torch_run AND c.rank = l.rank AND c.call_id = t.call_id;
+LEFT JOIN op_calls c
+    ON c.run_id = p.torch_run AND c.rank = l.rank AND c.call_id = t.call_id AND c.start_ns = t.call_start_ns;

@@ -1,7 +1,8 @@
 -- @use gpu_named_work, launch_calls
 -- GPU work (gpu_named_work, or what linked_to_ops makes of another table) with `node`, the operator or range of the
--- call tree `t` (call_tree_no ...) that launched it; NULL where the trace links it to none. An External id that several of one thread have is that of the innermost, the last; one that
--- several threads have (traces that somebody merged) is that of the thread which made the launch call.
+-- call tree `t` (call_tree_no ...) that launched it; NULL where the trace links it to none. An External id that several
+-- of one thread have is that of the innermost, the last; one that several threads have (traces that somebody merged) is
+-- that of the thread which made the launch call.
 CREATE MACRO work_nodes(work, t) AS TABLE
 WITH by_thread AS (
     SELECT run_id, rank, op_id, tid, max(node) AS node

@@ -1,12 +1,12 @@
 -- How close does each operator come to its GPU's roof?
 --
--- FLOPs as in `flops-by-op` (of causal attention, half); bytes are the operator's inputs and outputs, each once, from the shapes (record_shapes)
--- and types: what it must move at least, not what it moved (`roofline` has that, from Nsight Compute). Time is the
--- union of the GPU work launched in the calls. Listed are the operators with known FLOPs and those whose outputs follow
--- from their inputs (elementwise, normalization, softmax); the FLOPs of the latter are not counted, so they are held to
--- the bandwidth alone. One inside another is part of that. The roof is min(peak, FLOP/B * bandwidth), the peak that of
--- the first input's type, with tensor cores where there are any; for fp32 the TF32 peak where a kernel's name or the
--- run's precision says TF32. Above 100 % where the data was still in the L2 cache.
+-- FLOPs as in `flops-by-op` (of causal attention, half); bytes are the operator's inputs and outputs, each once, from
+-- the shapes (record_shapes) and types: what it must move at least, not what it moved (`roofline` has that, from Nsight
+-- Compute). Time is the union of the GPU work launched in the calls. Listed are the operators with known FLOPs and
+-- those whose outputs follow from their inputs (elementwise, normalization, softmax); the FLOPs of the latter are not
+-- counted, so they are held to the bandwidth alone. One inside another is part of that. The roof is min(peak, FLOP/B *
+-- bandwidth), the peak that of the first input's type, with tensor cores where there are any; for fp32 the TF32 peak
+-- where a kernel's name or the run's precision says TF32. Above 100 % where the data was still in the L2 cache.
 -- @use gpu_work, intervals, op_bytes, op_links, roofs, work_nodes
 -- @needs operators with input shapes (record_shapes=True) that launched kernels
 -- @param group shape|name = shape   What a row is: an operator with the shapes of its inputs, or an operator.
