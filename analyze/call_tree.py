@@ -62,15 +62,15 @@ launched AS (
 SELECT
     e.run_id, e.rank, run_group, kind::call_kind AS kind, name::call_name AS name, tid, e.op_id, start_ns, dur_ns,
     process, CASE WHEN kind IN ('op', 'range') THEN coalesce(gpu_ns, 0) ELSE 0 END AS launched_ns,
-    {thread} AS thread, {pid} AS pid
+    {thread} AS thread, {owner} AS owner
 FROM {events} e
 JOIN processes USING (run_id, rank)
 LEFT JOIN known_ops k USING (process, op_id)
 LEFT JOIN launched l USING (process, op_id)
 WHERE dur_ns IS NOT NULL AND {among}
-ORDER BY process, kind = 'async', pid, thread, start_ns, dur_ns DESC, kind = 'call', e.op_id
+ORDER BY process, kind = 'async', owner, thread, start_ns, dur_ns DESC, kind = 'call', e.op_id
 """
-_TREE = "SELECT n.* EXCLUDE (process, thread, pid, launched_ns), x.* FROM call_nodes n POSITIONAL JOIN call_nesting x"
+_TREE = "SELECT n.* EXCLUDE (process, thread, owner, launched_ns), x.* FROM call_nodes n POSITIONAL JOIN call_nesting x"
 
 
 class _Kind(NamedTuple):
@@ -78,7 +78,7 @@ class _Kind(NamedTuple):
 
     events: str
     among: str
-    pid: str
+    owner: str
     thread: str
 
 
@@ -140,13 +140,13 @@ def _nesting(connection: duckdb.DuckDBPyConnection, first_node: int) -> pa.Table
 
     columns = connection.execute(
         # Numbers for NULL, whose place in an array holds anything: threads and names that the file does not say.
-        "SELECT process, coalesce(pid, -1) AS pid, coalesce(thread, -9223372036854775807) AS thread, kind = 'async' AS"
-        " alone, start_ns, start_ns + dur_ns AS end_ns, coalesce(enum_code(name)::BIGINT, -1) AS name, launched_ns"
+        "SELECT process, coalesce(owner, -1) AS owner, coalesce(thread, -9223372036854775807) AS thread,"
+        " kind = 'async' AS alone, start_ns, start_ns + dur_ns AS end_ns, coalesce(enum_code(name)::BIGINT, -1) AS name, launched_ns"
         " FROM call_nodes"
     ).fetchnumpy()
-    process, pid, thread, alone, start, end, name, launched = (np.asarray(c) for c in columns.values())
+    process, owner, thread, alone, start, end, name, launched = (np.asarray(c) for c in columns.values())
     # The range of a collective ends on another thread than it began on: nobody's child and nobody's parent.
-    elsewhere = (process[1:] != process[:-1]) | (pid[1:] != pid[:-1]) | (thread[1:] != thread[:-1])
+    elsewhere = (process[1:] != process[:-1]) | (owner[1:] != owner[:-1]) | (thread[1:] != thread[:-1])
     changed = elsewhere | alone[1:] | alone[:-1]
     parent, last, depth = nest(np.cumsum(np.append(False, changed))[: len(start)], start, end)
     child = np.flatnonzero(parent >= 0)
