@@ -141,8 +141,8 @@ def _nesting(connection: duckdb.DuckDBPyConnection, first_node: int) -> pa.Table
     columns = connection.execute(
         # Numbers for NULL, whose place in an array holds anything: threads and names that the file does not say.
         "SELECT process, coalesce(owner, -1) AS owner, coalesce(thread, -9223372036854775807) AS thread,"
-        " kind = 'async' AS alone, start_ns, start_ns + dur_ns AS end_ns, coalesce(enum_code(name)::BIGINT, -1) AS name, launched_ns"
-        " FROM call_nodes"
+        " kind = 'async' AS alone, start_ns, start_ns + dur_ns AS end_ns,"
+        " coalesce(enum_code(name)::BIGINT, -1) AS name, launched_ns FROM call_nodes"
     ).fetchnumpy()
     process, owner, thread, alone, start, end, name, launched = (np.asarray(c) for c in columns.values())
     # The range of a collective ends on another thread than it began on: nobody's child and nobody's parent.
