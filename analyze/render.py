@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import math
+import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
@@ -31,6 +34,40 @@ _TEXT_UNITS = ("text", "id", "time")
 _PLAIN_UNITS = ("text", "id", "time", "index", "count", "number", "bool")
 
 
+# C0 and C1 controls, what turns the direction of text or breaks its line, and halves of surrogate pairs: they stand for
+# bytes that were not UTF-8.
+_UNSEEN = "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+_ESCAPED = re.compile(f"[{_UNSEEN}]")
+_ESCAPED_CSV = re.compile(f"(?![\t\r\n])[{_UNSEEN}]")
+
+
+def visible(text: str, pattern: re.Pattern[str] = _ESCAPED) -> str:
+    """Text of a recording as it may be shown: what a terminal would obey, or no one would see, is spelled out."""
+    return text if text.isascii() and text.isprintable() else pattern.sub(_spelled, text)
+
+
+def _spelled(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return {9: r"\t", 10: r"\n", 13: r"\r"}.get(code, f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")
+
+
+def _finite(value: Any) -> Any:
+    """A value without NaN and infinity, which JSON and tables have no number for: None."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    if isinstance(value, dict):
+        return {str(k): _finite(v) for k, v in value.items()}
+    return value
+
+
+def _csv_cell(value: Any) -> Any:
+    if isinstance(value, float):
+        return _finite(value)
+    return visible(str(value), _ESCAPED_CSV) if isinstance(value, str | list | dict) else value
+
+
 def write(answer: Answer, kind: str, output: Path | None, stdout: TextIO) -> None:
     """Write an answer in one of FORMATS to a file, whole or not at all, or to stdout.
 
@@ -41,7 +78,7 @@ def write(answer: Answer, kind: str, output: Path | None, stdout: TextIO) -> Non
             raise InputError("--format parquet needs -o FILE")
         write_whole(output, lambda part: _write_parquet(answer, part))
     elif output is None:
-        _write_text(answer, kind, stdout, colour=True)
+        to_stdout(lambda: _write_text(answer, kind, stdout, colour=True), stdout)
     else:
         write_whole(output, lambda part: _write_text_file(answer, kind, part))
 
@@ -54,15 +91,34 @@ def write_with(write_text: Callable[[TextIO], None], output: Path | None, stdout
             write_text(f)
 
     if output is None:
-        write_text(stdout)
+        to_stdout(lambda: write_text(stdout), stdout)
     else:
         write_whole(output, write_part)
+
+
+def to_stdout(write: Callable[[], None], stdout: TextIO | None) -> None:
+    """Let a function write to stdout. A reader that goes away early (`| head`) has what it wanted: no error.
+
+    Raises InputError where stdout is closed, or what it leads to is full.
+    """
+    if stdout is None:
+        raise InputError("stdout is closed; write to a file with -o")
+    try:
+        write()
+        stdout.flush()
+    except OSError as e:
+        # Python writes what is left in its buffer once more at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stdout.fileno())
+        if not isinstance(e, BrokenPipeError):
+            raise InputError(f"stdout: cannot be written: {e.strerror or e}") from e
 
 
 def _write_parquet(answer: Answer, path: Path) -> None:
     import pyarrow.parquet as pq
 
-    pq.write_table(answer.arrow(), path, compression="zstd")
+    # Not by its path: what fails, pyarrow removes, be it a device.
+    with path.open("wb") as file:
+        pq.write_table(answer.arrow(), file, compression="zstd")
 
 
 def _write_text_file(answer: Answer, kind: str, path: Path) -> None:
@@ -74,10 +130,11 @@ def _write_text(answer: Answer, kind: str, file: TextIO, colour: bool) -> None:
     names = [c.name for c in answer.columns]
     if kind == "csv":
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(names)
-        writer.writerows(answer.rows())
+        writer.writerow([_csv_cell(n) for n in names])
+        writer.writerows(map(_csv_cell, row) for row in answer.rows())
     elif kind == "json":
-        json.dump([dict(zip(names, r, strict=True)) for r in answer.rows()], file, indent=1, default=str)
+        rows = [dict(zip(names, map(_finite, r), strict=True)) for r in answer.rows()]
+        json.dump(rows, file, indent=1, default=str, allow_nan=False)
         file.write("\n")
     elif kind == "markdown":
         _write_markdown(answer, file)
@@ -97,7 +154,8 @@ def formatted(answer: Answer) -> tuple[list[str], list[list[str]]]:
 
 
 def _format_column(column: ResultColumn, values: list[Any]) -> tuple[str, list[str]]:
-    label = column.name
+    label = visible(column.name)
+    values = [_finite(v) for v in values]
     if column.unit in _SCALES:
         numbers = [abs(v) for v in values if v is not None]
         largest = max(numbers, default=0)
@@ -123,7 +181,7 @@ def _plain(value: Any, unit: str) -> str:
         return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.1f}"
     if isinstance(value, int) and unit not in ("id", "index"):
         return f"{value:,}"
-    return str(value)
+    return visible(str(value))
 
 
 def is_text(column: ResultColumn) -> bool:
@@ -134,8 +192,8 @@ def is_text(column: ResultColumn) -> bool:
 def _write_table(answer: Answer, file: TextIO, colour: bool) -> None:
     from rich import box
     from rich.console import Console
-    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
     headings, rows = formatted(answer)
     # Texts that no row has (reason, warnings) would only take room, and so would the one run that all rows are of.
@@ -155,14 +213,18 @@ def _write_table(answer: Answer, file: TextIO, colour: bool) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column, heading, width in zip(columns, headings, widths, strict=True):
         side: Literal["left", "right"] = "left" if is_text(column) else "right"
-        table.add_column(escape(heading), justify=side, no_wrap=True, overflow="ellipsis", width=width)
+        table.add_column(Text(heading), justify=side, no_wrap=True, overflow="ellipsis", width=width)
     for row in rows:
-        table.add_row(*map(escape, row))
-    if caption:
-        console.print(escape(caption))
-    console.print(table)
-    if not rows:
-        console.print("no rows")
+        # As Text: nothing in a name is markup.
+        table.add_row(*map(Text, row))
+    # Captured: rich ends the program where nobody reads on.
+    with console.capture() as capture:
+        if caption:
+            console.print(Text(caption))
+        console.print(table)
+        if not rows:
+            console.print("no rows")
+    file.write(capture.get())
 
 
 def _widths(columns: list[ResultColumn], headings: list[str], rows: list[list[str]], total: int) -> list[int]:
@@ -188,4 +250,4 @@ def _write_markdown(answer: Answer, file: TextIO) -> None:
     file.write("| " + " | ".join(headings) + " |\n")
     file.write("|" + "|".join(" --- " if is_text(c) else " ---: " for c in answer.columns) + "|\n")
     for row in rows:
-        file.write("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |\n")
+        file.write("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |\n")
