@@ -44,14 +44,16 @@ class Traces:
         sort: str | None = None,
         limit: int | None = None,
         select: Sequence[str] = (),
+        profiler: str | None = None,
     ) -> pa.Table:
         """Answer a query by name (`analyze query` lists them) as an Arrow table.
 
         `by`: columns of `runs` (or `rank`) to group by. `where`: SQL over the columns of `runs` and `rank`.
         `params`: parameters of the query. `sort`: column names, `-` in front for descending. `select`: only these
-        columns, in this order. Raises InputError.
+        columns, in this order. `profiler`: torch, nsys, nvprof, ncu or none: only what was recorded under it; all; by
+        default one timing pass of each workload that has several (`Answer.note` says which). Raises InputError.
         """
-        return self.answer(name, by, where, params, sort, limit, select).arrow()
+        return self.answer(name, by, where, params, sort, limit, select, profiler).arrow()
 
     def answer(
         self,
@@ -62,6 +64,7 @@ class Traces:
         sort: str | None = None,
         limit: int | None = None,
         select: Sequence[str] = (),
+        profiler: str | None = None,
     ) -> Answer:
         """As `query`, with the documented columns and without a conversion of the rows."""
         from analyze.engine import Engine
@@ -69,19 +72,20 @@ class Traces:
 
         query = find(name, self.query_folders)
         parameters = {k: str(v) for k, v in (params or {}).items()}
-        return Engine(self.stores, by, where).query(query, parameters, sort, limit, select)
+        engine = Engine(self.stores, by, where, profiler, query.prefer)
+        return engine.query(query, parameters, sort, limit, select)
 
-    def sql(self, sql: str, where: str | None = None) -> pa.Table:
+    def sql(self, sql: str, where: str | None = None, profiler: str | None = None) -> pa.Table:
         """Answer one SELECT over the tables (`analyze tables`) as an Arrow table. Raises InputError."""
         from analyze.engine import Engine
 
-        return Engine(self.stores, where=where).sql(sql).arrow()
+        return Engine(self.stores, where=where, profiler=profiler).sql(sql).arrow()
 
-    def advise(self, where: str | None = None, min_pct: float = 1.0) -> pa.Table:
+    def advise(self, where: str | None = None, min_pct: float = 1.0, profiler: str | None = None) -> pa.Table:
         """What costs each run time, the largest saving first, as an Arrow table; see `analyze.advise.advise`."""
         from analyze import advise
 
-        return advise.answer(advise.advise(self.stores, where, min_pct)).arrow()
+        return advise.answer(advise.advise(self.stores, where, min_pct, profiler)).arrow()
 
     def write_trace(
         self,
@@ -91,12 +95,21 @@ class Traces:
         to_ms: float | None = None,
         counters: bool = True,
         critical_path: bool = False,
+        profiler: str | None = None,
     ) -> None:
         """Write one run as a Chrome trace, as `analyze trace`; see `analyze.trace_export.export`."""
         from analyze.trace_export import export
 
-        window = {"from_ms": from_ms, "to_ms": to_ms}
-        export(self.stores, Path(output), where=where, **window, counters=counters, critical_path=critical_path)
+        export(
+            self.stores,
+            Path(output),
+            where=where,
+            from_ms=from_ms,
+            to_ms=to_ms,
+            counters=counters,
+            critical_path=critical_path,
+            profiler=profiler,
+        )
 
     def pivot(
         self,
@@ -108,6 +121,7 @@ class Traces:
         filter: str | None = None,
         where: str | None = None,
         params: Mapping[str, object] | None = None,
+        profiler: str | None = None,
     ) -> pa.Table:
         """One measure of a query as rows x columns of runs, an Arrow table; see `analyze.pivot.pivot`."""
         from analyze.pivot import pivot
@@ -115,7 +129,8 @@ class Traces:
 
         query = find(name, self.query_folders)
         parameters = {k: str(v) for k, v in (params or {}).items()}
-        return pivot(self.stores, query, rows, columns, value, parameters, agg=agg, filter=filter, where=where).arrow()
+        options = {"agg": agg, "filter": filter, "where": where, "profiler": profiler}
+        return pivot(self.stores, query, rows, columns, value, parameters, **options).arrow()
 
 
 def open(*paths: str | PathLike[str], queries: Sequence[str | PathLike[str]] = ()) -> Traces:
@@ -138,6 +153,7 @@ def compare(
     tolerance: float = 1.0,
     sort: str | None = None,
     limit: int | None = None,
+    profiler: str | None = None,
 ) -> pa.Table:
     """Compare two recordings, as `analyze compare` does: an Arrow table; see `analyze.comparison.compare`.
 
@@ -157,4 +173,5 @@ def compare(
         tolerance=tolerance,
         sort=sort,
         limit=limit,
+        profiler=profiler,
     ).answer.arrow()

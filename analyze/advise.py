@@ -82,17 +82,26 @@ def _finding(path: Path) -> Finding:
     return Finding(path.stem, query.question, parts["Saving"], parts["See"], parts["Try"], overlaps, query)
 
 
-def advise(stores: Sequence[Store], where: str | None = None, min_pct: float = 1.0) -> list[Advice]:
+def advise(
+    stores: Sequence[Store],
+    where: str | None = None,
+    min_pct: float = 1.0,
+    profiler: str | None = None,
+    notes: list[str] | None = None,
+) -> list[Advice]:
     """What costs each run time, run by run: causes first, the largest saving first, then findings that overlap them.
 
     `where`: SQL over the columns of runs and rank. `min_pct`: findings that could save less than so many % of the span
-    are left out. Savings are upper bounds, and none is more than the span. Raises InputError.
+    are left out. `profiler`: which pass, as in `Engine`; what is left out goes to `notes`. Savings are upper bounds,
+    and none is more than the span. Raises InputError.
     """
     from analyze.engine import Engine
 
     if not min_pct >= 0:
         raise InputError(f"--min-pct {min_pct}: must be a number of %, 0 or more")
-    engine = Engine(stores, where=where)
+    engine = Engine(stores, where=where, profiler=profiler)
+    if notes is not None and engine.note:
+        notes.append(engine.note)
     if not engine.run_ids:
         raise InputError("advise: no run that --where selects")
     spans = dict(engine.sql("SELECT run_id, span_ns FROM run_gpus WHERE span_ns > 0").rows())

@@ -86,13 +86,14 @@ def compare(
     fail_if: Sequence[str] = (),
     sort: str | None = None,
     limit: int | None = None,
+    profiler: str | None = None,
 ) -> Comparison:
     """Compare the recordings in `a` with those in `b`.
 
     `level`: kernel, family, op or phase. `time`: gpu or cpu (op and phase). `where`: SQL over the columns of runs and
     rank, for both sides; `where_a`, `where_b` for one of them. `per_step`: divide by the steps of each side; by default
     if both say how many they hold. `tolerance`: change in % of A's time up to which a row with as many calls is
-    `same`. `fail_if`: conditions, see `Condition.parse`. Raises InputError.
+    `same`. `fail_if`: conditions, see `Condition.parse`. `profiler`: which pass, as in `Engine`. Raises InputError.
     """
     if level not in LEVELS:
         raise InputError(f"--level {level}: must be one of {', '.join(LEVELS)}")
@@ -103,7 +104,7 @@ def compare(
     if not 0 <= tolerance < math.inf:
         raise InputError(f"--tolerance {tolerance}: must be a number of %, 0 or more")
     conditions = [Condition.parse(text) for text in fail_if]
-    sides = (_open("A", a, where, where_a), _open("B", b, where, where_b))
+    sides = (_open("A", a, profiler, where, where_a), _open("B", b, profiler, where, where_b))
     divisors, note = _divisors(sides, per_step)
     sums = [_sums(s.engine, LEVELS[level], time) for s in sides]
     rows = _rows(LEVELS[level], sums, divisors, tolerance)
@@ -112,13 +113,14 @@ def compare(
     failures = [f for c in conditions if (f := c.failure(sides, divisors)) is not None]
     from analyze.row_answer import row_answer
 
+    notes += [f"{s.label}: {s.engine.note}" for s in sides if s.engine.note]
     return Comparison(row_answer(_columns(level, time), rows, "compare", sort, limit), tuple(notes), tuple(failures))
 
 
-def _open(label: str, stores: Sequence[Store], *wheres: str | None) -> Side:
+def _open(label: str, stores: Sequence[Store], profiler: str | None, *wheres: str | None) -> Side:
     from analyze.engine import Engine
 
-    engine = Engine(stores, where=" AND ".join(f"({w})" for w in wheres if w) or None)
+    engine = Engine(stores, where=wheres, profiler=profiler)
     if not engine.run_ids:
         raise InputError(f"compare: {label} has no run that the --where options select")
     counts = engine.sql(

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-import tempfile
+import re
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import duckdb
 
-from analyze import kernel_names
+from analyze import kernel_names, spill
 from analyze.computed import COMPUTED, named_in
 from analyze.errors import InputError
-from analyze.query_files import Query, ResultColumn, all_blocks, blocks
+from analyze.plain_sql import check_block, check_expression, check_select, sentence
+from analyze.query_files import TIMING, Query, ResultColumn, all_blocks, blocks
 from analyze.store import PARSER_VERSION, Store
 from schemas.tables import TABLES, Column
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+PROFILERS = (*TIMING, "ncu", "none")
+
+_BIGINT = duckdb.sqltypes.BIGINT
+_RUN_COLUMNS: dict[str, Column | None] = {c.name: c for c in TABLES["runs"].columns} | {"rank": None}
+"""What runs are selected and grouped by."""
 
 _SQL_TYPES = {"string": "VARCHAR", "int64": "BIGINT", "int32": "INTEGER", "double": "DOUBLE", "bool": "BOOLEAN"}
 
@@ -26,9 +33,18 @@ _SQL_TYPES = {"string": "VARCHAR", "int64": "BIGINT", "int32": "INTEGER", "doubl
 class Answer:
     """Result of a query: its columns, and its rows in the form that is asked for. Rows can be taken once."""
 
-    def __init__(self, columns: tuple[ResultColumn, ...], result: duckdb.DuckDBPyRelation, what: str, owner: object):
+    def __init__(
+        self,
+        columns: tuple[ResultColumn, ...],
+        result: duckdb.DuckDBPyRelation,
+        what: str,
+        owner: object,
+        note: str = "",
+    ):
         self.columns = columns
-        self._result = result
+        self.note = note
+        """What of the recordings is not in it, in a sentence; empty if all is."""
+        self._result = _without_time_zones(result)
         self._what = what
         self.empty: bool | None = None
         """Whether there were no rows; None before they are taken."""
@@ -46,7 +62,7 @@ class Answer:
         try:
             taken = fetch()
         except duckdb.Error as e:
-            raise InputError(f"{self._what}: {_first_line(e)}") from e
+            raise InputError(f"{self._what}: {sentence(e)}") from e
         self.empty = len(taken) == 0
         return taken
 
@@ -54,18 +70,29 @@ class Answer:
 class Engine:
     """The tables of one or several stores, in a DuckDB that can read them and nothing else.
 
-    `where` is SQL over the columns of `runs` (and `rank`): only what it selects exists. `by` names columns of `runs`
-    (or `rank`) whose values become groups of their own in every answer.
+    `where` is one SQL expression (or several, of which all must hold) over the columns of `runs` (and `rank`): only
+    what it selects exists. `by` names columns of `runs` (or `rank`) whose values become groups of their own in every
+    answer.
+
+    A workload that was recorded under several profilers has a run for each pass. So that none of its work counts
+    twice, one timing pass of each workload exists: of those that `where` selects and that hold GPU work, the first of
+    TIMING, or `prefer` if that is among them. All do with `prefer` "all", and where `by` tells them apart (run_id,
+    profiler). `profiler`: instead, only runs that were recorded under it; "all" for all.
     """
 
-    def __init__(self, stores: Sequence[Store], by: Sequence[str] = (), where: str | None = None):
+    def __init__(
+        self,
+        stores: Sequence[Store],
+        by: Sequence[str] = (),
+        where: str | Sequence[str | None] | None = None,
+        profiler: str | None = None,
+        prefer: str | None = None,
+    ):
         self.stores = list(stores)
         self.by = tuple(by)
+        self.note = ""
+        """What of the recordings is left out, in a sentence."""
         self._made: set[str] = set()
-        # What does not fit into memory; DuckDB makes the folder when it needs it, and removes it.
-        spill = Path(tempfile.gettempdir()) / f"tracequarry-{uuid4().hex}"
-        self.connection = duckdb.connect(config={"autoinstall_known_extensions": False, "temp_directory": str(spill)})
-        self._execute("SET autoload_known_extensions = false")
         self._chosen: list[tuple[Store, str]] = []
         for store in stores:
             for run_id, run in store.snapshot.runs.items():
@@ -75,13 +102,18 @@ class Engine:
                     )
             seen = {r for _, r in self._chosen}
             self._chosen += [(store, r) for r in store.snapshot.runs if r not in seen]
+        folder = spill.spill_folder()
+        weakref.finalize(self, spill.remove, folder)
+        self.connection = duckdb.connect(config={"autoinstall_known_extensions": False, "temp_directory": str(folder)})
+        self._lock()
         self._create_run_keys()
-        self._create_runs(where)
+        self._create_runs([where] if isinstance(where, str) else list(where or ()))
+        self._choose_passes(profiler, prefer)
+        self._create_groups()
         for table in TABLES:
             if table not in ("runs", "kernel_names"):
                 self._create_view(table)
         self._create_kernel_names()
-        self._lock()
 
     @property
     def run_ids(self) -> list[str]:
@@ -89,7 +121,29 @@ class Engine:
         return [r for _, r in self._chosen]
 
     def _execute(self, sql: str, parameters: object = None) -> duckdb.DuckDBPyConnection:
-        return self.connection.execute(sql, parameters)
+        """Run a statement of this module's own: what fails is the store (a file damaged, gone) or the machine."""
+        try:
+            return self.connection.execute(sql, parameters)
+        except (duckdb.Error, UnicodeError) as e:
+            raise InputError(f"{self._folders()}: {sentence(e)}") from e
+
+    def _folders(self) -> str:
+        return ", ".join(str(s.folder) for s in self.stores)
+
+    def _lock(self) -> None:
+        """From here on: the stores' Parquet files can be read, nothing else can be opened, and no setting changed.
+
+        DuckDB cannot be told that what it may read it must not write; `analyze.plain_sql` lets nothing through that
+        would. `store.json` is not among the files.
+        """
+        files = {file for table in TABLES for file in self._files(table)}
+        for setting in ("autoload_known_extensions", "python_enable_replacements"):
+            self._execute(f"SET {setting} = false")
+        self._execute("SET TimeZone = 'UTC'")
+        # A file whose name reads as a pattern is opened under its name, too.
+        self._execute("SET allowed_paths = $1", [sorted(files | {_literal(f) for f in files})])
+        self._execute("SET enable_external_access = false")
+        self._execute("SET lock_configuration = true")
 
     def _create_run_keys(self) -> None:
         """Type of every run_id: joins and groups on a number instead of a long text take half the time and memory."""
@@ -97,8 +151,11 @@ class Engine:
         listed = ", ".join("'" + k.replace("'", "''") + "'" for k in keys)
         self._execute(f"CREATE TYPE run_key AS ENUM ({listed})")
 
-    def _create_runs(self, where: str | None) -> None:
-        """Table `runs`, reduced to what `where` selects and numbered into groups by `by`."""
+    def _create_runs(self, wheres: Sequence[str | None]) -> None:
+        """Table `selected`: the runs and ranks that all of `wheres` hold for."""
+        for name in self.by:
+            if name not in _RUN_COLUMNS:
+                raise InputError(f"--by {name}: runs has no such column; it has {', '.join(sorted(_RUN_COLUMNS))}")
         self._execute(f"CREATE TABLE all_runs AS {self._scan('runs')}")
         ranks = [(r, rank) for s, r in self._chosen for rank in _ranks(s, r)]
         self._execute("CREATE TABLE run_ranks (run_id run_key, rank INTEGER)")
@@ -106,26 +163,61 @@ class Engine:
             self._execute(
                 "INSERT INTO run_ranks SELECT unnest($1), unnest($2)", [[r for r, _ in ranks], [n for _, n in ranks]]
             )
-        columns = {c.name for c in TABLES["runs"].columns} | {"rank"}
-        for name in self.by:
-            if name not in columns:
-                raise InputError(f"--by {name}: runs has no such column; it has {', '.join(sorted(columns))}")
-        try:
-            self._execute(
-                "CREATE TABLE selected AS SELECT * FROM all_runs JOIN run_ranks USING (run_id)"
-                + (f" WHERE ({where})" if where else "")
+        self._execute("CREATE TABLE selected AS SELECT * FROM all_runs JOIN run_ranks USING (run_id)")
+        for where in filter(None, wheres):
+            what = f"--where {where!r}"
+            check_expression(self.connection, where, what)
+            try:
+                self.connection.execute(f"DELETE FROM selected WHERE (\n{where}\n) IS NOT TRUE")
+            except duckdb.Error as e:
+                raise InputError(f"{what}: {sentence(e)}") from e
+
+    def _choose_passes(self, profiler: str | None, prefer: str | None) -> None:
+        """Leave one timing pass of each workload in `selected`, as the class says."""
+        if profiler not in (None, "all", *PROFILERS):
+            raise InputError(f"--profiler {profiler}: must be one of {', '.join(PROFILERS)} or all")
+        if profiler not in (None, "all"):
+            self._execute("DELETE FROM selected WHERE profiler IS DISTINCT FROM $1", [profiler])
+        if profiler is not None or prefer == "all" or {"run_id", "profiler"} & set(self.by):
+            return
+        tables = {r: s.snapshot.runs[r].tables for s, r in self._chosen}
+        passes: dict[str, dict[str, tuple[bool, bool, int]]] = {}
+        for workload, run_id, name, status in self._execute(
+            "SELECT DISTINCT workload_id, run_id, profiler, status FROM selected WHERE workload_id IS NOT NULL"
+        ).fetchall():
+            if name in TIMING:
+                no_work = not any(tables[run_id].get(t) for t in ("kernels", "memcpys", "memsets", "gpu_summary"))
+                worth = (no_work or status == "failed", name != prefer, TIMING.index(name))
+                known = passes.setdefault(workload, {})
+                known[name] = min(worth, known.get(name, worth))
+        used, unused = set(), set()
+        for workload, known in passes.items():
+            best = min(known, key=lambda name: known[name])
+            others = sorted(set(known) - {best})
+            if others:
+                used.add(best)
+                unused.update(others)
+                self._execute(
+                    "DELETE FROM selected WHERE workload_id = $1 AND list_contains($2, profiler)", [workload, others]
+                )
+        if used:
+            self.note = (
+                f"of the passes of a workload, {' or '.join(sorted(used))} is used and {', '.join(sorted(unused))} left"
+                " out: --profiler chooses, --by profiler tells them apart"
             )
-        except duckdb.Error as e:
-            raise InputError(f"--where {where!r}: {_first_line(e)}") from e
+
+    def _create_groups(self) -> None:
+        """Table `run_groups`: what is selected, numbered into groups by `by`; and `runs`, a row for each run of it."""
         by = ", ".join(f'"{b}"' for b in self.by)
         number = f"dense_rank() OVER (ORDER BY {by})::INTEGER" if by else "NULL::INTEGER"
         self._execute(f"CREATE TABLE run_groups AS SELECT *, {number} AS run_group FROM selected")
         self._execute(
-            "CREATE VIEW runs AS SELECT DISTINCT ON (run_id) * EXCLUDE (rank) FROM run_groups ORDER BY run_id"
+            "CREATE VIEW runs AS SELECT DISTINCT ON (run_id) * EXCLUDE (rank) FROM run_groups ORDER BY run_id, rank"
         )
         kept = {r for (r,) in self._execute("SELECT DISTINCT run_id FROM selected").fetchall()}
         self._filtered = self._execute(
-            "SELECT (SELECT count(*) FROM selected) < (SELECT count(*) FROM run_ranks)"
+            "SELECT (SELECT count(*) FROM selected)"
+            " < (SELECT count(*) FROM run_ranks WHERE run_id IN (SELECT run_id FROM selected))"
         ).fetchone() == (True,)
         self._chosen = [(s, r) for s, r in self._chosen if r in kept]
 
@@ -152,32 +244,37 @@ class Engine:
 
     def _scan(self, table: str) -> str:
         """SELECT over the Parquet files of a table; an empty one of the right types where there are none."""
-        files = [str(s.folder / p) for s, r in self._chosen for p in s.snapshot.runs[r].paths(r, table)]
+        files = self._files(table)
         columns = TABLES[table].columns
         if not files:
             return _no_rows(table)
         names = ", ".join("run_id::run_key AS run_id" if c.name == "run_id" else f'"{c.name}"' for c in columns)
-        listed = ", ".join("'" + f.replace("'", "''") + "'" for f in files)
+        listed = ", ".join("'" + _literal(f).replace("'", "''") + "'" for f in files)
         return f"SELECT {names} FROM read_parquet([{listed}], hive_partitioning = false, union_by_name = false)"
 
-    def _lock(self) -> None:
-        """From here on: the stores' folders can be read, nothing else can be opened, and no setting changed."""
-        folders = [str(s.folder.resolve()) for s in self.stores] + [str(s.folder) for s in self.stores]
-        listed = ", ".join("'" + f.replace("'", "''") + "'" for f in dict.fromkeys(folders))
-        self._execute(f"SET allowed_directories = [{listed}]")
-        self._execute("SET enable_external_access = false")
-        self._execute("SET lock_configuration = true")
+    def _files(self, table: str) -> list[str]:
+        """Parquet files of a table."""
+        folders = {s.folder: s.folder.resolve() for s in self.stores}
+        return [str(folders[s.folder] / p) for s, r in self._chosen for p in s.snapshot.runs[r].paths(r, table)]
 
     def _prepare(self, sql: str, uses: Iterable[str], folders: Iterable[Path] = ()) -> None:
         """Make the blocks that a query uses, and the tables that are computed, not stored, if its SQL names them."""
-        self._make_blocks(uses, folders)
-        self._compute(sql)
+        try:
+            self._make_blocks(uses, folders)
+            self._compute(sql)
+        except duckdb.Error as e:
+            raise InputError(f"{self._folders()}: {sentence(e)}") from e
 
     def _make_blocks(self, names: Iterable[str], folders: Iterable[Path] = ()) -> None:
         for name, block in blocks(names, folders).items():
             if name not in self._made:
-                self._compute(block)
-                self._execute(block)
+                self._compute(block.sql)
+                if not block.built_in:
+                    check_block(self.connection, block.sql, f"block {name}")
+                try:
+                    self.connection.execute(block.sql)
+                except duckdb.Error as e:
+                    raise InputError(f"block {name}: {sentence(e)}") from e
                 self._made.add(name)
 
     def _compute(self, sql: str) -> None:
@@ -202,54 +299,49 @@ class Engine:
         sql, values, choices = query.bind(params or {})
         self._prepare(sql, query.uses, [query.path.parent.parent])
         documented = query.result_columns(choices)
-        order = _sort_clause(sort, [*self.by, *(c.name for c in documented)]) if sort else ""
-        if not order:
-            # The columns last, so that rows which tie come in the same order every time.
-            ties = [f'_answer."{c.name}"' for c in documented]
-            order = ", ".join(filter(None, ["run_group", query.fill(query.order, choices), *ties]))
-        groups = [b for b in self.by if b not in {c.name for c in documented}]
-        kinds = {c.name: c for c in TABLES["runs"].columns}
-        columns = {b: (_group_column(b, kinds.get(b)), f'_group."{b}"') for b in groups}
-        columns |= {c.name: (c, f'_answer."{c.name}"') for c in documented}
-        if "run_id" in columns:
-            columns["run_id"] = (columns["run_id"][0], f"{columns['run_id'][1]}::VARCHAR")
+        columns = {b: (_group_column(b), f'_group."_{b}"') for b in self.by}
+        for c in documented:
+            source = f'_answer."{c.name}"' + ("::VARCHAR" if c.name == "run_id" else "")
+            # A query that does not say for each row what tells the groups apart.
+            columns[c.name] = (c, f'coalesce({source}, _group."_{c.name}")' if c.name in self.by else source)
         unknown = [name for name in select if name not in columns]
         if unknown:
             raise InputError(f"--select {unknown[0]}: no such column; the result has {', '.join(columns)}")
         shown = [columns[name] for name in dict.fromkeys(select or columns)]
         names = ", ".join(f'{source} AS "{c.name}"' for c, source in shown)
         join = ""
-        if groups:
-            distinct = ", ".join(f'"{b}"' for b in groups)
+        if self.by:
+            distinct = ", ".join(f'"{b}"{"::VARCHAR" if b == "run_id" else ""} AS "_{b}"' for b in self.by)
             join = f"JOIN (SELECT DISTINCT run_group, {distinct} FROM run_groups) _group USING (run_group)"
-        final = f"WITH _answer AS (\n{sql}\n)\nSELECT {names} FROM _answer {join}\nORDER BY {order}" + (
-            f" LIMIT {int(limit)}" if limit is not None else ""
+        # The columns last, so that rows which tie come in the same order every time.
+        order = [
+            *(_sort_terms(sort, {name: source for name, (_, source) in columns.items()}) if sort else ()),
+            "run_group", query.fill(query.order, choices), *(f'_answer."{c.name}"' for c in documented),
+        ]  # fmt: skip
+        final = f"WITH _answer AS (\n{sql}\n)\nSELECT {names} FROM _answer {join}\nORDER BY " + ", ".join(
+            filter(None, order)
         )
+        final += f"\nLIMIT {int(limit)}" if limit is not None else ""
         what = f"query {query.name}"
-        return Answer(tuple(c for c, _ in shown), self._run(final, values, what), what, self)
+        check_select(self.connection, final, what)
+        return Answer(tuple(c for c, _ in shown), self._run(final, values, what), what, self, self.note)
 
     def sql(self, sql: str) -> Answer:
         """Answer one SELECT over the tables. Raises InputError for anything else and for errors in it."""
-        try:
-            statements = duckdb.extract_statements(sql)
-        except duckdb.Error as e:
-            raise InputError(f"SQL: {_first_line(e)}") from e
-        if len(statements) != 1 or statements[0].type not in (
-            duckdb.StatementType.SELECT,
-            duckdb.StatementType.EXPLAIN,
-        ):
-            raise InputError("SQL: only one SELECT is allowed; the store is opened for reading")
         self._prepare(sql, all_blocks())
+        check_select(self.connection, sql, "SQL")
         result = self._run(sql, {}, "SQL")
         types = zip(result.columns, result.types, strict=True)
         columns = tuple(ResultColumn(name, guess_unit(name, str(kind)), "") for name, kind in types)
-        return Answer(columns, result, "SQL", self)
+        return Answer(columns, result, "SQL", self, self.note)
 
     def _run(self, sql: str, values: dict[str, Any], what: str) -> duckdb.DuckDBPyRelation:
+        # As BIGINT: a small number would be bound as INTEGER, and a thousand times it overflow.
+        bound = {n: duckdb.Value(v, _BIGINT) if isinstance(v, int) else v for n, v in values.items()}
         try:
-            return self.connection.sql(sql, params=values or None)
-        except duckdb.Error as e:
-            raise InputError(f"{what}: {_first_line(e)}") from e
+            return self.connection.sql(sql, params=bound or None)
+        except (duckdb.Error, UnicodeError) as e:
+            raise InputError(f"{what}: {sentence(e)}") from e
 
 
 def _no_rows(table: str) -> str:
@@ -263,10 +355,29 @@ def _ranks(store: Store, run_id: str) -> list[int]:
     return sorted({r for t, ranks in tables.items() if t not in ("runs", "kernel_names") for r in ranks} or {0})
 
 
-def _group_column(name: str, column: Column | None) -> ResultColumn:
+def _group_column(name: str) -> ResultColumn:
+    column = _RUN_COLUMNS[name]
     if column is None:
         return ResultColumn(name, "index", "process rank")
     return ResultColumn(name, {"string": "text", "bool": "bool"}.get(column.type, "index"), column.doc)
+
+
+def _literal(path: str) -> str:
+    """A path as a pattern that only it matches: DuckDB takes what stands in read_parquet for one."""
+    return re.sub(r"[*?\[]", r"[\g<0>]", path)
+
+
+def _without_time_zones(result: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+    """The relation with times in UTC, without a zone: Python values of those with one need a package."""
+    if not any("TIME ZONE" in str(t) for t in result.types):
+        return result
+    kinds = {"TIMESTAMP WITH TIME ZONE": "TIMESTAMP"}
+    shown = []
+    for at, (name, kind) in enumerate(zip(result.columns, map(str, result.types), strict=True), 1):
+        cast = f"::{kinds.get(kind, 'VARCHAR')}" if "TIME ZONE" in kind else ""
+        quoted = name.replace('"', '""')
+        shown.append(f'#{at}{cast} AS "{quoted}"')
+    return result.project(", ".join(shown))
 
 
 def guess_unit(name: str, sql_type: str) -> str:
@@ -279,16 +390,11 @@ def guess_unit(name: str, sql_type: str) -> str:
     return "B" if name == "bytes" else "number"
 
 
-def _sort_clause(sort: str, columns: Iterable[str]) -> str:
-    known = list(columns)
+def _sort_terms(sort: str, sources: dict[str, str]) -> list[str]:
     terms = []
     for term in sort.split(","):
         name = term.strip().lstrip("-+")
-        if name not in known:
-            raise InputError(f"--sort {term.strip()}: no such column; the result has {', '.join(known)}")
-        terms.append(f'"{name}" {"DESC" if term.strip().startswith("-") else "ASC"} NULLS LAST')
-    return ", ".join(terms)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]
+        if name not in sources:
+            raise InputError(f"--sort {term.strip()}: no such column; the result has {', '.join(sources)}")
+        terms.append(f"{sources[name]} {'DESC' if term.strip().startswith('-') else 'ASC'} NULLS LAST")
+    return terms

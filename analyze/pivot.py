@@ -32,12 +32,13 @@ def pivot(
     agg: str | None = None,
     filter: str | None = None,
     where: str | None = None,
+    profiler: str | None = None,
 ) -> Answer:
     """Ask a query of each combination of `rows` and `columns` and lay its `value` out.
 
     `rows`, `columns`: columns of runs (or rank), by which the runs are told apart, or of the query's result. A cell
     holds one value; where the query returns several, `filter` (SQL over its result) chooses or `agg` (sum, avg, min,
-    max) combines them. A cell without any is NULL. Raises InputError.
+    max) combines them. A cell without any is NULL. `profiler`: which pass, as in `Engine`. Raises InputError.
     """
     from analyze.engine import Engine
     from analyze.row_answer import row_answer
@@ -51,7 +52,8 @@ def pivot(
     _, _, choices = query.bind(parameters)
     own = {c.name for c in query.result_columns(choices)}
     axes = [*rows, *columns]
-    answer = Engine(stores, [a for a in axes if a not in own], where).query(query, parameters)
+    by = [a for a in axes if a not in own]
+    answer = Engine(stores, by, where, profiler, query.prefer).query(query, parameters)
     known = {c.name: c for c in answer.columns}
     if value not in known:
         raise InputError(f"--value {value}: query {query.name} has no such column; it has {', '.join(own)}")
@@ -76,7 +78,9 @@ def pivot(
         )
         for r in down
     ]
-    return row_answer(shown, table, what)
+    laid_out = row_answer(shown, table, what)
+    laid_out.note = answer.note
+    return laid_out
 
 
 Key = tuple[Any, ...]

@@ -5,32 +5,44 @@ A file begins with comment lines, the rest is one SELECT::
     -- Which kernels take the time?                                  the question: the first line
     -- Any prose that follows is the description.
     -- @param group name|family = name    What a row is.             choices: {group} in the SQL is replaced
-    -- @param limit_us number = 30        A threshold.               others: $limit_us is bound as a value
+    -- @param limit_us number[0..1e9] = 30   A threshold.            others: $limit_us is bound as a value
     -- @column total_ns ns                Sum of durations.          every column of the result, with its unit
     -- @order total_ns DESC, name
     -- @use gpu_work, phases                                        building blocks: files of queries/blocks
     -- @needs kernels that NCCL ran       What a recording must hold, said where there are no rows.
+    -- @pass nsys                         Which pass of several it is best asked of (else torch); `all`: of each.
 
 The SELECT reads the tables of `schemas.tables` and what its blocks define. A block is a file of macros and views that
 begins with comment lines, too, and may @use others. Every table has one more column,
 `run_group`: NULL, or with `--by` the number of the group of runs that the row belongs to. A query groups by it and
 returns it first; `@column` does not name it.
+
+A parameter that is not a choice is `text`, `number` or `int` (a whole number). A number has a range, both ends allowed:
+`int[1..10000]`, or `number[0..]` where nothing limits it but the type.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from analyze.errors import InputError
 
 BUILT_IN = Path(__file__).parent / "queries"
 BLOCKS = "blocks"
 
-_TAG = re.compile(r"^@(param|column|order|use|needs)\s+(.*)$")
+TIMING = ("torch", "nsys", "nvprof")
+"""Profilers that time GPU work, the best first: passes of one workload under them show the same work again."""
+
+PASSES = (*TIMING, "all")
+
+_TAG = re.compile(r"^@(param|column|order|use|needs|pass)\s+(.*)$")
 _PARAM = re.compile(r"^(\w+)\s+(\S+)\s+=\s+(?:'([^']*)'|(\S+))\s*(.*)$")
+_NUMBER = re.compile(r"^(number|int)(?:\[(.*?)\.\.(.*?)\])?$")
 _COLUMN = re.compile(r"^(\{?\w+\}?)\s+(\S+)\s*(.*)$")
 
 UNITS = {
@@ -55,15 +67,40 @@ UNITS = {
 """Units that a @column may have; `text` and `id` are not numbers, `x` is a ratio."""
 
 
+_MOST = 2.0**53
+"""Above it a number that is read as DOUBLE is no longer exact; no count or time comes near it."""
+
+
+def _number(text: str) -> int | float | None:
+    """The finite number that a text is; None for others."""
+    for kind in (int, float):
+        try:
+            value = kind(text)
+        except ValueError:
+            continue
+        return value if -math.inf < value < math.inf else None
+    return None
+
+
 @dataclass(frozen=True)
 class Param:
-    """A parameter of a query: its choices, or the type of its value (number or text), and its default."""
+    """A parameter of a query: its choices, or the type and the range of its value, and its default."""
 
     name: str
     type: str
+    """choice, text, number or int."""
     choices: tuple[str, ...]
     default: str
     doc: str
+    low: float = -_MOST
+    high: float = _MOST
+
+    @property
+    def takes(self) -> str:
+        """What values it takes, in words."""
+        low = "" if self.low == -_MOST else f"{self.low:g}"
+        high = "" if self.high == _MOST else f"{self.high:g}"
+        return "|".join(self.choices) or self.type + (f" {low}..{high}" if low or high else "")
 
     def parse(self, text: str, query: str) -> str | float | int:
         """The value that a user's text means; raises InputError."""
@@ -71,14 +108,15 @@ class Param:
             if text not in self.choices:
                 raise InputError(f"query {query}: {self.name} must be one of {', '.join(self.choices)}, not {text!r}")
             return text
-        if self.type == "number":
-            try:
-                return int(text)
-            except ValueError:
-                try:
-                    return float(text)
-                except ValueError:
-                    raise InputError(f"query {query}: {self.name} must be a number, not {text!r}") from None
+        if self.type in ("number", "int"):
+            value = _number(text)
+            if value is None or (self.type == "int" and not isinstance(value, int)):
+                kind = "a whole number" if self.type == "int" else "a number"
+                raise InputError(f"query {query}: {self.name} must be {kind}, not {text!r}")
+            if not self.low <= value <= self.high:
+                low, high = (f"{int(v)}" if v == int(v) else f"{v:g}" for v in (self.low, self.high))
+                raise InputError(f"query {query}: {self.name} must be from {low} to {high}, not {text}")
+            return value
         return text
 
 
@@ -106,6 +144,8 @@ class Query:
     sql: str
     uses: tuple[str, ...] = ()
     needs: str = ""
+    prefer: str | None = None
+    """The profiler whose pass it is best asked of, or all."""
 
     def bind(self, values: dict[str, str]) -> tuple[str, dict[str, str | float | int], dict[str, str]]:
         """SQL with the choices filled in, the values to bind, and the choices; raises InputError."""
@@ -141,6 +181,7 @@ def parse(path: Path) -> Query:
             break
         head.append(line[2:].removeprefix(" ").rstrip())
     prose, params, columns, order, needs = [], [], [], "", ""
+    prefer = None
     uses: tuple[str, ...] = ()
     for number, line in enumerate(_unwrap(head), 1):
         tag = _TAG.match(line)
@@ -150,12 +191,12 @@ def parse(path: Path) -> Query:
             order = tag.group(2)
         elif tag.group(1) == "needs":
             needs = tag.group(2)
+        elif tag.group(1) == "pass" and tag.group(2) in PASSES:
+            prefer = tag.group(2)
         elif tag.group(1) == "use":
             uses += _names(tag.group(2))
         elif tag.group(1) == "param" and (m := _PARAM.match(tag.group(2))):
-            default = m.group(3) if m.group(3) is not None else m.group(4)
-            choices = tuple(m.group(2).split("|")) if "|" in m.group(2) else ()
-            params.append(Param(m.group(1), "choice" if choices else m.group(2), choices, default, m.group(5)))
+            params.append(_param(m, f"{path}: comment {number}: {line}"))
         elif tag.group(1) == "column" and (m := _COLUMN.match(tag.group(2))) and m.group(2) in UNITS:
             columns.append(ResultColumn(*m.groups()))
         else:
@@ -176,29 +217,56 @@ def parse(path: Path) -> Query:
         sql=sql,
         uses=uses,
         needs=needs,
+        prefer=prefer,
     )
 
 
-def blocks(names: Iterable[str], folders: Iterable[Path] = ()) -> dict[str, str]:
-    """SQL of the named blocks and of those that they use, by name, each behind what it uses.
+def _param(match: re.Match[str], where: str) -> Param:
+    name, kind, quoted, plain, doc = match.groups()
+    default = quoted if quoted is not None else plain
+    choices = tuple(kind.split("|")) if "|" in kind else ()
+    if choices or kind == "text":
+        return Param(name, "choice" if choices else kind, choices, default, doc)
+    number = _NUMBER.match(kind)
+    if number:
+        low = _number(number[2]) if number[2] else -_MOST
+        high = _number(number[3]) if number[3] else _MOST
+        if low is not None and high is not None:
+            return Param(name, number[1], (), default, doc, low, high)
+    raise InputError(f"{where}: a parameter is a|choice, text, number[LOW..HIGH] or int[LOW..HIGH]")
+
+
+class Block(NamedTuple):
+    """A building block: its SQL, and whether it is one of this package's own."""
+
+    sql: str
+    built_in: bool
+
+
+def blocks(names: Iterable[str], folders: Iterable[Path] = ()) -> dict[str, Block]:
+    """The named blocks and those that they use, by name, each behind what it uses.
 
     Raises InputError for a block that does not exist.
     """
     places = [f / BLOCKS for f in (*folders, BUILT_IN)]
-    found: dict[str, str] = {}
+    found: dict[str, Block] = {}
 
     def add(name: str) -> None:
         if name in found:
             return
-        path = next((p for place in places if (p := place / f"{name}.sql").is_file()), None)
+        named = places if re.fullmatch(r"[\w-]+", name) else ()
+        path = next((p for place in named if (p := place / f"{name}.sql").is_file()), None)
         if path is None:
             raise InputError(f"@use {name}: there is no such block in {', '.join(map(str, places))}")
-        sql = path.read_text(encoding="utf-8")
+        try:
+            sql = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as e:
+            raise InputError(f"{path}: cannot be read: {e}") from e
         for line in sql.splitlines():
             if line.startswith("-- @use "):
                 for used in _names(line.removeprefix("-- @use ")):
                     add(used)
-        found[name] = sql
+        found[name] = Block(sql, path.parent.parent == BUILT_IN)
 
     for name in names:
         add(name)

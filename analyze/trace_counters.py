@@ -70,7 +70,8 @@ def counter_tracks(gpu: str, cpu: str) -> list[Counter]:
         " FROM gpu_work WHERE dur_ns > 0"
     )
     # Bytes per ns are GB/s. As integers of B/s, so that what is added is taken away again to the last bit.
-    speed = "(bytes * 1000000000 // dur_ns)::BIGINT"
+    # HUGEINT, since 9.3 GB times 10^9 are more than 64 bits hold.
+    speed = "(bytes::HUGEINT * 1000000000 // dur_ns)"
     copying = (
         f"SELECT {gpu} AS pid, kind AS series, unnest([start_ns, start_ns + dur_ns]) AS at_ns,"
         f" unnest([{speed}, -{speed}]) AS change FROM memcpys WHERE dur_ns > 0 AND bytes > 0"

@@ -17,10 +17,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
+import duckdb
+
 from analyze import trace_overlay
 from analyze.errors import InputError
+from analyze.plain_sql import sentence
 from analyze.trace_counters import changes, counter_tracks
 from analyze.trace_places import ALLOCATOR, CRITICAL_PATH, Places, Process
+from analyze.whole_file import whole_file
 
 if TYPE_CHECKING:
     from analyze.engine import Engine
@@ -30,18 +34,22 @@ _BATCH = 10_000
 _COMPRESSION = 5
 """Of gzip: half the time of the default, and files 5 % larger."""
 
+_MOST_MS = 1e12
+"""Of a window's ends: 30 years."""
+
 _TIMED = ("kernels", "memcpys", "memsets", "cuda_calls", "cpu_ops", "ranges")
 _ALLOCATIONS = "(FROM memory_events WHERE allocated_bytes IS NOT NULL)"
 """An allocator's rows, in SQL; those of Nsight Systems are of the driver, at 0 where they precede the recording."""
 
 
 class Exported(NamedTuple):
-    """What was written."""
+    """What was written, and what was left out of it (in a sentence, or empty)."""
 
     run_id: str
     events: int
     counters: int
     flows: int
+    note: str = ""
 
 
 class _Scope(NamedTuple):
@@ -73,26 +81,34 @@ def export(
     to_ms: float | None = None,
     counters: bool = True,
     critical_path: bool = False,
+    profiler: str | None = None,
 ) -> Exported:
     """Write one run as a Chrome trace; gzip-compressed if the name ends in .gz.
 
     `where`: SQL over the columns of runs and rank, which must leave one run. `from_ms`, `to_ms`: a window, in ms from
     the first event of what is left; events that reach into it are whole. `counters`: whether tracks of queue depth,
     copy bandwidth, GPU busy and allocated memory are added. `critical_path`: whether the critical path of each rank is
-    drawn over it, as a track of its pieces and arrows between them. Raises InputError.
+    drawn over it, as a track of its pieces and arrows between them. `profiler`: which pass, as in `Engine`. Raises
+    InputError.
     """
     from analyze.engine import Engine
 
-    engine = Engine(stores, where=where)
+    for option, value in (("--from-ms", from_ms), ("--to-ms", to_ms)):
+        if value is not None and not abs(value) <= _MOST_MS:
+            raise InputError(f"trace: {option} {value:g} is not a time in ms")
+    engine = Engine(stores, where=where, profiler=profiler)
     if len(engine.run_ids) != 1:
         some = ", ".join(engine.run_ids[:3]) + (", ..." if len(engine.run_ids) > 3 else "")
         found = f"there are {len(engine.run_ids)} ({some})" if engine.run_ids else "there is none"
         raise InputError(f"trace: one run makes a trace, and {found}; choose with --where \"run_id = '...'\"")
     if from_ms is not None and to_ms is not None and from_ms >= to_ms:
         raise InputError(f"trace: --from-ms {from_ms:g} is not before --to-ms {to_ms:g}")
-    scope = _scope(engine, from_ms or 0.0, to_ms)
-    with _writing(output) as file:
-        return _write(scope, file, counters, critical_path)
+    try:
+        scope = _scope(engine, from_ms or 0.0, to_ms)
+        with _writing(output) as file:
+            return _write(scope, file, counters, critical_path)
+    except duckdb.Error as e:
+        raise InputError(f"trace: {sentence(e)}") from e
 
 
 def _scope(engine: Engine, from_ms: float, to_ms: float | None) -> _Scope:
@@ -111,24 +127,17 @@ def _scope(engine: Engine, from_ms: float, to_ms: float | None) -> _Scope:
 @contextmanager
 def _writing(output: Path) -> Iterator[TextIO]:
     """The file, in place when it is whole."""
-    part = output.with_name(output.name + ".part")
-    try:
-        with part.open("wb") as raw:
-            if output.name.endswith(".gz"):
-                # Without a time in it, the same trace is the same file.
-                with (
-                    gzip.GzipFile("", "wb", _COMPRESSION, raw, mtime=0) as packed,
-                    io.TextIOWrapper(packed, "utf-8") as f,
-                ):
-                    yield f
-            else:
-                with io.TextIOWrapper(raw, "utf-8") as f:
-                    yield f
-        part.replace(output)
-    except OSError as e:
-        raise InputError(f"{output}: cannot be written: {e.strerror}") from e
-    finally:
-        part.unlink(missing_ok=True)
+    with whole_file(output) as part, part.open("wb") as raw:
+        if output.name.endswith(".gz"):
+            # Without a time in it, the same trace is the same file.
+            with (
+                gzip.GzipFile("", "wb", _COMPRESSION, raw, mtime=0) as packed,
+                io.TextIOWrapper(packed, "utf-8") as f,
+            ):
+                yield f
+        else:
+            with io.TextIOWrapper(raw, "utf-8") as f:
+                yield f
 
 
 def _write(scope: _Scope, file: TextIO, with_counters: bool, with_path: bool) -> Exported:
@@ -157,7 +166,8 @@ def _write(scope: _Scope, file: TextIO, with_counters: bool, with_path: bool) ->
         counts[kind] = counts.get(kind, 0) + written
     file.write("\n]}\n")
     # A flow is two events.
-    return Exported(run["run_id"], counts["events"], counts["counters"], counts["flows"] // 2)
+    flows = counts["flows"] // 2
+    return Exported(run["run_id"], counts["events"], counts["counters"], flows, scope.engine.note)
 
 
 def _header(scope: _Scope, run: dict[str, Any]) -> str:

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
+from analyze.errors import InputError
+
 if TYPE_CHECKING:
     from analyze.engine import Engine
 
@@ -22,6 +24,9 @@ GPUS = 9_000_000
 
 RANK_STRIDE = 10_000_000
 """Where several ranks are written, the processes of rank r get numbers from r times this: their own may be the same."""
+
+LAST_RANK = 2**32 // RANK_STRIDE - 1
+"""The last one whose processes have numbers of 32 bits."""
 
 LANE_STRIDE = 10_000_000
 """How far apart the thread numbers of a place's overflow lanes are."""
@@ -59,6 +64,11 @@ class Places:
         ).fetchall()
         self._ranks = [rank for rank, _ in rows]
         self._stride = RANK_STRIDE if len(rows) > 1 else 0
+        if self._stride and not 0 <= max(self._ranks) <= LAST_RANK:
+            raise InputError(
+                f"trace: of several ranks, those up to {LAST_RANK} have room in a Chrome trace, and rank"
+                f' {max(self._ranks)} is among them; choose with --where "rank <= {LAST_RANK}", or one by itself'
+            )
         cases = "".join(f" WHEN {rank} THEN {pid}" for rank, pid in rows if pid is not None)
         self._main = f"CASE rank{cases} ELSE 1 END" if cases else "1"
         self._lanes: dict[tuple[int, int, int, int], int] = {}
@@ -68,11 +78,11 @@ class Places:
 
     def process(self) -> str:
         """SQL of the number of a process on the CPU: for rows that do not say, and those of -1, the rank's first."""
-        return f"(rank * {self._stride} + CASE WHEN pid > 0 THEN pid % {CRITICAL_PATH} ELSE {self._main} END)"
+        return f"(rank * {self._stride}::BIGINT + CASE WHEN pid > 0 THEN pid % {CRITICAL_PATH} ELSE {self._main} END)"
 
     def gpu(self) -> str:
         """SQL of the number of a GPU."""
-        return f"(rank * {self._stride} + {GPUS} + coalesce(device, 0))"
+        return f"(rank * {self._stride}::BIGINT + {GPUS} + coalesce(device, 0))"
 
     def of(self, table: str) -> tuple[str, str]:
         """SQL of the process and the thread of a row of a table, or of gpu_work."""
@@ -86,7 +96,7 @@ class Places:
             return self.process(), number("tid", str(_NO_THREAD))
         if table == "cuda_calls":
             # CUPTI does not say which thread synchronised; torch puts the device and the stream there.
-            pid = f"CASE WHEN api = 'sync' THEN rank * {self._stride} + {self._main} ELSE {self.process()} END"
+            pid = f"CASE WHEN api = 'sync' THEN rank * {self._stride}::BIGINT + {self._main} ELSE {self.process()} END"
             return pid, f"CASE WHEN api = 'sync' THEN {_SYNC} ELSE {number('tid', str(_NO_THREAD))} END"
         if table == "ranges":
             thread = number("tid", f"CASE WHEN origin = 'overhead' THEN {_OVERHEAD} ELSE {_NO_THREAD} END")
@@ -113,8 +123,9 @@ class Places:
         """The process and the thread in which an event is drawn; they get names thereby."""
         lane = self._lanes.get((pid, tid, start_ns, dur_ns or 0), 0)
         if lane:
-            self._overflow[pid, tid + lane * LANE_STRIDE] = tid
-            tid += lane * LANE_STRIDE
+            beside = (tid + lane * LANE_STRIDE) % 2**32 or LANE_STRIDE
+            self._overflow[pid, beside] = tid
+            tid = beside
         self._used.setdefault(pid, set()).add(tid)
         return pid, tid
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import re
+import subprocess
+import sys
+import tempfile
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from support import SAMPLES, ask, event, kernel, launch, write_trace
+from support import ROOT, SAMPLES, ask, event, kernel, launch, run_cli, write_trace
 
 import analyze
+from analyze.advise import findings
 from analyze.engine import Engine
 from analyze.errors import InputError
 from analyze.query_files import Query, catalog, parse
@@ -52,6 +59,198 @@ def test_every_query_takes_by(samples: analyze.Traces, query: Query) -> None:
     names = [c.name for c in answer.columns]
     assert {"model", "parallelism"} <= set(names) and len(names) == len(set(names))
     answer.rows()
+
+
+NOT_ADDED = {
+    "collectives": "a call is one of all its ranks",
+    "stragglers": "a call is one of all its ranks",
+    "gaps": "the longest of each group",
+    "frequent-sequences": "those of each group that are found often enough",
+    "runs": "a run's ranks are its own",
+}
+"""Queries whose rows do not add up over groups of ranks or runs, and why."""
+ADDED = re.compile(r"^(?!min_|max_|avg_|median_|peak_|ranks$).*(?<!_per_image)$")
+
+
+@pytest.fixture(scope="module")
+def grouped(samples: analyze.Traces) -> dict[tuple[str, ...], Engine]:
+    return {by: Engine(samples.stores, by, profiler="all") for by in ((), ("run_id",), ("rank",), ("run_id", "rank"))}
+
+
+@pytest.mark.parametrize("query", CATALOG.values(), ids=lambda q: q.name)
+def test_groups_are_named_and_add_up(grouped: dict[tuple[str, ...], Engine], query: Query) -> None:
+    """By run, rank or both: every row says of which it is, and sums over the groups are the sums without groups."""
+    sums: dict[str, float | None] = {}
+    for by, engine in grouped.items():
+        answer = engine.query(query)
+        names = [c.name for c in answer.columns]
+        rows = answer.rows()
+        assert tuple(names[: len(by)]) == by and len(set(names)) == len(names)
+        assert all(None not in row[: len(by)] for row in rows)
+        for i, column in enumerate(answer.columns):
+            if column.unit in ("count", "ns", "B", "FLOP") and ADDED.match(column.name) and query.name not in NOT_ADDED:
+                values = [row[i] for row in rows]
+                # What one row does not know, the whole does not either.
+                total = None if None in values else sum(values)
+                if not by:
+                    sums[column.name] = total
+                elif None not in (total, sums[column.name]):
+                    assert total == pytest.approx(sums[column.name], rel=1e-12, abs=1e-6), (by, column.name)
+
+
+def test_runs_by_rank_shows_every_rank(samples: analyze.Traces) -> None:
+    rows = samples.query("runs", by=["rank"], where="parallelism = 'ddp'").to_pylist()
+    assert [(r["rank"], r["ranks"]) for r in rows] == [(0, 2), (1, 2)]
+
+
+def test_ties_come_in_one_order(tmp_path: Path) -> None:
+    """Of rows with one value of what is sorted by, the order is that of the question, then of all columns."""
+    names = [f"k{i:03}" for i in range(200)]
+    path = write_trace(tmp_path / "t.json", [kernel(n, 10 * i, 5) for i, n in enumerate(reversed(names))])
+    traces = analyze.open(path)
+    for sort in ("calls", "-calls", "-total_ns,calls", None):
+        for limit in (None, 20):
+            rows = traces.query("kernel-share", sort=sort, limit=limit, select=["name"]).to_pylist()
+            assert [r["name"] for r in rows] == names[:limit], sort
+    by_group = traces.query("kernel-share", by=["model", "rank"], sort="-rank,model", select=["name"]).to_pylist()
+    assert [r["name"] for r in by_group] == names
+
+
+def test_every_number_has_a_range() -> None:
+    for query in [*CATALOG.values(), *(f.query for f in findings())]:
+        for p in query.params:
+            assert p.type in ("choice", "text", "number", "int")
+            if p.type in ("number", "int"):
+                assert p.low >= 0 and p.high <= 1e12, (query.name, p.name)
+                for wrong in (
+                    str(p.low - 1),
+                    str(p.high * 10),
+                    "nan",
+                    "inf",
+                    "-inf",
+                    "1e400",
+                    "9" * 5000,
+                    "²",
+                    "x",
+                    "",
+                ):
+                    with pytest.raises(InputError, match=p.name):
+                        query.bind({p.name: wrong})
+                if p.type == "int":
+                    with pytest.raises(InputError, match=r"must be a whole number, not '2\.5'"):
+                        query.bind({p.name: "2.5"})
+
+
+@pytest.mark.parametrize("query", [q for q in CATALOG.values() if q.params], ids=lambda q: q.name)
+def test_the_ends_of_a_range_are_answered(tmp_path: Path, query: Query) -> None:
+    """No product of a parameter leaves 64 bits, and no answer is endless."""
+    events = [
+        launch(1, 1), kernel("k", 5, 5, correlation=1), launch(2, 2), kernel("k", 20, 5, correlation=2),
+        event("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 40, 2, 0, 7, bytes=2**40),
+    ]  # fmt: skip
+    engine = Engine(analyze.open(write_trace(tmp_path / "t.json", events)).stores)
+    for p in query.params:
+        if p.type in ("number", "int"):
+            for end in (p.low, min(p.high, 1000) if p.name == "buckets" else p.high):
+                engine.query(query, {p.name: f"{end:.0f}"}).rows()
+
+
+def test_large_parameters_are_not_of_32_bits(tmp_path: Path) -> None:
+    events = [launch(1, 1, 5), kernel("k", 10, 5, correlation=1)]
+    events.append(event("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 40, 2, 0, 7, bytes=1000))
+    path = write_trace(tmp_path / "t.json", events)
+    [row] = ask(path, "launch", params={"call_us": 3_000_000})
+    assert row["call_outliers"] == 0
+    [row] = ask(path, "copies", params={"small_kib": 3_000_000})
+    assert row["small_copies"] == 1
+
+
+def test_a_product_beyond_64_bits_is_unknown(tmp_path: Path) -> None:
+    # 2 * 4e9^3 is beyond int64; 2 * 2 * 3 * 5 = 60.
+    shapes = ([[4_000_000_000] * 2] * 2, [[2, 3], [3, 5]])
+    events = [event("cpu_op", "aten::mm", 10 * i, 5, **{"Input Dims": dims}) for i, dims in enumerate(shapes)]
+    [row] = ask(write_trace(tmp_path / "t.json", events), "flops-by-op")
+    assert (row["calls"], row["flops"], row["unknown_calls"]) == (2, 60, 1)
+
+
+def test_parameters_declare_their_ranges(tmp_path: Path) -> None:
+    head, end = "-- What?\n-- @param x ", " = 3  It.\n-- @column y number   It.\nSELECT 1"
+    path = tmp_path / "q.sql"
+    for kind, low, high, takes in (
+        ("int[1..10]", 1, 10, "int 1..10"),
+        ("number[0.5..1e3]", 0.5, 1000, "number 0.5..1000"),
+        ("number[0..]", 0, 2**53, "number 0.."),
+        ("number", -(2**53), 2**53, "number"),
+    ):
+        path.write_text(head + kind + end)
+        [param] = parse(path).params
+        assert (param.low, param.high, param.takes) == (low, high, takes)
+    for wrong in ("int[1..x]", "int[1]", "float", "int[1..2", "number(0..1)"):
+        path.write_text(head + wrong + end)
+        with pytest.raises(InputError, match="a parameter is"):
+            parse(path)
+
+
+def test_times_with_a_zone_are_utc(samples: analyze.Traces) -> None:
+    engine = Engine(samples.stores)
+    before = datetime.now(UTC).replace(tzinfo=None)
+    [(now, text, nested)] = engine.sql("SELECT now(), now()::VARCHAR, {'t': [now()]}").rows()
+    assert timedelta(0) <= now - before < timedelta(minutes=5)
+    assert text.endswith("+00") and text[:19] in nested
+    [(same,)] = engine.sql("SELECT TIMESTAMPTZ '2026-11-21 12:00:00+03'").rows()
+    assert same == datetime(2026, 11, 21, 9)
+
+
+def test_a_damaged_file_of_a_store_is_named(tmp_path: Path) -> None:
+    for damage in ("gone", "empty", "cut", "other"):
+        raw = write_trace(tmp_path / damage / "t.json", [kernel(f"k{i}", i, 1) for i in range(50)])
+        assert run_cli("ingest", raw, "--store", tmp_path / f"{damage}-store").returncode == 0
+        store = tmp_path / f"{damage}-store"
+        [parquet] = (store / "kernels").rglob("*.parquet")
+        content = parquet.read_bytes()
+        parquet.write_bytes({"cut": content[: len(content) // 2], "other": b"x" * len(content)}.get(damage, b""))
+        if damage == "gone":
+            parquet.unlink()
+        for arguments in (
+            ["query", "kernel-share", store],
+            ["query", "ops", store],
+            ["query", "critical-path", store],
+            ["sql", "SELECT * FROM kernels", store],
+            ["advise", store],
+            ["trace", store, "-o", tmp_path / "out.json"],
+        ):
+            result = run_cli(*arguments)
+            assert (result.returncode, result.stdout, len(result.stderr.splitlines())) == (2, "", 1), result.stderr
+            assert parquet.name in result.stderr, result.stderr
+    assert not (tmp_path / "out.json").exists()
+
+
+def test_what_spills_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folders of engines that are gone, of processes that were killed, but not those of the living."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    traces = analyze.open(SAMPLES / "resnet18-1gpu")
+    living = Engine(traces.stores)
+    [kept] = tmp_path.glob("tracequarry-spill-*")
+    (kept / "spilled.tmp").write_text("x")
+    code = (
+        f"import os, sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "from analyze.spill import spill_folder\n"
+        "f = spill_folder(); (f / 'left.tmp').write_text('x'); print(f, flush=True); os.kill(os.getpid(), 9)"
+    )
+    killed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "TMPDIR": str(tmp_path)}
+    )
+    left = Path(killed.stdout.strip())
+    assert left.parent == tmp_path and (left / "left.tmp").exists()
+    for folder in (kept, left):
+        os.utime(folder, (0, 0))
+    with pytest.raises(InputError):
+        Engine(traces.stores, where="colour = 1")
+    gc.collect()
+    assert list(tmp_path.glob("tracequarry-spill-*")) == [kept] and (kept / "spilled.tmp").exists()
+    del living
+    gc.collect()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_query_of_nothing_is_no_error(tmp_path: Path) -> None:

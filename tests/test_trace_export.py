@@ -165,6 +165,35 @@ def test_memory_is_a_counter(tmp_path: Path) -> None:
     assert max(values) * 1_000_000 == row["peak"]
 
 
+def test_large_numbers_stay_what_they_are(tmp_path: Path) -> None:
+    """Ranks from 215 on, whose processes have numbers above 2^31, and copies of more than 2^63 / 10^9 bytes."""
+    for rank in (0, 300):
+        copy = event("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 10, 1_000_000, 0, 7, bytes=20_000_000_000)
+        world = {"rank": rank, "world_size": 301}
+        work = [launch(1, 1), kernel("k", 5, 1, correlation=1), copy]
+        write_trace(tmp_path / "run" / f"rank-{rank}.json", work, distributedInfo=world)
+    written = write(tmp_path / "run", tmp_path / "out.json.gz")
+    processes = {e["pid"]: e["args"]["name"] for e in events(written, "M") if e["name"] == "process_name"}
+    # 10^7 for each rank, and GPU_0.
+    assert processes[300 * 10**7 + GPU_0] == "rank 300 GPU 0" and processes[GPU_0] == "rank 0 GPU 0"
+    assert max(processes) < 2**32
+    # 20 GB in a second, on each of the ranks.
+    assert [v for _, v in series(written, "copy GB/s", "HtoD")] == [20, 0, 20, 0]
+
+
+def test_more_ranks_than_a_trace_has_room_for(tmp_path: Path) -> None:
+    for rank in (0, 429):
+        world = {"rank": rank, "world_size": 430}
+        write_trace(tmp_path / "run" / f"rank-{rank}.json", [kernel("k", 5, 1)], distributedInfo=world)
+    traces = analyze.open(tmp_path / "run")
+    # 430 times 10^7 is more than 2^32.
+    with pytest.raises(InputError, match="those up to 428 have room"):
+        traces.write_trace(tmp_path / "out.json")
+    assert not list(tmp_path.glob("*out*"))
+    traces.write_trace(tmp_path / "out.json", where="rank = 429")
+    assert (tmp_path / "out.json").exists()
+
+
 def test_a_window(tmp_path: Path) -> None:
     # 13 to 15 us after the first event: both kernels reach into it (11 to 16, 13 to 15); the call and the copy do not.
     written = write(hand_made(tmp_path / "t.json"), tmp_path / "out.json", from_ms=0.0125, to_ms=0.015)

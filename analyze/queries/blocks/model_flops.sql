@@ -96,8 +96,8 @@ JOIN flop_ops f USING (name)
 LEFT JOIN conv_gradients g ON g.run_id = o.run_id AND g.rank = o.rank AND g.tid = o.tid AND g.start_ns = o.start_ns;
 
 -- FLOPs of a call of one of flop_ops, by its kind; a to d are the shapes of its first four inputs, `gradients` those of
--- conv_gradients. NULL where they are unknown.
-CREATE MACRO call_flops(op, name, a, b, c, d, inputs, gradients) AS CASE op
+-- conv_gradients. NULL where they are unknown, or where their product is beyond 64 bits.
+CREATE MACRO call_flops(op, name, a, b, c, d, inputs, gradients) AS TRY(CASE op
     WHEN 'conv' THEN conv_flops(a, b, int_list(inputs, 3), int_list(inputs, 4), int_list(inputs, 5), is_true(inputs, 6))
     -- Gradient, input, weight; of the libraries' own, input, gradient, weight. Which gradients thnn computes is
     -- unknown.
@@ -113,4 +113,4 @@ CREATE MACRO call_flops(op, name, a, b, c, d, inputs, gradients) AS CASE op
     WHEN 'attention' THEN 2 * a[1] * a[2] * a[3] * b[3] * (a[4] + c[4]) // halves(name, inputs)
     -- scores again, and the gradients of scores, V, Q and K; the first argument is the gradient
     WHEN 'attention_backward' THEN 2 * b[1] * b[2] * b[3] * c[3] * (3 * b[4] + 2 * d[4]) // halves(name, inputs)
-END;
+END);

@@ -9,6 +9,7 @@
 -- @use gpu_tracks, step_times
 -- @needs step times: the collector's step metrics, or training steps in the traces
 -- @param kind auto|strong|weak = auto   Which batch is held; auto shows each for which there is a run on one GPU.
+-- @pass all
 -- @column kind text               strong or weak; empty (auto) for runs that nothing can be compared with.
 -- @column profiler text           Profiler under which it was timed.
 -- @column model text              Model.

@@ -9,7 +9,7 @@
 -- @use ncu_flops, step_counts
 -- @needs FLOP metrics of Nsight Compute (collect run --profiler ncu) or nvprof
 -- @param group kernel|short_name|family|launch|all = kernel   What a row is; all is one row.
--- @param images number = 0        Images that the launches worked on; 0 for batch size x steps x ranks of the runs,
+-- @param images number[0..1e12] = 0   Images that the launches worked on; 0 for batch size x steps x ranks of the runs,
 --                                 where steps were counted.
 -- @column kernel text             Kernel, its short name, family, or launch; (all) for the sum.
 -- @column launches count          Profiled launches.

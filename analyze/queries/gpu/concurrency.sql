@@ -6,7 +6,7 @@
 -- those under 64 KiB, which cannot fill the link. `copies` has the copies by kind.
 -- @use arithmetic, intervals, gpu_tracks, copy_peaks
 -- @needs work on GPUs
--- @param small_kib number = 64    A copy of fewer KiB is small.
+-- @param small_kib number[0..1e9] = 64 A copy of fewer KiB is small.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column device index            GPU.

@@ -5,7 +5,7 @@
 -- written.
 -- @use arithmetic, copy_peaks
 -- @needs memcpys
--- @param small_kib number = 64    A copy of fewer KiB is small.
+-- @param small_kib number[0..1e9] = 64 A copy of fewer KiB is small.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column device index            GPU that the copy ran on.

@@ -7,8 +7,8 @@
 -- that is the larger part, it is the cause, and what `cpu` names was only held up by it.
 -- @use cpu_events, gpu_gaps, gpu_named_work, innermost, launch_calls, recording_facts
 -- @needs work on GPUs with gaps between
--- @param top number = 20          How many gaps, per group of runs.
--- @param threshold_us number = 30 Longest gap that counts as kernel_wait, exclusive, in us.
+-- @param top int[0..1000000] = 20 How many gaps, per group of runs.
+-- @param threshold_us number[0..1e9] = 30 Longest gap that counts as kernel_wait, exclusive, in us.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column device index            GPU.

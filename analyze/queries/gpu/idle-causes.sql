@@ -10,7 +10,7 @@
 -- @use arithmetic, gpu_gaps, recording_facts
 -- @needs work on GPUs with gaps between
 -- @param per device|stream = device   Whose gaps.
--- @param threshold_us number = 30 Longest gap that counts as kernel_wait, exclusive, in us.
+-- @param threshold_us number[0..1e9] = 30 Longest gap that counts as kernel_wait, exclusive, in us.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column device index            GPU.

@@ -6,7 +6,7 @@
 -- to `small_bytes`, which return before they are done. Copies whose call the trace does not hold are in neither.
 -- @use launch_calls
 -- @needs memcpys that block the CPU
--- @param small_bytes number = 64000   Host-to-device copies up to this size do not block (B; the limit of Nsight
+-- @param small_bytes number[0..1e12] = 64000 Host-to-device copies up to this size do not block (B; the limit of Nsight
 --                                 Systems).
 -- @column rule text               pageable or synchronous.
 -- @column name text               Runtime or driver function that was called.

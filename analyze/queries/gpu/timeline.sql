@@ -5,7 +5,7 @@
 -- their union.
 -- @use arithmetic, gpu_classes, gpu_windows
 -- @needs work on GPUs
--- @param buckets number = 50      Number of buckets.
+-- @param buckets int[1..100000] = 50 Number of buckets.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column device index            GPU.

@@ -7,8 +7,8 @@
 -- @use arithmetic, cpu_tracks, gpu_named_work
 -- @needs GPU work that operators launched, two pieces or more, and min_count times
 -- @param operator text = ''       Take the outermost operators or ranges whose name contains this instead.
--- @param length number = 0        Pieces in a row; 0 for all the work of a call.
--- @param min_count number = 2     Sequences found fewer times are left out.
+-- @param length int[0..1000] = 0  Pieces in a row; 0 for all the work of a call.
+-- @param min_count int[1..1000000000] = 2 Sequences found fewer times are left out.
 -- @column operator text           Operator or range.
 -- @column sequence text           Short names of the kernels, memcpys and memsets, in order.
 -- @column length count            Pieces in the sequence.

@@ -9,8 +9,8 @@
 -- @use launch_calls, gpu_work
 -- @needs kernels or the calls that launch them
 -- @param work kernels|all = kernels   With `all`, memcpys and memsets and the calls that launched them count, too.
--- @param call_us number = 50      A call that takes longer is an outlier, in us.
--- @param delay_us number = 100    A kernel that waits longer is an outlier, in us.
+-- @param call_us number[0..1e9] = 50 A call that takes longer is an outlier, in us.
+-- @param delay_us number[0..1e9] = 100 A kernel that waits longer is an outlier, in us.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column device index            GPU; empty for calls whose work the trace does not hold.

@@ -5,7 +5,7 @@
 -- to the last start. A depth of 0 for long: the GPU waits for the CPU. A full queue blocks the launching thread.
 -- @use arithmetic, intervals, launch_calls, gpu_work
 -- @needs GPU work with the calls that launched it
--- @param full number = 1024       Depth from which the queue counts as full.
+-- @param full int[1..1000000000] = 1024 Depth from which the queue counts as full.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column device index            GPU.

@@ -5,7 +5,7 @@
 -- Nsight Systems writes driver allocations: reserved_bytes alone.
 -- @use allocators, arithmetic
 -- @needs allocator events (profile_memory=True)
--- @param buckets number = 50      Number of buckets; 0 for a row for each event.
+-- @param buckets int[0..100000] = 50   Number of buckets; 0 for a row for each event.
 -- @param device_type all|gpu|cuda|hip|xpu|cpu = all   Which allocator; cuda also finds AMD's GPUs, as in torch.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.

@@ -10,7 +10,7 @@
 -- @param tree module|stack = module   Whether Python functions other than nn.Modules are part of it.
 -- @param root text = ''           Only what is below this name (ResNet_0, forward), which becomes depth 0; all if
 --                                 empty.
--- @param depth number = 1000      Deepest level shown; what is below counts all the same.
+-- @param depth int[0..1000000] = 1000 Deepest level shown; what is below counts all the same.
 -- @param kernels yes|no = yes     Whether kernels, copies and fills are the leaves.
 -- @column tree text               Name, indented by depth.
 -- @column depth index             Its level, from 0.

@@ -1,5 +1,6 @@
 -- Which runs are there?
 --
+-- @pass all
 -- @column run_id id               The run.
 -- @column profiler text           torch, nsys, ncu, nvprof or none.
 -- @column status text             running, done or failed; empty for bare files.
@@ -14,7 +15,7 @@
 -- @column reason text             Why it failed.
 -- @column warnings text           What was lost while reading.
 -- @order start_time NULLS LAST, run_id
-SELECT
+SELECT DISTINCT
     run_group, run_id, profiler, status, model, batch_size, gpus, parallelism, precision, ranks, gpu_name, start_time,
     reason, warnings
-FROM runs
+FROM run_groups

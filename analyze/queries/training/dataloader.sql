@@ -9,7 +9,7 @@
 -- @needs training steps with DataLoader ranges, or the collector's step metrics
 -- @param window run|step = run    What a row is: all steps of a rank, or each.
 -- @param warmup no|yes = no       Whether warm-up steps count.
--- @param bound_pct number = 10    Share of the step from which it is bound by data.
+-- @param bound_pct number[0..100] = 10 Share of the step from which it is bound by data.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column step index              Step number; empty for all.

@@ -6,6 +6,7 @@
 -- thread launches (the backward pass of PyTorch, the replicas of DataParallel) is not in it: `phases` counts that.
 -- @use arithmetic
 -- @needs NVTX or record_function ranges
+-- @pass nsys
 -- @column name text               Range, with its domain in front (NCCL:ncclBroadcast) unless it is the default one.
 -- @column style text              PushPop or StartEnd; a record_function counts as PushPop.
 -- @column instances count         Ranges of the name.
