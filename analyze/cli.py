@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
+from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from analyze.engine import Answer
     from analyze.query_files import Query
     from analyze.store import Store
+    from schemas.tables import Table
 
 app = typer.Typer(
     name="analyze",
@@ -27,10 +30,24 @@ app = typer.Typer(
 plot = typer.Typer(help="Draw figures.", no_args_is_help=True)
 app.add_typer(plot, name="plot")
 
+
+def _finite(value: float) -> float:
+    if not isfinite(value):
+        raise InputError(f"{value} is no share in %: it must be a number")
+    return value
+
+
 Paths = Annotated[list[Path], typer.Argument(help="Stores, run folders, folders of them, or raw trace files.")]
 Format = Annotated[str, typer.Option("--format", "-f", help="table, csv, json, parquet or markdown.")]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write to a file instead of stdout.")]
 Where = Annotated[str | None, typer.Option("--where", help="SQL over the columns of runs and rank: what to look at.")]
+Profiler = Annotated[
+    str | None,
+    typer.Option(
+        "--profiler",
+        help="Which passes: torch, nsys, nvprof, ncu, none or all; by default one timing pass of each workload.",
+    ),
+]
 
 
 @app.command()
@@ -52,10 +69,9 @@ def ingest(
         result = run_ingest(discover(paths), Store(store), jobs, progress)
     _warn(result.warnings)
     seconds = perf_counter() - began
-    typer.echo(
+    _say(
         f"{store}: {len(result.ingested)} run(s) ingested, {len(result.unchanged)} unchanged; "
-        f"{result.rows:,} rows from {result.bytes / 1e6:,.1f} MB in {seconds:.1f} s",
-        err=True,
+        f"{result.rows:,} rows from {result.bytes / 1e6:,.1f} MB in {seconds:.1f} s"
     )
 
 
@@ -65,6 +81,7 @@ def query(
     paths: Annotated[list[Path] | None, typer.Argument(help="Stores, run folders or raw trace files.")] = None,
     by: Annotated[str, typer.Option("--by", help="Columns of runs (or rank) to group by: model,batch_size.")] = "",
     where: Where = None,
+    profiler: Profiler = None,
     param: Annotated[list[str] | None, typer.Option("--param", "-p", help="A parameter of the query: k=v.")] = None,
     sort: Annotated[str | None, typer.Option("--sort", help="Columns to sort by; -name is descending.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=0, help="At most so many rows.")] = None,
@@ -76,13 +93,16 @@ def query(
 ) -> None:
     """Answer a question; without a name, list the questions."""
     from analyze import query_files
+    from analyze.render import to_stdout
 
     if name is None:
-        _list_queries(query_files.catalog(queries or ()))
+        catalog = query_files.catalog(queries or ())
+        to_stdout(lambda: _list_queries(catalog), sys.stdout)
         return
     params = _parse_params(param or [])
     if explain:
-        _explain(query_files.find(name, queries or ()), params)
+        asked = query_files.find(name, queries or ())
+        to_stdout(lambda: _explain(asked, params), sys.stdout)
         return
     _check_format(format)
     question = query_files.find(name, queries or ())
@@ -91,16 +111,14 @@ def query(
         raise InputError(f"query {name}: say what to look at: analyze query {name} PATH...")
     from analyze.engine import Engine
 
-    engine = Engine(_open(paths), _split(by), where)
+    engine = Engine(_open(paths), _split(by), where, profiler, question.prefer)
     answer = engine.query(question, params, sort, limit, _split(select))
     _print(answer, format, output)
     if answer.empty and question.needs:
-        typer.echo(f"note: no rows; query {name} needs {question.needs}", err=True)
+        _say(f"note: no rows; query {name} needs {question.needs}")
     compares = question.group == "compare"
     if not by and not compares and len(engine.run_ids) > 1 and "run_id" not in {c.name for c in answer.columns}:
-        typer.echo(
-            f"note: {len(engine.run_ids)} runs taken together; --by run_id (or model, ...) tells them apart", err=True
-        )
+        _say(f"note: {len(engine.run_ids)} runs taken together; --by run_id (or model, ...) tells them apart")
 
 
 @app.command()
@@ -108,6 +126,7 @@ def sql(
     statement: Annotated[str, typer.Argument(help="One SELECT over the tables (see `analyze tables`).")],
     paths: Paths,
     where: Where = None,
+    profiler: Profiler = None,
     format: Format = "table",
     output: Output = None,
 ) -> None:
@@ -115,7 +134,7 @@ def sql(
     from analyze.engine import Engine
 
     _check_format(format)
-    _print(Engine(_open(paths), where=where).sql(statement), format, output)
+    _print(Engine(_open(paths), where=where, profiler=profiler).sql(statement), format, output)
 
 
 @app.command()
@@ -123,23 +142,12 @@ def tables(
     name: Annotated[str | None, typer.Argument(help="One table; without it, all.")] = None,
 ) -> None:
     """Document the tables and their columns."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
+    from analyze.render import to_stdout
     from schemas.tables import TABLES
 
     if name is not None and name not in TABLES:
         raise InputError(f"there is no table {name!r}; there are {', '.join(TABLES)}")
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 140
-    for table in TABLES.values() if name is None else [TABLES[name]]:
-        console.print(f"[bold]{table.name}[/bold]: a row is {table.row}")
-        grid = Table("column", "type", "unit", "what it holds", box=box.SIMPLE_HEAD, pad_edge=False)
-        for c in table.columns:
-            grid.add_row(c.name, c.type, c.unit, c.doc)
-        console.print(grid)
+    to_stdout(lambda: _describe(TABLES.values() if name is None else [TABLES[name]]), sys.stdout)
 
 
 @plot.command("roofline")
@@ -151,13 +159,15 @@ def plot_roofline(
     ] = "kernel",
     level: Annotated[str, typer.Option("--level", help="Bytes of which memory: dram, l2, l1 or all.")] = "dram",
     where: Where = None,
+    profiler: Profiler = None,
 ) -> None:
     """Draw FLOP/s over FLOP/byte of the kernels that Nsight Compute profiled, under the roofs of their GPU."""
     from analyze.engine import Engine
     from analyze.plots import output_format, roofline
 
     output_format(output)
-    roofline.write(roofline.load(Engine(_open(paths), where=where), group, level), output)
+    engine = Engine(_open(paths), where=where, profiler=profiler)
+    roofline.write(roofline.load(engine, group, level), output)
 
 
 @app.command()
@@ -169,10 +179,13 @@ def compare(
     where: Where = None,
     where_a: Annotated[str | None, typer.Option("--where-a", help="As --where, for A alone.")] = None,
     where_b: Annotated[str | None, typer.Option("--where-b", help="As --where, for B alone.")] = None,
+    profiler: Profiler = None,
     per_step: Annotated[
         bool | None, typer.Option("--per-step/--total", help="Per training step; default if both say how many.")
     ] = None,
-    tolerance: Annotated[float, typer.Option("--tolerance", min=0, help="Changes up to so many % are `same`.")] = 1.0,
+    tolerance: Annotated[
+        float, typer.Option("--tolerance", min=0, callback=_finite, help="Changes up to so many % are `same`.")
+    ] = 1.0,
     fail_if: Annotated[
         list[str] | None, typer.Option("--fail-if", help="Exit with 1 if this holds: 'kernel_time > 5%'.")
     ] = None,
@@ -198,13 +211,13 @@ def compare(
         fail_if=fail_if or (),
         sort=sort,
         limit=limit,
+        profiler=profiler,
     )
-    _print(result.answer, format, output)
-    sys.stdout.flush()  # Where both go into one log, the verdict comes last.
+    _print(result.answer, format, output)  # Where both go into one log, the verdict comes last.
     for note in result.notes:
-        typer.echo(f"note: {note}", err=True)
+        _say(f"note: {note}")
     for failure in result.failures:
-        typer.echo(f"failed: {failure}", err=True)
+        _say(f"failed: {failure}")
     if result.failures:
         raise typer.Exit(1)
 
@@ -221,6 +234,7 @@ def pivot(
     ] = None,
     filter: Annotated[str | None, typer.Option("--filter", help="SQL over the query's result: which rows.")] = None,
     where: Where = None,
+    profiler: Profiler = None,
     param: Annotated[list[str] | None, typer.Option("--param", "-p", help="A parameter of the query: k=v.")] = None,
     format: Format = "table",
     output: Output = None,
@@ -235,7 +249,16 @@ def pivot(
     question = find(name, queries or ())
     question.bind(params)
     answer = run_pivot(
-        _open(paths), question, _split(rows), _split(columns), value, params, agg=agg, filter=filter, where=where
+        _open(paths),
+        question,
+        _split(rows),
+        _split(columns),
+        value,
+        params,
+        agg=agg,
+        filter=filter,
+        where=where,
+        profiler=profiler,
     )
     _print(answer, format, output)
 
@@ -245,6 +268,7 @@ def trace(
     paths: Paths,
     output: Annotated[Path, typer.Option("--output", "-o", help="The trace: out.json.gz, or .json for plain text.")],
     where: Where = None,
+    profiler: Profiler = None,
     from_ms: Annotated[
         float | None, typer.Option("--from-ms", help="Start of the window, from the first event.")
     ] = None,
@@ -253,35 +277,49 @@ def trace(
     critical_path: Annotated[bool, typer.Option("--critical-path", help="Draw the critical path over it.")] = False,
 ) -> None:
     """Write a run as a Chrome trace, with counters added, for the Perfetto UI (https://ui.perfetto.dev)."""
+    from analyze.render import to_stdout, visible
     from analyze.trace_export import export
 
     done = export(
-        _open(paths), output, where=where, from_ms=from_ms, to_ms=to_ms, counters=counters, critical_path=critical_path
+        _open(paths),
+        output,
+        where=where,
+        from_ms=from_ms,
+        to_ms=to_ms,
+        counters=counters,
+        critical_path=critical_path,
+        profiler=profiler,
     )
     counts = f"{done.events:,} events, {done.flows:,} arrows, {done.counters:,} counter values"
-    typer.echo(f"{output}: {done.run_id}: {counts}")
+    to_stdout(lambda: typer.echo(visible(f"{output}: {done.run_id}: {counts}")), sys.stdout)
+    _note(done.note)
 
 
 @app.command()
 def advise(
     paths: Paths,
     where: Where = None,
+    profiler: Profiler = None,
     min_pct: Annotated[
-        float, typer.Option("--min-pct", min=0, help="Leave out what could save less of the run's time.")
+        float,
+        typer.Option("--min-pct", min=0, callback=_finite, help="Leave out what could save less of the run's time."),
     ] = 1.0,
     format: Format = "table",
     output: Output = None,
 ) -> None:
     """Say what costs a run time, ranked by what mending it could save, with the numbers and what to try."""
     from analyze import advise as advice
-    from analyze.render import write_with
+    from analyze.render import visible, write_with
 
     _check_format(format)
-    found = advice.advise(_open(paths), where, min_pct)
+    notes: list[str] = []
+    found = advice.advise(_open(paths), where, min_pct, profiler, notes)
     if format == "table":
-        write_with(lambda file: advice.write_text(found, file), output, sys.stdout)
+        shown = [a._replace(run_id=visible(a.run_id), evidence=visible(a.evidence)) for a in found]
+        write_with(lambda file: advice.write_text(shown, file), output, sys.stdout)
     else:
         _print(advice.answer(found), format, output)
+    _note(*notes)
 
 
 def _open(paths: list[Path]) -> list[Store]:
@@ -296,13 +334,26 @@ def _open(paths: list[Path]) -> list[Store]:
 
 def _warn(warnings: list[str]) -> None:
     for warning in warnings:
-        typer.echo(f"warning: {warning}", err=True)
+        _say(f"warning: {warning}")
+
+
+def _note(*notes: str) -> None:
+    for note in filter(None, notes):
+        _say(f"note: {note}")
+
+
+def _say(text: str) -> None:
+    """A line on stderr: names in it are whatever a recording says."""
+    from analyze.render import visible
+
+    typer.echo(visible(text), err=True)
 
 
 def _print(answer: Answer, format: str, output: Path | None) -> None:
     from analyze.render import write
 
     write(answer, format, output, sys.stdout)
+    _note(answer.note)
 
 
 def _check_format(format: str) -> None:
@@ -328,7 +379,6 @@ def _parse_params(texts: list[str]) -> dict[str, str]:
 
 def _list_queries(catalog: dict[str, Query]) -> None:
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
     table = Table("query", "question", "parameters", box=box.SIMPLE_HEAD, pad_edge=False)
@@ -338,10 +388,7 @@ def _list_queries(catalog: dict[str, Query]) -> None:
             table.add_section()
         group = query.group
         table.add_row(query.name, query.question, ", ".join(f"{p.name}={p.default}" for p in query.params))
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 140
-    console.print(table)
+    _print_rich(table)
 
 
 def _explain(query: Query, params: dict[str, str]) -> None:
@@ -354,15 +401,41 @@ def _explain(query: Query, params: dict[str, str]) -> None:
     if query.params:
         typer.echo("\nParameters:")
         for p in query.params:
-            typer.echo(f"  {p.name} = {p.default}  ({'|'.join(p.choices) or p.type})  {p.doc}")
+            typer.echo(f"  {p.name} = {p.default}  ({p.takes})  {p.doc}")
     typer.echo("\nColumns:")
     for c in query.result_columns(choices):
         typer.echo(f"  {c.name:<24} {c.unit:<9} {c.doc}")
     for name, value in values.items():
-        sql = sql.replace(f"${name}", repr(value))
+        sql = sql.replace(f"${name}", f"{value}::BIGINT" if isinstance(value, int) else repr(value))
     typer.echo(f"\nSQL ({query.path.name}):\n{sql}")
     if query.order:
         typer.echo(f"ORDER BY run_group, {query.fill(query.order, choices)}")
+
+
+def _describe(tables: Iterable[Table]) -> None:
+    from rich import box
+    from rich.table import Table as Grid
+
+    shown: list[Any] = []
+    for table in tables:
+        grid = Grid("column", "type", "unit", "what it holds", box=box.SIMPLE_HEAD, pad_edge=False)
+        for c in table.columns:
+            grid.add_row(c.name, c.type, c.unit, c.doc)
+        shown += [f"[bold]{table.name}[/bold]: a row is {table.row}", grid]
+    _print_rich(*shown)
+
+
+def _print_rich(*parts: Any) -> None:
+    """Print to stdout; captured, since rich ends the program where nobody reads on."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 140
+    with console.capture() as capture:
+        for part in parts:
+            console.print(part)
+    sys.stdout.write(capture.get())
 
 
 def main() -> None:
@@ -370,12 +443,23 @@ def main() -> None:
     try:
         app()
     except InputError as e:
-        typer.echo(f"analyze: {e}", err=True)
-        sys.exit(2)
-    except BrokenPipeError:
-        # `analyze query ... | head`: nobody reads on. Keep Python from writing to the pipe again at exit.
-        sys.stderr.close()
-        sys.exit(0)
+        _fail(str(e))
+    except MemoryError:
+        _fail("out of memory")
+    except UnicodeError as e:
+        _fail(f"an argument or a name is not valid UTF-8: {e}")
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
         sys.exit(130)
+    except Exception as e:
+        duckdb = sys.modules.get("duckdb")
+        if duckdb is None or not isinstance(e, duckdb.Error):
+            raise
+        from analyze.plain_sql import sentence
+
+        _fail(sentence(e))
+
+
+def _fail(message: str) -> NoReturn:
+    _say(f"analyze: {message}")
+    sys.exit(2)

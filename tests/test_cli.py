@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -128,6 +129,12 @@ def test_several_runs_are_pointed_out() -> None:
         (["query", "kernel-share", str(ONE), "--param", "group"], "must have the form name=value"),
         (["query", "kernel-share", str(ONE), "-o", "/no/such/folder/x.csv", "-f", "csv"], "cannot be written"),
         (["sql", "SELEC 1", str(ONE)], "SQL: Parser Error"),
+        (["query", "timeline", str(ONE), "-p", "buckets=-5"], "buckets must be from 1 to 100000, not -5"),
+        (["query", "launch", str(ONE), "-p", "call_us=nan"], "call_us must be a number, not 'nan'"),
+        (["query", "ops", str(ONE), "--where", "1=1); COPY (SELECT 1) TO 'x.csv'; --"], "--where"),
+        (["compare", str(ONE), str(ONE), "--tolerance", "inf"], "inf is no share in %"),
+        (["query", "ops", str(ONE), "--profiler", "vtune"], "--profiler vtune: must be one of"),
+        (["trace", str(ONE), "-o", "/tmp/x.json", "--from-ms", "nan"], "--from-ms nan is not a time"),
         (
             ["query", "gpu-busy", str(ONE), "--select", "idle"],
             "--select idle: no such column; the result has run_id, rank",
@@ -160,10 +167,177 @@ def test_warnings_go_to_stderr_once(tmp_path: Path) -> None:
     assert run_cli("query", "runs", path, "-f", "csv").stdout.count("truncated") == 1
 
 
-def test_a_reader_that_goes_away_is_no_error() -> None:
-    command = f"{sys.executable} -m analyze query kernel-share {ONE} -f csv | head -n 1"
-    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ROOT)
-    assert result.stdout.startswith("name,") and result.stderr == ""
+ANALYZE = f"{sys.executable} -m analyze"
+
+
+def shell(command: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """A command line in bash that fails where any of a pipe does."""
+    return subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, cwd=ROOT, **options
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "first"),
+    [
+        (f"query kernel-share {ONE} -f csv", "name,"),
+        (f"query kernel-share {ONE}", ""),
+        (f"query kernel-share {ONE} -f json", "["),
+        (f"sql 'SELECT range FROM range(300000)' {ONE} -f csv", "range"),
+        (f"sql 'SELECT range FROM range(30000)' {ONE}", ""),
+        (f"advise {ONE}", "2026"),
+        ("tables", "runs: a row is"),
+        ("query", ""),
+        ("query ops --explain", "ops (cpu)"),
+    ],
+)
+def test_a_reader_that_goes_away_is_no_error(command: str, first: str) -> None:
+    result = shell(f"{ANALYZE} {command} | head -n 1")
+    assert result.stdout.startswith(first) and (result.stderr, result.returncode) == ("", 0)
+
+
+def test_a_condition_that_fails_is_told_though_nobody_reads_the_table(tmp_path: Path) -> None:
+    a, b = (write_trace(tmp_path / n / "t.json", [kernel("k", 0, dur)]) for n, dur in (("a", 1), ("b", 9)))
+    result = shell(f"{ANALYZE} compare {a} {b} --fail-if 'kernel_time > 5%' | head -n 1")
+    assert result.returncode == 1 and "failed: kernel_time" in result.stderr
+
+
+def test_output_that_fails_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
+    """A full device, a folder, no name; an older file stays as it was, and no part of the new one is left."""
+    old = tmp_path / "old.csv"
+    old.write_text("old")
+    asked = f"{ANALYZE} query kernel-share {ONE} -f csv"
+    bad = f"{ANALYZE} sql \"SELECT error('x' || name) FROM kernels\" {ONE}"
+    for command, says in (
+        (f"{asked} > /dev/full", "stdout: cannot be written: No space left on device"),
+        (f"{asked} >&-", "stdout is closed"),
+        (f"{asked} -o ''", "cannot be written: it is a folder"),
+        (f"{asked} -o {tmp_path}/", "cannot be written: it is a folder"),
+        (f"{asked} -o /dev/full", "/dev/full: cannot be written: No space left on device"),
+        (f"{asked} -o {old}/x.csv", "cannot be written: Not a directory"),
+        (f"{asked} -o {tmp_path}/{'x' * 300}.csv", "cannot be written: File name too long"),
+        (f"{ANALYZE} query kernel-share {ONE} -f parquet -o /dev/full", "/dev/full: cannot be written"),
+        (f"{ANALYZE} trace {ONE} -o /dev/full", "/dev/full: cannot be written: No space left on device"),
+        (f"{bad} -f csv -o {old}", "SQL: Invalid Input Error: x"),
+        (f"{bad} -f json -o {old}", "SQL: Invalid Input Error: x"),
+        (f"{bad} -f parquet -o {old}", "SQL: Invalid Input Error: x"),
+        (f"ulimit -f 1; trap '' XFSZ; {ANALYZE} sql 'FROM range(100000)' {ONE} -f csv -o {old}", "File too large"),
+    ):
+        result = shell(command)
+        assert (result.returncode, result.stdout, len(result.stderr.splitlines())) == (2, "", 1), (command, result)
+        assert says in result.stderr, result.stderr
+        assert [p.name for p in tmp_path.iterdir()] == ["old.csv"] and old.read_text() == "old"
+    assert Path("/dev/full").is_char_device()
+
+
+def test_a_planted_part_is_not_followed(tmp_path: Path) -> None:
+    """A file that is written under a name beside its own does not end up where a link of such a name leads."""
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    for name in ("x.csv", "x.json"):
+        (tmp_path / f"{name}.part").symlink_to(victim)
+    assert run_cli("query", "kernel-share", ONE, "-f", "csv", "-o", tmp_path / "x.csv").returncode == 0
+    assert run_cli("trace", ONE, "-o", tmp_path / "x.json").returncode == 0
+    assert victim.read_text() == "precious" and (tmp_path / "x.csv").read_text().startswith("name,")
+    # A link in place of the file itself is what the user named.
+    (tmp_path / "latest.csv").symlink_to(tmp_path / "x.csv")
+    assert run_cli("query", "gpu-busy", ONE, "-f", "csv", "-o", tmp_path / "latest.csv").returncode == 0
+    assert (tmp_path / "latest.csv").is_symlink() and (tmp_path / "x.csv").read_text().startswith("run_id,")
+    piped = shell(f"{ANALYZE} query gpu-busy {ONE} -f csv -o /dev/stdout | cat")
+    assert piped.stdout.startswith("run_id,") and Path("/dev/stdout").is_symlink()
+
+
+ESC, CSI, BELL, RLO = "\x1b", "\x9b", "\x07", "\u202e"
+
+
+def test_names_do_not_reach_the_terminal_as_they_are(tmp_path: Path) -> None:
+    """Escapes, controls, turned text and markup of a name are shown, in every form and on stderr, and not obeyed."""
+    name = f"{ESC}]0;t{BELL}{ESC}[31m{CSI}2J{RLO}a\nb|[bold]c[/bold][link=http://x]d[/link]:smile:\\"
+    spelled = r"\x1b]0;t\x07\x1b[31m\x9b2J\u202ea\nb|[bold]c[/bold][link=http://x]d[/link]:smile:" + "\\"
+    path = write_trace(tmp_path / f"t{ESC}[31m.json", [kernel(name, 0, 5)])
+    shown = {}
+    for form in ("table", "csv", "markdown", "json"):
+        result = run_cli("query", "kernel-share", path, "-f", form)
+        shown[form] = result.stdout
+        assert not {ESC, CSI, BELL, RLO} & set(result.stdout + result.stderr), form
+    assert spelled[:60] in shown["table"]  # The table cuts long names.
+    assert spelled.replace("|", "\\|") in shown["markdown"]
+    [row] = csv.DictReader(io.StringIO(shown["csv"]))
+    assert row["name"] == spelled.replace(r"\n", "\n")
+    assert json.loads(shown["json"])[0]["name"] == name
+    path.write_text(path.read_text()[:-1])
+    for arguments in (["ingest", path, "-s", tmp_path / "s"], ["query", "ops", path], ["query", f"x{ESC}[31m", path]):
+        assert ESC not in run_cli(*arguments).stderr
+    assert r"\x1b[31m" in run_cli("query", "kernel-share", tmp_path / f"no{ESC}[31m").stderr
+
+
+def test_names_are_not_markup_of_the_table(tmp_path: Path) -> None:
+    names = ["[red]x[/red]", "[/]", "a\\[b]", "[link=file:///etc]y[/link]", ":warning:", "c\\"]
+    path = write_trace(tmp_path / "t.json", [kernel(n, 10 * i, 5) for i, n in enumerate(names)])
+    lines = run_cli("query", "kernel-share", path).stdout.splitlines()
+    assert sorted(names) == sorted(line.split()[0] for line in lines[3:] if line.strip())
+
+
+def test_numbers_that_are_none_are_null(tmp_path: Path) -> None:
+    statement = (
+        "SELECT 'nan'::DOUBLE AS a, 'inf'::DOUBLE AS b_ns, -'inf'::FLOAT AS c_pct, ['nan'::DOUBLE, 1] AS d,"
+        " {'e': 'inf'::DOUBLE} AS e, 2.5::DOUBLE AS f"
+    )
+    as_json = run_cli("sql", statement, ONE, "-f", "json").stdout
+
+    def refuse(token: str) -> None:
+        pytest.fail(f"JSON has no {token}")
+
+    [row] = json.loads(as_json, parse_constant=refuse)
+    assert row == {"a": None, "b_ns": None, "c_pct": None, "d": [None, 1], "e": {"e": None}, "f": 2.5}
+    [cells] = csv.DictReader(io.StringIO(run_cli("sql", statement, ONE, "-f", "csv").stdout))
+    assert (cells["a"], cells["b_ns"], cells["c_pct"], cells["f"]) == ("", "", "", "2.5")
+    for form in ("table", "markdown"):
+        text = run_cli("sql", "SELECT 'nan'::DOUBLE AS a, -'inf'::DOUBLE AS b_ns, 7 AS c", ONE, "-f", form).stdout
+        assert "nan" not in text and "inf" not in text and "7" in text
+    target = tmp_path / "x.parquet"
+    assert run_cli("sql", "SELECT 'inf'::DOUBLE AS a", ONE, "-f", "parquet", "-o", target).returncode == 0
+    assert pq.read_table(target).to_pylist() == [{"a": float("inf")}]
+
+
+def test_arguments_that_are_not_utf8_are_one_sentence(tmp_path: Path) -> None:
+    for arguments in (
+        [b"query", b"k\xff", bytes(ONE)],
+        [b"query", b"kernel-share", b"/no/such/\xff"],
+        [b"query", b"kernel-share", bytes(ONE), b"--where", b"model = '\xff'"],
+        [b"query", b"kernel-share", bytes(ONE), b"--sort", b"\xff"],
+        [b"query", b"kernel-by-phase", bytes(ONE), b"-p", b"phase=\xff"],
+        [b"sql", b"SELECT '\xff'", bytes(ONE)],
+        [
+            b"pivot",
+            b"kernel-share",
+            bytes(ONE),
+            b"--rows",
+            b"name",
+            b"--value",
+            b"calls",
+            b"--filter",
+            b"name = '\xff'",
+        ],
+    ):
+        result = subprocess.run([sys.executable, "-m", "analyze", *arguments], capture_output=True, cwd=ROOT)
+        assert (result.returncode, result.stdout, result.stderr.count(b"\n")) == (2, b"", 1), result.stderr
+        assert result.stderr.startswith(b"analyze: ")
+
+
+def test_a_store_without_room_in_memory_is_one_sentence() -> None:
+    """DuckDB's own error where its memory does not suffice, and Python's."""
+    code = (
+        "import sys; from analyze import cli, engine\n"
+        "def fail(*a, **k): raise {}\n"
+        "engine.Engine.query = fail\n"
+        f"sys.argv = ['analyze', 'query', 'kernel-share', {str(ONE)!r}]\n"
+        "cli.main()"
+    )
+    for error in ("MemoryError()", "engine.duckdb.OutOfMemoryException('Out of Memory Error: none left')"):
+        result = subprocess.run([sys.executable, "-c", code.format(error)], capture_output=True, text=True, cwd=ROOT)
+        assert (result.returncode, len(result.stderr.splitlines())) == (2, 1)
+        assert "out of memory" in result.stderr.lower()
 
 
 def test_the_api_mirrors_the_command() -> None:

@@ -1,0 +1,121 @@
+"""Several passes of one workload: one of them answers, it is said which, and none of the work counts twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support import SAMPLES, run_cli
+
+import analyze
+from analyze.engine import Engine
+from analyze.errors import InputError
+from analyze.query_files import find
+
+DP2 = SAMPLES / "alexnet-dp2"
+"""One workload under torch.profiler and under Nsight Systems."""
+
+
+@pytest.fixture(scope="module")
+def dp2() -> analyze.Traces:
+    return analyze.open(DP2)
+
+
+def broadcasts(traces: analyze.Traces, **options: object) -> int:
+    rows = traces.query("nccl-share", **options).to_pylist()  # type: ignore[arg-type]
+    return sum(r["calls"] for r in rows if r["collective"] == "broadcast")
+
+
+def test_a_workload_counts_once(dp2: analyze.Traces) -> None:
+    # torch.profiler's own table of the run (torch/rank-0.key_averages.csv) counts 16 calls of the kernel.
+    torch = broadcasts(dp2, where="profiler = 'torch'")
+    nsys = broadcasts(dp2, where="profiler = 'nsys'")
+    assert (torch, nsys) == (16, 16)
+    assert broadcasts(dp2) == torch
+    assert broadcasts(dp2, profiler="torch") == torch and broadcasts(dp2, profiler="nsys") == nsys
+    assert broadcasts(dp2, profiler="all") == torch + nsys
+    [row] = dp2.sql("SELECT count(DISTINCT run_id) AS n, any_value(profiler) AS p FROM runs").to_pylist()
+    assert (row["n"], row["p"]) == (1, "torch")
+
+
+def test_what_tells_passes_apart_has_all_of_them(dp2: analyze.Traces) -> None:
+    for by in ("profiler", "run_id"):
+        rows = dp2.query("nccl-share", by=[by]).to_pylist()
+        assert len({r[by] for r in rows}) == 2
+    pivot = dp2.pivot("nccl-share", rows=["collective"], columns=["profiler"], value="calls").to_pylist()
+    assert {r["collective"]: (r["profiler=nsys"], r["profiler=torch"]) for r in pivot}["broadcast"] == (16, 16)
+    assert {r["profiler"] for r in dp2.query("runs").to_pylist()} == {"torch", "nsys"}
+
+
+def test_a_query_is_asked_of_the_pass_that_can_answer(dp2: analyze.Traces) -> None:
+    assert dp2.query("nvtx").to_pylist() == dp2.query("nvtx", where="profiler = 'nsys'").to_pylist() != []
+    assert dp2.query("ops").num_rows > 0
+    # A recording under torch.profiler alone answers it as well as it can.
+    assert analyze.open(SAMPLES / "resnet18-1gpu").query("nvtx").num_rows > 0
+
+
+def test_passes_that_time_nothing_stay() -> None:
+    """Nsight Compute's counters and the operators of the torch pass are asked together."""
+    traces = analyze.open(SAMPLES / "alexnet-ncu")
+    both = traces.sql("SELECT DISTINCT profiler FROM runs").to_pylist()
+    assert {"ncu", "torch"} <= {r["profiler"] for r in both}
+    assert Engine(traces.stores).note == ""
+    assert traces.query("useful-flops").to_pylist() == traces.query("useful-flops", profiler="all").to_pylist() != []
+
+
+def test_a_pass_without_gpu_work_or_that_failed_gives_way() -> None:
+    stores = analyze.open(DP2).stores
+    for prepare in ("UPDATE selected SET status = 'failed' WHERE profiler = 'torch'", None):
+        engine = Engine(stores, profiler="all")
+        if prepare is None:
+            for store in stores:
+                for run_id, run in store.snapshot.runs.items():
+                    if run_id.endswith(".torch"):
+                        run.tables = {t: r for t, r in run.tables.items() if t in ("runs", "cpu_ops", "kernel_names")}
+            engine = Engine(stores)
+        else:
+            engine._execute(prepare)
+            engine._choose_passes(None, None)
+        left = engine._execute("SELECT DISTINCT profiler FROM selected").fetchall()
+        assert left == [("nsys",)], prepare
+
+
+def test_ranks_that_are_left_out_do_not_bring_passes_back() -> None:
+    traces = analyze.open(DP2, SAMPLES / "resnet18-ddp2")
+    rows = traces.query("kernel-share", where="rank = 0").to_pylist()
+    by_run = {
+        r["run_id"]: r["ns"]
+        for r in traces.sql(
+            "SELECT run_id, sum(dur_ns)::BIGINT AS ns FROM kernels GROUP BY run_id", where="rank = 0"
+        ).to_pylist()
+    }
+    assert len(by_run) == 2 and sum(r["total_ns"] for r in rows) == sum(by_run.values())
+
+
+def test_it_is_said_and_can_be_chosen(tmp_path: Path) -> None:
+    says = "note: of the passes of a workload, torch is used and nsys left out"
+    result = run_cli("query", "nccl-share", DP2, "-f", "csv")
+    assert result.stderr.startswith(says) and len(result.stderr.splitlines()) == 1
+    assert run_cli("sql", "SELECT count(*) FROM kernels", DP2, "-f", "csv").stderr.startswith(says)
+    assert run_cli("query", "nccl-share", DP2, "-f", "csv", "--where", "profiler = 'nsys'").stderr == ""
+    assert run_cli("query", "nccl-share", DP2, "-f", "csv", "--by", "profiler").stderr == ""
+    assert run_cli("query", "nccl-share", DP2, "-f", "csv", "--profiler", "nsys").stderr == ""
+    compared = run_cli("compare", DP2, DP2, "--level", "family", "-f", "csv")
+    assert "A: of the passes" in compared.stderr and "B: of the passes" in compared.stderr
+    advised = run_cli("advise", DP2)
+    assert "of the passes" in advised.stderr and advised.stdout.count("-g2-fp32-") == 1
+    trace = run_cli("trace", DP2, "-o", tmp_path / "t.json")
+    assert trace.returncode == 0 and ".torch: " in trace.stdout and "of the passes" in trace.stderr
+    assert ".nsys: " in run_cli("trace", DP2, "-o", tmp_path / "t.json", "--profiler", "nsys").stdout
+    wrong = run_cli("query", "nccl-share", DP2, "--profiler", "vtune")
+    assert (wrong.returncode, wrong.stderr) == (
+        2, "analyze: --profiler vtune: must be one of torch, nsys, nvprof, ncu, none or all\n"
+    )  # fmt: skip
+
+
+def test_query_files_name_a_pass_that_exists(tmp_path: Path) -> None:
+    assert find("nvtx").prefer == "nsys"
+    (tmp_path / "group").mkdir()
+    (tmp_path / "group" / "own.sql").write_text("-- What?\n-- @pass vtune\n-- @column x number   It.\nSELECT 1")
+    with pytest.raises(InputError, match="not a well-formed @pass line"):
+        find("own", [tmp_path])
