@@ -1,0 +1,59 @@
+"""Output files: whole or not at all, and no way to another file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from analyze.errors import InputError
+from analyze.whole_file import write_synced, write_whole
+
+
+def test_planted_links_are_not_followed(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    out = tmp_path / "out.csv"
+    for name in ("out.csv.part", ".out.csv.part"):
+        (tmp_path / name).symlink_to(victim)
+    write_whole(out, lambda part: part.write_text("rows"))
+    write_synced(tmp_path / "store.json", b"{}")
+    assert out.read_text() == "rows" and victim.read_text() == "mine"
+    # A link in the place itself is replaced.
+    out.unlink()
+    out.symlink_to(victim)
+    write_whole(out, lambda part: part.write_text("rows"))
+    assert not out.is_symlink() and victim.read_text() == "mine"
+
+
+def test_what_fails_leaves_nothing(tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    out.write_text("before")
+
+    def half(part: Path) -> None:
+        part.write_text("ha")
+        raise InputError("no more rows")
+
+    with pytest.raises(InputError, match="no more rows"):
+        write_whole(out, half)
+    assert list(tmp_path.iterdir()) == [out] and out.read_text() == "before"
+
+
+def test_a_long_name(tmp_path: Path) -> None:
+    out = tmp_path / ("x" * 250 + ".csv")
+    write_whole(out, lambda part: part.write_text("rows"))
+    assert list(tmp_path.iterdir()) == [out]
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("", r"'\.': not the name of a file"),
+        ("/dev/full", "/dev/full: cannot be written: No space left on device"),
+        ("/no/such/folder/x", "cannot be written: No such file or directory"),
+        ("/tmp", "/tmp: cannot be written: Is a directory"),
+    ],
+)
+def test_places_that_cannot_be_written(path: str, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        write_whole(Path(path), lambda part: part.write_text("rows"))
