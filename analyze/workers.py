@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import signal
 import sys
+import threading
 import types
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
+from multiprocessing import parent_process
+from multiprocessing.connection import wait
 from multiprocessing.context import SpawnContext, SpawnProcess
+from typing import Any
 
+_PR_SET_PDEATHSIG = 1  # of <sys/prctl.h>
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of <malloc.h>
 
 
@@ -30,7 +36,14 @@ class _Process(SpawnProcess):
 
 class _Context(SpawnContext):
     # "spawn": the caller may have threads (DuckDB, progress bars), which fork would copy in mid-step.
-    Process = _Process
+    def __init__(self) -> None:
+        super().__init__()
+        self.started: list[_Process] = []
+
+    def Process(self, *args: Any, **options: Any) -> _Process:  # type: ignore[override]
+        process = _Process(*args, **options)
+        self.started.append(process)
+        return process
 
 
 class _NoPandas(MetaPathFinder):
@@ -48,7 +61,28 @@ def _keep_freed_memory() -> None:
         mallopt(_M_TRIM_THRESHOLD, 512 << 20)
 
 
-def _set_up() -> None:
+def _die_with_parent(parent: int) -> None:
+    """End this process when the one that started it ends, however it does.
+
+    Waiting for work, a worker would not notice: its siblings hold the other end of the queue, too.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it was faster
+            os._exit(1)
+        return
+    starter = parent_process()
+
+    def watch() -> None:
+        if starter is not None:
+            wait([starter.sentinel])
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _set_up(parent: int) -> None:
+    _die_with_parent(parent)
     # pyarrow.array() imports pandas, if it can, to ask whether its argument is a Series: 0.5 s for nothing.
     sys.meta_path.insert(0, _NoPandas())
     # Events are freed by reference count; looking for cycles among millions of them costs a tenth of the time.
@@ -60,11 +94,14 @@ def _set_up() -> None:
 
 @contextmanager
 def worker_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """So many worker processes; on an error, what has not begun is dropped."""
-    pool = ProcessPoolExecutor(workers, mp_context=_Context(), initializer=_set_up)
+    """So many worker processes; on an error, they end at once."""
+    context = _Context()
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_set_up, initargs=(os.getpid(),))
     try:
         yield pool
     except BaseException:
+        for process in context.started:
+            process.kill()
         pool.shutdown(wait=True, cancel_futures=True)
         raise
     pool.shutdown()
