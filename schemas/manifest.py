@@ -13,13 +13,18 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 import msgspec
 
 MANIFEST_NAME = "run.json"
 MANIFEST_VERSION = 1
+
+LARGEST_INT32 = 2**31 - 1
+"""The most that a column of ranks or counts holds."""
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 Profiler = Literal["none", "torch", "nsys", "ncu"]
 Parallelism = Literal["none", "dp", "ddp"]
@@ -164,20 +169,43 @@ class Manifest(msgspec.Struct, kw_only=True):
 def read_manifest(folder: Path) -> Manifest:
     """Read FOLDER/run.json.
 
-    Raises ManifestError for a missing, malformed or newer manifest.
+    Raises ManifestError for a missing, malformed or newer manifest, for numbers that no column holds, and for files
+    that are not below the folder.
     """
     path = folder / MANIFEST_NAME
     try:
         manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
     except OSError as e:
         raise ManifestError(f"{path}: cannot be read: {e.strerror}") from e
-    except (msgspec.DecodeError, UnicodeDecodeError) as e:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as e:
         raise ManifestError(f"{path}: not a run manifest: {e}") from e
     if manifest.version > MANIFEST_VERSION:
         raise ManifestError(
             f"{path}: version {manifest.version} is newer than this tracequarry reads ({MANIFEST_VERSION}); upgrade it"
         )
+    problem = _problem(manifest)
+    if problem:
+        raise ManifestError(f"{path}: {problem}")
     return manifest
+
+
+def _problem(manifest: Manifest) -> str | None:
+    """What of a manifest cannot be true, or would lead out of its folder."""
+    if not manifest.run_id.strip() or _CONTROL.search(manifest.run_id):
+        return f"run_id {manifest.run_id!r} is empty or has control characters"
+    numbers = {n: v for n, v in msgspec.structs.asdict(manifest).items() if isinstance(v, int)}
+    for one in manifest.passes:
+        numbers |= {f"rank of {f.path!r}": f.rank for f in one.files if f.rank is not None}
+        numbers |= {"counted_steps": one.counted_steps} if one.counted_steps is not None else {}
+    for name, value in numbers.items():
+        low, high = (-(2**63), 2**63 - 1) if name == "seed" else (0, LARGEST_INT32)
+        if not low <= value <= high:
+            return f"{name} is {value}, which is not within {low} and {high}"
+    for file in (f.path for p in manifest.passes for f in p.files):
+        inside = PurePosixPath(file)
+        if not inside.parts or "\0" in file or inside.is_absolute() or ".." in inside.parts:
+            return f"{file!r} is not a file below the run folder"
+    return None
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
