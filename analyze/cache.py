@@ -1,14 +1,53 @@
-"""Stores for raw files that were given to a query directly, made on first use and kept up to date."""
+"""Stores for raw files that were given to a query directly: made on first use, kept up to date, removed when unused.
+
+An entry is a store in a folder of the cache. `source.json` in it says what it was made from, and its time when it was
+used last.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
 
 from analyze.errors import InputError
-from analyze.store import Store
+from analyze.file_digest import printable
+from analyze.store import PARSER_VERSION, REMOVED, Store, remove
+from analyze.whole_file import write_synced
+from schemas.manifest import MANIFEST_NAME
+
+SIZE_VARIABLE = "TRACEQUARRY_CACHE_SIZE"
+DEFAULT_SIZE = "20GB"
+
+_SOURCE = "source.json"
+_ENTRY = re.compile(r"[0-9a-f]{16}")
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?\s*", re.IGNORECASE)
+_TRIES = 5
+
+
+class _Made(msgspec.Struct, kw_only=True):
+    """What an entry was made from."""
+
+    paths: list[str]
+    state: str
+    """Digest of the names, sizes and times of every file below the paths."""
+
+
+class Entry(NamedTuple):
+    """A store in the cache."""
+
+    folder: Path
+    source: str
+    """The paths that it was made from."""
+    bytes: int
+    used: float
+    """When it was used last, in s since 1970."""
 
 
 def cache_folder() -> Path:
@@ -19,39 +58,164 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "tracequarry"
 
 
-def open_stores(paths: Sequence[Path], progress: object = None) -> tuple[list[Store], list[str]]:
+def open_stores(
+    paths: Sequence[Path],
+    progress: object = None,
+    tell: Callable[[str], object] = lambda text: None,
+) -> tuple[list[Store], list[str]]:
     """Stores for what the user gave, and the warnings of what had to be ingested for it.
 
-    A store is opened as it is. Raw files and folders are ingested into the cache: one store for each path, brought up
-    to date when a file's size or modification time changed. Raises InputError.
+    A store is opened as it is. Raw files and folders are ingested into the cache: a run folder into a store of its
+    own, all others into one, for only together do they tell which are one run. It is brought up to date when a size or
+    modification time changes; `tell` is then told what the files were read as. Raises InputError.
     """
     stores: list[Store] = []
     warnings: list[str] = []
+    together: list[Path] = []
     for path in paths:
         if path.is_dir() and Store.is_store(path):
-            stores.append(Store(path))
+            stores.append(_opened(Store(path), warnings))
+        elif path.name == MANIFEST_NAME or (path / MANIFEST_NAME).is_file():
+            stores.append(_cached([path], progress, warnings, tell))
         else:
-            store, new = _cached(path, progress)
-            stores.append(store)
-            warnings += new
+            together.append(path)
+    if together:
+        stores.append(_cached(together, progress, warnings, tell))
     if not any(s.snapshot.runs for s in stores):
         raise InputError(f"{paths[0] if paths else 'PATH'}: the store has no runs")
     return stores, warnings
 
 
-def _cached(path: Path, progress: object) -> tuple[Store, list[str]]:
-    from analyze.discover import discover
+def _opened(store: Store, warnings: list[str]) -> Store:
+    """A store that the user named. Raises InputError if a file of it is damaged, or a newer program wrote it."""
+    store.hold()
+    for run_id, run in store.snapshot.runs.items():
+        if run.parser > PARSER_VERSION:
+            raise InputError(f"{store.folder}: {run_id} was ingested by a newer tracequarry; upgrade this one")
+        if problem := store.damage(run_id):
+            raise InputError(f"{problem}; ingest {run_id} again")
+    if old := [r for r, run in store.snapshot.runs.items() if run.parser < PARSER_VERSION]:
+        warnings.append(
+            f"{store.folder}: {len(old)} run(s) were ingested by an older tracequarry, and what it did not read is "
+            "missing; ingest them again"
+        )
+    return store
 
-    name = hashlib.blake2b(str(path.resolve()).encode(), digest_size=8).hexdigest()
-    store = Store(cache_folder() / name)
-    runs = discover([path])
-    from analyze.ingest import ingest, is_current
 
-    wanted = {r.run_id for r in runs}
-    if wanted == set(store.snapshot.runs) and all(is_current(store, r) for r in runs):
-        return store, []
-    result = ingest(runs, store, progress=progress)  # type: ignore[arg-type]
-    with store.lock():
-        for run_id in set(store.snapshot.runs) - wanted:
-            store.forget(run_id)
-    return store, result.warnings
+def _cached(paths: Sequence[Path], progress: object, warnings: list[str], tell: Callable[[str], object]) -> Store:
+    """The entry of some paths, up to date."""
+    resolved = [str(p.resolve()) for p in paths]
+    key = "\0".join(resolved).encode("utf-8", "surrogateescape")
+    folder = cache_folder() / hashlib.blake2b(key, digest_size=8).hexdigest()
+    for _ in range(_TRIES):
+        state = _state(paths)
+        store = Store(folder)
+        store.hold()
+        if _is_current(store, state):
+            (folder / _SOURCE).touch()
+            return store
+        store.release()
+        from analyze.discover import discover
+        from analyze.ingest import ingest, sentences
+
+        runs = discover(paths, store.digests())
+        result = ingest(runs, store, progress=progress)  # type: ignore[arg-type]
+        with sentences(store), store.lock():
+            for run_id in set(store.snapshot.runs) - {r.run_id for r in runs}:
+                store.forget(run_id)
+            store.sweep()
+            made = _Made(paths=[printable(Path(p)) for p in resolved], state=state)
+            write_synced(folder / _SOURCE, msgspec.json.encode(made))
+        warnings += runs.warnings + result.warnings
+        tell(result.read_as)
+        evict(keep=folder)
+    raise InputError(f"{paths[0]}: the files change faster than they are read")
+
+
+def _is_current(store: Store, state: str) -> bool:
+    try:
+        made = msgspec.json.decode((store.folder / _SOURCE).read_bytes(), type=_Made)
+    except (OSError, msgspec.DecodeError):
+        return False
+    return made.state == state and not any(map(store.damage, store.snapshot.runs))
+
+
+def _state(paths: Sequence[Path]) -> str:
+    """Digest of what decides what would be read: files below the paths, and the version of the parsers."""
+    digest = hashlib.blake2b(str(PARSER_VERSION).encode(), digest_size=16)
+    for path in paths:
+        for file in (path,) if path.is_file() else _files(path):
+            try:
+                stat = file.stat(follow_symlinks=file == path)
+                line = f"{file}\0{stat.st_size}\0{stat.st_mtime_ns}\0"
+            except OSError as e:
+                line = f"{file}\0{e.errno}\0"
+            digest.update(line.encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for parent, folders, files in os.walk(folder):
+        folders[:] = sorted(f for f in folders if not f.startswith("."))
+        for name in sorted(files):
+            yield Path(parent, name)
+
+
+def entries() -> list[Entry]:
+    """The stores in the cache, the one that was used last first."""
+    found = []
+    try:
+        folders = [f for f in cache_folder().iterdir() if _ENTRY.fullmatch(f.name) and f.is_dir()]
+    except OSError:
+        return []
+    for folder in folders:
+        try:
+            used = (folder / _SOURCE).stat().st_mtime
+            source = ", ".join(msgspec.json.decode((folder / _SOURCE).read_bytes(), type=_Made).paths)
+        except (OSError, msgspec.DecodeError):
+            used, source = 0.0, "(unknown)"
+        found.append(Entry(folder, source, _bytes(folder), used))
+    return sorted(found, key=lambda e: (-e.used, e.folder))
+
+
+def _bytes(folder: Path) -> int:
+    total = 0
+    for parent, _, files in os.walk(folder):
+        for name in files:
+            try:
+                total += Path(parent, name).lstat().st_size
+            except OSError:
+                continue  # removed meanwhile
+    return total
+
+
+def evict(max_bytes: int | None = None, keep: Path | None = None) -> list[Entry]:
+    """Remove the entries that were not used for longest until at most so many bytes are left (default: `limit`).
+
+    `keep`, and what somebody reads or writes, stays. Returns what was removed. Raises InputError.
+    """
+    most = limit() if max_bytes is None else max_bytes
+    for dead in cache_folder().glob(REMOVED + "*"):
+        shutil.rmtree(dead, ignore_errors=True)
+    there = entries()
+    total = sum(e.bytes for e in there)
+    removed = []
+    for entry in reversed(there):
+        if total > most and entry.folder != keep and remove(entry.folder):
+            total -= entry.bytes
+            removed.append(entry)
+    return removed
+
+
+def limit() -> int:
+    """Bytes that the cache may take: $TRACEQUARRY_CACHE_SIZE, else DEFAULT_SIZE. Raises InputError."""
+    return parse_size(os.environ.get(SIZE_VARIABLE) or DEFAULT_SIZE, f"${SIZE_VARIABLE}")
+
+
+def parse_size(text: str, what: str) -> int:
+    """Bytes of a size such as 500MB or 1.5GiB. Raises InputError that begins with `what`."""
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise InputError(f"{what}: {text!r} is not a size such as 500MB or 20GB")
+    number, unit, binary = match.groups()
+    return int(float(number) * (1024 if binary else 1000) ** " KMGT".index(unit.upper() or " "))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterable
 from math import isfinite
@@ -54,7 +55,11 @@ Profiler = Annotated[
 def ingest(
     paths: Annotated[list[Path], typer.Argument(help="Run folders, folders of them, or raw trace files.")],
     store: Annotated[Path, typer.Option("--store", "-s", help="The store: a folder, made if it is not there.")],
-    jobs: Annotated[int | None, typer.Option("--jobs", "-j", help="Processes; default: one per CPU.")] = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Processes; default: one per CPU.")] = None,
+    as_one_run: Annotated[
+        bool, typer.Option("--as-one-run", help="The bare files are the ranks of one run; their names say which.")
+    ] = False,
+    again: Annotated[bool, typer.Option("--again", help="Read unchanged files, too.")] = False,
 ) -> None:
     """Read raw profiler files into a Parquet store."""
     from time import perf_counter
@@ -65,9 +70,12 @@ def ingest(
     from analyze.store import Store
 
     began = perf_counter()
+    target = Store(store)
+    found = discover(paths, target.digests(), as_one_run)
     with progress_bar() as progress:
-        result = run_ingest(discover(paths), Store(store), jobs, progress)
-    _warn(result.warnings)
+        result = run_ingest(found, target, jobs, progress, again)
+    _warn(found.warnings + result.warnings)
+    _say(f"read as: {result.read_as}")
     seconds = perf_counter() - began
     _say(
         f"{store}: {len(result.ingested)} run(s) ingested, {len(result.unchanged)} unchanged; "
@@ -322,13 +330,47 @@ def advise(
     _note(*notes)
 
 
+@app.command()
+def cache(
+    clear: Annotated[bool, typer.Option("--clear", help="Remove all that is not in use.")] = False,
+    max_size: Annotated[
+        str | None, typer.Option("--max-size", help="Remove what was not used for longest, down to: 500MB, 5GB.")
+    ] = None,
+) -> None:
+    """List or remove what was made of raw files that queries were given directly."""
+    from datetime import datetime
+
+    from rich import box
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    from analyze.cache import cache_folder, entries, evict, limit, parse_size
+    from analyze.render import visible
+
+    if clear or max_size is not None:
+        removed = evict(0 if clear or max_size is None else parse_size(max_size, "--max-size"))
+        typer.echo(f"{cache_folder()}: {len(removed)} removed, {sum(e.bytes for e in removed) / 1e6:,.1f} MB")
+        return
+    grid = Grid("folder", "size (MB)", "last used", "made from", box=box.SIMPLE_HEAD, pad_edge=False)
+    there = entries()
+    for entry in there:
+        used = datetime.fromtimestamp(entry.used).isoformat(" ", "minutes") if entry.used else ""
+        grid.add_row(entry.folder.name, f"{entry.bytes / 1e6:,.1f}", used, Text(visible(entry.source)))
+    typer.echo(f"{cache_folder()}: {sum(e.bytes for e in there) / 1e6:,.1f} of at most {limit() / 1e6:,.1f} MB")
+    if there:
+        _print_rich(grid)
+
+
 def _open(paths: list[Path]) -> list[Store]:
     from analyze.cache import open_stores
     from analyze.progress import progress_bar
 
+    told: list[str] = []
     with progress_bar() as progress:
-        stores, warnings = open_stores(paths, progress)
+        stores, warnings = open_stores(paths, progress, told.append)
     _warn(warnings)
+    for text in told:
+        typer.echo(f"read as: {text}", err=True)
     return stores
 
 
@@ -438,8 +480,13 @@ def _print_rich(*parts: Any) -> None:
     sys.stdout.write(capture.get())
 
 
+def _terminated(number: int, frame: object) -> None:
+    sys.exit(128 + number)  # so that what is half-written is removed on the way out
+
+
 def main() -> None:
     """Entry point of the console script: errors the user can mend are one sentence and exit code 2."""
+    signal.signal(signal.SIGTERM, _terminated)
     try:
         app()
     except InputError as e:

@@ -1,30 +1,25 @@
-"""From the paths a user gives to runs: which raw files there are, which run and which rank each belongs to."""
+"""From the paths a user gives to runs: which raw files there are, and which run and which rank each belongs to."""
 
 from __future__ import annotations
 
-import hashlib
+import os
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from analyze.errors import InputError
+from analyze.file_digest import Digests, FileState, printable
+from analyze.grouping import BareFile, FileSet, Told, as_one_run, group, name_rank, named_like_ranks
 from analyze.sources import BY_KIND, SOURCES, Source, detect
 from analyze.sources.base import SourceFile
-from analyze.sources.chrome_metadata import read_metadata
-from schemas.manifest import MANIFEST_NAME, Manifest, ManifestError, Pass, read_manifest
+from schemas.manifest import LARGEST_INT32, MANIFEST_NAME, Manifest, ManifestError, Pass, read_manifest
 
 _SUFFIXES = re.compile(r"(\.pt)?(\.trace)?\.json(\.gz)?$|\.(sqlite|nsys-rep|qdrep|ncu-rep|csv|log|txt)$", re.IGNORECASE)
 _NOT_TRACES = {"sweep.json", "store.json"}
-_RANK_PATTERNS = (
-    re.compile(r"rank[-_.=\[ ]?(\d+)", re.IGNORECASE),
-    re.compile(
-        r"(?:^|[-_.])(?:r|gpu|worker|proc|process|device|dev|localrank)[-_.=\[]?(\d+)(?=[-_.\]]|$)", re.IGNORECASE
-    ),
-)
-_DIGEST_BYTES = 64 << 10
+_SLUG_LENGTH = 80
+_NAMED_LINKS = 3
 
 
 @dataclass
@@ -37,67 +32,156 @@ class RunInput:
     warnings: list[str] = field(default_factory=list)
     manifest: Path | None = None
     """run.json, for a run folder."""
+    digests: Digests = field(default_factory=Digests)
+    """Of the files, as far as they were needed."""
 
 
-def discover(paths: Iterable[Path]) -> list[RunInput]:
-    """Runs below the given files and folders, in a stable order.
+class Found(list[RunInput]):
+    """The runs that were found, and in `warnings` what was left out on the way, one sentence each."""
 
-    A folder with a run.json is a run folder. Chrome traces elsewhere that lie in one folder are the ranks of one run;
-    any other bare file is a run of its own.
-    Raises InputError for a path that does not exist or holds nothing to read.
+    def __init__(self) -> None:
+        super().__init__()
+        self.warnings: list[str] = []
+
+
+def discover(paths: Iterable[Path], known: Mapping[FileState, str] | None = None, as_one: bool = False) -> Found:
+    """Runs in the given files and folders, in a stable order.
+
+    A folder with a run.json is a run folder. Bare files are one run only if they say so (analyze.grouping), or with
+    `as_one`, by which the user says so; any other is a run of its own. Links below a folder are not followed.
+    `known`: digests of files from before. Raises InputError for a path that does not exist or holds nothing to read.
     """
-    runs: dict[str, RunInput] = {}
-    for path in paths:
-        found = list(_discover_one(path))
-        if not found:
-            raise InputError(f"{path}: no run folder and no file that a source reads found in it")
-        for run in found:
-            if run.run_id in runs and runs[run.run_id].files != run.files:
-                raise InputError(f"{path}: run {run.run_id} was already found in {runs[run.run_id].columns['source']}")
-            runs[run.run_id] = run
-    return list(runs.values())
-
-
-def _discover_one(path: Path) -> list[RunInput]:
-    if path.is_file():
-        if path.name == MANIFEST_NAME:
-            return _run_folder(path.parent)
-        source = detect(path)
-        if source is None:
+    found = Found()
+    digests = Digests(known)
+    folders: dict[Path, Path] = {}
+    bare: dict[Path, BareFile] = {}
+    given = list(paths)
+    for path in given:
+        below = _look(path)
+        found.warnings += below.warnings
+        if not below.folders and not below.files:
             raise InputError(
-                f"{path}: not a file that any source reads ({', '.join(s.kind for s in SOURCES if s.name)})"
+                "; ".join(w.removesuffix("; left out") for w in below.warnings[:3])
+                or f"{path}: no run folder and no file that a source reads found in it"
             )
-        return [_bare_run(source, path, [path])]
-    if not path.is_dir():
-        raise InputError(f"{path}: no such file or folder")
-    runs: list[RunInput] = []
+        for folder in below.folders:
+            folders.setdefault(folder.resolve(), folder)
+        for file in below.files:
+            bare.setdefault(file.path.resolve(), file)
+    broken: list[str] = []
+    for folder in folders.values():
+        try:
+            found += _run_folder(folder)
+        except InputError as e:
+            if folder in given or folder / MANIFEST_NAME in given:
+                raise
+            broken.append(str(e))
+    files = list(bare.values())
+    if as_one:
+        sets = as_one_run(files)
+    else:
+        sets = group(_without_copies(files, digests, found.warnings))
+        found.warnings += named_like_ranks(sets)
+    found += [_bare_run(one, digests) for one in sets]
+    if broken and not found:
+        raise InputError("; ".join(broken[:3]))
+    found.warnings += [f"{problem}; left out" for problem in broken]
+    _drop_second(found)
+    return found
+
+
+@dataclass
+class _Below:
+    """What lies below a path."""
+
+    folders: list[Path] = field(default_factory=list)
+    """Run folders."""
+    files: list[BareFile] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def _look(path: Path) -> _Below:
+    """What a given path holds. Raises InputError if it does not exist, or is a file that no source reads."""
+    below = _Below()
+    try:
+        if path.is_file():
+            if path.name == MANIFEST_NAME:
+                below.folders.append(path.parent)
+                return below
+            source = detect(path)
+            if source is None:
+                kinds = ", ".join(s.kind for s in SOURCES if s.name)
+                raise InputError(f"{path}: not a file that any source reads ({kinds})")
+            below.files.append(BareFile(path, source, _told(source, path), given=True))
+            return below
+        if not path.is_dir():
+            raise InputError(f"{path}: {'not a file or folder' if path.exists() else 'no such file or folder'}")
+    except (OSError, ValueError) as e:
+        raise InputError(f"{printable(path)!r}: cannot be read: {getattr(e, 'strerror', None) or e}") from e
+    links: list[str] = []
     pending = [path]
     while pending:
-        folder = pending.pop()
-        if (folder / MANIFEST_NAME).is_file():
-            runs += _run_folder(folder)
+        _look_into(pending.pop(), below, pending, links)
+    if links:
+        named = ", ".join(links[:_NAMED_LINKS]) + (", ..." if len(links) > _NAMED_LINKS else "")
+        many = "links are" if len(links) > 1 else "link is"
+        below.warnings.append(f"{path}: {len(links)} symbolic {many} not followed: {named}")
+    return below
+
+
+def _look_into(folder: Path, below: _Below, pending: list[Path], links: list[str]) -> None:
+    """Add what one folder holds; folders in it go to `pending`."""
+    try:
+        with os.scandir(folder) as entries:
+            found = sorted(entries, key=lambda e: _natural(e.name))
+    except OSError as e:
+        below.warnings.append(f"{folder}: cannot be read: {e.strerror}; left out")
+        return
+    links += [printable(folder / e.name) for e in found if e.is_symlink() and not e.name.startswith(".")]
+    plain = [e for e in found if e.is_file(follow_symlinks=False)]
+    if any(e.name == MANIFEST_NAME for e in plain):
+        below.folders.append(folder)
+        return
+    for entry in plain:
+        if entry.name.startswith(".") or entry.name in _NOT_TRACES:
             continue
-        entries = sorted(folder.iterdir(), key=lambda p: _natural(p.name))
-        by_source: dict[Source, list[Path]] = {}
-        for entry in entries:
-            if entry.is_file() and not entry.name.startswith(".") and entry.name not in _NOT_TRACES:
-                source = detect(entry)
-                if source and not _export_of(source, entry):
-                    by_source.setdefault(source, []).append(entry)
-        for source, files in by_source.items():
-            if source.kind == "chrome_trace":
-                runs += _bare_folder(source, folder, files)
-            else:
-                runs += [_bare_run(source, file, [file]) for file in files]
-        pending += [p for p in reversed(entries) if p.is_dir() and not p.name.startswith(".")]
-    return runs
+        path = folder / entry.name
+        try:
+            source = detect(path)
+            if source and not _export_of(source, path):
+                below.files.append(BareFile(path, source, _told(source, path), given=False))
+        except InputError as e:
+            below.warnings.append(f"{e}; left out")
+    pending += [
+        folder / e.name for e in reversed(found) if e.is_dir(follow_symlinks=False) and not e.name.startswith(".")
+    ]
+
+
+def _told(source: Source, path: Path) -> Told:
+    """What a bare file says of its rank and its job. Raises InputError if it is no trace by its beginning."""
+    rank = world_size = job = None
+    if source.kind == "chrome_trace":
+        from analyze.sources.chrome_metadata import read_metadata
+
+        info = read_metadata(path).distributed
+        if info:
+            rank, world_size = info.rank, info.world_size
+    elif source.kind in ("nsys_sqlite", "nsys_tables"):
+        from analyze.sources.nsys import read_job
+
+        rank, world_size, job = read_job(path)
+    if world_size is not None and not 0 < world_size <= LARGEST_INT32:
+        world_size = None
+    if rank is not None and not 0 <= rank < (world_size or LARGEST_INT32):
+        rank = world_size = None  # one of them is wrong
+    return Told(rank, world_size, job)
 
 
 def _export_of(source: Source, path: Path, rank: int = 0) -> SourceFile | None:
     """The file beside a report that holds the same and is read instead, if there is one."""
     for suffix in source.exported:
         export = path.with_suffix(suffix)
-        if export.is_file() and (found := detect(export)):
+        if export.is_file() and not export.is_symlink() and (found := detect(export)):
             return SourceFile(export, found.kind, rank)
     return None
 
@@ -117,23 +201,42 @@ def _run_of_pass(folder: Path, manifest: Manifest, one: Pass, several: bool) -> 
         if f.kind not in BY_KIND:
             continue
         path = folder / f.path
-        if export := _export_of(BY_KIND[f.kind], path, f.rank or 0):
+        if not path.resolve().is_relative_to(folder.resolve()):
+            raise InputError(f"{folder / MANIFEST_NAME}: {f.path!r} is a link out of the run folder")
+        rank = f.rank if f.rank is not None else _rank_in_folder(path, f.kind)
+        if export := _export_of(BY_KIND[f.kind], path, rank):
             files.append(export)
         elif path.is_file():
-            files.append(SourceFile(path, f.kind, f.rank or 0))
+            files.append(SourceFile(path, f.kind, rank))
         else:
             warnings.append(f"{f.path}: named in {MANIFEST_NAME} but missing")
+    files = list(dict.fromkeys(files))  # a report and its export are one file
+    by_rank: dict[tuple[str, int], Path] = {}
+    for file in files:
+        if by_rank.setdefault((file.kind, file.rank), file.path) != file.path and file.kind == "chrome_trace":
+            other = by_rank[file.kind, file.rank].name
+            raise InputError(f"{folder / MANIFEST_NAME}: {other} and {file.path.name} are both of rank {file.rank}")
     return RunInput(
         run_id=f"{manifest.run_id}.{one.profiler}" if several else manifest.run_id,
-        files=list(dict.fromkeys(files)),  # a report and its export are one file
-        columns=_manifest_columns(manifest, one) | {"source": str(folder)},
+        files=files,
+        columns=_manifest_columns(manifest, one) | {"source": printable(folder)},
         warnings=warnings,
         manifest=folder / MANIFEST_NAME,
     )
 
 
+def _rank_in_folder(path: Path, kind: str) -> int:
+    """Rank of a run folder's file whose manifest does not say it: by the file, else by its name, else 0."""
+    told = _told(BY_KIND[kind], path).rank if path.is_file() else None
+    return told if told is not None else name_rank(path.name) or 0
+
+
 def _manifest_columns(manifest: Manifest, one: Pass) -> dict[str, Any]:
     gpu = manifest.gpu_devices[0] if manifest.gpu_devices else None
+    world_sizes = {"ddp": manifest.gpus, "dp": 1, "none": 1}
+    world_size, steps = world_sizes.get(manifest.parallelism or ""), manifest.steps
+    if manifest.program is not None:  # the user's own: of it only what was counted is known
+        world_size, steps = manifest.world_size, one.counted_steps
     return {
         "workload_id": manifest.run_id,
         "profiler": one.profiler,
@@ -145,110 +248,74 @@ def _manifest_columns(manifest: Manifest, one: Pass) -> dict[str, Any]:
         "compute_capability": (gpu.compute_capability or None) if gpu else None,
         "command": " ".join(manifest.command),
         "start_time": one.start or manifest.start,
-        "world_size": manifest.gpus if manifest.parallelism == "ddp" else 1,
+        "world_size": world_size,
+        "steps": steps,
     } | {
         name: getattr(manifest, name)
         for name in (
-            "model", "batch_size", "gpus", "parallelism", "precision", "dataset", "image_size", "steps", "optimizer",
+            "model", "batch_size", "gpus", "parallelism", "precision", "dataset", "image_size", "optimizer",
             "channels_last", "freeze_features", "workers", "seed", "host", "driver_version", "cuda_version",
             "cudnn_version", "nccl_version", "torch_version", "git_commit",
         )
     }  # fmt: skip
 
 
-def _bare_folder(source: Source, folder: Path, traces: list[Path]) -> list[RunInput]:
-    """Traces of one folder: the ranks of one run, unless two of them say that they are the same rank."""
-    told: list[int | None] = []
-    readable: list[Path] = []
-    warnings: list[str] = []
-    for path in traces:
-        try:
-            info = read_metadata(path).distributed
-        except InputError as e:
-            warnings.append(f"{e}; left out")
-        else:
-            readable.append(path)
-            told.append(info.rank if info else None)
-    if not readable:
-        raise InputError("; ".join(w.removesuffix("; left out") for w in warnings))
-    counts = Counter(r for r in told if r is not None)
-    clash = next((r for r, n in counts.items() if n > 1), None)
-    if clash is None:
-        run = _bare_run(source, folder, readable, assign_ranks([p.name for p in readable], told))
-        run.warnings += warnings
-        return [run]
-    runs = [_bare_run(source, path, [path], [rank or 0]) for path, rank in zip(readable, told, strict=True)]
-    for run in runs:
-        run.warnings.append(
-            f"{folder}: {counts[clash]} traces say they are rank {clash}, so each file is a run of its own"
-        )
-    return runs
+def _without_copies(files: list[BareFile], digests: Digests, warnings: list[str]) -> list[BareFile]:
+    """The files without those that are copies of another, byte for byte."""
+    sizes: dict[int, list[BareFile]] = {}
+    for file in files:
+        sizes.setdefault(file.path.stat().st_size, []).append(file)
+    copies: set[Path] = set()
+    for same_size in sizes.values():
+        if len(same_size) > 1:
+            first: dict[tuple[str, str], Path] = {}
+            for file in same_size:
+                # The file that stands for a folder (nsys's parquetdir) may be alike in many of them.
+                own = str(file.path.parent) if file.source.folder else ""
+                original = first.setdefault((digests.of(file.path), own), file.path)
+                if original != file.path:
+                    copies.add(file.path)
+                    warnings.append(f"{file.path}: a copy of {original}; left out")
+    return [f for f in files if f.path not in copies]
 
 
-def _bare_run(source: Source, origin: Path, files: list[Path], ranks: list[int] | None = None) -> RunInput:
-    """A run of bare files that came from `origin`: their folder, or the one file."""
-    if ranks is None and source.kind == "chrome_trace":
-        info = read_metadata(files[0]).distributed
-        ranks = assign_ranks([files[0].name], [info.rank if info else None])
-    ranks = ranks or [0] * len(files)
-    origin = origin.parent if source.folder else origin
-    stem = re.sub(_SUFFIXES, "", origin.name) if origin in files else origin.name
-    slug = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-.") or "run"
-    run_id = f"{slug}-{_digest(min(zip(ranks, files, strict=True))[1])}"
+def _bare_run(one: FileSet, digests: Digests) -> RunInput:
+    """A run of bare files; its id is a name and the digest of the file of the lowest rank."""
+    first = one.files[0][1]
+    if len(one.files) > 1:
+        origin = Path(os.path.commonpath([str(f.path.parent.absolute()) for _, f in one.files]))
+        if origin == first.path.parent.absolute():
+            origin = first.path.parent
+        name = origin.absolute().name
+    else:
+        origin = first.path.parent if first.source.folder else first.path
+        name = origin.absolute().name if first.source.folder else re.sub(_SUFFIXES, "", origin.name)
+    slug = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:_SLUG_LENGTH] or "run"
+    run_id = f"{slug}-{digests.of(first.path)[:12]}"
     return RunInput(
         run_id=run_id,
-        files=[SourceFile(p, source.kind, r) for p, r in zip(files, ranks, strict=True)],
-        columns={"workload_id": run_id, "profiler": source.profiler, "source": str(origin)},
+        files=[SourceFile(f.path, f.source.kind, rank) for rank, f in one.files],
+        columns={
+            "workload_id": run_id,
+            "profiler": first.source.profiler,
+            "source": printable(origin),
+            "world_size": one.world_size,
+        },
+        warnings=one.warnings,
+        digests=digests,
     )
 
 
-def _digest(path: Path) -> str:
-    """Eight hex digits of a file's size and both ends: the same file is the same run, wherever it lies."""
-    size = path.stat().st_size
-    digest = hashlib.blake2b(str(size).encode(), digest_size=4)
-    with path.open("rb") as f:
-        digest.update(f.read(_DIGEST_BYTES))
-        f.seek(max(0, size - _DIGEST_BYTES))
-        digest.update(f.read())
-    return digest.hexdigest()
-
-
-def assign_ranks(names: list[str], told: list[int | None]) -> list[int]:
-    """Ranks of trace files: what the file says (`distributedInfo`), else what its name says, else the next one free.
-
-    File names are in natural order. A name counts only if no other file has the same rank.
-    """
-    ranks = list(told)
-    for find in (*(_by_pattern(p) for p in _RANK_PATTERNS), _only_difference(names)):
-        guesses = [find(n) if r is None else None for n, r in zip(names, ranks, strict=True)]
-        taken = Counter(r for r in (*ranks, *guesses) if r is not None)
-        ranks = [
-            r if r is not None else g if g is not None and taken[g] == 1 else None
-            for r, g in zip(ranks, guesses, strict=True)
-        ]
-    free = (n for n in range(len(names) * 2) if n not in set(ranks))
-    return [r if r is not None else next(free) for r in ranks]
-
-
-def _by_pattern(pattern: re.Pattern[str]) -> Callable[[str], int | None]:
-    def find(name: str) -> int | None:
-        match = pattern.search(name)
-        return int(match.group(1)) if match else None
-
-    return find
-
-
-def _only_difference(names: list[str]) -> Callable[[str], int | None]:
-    """The one number in which the names differ, if they differ in nothing else and count like ranks."""
-    split = [re.split(r"(\d+)", n) for n in names]
-    if len(names) > 1 and len({len(s) for s in split}) == 1:
-        varying = [i for i, parts in enumerate(zip(*split, strict=True)) if len(set(parts)) > 1]
-        if len(varying) == 1 and varying[0] % 2 == 1:
-            numbers = {n: int(s[varying[0]]) for n, s in zip(names, split, strict=True)}
-            if max(numbers.values()) <= 100_000:
-                return numbers.get
-    return lambda name: None
+def _drop_second(found: Found) -> None:
+    """Of runs with one id (a run folder and its copy) only the first is read."""
+    runs: dict[str, RunInput] = {}
+    for run in found:
+        if (first := runs.setdefault(run.run_id, run)) is not run:
+            found.warnings.append(
+                f"{run.columns['source']}: run {run.run_id} was already found in {first.columns['source']}; left out"
+            )
+    found[:] = runs.values()
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    return [(int(p), "") if p.isdigit() else (-1, p) for p in re.split(r"(\d+)", name)]
+    return [(int(p), "") if p.isdecimal() else (-1, p) for p in re.split(r"([0-9]{1,18})", name)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ import duckdb
 from analyze import kernel_names, spill
 from analyze.computed import COMPUTED, named_in
 from analyze.errors import InputError
+from analyze.open_files import threads
 from analyze.plain_sql import check_block, check_expression, check_select, sentence
 from analyze.query_files import TIMING, Query, ResultColumn, all_blocks, blocks
 from analyze.store import PARSER_VERSION, Store
@@ -95,16 +96,13 @@ class Engine:
         self._made: set[str] = set()
         self._chosen: list[tuple[Store, str]] = []
         for store in stores:
-            for run_id, run in store.snapshot.runs.items():
-                if run.parser != PARSER_VERSION:
-                    raise InputError(
-                        f"{store.folder}: {run_id} was ingested by another version of tracequarry; ingest it again"
-                    )
             seen = {r for _, r in self._chosen}
             self._chosen += [(store, r) for r in store.snapshot.runs if r not in seen]
         folder = spill.spill_folder()
         weakref.finalize(self, spill.remove, folder)
-        self.connection = duckdb.connect(config={"autoinstall_known_extensions": False, "temp_directory": str(folder)})
+        self.connection = duckdb.connect(
+            config={"autoinstall_known_extensions": False, "temp_directory": str(folder), "threads": threads()}
+        )
         self._lock()
         self._create_run_keys()
         self._create_runs([where] if isinstance(where, str) else list(where or ()))
@@ -136,7 +134,7 @@ class Engine:
         DuckDB cannot be told that what it may read it must not write; `analyze.plain_sql` lets nothing through that
         would. `store.json` is not among the files.
         """
-        files = {file for table in TABLES for file in self._files(table)}
+        files = {file for table in TABLES for found in self._files(table).values() for file in found}
         for setting in ("autoload_known_extensions", "python_enable_replacements"):
             self._execute(f"SET {setting} = false")
         self._execute("SET TimeZone = 'UTC'")
@@ -243,19 +241,28 @@ class Engine:
         self._execute(f"INSERT INTO kernel_names SELECT {arrays}", [[row[c] for row in rows] for c in columns])
 
     def _scan(self, table: str) -> str:
-        """SELECT over the Parquet files of a table; an empty one of the right types where there are none."""
-        files = self._files(table)
-        columns = TABLES[table].columns
-        if not files:
-            return _no_rows(table)
-        names = ", ".join("run_id::run_key AS run_id" if c.name == "run_id" else f'"{c.name}"' for c in columns)
-        listed = ", ".join("'" + _literal(f).replace("'", "''") + "'" for f in files)
-        return f"SELECT {names} FROM read_parquet([{listed}], hive_partitioning = false, union_by_name = false)"
+        """SELECT over the Parquet files of a table; an empty one of the right types where there are none.
 
-    def _files(self, table: str) -> list[str]:
-        """Parquet files of a table."""
+        Columns that an older version did not write are NULL.
+        """
+        selects = []
+        for parser, files in self._files(table).items():
+            listed = ", ".join("'" + _literal(f).replace("'", "''") + "'" for f in files)
+            source = f"read_parquet([{listed}], hive_partitioning = false, union_by_name = false)"
+            there = None if parser == PARSER_VERSION else set(self.connection.sql(f"SELECT * FROM {source}").columns)
+            names = ", ".join(_selected(c, there) for c in TABLES[table].columns)
+            selects.append(f"SELECT {names} FROM {source}")
+        return " UNION ALL ".join(selects) or _no_rows(table)
+
+    def _files(self, table: str) -> dict[int, list[str]]:
+        """Parquet files of a table, by the version of the parser that wrote them."""
         folders = {s.folder: s.folder.resolve() for s in self.stores}
-        return [str(folders[s.folder] / p) for s, r in self._chosen for p in s.snapshot.runs[r].paths(r, table)]
+        files: dict[int, list[str]] = {}
+        for store, run_id in self._chosen:
+            run = store.snapshot.runs[run_id]
+            if paths := run.paths(run_id, table):
+                files.setdefault(run.parser, []).extend(str(folders[store.folder] / p) for p in paths)
+        return files
 
     def _prepare(self, sql: str, uses: Iterable[str], folders: Iterable[Path] = ()) -> None:
         """Make the blocks that a query uses, and the tables that are computed, not stored, if its SQL names them."""
@@ -345,9 +352,15 @@ class Engine:
 
 
 def _no_rows(table: str) -> str:
-    types = {c.name: "run_key" if c.name == "run_id" else _SQL_TYPES[c.type] for c in TABLES[table].columns}
-    nulls = ", ".join(f'NULL::{kind} AS "{name}"' for name, kind in types.items())
-    return f"SELECT {nulls} WHERE false"
+    return f"SELECT {', '.join(_selected(c, ()) for c in TABLES[table].columns)} WHERE false"
+
+
+def _selected(column: Column, there: Container[str] | None) -> str:
+    """A column of a scan, NULL if it is not there; None: all are, in their types."""
+    kind = "run_key" if column.name == "run_id" else _SQL_TYPES[column.type]
+    if there is not None and column.name not in there:
+        return f'NULL::{kind} AS "{column.name}"'
+    return f'"{column.name}"::{kind} AS "{column.name}"' if there or column.name == "run_id" else f'"{column.name}"'
 
 
 def _ranks(store: Store, run_id: str) -> list[int]:

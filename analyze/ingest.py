@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import ExitStack
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from analyze import kernel_names, sources
 from analyze.discover import RunInput
 from analyze.errors import InputError
+from analyze.file_digest import file_state, printable_text
+from analyze.grouping import read_as
 from analyze.sources.base import FileReport, Mapper, SourceFile, inline_map
 from analyze.store import PARSER_VERSION, Store, StoredFile, StoredRun
+from analyze.table_files import TableWriter, write_rows
 from analyze.workers import worker_pool
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _BIG_FILE = 48 << 20
 """Bytes on disk from which a file's chunks go to several processes; smaller files go to one process each."""
-_ROW_GROUP = 256 << 10
-
+_NAMES = 16 << 10
+"""Kernel names that are classified at a time."""
 KERNEL_NAME_COLUMNS = {"kernels": "name", "ncu_metrics": "kernel", "gpu_summary": "name", "metric_summary": "kernel"}
 """Where kernel names stand, by table."""
 
@@ -60,54 +61,91 @@ class IngestResult:
     lost: int = 0
     """Rows of the raw files that could not be read; `warnings` say which."""
     bytes: int = 0
+    read_as: str = ""
+    """Which runs and ranks the files were taken for, ingested and unchanged ones."""
 
 
 @dataclass
 class _FileResult:
-    """A file written to the staging folder."""
+    """A raw file written to the staging folder."""
 
     file: SourceFile
     report: FileReport
     kernel_names: set[str]
+    written: dict[tuple[str, int], Path]
+    """Parquet file by table and rank."""
 
 
 def ingest(
-    runs: Iterable[RunInput], store: Store, jobs: int | None = None, progress: Progress | None = None
+    runs: Iterable[RunInput],
+    store: Store,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+    again: bool = False,
 ) -> IngestResult:
     """Bring runs into a store; a run whose raw files are unchanged since it was ingested is left as it is.
 
-    Every run is committed by itself when it is whole. Raises InputError for a file that cannot be read as what it is;
-    runs before it are kept, the store holds nothing of its own run.
+    With `again` it is read all the same. Every run is committed by itself when it is whole. Raises InputError for a
+    file that cannot be read as what it is, and for a store that cannot be written; runs before it are kept, the store
+    holds nothing of its own run.
     """
     progress = progress or Silent()
     jobs = jobs or _cpus()
     result = IngestResult()
+    found: list[StoredRun] = []
     with ExitStack() as stack:
+        stack.enter_context(sentences(store))
         stack.enter_context(store.lock())
+        store.sweep()
         todo: list[tuple[RunInput, list[StoredFile]]] = []
         for run in runs:
             files = _stored_files(run)
-            if _is_current(store, run, files):
+            if not again and _is_current(store, run, files):
                 result.unchanged.append(run.run_id)
+                found.append(store.snapshot.runs[run.run_id])
             else:
                 todo.append((run, files))
-        if not todo:
-            return result
-        staging = stack.enter_context(store.staging())
-        sizes = [f.bytes for _, files in todo for f in files]
-        progress.start(sum(sizes))
-        pool = stack.enter_context(worker_pool(max(1, min(jobs, _tasks(sizes)))))
-        for run, files in todo:
-            folder = staging / run.run_id
-            done = _read_files(run, folder, pool, jobs, progress)
-            stored = _finish_run(run, files, done, folder, pool)
-            store.commit(run.run_id, stored, folder)
-            result.ingested.append(run.run_id)
-            result.bytes += sum(f.bytes for f in files)
-            result.rows += sum(n for d in done for n in d.report.rows.values())
-            result.lost += sum(d.report.lost for d in done)
-            result.warnings += [w for d in done for w in d.report.warnings] + run.warnings
+        if todo:
+            sizes = [f.bytes for _, files in todo for f in files]
+            progress.start(sum(sizes))
+            stack.callback(store.sweep)
+            staging = stack.enter_context(store.staging())
+            pool = stack.enter_context(worker_pool(max(1, min(jobs, _tasks(sizes)))))
+            for at, (run, files) in enumerate(todo):
+                result.warnings += _replaced(store, run, files)
+                done = _read_files(run, staging / str(at), pool, jobs, progress)
+                stored, written = _finish_run(run, files, done, staging / str(at), pool, jobs)
+                store.commit(run.run_id, stored, written)
+                found.append(stored)
+                result.ingested.append(run.run_id)
+                result.bytes += sum(f.bytes for f in files)
+                result.rows += sum(n for d in done for n in d.report.rows.values())
+                result.lost += sum(d.report.lost for d in done)
+                result.warnings += [w for d in done for w in d.report.warnings] + run.warnings
+    result.read_as = read_as((run.ranks, run.world_size) for run in found)
     return result
+
+
+@contextmanager
+def sentences(store: Store) -> Iterator[None]:
+    """What stops the machine, not the input, as InputError: a full disk, too little memory."""
+    try:
+        yield
+    except OSError as e:
+        reason = os.strerror(e.errno) if e.errno else str(e).partition("\n")[0]
+        raise InputError(f"{store.folder}: cannot be written: {reason}") from e
+    except (BrokenProcessPool, MemoryError) as e:
+        raise InputError(
+            f"{store.folder}: a process of the ingest was killed or ran out of memory; --jobs 1 needs the least"
+        ) from e
+
+
+def _replaced(store: Store, run: RunInput, files: list[StoredFile]) -> list[str]:
+    """A warning if a run takes the place of one that came from other files."""
+    old = store.snapshot.runs.get(run.run_id)
+    if old is None or not old.files or {f.path for f in old.files} & {f.path for f in files}:
+        return []
+    return [f"{run.columns['source']}: replaces {run.run_id}, which was read from {old.files[0].path}"]
 
 
 def _cpus() -> int:
@@ -119,24 +157,19 @@ def _tasks(sizes: list[int]) -> int:
 
 
 def _stored_files(run: RunInput) -> list[StoredFile]:
-    found = []
-    for path in ([run.manifest] if run.manifest else []) + [f.path for f in run.files]:
-        try:
-            stat = path.stat()
-        except OSError as e:
-            raise InputError(f"{path}: cannot be read: {e.strerror}") from e
-        found.append(StoredFile(path=str(path.resolve()), bytes=stat.st_size, mtime_ns=stat.st_mtime_ns))
-    return found
-
-
-def is_current(store: Store, run: RunInput) -> bool:
-    """Whether the store holds the run as its raw files are now."""
-    return _is_current(store, run, _stored_files(run))
+    states = [file_state(path) for path in ([run.manifest] if run.manifest else []) + [f.path for f in run.files]]
+    return [StoredFile(path=s[0], bytes=s[1], mtime_ns=s[2], digest=run.digests.if_known(s)) for s in states]
 
 
 def _is_current(store: Store, run: RunInput, files: list[StoredFile]) -> bool:
+    """Whether the store holds the run, undamaged, as its raw files are now."""
     old = store.snapshot.runs.get(run.run_id)
-    return old is not None and old.parser == PARSER_VERSION and old.files == files
+    return (
+        old is not None
+        and old.parser == PARSER_VERSION
+        and [f.state for f in old.files] == [f.state for f in files]
+        and store.damage(run.run_id) is None
+    )
 
 
 def _read_files(
@@ -146,16 +179,17 @@ def _read_files(
     done: dict[SourceFile, _FileResult] = {}
     waiting: list[tuple[SourceFile, Future[_FileResult]]] = []
     large = []
-    for file in run.files:
-        if file.path.stat().st_size >= _BIG_FILE and sources.BY_KIND[file.kind].splits and jobs > 1:
-            large.append(file)
+    for at, file in enumerate(run.files):
+        own = folder / str(at)
+        if file_state(file.path)[1] >= _BIG_FILE and sources.BY_KIND[file.kind].splits and jobs > 1:
+            large.append((file, own))
         else:
-            waiting.append((file, pool.submit(_write_file, run.run_id, file, folder)))
-    for file in large:
-        done[file] = _write_file(run.run_id, file, folder, _pool_map(pool, jobs), progress)
+            waiting.append((file, pool.submit(_write_file, run.run_id, file, own)))
+    for file, own in large:
+        done[file] = _write_file(run.run_id, file, own, _pool_map(pool, jobs), progress)
     for file, future in waiting:
         done[file] = future.result()
-        progress.advance(file.path.stat().st_size, file.path.name)
+        progress.advance(file_state(file.path)[1], file.path.name)
     return [done[f] for f in run.files]
 
 
@@ -177,17 +211,16 @@ def _write_file(
     run_id: str, file: SourceFile, folder: Path, mapper: Mapper = inline_map, progress: Progress | None = None
 ) -> _FileResult:
     """Read one raw file and write its rows to FOLDER/TABLE/rank-N.parquet."""
-    result = _FileResult(file, FileReport(), set())
-    size = file.path.stat().st_size
+    result = _FileResult(file, FileReport(), set(), {})
+    size = file_state(file.path)[1]
     told = 0
     with ExitStack() as stack:
         writers: dict[tuple[str, int], TableWriter] = {}
         for table, own_rank, batch in sources.read(file.kind, file.path, result.report, mapper):
             rank = file.rank if own_rank is None else own_rank
             if (table, rank) not in writers:
-                if (folder / table / f"rank-{rank}.parquet").exists():
-                    raise InputError(f"{file.path}: another file of the run already has {table} of rank {rank}")
-                writers[table, rank] = stack.enter_context(TableWriter(folder, table, run_id, rank))
+                path = folder / table / f"rank-{rank}.parquet"
+                writers[table, rank] = stack.enter_context(TableWriter(path, table, run_id, rank))
             writers[table, rank].write(batch)
             if table in KERNEL_NAME_COLUMNS:
                 names = batch.column(KERNEL_NAME_COLUMNS[table])
@@ -198,72 +231,27 @@ def _write_file(
                     progress.advance(step, file.path.name)
                     told += step
         result.report.rows = {key: w.rows for key, w in writers.items()}
+        result.written = {key: w.path for key, w in writers.items() if w.rows}
+    result.report.warnings = [printable_text(w) for w in result.report.warnings]
     if progress:
         progress.advance(size - told, file.path.name)
     return result
 
 
-class TableWriter:
-    """Writes one table of one rank as zstd Parquet; run_id and rank are added here."""
-
-    def __init__(self, folder: Path, table: str, run_id: str, rank: int):
-        from schemas.tables import arrow_schema
-
-        self.rows = 0
-        self._schema = arrow_schema(table)
-        self._path = folder / table / f"rank-{rank}.parquet"
-        self._run_id, self._rank = run_id, rank
-        self._pending: list[pa.RecordBatch] = []
-        self._pending_rows = 0
-        self._writer: Any = None
-
-    def __enter__(self) -> TableWriter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._flush()
-        if self._writer is not None:
-            self._writer.close()
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Add a batch that has the table's columns without run_id and rank."""
-        self.rows += batch.num_rows
-        self._pending.append(batch)
-        self._pending_rows += batch.num_rows
-        if self._pending_rows >= _ROW_GROUP:
-            self._flush()
-
-    def _flush(self) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        if not self._pending_rows:
-            return
-        rows = pa.Table.from_batches(self._pending).unify_dictionaries()
-        arrays = {
-            "run_id": pa.DictionaryArray.from_arrays(
-                pa.repeat(pa.scalar(0, pa.int32()), rows.num_rows), pa.repeat(pa.scalar(self._run_id), 1)
-            ),
-            "rank": pa.repeat(pa.scalar(self._rank, pa.int32()), rows.num_rows),
-        }
-        table = pa.table(
-            [arrays[n] if n in arrays else rows.column(n) for n in self._schema.names], schema=self._schema
-        )
-        if self._writer is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            strings = [f.name for f in self._schema if pa.types.is_dictionary(f.type)]
-            # Numbers seldom repeat: a dictionary of them costs time and space.
-            self._writer = pq.ParquetWriter(
-                self._path, self._schema, compression="zstd", compression_level=3, use_dictionary=strings
-            )
-        self._writer.write_table(table, row_group_size=_ROW_GROUP)
-        self._pending, self._pending_rows = [], 0
-
-
 def _finish_run(
-    run: RunInput, files: list[StoredFile], done: list[_FileResult], folder: Path, pool: ProcessPoolExecutor
-) -> StoredRun:
-    """Add the tables that are of the run as a whole: runs and kernel_names."""
+    run: RunInput, files: list[StoredFile], done: list[_FileResult], folder: Path, pool: ProcessPoolExecutor, jobs: int
+) -> tuple[StoredRun, dict[tuple[str, int], Path]]:
+    """Add the tables that are of the run as a whole: runs and kernel_names. Raises InputError if files overlap."""
+    written: dict[tuple[str, int], Path] = {}
+    owners: dict[tuple[str, int], SourceFile] = {}
+    for result in done:
+        for key, path in result.written.items():
+            if key in owners:
+                other = owners[key].path
+                raise InputError(
+                    f"{result.file.path}: has {key[0]} of rank {key[1]}, and so has {other}, of the same run"
+                )
+            owners[key], written[key] = result.file, path
     ranks = {rank for d in done for _, rank in d.report.rows} or {f.rank for f in run.files}
     info: dict[str, Any] = {}
     for result in sorted(done, key=lambda d: d.file.rank, reverse=True):
@@ -271,37 +259,28 @@ def _finish_run(
     warnings = run.warnings + [w for d in done for w in d.report.warnings]
     known = {k: v for k, v in run.columns.items() if v is not None}
     row = {**info, **known, "run_id": run.run_id, "ranks": len(ranks), "warnings": "\n".join(warnings) or None}
-    writes = [pool.submit(write_rows, "runs", [row], folder / "runs" / "rank-0.parquet")]
-    tables: dict[str, list[int]] = {"runs": [0]}
-    for result in done:
-        for (table, rank), rows in result.report.rows.items():
-            if rows:
-                tables.setdefault(table, []).append(rank)
+    written["runs", 0] = folder / "runs.parquet"
+    write = pool.submit(write_rows, "runs", [row], written["runs", 0])
     names = sorted(set().union(*(d.kernel_names for d in done)))
     if names:
-        classes = kernel_names.rows(run.run_id, names)
-        writes.append(pool.submit(write_rows, "kernel_names", classes, folder / "kernel_names" / "rank-0.parquet"))
-        tables["kernel_names"] = [0]
-    for write in writes:
-        write.result()
-    return StoredRun(
+        written["kernel_names", 0] = folder / "kernel_names.parquet"
+        _write_kernel_names(run.run_id, names, written["kernel_names", 0], _pool_map(pool, jobs))
+    write.result()
+    tables: dict[str, list[int]] = {}
+    for table, rank in sorted(written):
+        tables.setdefault(table, []).append(rank)
+    stored = StoredRun(
         parser=PARSER_VERSION,
         rules=kernel_names.rules_digest(),
         files=files,
-        tables={t: sorted(r) for t, r in tables.items()},
+        tables=tables,
+        world_size=row.get("world_size"),
     )
+    return stored, written
 
 
-def write_rows(table: str, rows: list[dict[str, Any]], path: Path) -> None:
-    """Write a small table from dicts; keys that the table does not have raise KeyError."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from schemas.tables import arrow_schema
-
-    schema = arrow_schema(table)
-    unknown = {k for r in rows for k in r} - set(schema.names)
-    if unknown:
-        raise KeyError(f"{table} has no column {sorted(unknown)}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist(rows, schema=schema), path, compression="zstd")
+def _write_kernel_names(run_id: str, names: Sequence[str], path: Path, mapper: Mapper) -> None:
+    parts = ((names[start : start + _NAMES],) for start in range(0, len(names), _NAMES))
+    with TableWriter(path, "kernel_names", run_id) as writer:
+        for batch in mapper(kernel_names.batch, parts):
+            writer.write(batch)

@@ -6,9 +6,12 @@ import hashlib
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import schemas
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _FILES = ("kernel_rules.toml", "kernel_rules.py")
 
@@ -28,3 +31,14 @@ def rows(run_id: str, names: Iterable[str]) -> list[dict[str, Any]]:
     from schemas.kernel_rules import classify
 
     return [{"run_id": run_id, "name": name, **classify(name)._asdict()} for name in names]
+
+
+def batch(names: list[str]) -> pa.RecordBatch:
+    """The same as a batch, without run_id (in a worker process: there may be a million names)."""
+    import pyarrow as pa
+
+    from schemas.tables import arrow_schema
+
+    schema = arrow_schema("kernel_names")
+    schema = schema.remove(schema.get_field_index("run_id"))
+    return pa.RecordBatch.from_pylist(rows("", names), schema=schema)

@@ -84,7 +84,9 @@ def grow(source: Path, store: Path, kernels: int, ranks: int) -> None:
         shutil.copytree(store / table / f"run_id={run_id}", grown / table)
     writing = Store(store)
     with writing.lock():
-        writing.commit(run_id, run, grown)
+        files = {(t, r): grown / t / f"rank-{r}.parquet" for t, there in run.tables.items() for r in there}
+        writing.commit(run_id, run, files)
+        writing.sweep()
     shutil.rmtree(grown)
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,3 +18,22 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRACEQUARRY_CACHE", str(folder))
         yield folder
+
+
+@pytest.fixture
+def unprivileged() -> Iterator[Path]:
+    """An empty folder, as a user whom permissions bind: root can read everything."""
+    root = os.geteuid() == 0
+    folder = Path(tempfile.mkdtemp()).resolve()
+    if root:
+        os.chown(folder, 65534, 65534)
+        os.seteuid(65534)
+    try:
+        yield folder
+    finally:
+        if root:
+            os.seteuid(0)
+        for parent, folders, _ in os.walk(folder):
+            for name in folders:
+                Path(parent, name).chmod(0o700)
+        shutil.rmtree(folder)

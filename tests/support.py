@@ -59,3 +59,8 @@ def run_cli(*arguments: str | Path, cwd: Path | None = None, **environment: str)
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
     )
+
+
+def complaints(result: subprocess.CompletedProcess[str]) -> list[str]:
+    """Lines on stderr beside the one that says what files were read as, which is there the first time."""
+    return [line for line in result.stderr.splitlines() if not line.startswith("read as: ")]

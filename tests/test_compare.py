@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from support import SAMPLES, ask, event, kernel, launch, run_cli, write_trace
+from support import SAMPLES, ask, complaints, event, kernel, launch, run_cli, write_trace
 
 import analyze
 from analyze.comparison import Condition
@@ -443,4 +443,4 @@ def test_pivot_from_the_command() -> None:
 def test_bad_pivots_are_a_sentence(arguments: list[str], says: str) -> None:
     name, *options = arguments
     result = run_cli("pivot", name, SAMPLES / "vgg16-fp32", *options)
-    assert result.returncode == 2 and says in result.stderr and len(result.stderr.splitlines()) == 1
+    assert result.returncode == 2 and says in result.stderr and len(complaints(result)) == 1

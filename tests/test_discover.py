@@ -2,62 +2,329 @@
 
 from __future__ import annotations
 
+import json
+import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
-from support import kernel, sql, write_trace
+from support import kernel, run_cli, sql, write_trace
 
-from analyze.discover import assign_ranks, discover
+from analyze.discover import discover
 from analyze.errors import InputError
 
 
-@pytest.mark.parametrize(
-    ("names", "told", "ranks"),
-    [
-        (["a.json", "b.json"], [1, 0], [1, 0]),
-        (["rank0.json", "rank1.json", "rank10.json"], [None] * 3, [0, 1, 10]),
-        (["trace_rank-3.json.gz", "trace_rank-2.json.gz"], [None] * 2, [3, 2]),
-        (["r0_s5.json", "r1_s5.json"], [None] * 2, [0, 1]),
-        (["trace_0.json", "trace_1.json", "trace_7.json"], [None] * 3, [0, 1, 7]),
-        # A worker name and a time: two numbers differ, neither is a rank, so order decides.
-        (["host_71.1690000001.pt.trace.json", "host_72.1690000002.pt.trace.json"], [None] * 2, [0, 1]),
-        # What the file says goes before its name; the rest gets what is free.
-        (["rank0.json", "rank1.json", "x.json"], [1, None, None], [1, 0, 2]),
-        (["x.json"], [None], [0]),
-    ],
-)
-def test_ranks(names: list[str], told: list[int | None], ranks: list[int]) -> None:
-    assert assign_ranks(names, told) == ranks
+def said(rank: int, world_size: int) -> dict[str, Any]:
+    """What a rank of a job writes into its trace."""
+    return {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": world_size}}
 
 
-def test_a_folder_of_ranks_is_one_run(tmp_path: Path) -> None:
+def one(path: Path, name: str = "k", **header: Any) -> Path:
+    """A trace of one kernel."""
+    return write_trace(path, [kernel(name, 0, 1)], **header)
+
+
+def read(*paths: Path) -> list[tuple[list[int], int | None]]:
+    """Ranks and world size of each run that is found."""
+    runs = [([f.rank for f in run.files], run.columns["world_size"]) for run in discover(paths)]
+    return sorted(runs, key=repr)
+
+
+def test_unrelated_traces_in_a_folder_are_runs_of_their_own(tmp_path: Path) -> None:
+    names = ["alexnet.json", "r2_cuda.json", "node1_814.1700000000001.pt.trace.json", "rank7.json", "gpu_3.json"]
+    for name in names:
+        one(tmp_path / name, name)
+    assert read(tmp_path) == [([0], None)] * 5
+    # Named by the shell they are the same.
+    assert read(*tmp_path.glob("*.json")) == [([0], None)] * 5
+    assert {(r["ranks"], r["world_size"]) for r in sql(tmp_path, "SELECT ranks, world_size FROM runs")} == {(1, None)}
+    assert sql(tmp_path, "SELECT DISTINCT rank FROM kernels") == [{"rank": 0}]
+
+
+def test_files_that_say_so_are_one_run(tmp_path: Path) -> None:
     for rank in range(3):
-        write_trace(tmp_path / "job" / f"t{rank}.json", [kernel(f"k{rank}", 0, 1)], distributedInfo={"rank": 2 - rank})
+        one(tmp_path / "job" / f"t{rank}.json", f"k{rank}", **said(2 - rank, 3))
     (tmp_path / "job" / "notes.json").write_text('{"not": "a trace"}')
-    [run] = discover([tmp_path])
-    assert [f.rank for f in run.files] == [2, 1, 0]
+    found = discover([tmp_path])
+    assert [[f.rank for f in run.files] for run in found] == [[0, 1, 2]]
+    assert len(found.warnings) == 1 and "notes.json: not a Chrome trace" in found.warnings[0]
     assert sql(tmp_path, "SELECT rank, name FROM kernels ORDER BY rank") == [
         {"rank": 0, "name": "k2"},
         {"rank": 1, "name": "k1"},
         {"rank": 2, "name": "k0"},
     ]
-    [row] = sql(tmp_path, "SELECT ranks, warnings FROM runs")
-    assert row["ranks"] == 3 and "notes.json: not a Chrome trace" in row["warnings"]
+    assert sql(tmp_path, "SELECT ranks, world_size FROM runs") == [{"ranks": 3, "world_size": 3}]
+    files = [tmp_path / "job" / f"t{rank}.json" for rank in range(3)]
+    assert read(*files) == [([0, 1, 2], 3)]
+    assert read(files[0]) == [([2], 3)]
 
 
-def test_two_files_of_one_rank_are_two_runs(tmp_path: Path) -> None:
-    for i in range(2):
-        write_trace(tmp_path / f"step{i}.json", [kernel("k", i, 1)], distributedInfo={"rank": 0})
+def test_what_is_missing_is_said(tmp_path: Path) -> None:
+    for rank in (0, 1, 5):
+        one(tmp_path / f"{rank}.json", **said(rank, 8))
+    [run] = discover([tmp_path])
+    assert run.warnings == ["of 8 ranks only 0–1, 5 are there; missing: 2–4, 6–7"]
+    result = run_cli("ingest", tmp_path, "--store", tmp_path / "store")
+    assert "read as: 1 run, ranks 0–1, 5 of 8\n" in result.stderr
+
+
+def test_another_world_size_is_another_run(tmp_path: Path) -> None:
+    one(tmp_path / "a.json", "a", **said(0, 2))
+    one(tmp_path / "b.json", "b", **said(1, 2))
+    one(tmp_path / "c.json", "c", **said(2, 4))
+    one(tmp_path / "d.json", "d", **said(0, 1))
+    one(tmp_path / "e.json", "e", distributedInfo={"rank": 3})
+    one(tmp_path / "f.json", "f", **said(9, 4))  # which cannot be
+    one(tmp_path / "g.json", "g", **said(2**40, 2**41))
+    assert read(tmp_path) == [([0, 1], 2), ([0], 1), ([0], None), ([0], None), ([2], 4), ([3], None)]
+
+
+def test_a_name_tells_the_rank_only_within_a_set(tmp_path: Path) -> None:
+    one(tmp_path / "rank-0.json", "a", **said(0, 2))
+    one(tmp_path / "rank-1.json", "b", distributedInfo={"world_size": 2})
+    one(tmp_path / "rank-2.json", "c")
+    assert read(tmp_path) == [([0, 1], 2), ([0], None)]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("step5_rank0", "step5_rank1", "step9_rank0", "step9_rank1"),
+        # As tensorboard_trace_handler names them: host_pid.time. Rank 1 is a little later each time.
+        ("n_70.1700000000000", "n_71.1700000000200", "n_70.1700000009000", "n_71.1700000009100"),
+    ],
+)
+def test_two_recordings_of_a_job_are_two_runs(tmp_path: Path, names: tuple[str, ...]) -> None:
+    for at, name in enumerate(names):
+        one(tmp_path / f"{name}.pt.trace.json", f"{at // 2}", **said(at % 2, 2))
     runs = discover([tmp_path])
-    assert len(runs) == 2 and "say they are rank 0" in runs[0].warnings[0]
+    assert [[f.rank for f in run.files] for run in runs] == [[0, 1], [0, 1]]
+    assert "2 files say that they are rank 0 of 2, so they are 2 recordings" in runs[0].warnings[0]
+    rows = sql(tmp_path, "SELECT count(DISTINCT run_id) AS runs, count(*) AS n FROM kernels GROUP BY name")
+    assert rows == [{"runs": 1, "n": 2}] * 2
+
+
+def test_recordings_that_nothing_tells_apart_are_runs_by_file(tmp_path: Path) -> None:
+    for at, rank in enumerate((0, 1, 0)):
+        one(tmp_path / f"{'xyz'[at]}.json", f"{at}", **said(rank, 2))
+    runs = discover([tmp_path])
+    assert [[f.rank for f in run.files] for run in runs] == [[0], [1], [0]]
+    assert all("nothing tells which files belong together" in run.warnings[0] for run in runs)
+
+
+def test_ranks_in_several_folders(tmp_path: Path) -> None:
+    for rank in range(4):
+        one(tmp_path / "job" / f"node{rank // 2}" / f"{rank}.json", **said(rank, 4))
+    assert read(tmp_path) == [([0, 1, 2, 3], 4)]
+    # Half a job and half of another one: nothing says that they belong together.
+    for folder, rank in (("a", 0), ("b", 1)):
+        one(tmp_path / "halves" / folder / "t.json", folder, **said(rank, 3))
+    assert read(tmp_path / "halves") == [([0], 3), ([1], 3)]
+    # Who names the files themselves says so.
+    assert read(tmp_path / "halves/a/t.json", tmp_path / "halves/b/t.json") == [([0, 1], 3)]
+
+
+def test_the_user_may_say_that_files_are_one_run(tmp_path: Path) -> None:
+    for rank in (0, 1, 10):
+        one(tmp_path / "job" / f"rank{rank}.json", f"k{rank}")
+    found = discover([tmp_path / "job"])
+    assert len(found) == 3 and "--as-one-run" in found.warnings[0]
+    store = tmp_path / "store"
+    result = run_cli("ingest", tmp_path / "job", "--store", store, "--as-one-run")
+    assert "read as: 1 run, ranks 0–1, 10\n" in result.stderr
+    assert sql(store, "SELECT rank, name FROM kernels ORDER BY rank") == [
+        {"rank": r, "name": f"k{r}"} for r in (0, 1, 10)
+    ]
+    assert sql(store, "SELECT ranks, world_size FROM runs") == [{"ranks": 3, "world_size": None}]
+
+
+@pytest.mark.parametrize(
+    ("names", "told", "ranks"),
+    [
+        (["a", "b"], [1, 0], [0, 1]),
+        (["trace_rank-3", "trace_rank-2"], [None] * 2, [2, 3]),
+        (["r0_s5", "r1_s5"], [None] * 2, [0, 1]),
+        (["trace_0", "trace_1", "trace_7"], [None] * 3, [0, 1, 7]),
+        # Worker and time: two numbers differ, and neither is a rank.
+        (["host_71.1690000001", "host_72.1690000002"], [None] * 2, None),
+        # What the file says goes before its name, and nothing is left for the third.
+        (["rank0", "rank1", "x"], [1, None, None], None),
+        (["rank0", "rank1", "x"], [1, None, 2], None),
+        (["rank0", "rank1"], [1, 1], None),
+    ],
+)
+def test_ranks_of_one_run(tmp_path: Path, names: list[str], told: list[int | None], ranks: list[int] | None) -> None:
+    for name, rank in zip(names, told, strict=True):
+        one(tmp_path / f"{name}.json", name, **({} if rank is None else {"distributedInfo": {"rank": rank}}))
+    if ranks is None:
+        with pytest.raises(InputError, match=r"neither the file nor its name|cannot be one run"):
+            discover([tmp_path], as_one=True)
+    else:
+        [run] = discover([tmp_path], as_one=True)
+        assert [f.rank for f in run.files] == ranks
+
+
+def test_reports_of_one_job(tmp_path: Path) -> None:
+    """Exports of `mpirun -n 2 nsys profile -o report.%q{RANK}`, which hold what the launcher told each process."""
+    for folder, address, ranks in (("one", "a", (0, 1)), ("two", "b", (1,)), ("bare", None, (0, 1))):
+        for rank in ranks:
+            path = tmp_path / folder / f"report.{rank}.sqlite"
+            path.parent.mkdir(exist_ok=True)
+            told = {"RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": address, "MASTER_PORT": 29500} if address else {}
+            with closing(sqlite3.connect(path)) as export, export:
+                export.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
+                export.execute("INSERT INTO StringIds VALUES (1, ?)", [f"{folder} {rank}"])
+                export.execute("CREATE TABLE META_DATA_CAPTURE (name TEXT, value TEXT)")
+                lines = [("COMMON:ENVIRONMENT_VARIABLE", f"{k}={v}") for k, v in told.items()]
+                export.executemany("INSERT INTO META_DATA_CAPTURE VALUES (?, ?)", lines)
+    assert read(tmp_path) == [([0, 1], 2), ([0], None), ([0], None), ([1], 2)]
 
 
 def test_the_same_file_is_the_same_run_wherever_it_lies(tmp_path: Path) -> None:
-    a = write_trace(tmp_path / "a" / "t.json", [kernel("k", 0, 1)])
-    b = write_trace(tmp_path / "b" / "t.json", [kernel("k", 0, 1)])
-    c = write_trace(tmp_path / "c" / "t.json", [kernel("k", 0, 2)])
+    a, b, c = (one(tmp_path / d / "t.json", name) for d, name in (("a", "k"), ("b", "k"), ("c", "l")))
     ids = [discover([p])[0].run_id for p in (a, b, c)]
     assert ids[0] == ids[1] != ids[2]
+    found = discover([tmp_path])
+    assert [r.run_id for r in found] == [ids[0], ids[2]]
+    assert found.warnings == [f"{b}: a copy of {a}; left out"]
+
+
+def test_files_that_differ_in_one_byte_far_from_their_ends_are_two_runs(tmp_path: Path) -> None:
+    text = one(tmp_path / "t.json", "k").read_text()
+    for folder, letter in (("a", "x"), ("b", "y")):
+        # 64 KiB of spaces on both sides.
+        (tmp_path / folder).mkdir()
+        middle = text.replace('"k"', " " * 70_000 + f'"{letter}"' + " " * 70_000)
+        (tmp_path / folder / "trace.json").write_text(middle)
+    store = tmp_path / "store"
+    for folder in "ab":
+        assert run_cli("ingest", tmp_path / folder / "trace.json", "--store", store).returncode == 0
+    assert {r["name"] for r in sql(store, "SELECT name FROM kernels")} == {"x", "y"}
+    assert len(sql(tmp_path, "SELECT run_id FROM runs")) == 3
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    one(folder / "run1" / "t.json")
+    one(tmp_path / "secret" / "t.json", "secret")
+    (folder / "a").symlink_to(".")
+    (folder / "b").symlink_to(".")
+    (folder / "latest").symlink_to("run1")
+    (folder / "out").symlink_to(tmp_path / "secret")
+    found = discover([folder])
+    assert [str(f.path) for run in found for f in run.files] == [str(folder / "run1" / "t.json")]
+    assert "4 symbolic links are not followed" in found.warnings[0]
+    # A link that the user names is what it points to.
+    assert len(discover([folder / "latest"])) == 1
+
+
+def test_what_cannot_be_read_is_left_out(unprivileged: Path) -> None:
+    folder = unprivileged
+    one(folder / "good" / "t.json")
+    for name in ("locked.json", "locked.log"):
+        one(folder / name).chmod(0)
+    (folder / "closed").mkdir(mode=0)
+    os.mkfifo(folder / "pipe.json")
+    (folder / "broken").mkdir()
+    (folder / "broken" / "run.json").write_text("{")
+    found = discover([folder])
+    assert [f.path.name for run in found for f in run.files] == ["t.json"]
+    assert [w.removeprefix(f"{folder}/").partition(":")[0] for w in found.warnings] == [
+        "locked.json", "locked.log", "closed", "broken/run.json",
+    ]  # fmt: skip
+    with pytest.raises(InputError, match=r"broken/run\.json: not a run manifest"):
+        discover([folder / "good", folder / "broken"])
+    for name in ("locked.json", "closed"):
+        with pytest.raises(InputError, match=f"{name}: cannot be read: Permission denied"):
+            discover([folder / name])
+
+
+def test_a_name_that_is_no_text(tmp_path: Path) -> None:
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe.json"))
+    one(path).write_text(path.read_text()[:-2])
+    result = run_cli("query", "kernel-share", tmp_path, "-f", "csv")
+    assert result.returncode == 0 and len(result.stdout.splitlines()) == 2
+    assert r"warning: \udcff\udcfe.json: the file is truncated" in result.stderr
+    assert sql(tmp_path, "SELECT source FROM runs")[0]["source"].endswith(r"\udcff\udcfe.json")
+
+
+def run_folder(folder: Path, files: list[dict[str, Any]] | None = None, **fields: Any) -> Path:
+    """A run folder with a trace, and a manifest of these fields."""
+    one(folder / "torch" / "rank-0.trace.json")
+    files = files or [{"path": "torch/rank-0.trace.json", "kind": "chrome_trace", "rank": 0}]
+    passes = [{"profiler": "torch", "status": "done", "files": files}]
+    manifest = {"version": 1, "run_id": folder.name, "start": "", "command": ["x"], "passes": passes}
+    (folder / "run.json").write_text(json.dumps({**manifest, **fields}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("../other/t.json", "is not a file below the run folder"),
+        ("/etc/passwd", "is not a file below the run folder"),
+        ("torch/\0.json", "is not a file below the run folder"),
+        ("", "is not a file below the run folder"),
+        ("torch/link.json", "is a link out of the run folder"),
+    ],
+)
+def test_a_manifest_names_files_of_its_own_folder(tmp_path: Path, path: str, says: str) -> None:
+    one(tmp_path / "other" / "t.json")
+    folder = run_folder(tmp_path / "run", [{"path": path, "kind": "chrome_trace", "rank": 0}])
+    (folder / "torch" / "link.json").symlink_to(tmp_path / "other" / "t.json")
+    with pytest.raises(InputError, match=f"run.json: .*{says}"):
+        discover([folder])
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"run_id": ""}, "run_id '' is empty"),
+        ({"run_id": "a\0b"}, "has control characters"),
+        ({"batch_size": 10**30}, "batch_size is 10{30}, which is not within 0 and 2147483647"),
+        ({"batch_size": 1e30}, "not a run manifest"),
+        ({"steps": -1}, "steps is -1"),
+        ({"seed": 2**63}, "seed is"),
+        ({"gpus": float("nan")}, "not a run manifest"),
+        (
+            {"passes": [{"profiler": "torch", "files": [{"path": "t", "kind": "chrome_trace", "rank": 2**40}]}]},
+            "rank of 't' is 1099511627776",
+        ),
+    ],
+)
+def test_a_manifest_that_cannot_be_true_is_a_sentence(tmp_path: Path, fields: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError, match=f"run.json: .*{says}"):
+        discover([run_folder(tmp_path / "run", **fields)])
+
+
+def test_two_files_of_one_rank_in_a_manifest(tmp_path: Path) -> None:
+    files = [{"path": f"torch/{n}.json", "kind": "chrome_trace", "rank": 0} for n in ("a", "b")]
+    folder = run_folder(tmp_path / "run", files)
+    for name in ("a", "b"):
+        one(folder / "torch" / f"{name}.json", name)
+    with pytest.raises(InputError, match=r"a\.json and b\.json are both of rank 0"):
+        discover([folder])
+
+
+def test_what_a_manifest_does_not_know_is_null(tmp_path: Path) -> None:
+    """A program of the user's own: how many processes and steps it has, the collector was not told."""
+    run_folder(tmp_path / "own", program=["python", "train.py"], steps=5, gpus=4)
+    counted = {"profiler": "torch", "counted_steps": 3}
+    run_folder(tmp_path / "told", program=["torchrun"], world_size=2, steps=5, passes=[counted])
+    run_folder(tmp_path / "ddp", parallelism="ddp", gpus=4, steps=5)
+    run_folder(tmp_path / "dp", parallelism="dp", gpus=4, steps=5)
+    rows = sql(tmp_path, "SELECT run_id, world_size, steps FROM runs ORDER BY run_id")
+    assert [tuple(r.values()) for r in rows] == [("ddp", 4, 5), ("dp", 1, 5), ("own", None, None), ("told", 2, 3)]
+
+
+def test_a_copy_of_a_run_folder_is_a_warning(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        run_folder(tmp_path / folder, run_id="same")
+    found = discover([tmp_path])
+    assert [r.run_id for r in found] == ["same"]
+    assert found.warnings == [f"{tmp_path / 'b'}: run same was already found in {tmp_path / 'a'}; left out"]
 
 
 def test_nothing_to_read(tmp_path: Path) -> None:
@@ -70,6 +337,8 @@ def test_nothing_to_read(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{")
     with pytest.raises(InputError, match=r"run\.json: not a run manifest"):
         discover([tmp_path])
+    with pytest.raises(InputError, match="not a file or folder"):
+        discover([Path("/dev/null")])
     (tmp_path / "run.json").write_text('{"version": 99, "run_id": "x", "start": "", "command": []}')
     with pytest.raises(InputError, match="version 99 is newer"):
         discover([tmp_path])

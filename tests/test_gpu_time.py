@@ -132,9 +132,8 @@ def test_several_gpus_in_a_process(tmp_path: Path) -> None:
 
 def test_across_ranks_and_by_groups(tmp_path: Path) -> None:
     for rank, dur in enumerate((10, 30)):
-        write_trace(
-            tmp_path / f"rank-{rank}.json", [kernel("gemm", 0, dur, device=rank)], distributedInfo={"rank": rank}
-        )
+        told = {"rank": rank, "world_size": 2}
+        write_trace(tmp_path / f"rank-{rank}.json", [kernel("gemm", 0, dur, device=rank)], distributedInfo=told)
     rows = ask(tmp_path, "breakdown", by=["rank"])
     assert [(r["rank"], r["device"], r["compute_ns"]) for r in rows] == [(0, 0, 10_000), (1, 1, 30_000)]
     assert len(ask(tmp_path, "gaps", by=["run_id"])) == 0

@@ -1,25 +1,28 @@
-"""The store: the same again changes nothing, a killed ingest leaves the old store or the new one."""
+"""The store: the same again changes nothing, readers see old rows or new ones, and nothing leads out of it."""
 
 from __future__ import annotations
 
 import gzip
+import json
 import os
-import signal
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow.parquet as pq
 import pytest
 from support import ROOT, SAMPLES, ask, kernel, run_cli, sql, write_trace
 
+import analyze
 from analyze.discover import discover
 from analyze.errors import InputError
 from analyze.ingest import ingest
+from analyze.open_files import most_threads
 from analyze.sources.json_events import TraceFile
-from analyze.store import PARSER_VERSION, Store
+from analyze.store import PARSER_VERSION, Store, path_name
 from schemas.tables import TABLES, arrow_schema
 
 
@@ -29,24 +32,46 @@ def contents(store: Path) -> dict[str, tuple[int, int]]:
     }
 
 
+def job(folder: Path, *names: str) -> Path:
+    """Traces of the ranks of a job, each with one kernel of this name."""
+    for rank, name in enumerate(names):
+        told = {"rank": rank, "world_size": len(names)}
+        write_trace(folder / f"rank{rank}.json", [kernel(name, 0, 1)], distributedInfo=told)
+    return folder
+
+
+def stored(tmp_path: Path, name: str = "k") -> tuple[Path, Path]:
+    """A trace of one kernel, and a store of it."""
+    path = write_trace(tmp_path / "t.json", [kernel(name, 0, 1)])
+    ingest(discover([path]), Store(tmp_path / "store"), jobs=1)
+    return path, tmp_path / "store"
+
+
+def run_folder(folder: Path, run_id: str, name: str = "k") -> Path:
+    """A run folder with a trace of one kernel."""
+    write_trace(folder / "t.json", [kernel(name, 0, 1)])
+    files = [{"path": "t.json", "kind": "chrome_trace", "rank": 0}]
+    manifest = {"run_id": run_id, "start": "", "command": [], "passes": [{"profiler": "torch", "files": files}]}
+    (folder / "run.json").write_text(json.dumps(manifest))
+    return folder
+
+
 def test_ingesting_again_changes_nothing(tmp_path: Path) -> None:
-    path = write_trace(tmp_path / "t.json", [kernel("k", 0, 1)])
-    store = tmp_path / "store"
-    assert ingest(discover([path]), Store(store)).ingested
+    path, store = stored(tmp_path)
     before = contents(store)
-    result = ingest(discover([path]), Store(store))
-    assert result.ingested == [] and len(result.unchanged) == 1
+    result = ingest(discover([path]), Store(store), jobs=1)
+    assert result.ingested == [] and len(result.unchanged) == 1 and result.read_as == "1 run, one process"
     assert contents(store) == before
+    assert ingest(discover([path]), Store(store), jobs=1, again=True).ingested
 
 
 def test_a_changed_rank_replaces_its_run(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    for rank in range(2):
-        write_trace(tmp_path / "job" / f"rank{rank}.json", [kernel("old", 0, 1)])
-    ingest(discover([tmp_path / "job"]), Store(store))
-    write_trace(tmp_path / "job" / "rank1.json", [kernel("new", 0, 1)])
-    result = ingest(discover([tmp_path / "job"]), Store(store))
-    assert len(result.ingested) == 1
+    folder = job(tmp_path / "job", "old", "old 1")
+    ingest(discover([folder]), Store(store))
+    job(folder, "old", "new")
+    result = ingest(discover([folder]), Store(store))
+    assert len(result.ingested) == 1 and result.warnings == []
     assert sql(store, "SELECT rank, name FROM kernels ORDER BY rank") == [
         {"rank": 0, "name": "old"},
         {"rank": 1, "name": "new"},
@@ -55,9 +80,39 @@ def test_a_changed_rank_replaces_its_run(tmp_path: Path) -> None:
     assert len(list((store / "kernels").rglob("*.parquet"))) == 2
 
 
+def test_a_reader_keeps_what_it_opened(tmp_path: Path) -> None:
+    path, store = stored(tmp_path, "old")
+    reader = analyze.open(store)
+    for name in ("new", "newer"):
+        write_trace(path, [kernel(name, 0, 1)])
+        # As if it were the same run: an id with the content in it would be another.
+        [run] = discover([path])
+        [run.run_id] = reader.stores[0].snapshot.runs
+        ingest([run], Store(store), jobs=1)
+        assert reader.sql("SELECT name FROM kernels").to_pylist() == [{"name": "old"}]
+        assert sql(store, "SELECT name FROM kernels") == [{"name": name}]
+    assert len(list((store / "kernels").rglob("*.parquet"))) == 3
+    del reader
+    # The next ingest removes what nobody reads any more, also if it finds nothing to do.
+    run.run_id = next(iter(Store(store).snapshot.runs))
+    assert ingest([run], Store(store), jobs=1).unchanged
+    assert len(list((store / "kernels").rglob("*.parquet"))) == 1
+
+
+def test_what_the_dead_left_is_removed(tmp_path: Path) -> None:
+    path, store = stored(tmp_path)
+    [whole] = (store / "kernels").rglob("*.parquet")
+    (whole.parent / "rank-0.g2.parquet").write_bytes(b"moved, and never named")
+    (store / ".part-xyz" / "0").mkdir(parents=True)
+    (store / "kernels" / "run_id=gone").mkdir()
+    (store / "kernels" / "run_id=gone" / "rank-0.parquet").write_bytes(b"")
+    assert ingest(discover([path]), Store(store)).unchanged
+    assert list((store / "kernels").rglob("*")) == [whole.parent, whole]
+    assert not list(store.glob(".part*"))
+
+
 def test_files_are_plain_parquet_of_the_declared_schema(tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    ingest(discover([write_trace(tmp_path / "t.json", [kernel("k", 0, 1)])]), Store(store))
+    _, store = stored(tmp_path)
     [path] = (store / "kernels").glob("run_id=*/rank-0.parquet")
     assert pq.read_schema(path).equals(arrow_schema("kernels"))
     assert pq.ParquetFile(path).metadata.row_group(0).column(0).compression == "ZSTD"
@@ -65,41 +120,6 @@ def test_files_are_plain_parquet_of_the_declared_schema(tmp_path: Path) -> None:
     assert duckdb.sql(f"SELECT name, dur_ns FROM read_parquet('{glob}', hive_partitioning = true)").fetchall() == [
         ("k", 1000)
     ]
-
-
-def test_a_killed_ingest_leaves_the_old_store(tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    folder = tmp_path / "job"
-    write_trace(folder / "rank0.json", [kernel("old", 0, 1)])
-    ingest(discover([folder]), Store(store))
-    # Large enough that the ingest is still at work when it is killed.
-    write_trace(folder / "rank1.json", [kernel(f"k{i % 7}", i, 1, grid=[1, 2, 3]) for i in range(150_000)])
-    command = [sys.executable, "-m", "analyze", "ingest", str(folder), "--store", str(store)]
-    child = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, start_new_session=True)
-    while child.poll() is None and not list(store.glob(".part-*/*/kernels/rank-1.parquet")):
-        time.sleep(0.005)
-    assert child.poll() is None, "the ingest was over before it could be killed"
-    os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
-    assert [r["name"] for r in ask(store, "kernel-share")] == ["old"]
-    assert run_cli("ingest", folder, "--store", store).returncode == 0
-    assert sum(r["calls"] for r in ask(store, "kernel-share")) == 150_001
-    assert not list(store.glob(".part-*"))
-
-
-def test_two_ingests_at_a_time_wait_for_each_other(tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    paths = [write_trace(tmp_path / f"{n}" / "t.json", [kernel(n, 0, 1)]) for n in ("a", "b", "c")]
-    children = [
-        subprocess.Popen(
-            [sys.executable, "-m", "analyze", "ingest", str(p), "--store", str(store)],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stderr=subprocess.DEVNULL,
-        )
-        for p in paths
-    ]
-    assert [c.wait() for c in children] == [0, 0, 0]
-    assert {r["name"] for r in ask(store, "kernel-share")} == {"a", "b", "c"}
 
 
 def test_several_processes_read_a_large_file_as_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,6 +130,7 @@ def test_several_processes_read_a_large_file_as_one_does(tmp_path: Path, monkeyp
         ingest(discover([path]), Store(tmp_path / "one"), jobs=1)
         with monkeypatch.context() as small:
             small.setattr("analyze.ingest._BIG_FILE", 1)
+            small.setattr("analyze.ingest._NAMES", 7)
             small.setattr(TraceFile.__init__, "__defaults__", (100_000,))
             assert len(list(TraceFile(path).chunks())) > 10
             ingest(discover([path]), Store(tmp_path / "two"), jobs=2)
@@ -121,15 +142,85 @@ def test_several_processes_read_a_large_file_as_one_does(tmp_path: Path, monkeyp
         assert one == two, file
 
 
-def test_the_cache_follows_size_and_time(tmp_path: Path) -> None:
-    path = write_trace(tmp_path / "t.json", [kernel("one", 0, 1)])
-    assert [r["name"] for r in ask(path, "kernel-share")] == ["one"]
-    stat = path.stat()
-    write_trace(path, [kernel("two", 0, 1)])  # the same size
-    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1))
-    assert [r["name"] for r in ask(path, "kernel-share")] == ["two"]
-    write_trace(path, [kernel("three", 0, 1)])
-    assert [r["name"] for r in ask(path, "kernel-share")] == ["three"]
+@pytest.mark.parametrize(
+    "run_id", ["../../x", "../run_id=other", "/tmp/x", "x" * 240, "ä" * 100, "a b'c\"%d", "~", "..", "a\\b", "*", "[a]"]
+)
+def test_no_run_id_leads_out_of_its_folder(tmp_path: Path, run_id: str) -> None:
+    store = tmp_path / "a" / "b" / "store"
+    ingest(discover([run_folder(tmp_path / "1", "other", "theirs")]), Store(store), jobs=1)
+    ingest(discover([run_folder(tmp_path / "2", run_id, "mine")]), Store(store), jobs=1)
+    rows = sql(store, "SELECT run_id, name FROM kernels")
+    assert {(r["run_id"], r["name"]) for r in rows} == {("other", "theirs"), (run_id, "mine")}
+    written = [p for p in tmp_path.rglob("*.parquet") if p.parent.parent.parent != store]
+    assert written == []
+
+
+def test_run_ids_are_not_patterns(tmp_path: Path) -> None:
+    store = tmp_path / "a*b[c]?" / "store"
+    ids = ["a*b", "aXb", "a?b", "a[X]b", "A*B"]
+    for n, run_id in enumerate(ids):
+        ingest(discover([run_folder(tmp_path / f"{n}", run_id, run_id)]), Store(store), jobs=1)
+    rows = sql(store, "SELECT run_id, name FROM kernels")
+    assert sorted((r["run_id"], r["name"]) for r in rows) == sorted((i, i) for i in ids)
+    assert len({path_name(i) for i in ids}) == len(ids)
+
+
+def test_a_run_of_other_files_is_not_replaced_in_silence(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    a = run_folder(tmp_path / "a", "same", "a")
+    assert ingest(discover([a]), Store(store), jobs=1).warnings == []
+    b = run_folder(tmp_path / "b", "same", "b")
+    assert ingest(discover([b]), Store(store), jobs=1).warnings == [
+        f"{b}: replaces same, which was read from {a / 'run.json'}"
+    ]
+
+
+def test_two_reports_of_the_same_rank_are_a_sentence(tmp_path: Path) -> None:
+    """Which rank a report is of, it says itself: the manifest cannot tell beforehand."""
+    folder = run_folder(tmp_path / "run", "r")
+    write_trace(folder / "u.json", [kernel("k", 0, 1)])
+    [run] = discover([folder])
+    run.files += [type(run.files[0])(folder / "u.json", "chrome_trace", 0)]
+    for jobs in (1, 2):
+        with pytest.raises(InputError, match=r"u.json: has kernels of rank 0, and so has .*t.json, of the same run"):
+            ingest([run], Store(tmp_path / "store"), jobs=jobs)
+    assert Store(tmp_path / "store").snapshot.runs == {}
+
+
+@pytest.mark.parametrize("how", ["missing", "short", "empty"])
+def test_a_damaged_file_is_named_and_mended(tmp_path: Path, how: str) -> None:
+    path, store = stored(tmp_path)
+    [damaged] = (store / "kernels").rglob("*.parquet")
+    data = damaged.read_bytes()
+    damaged.unlink()
+    if how != "missing":
+        damaged.write_bytes(data[: len(data) // 2] if how == "short" else b"")
+    result = run_cli("query", "kernel-share", store)
+    assert result.returncode == 2 and len(result.stderr.splitlines()) == 1
+    assert str(damaged) in result.stderr and "ingest" in result.stderr
+    assert len(ingest(discover([path]), Store(store), jobs=1).ingested) == 1
+    assert len(ask(store, "kernel-share")) == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", '{"a":1}', '{"runs":{}}', '{"version":1}', '{"version":"x","runs":{}}', "["]
+)
+def test_a_catalogue_that_is_none_is_a_sentence(tmp_path: Path, text: str) -> None:
+    path, store = stored(tmp_path)
+    (store / "store.json").write_text(text)
+    for command in (["query", "runs", store], ["ingest", path, "--store", store]):
+        result = run_cli(*command)
+        assert result.returncode == 2 and "store.json: not the catalogue of a tracequarry store" in result.stderr
+    assert (store / "store.json").read_text() == text
+
+
+def test_a_store_without_its_catalogue_is_not_cleared_away(tmp_path: Path) -> None:
+    path, store = stored(tmp_path)
+    (store / "store.json").unlink()
+    before = contents(store)
+    with pytest.raises(InputError, match=r"holds runs, but store\.json, which names them, is gone"):
+        ingest(discover([path]), Store(store), jobs=1)
+    assert contents(store) == before
 
 
 def test_a_newer_store_is_a_sentence(tmp_path: Path) -> None:
@@ -138,20 +229,44 @@ def test_a_newer_store_is_a_sentence(tmp_path: Path) -> None:
         ask(tmp_path, "runs")
 
 
-def test_a_store_of_other_tables_is_a_sentence(tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    ingest(discover([write_trace(tmp_path / "t.json", [kernel("k", 0, 1)])]), Store(store))
-    text = (store / "store.json").read_text()
-    (store / "store.json").write_text(text.replace(f'"parser":{PARSER_VERSION}', '"parser":0'))
-    with pytest.raises(InputError, match="ingested by another version of tracequarry; ingest it again"):
+def catalogue(store: Path, **changes: Any) -> None:
+    """Change what store.json says of its one run."""
+    content = json.loads((store / "store.json").read_text())
+    [run_id] = content["runs"]
+    content["runs"][run_id] |= changes
+    (store / "store.json").write_text(json.dumps(content))
+
+
+def test_a_store_of_an_older_parser_is_read(tmp_path: Path) -> None:
+    """Columns that it did not write are NULL; the catalogue had no sizes and no encoded names."""
+    path, store = stored(tmp_path)
+    [file] = (store / "kernels").rglob("*.parquet")
+    pq.write_table(pq.read_table(file).drop_columns(["graph_id", "registers"]), file)
+    catalogue(store, parser=PARSER_VERSION - 1, sizes={}, encoded=False)
+    result = run_cli("query", "kernel-share", store, "-f", "csv")
+    assert result.returncode == 0 and result.stdout.splitlines()[1].startswith("k,1,")
+    assert "1 run(s) were ingested by an older tracequarry" in result.stderr
+    # Beside a run of today's.
+    write_trace(tmp_path / "u.json", [kernel("l", 0, 1) | {"args": {"device": 0, "registers per thread": 7}}])
+    ingest(discover([tmp_path / "u.json"]), Store(store), jobs=1)
+    assert sql(store, "SELECT name, registers FROM kernels ORDER BY name") == [
+        {"name": "k", "registers": None},
+        {"name": "l", "registers": 7},
+    ]
+    # Where the raw file is at hand, the next ingest brings it up to date.
+    assert len(ingest(discover([path]), Store(store), jobs=1).ingested) == 1
+    assert "older" not in run_cli("query", "kernel-share", store, "-f", "csv").stderr
+
+
+def test_a_store_of_a_newer_parser_is_a_sentence(tmp_path: Path) -> None:
+    _, store = stored(tmp_path)
+    catalogue(store, parser=PARSER_VERSION + 1)
+    with pytest.raises(InputError, match="was ingested by a newer tracequarry; upgrade this one"):
         ask(store, "runs")
-    assert ingest(discover([tmp_path / "t.json"]), Store(store)).ingested
-    assert len(ask(store, "kernel-share")) == 1
 
 
 def test_names_are_classified_anew_when_the_rules_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = tmp_path / "store"
-    ingest(discover([write_trace(tmp_path / "t.json", [kernel("sm90_xmma_gemm_x", 0, 1)])]), Store(store))
+    _, store = stored(tmp_path, "sm90_xmma_gemm_x")
     monkeypatch.setattr("analyze.kernel_names.rules_digest", lambda: "another")
     monkeypatch.setattr(
         "analyze.kernel_names.rows",
@@ -161,6 +276,42 @@ def test_names_are_classified_anew_when_the_rules_change(tmp_path: Path, monkeyp
         ],
     )
     assert [r["family"] for r in ask(store, "kernel-share", params={"group": "family"})] == ["renamed"]
+
+
+def test_a_full_disk_is_a_sentence(tmp_path: Path) -> None:
+    """No file may grow beyond 20 kB: what a full disk does, for a process of its own."""
+    _, store = stored(tmp_path, "old")
+    before = contents(store)
+    large = write_trace(tmp_path / "large.json", [kernel(f"k{i * 7919 % 10007}", i, 1) for i in range(20_000)])
+    code = (
+        "import resource, sys\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))\n"
+        f"sys.argv = ['analyze', 'ingest', {str(large)!r}, '--store', {str(store)!r}]\n"
+        "from analyze.cli import main\nmain()"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert result.returncode == 2
+    assert result.stderr == f"analyze: {store}: cannot be written: File too large\n"
+    assert contents(store) == before and not list(store.glob(".part*"))
+    assert [r["name"] for r in ask(store, "kernel-share")] == ["old"]
+
+
+@pytest.mark.parametrize(("limit", "cpus", "threads"), [(1024, 64, 8), (1024, 4, 4), (256, 64, 1), (65536, 64, 64)])
+def test_threads_under_a_limit_of_open_files(limit: int, cpus: int, threads: int) -> None:
+    assert most_threads(limit, cpus) == threads
+
+
+def test_many_ranks_under_a_low_limit_of_open_files(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    ingest(discover([job(tmp_path / "job", *(f"k{r}" for r in range(250)))]), Store(store))
+    result = subprocess.run(
+        [sys.executable, "-m", "analyze", "query", "kernel-share", str(store), "-f", "csv"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (128, 1024)),
+    )
+    assert result.returncode == 0 and len(result.stdout.splitlines()) == 251, result.stderr
 
 
 def test_every_table_is_declared_once() -> None:

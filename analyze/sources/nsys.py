@@ -35,6 +35,8 @@ from analyze.sources.nsys_rows import (
 from analyze.sources.nsys_tables import Tables, open_tables, rows
 
 _RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
+_SIZE_VARIABLES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+_JOB_VARIABLES = ("SLURM_JOB_ID", "PMIX_NAMESPACE", "TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")
 _ENVIRONMENT = re.compile(r'(\w+)="?(.*?)"?$', re.DOTALL)
 _ARGUMENT = re.compile(r"ARGUMENT_([0-9]{1,6})")
 _SCHEMA_MAJOR = 3
@@ -65,6 +67,20 @@ def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterato
         problems = list(_problems(tables, work, ranks, skipped))
         if problems:
             report.warnings.append(f"{path.name}: {'; '.join(problems)}")
+
+
+def read_job(path: Path) -> tuple[int | None, int | None, str | None]:
+    """Rank, world size and job of the one process that an export is of, as its launcher told it; None where unsaid.
+
+    Reports of the ranks of one job say the same job. Raises InputError as `read` does.
+    """
+    with open_tables(path) as tables:
+        capture = Capture(tables)
+        contexts = {r["processId"] for r in rows(tables, "TARGET_INFO_CUDA_CONTEXT_INFO", ["processId"])}
+    job = [capture.environment.get(v, "") for v in _JOB_VARIABLES]
+    if len(contexts) > 1 or not any(job):
+        return None, None, None
+    return capture.number(*_RANK_VARIABLES), capture.number(*_SIZE_VARIABLES), " ".join(job)
 
 
 Work = dict[EventTable, dict[int, int]]
@@ -128,7 +144,7 @@ def _run_columns(tables: Tables, work: Work, capture: Capture) -> dict[str, Any]
         "device_type": "cuda" if any(event.on_gpu and counts for event, counts in work.items()) else None,
     }
     if capture.number(*_RANK_VARIABLES) is not None:
-        columns["world_size"] = capture.number("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+        columns["world_size"] = capture.number(*_SIZE_VARIABLES)
     for start in rows(tables, "TARGET_INFO_SESSION_START_TIME", ["utcTime"]):
         columns["start_time"] = f"{start['utcTime']}+00:00" if start["utcTime"] else None
     gpus = list(rows(tables, "TARGET_INFO_GPU", ["id", "name", "cuDevice", "computeMajor", "computeMinor"]))

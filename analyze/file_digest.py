@@ -1,0 +1,80 @@
+"""Digests of whole files: what tells two raw files apart, and a copy from its original."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from analyze.errors import InputError
+
+_SEGMENT = 32 << 20
+_READ = 1 << 20
+
+FileState = tuple[str, int, int]
+"""Printable path, bytes and modification time: while they stay, a file is taken to be what it was."""
+
+
+def printable(path: Path) -> str:
+    """A path as text that can be stored and printed."""
+    return printable_text(str(path))
+
+
+def printable_text(text: str) -> str:
+    """Text with the bytes of file names that are no UTF-8 escaped."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def file_state(path: Path) -> FileState:
+    """The state of a file. Raises InputError if there is none."""
+    try:
+        stat = path.stat()
+        return printable(path.resolve()), stat.st_size, stat.st_mtime_ns
+    except OSError as e:
+        raise InputError(f"{path}: cannot be read: {e.strerror}") from e
+
+
+class Digests:
+    """SHA-256 of files, every byte of them, each computed once; `known` are those from before.
+
+    Large files are hashed in segments side by side, and the digests of the segments again: 1.7 GB/s a core where
+    the CPU has instructions for it, against some 0.2 GB/s for reading a trace.
+    """
+
+    def __init__(self, known: Mapping[FileState, str] | None = None):
+        self._known = dict(known or {})
+
+    def of(self, path: Path) -> str:
+        """64 hex digits. Raises InputError if the file cannot be read."""
+        state = file_state(path)
+        if state not in self._known:
+            self._known[state] = _digest(path, state[1])
+        return self._known[state]
+
+    def if_known(self, state: FileState) -> str | None:
+        """The digest of a file in this state, if it was asked for now or before."""
+        return self._known.get(state)
+
+
+def _digest(path: Path, size: int) -> str:
+    starts = range(0, max(size, 1), _SEGMENT)
+    try:
+        if len(starts) == 1:
+            return _segment(path, 0).hex()
+        with ThreadPoolExecutor(min(len(starts), 4)) as pool:
+            return hashlib.sha256(b"".join(pool.map(partial(_segment, path), starts))).hexdigest()
+    except OSError as e:
+        raise InputError(f"{path}: cannot be read: {e.strerror}") from e
+
+
+def _segment(path: Path, start: int) -> bytes:
+    digest = hashlib.sha256()
+    left = _SEGMENT
+    with path.open("rb") as f:
+        f.seek(start)
+        while left and (block := f.read(min(_READ, left))):
+            digest.update(block)
+            left -= len(block)
+    return digest.digest()

@@ -1,0 +1,280 @@
+"""Which bare files are the ranks of one run, and which rank each is.
+
+Files are one run when they say so: the same world size and distinct ranks (`distributedInfo` of a Chrome trace; what
+the launcher told the process that Nsight Systems recorded, and the same job). A rank is what the file says. What its
+name says counts only within a set that is known to be one run; being next in order never does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from analyze.errors import InputError
+from analyze.sources import Source
+
+_RANK_PATTERNS = (
+    re.compile(r"rank[-_.=\[ ]?(\d{1,6})(?!\d)", re.IGNORECASE),
+    re.compile(
+        r"(?:^|[-_.])(?:r|gpu|worker|proc|process|device|dev|localrank)[-_.=\[]?(\d{1,6})(?=[-_.\]]|$)", re.IGNORECASE
+    ),
+)
+_TIME = re.compile(r"\.(\d{10,20})\.pt\.trace\.json")
+"""When it was written, in the names that torch.profiler.tensorboard_trace_handler gives."""
+_SHOWN_KINDS = 4
+
+
+class Told(NamedTuple):
+    """What a raw file says of its place in a job; None where it does not say.
+
+    `rank` is below 2^31, and below `world_size` where both are there.
+    """
+
+    rank: int | None = None
+    world_size: int | None = None
+    job: str | None = None
+    """What tells this job from others, where the format has such a thing."""
+
+
+@dataclass
+class BareFile:
+    """A raw file outside a run folder. `given`: the user named the file itself, not a folder above it."""
+
+    path: Path
+    source: Source
+    told: Told
+    given: bool
+
+
+@dataclass
+class FileSet:
+    """Files that are one run, with the rank of each. `world_size` is None unless the files say it."""
+
+    files: list[tuple[int, BareFile]]
+    world_size: int | None = None
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def ranks(self) -> set[int]:
+        """The ranks that are there."""
+        return {rank for rank, _ in self.files}
+
+
+def group(files: Iterable[BareFile]) -> list[FileSet]:
+    """Sets of files that are one run; a file that is in none is a set of its own."""
+    sets: list[FileSet] = []
+    claims: dict[tuple[str, int, str | None], dict[Path, list[BareFile]]] = {}
+    for file in files:
+        _, world_size, job = file.told
+        if world_size is None or world_size < 2:
+            sets.append(_alone(file))
+        else:
+            folders = claims.setdefault((file.source.kind, world_size, job), {})
+            folders.setdefault(file.path.parent, []).append(file)
+    for (_, world_size, job), folders in claims.items():
+        found = [s for folder, members in folders.items() for s in _of_folder(folder, members, world_size)]
+        sets += _across_folders(found, job is not None)
+    for one in sets:
+        if len(one.files) > 1 and one.world_size and len(one.ranks) < one.world_size:
+            there, missing = spans(one.ranks), _missing(one.ranks, one.world_size)
+            one.warnings.append(f"of {one.world_size} ranks only {there} are there; missing: {missing}")
+    return sets
+
+
+def as_one_run(files: Sequence[BareFile]) -> list[FileSet]:
+    """All files of a format as one run, because the user says so; ranks that they do not tell come from their names.
+
+    Raises InputError where neither tells the ranks apart.
+    """
+    kinds = {f.source.kind: [g for g in files if g.source == f.source] for f in files}
+    return [_one_run(same) if len(same) > 1 else _alone(same[0]) for same in kinds.values()]
+
+
+def _one_run(files: Sequence[BareFile]) -> FileSet:
+    by_rank: dict[int, BareFile] = {}
+    for file, rank in zip(files, _ranks([f.path.name for f in files], [f.told.rank for f in files]), strict=True):
+        if rank is None:
+            raise InputError(f"{file.path}: neither the file nor its name says which rank of one run it is")
+        if rank in by_rank:
+            raise InputError(f"{file.path}: of rank {rank}, as {by_rank[rank].path} is, so they cannot be one run")
+        by_rank[rank] = file
+    sizes = {f.told.world_size for f in files}
+    return FileSet(sorted(by_rank.items(), key=_rank), sizes.pop() if len(sizes) == 1 else None)
+
+
+def named_like_ranks(sets: Iterable[FileSet]) -> list[str]:
+    """A hint for each folder whose files say nothing, but are named as the ranks of one run are."""
+    silent: dict[Path, list[str]] = {}
+    for one in sets:
+        file = one.files[0][1]
+        if len(one.files) == 1 and file.told.rank is None and file.source.kind == "chrome_trace":
+            silent.setdefault(file.path.parent, []).append(file.path.name)
+    hints = []
+    for folder, names in silent.items():
+        ranks = [name_rank(n) for n in names]
+        if len(names) > 1 and None not in ranks and len(set(ranks)) == len(ranks):
+            hints.append(
+                f"{folder}: {len(names)} traces are named like ranks but do not say so, so each is a run of its own; "
+                "`analyze ingest --as-one-run` takes them for one"
+            )
+    return hints
+
+
+def name_rank(name: str) -> int | None:
+    """The rank that a file name says, as in rank-3.json; for files that are known to be of one run."""
+    return _by_pattern(_RANK_PATTERNS[0])(name)
+
+
+def spans(ranks: Iterable[int]) -> str:
+    """0, 1, 2, 5 as `0–2, 5`."""
+    runs: list[list[int]] = []
+    for rank in sorted(ranks):
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    return ", ".join(f"{a}–{b}" if a < b else str(a) for a, b in runs)
+
+
+def read_as(runs: Iterable[tuple[set[int], int | None]]) -> str:
+    """In a phrase, what files were taken for: `1 run, ranks 0–1 of 2`; of runs, their ranks and the world size."""
+    kinds = Counter(_described(ranks, world_size) for ranks, world_size in runs)
+    if not kinds:
+        return "no run"
+    if len(kinds) == 1:
+        [(kind, runs_of_it)] = kinds.items()
+        return f"1 run, {kind}" if runs_of_it == 1 else f"{runs_of_it} runs, each {kind}"
+    shown = [f"{n} of {kind}" for kind, n in kinds.most_common(_SHOWN_KINDS)]
+    if rest := kinds.total() - sum(n for _, n in kinds.most_common(_SHOWN_KINDS)):
+        shown.append(f"{rest} of others")
+    return f"{kinds.total()} runs: {', '.join(shown)}"
+
+
+def _described(ranks: set[int], world_size: int | None) -> str:
+    if (world_size or 1) == 1 and ranks <= {0}:
+        return "one process"
+    of = f" of {world_size}" if world_size else ""
+    return f"{'ranks' if len(ranks) > 1 else 'rank'} {spans(ranks) or '(none)'}{of}"
+
+
+def _missing(ranks: set[int], world_size: int) -> str:
+    """The ranks below the world size that are not there, as in `spans`; they may be many."""
+    edges = [-1, *sorted(ranks), world_size]
+    gaps = [(a + 1, b - 1) for a, b in pairwise(edges) if b - a > 1]
+    return ", ".join(f"{a}–{b}" if a < b else str(a) for a, b in gaps)
+
+
+def _alone(file: BareFile) -> FileSet:
+    return FileSet([(file.told.rank or 0, file)], file.told.world_size)
+
+
+def _of_folder(folder: Path, files: list[BareFile], world_size: int) -> list[FileSet]:
+    """Runs among the files of one folder that say the same world size."""
+    ranked: list[tuple[int, BareFile]] = []
+    unranked = []
+    for file in files:
+        rank = file.told.rank if file.told.rank is not None else name_rank(file.path.name)
+        if rank is not None and rank < world_size:
+            ranked.append((rank, file))
+        else:
+            unranked.append(_alone(file))
+    counts = Counter(rank for rank, _ in ranked)
+    clash, times = max(counts.items(), key=lambda item: item[1], default=(0, 0))
+    if times <= 1:
+        return unranked + ([FileSet(sorted(ranked, key=_rank), world_size)] if ranked else [])
+    said = f"{folder}: {times} files say that they are rank {clash} of {world_size}"
+    runs = _same_name(ranked) or _same_moment(ranked)
+    if runs:
+        why = f"{said}, so they are {len(runs)} recordings, told apart by their names"
+    else:
+        runs = [[pair] for pair in ranked]
+        why = f"{said}, and nothing tells which files belong together, so each file is a run of its own"
+    return unranked + [FileSet(sorted(run, key=_rank), world_size, [why]) for run in runs]
+
+
+def _rank(pair: tuple[int, BareFile]) -> int:
+    return pair[0]
+
+
+def _same_name(ranked: list[tuple[int, BareFile]]) -> list[list[tuple[int, BareFile]]] | None:
+    """Recordings whose files have the same name but for the rank: step5_rank0, step5_rank1, step9_rank0 ..."""
+    runs: dict[str, list[tuple[int, BareFile]]] = defaultdict(list)
+    for rank, file in ranked:
+        match = next((m for p in _RANK_PATTERNS if (m := p.search(file.path.name)) and int(m[1]) == rank), None)
+        if match is None:
+            return None
+        runs[file.path.name[: match.start(1)] + "*" + file.path.name[match.end(1) :]].append((rank, file))
+    return list(runs.values()) if _whole(runs.values()) else None
+
+
+def _same_moment(ranked: list[tuple[int, BareFile]]) -> list[list[tuple[int, BareFile]]] | None:
+    """Recordings by the times in the names: the n-th of every rank belong together, if each has as many."""
+    timed = []
+    for rank, file in ranked:
+        match = _TIME.search(file.path.name)
+        if match is None:
+            return None
+        timed.append((int(match[1]), rank, file))
+    runs: list[list[tuple[int, BareFile]]] = [[]]
+    for _, rank, file in sorted(timed, key=lambda t: t[:2]):
+        if any(rank == r for r, _ in runs[-1]):
+            runs.append([])
+        runs[-1].append((rank, file))
+    return runs if _whole(runs) else None
+
+
+def _whole(runs: Iterable[list[tuple[int, BareFile]]]) -> bool:
+    """Whether every recording has the same ranks, each once, and more than one."""
+    ranks = [sorted(r for r, _ in run) for run in runs]
+    return len(ranks[0]) > 1 and len(set(ranks[0])) == len(ranks[0]) and all(r == ranks[0] for r in ranks)
+
+
+def _across_folders(sets: list[FileSet], same_job: bool) -> list[FileSet]:
+    """Put together what lies in several folders (one for each node), if the ranks are distinct.
+
+    Folders below one that was given may hold anything, so there the job must be named or every rank be there.
+    """
+    ranks = [rank for s in sets for rank in s.ranks]
+    distinct = len(set(ranks)) == len(ranks) and not any(s.warnings for s in sets)
+    given = all(file.given for s in sets for _, file in s.files)
+    if len(sets) < 2 or not distinct or not (given or same_job or len(ranks) == sets[0].world_size):
+        return sets
+    return [FileSet(sorted((pair for s in sets for pair in s.files), key=_rank), sets[0].world_size)]
+
+
+def _ranks(names: list[str], told: list[int | None]) -> list[int | None]:
+    """Ranks of files that are known to be one run: what the file says, else what its name says."""
+    ranks = list(told)
+    for find in (*(_by_pattern(p) for p in _RANK_PATTERNS), _only_difference(names)):
+        guesses = [find(n) if r is None else None for n, r in zip(names, ranks, strict=True)]
+        taken = Counter(r for r in (*ranks, *guesses) if r is not None)
+        ranks = [
+            r if r is not None else g if g is not None and taken[g] == 1 else None
+            for r, g in zip(ranks, guesses, strict=True)
+        ]
+    return ranks
+
+
+def _by_pattern(pattern: re.Pattern[str]) -> Callable[[str], int | None]:
+    def find(name: str) -> int | None:
+        match = pattern.search(name)
+        return int(match.group(1)) if match else None
+
+    return find
+
+
+def _only_difference(names: list[str]) -> Callable[[str], int | None]:
+    """The one number in which the names differ, if they differ in nothing else and count like ranks."""
+    split = [re.split(r"([0-9]+)", n) for n in names]
+    if len(names) > 1 and len({len(s) for s in split}) == 1:
+        varying = [i for i, parts in enumerate(zip(*split, strict=True)) if len(set(parts)) > 1]
+        if len(varying) == 1 and varying[0] % 2 == 1:
+            numbers = {n: int(s[varying[0]]) for n, s in zip(names, split, strict=True)}
+            if max(numbers.values()) <= 100_000:
+                return numbers.get
+    return lambda name: None

@@ -1,0 +1,30 @@
+"""How many files this process may have open, and how many threads of DuckDB that is enough for."""
+
+from __future__ import annotations
+
+import os
+import resource
+
+_WANTED = 64 << 10
+_OTHERS = 128
+_FILES_PER_THREAD = 100
+"""Measured over 2,000 files: `breakdown` has 266 open with 1 thread, 753 with 8, 981 with 32 and 1,322 with 64."""
+
+
+def threads() -> int:
+    """Threads that a query over any number of files may use; raises the limit of open files as far as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _WANTED if hard == resource.RLIM_INFINITY else min(_WANTED, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+        except (OSError, ValueError):
+            pass  # not allowed here: what there is must do
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cpus if soft == resource.RLIM_INFINITY else most_threads(soft, cpus)
+
+
+def most_threads(limit: int, cpus: int) -> int:
+    """Threads for so many CPUs under a limit of open files."""
+    return max(1, min(cpus, (limit - _OTHERS) // _FILES_PER_THREAD))

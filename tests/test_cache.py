@@ -1,0 +1,111 @@
+"""The cache of raw files that queries are given: it follows the files, has a size, and says what it holds."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from support import ask, kernel, run_cli, write_trace
+
+import analyze
+from analyze import cache
+from analyze.errors import InputError
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of this test's own."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("TRACEQUARRY_CACHE", str(folder))
+    return folder
+
+
+def traces(folder: Path, *names: str) -> list[Path]:
+    """A trace of one kernel for each name."""
+    return [write_trace(folder / f"{n}.json", [kernel(n, 0, 1)]) for n in names]
+
+
+def test_it_follows_size_and_time(tmp_path: Path) -> None:
+    path = write_trace(tmp_path / "t.json", [kernel("one", 0, 1)])
+    assert [r["name"] for r in ask(path, "kernel-share")] == ["one"]
+    stat = path.stat()
+    write_trace(path, [kernel("two", 0, 1)])  # the same size
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1))
+    assert [r["name"] for r in ask(path, "kernel-share")] == ["two"]
+    write_trace(path, [kernel("three", 0, 1)])
+    assert [r["name"] for r in ask(path, "kernel-share")] == ["three"]
+
+
+def test_it_follows_what_is_added_and_removed(own: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "traces"
+    traces(folder, "a", "b")
+    assert {r["name"] for r in ask(folder, "kernel-share")} == {"a", "b"}
+    traces(folder, "c")
+    (folder / "a.json").unlink()
+    assert {r["name"] for r in ask(folder, "kernel-share")} == {"b", "c"}
+    assert len(cache.entries()) == 1
+
+
+def test_how_files_were_read_is_said_once(own: Path, tmp_path: Path) -> None:
+    for rank in range(2):
+        told = {"rank": rank, "world_size": 2}
+        write_trace(tmp_path / "job" / f"{rank}.json", [kernel("k", 0, 1 + rank)], distributedInfo=told)
+    files = [tmp_path / "job" / f"{rank}.json" for rank in range(2)]
+    first = run_cli("query", "kernel-share", *files, "-f", "csv")
+    assert first.stderr == "read as: 1 run, ranks 0–1 of 2\n"
+    again = run_cli("query", "kernel-share", *files, "-f", "csv")
+    assert again.stderr == "" and again.stdout == first.stdout
+
+
+def test_damage_is_mended(own: Path, tmp_path: Path) -> None:
+    [path] = traces(tmp_path, "a")
+    assert len(ask(path, "kernel-share")) == 1
+    for file in own.rglob("kernels/*/*.parquet"):
+        file.unlink()
+    assert len(ask(path, "kernel-share")) == 1
+
+
+def test_what_was_not_used_for_longest_goes_first(own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b, c, d = traces(tmp_path, "a", "b", "c", "d")
+    for path in (a, b, c):
+        ask(path, "kernel-share")
+    size = cache.entries()[0].bytes
+    past = time.time() - 1000
+    for entry in cache.entries():
+        os.utime(entry.folder / "source.json", (past, past))
+    reader = analyze.open(a)  # is used again, and in use
+    left = {Path(e.source).stem: e.folder for e in cache.entries()}
+    os.utime(left["b"] / "source.json", (past - 1000, past - 1000))
+    monkeypatch.setenv("TRACEQUARRY_CACHE_SIZE", str(int(3.5 * size)))
+    ask(d, "kernel-share")
+    assert {Path(e.source).stem for e in cache.entries()} == {"a", "c", "d"}
+    removed = run_cli("cache", "--max-size", "0")
+    assert removed.returncode == 0 and ": 2 removed" in removed.stdout
+    assert [Path(e.source).stem for e in cache.entries()] == ["a"]
+    assert reader.sql("SELECT name FROM kernels").to_pylist() == [{"name": "a"}]
+    del reader
+    assert ": 1 removed" in run_cli("cache", "--clear").stdout
+    assert cache.entries() == [] and [p for p in own.iterdir() if p.is_dir()] == []
+
+
+def test_the_list_says_what_an_entry_was_made_from(own: Path, tmp_path: Path) -> None:
+    assert "0.0 of at most 20,000.0 MB" in run_cli("cache").stdout
+    [path] = traces(tmp_path, "a")
+    ask(path, "kernel-share")
+    listed = run_cli("cache").stdout.replace("\n", "")
+    assert cache.entries()[0].folder.name in listed and "a.json" in listed
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("0", 0), ("500MB", 500_000_000), ("1.5 GiB", 3 << 29), ("2k", 2000), ("7B", 7)]
+)
+def test_sizes(text: str, size: int) -> None:
+    assert cache.parse_size(text, "x") == size
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1XB", "nan", "1e9", "GB"])
+def test_bad_sizes(text: str) -> None:
+    with pytest.raises(InputError, match="is not a size such as"):
+        cache.parse_size(text, "x")

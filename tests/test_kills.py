@@ -1,0 +1,160 @@
+"""An ingest that is killed, or shares its store with others, leaves whole runs, no process and no rubbish.
+
+`python tests/test_kills.py 100` kills it so often at random moments.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from support import ROOT, ask, kernel, run_cli, write_trace
+
+import analyze
+
+KILLS = 20
+RUNS, RANKS, KERNELS = 3, 2, 2_000
+
+
+def start_ingest(folder: Path, store: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "analyze", "ingest", str(folder), "--store", str(store), "--jobs", "2"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+
+
+def children(pid: int) -> list[int]:
+    """Processes that a process started, theirs included."""
+    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True).stdout.split()
+    return [int(p) for p in found] + [q for p in found for q in children(int(p))]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+def wait_for(condition: object, what: str, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < end, what
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def at_work(tmp_path: Path) -> tuple[subprocess.Popen[str], Path, list[int]]:
+    """An ingest of a large trace into a store that holds an old run, in the middle of it; and its processes."""
+    store, folder = tmp_path / "store", tmp_path / "job"
+    run_cli("ingest", write_trace(tmp_path / "old.json", [kernel("old", 0, 1)]), "--store", store)
+    for name in ("a", "b"):
+        write_trace(folder / f"{name}.json", [kernel(f"{name}{i % 7}", i, 1, grid=[1, 2, 3]) for i in range(150_000)])
+    child = start_ingest(folder, store)
+    wait_for(lambda: child.poll() is not None or list(store.glob(".part-*/*/*/kernels/*")), "it does not begin")
+    assert child.poll() is None, "the ingest was over before it could be killed"
+    return child, store, children(child.pid)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_nothing_outlives_a_killed_ingest(
+    at_work: tuple[subprocess.Popen[str], Path, list[int]], tmp_path: Path, number: signal.Signals
+) -> None:
+    child, store, processes = at_work
+    assert len(processes) >= 2
+    child.send_signal(number)
+    assert child.wait() == {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}[number]
+    wait_for(lambda: not any(map(alive, processes)), "workers outlive the ingest", 10)
+    if number != signal.SIGKILL:
+        assert not list(store.glob(".part-*"))
+    assert [r["name"] for r in ask(store, "kernel-share")] == ["old"]
+    # Nobody writes any more: what the next ingest removes stays away.
+    assert run_cli("ingest", tmp_path / "old.json", "--store", store).returncode == 0
+    time.sleep(0.2)
+    assert not list(store.glob(".part-*"))
+
+
+def test_a_killed_worker_is_a_sentence(at_work: tuple[subprocess.Popen[str], Path, list[int]]) -> None:
+    """As the kernel does when memory runs out."""
+    child, store, processes = at_work
+    for pid in processes:
+        if "resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_text():
+            os.kill(pid, signal.SIGKILL)
+    _, said = child.communicate()
+    assert child.returncode == 2
+    assert (
+        said == f"analyze: {store}: a process of the ingest was killed or ran out of memory; --jobs 1 needs the least\n"
+    )
+    assert [r["name"] for r in ask(store, "kernel-share")] == ["old"] and not list(store.glob(".part-*"))
+
+
+def test_two_ingests_at_a_time_wait_for_each_other(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    names = ("a", "b", "c")
+    found = [start_ingest(write_trace(tmp_path / n / "t.json", [kernel(n, 0, 1)]), store) for n in names]
+    assert [c.wait() for c in found] == [0, 0, 0]
+    assert {r["name"] for r in ask(store, "kernel-share")} == set(names)
+
+
+def write_runs(folder: Path, version: int) -> None:
+    """Run folders whose kernels are named after the run and the version."""
+    for run in range(RUNS):
+        files = []
+        for rank in range(RANKS):
+            path = f"rank-{rank}.trace.json"
+            name = f"run{run} v{version}"
+            write_trace(folder / f"{run}" / path, [kernel(name, i, 1) for i in range(KERNELS)])
+            files.append({"path": path, "kind": "chrome_trace", "rank": rank})
+        manifest = {
+            "run_id": f"run{run}",
+            "start": "",
+            "command": [],
+            "passes": [{"profiler": "torch", "files": files}],
+        }
+        (folder / f"{run}" / "run.json").write_text(json.dumps(manifest))
+
+
+def kill_often(folder: Path, kills: int, seed: int) -> int:
+    """Ingest ever new versions of some runs, killing it at random; returns how often it was killed before its end."""
+    moments = random.Random(seed)
+    store = folder / "store"
+    write_runs(folder / "runs", 0)
+    began = time.monotonic()
+    assert start_ingest(folder / "runs", store).wait() == 0
+    takes = time.monotonic() - began
+    killed = 0
+    for version in range(1, kills + 1):
+        write_runs(folder / "runs", version)
+        child = start_ingest(folder / "runs", store)
+        time.sleep(moments.uniform(0.3, 1) * takes)
+        child.send_signal(moments.choice((signal.SIGKILL, signal.SIGTERM)))
+        killed += child.wait() != 0
+        answer = analyze.open(store).sql("SELECT run_id, rank, name, count(*) AS n FROM kernels GROUP BY ALL")
+        found: dict[str, set[tuple[str, int]]] = {}
+        for row in answer.to_pylist():
+            found.setdefault(row["run_id"], set()).add((row["name"], row["n"]))
+        # Each run is whole: all ranks are of one version, with all their kernels.
+        assert len(answer) == RUNS * RANKS, (version, found)
+        assert all(len(rows) == 1 and {n for _, n in rows} == {KERNELS} for rows in found.values()), (version, found)
+    assert start_ingest(folder / "runs", store).wait() == 0
+    assert not list(store.glob(".part-*")) and not list(store.glob(".*.part"))
+    assert len(list(store.glob("kernels/*/*.parquet"))) == RUNS * RANKS
+    return killed
+
+
+def test_kills_at_random_moments(tmp_path: Path) -> None:
+    assert kill_often(tmp_path, KILLS, seed=8) > KILLS // 4
+
+
+if __name__ == "__main__":
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else KILLS
+    with tempfile.TemporaryDirectory() as scratch:
+        killed = kill_often(Path(scratch), count, seed=random.randrange(1 << 30))
+    print(f"{killed} of {count} ingests were killed before their end; every run was whole each time")
