@@ -15,7 +15,7 @@ from analyze.computed import COMPUTED, named_in
 from analyze.errors import InputError
 from analyze.open_files import threads
 from analyze.plain_sql import check_block, check_expression, check_select, sentence
-from analyze.query_files import TIMING, Query, ResultColumn, all_blocks, blocks
+from analyze.query_files import TIMING, Query, ResultColumn, blocks, blocks_named_in
 from analyze.store import PARSER_VERSION, Store
 from schemas.tables import TABLES, Column
 
@@ -333,9 +333,14 @@ class Engine:
         check_select(self.connection, final, what)
         return Answer(tuple(c for c, _ in shown), self._run(final, values, what), what, self, self.note)
 
+    def execute(self, sql: str) -> duckdb.DuckDBPyConnection:
+        """Run SQL of this package's own, with the blocks that it names. Raises duckdb.Error."""
+        self._prepare(sql, blocks_named_in(sql))
+        return self.connection.execute(sql)
+
     def sql(self, sql: str) -> Answer:
         """Answer one SELECT over the tables. Raises InputError for anything else and for errors in it."""
-        self._prepare(sql, all_blocks())
+        self._prepare(sql, blocks_named_in(sql))
         check_select(self.connection, sql, "SQL")
         result = self._run(sql, {}, "SQL")
         types = zip(result.columns, result.types, strict=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Executor, Future
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +22,8 @@ from analyze.store import PARSER_VERSION, Store, StoredFile, StoredRun
 from analyze.table_files import TableWriter, write_rows
 from analyze.workers import worker_pool
 
+_LITTLE = 1 << 20
+"""Bytes on disk, of all files together, below which no process is started."""
 _BIG_FILE = 48 << 20
 """Bytes on disk from which a file's chunks go to several processes; smaller files go to one process each."""
 _NAMES = 16 << 10
@@ -110,7 +112,7 @@ def ingest(
             progress.start(sum(sizes))
             stack.callback(store.sweep)
             staging = stack.enter_context(store.staging())
-            pool = stack.enter_context(worker_pool(max(1, min(jobs, _tasks(sizes)))))
+            pool = stack.enter_context(worker_pool(min(jobs, _tasks(sizes))))
             for at, (run, files) in enumerate(todo):
                 result.warnings += _replaced(store, run, files)
                 done = _read_files(run, staging / str(at), pool, jobs, progress)
@@ -153,6 +155,9 @@ def _cpus() -> int:
 
 
 def _tasks(sizes: list[int]) -> int:
+    """How many processes have something to do; 0 if starting one would take longer than the work."""
+    if sum(sizes) < _LITTLE:
+        return 0
     return sum(max(1, size // (8 << 20)) for size in sizes)
 
 
@@ -172,9 +177,7 @@ def _is_current(store: Store, run: RunInput, files: list[StoredFile]) -> bool:
     )
 
 
-def _read_files(
-    run: RunInput, folder: Path, pool: ProcessPoolExecutor, jobs: int, progress: Progress
-) -> list[_FileResult]:
+def _read_files(run: RunInput, folder: Path, pool: Executor, jobs: int, progress: Progress) -> list[_FileResult]:
     """Write every file of a run to the staging folder, small files side by side, large ones chunk by chunk."""
     done: dict[SourceFile, _FileResult] = {}
     waiting: list[tuple[SourceFile, Future[_FileResult]]] = []
@@ -193,7 +196,7 @@ def _read_files(
     return [done[f] for f in run.files]
 
 
-def _pool_map(pool: ProcessPoolExecutor, jobs: int) -> Mapper:
+def _pool_map(pool: Executor, jobs: int) -> Mapper:
     def ordered(function: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
         # Bounded look-ahead: at most 2 x jobs chunks are in memory.
         pending: deque[Future[Any]] = deque()
@@ -239,7 +242,7 @@ def _write_file(
 
 
 def _finish_run(
-    run: RunInput, files: list[StoredFile], done: list[_FileResult], folder: Path, pool: ProcessPoolExecutor, jobs: int
+    run: RunInput, files: list[StoredFile], done: list[_FileResult], folder: Path, pool: Executor, jobs: int
 ) -> tuple[StoredRun, dict[tuple[str, int], Path]]:
     """Add the tables that are of the run as a whole: runs and kernel_names. Raises InputError if files overlap."""
     written: dict[tuple[str, int], Path] = {}

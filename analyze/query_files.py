@@ -27,6 +27,7 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -276,6 +277,18 @@ def blocks(names: Iterable[str], folders: Iterable[Path] = ()) -> dict[str, Bloc
 def all_blocks() -> list[str]:
     """Names of the built-in blocks."""
     return sorted(p.stem for p in (BUILT_IN / BLOCKS).glob("*.sql"))
+
+
+def blocks_named_in(sql: str) -> list[str]:
+    """The built-in blocks that define a view or macro whose name stands in SQL text, be it only in a comment."""
+    words = set(re.findall(r"\w+", sql.lower()))
+    return [name for name in all_blocks() if words & _defined(BUILT_IN / BLOCKS / f"{name}.sql")]
+
+
+@cache
+def _defined(block: Path) -> frozenset[str]:
+    """Names of the views and macros of a block."""
+    return frozenset(n.lower() for n in re.findall(r"^CREATE (?:VIEW|MACRO) (\w+)", block.read_text("utf-8"), re.M))
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -67,7 +67,7 @@ class _Scope(NamedTuple):
         return f"{before} AND (start_ns + coalesce(dur_ns, 0) > {self.from_ns} OR start_ns >= {self.from_ns})"
 
     def rows(self, sql: str) -> Iterator[tuple[Any, ...]]:
-        result = self.engine.connection.execute(sql)
+        result = self.engine.execute(sql)
         while batch := result.fetchmany(_BATCH):
             yield from batch
 
@@ -112,9 +112,8 @@ def export(
 
 
 def _scope(engine: Engine, from_ms: float, to_ms: float | None) -> _Scope:
-    engine.sql("SELECT 1")  # The blocks, for the counters.
     tables = " UNION ALL ".join(f"SELECT min(start_ns) AS first_ns FROM {t}" for t in (*_TIMED, _ALLOCATIONS))
-    row = engine.connection.execute(f"SELECT min(first_ns) FROM ({tables})").fetchone()
+    row = engine.execute(f"SELECT min(first_ns) FROM ({tables})").fetchone()
     if row is None or row[0] is None:
         raise InputError(f"trace: {engine.run_ids[0]} has no timed events: there is nothing to draw")
     base = int(row[0])
@@ -178,7 +177,7 @@ def _header(scope: _Scope, run: dict[str, Any]) -> str:
         fields["host_name"] = run["host"]
     if run["torch_version"]:
         fields["pytorch_version"] = run["torch_version"]
-    ranks = scope.engine.connection.execute("SELECT DISTINCT rank FROM run_groups").fetchall()
+    ranks = scope.engine.execute("SELECT DISTINCT rank FROM run_groups").fetchall()
     if len(ranks) == 1:
         fields["distributedInfo"] = {"rank": ranks[0][0]} | (
             {"world_size": run["world_size"]} if run["world_size"] else {}

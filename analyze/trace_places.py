@@ -57,7 +57,7 @@ class Places:
     """The places of a run's events; remembers which were used."""
 
     def __init__(self, engine: Engine):
-        rows = engine.connection.execute(
+        rows = engine.execute(
             "SELECT rank, min(pid) FILTER (pid > 0) FROM run_groups LEFT JOIN (SELECT run_id, rank, pid FROM cpu_ops"
             " UNION ALL SELECT run_id, rank, pid FROM cuda_calls UNION ALL SELECT run_id, rank, pid FROM ranges WHERE"
             " origin <> 'gpu_annotation') USING (run_id, rank) GROUP BY rank ORDER BY rank"
@@ -115,7 +115,7 @@ class Places:
             f"SELECT {self.columns(t)}, start_ns, coalesce(dur_ns, 0) AS dur_ns FROM {t} WHERE {inside}"
             for t in _TABLES
         )
-        result = engine.connection.execute(f"{drawn} ORDER BY pid, tid, start_ns, dur_ns DESC")
+        result = engine.execute(f"{drawn} ORDER BY pid, tid, start_ns, dur_ns DESC")
         rows = (row for batch in iter(lambda: result.fetchmany(10_000), []) for row in batch)
         self._lanes = overflow_lanes(rows)
 

@@ -45,9 +45,9 @@ def ask(path: Path, query: str, **options: Any) -> list[dict[str, Any]]:
     return analyze.open(path).query(query, **options).to_pylist()
 
 
-def sql(path: Path, statement: str) -> list[dict[str, Any]]:
+def sql(path: Path, statement: str, **options: Any) -> list[dict[str, Any]]:
     """Rows of a SELECT."""
-    return analyze.open(path).sql(statement).to_pylist()
+    return analyze.open(path).sql(statement, **options).to_pylist()
 
 
 def run_cli(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:

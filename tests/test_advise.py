@@ -361,7 +361,9 @@ def test_savings_agree_with_the_queries() -> None:
     copies = found["exposed-copies"]["saving_ns"] + found["small-copies"]["saving_ns"]
     assert copies == pytest.approx(sum(r["exposed_memcpy_ns"] for r in breakdown) / 2, abs=1)
     # The host's waits are host-wait's, DataParallel's, the data loader's or the profiler's.
-    causes = [r for r in traces.query("idle-causes", where=torch).to_pylist() if r["cause"] == "host_wait"]
+    # A gap is the profiler's cause where it works in the larger part; the host had queued nothing there, either.
+    rows = traces.query("idle-causes", where=torch).to_pylist()
+    causes = [r for r in rows if r["cause"] in ("host_wait", "profiler")]
     host = found["host-wait"]["saving_ns"] + found["dataparallel"]["saving_ns"] + found["data-wait"]["saving_ns"]
     profiler_ns = 1e6 * float(re.search(r"([\d.]+) ms of it is the profiler's", found["host-wait"]["evidence"])[1])
     idle_ns = sum(r["idle_ns"] for r in causes) / 2

@@ -211,7 +211,7 @@ def test_output_that_fails_is_one_sentence_and_leaves_nothing(tmp_path: Path) ->
     for command, says in (
         (f"{asked} > /dev/full", "stdout: cannot be written: No space left on device"),
         (f"{asked} >&-", "stdout is closed"),
-        (f"{asked} -o ''", "cannot be written: it is a folder"),
+        (f"{asked} -o ''", "not the name of a file"),
         (f"{asked} -o {tmp_path}/", "cannot be written: it is a folder"),
         (f"{asked} -o /dev/full", "/dev/full: cannot be written: No space left on device"),
         (f"{asked} -o {old}/x.csv", "cannot be written: Not a directory"),

@@ -31,7 +31,7 @@ intervals = st.lists(
 def connection() -> duckdb.DuckDBPyConnection:
     made = duckdb.connect()
     for name in ("arithmetic", "intervals", "gpu_classes", "innermost"):
-        made.execute(blocks([name])[name])
+        made.execute(blocks([name])[name].sql)
     return made
 
 

@@ -172,6 +172,7 @@ def test_flops_per_image_divide_by_counted_steps(tmp_path: Path) -> None:
         shutil.copytree(SAMPLES / "matmuls", folder)
         manifest = json.loads((folder / "run.json").read_text())
         manifest |= {"batch_size": 8, "model": model, "command": [*manifest["command"], *command]}
+        manifest |= {"program": None} if model else {}
         (folder / "run.json").write_text(json.dumps(manifest))
         [row] = ask(folder, "flops", params={"group": "all"})
         # 8 images in each of 5 steps; not known of another program, nor of a part of the launches.
@@ -277,7 +278,7 @@ def test_on_the_samples_the_windows_lie_side_by_side(samples: analyze.Traces) ->
     ranges = samples.sql(
         "SELECT run_id, rank, min(start_ns) AS first_ns, max(end_ns) AS last_ns FROM step_ranges GROUP BY ALL"
     ).to_pylist()
-    assert len(ranges) == 13
+    assert len(ranges) == 12  # of alexnet-dp2, the torch pass
     for r in ranges:
         own = [w for w in rows if (w["run_id"], w["rank"]) == (r["run_id"], r["rank"])]
         assert own[0]["start_ns"] == r["first_ns"] and own[-1]["end_ns"] >= r["last_ns"]

@@ -19,11 +19,15 @@ def test_planted_links_are_not_followed(tmp_path: Path) -> None:
     write_whole(out, lambda part: part.write_text("rows"))
     write_synced(tmp_path / "store.json", b"{}")
     assert out.read_text() == "rows" and victim.read_text() == "mine"
-    # A link in the place itself is replaced.
+    # A link in the place itself is what the user named; of a store's own file, it is replaced.
     out.unlink()
-    out.symlink_to(victim)
-    write_whole(out, lambda part: part.write_text("rows"))
-    assert not out.is_symlink() and victim.read_text() == "mine"
+    out.symlink_to(tmp_path / "latest.csv")
+    write_whole(out, lambda part: part.write_text("new rows"))
+    assert out.is_symlink() and (tmp_path / "latest.csv").read_text() == "new rows"
+    (tmp_path / "store.json").unlink()
+    (tmp_path / "store.json").symlink_to(victim)
+    write_synced(tmp_path / "store.json", b"{}")
+    assert not (tmp_path / "store.json").is_symlink() and victim.read_text() == "mine"
 
 
 def test_what_fails_leaves_nothing(tmp_path: Path) -> None:
@@ -51,7 +55,7 @@ def test_a_long_name(tmp_path: Path) -> None:
         ("", r"'\.': not the name of a file"),
         ("/dev/full", "/dev/full: cannot be written: No space left on device"),
         ("/no/such/folder/x", "cannot be written: No such file or directory"),
-        ("/tmp", "/tmp: cannot be written: Is a directory"),
+        ("/tmp", "/tmp: cannot be written: it is a folder"),
     ],
 )
 def test_places_that_cannot_be_written(path: str, says: str) -> None:

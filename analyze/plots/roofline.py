@@ -120,7 +120,7 @@ def load(engine: Engine, group: str = "kernel", level: str = "dram") -> Roofline
         )
     roofs = engine.query(find("roofs")).arrow().to_pylist()
     gpus = [
-        name for (name,) in engine.connection.execute(
+        name for (name,) in engine.execute(
             "SELECT DISTINCT gpu_name FROM runs WHERE run_id IN (SELECT run_id FROM ncu_metrics) ORDER BY 1"
         ).fetchall()
     ]  # fmt: skip
@@ -162,7 +162,7 @@ def _highest(rows: list[dict[str, object]], column: str, factor: float, names: s
 
 
 def _title(engine: Engine, gpus: list[str | None]) -> str:
-    runs = engine.connection.execute(
+    runs = engine.execute(
         "SELECT model, batch_size, precision, run_id FROM runs WHERE run_id IN (SELECT run_id FROM ncu_metrics)"
     ).fetchall()
     settings = {row[:3] for row in runs}
