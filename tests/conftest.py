@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -37,3 +39,27 @@ def unprivileged() -> Iterator[Path]:
             for name in folders:
                 Path(parent, name).chmod(0o700)
         shutil.rmtree(folder)
+
+
+Alone = Callable[[], AbstractContextManager[None]]
+
+
+@pytest.fixture(scope="session")
+def nsys_alone(tmp_path_factory: pytest.TempPathFactory) -> Alone:
+    """One recording under Nsight Systems at a time, over all test processes: side by side, it has lost its agent."""
+    turn = tmp_path_factory.getbasetemp().parent / "nsys.lock"
+
+    @contextmanager
+    def alone() -> Iterator[None]:
+        with turn.open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    return alone
+
+
+@pytest.fixture
+def one_nsys(nsys_alone: Alone) -> Iterator[None]:
+    """`nsys_alone` for the whole test."""
+    with nsys_alone():
+        yield

@@ -15,6 +15,8 @@ import shutil
 import sqlite3
 import subprocess
 from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -432,7 +434,7 @@ int main(void) {
 
 
 @pytest.fixture(scope="session")
-def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def report(tmp_path_factory: pytest.TempPathFactory, nsys_alone: Callable[[], AbstractContextManager[None]]) -> Path:
     """A report of PROGRAM; the run folders of sample_traces have none, since nsys puts the environment into it."""
     tmp_path = tmp_path_factory.mktemp("report")
     compiler = shutil.which("cc") or shutil.which("gcc")
@@ -446,8 +448,9 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (tmp_path / "p.c").write_text(PROGRAM)
     program = tmp_path / "p"
     subprocess.run([compiler, "-o", program, tmp_path / "p.c", f"-I{headers[0]}", "-ldl", "-lpthread"], check=True)
-    _nsys("profile", "--trace=nvtx", "--sample=none", "--cpuctxsw=none", "--resolve-symbols=false",
-          "-o", tmp_path / "cpu", program)  # fmt: skip
+    with nsys_alone():
+        _nsys("profile", "--trace=nvtx", "--sample=none", "--cpuctxsw=none", "--resolve-symbols=false",
+              "-o", tmp_path / "cpu", program)  # fmt: skip
     return tmp_path / "cpu.nsys-rep"
 
 

@@ -19,6 +19,7 @@ from schemas.phases import PHASES
 NSYS = nsys.find_nsys()
 
 
+@pytest.mark.usefixtures("one_nsys")
 @pytest.mark.skipif(NSYS is None, reason="needs nsys on PATH or in TRACEQUARRY_NSYS")
 def test_nsys_report_holds_both_ranks(collect):
     ran = collect(*CPU, "--parallel", "ddp", "--gpus", "2", "--profiler", "nsys", TRACEQUARRY_NSYS=str(NSYS))

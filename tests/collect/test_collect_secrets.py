@@ -55,6 +55,7 @@ def test_torch_pass_of_a_program(collect, tmp_path):
     assert ran.manifest.environment["NCCL_DEBUG_FILE"] == "https://***@host/x"
 
 
+@pytest.mark.usefixtures("one_nsys")
 @pytest.mark.skipif(NSYS is None, reason="needs nsys on PATH or in TRACEQUARRY_NSYS")
 def test_nsys_pass(collect):
     program = ["sh", "-c", "echo $DB_PW", *ARGUMENTS]
@@ -81,6 +82,7 @@ def test_nsys_pass(collect):
     assert ran.manifest.passes[0].counted_steps is None and ran.manifest.steps is None
 
 
+@pytest.mark.usefixtures("one_nsys")
 @pytest.mark.skipif(NSYS is None, reason="needs nsys on PATH or in TRACEQUARRY_NSYS")
 def test_report_is_kept_when_asked(collect):
     asked = ["--profiler", "nsys", "--nsys-trace", "osrt", "--keep-report"]

@@ -113,7 +113,8 @@ def _run(rng: random.Random, folder: Path) -> Input:
         return Input(run)
     manifest = json.loads(path.read_bytes())
     for _ in range(rng.choice([1, 1, 3])):
-        place = rng.choice([manifest, manifest, manifest["passes"][0] if manifest.get("passes") else manifest])
+        passes = manifest.get("passes")
+        place = rng.choice([manifest, manifest, passes[0] if isinstance(passes, list) and passes else manifest])
         if isinstance(place, dict) and place:
             place[rng.choice(list(place))] = rng.choice([*_ODD, "../../x", "/etc/passwd", "a\0b", "x" * 300, "*"])
     path.write_bytes(json.dumps(manifest).encode())
