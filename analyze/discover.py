@@ -201,7 +201,12 @@ def _run_of_pass(folder: Path, manifest: Manifest, one: Pass, several: bool) -> 
         if f.kind not in BY_KIND:
             continue
         path = folder / f.path
-        if not path.resolve().is_relative_to(folder.resolve()):
+        try:
+            inside = path.resolve().is_relative_to(folder.resolve())
+            path.is_file()
+        except OSError as e:  # a name that is too long
+            raise InputError(f"{folder / MANIFEST_NAME}: {printable(path)}: {e.strerror}") from e
+        if not inside:
             raise InputError(f"{folder / MANIFEST_NAME}: {f.path!r} is a link out of the run folder")
         rank = f.rank if f.rank is not None else _rank_in_folder(path, f.kind)
         if export := _export_of(BY_KIND[f.kind], path, rank):

@@ -291,7 +291,7 @@ def _read_snapshot(path: Path) -> Snapshot:
         return Snapshot(version=STORE_VERSION, runs={})
     except OSError as e:
         raise InputError(f"{path}: cannot be read: {e.strerror}") from e
-    except (msgspec.DecodeError, RecursionError) as e:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as e:
         raise InputError(f"{path}: not the catalogue of a tracequarry store: {e}") from e
     if snapshot.version > STORE_VERSION:
         raise InputError(f"{path}: store version {snapshot.version} is newer than this tracequarry reads; upgrade it")

@@ -268,6 +268,7 @@ def run_folder(folder: Path, files: list[dict[str, Any]] | None = None, **fields
         ("torch/\0.json", "is not a file below the run folder"),
         ("", "is not a file below the run folder"),
         ("torch/link.json", "is a link out of the run folder"),
+        ("x" * 300, "File name too long"),
     ],
 )
 def test_a_manifest_names_files_of_its_own_folder(tmp_path: Path, path: str, says: str) -> None:

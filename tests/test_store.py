@@ -203,15 +203,25 @@ def test_a_damaged_file_is_named_and_mended(tmp_path: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}", '{"a":1}', '{"runs":{}}', '{"version":1}', '{"version":"x","runs":{}}', "["]
+    "text",
+    [
+        b"",
+        b"{}",
+        b'{"a":1}',
+        b'{"runs":{}}',
+        b'{"version":1}',
+        b'{"version":"x","runs":{}}',
+        b"[",
+        b'{"runs":{"\xff":1}}',
+    ],
 )
-def test_a_catalogue_that_is_none_is_a_sentence(tmp_path: Path, text: str) -> None:
+def test_a_catalogue_that_is_none_is_a_sentence(tmp_path: Path, text: bytes) -> None:
     path, store = stored(tmp_path)
-    (store / "store.json").write_text(text)
+    (store / "store.json").write_bytes(text)
     for command in (["query", "runs", store], ["ingest", path, "--store", store]):
         result = run_cli(*command)
         assert result.returncode == 2 and "store.json: not the catalogue of a tracequarry store" in result.stderr
-    assert (store / "store.json").read_text() == text
+    assert (store / "store.json").read_bytes() == text
 
 
 def test_a_store_without_its_catalogue_is_not_cleared_away(tmp_path: Path) -> None:

@@ -36,8 +36,8 @@ def step_rows(data: bytes) -> int:
 
 
 def chrome_kernels(data: bytes) -> int:
-    """Events that call themselves kernels."""
-    return len(re.findall(rb'"cat"\s*:\s*"kernel"', data))
+    """Complete events that call themselves kernels; of another phase, none is one."""
+    return len(re.findall(rb'"ph"\s*:\s*"X"\s*,\s*"cat"\s*:\s*"kernel"', data))
 
 
 GPU_TABLES = {
