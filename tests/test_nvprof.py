@@ -176,6 +176,15 @@ def test_a_truncated_log_keeps_what_is_whole(tmp_path: Path) -> None:
     assert report.warnings == ["out.123: line 8 is left out: not whole"] and report.lost == 1
 
 
+def test_a_row_of_which_no_number_is_left_is_lost(tmp_path: Path) -> None:
+    start, end = SUMMARY.index("25.000000,1.000000,2"), SUMMARY.index('TotalMem"')
+    path = log(tmp_path, SUMMARY[:start] + SUMMARY[end:])
+    rows, report = read_log(path)
+    # Of five rows one is whole; the others became one line, `"GPU activities",TotalMem"`. OpenACC is not read.
+    assert rows == {"gpu_summary": 1} and report.lost == 2
+    assert "out.123: line 7 is left out: not whole" in report.warnings  # the banner is line 1
+
+
 def read_log(path: Path) -> tuple[dict[str, int], FileReport]:
     """Rows by table, and the report."""
     report, found = FileReport(), Counter[str]()

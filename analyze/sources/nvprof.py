@@ -59,6 +59,8 @@ _ARCH = re.compile(r"(?:^|\s)(?:--arch|-a)[ =](\S+)")
 _BATCH_SIZE = re.compile(r"(?:^|\s)(?:--batch-size|-b)[ =](\d{1,18})(?!\S)", re.ASCII)
 
 _BEGINS_ROW = frozenset('",0123456789')
+_KINDS = ('"GPU activities"', '"API calls"')
+"""How a row of a summary begins, where the table has a column for it."""
 _NO_HEADER = "a row under no header, or under a damaged one"
 _NO_UNITS = "a row of a table whose line of units is missing or damaged"
 _BAD_NUMBER = "a number in it cannot be read"
@@ -159,7 +161,7 @@ class _Log:
     def _row(self, cells: list[str] | None, text: str, fields: int, cut: bool) -> str | None:
         """Take a line with fields, in a table or not; why it is a row that cannot be read, if so."""
         table = self._table
-        if not re.search("[0-9]", text):
+        if not re.search("[0-9]", text) and not text.startswith(_KINDS):
             return None  # a header or a line of units, damaged
         if table is None:
             return _NO_HEADER if self._titled and (fields > 3 or (fields > 1 and text[0] in _BEGINS_ROW)) else None
