@@ -203,7 +203,7 @@ def _run_of_pass(folder: Path, manifest: Manifest, one: Pass, several: bool) -> 
         path = folder / f.path
         try:
             inside = path.resolve().is_relative_to(folder.resolve())
-            path.is_file()
+            there = path.is_file()
         except OSError as e:  # a name that is too long
             raise InputError(f"{folder / MANIFEST_NAME}: {printable(path)}: {e.strerror}") from e
         if not inside:
@@ -211,7 +211,7 @@ def _run_of_pass(folder: Path, manifest: Manifest, one: Pass, several: bool) -> 
         rank = f.rank if f.rank is not None else _rank_in_folder(path, f.kind)
         if export := _export_of(BY_KIND[f.kind], path, rank):
             files.append(export)
-        elif path.is_file():
+        elif there:
             files.append(SourceFile(path, f.kind, rank))
         else:
             warnings.append(f"{f.path}: named in {MANIFEST_NAME} but missing")

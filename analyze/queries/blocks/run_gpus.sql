@@ -1,4 +1,4 @@
--- @use gpu_classes, gpu_tracks, gpu_windows
+-- @use gpu_classes, gpu_tracks, gpu_windows, recording_facts
 -- Per run: how many GPUs (of all ranks) the trace has, and means over them. What one GPU of several could save is worth
 -- its part of that: findings divide by `gpus`. `host_note` is what to know of times on the host.
 CREATE VIEW run_gpus AS
@@ -6,7 +6,7 @@ SELECT
     t.run_group, t.run_id, count(*) AS gpus, avg(last_ns - first_ns) AS span_ns,
     avg(last_ns - first_ns - busy_ns) AS idle_ns, avg(kernel_ns - compute_ns) AS exposed_comm_ns,
     avg(comm_ns) AS comm_ns, avg(busy_ns - kernel_ns) AS exposed_copy_ns, avg(copy_ns) AS copy_ns,
-    CASE WHEN t.run_id IN (SELECT DISTINCT run_id FROM ranges WHERE origin = 'python_function')
+    CASE WHEN t.run_id IN (SELECT run_id FROM recording_facts WHERE python_stacks)
         THEN '; Python stacks were recorded, which inflates host time' ELSE '' END AS host_note
 FROM gpu_class_lengths('gpu_pieces_span') JOIN gpu_tracks t ON t.track = window_id
 GROUP BY t.run_group, t.run_id;

@@ -1,7 +1,7 @@
 -- @use step_ranges
 -- How many training steps each rank holds, as counted: the step ranges of its recording, else the profiled steps that
 -- the collector timed, else (under Nsight Compute, which has neither) those that the collector's own training loop ran
--- to its end. No row for a rank of which none is known: of another program, `runs.steps` is only what was asked for.
+-- to its end. No row for a rank of which none is known: of another program, `runs.steps` is what was counted, or NULL.
 CREATE VIEW step_counts AS
 WITH _recorded AS (
     SELECT run_id, rank, count(*) AS steps FROM step_ranges GROUP BY run_id, rank
