@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from analyze.engine import Answer
+    from analyze.query.answer import Answer
 
 __all__ = ["Traces", "compare", "open"]
 
@@ -30,7 +30,7 @@ class Traces:
     """Stores, run folders or raw files, opened for questions. Made by `open`."""
 
     def __init__(self, paths: Sequence[Path], queries: Sequence[Path] = ()):
-        from analyze.cache import open_stores
+        from analyze.store.cache import open_stores
 
         self.stores, self.ingested = open_stores(paths)
         self.query_folders = tuple(queries)
@@ -67,8 +67,8 @@ class Traces:
         profiler: str | None = None,
     ) -> Answer:
         """As `query`, with the documented columns and without a conversion of the rows."""
-        from analyze.engine import Engine
-        from analyze.query_files import find
+        from analyze.query.engine import Engine
+        from analyze.query.query_files import find
 
         query = find(name, self.query_folders)
         parameters = {k: str(v) for k, v in (params or {}).items()}
@@ -77,7 +77,7 @@ class Traces:
 
     def sql(self, sql: str, where: str | None = None, profiler: str | None = None) -> pa.Table:
         """Answer one SELECT over the tables (`analyze tables`) as an Arrow table. Raises InputError."""
-        from analyze.engine import Engine
+        from analyze.query.engine import Engine
 
         return Engine(self.stores, where=where, profiler=profiler).sql(sql).arrow()
 
@@ -97,8 +97,8 @@ class Traces:
         critical_path: bool = False,
         profiler: str | None = None,
     ) -> None:
-        """Write one run as a Chrome trace, as `analyze trace`; see `analyze.trace_export.export`."""
-        from analyze.trace_export import export
+        """Write one run as a Chrome trace, as `analyze trace`; see `analyze.trace.export.export`."""
+        from analyze.trace.export import export
 
         export(
             self.stores,
@@ -125,7 +125,7 @@ class Traces:
     ) -> pa.Table:
         """One measure of a query as rows x columns of runs, an Arrow table; see `analyze.pivot.pivot`."""
         from analyze.pivot import pivot
-        from analyze.query_files import find
+        from analyze.query.query_files import find
 
         query = find(name, self.query_folders)
         parameters = {k: str(v) for k, v in (params or {}).items()}

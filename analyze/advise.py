@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from analyze.errors import InputError
-from analyze.query_files import Query, ResultColumn, parse
+from analyze.query.query_files import Query, ResultColumn, parse
 
 if TYPE_CHECKING:
-    from analyze.engine import Answer
-    from analyze.store import Store
+    from analyze.query.answer import Answer
+    from analyze.store.store import Store
 
 FOLDER = Path(__file__).parent / "advice"
 _MS = re.MULTILINE | re.DOTALL
@@ -95,7 +95,7 @@ def advise(
     are left out. `profiler`: which pass, as in `Engine`; what is left out goes to `notes`. Savings are upper bounds,
     and none is more than the span. Raises InputError.
     """
-    from analyze.engine import Engine
+    from analyze.query.engine import Engine
 
     if not min_pct >= 0:
         raise InputError(f"--min-pct {min_pct}: must be a number of %, 0 or more")
@@ -130,7 +130,7 @@ def _ranked(run_id: str, span_ns: float, found: Sequence[tuple[Finding, int, str
 
 def answer(advice: Sequence[Advice]) -> Answer:
     """The advice as the result of a query, for the other output forms."""
-    from analyze.row_answer import row_answer
+    from analyze.query.answer import row_answer
 
     return row_answer(COLUMNS, advice, "advise")
 

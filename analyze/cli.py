@@ -14,9 +14,9 @@ import typer
 from analyze.errors import InputError
 
 if TYPE_CHECKING:
-    from analyze.engine import Answer
-    from analyze.query_files import Query
-    from analyze.store import Store
+    from analyze.query.answer import Answer
+    from analyze.query.query_files import Query
+    from analyze.store.store import Store
     from schemas.tables import Table
 
 app = typer.Typer(
@@ -64,10 +64,10 @@ def ingest(
     """Read raw profiler files into a Parquet store."""
     from time import perf_counter
 
-    from analyze.discover import discover
-    from analyze.ingest import ingest as run_ingest
-    from analyze.progress import progress_bar
-    from analyze.store import Store
+    from analyze.store.discover import discover
+    from analyze.store.ingest import ingest as run_ingest
+    from analyze.store.progress import progress_bar
+    from analyze.store.store import Store
 
     began = perf_counter()
     target = Store(store)
@@ -100,7 +100,7 @@ def query(
     queries: Annotated[list[Path] | None, typer.Option("--queries", help="A further folder of query files.")] = None,
 ) -> None:
     """Answer a question; without a name, list the questions."""
-    from analyze import query_files
+    from analyze.query import query_files
     from analyze.render import to_stdout
 
     if name is None:
@@ -117,7 +117,7 @@ def query(
     question.bind(params)
     if not paths:
         raise InputError(f"query {name}: say what to look at: analyze query {name} PATH...")
-    from analyze.engine import Engine
+    from analyze.query.engine import Engine
 
     engine = Engine(_open(paths), _split(by), where, profiler, question.prefer)
     answer = engine.query(question, params, sort, limit, _split(select))
@@ -139,7 +139,7 @@ def sql(
     output: Output = None,
 ) -> None:
     """Run one SELECT of your own."""
-    from analyze.engine import Engine
+    from analyze.query.engine import Engine
 
     _check_format(format)
     _print(Engine(_open(paths), where=where, profiler=profiler).sql(statement), format, output)
@@ -170,8 +170,8 @@ def plot_roofline(
     profiler: Profiler = None,
 ) -> None:
     """Draw FLOP/s over FLOP/byte of the kernels that Nsight Compute profiled, under the roofs of their GPU."""
-    from analyze.engine import Engine
     from analyze.plots import output_format, roofline
+    from analyze.query.engine import Engine
 
     output_format(output)
     engine = Engine(_open(paths), where=where, profiler=profiler)
@@ -250,7 +250,7 @@ def pivot(
 ) -> None:
     """Lay out one measure of a query as a table of runs: models down, batch sizes across."""
     from analyze.pivot import pivot as run_pivot
-    from analyze.query_files import find
+    from analyze.query.query_files import find
 
     _check_format(format)
     params = _parse_params(param or [])
@@ -286,7 +286,7 @@ def trace(
 ) -> None:
     """Write a run as a Chrome trace, with counters added, for the Perfetto UI (https://ui.perfetto.dev)."""
     from analyze.render import to_stdout, visible
-    from analyze.trace_export import export
+    from analyze.trace.export import export
 
     done = export(
         _open(paths),
@@ -344,8 +344,8 @@ def cache(
     from rich.table import Table as Grid
     from rich.text import Text
 
-    from analyze.cache import cache_folder, entries, evict, limit, parse_size
     from analyze.render import visible
+    from analyze.store.cache import cache_folder, entries, evict, limit, parse_size
 
     if clear or max_size is not None:
         removed = evict(0 if clear or max_size is None else parse_size(max_size, "--max-size"))
@@ -362,8 +362,8 @@ def cache(
 
 
 def _open(paths: list[Path]) -> list[Store]:
-    from analyze.cache import open_stores
-    from analyze.progress import progress_bar
+    from analyze.store.cache import open_stores
+    from analyze.store.progress import progress_bar
 
     told: list[str] = []
     with progress_bar() as progress:
@@ -502,7 +502,7 @@ def main() -> None:
         duckdb = sys.modules.get("duckdb")
         if duckdb is None or not isinstance(e, duckdb.Error):
             raise
-        from analyze.plain_sql import sentence
+        from analyze.query.plain_sql import sentence
 
         _fail(sentence(e))
 

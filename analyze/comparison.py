@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analyze.errors import InputError
-from analyze.query_files import ResultColumn, find
+from analyze.query.query_files import ResultColumn, find
 
 if TYPE_CHECKING:
-    from analyze.engine import Answer, Engine
-    from analyze.store import Store
+    from analyze.query.answer import Answer
+    from analyze.query.engine import Engine
+    from analyze.store.store import Store
 
 TIMES = ("gpu", "cpu")
 """Which time a comparison is about."""
@@ -111,14 +112,14 @@ def compare(
     notes = [note, *_differences(sides, divisors)]
     notes += [f"{s.label} has nothing at level {level}" for s, found in zip(sides, sums, strict=True) if not found]
     failures = [f for c in conditions if (f := c.failure(sides, divisors)) is not None]
-    from analyze.row_answer import row_answer
+    from analyze.query.answer import row_answer
 
     notes += [f"{s.label}: {s.engine.note}" for s in sides if s.engine.note]
     return Comparison(row_answer(_columns(level, time), rows, "compare", sort, limit), tuple(notes), tuple(failures))
 
 
 def _open(label: str, stores: Sequence[Store], profiler: str | None, *wheres: str | None) -> Side:
-    from analyze.engine import Engine
+    from analyze.query.engine import Engine
 
     engine = Engine(stores, where=wheres, profiler=profiler)
     if not engine.run_ids:

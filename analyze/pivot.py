@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analyze.errors import InputError
-from analyze.query_files import Query, ResultColumn
+from analyze.query.query_files import Query, ResultColumn
 
 if TYPE_CHECKING:
-    from analyze.engine import Answer
-    from analyze.store import Store
+    from analyze.query.answer import Answer
+    from analyze.store.store import Store
 
 AGGREGATES: dict[str, Callable[[list[Any]], Any]] = {
     "sum": sum,
@@ -40,8 +40,8 @@ def pivot(
     holds one value; where the query returns several, `filter` (SQL over its result) chooses or `agg` (sum, avg, min,
     max) combines them. A cell without any is NULL. `profiler`: which pass, as in `Engine`. Raises InputError.
     """
-    from analyze.engine import Engine
-    from analyze.row_answer import row_answer
+    from analyze.query.answer import row_answer
+    from analyze.query.engine import Engine
 
     what = f"pivot {query.name}"
     if agg is not None and agg not in AGGREGATES:
@@ -93,7 +93,7 @@ def _cells(
     names = [c.name for c in answer.columns]
     found = answer.rows()
     if filter:
-        from analyze.row_answer import row_answer
+        from analyze.query.answer import row_answer
 
         found = row_answer(answer.columns, found, what, filter=filter).rows()
     at = {n: i for i, n in enumerate(names)}

@@ -15,8 +15,8 @@ from analyze.errors import InputError
 from analyze.whole_file import write_whole
 
 if TYPE_CHECKING:
-    from analyze.engine import Answer
-    from analyze.query_files import ResultColumn
+    from analyze.query.answer import Answer
+    from analyze.query.query_files import ResultColumn
 
 FORMATS = ("table", "csv", "json", "parquet", "markdown")
 

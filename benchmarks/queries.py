@@ -18,8 +18,8 @@ from pathlib import Path
 
 import duckdb
 
-from analyze.query_files import catalog
-from analyze.store import Store
+from analyze.query.query_files import catalog
+from analyze.store.store import Store
 from schemas.tables import TABLES
 
 SHIFTED_IDS = (

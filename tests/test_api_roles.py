@@ -10,7 +10,7 @@ import pytest
 from support import ask, event, kernel, launch, write_trace
 
 from analyze.advise import advise
-from analyze.cache import open_stores
+from analyze.store.cache import open_stores
 from schemas.api_roles import matching_rule, rules
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -15,19 +16,79 @@ FORBIDDEN = {
     "analyze": {"collect", "torch", "torchvision"},
     "schemas": {"analyze", "collect", "torch"},
 }
-FILES = [p for package in FORBIDDEN for p in sorted((ROOT / package).rglob("*.py"))]
+FILES = {
+    ".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): p
+    for package in FORBIDDEN
+    for p in sorted((ROOT / package).rglob("*.py"))
+}
+
+FLOORS = (
+    ("analyze.errors", "analyze.whole_file"),
+    ("analyze.sources",),
+    ("analyze.store",),
+    ("analyze.query",),
+    ("analyze.advise", "analyze.comparison", "analyze.pivot", "analyze.plots", "analyze.render", "analyze.trace"),
+    ("analyze",),
+    ("analyze.cli",),
+    ("analyze.__main__",),
+)
+"""The rooms of `analyze` from the ground up: data goes up, and so nothing imports from above itself."""
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_imports(path: Path) -> None:
-    forbidden = FORBIDDEN[path.relative_to(ROOT).parts[0]]
+def floor(module: str) -> int:
+    """The floor of a module: that of its longest prefix."""
+    found = [
+        (len(room), number)
+        for number, rooms in enumerate(FLOORS)
+        for room in rooms
+        if f"{module}.".startswith(f"{room}.")
+    ]
+    return max(found)[1]
+
+
+def imports(path: Path) -> set[str]:
+    """What a file imports, wherever it does: under TYPE_CHECKING and in functions, too."""
+    found = set()
     for node in ast.walk(ast.parse(path.read_text())):
-        names = []
         if isinstance(node, ast.Import):
-            names = [a.name for a in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names = [node.module]
-        assert not {n.split(".")[0] for n in names} & forbidden
+            found |= {a.name for a in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = path.relative_to(ROOT).parts[: -node.level] if node.level else ()
+            module = ".".join([*above, *([node.module] if node.module else [])])
+            names = {f"{module}.{a.name}" for a in node.names}
+            found |= {name if name in FILES else module for name in names}
+    return found
+
+
+GRAPH = {module: imports(path) & FILES.keys() for module, path in FILES.items()}
+
+
+@pytest.mark.parametrize("module", FILES)
+def test_imports(module: str) -> None:
+    assert not {n.split(".")[0] for n in imports(FILES[module])} & FORBIDDEN[module.split(".")[0]]
+
+
+def circle(graph: dict[str, set[str]]) -> list[str]:
+    """Modules of which each imports the next, and the last the first; empty if there are none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as e:
+        return list(e.args[1])
+    return []
+
+
+def test_no_circles() -> None:
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"a"}}) != []
+    assert circle(GRAPH) == []
+
+
+def test_nothing_is_imported_from_above() -> None:
+    rooms = {m: floor(m) for m in FILES if m.split(".")[0] == "analyze"}
+    assert rooms["analyze.sources.chrome.reader"] < rooms["analyze.store.ingest"] < rooms["analyze.query.engine"]
+    known = {room for rooms_of_floor in FLOORS for room in rooms_of_floor} - {"analyze"}
+    assert [m for m in rooms if m != "analyze" and ".".join(m.split(".")[:2]) not in known] == [], "no floor of its own"
+    above = [(m, n) for m in rooms for n in sorted(GRAPH[m]) if n in rooms and rooms[n] > rooms[m]]
+    assert above == []
 
 
 def test_analyze_works_without_torch() -> None:

@@ -10,8 +10,8 @@ import pytest
 from support import ask, kernel, run_cli, write_trace
 
 import analyze
-from analyze import cache
 from analyze.errors import InputError
+from analyze.store import cache
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyze.call_tree import nest
+from analyze.query.computed.call_tree import nest
 
 Interval = tuple[int, int, int]
 

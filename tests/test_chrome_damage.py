@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from support import kernel, run_cli, sql
 
 from analyze.errors import InputError
-from analyze.sources import json_events, read
+from analyze.sources import read
 from analyze.sources.base import FileReport
-from analyze.sources.json_events import TraceFile, read_chunk
-from analyze.sources.json_recovery import Scanner
+from analyze.sources.chrome.json_events import TraceFile, read_chunk
+from analyze.sources.chrome.json_recovery import Scanner
+from analyze.sources.chrome.reader import json_events
 
 COUNT = "SELECT count(*) AS n, sum(dur_ns)::BIGINT AS ns FROM kernels"
 

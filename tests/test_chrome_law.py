@@ -15,7 +15,7 @@ from support import SAMPLES, event, kernel
 from analyze.errors import InputError
 from analyze.sources import read
 from analyze.sources.base import FileReport
-from analyze.sources.json_events import TraceFile
+from analyze.sources.chrome.json_events import TraceFile
 
 KERNELS = [json.dumps(kernel(f"k{i}", i, 1)) for i in range(10)]
 FIRST, SECOND = ",".join(KERNELS[:5]), ",".join(KERNELS[5:])

@@ -17,7 +17,7 @@ from support import ROOT, SAMPLES, complaints, kernel, run_cli, write_trace
 
 import analyze
 from analyze import cli
-from analyze.query_files import catalog
+from analyze.query.query_files import catalog
 
 ONE = SAMPLES / "resnet18-1gpu"
 
@@ -328,7 +328,7 @@ def test_arguments_that_are_not_utf8_are_one_sentence(tmp_path: Path) -> None:
 def test_a_store_without_room_in_memory_is_one_sentence() -> None:
     """DuckDB's own error where its memory does not suffice, and Python's."""
     code = (
-        "import sys; from analyze import cli, engine\n"
+        "import sys; from analyze import cli; from analyze.query import engine\n"
         "def fail(*a, **k): raise {}\n"
         "engine.Engine.query = fail\n"
         f"sys.argv = ['analyze', 'query', 'kernel-share', {str(ONE)!r}]\n"

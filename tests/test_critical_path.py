@@ -12,9 +12,8 @@ import pytest
 from support import SAMPLES, ask, event, kernel, launch, sql, write_trace
 
 import analyze
-from analyze import critical_path
-from analyze.critical_path import Rank, Segment, Work, without_overhead
-from analyze.engine import Engine
+from analyze.query.computed.critical_path import Rank, Segment, Work, without_overhead
+from analyze.query.engine import Engine
 
 
 def path_of(path: Path, window: str = "span") -> list[tuple[Any, ...]]:
@@ -210,11 +209,13 @@ def test_cost_is_linear() -> None:
 
 
 def test_the_table_for_other_programs() -> None:
-    """`critical_path.table` has the pieces of all ranks in order, of the runs that were selected."""
+    """`critical_path_step` has the pieces of all ranks, of the runs that were selected, numbered from one end on."""
     engine = Engine(analyze.open(SAMPLES).stores, where="parallelism = 'ddp'")
-    pieces = critical_path.table(engine, steps=True)
-    keys = [(r["rank"], r["step"], r["seq"]) for r in pieces.to_pylist()]
-    assert keys == sorted(keys) and {(r, s) for r, s, _ in keys} == {(0, 3), (0, 4), (1, 3), (1, 4)}
+    pieces = engine.sql("SELECT rank, step, seq, start_ns, dur_ns FROM critical_path_step ORDER BY ALL").rows()
+    assert {(rank, step) for rank, step, *_ in pieces} == {(0, 3), (0, 4), (1, 3), (1, 4)}
+    for (_, before), (_, after) in pairwise((p[:3], p) for p in pieces):
+        if before[:2] == after[:2]:
+            assert after[2] == before[2] + 1 and after[3] == before[3] + before[4]
 
 
 def test_the_profilers_own_time(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyze.sources.decimal_us import to_ns
+from analyze.sources.chrome.decimal_us import to_ns
 
 
 def reference(text: str) -> int:

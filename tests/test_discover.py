@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from support import kernel, run_cli, sql, write_trace
 
-from analyze.discover import discover
 from analyze.errors import InputError
+from analyze.store.discover import discover
 
 
 def said(rank: int, world_size: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from docs_examples import PAGES, ROOT, Example, examples, matches, run
 
-from analyze.query_files import catalog
+from analyze.query.query_files import catalog
 
 
 @pytest.mark.parametrize("example", examples(), ids=lambda e: f"{e.page.stem}: {e.command[:60]}")

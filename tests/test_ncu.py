@@ -16,8 +16,8 @@ from support import SAMPLES, ask, run_cli, sql
 import analyze
 from analyze.errors import InputError
 from analyze.sources.base import FileReport
-from analyze.sources.ncu import read
-from analyze.sources.ncu_tables import parse_value
+from analyze.sources.ncu.reader import read
+from analyze.sources.ncu.tables import parse_value
 from schemas.ncu_units import scale
 
 LAUNCH = '"{id}","{pid}","python","127.0.0.1","{kernel}","1","7","(128, 1, 1)","(16, 2, 1)","0","9.0"'

@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 import analyze
-from analyze.sources.nsys_tables import find_nsys
+from analyze.sources.nsys.tables import find_nsys
 from tests.support import SAMPLES, ask, run_cli, sql
 
 Rows = list[dict[str, Any]]

@@ -13,7 +13,7 @@ import pytest
 
 from analyze.errors import InputError
 from analyze.sources.base import FileReport
-from analyze.sources.nsys import read
+from analyze.sources.nsys.reader import read
 from tests.support import SAMPLES
 from tests.test_nsys_layouts import OLD, _new, _two_processes, process, write_export
 

@@ -8,9 +8,9 @@ import pytest
 from support import SAMPLES, run_cli
 
 import analyze
-from analyze.engine import Engine
 from analyze.errors import InputError
-from analyze.query_files import find
+from analyze.query.engine import Engine
+from analyze.query.query_files import find
 
 DP2 = SAMPLES / "alexnet-dp2"
 """One workload under torch.profiler and under Nsight Systems."""

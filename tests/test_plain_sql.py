@@ -11,11 +11,11 @@ import pytest
 from support import kernel, run_cli, write_trace
 
 import analyze
-from analyze.engine import Engine
 from analyze.errors import InputError
-from analyze.plain_sql import check_block, check_expression, check_select
-from analyze.query_files import all_blocks, blocks
-from analyze.store import Store
+from analyze.query.engine import Engine
+from analyze.query.plain_sql import check_block, check_expression, check_select
+from analyze.query.query_files import all_blocks, blocks
+from analyze.store.store import Store
 
 SECRET = "the-secret-of-another-file"
 

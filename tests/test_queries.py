@@ -16,10 +16,10 @@ from support import ROOT, SAMPLES, ask, event, kernel, launch, run_cli, write_tr
 
 import analyze
 from analyze.advise import findings
-from analyze.engine import Engine
 from analyze.errors import InputError
-from analyze.query_files import Query, catalog, parse
-from analyze.store import Store
+from analyze.query.engine import Engine
+from analyze.query.query_files import Query, catalog, parse
+from analyze.store.store import Store
 from schemas.phases import PHASES
 
 CATALOG = catalog()
@@ -234,7 +234,7 @@ def test_what_spills_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (kept / "spilled.tmp").write_text("x")
     code = (
         f"import os, sys; sys.path.insert(0, {str(ROOT)!r})\n"
-        "from analyze.spill import spill_folder\n"
+        "from analyze.query.spill import spill_folder\n"
         "f = spill_folder(); (f / 'left.tmp').write_text('x'); print(f, flush=True); os.kill(os.getpid(), 9)"
     )
     killed = subprocess.run(

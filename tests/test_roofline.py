@@ -12,9 +12,9 @@ from support import SAMPLES, ask, run_cli
 from test_ncu import counts, wide, write
 
 import analyze
-from analyze.engine import Engine
 from analyze.errors import InputError
 from analyze.plots import duration, roofline, si
+from analyze.query.engine import Engine
 
 PEAKS = {
     "sm__cycles_elapsed.avg.per_second": ("Ghz", "2"),

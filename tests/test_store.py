@@ -17,12 +17,12 @@ import pytest
 from support import ROOT, SAMPLES, ask, kernel, run_cli, sql, write_trace
 
 import analyze
-from analyze.discover import discover
 from analyze.errors import InputError
-from analyze.ingest import ingest
-from analyze.open_files import most_threads
-from analyze.sources.json_events import TraceFile
-from analyze.store import PARSER_VERSION, Store, path_name
+from analyze.query.open_files import most_threads
+from analyze.sources.chrome.json_events import TraceFile
+from analyze.store.discover import discover
+from analyze.store.ingest import ingest
+from analyze.store.store import PARSER_VERSION, Store, path_name
 from schemas.tables import TABLES, arrow_schema
 
 
@@ -129,8 +129,8 @@ def test_several_processes_read_a_large_file_as_one_does(tmp_path: Path, monkeyp
         path.write_bytes(packed.read_bytes() if name.endswith(".gz") else gzip.decompress(packed.read_bytes()))
         ingest(discover([path]), Store(tmp_path / "one"), jobs=1)
         with monkeypatch.context() as small:
-            small.setattr("analyze.ingest._BIG_FILE", 1)
-            small.setattr("analyze.ingest._NAMES", 7)
+            small.setattr("analyze.store.ingest._BIG_FILE", 1)
+            small.setattr("analyze.store.ingest._NAMES", 7)
             small.setattr(TraceFile.__init__, "__defaults__", (100_000,))
             assert len(list(TraceFile(path).chunks())) > 10
             ingest(discover([path]), Store(tmp_path / "two"), jobs=2)
@@ -277,9 +277,9 @@ def test_a_store_of_a_newer_parser_is_a_sentence(tmp_path: Path) -> None:
 
 def test_names_are_classified_anew_when_the_rules_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, store = stored(tmp_path, "sm90_xmma_gemm_x")
-    monkeypatch.setattr("analyze.kernel_names.rules_digest", lambda: "another")
+    monkeypatch.setattr("analyze.store.kernel_names.rules_digest", lambda: "another")
     monkeypatch.setattr(
-        "analyze.kernel_names.rows",
+        "analyze.store.kernel_names.rows",
         lambda run_id, names: [
             {"run_id": run_id, "name": n, "short_name": n, "family": "renamed", "algorithm": None, "collective": None}
             for n in names

@@ -12,9 +12,9 @@ import pytest
 from support import SAMPLES, ask, complaints, event, kernel, launch, run_cli, sql, write_trace
 
 import analyze
-from analyze.cache import open_stores
 from analyze.errors import InputError
-from analyze.trace_export import export
+from analyze.store.cache import open_stores
+from analyze.trace.export import export
 
 TABLES = {
     "kernels": "name, start_ns, dur_ns, device, stream, correlation_id, op_id, grid_x, grid_y, grid_z, block_x,"

@@ -13,9 +13,9 @@ import pytest
 from support import SAMPLES, event, kernel, launch, sql, write_trace
 
 import analyze
-from analyze.cache import open_stores
-from analyze.trace_export import export
-from analyze.trace_places import overflow_lanes
+from analyze.store.cache import open_stores
+from analyze.trace.export import export
+from analyze.trace.places import overflow_lanes
 
 ARROWS = {
     "resnet18-1gpu": 31, "alexnet-dp2 torch": 46, "alexnet-dp2 nsys": 97, "resnet18-ddp2": 14, "vgg16-fp32": 18,

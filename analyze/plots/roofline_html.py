@@ -7,7 +7,7 @@ import math
 from html import escape
 
 from analyze.plots import COLOURS, duration, si
-from analyze.plots.roofline import LEVEL_NAMES, Point, Roofline
+from analyze.plots.data import LEVEL_NAMES, Point, Roofline
 
 _WIDTH, _HEIGHT = 980, 640
 _LEFT, _RIGHT, _TOP, _BOTTOM = 78, 16, 40, 52

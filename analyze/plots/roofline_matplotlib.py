@@ -8,7 +8,7 @@ from typing import Any
 
 from analyze.errors import InputError
 from analyze.plots import COLOURS, duration, si
-from analyze.plots.roofline import LEVEL_NAMES, Point, Roofline
+from analyze.plots.data import LEVEL_NAMES, Point, Roofline
 
 _MARKERS = {"dram": "o", "l2": "s", "l1": "^"}
 _SMALLEST, _LARGEST = 18.0, 1400.0

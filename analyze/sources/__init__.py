@@ -44,12 +44,12 @@ _NCU = rb'(?s)\A(?!.*\n==PROF== Report:).*(^|\n)("?ID"?,"?Process ID"?,|==PROF==
 _NVPROF = rb'(^|\n)(==\d+== NVPROF is profiling|=+ Profiling result:|"?(Type"?[,\t]"?)?Time\(%\)"?[,\t]"?Time"?[,\t])'
 
 SOURCES = (
-    Source("chrome_trace", "chrome", "torch", re.compile(r".*\.json(\.gz)?$", re.I), splits=True),
-    Source("nsys_sqlite", "nsys", "nsys", re.compile(r".*\.sqlite$", re.I)),
-    Source("nsys_report", "nsys", "nsys", re.compile(r".*\.(nsys-rep|qdrep)$", re.I), exported=(".sqlite",)),
-    Source("nsys_tables", "nsys", "nsys", re.compile(r"META_DATA_EXPORT\.(parquet|arrow)$"), folder=True),
-    Source("ncu_csv", "ncu", "ncu", _LOG_NAME, re.compile(_NCU)),
-    Source("ncu_report", "ncu_report", "ncu", re.compile(r".*\.ncu-rep$", re.I), exported=(".ncu.csv", ".csv")),
+    Source("chrome_trace", "chrome.reader", "torch", re.compile(r".*\.json(\.gz)?$", re.I), splits=True),
+    Source("nsys_sqlite", "nsys.reader", "nsys", re.compile(r".*\.sqlite$", re.I)),
+    Source("nsys_report", "nsys.reader", "nsys", re.compile(r".*\.(nsys-rep|qdrep)$", re.I), exported=(".sqlite",)),
+    Source("nsys_tables", "nsys.reader", "nsys", re.compile(r"META_DATA_EXPORT\.(parquet|arrow)$"), folder=True),
+    Source("ncu_csv", "ncu.reader", "ncu", _LOG_NAME, re.compile(_NCU)),
+    Source("ncu_report", "ncu.report", "ncu", re.compile(r".*\.ncu-rep$", re.I), exported=(".ncu.csv", ".csv")),
     Source("nvprof_log", "nvprof", "nvprof", _LOG_NAME, re.compile(_NVPROF)),
     Source("step_metrics", "step_metrics", None),
 )

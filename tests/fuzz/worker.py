@@ -23,10 +23,10 @@ from typing import Any
 import pyarrow.parquet as pq
 
 import analyze
-import analyze.ingest as ingest_module
-from analyze.discover import discover
+import analyze.store.ingest as ingest_module
 from analyze.errors import InputError
-from analyze.store import Store
+from analyze.store.discover import discover
+from analyze.store.store import Store
 
 MEMORY = 6 << 30
 """Bytes of address space; a third of it is libraries and threads' reserves."""
@@ -60,7 +60,7 @@ def _inline_pool(*_: Any, **__: Any) -> Any:
 
 
 def ingest(path: Path, store: Path) -> Any:
-    """Bring a path into a store, in this process; the result of `analyze.ingest.ingest`."""
+    """Bring a path into a store, in this process; the result of `analyze.store.ingest.ingest`."""
     assert hasattr(ingest_module, "worker_pool"), "the ingest has another way to start processes"
     whole = ingest_module.worker_pool
     ingest_module.worker_pool = _inline_pool

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import msgspec
 
 from analyze.errors import InputError
-from analyze.file_digest import printable
-from analyze.store import PARSER_VERSION, REMOVED, Store, remove
+from analyze.store.file_digest import printable
+from analyze.store.store import PARSER_VERSION, REMOVED, Store, remove
 from analyze.whole_file import write_synced
 from schemas.manifest import MANIFEST_NAME
 
@@ -115,8 +115,8 @@ def _cached(paths: Sequence[Path], progress: object, warnings: list[str], tell: 
             (folder / _SOURCE).touch()
             return store
         store.release()
-        from analyze.discover import discover
-        from analyze.ingest import ingest, sentences
+        from analyze.store.discover import discover
+        from analyze.store.ingest import ingest, sentences
 
         runs = discover(paths, store.digests())
         result = ingest(runs, store, progress=progress)  # type: ignore[arg-type]

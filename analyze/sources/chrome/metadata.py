@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from analyze.sources.decimal_us import MAX_NS
-from analyze.sources.json_events import TraceFile
-from analyze.sources.json_recovery import find_trailer, repair
+from analyze.sources.chrome.decimal_us import MAX_NS
+from analyze.sources.chrome.json_events import TraceFile
+from analyze.sources.chrome.json_recovery import find_trailer, repair
 
 _ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _S = TypeVar("_S", bound=msgspec.Struct)

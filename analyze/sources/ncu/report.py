@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from analyze.errors import InputError
-from analyze.sources import ncu
 from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
+from analyze.sources.ncu import reader as ncu
 
 TOOL_VARIABLE = "TRACEQUARRY_NCU"
 """Path of ncu, where it is not on PATH."""

@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 import duckdb
 
-from analyze import trace_overlay
 from analyze.errors import InputError
-from analyze.plain_sql import sentence
-from analyze.trace_counters import changes, counter_tracks
-from analyze.trace_places import ALLOCATOR, CRITICAL_PATH, Places, Process
+from analyze.query.plain_sql import sentence
+from analyze.trace import overlay
+from analyze.trace.counters import changes, counter_tracks
+from analyze.trace.places import ALLOCATOR, CRITICAL_PATH, Places, Process
 from analyze.whole_file import whole_file
 
 if TYPE_CHECKING:
-    from analyze.engine import Engine
-    from analyze.store import Store
+    from analyze.query.engine import Engine
+    from analyze.store.store import Store
 
 _BATCH = 10_000
 _COMPRESSION = 5
@@ -91,7 +91,7 @@ def export(
     drawn over it, as a track of its pieces and arrows between them. `profiler`: which pass, as in `Engine`. Raises
     InputError.
     """
-    from analyze.engine import Engine
+    from analyze.query.engine import Engine
 
     for option, value in (("--from-ms", from_ms), ("--to-ms", to_ms)):
         if value is not None and not abs(value) <= _MOST_MS:
@@ -328,7 +328,7 @@ def _copies(scope: _Scope) -> Iterator[str]:
 
 def _allocations(scope: _Scope) -> Iterator[str]:
     """Torch's instant events of the allocator."""
-    from analyze.sources.chrome_tables import ALLOCATOR_DEVICES
+    from analyze.sources.chrome.tables import ALLOCATOR_DEVICES
 
     types = {name: number for number, name in ALLOCATOR_DEVICES.items()}
     before = "" if scope.to_ns is None else f" AND start_ns < {scope.to_ns}"
@@ -382,9 +382,8 @@ def _critical_path(scope: _Scope) -> Iterator[str]:
     The Perfetto UI draws an arrow between the slices that began last on its threads, even if they have ended; a piece
     may begin where nothing else does, such as a wait. So arrows join pieces, at their starts.
     """
-    trace_overlay.make(scope.engine)
-    path = trace_overlay.pieces(scope.rows(trace_overlay.sql(scope.overlapping())))
-    lanes = trace_overlay.lanes(path)
+    path = overlay.pieces(scope.rows(overlay.sql(scope.overlapping())))
+    lanes = overlay.lanes(path)
     # The Perfetto UI puts the number behind.
     threads = [(number, f"{place} lane") for place, number in lanes.items()]
     scope.places.add(Process(CRITICAL_PATH, "critical path", threads))
@@ -392,7 +391,7 @@ def _critical_path(scope: _Scope) -> Iterator[str]:
         args = _args(kind=_text(p.kind), place=_text(p.place))
         where = (CRITICAL_PATH, lanes[p.place])
         yield _complete(scope, "critical_path", p.title, where, p.start_ns, p.dur_ns, args)
-    for number, ends in enumerate(trace_overlay.arrows(path), 1):
+    for number, ends in enumerate(overlay.arrows(path), 1):
         for ph, p in zip(_ARROW, ends, strict=True):
             yield (
                 f'{{{ph},"cat":"critical_path","name":"critical path","id":{number},"pid":{CRITICAL_PATH},'

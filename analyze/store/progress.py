@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Bar:
-    """Progress of an ingest (analyze.ingest.Progress) as a rich bar that appears when work begins."""
+    """Progress of an ingest (analyze.store.ingest.Progress) as a rich bar that appears when work begins."""
 
     def __init__(self) -> None:
         self._bar: Any = None

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from analyze.sources.json_recovery import MALFORMED, TOO_DEEP, count_events, repair
+from analyze.sources.chrome.json_recovery import MALFORMED, TOO_DEEP, count_events, repair
 
 _NONE = Raw(b"")
 _Int = int | None

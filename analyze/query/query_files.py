@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 from analyze.errors import InputError
 
-BUILT_IN = Path(__file__).parent / "queries"
+BUILT_IN = Path(__file__).parents[1] / "queries"
 BLOCKS = "blocks"
 
 TIMING = ("torch", "nsys", "nvprof")

@@ -14,7 +14,7 @@ from typing import TextIO
 from analyze.errors import InputError
 from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
 from analyze.sources.lines import LINE_LIMIT, NOT_WHOLE, LostRows, csv_cells, numbered_lines
-from analyze.sources.ncu_tables import LAUNCH_COLUMNS, LongTable, MetricRows, TextTables, WideTable
+from analyze.sources.ncu.tables import LAUNCH_COLUMNS, LongTable, MetricRows, TextTables, WideTable
 
 _ERROR = re.compile(r"^==ERROR== ?(.+)")
 

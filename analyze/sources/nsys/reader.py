@@ -23,7 +23,7 @@ from typing import Any
 
 from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
 from analyze.sources.lines import whole
-from analyze.sources.nsys_rows import (
+from analyze.sources.nsys.rows import (
     EVENT_TABLES,
     EventTable,
     Names,
@@ -32,7 +32,7 @@ from analyze.sources.nsys_rows import (
     memory_batches,
     rows_by_process,
 )
-from analyze.sources.nsys_tables import Tables, open_tables, rows
+from analyze.sources.nsys.tables import Tables, open_tables, rows
 
 _RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 _SIZE_VARIABLES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from analyze.errors import InputError
-from analyze.sources.gunzip import MAGIC, Gunzip
-from analyze.sources.json_recovery import LONGEST_AROUND, LONGEST_EVENT, events_list
+from analyze.sources.chrome.gunzip import MAGIC, Gunzip
+from analyze.sources.chrome.json_recovery import LONGEST_AROUND, LONGEST_EVENT, events_list
 
 CHUNK_BYTES = 8 << 20
 _LOOK_BACK = 64 << 10

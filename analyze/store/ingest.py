@@ -12,15 +12,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from analyze import kernel_names, sources
-from analyze.discover import RunInput
+from analyze import sources
 from analyze.errors import InputError
-from analyze.file_digest import file_state, printable_text
-from analyze.grouping import read_as
 from analyze.sources.base import FileReport, Mapper, SourceFile, inline_map
-from analyze.store import PARSER_VERSION, Store, StoredFile, StoredRun
-from analyze.table_files import TableWriter, write_rows
-from analyze.workers import worker_pool
+from analyze.store import kernel_names
+from analyze.store.discover import RunInput
+from analyze.store.file_digest import file_state, printable_text
+from analyze.store.grouping import read_as
+from analyze.store.store import PARSER_VERSION, Store, StoredFile, StoredRun
+from analyze.store.table_files import TableWriter, write_rows
+from analyze.store.workers import worker_pool
 
 _LITTLE = 1 << 20
 """Bytes on disk, of all files together, below which no process is started."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analyze.errors import InputError
-from analyze.sources.nsys_tables import PROCESS_BITS, Columns, Tables, rows
+from analyze.sources.nsys.tables import PROCESS_BITS, Columns, Tables, rows
 from schemas.tables import arrow_schema
 
 _THREAD_BITS = ~PROCESS_BITS

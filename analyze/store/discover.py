@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from analyze.errors import InputError
-from analyze.file_digest import Digests, FileState, printable
-from analyze.grouping import BareFile, FileSet, Told, as_one_run, group, name_rank, named_like_ranks
 from analyze.sources import BY_KIND, SOURCES, Source, detect
 from analyze.sources.base import SourceFile
+from analyze.store.file_digest import Digests, FileState, printable
+from analyze.store.grouping import BareFile, FileSet, Told, as_one_run, group, name_rank, named_like_ranks
 from schemas.manifest import LARGEST_INT32, MANIFEST_NAME, Manifest, ManifestError, Pass, read_manifest
 
 _SUFFIXES = re.compile(r"(\.pt)?(\.trace)?\.json(\.gz)?$|\.(sqlite|nsys-rep|qdrep|ncu-rep|csv|log|txt)$", re.IGNORECASE)
@@ -47,7 +47,7 @@ class Found(list[RunInput]):
 def discover(paths: Iterable[Path], known: Mapping[FileState, str] | None = None, as_one: bool = False) -> Found:
     """Runs in the given files and folders, in a stable order.
 
-    A folder with a run.json is a run folder. Bare files are one run only if they say so (analyze.grouping), or with
+    A folder with a run.json is a run folder. Bare files are one run only if they say so (module `grouping`), or with
     `as_one`, by which the user says so; any other is a run of its own. Links below a folder are not followed.
     `known`: digests of files from before. Raises InputError for a path that does not exist or holds nothing to read.
     """
@@ -161,13 +161,13 @@ def _told(source: Source, path: Path) -> Told:
     """What a bare file says of its rank and its job. Raises InputError if it is no trace by its beginning."""
     rank = world_size = job = None
     if source.kind == "chrome_trace":
-        from analyze.sources.chrome_metadata import read_metadata
+        from analyze.sources.chrome.metadata import read_metadata
 
         info = read_metadata(path).distributed
         if info:
             rank, world_size = info.rank, info.world_size
     elif source.kind in ("nsys_sqlite", "nsys_tables"):
-        from analyze.sources.nsys import read_job
+        from analyze.sources.nsys.reader import read_job
 
         rank, world_size, job = read_job(path)
     if world_size is not None and not 0 < world_size <= LARGEST_INT32:

@@ -23,7 +23,7 @@ from urllib.parse import quote
 import msgspec
 
 from analyze.errors import InputError
-from analyze.file_digest import FileState
+from analyze.store.file_digest import FileState
 from analyze.whole_file import write_synced
 
 STORE_NAME = "store.json"

@@ -1,26 +1,28 @@
-"""DuckDB over stores: a view for every table, the macros, and the answer to a query."""
+"""DuckDB over stores: a view for every table, the blocks, and the answer to a query."""
 
 from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from analyze import kernel_names, spill
-from analyze.computed import COMPUTED, named_in
 from analyze.errors import InputError
-from analyze.open_files import threads
-from analyze.plain_sql import check_block, check_expression, check_select, sentence
-from analyze.query_files import TIMING, Query, ResultColumn, blocks, blocks_named_in
-from analyze.store import PARSER_VERSION, Store
+from analyze.query import spill
+from analyze.query.answer import Answer
+from analyze.query.computed import COMPUTED, named_in
+from analyze.query.open_files import threads
+from analyze.query.plain_sql import check_block, check_expression, check_select, sentence
+from analyze.query.query_files import TIMING, Query, ResultColumn, blocks, blocks_named_in
+from analyze.store import kernel_names
+from analyze.store.store import PARSER_VERSION, Store
 from schemas.tables import TABLES, Column
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 PROFILERS = (*TIMING, "ncu", "none")
 
@@ -29,43 +31,6 @@ _RUN_COLUMNS: dict[str, Column | None] = {c.name: c for c in TABLES["runs"].colu
 """What runs are selected and grouped by."""
 
 _SQL_TYPES = {"string": "VARCHAR", "int64": "BIGINT", "int32": "INTEGER", "double": "DOUBLE", "bool": "BOOLEAN"}
-
-
-class Answer:
-    """Result of a query: its columns, and its rows in the form that is asked for. Rows can be taken once."""
-
-    def __init__(
-        self,
-        columns: tuple[ResultColumn, ...],
-        result: duckdb.DuckDBPyRelation,
-        what: str,
-        owner: object,
-        note: str = "",
-    ):
-        self.columns = columns
-        self.note = note
-        """What of the recordings is not in it, in a sentence; empty if all is."""
-        self._result = _without_time_zones(result)
-        self._what = what
-        self.empty: bool | None = None
-        """Whether there were no rows; None before they are taken."""
-        self._owner = owner  # of the connection: before DuckDB 2, a relation does not keep it open
-
-    def rows(self) -> list[tuple[Any, ...]]:
-        """All rows as Python values. Raises InputError for an error that shows only while rows are computed."""
-        return self._take(self._result.fetchall)
-
-    def arrow(self) -> pa.Table:
-        """All rows as an Arrow table. Raises InputError as `rows` does."""
-        return self._take(self._result.to_arrow_table)
-
-    def _take(self, fetch: Callable[[], Any]) -> Any:
-        try:
-            taken = fetch()
-        except duckdb.Error as e:
-            raise InputError(f"{self._what}: {sentence(e)}") from e
-        self.empty = len(taken) == 0
-        return taken
 
 
 class Engine:
@@ -131,8 +96,8 @@ class Engine:
     def _lock(self) -> None:
         """From here on: the stores' Parquet files can be read, nothing else can be opened, and no setting changed.
 
-        DuckDB cannot be told that what it may read it must not write; `analyze.plain_sql` lets nothing through that
-        would. `store.json` is not among the files.
+        DuckDB cannot be told that what it may read it must not write; `plain_sql` lets nothing through that would.
+        `store.json` is not among the files.
         """
         files = {file for table in TABLES for found in self._files(table).values() for file in found}
         for setting in ("autoload_known_extensions", "python_enable_replacements"):
@@ -383,19 +348,6 @@ def _group_column(name: str) -> ResultColumn:
 def _literal(path: str) -> str:
     """A path as a pattern that only it matches: DuckDB takes what stands in read_parquet for one."""
     return re.sub(r"[*?\[]", r"[\g<0>]", path)
-
-
-def _without_time_zones(result: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
-    """The relation with times in UTC, without a zone: Python values of those with one need a package."""
-    if not any("TIME ZONE" in str(t) for t in result.types):
-        return result
-    kinds = {"TIMESTAMP WITH TIME ZONE": "TIMESTAMP"}
-    shown = []
-    for at, (name, kind) in enumerate(zip(result.columns, map(str, result.types), strict=True), 1):
-        cast = f"::{kinds.get(kind, 'VARCHAR')}" if "TIME ZONE" in kind else ""
-        quoted = name.replace('"', '""')
-        shown.append(f'#{at}{cast} AS "{quoted}"')
-    return result.project(", ".join(shown))
 
 
 def guess_unit(name: str, sql_type: str) -> str:

@@ -1,21 +1,58 @@
-"""Answers that are made of rows in Python, in the form that query results have: sorted, cut, and printed alike."""
+"""What a question gives: documented columns and their rows, from DuckDB or from rows made in Python."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 
 from analyze.errors import InputError
-from analyze.plain_sql import check_expression, sentence
-from analyze.query_files import ResultColumn
+from analyze.query.plain_sql import check_expression, sentence
+from analyze.query.query_files import ResultColumn
 
 if TYPE_CHECKING:
-    from analyze.engine import Answer
+    import pyarrow as pa
 
 _TYPES: tuple[tuple[type, str], ...] = ((bool, "BOOLEAN"), (int, "BIGINT"), (float, "DOUBLE"), (str, "VARCHAR"))
 _EMPTY = {"text": "VARCHAR", "id": "VARCHAR", "time": "VARCHAR", "count": "BIGINT", "ns": "BIGINT", "bool": "BOOLEAN"}
+
+
+class Answer:
+    """Result of a query: its columns, and its rows in the form that is asked for. Rows can be taken once."""
+
+    def __init__(
+        self,
+        columns: tuple[ResultColumn, ...],
+        result: duckdb.DuckDBPyRelation,
+        what: str,
+        owner: object,
+        note: str = "",
+    ):
+        self.columns = columns
+        self.note = note
+        """What of the recordings is not in it, in a sentence; empty if all is."""
+        self._result = _without_time_zones(result)
+        self._what = what
+        self.empty: bool | None = None
+        """Whether there were no rows; None before they are taken."""
+        self._owner = owner  # of the connection: before DuckDB 2, a relation does not keep it open
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """All rows as Python values. Raises InputError for an error that shows only while rows are computed."""
+        return self._take(self._result.fetchall)
+
+    def arrow(self) -> pa.Table:
+        """All rows as an Arrow table. Raises InputError as `rows` does."""
+        return self._take(self._result.to_arrow_table)
+
+    def _take(self, fetch: Callable[[], Any]) -> Any:
+        try:
+            taken = fetch()
+        except duckdb.Error as e:
+            raise InputError(f"{self._what}: {sentence(e)}") from e
+        self.empty = len(taken) == 0
+        return taken
 
 
 def row_answer(
@@ -31,8 +68,6 @@ def row_answer(
     `filter`: SQL over the columns. `what` names the command in errors. Raises InputError for a sort column that is not
     there or a filter that DuckDB rejects.
     """
-    from analyze.engine import Answer
-
     names = [c.name for c in columns]
     order = [] if sort is None else [_term(t.strip(), names, what) for t in sort.split(",") if t.strip()]
     types = [_type(column, [r[i] for r in rows]) for i, column in enumerate(columns)]
@@ -56,6 +91,19 @@ def row_answer(
     except duckdb.Error as e:
         raise InputError(f"{what}: --filter {filter!r}: {sentence(e)}") from e
     return Answer(tuple(columns), result, what, connection)
+
+
+def _without_time_zones(result: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+    """The relation with times in UTC, without a zone: Python values of those with one need a package."""
+    if not any("TIME ZONE" in str(t) for t in result.types):
+        return result
+    kinds = {"TIMESTAMP WITH TIME ZONE": "TIMESTAMP"}
+    shown = []
+    for at, (name, kind) in enumerate(zip(result.columns, map(str, result.types), strict=True), 1):
+        cast = f"::{kinds.get(kind, 'VARCHAR')}" if "TIME ZONE" in kind else ""
+        quoted = name.replace('"', '""')
+        shown.append(f'#{at}{cast} AS "{quoted}"')
+    return result.project(", ".join(shown))
 
 
 def _quoted(name: str) -> str:

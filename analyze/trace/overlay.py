@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from analyze.engine import Engine
+from typing import Any, NamedTuple
 
 
 class Piece(NamedTuple):
@@ -68,13 +65,6 @@ SELECT p.rank, p.kind, coalesce(p.name, m.name), p.start_ns, p.dur_ns, p.tid, p.
 FROM _path p LEFT JOIN _mostly m USING (piece)
 ORDER BY piece
 """
-
-
-def make(engine: Engine) -> None:
-    """Compute the path of the engine's runs; `sql` reads it."""
-    from analyze import critical_path
-
-    critical_path.table(engine)
 
 
 def sql(inside: str) -> str:

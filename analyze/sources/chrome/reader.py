@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from analyze.errors import InputError
 from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
-from analyze.sources.chrome_events import Tally, decode_chunk, decode_singles, split_chunk
-from analyze.sources.chrome_metadata import behind_events, merged, parse_metadata, trailer_object
-from analyze.sources.chrome_tables import Batches, build_batches
-from analyze.sources.json_events import Chunk, TraceFile, read_chunk
-from analyze.sources.json_recovery import LONGEST_AROUND, OTHER_TRACE, Scanner, repair
+from analyze.sources.chrome.events import Tally, decode_chunk, decode_singles, split_chunk
+from analyze.sources.chrome.json_events import Chunk, TraceFile, read_chunk
+from analyze.sources.chrome.json_recovery import LONGEST_AROUND, OTHER_TRACE, Scanner, repair
+from analyze.sources.chrome.metadata import behind_events, merged, parse_metadata, trailer_object
+from analyze.sources.chrome.tables import Batches, build_batches
 
 _TOLD = 8
 

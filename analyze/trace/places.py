@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from analyze.errors import InputError
 
 if TYPE_CHECKING:
-    from analyze.engine import Engine
+    from analyze.query.engine import Engine
 
 CRITICAL_PATH = 8_000_000
 """The process of the critical path. Numbers from here on are above those of any process or thread of Linux (2^22)."""

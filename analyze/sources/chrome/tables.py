@@ -16,9 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from msgspec import Raw
 
-from analyze.sources.chrome_events import Args, Event, Tally
-from analyze.sources.decimal_us import MAX_NS, to_ns
-from analyze.sources.json_recovery import repair
+from analyze.sources.chrome.decimal_us import MAX_NS, to_ns
+from analyze.sources.chrome.events import Args, Event, Tally
+from analyze.sources.chrome.json_recovery import repair
 from schemas.tables import arrow_schema
 
 if TYPE_CHECKING:

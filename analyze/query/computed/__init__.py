@@ -10,25 +10,25 @@ import duckdb
 
 
 def _call_tree(connection: duckdb.DuckDBPyConnection, table: str) -> None:
-    from analyze import call_tree
+    from analyze.query.computed import call_tree
 
     call_tree.create(connection, table)
 
 
 def _critical_path(connection: duckdb.DuckDBPyConnection, table: str) -> None:
-    from analyze import critical_path
+    from analyze.query.computed import critical_path
 
     critical_path.create(connection, table, steps=table.endswith("_step"))
 
 
 def _api_roles(connection: duckdb.DuckDBPyConnection, table: str) -> None:
-    from analyze import api_roles
+    from analyze.query.computed import api_roles
 
     api_roles.create(connection, table)
 
 
 def _device_peaks(connection: duckdb.DuckDBPyConnection, table: str) -> None:
-    from analyze import device_peaks
+    from analyze.query.computed import device_peaks
 
     device_peaks.create(connection, table)
 

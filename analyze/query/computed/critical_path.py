@@ -22,14 +22,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import duckdb
 
-from analyze import api_roles
-
-if TYPE_CHECKING:
-    from analyze.engine import Engine
+from analyze.query.computed import api_roles
 
 _GPU = """
 WITH _waits AS (
@@ -385,9 +382,3 @@ def _store(connection: duckdb.DuckDBPyConnection, table: str, rows: Sequence[tup
     connection.register("critical_path_made", made)
     connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT * FROM critical_path_made")
     connection.unregister("critical_path_made")
-
-
-def table(engine: Engine, steps: bool = False) -> Any:
-    """The pieces of the critical paths as an Arrow table, by run, rank, step and time; columns as in `create`."""
-    name = f"critical_path_{'step' if steps else 'span'}"
-    return engine.sql(f"SELECT * FROM {name} ORDER BY run_id, rank, step, seq").arrow()

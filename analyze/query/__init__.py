@@ -1,0 +1,1 @@
+"""Questions over stores: the query files, the DuckDB that holds the tables, and the answers."""

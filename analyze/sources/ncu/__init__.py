@@ -1,0 +1,1 @@
+"""Nsight Compute: its CSV and text output, and reports through ncu itself."""

@@ -1,0 +1,1 @@
+"""Nsight Systems: SQLite, Parquet and Arrow exports, and reports through nsys itself."""
