@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
+
+from collect.checks import all_options, default_label, make_options
 
 app = typer.Typer(
     name="collect",
@@ -17,105 +21,46 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-WORKLOAD, PARALLEL, RECORDING = "Workload", "Where it runs", "Recording"
-TORCH, NSYS, NCU = "torch.profiler", "Nsight Systems", "Nsight Compute"
-
 
 def _fail(sentence: str, code: int) -> NoReturn:
     sys.stderr.write(f"collect: {sentence}\n")
     raise typer.Exit(code)
 
 
-def _option(panel: str, text: str, *names: str) -> Any:
-    return typer.Option(*names, help=text, rich_help_panel=panel)
+def _takes_all_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that are declared for a run (collect.checks.all_options) as its parameters."""
+    argument = typer.Argument(metavar="-- COMMAND ARGS", help="A program of your own, run instead of --model.")
+    takes = [
+        Parameter("program", Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[list[str] | None, argument])
+    ]
+    for o in all_options().values():
+        default = ",".join(o.default) if isinstance(o.default, tuple) else o.default
+        kind = str if o.kind is tuple else o.kind
+        # A switch that is off needs no --no-x.
+        names = [default_label(o.name), o.option.short] if default is False or o.option.short else []
+        shown = typer.Option(*filter(None, names), help=o.text(o.option.help), rich_help_panel=o.option.panel)
+        hint: Any = kind | None if default is None else kind
+        takes.append(Parameter(o.name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[hint, shown]))
+    function.__signature__ = Signature(takes)  # type: ignore[attr-defined]
+    function.__annotations__ = {p.name: p.annotation for p in takes}
+    return function
 
 
 @app.command(context_settings={"allow_interspersed_args": False})
-def run(
-    program: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="-- COMMAND ARGS", help="A program of your own, run instead of --model."),
-    ] = None,
-    model: Annotated[str | None, _option(WORKLOAD, "A torchvision classification model: resnet18, vgg16 ...")] = None,
-    batch_size: Annotated[int, _option(WORKLOAD, "Images per step; per process under ddp.")] = 32,
-    steps: Annotated[int, _option(WORKLOAD, "Profiled steps.")] = 5,
-    warmup: Annotated[int, _option(WORKLOAD, "Steps before them.")] = 3,
-    image_size: Annotated[
-        int | None, _option(WORKLOAD, "Side of the input in pixels; by default the model's own.")
-    ] = None,
-    precision: Annotated[str, _option(WORKLOAD, "fp32, tf32, bf16 or fp16 (the last two by autocast).")] = "fp32",
-    channels_last: Annotated[bool, _option(WORKLOAD, "NHWC memory format.", "--channels-last")] = False,
-    compile: Annotated[bool, _option(WORKLOAD, "torch.compile the model.", "--compile")] = False,
-    optimizer: Annotated[str, _option(WORKLOAD, "sgd, adam, adamw, rmsprop or adagrad.")] = "sgd",
-    freeze_features: Annotated[
-        bool, _option(WORKLOAD, "Transfer learning: only the classifier trains.", "--freeze-features")
-    ] = False,
-    data: Annotated[
-        str, _option(WORKLOAD, "synthetic, fake-jpeg, cifar100:PATH, food101:PATH or imagefolder:PATH.")
-    ] = "synthetic",
-    workers: Annotated[int, _option(WORKLOAD, "Data loader processes; synthetic data needs none.")] = 4,
-    seed: Annotated[int, _option(WORKLOAD, "Seed of everything random.")] = 0,
-    device: Annotated[str | None, _option(PARALLEL, "cuda or cpu; by default cuda where there is a GPU.")] = None,
-    gpus: Annotated[int, _option(PARALLEL, "GPUs to train on; processes under ddp on the CPU.")] = 1,
-    parallel: Annotated[
-        str, _option(PARALLEL, "none, dp (nn.DataParallel, one process) or ddp (one process per GPU).")
-    ] = "none",
-    profiler: Annotated[
-        str, _option(RECORDING, "torch, nsys, ncu, none, or several with commas: one pass each.")
-    ] = "torch",
-    output: Annotated[Path, _option(RECORDING, "Folder that the run folder is made in.", "--output", "-o")] = Path(
-        "runs"
-    ),
-    echo: Annotated[
-        bool | None, _option(RECORDING, "Show what the workload prints; by default for a program of your own.")
-    ] = None,
-    keep_report: Annotated[
-        bool,
-        _option(
-            RECORDING,
-            "Keep the .nsys-rep and .ncu-rep beside their exports; they hold the whole environment.",
-            "--keep-report",
-        ),
-    ] = False,
-    shapes: Annotated[bool, _option(TORCH, "Record operator input shapes.")] = True,
-    memory: Annotated[bool, _option(TORCH, "Record allocations.", "--memory")] = False,
-    stacks: Annotated[bool, _option(TORCH, "Record Python stacks.", "--stacks")] = False,
-    flops: Annotated[bool, _option(TORCH, "Estimate FLOPs of operators.", "--flops")] = False,
-    memory_timeline: Annotated[
-        bool, _option(TORCH, "Write a memory timeline; turns on shapes, memory and stacks.", "--memory-timeline")
-    ] = False,
-    nsys_trace: Annotated[
-        str | None,
-        _option(NSYS, "APIs to trace, with commas; by default cuda,nvtx,cudnn,cublas, and nccl where known."),
-    ] = None,
-    nsys_capture_range: Annotated[
-        str | None,
-        _option(NSYS, "none or cudaProfilerApi; by default the profiled steps, or all of a program of your own."),
-    ] = None,
-    ncu_metrics: Annotated[
-        str, _option(NCU, "flops, roofline (plus L1, L2, peaks and clocks) or full (slow).")
-    ] = "flops",
-    ncu_phase: Annotated[
-        str | None, _option(NCU, "Only one phase of each step: forward, loss, backward or optimizer.")
-    ] = None,
-    ncu_kernel: Annotated[str | None, _option(NCU, "Only kernels whose name matches this regular expression.")] = None,
-    ncu_launches: Annotated[int | None, _option(NCU, "At most so many kernel launches.")] = None,
-) -> None:
+@_takes_all_options
+def run(**values: Any) -> None:
     """Train a model, or run a program of your own, under one or several profilers.
 
     Prints the run folder. Exit code 0 when all went well, 2 for bad input, 130 when interrupted, 1 otherwise.
     """
-    values = {k: v for k, v in locals().items() if k != "program"}
-    values["output"] = str(output)
     from rich.console import Console
 
     from collect.errors import CollectError
-    from collect.options import make_options
     from collect.process import Signals
     from collect.run import run as run_once
 
     try:
-        options = make_options({**values, "program": tuple(program or ())})
+        options = make_options({**values, "program": tuple(values["program"] or ())})
         with Signals() as signals:
             result = run_once(options, ["collect", *sys.argv[1:]], Console(stderr=True), signals)
     except CollectError as e:

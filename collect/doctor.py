@@ -12,10 +12,11 @@ from typing import Any, Literal
 
 import msgspec
 
+from collect.checks import has_gpu
 from collect.environment import ask, driver_version
-from collect.options import has_gpu
-from collect.profilers.ncu import PERMISSION_FIX, find_ncu
-from collect.profilers.nsys import find_nsys
+from collect.profilers import PROFILERS
+from collect.profilers.ncu import PERMISSION_FIX
+from schemas.tools import Tool
 
 LITTLE_DISK = 5 << 30
 """Bytes; a study of a few dozen runs fills this."""
@@ -56,8 +57,7 @@ def run_checks(output: Path) -> list[Check]:
     checks += _torchvision()
     checks += _gpus(torch)
     checks += [
-        _tool("nsys", find_nsys, "Nsight Systems: https://developer.nvidia.com/nsight-systems"),
-        _tool("ncu", find_ncu, "Nsight Compute: https://developer.nvidia.com/nsight-compute"),
+        *(_tool(p.tool) for p in PROFILERS.values() if p.tool),
     ]
     if has_gpu():
         checks.append(_counter_permission())
@@ -143,8 +143,8 @@ def _peer_access(torch: Any, count: int) -> Check:
     )
 
 
-def _tool(name: str, find: Callable[[], str | None], fix: str) -> Check:
-    path = find()
+def _tool(tool: Tool) -> Check:
+    name, path, fix = tool.name, tool.find(), f"{tool.product}: {tool.url}"
     if path is None:
         return Check(name=name, status="missing", found="not on PATH", fix=f"install {fix}")
     said = ask(path, "--version") or ""

@@ -9,15 +9,17 @@ import sysconfig
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from rich.console import Console
 
+from collect.checks import resolve
 from collect.environment import describe_node
 from collect.errors import CollectError, ToolError, UsageError
 from collect.failure import diagnose, is_disk_full, os_sentence
 from collect.new_files import UNFINISHED
-from collect.options import RunOptions, resolve
+from collect.options import RunOptions
 from collect.process import Signals, run_logged
 from collect.profilers import make_profiler
 from collect.profilers.base import Profiler, list_files
@@ -25,6 +27,7 @@ from collect.progress import PassProgress
 from collect.runfolder import RunFolder, utc_now
 from collect.spec import RankReport, WorkerSpec, read_exit_codes, read_reports
 from schemas.manifest import Gpu, Manifest, Pass, RankRecording
+from schemas.workload import OPTIONS, RecordedWorkload, recorded
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C or SIGTERM."""
@@ -84,31 +87,20 @@ def _finish(folder: RunFolder, options: RunOptions, signals: Signals, usage: boo
 
 def _describe_workload(manifest: Manifest, options: RunOptions) -> None:
     """Fill in what is trained; for a program of the user's own only what is known of it."""
-    manifest.device = options.device
     if options.program:
         manifest.program = list(options.program)
+        manifest.workload = RecordedWorkload(device=options.device)
         return
-    manifest.steps, manifest.warmup = options.steps, options.warmup
+    manifest.workload = recorded(options)
     manifest.world_size = options.world_size
-    manifest.model = options.model
-    manifest.batch_size = options.batch_size
-    manifest.gpus = 0 if options.device == "cpu" and options.parallel != "ddp" else options.gpus
-    manifest.parallelism = options.parallel
-    manifest.precision = options.precision
-    manifest.dataset = options.data_kind
-    manifest.image_size = options.image_size
-    manifest.optimizer = options.optimizer
-    manifest.channels_last = options.channels_last
-    manifest.compiled = options.compile
-    manifest.freeze_features = options.freeze_features
-    manifest.workers = options.workers
-    manifest.seed = options.seed
 
 
-def _run_pass(profiler: Profiler, options: RunOptions, folder: RunFolder, console: Console, signals: Signals) -> bool:
+def _run_pass(
+    profiler: Profiler[Any], options: RunOptions, folder: RunFolder, console: Console, signals: Signals
+) -> bool:
     """Run one pass and note how it went in the manifest. Returns whether bad input kept it from starting."""
     path = folder.path / profiler.name
-    done = Pass(profiler=profiler.name, start=utc_now())  # type: ignore[arg-type]
+    done = Pass(profiler=profiler.name, start=utc_now())
     folder.manifest.passes.append(done)
     usage = False
     with tempfile.TemporaryDirectory(prefix="tracequarry-", ignore_cleanup_errors=True) as scratch:
@@ -129,13 +121,13 @@ def _run_pass(profiler: Profiler, options: RunOptions, folder: RunFolder, consol
     done.status = "failed" if done.reason else "done"
     if path.is_dir():
         _remove_unfinished(path)
-        done.files = list_files(folder.path, path)
+        done.files = list_files(folder.path, path, profiler.kinds)
     folder.save()
     return usage
 
 
 def _execute(
-    profiler: Profiler,
+    profiler: Profiler[Any],
     options: RunOptions,
     folder: RunFolder,
     done: Pass,
@@ -185,7 +177,7 @@ def _remove_unfinished(path: Path) -> None:
             left.unlink(missing_ok=True)
 
 
-def _command(profiler: Profiler, options: RunOptions, path: Path, scratch: Path) -> list[str]:
+def _command(profiler: Profiler[Any], options: RunOptions, path: Path, scratch: Path) -> list[str]:
     """What to run: the user's program, a worker, or the launcher of several workers."""
     if options.program:
         return list(options.program)
@@ -234,6 +226,9 @@ def _agreed(values: list[int | None]) -> int | None:
 def _merge_facts(manifest: Manifest, facts: dict[str, object]) -> None:
     """Put what a worker knows into the manifest; the GPUs come as plain objects."""
     for key, value in facts.items():
-        if value is None or key not in Manifest.__struct_fields__:
+        if value is None:
             continue
-        setattr(manifest, key, msgspec.convert(value, list[Gpu]) if key == "gpu_devices" else value)
+        if key in OPTIONS:  # what the options left open
+            setattr(manifest.workload, key, value)
+        elif key in Manifest.__struct_fields__:
+            setattr(manifest, key, msgspec.convert(value, list[Gpu]) if key == "gpu_devices" else value)

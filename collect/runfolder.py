@@ -40,8 +40,7 @@ def run_id(options: RunOptions) -> str:
         scripts = [Path(a).stem for a in options.program if a.endswith((".py", ".sh"))]
         name = (scripts or [Path(options.program[0]).stem])[0]
     else:
-        gpus = 0 if options.device == "cpu" and options.parallel != "ddp" else options.gpus
-        name = f"{options.model}-b{options.batch_size}-g{gpus}-{options.precision}"
+        name = f"{options.model}-b{options.batch_size}-g{options.gpus}-{options.precision}"
     what = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:LONGEST_NAME]
     return f"{stamp}-{what}-{secrets.token_hex(2)}"
 

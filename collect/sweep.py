@@ -19,7 +19,6 @@ Beside the run folders lies sweep.json, which says of each cell how it went.
 from __future__ import annotations
 
 import itertools
-import os
 import sys
 import time
 import tomllib
@@ -31,14 +30,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
+from collect.checks import make_options
 from collect.errors import CollectError, UsageError
 from collect.failure import os_sentence
-from collect.new_files import new_file
-from collect.options import RunOptions, make_options
+from collect.options import RunOptions
 from collect.process import Signals
 from collect.redact import Redactor
 from collect.run import INTERRUPTED, run
 from collect.runfolder import utc_now
+from schemas.files import write_synced
 from schemas.manifest import is_run_id
 
 STATE_NAME = "sweep.json"
@@ -253,10 +253,7 @@ def _save(folder: Path, state: SweepState) -> None:
         ],
     )
     try:
-        with new_file(folder / STATE_NAME) as f:
-            f.write(msgspec.json.format(msgspec.json.encode(plain), indent=2) + b"\n")
-            f.flush()
-            os.fsync(f.fileno())
+        write_synced(folder / STATE_NAME, msgspec.json.format(msgspec.json.encode(plain), indent=2) + b"\n")
     except OSError as e:
         raise CollectError(f"{STATE_NAME} cannot be written: {os_sentence(e)}") from e
 

@@ -11,23 +11,21 @@ Layout of a run folder, one sub-folder for each profiler pass::
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 import msgspec
 
-MANIFEST_NAME = "run.json"
-MANIFEST_VERSION = 1
+from schemas.files import write_synced
+from schemas.options import LARGEST_INT32
+from schemas.workload import COLUMNS, OPTIONS, RecordedWorkload, limits_problem
 
-LARGEST_INT32 = 2**31 - 1
-"""The most that a column of ranks or counts holds."""
+MANIFEST_NAME = "run.json"
+MANIFEST_VERSION = 2
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
-Profiler = Literal["none", "torch", "nsys", "ncu"]
-Parallelism = Literal["none", "dp", "ddp"]
 Status = Literal["running", "done", "failed"]
 
 FILE_KINDS = {
@@ -92,7 +90,7 @@ class RankRecording(msgspec.Struct, kw_only=True):
 class Pass(msgspec.Struct, kw_only=True):
     """The workload run once under one profiler."""
 
-    profiler: Profiler
+    profiler: str
     status: Status = "running"
     reason: str | None = None
     """Why it failed, in one sentence."""
@@ -126,27 +124,10 @@ class Manifest(msgspec.Struct, kw_only=True):
     """The command line of `collect`, argument by argument; here and in all other texts a secret is `***`."""
     passes: list[Pass] = []
 
-    model: str | None = None
-    batch_size: int | None = None
-    """Images per step over all GPUs under `dp`, per process under `ddp`."""
-    gpus: int | None = None
-    """GPUs (or, with device cpu, processes) that train; 0 for one process on the CPU."""
+    workload: RecordedWorkload = msgspec.field(default_factory=RecordedWorkload)
+    """What was trained; of a program of the user's own only the device."""
     world_size: int | None = None
     """Processes of the job, as they know it themselves: their process group, or else WORLD_SIZE."""
-    parallelism: Parallelism | None = None
-    precision: str | None = None
-    dataset: str | None = None
-    image_size: int | None = None
-    steps: int | None = None
-    """Profiled steps that a model was to train; of a program of the user's own see `Pass.counted_steps`."""
-    warmup: int | None = None
-    device: str | None = None
-    optimizer: str | None = None
-    channels_last: bool | None = None
-    compiled: bool | None = None
-    freeze_features: bool | None = None
-    workers: int | None = None
-    seed: int | None = None
     program: list[str] | None = None
     """The user's own command, for `collect run -- COMMAND`."""
 
@@ -174,7 +155,7 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / MANIFEST_NAME
     try:
-        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+        manifest = msgspec.convert(_upgraded(msgspec.json.decode(path.read_bytes())), Manifest)
     except OSError as e:
         raise ManifestError(f"{path}: cannot be read: {e.strerror}") from e
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as e:
@@ -189,18 +170,33 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
+def _upgraded(raw: Any) -> Any:
+    """What stood in version 1, in the form of version 2; anything else as it is.
+
+    Then the options of the workload stood among the other fields, under the names of their columns where they had one.
+    """
+    if not isinstance(raw, dict) or raw.get("version", 1) != 1:
+        return raw
+    columns = {c.option: c.name for c in COLUMNS}
+    workload = {name: raw.get(columns.get(name, name), raw.get(name)) for name in OPTIONS}
+    return raw | {"version": MANIFEST_VERSION, "workload": workload}
+
+
 def _problem(manifest: Manifest) -> str | None:
     """What of a manifest cannot be true, or would lead out of its folder."""
     if not manifest.run_id.strip() or _CONTROL.search(manifest.run_id):
         return f"run_id {manifest.run_id!r} is empty or has control characters"
-    numbers = {n: v for n, v in msgspec.structs.asdict(manifest).items() if isinstance(v, int)}
+    if problem := limits_problem(manifest.workload):
+        return problem
+    numbers = {"world_size": manifest.world_size} if manifest.world_size is not None else {}
     for one in manifest.passes:
+        if not is_run_id(one.profiler):
+            return f"{one.profiler!r} is not the name of a profiler"
         numbers |= {f"rank of {f.path!r}": f.rank for f in one.files if f.rank is not None}
         numbers |= {"counted_steps": one.counted_steps} if one.counted_steps is not None else {}
     for name, value in numbers.items():
-        low, high = (-(2**63), 2**63 - 1) if name == "seed" else (0, LARGEST_INT32)
-        if not low <= value <= high:
-            return f"{name} is {value}, which is not within {low} and {high}"
+        if not 0 <= value <= LARGEST_INT32:
+            return f"{name} is {value}, which is not within 0 and {LARGEST_INT32}"
     for file in (f.path for p in manifest.passes for f in p.files):
         inside = PurePosixPath(file)
         if not inside.parts or "\0" in file or inside.is_absolute() or ".." in inside.parts:
@@ -209,15 +205,5 @@ def _problem(manifest: Manifest) -> str | None:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write FOLDER/run.json whole or not at all (write beside it, fsync, rename); follows no link."""
-    part = folder / (MANIFEST_NAME + ".part")
-    part.unlink(missing_ok=True)
-    try:
-        with part.open("xb") as f:
-            f.write(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
-            f.flush()
-            os.fsync(f.fileno())
-        part.replace(folder / MANIFEST_NAME)
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise
+    """Write FOLDER/run.json whole or not at all; follows no link. Raises OSError."""
+    write_synced(folder / MANIFEST_NAME, msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")

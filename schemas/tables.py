@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from schemas.workload import COLUMNS as WORKLOAD_COLUMNS
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -72,21 +74,7 @@ TABLES: dict[str, Table] = {
             "a run: one workload under one profiler",
             ("workload_id", "string", "", "the collect run; passes under several profilers share it"),
             ("profiler", "string", "", "torch, nsys, ncu, nvprof or none"),
-            ("model", "string", "", "model name"),
-            ("batch_size", "int64", "images", "per step over all GPUs (dp), per process (ddp)"),
-            ("gpus", "int32", "", "GPUs that train"),
-            ("parallelism", "string", "", "none, dp or ddp"),
-            ("precision", "string", "", "fp32, tf32, bf16 or fp16"),
-            ("dataset", "string", "", "data source"),
-            ("image_size", "int32", "pixels", "side of the square input"),
-            ("steps", "int32", "", "profiled steps; of a program of the user's own those that were counted, else NULL"),
-            ("optimizer", "string", "", "optimizer"),
-            ("channels_last", "bool", "", "NHWC memory format"),
-            ("compiled", "bool", "", "torch.compile"),
-            ("freeze_features", "bool", "", "only the classifier trains"),
-            ("workers", "int32", "", "data loader processes"),
-            ("seed", "int64", "", "random seed"),
-            ("device_type", "string", "", "cuda or cpu"),
+            *((c.name, c.type, c.unit, c.doc) for c in WORKLOAD_COLUMNS),
             ("gpu_name", "string", "", "GPU name"),
             ("compute_capability", "string", "", "of the GPU, e.g. 9.0"),
             ("driver_version", "string", "", "NVIDIA driver"),

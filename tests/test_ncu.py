@@ -485,7 +485,7 @@ def test_text_cut_inside_a_number(tmp_path: Path) -> None:
 
 def test_a_report_needs_ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "x.ncu-rep", "NVR binary")
-    result = run_cli("query", "flops", path, PATH="/nowhere", TRACEQUARRY_NCU="")
+    result = run_cli("query", "flops", path, TRACEQUARRY_NCU="/nowhere/ncu")
     assert result.returncode == 2 and "ncu --import x.ncu-rep --csv --page raw > x.ncu.csv" in result.stderr
     tool = write(tmp_path / "fake-ncu", "#!/bin/sh\ncat <<'END'\n" + wide([("k", counts(ffma="8"))]) + "END\n")
     tool.chmod(tool.stat().st_mode | stat.S_IXUSR)

@@ -23,12 +23,12 @@ from typing import Any
 import pytest
 
 import analyze
-from analyze.sources.nsys.tables import find_nsys
+from schemas.tools import NSYS
 from tests.support import SAMPLES, ask, run_cli, sql
 
 Rows = list[dict[str, Any]]
 
-needs_nsys = pytest.mark.skipif(find_nsys() is None, reason="Nsight Systems is not installed")
+needs_nsys = pytest.mark.skipif(NSYS.find() is None, reason="Nsight Systems is not installed")
 
 
 def _recorded(run: Path) -> bool:
@@ -53,7 +53,7 @@ def export(recording: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _nsys(*arguments: str | Path) -> str:
-    nsys = find_nsys()
+    nsys = NSYS.find()
     assert nsys is not None
     done = subprocess.run([nsys, *map(str, arguments)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -438,7 +438,7 @@ def report(tmp_path_factory: pytest.TempPathFactory, nsys_alone: Callable[[], Ab
     """A report of PROGRAM; the run folders of sample_traces have none, since nsys puts the environment into it."""
     tmp_path = tmp_path_factory.mktemp("report")
     compiler = shutil.which("cc") or shutil.which("gcc")
-    nsys = find_nsys()
+    nsys = NSYS.find()
     assert nsys is not None
     headers = [
         p.parent.parent for p in Path(nsys).resolve().parents[1].glob("target-linux-*/nvtx/include/nvtx3/nvToolsExt.h")

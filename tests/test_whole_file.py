@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from analyze.errors import InputError
-from analyze.whole_file import write_synced, write_whole
+from analyze.whole_file import write_whole
+from schemas.files import write_synced
 
 
 def test_planted_links_are_not_followed(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import msgspec
 from analyze.errors import InputError
 from analyze.store.file_digest import printable
 from analyze.store.store import PARSER_VERSION, REMOVED, Store, remove
-from analyze.whole_file import write_synced
+from schemas.files import write_synced
 from schemas.manifest import MANIFEST_NAME
 
 SIZE_VARIABLE = "TRACEQUARRY_CACHE_SIZE"

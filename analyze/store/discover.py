@@ -14,7 +14,9 @@ from analyze.sources import BY_KIND, SOURCES, Source, detect
 from analyze.sources.base import SourceFile
 from analyze.store.file_digest import Digests, FileState, printable
 from analyze.store.grouping import BareFile, FileSet, Told, as_one_run, group, name_rank, named_like_ranks
-from schemas.manifest import LARGEST_INT32, MANIFEST_NAME, Manifest, ManifestError, Pass, read_manifest
+from schemas.manifest import MANIFEST_NAME, Manifest, ManifestError, Pass, read_manifest
+from schemas.options import LARGEST_INT32
+from schemas.workload import column_values
 
 _SUFFIXES = re.compile(r"(\.pt)?(\.trace)?\.json(\.gz)?$|\.(sqlite|nsys-rep|qdrep|ncu-rep|csv|log|txt)$", re.IGNORECASE)
 _NOT_TRACES = {"sweep.json", "store.json"}
@@ -238,8 +240,9 @@ def _rank_in_folder(path: Path, kind: str) -> int:
 
 def _manifest_columns(manifest: Manifest, one: Pass) -> dict[str, Any]:
     gpu = manifest.gpu_devices[0] if manifest.gpu_devices else None
-    world_sizes = {"ddp": manifest.gpus, "dp": 1, "none": 1}
-    world_size, steps = world_sizes.get(manifest.parallelism or ""), manifest.steps
+    workload = manifest.workload
+    world_sizes = {"ddp": workload.gpus, "dp": 1, "none": 1}
+    world_size, steps = world_sizes.get(workload.parallel or ""), workload.steps
     if manifest.program is not None:  # the user's own: of it only what was counted is known
         world_size, steps = manifest.world_size, one.counted_steps
     return {
@@ -247,21 +250,20 @@ def _manifest_columns(manifest: Manifest, one: Pass) -> dict[str, Any]:
         "profiler": one.profiler,
         "status": one.status,
         "reason": one.reason or manifest.reason,
-        "compiled": manifest.compiled,
-        "device_type": manifest.device,
         "gpu_name": gpu.name if gpu else None,
         "compute_capability": (gpu.compute_capability or None) if gpu else None,
         "command": " ".join(manifest.command),
         "start_time": one.start or manifest.start,
         "world_size": world_size,
+        **{
+            name: getattr(manifest, name)
+            for name in (
+                "host", "driver_version", "cuda_version", "cudnn_version", "nccl_version", "torch_version",
+                "git_commit",
+            )
+        },
+        **column_values(workload),
         "steps": steps,
-    } | {
-        name: getattr(manifest, name)
-        for name in (
-            "model", "batch_size", "gpus", "parallelism", "precision", "dataset", "image_size", "optimizer",
-            "channels_last", "freeze_features", "workers", "seed", "host", "driver_version", "cuda_version",
-            "cudnn_version", "nccl_version", "torch_version", "git_commit",
-        )
     }  # fmt: skip
 
 

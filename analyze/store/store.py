@@ -24,7 +24,7 @@ import msgspec
 
 from analyze.errors import InputError
 from analyze.store.file_digest import FileState
-from analyze.whole_file import write_synced
+from schemas.files import write_synced
 
 STORE_NAME = "store.json"
 STORE_VERSION = 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from collect.options import RunOptions
 from collect.profilers.base import Profiler
 from collect.profilers.ncu import NcuProfiler
@@ -9,9 +11,9 @@ from collect.profilers.none import NoProfiler
 from collect.profilers.nsys import NsysProfiler
 from collect.profilers.torch_profiler import TorchProfiler
 
-PROFILERS: dict[str, type[Profiler]] = {p.name: p for p in (NoProfiler, TorchProfiler, NsysProfiler, NcuProfiler)}
+PROFILERS: dict[str, type[Profiler[Any]]] = {p.name: p for p in (NoProfiler, TorchProfiler, NsysProfiler, NcuProfiler)}
 
 
-def make_profiler(name: str, options: RunOptions) -> Profiler:
+def make_profiler(name: str, options: RunOptions) -> Profiler[Any]:
     """The profiler of a name."""
     return PROFILERS[name](options)

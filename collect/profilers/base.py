@@ -1,5 +1,7 @@
 """The interface that every profiler implements: one module and one line in PROFILERS each.
 
+Its options, the files that it leaves, the program that it needs and what it cannot do stand in its module, too.
+
 A `Profiler` lives in the parent, which never imports torch: it wraps the command and finishes the files. Its
 `Recorder` lives in the worker, around the training steps.
 """
@@ -8,25 +10,26 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Generic, TypeVar
+
+import msgspec
 
 from collect.errors import ToolError
 from collect.options import RunOptions
 from schemas.manifest import RunFile
+from schemas.options import declared
+from schemas.tools import Tool
 
-SUFFIXES = {
-    ".trace.json.gz": "chrome_trace",
-    ".key_averages.csv": "key_averages",
-    ".memory_timeline.json.gz": "memory_timeline",
-    ".step_metrics.csv": "step_metrics",
-    ".nsys-rep": "nsys_report",
-    ".sqlite": "nsys_sqlite",
-    ".ncu-rep": "ncu_report",
-    ".ncu.csv": "ncu_csv",
-    "log.txt": "log",
-}
-"""Ending of a file in a pass's folder -> its kind in schemas.manifest.FILE_KINDS."""
+EVERY_PASS = {".step_metrics.csv": "step_metrics", "log.txt": "log"}
+"""Files that a pass leaves under any profiler: ending -> kind in schemas.manifest.FILE_KINDS."""
+
+Own = TypeVar("Own", bound=msgspec.Struct)
+
+
+class NoOptions(msgspec.Struct, frozen=True):
+    """Of a profiler without options of its own."""
 
 
 class Recorder:
@@ -53,14 +56,26 @@ class Recorder:
         """Write what was recorded; called once, after stop()."""
 
 
-class Profiler:
+class Profiler(Generic[Own]):
     """The parent's side of a profiler; this one leaves the command as it is."""
 
     name: str
+    Options: type[Own]
+    """The profiler's own options, each declared by a schemas.options.Option; their names are unlike all others'."""
+    tool: Tool | None = None
+    """The program that it needs."""
+    kinds: ClassVar[Mapping[str, str]] = {}
+    """Files that it leaves: ending -> kind in schemas.manifest.FILE_KINDS."""
 
     def __init__(self, options: RunOptions) -> None:
         """Take the options; nothing is started or looked up yet."""
         self.options = options
+        mine = {n: v for n, v in options.profiling.items() if n in declared(self.Options)}
+        self.own = msgspec.convert(mine, self.Options)
+
+    def refuses(self) -> str | None:
+        """Why a model cannot be trained under it with these options, in a sentence; None if it can."""
+        return None
 
     def prepare(self) -> list[str]:
         """Look up the tool, and return what the user should be told before the pass. Raises ToolError."""
@@ -90,16 +105,28 @@ class Profiler:
         return {}
 
 
-def list_files(run_folder: Path, pass_folder: Path) -> list[RunFile]:
+def list_files(run_folder: Path, pass_folder: Path, kinds: Mapping[str, str]) -> list[RunFile]:
     """The files of a pass with their kinds and ranks; half-written ones are not listed."""
+    endings = {**kinds, **EVERY_PASS}
     files = []
     for path in sorted(pass_folder.iterdir()):
-        kind = next((k for s, k in SUFFIXES.items() if path.name.endswith(s) and not path.name.startswith(".")), None)
+        kind = next((k for s, k in endings.items() if path.name.endswith(s) and not path.name.startswith(".")), None)
         if kind is None or not path.is_file():
             continue
         rank = re.match(r"rank-(\d+)\.", path.name)
         files.append(RunFile(path=str(path.relative_to(run_folder)), kind=kind, rank=int(rank[1]) if rank else None))
     return files
+
+
+def need_tool(tool: Tool) -> str:
+    """Path of a profiler's program. Raises ToolError, with what to do, when there is none."""
+    found = tool.find()
+    if found is None:
+        raise ToolError(
+            f"{tool.name} is not installed or not on PATH; install {tool.product} ({tool.url}) or set {tool.variable} "
+            "to its path"
+        )
+    return found
 
 
 def ask_tool(argv: list[str], timeout_s: float = 120.0) -> str:

@@ -5,23 +5,22 @@ Replays every kernel, so nothing that it records says how long a step takes.
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
+
+import msgspec
 
 from collect.errors import ToolError
 from collect.new_files import new_file
 from collect.options import RunOptions
-from collect.profilers.base import Profiler, Recorder, ask_tool, run_tool
+from collect.profilers.base import Profiler, Recorder, ask_tool, need_tool, run_tool
 from collect.profilers.cuda_range import CudaRangeRecorder
 from collect.profilers.ncu_metrics import SECONDS_PER_KERNEL, choose_metrics, estimate_passes, known_metrics
+from schemas.options import Option
+from schemas.tools import NCU
 
-TOOL_VARIABLE = "TRACEQUARRY_NCU"
-"""Path of ncu, where it is not on PATH."""
-USUAL_PLACES = ("usr/local/cuda/bin/ncu", "opt/nvidia/nsight-compute/*/ncu")
-"""Below /; the CUDA packages install ncu there without putting it on PATH."""
+PANEL = "Nsight Compute"
 REPORT = "rank-0"
 KEPT_NOTE = "ncu: the report that is kept (.ncu-rep) may hold the command line and the environment; the CSV does not"
 PERMISSION_FIX = (
@@ -31,38 +30,47 @@ PERMISSION_FIX = (
 )
 
 
-def find_ncu() -> str | None:
-    """Path of the ncu to use; None without one."""
-    asked = os.environ.get(TOOL_VARIABLE)
-    if asked:
-        return shutil.which(asked)
-    found = shutil.which("ncu")
-    if found:
-        return found
-    usual = sorted((p for pattern in USUAL_PLACES for p in Path("/").glob(pattern)), reverse=True)
-    return str(usual[0]) if usual else None
+class NcuOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What to count, and of which kernels."""
+
+    ncu_metrics: Annotated[
+        Literal["flops", "roofline", "full"],
+        Option("flops, roofline (plus L1, L2, peaks and clocks) or full (slow).", PANEL),
+    ] = "flops"
+    ncu_phase: Annotated[
+        Literal["forward", "loss", "backward", "optimizer"] | None,
+        Option("Only one phase of each step: {choices}.", PANEL),
+    ] = None
+    ncu_kernel: Annotated[str | None, Option("Only kernels whose name matches this regular expression.", PANEL)] = None
+    ncu_launches: Annotated[int | None, Option("At most so many kernel launches.", PANEL, least=1)] = None
 
 
-def profile_arguments(ncu: str, options: RunOptions, metrics: list[str], output: Path) -> list[str]:
-    """The command line up to the program's own: `ncu ...`. `metrics` is ignored for the full set."""
+def profile_arguments(ncu: str, own: NcuOptions, program: bool, metrics: list[str], output: Path) -> list[str]:
+    """The command line up to the profiled one's own: `ncu ...`. `metrics` is ignored for the full set.
+
+    `program`: it is one of the user's own.
+    """
     argv = [ncu, "--clock-control", "none", "--target-processes", "all", "--force-overwrite"]
     # A program of the user's own marks no range, so all of it is profiled.
-    argv += ["--profile-from-start", "on" if options.program else "off"]
-    if options.ncu_metrics == "full":
+    argv += ["--profile-from-start", "on" if program else "off"]
+    if own.ncu_metrics == "full":
         argv += ["--set", "full"]
     else:
         argv += ["--metrics", ",".join(metrics)]
-    if options.ncu_kernel:
-        argv += ["--kernel-name", f"regex:{options.ncu_kernel}"]
-    if options.ncu_launches:
-        argv += ["--launch-count", str(options.ncu_launches)]
+    if own.ncu_kernel:
+        argv += ["--kernel-name", f"regex:{own.ncu_kernel}"]
+    if own.ncu_launches:
+        argv += ["--launch-count", str(own.ncu_launches)]
     return [*argv, "--export", str(output)]
 
 
-class NcuProfiler(Profiler):
+class NcuProfiler(Profiler[NcuOptions]):
     """Wraps the training process."""
 
     name = "ncu"
+    Options = NcuOptions
+    tool = NCU
+    kinds: ClassVar = {".ncu-rep": "ncu_report", ".ncu.csv": "ncu_csv"}
 
     def __init__(self, options: RunOptions) -> None:
         """Take the options; prepare() looks up the tool."""
@@ -71,17 +79,19 @@ class NcuProfiler(Profiler):
         self._metrics: list[str] = []
         self._replays: int | None = None
 
+    def refuses(self) -> str | None:
+        """Several GPUs, and none."""
+        if self.options.gpus > 1:
+            return "ncu replays kernels one at a time, which deadlocks collectives between GPUs; use it with --gpus 1"
+        if self.options.device == "cpu":
+            return "ncu counts GPU kernels and needs --device cuda"
+        return None
+
     def prepare(self) -> list[str]:
         """Find ncu, choose the metrics that it and the chip know, and say what the pass will cost."""
-        found = find_ncu()
-        if found is None:
-            raise ToolError(
-                "ncu is not installed or not on PATH; install Nsight Compute "
-                f"(https://developer.nvidia.com/nsight-compute) or set {TOOL_VARIABLE} to its path"
-            )
-        self._ncu = found
+        found = self._ncu = need_tool(NCU)
         notes = [KEPT_NOTE] if self.options.keep_report else []
-        purpose = self.options.ncu_metrics
+        purpose = self.own.ncu_metrics
         if purpose != "full":
             known = known_metrics(ask_tool([found, "--query-metrics"]))
             self._metrics, missing = choose_metrics(purpose, known)
@@ -96,11 +106,11 @@ class NcuProfiler(Profiler):
 
     def wrap(self, argv: list[str], folder: Path) -> list[str]:
         """`ncu ... argv`."""
-        return profile_arguments(self._ncu, self.options, self._metrics, folder / REPORT) + argv
+        return profile_arguments(self._ncu, self.own, bool(self.options.program), self._metrics, folder / REPORT) + argv
 
     def recorder(self, folder: Path, rank: int) -> Recorder:
         """Opens the range around the profiled steps, or the phase that was asked for."""
-        return CudaRangeRecorder(self.options, self.options.ncu_phase, distorts_time=True)
+        return CudaRangeRecorder(self.options, self.own.ncu_phase, distorts_time=True)
 
     def explain(self, log: str) -> str | None:
         """The refused permission, or the first error that ncu printed."""
@@ -129,13 +139,13 @@ class NcuProfiler(Profiler):
 
     def record(self) -> dict[str, Any]:
         """What was counted, and how often each kernel was replayed at most."""
-        o = self.options
+        own = self.own
         return {
-            "metrics": o.ncu_metrics,
+            "metrics": own.ncu_metrics,
             "metric_names": self._metrics,
-            "phase": o.ncu_phase,
-            "kernel": o.ncu_kernel,
-            "launches": o.ncu_launches,
+            "phase": own.ncu_phase,
+            "kernel": own.ncu_kernel,
+            "launches": own.ncu_launches,
             "replays": self._replays,
-            "keep_report": o.keep_report,
+            "keep_report": self.options.keep_report,
         }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collect.profilers.base import Profiler
+from collect.profilers.base import NoOptions, Profiler
 
 
-class NoProfiler(Profiler):
+class NoProfiler(Profiler[NoOptions]):
     """Runs the command as it is."""
 
     name = "none"
+    Options = NoOptions

@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sqlite3
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
+
+import msgspec
 
 from collect.errors import ToolError
 from collect.new_files import private_folder
 from collect.options import RunOptions
-from collect.profilers.base import Profiler, Recorder, ask_tool, run_tool
+from collect.profilers.base import Profiler, Recorder, ask_tool, need_tool, run_tool
 from collect.profilers.cuda_range import CudaRangeRecorder
 from collect.profilers.nsys_scrub import scrub_export
+from schemas.options import Option
+from schemas.tools import NSYS
 
-TOOL_VARIABLE = "TRACEQUARRY_NSYS"
-"""Path of nsys, where it is not on PATH."""
+PANEL = "Nsight Systems"
 GPU_TRACES = ("cuda", "nvtx", "cudnn", "cublas", "nccl")
 CPU_TRACES = ("nvtx", "osrt")
 REPORT = "node-0"
@@ -30,9 +32,17 @@ KEPT_NOTE = (
 )
 
 
-def find_nsys() -> str | None:
-    """Path of the nsys to use; None without one."""
-    return shutil.which(os.environ.get(TOOL_VARIABLE) or "nsys")
+class NsysOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What to trace, and when."""
+
+    nsys_trace: Annotated[
+        str | None,
+        Option("APIs to trace, with commas; by default cuda,nvtx,cudnn,cublas, and nccl where known.", PANEL),
+    ] = None
+    nsys_capture_range: Annotated[
+        Literal["none", "cudaProfilerApi"] | None,
+        Option("{choices}; by default the profiled steps, or all of a program of your own.", PANEL),
+    ] = None
 
 
 def known_traces(help_text: str) -> set[str]:
@@ -81,10 +91,13 @@ def import_error(log: str) -> str | None:
     return said[1].strip() if said else "nsys reported errors while importing its recording"
 
 
-class NsysProfiler(Profiler):
+class NsysProfiler(Profiler[NsysOptions]):
     """Wraps the whole launcher, so that the report holds every rank of the node."""
 
     name = "nsys"
+    Options = NsysOptions
+    tool = NSYS
+    kinds: ClassVar = {".nsys-rep": "nsys_report", ".sqlite": "nsys_sqlite"}
 
     def __init__(self, options: RunOptions) -> None:
         """Take the options; prepare() looks up the tool."""
@@ -97,27 +110,21 @@ class NsysProfiler(Profiler):
     @property
     def capture_range(self) -> str:
         """The profiled steps of a model; all of a program of the user's own, which marks none; all on the CPU."""
-        if self.options.nsys_capture_range:
-            return self.options.nsys_capture_range
+        if self.own.nsys_capture_range:
+            return self.own.nsys_capture_range
         return "none" if self.options.program or self.options.device == "cpu" else "cudaProfilerApi"
 
     def prepare(self) -> list[str]:
         """Find nsys and choose the traces that it knows."""
-        found = find_nsys()
-        if found is None:
-            raise ToolError(
-                "nsys is not installed or not on PATH; install Nsight Systems "
-                f"(https://developer.nvidia.com/nsight-systems) or set {TOOL_VARIABLE} to its path"
-            )
-        self._nsys = found
-        self._help = ask_tool([found, "profile", "--help"])
+        self._nsys = need_tool(NSYS)
+        self._help = ask_tool([self._nsys, "profile", "--help"])
         notes = [KEPT_NOTE] if self.options.keep_report else []
         known = known_traces(self._help)
         default = GPU_TRACES if self.options.device == "cuda" else CPU_TRACES
-        if self.options.nsys_trace is None:
+        if self.own.nsys_trace is None:
             self._traces = [t for t in default if t in known or (not known and t != "nccl")]
             return notes
-        asked = [t.strip() for t in self.options.nsys_trace.split(",") if t.strip() and t.strip() != "none"]
+        asked = [t.strip() for t in self.own.nsys_trace.split(",") if t.strip() and t.strip() != "none"]
         self._traces = [t for t in asked if t in known or not known]
         unknown = [t for t in asked if t not in self._traces]
         if unknown:

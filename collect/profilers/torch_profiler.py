@@ -5,22 +5,39 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
+
+import msgspec
 
 from collect.errors import ToolError
 from collect.options import RunOptions
 from collect.profilers.base import Profiler, Recorder
 from collect.trace_files import write_recording
+from schemas.options import Option
 
+PANEL = "torch.profiler"
 ATTACH_SITE = Path(__file__).resolve().parent.parent / "attach_site"
+
+
+class TorchOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What to record beside the events."""
+
+    shapes: Annotated[bool, Option("Record operator input shapes.", PANEL)] = True
+    memory: Annotated[bool, Option("Record allocations.", PANEL)] = False
+    stacks: Annotated[bool, Option("Record Python stacks.", PANEL)] = False
+    flops: Annotated[bool, Option("Estimate FLOPs of operators.", PANEL)] = False
+    memory_timeline: Annotated[bool, Option("Write a memory timeline; turns on shapes, memory and stacks.", PANEL)] = (
+        False
+    )
 
 
 class TorchRecorder(Recorder):
     """Records the profiled steps; the profiler's own first-use work falls into the last warm-up step."""
 
-    def __init__(self, options: RunOptions, folder: Path, rank: int) -> None:
+    def __init__(self, options: RunOptions, own: TorchOptions, folder: Path, rank: int) -> None:
         """Record the steps that `options` ask for and write rank-N files into `folder`."""
         self._options = options
+        self._own = own
         self._folder = folder
         self._rank = rank
         self._profile: Any = None
@@ -37,19 +54,19 @@ class TorchRecorder(Recorder):
     def _make(self) -> Any:
         from torch.profiler import ProfilerActivity, profile, schedule
 
-        o = self._options
+        o, own = self._options, self._own
         activities = [ProfilerActivity.CPU]
         if o.device == "cuda":
             activities.append(ProfilerActivity.CUDA)
         warmup = min(o.warmup, 1)
-        timeline = o.memory_timeline
+        timeline = own.memory_timeline
         return profile(
             activities=activities,
             schedule=schedule(wait=o.warmup - warmup, warmup=warmup, active=o.steps, repeat=1),
-            record_shapes=o.shapes or timeline,
-            profile_memory=o.memory or timeline,
-            with_stack=o.stacks or timeline,
-            with_flops=o.flops,
+            record_shapes=own.shapes or timeline,
+            profile_memory=own.memory or timeline,
+            with_stack=own.stacks or timeline,
+            with_flops=own.flops,
         )
 
     def after_steps(self) -> None:
@@ -71,29 +88,35 @@ class TorchRecorder(Recorder):
     def write(self) -> None:
         """Write the trace and the averages of the recorded steps."""
         if self._recorded is not None:
-            write_recording(self._recorded, self._folder, self._rank, self._options.memory_timeline)
+            write_recording(self._recorded, self._folder, self._rank, self._own.memory_timeline)
 
 
-class TorchProfiler(Profiler):
+class TorchProfiler(Profiler[TorchOptions]):
     """Profiles in the training process itself, or attaches to a Python program of the user's own."""
 
     name = "torch"
+    Options = TorchOptions
+    kinds: ClassVar = {
+        ".trace.json.gz": "chrome_trace",
+        ".key_averages.csv": "key_averages",
+        ".memory_timeline.json.gz": "memory_timeline",
+    }
 
     def environment(self, folder: Path, scratch: Path) -> dict[str, str]:
         """For a program of the user's own: what makes Python load collect.attach at start-up."""
         if not self.options.program:
             return {}
-        o = self.options
-        timeline = o.memory_timeline
+        o, own = self.options, self.own
+        timeline = own.memory_timeline
         settings = {
             "folder": str(folder.resolve()),
             "work": str(scratch),
             "steps": o.steps,
             "warmup": o.warmup,
-            "shapes": o.shapes or timeline,
-            "memory": o.memory or timeline,
-            "stacks": o.stacks or timeline,
-            "flops": o.flops,
+            "shapes": own.shapes or timeline,
+            "memory": own.memory or timeline,
+            "stacks": own.stacks or timeline,
+            "flops": own.flops,
             "memory_timeline": timeline,
         }
         path = os.pathsep.join(filter(None, (str(ATTACH_SITE), os.environ.get("PYTHONPATH"))))
@@ -101,7 +124,7 @@ class TorchProfiler(Profiler):
 
     def recorder(self, folder: Path, rank: int) -> Recorder:
         """Records in this process."""
-        return TorchRecorder(self.options, folder, rank)
+        return TorchRecorder(self.options, self.own, folder, rank)
 
     def finish(self, folder: Path, log: str) -> None:
         """Check that there is a trace."""
@@ -117,11 +140,7 @@ class TorchProfiler(Profiler):
         """What was recorded beside the events."""
         o = self.options
         return {
-            "shapes": o.shapes,
-            "memory": o.memory,
-            "stacks": o.stacks,
-            "flops": o.flops,
-            "memory_timeline": o.memory_timeline,
+            **msgspec.structs.asdict(self.own),
             # What was asked of a program of the user's own; what was counted is beside it (Pass.counted_steps).
             **({"steps": o.steps, "warmup": o.warmup} if o.program else {}),
         }

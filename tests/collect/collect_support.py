@@ -43,6 +43,10 @@ class Ran:
         return read_manifest(self.folder)
 
 
+Collect = Callable[..., Ran]
+"""The fixture `collect`: runs `collect run` with these arguments."""
+
+
 def environment(**extra: str) -> dict[str, str]:
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     return {**os.environ, "PYTHONPATH": path, **extra}
@@ -60,7 +64,8 @@ def start(*arguments: str, **extra: str) -> subprocess.Popen[str]:
 
 def read_trace(path: Path) -> dict[str, Any]:
     with gzip.open(path, "rt", encoding="utf-8") as f:
-        return json.load(f)
+        trace: dict[str, Any] = json.load(f)
+    return trace
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:

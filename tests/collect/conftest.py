@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from collect_support import Ran, start
+from collect_support import Collect, Ran, start
 
 
 @pytest.fixture
-def collect(tmp_path: Path) -> Callable[..., Ran]:
+def collect(tmp_path: Path) -> Collect:
     """Runs `collect run`; a `--` among the arguments keeps its place behind the output option."""
 
     def go(*arguments: str, output: Path | None = None, **extra: str) -> Ran:

@@ -7,10 +7,11 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from collect_support import CPU, descendants, interrupt, read_trace, start, wait_for
+from collect_support import CPU, Collect, descendants, interrupt, read_trace, start, wait_for
 
 from collect.failure import diagnose, sentence
 from collect.spec import RankReport
@@ -27,7 +28,7 @@ def steps_done(child: subprocess.Popen[str]) -> bool:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_run_says_so_and_keeps_what_there_is(tmp_path, number):
+def test_interrupted_run_says_so_and_keeps_what_there_is(tmp_path: Path, number: signal.Signals) -> None:
     child = start("run", "-o", str(tmp_path), *CPU, "--steps", "100000")
     wait_for(lambda: steps_done(child), "some steps")
     below = set(descendants(child.pid))
@@ -43,7 +44,7 @@ def test_interrupted_run_says_so_and_keeps_what_there_is(tmp_path, number):
     assert not any(Path(f"/proc/{p}").exists() for p in below)
 
 
-def test_killed_rank(tmp_path):
+def test_killed_rank(tmp_path: Path) -> None:
     child = start("run", "-o", str(tmp_path), *LONG, "--parallel", "ddp", "--gpus", "2")
     wait_for(lambda: steps_done(child), "some steps")
     ranks = {}
@@ -57,11 +58,11 @@ def test_killed_rank(tmp_path):
     assert child.returncode == 1 and "Traceback" not in stderr
     manifest = read_manifest(Path(stdout.strip()))
     assert manifest.status == "failed"
-    assert "rank 1 was killed by signal 9 (SIGKILL)" in manifest.reason
+    assert "rank 1 was killed by signal 9 (SIGKILL)" in (manifest.reason or "")
 
 
 @pytest.fixture
-def small_disk(tmp_path):
+def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 1 MiB; only root may mount one."""
     folder = tmp_path / "disk"
     folder.mkdir()
@@ -72,7 +73,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_full_disk(collect, small_disk):
+def test_full_disk(collect: Collect, small_disk: Path) -> None:
     # 8 steps of resnet18 make a trace of about 2.5 MB before compression: more than the disk has.
     ran = collect(*CPU, "--steps", "8", output=small_disk)
     assert ran.code == 1
@@ -82,21 +83,21 @@ def test_full_disk(collect, small_disk):
     assert not list(ran.folder.rglob("*.part")) and not list(ran.folder.rglob("*.trace.json.gz"))
 
 
-def test_full_disk_under_a_program(collect, small_disk):
+def test_full_disk_under_a_program(collect: Collect, small_disk: Path) -> None:
     program = "import torch\nfor _ in range(3000): torch.ones(1) + 1\n"
     ran = collect("--", sys.executable, "-c", program, output=small_disk)
     assert ran.code == 1
-    assert "No space left on device" in ran.manifest.reason
+    assert "No space left on device" in (ran.manifest.reason or "")
     assert ran.manifest.passes[0].exit_code == 0
 
 
-def test_output_that_cannot_be_written(collect, tmp_path):
+def test_output_that_cannot_be_written(collect: Collect, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     ran = collect(*CPU, output=tmp_path / "file" / "runs")
     assert ran.code == 2 and "--output: cannot write to" in ran.stderr
 
 
-def test_sentences():
+def test_sentences() -> None:
     class OutOfMemoryError(RuntimeError):
         pass
 
@@ -110,16 +111,16 @@ def test_sentences():
     assert sentence(OSError(28, "No space left on device", "x")).startswith("the disk that holds x is full")
 
 
-def test_the_first_failure_is_the_reason(tmp_path):
+def test_the_first_failure_is_the_reason(tmp_path: Path) -> None:
     first = RankReport(rank=1, reason="out of GPU memory", when=1.0)
     then = RankReport(rank=0, reason="RuntimeError: Connection closed by peer", when=2.0)
 
-    def say(code, reports, codes):
-        return diagnose(code, reports, codes, tmp_path, ranks=2, program=False)
+    def say(code: int, reports: list[RankReport], codes: dict[int, int]) -> str:
+        return diagnose(code, reports, codes, tmp_path, ranks=2, program=False) or "all went well"
 
     assert say(1, [then, first], {0: 1, 1: 1}) == "rank 1: out of GPU memory"
     # A rank that died without a word was first; one that the launcher ended by SIGTERM was not.
     assert say(1, [then], {0: 1, 1: -11}).startswith("rank 1 was killed by signal 11 (SIGSEGV)")
     assert say(1, [first], {0: -15, 1: 1}) == "rank 1: out of GPU memory"
-    assert say(0, [RankReport(rank=0, ok=True)], {}) is None
+    assert say(0, [RankReport(rank=0, ok=True)], {}) == "all went well"
     assert say(137, [], {}).startswith("the training process was killed by signal 9")

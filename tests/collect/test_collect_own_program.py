@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
-from collect_support import names, read_trace
+from collect_support import Collect, names, read_trace
 
 from schemas.manifest import RankRecording
+from schemas.workload import RecordedWorkload
 
 TRAIN = """
 import sys, torch
@@ -52,9 +56,13 @@ dist.destroy_process_group()
 LAUNCHER = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
 
 
+Script = Callable[[str], str]
+"""Writes a program and returns its path."""
+
+
 @pytest.fixture
-def script(tmp_path):
-    def write(text):
+def script(tmp_path: Path) -> Script:
+    def write(text: str) -> str:
         path = tmp_path / "program.py"
         path.write_text(text)
         return str(path)
@@ -62,7 +70,7 @@ def script(tmp_path):
     return write
 
 
-def test_optimizer_steps_are_counted(collect, script, tmp_path):
+def test_optimizer_steps_are_counted(collect: Collect, script: Script, tmp_path: Path) -> None:
     # A sitecustomize of the user's own environment still runs, through a shell script that starts Python.
     site = tmp_path / "site"
     site.mkdir()
@@ -75,12 +83,12 @@ def test_optimizer_steps_are_counted(collect, script, tmp_path):
     # All arguments behind -- are the program's, options included.
     assert "'6', '--epochs', '1'" in ran.stderr
     assert ran.manifest.program == ["sh", str(shell), "6", "--epochs", "1"]
-    assert (ran.manifest.model, ran.manifest.batch_size) == (None, None)
+    assert ran.manifest.workload == RecordedWorkload(device=ran.manifest.workload.device)
     assert ran.manifest.torch_version
     trace = read_trace(ran.folder / "torch/rank-0.trace.json.gz")
     # What was asked is beside what was counted; a model's own fields stay empty.
     done = ran.manifest.passes[0]
-    assert (ran.manifest.steps, ran.manifest.warmup, ran.manifest.world_size, ran.manifest.gpus) == (None,) * 4
+    assert ran.manifest.world_size is None
     assert (done.options["steps"], done.options["warmup"], done.counted_steps) == (2, 1, 2)
     # One step before: the profiler was first turned on with the recorded ones.
     assert done.ranks == [RankRecording(rank=0, counted_steps=2, warmed_up=False)]
@@ -92,46 +100,46 @@ def test_optimizer_steps_are_counted(collect, script, tmp_path):
     assert names(trace, "cpu_op").count("aten::linear") == 2
 
 
-def test_program_without_an_optimizer_is_recorded_whole(collect, script):
+def test_program_without_an_optimizer_is_recorded_whole(collect: Collect, script: Script) -> None:
     ran = collect("--", sys.executable, script(INFER))
     assert ran.code == 0, ran.stderr
     trace = read_trace(ran.folder / "torch/rank-0.trace.json.gz")
     assert names(trace, "cpu_op").count("aten::mm") == 1
     # No steps were counted, and none are made up: neither in run.json nor as a range of the trace.
-    assert ran.manifest.steps is None and ran.manifest.passes[0].counted_steps is None
+    assert ran.manifest.workload.steps is None and ran.manifest.passes[0].counted_steps is None
     assert ran.manifest.passes[0].ranks == [RankRecording(rank=0)]
     assert not [n for n in names(trace, "user_annotation") if n.startswith("ProfilerStep")]
 
 
-def test_failing_program_keeps_its_trace(collect, script):
+def test_failing_program_keeps_its_trace(collect: Collect, script: Script) -> None:
     ran = collect("--", sys.executable, script(FAIL))
     assert ran.code == 1
     assert ran.manifest.status == "failed"
-    assert "the program exited with code 3" in ran.manifest.reason
+    assert "the program exited with code 3" in (ran.manifest.reason or "")
     assert ran.manifest.passes[0].exit_code == 3
     assert names(read_trace(ran.folder / "torch/rank-0.trace.json.gz"), "cpu_op").count("aten::mm") == 1
 
 
 @pytest.mark.parametrize("warmup", ["2", "3", "9"])
-def test_program_that_ends_in_warm_up(collect, script, warmup):
+def test_program_that_ends_in_warm_up(collect: Collect, script: Script, warmup: str) -> None:
     # After 2 steps the profiler is about to record, throws away what it sees, or is off.
     ran = collect("--warmup", warmup, "--", sys.executable, script(TRAIN), "2")
     assert ran.code == 1
-    assert f"it took 2 optimizer steps, and --warmup is {warmup}" in ran.manifest.reason
+    assert f"it took 2 optimizer steps, and --warmup is {warmup}" in (ran.manifest.reason or "")
 
 
-def test_program_that_ends_among_the_recorded_steps(collect, script):
+def test_program_that_ends_among_the_recorded_steps(collect: Collect, script: Script) -> None:
     ran = collect("--warmup", "2", "--steps", "5", "--", sys.executable, script(TRAIN), "4")
     assert ran.code == 0, ran.stderr
     assert ran.manifest.passes[0].ranks == [RankRecording(rank=0, counted_steps=2, warmed_up=True)]
 
 
-def test_program_without_torch(collect):
+def test_program_without_torch(collect: Collect) -> None:
     ran = collect("--", sys.executable, "-c", "print('hello')")
-    assert ran.code == 1 and "no trace was recorded" in ran.manifest.reason
+    assert ran.code == 1 and "no trace was recorded" in (ran.manifest.reason or "")
 
 
-def test_torchrun(collect, script):
+def test_torchrun(collect: Collect, script: Script) -> None:
     ran = collect("--steps", "2", "--warmup", "1", "--", *LAUNCHER, "--nproc-per-node=2", script(DISTRIBUTED))
     assert ran.code == 0, ran.stderr
     # One trace for each rank; none of the launcher, none of the data loaders' processes.
@@ -142,7 +150,7 @@ def test_torchrun(collect, script):
     assert ran.manifest.world_size == 2 and ran.manifest.passes[0].counted_steps == 2
 
 
-def step_ranges(trace):
+def step_ranges(trace: dict[str, Any]) -> list[tuple[float, str]]:
     """(start in us since the epoch, name) of the steps, in order."""
     base = trace["baseTimeNanoseconds"] / 1e3
     return sorted(
@@ -152,7 +160,7 @@ def step_ranges(trace):
     )
 
 
-def test_ranks_begin_together_after_a_warm_up(collect, script):
+def test_ranks_begin_together_after_a_warm_up(collect: Collect, script: Script) -> None:
     # Nothing in the program makes rank 0 wait for rank 1, which is 3 s late in the last warm-up step.
     ran = collect("--steps", "3", "--warmup", "3", "--", *LAUNCHER, "--nproc-per-node=2", script(APART), "late")
     assert ran.code == 0, ran.stderr
@@ -171,7 +179,7 @@ def test_ranks_begin_together_after_a_warm_up(collect, script):
     assert ran.manifest.passes[0].counted_steps == 3
 
 
-def test_rank_that_never_steps_keeps_nobody_waiting(collect, script):
+def test_rank_that_never_steps_keeps_nobody_waiting(collect: Collect, script: Script) -> None:
     ran = collect("--steps", "3", "--warmup", "3", "--", *LAUNCHER, "--nproc-per-node=2", script(APART), "never")
     assert ran.code == 0, ran.stderr
     stepping, whole = ran.manifest.passes[0].ranks

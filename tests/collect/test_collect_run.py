@@ -5,24 +5,27 @@ from __future__ import annotations
 import pickle
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from collect_support import CPU, names, read_csv, read_trace
+from collect_support import CPU, Collect, names, read_csv, read_trace
 from PIL import Image
 
+from collect.checks import make_options
 from collect.data import open_source
 from collect.errors import UsageError
-from collect.options import make_options
 from collect.trace_files import KEY_AVERAGES_COLUMNS
 from schemas.manifest import FILE_KINDS
 from schemas.phases import PHASES
 from schemas.tables import STEP_METRICS_CSV
 
 
-def outermost(trace):
+def outermost(trace: dict[str, Any]) -> Iterator[str]:
     """Names of the operator calls that key_averages() counts: one inside another of its own name is the same call."""
-    open_calls = {}
+    open_calls: dict[int, list[tuple[str, float]]] = {}
     for e in sorted((e for e in trace["traceEvents"] if e.get("cat") == "cpu_op"), key=lambda e: (e["ts"], -e["dur"])):
         stack = open_calls.setdefault(e["tid"], [])
         while stack and stack[-1][1] <= e["ts"]:
@@ -32,14 +35,16 @@ def outermost(trace):
         stack.append((e["name"], e["ts"] + e["dur"]))
 
 
-def test_torch_pass(collect):
+def test_torch_pass(collect: Collect) -> None:
     ran = collect(*CPU, "--memory", "--flops")
     assert ran.code == 0, ran.stderr
     assert ran.stdout.strip() == str(ran.folder)
     m = ran.manifest
-    assert (m.status, m.reason, m.model, m.batch_size, m.image_size) == ("done", None, "resnet18", 2, 32)
-    # One process on the CPU is 0 GPUs, as schemas.manifest says.
-    assert (m.gpus, m.parallelism, m.steps, m.warmup, m.device) == (0, "none", 2, 1, "cpu")
+    assert (m.status, m.reason) == ("done", None)
+    w = m.workload
+    assert (w.model, w.batch_size, w.image_size) == ("resnet18", 2, 32)
+    # One process on the CPU is 0 GPUs, as schemas.workload says.
+    assert (w.gpus, w.parallel, w.steps, w.warmup, w.device) == (0, "none", 2, 1, "cpu")
     assert (m.world_size, m.passes[0].counted_steps, m.passes[0].ranks) == (1, 2, [])
     assert m.torch_version and m.torchvision_version and m.python_version and m.host and m.end
     assert m.command[:2] == ["collect", "run"] and "--flops" in m.command
@@ -85,10 +90,10 @@ def test_torch_pass(collect):
         assert row["images"] == "2" and float(row["loss"]) > 0 and row["max_allocated_bytes"] == ""
 
 
-def test_ddp_two_gloo_ranks(collect):
+def test_ddp_two_gloo_ranks(collect: Collect) -> None:
     ran = collect(*CPU, "--parallel", "ddp", "--gpus", "2")
     assert ran.code == 0, ran.stderr
-    assert (ran.manifest.gpus, ran.manifest.parallelism) == (2, "ddp")
+    assert (ran.manifest.workload.gpus, ran.manifest.workload.parallel) == (2, "ddp")
     for rank in (0, 1):
         trace = read_trace(ran.folder / f"torch/rank-{rank}.trace.json.gz")
         about = trace["distributedInfo"]
@@ -101,7 +106,7 @@ def test_ddp_two_gloo_ranks(collect):
     assert {("chrome_trace", 0), ("chrome_trace", 1), ("log", None)} <= files
 
 
-def test_ddp_of_one_rank(collect):
+def test_ddp_of_one_rank(collect: Collect) -> None:
     # The first point of a scaling study: the same DistributedDataParallel, with nobody to wait for.
     ran = collect(*CPU, "--parallel", "ddp", "--gpus", "1", "--profiler", "none,torch")
     assert ran.code == 0, ran.stderr
@@ -109,7 +114,7 @@ def test_ddp_of_one_rank(collect):
     assert (about["rank"], about["world_size"], about["backend"]) == (0, 1, "gloo")
 
 
-def test_passes_repeat_the_same_seeded_workload(collect):
+def test_passes_repeat_the_same_seeded_workload(collect: Collect) -> None:
     ran = collect(*CPU, "--profiler", "none,torch", "--seed", "7")
     assert ran.code == 0
     assert [p.profiler for p in ran.manifest.passes] == ["none", "torch"]
@@ -120,17 +125,17 @@ def test_passes_repeat_the_same_seeded_workload(collect):
     assert not list((ran.folder / "none").glob("*.trace.json.gz"))
 
 
-def test_fake_jpeg_with_a_loader_worker(collect):
+def test_fake_jpeg_with_a_loader_worker(collect: Collect) -> None:
     ran = collect(*CPU, "--data", "fake-jpeg", "--workers", "1", "--freeze-features", "--precision", "bf16")
     assert ran.code == 0, ran.stderr
-    assert (ran.manifest.dataset, ran.manifest.freeze_features) == ("fake-jpeg", True)
+    assert (ran.manifest.workload.data, ran.manifest.workload.freeze_features) == ("fake-jpeg", True)
     trace = read_trace(ran.folder / "torch/rank-0.trace.json.gz")
     operators = names(trace, "cpu_op")
     # Only the classifier trains: its product runs backward, no convolution does.
     assert "aten::convolution_backward" not in operators and "AddmmBackward0" in operators
 
 
-def test_cifar100(collect, tmp_path):
+def test_cifar100(collect: Collect, tmp_path: Path) -> None:
     # The real data set's format: a pickled dict of rows of 3072 bytes (3 x 32 x 32), its names in `meta`. torchvision
     # checks the MD5 of each file, which made files cannot have, so this must be refused in a sentence ...
     root = tmp_path / "cifar-100-python"
@@ -156,10 +161,10 @@ def test_cifar100(collect, tmp_path):
 
     ran = collect(*CPU, "--data", f"cifar100:{tmp_path}", "--workers", "0", PYTHONPATH=f"{site}:{ROOT}")
     assert ran.code == 0, ran.stderr
-    assert ran.manifest.dataset == "cifar100"
+    assert ran.manifest.workload.data == "cifar100"
 
 
-def test_imagefolder(collect, tmp_path):
+def test_imagefolder(collect: Collect, tmp_path: Path) -> None:
     for name in ("cat", "dog"):
         (tmp_path / "images" / name).mkdir(parents=True)
         for index in range(2):
@@ -171,14 +176,14 @@ def test_imagefolder(collect, tmp_path):
         open_source(options, 32, "cpu", 0, tmp_path)
 
 
-def test_memory_timeline(collect):
+def test_memory_timeline(collect: Collect) -> None:
     ran = collect(*CPU, "--model", "squeezenet1_1", "--steps", "1", "--warmup", "0", "--memory-timeline")
     assert ran.code == 0, ran.stderr
     assert "memory_timeline" in {f.kind for f in ran.manifest.passes[0].files}
     assert (ran.folder / "torch/rank-0.memory_timeline.json.gz").stat().st_size > 100
 
 
-def test_auxiliary_outputs(collect):
+def test_auxiliary_outputs(collect: Collect) -> None:
     # googlenet returns two auxiliary classifiers' outputs in training.
     tiny = ["--model", "googlenet", "--image-size", "64", "--steps", "1", "--profiler", "none"]
     ran = collect(*CPU, *tiny, "--optimizer", "adamw", "--channels-last")
@@ -201,7 +206,7 @@ def test_auxiliary_outputs(collect):
         (["--", "no-such-program"], "'no-such-program' is not on PATH"),
     ],
 )
-def test_bad_input_is_one_sentence_and_leaves_nothing(collect, arguments, sentence):
+def test_bad_input_is_one_sentence_and_leaves_nothing(collect: Collect, arguments: list[str], sentence: str) -> None:
     own = ["--device", "cpu"] if "--" not in arguments else []
     ran = collect(*own, *arguments)
     assert ran.code == 2
@@ -209,7 +214,7 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(collect, arguments, senten
     assert not ran.output.exists()
 
 
-def test_help_does_not_import_torch():
+def test_help_does_not_import_torch() -> None:
     import subprocess
 
     from collect_support import environment

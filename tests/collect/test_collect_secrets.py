@@ -11,19 +11,19 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from collect_support import start
+from collect_support import Collect, start
 
+from collect.checks import make_options
 from collect.new_files import new_file, private_folder
-from collect.options import make_options
-from collect.profilers.nsys import find_nsys
 from collect.profilers.nsys_scrub import scrub_export
 from collect.redact import Redactor, is_secret_name, safe_variables
 from collect.run import _remove_unfinished
 from collect.runfolder import RunFolder, run_id
 from collect.sweep import Cell, SweepState, _load, _save, read_plan
+from schemas import tools
 from schemas.manifest import Manifest, is_run_id, write_manifest
 
-NSYS = find_nsys()
+NSYS = tools.NSYS.find()
 SECRETS = [f"planted-{i}-xyzzy" for i in range(8)]
 PLANTED = {
     "NVIDIA_API_KEY": SECRETS[0],
@@ -41,7 +41,7 @@ def everything(folder: Path) -> dict[str, bytes]:
     return {name: gzip.decompress(data) if name.endswith(".gz") else data for name, data in files.items()}
 
 
-def test_torch_pass_of_a_program(collect, tmp_path):
+def test_torch_pass_of_a_program(collect: Collect, tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text("import torch\ntorch.ones(2) + 1\n")
     ran = collect("--", sys.executable, str(script), *ARGUMENTS, **PLANTED)
@@ -50,14 +50,15 @@ def test_torch_pass_of_a_program(collect, tmp_path):
     assert {"run.json", "torch/rank-0.trace.json.gz", "torch/log.txt"} <= set(files)
     assert [(name, s) for name, data in files.items() for s in SECRETS if s.encode() in data] == []
     # What is no secret stays: the run can still be understood.
-    assert ran.manifest.program[2:] == ["--token", "***", "--password=***", "--lr", "0.1", "https://***@host/"]
-    assert ran.manifest.command[-6:] == ran.manifest.passes[0].command[-6:] == ran.manifest.program[2:]
+    program = ran.manifest.program or []
+    assert program[2:] == ["--token", "***", "--password=***", "--lr", "0.1", "https://***@host/"]
+    assert ran.manifest.command[-6:] == ran.manifest.passes[0].command[-6:] == program[2:]
     assert ran.manifest.environment["NCCL_DEBUG_FILE"] == "https://***@host/x"
 
 
 @pytest.mark.usefixtures("one_nsys")
 @pytest.mark.skipif(NSYS is None, reason="needs nsys on PATH or in TRACEQUARRY_NSYS")
-def test_nsys_pass(collect):
+def test_nsys_pass(collect: Collect) -> None:
     program = ["sh", "-c", "echo $DB_PW", *ARGUMENTS]
     more = {**PLANTED, "RANK": "3", "TRACEQUARRY_NSYS": str(NSYS)}
     ran = collect("--profiler", "nsys", "--nsys-trace", "osrt", "--no-echo", "--", *program, **more)
@@ -79,12 +80,12 @@ def test_nsys_pass(collect):
         assert 'RANK="3"' in kept and 'NCCL_DEBUG_FILE="https://***@host/x"' in kept
         arguments = [v for (v,) in db.execute("SELECT value FROM META_DATA_CAPTURE WHERE name LIKE '%ARGUMENT%'")]
         assert arguments[-6:] == ["--token", "***", "--password=***", "--lr", "0.1", "https://***@host/"]
-    assert ran.manifest.passes[0].counted_steps is None and ran.manifest.steps is None
+    assert ran.manifest.passes[0].counted_steps is None and ran.manifest.workload.steps is None
 
 
 @pytest.mark.usefixtures("one_nsys")
 @pytest.mark.skipif(NSYS is None, reason="needs nsys on PATH or in TRACEQUARRY_NSYS")
-def test_report_is_kept_when_asked(collect):
+def test_report_is_kept_when_asked(collect: Collect) -> None:
     asked = ["--profiler", "nsys", "--nsys-trace", "osrt", "--keep-report"]
     ran = collect(*asked, "--", "true", TRACEQUARRY_NSYS=str(NSYS))
     assert ran.code == 0 and "holds the whole environment" in ran.stderr
@@ -126,7 +127,7 @@ def make_export(path: Path) -> None:
         db.commit()
 
 
-def test_scrubbed_export(tmp_path):
+def test_scrubbed_export(tmp_path: Path) -> None:
     source, target = tmp_path / "raw.sqlite", tmp_path / "clean.sqlite"
     make_export(source)
     scrub_export(source, target, {"MY_TOKEN": "known-secret-value"})
@@ -166,12 +167,12 @@ def test_scrubbed_export(tmp_path):
         (["--use-auth", "--lr", "1"],) * 2,
     ],
 )
-def test_arguments(argv, shown):
+def test_arguments(argv: list[str], shown: list[str]) -> None:
     redactor = Redactor({"MY_SECRET": "known-to-the-environment", "PWD": str(Path.cwd()), "KEY": "short"})
     assert redactor.arguments(argv) == shown
 
 
-def test_texts_that_are_no_command_lines():
+def test_texts_that_are_no_command_lines() -> None:
     redactor = Redactor({"MY_SECRET": "known-to-the-environment", "PWD": str(Path.cwd())})
     for text in ("KeyError: 'model'", "rank 1: out of GPU memory", str(Path.cwd() / "x")):
         assert redactor.text(text) == text
@@ -179,7 +180,7 @@ def test_texts_that_are_no_command_lines():
     assert redactor.tokens(kernel) == kernel
 
 
-def test_variables():
+def test_variables() -> None:
     secret = "DB_PW NCCL_PASS X_PASSWORD A_AUTH MY_CREDENTIALS A_BEARER NVIDIA_API_KEY apiKey HF_TOKEN GITHUB_PAT"
     assert [n for n in secret.split() if not is_secret_name(n)] == []
     harmless = "CUDA_VISIBLE_DEVICES NCCL_ALGO OMP_NUM_THREADS PYTORCH_CUDA_ALLOC_CONF TORCH_HOME PATH COMPASS"
@@ -196,7 +197,7 @@ def test_variables():
     assert safe_variables({"TORCH_HOME": "s3://u:p@b/x", "RANK": "0"}) == {"RANK": "0", "TORCH_HOME": "s3://***@b/x"}
 
 
-def test_sweep_state(tmp_path):
+def test_sweep_state(tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text('[grid]\nprogram = [["p", "--token", "s1-xyzzy"], ["p", "--token", "s2-xyzzy"]]\n')
     read = read_plan(plan)
@@ -209,7 +210,7 @@ def test_sweep_state(tmp_path):
     assert [(c.values["program"][2], c.status) for c in again.cells] == [("s1-xyzzy", "pending"), ("s2-xyzzy", "done")]
 
 
-def test_links_are_not_followed(tmp_path):
+def test_links_are_not_followed(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("mine")
     for name in ("run.json.part", "x.csv.part"):
@@ -238,7 +239,7 @@ def test_links_are_not_followed(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["../../x", "a/b", "..", "x" * 400, "é.py", "a b\n.py", "%q{HOME}.py"])
-def test_run_ids_lead_nowhere(tmp_path, name):
+def test_run_ids_lead_nowhere(tmp_path: Path, name: str) -> None:
     found = run_id(make_options({"program": [name]}))
     assert is_run_id(found) and len(found.encode()) < 150
     folder = RunFolder.create(make_options({"program": [name], "output": str(tmp_path / "runs")}), [])
@@ -246,14 +247,14 @@ def test_run_ids_lead_nowhere(tmp_path, name):
 
 
 @pytest.mark.parametrize("model", ["../../x", "/etc", "a b", ".."])
-def test_model_that_is_a_path(tmp_path, model):
+def test_model_that_is_a_path(tmp_path: Path, model: str) -> None:
     child = start("run", "-o", str(tmp_path / "runs"), "--device", "cpu", "--model", model)
     _, stderr = child.communicate(timeout=120)
     assert child.returncode == 2 and stderr == f"collect: --model: {model!r} is not the name of a model\n"
     assert list(tmp_path.iterdir()) == []
 
 
-def test_plan_whose_name_leads_out(tmp_path):
+def test_plan_whose_name_leads_out(tmp_path: Path) -> None:
     plan = tmp_path / "...toml"
     plan.write_text('[options]\nmodel = "resnet18"\n')
     child = start("sweep", str(plan))

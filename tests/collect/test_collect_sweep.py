@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from collect_support import interrupt, start, wait_for
@@ -29,12 +30,13 @@ def sweep(plan: Path, output: Path, *more: str) -> tuple[int, str]:
     return child.returncode, stderr
 
 
-def cells(output: Path) -> list[dict]:
+def cells(output: Path) -> list[dict[str, Any]]:
     path = output / "sweep.json"
-    return json.loads(path.read_text())["cells"] if path.exists() else []
+    found: list[dict[str, Any]] = json.loads(path.read_text())["cells"] if path.exists() else []
+    return found
 
 
-def test_killed_and_resumed(tmp_path):
+def test_killed_and_resumed(tmp_path: Path) -> None:
     plan, output = tmp_path / "plan.toml", tmp_path / "out"
     plan.write_text(OPTIONS + "[grid]\nbatch_size = [2, 3]\n")
     child = start("sweep", str(plan), "-o", str(output))
@@ -48,11 +50,11 @@ def test_killed_and_resumed(tmp_path):
     assert [c["status"] for c in after] == ["done", "done"]
     # The cell that was done is not run again; the one that was killed is, in a folder of its own.
     assert after[0] == first
-    assert [read_manifest(output / c["run"]).batch_size for c in after] == [2, 3]
+    assert [read_manifest(output / c["run"]).workload.batch_size for c in after] == [2, 3]
     assert "2 done, 0 failed" in stderr
 
 
-def test_interrupted_sweep_is_taken_up_again(tmp_path):
+def test_interrupted_sweep_is_taken_up_again(tmp_path: Path) -> None:
     plan, output = tmp_path / "plan.toml", tmp_path / "out"
     plan.write_text(OPTIONS.replace("steps = 1", "steps = 100000") + "[grid]\nbatch_size = [2, 3]\n")
     child = start("sweep", str(plan), "-o", str(output))
@@ -62,7 +64,7 @@ def test_interrupted_sweep_is_taken_up_again(tmp_path):
     assert [c["status"] for c in cells(output)] == ["interrupted", "pending"]
 
 
-def test_goes_on_past_a_failed_cell(tmp_path):
+def test_goes_on_past_a_failed_cell(tmp_path: Path) -> None:
     plan, output = tmp_path / "plan.toml", tmp_path / "out"
     # alexnet's pooling leaves nothing of 32 pixels: the cell fails while it trains.
     plan.write_text(
@@ -85,7 +87,7 @@ def test_goes_on_past_a_failed_cell(tmp_path):
     assert code == 2 and "other [options]" in stderr
 
 
-def test_grid_order_and_excludes(tmp_path):
+def test_grid_order_and_excludes(tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text(OPTIONS + "[grid]\nbatch_size = [2, 4]\nseed = [0, 1]\n[[exclude]]\nbatch_size = 4\nseed = 1\n")
     # The last line varies fastest; 4 x 1 is excluded.
@@ -104,7 +106,7 @@ def test_grid_order_and_excludes(tmp_path):
         ("[grid\n", "not TOML"),
     ],
 )
-def test_bad_plan_is_one_sentence(tmp_path, text, sentence):
+def test_bad_plan_is_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text(text)
     child = start("sweep", str(plan), "-o", str(tmp_path / "out"))
@@ -114,7 +116,7 @@ def test_bad_plan_is_one_sentence(tmp_path, text, sentence):
     assert not (tmp_path / "out").exists()
 
 
-def test_doctor_on_this_machine():
+def test_doctor_on_this_machine() -> None:
     child = start("doctor", "--format", "json")
     stdout, stderr = child.communicate(timeout=120)
     checks = {c["name"]: c for c in json.loads(stdout)}

@@ -47,20 +47,16 @@ used AS (
 ),
 counted AS (
     SELECT
-        r.*, u.n,
+        r.*, k.options, u.n,
         -- Under ddp every rank is one GPU; ranks that were not recorded count like the others.
         CASE WHEN r.parallelism = 'ddp' THEN rank_images_per_s * u.n ELSE images_per_s END AS images_per_s
-    FROM by_run JOIN runs r USING (run_id) JOIN used u USING (run_id)
+    FROM by_run JOIN runs r USING (run_id) JOIN used u USING (run_id) JOIN workload_keys k USING (run_id)
 ),
 named AS (
     SELECT
         *, CASE WHEN parallelism = 'ddp' THEN batch_size * n ELSE batch_size END AS total_batch,
         CASE WHEN parallelism = 'ddp' THEN batch_size::DOUBLE ELSE batch_size::DOUBLE / n END AS gpu_batch,
-        md5(concat_ws('|',
-            coalesce(run_group, -1), coalesce(profiler, ''), coalesce(model, ''), coalesce(precision, ''),
-            coalesce(dataset, ''), coalesce(image_size, 0), coalesce(optimizer, ''), coalesce(channels_last, false),
-            coalesce(compiled, false), coalesce(freeze_features, false), coalesce(workers, -1),
-            coalesce(device_type, ''), coalesce(gpu_name, ''))) AS workload
+        md5(concat_ws('|', coalesce(run_group, -1), coalesce(profiler, ''), coalesce(gpu_name, ''), options)) AS workload
     FROM counted
 ),
 configured AS (

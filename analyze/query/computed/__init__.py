@@ -33,6 +33,12 @@ def _device_peaks(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     device_peaks.create(connection, table)
 
 
+def _workload_keys(connection: duckdb.DuckDBPyConnection, table: str) -> None:
+    from analyze.query.computed import workload_keys
+
+    workload_keys.create(connection, table)
+
+
 class Computed(NamedTuple):
     """What makes a table of a name in a connection, and the blocks that it reads."""
 
@@ -55,6 +61,7 @@ COMPUTED = {
     "device_peaks": Computed(_device_peaks),
     "torch_tree_no": _TREE,
     "torch_tree_yes": _TREE,
+    "workload_keys": Computed(_workload_keys),
 }
 """By name. The names end in what a query's parameter chooses."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -12,9 +10,7 @@ from pathlib import Path
 from analyze.errors import InputError
 from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
 from analyze.sources.ncu import reader as ncu
-
-TOOL_VARIABLE = "TRACEQUARRY_NCU"
-"""Path of ncu, where it is not on PATH."""
+from schemas.tools import NCU
 
 
 def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterator[TableBatch]:
@@ -22,10 +18,10 @@ def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterato
 
     Raises InputError where there is no ncu, or ncu cannot read the file.
     """
-    tool = shutil.which(os.environ.get(TOOL_VARIABLE) or "ncu")
+    tool = NCU.find()
     if tool is None:
         raise InputError(
-            f"{path}: reading a .ncu-rep needs ncu on PATH or in {TOOL_VARIABLE}; or export it where ncu is: "
+            f"{path}: reading a .ncu-rep needs ncu on PATH or in {NCU.variable}; or export it where ncu is: "
             f"ncu --import {path.name} --csv --page raw > {path.stem}.ncu.csv"
         )
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as out:

@@ -6,7 +6,6 @@ a column that is not there reads as NULL. A .nsys-rep (or .qdrep) is exported to
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import sqlite3
@@ -24,9 +23,7 @@ import pyarrow.compute as pc
 
 from analyze.errors import InputError
 from analyze.sources.lines import whole
-
-NSYS_VARIABLE = "TRACEQUARRY_NSYS"
-"""Environment variable that names the nsys to export with; else the one on PATH."""
+from schemas.tools import NSYS
 
 Columns = dict[str, pa.Array]
 """Columns of one batch by their name in the export: int64, double or string."""
@@ -96,18 +93,13 @@ def _checked(tables: Tables, path: Path) -> Tables:
 _NSYS_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA", "META_DATA_CAPTURE", "TARGET_INFO_SYSTEM_ENV")
 
 
-def find_nsys() -> str | None:
-    """The nsys to run: $TRACEQUARRY_NSYS, else the one on PATH; None if there is none."""
-    return os.environ.get(NSYS_VARIABLE) or shutil.which("nsys")
-
-
 def export_report(report: Path, to: Path) -> None:
     """Export a .nsys-rep or .qdrep to SQLite with nsys. Raises InputError if there is none or it fails."""
-    nsys = find_nsys()
+    nsys = NSYS.find()
     how = f"`nsys export --type sqlite {report.name}` where it was recorded makes a file that needs none"
     if nsys is None:
         raise InputError(
-            f"{report}: reading a report needs nsys, which is not on PATH (nor in ${NSYS_VARIABLE}); {how}"
+            f"{report}: reading a report needs nsys, which is not on PATH (nor in ${NSYS.variable}); {how}"
         )
     if not report.is_file() or report.stat().st_size == 0:
         raise InputError(f"{report}: not a report of Nsight Systems: the file is empty")

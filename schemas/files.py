@@ -1,0 +1,40 @@
+"""Files that are there whole or not at all.
+
+They are written beside their place under a name that nobody can foresee, in a file that is made new: a link planted
+there is not followed. What runs inside programs of the user's own has its own, collect.new_files.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_MOST_NAME_BYTES = 200  # file systems take 255, and the part has a longer name than its file
+
+
+@contextmanager
+def part_file(output: Path) -> Iterator[Path]:
+    """A new, empty file beside a place, which takes the place if all goes well, and else is removed. Raises OSError.
+
+    Its name is one that nobody knows beforehand: a link that was put there is not followed.
+    """
+    name = os.fsdecode(os.fsencode(output.name)[:_MOST_NAME_BYTES])
+    part = output.with_name(f".{name}.{secrets.token_hex(8)}.part")
+    os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666))
+    try:
+        yield part
+        part.replace(output)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def write_synced(output: Path, data: bytes) -> None:
+    """Write bytes that are on the disk before they are in place. Raises OSError."""
+    with part_file(output) as part, part.open("wb") as f:
+        f.write(data)
+        f.flush()
+        os.fsync(f.fileno())
