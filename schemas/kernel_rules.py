@@ -11,24 +11,8 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-FAMILIES = (
-    "communication",
-    "convolution",
-    "gemm",
-    "attention",
-    "normalization",
-    "pooling",
-    "activation",
-    "elementwise",
-    "reduction",
-    "softmax_loss",
-    "optimizer",
-    "embedding",
-    "copy_layout",
-    "random",
-    "other",
-)
-"""Kernel families; a name that no rule knows is `other`."""
+OTHER = "other"
+"""Family of a name that no rule knows."""
 
 ALGORITHMS = ("winograd", "implicit_gemm", "precomputed_gemm", "fft", "direct", "depthwise")
 """Convolution algorithms."""
@@ -46,7 +30,9 @@ COLLECTIVES = (
 )
 """Collectives of communication kernels."""
 
-_KINDS = {"family": FAMILIES, "algorithm": ALGORITHMS, "collective": COLLECTIVES}
+_KINDS = {"family": None, "algorithm": ALGORITHMS, "collective": COLLECTIVES}
+"""What a rule can say; any family that is written as a name."""
+_FAMILY = re.compile(r"[a-z][a-z0-9_]*")
 _RULES_FILE = Path(__file__).with_name("kernel_rules.toml")
 
 
@@ -77,9 +63,20 @@ def rules() -> dict[str, tuple[Rule, ...]]:
     return {kind: tuple(_rule(kind, table) for table in document[kind]) for kind in _KINDS}
 
 
+def families() -> tuple[str, ...]:
+    """The kernel families: those of the rule file, in its order, and OTHER."""
+    return tuple(dict.fromkeys([*(rule.value for rule in rules()["family"]), OTHER]))
+
+
 def _rule(kind: str, table: dict[str, Any]) -> Rule:
     value, matches, examples = table.get(kind), table.get("match"), table.get("example", [])
-    if set(table) - {kind, "match", "example"} or value not in _KINDS[kind] or not matches:
+    known = _KINDS[kind]
+    if (
+        set(table) - {kind, "match", "example"}
+        or not isinstance(value, str)
+        or not (_FAMILY.fullmatch(value) if known is None else value in known)
+        or not matches
+    ):
         raise ValueError(f"{_RULES_FILE.name}: bad [[{kind}]] table {table}")
     return Rule(value, re.compile("|".join(f"(?:{m})" for m in matches)), tuple(matches), tuple(examples))
 
@@ -109,7 +106,7 @@ def classify(name: str) -> KernelClass:
     head = _head(name)
     words = _words(head)
     rule = _decide("family", words)
-    family = rule.value if rule else "other"
+    family = rule.value if rule else OTHER
     algorithm = _decide("algorithm", words) if family == "convolution" else None
     collective = _decide("collective", words) if family == "communication" else None
     return KernelClass(

@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
+import colorsys
+import zlib
 from pathlib import Path
 
 from analyze.errors import InputError
 
-COLOURS = {
-    "convolution": "#1f77b4",
-    "gemm": "#d62728",
-    "attention": "#9467bd",
-    "normalization": "#2ca02c",
-    "pooling": "#ff7f0e",
-    "activation": "#e377c2",
-    "elementwise": "#8c564b",
-    "reduction": "#17becf",
-    "softmax_loss": "#bcbd22",
-    "optimizer": "#393b79",
-    "embedding": "#637939",
-    "copy_layout": "#7f7f7f",
-    "random": "#ad494a",
-    "communication": "#e7ba52",
-    "other": "#c7c7c7",
-}
+
+class _Colours(dict[str, str]):
+    """A family that has no colour here gets one of its own, by its name: always the same."""
+
+    def __missing__(self, family: str) -> str:
+        hue = zlib.crc32(family.encode()) % 360 / 360
+        return "#" + "".join(f"{round(255 * c):02x}" for c in colorsys.hls_to_rgb(hue, 0.45, 0.55))
+
+
+COLOURS = _Colours(
+    {
+        "convolution": "#1f77b4",
+        "gemm": "#d62728",
+        "attention": "#9467bd",
+        "normalization": "#2ca02c",
+        "pooling": "#ff7f0e",
+        "activation": "#e377c2",
+        "elementwise": "#8c564b",
+        "reduction": "#17becf",
+        "softmax_loss": "#bcbd22",
+        "optimizer": "#393b79",
+        "embedding": "#637939",
+        "copy_layout": "#7f7f7f",
+        "random": "#ad494a",
+        "communication": "#e7ba52",
+        "other": "#c7c7c7",
+    }
+)
 """Colour of each kernel family, the same in every figure."""
 
 FORMATS = ("svg", "png", "html")

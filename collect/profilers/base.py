@@ -1,4 +1,4 @@
-"""The interface that every profiler implements: one module and one line in PROFILERS each.
+"""The interface that every profiler implements: one module each, named in _MODULES.
 
 Its options, the files that it leaves, the program that it needs and what it cannot do stand in its module, too.
 

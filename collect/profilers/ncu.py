@@ -149,3 +149,6 @@ class NcuProfiler(Profiler[NcuOptions]):
             "replays": self._replays,
             "keep_report": self.options.keep_report,
         }
+
+
+PROFILER = NcuProfiler

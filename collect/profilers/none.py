@@ -10,3 +10,6 @@ class NoProfiler(Profiler[NoOptions]):
 
     name = "none"
     Options = NoOptions
+
+
+PROFILER = NoProfiler

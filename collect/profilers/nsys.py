@@ -173,3 +173,6 @@ class NsysProfiler(Profiler[NsysOptions]):
             "import_error": self._import_error,
             "keep_report": self.options.keep_report,
         }
+
+
+PROFILER = NsysProfiler

@@ -144,3 +144,6 @@ class TorchProfiler(Profiler[TorchOptions]):
             # What was asked of a program of the user's own; what was counted is beside it (Pass.counted_steps).
             **({"steps": o.steps, "warmup": o.warmup} if o.program else {}),
         }
+
+
+PROFILER = TorchProfiler
