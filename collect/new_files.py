@@ -1,6 +1,7 @@
 """Files that appear under their name only when they are whole, and through no link that somebody else has laid.
 
-Uses the standard library alone, because it also runs inside programs of the user's own; see collect.attach.
+A twin of schemas.files on purpose: it uses the standard library alone, and no other module of this project, because it
+also runs inside programs of the user's own; see collect.attach.
 """
 
 from __future__ import annotations

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import kernel, run_cli, sql, write_trace
+from support import SAMPLES, kernel, run_cli, sql, write_trace
 
 from analyze.errors import InputError
 from analyze.store.discover import discover
+from schemas.manifest import read_manifest, write_manifest
 
 
 def said(rank: int, world_size: int) -> dict[str, Any]:
@@ -288,6 +289,9 @@ def test_a_manifest_names_files_of_its_own_folder(tmp_path: Path, path: str, say
         ({"batch_size": 1e30}, "not a run manifest"),
         ({"steps": -1}, "steps is -1"),
         ({"seed": 2**63}, "seed is"),
+        ({"version": 2, "workload": {"workers": -1}}, "workers is -1"),
+        ({"version": 2, "workload": {"compile": "yes"}}, r"not a run manifest: .*workload\.compile"),
+        ({"passes": [{"profiler": "../x"}]}, r"'\.\./x' is not the name of a profiler"),
         ({"gpus": float("nan")}, "not a run manifest"),
         (
             {"passes": [{"profiler": "torch", "files": [{"path": "t", "kind": "chrome_trace", "rank": 2**40}]}]},
@@ -318,6 +322,22 @@ def test_what_a_manifest_does_not_know_is_null(tmp_path: Path) -> None:
     run_folder(tmp_path / "dp", parallelism="dp", gpus=4, steps=5)
     rows = sql(tmp_path, "SELECT run_id, world_size, steps FROM runs ORDER BY run_id")
     assert [tuple(r.values()) for r in rows] == [("ddp", 4, 5), ("dp", 1, 5), ("own", None, None), ("told", 2, 3)]
+
+
+def test_a_manifest_of_version_1_is_still_read(tmp_path: Path) -> None:
+    old = SAMPLES / "alexnet-dp2"
+    assert json.loads((old / "run.json").read_text())["version"] == 1
+    manifest = read_manifest(old)
+    w = manifest.workload
+    # What the file says, under the names of the options: parallelism, dataset and compiled were columns.
+    assert (w.model, w.batch_size, w.gpus, w.parallel, w.data, w.steps, w.warmup) == (
+        "alexnet", 16, 2, "dp", "synthetic", 2, 3,
+    )  # fmt: skip
+    assert (w.compile, w.freeze_features, w.workers, w.device) == (False, False, 4, "cuda")
+    write_manifest(tmp_path, manifest)
+    new = json.loads((tmp_path / "run.json").read_text())
+    assert new["version"] == 2 and "parallelism" not in new and new["workload"]["parallel"] == "dp"
+    assert read_manifest(tmp_path) == manifest
 
 
 def test_a_copy_of_a_run_folder_is_a_warning(tmp_path: Path) -> None:

@@ -229,6 +229,24 @@ def test_ncu_is_refused_where_it_would_hang(collect: Collect) -> None:
     assert ran.code == 2 and "use it with --gpus 1" in ran.stderr
 
 
+def test_a_tool_is_where_its_variable_says_else_on_path_else_in_a_usual_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("asked", "bin", "opt/1.9", "opt/2.0"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "tool").touch(mode=0o755)
+    tool = tools.Tool("tool", "Tool", "https://tool", "A_TOOL", (f"{tmp_path.relative_to('/')}/opt/*/tool",))
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert tool.find() == str(tmp_path / "opt/2.0/tool")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert tool.find() == str(tmp_path / "bin/tool")
+    monkeypatch.setenv("A_TOOL", str(tmp_path / "asked/tool"))
+    assert tool.find() == str(tmp_path / "asked/tool")
+    # One that was asked for and is not there is not replaced by another.
+    monkeypatch.setenv("A_TOOL", "/nowhere/tool")
+    assert tool.find() is None
+
+
 def test_files_are_told_by_their_names(tmp_path: Path) -> None:
     folder = tmp_path / "torch"
     folder.mkdir()

@@ -201,6 +201,7 @@ def test_auxiliary_outputs(collect: Collect) -> None:
         (["--model", "resnet18", "--precision", "tf32"], "--precision tf32 is a mode of NVIDIA GPUs"),
         (["--model", "resnet18", "--profiler", "vtune"], "give one of none, torch, nsys, ncu"),
         (["--model", "resnet18", "--steps", "0"], "0 is too small"),
+        (["--model", "resnet18", "--seed", str(2**63)], "is too large; the most is 9223372036854775807"),
         (["--model", "resnet18", "--batch-size", "many"], "'--batch-size'"),
         ([], "name a torchvision model"),
         (["--", "no-such-program"], "'no-such-program' is not on PATH"),

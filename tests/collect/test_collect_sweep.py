@@ -102,6 +102,7 @@ def test_grid_order_and_excludes(tmp_path: Path) -> None:
         (OPTIONS + '[grid]\nbatch_size = ["two"]\n', "grid.batch_size: 'two' will not do; give a whole number"),
         (OPTIONS + "[grid]\nbatch_size = 2\n", "grid.batch_size: give a list of values, not 2"),
         (OPTIONS + "[grid]\nsteps = [1]\n", "grid.steps: also set in options"),
+        ('[options]\nprogram = "train.py"\n', "options.program: 'train.py' will not do; give a list of text"),
         (OPTIONS + "[[exclude]]\nseed = 1\n", "exclude.seed: not a key of the grid"),
         ("[grid\n", "not TOML"),
     ],

@@ -56,7 +56,8 @@ named AS (
     SELECT
         *, CASE WHEN parallelism = 'ddp' THEN batch_size * n ELSE batch_size END AS total_batch,
         CASE WHEN parallelism = 'ddp' THEN batch_size::DOUBLE ELSE batch_size::DOUBLE / n END AS gpu_batch,
-        md5(concat_ws('|', coalesce(run_group, -1), coalesce(profiler, ''), coalesce(gpu_name, ''), options)) AS workload
+        md5(concat_ws('|',
+            coalesce(run_group, -1), coalesce(profiler, ''), coalesce(gpu_name, ''), options)) AS workload
     FROM counted
 ),
 configured AS (
