@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -72,11 +72,9 @@ def declared(struct: type[Any]) -> dict[str, Declared]:
     for field in msgspec.structs.fields(struct):
         hint = hints[field.name]
         option = next((m for m in getattr(hint, "__metadata__", ()) if isinstance(m, Option)), None)
-        if option is None:
-            continue
-        if get_origin(hint) is Annotated:
-            hint = get_args(hint)[0]
-        found[field.name] = Declared(field.name, hint, *_kind(hint), field.default, option)
+        if option is not None:
+            plain = get_args(hint)[0]
+            found[field.name] = Declared(field.name, plain, *_kind(plain), field.default, option)
     return found
 
 

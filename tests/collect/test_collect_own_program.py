@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from collect_support import Collect, names, read_trace
+from collect_support import ROOT, Collect, names, read_trace
 
 from schemas.manifest import RankRecording
 from schemas.workload import RecordedWorkload
@@ -137,6 +138,22 @@ def test_program_that_ends_among_the_recorded_steps(collect: Collect, script: Sc
 def test_program_without_torch(collect: Collect) -> None:
     ran = collect("--", sys.executable, "-c", "print('hello')")
     assert ran.code == 1 and "no trace was recorded" in (ran.manifest.reason or "")
+
+
+def test_what_runs_inside_a_program_needs_torch_alone() -> None:
+    """The program's Python may have nothing else of what this one has."""
+    pending, seen, needs = ["attach"], set(), set()
+    while pending:
+        seen.add(module := pending.pop())
+        for node in ast.walk(ast.parse((ROOT / "collect" / f"{module}.py").read_text())):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                pending += [m for m in [node.module or ""] if m not in seen]
+            elif isinstance(node, ast.ImportFrom):
+                needs.add((node.module or "").partition(".")[0])
+            elif isinstance(node, ast.Import):
+                needs |= {a.name.partition(".")[0] for a in node.names}
+    assert seen == {"attach", "new_files", "rendezvous", "torch_facts", "trace_files"}
+    assert needs - sys.stdlib_module_names == {"torch", "torchvision"}
 
 
 def test_torchrun(collect: Collect, script: Script) -> None:
