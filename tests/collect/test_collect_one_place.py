@@ -9,9 +9,17 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from collect_support import ROOT, environment
+
+from collect.checks import all_options
+from collect.options import RunOptions
+from collect.profilers import PROFILERS
+from collect.workload import OPTIMIZERS
+from schemas.manifest import FILE_KINDS
+from schemas.options import declared
 
 
 @pytest.fixture
@@ -37,6 +45,14 @@ def insert(file: Path, before: str, text: str) -> None:
     file.write_text(old.replace(before, text + before))
 
 
+def test_declarations_fit_together() -> None:
+    structs: list[type[Any]] = [RunOptions, *(p.Options for p in PROFILERS.values())]
+    names = [name for struct in structs for name in declared(struct)]
+    assert sorted(names) == sorted(all_options()), "an option's name is taken twice"
+    assert set(all_options()["optimizer"].choices) == set(OPTIMIZERS)
+    assert {kind for p in PROFILERS.values() for kind in p.kinds.values()} <= set(FILE_KINDS)
+
+
 OPTION = """\
     ghost_batch: Annotated[
         int, Option("Images normalized together.", WORKLOAD, least=2, column=RunColumn("images normalized together"))
@@ -45,6 +61,7 @@ OPTION = """\
 ASK_OPTION = """
 import json
 from pathlib import Path
+from typing import Any
 from typer.testing import CliRunner
 import analyze
 from collect.checks import make_options
@@ -113,6 +130,7 @@ PROFILER = StraceProfiler
 ASK_PROFILER = """
 import sys
 from pathlib import Path
+from typing import Any
 from typer.testing import CliRunner
 from collect.cli import app
 from collect.doctor import run_checks
