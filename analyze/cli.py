@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import signal
 import sys
 from collections.abc import Iterable
@@ -487,6 +488,10 @@ def _terminated(number: int, frame: object) -> None:
 def main() -> None:
     """Entry point of the console script: errors the user can mend are one sentence and exit code 2."""
     signal.signal(signal.SIGTERM, _terminated)
+    if sys.platform == "win32":  # a pipe or a file has the code page of the region there, which lacks ─ and Σ
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(encoding="utf-8")
     try:
         app()
     except InputError as e:

@@ -23,7 +23,7 @@ def part_file(output: Path) -> Iterator[Path]:
     """
     name = os.fsdecode(os.fsencode(output.name)[:_MOST_NAME_BYTES])
     part = output.with_name(f".{name}.{secrets.token_hex(8)}.part")
-    os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666))
+    os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))  # O_EXCL follows no link, either
     try:
         yield part
         part.replace(output)

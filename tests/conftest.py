@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import tempfile
@@ -10,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+import portalocker
 import pytest
 
 
@@ -52,7 +52,7 @@ def nsys_alone(tmp_path_factory: pytest.TempPathFactory) -> Alone:
     @contextmanager
     def alone() -> Iterator[None]:
         with turn.open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            portalocker.lock(lock, portalocker.LockFlags.EXCLUSIVE)
             yield
 
     return alone

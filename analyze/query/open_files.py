@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import resource
+import sys
 
 _WANTED = 64 << 10
 _OTHERS = 128
@@ -13,6 +13,11 @@ _FILES_PER_THREAD = 100
 
 def threads() -> int:
     """Threads that a query over any number of files may use; raises the limit of open files as far as it may."""
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if sys.platform == "win32":  # has no such limit
+        return cpus
+    import resource
+
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _WANTED if hard == resource.RLIM_INFINITY else min(_WANTED, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -21,7 +26,6 @@ def threads() -> int:
             soft = wanted
         except (OSError, ValueError):
             pass  # not allowed here: what there is must do
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return cpus if soft == resource.RLIM_INFINITY else most_threads(soft, cpus)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
+import sys
 import tempfile
 import time
 from pathlib import Path
 from shutil import rmtree
+from stat import S_ISDIR
+
+from analyze.store.file_lock import locked
 
 _PREFIX = "tracequarry-spill-"
 _LOCK = "owner.lock"
@@ -26,31 +29,33 @@ def spill_folder() -> Path:
     for folder in place.glob(_PREFIX + "*"):
         _remove_if_dead(folder)
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
-    handle = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-    fcntl.flock(handle, fcntl.LOCK_EX)
+    handle = locked(folder / _LOCK)
+    assert handle is not None, "nobody else knows of the folder"
     _held[folder] = handle
     return folder
 
 
 def remove(folder: Path) -> None:
     """Remove a folder that `spill_folder` made."""
-    rmtree(folder, ignore_errors=True)
     handle = _held.pop(folder, None)
     if handle is not None:
         os.close(handle)
+    rmtree(folder, ignore_errors=True)
 
 
 def _remove_if_dead(folder: Path) -> None:
     try:
-        if folder.is_symlink() or folder.stat().st_uid != os.getuid() or time.time() - folder.stat().st_mtime < _NEW_S:
+        stat = folder.lstat()
+        if not S_ISDIR(stat.st_mode) or not _is_mine(stat) or time.time() - stat.st_mtime < _NEW_S:
             return
-        handle = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
+        handle = locked(folder / _LOCK, wait=False, create=False)
     except OSError:
         return
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        rmtree(folder, ignore_errors=True)
-    except BlockingIOError:
-        pass
-    finally:
+    if handle is not None:
         os.close(handle)
+        rmtree(folder, ignore_errors=True)
+
+
+def _is_mine(stat: os.stat_result) -> bool:
+    # Windows keeps a folder for temporary files for each user.
+    return sys.platform == "win32" or stat.st_uid == os.getuid()

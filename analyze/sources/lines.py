@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
-from typing import TextIO
+from typing import IO
 
 from analyze.sources.base import FileReport
 
@@ -58,7 +58,7 @@ def _line_of(told: str) -> int:
     return int(told.removeprefix("line ").partition(":")[0])
 
 
-def numbered_lines(file: TextIO) -> Iterator[tuple[int, str]]:
+def numbered_lines(file: IO[str]) -> Iterator[tuple[int, str]]:
     """Number and text of each line of a file opened with newline=''.
 
     Lines end at LF, CR or CR LF and keep their ends; numbers count LFs, as editors do. What a line has beyond

@@ -8,14 +8,15 @@ hold `.readers` in common while they do.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
+import secrets
 import shutil
+import sys
 import tempfile
 import weakref
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import zip_longest
 from pathlib import Path
 from urllib.parse import quote
@@ -24,6 +25,7 @@ import msgspec
 
 from analyze.errors import InputError
 from analyze.store.file_digest import FileState
+from analyze.store.file_lock import locked, make_lock_file
 from schemas.files import write_synced
 
 STORE_NAME = "store.json"
@@ -119,10 +121,14 @@ class Store:
     def hold(self) -> None:
         """Keep every file of the snapshot, which is read anew, until this object is gone: for readers.
 
-        Without a lock file that can be opened (a store on a read-only disk) nobody removes files either.
+        Without a lock file that can be opened (a store on a read-only disk) nobody removes files either, and where
+        the file system has no locks, nobody writes.
         """
         self.release()
-        handle = _locked(self.folder / _READER_LOCK, fcntl.LOCK_SH, create=False)
+        try:
+            handle = locked(self.folder / _READER_LOCK, shared=True, create=False)
+        except OSError:
+            handle = None
         if handle is not None:
             self._held = weakref.finalize(self, os.close, handle)
         self.snapshot = _read_snapshot(self.folder / STORE_NAME)
@@ -143,8 +149,8 @@ class Store:
         try:
             while handle is None:  # the folder can be removed by another process meanwhile, if it is a cache
                 self.folder.mkdir(parents=True, exist_ok=True)
-                handle = _locked(self.folder / _WRITER_LOCK, fcntl.LOCK_EX, create=True)
-            os.close(os.open(self.folder / _READER_LOCK, _LOCK_FLAGS | os.O_CREAT, 0o666))
+                handle = locked(self.folder / _WRITER_LOCK)
+            make_lock_file(self.folder / _READER_LOCK)
         except OSError as e:
             raise InputError(f"{self.folder}: cannot be written: {e.strerror}") from e
         try:
@@ -213,7 +219,7 @@ class Store:
                 part.unlink(missing_ok=True)
             else:
                 shutil.rmtree(part, ignore_errors=True)
-        handle = _locked(self.folder / _READER_LOCK, fcntl.LOCK_EX | fcntl.LOCK_NB, create=True)
+        handle = locked(self.folder / _READER_LOCK, wait=False)
         if handle is None:
             return
         try:
@@ -235,53 +241,28 @@ class Store:
 
 def remove(folder: Path) -> bool:
     """Remove a store; False if somebody writes or reads it. Raises InputError."""
-    handles: list[int] = []
+    # Renamed first: who waits for the lock, or opens the store, finds none, not a half.
+    gone = folder.with_name(REMOVED + secrets.token_hex(8))
     try:
-        for name in (_WRITER_LOCK, _READER_LOCK):
-            handle = _locked(folder / name, fcntl.LOCK_EX | fcntl.LOCK_NB, create=True)
-            if handle is None:
-                return False
-            handles.append(handle)
-        # Renamed first: who waits for the lock, or opens the store, finds none, not a half.
-        gone = Path(tempfile.mkdtemp(prefix=REMOVED, dir=folder.parent))
-        folder.replace(gone)
-        shutil.rmtree(gone, ignore_errors=True)
-        return True
+        with ExitStack() as held:
+            for name in (_WRITER_LOCK, _READER_LOCK):
+                handle = locked(folder / name, wait=False)
+                if handle is None:
+                    return False
+                held.callback(os.close, handle)
+            if sys.platform == "win32":
+                # A folder with open files in it cannot be renamed there: not by us, nor while somebody else holds it.
+                held.close()
+                try:
+                    folder.rename(gone)
+                except PermissionError:
+                    return False
+            else:
+                folder.rename(gone)
+            shutil.rmtree(gone, ignore_errors=True)
+            return True
     except OSError as e:
         raise InputError(f"{folder}: cannot be removed: {e.strerror}") from e
-    finally:
-        for handle in handles:
-            os.close(handle)
-
-
-_LOCK_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-def _locked(path: Path, kind: int, create: bool) -> int | None:
-    """A handle on a lock file that holds the lock; None if it is taken (LOCK_NB) or not there to be opened.
-
-    Raises OSError if a file that is to be created cannot be.
-    """
-    while True:
-        try:
-            handle = os.open(path, _LOCK_FLAGS | (os.O_CREAT if create else 0), 0o666)
-        except OSError:
-            if create and path.parent.is_dir():
-                raise
-            return None
-        try:
-            fcntl.flock(handle, kind)
-            # Whoever removed the folder held this lock until then: the file that is there now is another.
-            here = path.stat()
-            mine = os.fstat(handle)
-            if (here.st_dev, here.st_ino) == (mine.st_dev, mine.st_ino):
-                return handle
-        except FileNotFoundError:
-            pass
-        except BlockingIOError:
-            os.close(handle)
-            return None
-        os.close(handle)
 
 
 def _read_snapshot(path: Path) -> Snapshot:

@@ -55,7 +55,7 @@ class _NoPandas(MetaPathFinder):
 def _keep_freed_memory() -> None:
     # glibc gives freed blocks of MBs back to the system, which clears every page anew for the next chunk: a fifth of
     # the time. A C library without mallopt is left as it is.
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    mallopt = None if sys.platform == "win32" else getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, 32 << 20)  # the most that older versions take
         mallopt(_M_TRIM_THRESHOLD, 512 << 20)
@@ -110,6 +110,8 @@ def worker_pool(workers: int) -> Iterator[Executor]:
     if not workers:
         yield _Here()
         return
+    if sys.platform == "win32":
+        workers = min(workers, 61)  # more handles cannot be waited for at once there
     context = _Context()
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_set_up, initargs=(os.getpid(),))
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import IO
 
 from analyze.errors import InputError
 from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
@@ -42,7 +42,7 @@ def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterato
         raise InputError(f"{path}: cannot be read: {e.strerror}") from e
 
 
-def read_lines(file: TextIO, path: str, report: FileReport) -> Iterator[TableBatch]:
+def read_lines(file: IO[str], path: str, report: FileReport) -> Iterator[TableBatch]:
     """Yield the metrics of ncu's output; `path` is what messages call it. Raises InputError."""
     log = _Log(path, report)
     for at, line in numbered_lines(file):

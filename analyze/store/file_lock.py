@@ -1,0 +1,61 @@
+"""Locks on files, shared or exclusive: the system gives them up when the process that holds them ends, however it does.
+
+Not `filelock`: its locks are exclusive, and its lock for readers is a database that they must be allowed to write.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import portalocker
+from portalocker import LockFlags
+
+_NO_FOLLOW: int = getattr(os, "O_NOFOLLOW", 0)
+"""A link is not followed, where the system can be told so."""
+
+
+def locked(path: Path, *, shared: bool = False, wait: bool = True, create: bool = True) -> int | None:
+    """A handle on a lock file that holds the lock until it is closed.
+
+    None if it is taken (without `wait`), or not there to be opened. Raises OSError if a file that is to be created
+    cannot be, or its file system has no locks.
+    """
+    flags = LockFlags.SHARED if shared else LockFlags.EXCLUSIVE
+    if not wait:
+        flags |= LockFlags.NON_BLOCKING
+    while True:
+        try:
+            handle = _opened(path, create)
+        except OSError:
+            if create and path.parent.is_dir():
+                raise
+            return None
+        try:
+            portalocker.lock(handle, flags)
+            # Whoever removed the folder held this lock until then: the file that is there now is another.
+            here = path.stat()
+            mine = os.fstat(handle)
+            if (here.st_dev, here.st_ino) == (mine.st_dev, mine.st_ino):
+                return handle
+        except FileNotFoundError:
+            pass
+        except portalocker.AlreadyLocked:
+            if not wait:
+                os.close(handle)
+                return None
+            # Windows gives up after 10 s.
+        except portalocker.LockException as e:
+            os.close(handle)
+            raise OSError(errno.ENOLCK, f"cannot be locked: {e.strerror}") from e
+        os.close(handle)
+
+
+def make_lock_file(path: Path) -> None:
+    """Make a lock file for those who may not. Raises OSError."""
+    os.close(_opened(path, create=True))
+
+
+def _opened(path: Path, create: bool) -> int:
+    return os.open(path, os.O_RDONLY | _NO_FOLLOW | (os.O_CREAT if create else 0), 0o666)

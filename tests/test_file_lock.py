@@ -1,0 +1,83 @@
+"""Locks: readers side by side, a writer alone, and nothing is left of who was killed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import portalocker
+import pytest
+from support import ROOT, kernel, run_cli, write_trace
+
+from analyze.errors import InputError
+from analyze.store.file_lock import locked
+from analyze.store.store import Store
+
+
+def free(path: Path, *, shared: bool = False) -> bool:
+    handle = locked(path, shared=shared, wait=False, create=False)
+    if handle is not None:
+        os.close(handle)
+    return handle is not None
+
+
+def test_readers_share_and_a_writer_is_alone(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    assert locked(path, shared=True, create=False) is None and not path.exists()
+    writer = locked(path)
+    assert writer is not None and not free(path) and not free(path, shared=True)
+    os.close(writer)
+    readers = [locked(path, shared=True) for _ in range(2)]
+    assert free(path, shared=True) and not free(path)
+    for reader in readers:
+        assert reader is not None
+        os.close(reader)
+    assert free(path)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_killed_process_holds_nothing(tmp_path: Path, shared: bool) -> None:
+    path = tmp_path / "lock"
+    code = (
+        "import sys; from pathlib import Path; from analyze.store.file_lock import locked; "
+        f"handle = locked(Path(sys.argv[1]), shared={shared}); print('held', flush=True); sys.stdin.read()"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, path], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+    assert not free(path) and free(path, shared=True) == shared
+    holder.kill()
+    holder.communicate()
+    assert free(path)
+
+
+def test_who_may_only_read_holds_a_store_too(unprivileged: Path) -> None:
+    path = unprivileged / "lock"
+    path.touch(0o444)
+    path.parent.chmod(0o555)
+    reader = locked(path, shared=True, create=False)
+    assert reader is not None and not free(path)
+    os.close(reader)
+    path.parent.chmod(0o755)
+
+
+def test_where_files_cannot_be_locked_a_store_is_read_and_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "store"
+    trace = write_trace(tmp_path / "trace.json", [kernel("k", 0, 1)])
+    run_cli("ingest", trace, "--store", store)
+
+    def no_locks(file: int, flags: int) -> None:  # as on a Lustre mounted without `flock`
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(portalocker.portalocker, "LOCKER", no_locks)
+    held = Store(store)
+    held.hold()
+    assert held.snapshot.runs
+    with pytest.raises(InputError, match="cannot be written: cannot be locked: Function not impl"), held.lock():
+        pass
