@@ -1,0 +1,25 @@
+"""What is published says the same as the repository."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import sys
+from types import SimpleNamespace
+
+import pytest
+from support import ROOT
+
+CODE = re.compile(r"^```.*?^```$", re.M | re.S)
+
+
+def test_the_description_is_the_readme_without_links_into_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: dict[str, str] = {}
+    monkeypatch.setitem(sys.modules, "setuptools", SimpleNamespace(setup=said.update))
+    runpy.run_path(str(ROOT / "setup.py"))
+    text, readme = said["long_description"], (ROOT / "README.md").read_text("utf-8")
+    links = re.findall(r"\]\(([^)\s]+)\)", CODE.sub("", readme))
+    assert any(link.startswith("docs/") for link in links)
+    assert [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if not link.startswith("http")] == []
+    assert CODE.findall(text) == CODE.findall(readme)
+    assert "what it costs (`docs/definitions.md`)" in text
