@@ -79,8 +79,6 @@ def test_where_files_cannot_be_locked_a_store_is_read_and_not_written(
     held = Store(store)
     held.hold()
     assert held.snapshot.runs
-    with (
-        pytest.raises(InputError, match="cannot be written: cannot be locked: .*Function not implemented"),
-        held.lock(),
-    ):
+    reason = r"cannot be written: cannot be locked: .*Function not implemented"
+    with pytest.raises(InputError, match=reason), held.lock():
         pass
