@@ -104,7 +104,7 @@ def advise(
         notes.append(engine.note)
     if not engine.run_ids:
         raise InputError("advise: no run that --where selects")
-    spans = dict(engine.sql("SELECT run_id, span_ns FROM run_gpus WHERE span_ns > 0").rows())
+    spans = dict(engine.execute("SELECT run_id, span_ns FROM run_gpus WHERE span_ns > 0", ["run_gpus"]).fetchall())
     if not spans:
         raise InputError("advise: no run has GPU work with times; there is nothing to advise on")
     found: dict[str, list[tuple[Finding, int, str]]] = {}

@@ -124,16 +124,18 @@ def _open(label: str, stores: Sequence[Store], profiler: str | None, *wheres: st
     engine = Engine(stores, where=wheres, profiler=profiler)
     if not engine.run_ids:
         raise InputError(f"compare: {label} has no run that the --where options select")
-    counts = engine.sql(
+    counts = engine.execute(
         "WITH by_run AS (SELECT run_id, max(steps) AS n FROM step_counts GROUP BY run_id)"
-        " SELECT n FROM runs LEFT JOIN by_run USING (run_id)"
-    ).rows()
+        " SELECT n FROM runs LEFT JOIN by_run USING (run_id)",
+        ["step_counts"],
+    ).fetchall()
     known = all(n for (n,) in counts)
-    [(gpus, profilers, models)] = engine.sql(
+    [(gpus, profilers, models)] = engine.execute(
         "SELECT coalesce(nullif((SELECT count(*) FROM gpu_tracks), 0), sum(gpus))::VARCHAR,"
         " string_agg(DISTINCT profiler, ', ' ORDER BY profiler), string_agg(DISTINCT model, ', ' ORDER BY model)"
-        " FROM runs"
-    ).rows()
+        " FROM runs",
+        ["gpu_tracks"],
+    ).fetchall()
     traits = {"GPUs": gpus or "unknown", "profilers": profilers or "unknown", "models": models or "unknown"}
     return Side(label, engine, int(sum(n for (n,) in counts)) if known else None, traits)
 
@@ -311,7 +313,7 @@ def _measure(measure: str, engine: Engine) -> float | None:
         rows = _sums(engine, LEVELS["family"], "gpu")
         return sum(ns for _, ns in rows.values()) if rows else None
     if kind == "gpu_time":
-        [(value,)] = engine.sql("SELECT sum(gpu_ns)::BIGINT FROM gpu_time_sums").rows()
+        [(value,)] = engine.execute("SELECT sum(gpu_ns)::BIGINT FROM gpu_time_sums", ["time_sums"]).fetchall()
         return value
     if kind == "step_time":
         rows_of_steps = engine.query(find("steps")).arrow().to_pylist()

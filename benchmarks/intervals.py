@@ -12,7 +12,7 @@ import time
 
 import duckdb
 
-from analyze.query.query_files import blocks
+from analyze.query.blocks import blocks
 
 _KERNELS = """
 CREATE TABLE kernels AS

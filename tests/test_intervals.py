@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyze.query.query_files import blocks
+from analyze.query.blocks import blocks
 
 Interval = tuple[int, int, int]
 """Track, start, end."""

@@ -4,11 +4,12 @@
 -- wait for data or the profiler's, over the GPUs.
 -- See: api-sync
 -- Try: no .item(), .cpu(), print(loss) or torch.cuda.synchronize() in every step; read results a step later.
--- @use run_gpus, time_owners
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
 -- @column evidence text           The numbers that it rests on.
 -- @order run_id
+-- @use blocking_calls, run_gpus, time_owners
+-- @needs calls that wait for the GPU, and gaps after them
 WITH blocked AS (
     SELECT track, start_ns, end_ns FROM idle_gaps WHERE blocked
 ),
@@ -16,9 +17,7 @@ others AS (
     SELECT * FROM profiler_times UNION ALL SELECT * FROM data_times
 ),
 idle AS (
-    SELECT run_id, count(*) AS gaps, sum(i.end_ns - i.start_ns) AS ns
-    FROM intervals_subtraction('blocked', 'others') i JOIN gpu_tracks USING (track)
-    GROUP BY run_id
+    SELECT * FROM run_time_outside('blocked', 'others')
 ),
 total AS (
     SELECT run_id, count(*) AS calls, sum(end_ns - start_ns) AS ns FROM blocking_calls GROUP BY run_id
@@ -26,6 +25,7 @@ total AS (
 SELECT
     g.run_group, run_id, i.ns / gpus AS saving_ns,
     printf('%s of %s in all on the CPU; %s of %s in all after them',
-        counted(t.calls, 'blocking call', 'blocking calls'), ms(t.ns), counted(i.gaps, 'GPU gap', 'GPU gaps'), ms(i.ns))
+        counted(t.calls, 'blocking call', 'blocking calls'), ms(t.ns),
+        counted(i.pieces, 'GPU gap', 'GPU gaps'), ms(i.ns))
         || host_note AS evidence
 FROM idle i JOIN total t USING (run_id) JOIN run_gpus g USING (run_id)

@@ -5,11 +5,12 @@
 -- See: steps
 -- Try: more DataLoader workers, pin_memory, persistent_workers, a cheaper transform, or data that is decoded
 -- beforehand.
--- @use run_gpus, time_owners
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
 -- @column evidence text           The numbers that it rests on.
 -- @order run_id
+-- @use gpu_tracks, intervals, phases, run_gpus, time_owners
+-- @needs ranges of the phase `data`, and GPU work
 WITH gaps AS (
     SELECT * FROM intervals_gaps('gpu_intervals')
 ),
@@ -17,9 +18,7 @@ waiting AS (
     SELECT * FROM intervals_subtraction('data_times', 'profiler_times')
 ),
 idle AS (
-    SELECT run_id, sum(i.end_ns - i.start_ns) AS ns
-    FROM intervals_intersection('waiting', 'gaps') i JOIN gpu_tracks USING (track)
-    GROUP BY run_id
+    SELECT * FROM run_time_within('waiting', 'gaps')
 ),
 total AS (
     SELECT run_id, count(*) AS ranges, sum(dur_ns) AS ns FROM phase_ranges WHERE phase = 'data' GROUP BY run_id

@@ -5,15 +5,14 @@
 -- gather, and their backward), over the GPUs. The replicas' own work is in it: a bound that DDP does not reach.
 -- See: nccl-share
 -- Try: DistributedDataParallel, one process a GPU: it keeps a copy of the model on each and only reduces gradients.
--- @use run_gpus, time_owners, time_sums
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
 -- @column evidence text           The numbers that it rests on.
 -- @order run_id
+-- @use intervals, run_gpus, time_owners, time_sums
+-- @needs broadcasts of one process to several GPUs
 WITH exposed AS (
-    SELECT run_id, sum(e.end_ns - e.start_ns) AS ns
-    FROM intervals_subtraction('dataparallel_broadcasts', 'compute_times') e JOIN gpu_tracks USING (track)
-    GROUP BY run_id
+    SELECT * FROM run_time_outside('dataparallel_broadcasts', 'compute_times')
 ),
 gaps AS (
     SELECT track, start_ns, end_ns FROM idle_gaps WHERE host AND NOT blocked
@@ -25,15 +24,10 @@ own AS (
     SELECT * FROM intervals_subtraction('dataparallel_times', 'others')
 ),
 idle AS (
-    SELECT run_id, sum(i.end_ns - i.start_ns) AS ns
-    FROM intervals_intersection('own', 'gaps') i JOIN gpu_tracks USING (track)
-    GROUP BY run_id
+    SELECT * FROM run_time_within('own', 'gaps')
 ),
 total AS (
     SELECT run_id, count(*) AS calls, sum(end_ns - start_ns) AS ns FROM dataparallel_broadcasts GROUP BY run_id
-),
-kernel_time AS (
-    SELECT run_id, sum(total_ns) AS ns FROM kernel_sums GROUP BY run_id
 )
 SELECT
     g.run_group, run_id, (coalesce(e.ns, 0) + coalesce(i.ns, 0)) / gpus AS saving_ns,
@@ -41,7 +35,7 @@ SELECT
         counted(b.calls, 'broadcast', 'broadcasts'), ms(b.ns), 100.0 * b.ns / nullif(k.ns, 0), ms(i.ns / gpus))
         || host_note AS evidence
 FROM total b
-JOIN kernel_time k USING (run_id)
+JOIN run_kernel_time k USING (run_id)
 JOIN run_gpus g USING (run_id)
 LEFT JOIN exposed e USING (run_id)
 LEFT JOIN idle i USING (run_id)

@@ -5,20 +5,19 @@
 -- See: breakdown
 -- Try: overlap it: DDP's gradient buckets (bucket_cap_mb), gradient_as_bucket_view, FSDP prefetch; fewer and larger
 -- collectives; bf16 gradients.
--- @use run_gpus, time_owners
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
 -- @column evidence text           The numbers that it rests on.
 -- @order run_id
+-- @use run_gpus, time_owners
+-- @needs communication kernels without compute beside them
 WITH others AS (
     SELECT track, start_ns, end_ns FROM straggler_waits
     UNION ALL
     SELECT track, start_ns, end_ns FROM dataparallel_broadcasts
 ),
 theirs AS (
-    SELECT run_id, sum(e.end_ns - e.start_ns) AS ns
-    FROM intervals_subtraction('others', 'compute_times') e JOIN gpu_tracks USING (track)
-    GROUP BY run_id
+    SELECT * FROM run_time_outside('others', 'compute_times')
 )
 SELECT
     run_group, run_id, exposed_comm_ns - coalesce(t.ns, 0) / gpus AS saving_ns,

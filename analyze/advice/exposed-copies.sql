@@ -4,18 +4,17 @@
 -- or copies of pageable memory: findings of their own.
 -- See: breakdown
 -- Try: prefetch the next batch on a stream of its own, from pinned memory, with non_blocking=True.
--- @use run_gpus, time_owners
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
 -- @column evidence text           The numbers that it rests on.
 -- @order run_id
+-- @use run_gpus, time_owners
+-- @needs copies without a kernel beside them
 WITH others AS (
     SELECT track, start_ns, end_ns FROM tracked_memcpys WHERE small OR pageable
 ),
 theirs AS (
-    SELECT run_id, sum(e.end_ns - e.start_ns) AS ns
-    FROM intervals_subtraction('others', 'kernel_times') e JOIN gpu_tracks USING (track)
-    GROUP BY run_id
+    SELECT * FROM run_time_outside('others', 'kernel_times')
 )
 SELECT
     run_group, run_id, exposed_copy_ns - coalesce(t.ns, 0) / gpus AS saving_ns,

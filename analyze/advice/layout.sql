@@ -3,11 +3,12 @@
 -- Saving: Time in which the kernels run whose names say so, over the GPUs.
 -- See: kernel-share
 -- Try: model.to(memory_format=torch.channels_last), and the same for the input.
--- @use run_gpus, time_owners
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
 -- @column evidence text           The numbers that it rests on.
 -- @order run_id
+-- @use run_gpus, time_owners
+-- @needs layout kernels (NCHW to NHWC or back)
 WITH turning AS (
     SELECT k.*
     FROM tracked_kernels k SEMI JOIN (
@@ -17,7 +18,7 @@ WITH turning AS (
     ) n USING (run_id, name)
 ),
 busy AS (
-    SELECT run_id, sum(covered_ns) AS ns FROM intervals_length('turning') JOIN gpu_tracks USING (track) GROUP BY run_id
+    SELECT * FROM run_time_covered('turning')
 ),
 total AS (
     SELECT run_id, count(*) AS calls, sum(end_ns - start_ns) AS ns FROM turning GROUP BY run_id

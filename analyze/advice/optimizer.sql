@@ -5,11 +5,12 @@
 -- Overlaps: host-wait, blocking-calls
 -- See: phases
 -- Try: the fused optimizer (fused=True), or foreach=True; torch.compile of the step.
--- @use run_gpus, time_owners
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
 -- @column evidence text           The numbers that it rests on.
 -- @order run_id
+-- @use gpu_tracks, intervals, phases, run_gpus, time_owners
+-- @needs optimizer steps of more than 10 kernels
 WITH optimizer_steps AS MATERIALIZED (
     SELECT
         t.track, t.run_id, phase_start_ns, count(*) AS kernels, min(start_ns) AS start_ns,
@@ -24,9 +25,7 @@ gaps AS (
     SELECT * FROM intervals_gaps('gpu_intervals')
 ),
 idle AS (
-    SELECT run_id, sum(i.end_ns - i.start_ns) AS ns
-    FROM intervals_intersection('optimizer_steps', 'gaps') i JOIN gpu_tracks USING (track)
-    GROUP BY run_id
+    SELECT * FROM run_time_within('optimizer_steps', 'gaps')
 ),
 summed AS (
     SELECT run_id, avg(kernels) AS kernels, sum(ns) AS ns FROM optimizer_steps GROUP BY run_id

@@ -4,11 +4,12 @@
 -- finding of their own.
 -- See: memcpy-sync
 -- Try: pin_memory=True in the DataLoader (or .pin_memory()), and .to(device, non_blocking=True).
--- @use run_gpus, time_owners
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
 -- @column evidence text           The numbers that it rests on.
 -- @order run_id
+-- @use run_gpus, time_owners
+-- @needs copies from or to pageable memory
 WITH pageable AS (
     SELECT * FROM tracked_memcpys WHERE pageable AND NOT small
 ),
@@ -16,9 +17,7 @@ others AS (
     SELECT * FROM kernel_times UNION ALL SELECT track, start_ns, end_ns FROM tracked_memcpys WHERE small
 ),
 exposed AS (
-    SELECT run_id, sum(e.end_ns - e.start_ns) AS ns
-    FROM intervals_subtraction('pageable', 'others') e JOIN gpu_tracks USING (track)
-    GROUP BY run_id
+    SELECT * FROM run_time_outside('pageable', 'others')
 ),
 total AS (
     SELECT run_id, count(*) AS copies, sum(bytes) AS bytes, sum(end_ns - start_ns) AS ns FROM pageable GROUP BY run_id

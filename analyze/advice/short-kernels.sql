@@ -5,11 +5,12 @@
 -- Overlaps: host-wait, blocking-calls, data-wait, dataparallel, optimizer
 -- See: launch
 -- Try: fuse them (torch.compile), CUDA graphs, or larger batches.
--- @use run_gpus, launch_calls
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
 -- @column evidence text           The numbers that it rests on.
 -- @order run_id
+-- @use launch_calls, run_gpus
+-- @needs kernels with the calls that launched them
 WITH launched AS (
     SELECT run_id, rank, correlation_id, sum(dur_ns) AS gpu_ns
     FROM kernels

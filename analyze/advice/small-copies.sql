@@ -3,18 +3,17 @@
 -- Saving: The parts of such copies that no kernel runs beside, over the GPUs; their time is latency, not bandwidth.
 -- See: concurrency
 -- Try: put them together: one tensor instead of many, no .item(), .cpu() or scalar tensors in the loop.
--- @use run_gpus, time_owners
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
 -- @column evidence text           The numbers that it rests on.
 -- @order run_id
+-- @use run_gpus, time_owners
+-- @needs copies under 64 KiB between host and device
 WITH small AS (
     SELECT * FROM tracked_memcpys WHERE small
 ),
 exposed AS (
-    SELECT run_id, sum(e.end_ns - e.start_ns) AS ns
-    FROM intervals_subtraction('small', 'kernel_times') e JOIN gpu_tracks USING (track)
-    GROUP BY run_id
+    SELECT * FROM run_time_outside('small', 'kernel_times')
 ),
 total AS (
     SELECT run_id, count(*) AS copies, avg(bytes) AS bytes FROM small GROUP BY run_id

@@ -5,18 +5,17 @@
 -- See: stragglers
 -- Try: even out the work (batch sizes, sequence lengths, data loading); look at what the last rank does before the
 -- collective.
--- @use run_gpus, time_owners
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
 -- @column evidence text           The numbers that it rests on.
 -- @order run_id
+-- @use gpu_tracks, intervals, run_gpus, time_owners
+-- @needs matched collectives of several ranks
 WITH waits AS MATERIALIZED (
     SELECT * FROM straggler_waits
 ),
 exposed AS (
-    SELECT run_id, sum(e.end_ns - e.start_ns) AS ns
-    FROM intervals_subtraction('waits', 'compute_times') e JOIN gpu_tracks USING (track)
-    GROUP BY run_id
+    SELECT * FROM run_time_outside('waits', 'compute_times')
 ),
 lengths AS (
     SELECT run_id, avg(covered_ns) AS ns, max(covered_ns) AS most_ns

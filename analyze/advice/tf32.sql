@@ -6,11 +6,12 @@
 -- See: kernel-share
 -- Try: torch.set_float32_matmul_precision('high') and torch.backends.cudnn.allow_tf32 = True, or autocast to bf16;
 -- check the accuracy.
--- @use run_gpus, time_owners, time_sums
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
 -- @column evidence text           The numbers that it rests on.
 -- @order run_id
+-- @use run_gpus, time_owners, time_sums
+-- @needs gemm and convolution kernels in fp32, on compute capability 8.0 and up
 WITH matrix_names AS (
     SELECT run_id, name
     FROM kernel_names
@@ -24,15 +25,10 @@ matrix_kernels AS (
     SELECT k.* FROM tracked_kernels k SEMI JOIN matrix_names n USING (run_id, name)
 ),
 busy AS (
-    SELECT run_id, sum(covered_ns) AS ns
-    FROM intervals_length('matrix_kernels') JOIN gpu_tracks USING (track)
-    GROUP BY run_id
+    SELECT * FROM run_time_covered('matrix_kernels')
 ),
 total AS (
     SELECT run_id, count(*) AS calls, sum(end_ns - start_ns) AS ns FROM matrix_kernels GROUP BY run_id
-),
-kernel_time AS (
-    SELECT run_id, sum(total_ns) AS ns FROM kernel_sums GROUP BY run_id
 )
 SELECT
     g.run_group, run_id, b.ns / 2.0 / g.gpus AS saving_ns,
@@ -41,7 +37,7 @@ SELECT
         AS evidence
 FROM total m
 JOIN busy b USING (run_id)
-JOIN kernel_time k USING (run_id)
+JOIN run_kernel_time k USING (run_id)
 JOIN run_gpus g USING (run_id)
 JOIN runs r USING (run_id)
 WHERE try_cast(r.compute_capability AS DOUBLE) >= 8

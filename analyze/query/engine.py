@@ -13,10 +13,10 @@ import duckdb
 from analyze.errors import InputError
 from analyze.query import spill
 from analyze.query.answer import Answer
-from analyze.query.computed import COMPUTED, named_in
+from analyze.query.blocks import blocks, defining
 from analyze.query.open_files import threads
-from analyze.query.plain_sql import check_block, check_expression, check_select, sentence
-from analyze.query.query_files import TIMING, Query, ResultColumn, blocks, blocks_named_in
+from analyze.query.plain_sql import check_block, check_expression, check_select, names_in, names_in_block, sentence
+from analyze.query.query_files import BUILT_IN, TIMING, Query, ResultColumn
 from analyze.store import kernel_names
 from analyze.store.store import PARSER_VERSION, Store
 from schemas.tables import TABLES, Column
@@ -229,32 +229,23 @@ class Engine:
                 files.setdefault(run.parser, []).extend(str(folders[store.folder] / p) for p in paths)
         return files
 
-    def _prepare(self, sql: str, uses: Iterable[str], folders: Iterable[Path] = ()) -> None:
-        """Make the blocks that a query uses, and the tables that are computed, not stored, if its SQL names them."""
-        try:
-            self._make_blocks(uses, folders)
-            self._compute(sql)
-        except duckdb.Error as e:
-            raise InputError(f"{self._folders()}: {sentence(e)}") from e
-
     def _make_blocks(self, names: Iterable[str], folders: Iterable[Path] = ()) -> None:
+        """Make the blocks of these names and those that they use, unless they are there."""
         for name, block in blocks(names, folders).items():
-            if name not in self._made:
-                self._compute(block.sql)
-                if not block.built_in:
-                    check_block(self.connection, block.sql, f"block {name}")
-                try:
+            if name in self._made:
+                continue
+            if not block.built_in:
+                what = f"block {name}"
+                _check_declared(names_in_block(self.connection, block.sql, what), block.uses, what)
+                check_block(self.connection, block.sql, what)
+            try:
+                if block.create is None:
                     self.connection.execute(block.sql)
-                except duckdb.Error as e:
-                    raise InputError(f"block {name}: {sentence(e)}") from e
-                self._made.add(name)
-
-    def _compute(self, sql: str) -> None:
-        for table in named_in(sql):
-            if table not in self._made:
-                self._make_blocks(COMPUTED[table].uses)
-                COMPUTED[table].create(self.connection, table)
-                self._made.add(table)
+                else:
+                    block.create(self.connection, name)
+            except duckdb.Error as e:
+                raise InputError(f"{self._folders() if block.create else f'block {name}'}: {sentence(e)}") from e
+            self._made.add(name)
 
     def query(
         self,
@@ -269,7 +260,10 @@ class Engine:
         Raises InputError for bad parameters, an unknown column or SQL that DuckDB rejects.
         """
         sql, values, choices = query.bind(params or {})
-        self._prepare(sql, query.uses, [query.path.parent.parent])
+        uses = query.used(choices)
+        if not query.path.is_relative_to(BUILT_IN.parent):
+            _check_declared(names_in(self.connection, sql, f"query {query.name}"), uses, f"query {query.name}")
+        self._make_blocks(uses, [query.path.parent.parent])
         documented = query.result_columns(choices)
         columns = {b: (_group_column(b), f'_group."_{b}"') for b in self.by}
         for c in documented:
@@ -298,14 +292,17 @@ class Engine:
         check_select(self.connection, final, what)
         return Answer(tuple(c for c, _ in shown), self._run(final, values, what), what, self, self.note)
 
-    def execute(self, sql: str) -> duckdb.DuckDBPyConnection:
-        """Run SQL of this package's own, with the blocks that it names. Raises duckdb.Error."""
-        self._prepare(sql, blocks_named_in(sql))
+    def execute(self, sql: str, uses: Iterable[str] = ()) -> duckdb.DuckDBPyConnection:
+        """Run SQL of this package's own, which reads the blocks `uses`. Raises duckdb.Error."""
+        self._make_blocks(uses)
         return self.connection.execute(sql)
 
     def sql(self, sql: str) -> Answer:
-        """Answer one SELECT over the tables. Raises InputError for anything else and for errors in it."""
-        self._prepare(sql, blocks_named_in(sql))
+        """Answer one SELECT over the tables and what the blocks define, which need not be declared.
+
+        Raises InputError for anything else and for errors in it.
+        """
+        self._make_blocks(defining(names_in(self.connection, sql, "SQL")))
         check_select(self.connection, sql, "SQL")
         result = self._run(sql, {}, "SQL")
         types = zip(result.columns, result.types, strict=True)
@@ -319,6 +316,12 @@ class Engine:
             return self.connection.sql(sql, params=bound or None)
         except (duckdb.Error, UnicodeError) as e:
             raise InputError(f"{what}: {sentence(e)}") from e
+
+
+def _check_declared(names: Iterable[str], uses: Iterable[str], what: str) -> None:
+    """Raise InputError for what is read of a built-in block that is not declared: it would not be there every time."""
+    if missing := [name for name in defining(names) if name not in uses]:
+        raise InputError(f"{what}: it reads what the block {missing[0]} defines, so it needs -- @use {missing[0]}")
 
 
 def _no_rows(table: str) -> str:

@@ -63,10 +63,7 @@ def check_expression(connection: duckdb.DuckDBPyConnection, text: str, what: str
 
 def check_select(connection: duckdb.DuckDBPyConnection, text: str, what: str) -> None:
     """Raise InputError unless the text is one SELECT (or EXPLAIN of one) that reads the connection's tables."""
-    start = _COMMENT.match(text)
-    if start and (explain := _EXPLAIN.match(text, start.end())):
-        text = text[explain.end() :]
-    statements = _parse(connection, text, what)
+    statements = _parse(connection, _without_explain(text), what)
     if len(statements) != 1:
         raise InputError(f"{what}: only one SELECT is allowed; the store is opened for reading")
     _check_tree(connection, statements, what, _tables(connection))
@@ -77,22 +74,70 @@ def check_block(connection: duckdb.DuckDBPyConnection, text: str, what: str) -> 
 
     A macro may look up a table that it is given by name (`query_table`); what it is given is checked where it is used.
     """
-    try:
-        statements = [s.query for s in duckdb.extract_statements(text)]
-    except (duckdb.Error, UnicodeError) as e:
-        raise InputError(f"{what}: {sentence(e)}") from e
     tables, functions = _tables(connection), {"query_table"}
-    for statement in statements:
-        start = _COMMENT.match(statement)
-        create = _CREATE.fullmatch(statement, start.end() if start else 0)
-        if not create:
-            raise InputError(f"{what}: a block holds CREATE VIEW and CREATE MACRO, nothing else")
-        body = create["body"] if create["view"] or create["table"] else f"SELECT\n{create['body']}"
+    for create, body in _created(text, what):
         _check_tree(connection, _parse(connection, body, what), what, tables, functions)
         if create["view"]:
             tables.add(create["view"].lower())
         else:
             functions.add(create["macro"].lower())
+
+
+def _created(text: str, what: str) -> Iterator[tuple[re.Match[str], str]]:
+    """The CREATE statements of a block, each with its SELECT: of a macro that is an expression, one of it."""
+    try:
+        statements = [s.query for s in duckdb.extract_statements(text)]
+    except (duckdb.Error, UnicodeError) as e:
+        raise InputError(f"{what}: {sentence(e)}") from e
+    for statement in statements:
+        start = _COMMENT.match(statement)
+        create = _CREATE.fullmatch(statement, start.end() if start else 0)
+        if not create:
+            raise InputError(f"{what}: a block holds CREATE VIEW and CREATE MACRO, nothing else")
+        yield create, create["body"] if create["view"] or create["table"] else f"SELECT\n{create['body']}"
+
+
+def names_in(connection: duckdb.DuckDBPyConnection, text: str, what: str) -> set[str]:
+    """Tables and functions that a SELECT names, in small letters; not what only its texts and comments hold.
+
+    A text that a table function is given may be the name of a table, and counts. Raises InputError as `check_select`.
+    """
+    return _named(_parse(connection, _without_explain(text), what))
+
+
+def names_in_block(connection: duckdb.DuckDBPyConnection, text: str, what: str) -> set[str]:
+    """As `names_in`, for what the views and macros of a block name, without themselves."""
+    found: set[str] = set()
+    own: set[str] = set()
+    for create, body in _created(text, what):
+        found |= _named(_parse(connection, body, what))
+        own.add((create["view"] or create["macro"]).lower())
+    return found - own
+
+
+def _named(tree: object) -> set[str]:
+    """The names in a tree, without those of its own CTEs where these can be seen."""
+    found: set[str] = set()
+    stack: list[tuple[object, frozenset[str]]] = [(tree, frozenset())]
+    while stack:
+        node, own = stack.pop()
+        if isinstance(node, list):
+            stack += [(part, own) for part in node]
+        if not isinstance(node, dict):
+            continue
+        for entry in node.get("cte_map", {}).get("map", ()):
+            seen = own | {entry["key"].lower()}
+            recursive = entry["value"]["query_node"]["type"] == "RECURSIVE_CTE_NODE"
+            stack.append((entry["value"], seen if recursive else own))
+            own = seen
+        if node.get("type") == "BASE_TABLE":
+            found |= {p.lower() for p in node["qualified_name"]["path"][-1:]} - own
+        elif node.get("type") == "TABLE_FUNCTION":
+            found |= {text.lower() for text in _texts_given(node["function"])} - own
+        if "function_name" in node:
+            found.add(node["function_name"].lower())
+        stack += [(part, own) for key, part in node.items() if key != "cte_map"]
+    return found
 
 
 def sentence(error: Exception) -> str:
@@ -106,6 +151,12 @@ def sentence(error: Exception) -> str:
         if line.strip():
             lines.append(line.strip())
     return " ".join(lines) or type(error).__name__
+
+
+def _without_explain(text: str) -> str:
+    start = _COMMENT.match(text)
+    explain = _EXPLAIN.match(text, start.end()) if start else None
+    return text[explain.end() :] if explain else text
 
 
 def _parse(connection: duckdb.DuckDBPyConnection, text: str, what: str) -> list[dict[str, Any]]:
@@ -173,10 +224,17 @@ def _check_table(source: dict[str, Any], what: str, own: set[str], tables: Colle
 
 def _check_given(function: dict[str, Any], what: str) -> None:
     """A text that a table macro is given may be taken for the name of a table, which is then not that of a file."""
+    for text in _texts_given(function):
+        if re.search(r"[^\w $]", text):
+            raise InputError(f"{what}: {function['function_name']}({text!r}): there is no such table")
+
+
+def _texts_given(function: dict[str, Any]) -> Iterator[str]:
+    """The texts among a function's arguments."""
     for argument in function.get("arguments", []):
         literal = argument.get("expression", {}).get("literal") or {}
-        if literal.get("kind") == "STRING" and re.search(r"[^\w $]", literal.get("text", "")):
-            raise InputError(f"{what}: {function['function_name']}({literal['text']!r}): there is no such table")
+        if literal.get("kind") == "STRING":
+            yield literal.get("text", "")
 
 
 def _check_function(item: dict[str, Any], what: str, allowed: Collection[str] = ()) -> None:

@@ -7,13 +7,17 @@ A file begins with comment lines, the rest is one SELECT::
     -- @param group name|family = name    What a row is.             choices: {group} in the SQL is replaced
     -- @param limit_us number[0..1e9] = 30   A threshold.            others: $limit_us is bound as a value
     -- @column total_ns ns                Sum of durations.          every column of the result, with its unit
+    -- @main name, total_ns               The columns that say most.
     -- @order total_ns DESC, name
-    -- @use gpu_work, phases                                        building blocks: files of queries/blocks
+    -- @use gpu_work, call_tree_{tree}    Building blocks (`analyze.query.blocks`) that the SELECT itself reads.
     -- @needs kernels that NCCL ran       What a recording must hold, said where there are no rows.
     -- @pass nsys                         Which pass of several it is best asked of (else torch); `all`: of each.
+    -- @plot bars x=total_ns              The figure that shows it best, and its settings.
 
-The SELECT reads the tables of `schemas.tables` and what its blocks define. A block is a file of macros and views that
-begins with comment lines, too, and may @use others. Every table has one more column,
+The comment lines come in this order. CTEs have plain names, of no table or view; in blocks they begin with `_`,
+so that neither hides the other's.
+
+The SELECT reads the tables of `schemas.tables` and what its blocks define. Every table has one more column,
 `run_group`: NULL, or with `--by` the number of the group of runs that the row belongs to. A query groups by it and
 returns it first; `@column` does not name it.
 
@@ -27,9 +31,7 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 from analyze.errors import InputError
 
@@ -41,7 +43,7 @@ TIMING = ("torch", "nsys", "nvprof")
 
 PASSES = (*TIMING, "all")
 
-_TAG = re.compile(r"^@(param|column|order|use|needs|pass)\s+(.*)$")
+_TAG = re.compile(r"^@(param|column|main|order|use|needs|pass|plot)\s+(.*)$")
 _PARAM = re.compile(r"^(\w+)\s+(\S+)\s+=\s+(?:'([^']*)'|(\S+))\s*(.*)$")
 _NUMBER = re.compile(r"^(number|int)(?:\[(.*?)\.\.(.*?)\])?$")
 _COLUMN = re.compile(r"^(\{?\w+\}?)\s+(\S+)\s*(.*)$")
@@ -147,6 +149,10 @@ class Query:
     needs: str = ""
     prefer: str | None = None
     """The profiler whose pass it is best asked of, or all."""
+    main: tuple[str, ...] = ()
+    """Names of the columns that say most."""
+    plot: str = ""
+    """The figure that shows it best, and its settings."""
 
     def bind(self, values: dict[str, str]) -> tuple[str, dict[str, str | float | int], dict[str, str]]:
         """SQL with the choices filled in, the values to bind, and the choices; raises InputError."""
@@ -165,6 +171,10 @@ class Query:
             text = text.replace("{" + name + "}", value)
         return text
 
+    def used(self, choices: dict[str, str]) -> tuple[str, ...]:
+        """The blocks that it uses with these choices."""
+        return tuple(self.fill(name, choices) for name in self.uses)
+
     def result_columns(self, choices: dict[str, str]) -> tuple[ResultColumn, ...]:
         """The documented columns under their names for these choices."""
         return tuple(ResultColumn(self.fill(c.name, choices), c.unit, c.doc) for c in self.columns)
@@ -181,10 +191,11 @@ def parse(path: Path) -> Query:
         if not line.startswith("--"):
             break
         head.append(line[2:].removeprefix(" ").rstrip())
-    prose, params, columns, order, needs = [], [], [], "", ""
+    prose, params, columns, order, needs, plot = [], [], [], "", "", ""
     prefer = None
     uses: tuple[str, ...] = ()
-    for number, line in enumerate(_unwrap(head), 1):
+    main: tuple[str, ...] = ()
+    for number, line in enumerate(unwrap(head), 1):
         tag = _TAG.match(line)
         if not tag:
             prose.append(line)
@@ -192,10 +203,14 @@ def parse(path: Path) -> Query:
             order = tag.group(2)
         elif tag.group(1) == "needs":
             needs = tag.group(2)
+        elif tag.group(1) == "plot":
+            plot = tag.group(2)
+        elif tag.group(1) == "main":
+            main += names_of(tag.group(2))
         elif tag.group(1) == "pass" and tag.group(2) in PASSES:
             prefer = tag.group(2)
         elif tag.group(1) == "use":
-            uses += _names(tag.group(2))
+            uses += names_of(tag.group(2))
         elif tag.group(1) == "param" and (m := _PARAM.match(tag.group(2))):
             params.append(_param(m, f"{path}: comment {number}: {line}"))
         elif tag.group(1) == "column" and (m := _COLUMN.match(tag.group(2))) and m.group(2) in UNITS:
@@ -206,6 +221,9 @@ def parse(path: Path) -> Query:
     sql = "\n".join(lines[len(head) :]).strip().rstrip(";")
     if not question or not columns or not sql:
         raise InputError(f"{path}: a query file needs a question, @column lines and a SELECT")
+    for name in main:
+        if name not in {c.name for c in columns}:
+            raise InputError(f"{path}: @main {name}: there is no @column of that name")
     return Query(
         name=path.stem,
         group=path.parent.name,
@@ -219,6 +237,8 @@ def parse(path: Path) -> Query:
         uses=uses,
         needs=needs,
         prefer=prefer,
+        main=main,
+        plot=plot,
     )
 
 
@@ -237,65 +257,12 @@ def _param(match: re.Match[str], where: str) -> Param:
     raise InputError(f"{where}: a parameter is a|choice, text, number[LOW..HIGH] or int[LOW..HIGH]")
 
 
-class Block(NamedTuple):
-    """A building block: its SQL, and whether it is one of this package's own."""
-
-    sql: str
-    built_in: bool
-
-
-def blocks(names: Iterable[str], folders: Iterable[Path] = ()) -> dict[str, Block]:
-    """The named blocks and those that they use, by name, each behind what it uses.
-
-    Raises InputError for a block that does not exist.
-    """
-    places = [f / BLOCKS for f in (*folders, BUILT_IN)]
-    found: dict[str, Block] = {}
-
-    def add(name: str) -> None:
-        if name in found:
-            return
-        named = places if re.fullmatch(r"[\w-]+", name) else ()
-        path = next((p for place in named if (p := place / f"{name}.sql").is_file()), None)
-        if path is None:
-            raise InputError(f"@use {name}: there is no such block in {', '.join(map(str, places))}")
-        try:
-            sql = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as e:
-            raise InputError(f"{path}: cannot be read: {e}") from e
-        for line in sql.splitlines():
-            if line.startswith("-- @use "):
-                for used in _names(line.removeprefix("-- @use ")):
-                    add(used)
-        found[name] = Block(sql, path.parent.parent == BUILT_IN)
-
-    for name in names:
-        add(name)
-    return found
-
-
-def all_blocks() -> list[str]:
-    """Names of the built-in blocks."""
-    return sorted(p.stem for p in (BUILT_IN / BLOCKS).glob("*.sql"))
-
-
-def blocks_named_in(sql: str) -> list[str]:
-    """The built-in blocks that define a view or macro whose name stands in SQL text, be it only in a comment."""
-    words = set(re.findall(r"\w+", sql.lower()))
-    return [name for name in all_blocks() if words & _defined(BUILT_IN / BLOCKS / f"{name}.sql")]
-
-
-@cache
-def _defined(block: Path) -> frozenset[str]:
-    """Names of the views and macros of a block."""
-    return frozenset(n.lower() for n in re.findall(r"^CREATE (?:VIEW|MACRO) (\w+)", block.read_text("utf-8"), re.M))
-
-
-def _names(text: str) -> tuple[str, ...]:
+def names_of(text: str) -> tuple[str, ...]:
+    """The names between the commas of a tag."""
     return tuple(n.strip() for n in text.split(",") if n.strip())
 
 
-def _unwrap(lines: Iterable[str]) -> list[str]:
+def unwrap(lines: Iterable[str]) -> list[str]:
     """Join the continuation lines (indented) of a tag."""
     joined: list[str] = []
     for line in lines:

@@ -15,6 +15,8 @@ class Counter(NamedTuple):
     name: str
     sql: str
     decimals: int = 0
+    uses: tuple[str, ...] = ()
+    """The blocks that the SQL reads."""
 
     def shown(self, value: int) -> str:
         """The value as it is written: exact."""
@@ -81,8 +83,8 @@ def counter_tracks(gpu: str, cpu: str) -> list[Counter]:
         " start_ns, allocated_bytes FROM memory_events WHERE allocated_bytes IS NOT NULL ORDER BY 1, 2, 3"
     )
     return [
-        Counter("queue depth", running(f"{both_ends} FROM ({queued})")),
-        Counter("running", running(f"{both_ends} FROM ({busy})")),
+        Counter("queue depth", running(f"{both_ends} FROM ({queued})"), uses=("gpu_work", "launch_calls")),
+        Counter("running", running(f"{both_ends} FROM ({busy})"), uses=("gpu_work",)),
         Counter("copy GB/s", running(copying), decimals=9),
         Counter("allocated MB", allocated, decimals=6),
     ]

@@ -66,8 +66,8 @@ class _Scope(NamedTuple):
         before = "true" if self.to_ns is None else f"start_ns < {self.to_ns}"
         return f"{before} AND (start_ns + coalesce(dur_ns, 0) > {self.from_ns} OR start_ns >= {self.from_ns})"
 
-    def rows(self, sql: str) -> Iterator[tuple[Any, ...]]:
-        result = self.engine.execute(sql)
+    def rows(self, sql: str, uses: Iterable[str] = ()) -> Iterator[tuple[Any, ...]]:
+        result = self.engine.execute(sql, uses)
         while batch := result.fetchmany(_BATCH):
             yield from batch
 
@@ -316,7 +316,7 @@ def _copies(scope: _Scope) -> Iterator[str]:
         f" FROM memsets WHERE {scope.overlapping()}"
     )
     for cat, name, pid, tid, start, dur, device, stream, correlation, op, size, graph, source, target in scope.rows(
-        sql
+        sql, ["torch_names"]
     ):
         args = _args(
             External_id=op, device=device, stream=stream, correlation=correlation, bytes=size, graph_id=graph,
@@ -359,7 +359,7 @@ def _flows(scope: _Scope) -> Iterator[str]:
         f"SELECT c.event, w.event FROM ({calls}) c JOIN ({work}) w USING (rank, correlation_id)"
         " ORDER BY rank, c.event.start_ns, correlation_id"
     )
-    for number, ends in enumerate(scope.rows(sql), 1):
+    for number, ends in enumerate(scope.rows(sql, ["gpu_work"]), 1):
         common = f'"cat":"ac2g","name":"ac2g","id":{number}'
         for ph, event in zip(_ARROW, ends, strict=True):
             pid, tid = scope.places.draw(**event)
@@ -382,7 +382,7 @@ def _critical_path(scope: _Scope) -> Iterator[str]:
     The Perfetto UI draws an arrow between the slices that began last on its threads, even if they have ended; a piece
     may begin where nothing else does, such as a wait. So arrows join pieces, at their starts.
     """
-    path = overlay.pieces(scope.rows(overlay.sql(scope.overlapping())))
+    path = overlay.pieces(scope.rows(overlay.sql(scope.overlapping()), overlay.USES))
     lanes = overlay.lanes(path)
     # The Perfetto UI puts the number behind.
     threads = [(number, f"{place} lane") for place, number in lanes.items()]
@@ -401,7 +401,7 @@ def _critical_path(scope: _Scope) -> Iterator[str]:
 
 def _counters(scope: _Scope) -> Iterator[str]:
     for counter in counter_tracks(scope.places.gpu(), scope.places.process()):
-        for (pid, series), rows in groupby(scope.rows(counter.sql), key=lambda row: (row[0], row[1])):
+        for (pid, series), rows in groupby(scope.rows(counter.sql, counter.uses), key=lambda row: (row[0], row[1])):
             # The Perfetto UI calls the track by the counter and the series.
             common = f'"ph":"C","name":{_text(counter.name)},"pid":{pid},"tid":0'
             scope.places.use(pid)

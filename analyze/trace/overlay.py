@@ -67,11 +67,14 @@ ORDER BY piece
 """
 
 
+USES = ("cpu_events", "critical_path_span", "innermost", "intervals")
+
+
 def sql(inside: str) -> str:
     """SQL of the columns of `Piece`, in order of rank and time; `inside` is SQL of the events to draw.
 
     A piece on the CPU is named by the operator or range that was the thread's innermost most of the time (by CUDA calls
-    on threads that have nothing else). The blocks cpu_events, innermost and intervals must have been made.
+    on threads that have nothing else). It reads the blocks of USES.
     """
     return _SQL.format(inside=inside)
 

@@ -1,11 +1,19 @@
--- Lengths of the unions that the definitions of GPU time are made of, per window, from a table with `window_id` and
--- `class` (compute, comm or copy) beside its intervals. The windows of a track are disjoint, and no interval crosses
--- their edges. As intervals_length, with the furthest end so far of each set of classes: one sort of the track for all.
-CREATE MACRO grown_ns(start_ns, end_ns, reached_ns) AS
-    greatest(0, end_ns - greatest(start_ns, coalesce(reached_ns, start_ns)));
-
+-- GPU time by what the GPU does.
+-- @use intervals
+-- @macro gpu_class_lengths(t)  lengths of the unions that the definitions of GPU time are made of, per window.
+-- `t` has `window_id` and `class` (compute, comm or copy) beside its intervals. The windows of a track are disjoint,
+-- and no interval crosses their edges. As intervals_length, with the furthest end so far of each set of classes: one
+-- sort of the track for all.
+-- @column window_id index       The window.
+-- @column first_ns ns           First start.
+-- @column last_ns ns            Last end.
+-- @column busy_ns ns            All work.
+-- @column kernel_ns ns          Kernels.
+-- @column compute_ns ns         Compute kernels.
+-- @column comm_ns ns            Communication kernels.
+-- @column copy_ns ns            Memcpys and memsets.
 CREATE MACRO gpu_class_lengths(t) AS TABLE
-WITH reached AS (
+WITH _reached AS (
     SELECT
         window_id, class, start_ns, end_ns,
         max(end_ns) OVER before AS any_ns,
@@ -23,5 +31,5 @@ SELECT
     coalesce(sum(grown_ns(start_ns, end_ns, compute_ns)) FILTER (class = 'compute'), 0)::BIGINT AS compute_ns,
     coalesce(sum(grown_ns(start_ns, end_ns, comm_ns)) FILTER (class = 'comm'), 0)::BIGINT AS comm_ns,
     coalesce(sum(grown_ns(start_ns, end_ns, copy_ns)) FILTER (class = 'copy'), 0)::BIGINT AS copy_ns
-FROM reached
+FROM _reached
 GROUP BY window_id;

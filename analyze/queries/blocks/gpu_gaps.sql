@@ -1,96 +1,121 @@
--- @use gpu_tracks, intervals, launch_calls, profiler_overhead
--- What gaps are between: GPU work on its track, per device or per stream of it.
+-- Gaps in the work of a GPU, per device or per stream of it, and why they are there.
+-- @use gpu_tracks, gpu_work, intervals, launch_calls, profiler_overhead
+-- @view gaps_per_stream  a row is GPU work on its stream, as gpu_gaps takes it.
+-- @column track index           The track that it stands on.
+-- @column stream id             CUDA stream.
+-- @column run_id id             The run.
+-- @column rank index            Process rank.
+-- @column correlation_id id     Joins a CUDA call and the GPU work that it launched.
+-- @column start_ns ns           Start.
+-- @column end_ns ns             End.
 CREATE VIEW gaps_per_stream AS
 SELECT
     t.track, w.stream, w.run_id, w.rank, w.correlation_id, w.start_ns,
     w.start_ns + greatest(coalesce(w.dur_ns, 0), 0) AS end_ns
 FROM gpu_work w JOIN gpu_tracks t ON t.run_id = w.run_id AND t.rank = w.rank AND t.device IS NOT DISTINCT FROM w.device;
+
+-- @view gaps_per_device  a row is GPU work on its device, as gpu_gaps takes it.
+-- @column track index           The track that it stands on.
+-- @column stream id             NULL.
+-- @column run_id id             The run.
+-- @column rank index            Process rank.
+-- @column correlation_id id     Joins a CUDA call and the GPU work that it launched.
+-- @column start_ns ns           Start.
+-- @column end_ns ns             End.
 CREATE VIEW gaps_per_device AS SELECT * REPLACE (NULL::BIGINT AS stream) FROM gaps_per_stream;
 
--- The gaps in one of these: all time of a lane (a track, or a stream of it) between its first start and its last end
--- without work. Work of 0 ns ends a gap only at the very end of a lane, and begins one only at its very start. With the
--- correlation id of the work that ends the gap, and the start of the call that launched it (NULL where the trace has
--- none); of work that starts together, the one launched first. profiler_ns: the part, up to the return of that call, in
--- which the profiler itself worked on its thread, or on one that does nothing else in the recording (CUPTI's number of
--- a thread need not be the one that the rest of the trace has for it).
+-- @macro gpu_gaps(t)  the gaps in gaps_per_stream or gaps_per_device.
+-- All time of a lane (a track, or a stream of it) between its first start and its last end without work. Work of 0 ns
+-- ends a gap only at the very end of a lane, and begins one only at its very start. The profiler's work counts on the
+-- thread of the launch call, or on one that does nothing else in the recording (CUPTI's number of a thread need not be
+-- the one that the rest of the trace has for it).
+-- @column track index           The GPU's track.
+-- @column stream id             Stream; NULL per device.
+-- @column correlation_id id     Of the work that ends the gap; of work that starts together, the one launched first.
+-- @column start_ns ns           Start.
+-- @column end_ns ns             End.
+-- @column launch_ns ns          Start of the call that launched that work; NULL where the trace has none.
+-- @column profiler_ns ns        The part, up to the return of that call, in which the profiler itself worked.
 CREATE MACRO gpu_gaps(t) AS TABLE
-WITH lanes AS MATERIALIZED (
+WITH _lanes AS MATERIALIZED (
     SELECT
         row_number() OVER (ORDER BY track, stream)::INTEGER AS lane, track, stream, any_value(run_id) AS run_id,
         any_value(rank) AS rank, min(start_ns) AS first_ns, max(end_ns) AS last_ns
     FROM query_table(t)
     GROUP BY track, stream
 ),
-reached AS (
+_reached AS (
     SELECT
         l.lane, w.*, max(w.end_ns) OVER (
             PARTITION BY l.lane ORDER BY w.start_ns, w.correlation_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         ) AS reached_ns
-    FROM query_table(t) w JOIN lanes l ON l.track = w.track AND l.stream IS NOT DISTINCT FROM w.stream
+    FROM query_table(t) w JOIN _lanes l ON l.track = w.track AND l.stream IS NOT DISTINCT FROM w.stream
     WHERE w.end_ns > w.start_ns OR w.start_ns IN (l.first_ns, l.last_ns)
 ),
-gaps AS MATERIALIZED (
+_gaps AS MATERIALIZED (
     -- One row each, even where a damaged trace has two calls of a correlation id.
     SELECT
         lane, any_value(r.track) AS track, any_value(r.stream) AS stream, any_value(correlation_id) AS correlation_id,
         reached_ns AS start_ns, any_value(r.start_ns) AS end_ns, min(l.start_ns) AS launch_ns,
         arg_min(l.tid, l.start_ns) AS launch_tid, arg_min(l.start_ns + l.dur_ns, l.start_ns) AS launched_ns
-    FROM reached r LEFT JOIN launch_calls l USING (run_id, rank, correlation_id)
+    FROM _reached r LEFT JOIN launch_calls l USING (run_id, rank, correlation_id)
     WHERE r.start_ns > r.reached_ns
     GROUP BY lane, reached_ns
 ),
-busy_threads AS (
+_busy_threads AS (
     SELECT DISTINCT run_id, rank, tid FROM cuda_calls SEMI JOIN profiler_overhead USING (run_id, rank, tid)
     UNION
     SELECT DISTINCT run_id, rank, tid FROM cpu_ops SEMI JOIN profiler_overhead USING (run_id, rank, tid)
 ),
-overhead AS (
+_overhead AS (
     SELECT l.lane AS track, CASE WHEN b.tid IS NOT NULL THEN o.tid END AS tid, o.start_ns, o.end_ns
-    FROM profiler_overhead o JOIN lanes l USING (run_id, rank) LEFT JOIN busy_threads b USING (run_id, rank, tid)
+    FROM profiler_overhead o JOIN _lanes l USING (run_id, rank) LEFT JOIN _busy_threads b USING (run_id, rank, tid)
 ),
 -- The gaps that may hold some: those that begin or end in the same ms (2^20 ns), and those longer than that.
-overhead_cells AS (
-    SELECT DISTINCT track, unnest(range(start_ns >> 20, (end_ns >> 20) + 1)) AS cell FROM overhead
+_overhead_cells AS (
+    SELECT DISTINCT track, unnest(range(start_ns >> 20, (end_ns >> 20) + 1)) AS cell FROM _overhead
 ),
-overhead_gaps AS (
+_overhead_gaps AS (
     SELECT
         lane AS track, start_ns AS window_id, start_ns, least(end_ns, coalesce(launched_ns, end_ns)) AS end_ns,
         launch_tid
-    FROM gaps
+    FROM _gaps
     WHERE coalesce(launched_ns > start_ns, true) AND (
         end_ns - start_ns >= 1 << 20
-        OR (lane, start_ns >> 20) IN (SELECT (track, cell) FROM overhead_cells)
-        OR (lane, end_ns >> 20) IN (SELECT (track, cell) FROM overhead_cells)
+        OR (lane, start_ns >> 20) IN (SELECT (track, cell) FROM _overhead_cells)
+        OR (lane, end_ns >> 20) IN (SELECT (track, cell) FROM _overhead_cells)
     )
 ),
-pieces AS (
+_pieces AS (
     SELECT
         g.track AS lane, g.start_ns AS gap_ns, p.start_ns, p.end_ns,
         max(p.end_ns) OVER (
             PARTITION BY g.track, g.start_ns ORDER BY p.start_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         ) AS reached_ns
-    FROM intervals_cut('overhead', 'overhead_gaps') p
-    JOIN overhead_gaps g ON g.track = p.track AND g.window_id = p.window_id
+    FROM intervals_cut('_overhead', '_overhead_gaps') p
+    JOIN _overhead_gaps g ON g.track = p.track AND g.window_id = p.window_id
     WHERE p.tid IS NULL OR p.tid = g.launch_tid IS NOT FALSE
 ),
-profiled AS (
-    SELECT lane, gap_ns, sum(greatest(0, end_ns - greatest(start_ns, coalesce(reached_ns, start_ns))))::BIGINT AS ns
-    FROM pieces
+_profiled AS (
+    SELECT lane, gap_ns, sum(grown_ns(start_ns, end_ns, reached_ns))::BIGINT AS ns
+    FROM _pieces
     GROUP BY lane, gap_ns
 )
 SELECT
     g.track, g.stream, g.correlation_id, g.start_ns, g.end_ns, g.launch_ns, coalesce(p.ns, 0) AS profiler_ns
-FROM gaps g LEFT JOIN profiled p ON p.lane = g.lane AND p.gap_ns = g.start_ns;
+FROM _gaps g LEFT JOIN _profiled p ON p.lane = g.lane AND p.gap_ns = g.start_ns;
 
--- Why the GPU was idle: host_wait, if nothing was queued when it ran out of work; kernel_wait, if the next work was
--- queued and the gap is shorter than the threshold; else other, and so where no launch call is known.
+-- @macro idle_cause(start_ns, end_ns, launch_ns, threshold_ns)  why the GPU was idle: host_wait, if nothing was queued
+-- when it ran out of work; kernel_wait, if the next work was queued and the gap is shorter than the threshold; else
+-- other, and so where no launch call is known.
 CREATE MACRO idle_cause(start_ns, end_ns, launch_ns, threshold_ns) AS CASE
     WHEN launch_ns > start_ns THEN 'host_wait'
     WHEN launch_ns IS NOT NULL AND end_ns - start_ns < threshold_ns THEN 'kernel_wait'
     ELSE 'other'
 END;
 
--- The same, or profiler, if the profiler itself worked in the larger part of the gap.
+-- @macro gap_cause(start_ns, end_ns, launch_ns, profiler_ns, threshold_ns)  idle_cause, or profiler, if the profiler
+-- itself worked in the larger part of the gap.
 CREATE MACRO gap_cause(start_ns, end_ns, launch_ns, profiler_ns, threshold_ns) AS CASE
     WHEN 2 * profiler_ns > end_ns - start_ns THEN 'profiler'
     ELSE idle_cause(start_ns, end_ns, launch_ns, threshold_ns)

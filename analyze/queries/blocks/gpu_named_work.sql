@@ -1,6 +1,18 @@
--- @use op_links, torch_names
 -- All GPU work with the operator that launched it (op_id) and a short name: a kernel's as `kernel_names` has it, a
 -- copy's or fill's as torch.profiler says it.
+-- @use op_links, torch_names
+-- @view gpu_named_work  a row is a kernel, memcpy or memset.
+-- @column run_id id             The run.
+-- @column rank index            Process rank.
+-- @column run_group index       Group of runs (--by); NULL without.
+-- @column device index          GPU.
+-- @column stream id             CUDA stream.
+-- @column kind text             kernel, memcpy or memset.
+-- @column name text             Short name of a kernel; of a copy or fill, what torch.profiler calls it.
+-- @column correlation_id id     Joins a CUDA call and the GPU work that it launched.
+-- @column op_id id              The operator that launched it; NULL where none is known.
+-- @column start_ns ns           Start.
+-- @column dur_ns ns             Length.
 CREATE VIEW gpu_named_work AS
 SELECT
     k.run_id, k.rank, k.run_group, k.device, k.stream, 'kernel' AS kind, coalesce(n.short_name, k.name) AS name,

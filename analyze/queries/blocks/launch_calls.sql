@@ -1,6 +1,10 @@
--- The call that launched each correlation id: the runtime's, where a driver call runs inside it under the same id.
--- CUPTI gives every call of an API an id of its own, so nothing need be grouped. But it counts within a process: where
--- a rank holds several (traces that somebody merged), an id that more than one of them used is nobody's.
+-- Which call launched GPU work: the runtime's, where a driver call runs inside it under the same id. CUPTI gives every
+-- call of an API an id of its own, so nothing need be grouped. But it counts within a process: where a rank holds
+-- several (traces that somebody merged), an id that more than one of them used is nobody's.
+-- @view shared_correlation_ids  a row is an id that several processes of a rank used.
+-- @column run_id id             The run.
+-- @column rank index            Process rank.
+-- @column correlation_id id     Joins a CUDA call and the GPU work that it launched.
 CREATE VIEW shared_correlation_ids AS
 SELECT run_id, rank, correlation_id
 FROM cuda_calls
@@ -9,6 +13,15 @@ WHERE correlation_id IS NOT NULL
 GROUP BY run_id, rank, correlation_id
 HAVING min(pid) <> max(pid);
 
+-- @view launch_calls  a row is the call of a correlation id.
+-- @column run_id id             The run.
+-- @column rank index            Process rank.
+-- @column run_group index       Group of runs (--by); NULL without.
+-- @column correlation_id id     Joins a CUDA call and the GPU work that it launched.
+-- @column tid id                Thread.
+-- @column name text             Runtime or driver function.
+-- @column start_ns ns           Start.
+-- @column dur_ns ns             Length.
 CREATE VIEW launch_calls AS
 SELECT *
 FROM (

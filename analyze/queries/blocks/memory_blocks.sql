@@ -1,7 +1,13 @@
--- @use phases
 -- The caching allocator's memory: events that say how much is allocated, as torch.profiler writes them with
--- profile_memory. (What Nsight Systems sees are driver allocations, with reserved_bytes alone.) `pool` numbers the
--- devices of each process.
+-- profile_memory. (What Nsight Systems sees are driver allocations, with reserved_bytes alone.)
+-- @use phases
+-- @view memory_pools  a row is a device of a process with such events.
+-- @column pool index            Its number.
+-- @column run_group index       Group of runs (--by); NULL without.
+-- @column run_id id             The run.
+-- @column rank index            Process rank.
+-- @column device_type text      cpu, cuda, hip or xpu.
+-- @column device index          Device; -1 for the CPU.
 CREATE VIEW memory_pools AS
 SELECT
     row_number() OVER (ORDER BY run_id, rank, device_type, device)::INTEGER AS pool,
@@ -12,6 +18,15 @@ FROM (
     WHERE allocated_bytes IS NOT NULL
 );
 
+-- @view memory_changes  a row is an event of the caching allocator.
+-- @column pool index            The pool.
+-- @column run_id id             The run.
+-- @column rank index            Process rank.
+-- @column start_ns ns           Start.
+-- @column addr id               Address.
+-- @column bytes B               What was allocated; negative for a free.
+-- @column allocated_bytes B     Allocated after the event.
+-- @column reserved_bytes B      Reserved after the event.
 CREATE VIEW memory_changes AS
 SELECT p.pool, p.run_id, p.rank, e.start_ns, e.addr, e.bytes, e.allocated_bytes, e.reserved_bytes
 FROM memory_events e
@@ -19,8 +34,14 @@ JOIN memory_pools p ON p.run_id = e.run_id AND p.rank = e.rank AND p.device_type
     AND p.device IS NOT DISTINCT FROM e.device
 WHERE e.allocated_bytes IS NOT NULL;
 
--- The moment when most was allocated (the first such), what was allocated then, before the first event and after the
--- last.
+-- @view memory_peaks  a row is a pool.
+-- @column pool index            The pool.
+-- @column first_ns ns           First event.
+-- @column last_ns ns            Last event.
+-- @column peak_bytes B          Most that was allocated.
+-- @column peak_ns ns            When (the first such moment).
+-- @column first_bytes B         Allocated before the first event.
+-- @column last_bytes B          Allocated after the last.
 CREATE VIEW memory_peaks AS
 SELECT
     pool, min(start_ns) AS first_ns, max(start_ns) AS last_ns, max(allocated_bytes) AS peak_bytes,
@@ -29,30 +50,39 @@ SELECT
 FROM memory_changes
 GROUP BY pool;
 
--- Every allocation of the trace with the event that freed it (freed_ns is NULL where none did), and the phase it was
--- made in, NULL outside of all. An address is free before it is given away again, so the next event at it is the one
--- that frees it.
+-- @view memory_blocks  a row is an allocation of the trace.
+-- An address is free before it is given away again, so the next event at it is the one that frees it.
+-- @column pool index            The pool.
+-- @column run_id id             The run.
+-- @column rank index            Process rank.
+-- @column start_ns ns           Start.
+-- @column freed_ns ns           The event that freed it; NULL where none did.
+-- @column addr id               Address.
+-- @column bytes B               Size.
+-- @column phase text            Phase that it was made in; NULL outside of all.
+-- @column phase_end_ns ns       End of that range.
 CREATE VIEW memory_blocks AS
-WITH paired AS (
+WITH _paired AS (
     SELECT
         pool, run_id, rank, start_ns, addr, bytes,
         CASE WHEN lead(bytes) OVER at_address < 0 THEN lead(start_ns) OVER at_address END AS freed_ns
     FROM memory_changes
     WINDOW at_address AS (PARTITION BY pool, addr ORDER BY start_ns, bytes)
 ),
-phase_ends AS (
+_phase_ends AS (
     SELECT run_id, rank, phase, start_ns, start_ns + dur_ns AS end_ns FROM phase_ranges
 ),
-latest AS (
+_latest AS (
     SELECT b.*, p.phase AS latest_phase, p.end_ns AS latest_end_ns
-    FROM (SELECT * FROM paired WHERE bytes > 0) b
-    ASOF LEFT JOIN phase_ends p ON p.run_id = b.run_id AND p.rank = b.rank AND b.start_ns >= p.start_ns
+    FROM (SELECT * FROM _paired WHERE bytes > 0) b
+    ASOF LEFT JOIN _phase_ends p ON p.run_id = b.run_id AND p.rank = b.rank AND b.start_ns >= p.start_ns
 )
 SELECT
     pool, run_id, rank, start_ns, freed_ns, addr, bytes,
     CASE WHEN start_ns < latest_end_ns THEN latest_phase END AS phase,
     CASE WHEN start_ns < latest_end_ns THEN latest_end_ns END AS phase_end_ns
-FROM latest;
+FROM _latest;
 
--- Whether a block is there at a moment: from its allocation on, and no longer when it is freed.
+-- @macro is_live(start_ns, freed_ns, at_ns)  whether a block is there at a moment: from its allocation on, and no
+-- longer when it is freed.
 CREATE MACRO is_live(start_ns, freed_ns, at_ns) AS start_ns <= at_ns AND coalesce(freed_ns > at_ns, true);

@@ -1,5 +1,9 @@
--- Operators whose FLOPs follow from their shapes, below the ones that only call another (aten::conv2d, aten::linear,
--- aten::matmul), so that none counts twice.
+-- FLOPs of operators, from their shapes.
+-- @view flop_ops  a row is an operator whose FLOPs follow from its shapes.
+-- Those below the ones that only call another (aten::conv2d, aten::linear, aten::matmul), so that none counts twice.
+-- @column name text             Operator.
+-- @column op text               Kind: conv, conv_backward, linear, matmul, batched_matmul, attention or
+--                               attention_backward.
 CREATE VIEW flop_ops AS
 SELECT unnest([
     {'name': 'aten::convolution', 'op': 'conv'},
@@ -28,13 +32,18 @@ SELECT unnest([
     {'name': 'aten::_scaled_dot_product_flash_attention_for_cpu_backward', 'op': 'attention_backward'}
 ], recursive := true);
 
--- Shape of input i (BIGINT[]); NULL where the trace has none.
+-- @macro shape(dims, i)  shape of input i (BIGINT[]); NULL where the trace has none.
 CREATE MACRO shape(dims, i) AS CAST(json_extract(dims, '$[' || i || ']') AS BIGINT[]);
--- Concrete inputs are JSON strings: "[2, 2]", "False", "1".
+
+-- @macro int_list(inputs, i)  a list of numbers among the concrete inputs, which are JSON strings: "[2, 2]", "False",
+-- "1".
 CREATE MACRO int_list(inputs, i) AS CAST(CAST(json_extract_string(inputs, '$[' || i || ']') AS JSON) AS BIGINT[]);
+
+-- @macro is_true(inputs, i)  whether a concrete input is True.
 CREATE MACRO is_true(inputs, i) AS json_extract_string(inputs, '$[' || i || ']') = 'True';
--- By what the FLOPs of attention are divided: 2 if it is causal (the mask leaves half), else 1, and where the trace has
--- no concrete inputs to say so. The operators have is_causal in different places.
+
+-- @macro halves(name, inputs)  by what the FLOPs of attention are divided: 2 if it is causal (the mask leaves half),
+-- else 1, and where the trace has no concrete inputs to say so. The operators have is_causal in different places.
 CREATE MACRO halves(name, inputs) AS CASE WHEN is_true(inputs, CASE
     WHEN name IN ('aten::_scaled_dot_product_efficient_attention', 'aten::_scaled_dot_product_cudnn_attention') THEN 6
     WHEN name = 'aten::_scaled_dot_product_flash_attention_for_cpu_backward' THEN 7
@@ -42,15 +51,19 @@ CREATE MACRO halves(name, inputs) AS CASE WHEN is_true(inputs, CASE
     WHEN ends_with(name, '_backward') THEN 11
     ELSE 4
 END) THEN 2 ELSE 1 END;
--- Gradients asked of convolution_backward (input 10): 1 = input, 2 = weight, 3 = bias.
+
+-- @macro output_mask(inputs, i)  gradients asked of convolution_backward (input 10): 1 = input, 2 = weight, 3 = bias.
 CREATE MACRO output_mask(inputs, i) AS
     (string_split(trim(json_extract_string(inputs, '$[10]'), '[] '), ',')[i] ILIKE '%true%')::INTEGER;
 
--- 2 * N * C_out * (C_in / groups) * |kernel| * |output| (|input| for a transposed one);
--- x [N, C_in, ..], w [C_out, C_in / groups, ..].
+-- @macro out_size(x, w, stride, padding, dilation, i)  size of dimension i of a convolution's output; x [N, C_in, ..],
+-- w [C_out, C_in / groups, ..].
 CREATE MACRO out_size(x, w, stride, padding, dilation, i) AS
     (x[i + 2] + 2 * coalesce(padding[i], padding[1]) - coalesce(dilation[i], dilation[1]) * (w[i + 2] - 1) - 1)
     // coalesce(stride[i], stride[1]) + 1;
+
+-- @macro conv_flops(x, w, stride, padding, dilation, transposed)  2 * N * C_out * (C_in / groups) * |kernel| * |output|
+-- (|input| for a transposed one).
 CREATE MACRO conv_flops(x, w, stride, padding, dilation, transposed) AS
     2 * x[1] * w[1] * w[2] * w[3] * coalesce(w[4], 1) * coalesce(w[5], 1)
     * CASE WHEN transposed THEN x[3] * coalesce(x[4], 1) * coalesce(x[5], 1)
@@ -58,45 +71,57 @@ CREATE MACRO conv_flops(x, w, stride, padding, dilation, transposed) AS
             * CASE WHEN len(x) > 3 THEN out_size(x, w, stride, padding, dilation, 2) ELSE 1 END
             * CASE WHEN len(x) > 4 THEN out_size(x, w, stride, padding, dilation, 3) ELSE 1 END
     END;
--- One gradient (input or weight) costs what the forward costs; the output's size is that of the gradient that came in.
+
+-- @macro conv_backward_flops(grad, x, w, transposed)  one gradient (input or weight) costs what the forward costs; the
+-- output's size is that of the gradient that came in.
 CREATE MACRO conv_backward_flops(grad, x, w, transposed) AS
     2 * x[1] * w[1] * w[2] * w[3] * coalesce(w[4], 1) * coalesce(w[5], 1)
     * CASE WHEN transposed THEN x[3] * coalesce(x[4], 1) * coalesce(x[5], 1)
         ELSE grad[3] * coalesce(grad[4], 1) * coalesce(grad[5], 1) END;
 
--- How many of the two gradients with FLOPs (input, weight) a convolution's backward computes. The libraries' own until
--- torch 1.10 run an operator of its own for each, and there is no output mask in traces of that time.
+-- @view conv_gradients  a row is a convolution's backward.
+-- Only those of the libraries' own until torch 1.10, which run an operator of its own for each gradient; there is no
+-- output mask in traces of that time.
+-- @column run_id id             The run.
+-- @column rank index            Process rank.
+-- @column tid id                Thread.
+-- @column start_ns ns           Start.
+-- @column gradients count       How many of the two gradients with FLOPs (input, weight) it computes.
 CREATE VIEW conv_gradients AS
-WITH named AS (
+WITH _named AS (
     SELECT unnest([
         'aten::cudnn_convolution_backward', 'aten::cudnn_convolution_transpose_backward',
         'aten::miopen_convolution_backward', 'aten::miopen_convolution_transpose_backward',
         'aten::miopen_depthwise_convolution_backward', 'aten::mkldnn_convolution_backward'
     ]) AS name
 ),
-calls AS (
-    SELECT run_id, rank, tid, start_ns, start_ns + dur_ns AS end_ns FROM cpu_ops SEMI JOIN named USING (name)
+_calls AS (
+    SELECT run_id, rank, tid, start_ns, start_ns + dur_ns AS end_ns FROM cpu_ops SEMI JOIN _named USING (name)
 ),
-parts AS (
+_parts AS (
     SELECT run_id, rank, tid, start_ns
     FROM cpu_ops
-    SEMI JOIN (SELECT name || unnest(['_input', '_weight', '_weights']) AS name FROM named) USING (name)
+    SEMI JOIN (SELECT name || unnest(['_input', '_weight', '_weights']) AS name FROM _named) USING (name)
 )
 SELECT c.run_id, c.rank, c.tid, c.start_ns, count(*) AS gradients
-FROM parts p
-ASOF JOIN calls c ON c.run_id = p.run_id AND c.rank = p.rank AND c.tid = p.tid AND p.start_ns >= c.start_ns
+FROM _parts p
+ASOF JOIN _calls c ON c.run_id = p.run_id AND c.rank = p.rank AND c.tid = p.tid AND p.start_ns >= c.start_ns
 WHERE p.start_ns < c.end_ns
 GROUP BY ALL;
 
--- Every call of flop_ops.
+-- @view flop_calls  a row is a call of one of flop_ops.
+-- @column * of cpu_ops
+-- @column op text               Its kind in flop_ops.
+-- @column gradients count       As in conv_gradients; NULL where nothing says.
 CREATE VIEW flop_calls AS
 SELECT o.*, f.op, g.gradients
 FROM cpu_ops o
 JOIN flop_ops f USING (name)
 LEFT JOIN conv_gradients g ON g.run_id = o.run_id AND g.rank = o.rank AND g.tid = o.tid AND g.start_ns = o.start_ns;
 
--- FLOPs of a call of one of flop_ops, by its kind; a to d are the shapes of its first four inputs, `gradients` those of
--- conv_gradients. NULL where they are unknown, or where their product is beyond 64 bits.
+-- @macro call_flops(op, name, a, b, c, d, inputs, gradients)  FLOPs of a call of one of flop_ops, by its kind; NULL
+-- where they are unknown, or beyond 64 bits.
+-- a to d are the shapes of its first four inputs, `gradients` those of conv_gradients.
 CREATE MACRO call_flops(op, name, a, b, c, d, inputs, gradients) AS TRY(CASE op
     WHEN 'conv' THEN conv_flops(a, b, int_list(inputs, 3), int_list(inputs, 4), int_list(inputs, 5), is_true(inputs, 6))
     -- Gradient, input, weight; of the libraries' own, input, gradient, weight. Which gradients thnn computes is

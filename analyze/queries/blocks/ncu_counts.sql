@@ -1,6 +1,18 @@
 -- What Nsight Compute counted, launch by launch, under one name for each counter.
 
--- The launches, with their duration (the details page calls it Duration) and the clock of the SMs while they ran.
+-- @view ncu_launches  a row is a launch.
+-- @column run_id id             The run.
+-- @column rank index            Process rank.
+-- @column launch_id index       Launch, in order of execution.
+-- @column run_group index       Group of runs (--by); NULL without.
+-- @column pid id                Process.
+-- @column kernel text           Kernel.
+-- @column device index          GPU.
+-- @column stream id             CUDA stream.
+-- @column grid text             Grid size, as printed.
+-- @column block text            Block size, as printed.
+-- @column dur_ns ns             Duration (the details page calls it Duration).
+-- @column clock_hz number       Clock of the SMs while it ran.
 CREATE VIEW ncu_launches AS
 SELECT
     run_id, rank, launch_id, any_value(run_group) AS run_group, any_value(pid) AS pid, any_value(kernel) AS kernel,
@@ -13,9 +25,15 @@ SELECT
 FROM ncu_metrics
 GROUP BY run_id, rank, launch_id;
 
+-- @view ncu_counts  a row is a counter of a launch.
 -- Counters that sums are made of. A report holds X.sum, or a rate: X.sum.per_cycle_elapsed and X.sum.per_second, which
 -- the full set has instead; a rate times the clock and the duration is the sum, as Nsight Compute's own roofline takes
 -- it.
+-- @column run_id id             The run.
+-- @column rank index            Process rank.
+-- @column launch_id index       Launch, in order of execution.
+-- @column counter text          Counter, of the SM and its quarters alike as sm__.
+-- @column count number          Its sum over the launch.
 CREATE VIEW ncu_counts AS
 WITH _named AS (
     SELECT
@@ -47,7 +65,8 @@ FROM _named n JOIN ncu_launches l USING (run_id, rank, launch_id)
 WHERE name.counter <> ''
 GROUP BY ALL;
 
--- What a row of launches is called; `several`: whether there is more than one run or rank to tell apart.
+-- @macro launch_label(grouping, kernel, short_name, family, launch_id, run_id, rank, several)  what a row of launches
+-- is called; `several`: whether there is more than one run or rank to tell apart.
 CREATE MACRO launch_label(grouping, kernel, short_name, family, launch_id, run_id, rank, several) AS CASE grouping
     WHEN 'kernel' THEN kernel
     WHEN 'short_name' THEN short_name

@@ -1,10 +1,13 @@
--- @use ncu_counts
 -- Floating-point operations and bytes of every profiled launch; NULL where the report does not say.
+-- @use ncu_counts
 
--- Counters of tensor core operations that together count each operation once. `src_fp16` holds `src_fp16_dst_fp32`,
--- which holds `src_fp16_dst_fp32_sparsity_on`: the outermost that a report has. The same operations are counted once
--- more by instruction (`op_hmma_src_...`): those only where there is no other. Integers are no floating-point
--- operations.
+-- @view ncu_tensor_counters  a row is a counter of tensor core operations of a run.
+-- Those that together count each operation once. `src_fp16` holds `src_fp16_dst_fp32`, which holds
+-- `src_fp16_dst_fp32_sparsity_on`: the outermost that a report has. The same operations are counted once more by
+-- instruction (`op_hmma_src_...`): those only where there is no other. Integers are no floating-point operations.
+-- @column run_id id             The run.
+-- @column counter text          Counter.
+-- @column type text             Type of the inputs: fp16, bf16, tf32 ...
 CREATE VIEW ncu_tensor_counters AS
 WITH _paths AS (
     SELECT DISTINCT
@@ -25,10 +28,10 @@ SELECT run_id, counter, type
 FROM _floats f
 WHERE NOT EXISTS (FROM _floats o WHERE o.run_id = f.run_id AND starts_with(f.counter, o.counter || '_'));
 
--- Operations of a warp's tensor core instruction, for chips without operation counters: 2 * M * N * K of the shape in
--- the kernel's name (884: a quarter of m16n16k4, as Nsight Compute's own roofline of Volta takes it; 1688: m16n8k8;
--- 16816: m16n8k16), else of the chip's own half-precision shape. NULL from Hopper on, where instructions come in many
--- sizes.
+-- @macro hmma_flops(kernel, compute_capability)  operations of a warp's tensor core instruction, for chips without
+-- operation counters: 2 * M * N * K of the shape in the kernel's name (884: a quarter of m16n16k4, as Nsight Compute's
+-- own roofline of Volta takes it; 1688: m16n8k8; 16816: m16n8k16), else of the chip's own half-precision shape. NULL
+-- from Hopper on, where instructions come in many sizes.
 CREATE MACRO hmma_flops(kernel, compute_capability) AS CASE
     WHEN compute_capability >= 9 THEN NULL
     WHEN regexp_matches(kernel, '16816') THEN 4096
@@ -39,7 +42,25 @@ CREATE MACRO hmma_flops(kernel, compute_capability) AS CASE
     WHEN compute_capability >= 7 THEN 512
 END;
 
+-- @view nvprof_flops  a row is a kernel on a device.
 -- What nvprof counted is of a kernel, not of a launch: mean times launches. Its flop_count_* count a multiply-add as 2.
+-- @column run_id id             The run.
+-- @column rank index            Process rank.
+-- @column run_group index       Group of runs (--by); NULL without.
+-- @column kernel text           Kernel.
+-- @column device index          GPU.
+-- @column launches count        Launches.
+-- @column dur_ns ns             NULL: nvprof does not say.
+-- @column fp16_flops FLOP       Half precision outside tensor cores.
+-- @column fp32_flops FLOP       Single precision outside tensor cores.
+-- @column fp64_flops FLOP       Double precision outside tensor cores.
+-- @column tensor_flops FLOP     NULL: nvprof does not say.
+-- @column tensor_type text      NULL: nvprof does not say.
+-- @column total_flops FLOP      Their sum.
+-- @column fadd_only_flops FLOP  Single-precision additions that are no part of a multiply-add.
+-- @column dram_bytes B          Bytes read from and written to device memory.
+-- @column l2_bytes B            NULL: nvprof does not say.
+-- @column l1_bytes B            NULL: nvprof does not say.
 CREATE VIEW nvprof_flops AS
 SELECT
     run_id, rank, any_value(run_group) AS run_group, kernel, device, max(invocations) AS launches,
@@ -60,7 +81,25 @@ FROM metric_summary
 GROUP BY run_id, rank, kernel, device
 HAVING bool_or(starts_with(metric, 'flop_count_'));
 
--- All launches: of ncu one row each (`launch_id`), of nvprof one row for a kernel on a device.
+-- @view launch_flops  a row is a launch that ncu profiled, or of nvprof a kernel on a device.
+-- @column run_id id             The run.
+-- @column rank index            Process rank.
+-- @column run_group index       Group of runs (--by); NULL without.
+-- @column launch_id index       Launch, in order of execution; NULL of nvprof.
+-- @column kernel text           Kernel.
+-- @column device index          GPU.
+-- @column launches count        Launches.
+-- @column dur_ns ns             Sum of durations under the profiler; NULL of nvprof.
+-- @column fp16_flops FLOP       Half precision outside tensor cores.
+-- @column fp32_flops FLOP       Single precision outside tensor cores.
+-- @column fp64_flops FLOP       Double precision outside tensor cores.
+-- @column tensor_flops FLOP     Tensor cores, all floating-point types; NULL of nvprof.
+-- @column tensor_type text      Type that they took most of; NULL of nvprof.
+-- @column total_flops FLOP      Their sum.
+-- @column fadd_only_flops FLOP  Single-precision additions that are no part of a multiply-add.
+-- @column dram_bytes B          Bytes read from and written to device memory.
+-- @column l2_bytes B            Bytes at the L2 cache; NULL of nvprof.
+-- @column l1_bytes B            Bytes at the L1 cache; NULL of nvprof.
 CREATE VIEW launch_flops AS
 WITH _tensor AS (
     SELECT
@@ -130,12 +169,16 @@ LEFT JOIN _capable r USING (run_id)
 UNION ALL BY NAME
 SELECT *, NULL::BIGINT AS launch_id FROM nvprof_flops;
 
--- Sum over launches; NULL unless every one of them has the figure.
+-- @macro whole_sum(x)  sum over launches; NULL unless every one of them has the figure.
 CREATE MACRO whole_sum(x) AS CASE WHEN count(x) = count(*) THEN round(sum(x))::BIGINT END;
 
--- The same with what the row of a query is called (`label`), and what its launches share (`launch_key`; NULL where
--- launches are added up by their label): a launch is one only within its run and rank, which its label names where
--- there are several. nvprof has no launches, but a kernel on a device.
+-- @macro labelled_launches(grouping)  launch_flops with what the row of a query is called.
+-- A launch is one only within its run and rank, which its label names where there are several. nvprof has no launches,
+-- but a kernel on a device.
+-- @column * of launch_flops
+-- @column family text           Kernel family.
+-- @column label text            What the row is called.
+-- @column launch_key id         What its launches share; NULL where launches are added up by their label.
 CREATE MACRO labelled_launches(grouping) AS TABLE
 WITH _places AS (
     SELECT run_group, count(DISTINCT (run_id, rank)) > 1 AS several FROM launch_flops GROUP BY run_group
@@ -148,7 +191,20 @@ FROM launch_flops l
 JOIN kernel_names n ON n.run_id = l.run_id AND n.name = l.kernel
 JOIN _places p ON p.run_group IS NOT DISTINCT FROM l.run_group;
 
--- Launches added up by `grouping`.
+-- @macro launch_sums(grouping)  launches added up by `grouping`.
+-- @column run_group index       Group of runs (--by); NULL without.
+-- @column kernel text           What the row is called.
+-- @column launches count        Launches.
+-- @column dur_ns ns             Sum of durations under the profiler.
+-- @column fp16_flops FLOP       Half precision outside tensor cores.
+-- @column fp32_flops FLOP       Single precision outside tensor cores.
+-- @column fp64_flops FLOP       Double precision outside tensor cores.
+-- @column tensor_flops FLOP     Tensor cores, all floating-point types.
+-- @column total_flops FLOP      Their sum.
+-- @column fadd_only_flops FLOP  Single-precision additions that are no part of a multiply-add.
+-- @column dram_bytes B          Bytes read from and written to device memory.
+-- @column l2_bytes B            Bytes at the L2 cache.
+-- @column l1_bytes B            Bytes at the L1 cache.
 CREATE MACRO launch_sums(grouping) AS TABLE
 SELECT
     run_group, label AS kernel,

@@ -1,7 +1,8 @@
--- @use model_flops
 -- Bytes that an operator must move at least: its inputs and outputs once, as far as the trace tells their shapes.
+-- @use model_flops
 
--- Bytes of an element, by the type that the profiler writes for an input; NULL for what is no tensor.
+-- @macro input_dtype_bytes(type)  bytes of an element, by the type that the profiler writes for an input; NULL for what
+-- is no tensor.
 CREATE MACRO input_dtype_bytes(type) AS CASE
     WHEN type IN ('unsigned char', 'signed char', 'bool', 'Byte', 'Char', 'Bool') OR type LIKE '%Float8%' THEN 1
     WHEN type IN ('c10::Half', 'c10::BFloat16', 'short int', 'short', 'unsigned short', 'Half', 'BFloat16') THEN 2
@@ -10,11 +11,14 @@ CREATE MACRO input_dtype_bytes(type) AS CASE
     WHEN type = 'c10::complex<double>' THEN 16
 END;
 
--- Elements of a shape; 1 for a tensor without dimensions.
+-- @macro elements(dims)  elements of a shape; 1 for a tensor without dimensions.
 CREATE MACRO elements(dims) AS coalesce(list_product(dims), 1)::BIGINT;
 
--- What the output of an operator is, from its inputs: exact for these, unknown for all others. `like 0`: the shape of
--- input 0; `broadcast`: of inputs 0 and 1. The other names are those of flop_ops.
+-- @view known_outputs  a row is an operator whose output follows from its inputs.
+-- Exact for these, unknown for all others. `like 0`: the shape of input 0; `broadcast`: of inputs 0 and 1. The other
+-- names are those of flop_ops.
+-- @column name text             Operator.
+-- @column output text           What the output is.
 CREATE VIEW known_outputs AS
 SELECT name, op AS output FROM flop_ops
 UNION ALL
@@ -32,7 +36,8 @@ SELECT unnest([
     'aten::add', 'aten::add_', 'aten::sub', 'aten::sub_', 'aten::mul', 'aten::mul_', 'aten::div', 'aten::div_'
 ]), 'broadcast';
 
--- Elements of two shapes broadcast to each other: aligned at the last dimension, the larger of each pair.
+-- @macro broadcast_elements(a, b)  elements of two shapes broadcast to each other: aligned at the last dimension, the
+-- larger of each pair.
 CREATE MACRO broadcast_elements(a, b) AS (
     SELECT coalesce(product(greatest(
         CASE WHEN i <= len(a) THEN a[len(a) - i + 1] END, CASE WHEN i <= len(b) THEN b[len(b) - i + 1] END
@@ -40,8 +45,8 @@ CREATE MACRO broadcast_elements(a, b) AS (
     FROM unnest(range(1, greatest(len(a), len(b)) + 1)) AS t(i)
 );
 
--- Elements of the outputs, by the kind of known_outputs; a to d are the shapes of the first four inputs, `flops` the
--- call's.
+-- @macro output_elements(output, name, a, b, c, d, inputs, flops)  elements of the outputs, by the kind of
+-- known_outputs; a to d are the shapes of the first four inputs, `flops` the call's.
 CREATE MACRO output_elements(output, name, a, b, c, d, inputs, flops) AS CASE output
     WHEN 'like 0' THEN elements(a)
     WHEN 'broadcast' THEN broadcast_elements(a, coalesce(b, []))

@@ -1,12 +1,17 @@
--- @use model_flops, ncu_flops, op_links, phases
 -- Launches that Nsight Compute profiled, beside the operators that torch.profiler saw launch the same kernels: two runs
 -- of one workload, joined by kernel order and name.
+-- @use model_flops, ncu_flops, op_links, phases
 
--- The two profilers demangle differently: namespaces that one leaves out, the other prints.
+-- @macro bare_name(short_name)  the two profilers demangle differently: namespaces that one leaves out, the other
+-- prints.
 CREATE MACRO bare_name(short_name) AS regexp_replace(short_name, '^(\w+::)+', '');
 
--- The torch run of each ncu run: a pass of the same `collect run`, else the first with the same settings. What the ncu
--- run does not say (a bare CSV) matches anything.
+-- @view run_pairs  a row is an Nsight Compute run with the torch.profiler run of its workload.
+-- A pass of the same `collect run`, else the first with the same settings. What the ncu run does not say (a bare CSV)
+-- matches anything.
+-- @column ncu_run id            The run under Nsight Compute.
+-- @column torch_run id          The run under torch.profiler.
+-- @column phase text            Phase that ncu was limited to; NULL for all.
 CREATE VIEW run_pairs AS
 WITH _runs AS (
     SELECT
@@ -32,7 +37,17 @@ QUALIFY row_number() OVER (
     ORDER BY n.workload_id = t.workload_id DESC, n.run_group IS NOT DISTINCT FROM t.run_group DESC, t.run_id
 ) = 1;
 
--- Every call of an operator whose FLOPs follow from its shapes.
+-- @view op_calls  a row is a call of an operator whose FLOPs follow from its shapes.
+-- @column run_id id             The run.
+-- @column rank index            Process rank.
+-- @column tid id                Thread.
+-- @column call_id id            Its External id.
+-- @column name text             Operator.
+-- @column op text               Its kind in flop_ops.
+-- @column input_dims text       Shapes of its inputs, as JSON.
+-- @column start_ns ns           Start.
+-- @column end_ns ns             End.
+-- @column model_flops FLOP      What the shapes ask for.
 CREATE VIEW op_calls AS
 WITH _calls AS (
     SELECT
@@ -45,8 +60,16 @@ SELECT
     call_flops(op, name, a, b, c, d, concrete_inputs, gradients) AS model_flops
 FROM _calls;
 
--- Kernels of the torch run, with the call that launched them: the one on the thread of the kernel's own operator that
--- it began in. `turn` counts the launches of a kernel on a device, in the phase that ncu was limited to.
+-- @view traced_launches  a row is a kernel of the torch run of a pair.
+-- @column ncu_run id            The other run.
+-- @column rank index            Process rank.
+-- @column device index          GPU.
+-- @column bare_name text        Short name without namespaces.
+-- @column turn index            Number among the launches of the kernel on its device, in the phase that ncu was
+--                               limited to.
+-- @column call_id id            The call that launched it: the one on the thread of the kernel's own operator that it
+--                               began in.
+-- @column call_start_ns ns      Its start.
 CREATE VIEW traced_launches AS
 WITH _named AS (
     SELECT p.ncu_run, w.*, bare_name(n.short_name) AS bare_name
@@ -70,8 +93,20 @@ SELECT
 FROM _own k ASOF LEFT JOIN op_calls c
     ON c.run_id = k.run_id AND c.rank = k.rank AND c.tid = k.tid AND k.op_start_ns >= c.start_ns;
 
--- Launches of ncu with their call in the torch run. `matched`: the torch run has such a launch; call_id is NULL for
--- kernels of other operators.
+-- @view op_launches  a row is a launch of ncu with its call in the torch run.
+-- @column * of launch_flops
+-- @column short_name text       Kernel's short name.
+-- @column family text           Kernel family.
+-- @column bare_name text        Short name without namespaces.
+-- @column turn index            Number among the launches of the name on its device.
+-- @column torch_run id          The torch run.
+-- @column matched bool          Whether the torch run has such a launch.
+-- @column call_id id            The operator's call; NULL for kernels of other operators.
+-- @column op_name text          Operator.
+-- @column op text               Its kind in flop_ops.
+-- @column input_dims text       Shapes of its inputs, as JSON.
+-- @column model_flops FLOP      What the shapes of the call ask for.
+-- @column call_start_ns ns      Start of the call.
 CREATE VIEW op_launches AS
 WITH _profiled AS (
     SELECT

@@ -1,15 +1,22 @@
--- @use cpu_tracks
--- Operators that no other operator encloses, one after the other on each thread, and the threads that have any.
+-- Operators that no other operator encloses, one after the other on each thread.
+-- @use cpu_tracks, intervals
+-- @view outer_ops  a row is an operator that no other operator encloses.
+-- @column run_group index       Group of runs (--by); NULL without.
+-- @column run_id id             The run.
+-- @column rank index            Process rank.
+-- @column tid id                Thread.
+-- @column name text             Name.
+-- @column op_id id              The operator that it belongs to, by PyTorch's External id.
+-- @column start_ns ns           Start.
+-- @column end_ns ns             End.
 CREATE VIEW outer_ops AS
-WITH reached AS (
-    SELECT
-        run_group, run_id, rank, tid, name, op_id, start_ns, end_ns,
-        max(end_ns) OVER (
-            PARTITION BY track ORDER BY start_ns, end_ns DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-        ) AS reached_ns
-    FROM cpu_intervals
-    WHERE kind = 'op'
-)
-SELECT * EXCLUDE (reached_ns) FROM reached WHERE reached_ns IS NULL OR start_ns >= reached_ns;
+SELECT run_group, run_id, rank, tid, name, op_id, start_ns, end_ns
+FROM cpu_intervals
+WHERE kind = 'op'
+QUALIFY coalesce(start_ns >= furthest_end(track, start_ns, end_ns), true);
 
+-- @view outer_op_threads  a row is a thread that has operators.
+-- @column run_id id             The run.
+-- @column rank index            Process rank.
+-- @column tid id                Thread.
 CREATE VIEW outer_op_threads AS SELECT DISTINCT run_id, rank, tid FROM cpu_ops;

@@ -1,9 +1,18 @@
--- @use gpu_work, intervals, launch_calls
 -- The phases of the training steps.
+-- @use gpu_work, intervals, launch_calls
 
--- Their ranges on the CPU, thread by thread: those named like the collector's phases; only for a rank without any, what
--- torch itself annotates. Ranges of one phase that overlap on a thread (an optimizer that steps another) are one call:
--- the first of them `begins` it, and call_ns is its start.
+-- @view phase_calls  a row is a range of a phase on a thread.
+-- Ranges named like the collector's phases; only for a rank without any, what torch itself annotates. Ranges of one
+-- phase that overlap on a thread (an optimizer that steps another) are one call.
+-- @column run_id id             The run.
+-- @column rank index            Process rank.
+-- @column run_group index       Group of runs (--by); NULL without.
+-- @column tid id                Thread.
+-- @column start_ns ns           Start.
+-- @column end_ns ns             End.
+-- @column phase text            Phase of the training step.
+-- @column begins bool           Whether it is the first of ranges that overlap.
+-- @column call_ns ns            Start of that one.
 CREATE VIEW phase_calls AS
 WITH _named AS (
     SELECT
@@ -26,10 +35,7 @@ _chosen AS (
 ),
 _reached AS (
     SELECT
-        *, coalesce(start_ns >= max(end_ns) OVER (
-            PARTITION BY run_id, rank, tid, phase ORDER BY start_ns, end_ns DESC
-            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-        ), true) AS begins
+        *, coalesce(start_ns >= furthest_end((run_id, rank, tid, phase), start_ns, end_ns), true) AS begins
     FROM _chosen
 )
 SELECT
@@ -38,14 +44,19 @@ SELECT
     ) AS call_ns
 FROM _reached;
 
--- The time of each phase on a rank: the union of its ranges over all threads. Different phases may overlap.
+-- @view phase_ranges  a row is a stretch of a phase on a rank.
+-- The union of its ranges over all threads. Different phases may overlap.
+-- @column run_id id             The run.
+-- @column rank index            Process rank.
+-- @column run_group index       Group of runs (--by); NULL without.
+-- @column phase text            Phase of the training step.
+-- @column start_ns ns           Start.
+-- @column dur_ns ns             Length.
 CREATE VIEW phase_ranges AS
 WITH _reached AS (
     SELECT
-        * EXCLUDE (begins), coalesce(start_ns >= max(end_ns) OVER (
-            PARTITION BY run_id, rank, phase ORDER BY start_ns, end_ns DESC
-            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-        ), true) AS begins
+        * EXCLUDE (begins),
+        coalesce(start_ns >= furthest_end((run_id, rank, phase), start_ns, end_ns), true) AS begins
     FROM phase_calls
 ),
 _numbered AS (
@@ -59,7 +70,11 @@ SELECT run_id, rank, run_group, phase, min(start_ns) AS start_ns, max(end_ns) - 
 FROM _numbered
 GROUP BY run_id, rank, run_group, phase, number;
 
--- Each thread with phases of its own, and (tid NULL) all other threads of a process as one.
+-- @view phase_tracks  a row is a thread with phases of its own, or all other threads of a process as one.
+-- @column track index           Its number.
+-- @column run_id id             The run.
+-- @column rank index            Process rank.
+-- @column tid id                Thread; NULL for the others.
 CREATE VIEW phase_tracks AS
 SELECT row_number() OVER (ORDER BY run_id, rank, tid)::INTEGER AS track, run_id, rank, tid
 FROM (
@@ -68,7 +83,13 @@ FROM (
     SELECT DISTINCT run_id, rank, NULL FROM phase_calls
 );
 
--- The phase that each of these is in at any time: the innermost of its own, else the innermost of any thread's.
+-- @view phase_stretches  a row is a stretch of such a track in one phase.
+-- The phase is the innermost of its own, else the innermost of any thread's.
+-- @column track index           The track that it stands on.
+-- @column start_ns ns           Start.
+-- @column end_ns ns             End.
+-- @column phase text            Phase of the training step.
+-- @column call_ns ns            Start of the call of the phase.
 CREATE VIEW phase_stretches AS
 WITH _calls AS (
     SELECT track, c.phase, c.call_ns, c.start_ns, c.end_ns, (c.tid = t.tid IS TRUE)::INTEGER AS level
@@ -76,8 +97,12 @@ WITH _calls AS (
 )
 SELECT track, start_ns, end_ns, latest.phase AS phase, latest.call_ns AS call_ns FROM intervals_last_begun('_calls');
 
--- GPU work with the phase that its launch call began in, on its own thread or, where that is in none, on another of the
--- process (autograd launches the backward pass from one): `phase` and `phase_start_ns` are NULL where there is none.
+-- @view gpu_work_phases  a row is GPU work with its phase.
+-- The phase is one of the call's own thread or, where that is in none, of another of the process (autograd launches the
+-- backward pass from one).
+-- @column * of gpu_work
+-- @column phase text            Phase that its launch call began in; NULL where there is none.
+-- @column phase_start_ns ns     Start of that call of the phase; NULL where there is none.
 CREATE VIEW gpu_work_phases AS
 WITH _launched AS (
     SELECT w.*, l.start_ns AS launch_ns, coalesce(own.track, others.track) AS track

@@ -1,8 +1,12 @@
--- @use ncu_counts
 -- The roofs of every run that Nsight Compute profiled: operations and bytes per second that its GPU can do.
+-- @use device_peaks, ncu_counts
 
--- From the report: the peak per cycle, times the clock it is of, as it was while the kernels ran (weighted by their
--- time).
+-- @view measured_roofs  a row is a roof of a run, from the report.
+-- The peak per cycle, times the clock it is of, as it was while the kernels ran (weighted by their time).
+-- @column run_id id             The run.
+-- @column kind text             compute or memory.
+-- @column roof text             fp16, fp32, fp64, tensor_TYPE; dram, l2, l1.
+-- @column rate number           Operations or bytes per second.
 CREATE VIEW measured_roofs AS
 WITH _peaks AS (
     SELECT run_id, regexp_replace(metric, '\.sum\.peak_sustained$', '') AS counter, max(value) AS per_cycle
@@ -50,7 +54,11 @@ FROM _named
 WHERE roof IS NOT NULL
 GROUP BY ALL;
 
--- Published peaks of the GPUs in the same form.
+-- @view published_roofs  a row is a roof of a run's GPU, as published.
+-- @column run_id id             The run.
+-- @column kind text             compute or memory.
+-- @column roof text             fp16, fp32, fp64, tensor_TYPE; dram, l2, l1.
+-- @column rate number           Operations or bytes per second.
 CREATE VIEW published_roofs AS
 WITH _peaks AS (
     UNPIVOT (
@@ -65,7 +73,14 @@ WITH _peaks AS (
 SELECT run_id, CASE WHEN roof = 'dram' THEN 'memory' ELSE 'compute' END AS kind, roof, rate
 FROM _peaks JOIN runs USING (gpu_name);
 
--- The report's own, else the published one. `source`: report or published.
+-- @view roofs  a row is a roof of a run.
+-- The report's own, else the published one.
+-- @column run_id id             The run.
+-- @column run_group index       Group of runs (--by); NULL without.
+-- @column kind text             compute or memory.
+-- @column roof text             fp16, fp32, fp64, tensor_TYPE; dram, l2, l1.
+-- @column rate number           Operations or bytes per second.
+-- @column source text           report or published.
 CREATE VIEW roofs AS
 WITH _all AS (
     SELECT run_id, kind, roof, rate, 'report' AS source FROM measured_roofs

@@ -1,6 +1,17 @@
--- @use gpu_classes, gpu_tracks, gpu_windows, recording_facts
 -- Per run: how many GPUs (of all ranks) the trace has, and means over them. What one GPU of several could save is worth
 -- its part of that: findings divide by `gpus`. `host_note` is what to know of times on the host.
+-- @use gpu_classes, gpu_tracks, gpu_windows, recording_facts
+-- @view run_gpus  a row is a run with GPU work.
+-- @column run_group index       Group of runs (--by); NULL without.
+-- @column run_id id             The run.
+-- @column gpus count            GPUs of all ranks that the trace has.
+-- @column span_ns ns            Mean span.
+-- @column idle_ns ns            Mean of what is idle of it.
+-- @column exposed_comm_ns ns    Mean of communication without compute beside it.
+-- @column comm_ns ns            Mean union of communication kernels.
+-- @column exposed_copy_ns ns    Mean of copies without any kernel beside them.
+-- @column copy_ns ns            Mean union of copies.
+-- @column host_note text        What to know of times on the host; empty for nothing.
 CREATE VIEW run_gpus AS
 SELECT
     t.run_group, t.run_id, count(*) AS gpus, avg(last_ns - first_ns) AS span_ns,
@@ -11,7 +22,11 @@ SELECT
 FROM gpu_class_lengths('gpu_pieces_span') JOIN gpu_tracks t ON t.track = window_id
 GROUP BY t.run_group, t.run_id;
 
--- A time as text, a number of things, and a further part of a finding's evidence that is left out where it is nothing.
+-- @macro ms(ns)  a time as text.
 CREATE MACRO ms(ns) AS printf('%.3f ms', coalesce(ns, 0)::DOUBLE / 1e6);
+
+-- @macro counted(n, one, many)  a number of things as text.
 CREATE MACRO counted(n, one, many) AS concat(n, ' ', CASE WHEN n = 1 THEN one ELSE many END);
+
+-- @macro and_part(ns, what)  a further part of a finding's evidence; empty where it is nothing.
 CREATE MACRO and_part(ns, what) AS CASE WHEN ns > 0 THEN printf('; %s %s', ms(ns), what) ELSE '' END;

@@ -1,7 +1,12 @@
--- @use step_ranges
 -- How many training steps each rank holds, as counted: the step ranges of its recording, else the profiled steps that
 -- the collector timed, else (under Nsight Compute, which has neither) those that the collector's own training loop ran
 -- to its end. No row for a rank of which none is known: of another program, `runs.steps` is what was counted, or NULL.
+-- @use step_ranges
+-- @view step_counts  a row is a rank of which they are known.
+-- @column run_id id             The run.
+-- @column rank index            Process rank.
+-- @column run_group index       Group of runs (--by); NULL without.
+-- @column steps count           Training steps.
 CREATE VIEW step_counts AS
 WITH _recorded AS (
     SELECT run_id, rank, count(*) AS steps FROM step_ranges GROUP BY run_id, rank

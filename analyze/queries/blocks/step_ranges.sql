@@ -1,8 +1,16 @@
--- @use gpu_work
--- The training steps of each rank as ranges on the CPU: ProfilerStep#N, or where a rank has none, the collector's NVTX
--- ranges `step`; the outer one of two that are nested. `step` is the collector's number of the step where as many were
--- recorded as it timed (all of them, or the profiled ones), else the profiler's, else it counts from 0. next_ns is the
--- start of the step that follows, NULL for the last; metrics_step is the step in step_metrics, NULL if not known.
+-- The training steps of each rank.
+-- @use gpu_work, intervals
+-- @view step_ranges  a row is the range of a step on the CPU.
+-- ProfilerStep#N, or where a rank has none, the collector's NVTX ranges `step`; the outer one of two that are nested.
+-- @column run_id id             The run.
+-- @column rank index            Process rank.
+-- @column run_group index       Group of runs (--by); NULL without.
+-- @column start_ns ns           Start.
+-- @column end_ns ns             End.
+-- @column step index            The collector's number where as many were recorded as it timed (all of them, or the
+--                               profiled ones), else the profiler's, else it counts from 0.
+-- @column next_ns ns            Start of the step that follows; NULL for the last.
+-- @column metrics_step index    The step in step_metrics; NULL if not known.
 CREATE VIEW step_ranges AS
 WITH _named AS (
     SELECT
@@ -14,18 +22,14 @@ WITH _named AS (
 _chosen AS (
     SELECT * FROM _named QUALIFY own OR NOT bool_or(own) OVER (PARTITION BY run_id, rank)
 ),
-_reached AS (
-    SELECT
-        *, max(end_ns) OVER (
-            PARTITION BY run_id, rank ORDER BY start_ns, end_ns DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-        ) AS reached_ns
-    FROM _chosen
+_outermost AS (
+    SELECT * FROM _chosen QUALIFY coalesce(end_ns > furthest_end((run_id, rank), start_ns, end_ns), true)
 ),
 _recorded AS (
     SELECT
         *, row_number() OVER in_order AS turn, count(*) OVER (PARTITION BY run_id, rank) AS steps,
         lead(start_ns) OVER in_order AS next_ns
-    FROM (FROM _reached WHERE reached_ns IS NULL OR end_ns > reached_ns)
+    FROM _outermost
     WINDOW in_order AS (PARTITION BY run_id, rank ORDER BY start_ns, end_ns)
 ),
 _timed AS (
@@ -49,8 +53,17 @@ SELECT
     coalesce(n.step, number) AS metrics_step
 FROM _recorded r LEFT JOIN _numbered n USING (run_id, rank, turn, steps);
 
--- A step as every query means it: the window from the start of its range to the start of the next. The last one ends
--- with its range, or with the last GPU work launched inside it if that is later (ends_on_gpu).
+-- @view step_windows  a row is a step as every query means it.
+-- The window from the start of its range to the start of the next. The last one ends with its range, or with the last
+-- GPU work launched inside it if that is later.
+-- @column run_id id             The run.
+-- @column rank index            Process rank.
+-- @column run_group index       Group of runs (--by); NULL without.
+-- @column step index            Step number.
+-- @column metrics_step index    The step in step_metrics; NULL if not known.
+-- @column start_ns ns           Start.
+-- @column end_ns ns             End.
+-- @column ends_on_gpu bool      Whether it ends with GPU work, not with its range.
 CREATE VIEW step_windows AS
 WITH _tails AS (
     SELECT s.run_id, s.rank, max(w.start_ns + w.dur_ns) AS last_ns

@@ -1,29 +1,67 @@
--- @use blocking_calls, collective_calls, gpu_gaps, gpu_tracks, intervals, phases, profiler_overhead, run_gpus
 -- What the time of a GPU belongs to, for findings that name a cause: intervals on its track. A finding takes what no
 -- cause above it in these lists has taken, so that no two name the same time:
 --   idle           the profiler, waits for data, blocking calls, DataParallel, then the host in general;
 --   communication  waits for a straggler, DataParallel's broadcasts, then communication in general;
 --   copies         small ones, those of pageable memory, then copies in general.
+-- @use blocking_calls, collective_calls, gpu_gaps, gpu_tracks, intervals, phases, profiler_overhead, run_gpus
 
+-- @view tracked_kernels  a row is a kernel.
+-- @column track index           The track that it stands on.
+-- @column run_id id             The run.
+-- @column rank index            Process rank.
+-- @column device index          GPU.
+-- @column name text             Name.
+-- @column start_ns ns           Start.
+-- @column end_ns ns             End.
 CREATE VIEW tracked_kernels AS
 SELECT t.track, k.run_id, k.rank, k.device, k.name, k.start_ns, k.start_ns + k.dur_ns AS end_ns
 FROM kernels k JOIN gpu_tracks t ON t.run_id = k.run_id AND t.rank = k.rank AND t.device IS NOT DISTINCT FROM k.device;
+
+-- @view kernel_times  a row is a kernel.
+-- @column track index           The track that it stands on.
+-- @column start_ns ns           Start.
+-- @column end_ns ns             End.
 CREATE VIEW kernel_times AS SELECT track, start_ns, end_ns FROM gpu_intervals WHERE kind = 'kernel';
+
+-- @view compute_times  a row is a compute kernel.
+-- @column track index           The track that it stands on.
+-- @column start_ns ns           Start.
+-- @column end_ns ns             End.
 CREATE VIEW compute_times AS SELECT track, start_ns, end_ns FROM gpu_intervals WHERE class = 'compute';
 
--- Idle time. What runs on the CPU stands on each track of its process.
+-- @view profiler_times  a row is work of the profiler in the process.
+-- What runs on the CPU stands on each track of its process.
+-- @column track index           The track that it stands on.
+-- @column start_ns ns           Start.
+-- @column end_ns ns             End.
 CREATE VIEW profiler_times AS
 SELECT t.track, o.start_ns, o.end_ns FROM profiler_overhead o JOIN gpu_tracks t USING (run_id, rank);
 
+-- @view data_times  a row is a wait for data of the process.
+-- @column track index           The track that it stands on.
+-- @column start_ns ns           Start.
+-- @column end_ns ns             End.
 CREATE VIEW data_times AS
 SELECT t.track, p.start_ns, p.start_ns + p.dur_ns AS end_ns
 FROM phase_ranges p JOIN gpu_tracks t USING (run_id, rank)
 WHERE p.phase = 'data';
 
+-- @view blocking_times  a row is a blocking call, on each track of its process.
+-- @column track index           The track that it stands on.
+-- @column start_ns ns           Start.
+-- @column end_ns ns             End.
 CREATE VIEW blocking_times AS
 SELECT t.track, c.start_ns, c.end_ns FROM blocking_calls c JOIN gpu_tracks t USING (run_id, rank);
 
--- The broadcasts of processes that broadcast to several GPUs of their own: DataParallel replicates its module so.
+-- @view dataparallel_broadcasts  a row is a broadcast of a process that broadcasts to several GPUs of its own.
+-- DataParallel replicates its module so.
+-- @column track index           The track that it stands on.
+-- @column run_id id             The run.
+-- @column rank index            Process rank.
+-- @column device index          GPU.
+-- @column name text             Name.
+-- @column start_ns ns           Start.
+-- @column end_ns ns             End.
 CREATE VIEW dataparallel_broadcasts AS
 SELECT k.*
 FROM tracked_kernels k JOIN kernel_names n USING (run_id, name)
@@ -31,11 +69,14 @@ WHERE n.collective = 'broadcast'
 WINDOW processes AS (PARTITION BY k.run_id, k.rank)
 QUALIFY max(k.device) OVER processes > min(k.device) OVER processes;
 
--- DataParallel's own work on the host: its forward pass (replicate, scatter, the replicas in threads of one
--- interpreter, gather), which is the collector's `forward` where torch's own range is missing, and the backward of
--- replicate, scatter and gather.
+-- @view dataparallel_times  a row is DataParallel's own work on the host.
+-- Its forward pass (replicate, scatter, the replicas in threads of one interpreter, gather), which is the collector's
+-- `forward` where torch's own range is missing, and the backward of replicate, scatter and gather.
+-- @column track index           The track that it stands on.
+-- @column start_ns ns           Start.
+-- @column end_ns ns             End.
 CREATE VIEW dataparallel_times AS
-WITH named AS (
+WITH _named AS (
     SELECT r.run_id, r.rank, r.start_ns, r.start_ns + r.dur_ns AS end_ns
     FROM ranges r JOIN (SELECT run_id, parallelism FROM runs) u USING (run_id)
     WHERE r.origin IN ('record_function', 'nvtx')
@@ -46,10 +87,15 @@ WITH named AS (
     WHERE name IN ('Scatter', 'Broadcast', 'Gather', 'ScatterBackward', 'BroadcastBackward', 'GatherBackward')
 )
 SELECT t.track, n.start_ns, n.end_ns
-FROM named n JOIN gpu_tracks t USING (run_id, rank)
+FROM _named n JOIN gpu_tracks t USING (run_id, rank)
 WHERE (run_id, rank) IN (SELECT (run_id, rank) FROM dataparallel_broadcasts);
 
--- Gaps per device: whether the host had queued nothing (host_wait), and whether they begin in a blocking call.
+-- @view idle_gaps  a row is a gap of a device.
+-- @column track index           The track that it stands on.
+-- @column start_ns ns           Start.
+-- @column end_ns ns             End.
+-- @column host bool             Whether the host had queued nothing (host_wait).
+-- @column blocked bool          Whether it begins in a blocking call.
 CREATE VIEW idle_gaps AS
 SELECT
     g.track, g.start_ns, g.end_ns, idle_cause(g.start_ns, g.end_ns, g.launch_ns, 30000) = 'host_wait' AS host,
@@ -57,7 +103,15 @@ SELECT
 FROM gpu_gaps('gaps_per_device') g
 ASOF LEFT JOIN intervals_union('blocking_times') b ON g.track = b.track AND g.start_ns >= b.start_ns;
 
+-- @view straggler_waits  a row is a kernel of a matched call of several ranks.
 -- Communication. Calls of several ranks, from the start of the rank's kernel to the start of the last.
+-- @column track index           The track that it stands on.
+-- @column run_id id             The run.
+-- @column rank index            Process rank.
+-- @column call index            The call.
+-- @column last bool             Whether it started last.
+-- @column start_ns ns           Start.
+-- @column end_ns ns             Start of the last one, or the kernel's own end if that is earlier.
 CREATE VIEW straggler_waits AS
 SELECT
     t.track, c.run_id, c.rank, c.call, c.start_ns = c.last_start_ns AS last, c.start_ns,
@@ -66,9 +120,11 @@ FROM judged_calls('collective_kernels') c
 JOIN gpu_tracks t ON t.run_id = c.run_id AND t.rank = c.rank AND t.device IS NOT DISTINCT FROM c.device
 WHERE c.status = 'matched' AND c.ranks > 1 AND NOT c.one_process;
 
--- How a finding says which waits are not known, per run that has any.
+-- @view unknown_waits  a row is a run of which some waits are not known.
+-- @column run_id id             The run.
+-- @column note text             How a finding says so.
 CREATE VIEW unknown_waits AS
-WITH counts AS (
+WITH _counts AS (
     SELECT
         run_id, count(*) FILTER (status = 'point_to_point') AS pairs,
         count(*) FILTER (status IN ('incomplete', 'unmatched')) AS others
@@ -80,10 +136,17 @@ SELECT
         ' and ', CASE WHEN pairs > 0 THEN counted(pairs, 'point-to-point kernel', 'point-to-point kernels') END,
         CASE WHEN others > 0 THEN counted(others, 'kernel', 'kernels') || ' of unmatched calls' END
     ) || ' are not known' AS note
-FROM counts
+FROM _counts
 WHERE pairs + others > 0;
 
--- Copies.
+-- @view tracked_memcpys  a row is a memcpy.
+-- @column track index           The track that it stands on.
+-- @column run_id id             The run.
+-- @column start_ns ns           Start.
+-- @column end_ns ns             End.
+-- @column bytes B               Size.
+-- @column small bool            Whether it is one between host and device under 64 KiB.
+-- @column pageable bool         Whether it is one from or to pageable memory.
 CREATE VIEW tracked_memcpys AS
 SELECT
     t.track, m.run_id, m.start_ns, m.start_ns + m.dur_ns AS end_ns, m.bytes,
@@ -91,3 +154,29 @@ SELECT
     coalesce('Pageable' IN (m.src_memory, m.dst_memory), false) AS pageable
 FROM memcpys m
 JOIN gpu_tracks t ON t.run_id = m.run_id AND t.rank = m.rank AND t.device IS NOT DISTINCT FROM m.device;
+
+-- @macro run_time_outside(a, b)  how much time of `a` is not in `b`, of all GPUs of a run.
+-- @column run_id id The run.
+-- @column pieces count Disjoint intervals that it is made of.
+-- @column ns ns Their length.
+-- @column longest_ns ns The longest of them.
+CREATE MACRO run_time_outside(a, b) AS TABLE
+SELECT run_id, count(*) AS pieces, sum(i.end_ns - i.start_ns) AS ns, max(i.end_ns - i.start_ns) AS longest_ns
+FROM intervals_subtraction(a, b) i JOIN gpu_tracks USING (track)
+GROUP BY run_id;
+
+-- @macro run_time_within(a, b)  how much time of `a` is in `b`, likewise.
+-- @column run_id id The run.
+-- @column pieces count Disjoint intervals that it is made of.
+-- @column ns ns Their length.
+-- @column longest_ns ns The longest of them.
+CREATE MACRO run_time_within(a, b) AS TABLE
+SELECT run_id, count(*) AS pieces, sum(i.end_ns - i.start_ns) AS ns, max(i.end_ns - i.start_ns) AS longest_ns
+FROM intervals_intersection(a, b) i JOIN gpu_tracks USING (track)
+GROUP BY run_id;
+
+-- @macro run_time_covered(t)  how much time the intervals of `t` cover, of all GPUs of a run.
+-- @column run_id id The run.
+-- @column ns ns Length of their unions.
+CREATE MACRO run_time_covered(t) AS TABLE
+SELECT run_id, sum(covered_ns) AS ns FROM intervals_length(t) JOIN gpu_tracks USING (track) GROUP BY run_id;

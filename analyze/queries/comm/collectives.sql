@@ -8,8 +8,6 @@
 -- Nsight Systems) bytes and bandwidths are empty. Durations and bandwidths are of matched calls only: those of a group
 -- of which ranks are missing, kernels that were never in a call at the same time, and sends and receives, of which each
 -- kernel counts as a call, stand in rows of their own.
--- @use collective_calls
--- @needs kernels of NCCL collectives
 -- @param each no|yes = no         Whether a row is one call instead of all of a collective.
 -- @column run_id id               The run.
 -- @column collective text         broadcast, reduce, all_reduce, all_gather, reduce_scatter, all_to_all, send_recv, ...
@@ -25,6 +23,8 @@
 -- @column group_name text         With each=yes: process group, where the profiler names it.
 -- @column start_ns ns             With each=yes: first start on any rank, from the first collective of the run.
 -- @order run_id, start_ns, total_ns DESC, collective
+-- @use collective_calls
+-- @needs kernels of NCCL collectives
 WITH calls AS (
     SELECT
         run_group, run_id, call, collective, status, any_value(group_name) AS group_name, count(*) AS ranks,

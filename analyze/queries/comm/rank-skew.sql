@@ -3,8 +3,6 @@
 -- Each measure is taken per rank and device over the whole recording, as in `breakdown` and `overlap`; `step` is the
 -- mean length of a training step, of the windows of `breakdown window=step`. Imbalance: how much longer the longest is
 -- than the mean, which is the share of the time that the others have nothing to do if all must wait for it.
--- @use arithmetic, gpu_classes, gpu_windows, step_ranges
--- @needs work on GPUs
 -- @param metric all|compute|comm|exposed_comm|memcpy|busy|idle|span|step = all   Only this measure.
 -- @column run_id id               The run.
 -- @column metric text             compute, comm (union of communication kernels), exposed_comm, memcpy (union of
@@ -19,6 +17,8 @@
 -- @column max_rank index          Rank of the largest.
 -- @column max_device index        Its device.
 -- @order run_id, metric
+-- @use gpu_classes, gpu_tracks, gpu_windows, step_ranges
+-- @needs work on GPUs
 WITH lengths AS (
     SELECT *, kernel_ns - compute_ns AS exposed_comm_ns, last_ns - first_ns AS span_ns
     FROM gpu_class_lengths('gpu_pieces_span')
@@ -40,7 +40,8 @@ SELECT
     run_group, run_id, metric, count(*) AS ranks, min(ns) AS min_ns, median(ns) AS median_ns, max(ns) AS max_ns,
     avg(ns) AS avg_ns,
     CASE WHEN avg(ns) > 0 THEN 100 * (max(ns) / avg(ns) - 1) END AS imbalance_pct,
-    arg_min(rank, ns) AS min_rank, arg_max(rank, ns) AS max_rank, arg_max(device, ns) AS max_device
+    arg_min(rank, (ns, rank)) AS min_rank, arg_max(rank, (ns, -rank)) AS max_rank,
+    arg_max(device, (ns, -rank, -device)) AS max_device
 FROM measured
 WHERE ns IS NOT NULL AND '{metric}' IN ('all', metric)
 GROUP BY run_group, run_id, metric

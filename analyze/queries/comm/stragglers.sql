@@ -8,8 +8,6 @@
 -- clock, which the ranks of a node share; with align=ends, each rank's clock is first shifted by the median of what it
 -- ends later than the mean of the ranks, over the collectives that no rank can leave before all have come (not
 -- broadcast, reduce, gather or scatter).
--- @use arithmetic, collective_calls
--- @needs communication kernels
 -- @param align none|ends = none   Whether the clocks of the ranks are shifted, for runs over several nodes.
 -- @param collective text = ''     Only this collective; all if empty.
 -- @column run_id id               The run.
@@ -26,6 +24,8 @@
 -- @column unmatched count         Kernels of calls that are incomplete or unmatched: left out.
 -- @column point_to_point count    Kernels of sends and receives: left out.
 -- @order run_id, rank, device
+-- @use arithmetic, collective_calls
+-- @needs communication kernels
 WITH calls AS (
     SELECT
         *, start_ns + dur_ns - min(start_ns) OVER (PARTITION BY call) AS end_ns,

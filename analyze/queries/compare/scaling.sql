@@ -6,10 +6,7 @@
 -- same workload (profiler, model, precision, dataset, image size, optimizer, data loader and the like). Strong scaling
 -- holds the batch of all GPUs, weak scaling the batch per GPU: batch_size counts per process under ddp, in total
 -- otherwise. The run on one GPU is the one with the same parallelism, else any. Runs of the same workload are averaged.
--- @use gpu_tracks, step_times
--- @needs step times: the collector's step metrics, or training steps in the traces
 -- @param kind auto|strong|weak = auto   Which batch is held; auto shows each for which there is a run on one GPU.
--- @pass all
 -- @column kind text               strong or weak; empty (auto) for runs that nothing can be compared with.
 -- @column profiler text           Profiler under which it was timed.
 -- @column model text              Model.
@@ -24,6 +21,9 @@
 -- @column speedup x               Throughput / throughput on one GPU.
 -- @column efficiency_pct %        Speed-up / GPUs.
 -- @order kind NULLS LAST, model, precision, dataset, image_size, profiler, batch_size, gpus, parallelism
+-- @use gpu_tracks, step_times, workload_keys
+-- @needs step times: the collector's step metrics, or training steps in the traces
+-- @pass all
 WITH timed AS (
     SELECT
         run_id, rank, CASE WHEN count(images) = count(*) THEN sum(images) END AS images, count(*) AS steps,

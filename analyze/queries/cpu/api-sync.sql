@@ -5,8 +5,6 @@
 -- `flagged` are the ones that `nsys analyze -r cuda_api_sync` lists, the runtime's synchronisations of a device or a
 -- stream, and their like elsewhere; an event's synchronisation waits for part of the work only and is what that rule
 -- recommends instead. Asynchronous copies that block all the same are in `memcpy-sync`.
--- @use arithmetic
--- @needs CUDA calls that synchronise
 -- @column name text               Runtime or driver function.
 -- @column waits_for text          device, stream, event or copy.
 -- @column calls count             Calls.
@@ -16,13 +14,15 @@
 -- @column api_time_pct %          Share of the time in all such calls, blocking or not.
 -- @column flagged bool            Whether Nsight Systems' rule lists it, or would.
 -- @order total_ns DESC, name
+-- @use arithmetic, blocking_calls
+-- @needs CUDA calls that synchronise
 WITH totals AS (
     SELECT run_group, sum(dur_ns) AS api_ns FROM cuda_calls WHERE api <> 'sync' GROUP BY run_group
 )
 SELECT
-    c.run_group, name, waits_for, count(*) AS calls, sum(dur_ns)::BIGINT AS total_ns, avg(dur_ns) AS avg_ns,
-    max(dur_ns) AS max_ns, pct(sum(dur_ns), any_value(api_ns)) AS api_time_pct,
+    c.run_group, name, waits_for, count(*) AS calls, sum(end_ns - start_ns)::BIGINT AS total_ns,
+    avg(end_ns - start_ns) AS avg_ns, max(end_ns - start_ns) AS max_ns,
+    pct(sum(end_ns - start_ns), any_value(api_ns)) AS api_time_pct,
     any_value(api) = 'runtime' AND waits_for IN ('device', 'stream') AS flagged
-FROM cuda_calls c JOIN api_roles USING (name) JOIN totals t ON t.run_group IS NOT DISTINCT FROM c.run_group
-WHERE api <> 'sync' AND waits_for IS NOT NULL
+FROM blocking_calls c JOIN totals t ON t.run_group IS NOT DISTINCT FROM c.run_group
 GROUP BY c.run_group, name, waits_for

@@ -1,6 +1,4 @@
 -- How often is each operator, CUDA function and kernel called?
---
--- @use arithmetic, step_ranges
 -- @param kind all|op|api|kernel = all   Which of them.
 -- @column kind text               op, api or kernel.
 -- @column name text               Name.
@@ -8,6 +6,8 @@
 -- @column calls_pct %             Share of the calls of its kind.
 -- @column calls_per_step number   Calls per profiled step and rank, where the trace has training steps.
 -- @order kind DESC, calls DESC, name
+-- @use arithmetic, step_ranges
+-- @needs operators, CUDA calls or kernels
 WITH counted AS (
     SELECT run_group, 'op' AS kind, name, count(*) AS calls FROM cpu_ops GROUP BY ALL
     UNION ALL

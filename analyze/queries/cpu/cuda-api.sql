@@ -1,8 +1,6 @@
 -- Where does the CPU's CUDA API time go?
 --
 -- Runtime and driver calls, summed over ranks and threads; time inside a call counts whatever the thread waited for.
--- @use arithmetic, time_sums
--- @needs CUDA API calls
 -- @column name text               CUDA runtime or driver function.
 -- @column calls count             Calls.
 -- @column total_ns ns             Sum of durations.
@@ -11,6 +9,8 @@
 -- @column max_ns ns               Longest.
 -- @column api_time_pct %          Share of the time in all calls.
 -- @order total_ns DESC, name
+-- @use arithmetic, time_sums
+-- @needs CUDA API calls
 SELECT
     run_group, name, sum(calls)::BIGINT AS calls, sum(total_ns)::BIGINT AS total_ns,
     sum(total_ns)::DOUBLE / sum(calls) AS avg_ns, min(min_ns) AS min_ns, max(max_ns) AS max_ns,

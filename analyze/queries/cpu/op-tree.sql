@@ -15,7 +15,7 @@
 -- @column gpu_ops count           Kernels, memcpys and memsets that it launched itself.
 -- @column self_gpu_ns ns          Sum of their durations.
 -- @order self_gpu_ns + self_cpu_ns DESC, path, kind
--- @use work_nodes
+-- @use call_tree_no, gpu_named_work, work_nodes
 -- @needs operators: a recording of torch.profiler
 WITH RECURSIVE
 paths AS (

@@ -4,7 +4,6 @@
 -- below, device time is that of the kernels, memcpys and memsets that the operator launched (self) or that it and
 -- everything below it launched (total). An operator whose only child has its name is one call, as there. GPU work has
 -- rows of its own.
--- @use torch_names
 -- @param python no|yes = no       Whether Python functions (with_stack) take self time from what is below them; torch's
 --                                 own table counts so where its version lists them as events.
 -- @column name text               Operator, range, CUDA call, kernel or copy.
@@ -16,6 +15,8 @@
 -- @column self_device_ns ns       GPU time of what it launched itself.
 -- @column total_device_ns ns      GPU time of what it and its children launched.
 -- @order self_device_ns + self_cpu_ns DESC, name, kind
+-- @use torch_names, torch_tree_{python}
+-- @needs operators, ranges, CUDA calls or GPU work
 WITH gpu_events AS (
     SELECT run_group, name, dur_ns FROM kernels
     UNION ALL

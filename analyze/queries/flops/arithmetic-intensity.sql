@@ -2,8 +2,6 @@
 --
 -- The figures of `flops`, and the bytes at each level of memory where the report has them: device memory (dram), the L2
 -- cache (lts__t_bytes) and the L1 cache (l1tex__t_bytes). FLOP/B is the ratio of the sums of a row.
--- @use ncu_flops
--- @needs FLOP and memory metrics of Nsight Compute (collect run --profiler ncu) or nvprof
 -- @param group kernel|short_name|family|launch|all = kernel   What a row is; all is one row.
 -- @column kernel text             Kernel, its short name, family, or launch; (all) for the sum.
 -- @column launches count          Profiled launches.
@@ -21,6 +19,8 @@
 -- @column l1_bytes B              Bytes through the L1 cache.
 -- @column l1_flops_per_byte FLOP/B   total_flops / l1_bytes.
 -- @order total_flops DESC NULLS LAST, dur_ns DESC NULLS LAST, kernel
+-- @use ncu_flops
+-- @needs FLOP and memory metrics of Nsight Compute (collect run --profiler ncu) or nvprof
 SELECT
     *,
     total_flops::DOUBLE / nullif(dram_bytes, 0) AS flops_per_byte,

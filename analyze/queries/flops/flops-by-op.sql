@@ -5,8 +5,6 @@
 -- says), mm, addmm, bmm, baddbmm, and scaled dot-product attention. Bias, activations and normalisation are not
 -- counted. Grouped convolutions are divided by the groups in both directions. Unlike there, causal attention counts
 -- half, as FlashAttention's own figures do, where the trace says that it is causal (concrete inputs, since torch 2.1).
--- @use arithmetic, model_flops
--- @needs operators with input shapes (record_shapes=True)
 -- @column op text                 conv, linear, matmul, batched_matmul or attention, with _backward where it is one.
 -- @column name text               Operator.
 -- @column calls count             Calls.
@@ -15,6 +13,8 @@
 -- @column avg_flops FLOP          Mean of a call whose shapes are known.
 -- @column unknown_calls count     Calls whose shapes the trace does not have; they count 0.
 -- @order flops DESC, name
+-- @use arithmetic, model_flops
+-- @needs operators with input shapes (record_shapes=True)
 WITH counted AS (
     SELECT run_group, op, name, input_dims, concrete_inputs, gradients, count(*) AS calls
     FROM flop_calls

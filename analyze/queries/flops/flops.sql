@@ -6,8 +6,6 @@
 -- and tensor cores. Of an nvprof log, its flop_count_* metrics. A figure is empty where the report lacks what it is
 -- made of, for one launch of the row at least; total_flops needs all four. On Hopper, fp32 kernels load constants by
 -- half-precision multiply-adds, which count as fp16.
--- @use ncu_flops, step_counts
--- @needs FLOP metrics of Nsight Compute (collect run --profiler ncu) or nvprof
 -- @param group kernel|short_name|family|launch|all = kernel   What a row is; all is one row.
 -- @param images number[0..1e12] = 0   Images that the launches worked on; 0 for batch size x steps x ranks of the runs,
 --                                 where steps were counted.
@@ -24,12 +22,14 @@
 -- @column flops_per_image FLOP    total_flops / images.
 -- @column fadd_only_per_image FLOP   fadd_only_flops / images.
 -- @order total_flops DESC NULLS LAST, dur_ns DESC NULLS LAST, kernel
-WITH _profiled AS (
+-- @use ncu_flops, step_counts
+-- @needs FLOP metrics of Nsight Compute (collect run --profiler ncu) or nvprof
+WITH profiled AS (
     SELECT DISTINCT run_group, run_id, rank FROM launch_flops
 ),
-_images AS (
+images AS (
     SELECT p.run_group, sum(batch_size * s.steps)::BIGINT AS images
-    FROM _profiled p JOIN runs r USING (run_id) LEFT JOIN step_counts s USING (run_id, rank)
+    FROM profiled p JOIN runs r USING (run_id) LEFT JOIN step_counts s USING (run_id, rank)
     GROUP BY p.run_group
     -- Known of all, and whole steps.
     HAVING count(batch_size * s.steps) = count(*) AND NOT bool_or(coalesce(command, '') LIKE '%--ncu-launches%')
@@ -39,4 +39,4 @@ SELECT
     fadd_only_flops, dram_bytes,
     total_flops::DOUBLE / coalesce(nullif($images, 0), images) AS flops_per_image,
     fadd_only_flops::DOUBLE / coalesce(nullif($images, 0), images) AS fadd_only_per_image
-FROM launch_sums('{group}') r LEFT JOIN _images i ON i.run_group IS NOT DISTINCT FROM r.run_group
+FROM launch_sums('{group}') r LEFT JOIN images i ON i.run_group IS NOT DISTINCT FROM r.run_group

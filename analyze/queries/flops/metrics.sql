@@ -3,8 +3,6 @@
 -- Metrics by name, in base units (ns, byte, hz, byte/s; percentages as they are). Sums make sense for counters only.
 -- What ncu's rules say is under rule:NAME, with the speed-up that the rule estimates in %. Of an nvprof log, min, avg
 -- and max are its own.
--- @use ncu_counts
--- @needs metrics of Nsight Compute or nvprof
 -- @param metric text = '^(gpu__time_duration|dram__bytes_(read|write))\.sum$|^flop_count'   Regular expression on
 --                                 metric names.
 -- @param kernel text = ''         Regular expression on kernel names; empty for all.
@@ -20,7 +18,9 @@
 -- @column sum number              Sum over the launches.
 -- @column text text               Value that is no number, where all launches have the same.
 -- @order kernel, metric, section, unit
-WITH _all AS (
+-- @use ncu_counts
+-- @needs metrics of Nsight Compute or nvprof
+WITH measured AS (
     SELECT
         run_id, rank, run_group, kernel, device, launch_id, metric, section, unit, 1 AS launches, value AS min,
         value AS max, value AS sum, text
@@ -31,17 +31,17 @@ WITH _all AS (
         NULL
     FROM metric_summary
 ),
-_places AS (
-    SELECT run_group, count(DISTINCT (run_id, rank)) > 1 AS several FROM _all GROUP BY run_group
+places AS (
+    SELECT run_group, count(DISTINCT (run_id, rank)) > 1 AS several FROM measured GROUP BY run_group
 ),
-_labelled AS (
+labelled AS (
     SELECT
         a.*, launch_label('{group}', kernel, short_name, family, launch_id, a.run_id, rank, several) AS label,
         -- A launch is one only within its run and rank.
         CASE WHEN '{group}' = 'launch' THEN (a.run_id, rank, launch_id, kernel, device) END AS launch_key
-    FROM _all a
+    FROM measured a
     JOIN kernel_names n ON n.run_id = a.run_id AND n.name = a.kernel
-    JOIN _places p ON p.run_group IS NOT DISTINCT FROM a.run_group
+    JOIN places p ON p.run_group IS NOT DISTINCT FROM a.run_group
     WHERE regexp_matches(metric, $metric) AND ($kernel = '' OR regexp_matches(a.kernel, $kernel))
 )
 SELECT
@@ -49,5 +49,5 @@ SELECT
     coalesce(sum(launches) FILTER (sum IS NOT NULL OR text IS NOT NULL), 0)::BIGINT AS launches,
     min(min) AS min, sum(sum) / nullif(sum(launches) FILTER (sum IS NOT NULL), 0) AS avg, max(max) AS max,
     sum(sum) AS sum, CASE WHEN count(DISTINCT text) = 1 THEN any_value(text) END AS text
-FROM _labelled
+FROM labelled
 GROUP BY run_group, label, launch_key, metric, section, unit

@@ -5,8 +5,6 @@
 -- the level. Left of the ridge, where the two meet, a kernel is bound by memory. pct_of_roof is then its share of the
 -- bandwidth (which a kernel without any FLOPs has, too), else its share of the peak. Above 100 % if a level's own peak
 -- is passed, as by short kernels whose clocks differ from the mean. The roofs are those of the query `roofs`.
--- @use ncu_flops, roofs
--- @needs FLOP and memory metrics of Nsight Compute (collect run --profiler ncu)
 -- @param group kernel|short_name|family|launch = kernel   What a row is.
 -- @param level all|dram|l2|l1 = all   Memory level.
 -- @column run_id id               The run.
@@ -26,7 +24,9 @@
 -- @column pct_of_roof %           Rate achieved of the one attainable.
 -- @column roof_source text        report or published; of both roofs if they differ.
 -- @order dur_ns DESC, kernel, run_id, level
-WITH _kernels AS (
+-- @use ncu_flops, roofs
+-- @needs FLOP and memory metrics of Nsight Compute (collect run --profiler ncu)
+WITH profiled_kernels AS (
     SELECT
         run_group, run_id, label AS kernel, any_value(family) AS family,
         sum(launches)::BIGINT AS launches, whole_sum(dur_ns) AS dur_ns, whole_sum(total_flops) AS flops,
@@ -39,10 +39,10 @@ WITH _kernels AS (
     GROUP BY run_group, run_id, label, launch_key
     HAVING whole_sum(dur_ns) > 0
 ),
-_points AS (
-    UNPIVOT _kernels ON dram_bytes AS 'dram', l2_bytes AS 'l2', l1_bytes AS 'l1' INTO NAME level VALUE bytes
+points AS (
+    UNPIVOT profiled_kernels ON dram_bytes AS 'dram', l2_bytes AS 'l2', l1_bytes AS 'l1' INTO NAME level VALUE bytes
 ),
-_held AS (
+held AS (
     SELECT
         * EXCLUDE (parts),
         CASE greatest(parts.fp32, parts.fp16, parts.fp64, parts.tensor)
@@ -52,16 +52,16 @@ _held AS (
         flops::DOUBLE / nullif(bytes, 0) AS flops_per_byte,
         flops * 1e9 / dur_ns AS flops_per_s,
         bytes::DOUBLE / dur_ns AS gb_per_s
-    FROM _points
+    FROM points
     WHERE flops IS NOT NULL AND '{level}' IN ('all', level)
 ),
-_roofed AS (
+roofed AS (
     SELECT
         h.*, least(c.rate, flops_per_byte * m.rate) AS attainable_flops_per_s,
         CASE WHEN flops_per_byte * m.rate <= c.rate THEN 'memory' WHEN c.rate IS NOT NULL THEN 'compute' END AS bound,
         c.rate AS peak, m.rate AS bandwidth,
         CASE WHEN c.source = m.source THEN c.source ELSE c.source || ', ' || m.source END AS roof_source
-    FROM _held h
+    FROM held h
     LEFT JOIN roofs c ON c.run_id = h.run_id AND c.kind = 'compute' AND c.roof = h.peak_roof
     LEFT JOIN roofs m ON m.run_id = h.run_id AND m.kind = 'memory' AND m.roof = h.level
 )
@@ -71,4 +71,4 @@ SELECT
         WHEN 'memory' THEN 100.0 * gb_per_s * 1e9 / bandwidth
         WHEN 'compute' THEN 100.0 * flops_per_s / peak
     END AS pct_of_roof
-FROM _roofed
+FROM roofed

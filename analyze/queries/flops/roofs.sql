@@ -3,13 +3,14 @@
 -- From the report's own peaks per cycle times the clocks while the kernels ran (collect --ncu-metrics roofline or
 -- full), else the published ones of schemas/devices.toml. Nsight Compute gives tensor cores the peak of 2:4 sparse
 -- matrices; here it is halved to the dense one. L1 counts the bytes of its tag stage, 512 a cycle and SM on an H200.
--- @use roofs
 -- @column run_id id               The run.
 -- @column roof text               fp16, fp32, fp64, tensor_TYPE; dram, l2, l1.
 -- @column flops_per_s FLOP/s      Peak of a compute roof.
 -- @column gb_per_s GB/s           Peak of a memory roof.
 -- @column source text             report or published.
 -- @order run_id, flops_per_s NULLS LAST, gb_per_s, roof
+-- @use roofs
+-- @needs a recording of Nsight Compute
 SELECT
     run_group, run_id, roof,
     CASE WHEN kind = 'compute' THEN rate END AS flops_per_s,

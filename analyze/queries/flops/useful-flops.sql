@@ -6,9 +6,6 @@
 -- that ncu was limited to. Kernels of operators without a FLOP formula are the row (other operators); launches that the
 -- torch run does not have are (unmatched). useful_pct is model / executed FLOPs: less than 100 where a kernel pads or
 -- computes twice, more where it needs fewer (Winograd, FFT).
--- @use arithmetic, op_launches
--- @needs both an Nsight Compute and a torch.profiler recording of the same workload (collect run --profiler
---       torch,ncu)
 -- @param group op|kernel|call|all = op   What a row is: an operator and its shapes, the short name of the call's main
 --                                 kernel (the one that executes most), one call, or everything.
 -- @column call text               Operator and shapes, main kernel, or call.
@@ -20,7 +17,10 @@
 -- @column useful_pct %            model_flops / executed_flops.
 -- @column executed_per_model x    The inverse.
 -- @order model_flops DESC NULLS LAST, executed_flops DESC NULLS LAST, call
-WITH _calls AS (
+-- @use arithmetic, ncu_flops, op_launches
+-- @needs both an Nsight Compute and a torch.profiler recording of the same workload (collect run --profiler
+--       torch,ncu)
+WITH calls AS (
     SELECT
         run_group, run_id, rank,
         coalesce(call_id::VARCHAR, CASE WHEN matched THEN 'other' ELSE 'unmatched' END) AS call,
@@ -31,7 +31,7 @@ WITH _calls AS (
     FROM op_launches
     GROUP BY run_group, run_id, rank, call, is_call
 ),
-_named AS (
+named AS (
     SELECT
         *,
         CASE
@@ -46,12 +46,12 @@ _named AS (
                     ), ', '
                 ), '')
         END AS label
-    FROM _calls
+    FROM calls
 )
 SELECT
     run_group, label AS call, count(*) FILTER (is_call) AS calls, sum(launches)::BIGINT AS launches,
     whole_sum(dur_ns) AS dur_ns, sum(model_flops)::BIGINT AS model_flops, whole_sum(executed_flops) AS executed_flops,
     pct(sum(model_flops), whole_sum(executed_flops)) AS useful_pct,
     whole_sum(executed_flops)::DOUBLE / nullif(sum(model_flops), 0) AS executed_per_model
-FROM _named
+FROM named
 GROUP BY run_group, label

@@ -5,8 +5,6 @@
 -- The four add up to the span exactly. The span is first start to last end, or a step: from its start on the CPU to
 -- that of the next, the last one to its end or to that of the work it launched. The GPU may still run the work of the
 -- step before.
--- @use arithmetic, gpu_classes, gpu_windows
--- @needs work on GPUs; with window=step also training steps (ProfilerStep# or NVTX ranges named step)
 -- @param window span|step = span  What a row is: the whole recording, or a training step.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
@@ -22,6 +20,8 @@
 -- @column exposed_memcpy_pct %    Share of the span.
 -- @column idle_pct %              Share of the span.
 -- @order run_id, rank, device, step
+-- @use arithmetic, gpu_classes, gpu_tracks, gpu_windows
+-- @needs work on GPUs; with window=step also training steps (ProfilerStep# or NVTX ranges named step)
 WITH lengths AS (
     SELECT window_id, busy_ns, kernel_ns, compute_ns FROM gpu_class_lengths('gpu_pieces_{window}')
 ),

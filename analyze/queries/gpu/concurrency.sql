@@ -4,8 +4,6 @@
 -- with any. Copy overlap: the part of the memcpy time with kernels beside it. Copy throughput: bytes / duration of the
 -- copies between host and device, against the published peak of the GPU's PCIe link in one direction. Small copies:
 -- those under 64 KiB, which cannot fill the link. `copies` has the copies by kind.
--- @use arithmetic, intervals, gpu_tracks, copy_peaks
--- @needs work on GPUs
 -- @param small_kib number[0..1e9] = 64 A copy of fewer KiB is small.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
@@ -24,7 +22,9 @@
 -- @column small_copies_pct %      Share of host_copies.
 -- @column small_time_pct %        Share of the time of the host copies that small ones take.
 -- @order run_id, rank, device
-WITH kernel_times AS (
+-- @use arithmetic, copy_peaks, gpu_tracks, intervals
+-- @needs work on GPUs
+WITH kernel_spans AS (
     SELECT track, start_ns, end_ns, 1 AS value FROM gpu_intervals WHERE kind = 'kernel'
 ),
 memcpy_times AS (
@@ -34,7 +34,7 @@ running AS (
     SELECT
         track, sum(end_ns - start_ns) FILTER (n >= 1)::BIGINT AS kernel_ns,
         coalesce(sum(end_ns - start_ns) FILTER (n >= 2), 0)::BIGINT AS concurrent_ns
-    FROM intervals_sweep('kernel_times')
+    FROM intervals_sweep('kernel_spans')
     GROUP BY track
 ),
 copying AS (
@@ -42,7 +42,7 @@ copying AS (
 ),
 overlapping AS (
     SELECT track, sum(end_ns - start_ns)::BIGINT AS copy_overlap_ns
-    FROM intervals_intersection('memcpy_times', 'kernel_times')
+    FROM intervals_intersection('memcpy_times', 'kernel_spans')
     GROUP BY track
 ),
 host_copies AS (

@@ -3,8 +3,6 @@
 -- Bytes / duration against the published peak of the link: PCIe for copies between host and device, NVLink for copies
 -- between GPUs (PCIe where the GPU has none), half the memory bandwidth within a device, where each byte is read and
 -- written.
--- @use arithmetic, copy_peaks
--- @needs memcpys
 -- @param small_kib number[0..1e9] = 64 A copy of fewer KiB is small.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
@@ -19,6 +17,8 @@
 -- @column small_copies_pct %      Share of the copies.
 -- @column small_time_pct %        Share of total_ns.
 -- @order run_id, rank, device, total_ns DESC, kind
+-- @use arithmetic, copy_peaks
+-- @needs memcpys
 WITH by_kind AS (
     SELECT
         run_group, run_id, rank, device, kind, count(*) AS copies, sum(bytes)::BIGINT AS bytes,

@@ -5,8 +5,6 @@
 -- launched that work. profiler_ns is the part of the gap, up to the return of the launch call, in which the profiler
 -- itself worked (it asked for a buffer, wrote one out, loaded a function), on that thread or on one of its own; where
 -- that is the larger part, it is the cause, and what `cpu` names was only held up by it.
--- @use cpu_events, gpu_gaps, gpu_named_work, innermost, launch_calls, recording_facts
--- @needs work on GPUs with gaps between
 -- @param top int[0..1000000] = 20 How many gaps, per group of runs.
 -- @param threshold_us number[0..1e9] = 30 Longest gap that counts as kernel_wait, exclusive, in us.
 -- @column run_id id               The run.
@@ -23,6 +21,8 @@
 -- @column profiler_ns ns          Part of the gap in which the profiler itself worked on the CPU.
 -- @column note text               What makes host time longer than it is without the recording; empty if nothing does.
 -- @order gap_ns DESC, run_id, rank, device, start_ns
+-- @use cpu_events, gpu_gaps, gpu_named_work, gpu_tracks, innermost, launch_calls, recording_facts
+-- @needs work on GPUs with gaps between
 WITH spans AS (
     SELECT track, min(start_ns) AS first_ns, max(end_ns) AS last_ns FROM gpu_intervals GROUP BY track
 ),

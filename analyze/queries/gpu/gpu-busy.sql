@@ -2,8 +2,6 @@
 --
 -- The span of a device goes from the start of its first kernel, memcpy or memset to the end of its last; busy is the
 -- length of the union of them all, so work that runs side by side counts once. Exact: busy + idle = span.
--- @use arithmetic, gpu_busy
--- @needs work on GPUs
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column device index            GPU.
@@ -12,6 +10,8 @@
 -- @column idle_ns ns              The rest.
 -- @column busy_pct %              Busy share of the span.
 -- @order run_id, rank, device
+-- @use arithmetic, gpu_busy
+-- @needs work on GPUs
 SELECT
     run_group, run_id, rank, device,
     last_ns - first_ns AS span_ns,

@@ -7,8 +7,6 @@
 -- larger part of the gap, before that call returned, which costs no time in a run that is not recorded; profiler_ns has
 -- what it took of the gaps of each cause. The rows of a device add up to its idle time in `breakdown`. With per=stream,
 -- the gaps are those of each stream alone, whatever the others do.
--- @use arithmetic, gpu_gaps, recording_facts
--- @needs work on GPUs with gaps between
 -- @param per device|stream = device   Whose gaps.
 -- @param threshold_us number[0..1e9] = 30 Longest gap that counts as kernel_wait, exclusive, in us.
 -- @column run_id id               The run.
@@ -24,6 +22,8 @@
 -- @column profiler_ns ns          The part of idle_ns in which the profiler itself worked on the CPU.
 -- @column note text               What makes host time longer than it is without the recording; empty if nothing does.
 -- @order run_id, rank, device, stream, idle_ns DESC, cause
+-- @use arithmetic, gpu_gaps, gpu_tracks, recording_facts
+-- @needs work on GPUs with gaps between
 WITH named AS (
     SELECT
         track, stream, gap_cause(start_ns, end_ns, launch_ns, profiler_ns, $threshold_us * 1000::BIGINT) AS cause,

@@ -3,8 +3,6 @@
 -- Durations are summed over all ranks and devices; kernels that run side by side count twice, as in key_averages() and
 -- `nsys stats`. kernel_time_pct is of all kernels' time, gpu_time_pct of kernels, memcpys and memsets (nvprof's
 -- Time(%)).
--- @use arithmetic, time_sums
--- @needs kernels
 -- @param group name|short_name|family|algorithm = name   What a row is.
 -- @column {group} text            Kernel name, or what the name says it is (schemas/kernel_rules.toml).
 -- @column calls count             Launches that ran.
@@ -15,6 +13,8 @@
 -- @column kernel_time_pct %       Share of kernel time.
 -- @column gpu_time_pct %          Share of GPU time: kernels, memcpys and memsets.
 -- @order total_ns DESC, {group}
+-- @use arithmetic, time_sums
+-- @needs kernels
 WITH grouped AS (
     SELECT
         run_group, kernel_names.{group} AS {group}, sum(calls)::BIGINT AS calls, sum(total_ns)::BIGINT AS total_ns,

@@ -4,8 +4,6 @@
 -- CUDA stages through a buffer of its own and so makes synchronous; pinned memory mends it. synchronous
 -- (cuda_memcpy_sync): a copy by a call without Async; not counted are copies within a device and from host to device up
 -- to `small_bytes`, which return before they are done. Copies whose call the trace does not hold are in neither.
--- @use launch_calls
--- @needs memcpys that block the CPU
 -- @param small_bytes number[0..1e12] = 64000 Host-to-device copies up to this size do not block (B; the limit of Nsight
 --                                 Systems).
 -- @column rule text               pageable or synchronous.
@@ -19,6 +17,8 @@
 -- @column max_gpu_ns ns           Longest of them.
 -- @column call_ns ns              Time in the calls, on the CPU.
 -- @order gpu_ns DESC, rule, name, kind, src_memory, dst_memory
+-- @use api_roles, launch_calls
+-- @needs memcpys that block the CPU
 WITH judged AS (
     SELECT
         m.*, c.name, c.dur_ns AS call_ns,

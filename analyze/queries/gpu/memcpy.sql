@@ -3,8 +3,6 @@
 -- One row for each kind of copy. Durations are summed over all ranks, devices and streams, so copies that run side by
 -- side count twice, as in `nsys stats -r cuda_gpu_mem_time_sum`; gb_per_s is the throughput while copying (bytes /
 -- duration, decimal). A small copy is one under 64 KiB: its time is latency, not bandwidth.
--- @use arithmetic
--- @needs memcpys
 -- @column kind text               HtoD, DtoH, DtoD, PtoP (between GPUs) ...; Unified ...: pages of unified memory that
 --                                 moved.
 -- @column calls count             Copies.
@@ -19,6 +17,8 @@
 -- @column small_pct %             Share of the copies that are under 64 KiB.
 -- @column copy_time_pct %         Share of the time of all copies.
 -- @order total_ns DESC, kind
+-- @use arithmetic
+-- @needs memcpys
 SELECT
     run_group, kind, count(*) AS calls, sum(bytes)::BIGINT AS bytes, sum(dur_ns)::BIGINT AS total_ns,
     avg(dur_ns) AS avg_ns, min(dur_ns) AS min_ns, max(dur_ns) AS max_ns,

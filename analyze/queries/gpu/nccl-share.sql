@@ -3,7 +3,6 @@
 -- Communication kernels by the collective that the profiler wrote beside them, as in `collectives` (all_to_all runs as
 -- NCCL's SendRecv kernel), else by the one in their name. kernel_time_pct and gpu_time_pct as in kernel-share;
 -- comm_time_pct adds up to 100 over the rows.
--- @use arithmetic, collective_calls, time_sums
 -- @column collective text         broadcast, reduce, all_reduce, all_gather, reduce_scatter, all_to_all, send_recv,
 --                                 other.
 -- @column calls count             Launches that ran.
@@ -12,6 +11,8 @@
 -- @column gpu_time_pct %          Share of GPU time: kernels, memcpys and memsets.
 -- @column comm_time_pct %         Share of the time of communication kernels.
 -- @order total_ns DESC, collective
+-- @use arithmetic, collective_calls, time_sums
+-- @needs communication kernels
 WITH by_name AS (
     SELECT run_group, run_id, name, collective AS written, count(*) AS calls, sum(dur_ns) AS total_ns
     FROM kernels

@@ -2,8 +2,6 @@
 --
 -- The share of the time with communication kernels on a GPU in which compute kernels run there too; the rest is what
 -- `breakdown` calls exposed. Copies count for neither side.
--- @use arithmetic, gpu_classes, gpu_windows
--- @needs work on GPUs; with window=step also training steps (ProfilerStep# or NVTX ranges named step)
 -- @param window span|step = span  What a row is: the whole recording, or a training step (as in breakdown).
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
@@ -13,6 +11,8 @@
 -- @column overlapped_ns ns        The part of it with compute kernels beside it.
 -- @column overlap_pct %           Share of comm_ns; empty without communication.
 -- @order run_id, rank, device, step
+-- @use arithmetic, gpu_classes, gpu_tracks, gpu_windows
+-- @needs work on GPUs; with window=step also training steps (ProfilerStep# or NVTX ranges named step)
 WITH lengths AS (
     SELECT window_id, comm_ns, comm_ns + compute_ns - kernel_ns AS overlapped_ns
     FROM gpu_class_lengths('gpu_pieces_{window}')

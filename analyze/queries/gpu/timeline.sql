@@ -3,8 +3,6 @@
 -- The span of a device (first start to last end) in equal buckets of whole ns; only the last one may be shorter. Unlike
 -- the parts of `breakdown`, compute, communication and copies may run side by side and each count in full; busy is
 -- their union.
--- @use arithmetic, gpu_classes, gpu_windows
--- @needs work on GPUs
 -- @param buckets int[1..100000] = 50 Number of buckets.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
@@ -17,6 +15,8 @@
 -- @column comm_pct %              Share of it with communication kernels.
 -- @column memcpy_pct %            Share of it with memcpys or memsets.
 -- @order run_id, rank, device, bucket
+-- @use arithmetic, gpu_classes, gpu_tracks, gpu_windows, intervals
+-- @needs work on GPUs
 WITH spans AS (
     SELECT track, start_ns, end_ns, greatest(1, ceil((end_ns - start_ns) / $buckets))::BIGINT AS width_ns
     FROM gpu_windows_span

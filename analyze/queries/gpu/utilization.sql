@@ -4,8 +4,6 @@
 -- the window with any kernel. Estimated SM efficiency: at each moment the blocks per SM of the kernels that run, added
 -- up and 1 at most, averaged over the window. Estimated achieved occupancy: the mean of the kernels' own, weighted by
 -- their time. Blocks per SM that the file lacks are blocks / SMs of the GPU, where schemas/devices.toml knows it.
--- @use arithmetic, intervals, gpu_windows, run_devices
--- @needs kernels; with window=step also training steps (ProfilerStep# or NVTX ranges named step)
 -- @param window span|step = span  What a row is: the whole recording, or a training step (as in breakdown).
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
@@ -17,6 +15,8 @@
 -- @column sm_efficiency_pct %     Time-weighted min(1, blocks per SM) over the span; empty where no kernel has them.
 -- @column occupancy_pct %         Time-weighted occupancy over the kernels; empty where none has it.
 -- @order run_id, rank, device, step
+-- @use arithmetic, gpu_tracks, gpu_windows, intervals, run_devices
+-- @needs kernels; with window=step also training steps (ProfilerStep# or NVTX ranges named step)
 WITH shapes AS (
     SELECT
         t.track, k.start_ns, k.start_ns + greatest(coalesce(k.dur_ns, 0), 0) AS end_ns, k.occupancy_pct,

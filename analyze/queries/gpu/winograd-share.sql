@@ -2,12 +2,13 @@
 --
 -- A kernel counts by the algorithm in its name; the plain matrix products in the middle of cuDNN's non-fused Winograd
 -- are gemm by name and do not count.
--- @use arithmetic, time_sums
 -- @column winograd_ns ns          Time of kernels whose algorithm is winograd.
 -- @column conv_ns ns              Time of convolution kernels.
 -- @column kernel_ns ns            Time of all kernels.
 -- @column kernel_time_pct %       Winograd's share of kernel time.
 -- @column conv_time_pct %         Winograd's share of convolution time; empty without convolutions.
+-- @use arithmetic, time_sums
+-- @needs kernels
 WITH summed AS (
     SELECT
         run_group,

@@ -4,8 +4,6 @@
 -- its start. The operators are the outermost ones. A sequence is all the work of a call, if that is two pieces or more;
 -- with `length`, it is any so many pieces in a row. Such sequences may overlap, so `pieces`, `gpu_ns` and `gap_ns`
 -- count everything once. One fused kernel would have neither the gaps nor all launches but one.
--- @use arithmetic, cpu_tracks, gpu_named_work
--- @needs GPU work that operators launched, two pieces or more, and min_count times
 -- @param operator text = ''       Take the outermost operators or ranges whose name contains this instead.
 -- @param length int[0..1000] = 0  Pieces in a row; 0 for all the work of a call.
 -- @param min_count int[1..1000000000] = 2 Sequences found fewer times are left out.
@@ -18,17 +16,13 @@
 -- @column gap_ns ns               From the end of a piece to the start of the next of its sequence, summed.
 -- @column gpu_time_pct %          Share of gpu_ns in the durations of all GPU work.
 -- @order gpu_ns DESC, operator, sequence
-WITH reached AS (
-    SELECT
-        track, name, start_ns, end_ns,
-        max(end_ns) OVER (
-            PARTITION BY track ORDER BY start_ns, end_ns DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-        ) AS reached_ns
+-- @use arithmetic, cpu_tracks, gpu_named_work, intervals
+-- @needs GPU work that operators launched, two pieces or more, and min_count times
+WITH outermost AS (
+    SELECT track, name, start_ns, end_ns
     FROM cpu_intervals
     WHERE CASE WHEN $operator = '' THEN kind = 'op' ELSE contains(name, $operator) END
-),
-outermost AS (
-    SELECT track, name, start_ns, end_ns FROM reached WHERE reached_ns IS NULL OR reached_ns < end_ns
+    QUALIFY coalesce(end_ns > furthest_end(track, start_ns, end_ns), true)
 ),
 launching AS (
     SELECT run_id, rank, op_id, arg_max(track, start_ns) AS track, max(start_ns) AS op_start_ns

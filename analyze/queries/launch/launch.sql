@@ -6,8 +6,6 @@
 -- counts as one: first start, sum of durations. Outliers: calls that took longer than call_us or whose kernel waited
 -- longer than delay_us. `(no launch call)` are kernels whose call the trace does not hold; a call without device is one
 -- whose kernel it does not hold.
--- @use launch_calls, gpu_work
--- @needs kernels or the calls that launch them
 -- @param work kernels|all = kernels   With `all`, memcpys and memsets and the calls that launched them count, too.
 -- @param call_us number[0..1e9] = 50 A call that takes longer is an outlier, in us.
 -- @param delay_us number[0..1e9] = 100 A kernel that waits longer is an outlier, in us.
@@ -27,6 +25,8 @@
 -- @column call_outliers count     Calls longer than call_us.
 -- @column delay_outliers count    Queue delays longer than delay_us.
 -- @order run_id, rank, device, calls DESC, name
+-- @use api_roles, gpu_work, launch_calls
+-- @needs kernels or the calls that launch them
 WITH work AS (
     SELECT
         run_id, rank, run_group, device, correlation_id, count(*) AS kernels, min(start_ns) AS start_ns,

@@ -3,8 +3,6 @@
 -- A launch is queued from the start of its call to the start of its first work on the stream (kernel, memcpy or
 -- memset), so the depth is the number of launches under way or waiting. Means are weighted by time, from the first call
 -- to the last start. A depth of 0 for long: the GPU waits for the CPU. A full queue blocks the launching thread.
--- @use arithmetic, intervals, launch_calls, gpu_work
--- @needs GPU work with the calls that launched it
 -- @param full int[1..1000000000] = 1024 Depth from which the queue counts as full.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
@@ -18,6 +16,8 @@
 -- @column empty_pct %             Share of the span.
 -- @column full_ns ns              Time with a full queue.
 -- @order run_id, rank, device, stream
+-- @use arithmetic, gpu_work, intervals, launch_calls
+-- @needs GPU work with the calls that launched it
 WITH named AS MATERIALIZED (
     SELECT row_number() OVER (ORDER BY run_id, rank, device, stream)::INTEGER AS track, *
     FROM (SELECT DISTINCT run_group, run_id, rank, device, stream FROM gpu_work)

@@ -15,8 +15,6 @@
 -- For group = operator, a block counts for the outermost operator that runs when it is allocated; for unknown if there
 -- is none, or if several threads run one, since an event does not name its thread. live_at_peak_bytes adds up to the
 -- device's peak exactly.
--- @use allocators, arithmetic, memory_blocks, outer_ops
--- @needs allocator events (profile_memory=True) and operators
 -- @param group category|operator = category   What a row is.
 -- @param device_type all|gpu|cuda|hip|xpu|cpu = all   Which allocator; cuda also finds AMD's GPUs, as in torch.
 -- @column run_id id               The run.
@@ -30,6 +28,8 @@
 -- @column peak_pct %              Their share of that peak.
 -- @column live_at_end_bytes B     Those that are there after the last event.
 -- @order run_id, rank, device_type DESC, device, live_at_peak_bytes DESC, allocated_bytes DESC, {group}
+-- @use allocators, arithmetic, memory_blocks, outer_ops, phases
+-- @needs allocator events (profile_memory=True) and operators
 WITH next_ranges AS (
     SELECT
         run_id, rank, phase, start_ns,

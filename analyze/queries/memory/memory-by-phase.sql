@@ -4,8 +4,6 @@
 -- allocated in, whatever thread did it. live_at_peak_bytes tells whose blocks are there at the moment when most is
 -- allocated on the device; they add up to that peak exactly, with (before the trace) for what the trace did not see
 -- allocated: parameters, optimizer state and the like. Phases as in `phases`; (outside) is in none of them.
--- @use allocators, arithmetic, memory_blocks
--- @needs allocator events (profile_memory=True)
 -- @param device_type all|gpu|cuda|hip|xpu|cpu = all   Which allocator; cuda also finds AMD's GPUs, as in torch.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
@@ -22,6 +20,8 @@
 -- @column live_at_peak_bytes B    Its blocks at the device's peak.
 -- @column peak_pct %              Their share of the peak.
 -- @order run_id, rank, device_type DESC, device, first_ns, phase
+-- @use allocators, arithmetic, memory_blocks, phases
+-- @needs allocator events (profile_memory=True)
 WITH ranges_of AS (
     SELECT p.pool, r.run_id, r.rank, r.phase, r.start_ns, r.start_ns + r.dur_ns AS end_ns
     FROM phase_ranges r JOIN memory_pools p USING (run_id, rank)

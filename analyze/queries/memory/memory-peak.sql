@@ -5,9 +5,6 @@
 -- Systems sees what a process took from the driver: reserved_bytes, which is more than the caching allocator's (NCCL,
 -- cuBLAS, modules), and in pinned host memory (device -1); it cannot tell what of it was allocated, so the row of
 -- step_metrics stands beside it.
--- @use allocators
--- @needs allocator events (profile_memory=True), the collector's step metrics, or nsys with
---       --cuda-memory-usage
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column device_type text        cpu, cuda, hip or xpu.
@@ -16,6 +13,9 @@
 -- @column reserved_bytes B        Most that the caching allocator held at a time.
 -- @column source text             memory_events or step_metrics.
 -- @order run_id, rank, device_type DESC, device
+-- @use allocators
+-- @needs allocator events (profile_memory=True), the collector's step metrics, or nsys with
+--       --cuda-memory-usage
 WITH traced AS (
     SELECT
         run_group, run_id, rank, device_type, device,

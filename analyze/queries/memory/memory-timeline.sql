@@ -3,8 +3,6 @@
 -- From the allocator events of the trace (torch.profiler with profile_memory), per device, from the first event to the
 -- last in equal buckets of whole ns, or event by event with buckets = 0. What a bucket inherits counts for its peak.
 -- Nsight Systems writes driver allocations: reserved_bytes alone.
--- @use allocators, arithmetic
--- @needs allocator events (profile_memory=True)
 -- @param buckets int[0..100000] = 50   Number of buckets; 0 for a row for each event.
 -- @param device_type all|gpu|cuda|hip|xpu|cpu = all   Which allocator; cuda also finds AMD's GPUs, as in torch.
 -- @column run_id id               The run.
@@ -20,6 +18,8 @@
 -- @column peak_allocated_bytes B  Most that was allocated in it.
 -- @column peak_reserved_bytes B   Most that the allocator held in it.
 -- @order run_id, rank, device_type DESC, device, bucket
+-- @use allocators
+-- @needs allocator events (profile_memory=True)
 WITH changes AS (
     SELECT
         run_group, run_id, rank, device_type, device, start_ns, bytes, allocated_bytes, reserved_bytes,

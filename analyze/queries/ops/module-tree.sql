@@ -5,8 +5,6 @@
 -- ranges and operators. The backward pass runs on a thread of its own and so has trees of its own, at depth 0. CUDA
 -- calls count for the operator that makes them. (no operator) is GPU work that the trace links to none, so that
 -- self_device_ns adds up to all GPU work.
--- @use work_nodes
--- @needs operators, ranges or GPU work
 -- @param tree module|stack = module   Whether Python functions other than nn.Modules are part of it.
 -- @param root text = ''           Only what is below this name (ResNet_0, forward), which becomes depth 0; all if
 --                                 empty.
@@ -22,6 +20,8 @@
 -- @column self_device_ns ns       Of that launched in no call below that is part of the tree.
 -- @column path text               Names from depth 0, with ' > ' between.
 -- @order turns, path
+-- @use call_tree_{tree}, gpu_named_work, outermost_nodes, work_nodes
+-- @needs operators, ranges or GPU work
 WITH RECURSIVE nodes AS (
     SELECT
         run_group, node, parent, last_node, start_ns, dur_ns,
@@ -35,7 +35,7 @@ tops AS (
     SELECT node
     FROM nodes
     WHERE CASE WHEN $root = '' THEN parent IS NULL ELSE name = $root END
-    QUALIFY coalesce(node > max(last_node) OVER (ORDER BY node ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), true)
+    QUALIFY outermost(node, last_node)
 ),
 -- A path is known by the first node on it, level by level, so that no string grows along the way.
 walk AS (

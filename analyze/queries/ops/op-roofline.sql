@@ -7,8 +7,6 @@
 -- counted, so they are held to the bandwidth alone. One inside another is part of that. The roof is min(peak, FLOP/B *
 -- bandwidth), the peak that of the first input's type, with tensor cores where there are any; for fp32 the TF32 peak
 -- where a kernel's name or the run's precision says TF32. Above 100 % where the data was still in the L2 cache.
--- @use gpu_work, intervals, op_bytes, op_links, roofs, work_nodes
--- @needs operators with input shapes (record_shapes=True) that launched kernels
 -- @param group shape|name = shape   What a row is: an operator with the shapes of its inputs, or an operator.
 -- @column name text               Operator.
 -- @column shapes text             Shapes of its inputs; empty with group = name.
@@ -26,106 +24,108 @@
 -- @column bound text              memory or compute; empty for a GPU without published peaks.
 -- @column pct_of_roof %           Rate achieved of the one attainable.
 -- @order busy_ns DESC, name, shapes
-WITH _tree AS (
+-- @use call_tree_no, gpu_work, intervals, model_flops, op_bytes, op_links, outermost_nodes, roofs, work_nodes
+-- @needs operators with input shapes (record_shapes=True) that launched kernels
+WITH tree AS (
     SELECT run_group, run_id, rank, tid, node, last_node, op_id, name, start_ns FROM call_tree_no WHERE kind = 'op'
 ),
 -- Listed operators that no other listed one encloses: their parts of the pre-order do not overlap.
-_outer AS (
+outer_calls AS (
     SELECT t.*, k.output
-    FROM _tree t JOIN known_outputs k USING (name)
-    QUALIFY coalesce(node > max(last_node) OVER (ORDER BY node ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), true)
+    FROM tree t JOIN known_outputs k USING (name)
+    QUALIFY outermost(node, last_node)
 ),
-_linked AS (
+linked AS (
     SELECT * FROM linked_to_ops('gpu_work')
 ),
-_work AS (
+work AS (
     SELECT run_id, rank, device, name AS kernel, start_ns, start_ns + dur_ns AS end_ns, node
-    FROM work_nodes('_linked', 'call_tree_no')
+    FROM work_nodes('linked', 'call_tree_no')
     WHERE node IS NOT NULL
 ),
-_owned AS (
-    SELECT w.*, o.node AS call, o.last_node FROM _work w ASOF JOIN _outer o ON w.node >= o.node
+owned AS (
+    SELECT w.*, o.node AS call, o.last_node FROM work w ASOF JOIN outer_calls o ON w.node >= o.node
 ),
-_launched AS (
+launched AS (
     SELECT call, bool_or(regexp_matches(kernel, 'tf32|s1688(gemm|fprop|dgrad|wgrad)')) AS tf32
-    FROM _owned WHERE node <= last_node GROUP BY call
+    FROM owned WHERE node <= last_node GROUP BY call
 ),
-_calls AS (
+calls AS (
     SELECT
         o.node AS call, o.run_group, o.run_id, o.rank, o.name, o.output, c.input_dims, c.input_types, c.concrete_inputs,
         g.gradients, r.gpu_name, coalesce(l.tf32, false) OR coalesce(r.precision = 'tf32', false) AS tf32
-    FROM _outer o
-    JOIN _launched l ON l.call = o.node
+    FROM outer_calls o
+    JOIN launched l ON l.call = o.node
     JOIN cpu_ops c ON c.run_id = o.run_id AND c.rank = o.rank AND c.op_id = o.op_id AND c.name = o.name
         AND c.tid IS NOT DISTINCT FROM o.tid AND c.start_ns = o.start_ns
     LEFT JOIN conv_gradients g
         ON g.run_id = o.run_id AND g.rank = o.rank AND g.tid = o.tid AND g.start_ns = o.start_ns
     LEFT JOIN (SELECT run_id, gpu_name, precision FROM runs) r ON r.run_id = o.run_id
 ),
-_kinds AS (
+kinds AS (
     SELECT
         row_number() OVER () AS shape_id, *,
         TRY_CAST(input_dims AS JSON[]) AS dims, TRY_CAST(input_types AS VARCHAR[]) AS types
-    FROM (SELECT DISTINCT name, output, input_dims, input_types, concrete_inputs, gradients FROM _calls)
+    FROM (SELECT DISTINCT name, output, input_dims, input_types, concrete_inputs, gradients FROM calls)
 ),
-_shapes AS (
+shapes AS (
     SELECT
         *, TRY_CAST(dims[1] AS BIGINT[]) AS a, TRY_CAST(dims[2] AS BIGINT[]) AS b, TRY_CAST(dims[3] AS BIGINT[]) AS c,
         TRY_CAST(dims[4] AS BIGINT[]) AS d, types[1] AS type
-    FROM _kinds
+    FROM kinds
 ),
-_inputs AS (
+inputs AS (
     SELECT shape_id, sum(elements(TRY_CAST(dim AS BIGINT[])) * input_dtype_bytes(type))::BIGINT AS input_bytes
-    FROM (SELECT shape_id, unnest(dims) AS dim, unnest(types) AS type FROM _kinds)
+    FROM (SELECT shape_id, unnest(dims) AS dim, unnest(types) AS type FROM kinds)
     GROUP BY shape_id
 ),
-_figures AS (
+figures AS (
     SELECT
         s.*,
         CASE WHEN output NOT IN ('like 0', 'broadcast')
             THEN call_flops(output, name, a, b, c, d, concrete_inputs, gradients)::BIGINT END AS flops,
         input_bytes
             + output_elements(output, name, a, b, c, d, concrete_inputs, flops) * input_dtype_bytes(type) AS bytes
-    FROM _shapes s JOIN _inputs USING (shape_id)
+    FROM shapes s JOIN inputs USING (shape_id)
 ),
-_rows AS (
+rows AS (
     SELECT
         c.*, f.flops, f.bytes, f.type, CASE WHEN '{group}' = 'shape' THEN c.input_dims END AS shapes,
         f.output IN ('like 0', 'broadcast') AS uncounted,
         dense_rank() OVER (ORDER BY c.run_group, c.gpu_name, c.name, f.type, shapes, c.tf32) AS row_id
-    FROM _calls c
-    JOIN _figures f ON f.name = c.name AND f.input_dims IS NOT DISTINCT FROM c.input_dims
+    FROM calls c
+    JOIN figures f ON f.name = c.name AND f.input_dims IS NOT DISTINCT FROM c.input_dims
         AND f.input_types IS NOT DISTINCT FROM c.input_types
         AND f.concrete_inputs IS NOT DISTINCT FROM c.concrete_inputs AND f.gradients IS NOT DISTINCT FROM c.gradients
 ),
-_tracks AS (
+tracks AS (
     SELECT
         dense_rank() OVER (ORDER BY r.row_id, w.run_id, w.rank, w.device) AS track, r.row_id, w.start_ns, w.end_ns
-    FROM _owned w JOIN _rows r ON r.call = w.call
+    FROM owned w JOIN rows r ON r.call = w.call
     WHERE w.node <= w.last_node
 ),
-_busy AS (
+busy AS (
     SELECT row_id, sum(covered_ns)::BIGINT AS busy_ns
-    FROM intervals_length('_tracks') JOIN (SELECT DISTINCT track, row_id FROM _tracks) USING (track)
+    FROM intervals_length('tracks') JOIN (SELECT DISTINCT track, row_id FROM tracks) USING (track)
     GROUP BY row_id
 ),
-_sums AS (
+sums AS (
     SELECT
         row_id, any_value(run_group) AS run_group, any_value(run_id) AS run_id, any_value(gpu_name) AS gpu_name,
         any_value(name) AS name, any_value(shapes) AS shapes, any_value(type) AS type, bool_or(tf32) AS tf32,
         count(*) AS calls, CASE WHEN count(flops) = count(*) THEN sum(flops)::BIGINT END AS flops,
         CASE WHEN count(bytes) = count(*) THEN sum(bytes)::BIGINT END AS bytes, bool_or(uncounted) AS uncounted
-    FROM _rows
+    FROM rows
     GROUP BY row_id
 ),
-_peaks AS (
+peaks AS (
     SELECT
         run_id, map_from_entries(list((roof, rate)) FILTER (kind = 'compute')) AS peak,
         max(rate) FILTER (kind = 'memory') AS bandwidth
     FROM published_roofs
     GROUP BY run_id
 ),
-_roofed AS (
+roofed AS (
     SELECT
         s.*, b.busy_ns, flops::DOUBLE / nullif(bytes, 0) AS flops_per_byte,
         flops * 1e9 / nullif(busy_ns, 0) AS flops_per_s,
@@ -138,9 +138,9 @@ _roofed AS (
                 WHEN tf32 THEN ['tensor_tf32', 'fp32'] ELSE ['fp32']
             END, lambda roof : p.peak[roof] IS NOT NULL
         )[1] AS peak_roof
-    FROM _sums s JOIN _busy b USING (row_id) LEFT JOIN _peaks p ON p.run_id = s.run_id
+    FROM sums s JOIN busy b USING (row_id) LEFT JOIN peaks p ON p.run_id = s.run_id
 ),
-_bound AS (
+bound AS (
     SELECT
         * EXCLUDE (peak_roof), CASE WHEN NOT uncounted THEN peak_roof END AS peak_roof,
         least(peak[peak_roof], flops_per_byte * bandwidth) AS attainable_flops_per_s,
@@ -149,7 +149,7 @@ _bound AS (
             WHEN uncounted OR flops_per_byte * bandwidth <= peak[peak_roof] THEN 'memory'
             WHEN peak[peak_roof] IS NOT NULL THEN 'compute'
         END AS bound
-    FROM _roofed
+    FROM roofed
 )
 SELECT
     run_group, name, shapes, type, gpu_name, calls, busy_ns, flops, bytes, flops_per_byte, flops_per_s, gb_per_s,
@@ -158,4 +158,4 @@ SELECT
         WHEN 'memory' THEN 100.0 * gb_per_s * 1e9 / bandwidth
         WHEN 'compute' THEN 100.0 * flops_per_s / peak[peak_roof]
     END AS pct_of_roof
-FROM _bound
+FROM bound

@@ -6,8 +6,6 @@
 -- torch.utils.checkpoint with and without reentrant autograd. Only the outermost counts, with all below it. What
 -- torch.compile recomputes inside its own kernels does not show in a trace; second derivatives (create_graph) record
 -- nodes in the backward pass, too, and look the same where they call an operator that the forward pass also calls.
--- @use arithmetic, gpu_work, work_nodes
--- @needs activation checkpointing, and operators with input shapes (record_shapes=True)
 -- @param group operator|all = operator   What a row is: an operator, or all of a rank.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
@@ -18,7 +16,9 @@
 -- @column gpu_time_pct %          Share of all GPU work of the rank.
 -- @column backward_cpu_pct %      Share of the CPU time of the backward pass (its outermost nodes).
 -- @order run_id, rank, gpu_ns DESC, cpu_ns DESC, name
-WITH _nodes AS (
+-- @use arithmetic, call_tree_no, gpu_named_work, gpu_work, outermost_nodes, work_nodes
+-- @needs activation checkpointing, and operators with input shapes (record_shapes=True)
+WITH nodes AS (
     SELECT
         t.run_group, t.run_id, t.rank, t.node, t.last_node, t.name, t.op_id, t.start_ns, t.dur_ns,
         starts_with(t.name, 'autograd::engine::evaluate_function') AS is_backward,
@@ -28,59 +28,57 @@ WITH _nodes AS (
         AND c.tid IS NOT DISTINCT FROM t.tid AND c.start_ns = t.start_ns
     WHERE t.kind = 'op'
 ),
-_backward AS (
+backward AS (
     SELECT run_id, rank, node, last_node, dur_ns
-    FROM _nodes
+    FROM nodes
     WHERE is_backward
-    QUALIFY coalesce(node > max(last_node) OVER (ORDER BY node ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), true)
+    QUALIFY outermost(node, last_node)
 ),
-_placed AS (
+placed AS (
     SELECT n.*, coalesce(n.node <= b.last_node, false) AS again
-    FROM _nodes n ASOF LEFT JOIN _backward b ON n.node >= b.node
+    FROM nodes n ASOF LEFT JOIN backward b ON n.node >= b.node
     WHERE NOT n.is_backward
 ),
-_first AS (
+first AS (
     SELECT run_id, rank, name, coalesce(input_dims, '') AS shapes, min(start_ns) AS first_ns
-    FROM _placed
+    FROM placed
     WHERE NOT again
     GROUP BY ALL
 ),
-_again AS (
+again AS (
     SELECT p.*
-    FROM _placed p
-    JOIN _first f ON f.run_id = p.run_id AND f.rank = p.rank AND f.name = p.name
+    FROM placed p
+    JOIN first f ON f.run_id = p.run_id AND f.rank = p.rank AND f.name = p.name
         AND f.shapes = coalesce(p.input_dims, '')
     WHERE p.again AND p.is_forward AND f.first_ns < p.start_ns
-    QUALIFY coalesce(
-        p.node > max(p.last_node) OVER (ORDER BY p.node ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), true
-    )
+    QUALIFY outermost(p.node, p.last_node)
 ),
-_work AS (
+work AS (
     SELECT node, sum(dur_ns)::BIGINT AS gpu_ns
     FROM work_nodes('gpu_named_work', 'call_tree_no')
     WHERE node IS NOT NULL
     GROUP BY node
 ),
-_owned AS (
+owned AS (
     SELECT a.node AS call, sum(w.gpu_ns)::BIGINT AS gpu_ns
-    FROM _work w ASOF JOIN _again a ON w.node >= a.node
+    FROM work w ASOF JOIN again a ON w.node >= a.node
     WHERE w.node <= a.last_node
     GROUP BY a.node
 ),
-_all_work AS (
+all_work AS (
     SELECT run_id, rank, sum(dur_ns)::BIGINT AS gpu_ns FROM gpu_work GROUP BY ALL
 ),
-_all_backward AS (
-    SELECT run_id, rank, sum(dur_ns)::BIGINT AS cpu_ns FROM _backward GROUP BY ALL
+all_backward AS (
+    SELECT run_id, rank, sum(dur_ns)::BIGINT AS cpu_ns FROM backward GROUP BY ALL
 ),
-_sums AS (
+sums AS (
     SELECT
         run_group, run_id, rank, CASE WHEN '{group}' = 'all' THEN '(all)' ELSE name END AS name, count(*) AS calls,
         sum(dur_ns)::BIGINT AS cpu_ns, coalesce(sum(o.gpu_ns), 0)::BIGINT AS gpu_ns
-    FROM _again a LEFT JOIN _owned o ON o.call = a.node
+    FROM again a LEFT JOIN owned o ON o.call = a.node
     GROUP BY ALL
 )
 SELECT s.*, pct(s.gpu_ns, w.gpu_ns) AS gpu_time_pct, pct(s.cpu_ns, b.cpu_ns) AS backward_cpu_pct
-FROM _sums s
-LEFT JOIN _all_work w ON w.run_id = s.run_id AND w.rank = s.rank
-LEFT JOIN _all_backward b ON b.run_id = s.run_id AND b.rank = s.rank
+FROM sums s
+LEFT JOIN all_work w ON w.run_id = s.run_id AND w.rank = s.rank
+LEFT JOIN all_backward b ON b.run_id = s.run_id AND b.rank = s.rank

@@ -1,6 +1,4 @@
 -- Which runs are there?
---
--- @pass all
 -- @column run_id id               The run.
 -- @column profiler text           torch, nsys, ncu, nvprof or none.
 -- @column status text             running, done or failed; empty for bare files.
@@ -15,6 +13,8 @@
 -- @column reason text             Why it failed.
 -- @column warnings text           What was lost while reading.
 -- @order start_time NULLS LAST, run_id
+-- @needs runs that --where and --profiler leave
+-- @pass all
 SELECT DISTINCT
     run_group, run_id, profiler, status, model, batch_size, gpus, parallelism, precision, ranks, gpu_name, start_time,
     reason, warnings

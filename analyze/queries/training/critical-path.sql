@@ -7,8 +7,6 @@
 -- (between two pieces of GPU work, the second queued); stream_wait (the same, for work of another stream); sync (from
 -- the end of the GPU work to the return of the call that waited for it); profiler (what of cpu and sync the profiler's
 -- own work took, by its overhead ranges); other (what no rule explains).
--- @use arithmetic, cpu_events, innermost, intervals
--- @needs operators, CUDA calls and GPU work; with window=step also training steps
 -- @param window span|step = span  The whole recording of a rank, or each step from its start on the CPU to the next
 --                                 one's.
 -- @param group kind|name = kind   What a row is: a kind of piece, or one of a name (CPU time by the innermost
@@ -25,48 +23,50 @@
 -- @column path_pct %              Share of the window.
 -- @column window_ns ns            Length of the window, and of the path.
 -- @order run_id, rank, step, total_ns DESC, kind, name
-WITH _path AS MATERIALIZED (
+-- @use arithmetic, cpu_events, critical_path_{window}, innermost, intervals
+-- @needs operators, CUDA calls and GPU work; with window=step also training steps
+WITH path AS MATERIALIZED (
     SELECT row_number() OVER (ORDER BY run_id, rank, step, seq) AS piece, * FROM critical_path_{window}
 ),
-_threads AS MATERIALIZED (
+threads AS MATERIALIZED (
     SELECT row_number() OVER (ORDER BY run_id, rank, tid)::INTEGER AS track, run_id, rank, tid
-    FROM (SELECT DISTINCT run_id, rank, tid FROM _path WHERE kind = 'cpu')
+    FROM (SELECT DISTINCT run_id, rank, tid FROM path WHERE kind = 'cpu')
     WHERE '{group}' = 'name'
 ),
-_cpu AS (
+cpu AS (
     SELECT track, piece, start_ns, start_ns + dur_ns AS end_ns
-    FROM _path JOIN _threads USING (run_id, rank, tid)
+    FROM path JOIN threads USING (run_id, rank, tid)
     WHERE kind = 'cpu'
 ),
-_events AS (
+events AS (
     SELECT track, name, start_ns, start_ns + dur_ns AS end_ns
-    FROM cpu_events JOIN _threads USING (run_id, rank, tid)
+    FROM cpu_events JOIN threads USING (run_id, rank, tid)
     WHERE kind NOT IN ('async', 'overhead', 'python')
 ),
-_busy AS MATERIALIZED (
-    SELECT row_number() OVER () AS window_id, * FROM innermost('_events')
+busy AS MATERIALIZED (
+    SELECT row_number() OVER () AS window_id, * FROM innermost('events')
 ),
-_parts AS MATERIALIZED (
+parts AS MATERIALIZED (
     SELECT c.piece, b.name, c.end_ns - c.start_ns AS dur_ns
-    FROM intervals_cut('_cpu', '_busy') c JOIN _busy b USING (window_id)
+    FROM intervals_cut('cpu', 'busy') c JOIN busy b USING (window_id)
 ),
-_named AS (
+named AS (
     SELECT
         p.run_group, run_id, rank, step, p.kind,
         CASE WHEN '{group}' = 'name' THEN coalesce(p.name, '(no event)') END AS name, piece,
-        p.dur_ns - coalesce((SELECT sum(dur_ns) FROM _parts q WHERE q.piece = p.piece), 0) AS dur_ns
-    FROM _path p
+        p.dur_ns - coalesce((SELECT sum(dur_ns) FROM parts q WHERE q.piece = p.piece), 0) AS dur_ns
+    FROM path p
     UNION ALL
     SELECT p.run_group, run_id, rank, step, p.kind, q.name, piece, q.dur_ns
-    FROM _parts q JOIN _path p USING (piece)
+    FROM parts q JOIN path p USING (piece)
 ),
-_sums AS (
+sums AS (
     SELECT run_group, run_id, rank, step, kind, name, count(DISTINCT piece) AS pieces, sum(dur_ns)::BIGINT AS total_ns
-    FROM _named
+    FROM named
     WHERE dur_ns > 0
     GROUP BY ALL
 )
 SELECT
     *, (sum(total_ns) OVER whole)::BIGINT AS window_ns, pct(total_ns, sum(total_ns) OVER whole) AS path_pct
-FROM _sums
+FROM sums
 WINDOW whole AS (PARTITION BY run_group, run_id, rank, step)

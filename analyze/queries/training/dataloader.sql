@@ -5,8 +5,6 @@
 -- by data if the wait is at least bound_pct of it; over all steps, if the waits are of their sum. idle_wait_pct is the
 -- share of the recorded waits in which no GPU of the process had work: the rest was hidden behind work that was queued
 -- before.
--- @use arithmetic, gpu_work, step_times
--- @needs training steps with DataLoader ranges, or the collector's step metrics
 -- @param window run|step = run    What a row is: all steps of a rank, or each.
 -- @param warmup no|yes = no       Whether warm-up steps count.
 -- @param bound_pct number[0..100] = 10 Share of the step from which it is bound by data.
@@ -28,26 +26,28 @@
 -- @column unbound_images_per_s images/s   The same if no step waited.
 -- @column bound bool              Whether it is bound by data.
 -- @order run_id, rank, step
-WITH _waits AS (
+-- @use arithmetic, gpu_work, intervals, step_times
+-- @needs training steps with DataLoader ranges, or the collector's step metrics
+WITH waits AS (
     SELECT * FROM step_track_waits
 ),
-_working AS (
+working AS (
     SELECT track, start_ns, start_ns + greatest(coalesce(dur_ns, 0), 0) AS end_ns
     FROM gpu_work JOIN step_tracks USING (run_id, rank)
 ),
-_marks AS (
-    SELECT 'idle' AS what, * FROM intervals_subtraction('_waits', '_working')
+marks AS (
+    SELECT 'idle' AS what, * FROM intervals_subtraction('waits', 'working')
     UNION ALL
-    SELECT 'profiler', * FROM intervals_intersection('_waits', 'step_track_overhead')
+    SELECT 'profiler', * FROM intervals_intersection('waits', 'step_track_overhead')
 ),
-_covered AS (
+covered AS (
     SELECT
         run_id, rank, start_ns, any_value(covered_ns) FILTER (what = 'idle') AS idle_ns,
         any_value(covered_ns) FILTER (what = 'profiler') AS profiler_ns
-    FROM covered_in_steps('_marks')
+    FROM covered_in_steps('marks')
     GROUP BY run_id, rank, start_ns
 ),
-_worked AS (
+worked AS (
     SELECT DISTINCT run_id, rank, true AS works FROM gpu_work
 ),
 steps AS (
@@ -56,7 +56,7 @@ steps AS (
         s.* EXCLUDE (profiler_ns),
         CASE WHEN start_ns IS NOT NULL AND data_ns IS NOT NULL AND works THEN coalesce(idle_ns, 0) END AS idle_ns,
         CASE WHEN start_ns IS NOT NULL AND data_ns IS NOT NULL THEN coalesce(c.profiler_ns, 0) END AS profiler_ns
-    FROM step_waits s LEFT JOIN _covered c USING (run_id, rank, start_ns) LEFT JOIN _worked USING (run_id, rank)
+    FROM step_waits s LEFT JOIN covered c USING (run_id, rank, start_ns) LEFT JOIN worked USING (run_id, rank)
 ),
 rows AS (
     SELECT

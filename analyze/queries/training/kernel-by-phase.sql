@@ -2,8 +2,6 @@
 --
 -- As kernel-share, within the phases that `phases` tells apart: the max-pool backward kernel's share of the backward
 -- phase, for one.
--- @use arithmetic, phases
--- @needs kernels
 -- @param group name|short_name|family|algorithm = name   What a row is.
 -- @param phase text = ''          Only this phase; all if empty.
 -- @column phase text              Phase of the training step; (outside) for kernels launched in none.
@@ -14,6 +12,8 @@
 -- @column phase_time_pct %        Share of the kernel time of the phase.
 -- @column kernel_time_pct %       Share of all kernel time.
 -- @order phase, total_ns DESC, {group}
+-- @use arithmetic, phases
+-- @needs kernels
 WITH by_name AS (
     SELECT run_group, run_id, coalesce(phase, '(outside)') AS phase, name, count(*) AS calls, sum(dur_ns) AS total_ns
     FROM gpu_work_phases

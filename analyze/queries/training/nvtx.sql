@@ -4,9 +4,6 @@
 -- inside the range, on the thread of the range: the definition of `nsys stats -r nvtx_gpu_proj_sum`, whose figures
 -- these are; the CPU side is nvtx_sum's. Ranges that enclose one another each count their whole time. Work that another
 -- thread launches (the backward pass of PyTorch, the replicas of DataParallel) is not in it: `phases` counts that.
--- @use arithmetic
--- @needs NVTX or record_function ranges
--- @pass nsys
 -- @column name text               Range, with its domain in front (NCCL:ncclBroadcast) unless it is the default one.
 -- @column style text              PushPop or StartEnd; a record_function counts as PushPop.
 -- @column instances count         Ranges of the name.
@@ -23,6 +20,9 @@
 -- @column proj_max_ns ns          Longest.
 -- @column gpu_ops count           Launches in them that became GPU work (a CUDA graph is one).
 -- @order proj_total_ns DESC NULLS LAST, total_ns DESC, name, style
+-- @use arithmetic, gpu_work
+-- @needs NVTX or record_function ranges
+-- @pass nsys
 WITH user_ranges AS (
     SELECT
         row_number() OVER () AS range_id, run_group, run_id, rank, tid, end_tid, start_ns, start_ns + dur_ns AS end_ns,
@@ -30,16 +30,9 @@ WITH user_ranges AS (
     FROM ranges
     WHERE origin IN ('nvtx', 'record_function', 'profiler_step') AND dur_ns IS NOT NULL
 ),
-gpu_work_parts AS (
-    SELECT run_id, rank, correlation_id, start_ns, dur_ns FROM kernels
-    UNION ALL
-    SELECT run_id, rank, correlation_id, start_ns, dur_ns FROM memcpys
-    UNION ALL
-    SELECT run_id, rank, correlation_id, start_ns, dur_ns FROM memsets
-),
 launched AS (
     SELECT run_id, rank, correlation_id, min(start_ns) AS first_ns, max(start_ns + dur_ns) AS last_ns
-    FROM gpu_work_parts
+    FROM gpu_work
     WHERE correlation_id IS NOT NULL
     GROUP BY ALL
 ),

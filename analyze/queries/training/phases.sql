@@ -6,8 +6,6 @@
 -- in no phase, on whatever thread of the process (the backward pass launches from another one). Work launched outside
 -- all phases, or by a call that the trace does not hold, is the row `(outside)`. On the CPU, ranges of one phase that
 -- overlap count once (an optimizer that steps another), and different phases that are nested each count in full.
--- @use arithmetic, phases
--- @needs ranges named like the collector's phases, or those of torch (Optimizer.step, DataLoader)
 -- @column phase text              Phase of the training step.
 -- @column calls count             Ranges; those inside one of the same phase and thread are part of it.
 -- @column cpu_ns ns               Union of the ranges on the CPU, summed over ranks.
@@ -16,6 +14,8 @@
 -- @column gpu_span_ns ns          From the first one's start to the last one's end, summed over ranges and devices.
 -- @column gpu_time_pct %          Share of the durations of all GPU work.
 -- @order phase = '(outside)', min_start_ns, phase
+-- @use arithmetic, phases
+-- @needs ranges named like the collector's phases, or those of torch (Optimizer.step, DataLoader)
 WITH work AS (
     SELECT run_group, run_id, rank, device, phase_start_ns, coalesce(phase, '(outside)') AS phase, start_ns, dur_ns
     FROM gpu_work_phases

@@ -6,8 +6,6 @@
 -- recording holds has the collector's own times. Beside them, timed_* is what the collector timed: on a GPU from the
 -- event before the step to the event behind it, and the wait by the clock inside its range, so a few us less than the
 -- windows that hold the ranges and the time between them.
--- @use arithmetic, step_times
--- @needs training steps: ProfilerStep# or NVTX ranges named step, or the collector's step metrics
 -- @param warmup no|yes = no       Whether warm-up steps are shown.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
@@ -21,6 +19,8 @@
 -- @column timed_data_ns ns        Waiting for the batch, as the collector timed it.
 -- @column timed_step_ns ns        The step, as the collector timed it.
 -- @order run_id, rank, step
+-- @use arithmetic, step_times
+-- @needs training steps: ProfilerStep# or NVTX ranges named step, or the collector's step metrics
 SELECT
     run_group, run_id, rank, step, data_ns, step_ns - data_ns AS train_ns, step_ns,
     pct(data_ns, step_ns) AS data_pct, images * 1e9 / nullif(step_ns, 0) AS images_per_s, profiler_ns,

@@ -1,12 +1,23 @@
-"""Tables that are neither stored nor a view: Python computes them once a query names them."""
+"""Tables that are neither stored nor a view: blocks that Python computes once something uses them.
+
+Each is declared by comment lines like those of a block's file (`analyze.query.blocks`), without the dashes.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
-import duckdb
+if TYPE_CHECKING:
+    import duckdb
+
+
+class Computed(NamedTuple):
+    """A table's name and declaration, and what makes the table of a name in a connection."""
+
+    name: str
+    header: str
+    create: Callable[[duckdb.DuckDBPyConnection, str], None]
 
 
 def _call_tree(connection: duckdb.DuckDBPyConnection, table: str) -> None:
@@ -39,33 +50,112 @@ def _workload_keys(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     workload_keys.create(connection, table)
 
 
-class Computed(NamedTuple):
-    """What makes a table of a name in a connection, and the blocks that it reads."""
+_EVENT = """@column run_id id  The run.
+@column rank index  Process rank.
+@column run_group index  Group of runs (--by); NULL without.
+@column kind text  {kinds}.
+@column name text  Name.
+@column tid id  Thread.
+@column op_id id  PyTorch's External id.
+@column start_ns ns  Start.
+@column dur_ns ns  Length.
+@column node index  Its number in pre-order.
+@column parent index  That of its parent; NULL for a root.
+@column last_node index  That of the last event below it; its own if there is none.
+@column depth index  Its level, from 0.
+@column self_ns ns  Its time without that of its children.
+@column folded bool  Whether it is its parent's only child and has its name: one event of the two, for torch.profiler.
+@column gpu_ns ns  GPU work that it launched by External id; 0 for what something folded into brings along.
+@column total_gpu_ns ns  The same with all below it.
+"""
+_CALL_TREE = """Which operator or range lies inside which: {what}.
 
-    create: Callable[[duckdb.DuckDBPyConnection, str], None]
-    uses: tuple[str, ...] = ()
+Each event on its own thread. What overlaps in part is not nested.
+@use cpu_events, gpu_work, op_links
+@view {name}  a row is an operator, range or Python function.
+""" + _EVENT.format(kinds="op, range, async or python")
+_TORCH_TREE = """Which operator, range or CUDA call lies inside which, as torch.profiler has it: {what}.
 
+CUDA calls that no operator made, and the profiler's overhead, are filed under the main thread.
+@use cpu_events, gpu_work, op_links
+@view {name}  a row is an operator, range, CUDA call or Python function.
+""" + _EVENT.format(kinds="op, range, async, call, overhead or python")
+_PATH = """The critical path of each rank: {what} (docs/critical-path.md has the rules).
+@use api_roles, cpu_events, gpu_work, launch_calls, op_links, outer_ops, profiler_overhead, step_ranges
+@view {name}  a row is a piece of the path.
+@column run_id id  The run.
+@column rank index  Process rank.
+@column run_group index  Group of runs (--by); NULL without.
+@column step index  Training step; NULL for the whole recording.
+@column seq index  Its place in the path, from 0.
+@column kind text  cpu, launch, kernel, communication, copy, gap, stream_wait, sync, profiler or other.
+@column name text  Kernel, launch call, call that waited, or what the profiler did; NULL for the CPU.
+@column tid id  Thread, of a piece on the CPU.
+@column device index  GPU, of GPU work and its launch.
+@column stream id  CUDA stream, of these.
+@column correlation_id id  Joins these to the call that launched them.
+@column op_id id  The operator that launched them.
+@column start_ns ns  Start.
+@column dur_ns ns  Length.
+"""
+_API_ROLES = """What schemas/api_roles.toml says of the runtime and driver calls that the runs made.
+@view api_roles  a row is the name of a call with a role.
+@column name text  Runtime or driver function.
+@column role text  What it does: launch, copy, copy_async, sync, stream_wait ...
+@column waits_for text  device, stream, event or copy; NULL if it never blocks.
+"""
+_DEVICE_PEAKS = """What schemas/devices.toml publishes of the GPUs of the runs.
+@view device_peaks  a row is a GPU name that the file knows.
+@column gpu_name text  As the driver prints it.
+@column name text  As the file has it.
+@column source text  Where the figures are from.
+@column compute_capability text  Compute capability.
+@column sm_count number  Streaming multiprocessors.
+@column memory_gb number  Device memory in GB.
+@column dram_gb_per_s GB/s  Bandwidth of the device memory.
+@column fp32_tflops number  Peak outside tensor cores, in TFLOP/s.
+@column fp64_tflops number  Likewise, double precision.
+@column fp16_tflops number  Likewise, half precision.
+@column fp64_tensor_tflops number  Peak of tensor cores, dense matrices, in TFLOP/s.
+@column tf32_tensor_tflops number  Likewise, TF32.
+@column fp16_tensor_tflops number  Likewise, half precision.
+@column bf16_tensor_tflops number  Likewise, bfloat16.
+@column fp8_tensor_tflops number  Likewise, 8 bits.
+@column l2_mb number  L2 cache in MB.
+@column pcie_gb_per_s GB/s  Of the PCIe link, in one direction.
+@column nvlink_gb_per_s GB/s  Of NVLink, in one direction; NULL without.
+"""
 
-_TREE = Computed(_call_tree, ("cpu_events", "gpu_work", "op_links"))
-_PATH = Computed(
-    _critical_path, ("gpu_work", "launch_calls", "op_links", "outer_ops", "profiler_overhead", "step_ranges")
-)
+_WORKLOAD_KEYS = """Which runs do the same work, apart from what a study varies (schemas/workload.py).
+@view workload_keys  a row is a run.
+@column run_id id  The run.
+@column options text  The options that such runs have in common.
+"""
 
-COMPUTED = {
-    "api_roles": Computed(_api_roles),
-    "call_tree_module": _TREE,
-    "call_tree_no": _TREE,
-    "call_tree_stack": _TREE,
-    "critical_path_span": _PATH,
-    "critical_path_step": _PATH,
-    "device_peaks": Computed(_device_peaks),
-    "torch_tree_no": _TREE,
-    "torch_tree_yes": _TREE,
-    "workload_keys": Computed(_workload_keys),
+_FUNCTIONS = {
+    "no": "without Python functions",
+    "yes": "with Python functions",
+    "module": "with the Python functions of nn.Modules",
+    "stack": "with all Python functions",
 }
-"""By name. The names end in what a query's parameter chooses."""
+
+_WINDOWS = {"span": "the whole recording", "step": "each training step"}
 
 
-def named_in(sql: str) -> list[str]:
-    """The computed tables that SQL text names."""
-    return [name for name in COMPUTED if re.search(rf"\b{name}\b", sql)]
+def _of_each(
+    stem: str, header: str, what: dict[str, str], create: Callable[[duckdb.DuckDBPyConnection, str], None]
+) -> Iterator[Computed]:
+    """A table for each choice of a query's parameter, in which its name ends."""
+    for choice, words in what.items():
+        yield Computed(f"{stem}_{choice}", header.format(name=f"{stem}_{choice}", what=words), create)
+
+
+COMPUTED = (
+    Computed("api_roles", _API_ROLES, _api_roles),
+    *_of_each("call_tree", _CALL_TREE, {k: _FUNCTIONS[k] for k in ("module", "no", "stack")}, _call_tree),
+    *_of_each("critical_path", _PATH, _WINDOWS, _critical_path),
+    Computed("device_peaks", _DEVICE_PEAKS, _device_peaks),
+    *_of_each("torch_tree", _TORCH_TREE, {k: _FUNCTIONS[k] for k in ("no", "yes")}, _call_tree),
+    Computed("workload_keys", _WORKLOAD_KEYS, _workload_keys),
+)
+"""All of them."""

@@ -105,12 +105,7 @@ def create(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     Its name says which: `torch_tree_` (torch.profiler's) with `no` or `yes` for Python functions; `call_tree_` (of
     places) with `no`, `module` (those of nn.Modules) or `stack` (all of them).
 
-    A row is an event: run_id, rank, run_group, kind (op, range, async, python; in torch's also call, overhead), name,
-    tid, op_id, start_ns, dur_ns; `node`, its number in pre-order; `parent`, its parent's (NULL for a root);
-    `last_node`, the number of the last event below it (its own if there is none); `depth`, 0 for a root; `self_ns`, its
-    time without that of its children. As torch.profiler sees it: `folded`, whether it is its parent's only child and
-    has its name, which makes one event of the two; `gpu_ns`, the GPU work that it launched by External id (0 for what
-    something folded into brings along); `total_gpu_ns`, the same with all below it.
+    `analyze.query.computed` has its columns.
     """
     # There is a row for every event, in memory, so texts are stored as numbers; the view makes them texts again.
     tree, _, functions = table.rpartition("_")

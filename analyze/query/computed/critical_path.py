@@ -26,8 +26,6 @@ from typing import Any, NamedTuple
 
 import duckdb
 
-from analyze.query.computed import api_roles
-
 _GPU = """
 WITH _waits AS (
     SELECT run_id, rank, tid, start_ns AS wait_ns FROM cuda_calls JOIN api_roles USING (name)
@@ -331,16 +329,13 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, steps: bool) -> No
     """Make the table of the critical paths of all ranks: of each step if `steps`, else of the whole recording.
 
     The whole goes from the first to the last thing that operators, CUDA calls and GPU work did. A step is its window
-    (block step_ranges). Columns: run_id, rank, run_group, step, seq (order in the path), kind, name,
-    tid, device, stream, correlation_id, op_id, start_ns, dur_ns. Kinds: cpu; launch (from the end of the launch call
+    (block step_ranges). `analyze.query.computed` has its columns. Kinds: cpu; launch (from the end of the launch call
     to the start of its work); kernel, communication, copy; gap (between two pieces of GPU work, the second queued);
     stream_wait (the same between two streams); sync (from the end of the GPU work to the return of the call that
     waited for it); profiler (what the profiler took of cpu and sync); other.
 
-    Reads the views of the blocks gpu_work, launch_calls, op_links, outer_ops, profiler_overhead and step_ranges, which
-    must have been made.
+    The blocks that its declaration uses must have been made.
     """
-    api_roles.create(connection)
     ranks = connection.execute("SELECT run_id, rank, run_group FROM run_groups ORDER BY run_id, rank").fetchall()
     work = _by_rank(connection.execute(_GPU).fetchall())
     cpu = _by_rank(connection.execute(_CPU).fetchall())

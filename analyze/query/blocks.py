@@ -1,0 +1,198 @@
+"""Building blocks: views and macros that queries are built on, in files of `queries/blocks`, and computed tables.
+
+A block's file begins with comment lines, and each view and macro has its own above it::
+
+    -- Any prose about the whole.
+    -- @use gpu_work                                            blocks that this one is built on
+    -- @view gpu_tracks  a row is a GPU of a process.           any prose about it may follow
+    -- @column track index    Its number.                       every column of the view, with its unit
+    -- @column * of gpu_work                                    or all that the documentation of another one lists
+    CREATE VIEW gpu_tracks AS ...
+
+    -- @macro pct(part, whole)  100 * part / whole.             of a table macro, with its @column lines
+    CREATE MACRO pct(part, whole) AS ...
+
+`@use` names the blocks whose views and macros the SQL itself reads, no others. CTE names begin with `_`, for a macro's
+must not hide a table whose name it is given. A table that Python computes (`analyze.query.computed`) is a block of the
+same form, whose SQL is missing.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analyze.errors import InputError
+from analyze.query.computed import COMPUTED
+from analyze.query.query_files import BLOCKS, BUILT_IN, UNITS, ResultColumn, names_of, unwrap
+
+if TYPE_CHECKING:
+    import duckdb
+
+BLOCK_UNITS = UNITS | {"row"}
+"""Those of a query's columns, and `row`: a struct of all columns of a table."""
+
+_RUN_GROUP = ResultColumn("run_group", "index", "Group of runs (--by); NULL without.")
+"""The column that every stored table has besides its own."""
+
+_USE = re.compile(r"^@use\s+(.*)$")
+_VIEW = re.compile(r"^@view\s+(\w+)\s+a row is (.*)$")
+_MACRO = re.compile(r"^@macro\s+(\w+)\(([\w, ]*)\)\s+(.*)$")
+_COLUMN = re.compile(r"^@column\s+(\w+)\s+(\S+)\s+(.*)$")
+_SPREAD = re.compile(r"^@column\s+\* of (\w+)$")
+
+
+@dataclass
+class Definition:
+    """A view or macro of a block."""
+
+    name: str
+    params: tuple[str, ...] | None
+    """Of a macro; None for a view."""
+    doc: str
+    """What a row of a view is, or what a macro gives."""
+    columns: tuple[ResultColumn, ...] = ()
+    """Of a view or table macro. One named `*` stands for all that the documentation of its `doc` lists."""
+
+    @property
+    def shown(self) -> str:
+        """Its name, with a macro's parameters."""
+        return self.name if self.params is None else f"{self.name}({', '.join(self.params)})"
+
+
+@dataclass(frozen=True)
+class Block:
+    """A building block, as its file declares it."""
+
+    name: str
+    description: str
+    uses: tuple[str, ...]
+    definitions: tuple[Definition, ...]
+    sql: str = ""
+    built_in: bool = True
+    create: Callable[[duckdb.DuckDBPyConnection, str], None] | None = None
+    """What makes a computed table of this name; None for a block of SQL."""
+
+
+def parse_block(name: str, text: str, where: str, built_in: bool = True) -> Block:
+    """A block from the text of its file; raises InputError for comment lines that are not of the form above."""
+    prose: list[str] = []
+    uses: tuple[str, ...] = ()
+    found: list[Definition] = []
+    for number, group in enumerate(_comments(text)):
+        current = None
+        for line in unwrap(group):
+            if not line.startswith("@"):
+                if current:
+                    current.doc += "\n" + line
+                elif not number:
+                    prose.append(line)
+            elif m := _USE.match(line):
+                uses += names_of(m[1])
+            elif m := _VIEW.match(line):
+                found.append(current := Definition(m[1], None, m[2]))
+            elif m := _MACRO.match(line):
+                found.append(current := Definition(m[1], names_of(m[2]), m[3]))
+            elif current and (m := _SPREAD.match(line)):
+                current.columns += (ResultColumn("*", "", m[1]),)
+            elif current and (m := _COLUMN.match(line)) and m[2] in BLOCK_UNITS:
+                current.columns += (ResultColumn(*m.groups()),)
+            else:
+                raise InputError(f"{where}: not a well-formed comment line of a block: {line}")
+    return Block(name, "\n".join(prose).strip(), uses, tuple(found), text, built_in)
+
+
+def _comments(text: str) -> Iterator[list[str]]:
+    """The comment lines that begin a file, and those whose first is a tag; without the dashes."""
+    group: list[str] = []
+    first = True
+    for line in [*text.splitlines(), ""]:
+        if line.startswith("--"):
+            group.append(line[2:].removeprefix(" ").rstrip())
+            continue
+        if group and (first or group[0].startswith("@")):
+            yield group
+        first = first and not line and not group
+        group = []
+
+
+def blocks(names: Iterable[str], folders: Iterable[Path] = ()) -> dict[str, Block]:
+    """The named blocks and those that they use, by name, each behind what it uses.
+
+    Raises InputError for a block that does not exist or that uses itself.
+    """
+    places = [f / BLOCKS for f in (*folders, BUILT_IN)]
+    found: dict[str, Block] = {}
+
+    def add(name: str, users: tuple[str, ...] = ()) -> None:
+        if name in found:
+            return
+        if name in users:
+            raise InputError(f"@use {name}: the block uses itself ({' > '.join((*users, name))})")
+        block = _find(name, places)
+        for used in block.uses:
+            add(used, (*users, name))
+        found[name] = block
+
+    for name in names:
+        add(name)
+    return found
+
+
+def _find(name: str, places: list[Path]) -> Block:
+    named = places if re.fullmatch(r"[\w-]+", name) else ()
+    path = next((p for place in named if (p := place / f"{name}.sql").is_file()), None)
+    if path is not None and path.parent != BUILT_IN / BLOCKS:
+        try:
+            return parse_block(name, path.read_text(encoding="utf-8"), str(path), built_in=False)
+        except (OSError, UnicodeDecodeError) as e:
+            raise InputError(f"{path}: cannot be read: {e}") from e
+    known = built_in()
+    if name not in known:
+        near = difflib.get_close_matches(name, known, 3)
+        instead = f"; did you mean {', '.join(near)}?" if near else " (`analyze tables --blocks` lists them)"
+        raise InputError(f"@use {name}: there is no such block in {', '.join(map(str, places))}{instead}")
+    return known[name]
+
+
+@cache
+def built_in() -> dict[str, Block]:
+    """The package's own blocks by name, computed tables among them."""
+    found = {p.stem: parse_block(p.stem, p.read_text("utf-8"), str(p)) for p in (BUILT_IN / BLOCKS).glob("*.sql")}
+    for table in COMPUTED:
+        head = "\n".join(f"-- {line}".rstrip() for line in table.header.splitlines())
+        declared = parse_block(table.name, head, f"computed table {table.name}")
+        found[table.name] = replace(declared, sql="", create=table.create)
+    return dict(sorted(found.items()))
+
+
+@cache
+def home() -> dict[str, tuple[Block, Definition]]:
+    """Each view, macro and computed table by its name in small letters, with the built-in block that defines it."""
+    return {d.name.lower(): (block, d) for block in built_in().values() for d in block.definitions}
+
+
+def defining(names: Iterable[str]) -> list[str]:
+    """The built-in blocks that define any of the names (of tables and functions, in small letters)."""
+    known = home()
+    return sorted({known[n][0].name for n in names if n in known})
+
+
+def columns_of(definition: Definition) -> Iterator[ResultColumn]:
+    """The documented columns, with those of other tables that it lists; `* of t` stays where `t` is a parameter."""
+    from schemas.tables import TABLES
+
+    for column in definition.columns:
+        if column.name != "*" or column.doc in (definition.params or ()):
+            yield column
+        elif column.doc in TABLES:
+            for c in TABLES[column.doc].columns:
+                yield ResultColumn(c.name, c.unit, c.doc)
+            yield _RUN_GROUP
+        else:
+            yield from columns_of(home()[column.doc][1])

@@ -1,0 +1,315 @@
+"""What queries are built on: declared, documented, and named by one convention. The truth is DuckDB's own parse tree
+and its DESCRIBE."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from support import SAMPLES, kernel, write_trace
+
+import analyze
+from analyze.advise import findings
+from analyze.errors import InputError
+from analyze.query import plain_sql
+from analyze.query.blocks import Block, Definition, blocks, built_in, columns_of, defining, home, parse_block
+from analyze.query.computed import critical_path
+from analyze.query.engine import Engine
+from analyze.query.query_files import Query, catalog, parse
+from analyze.trace import overlay
+from analyze.trace.counters import counter_tracks
+from schemas.tables import TABLES
+
+QUERIES = [*catalog().values(), *(f.query for f in findings())]
+OF_SQL = [b for b in built_in().values() if b.sql]
+DUCKDB = duckdb.connect()
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    made = Engine(analyze.open(SAMPLES / "late-rank").stores)
+    made._make_blocks(built_in())
+    return made
+
+
+def variants(query: Query) -> Iterator[tuple[str, dict[str, str]]]:
+    """SQL of a query with the defaults and with each choice, and the choices."""
+    for chosen in [{}, *({p.name: c} for p in query.params for c in p.choices)]:
+        sql, _, choices = query.bind(chosen)
+        yield sql, choices
+
+
+@pytest.mark.parametrize("query", QUERIES, ids=lambda q: q.name)
+def test_a_query_declares_what_it_reads(query: Query) -> None:
+    """Of blocks and computed tables: all that its SQL names, and nothing else."""
+    for sql, choices in variants(query):
+        read = defining(plain_sql.names_in(DUCKDB, sql, query.name))
+        assert sorted(query.used(choices)) == read, choices
+
+
+@pytest.mark.parametrize("block", OF_SQL, ids=lambda b: b.name)
+def test_a_block_declares_what_it_reads(block: Block) -> None:
+    assert sorted(block.uses) == defining(plain_sql.names_in_block(DUCKDB, block.sql, block.name))
+
+
+def test_the_packages_own_sql_declares_what_it_reads() -> None:
+    def read(*texts: str) -> set[str]:
+        return set(defining(name for text in texts for name in plain_sql.names_in(DUCKDB, text, "own")))
+
+    path = (critical_path._GPU, critical_path._CPU, critical_path._OVERHEAD, critical_path._STEPS)
+    assert set(built_in()["critical_path_span"].uses) == read(*path)
+    assert set(overlay.USES) == read(overlay.sql("true"))
+    for counter in counter_tracks("device", "rank"):
+        assert set(counter.uses) == read(counter.sql), counter.name
+
+
+FITTING = {
+    "text": r"VARCHAR|ENUM\(.*",
+    "id": r"VARCHAR|ENUM\(.*|BIGINT|INTEGER|TUPLE\(.*",
+    "index": r"SMALLINT|INTEGER|BIGINT",
+    "count": r"BIGINT|INTEGER|HUGEINT",
+    "bool": "BOOLEAN",
+    "ns": r"BIGINT|HUGEINT|DOUBLE",
+    "row": r"STRUCT\(.*",
+}
+"""Types of DuckDB that the values of a unit have; of the others, numbers."""
+
+
+def assert_documented(found: list[tuple[str, str]], documented: list[tuple[str, str]]) -> None:
+    assert [name for name, _ in found] == [name for name, _ in documented]
+    for (name, kind), (_, unit) in zip(found, documented, strict=True):
+        fitting = FITTING.get(unit, r"BIGINT|HUGEINT|DOUBLE|INTEGER")
+        assert unit == "" or re.fullmatch(fitting, kind, re.DOTALL), (name, kind, unit)
+
+
+def described(engine: Engine, what: str) -> list[tuple[str, str]]:
+    return [(row[0], row[1]) for row in engine.connection.execute(f"DESCRIBE {what}").fetchall()]
+
+
+VIEWS = [d for _, d in home().values() if d.params is None]
+MACROS = [d for _, d in home().values() if d.params is not None]
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=lambda d: d.name)
+def test_a_views_columns_are_the_documented_ones(engine: Engine, view: Definition) -> None:
+    # What stored tables document is their own unit; those of blocks fit the types.
+    stored = {c.name for t in TABLES.values() for c in t.columns if any(s.doc in TABLES for s in view.columns)}
+    documented = [(c.name, "" if c.name in stored else c.unit) for c in columns_of(view)]
+    assert_documented(described(engine, view.name), documented)
+
+
+def test_everything_a_block_defines_is_documented() -> None:
+    for block in OF_SQL:
+        created = [c["view"] or c["macro"] for c, _ in plain_sql._created(block.sql, block.name)]
+        assert [d.name for d in block.definitions] == created, block.name
+
+
+def test_macros_have_the_documented_parameters(engine: Engine) -> None:
+    rows = engine.connection.execute(
+        "SELECT function_name, parameters FROM duckdb_functions() WHERE NOT internal AND function_type LIKE '%macro'"
+    ).fetchall()
+    assert {name: tuple(params) for name, params in rows} == {d.name: d.params for d in MACROS}
+
+
+_INTERVALS = "(VALUES (1, 0, 5, 0, 2, 'a')) i(track, start_ns, end_ns, level, value, name)"
+GIVEN: dict[str, tuple[str, ...]] = {
+    "covered_in_steps": ("marks",),
+    "gpu_class_lengths": ("gpu_pieces_span",),
+    "gpu_gaps": ("gaps_per_device",),
+    "intervals_cut": ("gpu_intervals", "gpu_windows_span"),
+    "judged_calls": ("collective_kernels",),
+    "labelled_launches": ("kernel",),
+    "launch_sums": ("kernel",),
+    "linked_to_ops": ("gpu_work",),
+    "points_in_ranges": ("points", "held"),
+    "work_nodes": ("gpu_named_work", "call_tree_no"),
+}
+"""What table macros are asked with: names of tables, or a text; the others with `held` for each parameter."""
+
+
+@pytest.mark.parametrize("macro", [d for d in MACROS if d.columns], ids=lambda d: d.name)
+def test_a_table_macros_columns_are_the_documented_ones(engine: Engine, macro: Definition) -> None:
+    given = GIVEN.get(macro.name, ("held",) * len(macro.params or ()))
+    tables = (
+        f"held AS (SELECT * FROM {_INTERVALS}), points AS (SELECT 1 AS track, 3 AS at_ns),"
+        " marks AS (SELECT track, start_ns, end_ns, 'data' AS what FROM step_track_windows)"
+    )
+    arguments = ", ".join(f"'{g}'" for g in given)
+    found = described(engine, f"WITH {tables} SELECT * FROM {macro.name}({arguments})")
+    documented: list[tuple[str, str]] = []
+    for column in columns_of(macro):
+        if column.name == "*":
+            source = given[(macro.params or ()).index(column.doc)]
+            documented += [(name, "") for name, _ in described(engine, f"WITH {tables} SELECT * FROM {source}")]
+        else:
+            documented.append((column.name, column.unit))
+    # The values of `held` are small numbers.
+    assert_documented([(n, "BIGINT" if k == "INTEGER" else k) for n, k in found], documented)
+
+
+def test_every_table_macro_documents_its_columns(engine: Engine) -> None:
+    rows = engine.connection.execute(
+        "SELECT function_name FROM duckdb_functions() WHERE NOT internal AND function_type = 'table_macro'"
+    ).fetchall()
+    assert {name for (name,) in rows} == {d.name for d in MACROS if d.columns}
+
+
+def ctes(*texts: str) -> set[str]:
+    trees = [plain_sql._parse(DUCKDB, text, "test") for text in texts]
+    nodes = [o for tree in trees for o in plain_sql._objects(tree) if "cte_map" in o]
+    return {entry["key"] for node in nodes for entry in node["cte_map"]["map"]}
+
+
+def test_ctes_are_named_by_the_convention() -> None:
+    """Plain names in queries, of no table or view; with _ in blocks, and of no table that they name to a macro."""
+    tables = {*TABLES, *(d.name for d in VIEWS)}
+    for query in QUERIES:
+        names = ctes(*(sql for sql, _ in variants(query)))
+        assert not {n for n in names if n.startswith("_")}, query.name
+        assert not names & tables, query.name
+    of_macros: set[str] = set()
+    given: set[str] = set()
+    for block in OF_SQL:
+        bodies = list(plain_sql._created(block.sql, block.name))
+        assert all(n.startswith("_") for n in ctes(*(body for _, body in bodies))), block.name
+        of_macros |= ctes(*(body for create, body in bodies if create["table"]))
+        for _, body in bodies:
+            for o in plain_sql._objects(plain_sql._parse(DUCKDB, body, block.name)):
+                if o.get("type") == "TABLE_FUNCTION":
+                    given |= set(plain_sql._texts_given(o["function"]))
+    assert given & {"_ops", "_marks"}, "what blocks give to macros is found"
+    # Of macros that name their own CTE to another one, both are known to differ.
+    assert not given & of_macros - {"_overhead", "_overhead_gaps"}
+
+
+HEADER = ("param", "column", "main", "order", "use", "needs", "pass", "plot")
+
+
+@pytest.mark.parametrize("query", QUERIES, ids=lambda q: q.name)
+def test_a_header_has_its_lines_in_order(query: Query) -> None:
+    lines = query.path.read_text().splitlines()
+    tags = [m[1] for line in lines if (m := re.match(r"-- @(\w+)", line))]
+    assert tags == sorted(tags, key=HEADER.index)
+    first = next(i for i, line in enumerate(lines) if line.startswith("-- @"))
+    head = lines[first : next(i for i, line in enumerate(lines) if not line.startswith("--"))]
+    assert all(re.match(r"-- ( |@)", line) for line in head), "the prose comes first"
+    assert list(query.uses) == sorted(query.uses) and len(set(query.uses)) == len(query.uses)
+
+
+@pytest.mark.parametrize("query", QUERIES, ids=lambda q: q.name)
+def test_a_query_says_what_it_needs(query: Query) -> None:
+    assert query.needs
+
+
+@pytest.mark.parametrize("block", OF_SQL, ids=lambda b: b.name)
+def test_a_block_says_what_it_is_before_anything_else(block: Block) -> None:
+    assert block.description
+    assert list(block.uses) == sorted(block.uses)
+    tags = [line for line in block.sql.splitlines() if line.startswith("-- @")]
+    assert not block.uses or tags[0].startswith("-- @use ")
+
+
+def test_main_and_plot_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "q.sql"
+    columns = "-- @column a count  A.\n-- @column b ns  B.\n"
+    text = f"-- What?\n{columns}-- @main b, a\n-- @plot bars x=b\nSELECT 1 AS a, 2 AS b\n"
+    path.write_text(text)
+    query = parse(path)
+    assert (query.main, query.plot) == (("b", "a"), "bars x=b")
+    path.write_text(text.replace("@main b, a", "@main b, c"))
+    with pytest.raises(InputError, match="@main c: there is no @column of that name"):
+        parse(path)
+
+
+BUILT = "SELECT count(*) FROM duckdb_tables() WHERE table_name LIKE 'call_tree_%'"
+
+
+@pytest.fixture
+def one_kernel(tmp_path: Path) -> Path:
+    return write_trace(tmp_path / "t.json", [kernel("k", 10, 5)])
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT 1 -- FROM call_tree_stack",
+        "/* call_tree_stack */ SELECT 'call_tree_stack', \"n\" FROM (SELECT 'critical_path_step' AS n)",
+        "WITH call_tree_stack AS (SELECT 1 AS n) SELECT n FROM call_tree_stack",
+        "SELECT count(*) AS call_tree_stack FROM kernels",
+    ],
+)
+def test_what_sql_only_mentions_is_not_made(one_kernel: Path, statement: str) -> None:
+    engine = Engine(analyze.open(one_kernel).stores)
+    engine.sql(statement).rows()
+    assert engine._made == set()
+    assert engine.connection.execute(BUILT).fetchall() == [(0,)]
+
+
+def test_what_sql_reads_is_made(one_kernel: Path) -> None:
+    engine = Engine(analyze.open(one_kernel).stores)
+    assert engine.sql("SELECT count(*) FROM (SELECT * FROM main.Call_Tree_No)").rows() == [(0,)]
+    assert engine._made == {"call_tree_no", *blocks(built_in()["call_tree_no"].uses)}
+    # A view that a macro is given by its name.
+    assert engine.sql("SELECT count(*) FROM work_nodes('gpu_named_work', 'call_tree_no')").rows() == [(1,)]
+    # The view behind a CTE of its name.
+    assert engine.sql("WITH gpu_busy_union AS (FROM gpu_busy_union) SELECT busy_ns FROM gpu_busy_union").rows() == [
+        (5000,)
+    ]
+
+
+def own_query(folder: Path, use: str, sql: str, param: str = "") -> Path:
+    (folder / "mine").mkdir(parents=True, exist_ok=True)
+    path = folder / "mine" / "own.sql"
+    path.write_text(f"-- Mine?\n{param}-- @column n count  A number.\n{use}{sql}\n")
+    return folder
+
+
+def test_a_users_query_declares_what_it_reads(tmp_path: Path, one_kernel: Path) -> None:
+
+    def answer(use: str, sql: str, param: str = "", **params: str) -> list[dict[str, Any]]:
+        folder = own_query(tmp_path / "q", use, sql, param)
+        return analyze.open(one_kernel, queries=[folder]).query("own", params=params).to_pylist()
+
+    counted = "SELECT NULL AS run_group, count(*) AS n FROM "
+    assert answer("-- @use gpu_work\n", counted + "gpu_work") == [{"n": 1}]
+    with pytest.raises(InputError, match=r"query own: .* needs -- @use gpu_work"):
+        answer("", counted + "gpu_work")
+    with pytest.raises(InputError, match=r"@use gpu_wrk: there is no such block .* did you mean gpu_work"):
+        answer("-- @use gpu_wrk\n", counted + "kernels")
+    choice = "-- @param tree no|module = no  Which.\n"
+    for tree in ("no", "module"):
+        assert answer("-- @use call_tree_{tree}\n", counted + "call_tree_{tree}", choice, tree=tree) == [{"n": 0}]
+    (tmp_path / "q" / "blocks").mkdir()
+    block = tmp_path / "q" / "blocks" / "mine.sql"
+    block.write_text("-- Mine.\n-- @use gpu_work\nCREATE VIEW my_work AS FROM gpu_work;\n")
+    assert answer("-- @use mine\n", counted + "my_work") == [{"n": 1}]
+    block.write_text("-- Mine.\nCREATE VIEW my_work AS FROM gpu_work;\n")
+    with pytest.raises(InputError, match=r"block mine: .* needs -- @use gpu_work"):
+        answer("-- @use mine\n", counted + "my_work")
+
+
+def test_a_block_does_not_use_itself(tmp_path: Path) -> None:
+    (tmp_path / "blocks").mkdir()
+    for name, used in (("a", "b"), ("b", "a")):
+        (tmp_path / "blocks" / f"{name}.sql").write_text(f"-- What.\n-- @use {used}\nCREATE VIEW {name} AS SELECT 1;\n")
+    with pytest.raises(InputError, match=r"@use a: the block uses itself \(a > b > a\)"):
+        blocks(["a"], [tmp_path])
+
+
+def test_deep_sql_is_read(one_kernel: Path) -> None:
+    """As deep as DuckDB takes it, which is deeper than Python calls itself."""
+    engine = Engine(analyze.open(one_kernel).stores)
+    assert engine.sql(f"SELECT {'(' * 150}1{' + 1)' * 150} AS n").rows() == [(151,)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["-- @view v", "-- @view v is a row", "-- @column n count  N.", "-- @macro m  what", "-- @colum n count  N."],
+)
+def test_a_blocks_comment_lines_are_checked(line: str) -> None:
+    with pytest.raises(InputError, match=r"blocks/b\.sql: not a well-formed comment line"):
+        parse_block("b", f"-- What.\n{line}\nCREATE VIEW v AS SELECT 1;\n", "blocks/b.sql")
