@@ -16,6 +16,7 @@ from analyze.errors import InputError
 
 if TYPE_CHECKING:
     from analyze.query.answer import Answer
+    from analyze.query.blocks import Block, Definition
     from analyze.query.query_files import Query
     from analyze.store.store import Store
     from schemas.tables import Table
@@ -148,15 +149,34 @@ def sql(
 
 @app.command()
 def tables(
-    name: Annotated[str | None, typer.Argument(help="One table; without it, all.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="One table, or a block or what one defines; without it, all tables.")
+    ] = None,
+    blocks: Annotated[
+        bool, typer.Option("--blocks", help="List the building blocks of queries and what each defines.")
+    ] = False,
 ) -> None:
-    """Document the tables and their columns."""
+    """Document the tables and their columns, and the blocks that queries are built on."""
+    from analyze.query.blocks import built_in, home
     from analyze.render import to_stdout
     from schemas.tables import TABLES
 
-    if name is not None and name not in TABLES:
-        raise InputError(f"there is no table {name!r}; there are {', '.join(TABLES)}")
-    to_stdout(lambda: _describe(TABLES.values() if name is None else [TABLES[name]]), sys.stdout)
+    if blocks and name is not None:
+        raise InputError("tables: either a name or --blocks")
+    if blocks:
+        to_stdout(lambda: _list_blocks(built_in().values()), sys.stdout)
+    elif name is None or name in TABLES:
+        to_stdout(lambda: _describe(TABLES.values() if name is None else [TABLES[name]]), sys.stdout)
+    elif name in built_in() or name.lower() in home():
+        block, definition = (built_in()[name], None) if name in built_in() else home()[name.lower()]
+        shown = block.definitions if definition is None else [definition]
+        to_stdout(lambda: _describe_block(block, shown), sys.stdout)
+    else:
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, [*TABLES, *built_in(), *home()], 3)
+        instead = f"did you mean {', '.join(dict.fromkeys(near))}?" if near else f"there are {', '.join(TABLES)}"
+        raise InputError(f"there is no table {name!r}, nor a block or anything that one defines; {instead}")
 
 
 @plot.command("roofline")
@@ -456,16 +476,49 @@ def _explain(query: Query, params: dict[str, str]) -> None:
 
 
 def _describe(tables: Iterable[Table]) -> None:
-    from rich import box
-    from rich.table import Table as Grid
-
     shown: list[Any] = []
     for table in tables:
-        grid = Grid("column", "type", "unit", "what it holds", box=box.SIMPLE_HEAD, pad_edge=False)
+        grid = _grid("column", "type", "unit", "what it holds")
         for c in table.columns:
             grid.add_row(c.name, c.type, c.unit, c.doc)
         shown += [f"[bold]{table.name}[/bold]: a row is {table.row}", grid]
     _print_rich(*shown)
+
+
+def _list_blocks(blocks: Iterable[Block]) -> None:
+    """The blocks, with what each defines."""
+    from rich.markup import escape
+
+    grid = _grid("block", "defines", "what it is")
+    for block in blocks:
+        defined = "\n".join(d.shown for d in block.definitions)
+        grid.add_row(block.name, escape(defined), escape(block.description.partition("\n\n")[0].replace("\n", " ")))
+    _print_rich(grid)
+
+
+def _describe_block(block: Block, definitions: Iterable[Definition]) -> None:
+    """What a block says of itself and of some of its views and macros."""
+    from rich.markup import escape
+
+    from analyze.query.blocks import columns_of
+
+    uses = f"\nIt uses {', '.join(block.uses)}." if block.uses else ""
+    shown: list[Any] = [f"[bold]Block {block.name}[/bold]: {escape(block.description)}{uses}"]
+    for d in definitions:
+        shown.append(f"\n[bold]{d.shown}[/bold]: {'a row is ' if d.params is None else ''}{escape(d.doc)}")
+        if d.columns:
+            grid = _grid("column", "unit", "what it holds")
+            for c in columns_of(d):
+                grid.add_row(*((c.name, c.unit, escape(c.doc)) if c.unit else ("*", "", f"all columns of `{c.doc}`")))
+            shown.append(grid)
+    _print_rich(*shown)
+
+
+def _grid(*headings: str) -> Any:
+    from rich import box
+    from rich.table import Table as Grid
+
+    return Grid(*headings, box=box.SIMPLE_HEAD, pad_edge=False)
 
 
 def _print_rich(*parts: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from support import SAMPLES, kernel, write_trace
+from support import SAMPLES, kernel, run_cli, write_trace
 
 import analyze
 from analyze.advise import findings
@@ -313,3 +313,16 @@ def test_deep_sql_is_read(one_kernel: Path) -> None:
 def test_a_blocks_comment_lines_are_checked(line: str) -> None:
     with pytest.raises(InputError, match=r"blocks/b\.sql: not a well-formed comment line"):
         parse_block("b", f"-- What.\n{line}\nCREATE VIEW v AS SELECT 1;\n", "blocks/b.sql")
+
+
+def test_tables_documents_blocks() -> None:
+    listed = run_cli("tables", "--blocks").stdout
+    assert all(name in listed for name in ("gpu_work", "call_tree_stack", "intervals_cut(t, windows)"))
+    of_view = run_cli("tables", "gpu_pieces_step").stdout
+    assert "Block gpu_windows" in of_view and "a row is GPU work in a window" in of_view
+    assert "gpu_windows_span" not in of_view.partition("a row is")[2].partition("window_id")[0]
+    assert "FROM" not in of_view
+    assert run_cli("tables", "kernels").stdout.startswith("kernels: a row is")
+    wrong = run_cli("tables", "gpu_wrok")
+    assert wrong.returncode == 2 and "did you mean gpu_work" in wrong.stderr
+    assert run_cli("tables", "gpu_work", "--blocks").returncode == 2
