@@ -46,6 +46,23 @@ def _takes_all_options(function: Callable[..., None]) -> Callable[..., None]:
     return function
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        from schemas.version import version
+
+        typer.echo(f"collect {version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    pass
+
+
 @app.command(context_settings={"allow_interspersed_args": False})
 @_takes_all_options
 def run(**values: Any) -> None:
