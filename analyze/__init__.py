@@ -1,39 +1,93 @@
 """Trace analysis over raw profiler outputs: raw files in, Parquet in the middle, SQL out.
 
-The Python API mirrors the command line::
+The Python API mirrors the command line, command by command and option by option::
 
     import analyze
-    traces = analyze.open("runs/")
-    traces.query("kernel-share", by=["model"])           # Arrow table
-    traces.query("gpu-busy").to_pandas()
-    traces.sql("SELECT count(*) FROM kernels")
-    traces.pivot("nccl-share", rows=["model"], columns=["gpus"], value="kernel_time_pct", agg="sum")
-    analyze.compare("before/", "after/", level="family") # Arrow table
+
+    with analyze.open("runs/") as traces:                # stores, run folders or raw files
+        traces.query("kernel-share", by=["model"])       # an Arrow table
+        traces.query("gpu-busy").to_pandas()
+        traces.sql("SELECT count(*) FROM kernels")
+        traces.pivot("nccl-share", rows=["model"], columns=["gpus"], value="kernel_time_pct", agg="sum")
+        traces.advise(min_pct=5)
+        traces.plot_roofline("roofline.html")
+        traces.trace("trace.json.gz")
+        traces.warnings                                  # what the raw files lost
+        traces.answer("kernel-share").notes              # what is left out of an answer
+
+    analyze.compare("before/", "after/", fail_if=["kernel_time > 5%"]).failures
+    analyze.ingest("runs/", store="study/")
+    analyze.catalog(), analyze.tables(), analyze.cache()
+
+Whatever the user can mend is an `analyze.InputError`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from analyze.errors import InputError
+
 if TYPE_CHECKING:
+    from types import TracebackType
+
     import pyarrow as pa
 
+    from analyze.comparison import Comparison
+    from analyze.plots.data import Roofline
     from analyze.query.answer import Answer
+    from analyze.query.blocks import Block
+    from analyze.query.query_files import Query
+    from analyze.store.cache import Contents
+    from analyze.store.ingest import IngestResult, Progress
+    from analyze.trace.export import Exported
+    from schemas.tables import Table
 
-__all__ = ["Traces", "compare", "open"]
+__all__ = ["InputError", "Traces", "cache", "catalog", "compare", "ingest", "open", "tables"]
+
+Paths = str | PathLike[str]
 
 
 class Traces:
-    """Stores, run folders or raw files, opened for questions. Made by `open`."""
+    """Stores, run folders or raw files, opened for questions. Made by `open`.
 
-    def __init__(self, paths: Sequence[Path], queries: Sequence[Path] = ()):
+    What one question computes (the call tree, building blocks) is there for the next ones with the same `by`, `where`
+    and `profiler`. Several threads may ask. Closed at the end of a `with`, by `close`, or when nothing refers to it.
+
+    Options of several methods: `where`: SQL over the columns of `runs` and `rank`: what to look at. `profiler`: torch,
+    nsys, nvprof, ncu or none: only what was recorded under it; all; by default one timing pass of each workload that
+    has several. Methods that return an Arrow table have a twin that returns the `Answer`, which has the documented
+    columns with their units, and `notes`. All raise InputError for what the user can mend.
+    """
+
+    def __init__(self, paths: Sequence[Path], queries: Sequence[Path] = (), progress: Progress | None = None):
+        from analyze.query.engines import Engines
         from analyze.store.cache import open_stores
 
-        self.stores, self.ingested = open_stores(paths)
+        self.read_as: list[str] = []
+        """Which runs and ranks the raw files were taken for that had to be ingested now, in sentences."""
+        self.stores, self.warnings = open_stores(paths, progress, self.read_as.append)
         self.query_folders = tuple(queries)
+        self.engines = Engines(self.stores)
+
+    def close(self) -> None:
+        """Close the stores; there are no questions any more, and rows that were not taken are gone."""
+        self.engines.close()
+        for store in self.stores:
+            store.release()
+
+    def __enter__(self) -> Traces:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
 
     def query(
         self,
@@ -46,12 +100,10 @@ class Traces:
         select: Sequence[str] = (),
         profiler: str | None = None,
     ) -> pa.Table:
-        """Answer a query by name (`analyze query` lists them) as an Arrow table.
+        """Answer a query by name (`catalog` lists them) as an Arrow table.
 
-        `by`: columns of `runs` (or `rank`) to group by. `where`: SQL over the columns of `runs` and `rank`.
-        `params`: parameters of the query. `sort`: column names, `-` in front for descending. `select`: only these
-        columns, in this order. `profiler`: torch, nsys, nvprof, ncu or none: only what was recorded under it; all; by
-        default one timing pass of each workload that has several (`Answer.note` says which). Raises InputError.
+        `by`: columns of `runs` (or `rank`) to group by. `params`: parameters of the query. `sort`: column names, `-` in
+        front for descending. `limit`: at most so many rows. `select`: only these columns, in this order.
         """
         return self.answer(name, by, where, params, sort, limit, select, profiler).arrow()
 
@@ -66,50 +118,23 @@ class Traces:
         select: Sequence[str] = (),
         profiler: str | None = None,
     ) -> Answer:
-        """As `query`, with the documented columns and without a conversion of the rows."""
-        from analyze.query.engine import Engine
-        from analyze.query.query_files import find
+        """As `query`, with the documented columns, and notes; the rows are computed when they are taken."""
+        query = self._find(name)
+        engine = self.engines.get(by, where, profiler, query)
+        answer = engine.query(query, _texts(params), sort, limit, select)
+        answer.needs = query.needs
+        runs = len(engine.run_ids)
+        if not by and runs > 1 and query.group != "compare" and "run_id" not in {c.name for c in answer.columns}:
+            answer.hint = f"{runs} runs taken together; --by run_id (or model, ...) tells them apart"
+        return answer
 
-        query = find(name, self.query_folders)
-        parameters = {k: str(v) for k, v in (params or {}).items()}
-        engine = Engine(self.stores, by, where, profiler, query.prefer)
-        return engine.query(query, parameters, sort, limit, select)
+    def sql(self, statement: str, where: str | None = None, profiler: str | None = None) -> pa.Table:
+        """Answer one SELECT over the tables (`tables` documents them) as an Arrow table."""
+        return self.sql_answer(statement, where, profiler).arrow()
 
-    def sql(self, sql: str, where: str | None = None, profiler: str | None = None) -> pa.Table:
-        """Answer one SELECT over the tables (`analyze tables`) as an Arrow table. Raises InputError."""
-        from analyze.query.engine import Engine
-
-        return Engine(self.stores, where=where, profiler=profiler).sql(sql).arrow()
-
-    def advise(self, where: str | None = None, min_pct: float = 1.0, profiler: str | None = None) -> pa.Table:
-        """What costs each run time, the largest saving first, as an Arrow table; see `analyze.advise.advise`."""
-        from analyze import advise
-
-        return advise.answer(advise.advise(self.stores, where, min_pct, profiler)).arrow()
-
-    def write_trace(
-        self,
-        output: str | PathLike[str],
-        where: str | None = None,
-        from_ms: float | None = None,
-        to_ms: float | None = None,
-        counters: bool = True,
-        critical_path: bool = False,
-        profiler: str | None = None,
-    ) -> None:
-        """Write one run as a Chrome trace, as `analyze trace`; see `analyze.trace.export.export`."""
-        from analyze.trace.export import export
-
-        export(
-            self.stores,
-            Path(output),
-            where=where,
-            from_ms=from_ms,
-            to_ms=to_ms,
-            counters=counters,
-            critical_path=critical_path,
-            profiler=profiler,
-        )
+    def sql_answer(self, statement: str, where: str | None = None, profiler: str | None = None) -> Answer:
+        """As `sql`, with notes; the rows are computed when they are taken."""
+        return self.engines.get(where=where, profiler=profiler).sql(statement)
 
     def pivot(
         self,
@@ -123,27 +148,138 @@ class Traces:
         params: Mapping[str, object] | None = None,
         profiler: str | None = None,
     ) -> pa.Table:
-        """One measure of a query as rows x columns of runs, an Arrow table; see `analyze.pivot.pivot`."""
+        """One measure of a query as rows x columns of runs, an Arrow table.
+
+        `rows`, `columns`: columns of `runs` (or `rank`) or of the query. `value`: the query's column in the cells.
+        `agg`: sum, avg, min or max, where a cell has several values. `filter`: SQL over the query's result: which rows.
+        """
+        return self.pivot_answer(name, rows, value, columns, agg, filter, where, params, profiler).arrow()
+
+    def pivot_answer(
+        self,
+        name: str,
+        rows: Sequence[str],
+        value: str,
+        columns: Sequence[str] = (),
+        agg: str | None = None,
+        filter: str | None = None,
+        where: str | None = None,
+        params: Mapping[str, object] | None = None,
+        profiler: str | None = None,
+    ) -> Answer:
+        """As `pivot`, with the units of the columns, and notes."""
         from analyze.pivot import pivot
+
+        options = {"agg": agg, "filter": filter, "where": where, "profiler": profiler}
+        return pivot(self.engines, self._find(name), rows, columns, value, _texts(params), **options)
+
+    def advise(self, where: str | None = None, min_pct: float = 1.0, profiler: str | None = None) -> pa.Table:
+        """What costs each run time, the largest saving first, as an Arrow table (`analyze.advise.COLUMNS`).
+
+        `min_pct`: leave out what could save less of the run's time. Savings are upper bounds, in ns and in % of the
+        mean span of the run's GPUs.
+        """
+        return self.advise_answer(where, min_pct, profiler).arrow()
+
+    def advise_answer(self, where: str | None = None, min_pct: float = 1.0, profiler: str | None = None) -> Answer:
+        """As `advise`, with notes; a row holds the fields of an `analyze.advise.Advice`."""
+        from analyze import advise
+
+        engine = self.engines.get(where=where, profiler=profiler)
+        return advise.answer(advise.advise(engine, min_pct), engine.note)
+
+    def plot_roofline(
+        self,
+        output: Paths,
+        group: str = "kernel",
+        level: str = "dram",
+        where: str | None = None,
+        profiler: str | None = None,
+    ) -> Roofline:
+        """Draw FLOP/s over FLOP/byte of the kernels that Nsight Compute profiled: .svg, .png or .html.
+
+        `group`: a point is a kernel, short_name, family or launch. `level`: bytes of which memory: dram, l2, l1 or all.
+        Returns what the figure shows.
+        """
+        from analyze.plots import output_format, roofline
+
+        output_format(Path(output))
+        shown = roofline.load(self.engines.get(where=where, profiler=profiler), group, level)
+        roofline.write(shown, Path(output))
+        return shown
+
+    def trace(
+        self,
+        output: Paths,
+        where: str | None = None,
+        from_ms: float | None = None,
+        to_ms: float | None = None,
+        counters: bool = True,
+        critical_path: bool = False,
+        profiler: str | None = None,
+    ) -> Exported:
+        """Write one run as a Chrome trace for the Perfetto UI, gzip-compressed if the name ends in .gz.
+
+        `where` must leave one run. `from_ms`, `to_ms`: a window, in ms from the first event. `counters`: add tracks of
+        queue depth, copy bandwidth, GPU busy and memory. `critical_path`: draw the critical path over it. Returns what
+        was written, with a note of what was left out.
+        """
+        from analyze.trace.export import export
+
+        return export(
+            self.engines.get(where=where, profiler=profiler),
+            Path(output),
+            from_ms=from_ms,
+            to_ms=to_ms,
+            counters=counters,
+            critical_path=critical_path,
+        )
+
+    def _find(self, name: str) -> Query:
         from analyze.query.query_files import find
 
-        query = find(name, self.query_folders)
-        parameters = {k: str(v) for k, v in (params or {}).items()}
-        options = {"agg": agg, "filter": filter, "where": where, "profiler": profiler}
-        return pivot(self.stores, query, rows, columns, value, parameters, **options).arrow()
+        return find(name, self.query_folders)
 
 
-def open(*paths: str | PathLike[str], queries: Sequence[str | PathLike[str]] = ()) -> Traces:
+def open(*paths: Paths, queries: Sequence[Paths] = (), progress: Progress | None = None) -> Traces:
     """Open stores, run folders, folders of them, or raw files; raw ones are ingested into the cache first.
 
-    `queries`: further folders of query files. Raises analyze.errors.InputError for what cannot be read.
+    `queries`: further folders of query files. `progress`: is told how the ingest gets on. Raises InputError for what
+    cannot be read; `Traces.warnings` say what was lost of the rest.
     """
-    return Traces([Path(p) for p in paths], [Path(q) for q in queries])
+    return Traces([Path(p) for p in paths], [Path(q) for q in queries], progress)
+
+
+def ingest(
+    *paths: Paths,
+    store: Paths,
+    jobs: int | None = None,
+    as_one_run: bool = False,
+    again: bool = False,
+    progress: Progress | None = None,
+) -> IngestResult:
+    """Read run folders, folders of them, or raw trace files into a Parquet store: a folder, made if it is not there.
+
+    `jobs`: processes; by default one per CPU. `as_one_run`: the bare files are the ranks of one run; their names say
+    which. `again`: read unchanged files, too. Returns the runs ingested and unchanged, rows, bytes, what the files were
+    read as, and warnings. Raises InputError.
+    """
+    from analyze.store.discover import discover
+    from analyze.store.ingest import ingest as run_ingest
+    from analyze.store.store import Store
+
+    if jobs is not None and jobs < 1:
+        raise InputError(f"--jobs {jobs}: must be 1 at least")
+    target = Store(Path(store))
+    found = discover([Path(p) for p in paths], target.digests(), as_one_run)
+    result = run_ingest(found, target, jobs, progress, again)
+    result.warnings[:0] = found.warnings
+    return result
 
 
 def compare(
-    a: str | PathLike[str] | Traces,
-    b: str | PathLike[str] | Traces,
+    a: Paths | Traces,
+    b: Paths | Traces,
     level: str = "kernel",
     time: str = "gpu",
     where: str | None = None,
@@ -151,27 +287,80 @@ def compare(
     where_b: str | None = None,
     per_step: bool | None = None,
     tolerance: float = 1.0,
+    fail_if: Sequence[str] = (),
     sort: str | None = None,
     limit: int | None = None,
     profiler: str | None = None,
-) -> pa.Table:
-    """Compare two recordings, as `analyze compare` does: an Arrow table; see `analyze.comparison.compare`.
+) -> Comparison:
+    """Compare two recordings: what was added, removed and changed, and whether that is too much.
 
-    Times are in ns, shares in %. Raises analyze.errors.InputError.
+    `where`: SQL over the columns of `runs` and `rank`, for both sides; `where_a`, `where_b` for one of them.
+    `profiler`: which pass, as in `Traces`. The others: see `analyze.comparison.compare`. Returns the rows (`table` is
+    an Arrow table, times in ns, shares in %), notes, and the conditions of `fail_if` that hold. Raises InputError.
     """
     from analyze.comparison import compare as run_compare
 
-    sides = [(t if isinstance(t, Traces) else open(t)).stores for t in (a, b)]
-    return run_compare(
-        *sides,
-        level=level,
-        time=time,
-        where=where,
-        where_a=where_a,
-        where_b=where_b,
-        per_step=per_step,
-        tolerance=tolerance,
-        sort=sort,
-        limit=limit,
-        profiler=profiler,
-    ).answer.arrow()
+    with ExitStack() as stack:
+        sides = [t if isinstance(t, Traces) else stack.enter_context(open(t)) for t in (a, b)]
+        result = run_compare(
+            sides[0].engines.get(where=[where, where_a], profiler=profiler),
+            sides[1].engines.get(where=[where, where_b], profiler=profiler),
+            level=level,
+            time=time,
+            per_step=per_step,
+            tolerance=tolerance,
+            fail_if=fail_if,
+            sort=sort,
+            limit=limit,
+        )
+        read_now = [t for t in sides if t not in (a, b)]
+        return replace(result, warnings=tuple(w for t in read_now for w in t.warnings))
+
+
+def catalog(queries: Sequence[Paths] = ()) -> dict[str, Query]:
+    """All queries by name, built-in ones and those of further folders, with their documentation, parameters and SQL."""
+    from analyze.query.query_files import catalog as all_queries
+
+    return all_queries([Path(q) for q in queries])
+
+
+def tables(name: str | None = None, blocks: bool = False) -> dict[str, Table | Block]:
+    """The tables and their columns by name; with `blocks`, the building blocks of queries and what they define instead.
+
+    With `name`, that table or block alone, or the block of that view or macro without the others. Raises InputError if
+    there is none.
+    """
+    from analyze.query.blocks import built_in, home
+    from schemas.tables import TABLES
+
+    if blocks and name is not None:
+        raise InputError("tables: either a name or --blocks")
+    if name is None:
+        return dict(built_in()) if blocks else dict(TABLES)
+    if name in TABLES:
+        return {name: TABLES[name]}
+    if name in built_in():
+        return {name: built_in()[name]}
+    if name.lower() in home():
+        block, definition = home()[name.lower()]
+        return {block.name: replace(block, definitions=(definition,))}
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, [*TABLES, *built_in(), *home()], 3)
+    instead = f"did you mean {', '.join(dict.fromkeys(near))}?" if near else f"there are {', '.join(TABLES)}"
+    raise InputError(f"there is no table {name!r}, nor a block or anything that one defines; {instead}")
+
+
+def cache(clear: bool = False, max_size: str | int | None = None) -> Contents:
+    """What was made of raw files that were opened directly.
+
+    `clear`: first remove all that is not in use. `max_size`: first remove what was not used for longest, down to so
+    many bytes, or a text such as "5GB". Raises InputError.
+    """
+    from analyze.store.cache import contents
+
+    return contents(clear, max_size)
+
+
+def _texts(params: Mapping[str, object] | None) -> dict[str, str]:
+    return {name: str(value) for name, value in (params or {}).items()}

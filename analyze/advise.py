@@ -19,7 +19,7 @@ from analyze.query.query_files import Query, ResultColumn, parse
 
 if TYPE_CHECKING:
     from analyze.query.answer import Answer
-    from analyze.store.store import Store
+    from analyze.query.engine import Engine
 
 FOLDER = Path(__file__).parent / "advice"
 _MS = re.MULTILINE | re.DOTALL
@@ -82,29 +82,17 @@ def _finding(path: Path) -> Finding:
     return Finding(path.stem, query.question, parts["Saving"], parts["See"], parts["Try"], overlaps, query)
 
 
-def advise(
-    stores: Sequence[Store],
-    where: str | None = None,
-    min_pct: float = 1.0,
-    profiler: str | None = None,
-    notes: list[str] | None = None,
-) -> list[Advice]:
+def advise(engine: Engine, min_pct: float = 1.0) -> list[Advice]:
     """What costs each run time, run by run: causes first, the largest saving first, then findings that overlap them.
 
-    `where`: SQL over the columns of runs and rank. `min_pct`: findings that could save less than so many % of the span
-    are left out. `profiler`: which pass, as in `Engine`; what is left out goes to `notes`. Savings are upper bounds,
-    and none is more than the span. Raises InputError.
+    `min_pct`: findings that could save less than so many % of the span are left out. Savings are upper bounds, and none
+    is more than the span. Raises InputError.
     """
-    from analyze.query.engine import Engine
-
     if not min_pct >= 0:
         raise InputError(f"--min-pct {min_pct}: must be a number of %, 0 or more")
-    engine = Engine(stores, where=where, profiler=profiler)
-    if notes is not None and engine.note:
-        notes.append(engine.note)
     if not engine.run_ids:
         raise InputError("advise: no run that --where selects")
-    spans = dict(engine.execute("SELECT run_id, span_ns FROM run_gpus WHERE span_ns > 0", ["run_gpus"]).fetchall())
+    spans = dict(engine.rows("SELECT run_id, span_ns FROM run_gpus WHERE span_ns > 0", ["run_gpus"]))
     if not spans:
         raise InputError("advise: no run has GPU work with times; there is nothing to advise on")
     found: dict[str, list[tuple[Finding, int, str]]] = {}
@@ -128,11 +116,13 @@ def _ranked(run_id: str, span_ns: float, found: Sequence[tuple[Finding, int, str
     return sorted(advice, key=lambda a: (a.overlaps is not None, -a.saving_ns, a.finding))
 
 
-def answer(advice: Sequence[Advice]) -> Answer:
-    """The advice as the result of a query, for the other output forms."""
+def answer(advice: Sequence[Advice], note: str = "") -> Answer:
+    """The advice as the result of a query: a row for each, of the fields of `Advice`."""
     from analyze.query.answer import row_answer
 
-    return row_answer(COLUMNS, advice, "advise")
+    shown = row_answer(COLUMNS, advice, "advise")
+    shown.note = note
+    return shown
 
 
 def write_text(advice: Sequence[Advice], file: TextIO) -> None:

@@ -1,25 +1,22 @@
-"""The `analyze` command: parse options, call one function, print. Heavy imports stay inside the commands."""
+"""The `analyze` command: parse options, call the Python API, print. Heavy imports stay inside the commands."""
 
 from __future__ import annotations
 
 import io
 import signal
 import sys
-from collections.abc import Iterable
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+import analyze
+from analyze import cli_text
 from analyze.errors import InputError
 
 if TYPE_CHECKING:
     from analyze.query.answer import Answer
-    from analyze.query.blocks import Block, Definition
-    from analyze.query.query_files import Query
-    from analyze.store.store import Store
-    from schemas.tables import Table
 
 app = typer.Typer(
     name="analyze",
@@ -32,6 +29,23 @@ app = typer.Typer(
 )
 plot = typer.Typer(help="Draw figures.", no_args_is_help=True)
 app.add_typer(plot, name="plot")
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from schemas.version import version
+
+        typer.echo(f"analyze {version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    pass
 
 
 def _finite(value: float) -> float:
@@ -66,20 +80,15 @@ def ingest(
     """Read raw profiler files into a Parquet store."""
     from time import perf_counter
 
-    from analyze.store.discover import discover
-    from analyze.store.ingest import ingest as run_ingest
     from analyze.store.progress import progress_bar
-    from analyze.store.store import Store
 
     began = perf_counter()
-    target = Store(store)
-    found = discover(paths, target.digests(), as_one_run)
     with progress_bar() as progress:
-        result = run_ingest(found, target, jobs, progress, again)
-    _warn(found.warnings + result.warnings)
-    _say(f"read as: {result.read_as}")
+        result = analyze.ingest(*paths, store=store, jobs=jobs, as_one_run=as_one_run, again=again, progress=progress)
+    cli_text.warn(result.warnings)
+    cli_text.say(f"read as: {result.read_as}")
     seconds = perf_counter() - began
-    _say(
+    cli_text.say(
         f"{store}: {len(result.ingested)} run(s) ingested, {len(result.unchanged)} unchanged; "
         f"{result.rows:,} rows from {result.bytes / 1e6:,.1f} MB in {seconds:.1f} s"
     )
@@ -102,33 +111,24 @@ def query(
     queries: Annotated[list[Path] | None, typer.Option("--queries", help="A further folder of query files.")] = None,
 ) -> None:
     """Answer a question; without a name, list the questions."""
-    from analyze.query import query_files
+    from analyze.query.query_files import find
     from analyze.render import to_stdout
 
     if name is None:
-        catalog = query_files.catalog(queries or ())
-        to_stdout(lambda: _list_queries(catalog), sys.stdout)
+        known = analyze.catalog(queries or ())
+        to_stdout(lambda: cli_text.list_queries(known), sys.stdout)
         return
     params = _parse_params(param or [])
+    question = find(name, queries or ())
     if explain:
-        asked = query_files.find(name, queries or ())
-        to_stdout(lambda: _explain(asked, params), sys.stdout)
+        to_stdout(lambda: cli_text.explain(question, params), sys.stdout)
         return
     _check_format(format)
-    question = query_files.find(name, queries or ())
-    question.bind(params)
+    question.bind(params)  # Bad ones are told before anything is read.
     if not paths:
         raise InputError(f"query {name}: say what to look at: analyze query {name} PATH...")
-    from analyze.query.engine import Engine
-
-    engine = Engine(_open(paths), _split(by), where, profiler, question.prefer)
-    answer = engine.query(question, params, sort, limit, _split(select))
-    _print(answer, format, output)
-    if answer.empty and question.needs:
-        _say(f"note: no rows; query {name} needs {question.needs}")
-    compares = question.group == "compare"
-    if not by and not compares and len(engine.run_ids) > 1 and "run_id" not in {c.name for c in answer.columns}:
-        _say(f"note: {len(engine.run_ids)} runs taken together; --by run_id (or model, ...) tells them apart")
+    traces = _open(paths, queries)
+    _print(traces.answer(name, _split(by), where, params, sort, limit, _split(select), profiler), format, output)
 
 
 @app.command()
@@ -141,10 +141,8 @@ def sql(
     output: Output = None,
 ) -> None:
     """Run one SELECT of your own."""
-    from analyze.query.engine import Engine
-
     _check_format(format)
-    _print(Engine(_open(paths), where=where, profiler=profiler).sql(statement), format, output)
+    _print(_open(paths).sql_answer(statement, where, profiler), format, output)
 
 
 @app.command()
@@ -157,26 +155,10 @@ def tables(
     ] = False,
 ) -> None:
     """Document the tables and their columns, and the blocks that queries are built on."""
-    from analyze.query.blocks import built_in, home
     from analyze.render import to_stdout
-    from schemas.tables import TABLES
 
-    if blocks and name is not None:
-        raise InputError("tables: either a name or --blocks")
-    if blocks:
-        to_stdout(lambda: _list_blocks(built_in().values()), sys.stdout)
-    elif name is None or name in TABLES:
-        to_stdout(lambda: _describe(TABLES.values() if name is None else [TABLES[name]]), sys.stdout)
-    elif name in built_in() or name.lower() in home():
-        block, definition = (built_in()[name], None) if name in built_in() else home()[name.lower()]
-        shown = block.definitions if definition is None else [definition]
-        to_stdout(lambda: _describe_block(block, shown), sys.stdout)
-    else:
-        from difflib import get_close_matches
-
-        near = get_close_matches(name, [*TABLES, *built_in(), *home()], 3)
-        instead = f"did you mean {', '.join(dict.fromkeys(near))}?" if near else f"there are {', '.join(TABLES)}"
-        raise InputError(f"there is no table {name!r}, nor a block or anything that one defines; {instead}")
+    shown = analyze.tables(name, blocks)
+    to_stdout(lambda: cli_text.list_blocks(shown) if blocks else cli_text.describe(shown), sys.stdout)
 
 
 @plot.command("roofline")
@@ -191,12 +173,10 @@ def plot_roofline(
     profiler: Profiler = None,
 ) -> None:
     """Draw FLOP/s over FLOP/byte of the kernels that Nsight Compute profiled, under the roofs of their GPU."""
-    from analyze.plots import output_format, roofline
-    from analyze.query.engine import Engine
+    from analyze.plots import output_format
 
     output_format(output)
-    engine = Engine(_open(paths), where=where, profiler=profiler)
-    roofline.write(roofline.load(engine, group, level), output)
+    _open(paths).plot_roofline(output, group, level, where, profiler)
 
 
 @app.command()
@@ -224,10 +204,8 @@ def compare(
     output: Output = None,
 ) -> None:
     """Compare two recordings: what was added, removed and changed, and whether that is too much."""
-    from analyze.comparison import compare as run_compare
-
     _check_format(format)
-    result = run_compare(
+    result = analyze.compare(
         _open([a]),
         _open([b]),
         level=level,
@@ -243,10 +221,9 @@ def compare(
         profiler=profiler,
     )
     _print(result.answer, format, output)  # Where both go into one log, the verdict comes last.
-    for note in result.notes:
-        _say(f"note: {note}")
+    cli_text.note(result.notes)
     for failure in result.failures:
-        _say(f"failed: {failure}")
+        cli_text.say(f"failed: {failure}")
     if result.failures:
         raise typer.Exit(1)
 
@@ -270,26 +247,15 @@ def pivot(
     queries: Annotated[list[Path] | None, typer.Option("--queries", help="A further folder of query files.")] = None,
 ) -> None:
     """Lay out one measure of a query as a table of runs: models down, batch sizes across."""
-    from analyze.pivot import pivot as run_pivot
     from analyze.query.query_files import find
 
     _check_format(format)
     params = _parse_params(param or [])
-    question = find(name, queries or ())
-    question.bind(params)
-    answer = run_pivot(
-        _open(paths),
-        question,
-        _split(rows),
-        _split(columns),
-        value,
-        params,
-        agg=agg,
-        filter=filter,
-        where=where,
-        profiler=profiler,
+    find(name, queries or ()).bind(params)  # Bad ones are told before anything is read.
+    laid_out = _open(paths, queries).pivot_answer(
+        name, _split(rows), value, _split(columns), agg, filter, where, params, profiler
     )
-    _print(answer, format, output)
+    _print(laid_out, format, output)
 
 
 @app.command()
@@ -307,21 +273,11 @@ def trace(
 ) -> None:
     """Write a run as a Chrome trace, with counters added, for the Perfetto UI (https://ui.perfetto.dev)."""
     from analyze.render import to_stdout, visible
-    from analyze.trace.export import export
 
-    done = export(
-        _open(paths),
-        output,
-        where=where,
-        from_ms=from_ms,
-        to_ms=to_ms,
-        counters=counters,
-        critical_path=critical_path,
-        profiler=profiler,
-    )
+    done = _open(paths).trace(output, where, from_ms, to_ms, counters, critical_path, profiler)
     counts = f"{done.events:,} events, {done.flows:,} arrows, {done.counters:,} counter values"
     to_stdout(lambda: typer.echo(visible(f"{output}: {done.run_id}: {counts}")), sys.stdout)
-    _note(done.note)
+    cli_text.note([done.note] if done.note else [])
 
 
 @app.command()
@@ -337,18 +293,18 @@ def advise(
     output: Output = None,
 ) -> None:
     """Say what costs a run time, ranked by what mending it could save, with the numbers and what to try."""
-    from analyze import advise as advice
+    _check_format(format)
+    found = _open(paths).advise_answer(where, min_pct, profiler)
+    if format != "table":
+        _print(found, format, output)
+        return
+    from analyze.advise import Advice, write_text
     from analyze.render import visible, write_with
 
-    _check_format(format)
-    notes: list[str] = []
-    found = advice.advise(_open(paths), where, min_pct, profiler, notes)
-    if format == "table":
-        shown = [a._replace(run_id=visible(a.run_id), evidence=visible(a.evidence)) for a in found]
-        write_with(lambda file: advice.write_text(shown, file), output, sys.stdout)
-    else:
-        _print(advice.answer(found), format, output)
-    _note(*notes)
+    rows = [Advice(*row) for row in found.rows()]
+    shown = [a._replace(run_id=visible(a.run_id), evidence=visible(a.evidence)) for a in rows]
+    write_with(lambda file: write_text(shown, file), output, sys.stdout)
+    cli_text.note(found.notes)
 
 
 @app.command()
@@ -359,64 +315,29 @@ def cache(
     ] = None,
 ) -> None:
     """List or remove what was made of raw files that queries were given directly."""
-    from datetime import datetime
-
-    from rich import box
-    from rich.table import Table as Grid
-    from rich.text import Text
-
-    from analyze.render import visible
-    from analyze.store.cache import cache_folder, entries, evict, limit, parse_size
-
+    there = analyze.cache(clear, max_size)
     if clear or max_size is not None:
-        removed = evict(0 if clear or max_size is None else parse_size(max_size, "--max-size"))
-        typer.echo(f"{cache_folder()}: {len(removed)} removed, {sum(e.bytes for e in removed) / 1e6:,.1f} MB")
-        return
-    grid = Grid("folder", "size (MB)", "last used", "made from", box=box.SIMPLE_HEAD, pad_edge=False)
-    there = entries()
-    for entry in there:
-        used = datetime.fromtimestamp(entry.used).isoformat(" ", "minutes") if entry.used else ""
-        grid.add_row(entry.folder.name, f"{entry.bytes / 1e6:,.1f}", used, Text(visible(entry.source)))
-    typer.echo(f"{cache_folder()}: {sum(e.bytes for e in there) / 1e6:,.1f} of at most {limit() / 1e6:,.1f} MB")
-    if there:
-        _print_rich(grid)
+        typer.echo(f"{there.folder}: {len(there.removed)} removed, {sum(e.bytes for e in there.removed) / 1e6:,.1f} MB")
+    else:
+        cli_text.list_cache(there)
 
 
-def _open(paths: list[Path]) -> list[Store]:
-    from analyze.store.cache import open_stores
+def _open(paths: list[Path], queries: list[Path] | None = None) -> analyze.Traces:
     from analyze.store.progress import progress_bar
 
-    told: list[str] = []
     with progress_bar() as progress:
-        stores, warnings = open_stores(paths, progress, told.append)
-    _warn(warnings)
-    for text in told:
+        traces = analyze.open(*paths, queries=queries or (), progress=progress)
+    cli_text.warn(traces.warnings)
+    for text in traces.read_as:
         typer.echo(f"read as: {text}", err=True)
-    return stores
-
-
-def _warn(warnings: list[str]) -> None:
-    for warning in warnings:
-        _say(f"warning: {warning}")
-
-
-def _note(*notes: str) -> None:
-    for note in filter(None, notes):
-        _say(f"note: {note}")
-
-
-def _say(text: str) -> None:
-    """A line on stderr: names in it are whatever a recording says."""
-    from analyze.render import visible
-
-    typer.echo(visible(text), err=True)
+    return traces
 
 
 def _print(answer: Answer, format: str, output: Path | None) -> None:
     from analyze.render import write
 
     write(answer, format, output, sys.stdout)
-    _note(answer.note)
+    cli_text.note(answer.notes)
 
 
 def _check_format(format: str) -> None:
@@ -438,100 +359,6 @@ def _parse_params(texts: list[str]) -> dict[str, str]:
             raise InputError(f"--param {text}: must have the form name=value")
         params[key.strip()] = value
     return params
-
-
-def _list_queries(catalog: dict[str, Query]) -> None:
-    from rich import box
-    from rich.table import Table
-
-    table = Table("query", "question", "parameters", box=box.SIMPLE_HEAD, pad_edge=False)
-    group = None
-    for query in sorted(catalog.values(), key=lambda q: (q.group, q.name)):
-        if group not in (None, query.group):
-            table.add_section()
-        group = query.group
-        table.add_row(query.name, query.question, ", ".join(f"{p.name}={p.default}" for p in query.params))
-    _print_rich(table)
-
-
-def _explain(query: Query, params: dict[str, str]) -> None:
-    sql, values, choices = query.bind(params)
-    typer.echo(f"{query.name} ({query.group}): {query.question}")
-    if query.description:
-        typer.echo(f"\n{query.description}")
-    if query.needs:
-        typer.echo(f"\nNeeds: {query.needs}")
-    if query.params:
-        typer.echo("\nParameters:")
-        for p in query.params:
-            typer.echo(f"  {p.name} = {p.default}  ({p.takes})  {p.doc}")
-    typer.echo("\nColumns:")
-    for c in query.result_columns(choices):
-        typer.echo(f"  {c.name:<24} {c.unit:<9} {c.doc}")
-    for name, value in values.items():
-        sql = sql.replace(f"${name}", f"{value}::BIGINT" if isinstance(value, int) else repr(value))
-    typer.echo(f"\nSQL ({query.path.name}):\n{sql}")
-    if query.order:
-        typer.echo(f"ORDER BY run_group, {query.fill(query.order, choices)}")
-
-
-def _describe(tables: Iterable[Table]) -> None:
-    shown: list[Any] = []
-    for table in tables:
-        grid = _grid("column", "type", "unit", "what it holds")
-        for c in table.columns:
-            grid.add_row(c.name, c.type, c.unit, c.doc)
-        shown += [f"[bold]{table.name}[/bold]: a row is {table.row}", grid]
-    _print_rich(*shown)
-
-
-def _list_blocks(blocks: Iterable[Block]) -> None:
-    """The blocks, with what each defines."""
-    from rich.markup import escape
-
-    grid = _grid("block", "defines", "what it is")
-    for block in blocks:
-        defined = "\n".join(d.shown for d in block.definitions)
-        grid.add_row(block.name, escape(defined), escape(block.description.partition("\n\n")[0].replace("\n", " ")))
-    _print_rich(grid)
-
-
-def _describe_block(block: Block, definitions: Iterable[Definition]) -> None:
-    """What a block says of itself and of some of its views and macros."""
-    from rich.markup import escape
-
-    from analyze.query.blocks import columns_of
-
-    uses = f"\nIt uses {', '.join(block.uses)}." if block.uses else ""
-    shown: list[Any] = [f"[bold]Block {block.name}[/bold]: {escape(block.description)}{uses}"]
-    for d in definitions:
-        shown.append(f"\n[bold]{d.shown}[/bold]: {'a row is ' if d.params is None else ''}{escape(d.doc)}")
-        if d.columns:
-            grid = _grid("column", "unit", "what it holds")
-            for c in columns_of(d):
-                grid.add_row(*((c.name, c.unit, escape(c.doc)) if c.unit else ("*", "", f"all columns of `{c.doc}`")))
-            shown.append(grid)
-    _print_rich(*shown)
-
-
-def _grid(*headings: str) -> Any:
-    from rich import box
-    from rich.table import Table as Grid
-
-    return Grid(*headings, box=box.SIMPLE_HEAD, pad_edge=False)
-
-
-def _print_rich(*parts: Any) -> None:
-    """Print to stdout; captured, since rich ends the program where nobody reads on."""
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 140
-    with console.capture() as capture:
-        for part in parts:
-            console.print(part)
-    sys.stdout.write(capture.get())
 
 
 def _terminated(number: int, frame: object) -> None:
@@ -566,5 +393,5 @@ def main() -> None:
 
 
 def _fail(message: str) -> NoReturn:
-    _say(f"analyze: {message}")
+    cli_text.say(f"analyze: {message}")
     sys.exit(2)

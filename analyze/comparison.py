@@ -16,9 +16,10 @@ from analyze.errors import InputError
 from analyze.query.query_files import ResultColumn, find
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from analyze.query.answer import Answer
     from analyze.query.engine import Engine
-    from analyze.store.store import Store
 
 TIMES = ("gpu", "cpu")
 """Which time a comparison is about."""
@@ -70,31 +71,35 @@ class Comparison:
 
     answer: Answer
     notes: tuple[str, ...]
+    """How the numbers are counted, and what the sides do not have in common."""
     failures: tuple[str, ...]
+    """The conditions of `fail_if` that hold, with their numbers."""
+    warnings: tuple[str, ...] = ()
+    """What was lost of the files that were read for it."""
+
+    @property
+    def table(self) -> pa.Table:
+        """The rows as an Arrow table: times in ns, shares in %."""
+        return self.answer.arrow()
 
 
 def compare(
-    a: Sequence[Store],
-    b: Sequence[Store],
+    a: Engine,
+    b: Engine,
     *,
     level: str = "kernel",
     time: str = "gpu",
-    where: str | None = None,
-    where_a: str | None = None,
-    where_b: str | None = None,
     per_step: bool | None = None,
     tolerance: float = 1.0,
     fail_if: Sequence[str] = (),
     sort: str | None = None,
     limit: int | None = None,
-    profiler: str | None = None,
 ) -> Comparison:
     """Compare the recordings in `a` with those in `b`.
 
-    `level`: kernel, family, op or phase. `time`: gpu or cpu (op and phase). `where`: SQL over the columns of runs and
-    rank, for both sides; `where_a`, `where_b` for one of them. `per_step`: divide by the steps of each side; by default
-    if both say how many they hold. `tolerance`: change in % of A's time up to which a row with as many calls is
-    `same`. `fail_if`: conditions, see `Condition.parse`. `profiler`: which pass, as in `Engine`. Raises InputError.
+    `level`: kernel, family, op or phase. `time`: gpu or cpu (op and phase). `per_step`: divide by the steps of each
+    side; by default if both say how many they hold. `tolerance`: change in % of A's time up to which a row with as many
+    calls is `same`. `fail_if`: conditions, see `Condition.parse`. Raises InputError.
     """
     if level not in LEVELS:
         raise InputError(f"--level {level}: must be one of {', '.join(LEVELS)}")
@@ -105,7 +110,7 @@ def compare(
     if not 0 <= tolerance < math.inf:
         raise InputError(f"--tolerance {tolerance}: must be a number of %, 0 or more")
     conditions = [Condition.parse(text) for text in fail_if]
-    sides = (_open("A", a, profiler, where, where_a), _open("B", b, profiler, where, where_b))
+    sides = (_side("A", a), _side("B", b))
     divisors, note = _divisors(sides, per_step)
     sums = [_sums(s.engine, LEVELS[level], time) for s in sides]
     rows = _rows(LEVELS[level], sums, divisors, tolerance)
@@ -118,24 +123,21 @@ def compare(
     return Comparison(row_answer(_columns(level, time), rows, "compare", sort, limit), tuple(notes), tuple(failures))
 
 
-def _open(label: str, stores: Sequence[Store], profiler: str | None, *wheres: str | None) -> Side:
-    from analyze.query.engine import Engine
-
-    engine = Engine(stores, where=wheres, profiler=profiler)
+def _side(label: str, engine: Engine) -> Side:
     if not engine.run_ids:
         raise InputError(f"compare: {label} has no run that the --where options select")
-    counts = engine.execute(
+    counts = engine.rows(
         "WITH by_run AS (SELECT run_id, max(steps) AS n FROM step_counts GROUP BY run_id)"
         " SELECT n FROM runs LEFT JOIN by_run USING (run_id)",
         ["step_counts"],
-    ).fetchall()
+    )
     known = all(n for (n,) in counts)
-    [(gpus, profilers, models)] = engine.execute(
+    [(gpus, profilers, models)] = engine.rows(
         "SELECT coalesce(nullif((SELECT count(*) FROM gpu_tracks), 0), sum(gpus))::VARCHAR,"
         " string_agg(DISTINCT profiler, ', ' ORDER BY profiler), string_agg(DISTINCT model, ', ' ORDER BY model)"
         " FROM runs",
         ["gpu_tracks"],
-    ).fetchall()
+    )
     traits = {"GPUs": gpus or "unknown", "profilers": profilers or "unknown", "models": models or "unknown"}
     return Side(label, engine, int(sum(n for (n,) in counts)) if known else None, traits)
 
@@ -313,7 +315,7 @@ def _measure(measure: str, engine: Engine) -> float | None:
         rows = _sums(engine, LEVELS["family"], "gpu")
         return sum(ns for _, ns in rows.values()) if rows else None
     if kind == "gpu_time":
-        [(value,)] = engine.execute("SELECT sum(gpu_ns)::BIGINT FROM gpu_time_sums", ["time_sums"]).fetchall()
+        [(value,)] = engine.rows("SELECT sum(gpu_ns)::BIGINT FROM gpu_time_sums", ["time_sums"])
         return value
     if kind == "step_time":
         rows_of_steps = engine.query(find("steps")).arrow().to_pylist()

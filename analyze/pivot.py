@@ -10,7 +10,7 @@ from analyze.query.query_files import Query, ResultColumn
 
 if TYPE_CHECKING:
     from analyze.query.answer import Answer
-    from analyze.store.store import Store
+    from analyze.query.engines import Engines
 
 AGGREGATES: dict[str, Callable[[list[Any]], Any]] = {
     "sum": sum,
@@ -22,7 +22,7 @@ AGGREGATES: dict[str, Callable[[list[Any]], Any]] = {
 
 
 def pivot(
-    stores: Sequence[Store],
+    engines: Engines,
     query: Query,
     rows: Sequence[str],
     columns: Sequence[str],
@@ -41,7 +41,6 @@ def pivot(
     max) combines them. A cell without any is NULL. `profiler`: which pass, as in `Engine`. Raises InputError.
     """
     from analyze.query.answer import row_answer
-    from analyze.query.engine import Engine
 
     what = f"pivot {query.name}"
     if agg is not None and agg not in AGGREGATES:
@@ -53,7 +52,7 @@ def pivot(
     own = {c.name for c in query.result_columns(choices)}
     axes = [*rows, *columns]
     by = [a for a in axes if a not in own]
-    answer = Engine(stores, by, where, profiler, query.prefer).query(query, parameters)
+    answer = engines.get(by, where, profiler, query).query(query, parameters)
     known = {c.name: c for c in answer.columns}
     if value not in known:
         raise InputError(f"--value {value}: query {query.name} has no such column; it has {', '.join(own)}")

@@ -321,7 +321,7 @@ def test_causes_come_first(tmp_path: Path) -> None:
     last = table[-1]
     numbers = sorted(names.index(n) + 1 for n in last["overlaps"].split(", "))
     file = io.StringIO()
-    write_text(advise(open_stores([tmp_path])[0], min_pct=0), file)
+    write_text(advise(Engine(open_stores([tmp_path])[0]), min_pct=0), file)
     assert f" %), overlaps {', '.join(map(str, numbers))}\n     evidence: {last['evidence']}" in file.getvalue()
 
 
@@ -400,7 +400,7 @@ def test_the_command(tmp_path: Path) -> None:
 
 def test_runs_are_set_apart() -> None:
     file = io.StringIO()
-    write_text(advise(open_stores([SAMPLES])[0], "profiler = 'torch' AND gpus = 2"), file)
+    write_text(advise(Engine(open_stores([SAMPLES])[0], where="profiler = 'torch' AND gpus = 2")), file)
     assert file.getvalue().count("\n  1. ") == 2
 
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from support import ask, event, kernel, launch, write_trace
 
-from analyze.advise import advise
-from analyze.store.cache import open_stores
+import analyze
 from schemas.api_roles import matching_rule, rules
 
 
@@ -86,8 +85,8 @@ def test_hip_says_what_cuda_says(tmp_path: Path, query: str) -> None:
 def test_advice_on_blocking_calls(tmp_path: Path) -> None:
     found = {}
     for api in NAMES:
-        advice = advise(open_stores([program(tmp_path / api / "t.json", api)])[0], min_pct=0)
-        found[api] = [(a.saving_ns, a.evidence) for a in advice if a.finding == "blocking-calls"]
+        advice = analyze.open(program(tmp_path / api / "t.json", api)).advise(min_pct=0).to_pylist()
+        found[api] = [(a["saving_ns"], a["evidence"]) for a in advice if a["finding"] == "blocking-calls"]
     assert found["hip"] == found["cuda"] != []
 
 

@@ -29,6 +29,7 @@ FLOORS = (
     ("analyze.query",),
     ("analyze.advise", "analyze.comparison", "analyze.pivot", "analyze.plots", "analyze.render", "analyze.trace"),
     ("analyze",),
+    ("analyze.cli_text",),
     ("analyze.cli",),
     ("analyze.__main__",),
 )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import csv
-import inspect
 import io
 import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ import pytest
 from support import ROOT, SAMPLES, complaints, kernel, run_cli, write_trace
 
 import analyze
-from analyze import cli
 from analyze.query.query_files import catalog
 
 ONE = SAMPLES / "resnet18-1gpu"
@@ -340,13 +339,6 @@ def test_a_store_without_room_in_memory_is_one_sentence() -> None:
         assert "out of memory" in result.stderr.lower()
 
 
-def test_the_api_mirrors_the_command() -> None:
-    """Every option of `analyze query` that says what to answer is an argument of `Traces.query`, and the reverse."""
-    command = set(inspect.signature(cli.query).parameters) - {"format", "output", "explain", "queries", "paths"}
-    api = {{"params": "param"}.get(p, p) for p in inspect.signature(analyze.Traces.query).parameters} - {"self"}
-    assert command == api
-
-
 def test_a_script_needs_no_main_guard(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.json", [kernel("k", 0, 1)])
     script = tmp_path / "script.py"
@@ -360,3 +352,11 @@ def test_a_script_needs_no_main_guard(tmp_path: Path) -> None:
 def test_tables_documents_every_column() -> None:
     text = run_cli("tables", "kernels").stdout
     assert "correlation_id" in text and "occupancy_pct" in text
+
+
+def test_version() -> None:
+    """What the installed package's metadata says, which the build takes from pyproject.toml."""
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    for command in ("analyze", "collect"):
+        result = subprocess.run([sys.executable, "-m", command, "--version"], capture_output=True, text=True, cwd=ROOT)
+        assert (result.stdout, result.stderr, result.returncode) == (f"{command} {declared}\n", "", 0)

@@ -14,7 +14,6 @@ from support import SAMPLES, ask, complaints, event, kernel, launch, run_cli, wr
 
 import analyze
 from analyze.comparison import Condition
-from analyze.comparison import compare as run_compare
 from analyze.errors import InputError
 
 CONV = "cudnn::winograd_nonfused::winogradForwardData4x4<float>"
@@ -45,7 +44,7 @@ def after(path: Path) -> Path:
 
 def test_compare_by_hand(tmp_path: Path) -> None:
     # Per step: a 10 -> 12 (+20 % of its own, +2/14.5 of the whole), b 4 -> 4, c 0.5 -> 0, d 0 -> 2.
-    rows = analyze.compare(before(tmp_path), after(tmp_path)).to_pylist()
+    rows = analyze.compare(before(tmp_path), after(tmp_path)).table.to_pylist()
     assert [
         (r["status"], r["name"], r["calls_a"], r["calls_b"], r["a_ns"], r["b_ns"], r["change_ns"]) for r in rows
     ] == [
@@ -61,7 +60,7 @@ def test_compare_by_hand(tmp_path: Path) -> None:
 
 
 def test_totals_are_exact_integers(tmp_path: Path) -> None:
-    table = analyze.compare(before(tmp_path), after(tmp_path), per_step=False)
+    table = analyze.compare(before(tmp_path), after(tmp_path), per_step=False).table
     rows = {r["name"]: r for r in table.to_pylist()}
     assert str(table.schema.field("a_ns").type) == "int64"
     assert (rows["a"]["a_ns"], rows["a"]["b_ns"], rows["a"]["calls_a"]) == (20_000, 12_000, 2)
@@ -71,15 +70,15 @@ def test_tolerance_decides_what_is_the_same(tmp_path: Path) -> None:
     a = write_trace(tmp_path / "a.json", [kernel("k", 0, 1000), kernel("n", 2000, 10)])
     b = write_trace(tmp_path / "b.json", [kernel("k", 0, 1010), kernel("n", 2000, 5), kernel("n", 3000, 5)])
     # k: +1 %. n takes as long as before in twice as many calls.
-    status = {r["name"]: r["status"] for r in analyze.compare(a, b).to_pylist()}
+    status = {r["name"]: r["status"] for r in analyze.compare(a, b).table.to_pylist()}
     assert status == {"k": "same", "n": "changed"}
-    assert analyze.compare(a, b, tolerance=0.9).to_pylist()[0]["status"] == "changed"
+    assert analyze.compare(a, b, tolerance=0.9).table.to_pylist()[0]["status"] == "changed"
 
 
 def test_a_recording_equals_itself() -> None:
     one = SAMPLES / "resnet18-1gpu"
     for level in ("kernel", "family", "op", "phase"):
-        rows = analyze.compare(one, one, level=level, tolerance=0).to_pylist()
+        rows = analyze.compare(one, one, level=level, tolerance=0).table.to_pylist()
         assert rows and {r["status"] for r in rows} == {"same"}, level
 
 
@@ -87,7 +86,7 @@ def test_a_recording_equals_itself() -> None:
 def test_levels_add_up_to_the_same_time(level: str) -> None:
     """Kernels, families: all kernel time; operators: all GPU time, work that no operator launched included."""
     one = SAMPLES / "alexnet-dp2"
-    rows = analyze.compare(one, one, level=level, where="profiler = 'torch'", per_step=False).to_pylist()
+    rows = analyze.compare(one, one, level=level, where="profiler = 'torch'", per_step=False).table.to_pylist()
     tables = ("kernels", "memcpys", "memsets") if level == "op" else ("kernels",)
     sums = " + ".join(f"coalesce((SELECT sum(dur_ns) FROM {t}), 0)" for t in tables)
     [expected] = analyze.open(one).sql(f"SELECT ({sums})::BIGINT AS ns", where="profiler = 'torch'").to_pylist()
@@ -108,13 +107,13 @@ def call_tree(path: Path, moved: bool) -> Path:
 
 def test_operators_are_aligned_by_the_call_tree(tmp_path: Path) -> None:
     a, b = call_tree(tmp_path / "a.json", False), call_tree(tmp_path / "b.json", True)
-    rows = analyze.compare(a, b, level="op").to_pylist()
+    rows = analyze.compare(a, b, level="op").table.to_pylist()
     assert [(r["status"], r["path"], r["change_ns"]) for r in rows] == [
         ("changed", "attention > aten::mm", 3000),
         ("same", "linear > aten::mm", 0),
     ]
     # On the CPU: linear 20 - 10, attention 20 - 12, the rest in the two aten::mm (their CUDA calls included).
-    rows = analyze.compare(a, b, level="op", time="cpu").to_pylist()
+    rows = analyze.compare(a, b, level="op", time="cpu").table.to_pylist()
     assert {r["path"]: r["a_ns"] for r in rows} == {
         "linear": 10_000, "linear > aten::mm": 10_000, "attention": 8_000, "attention > aten::mm": 12_000,
     }  # fmt: skip
@@ -202,13 +201,13 @@ def test_a_gate_does_not_pass_on_nothing(tmp_path: Path, measure: str, lacks: st
         step(1, 0, 50), event("user_annotation", "forward", 0, 20), op("f", 0, 5, 1),
         launch(1, 9, **{"External id": 1}), kernel("a", 10, 3, correlation=9, **{"External id": 1}),
     ]  # fmt: skip
-    full = analyze.open(write_trace(tmp_path / "full" / "t.json", events)).stores
-    empty = analyze.open(write_trace(tmp_path / "empty" / "t.json", [event("cuda_runtime", "x", 0, 1)])).stores
-    assert run_compare(full, full, fail_if=[f"{measure} > 5 ms", f"{measure} < -1 s"]).failures == ()
+    full = analyze.open(write_trace(tmp_path / "full" / "t.json", events))
+    empty = analyze.open(write_trace(tmp_path / "empty" / "t.json", [event("cuda_runtime", "x", 0, 1)]))
+    assert analyze.compare(full, full, fail_if=[f"{measure} > 5 ms", f"{measure} < -1 s"]).failures == ()
     for sides, label in (((full, empty), "B"), ((empty, full), "A")):
         for condition in (f"{measure} > 5%", f"{measure} < 5 ms"):
             with pytest.raises(InputError) as error:
-                run_compare(*sides, fail_if=[condition])
+                analyze.compare(*sides, fail_if=[condition])
             assert str(error.value) == f"--fail-if {condition!r}: {label} has no {lacks}"
 
 
@@ -220,31 +219,31 @@ def test_the_command_says_what_is_lacking(tmp_path: Path) -> None:
 
 
 def test_no_share_of_nothing(tmp_path: Path) -> None:
-    a = analyze.open(write_trace(tmp_path / "a" / "t.json", [kernel("k", 0, 0)])).stores
-    b = analyze.open(write_trace(tmp_path / "b" / "t.json", [kernel("k", 0, 7)])).stores
+    a = analyze.open(write_trace(tmp_path / "a" / "t.json", [kernel("k", 0, 0)]))
+    b = analyze.open(write_trace(tmp_path / "b" / "t.json", [kernel("k", 0, 7)]))
     for sides in ((a, b), (a, a)):
         for sign in "<>":
             with pytest.raises(InputError, match="kernel_time is 0 in A"):
-                run_compare(*sides, fail_if=[f"kernel_time {sign} 5%"])
-    assert len(run_compare(a, b, fail_if=["kernel_time > 6us", "kernel_time > 8us"]).failures) == 1
+                analyze.compare(*sides, fail_if=[f"kernel_time {sign} 5%"])
+    assert len(analyze.compare(a, b, fail_if=["kernel_time > 6us", "kernel_time > 8us"]).failures) == 1
 
 
 def test_what_differs_is_said(tmp_path: Path) -> None:
     # One step on one GPU against two on two.
-    a = analyze.open(after(tmp_path)).stores
+    a = analyze.open(after(tmp_path))
     two = [step(1, 0, 50), step(2, 50, 50), kernel("a", 0, 10), kernel("a", 0, 10, device=1)]
-    b = analyze.open(write_trace(tmp_path / "two" / "t.json", two)).stores
-    assert run_compare(a, b).notes == (
+    b = analyze.open(write_trace(tmp_path / "two" / "t.json", two))
+    assert analyze.compare(a, b).notes == (
         "calls and times are per training step (A holds 1, B holds 2)",
         "GPUs differ: A 1, B 2",
     )
-    assert run_compare(a, b, per_step=False).notes[1:] == (
+    assert analyze.compare(a, b, per_step=False).notes[1:] == (
         "GPUs differ: A 1, B 2",
         "steps differ: A holds 1, B holds 2",
     )
-    assert run_compare(a, a, per_step=False).notes == ("calls and times are of the whole recordings",)
-    sides = [analyze.open(SAMPLES / name).stores for name in ("resnet18-1gpu", "alexnet-dp2")]
-    assert run_compare(*sides, where_b="profiler = 'nsys'").notes[1:] == (
+    assert analyze.compare(a, a, per_step=False).notes == ("calls and times are of the whole recordings",)
+    sides = [analyze.open(SAMPLES / name) for name in ("resnet18-1gpu", "alexnet-dp2")]
+    assert analyze.compare(*sides, where_b="profiler = 'nsys'").notes[1:] == (
         "GPUs differ: A 1, B 2",
         "profilers differ: A torch, B nsys",
         "models differ: A resnet18, B alexnet",
@@ -257,7 +256,7 @@ def test_steps_are_counted(tmp_path: Path) -> None:
     write_trace(folder / "torch" / "rank-0.trace.json", [kernel("a", 0, 10)])
     with pytest.raises(InputError, match="A does not say how many"):
         analyze.compare(folder, after(tmp_path), per_step=True)
-    rows = {r["name"]: r for r in analyze.compare(folder, after(tmp_path)).to_pylist()}
+    rows = {r["name"]: r for r in analyze.compare(folder, after(tmp_path)).table.to_pylist()}
     assert rows["a"]["a_ns"] == 10_000
 
 
@@ -282,7 +281,7 @@ def test_formats(tmp_path: Path) -> None:
     rows = json.loads(run_cli("compare", a, b, "--format", "json").stdout)
     target = tmp_path / "out.parquet"
     run_cli("compare", a, b, "--format", "parquet", "-o", target)
-    assert pq.read_table(target).to_pylist() == rows == analyze.compare(a, b).to_pylist()
+    assert pq.read_table(target).to_pylist() == rows == analyze.compare(a, b).table.to_pylist()
 
 
 @pytest.mark.parametrize(
@@ -305,7 +304,7 @@ def test_per_step_needs_steps(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="B does not say how many"):
         analyze.compare(before(tmp_path), bare, per_step=True)
     # Without steps on one side the totals stand side by side: 20 us and 10 us.
-    row = analyze.compare(before(tmp_path), bare).to_pylist()[0]
+    row = analyze.compare(before(tmp_path), bare).table.to_pylist()[0]
     assert (row["name"], row["a_ns"], row["b_ns"]) == ("a", 20_000, 10_000)
 
 

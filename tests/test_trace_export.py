@@ -13,8 +13,6 @@ from support import SAMPLES, ask, complaints, event, kernel, launch, run_cli, sq
 
 import analyze
 from analyze.errors import InputError
-from analyze.store.cache import open_stores
-from analyze.trace.export import export
 
 TABLES = {
     "kernels": "name, start_ns, dur_ns, device, stream, correlation_id, op_id, grid_x, grid_y, grid_z, block_x,"
@@ -37,8 +35,7 @@ GPU_0 = 9_000_000
 
 
 def write(source: Path, target: Path, **options: Any) -> Path:
-    stores, _ = open_stores([source])
-    export(stores, target, **options)
+    analyze.open(source).trace(target, **options)
     return target
 
 
@@ -188,9 +185,9 @@ def test_more_ranks_than_a_trace_has_room_for(tmp_path: Path) -> None:
     traces = analyze.open(tmp_path / "run")
     # 430 times 10^7 is more than 2^32.
     with pytest.raises(InputError, match="those up to 428 have room"):
-        traces.write_trace(tmp_path / "out.json")
+        traces.trace(tmp_path / "out.json")
     assert not list(tmp_path.glob("*out*"))
-    traces.write_trace(tmp_path / "out.json", where="rank = 429")
+    traces.trace(tmp_path / "out.json", where="rank = 429")
     assert (tmp_path / "out.json").exists()
 
 

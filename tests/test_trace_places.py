@@ -13,8 +13,6 @@ import pytest
 from support import SAMPLES, event, kernel, launch, sql, write_trace
 
 import analyze
-from analyze.store.cache import open_stores
-from analyze.trace.export import export
 from analyze.trace.places import overflow_lanes
 
 ARROWS = {
@@ -46,8 +44,7 @@ class Drawn(NamedTuple):
 
 
 def draw(source: Path, target: Path, where: str | None = None) -> Drawn:
-    stores, _ = open_stores([source])
-    export(stores, target, where=where, critical_path=True)
+    analyze.open(source).trace(target, where=where, critical_path=True)
     trace = json.loads(gzip.decompress(target.read_bytes()), parse_float=lambda text: round(float(text) * 1000))
     events = trace["traceEvents"]
     open_slices: dict[tuple[int, int], list[Event]] = defaultdict(list)

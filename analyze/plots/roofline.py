@@ -30,9 +30,9 @@ def load(engine: Engine, group: str = "kernel", level: str = "dram") -> Roofline
         )
     roofs = engine.query(find("roofs")).arrow().to_pylist()
     gpus = [
-        name for (name,) in engine.execute(
+        name for (name,) in engine.rows(
             "SELECT DISTINCT gpu_name FROM runs WHERE run_id IN (SELECT run_id FROM ncu_metrics) ORDER BY 1"
-        ).fetchall()
+        )
     ]  # fmt: skip
     if len(gpus) > 1:
         raise InputError(
@@ -72,9 +72,9 @@ def _highest(rows: list[dict[str, object]], column: str, factor: float, names: s
 
 
 def _title(engine: Engine, gpus: list[str | None]) -> str:
-    runs = engine.execute(
+    runs = engine.rows(
         "SELECT model, batch_size, precision, run_id FROM runs WHERE run_id IN (SELECT run_id FROM ncu_metrics)"
-    ).fetchall()
+    )
     settings = {row[:3] for row in runs}
     model, batch_size, precision = next(iter(settings)) if len(settings) == 1 else (None, None, None)
     what = [model, f"batch {batch_size}" if batch_size else None, precision]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -28,10 +29,16 @@ class Answer:
         what: str,
         owner: object,
         note: str = "",
+        lock: AbstractContextManager[Any] | None = None,
     ):
         self.columns = columns
         self.note = note
         """What of the recordings is not in it, in a sentence; empty if all is."""
+        self.needs = ""
+        """What a recording must hold for there to be rows."""
+        self.hint = ""
+        """How to ask on, in a sentence."""
+        self._lock = lock or nullcontext()
         self._result = _without_time_zones(result)
         self._what = what
         self.empty: bool | None = None
@@ -46,9 +53,16 @@ class Answer:
         """All rows as an Arrow table. Raises InputError as `rows` does."""
         return self._take(self._result.to_arrow_table)
 
+    @property
+    def notes(self) -> list[str]:
+        """All that is to be said about the rows, in sentences; once they are taken, also why there are none."""
+        nothing = f"no rows; {self._what} needs {self.needs}" if self.empty and self.needs else ""
+        return [text for text in (self.note, nothing, self.hint) if text]
+
     def _take(self, fetch: Callable[[], Any]) -> Any:
         try:
-            taken = fetch()
+            with self._lock:
+                taken = fetch()
         except duckdb.Error as e:
             raise InputError(f"{self._what}: {sentence(e)}") from e
         self.empty = len(taken) == 0

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import threading
 import weakref
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import duckdb
 
@@ -21,9 +24,6 @@ from analyze.store import kernel_names
 from analyze.store.store import PARSER_VERSION, Store
 from schemas.tables import TABLES, Column
 
-if TYPE_CHECKING:
-    pass
-
 PROFILERS = (*TIMING, "ncu", "none")
 
 _BIGINT = duckdb.sqltypes.BIGINT
@@ -31,6 +31,25 @@ _RUN_COLUMNS: dict[str, Column | None] = {c.name: c for c in TABLES["runs"].colu
 """What runs are selected and grouped by."""
 
 _SQL_TYPES = {"string": "VARCHAR", "int64": "BIGINT", "int32": "INTEGER", "double": "DOUBLE", "bool": "BOOLEAN"}
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _one_at_a_time(ask: Callable[Concatenate[Engine, P], T]) -> Callable[Concatenate[Engine, P], T]:
+    """Let one thread ask an engine; what fails for another reason than its SQL may leave a block half-made."""
+
+    @wraps(ask)
+    def alone(self: Engine, *args: P.args, **options: P.kwargs) -> T:
+        with self.lock:
+            try:
+                return ask(self, *args, **options)
+            except BaseException as e:
+                cause = e.__cause__ if isinstance(e, InputError) else e
+                self.whole &= isinstance(cause, duckdb.ProgrammingError | duckdb.DataError | None)
+                raise
+
+    return alone
 
 
 class Engine:
@@ -58,13 +77,17 @@ class Engine:
         self.by = tuple(by)
         self.note = ""
         """What of the recordings is left out, in a sentence."""
+        self.whole = True
+        """False once something may be half-made: further questions need another engine."""
+        self.lock = threading.RLock()
+        """Held while the connection works: it refuses a second thread."""
         self._made: set[str] = set()
         self._chosen: list[tuple[Store, str]] = []
         for store in stores:
             seen = {r for _, r in self._chosen}
             self._chosen += [(store, r) for r in store.snapshot.runs if r not in seen]
         folder = spill.spill_folder()
-        weakref.finalize(self, spill.remove, folder)
+        self._remove_spill = weakref.finalize(self, spill.remove, folder)
         self.connection = duckdb.connect(
             config={"autoinstall_known_extensions": False, "temp_directory": str(folder), "threads": threads()}
         )
@@ -77,6 +100,32 @@ class Engine:
             if table not in ("runs", "kernel_names"):
                 self._create_view(table)
         self._create_kernel_names()
+
+    def close(self) -> None:
+        """Close the connection; rows of answers that were not taken cannot be taken any more."""
+        with self.lock:
+            self.connection.close()
+            self._remove_spill()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """For `execute`, the rows of which are in the way of any other question until the last is taken."""
+        with self.lock:
+            try:
+                yield
+            finally:
+                self.connection.abort()
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory of the tables that were made here; 0 while they are worked with."""
+        if not self.lock.acquire(blocking=False):
+            return 0
+        try:
+            held = "SELECT memory_usage_bytes FROM duckdb_memory() WHERE tag = 'IN_MEMORY_TABLE'"
+            return sum(size for (size,) in self._execute(held).fetchall())
+        finally:
+            self.lock.release()
 
     @property
     def run_ids(self) -> list[str]:
@@ -247,6 +296,7 @@ class Engine:
                 raise InputError(f"{self._folders() if block.create else f'block {name}'}: {sentence(e)}") from e
             self._made.add(name)
 
+    @_one_at_a_time
     def query(
         self,
         query: Query,
@@ -290,13 +340,20 @@ class Engine:
         final += f"\nLIMIT {int(limit)}" if limit is not None else ""
         what = f"query {query.name}"
         check_select(self.connection, final, what)
-        return Answer(tuple(c for c, _ in shown), self._run(final, values, what), what, self, self.note)
+        return Answer(tuple(c for c, _ in shown), self._run(final, values, what), what, self, self.note, self.lock)
 
+    @_one_at_a_time
     def execute(self, sql: str, uses: Iterable[str] = ()) -> duckdb.DuckDBPyConnection:
-        """Run SQL of this package's own, which reads the blocks `uses`. Raises duckdb.Error."""
+        """Run SQL of this package's own, which reads the blocks `uses`; within `alone`. Raises duckdb.Error."""
         self._make_blocks(uses)
         return self.connection.execute(sql)
 
+    @_one_at_a_time
+    def rows(self, sql: str, uses: Iterable[str] = ()) -> list[tuple[Any, ...]]:
+        """All rows of what `execute` runs. Raises duckdb.Error."""
+        return self.execute(sql, uses).fetchall()
+
+    @_one_at_a_time
     def sql(self, sql: str) -> Answer:
         """Answer one SELECT over the tables and what the blocks define, which need not be declared.
 
@@ -307,7 +364,7 @@ class Engine:
         result = self._run(sql, {}, "SQL")
         types = zip(result.columns, result.types, strict=True)
         columns = tuple(ResultColumn(name, guess_unit(name, str(kind)), "") for name, kind in types)
-        return Answer(columns, result, "SQL", self, self.note)
+        return Answer(columns, result, "SQL", self, self.note, self.lock)
 
     def _run(self, sql: str, values: dict[str, Any], what: str) -> duckdb.DuckDBPyRelation:
         # As BIGINT: a small number would be bound as INTEGER, and a thousand times it overflow.

@@ -50,6 +50,32 @@ class Entry(NamedTuple):
     """When it was used last, in s since 1970."""
 
 
+class Contents(NamedTuple):
+    """What the cache holds, and what was just removed from it."""
+
+    folder: Path
+    entries: list[Entry]
+    removed: list[Entry]
+
+    @property
+    def limit(self) -> int:
+        """Bytes that it may take. Raises InputError."""
+        return limit()
+
+
+def contents(clear: bool = False, max_size: str | int | None = None) -> Contents:
+    """Look into the cache, or remove from it first: all (`clear`), or down to `max_size` (bytes, or text as "5GB").
+
+    What was not used for longest goes first, and what is in use stays. Raises InputError.
+    """
+    removed: list[Entry] = []
+    if clear:
+        removed = evict(0)
+    elif max_size is not None:
+        removed = evict(parse_size(max_size, "--max-size") if isinstance(max_size, str) else max_size)
+    return Contents(cache_folder(), entries(), removed)
+
+
 def cache_folder() -> Path:
     """Where the cached stores lie: $TRACEQUARRY_CACHE, else the user's cache folder."""
     if own := os.environ.get("TRACEQUARRY_CACHE"):

@@ -28,7 +28,6 @@ from analyze.whole_file import whole_file
 
 if TYPE_CHECKING:
     from analyze.query.engine import Engine
-    from analyze.store.store import Store
 
 _BATCH = 10_000
 _COMPRESSION = 5
@@ -73,30 +72,23 @@ class _Scope(NamedTuple):
 
 
 def export(
-    stores: Sequence[Store],
+    engine: Engine,
     output: Path,
     *,
-    where: str | None = None,
     from_ms: float | None = None,
     to_ms: float | None = None,
     counters: bool = True,
     critical_path: bool = False,
-    profiler: str | None = None,
 ) -> Exported:
-    """Write one run as a Chrome trace; gzip-compressed if the name ends in .gz.
+    """Write the one run of an engine as a Chrome trace; gzip-compressed if the name ends in .gz.
 
-    `where`: SQL over the columns of runs and rank, which must leave one run. `from_ms`, `to_ms`: a window, in ms from
-    the first event of what is left; events that reach into it are whole. `counters`: whether tracks of queue depth,
-    copy bandwidth, GPU busy and allocated memory are added. `critical_path`: whether the critical path of each rank is
-    drawn over it, as a track of its pieces and arrows between them. `profiler`: which pass, as in `Engine`. Raises
-    InputError.
+    `from_ms`, `to_ms`: a window, in ms from the first event; events that reach into it are whole. `counters`: whether
+    tracks of queue depth, copy bandwidth, GPU busy and allocated memory are added. `critical_path`: whether the
+    critical path of each rank is drawn over it, as a track of its pieces and arrows between them. Raises InputError.
     """
-    from analyze.query.engine import Engine
-
     for option, value in (("--from-ms", from_ms), ("--to-ms", to_ms)):
         if value is not None and not abs(value) <= _MOST_MS:
             raise InputError(f"trace: {option} {value:g} is not a time in ms")
-    engine = Engine(stores, where=where, profiler=profiler)
     if len(engine.run_ids) != 1:
         some = ", ".join(engine.run_ids[:3]) + (", ..." if len(engine.run_ids) > 3 else "")
         found = f"there are {len(engine.run_ids)} ({some})" if engine.run_ids else "there is none"
@@ -104,9 +96,10 @@ def export(
     if from_ms is not None and to_ms is not None and from_ms >= to_ms:
         raise InputError(f"trace: --from-ms {from_ms:g} is not before --to-ms {to_ms:g}")
     try:
-        scope = _scope(engine, from_ms or 0.0, to_ms)
-        with _writing(output) as file:
-            return _write(scope, file, counters, critical_path)
+        with engine.alone():
+            scope = _scope(engine, from_ms or 0.0, to_ms)
+            with _writing(output) as file:
+                return _write(scope, file, counters, critical_path)
     except duckdb.Error as e:
         raise InputError(f"trace: {sentence(e)}") from e
 

@@ -1,0 +1,390 @@
+"""The Python API: it has what the command line has, and questions of the same runs ask one engine."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+import typer
+from support import SAMPLES, event, kernel, run_cli, sql, write_trace
+
+import analyze
+from analyze import cli
+from analyze.errors import InputError
+from analyze.query import engines
+from analyze.query.engine import Engine
+from analyze.query.query_files import find
+
+ONE, DDP2, DP2 = (SAMPLES / name for name in ("resnet18-1gpu", "resnet18-ddp2", "alexnet-dp2"))
+
+# --- The mirror ---
+
+Api = tuple[Callable[..., Any], ...]
+
+MIRROR: dict[str, Api] = {
+    # Without a name `analyze query` lists the catalog, which is also what --explain shows of one.
+    "query": (analyze.Traces.query, analyze.Traces.answer, analyze.catalog),
+    "sql": (analyze.Traces.sql, analyze.Traces.sql_answer),
+    "pivot": (analyze.Traces.pivot, analyze.Traces.pivot_answer),
+    "advise": (analyze.Traces.advise, analyze.Traces.advise_answer),
+    "plot roofline": (analyze.Traces.plot_roofline,),
+    "trace": (analyze.Traces.trace,),
+    "compare": (analyze.compare,),
+    "ingest": (analyze.ingest,),
+    "tables": (analyze.tables,),
+    "cache": (analyze.cache,),
+}
+"""What answers the questions of each command; the paths and folders of queries of `Traces` go to `open`."""
+
+RENAMED = {"param": "params"}
+"""Options that may be given several times are one mapping."""
+
+OUTPUT = {"format", "output", "explain"}
+"""How a command shows what the API returns: as an Arrow table, or `catalog()[name]`."""
+
+TAKES_OUTPUT = {"plot roofline", "trace"}
+"""Commands whose answer is a file."""
+
+
+def commands() -> dict[str, set[str]]:
+    """Every command of the typer app with its options and arguments, by the names of their parameters."""
+    found: dict[str, set[str]] = {}
+
+    def visit(command: Any, name: str) -> None:
+        below = getattr(command, "commands", None)
+        if below is None:
+            found[name] = {p.name for p in command.params} - {"help"}
+        for child, subcommand in (below or {}).items():
+            visit(subcommand, f"{name} {child}".strip())
+
+    visit(typer.main.get_command(cli.app), "")
+    return found
+
+
+def test_every_command_has_its_counterpart() -> None:
+    assert set(commands()) == set(MIRROR)
+
+
+@pytest.mark.parametrize("command", MIRROR)
+def test_every_option_has_its_counterpart(command: str) -> None:
+    options = {RENAMED.get(name, name) for name in commands()[command]}
+    options -= OUTPUT - ({"output"} if command in TAKES_OUTPUT else set())
+    asked = MIRROR[command]
+    taken = set().union(*(inspect.signature(function).parameters for function in asked)) - {"self", "progress"}
+    if asked[0].__qualname__.startswith("Traces."):
+        taken |= set(inspect.signature(analyze.open).parameters) - {"progress"}
+        if "queries" not in options:
+            taken -= {"queries"}
+    assert options == taken
+
+
+@pytest.mark.parametrize("command", MIRROR)
+def test_defaults_are_the_same(command: str) -> None:
+    """Of what both take: no option, an empty text and an empty list mean the same."""
+
+    def plain(default: object) -> object:
+        return None if default in ("", (), None) else default
+
+    name = command.replace(" ", "_")
+    of_command = {RENAMED.get(n, n): p.default for n, p in inspect.signature(getattr(cli, name)).parameters.items()}
+    of_api = {n: p.default for n, p in inspect.signature(MIRROR[command][0]).parameters.items()}
+    both = set(of_command) & set(of_api) - {n for n, d in of_command.items() if d is inspect.Parameter.empty}
+    assert {n: plain(of_command[n]) for n in both if n != "name"} == {n: plain(of_api[n]) for n in both if n != "name"}
+
+
+def test_twins_take_the_same() -> None:
+    for first, second, *_ in (asked for asked in MIRROR.values() if len(asked) > 1):
+        assert inspect.signature(first).parameters == inspect.signature(second).parameters
+
+
+def test_everything_public_is_documented() -> None:
+    public = [getattr(analyze, name) for name in analyze.__all__]
+    public += [member for name, member in vars(analyze.Traces).items() if not name.startswith("_")]
+    assert len(public) > 15 and [p for p in public if not inspect.getdoc(p)] == []
+
+
+# --- What the command says on stderr ---
+
+
+def said(*arguments: str | Path) -> list[str]:
+    return [line.split(": ", 1)[1] for line in run_cli(*arguments).stderr.splitlines() if line.startswith("note: ")]
+
+
+def test_notes() -> None:
+    """Those of the command, and of these recordings: two passes; two ranks' runs; no collective on one GPU."""
+    passes = analyze.open(DP2).answer("nccl-share")
+    assert passes.notes == [passes.note] == said("query", "nccl-share", DP2)
+    assert passes.note.startswith("of the passes of a workload, torch is used and nsys left out")
+    several = analyze.open(ONE, DDP2).answer("kernel-share")
+    assert several.notes == ["2 runs taken together; --by run_id (or model, ...) tells them apart"]
+    nothing = analyze.open(ONE).answer("collectives")
+    assert nothing.notes == [] and nothing.rows() == []
+    assert nothing.notes == ["no rows; query collectives needs kernels of NCCL collectives"]
+    assert nothing.notes == said("query", "collectives", ONE)
+    traces = analyze.open(DP2)
+    assert traces.sql_answer("SELECT 1").note == traces.advise_answer().note == passes.note
+    assert traces.pivot_answer("nccl-share", ["model"], "kernel_time_pct", agg="sum").note == passes.note
+
+
+def test_warnings_and_what_files_were_read_as(tmp_path: Path) -> None:
+    path = write_trace(tmp_path / "t.json", [kernel("a", 0, 1), kernel("b", 1, 1)])
+    path.write_text(path.read_text()[:-60])
+    traces = analyze.open(path)
+    assert traces.read_as == ["1 run, one process"]
+    assert len(traces.warnings) == 1 and traces.warnings[0].startswith("t.json: the file is truncated")
+    again = analyze.open(path)
+    assert again.read_as == again.warnings == []
+    other = write_trace(tmp_path / "u.json", [kernel("a", 0, 1), kernel("b", 1, 1)])
+    other.write_text(other.read_text()[:-60])
+    assert [w[:6] for w in analyze.compare(path, other).warnings] == ["u.json"]
+
+
+def test_ingest(tmp_path: Path) -> None:
+    path = write_trace(tmp_path / "t.json", [kernel("a", 0, 1), kernel("b", 1, 1)])
+    store = tmp_path / "store"
+    first = analyze.ingest(path, store=store, jobs=1)
+    assert (len(first.ingested), first.unchanged, first.warnings) == (1, [], [])
+    assert first.read_as == "1 run, one process" and first.bytes == path.stat().st_size
+    assert analyze.ingest(path, store=store).unchanged == first.ingested
+    assert analyze.ingest(path, store=store, again=True).ingested == first.ingested
+    assert sql(store, "SELECT count(*) AS n FROM kernels") == [{"n": 2}]
+    with pytest.raises(InputError, match="--jobs 0"):
+        analyze.ingest(path, store=store, jobs=0)
+    ranks = [write_trace(tmp_path / f"rank{r}.json", [kernel("a", 0, 1)]) for r in (0, 1)]
+    assert len(analyze.ingest(*ranks, store=tmp_path / "one", as_one_run=True).ingested) == 1
+
+
+def test_compare_returns_what_failed(tmp_path: Path) -> None:
+    a, b = (write_trace(tmp_path / n / "t.json", [kernel("k", 0, dur)]) for n, dur in (("a", 1), ("b", 9)))
+    result = analyze.compare(a, b, fail_if=["kernel_time > 5%", "kernel_time < 5%"])
+    assert [f.split(":")[0] for f in result.failures] == ["kernel_time > 5%"]
+    # us are written into the trace: 9 - 1.
+    assert result.table.to_pylist()[0]["change_ns"] == 8000 and result.notes
+
+
+def test_catalog_tables_and_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = tmp_path / "mine" / "group" / "own-question.sql"
+    own.parent.mkdir(parents=True)
+    own.write_text("-- What?\n-- @column n count  Number.\nSELECT NULL AS run_group, 7 AS n\n")
+    assert set(analyze.catalog([tmp_path / "mine"])) - set(analyze.catalog()) == {"own-question"}
+    assert list(analyze.tables("kernels")) == ["kernels"] and len(analyze.tables()) > 10
+    with pytest.raises(InputError, match="there is no table 'colours'"):
+        analyze.tables("colours")
+    monkeypatch.setenv("TRACEQUARRY_CACHE", str(tmp_path / "cache"))
+    analyze.open(write_trace(tmp_path / "t.json", [kernel("k", 0, 1)])).close()
+    there = analyze.cache()
+    assert (len(there.entries), there.removed, there.folder) == (1, [], tmp_path / "cache")
+    assert there.limit == 20_000_000_000  # 20GB: the default
+    assert len(analyze.cache(max_size="1GB").entries) == 1
+    assert len(analyze.cache(max_size=1).removed) == 1 and analyze.cache().entries == []
+
+
+def test_trace_and_plot_say_what_they_drew(tmp_path: Path) -> None:
+    done = analyze.open(ONE).trace(tmp_path / "t.json.gz", counters=False)
+    assert done.events > 0 and done.counters == 0 and (tmp_path / "t.json.gz").stat().st_size
+    shown = analyze.open(SAMPLES / "resnet18-ncu").plot_roofline(str(tmp_path / "r.svg"))
+    assert shown.points and (tmp_path / "r.svg").stat().st_size
+
+
+# --- Engines ---
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Engine]:
+    """The engines that are made, as they are."""
+    found: list[Engine] = []
+
+    class Counted(Engine):
+        def __init__(self, *args: Any, **options: Any):
+            super().__init__(*args, **options)
+            found.append(self)
+
+    monkeypatch.setattr(engines, "Engine", Counted)
+    return found
+
+
+def test_questions_of_the_same_runs_ask_one_engine(made: list[Engine], tmp_path: Path) -> None:
+    traces = analyze.open(ONE)
+    alone = [analyze.open(ONE).query(name).to_pylist() for name in ("ops", "op-tree", "kernel-share")]
+    made.clear()
+    # nvtx prefers another pass and runs wants all: here is one.
+    together = [traces.query(name).to_pylist() for name in ("ops", "nvtx", "runs", "op-tree", "kernel-share")]
+    assert [together[0], *together[3:]] == alone
+    traces.sql("SELECT 1")
+    traces.advise()
+    traces.trace(tmp_path / "t.json.gz", critical_path=True)
+    traces.pivot("kernel-share", rows=["name"], value="calls")
+    analyze.compare(traces, traces)
+    assert traces.query("op-tree").to_pylist() == alone[1]
+    assert len(made) == 1
+    traces.query("ops", by=["model"])
+    traces.query("ops", where="rank = 0")
+    traces.query("ops", profiler="torch")
+    assert len(made) == 4
+
+
+def test_the_call_tree_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from analyze.query.computed import call_tree
+
+    nested: list[int] = []
+    nest = call_tree.nest
+    monkeypatch.setattr(call_tree, "nest", lambda *arrays: (nested.append(len(arrays[0])), nest(*arrays))[1])
+    traces = analyze.open(ONE)
+    first = traces.query("op-tree")
+    assert len(nested) == 1
+    assert traces.query("op-tree").equals(first) and len(nested) == 1
+
+
+def test_passes_are_told_apart(made: list[Engine]) -> None:
+    """Of a workload with two passes, `runs` wants both: not the engine of those that want one."""
+    traces = analyze.open(DP2)
+    assert [traces.query(name).num_rows for name in ("runs", "breakdown", "runs", "breakdown")] == [2, 2, 2, 2]
+    assert set(traces.query("runs").column("profiler").to_pylist()) == {"torch", "nsys"}
+    assert len(made) == 2 and [bool(e.note) for e in made] == [False, True]
+    assert traces.answer("breakdown").note and not traces.answer("runs").note
+
+
+def test_answers_can_be_open_together() -> None:
+    traces = analyze.open(ONE)
+    names = ("ops", "op-tree", "kernel-share", "ops")
+    answers = [traces.answer(name) for name in names]
+    taken = [a.rows() for a in reversed(answers)][::-1]
+    assert taken == [analyze.open(ONE).answer(name).rows() for name in names]
+
+
+def test_an_answer_outlives_its_traces() -> None:
+    answer = analyze.open(ONE).answer("kernel-share")
+    gc.collect()
+    assert answer.rows() == analyze.open(ONE).answer("kernel-share").rows()
+
+
+def test_few_engines_are_kept(made: list[Engine]) -> None:
+    traces = analyze.open(ONE)
+    old = traces.answer("kernel-share", where="rank < 100")
+    for n in range(3 * engines.MOST):
+        traces.query("gpu-busy", where=f"rank < {n + 1}")
+    kept = weakref.WeakSet(made)
+    made.clear()
+    gc.collect()
+    assert len(kept) == engines.MOST + 1  # that of the open answer
+    assert old.rows() != []
+    traces.query("gpu-busy", where=f"rank < {3 * engines.MOST}")
+    assert made == []
+
+
+def test_large_ones_are_not_kept_beside_others(made: list[Engine], monkeypatch: pytest.MonkeyPatch) -> None:
+    traces = analyze.open(ONE)
+    before = traces.engines.get().held_bytes
+    traces.query("op-tree")
+    held = traces.engines.get().held_bytes
+    assert held > before + 8 * 3814  # a number at least for each operator, range and call
+    monkeypatch.setattr(engines, "MOST_BYTES", held - 1)
+    first = weakref.ref(made.pop())
+    traces.query("op-tree", where="rank = 0")
+    gc.collect()
+    assert first() is None
+    traces.query("op-tree", where="rank = 0")
+    assert len(made) == 1
+
+
+def test_they_go_with_the_traces(made: list[Engine]) -> None:
+    traces = analyze.open(ONE)
+    traces.query("ops")
+    engine = weakref.ref(made.pop())
+    assert engine() is not None
+    gc.collect()
+    gc.disable()
+    try:
+        del traces
+        assert engine() is None
+    finally:
+        gc.enable()
+
+
+def test_closing() -> None:
+    with analyze.open(ONE) as traces:
+        open_answer = traces.answer("kernel-share")
+        assert traces.query("kernel-share").num_rows > 0
+    with pytest.raises(ValueError, match="closed"):
+        traces.query("kernel-share")
+    with pytest.raises(InputError, match="query kernel-share: "):
+        open_answer.rows()
+    traces.close()
+
+
+def test_threads_ask_one_engine(made: list[Engine]) -> None:
+    traces = analyze.open(ONE)
+    expected = {name: traces.query(name).to_pylist() for name in ("ops", "kernel-share", "cuda-api", "gpu-busy")}
+    wrong: list[object] = []
+
+    def ask(name: str) -> None:
+        try:
+            for _ in range(4):
+                if traces.query(name).to_pylist() != expected[name]:
+                    wrong.append(name)
+        except Exception as e:
+            wrong.append(e)
+
+    threads = [threading.Thread(target=ask, args=(name,)) for name in expected]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == [] and len(made) == 1
+
+
+def test_what_fails_leaves_the_engine_as_it_was(made: list[Engine], tmp_path: Path) -> None:
+    traces = analyze.open(ONE)
+    expected = traces.query("op-tree").to_pylist()
+    for wrong in ("SELECT colour FROM kernels", "SELEC", "SELECT error(name) FROM kernels"):
+        with pytest.raises(InputError):
+            traces.sql(wrong)
+    with pytest.raises(InputError, match="No space left"):
+        traces.trace("/dev/full")
+    assert traces.query("op-tree").to_pylist() == expected and len(made) == 1
+
+
+def test_what_is_half_made_is_not_asked_again(made: list[Engine], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C, or memory that does not suffice, while a table is made."""
+    from analyze.query.computed import call_tree
+
+    expected = analyze.open(ONE).query("op-tree").to_pylist()
+    for error in (KeyboardInterrupt(), duckdb.OutOfMemoryException("Out of Memory Error: none left")):
+        traces = analyze.open(ONE)
+        made.clear()
+        with monkeypatch.context() as patch:
+
+            def fail(*arrays: object, error: BaseException = error) -> None:
+                raise error
+
+            patch.setattr(call_tree, "nest", fail)
+            with pytest.raises((KeyboardInterrupt, InputError)):
+                traces.query("op-tree")
+        assert traces.query("op-tree").to_pylist() == expected
+        assert [engine.whole for engine in made] == [False, True]
+
+
+def test_own_blocks_are_read_again(tmp_path: Path) -> None:
+    """A block beside a user's query that hides a built-in one does so for that query alone, as it is now."""
+    block = tmp_path / "mine" / "blocks" / "gpu_work.sql"
+    query = tmp_path / "mine" / "group" / "own.sql"
+    for path in (block, query):
+        path.parent.mkdir(parents=True)
+    query.write_text(
+        "-- What?\n-- @column n number  Number.\n-- @use gpu_work\nSELECT NULL AS run_group, n FROM gpu_work\n"
+    )
+    trace = write_trace(tmp_path / "t.json", [kernel("k", 0, 1), event("cpu_op", "f", 0, 1)])
+    traces = analyze.open(trace, queries=[tmp_path / "mine"])
+    assert traces.sql("SELECT count(*) AS n FROM gpu_work").to_pylist() == [{"n": 1}]
+    for n in (7, 123):
+        block.write_text(f"CREATE VIEW gpu_work AS SELECT {n} AS n;\n")
+        assert traces.query("own").to_pylist() == [{"n": n}]
+    assert traces.sql("SELECT count(*) AS n FROM gpu_work").to_pylist() == [{"n": 1}]
+    assert find("own", [tmp_path / "mine"]).path == query
