@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -11,6 +12,18 @@ from pathlib import Path
 
 import portalocker
 import pytest
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have all processes of the tests share compiled modules.
+
+    Where Python is told to write none, each of the hundreds of processes would compile what it imports: torch and
+    torchvision for 6 s, analyze for 0.3 s.
+    """
+    if sys.dont_write_bytecode:
+        sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(config.cache.mkdir("bytecode"))
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        sys.dont_write_bytecode = False
 
 
 @pytest.fixture(autouse=True, scope="session")

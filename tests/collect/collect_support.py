@@ -49,7 +49,8 @@ Collect = Callable[..., Ran]
 
 def environment(**extra: str) -> dict[str, str]:
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    return {**os.environ, "PYTHONPATH": path, **extra}
+    # One thread each: on batches of two images more of them only wait for each other.
+    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **extra}
 
 
 def start(*arguments: str, **extra: str) -> subprocess.Popen[str]:
