@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sqlite3
@@ -13,6 +14,7 @@ import pytest
 from support import SAMPLES, kernel, run_cli, sql, write_trace
 
 from analyze.errors import InputError
+from analyze.store import file_digest
 from analyze.store.discover import discover
 from schemas.manifest import read_manifest, write_manifest
 
@@ -204,6 +206,15 @@ def test_files_that_differ_in_one_byte_far_from_their_ends_are_two_runs(tmp_path
         assert run_cli("ingest", tmp_path / folder / "trace.json", "--store", store).returncode == 0
     assert {r["name"] for r in sql(store, "SELECT name FROM kernels")} == {"x", "y"}
     assert len(sql(tmp_path, "SELECT run_id FROM runs")) == 3
+
+
+def test_a_large_files_digest_is_that_of_all_its_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_digest, "_SEGMENT", 10)
+    monkeypatch.setattr(file_digest, "_READ", 4)
+    content = bytes(range(25))
+    (tmp_path / "large").write_bytes(content)
+    parts = [hashlib.sha256(content[start : start + 10]).digest() for start in (0, 10, 20)]
+    assert file_digest.Digests().of(tmp_path / "large") == hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 def test_links_are_not_followed(tmp_path: Path) -> None:

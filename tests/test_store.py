@@ -306,7 +306,9 @@ def test_a_full_disk_is_a_sentence(tmp_path: Path) -> None:
     assert [r["name"] for r in ask(store, "kernel-share")] == ["old"]
 
 
-@pytest.mark.parametrize(("limit", "cpus", "threads"), [(1024, 64, 8), (1024, 4, 4), (256, 64, 1), (65536, 64, 64)])
+@pytest.mark.parametrize(
+    ("limit", "cpus", "threads"), [(100, 4, 1), (1024, 64, 8), (1024, 4, 4), (256, 64, 1), (65536, 64, 64)]
+)
 def test_threads_under_a_limit_of_open_files(limit: int, cpus: int, threads: int) -> None:
     assert most_threads(limit, cpus) == threads
 
