@@ -28,8 +28,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache of the test session's own, so that no test sees what an earlier version ingested."""
-    folder = tmp_path_factory.mktemp("cache")
+    """A cache of the test session's own, so that no test sees what an earlier version ingested; all its processes share
+    it, so that a sample is ingested once."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared-cache"
+    folder.mkdir(exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRACEQUARRY_CACHE", str(folder))
         yield folder
