@@ -108,7 +108,7 @@ def test_ddp_two_gloo_ranks(collect: Collect) -> None:
 
 def test_ddp_of_one_rank(collect: Collect) -> None:
     # The first point of a scaling study: the same DistributedDataParallel, with nobody to wait for.
-    ran = collect(*CPU, "--parallel", "ddp", "--gpus", "1", "--profiler", "none,torch")
+    ran = collect(*CPU, "--parallel", "ddp", "--gpus", "1")
     assert ran.code == 0, ran.stderr
     about = read_trace(ran.folder / "torch/rank-0.trace.json.gz")["distributedInfo"]
     assert (about["rank"], about["world_size"], about["backend"]) == (0, 1, "gloo")
