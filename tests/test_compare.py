@@ -418,6 +418,23 @@ def test_pivot_by_hand(tmp_path: Path) -> None:
         traces.pivot("steps", rows=["model"], columns=["precision"], value="step_ns")
 
 
+def test_unknown_values_of_a_cell_are_left_out_as_sql_does(tmp_path: Path) -> None:
+    (tmp_path / "q").mkdir()
+    (tmp_path / "q" / "known.sql").write_text(
+        "-- How long, where it is known?\n-- @column name text   Kernel.\n-- @column dur_ns ns   NULL for 1 us.\n"
+        "-- @order name\nSELECT run_group, name, nullif(dur_ns, 1000) AS dur_ns FROM kernels\n"
+    )
+    path = write_trace(
+        tmp_path / "t.json", [kernel("a", 0, 1), kernel("a", 5, 3), kernel("a", 9, 5), kernel("b", 20, 1)]
+    )
+    traces = analyze.open(path, queries=[tmp_path / "q"])
+    for agg, found in (("avg", 4000), ("sum", 8000), ("min", 3000), ("max", 5000)):
+        assert traces.pivot("known", rows=["name"], value="dur_ns", agg=agg).to_pylist() == [
+            {"name": "a", "dur_ns": found},
+            {"name": "b", "dur_ns": None},
+        ]
+
+
 def test_pivot_from_the_command() -> None:
     arguments = ["pivot", "kernel-share", SAMPLES, "-p", "group=family", "--rows", "family", "--columns", "model,gpus"]
     result = run_cli(*arguments, "--value", "kernel_time_pct", "--where", "profiler = 'torch'", "-f", "csv")
