@@ -21,7 +21,7 @@ def pytest_configure(config: pytest.Config) -> None:
     torchvision for 6 s, analyze for 0.3 s.
     """
     if sys.dont_write_bytecode:
-        sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(config.cache.mkdir("bytecode"))
+        sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(config.rootpath / ".cache" / "bytecode")
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         sys.dont_write_bytecode = False
 
