@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
-from docs_examples import PAGES, ROOT, Example, examples, matches, run
+import re
+from typing import Any
 
+import pytest
+import typer
+from docs_examples import PAGES, Example, examples, matches, run
+
+from analyze.cli import app as analyze_app
 from analyze.query.query_files import catalog
+from collect.cli import app as collect_app
 
 
 @pytest.mark.parametrize("example", examples(), ids=lambda e: f"{e.page.stem}: {e.command[:60]}")
@@ -19,26 +25,38 @@ def test_matching() -> None:
     assert not matches("a\n...\nd", "a\nb\nc") and not matches("a", "a\nb")
 
 
+def test_no_example_is_lost_and_none_shows_nothing() -> None:
+    asked = [line for page in PAGES for line in page.read_text().splitlines() if line.startswith("$ analyze")]
+    shown = examples()
+    assert asked and [e.command.splitlines()[0] for e in shown] == [line.removeprefix("$ ") for line in asked]
+    # Before an output of nothing but `...`, any is as shown; of no output at all, only a file that is written is one.
+    assert [e.command for e in shown if e.output and set(e.output.split()) == {"..."}] == []
+    assert [e.command for e in shown if not e.output and not re.search(r" (-o|--store) |>", e.command)] == []
+
+
+TEXT = "\n".join(page.read_text() for page in PAGES)
+
+
+def is_named(what: str, name: str) -> bool:
+    """Whether the pages have a name on its own in code, or behind the command it is for; `ops` is not `ops-tree`."""
+    return re.search(rf"`{name}`|\b{what} {name}(?![\w-])", TEXT) is not None
+
+
 def test_every_query_is_documented() -> None:
-    text = "\n".join(p.read_text() for p in PAGES)
-    missing = [name for name in catalog() if f"`{name}`" not in text and f"query {name}" not in text]
-    assert missing == []
+    assert not is_named("query", "kernel-shar") and not is_named("query", "share") and is_named("query", "kernel-share")
+    assert [name for name in catalog() if not is_named("query", name)] == []
 
 
-def test_every_command_is_documented() -> None:
-    readme = (ROOT / "README.md").read_text()
-    for command in (
-        "analyze compare",
-        "analyze pivot",
-        "analyze advise",
-        "analyze trace",
-        "analyze plot roofline",
-        "analyze ingest",
-        "analyze query",
-        "analyze sql",
-        "analyze tables",
-        "collect run",
-        "collect sweep",
-        "collect doctor",
-    ):
-        assert command in readme
+def commands(program: str, command: Any) -> list[str]:
+    """All commands of a program, subcommands included."""
+    if not (below := getattr(command, "commands", {})):
+        return [program]
+    return [name for key, sub in below.items() for name in commands(f"{program} {key}", sub)]
+
+
+@pytest.mark.parametrize(("app", "one"), [(analyze_app, "analyze plot roofline"), (collect_app, "collect sweep")])
+def test_every_command_is_documented(app: typer.Typer, one: str) -> None:
+    program = one.split()[0]
+    found = commands(program, typer.main.get_command(app))
+    assert one in found
+    assert [name for name in found if not is_named(program, name.removeprefix(f"{program} "))] == []
