@@ -109,6 +109,13 @@ def test_two_recordings_of_a_job_are_two_runs(tmp_path: Path, names: tuple[str, 
     assert rows == [{"runs": 1, "n": 2}] * 2
 
 
+def test_jobs_of_one_process_side_by_side_are_runs_of_their_own(tmp_path: Path) -> None:
+    """Both are rank 0 of 1, and neither is a second recording of the other."""
+    for name in "ab":
+        one(tmp_path / f"{name}.json", name, **said(0, 1))
+    assert [([f.rank for f in run.files], run.warnings) for run in discover([tmp_path])] == [([0], [])] * 2
+
+
 def test_recordings_that_nothing_tells_apart_are_runs_by_file(tmp_path: Path) -> None:
     for at, rank in enumerate((0, 1, 0)):
         one(tmp_path / f"{'xyz'[at]}.json", f"{at}", **said(rank, 2))
