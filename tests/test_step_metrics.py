@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import SAMPLES
 
 from analyze.errors import InputError
 from analyze.sources.base import FileReport
 from analyze.sources.step_metrics import read
+from schemas.phases import PHASES
 
 HEADER = "rank,step,warmup,data_s,step_s,images,loss"
 ROWS = ["0,0,true,0.01,0.5,16,6.9", "0,1,false,0.02,0.4,16,6.8", "0,2,false,,0.3,16,6.7"]
@@ -73,3 +75,11 @@ def test_a_loss_that_diverged_is_kept(tmp_path: Path) -> None:
 def test_another_header_is_a_sentence(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(InputError, match="not a step_metrics CSV"):
         read_rows(tmp_path / "s.csv", data)
+
+
+def test_recorded_phases_are_in_their_order() -> None:
+    recorded = sorted(SAMPLES.rglob("*.step_metrics.csv"))
+    assert recorded
+    for path in recorded:
+        header = path.read_text().splitlines()[0].split(",")
+        assert [c.removesuffix("_s") for c in header[3 : header.index("step_s")]] == list(PHASES), path
