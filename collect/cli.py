@@ -95,6 +95,9 @@ def sweep(
         Path | None, typer.Option("--output", "-o", help="Folder of the sweep; by default runs/NAME-OF-PLAN.")
     ] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run cells again that failed before.")] = False,
+    only: Annotated[
+        str | None, typer.Option("--only", help="Only cells with these values, the others another time: gpus=2.")
+    ] = None,
 ) -> None:
     """Run a grid of options, one run each; started again, it goes on where it stopped.
 
@@ -108,7 +111,7 @@ def sweep(
 
     try:
         with Signals() as signals:
-            code = run_sweep(plan, output, retry_failed, Console(stderr=True), signals)
+            code = run_sweep(plan, output, retry_failed, Console(stderr=True), signals, only)
     except CollectError as e:
         _fail(str(e), e.exit_code)
     raise typer.Exit(code)

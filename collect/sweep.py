@@ -13,6 +13,8 @@ A plan::
     model = "alexnet"
     batch_size = 64
 
+Several grids, each a [[grid]], are done one after the other; a cell that two of them have is run once.
+
 Beside the run folders lies sweep.json, which says of each cell how it went.
 """
 
@@ -22,6 +24,7 @@ import itertools
 import sys
 import time
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -90,24 +93,25 @@ def read_plan(path: Path) -> Plan:
     for key in raw:
         if key not in ("options", "grid", "exclude"):
             raise UsageError(f"{path}: {key}: there is no such table; use options, grid and exclude")
-    fixed, grid = (_table(path, raw, key) for key in ("options", "grid"))
+    fixed, grids = _table(path, raw, "options"), _grids(path, raw)
     excludes = raw.get("exclude", [])
     if not isinstance(excludes, list) or not all(isinstance(e, dict) for e in excludes):
         raise UsageError(f"{path}: exclude: write it as [[exclude]] tables")
-    for key, values in grid.items():
-        if not isinstance(values, list) or not values:
-            raise UsageError(f"{path}: grid.{key}: give a list of values, not {values!r}")
-        if key in fixed:
-            raise UsageError(f"{path}: grid.{key}: also set in options; set it in one place")
+    keys = {key for grid in grids for key in grid}
+    for key in keys & fixed.keys():
+        raise UsageError(f"{path}: grid.{key}: also set in options; set it in one place")
     for exclude in excludes:
         for key in exclude:
-            if key not in grid:
+            if key not in keys:
                 raise UsageError(f"{path}: exclude.{key}: not a key of the grid")
     for key in ("output", "echo"):
-        if key in fixed or key in grid:
+        if key in fixed or key in keys:
             raise UsageError(f"{path}: {key}: give it on the command line of the sweep, not in the plan")
-    cells = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    cells = [c for c in cells if not any(e and e.items() <= c.items() for e in excludes)]
+    combined = [dict(zip(g, values, strict=True)) for g in grids for values in itertools.product(*g.values())]
+    cells = []
+    for cell in combined:
+        if cell not in cells and not any(e and e.items() <= cell.items() for e in excludes):
+            cells.append(cell)
     if not cells:
         raise UsageError(f"{path}: the plan has no cells: every one is excluded")
     for cell in cells:
@@ -122,6 +126,34 @@ def _table(path: Path, raw: dict[str, Any], key: str) -> dict[str, Any]:
     return value
 
 
+def _grids(path: Path, raw: dict[str, Any]) -> list[dict[str, Any]]:
+    """The grids of a plan, one if it says nothing."""
+    found = raw.get("grid", {})
+    grids = found if isinstance(found, list) else [found]
+    if not grids or not all(isinstance(g, dict) for g in grids):
+        raise UsageError(f"{path}: grid: write it as a [grid] table, or as several [[grid]] tables")
+    for grid in grids:
+        for key, values in grid.items():
+            if not isinstance(values, list) or not values:
+                raise UsageError(f"{path}: grid.{key}: give a list of values, not {values!r}")
+    return grids
+
+
+def only_cells(text: str, cells: Sequence[Cell]) -> list[Cell]:
+    """The cells that agree with all of `key=value,...`: what of a plan one machine can run. Raises UsageError."""
+    chosen = list(cells)
+    for part in text.split(","):
+        key, equals, value = part.strip().partition("=")
+        if not equals:
+            raise UsageError(f"--only {text}: must have the form key=value,...")
+        known = {str(c.values[key]) for c in cells if key in c.values}
+        if value not in known:
+            has = f"it has {', '.join(sorted(known))}" if known else "no cell has such a key"
+            raise UsageError(f"--only {part.strip()}: no cell of the plan is so; {has}")
+        chosen = [c for c in chosen if str(c.values.get(key)) == value]
+    return chosen
+
+
 def _cell_options(path: Path, fixed: dict[str, Any], cell: dict[str, Any], output: str) -> RunOptions:
     def label(key: str) -> str:
         return f"{path}: {'grid' if key in cell else 'options'}.{key}"
@@ -129,11 +161,18 @@ def _cell_options(path: Path, fixed: dict[str, Any], cell: dict[str, Any], outpu
     return make_options({**fixed, **cell, "output": output, "echo": False}, label)
 
 
-def sweep(plan_path: Path, output: Path | None, retry_failed: bool, console: Console, signals: Signals) -> int:
+def sweep(
+    plan_path: Path,
+    output: Path | None,
+    retry_failed: bool,
+    console: Console,
+    signals: Signals,
+    only: str | None = None,
+) -> int:
     """Run every cell that is not done yet; return the exit code.
 
-    Failed cells are run again only with `retry_failed`. `console` writes to stderr. Raises UsageError for a bad plan
-    and CollectError when sweep.json cannot be written.
+    Failed cells are run again only with `retry_failed`. `only` (key=value,...) leaves the others for another time.
+    `console` writes to stderr. Raises UsageError for a bad plan and CollectError when sweep.json cannot be written.
     """
     plan = read_plan(plan_path)
     if output is None and not is_run_id(plan_path.stem):
@@ -145,12 +184,13 @@ def sweep(plan_path: Path, output: Path | None, retry_failed: bool, console: Con
         raise UsageError(f"--output: cannot write to {os_sentence(e)}") from e
     state = _load(folder, plan_path, plan)
     skip = {"done"} if retry_failed else {"done", "failed"}
-    todo = [c for c in state.cells if c.status not in skip]
+    meant = state.cells if only is None else only_cells(only, state.cells)
+    todo = [c for c in meant if c.status not in skip]
     _save(folder, state)
     with _bar(console) as bar:
-        task = bar.add_task("", total=len(state.cells), completed=len(state.cells) - len(todo), left="")
+        task = bar.add_task("", total=len(meant), completed=len(meant) - len(todo), left="")
         for number, cell in enumerate(todo):
-            bar.update(task, description=cell.label, left=_time_left(state.cells, len(todo) - number))
+            bar.update(task, description=cell.label, left=_time_left(meant, len(todo) - number))
             if not console.is_terminal:
                 position = state.cells.index(cell) + 1
                 console.print(f"[{position}/{len(state.cells)}] {cell.label}", markup=False, highlight=False)
@@ -161,7 +201,7 @@ def sweep(plan_path: Path, output: Path | None, retry_failed: bool, console: Con
     _summary(state, console)
     if signals.count:
         return INTERRUPTED
-    return 0 if all(c.status == "done" for c in state.cells) else 1
+    return 0 if all(c.status == "done" for c in meant) else 1
 
 
 def _bar(console: Console) -> Progress:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from collect_support import interrupt, start, wait_for
 
+from collect.errors import UsageError
 from collect.sweep import read_plan
 from schemas.manifest import read_manifest
 
@@ -126,3 +127,24 @@ def test_doctor_on_this_machine() -> None:
     assert {"nsys", "ncu", "driver"} <= set(checks)
     # Whatever is not ok names its fix.
     assert all(c["fix"] for c in checks.values() if c["status"] != "ok")
+
+
+def test_several_grids_and_only_some_cells(tmp_path):
+    plan, output = tmp_path / "plan.toml", tmp_path / "out"
+    plan.write_text(OPTIONS + "[[grid]]\nbatch_size = [2, 3]\n[[grid]]\nbatch_size = [3]\n[[grid]]\nseed = [1, 2]\n")
+    # The third cell stands in two grids.
+    assert read_plan(plan).cells == [{"batch_size": 2}, {"batch_size": 3}, {"seed": 1}, {"seed": 2}]
+    code, stderr = sweep(plan, output, "--only", "batch_size=3")
+    assert code == 0 and "1 done, 0 failed, 3 not run" in stderr
+    assert [c["status"] for c in cells(output)] == ["pending", "done", "pending", "pending"]
+    code, stderr = sweep(plan, output, "--only", "batch_size=4")
+    assert code == 2 and stderr == "collect: --only batch_size=4: no cell of the plan is so; it has 2, 3\n"
+    assert sweep(plan, output, "--only", "batch_size")[0] == 2
+
+
+@pytest.mark.parametrize("grid", ["grid = 3", "grid = []", "grid = [3]", "[[grid]]\nseed = []"])
+def test_a_bad_grid(tmp_path, grid):
+    plan = tmp_path / "plan.toml"
+    plan.write_text(grid)
+    with pytest.raises(UsageError, match="grid"):
+        read_plan(plan)
