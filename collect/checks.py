@@ -18,6 +18,9 @@ from schemas.options import Declared, declared
 PATH_DATA = ("cifar100", "food101", "imagefolder")
 """Data sets that are given as NAME:PATH."""
 
+MADE_DATA = ("fake-cifar100", "fake-food101")
+"""Data sets that are made in the shape of others, of as many images as NAME:IMAGES says."""
+
 
 def all_options() -> dict[str, Declared]:
     """Every option by name: those of the run, then those of each profiler."""
@@ -111,8 +114,13 @@ def _check_data(o: RunOptions, fail: Callable[[str, str], None]) -> None:
     kind, colon, where = o.data.partition(":")
     if kind in ("synthetic", "fake-jpeg") and not colon:
         return
+    if kind in MADE_DATA:
+        if colon and not (where.isascii() and where.isdecimal() and 0 < int(where) <= 1_000_000):
+            fail("data", f"{o.data!r}: give the number of images, from 1 to 1000000: {kind}:5000")
+        return
     if kind not in PATH_DATA:
-        known = ", ".join(["synthetic", "fake-jpeg", *(f"{k}:PATH" for k in PATH_DATA)])
+        made = [f"{k}[:IMAGES]" for k in MADE_DATA]
+        known = ", ".join(["synthetic", "fake-jpeg", *made, *(f"{k}:PATH" for k in PATH_DATA)])
         fail("data", f"{o.data!r} is not a data source; give one of {known}")
     if not where:
         fail("data", f"{kind} needs the folder it lies in: {kind}:PATH")

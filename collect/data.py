@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ FAKE_CLASSES = 10
 """Sub-folders of made JPEG files; the model keeps ImageNet's 1000 outputs."""
 FAKE_SIZE = (500, 375)
 """Width and height in pixels of a made JPEG file: ImageNet's usual ones."""
+CIFAR100_IMAGES, CIFAR100_CLASSES = 50_000, 100
+FOOD101_CLASSES, FOOD101_SIZE = 101, (512, 384)
+"""Food-101's images have a longer side of 512 pixels."""
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """ImageNet's channel statistics, which torchvision's models expect."""
 
@@ -79,7 +83,12 @@ def _dataset(options: RunOptions, image_size: int, scratch: Path) -> Any:
             return datasets.Food101(root, split="train", transform=pipeline, download=False)
         if kind == "imagefolder":
             return datasets.ImageFolder(root, transform=pipeline)
-        make_jpegs(scratch, fake_count(options), options.seed)
+        if kind == "fake-cifar100":
+            return CifarLike(int(where or CIFAR100_IMAGES), options.seed, pipeline)
+        if kind == "fake-food101":
+            make_food101(scratch, int(where or fake_count(options)), options.seed)
+            return datasets.Food101(scratch, split="train", transform=pipeline, download=False)
+        make_jpegs([scratch / f"class{c}" for c in range(FAKE_CLASSES)], fake_count(options), options.seed, FAKE_SIZE)
         return datasets.ImageFolder(scratch, transform=pipeline)
     except (RuntimeError, FileNotFoundError, EOFError, KeyError, pickle.UnpicklingError) as e:
         raise UsageError(f"--data: no usable {kind} data set in {root}: {' '.join(str(e).split())}") from e
@@ -91,18 +100,53 @@ def fake_count(options: RunOptions) -> int:
     return max(one, min(2 * one, 512), FAKE_CLASSES)
 
 
-def make_jpegs(folder: Path, count: int, seed: int) -> None:
-    """Write `count` JPEG files in sub-folders of `folder`, one for each class, for ImageFolder to read."""
+def make_jpegs(folders: Sequence[Path], count: int, seed: int, size: tuple[int, int]) -> list[Path]:
+    """Write `count` JPEG files of `size` (width, height) pixels into the folders, one for each class, in turn."""
     import numpy as np
     from PIL import Image
 
     rng = np.random.default_rng(seed)
+    paths = []
     for index in range(count):
-        target = folder / f"class{index % FAKE_CLASSES}"
+        target = folders[index % len(folders)]
         target.mkdir(parents=True, exist_ok=True)
         # Coarse noise, enlarged: compresses and decodes about as a photograph does, which pixel noise would not.
         coarse = rng.integers(0, 256, size=(24, 32, 3), dtype=np.uint8)
-        Image.fromarray(coarse).resize(FAKE_SIZE, Image.Resampling.BICUBIC).save(target / f"{index}.jpg", quality=90)
+        paths.append(target / f"{index}.jpg")
+        Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC).save(paths[-1], quality=90)
+    return paths
+
+
+def make_food101(root: Path, count: int, seed: int) -> None:
+    """Write JPEG files laid out as Food-101 is, for torchvision's loader: its classes, its sizes, other pictures."""
+    folder = root / "food-101"
+    images = folder / "images"
+    classes = [images / f"dish{c:03}" for c in range(FOOD101_CLASSES)]
+    listed: dict[str, list[str]] = {c.name: [] for c in classes}
+    for path in make_jpegs(classes, count, seed, FOOD101_SIZE):
+        listed[path.parent.name].append(f"{path.parent.name}/{path.stem}")
+    (folder / "meta").mkdir(parents=True, exist_ok=True)
+    (folder / "meta/train.json").write_text(json.dumps(listed), encoding="utf-8")
+
+
+class CifarLike:
+    """Images of CIFAR-100's kind in memory, as its loader keeps them: 32x32 RGB, 100 classes; the pixels are noise."""
+
+    def __init__(self, count: int, seed: int, pipeline: Any) -> None:
+        import numpy as np
+
+        rng = np.random.default_rng(seed)
+        self.images = rng.integers(0, 256, size=(count, 32, 32, 3), dtype=np.uint8)
+        self.classes = range(CIFAR100_CLASSES)
+        self._pipeline = pipeline
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        from PIL import Image
+
+        return self._pipeline(Image.fromarray(self.images[index])), index % CIFAR100_CLASSES
 
 
 def _loaded(dataset: Any, options: RunOptions, pin: bool, rank: int) -> Iterator[tuple[Any, Any]]:

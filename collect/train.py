@@ -164,4 +164,5 @@ def _step(
         workload.scaler.step(workload.optimizer)
         workload.scaler.update()
         workload.optimizer.zero_grad(set_to_none=True)
+        workload.next_rate()
     timer.result(loss, int(labels.shape[0]))

@@ -39,6 +39,8 @@ class Workload:
     model: Any
     """As it is called in the step: wrapped, compiled."""
     optimizer: Any
+    next_rate: Callable[[], None]
+    """Sets the learning rate of the next step."""
     autocast: Callable[[], contextlib.AbstractContextManager[Any]]
     scaler: Any
     """GradScaler; disabled except for fp16."""
@@ -147,10 +149,20 @@ def build(options: RunOptions, classes: int, image_size: int, device: Any, local
     return Workload(
         model=model,
         optimizer=optimizer,
+        next_rate=_schedule(options, optimizer),
         autocast=_autocast(options.precision, device.type),
         scaler=torch.amp.GradScaler(device.type, enabled=options.precision == "fp16"),
         loss=classification_loss,
     )
+
+
+def _schedule(options: RunOptions, optimizer: Any) -> Callable[[], None]:
+    import torch
+
+    if options.schedule == "none":
+        return lambda: None
+    annealed = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=options.warmup + options.steps)
+    return lambda: annealed.step()
 
 
 def _autocast(precision: str, device_type: str) -> Callable[[], contextlib.AbstractContextManager[Any]]:

@@ -21,8 +21,8 @@ Parallelism = Literal["none", "dp", "ddp"]
 
 
 def data_kind(data: str) -> str:
-    """A data source without its path."""
-    return data.partition(":")[0]
+    """A data source without its path; one that is made keeps the number of its images."""
+    return data if data.startswith("fake-") else data.partition(":")[0]
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -68,7 +68,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     data: Annotated[
         str,
         Option(
-            "synthetic, fake-jpeg, cifar100:PATH, food101:PATH or imagefolder:PATH.",
+            "synthetic, fake-jpeg, fake-cifar100[:IMAGES], fake-food101[:IMAGES], cifar100:PATH, food101:PATH or "
+            "imagefolder:PATH.",
             WORKLOAD,
             column=RunColumn("data source", name="dataset"),
             recorded=data_kind,
@@ -97,6 +98,12 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = 5
     warmup: Annotated[int, Option("Steps before them.", WORKLOAD, least=0)] = 3
     optimizer: Annotated[Optimizer, Option("{choices}.", WORKLOAD, column=RunColumn("optimizer"))] = "sgd"
+    schedule: Annotated[
+        Literal["none", "cosine"],
+        Option(
+            "Learning rate: {choices} (annealed over the run).", WORKLOAD, column=RunColumn("learning-rate schedule")
+        ),
+    ] = "none"
     channels_last: Annotated[bool, Option("NHWC memory format.", WORKLOAD, column=RunColumn("NHWC memory format"))] = (
         False
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import sys
 from collections import Counter
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from collect_support import CPU, Collect, names, read_csv, read_trace
 from PIL import Image
 
@@ -18,6 +20,7 @@ from collect.checks import make_options
 from collect.data import open_source
 from collect.errors import UsageError
 from collect.trace_files import KEY_AVERAGES_COLUMNS
+from collect.workload import build
 from schemas.manifest import FILE_KINDS
 from schemas.phases import PHASES
 from schemas.tables import STEP_METRICS_CSV
@@ -133,6 +136,37 @@ def test_fake_jpeg_with_a_loader_worker(collect: Collect) -> None:
     operators = names(trace, "cpu_op")
     # Only the classifier trains: its product runs backward, no convolution does.
     assert "aten::convolution_backward" not in operators and "AddmmBackward0" in operators
+
+
+def test_made_data_sets_of_known_shapes(collect: Collect, tmp_path: Path) -> None:
+    # Food-101's layout, read by torchvision's own loader.
+    tail = ["--workers", "0", "--profiler", "none", "--schedule", "cosine"]
+    ran = collect(*CPU, "--data", "fake-food101:9", *tail)
+    assert ran.code == 0, ran.stderr
+    assert (ran.manifest.workload.data, ran.manifest.workload.schedule) == ("fake-food101:9", "cosine")
+    options = make_options({"model": "resnet18", "batch_size": 5, "data": "fake-food101:9", "workers": 0})
+    food = open_source(options, 16, "cpu", 0, tmp_path)
+    images, labels = next(food.batches)
+    assert (food.classes, tuple(images.shape), tuple(labels.shape)) == (101, (5, 3, 16, 16), (5,))
+    assert sorted(Image.open(p).size for p in tmp_path.rglob("*.jpg")) == [(512, 384)] * 9
+    options = make_options({"model": "resnet18", "batch_size": 5, "data": "fake-cifar100:60", "workers": 0})
+    cifar = open_source(options, 16, "cpu", 0, tmp_path)
+    images, _ = next(cifar.batches)
+    assert (cifar.classes, tuple(images.shape)) == (100, (5, 3, 16, 16))
+    with pytest.raises(UsageError, match="give the number of images"):
+        make_options({"model": "resnet18", "data": "fake-cifar100:many"})
+
+
+def test_the_cosine_schedule() -> None:
+    """Loshchilov and Hutter, SGDR (2017), equation 5, without restarts: rate * (1 + cos(pi * t / T)) / 2."""
+    options = make_options({"model": "squeezenet1_1", "warmup": 1, "steps": 3, "schedule": "cosine"})
+    workload = build(options, 10, 32, torch.device("cpu"), 0)
+    rates = []
+    for _ in range(4):
+        rates.append(workload.optimizer.param_groups[0]["lr"])
+        workload.optimizer.step()
+        workload.next_rate()
+    assert rates == pytest.approx([0.01 * (1 + math.cos(math.pi * t / 4)) / 2 for t in range(4)])
 
 
 def test_cifar100(collect: Collect, tmp_path: Path) -> None:

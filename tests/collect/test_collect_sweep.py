@@ -129,7 +129,7 @@ def test_doctor_on_this_machine() -> None:
     assert all(c["fix"] for c in checks.values() if c["status"] != "ok")
 
 
-def test_several_grids_and_only_some_cells(tmp_path):
+def test_several_grids_and_only_some_cells(tmp_path: Path) -> None:
     plan, output = tmp_path / "plan.toml", tmp_path / "out"
     plan.write_text(OPTIONS + "[[grid]]\nbatch_size = [2, 3]\n[[grid]]\nbatch_size = [3]\n[[grid]]\nseed = [1, 2]\n")
     # The third cell stands in two grids.
@@ -143,7 +143,7 @@ def test_several_grids_and_only_some_cells(tmp_path):
 
 
 @pytest.mark.parametrize("grid", ["grid = 3", "grid = []", "grid = [3]", "[[grid]]\nseed = []"])
-def test_a_bad_grid(tmp_path, grid):
+def test_a_bad_grid(tmp_path: Path, grid: str) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text(grid)
     with pytest.raises(UsageError, match="grid"):
