@@ -246,7 +246,7 @@ def test_run_ids_lead_nowhere(tmp_path: Path, name: str) -> None:
     assert folder.path.resolve().parent == tmp_path / "runs"
 
 
-def test_what_a_run_id_is():
+def test_what_a_run_id_is() -> None:
     assert [text for text in ("a", "2026-x_1.b", "x" * 200) if not is_run_id(text)] == []
     assert [t for t in ("", ".", "..", ".a", "a/b", "a b", "a\n", "é", "x" * 201) if is_run_id(t)] == []
 
