@@ -15,9 +15,9 @@ from support import kernel, run_cli, sql
 from analyze.errors import InputError
 from analyze.sources import read
 from analyze.sources.base import FileReport
+from analyze.sources.chrome import json_events
 from analyze.sources.chrome.json_events import TraceFile, read_chunk
 from analyze.sources.chrome.json_recovery import Scanner
-from analyze.sources.chrome.reader import json_events
 
 COUNT = "SELECT count(*) AS n, sum(dur_ns)::BIGINT AS ns FROM kernels"
 
