@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from analyze.comparison import Comparison
+    from analyze.info import Info
     from analyze.plots.data import Roofline
     from analyze.query.answer import Answer
     from analyze.query.blocks import Block
@@ -119,14 +120,23 @@ class Traces:
         profiler: str | None = None,
     ) -> Answer:
         """As `query`, with the documented columns, and notes; the rows are computed when they are taken."""
+        from analyze.query.needs import why_empty
+
         query = self._find(name)
         engine = self.engines.get(by, where, profiler, query)
         answer = engine.query(query, _texts(params), sort, limit, select)
-        answer.needs = query.needs
+        if limit != 0:
+            answer.why = lambda: why_empty(engine, query, _texts(params))
         runs = len(engine.run_ids)
         if not by and runs > 1 and query.group != "compare" and "run_id" not in {c.name for c in answer.columns}:
             answer.hint = f"{runs} runs taken together; --by run_id (or model, ...) tells them apart"
         return answer
+
+    def info(self) -> Info:
+        """What was found: how the runs were recorded, what they lack, which queries they can answer."""
+        from analyze.info import inspect
+
+        return inspect(self.engines)
 
     def sql(self, statement: str, where: str | None = None, profiler: str | None = None) -> pa.Table:
         """Answer one SELECT over the tables (`tables` documents them) as an Arrow table."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import io
+import os
+import shlex
 import signal
 import sys
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn, TextIO
 
 import typer
 
 import analyze
-from analyze import cli_text
+from analyze import cli_text, completion
 from analyze.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,7 +24,6 @@ app = typer.Typer(
     name="analyze",
     help="Ask questions of raw profiler files: ingest into Parquet, query in SQL.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     # Plain help: rich would take as long to import as all the rest.
     rich_markup_mode=None,
@@ -55,8 +56,17 @@ def _finite(value: float) -> float:
 
 
 Paths = Annotated[list[Path], typer.Argument(help="Stores, run folders, folders of them, or raw trace files.")]
-Format = Annotated[str, typer.Option("--format", "-f", help="table, csv, json, parquet or markdown.")]
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write to a file instead of stdout.")]
+Format = Annotated[
+    str | None,
+    typer.Option(
+        "--format", "-f", help="table, csv, json, markdown, parquet or xlsx; by default what -o says, else table."
+    ),
+]
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", help="Write to a file: .csv, .json, .md, .parquet, .xlsx, or .txt for a table."),
+]
+Wide = Annotated[bool, typer.Option("--wide", "-w", help="Tables with all columns, empty ones too.")]
 Where = Annotated[str | None, typer.Option("--where", help="SQL over the columns of runs and rank: what to look at.")]
 Profiler = Annotated[
     str | None,
@@ -95,18 +105,51 @@ def ingest(
 
 
 @app.command()
+def info(paths: Paths) -> None:
+    """Say what was found, how it was read, what it lacks, and what can be asked of it."""
+    from analyze import info as about
+    from analyze.render import print_lines, terminal_width
+
+    found = _open(paths).info()
+    print_lines(about.lines(found, paths, terminal_width(sys.stdout)), sys.stdout)
+
+
+@app.command()
 def query(
-    name: Annotated[str | None, typer.Argument(help="The query; without it, all are listed.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="The query; without it, all are listed.", autocompletion=completion.queries)
+    ] = None,
     paths: Annotated[list[Path] | None, typer.Argument(help="Stores, run folders or raw trace files.")] = None,
-    by: Annotated[str, typer.Option("--by", help="Columns of runs (or rank) to group by: model,batch_size.")] = "",
+    by: Annotated[
+        str,
+        typer.Option(
+            "--by",
+            help="Columns of runs (or rank) to group by: model,batch_size.",
+            autocompletion=completion.run_columns,
+        ),
+    ] = "",
     where: Where = None,
     profiler: Profiler = None,
-    param: Annotated[list[str] | None, typer.Option("--param", "-p", help="A parameter of the query: k=v.")] = None,
-    sort: Annotated[str | None, typer.Option("--sort", help="Columns to sort by; -name is descending.")] = None,
+    param: Annotated[
+        list[str] | None,
+        typer.Option("--param", "-p", help="A parameter of the query: k=v.", autocompletion=completion.params),
+    ] = None,
+    sort: Annotated[
+        str | None,
+        typer.Option(
+            "--sort", help="Columns to sort by; -name is descending.", autocompletion=completion.result_columns
+        ),
+    ] = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=0, help="At most so many rows.")] = None,
-    select: Annotated[str, typer.Option("--select", help="Only these columns, in this order: name,calls.")] = "",
-    format: Format = "table",
+    select: Annotated[
+        str,
+        typer.Option(
+            "--select", help="Only these columns, in this order: name,calls.", autocompletion=completion.result_columns
+        ),
+    ] = "",
+    format: Format = None,
     output: Output = None,
+    wide: Wide = False,
     explain: Annotated[bool, typer.Option("--explain", help="Show the query's documentation and SQL.")] = False,
     queries: Annotated[list[Path] | None, typer.Option("--queries", help="A further folder of query files.")] = None,
 ) -> None:
@@ -123,12 +166,12 @@ def query(
     if explain:
         to_stdout(lambda: cli_text.explain(question, params), sys.stdout)
         return
-    _check_format(format)
+    form = _form(format, output)
     question.bind(params)  # Bad ones are told before anything is read.
     if not paths:
         raise InputError(f"query {name}: say what to look at: analyze query {name} PATH...")
     traces = _open(paths, queries)
-    _print(traces.answer(name, _split(by), where, params, sort, limit, _split(select), profiler), format, output)
+    _print(traces.answer(name, _split(by), where, params, sort, limit, _split(select), profiler), form, output, wide)
 
 
 @app.command()
@@ -137,18 +180,22 @@ def sql(
     paths: Paths,
     where: Where = None,
     profiler: Profiler = None,
-    format: Format = "table",
+    format: Format = None,
     output: Output = None,
+    wide: Wide = False,
 ) -> None:
     """Run one SELECT of your own."""
-    _check_format(format)
-    _print(_open(paths).sql_answer(statement, where, profiler), format, output)
+    form = _form(format, output)
+    _print(_open(paths).sql_answer(statement, where, profiler), form, output, wide)
 
 
 @app.command()
 def tables(
     name: Annotated[
-        str | None, typer.Argument(help="One table, or a block or what one defines; without it, all tables.")
+        str | None,
+        typer.Argument(
+            help="One table, or a block or what one defines; without it, all tables.", autocompletion=completion.tables
+        ),
     ] = None,
     blocks: Annotated[
         bool, typer.Option("--blocks", help="List the building blocks of queries and what each defines.")
@@ -200,11 +247,12 @@ def compare(
     ] = None,
     sort: Annotated[str | None, typer.Option("--sort", help="Columns to sort by; -name is descending.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=0, help="At most so many rows.")] = None,
-    format: Format = "table",
+    format: Format = None,
     output: Output = None,
+    wide: Wide = False,
 ) -> None:
     """Compare two recordings: what was added, removed and changed, and whether that is too much."""
-    _check_format(format)
+    form = _form(format, output)
     result = analyze.compare(
         _open([a]),
         _open([b]),
@@ -220,7 +268,7 @@ def compare(
         limit=limit,
         profiler=profiler,
     )
-    _print(result.answer, format, output)  # Where both go into one log, the verdict comes last.
+    _print(result.answer, form, output, wide)  # Where both go into one log, the verdict comes last.
     cli_text.note(result.notes)
     for failure in result.failures:
         cli_text.say(f"failed: {failure}")
@@ -230,7 +278,7 @@ def compare(
 
 @app.command()
 def pivot(
-    name: Annotated[str, typer.Argument(help="The query.")],
+    name: Annotated[str, typer.Argument(help="The query.", autocompletion=completion.queries)],
     paths: Paths,
     rows: Annotated[str, typer.Option("--rows", help="Columns of runs or of the query that make the rows.")],
     value: Annotated[str, typer.Option("--value", help="The query's column in the cells.")],
@@ -241,21 +289,25 @@ def pivot(
     filter: Annotated[str | None, typer.Option("--filter", help="SQL over the query's result: which rows.")] = None,
     where: Where = None,
     profiler: Profiler = None,
-    param: Annotated[list[str] | None, typer.Option("--param", "-p", help="A parameter of the query: k=v.")] = None,
-    format: Format = "table",
+    param: Annotated[
+        list[str] | None,
+        typer.Option("--param", "-p", help="A parameter of the query: k=v.", autocompletion=completion.params),
+    ] = None,
+    format: Format = None,
     output: Output = None,
+    wide: Wide = False,
     queries: Annotated[list[Path] | None, typer.Option("--queries", help="A further folder of query files.")] = None,
 ) -> None:
     """Lay out one measure of a query as a table of runs: models down, batch sizes across."""
     from analyze.query.query_files import find
 
-    _check_format(format)
+    form = _form(format, output)
     params = _parse_params(param or [])
     find(name, queries or ()).bind(params)  # Bad ones are told before anything is read.
     laid_out = _open(paths, queries).pivot_answer(
         name, _split(rows), value, _split(columns), agg, filter, where, params, profiler
     )
-    _print(laid_out, format, output)
+    _print(laid_out, form, output, wide)
 
 
 @app.command()
@@ -289,21 +341,29 @@ def advise(
         float,
         typer.Option("--min-pct", min=0, callback=_finite, help="Leave out what could save less of the run's time."),
     ] = 1.0,
-    format: Format = "table",
+    format: Format = None,
     output: Output = None,
 ) -> None:
     """Say what costs a run time, ranked by what mending it could save, with the numbers and what to try."""
-    _check_format(format)
+    form = _form(format, output)
     found = _open(paths).advise_answer(where, min_pct, profiler)
-    if format != "table":
-        _print(found, format, output)
+    if form != "table":
+        _print(found, form, output)
         return
+    from io import StringIO
+
     from analyze.advise import Advice, write_text
     from analyze.render import visible, write_with
 
     rows = [Advice(*row) for row in found.rows()]
     shown = [a._replace(run_id=visible(a.run_id), evidence=visible(a.evidence)) for a in rows]
-    write_with(lambda file: write_text(shown, file), output, sys.stdout)
+
+    def write(file: TextIO) -> None:
+        text = StringIO()
+        write_text(shown, text)
+        file.write(cli_text.wrapped(text.getvalue().rstrip("\n"), file))
+
+    write_with(write, output, sys.stdout)
     cli_text.note(found.notes)
 
 
@@ -333,18 +393,17 @@ def _open(paths: list[Path], queries: list[Path] | None = None) -> analyze.Trace
     return traces
 
 
-def _print(answer: Answer, format: str, output: Path | None) -> None:
+def _print(answer: Answer, form: str, output: Path | None, wide: bool = False) -> None:
     from analyze.render import write
 
-    write(answer, format, output, sys.stdout)
+    write(answer, form, output, sys.stdout, wide)
     cli_text.note(answer.notes)
 
 
-def _check_format(format: str) -> None:
-    from analyze.render import FORMATS
+def _form(format: str | None, output: Path | None) -> str:
+    from analyze.render import output_format
 
-    if format not in FORMATS:
-        raise InputError(f"--format {format}: must be one of {', '.join(FORMATS)}")
+    return output_format(format, output)
 
 
 def _split(text: str) -> list[str]:
@@ -365,6 +424,22 @@ def _terminated(number: int, frame: object) -> None:
     sys.exit(128 + number)  # so that what is half-written is removed on the way out
 
 
+def _meant(arguments: list[str]) -> list[str]:
+    """The arguments; what is no command but a path is asked to be told of, and of a query's name is said what to type.
+
+    Raises InputError.
+    """
+    first = arguments[0] if arguments else "-"
+    commands = {c.name or (c.callback.__name__ if c.callback else "") for c in app.registered_commands}
+    if first.startswith("-") or first in {*commands, *(g.name for g in app.registered_groups)}:
+        return arguments
+    from analyze.query.query_files import catalog
+
+    if first in catalog():
+        raise InputError(f"{first} is a query; ask it with: analyze query {shlex.join(arguments)}")
+    return ["info", *arguments] if os.path.lexists(first) else arguments
+
+
 def main() -> None:
     """Entry point of the console script: errors the user can mend are one sentence and exit code 2."""
     signal.signal(signal.SIGTERM, _terminated)
@@ -373,7 +448,7 @@ def main() -> None:
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(encoding="utf-8")
     try:
-        app()
+        app(_meant(sys.argv[1:]))
     except InputError as e:
         _fail(str(e))
     except MemoryError:

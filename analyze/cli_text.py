@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
@@ -31,18 +31,28 @@ def say(text: str) -> None:
     """A line on stderr: names in it are whatever a recording says."""
     from analyze.render import visible
 
-    typer.echo(visible(text), err=True)
+    typer.echo(wrapped(visible(text), sys.stderr), err=True, nl=False)
+
+
+def wrapped(text: str, file: TextIO | None) -> str:
+    """A text, wrapped to the terminal that it goes to, if it goes to one."""
+    from analyze.render import hanging, terminal_width
+
+    return hanging(text, terminal_width(file)) if file is not None and file.isatty() else f"{text}\n"
 
 
 def list_queries(catalog: Mapping[str, Query]) -> None:
     """A line for each query: name, question, parameters."""
+    from rich.text import Text
+
     table = _grid("query", "question", "parameters")
     group = None
     for query in sorted(catalog.values(), key=lambda q: (q.group, q.name)):
         if group not in (None, query.group):
             table.add_section()
         group = query.group
-        table.add_row(query.name, query.question, ", ".join(f"{p.name}={p.default}" for p in query.params))
+        params = ", ".join(f"{p.name}={p.default}" for p in query.params)
+        table.add_row(*map(Text, (query.name, query.question, params)))
     _print_rich(table)
 
 
@@ -79,9 +89,11 @@ def describe(shown: Mapping[str, Table | Block]) -> None:
 
 
 def _of_table(table: Table) -> Iterator[Any]:
+    from rich.text import Text
+
     grid = _grid("column", "type", "unit", "what it holds")
     for c in table.columns:
-        grid.add_row(c.name, c.type, c.unit, c.doc)
+        grid.add_row(*map(Text, (c.name, c.type, c.unit, c.doc)))
     yield f"[bold]{table.name}[/bold]: a row is {table.row}"
     yield grid
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable
 from inspect import Parameter, Signature
@@ -86,11 +87,12 @@ def run(**values: Any) -> None:
         typer.echo(str(result.folder))
     if result.exit_code:
         _fail(str(result.reason), result.exit_code)
+    sys.stderr.write(f"next: analyze info {shlex.quote(str(result.folder))}\n")
 
 
 @app.command()
 def sweep(
-    plan: Annotated[Path, typer.Argument(help="The plan: [options], [grid] and [[exclude]] tables in TOML.")],
+    plan: Annotated[Path, typer.Argument(help="The plan, in TOML: tables options and grid, any number of exclude.")],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder of the sweep; by default runs/NAME-OF-PLAN.")
     ] = None,

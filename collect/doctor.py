@@ -42,11 +42,13 @@ def report(output: Path, form: str) -> int:
     else:
         from rich.console import Console
         from rich.table import Table
+        from rich.text import Text
 
         table = Table("check", "status", "found", "fix")
         colors = {"ok": "green", "warn": "yellow", "missing": "red"}
         for c in checks:
-            table.add_row(c.name, f"[{colors[c.status]}]{c.status}[/]", c.found, c.fix)
+            # As Text: nothing in square brackets is markup.
+            table.add_row(c.name, Text(c.status, colors[c.status]), Text(c.found), Text(c.fix))
         Console().print(table)
     return 1 if any(c.required and c.status == "missing" for c in checks) else 0
 

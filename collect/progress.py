@@ -24,7 +24,7 @@ class PassProgress:
         self._bar: Progress | None = None
         if console.is_terminal:
             self._bar = Progress(
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 MofNCompleteColumn(),
                 TimeElapsedColumn(),
@@ -37,7 +37,7 @@ class PassProgress:
         if self._bar:
             self._bar.start()
         else:
-            self._console.print(f"{self._title} ...", highlight=False)
+            self._console.print(f"{self._title} ...", markup=False, highlight=False)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None) -> None:

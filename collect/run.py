@@ -49,9 +49,13 @@ def run(options: RunOptions, command: list[str], console: Console, signals: Sign
     `command` is the command line to note down; `console` writes to stderr; `signals` tells of Ctrl-C. Raises
     UsageError for input that is bad before anything is started; failures later are in the result.
     """
+    chosen = options.device
     options = resolve(options)
     if options.program and shutil.which(options.program[0]) is None:
         raise UsageError(f"the program {options.program[0]!r} is not on PATH or is not executable")
+    if chosen is None and options.device == "cpu" and not options.program:
+        note = "note: there is no GPU that torch can use: training on the CPU (`collect doctor` says what is missing)"
+        console.print(note, markup=False, highlight=False, soft_wrap=True)
     folder = RunFolder.create(options, command)
     manifest = folder.manifest
     _describe_workload(manifest, options)
@@ -108,7 +112,7 @@ def _run_pass(
             path.mkdir()
             folder.save()
             for note in profiler.prepare():
-                console.print(note, highlight=False, soft_wrap=True)
+                console.print(note, markup=False, highlight=False, soft_wrap=True)
             usage = _execute(profiler, options, folder, done, Path(scratch), console, signals)
         except CollectError as e:
             done.reason = str(e)

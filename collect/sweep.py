@@ -32,6 +32,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
+from rich.text import Text
 
 from collect.checks import make_options
 from collect.errors import CollectError, UsageError
@@ -303,7 +304,7 @@ def _summary(state: SweepState, console: Console) -> None:
     for cell in state.cells:
         seconds = f"{cell.seconds:.1f}" if cell.seconds is not None else ""
         said = cell.run if cell.status == "done" else cell.reason
-        table.add_row(cell.label, cell.status, seconds, said or "")
+        table.add_row(*map(Text, (cell.label, cell.status, seconds, said or "")))
     console.print(table)
     count = {s: sum(c.status == s for c in state.cells) for s in ("done", "failed")}
     rest = len(state.cells) - sum(count.values())

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+_COMMANDS = ("$ analyze ", "$ COLUMNS=80 analyze ")
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.M | re.S)
 
 
@@ -27,7 +28,7 @@ class Example(NamedTuple):
 
 def blocks(text: str) -> list[re.Match[str]]:
     """The console blocks that hold commands of `analyze`."""
-    return [m for m in _BLOCK.finditer(text) if m.group(1).startswith("$ analyze")]
+    return [m for m in _BLOCK.finditer(text) if m.group(1).startswith(_COMMANDS)]
 
 
 def commands(block: str) -> list[tuple[str, str]]:
@@ -85,7 +86,7 @@ def _rewrite(page: Path) -> None:
         return "```console\n" + "".join(shown) + "```"
 
     text = page.read_text()
-    new = _BLOCK.sub(lambda m: fresh(m) if m.group(1).startswith("$ analyze") else m.group(), text)
+    new = _BLOCK.sub(lambda m: fresh(m) if m.group(1).startswith(_COMMANDS) else m.group(), text)
     if new != text:
         page.write_text(new)
         print(f"{page.relative_to(ROOT)}: rewritten")

@@ -58,7 +58,7 @@ def run_cli(*arguments: str | Path, cwd: Path | None = None, **environment: str)
         capture_output=True,
         text=True,
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "160", **environment},
     )
 
 

@@ -31,6 +31,7 @@ Api = tuple[Callable[..., Any], ...]
 MIRROR: dict[str, Api] = {
     # Without a name `analyze query` lists the catalog, which is also what --explain shows of one.
     "query": (analyze.Traces.query, analyze.Traces.answer, analyze.catalog),
+    "info": (analyze.Traces.info,),
     "sql": (analyze.Traces.sql, analyze.Traces.sql_answer),
     "pivot": (analyze.Traces.pivot, analyze.Traces.pivot_answer),
     "advise": (analyze.Traces.advise, analyze.Traces.advise_answer),
@@ -46,7 +47,7 @@ MIRROR: dict[str, Api] = {
 RENAMED = {"param": "params"}
 """Options that may be given several times are one mapping."""
 
-OUTPUT = {"format", "output", "explain"}
+OUTPUT = {"format", "output", "wide", "explain"}
 """How a command shows what the API returns: as an Arrow table, or `catalog()[name]`."""
 
 TAKES_OUTPUT = {"plot roofline", "trace"}
@@ -126,7 +127,7 @@ def test_notes() -> None:
     assert several.notes == ["2 runs taken together; --by run_id (or model, ...) tells them apart"]
     nothing = analyze.open(ONE).answer("collectives")
     assert nothing.notes == [] and nothing.rows() == []
-    assert nothing.notes == ["no rows; query collectives needs kernels of NCCL collectives"]
+    assert nothing.notes == ["no rows: the recording has no communication kernels (recorded by: more than one GPU)"]
     assert nothing.notes == said("query", "collectives", ONE)
     traces = analyze.open(DP2)
     assert traces.sql_answer("SELECT 1").note == traces.advise_answer().note == passes.note

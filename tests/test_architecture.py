@@ -28,6 +28,7 @@ FLOORS = (
     ("analyze.store",),
     ("analyze.query",),
     ("analyze.advise", "analyze.comparison", "analyze.pivot", "analyze.plots", "analyze.render", "analyze.trace"),
+    ("analyze.completion", "analyze.info"),
     ("analyze",),
     ("analyze.cli_text",),
     ("analyze.cli",),

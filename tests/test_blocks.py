@@ -221,7 +221,7 @@ def test_main_and_plot_are_read(tmp_path: Path) -> None:
     query = parse(path)
     assert (query.main, query.plot) == (("b", "a"), "bars x=b")
     path.write_text(text.replace("@main b, a", "@main b, c"))
-    with pytest.raises(InputError, match="@main c: there is no @column of that name"):
+    with pytest.raises(InputError, match="@main c: there is no such @column"):
         parse(path)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -175,15 +176,23 @@ def test_a_run_of_other_files_is_not_replaced_in_silence(tmp_path: Path) -> None
     ]
 
 
-def test_two_reports_of_the_same_rank_are_a_sentence(tmp_path: Path) -> None:
+def test_the_second_report_of_a_rank_is_left_out(tmp_path: Path) -> None:
     """Which rank a report is of, it says itself: the manifest cannot tell beforehand."""
     folder = run_folder(tmp_path / "run", "r")
-    write_trace(folder / "u.json", [kernel("k", 0, 1)])
+    write_trace(folder / "u.json", [kernel("u", 0, 1)])
+    says = r"u.json: has kernels of rank 0, and so has .*t.json, of the same run"
+    for jobs in (1, 2):
+        [run] = discover([folder])
+        run.files += [type(run.files[0])(folder / "u.json", "chrome_trace", 0)]
+        store = Store(tmp_path / f"store-{jobs}")
+        [warning] = ingest([run], store, jobs=jobs).warnings
+        assert re.search(f"{says}; left out", warning)
+        assert sql(store.folder, "SELECT name FROM kernels") == [{"name": "k"}]
     [run] = discover([folder])
     run.files += [type(run.files[0])(folder / "u.json", "chrome_trace", 0)]
-    for jobs in (1, 2):
-        with pytest.raises(InputError, match=r"u.json: has kernels of rank 0, and so has .*t.json, of the same run"):
-            ingest([run], Store(tmp_path / "store"), jobs=jobs)
+    run.named = frozenset({folder / "u.json"})
+    with pytest.raises(InputError, match=says):
+        ingest([run], Store(tmp_path / "store"))
     assert Store(tmp_path / "store").snapshot.runs == {}
 
 

@@ -34,10 +34,12 @@ class Answer:
         self.columns = columns
         self.note = note
         """What of the recordings is not in it, in a sentence; empty if all is."""
-        self.needs = ""
-        """What a recording must hold for there to be rows."""
+        self.why: Callable[[], str] | None = None
+        """Says why there are no rows, in a phrase."""
         self.hint = ""
         """How to ask on, in a sentence."""
+        self.main: tuple[str, ...] = ()
+        """Names of the columns that a table shows first where not all have room; empty for all."""
         self._lock = lock or nullcontext()
         self._result = _without_time_zones(result)
         self._what = what
@@ -56,7 +58,7 @@ class Answer:
     @property
     def notes(self) -> list[str]:
         """All that is to be said about the rows, in sentences; once they are taken, also why there are none."""
-        nothing = f"no rows; {self._what} needs {self.needs}" if self.empty and self.needs else ""
+        nothing = f"no rows: {self.why()}" if self.empty and self.why else ""
         return [text for text in (self.note, nothing, self.hint) if text]
 
     def _take(self, fetch: Callable[[], Any]) -> Any:

@@ -340,7 +340,11 @@ class Engine:
         final += f"\nLIMIT {int(limit)}" if limit is not None else ""
         what = f"query {query.name}"
         check_select(self.connection, final, what)
-        return Answer(tuple(c for c, _ in shown), self._run(final, values, what), what, self, self.note, self.lock)
+        answer = Answer(tuple(c for c, _ in shown), self._run(final, values, what), what, self, self.note, self.lock)
+        if query.main and not select:
+            sorted_by = (term.strip().lstrip("-+") for term in (sort or "").split(","))
+            answer.main = (*self.by, *(query.fill(name, choices) for name in query.main), *filter(None, sorted_by))
+        return answer
 
     @_one_at_a_time
     def execute(self, sql: str, uses: Iterable[str] = ()) -> duckdb.DuckDBPyConnection:

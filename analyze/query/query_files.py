@@ -7,7 +7,7 @@ A file begins with comment lines, the rest is one SELECT::
     -- @param group name|family = name    What a row is.             choices: {group} in the SQL is replaced
     -- @param limit_us number[0..1e9] = 30   A threshold.            others: $limit_us is bound as a value
     -- @column total_ns ns                Sum of durations.          every column of the result, with its unit
-    -- @main name, total_ns               The columns that say most.
+    -- @main name, total_ns               What a table shows first where not all columns have room.
     -- @order total_ns DESC, name
     -- @use gpu_work, call_tree_{tree}    Building blocks (`analyze.query.blocks`) that the SELECT itself reads.
     -- @needs kernels that NCCL ran       What a recording must hold, said where there are no rows.
@@ -150,7 +150,7 @@ class Query:
     prefer: str | None = None
     """The profiler whose pass it is best asked of, or all."""
     main: tuple[str, ...] = ()
-    """Names of the columns that say most."""
+    """Names, as documented, of the columns that a table shows first where not all have room; empty for all."""
     plot: str = ""
     """The figure that shows it best, and its settings."""
 
@@ -217,6 +217,8 @@ def parse(path: Path) -> Query:
             columns.append(ResultColumn(*m.groups()))
         else:
             raise InputError(f"{path}: comment {number}: not a well-formed @{tag.group(1)} line: {line}")
+    if unknown := set(main) - {c.name for c in columns}:
+        raise InputError(f"{path}: @main {min(unknown)}: there is no such @column")
     question = prose[0] if prose else ""
     sql = "\n".join(lines[len(head) :]).strip().rstrip(";")
     if not question or not columns or not sql:

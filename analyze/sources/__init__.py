@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from analyze.errors import InputError
 from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
+from analyze.sources.packed import head, is_packed, plain_name, unpacked
 
 
 class Source(NamedTuple):
@@ -20,9 +20,10 @@ class Source(NamedTuple):
 
     `kind`: its name in run.json (schemas.manifest.FILE_KINDS); `module`: the module here that reads it; `profiler`: of
     the run that a bare file becomes, None for files that only mean something inside a run folder; `name`: what a bare
-    file may be called; `begins`: what a bare file's first 64 KiB must hold; `splits`: its `read` spreads the work of a
-    large file over processes through the mapper; `exported`: suffixes of files beside it that hold the same and are
-    read instead; `folder`: the file stands for all files of its folder.
+    file may be called, .gz aside; `begins`: what a bare file's first 64 KiB must hold; `splits`: its `read` spreads the
+    work of a large file over processes through the mapper; `exported`: suffixes of files beside it that hold the same
+    and are read instead; `folder`: the file stands for all files of its folder; `unpacks`: its `read`
+    takes a .gz itself.
     """
 
     kind: str
@@ -33,6 +34,7 @@ class Source(NamedTuple):
     splits: bool = False
     exported: tuple[str, ...] = ()
     folder: bool = False
+    unpacks: bool = False
 
 
 # Logs have any name: out.757751, alexnet_k80.log, rank-0.ncu.csv.
@@ -44,7 +46,7 @@ _NCU = rb'(?s)\A(?!.*\n==PROF== Report:).*(^|\n)("?ID"?,"?Process ID"?,|==PROF==
 _NVPROF = rb'(^|\n)(==\d+== NVPROF is profiling|=+ Profiling result:|"?(Type"?[,\t]"?)?Time\(%\)"?[,\t]"?Time"?[,\t])'
 
 SOURCES = (
-    Source("chrome_trace", "chrome.reader", "torch", re.compile(r".*\.json(\.gz)?$", re.I), splits=True),
+    Source("chrome_trace", "chrome.reader", "torch", re.compile(r".*\.json$", re.I), splits=True, unpacks=True),
     Source("nsys_sqlite", "nsys.reader", "nsys", re.compile(r".*\.sqlite$", re.I)),
     Source("nsys_report", "nsys.reader", "nsys", re.compile(r".*\.(nsys-rep|qdrep)$", re.I), exported=(".sqlite",)),
     Source("nsys_tables", "nsys.reader", "nsys", re.compile(r"META_DATA_EXPORT\.(parquet|arrow)$"), folder=True),
@@ -61,23 +63,21 @@ _HEAD_BYTES = 64 << 10
 def detect(path: Path) -> Source | None:
     """The format of a bare file by its name and beginning; None if no source claims it. Raises InputError."""
     for source in SOURCES:
-        if source.name is None or not source.name.match(path.name):
+        if source.name is None or not source.name.match(plain_name(path)) or (source.folder and is_packed(path)):
             continue
-        if source.begins is None or source.begins.search(_head(path)):
+        if source.begins is None or source.begins.search(head(path, _HEAD_BYTES)):
             return source
     return None
 
 
-def _head(path: Path) -> bytes:
-    try:
-        with path.open("rb") as f:
-            return f.read(_HEAD_BYTES)
-    except OSError as e:
-        raise InputError(f"{path}: cannot be read: {e.strerror}") from e
-
-
 def read(kind: str, path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterator[TableBatch]:
     """Rows of a raw file of a kind. Raises InputError if it is not what its kind says."""
-    module = importlib.import_module(f"analyze.sources.{BY_KIND[kind].module}")
-    rows: Iterator[TableBatch] = module.read(path, report, mapper)
-    return rows
+    source = BY_KIND[kind]
+    module = importlib.import_module(f"analyze.sources.{source.module}")
+    if source.unpacks:
+        yield from module.read(path, report, mapper)
+        return
+    problems: list[str] = []
+    with unpacked(path, problems) as plain:
+        yield from module.read(plain, report, mapper)
+    report.warnings += problems

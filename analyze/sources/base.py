@@ -32,6 +32,8 @@ class FileReport:
     """Columns of `runs` that the file itself knows (gpu_name, torch_version ...)."""
     rows: dict[tuple[str, int], int] = field(default_factory=dict)
     """Rows by table and rank."""
+    position: int = 0
+    """Bytes of the file, as it lies on the disk, that were read so far; 0 where the reader does not tell."""
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,7 @@ def _cached(paths: Sequence[Path], progress: object, warnings: list[str], tell: 
         runs = discover(paths, store.digests())
         result = ingest(runs, store, progress=progress)  # type: ignore[arg-type]
         with sentences(store), store.lock():
-            for run_id in set(store.snapshot.runs) - {r.run_id for r in runs}:
+            for run_id in set(store.snapshot.runs) - ({r.run_id for r in runs} - set(result.failed)):
                 store.forget(run_id)
             store.sweep()
             made = _Made(paths=[printable(Path(p)) for p in resolved], state=state)

@@ -12,13 +12,16 @@ from typing import Any
 from analyze.errors import InputError
 from analyze.sources import BY_KIND, SOURCES, Source, detect
 from analyze.sources.base import SourceFile
+from analyze.sources.packed import plain_name, unpacked
 from analyze.store.file_digest import Digests, FileState, printable
 from analyze.store.grouping import BareFile, FileSet, Told, as_one_run, group, name_rank, named_like_ranks
 from schemas.manifest import MANIFEST_NAME, Manifest, ManifestError, Pass, read_manifest
 from schemas.options import LARGEST_INT32
 from schemas.workload import column_values
 
-_SUFFIXES = re.compile(r"(\.pt)?(\.trace)?\.json(\.gz)?$|\.(sqlite|nsys-rep|qdrep|ncu-rep|csv|log|txt)$", re.IGNORECASE)
+_SUFFIXES = re.compile(
+    r"(?:(\.pt)?(\.trace)?\.json|\.(sqlite|nsys-rep|qdrep|ncu-rep|csv|log|txt))(\.gz)?$", re.IGNORECASE
+)
 _NOT_TRACES = {"sweep.json", "store.json"}
 _SLUG_LENGTH = 80
 _NAMED_LINKS = 3
@@ -36,6 +39,8 @@ class RunInput:
     """run.json, for a run folder."""
     digests: Digests = field(default_factory=Digests)
     """Of the files, as far as they were needed."""
+    named: frozenset[Path] = frozenset()
+    """The files that the user named. Another one, found in a folder, is left out with a warning if it is damaged."""
 
 
 class Found(list[RunInput]):
@@ -171,7 +176,8 @@ def _told(source: Source, path: Path) -> Told:
     elif source.kind in ("nsys_sqlite", "nsys_tables"):
         from analyze.sources.nsys.reader import read_job
 
-        rank, world_size, job = read_job(path)
+        with unpacked(path, []) as plain:
+            rank, world_size, job = read_job(plain)
     if world_size is not None and not 0 < world_size <= LARGEST_INT32:
         world_size = None
     if rank is not None and not 0 <= rank < (world_size or LARGEST_INT32):
@@ -181,10 +187,11 @@ def _told(source: Source, path: Path) -> Told:
 
 def _export_of(source: Source, path: Path, rank: int = 0) -> SourceFile | None:
     """The file beside a report that holds the same and is read instead, if there is one."""
+    report = path.with_name(plain_name(path))
     for suffix in source.exported:
-        export = path.with_suffix(suffix)
-        if export.is_file() and not export.is_symlink() and (found := detect(export)):
-            return SourceFile(export, found.kind, rank)
+        for export in (report.with_suffix(suffix), report.with_suffix(f"{suffix}.gz")):
+            if export.is_file() and not export.is_symlink() and (found := detect(export)):
+                return SourceFile(export, found.kind, rank)
     return None
 
 
@@ -204,6 +211,8 @@ def _run_of_pass(folder: Path, manifest: Manifest, one: Pass, several: bool) -> 
             continue
         path = folder / f.path
         try:
+            if not path.is_file() and (packed := path.with_name(f"{path.name}.gz")).is_file():
+                path = packed
             inside = path.resolve().is_relative_to(folder.resolve())
             there = path.is_file()
         except OSError as e:  # a name that is too long
@@ -310,6 +319,7 @@ def _bare_run(one: FileSet, digests: Digests) -> RunInput:
         },
         warnings=one.warnings,
         digests=digests,
+        named=frozenset(f.path for _, f in one.files if f.given),
     )
 
 

@@ -9,12 +9,14 @@ from concurrent.futures import Executor, Future
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from analyze import sources
 from analyze.errors import InputError
 from analyze.sources.base import FileReport, Mapper, SourceFile, inline_map
+from analyze.sources.packed import is_packed
 from analyze.store import kernel_names
 from analyze.store.discover import RunInput
 from analyze.store.file_digest import file_state, printable_text
@@ -27,6 +29,10 @@ _LITTLE = 1 << 20
 """Bytes on disk, of all files together, below which no process is started."""
 _BIG_FILE = 48 << 20
 """Bytes on disk from which a file's chunks go to several processes; smaller files go to one process each."""
+_PACKED_INTO = 8
+"""Bytes of a trace that gzip packs into one, or more: so much sooner is a packed file big."""
+_TOLD = 3
+"""Reasons that are told where nothing could be read."""
 _NAMES = 16 << 10
 """Kernel names that are classified at a time."""
 KERNEL_NAME_COLUMNS = {"kernels": "name", "ncu_metrics": "kernel", "gpu_summary": "name", "metric_summary": "kernel"}
@@ -59,6 +65,8 @@ class IngestResult:
 
     ingested: list[str] = field(default_factory=list)
     unchanged: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    """Runs of which no file could be read; `warnings` say why."""
     warnings: list[str] = field(default_factory=list)
     rows: int = 0
     lost: int = 0
@@ -88,14 +96,16 @@ def ingest(
 ) -> IngestResult:
     """Bring runs into a store; a run whose raw files are unchanged since it was ingested is left as it is.
 
-    With `again` it is read all the same. Every run is committed by itself when it is whole. Raises InputError for a
-    file that cannot be read as what it is, and for a store that cannot be written; runs before it are kept, the store
-    holds nothing of its own run.
+    With `again` it is read all the same. Every run is committed by itself when it is whole. A file that cannot be read
+    as what it is, or that holds the same rank as another one, is left out with a warning. Raises InputError for one
+    that the user named, or if there is no other, and for a store that cannot be written; runs before it are kept, the
+    store holds nothing of its own run.
     """
     progress = progress or Silent()
     jobs = jobs or _cpus()
     result = IngestResult()
     found: list[StoredRun] = []
+    failures: list[str] = []
     with ExitStack() as stack:
         stack.enter_context(sentences(store))
         stack.enter_context(store.lock())
@@ -116,7 +126,12 @@ def ingest(
             pool = stack.enter_context(worker_pool(min(jobs, _tasks(sizes))))
             for at, (run, files) in enumerate(todo):
                 result.warnings += _replaced(store, run, files)
-                done = _read_files(run, staging / str(at), pool, jobs, progress)
+                done, lost = _read_files(run, staging / str(at), pool, jobs, progress)
+                if not done and lost:
+                    result.failed.append(run.run_id)
+                    failures += lost
+                    continue
+                run.warnings += [f"{problem}; left out" for problem in lost]
                 stored, written = _finish_run(run, files, done, staging / str(at), pool, jobs)
                 store.commit(run.run_id, stored, written)
                 found.append(stored)
@@ -125,6 +140,9 @@ def ingest(
                 result.rows += sum(n for d in done for n in d.report.rows.values())
                 result.lost += sum(d.report.lost for d in done)
                 result.warnings += [w for d in done for w in d.report.warnings] + run.warnings
+    if failures and not found:
+        raise InputError("; ".join(failures[:_TOLD]))
+    result.warnings += [f"{problem}; left out" for problem in failures]
     result.read_as = read_as((run.ranks, run.world_size) for run in found)
     return result
 
@@ -178,23 +196,43 @@ def _is_current(store: Store, run: RunInput, files: list[StoredFile]) -> bool:
     )
 
 
-def _read_files(run: RunInput, folder: Path, pool: Executor, jobs: int, progress: Progress) -> list[_FileResult]:
-    """Write every file of a run to the staging folder, small files side by side, large ones chunk by chunk."""
+def _read_files(
+    run: RunInput, folder: Path, pool: Executor, jobs: int, progress: Progress
+) -> tuple[list[_FileResult], list[str]]:
+    """Write every file of a run to the staging folder, small files side by side, large ones chunk by chunk.
+
+    Returns what was read, and why files that the user did not name could not be.
+    """
     done: dict[SourceFile, _FileResult] = {}
+    lost: list[str] = []
     waiting: list[tuple[SourceFile, Future[_FileResult]]] = []
     large = []
     for at, file in enumerate(run.files):
         own = folder / str(at)
-        if file_state(file.path)[1] >= _BIG_FILE and sources.BY_KIND[file.kind].splits and jobs > 1:
+        if _is_large(file) and jobs > 1:
             large.append((file, own))
         else:
             waiting.append((file, pool.submit(_write_file, run.run_id, file, own)))
+
+    def take(file: SourceFile, read: Callable[[], _FileResult]) -> None:
+        try:
+            done[file] = read()
+        except InputError as e:
+            if file.path in run.named:
+                raise
+            lost.append(str(e))
+
     for file, own in large:
-        done[file] = _write_file(run.run_id, file, own, _pool_map(pool, jobs), progress)
+        take(file, partial(_write_file, run.run_id, file, own, _pool_map(pool, jobs), progress))
     for file, future in waiting:
-        done[file] = future.result()
+        take(file, future.result)
         progress.advance(file_state(file.path)[1], file.path.name)
-    return [done[f] for f in run.files]
+    return [done[f] for f in run.files if f in done], lost
+
+
+def _is_large(file: SourceFile) -> bool:
+    size = file_state(file.path)[1]
+    return sources.BY_KIND[file.kind].splits and size * (_PACKED_INTO if is_packed(file.path) else 1) >= _BIG_FILE
 
 
 def _pool_map(pool: Executor, jobs: int) -> Mapper:
@@ -230,7 +268,7 @@ def _write_file(
                 names = batch.column(KERNEL_NAME_COLUMNS[table])
                 result.kernel_names.update(n for n in names.dictionary.to_pylist() if n is not None)
             if progress:
-                step = min(size, sum(w.rows for w in writers.values()) * 400) - told
+                step = min(size, result.report.position) - told
                 if step > 0:
                     progress.advance(step, file.path.name)
                     told += step
@@ -245,17 +283,24 @@ def _write_file(
 def _finish_run(
     run: RunInput, files: list[StoredFile], done: list[_FileResult], folder: Path, pool: Executor, jobs: int
 ) -> tuple[StoredRun, dict[tuple[str, int], Path]]:
-    """Add the tables that are of the run as a whole: runs and kernel_names. Raises InputError if files overlap."""
+    """Add the tables that are of the run as a whole: runs and kernel_names.
+
+    Of two files that overlap, the second is left out. Raises InputError if the user named it.
+    """
     written: dict[tuple[str, int], Path] = {}
     owners: dict[tuple[str, int], SourceFile] = {}
-    for result in done:
-        for key, path in result.written.items():
-            if key in owners:
-                other = owners[key].path
-                raise InputError(
-                    f"{result.file.path}: has {key[0]} of rank {key[1]}, and so has {other}, of the same run"
-                )
-            owners[key], written[key] = result.file, path
+    for result in list(done):
+        if twice := next((key for key in result.written if key in owners), None):
+            table, rank = twice
+            other = owners[twice].path
+            problem = f"{result.file.path}: has {table} of rank {rank}, and so has {other}, of the same run"
+            if result.file.path in run.named:
+                raise InputError(problem)
+            run.warnings.append(f"{problem}; left out")
+            done.remove(result)
+            continue
+        written |= result.written
+        owners |= dict.fromkeys(result.written, result.file)
     ranks = {rank for d in done for _, rank in d.report.rows} or {f.rank for f in run.files}
     info: dict[str, Any] = {}
     for result in sorted(done, key=lambda d: d.file.rank, reverse=True):

@@ -22,6 +22,7 @@
 -- @column kernel_ns ns            Durations of the kernels, summed over all ranks: the waiting too.
 -- @column group_name text         With each=yes: process group, where the profiler names it.
 -- @column start_ns ns             With each=yes: first start on any rank, from the first collective of the run.
+-- @main run_id, collective, status, calls, bytes, total_ns, busbw_gb_per_s, start_ns
 -- @order run_id, start_ns, total_ns DESC, collective
 -- @use collective_calls
 -- @needs kernels of NCCL collectives

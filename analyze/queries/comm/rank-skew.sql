@@ -16,6 +16,7 @@
 -- @column min_rank index          Rank of the smallest.
 -- @column max_rank index          Rank of the largest.
 -- @column max_device index        Its device.
+-- @main run_id, metric, min_ns, avg_ns, max_ns, imbalance_pct, max_rank
 -- @order run_id, metric
 -- @use gpu_classes, gpu_tracks, gpu_windows, step_ranges
 -- @needs work on GPUs

@@ -23,6 +23,7 @@
 -- @column shift_ns ns             What align=ends took off its clock; 0 without.
 -- @column unmatched count         Kernels of calls that are incomplete or unmatched: left out.
 -- @column point_to_point count    Kernels of sends and receives: left out.
+-- @main run_id, rank, device, calls, wait_ns, times_last, last_pct, margin_ns
 -- @order run_id, rank, device
 -- @use arithmetic, collective_calls
 -- @needs communication kernels

@@ -20,6 +20,7 @@
 -- @column images_per_s images/s   Throughput.
 -- @column speedup x               Throughput / throughput on one GPU.
 -- @column efficiency_pct %        Speed-up / GPUs.
+-- @main kind, model, batch_size, gpus, images_per_s, speedup, efficiency_pct
 -- @order kind NULLS LAST, model, precision, dataset, image_size, profiler, batch_size, gpus, parallelism
 -- @use gpu_tracks, step_times, workload_keys
 -- @needs step times: the collector's step metrics, or training steps in the traces

@@ -13,6 +13,7 @@
 -- @column max_ns ns               Longest.
 -- @column api_time_pct %          Share of the time in all such calls, blocking or not.
 -- @column flagged bool            Whether Nsight Systems' rule lists it, or would.
+-- @main name, waits_for, calls, total_ns, avg_ns, api_time_pct, flagged
 -- @order total_ns DESC, name
 -- @use arithmetic, blocking_calls
 -- @needs CUDA calls that synchronise

@@ -5,6 +5,7 @@
 -- @column calls count             Calls.
 -- @column calls_pct %             Share of the calls of its kind.
 -- @column calls_per_step number   Calls per profiled step and rank, where the trace has training steps.
+-- @main kind, name, calls, calls_pct, calls_per_step
 -- @order kind DESC, calls DESC, name
 -- @use arithmetic, step_ranges
 -- @needs operators, CUDA calls or kernels

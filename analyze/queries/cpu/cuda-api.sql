@@ -8,6 +8,7 @@
 -- @column min_ns ns               Shortest.
 -- @column max_ns ns               Longest.
 -- @column api_time_pct %          Share of the time in all calls.
+-- @main name, calls, total_ns, avg_ns, max_ns, api_time_pct
 -- @order total_ns DESC, name
 -- @use arithmetic, time_sums
 -- @needs CUDA API calls

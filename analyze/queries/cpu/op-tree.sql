@@ -14,6 +14,7 @@
 -- @column total_cpu_ns ns         CPU time with them.
 -- @column gpu_ops count           Kernels, memcpys and memsets that it launched itself.
 -- @column self_gpu_ns ns          Sum of their durations.
+-- @main path, calls, self_cpu_ns, total_cpu_ns, self_gpu_ns
 -- @order self_gpu_ns + self_cpu_ns DESC, path, kind
 -- @use call_tree_no, gpu_named_work, work_nodes
 -- @needs operators: a recording of torch.profiler

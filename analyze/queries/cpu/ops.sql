@@ -14,6 +14,7 @@
 -- @column total_cpu_ns ns         CPU time with children.
 -- @column self_device_ns ns       GPU time of what it launched itself.
 -- @column total_device_ns ns      GPU time of what it and its children launched.
+-- @main name, calls, self_cpu_ns, total_cpu_ns, self_device_ns, total_device_ns
 -- @order self_device_ns + self_cpu_ns DESC, name, kind
 -- @use torch_names, torch_tree_{python}
 -- @needs operators, ranges, CUDA calls or GPU work

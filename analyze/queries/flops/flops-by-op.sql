@@ -12,6 +12,7 @@
 -- @column flops_pct %             Share of all counted FLOPs.
 -- @column avg_flops FLOP          Mean of a call whose shapes are known.
 -- @column unknown_calls count     Calls whose shapes the trace does not have; they count 0.
+-- @main name, calls, flops, flops_pct, avg_flops, unknown_calls
 -- @order flops DESC, name
 -- @use arithmetic, model_flops
 -- @needs operators with input shapes (record_shapes=True)

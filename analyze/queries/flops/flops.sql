@@ -21,6 +21,7 @@
 -- @column dram_bytes B            Bytes read from and written to device memory.
 -- @column flops_per_image FLOP    total_flops / images.
 -- @column fadd_only_per_image FLOP   fadd_only_flops / images.
+-- @main kernel, launches, dur_ns, total_flops, fadd_only_flops, flops_per_image
 -- @order total_flops DESC NULLS LAST, dur_ns DESC NULLS LAST, kernel
 -- @use ncu_flops, step_counts
 -- @needs FLOP metrics of Nsight Compute (collect run --profiler ncu) or nvprof

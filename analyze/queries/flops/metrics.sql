@@ -17,6 +17,7 @@
 -- @column max number              Largest value.
 -- @column sum number              Sum over the launches.
 -- @column text text               Value that is no number, where all launches have the same.
+-- @main kernel, metric, unit, launches, avg, sum, text
 -- @order kernel, metric, section, unit
 -- @use ncu_counts
 -- @needs metrics of Nsight Compute or nvprof

@@ -23,6 +23,7 @@
 -- @column bound text              memory or compute.
 -- @column pct_of_roof %           Rate achieved of the one attainable.
 -- @column roof_source text        report or published; of both roofs if they differ.
+-- @main run_id, kernel, level, dur_ns, flops_per_byte, flops_per_s, bound, pct_of_roof
 -- @order dur_ns DESC, kernel, run_id, level
 -- @use ncu_flops, roofs
 -- @needs FLOP and memory metrics of Nsight Compute (collect run --profiler ncu)

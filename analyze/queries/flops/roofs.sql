@@ -8,6 +8,7 @@
 -- @column flops_per_s FLOP/s      Peak of a compute roof.
 -- @column gb_per_s GB/s           Peak of a memory roof.
 -- @column source text             report or published.
+-- @main run_id, roof, flops_per_s, gb_per_s, source
 -- @order run_id, flops_per_s NULLS LAST, gb_per_s, roof
 -- @use roofs
 -- @needs a recording of Nsight Compute

@@ -16,6 +16,7 @@
 -- @column executed_flops FLOP     total_flops as in `flops`.
 -- @column useful_pct %            model_flops / executed_flops.
 -- @column executed_per_model x    The inverse.
+-- @main call, calls, dur_ns, model_flops, executed_flops, useful_pct
 -- @order model_flops DESC NULLS LAST, executed_flops DESC NULLS LAST, call
 -- @use arithmetic, ncu_flops, op_launches
 -- @needs both an Nsight Compute and a torch.profiler recording of the same workload (collect run --profiler

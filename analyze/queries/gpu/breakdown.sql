@@ -19,6 +19,7 @@
 -- @column exposed_comm_pct %      Share of the span.
 -- @column exposed_memcpy_pct %    Share of the span.
 -- @column idle_pct %              Share of the span.
+-- @main run_id, rank, device, step, span_ns, compute_pct, exposed_comm_pct, exposed_memcpy_pct, idle_pct
 -- @order run_id, rank, device, step
 -- @use arithmetic, gpu_classes, gpu_tracks, gpu_windows
 -- @needs work on GPUs; with window=step also training steps (ProfilerStep# or NVTX ranges named step)

@@ -21,6 +21,7 @@
 -- @column small_copies count      Copies between host and device that are small.
 -- @column small_copies_pct %      Share of host_copies.
 -- @column small_time_pct %        Share of the time of the host copies that small ones take.
+-- @main run_id, rank, device, kernel_ns, kernel_concurrency_pct, memcpy_ns, copy_overlap_pct, host_gb_per_s
 -- @order run_id, rank, device
 -- @use arithmetic, copy_peaks, gpu_tracks, intervals
 -- @needs work on GPUs

@@ -16,6 +16,7 @@
 -- @column small_copies count      Small ones.
 -- @column small_copies_pct %      Share of the copies.
 -- @column small_time_pct %        Share of total_ns.
+-- @main run_id, rank, device, kind, copies, bytes, total_ns, gb_per_s, link_pct
 -- @order run_id, rank, device, total_ns DESC, kind
 -- @use arithmetic, copy_peaks
 -- @needs memcpys

@@ -20,6 +20,7 @@
 -- @column cpu_ns ns               For how long, within the gap.
 -- @column profiler_ns ns          Part of the gap in which the profiler itself worked on the CPU.
 -- @column note text               What makes host time longer than it is without the recording; empty if nothing does.
+-- @main run_id, rank, device, start_ns, gap_ns, cause, after, cpu
 -- @order gap_ns DESC, run_id, rank, device, start_ns
 -- @use cpu_events, gpu_gaps, gpu_named_work, gpu_tracks, innermost, launch_calls, recording_facts
 -- @needs work on GPUs with gaps between

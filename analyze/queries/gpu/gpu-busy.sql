@@ -9,6 +9,7 @@
 -- @column busy_ns ns              Union of kernels, memcpys and memsets.
 -- @column idle_ns ns              The rest.
 -- @column busy_pct %              Busy share of the span.
+-- @main run_id, rank, device, span_ns, busy_ns, idle_ns, busy_pct
 -- @order run_id, rank, device
 -- @use arithmetic, gpu_busy
 -- @needs work on GPUs

@@ -21,6 +21,7 @@
 -- @column max_ns ns               Longest gap.
 -- @column profiler_ns ns          The part of idle_ns in which the profiler itself worked on the CPU.
 -- @column note text               What makes host time longer than it is without the recording; empty if nothing does.
+-- @main run_id, rank, device, stream, cause, gaps, idle_ns, idle_pct, max_ns
 -- @order run_id, rank, device, stream, idle_ns DESC, cause
 -- @use arithmetic, gpu_gaps, gpu_tracks, recording_facts
 -- @needs work on GPUs with gaps between

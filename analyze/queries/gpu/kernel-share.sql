@@ -12,6 +12,7 @@
 -- @column max_ns ns               Longest.
 -- @column kernel_time_pct %       Share of kernel time.
 -- @column gpu_time_pct %          Share of GPU time: kernels, memcpys and memsets.
+-- @main {group}, calls, total_ns, avg_ns, kernel_time_pct
 -- @order total_ns DESC, {group}
 -- @use arithmetic, time_sums
 -- @needs kernels

@@ -16,6 +16,7 @@
 -- @column gpu_ns ns               Sum of the copies' durations on the GPU.
 -- @column max_gpu_ns ns           Longest of them.
 -- @column call_ns ns              Time in the calls, on the CPU.
+-- @main rule, name, kind, calls, bytes, gpu_ns, call_ns
 -- @order gpu_ns DESC, rule, name, kind, src_memory, dst_memory
 -- @use api_roles, launch_calls
 -- @needs memcpys that block the CPU

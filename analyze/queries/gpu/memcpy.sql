@@ -16,6 +16,7 @@
 -- @column max_bytes B             Largest.
 -- @column small_pct %             Share of the copies that are under 64 KiB.
 -- @column copy_time_pct %         Share of the time of all copies.
+-- @main kind, calls, bytes, total_ns, avg_ns, gb_per_s, copy_time_pct
 -- @order total_ns DESC, kind
 -- @use arithmetic
 -- @needs memcpys

@@ -10,6 +10,7 @@
 -- @column kernel_time_pct %       Share of the time of all kernels.
 -- @column gpu_time_pct %          Share of GPU time: kernels, memcpys and memsets.
 -- @column comm_time_pct %         Share of the time of communication kernels.
+-- @main collective, calls, total_ns, kernel_time_pct, gpu_time_pct, comm_time_pct
 -- @order total_ns DESC, collective
 -- @use arithmetic, collective_calls, time_sums
 -- @needs communication kernels

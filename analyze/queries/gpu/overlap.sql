@@ -10,6 +10,7 @@
 -- @column comm_ns ns              Union of communication kernels.
 -- @column overlapped_ns ns        The part of it with compute kernels beside it.
 -- @column overlap_pct %           Share of comm_ns; empty without communication.
+-- @main run_id, rank, device, step, comm_ns, overlapped_ns, overlap_pct
 -- @order run_id, rank, device, step
 -- @use arithmetic, gpu_classes, gpu_tracks, gpu_windows
 -- @needs work on GPUs; with window=step also training steps (ProfilerStep# or NVTX ranges named step)

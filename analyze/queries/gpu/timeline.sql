@@ -14,6 +14,7 @@
 -- @column compute_pct %           Share of it with compute kernels.
 -- @column comm_pct %              Share of it with communication kernels.
 -- @column memcpy_pct %            Share of it with memcpys or memsets.
+-- @main run_id, rank, device, start_ns, busy_pct, compute_pct, comm_pct, memcpy_pct
 -- @order run_id, rank, device, bucket
 -- @use arithmetic, gpu_classes, gpu_tracks, gpu_windows, intervals
 -- @needs work on GPUs

@@ -14,6 +14,7 @@
 -- @column utilization_pct %       Share of the span.
 -- @column sm_efficiency_pct %     Time-weighted min(1, blocks per SM) over the span; empty where no kernel has them.
 -- @column occupancy_pct %         Time-weighted occupancy over the kernels; empty where none has it.
+-- @main run_id, rank, device, step, span_ns, utilization_pct, sm_efficiency_pct, occupancy_pct
 -- @order run_id, rank, device, step
 -- @use arithmetic, gpu_tracks, gpu_windows, intervals, run_devices
 -- @needs kernels; with window=step also training steps (ProfilerStep# or NVTX ranges named step)

@@ -7,6 +7,7 @@
 -- @column kernel_ns ns            Time of all kernels.
 -- @column kernel_time_pct %       Winograd's share of kernel time.
 -- @column conv_time_pct %         Winograd's share of convolution time; empty without convolutions.
+-- @main winograd_ns, conv_ns, kernel_ns, kernel_time_pct, conv_time_pct
 -- @use arithmetic, time_sums
 -- @needs kernels
 WITH summed AS (

@@ -15,6 +15,7 @@
 -- @column gpu_ns ns               Their durations, summed.
 -- @column gap_ns ns               From the end of a piece to the start of the next of its sequence, summed.
 -- @column gpu_time_pct %          Share of gpu_ns in the durations of all GPU work.
+-- @main sequence, count, gpu_ns, gpu_time_pct
 -- @order gpu_ns DESC, operator, sequence
 -- @use arithmetic, cpu_tracks, gpu_named_work, intervals
 -- @needs GPU work that operators launched, two pieces or more, and min_count times

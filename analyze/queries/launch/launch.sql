@@ -24,6 +24,7 @@
 -- @column max_queue_delay_ns ns   Longest.
 -- @column call_outliers count     Calls longer than call_us.
 -- @column delay_outliers count    Queue delays longer than delay_us.
+-- @main run_id, rank, device, name, calls, avg_call_ns, avg_queue_delay_ns, short_kernels, outliers
 -- @order run_id, rank, device, calls DESC, name
 -- @use api_roles, gpu_work, launch_calls
 -- @needs kernels or the calls that launch them

@@ -15,6 +15,7 @@
 -- @column empty_ns ns             Time with nothing queued.
 -- @column empty_pct %             Share of the span.
 -- @column full_ns ns              Time with a full queue.
+-- @main run_id, rank, device, stream, launches, avg_depth, max_depth, empty_pct
 -- @order run_id, rank, device, stream
 -- @use arithmetic, gpu_work, intervals, launch_calls
 -- @needs GPU work with the calls that launched it

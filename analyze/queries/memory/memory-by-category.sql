@@ -27,6 +27,7 @@
 -- @column live_at_peak_bytes B    Those that are there when most is allocated on the device.
 -- @column peak_pct %              Their share of that peak.
 -- @column live_at_end_bytes B     Those that are there after the last event.
+-- @main run_id, rank, device_type, device, {group}, allocations, allocated_bytes, live_at_peak_bytes, peak_pct
 -- @order run_id, rank, device_type DESC, device, live_at_peak_bytes DESC, allocated_bytes DESC, {group}
 -- @use allocators, arithmetic, memory_blocks, outer_ops, phases
 -- @needs allocator events (profile_memory=True) and operators

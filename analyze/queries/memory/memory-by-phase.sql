@@ -19,6 +19,7 @@
 -- @column peak_bytes B            Most that was allocated on the device while it ran.
 -- @column live_at_peak_bytes B    Its blocks at the device's peak.
 -- @column peak_pct %              Their share of the peak.
+-- @main run_id, rank, device_type, device, phase, allocated_bytes, net_bytes, peak_bytes, live_at_peak_bytes
 -- @order run_id, rank, device_type DESC, device, first_ns, phase
 -- @use allocators, arithmetic, memory_blocks, phases
 -- @needs allocator events (profile_memory=True)

@@ -12,6 +12,7 @@
 -- @column allocated_bytes B       Most that was allocated at a time.
 -- @column reserved_bytes B        Most that the caching allocator held at a time.
 -- @column source text             memory_events or step_metrics.
+-- @main run_id, rank, device_type, device, allocated_bytes, reserved_bytes, source
 -- @order run_id, rank, device_type DESC, device
 -- @use allocators
 -- @needs allocator events (profile_memory=True), the collector's step metrics, or nsys with

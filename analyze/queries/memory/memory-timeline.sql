@@ -17,6 +17,7 @@
 -- @column allocated_bytes B       Allocated at its end.
 -- @column peak_allocated_bytes B  Most that was allocated in it.
 -- @column peak_reserved_bytes B   Most that the allocator held in it.
+-- @main run_id, rank, device_type, device, start_ns, change_bytes, peak_allocated_bytes, peak_reserved_bytes
 -- @order run_id, rank, device_type DESC, device, bucket
 -- @use allocators
 -- @needs allocator events (profile_memory=True)

@@ -19,6 +19,7 @@
 -- @column total_device_ns ns      Durations of the GPU work launched in it or below.
 -- @column self_device_ns ns       Of that launched in no call below that is part of the tree.
 -- @column path text               Names from depth 0, with ' > ' between.
+-- @main tree, calls, total_cpu_ns, total_device_ns, self_device_ns
 -- @order turns, path
 -- @use call_tree_{tree}, gpu_named_work, outermost_nodes, work_nodes
 -- @needs operators, ranges or GPU work

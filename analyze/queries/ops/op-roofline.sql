@@ -23,6 +23,7 @@
 -- @column attainable_flops_per_s FLOP/s   min(peak, flops_per_byte * bandwidth).
 -- @column bound text              memory or compute; empty for a GPU without published peaks.
 -- @column pct_of_roof %           Rate achieved of the one attainable.
+-- @main name, shapes, busy_ns, flops_per_s, bound, pct_of_roof
 -- @order busy_ns DESC, name, shapes
 -- @use call_tree_no, gpu_work, intervals, model_flops, op_bytes, op_links, outermost_nodes, roofs, work_nodes
 -- @needs operators with input shapes (record_shapes=True) that launched kernels

@@ -15,6 +15,7 @@
 -- @column gpu_ns ns               Durations of the GPU work that they and what is below them launched.
 -- @column gpu_time_pct %          Share of all GPU work of the rank.
 -- @column backward_cpu_pct %      Share of the CPU time of the backward pass (its outermost nodes).
+-- @main run_id, rank, name, calls, cpu_ns, gpu_ns, gpu_time_pct
 -- @order run_id, rank, gpu_ns DESC, cpu_ns DESC, name
 -- @use arithmetic, call_tree_no, gpu_named_work, gpu_work, outermost_nodes, work_nodes
 -- @needs activation checkpointing, and operators with input shapes (record_shapes=True)

@@ -12,6 +12,7 @@
 -- @column start_time time         Start, UTC.
 -- @column reason text             Why it failed.
 -- @column warnings text           What was lost while reading.
+-- @main run_id, profiler, status, model, batch_size, gpus, precision, ranks
 -- @order start_time NULLS LAST, run_id
 -- @needs runs that --where and --profiler leave
 -- @pass all

@@ -22,6 +22,7 @@
 -- @column total_ns ns             Their length.
 -- @column path_pct %              Share of the window.
 -- @column window_ns ns            Length of the window, and of the path.
+-- @main run_id, rank, step, kind, name, pieces, total_ns, path_pct
 -- @order run_id, rank, step, total_ns DESC, kind, name
 -- @use arithmetic, cpu_events, critical_path_{window}, innermost, intervals
 -- @needs operators, CUDA calls and GPU work; with window=step also training steps

@@ -25,6 +25,7 @@
 -- @column images_per_s images/s   Images of this rank per second, where the run says how many.
 -- @column unbound_images_per_s images/s   The same if no step waited.
 -- @column bound bool              Whether it is bound by data.
+-- @main run_id, rank, step, workers, steps, step_ns, data_ns, data_pct, images_per_s, bound
 -- @order run_id, rank, step
 -- @use arithmetic, gpu_work, intervals, step_times
 -- @needs training steps with DataLoader ranges, or the collector's step metrics

@@ -11,6 +11,7 @@
 -- @column avg_ns ns               Mean duration.
 -- @column phase_time_pct %        Share of the kernel time of the phase.
 -- @column kernel_time_pct %       Share of all kernel time.
+-- @main phase, {group}, calls, total_ns, phase_time_pct, kernel_time_pct
 -- @order phase, total_ns DESC, {group}
 -- @use arithmetic, phases
 -- @needs kernels

@@ -19,6 +19,7 @@
 -- @column proj_min_ns ns          Shortest.
 -- @column proj_max_ns ns          Longest.
 -- @column gpu_ops count           Launches in them that became GPU work (a CUDA graph is one).
+-- @main name, instances, total_ns, avg_ns, proj_total_ns, proj_avg_ns, gpu_ops
 -- @order proj_total_ns DESC NULLS LAST, total_ns DESC, name, style
 -- @use arithmetic, gpu_work
 -- @needs NVTX or record_function ranges

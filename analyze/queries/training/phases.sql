@@ -13,6 +13,7 @@
 -- @column gpu_ns ns               Sum of their durations.
 -- @column gpu_span_ns ns          From the first one's start to the last one's end, summed over ranges and devices.
 -- @column gpu_time_pct %          Share of the durations of all GPU work.
+-- @main phase, calls, cpu_ns, gpu_ops, gpu_ns, gpu_span_ns, gpu_time_pct
 -- @order phase = '(outside)', min_start_ns, phase
 -- @use arithmetic, phases
 -- @needs ranges named like the collector's phases, or those of torch (Optimizer.step, DataLoader)

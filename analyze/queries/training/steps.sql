@@ -18,6 +18,7 @@
 -- @column profiler_ns ns          Part of the window in which the profiler itself worked on the CPU (see `gaps`).
 -- @column timed_data_ns ns        Waiting for the batch, as the collector timed it.
 -- @column timed_step_ns ns        The step, as the collector timed it.
+-- @main run_id, rank, step, data_ns, train_ns, step_ns, data_pct, images_per_s
 -- @order run_id, rank, step
 -- @use arithmetic, step_times
 -- @needs training steps: ProfilerStep# or NVTX ranges named step, or the collector's step metrics

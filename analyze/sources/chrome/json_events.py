@@ -81,6 +81,11 @@ class TraceFile:
         self._raw.close()
 
     @property
+    def position(self) -> int:
+        """Bytes of the file on the disk up to where it was read."""
+        return self._raw.tell()
+
+    @property
     def gzip_problems(self) -> list[str]:
         """What was found wrong with the gzip stream so far."""
         if self._gunzip is None:

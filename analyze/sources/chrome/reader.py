@@ -72,15 +72,15 @@ def _read(trace: TraceFile, report: FileReport, mapper: Mapper) -> Iterator[Tabl
         base_ns = behind_events(trace).base_ns
     scanner = Scanner(in_object=not trace.header.is_array)
     tally = Tally()
-    in_flight: list[Chunk] = []
+    in_flight: list[tuple[Chunk, int]] = []
 
     def chunks() -> Iterator[tuple[Chunk, int]]:
         for chunk in trace.chunks():
-            in_flight.append(chunk)
+            in_flight.append((chunk, trace.position))
             yield chunk, base_ns or 0
 
     for result in mapper(decode, chunks()):
-        chunk = in_flight.pop(0)
+        chunk, report.position = in_flight.pop(0)
         if not result.whole or not scanner.ready:
             # What was left over goes on here, even if this chunk makes sense by itself: it may be a list inside args.
             result = decode_scanned(scanner.feed(read_chunk(chunk)), base_ns or 0)

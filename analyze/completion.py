@@ -1,0 +1,72 @@
+"""What the shell completes: names of queries, parameters with their values, columns and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from analyze.query.query_files import Query
+
+Completions = Iterator[tuple[str, str]]
+"""Texts, and what stands beside them in shells that show it."""
+
+
+def queries(incomplete: str) -> Completions:
+    """Names of queries, with the question."""
+    from analyze.query.query_files import catalog
+
+    for name, query in sorted(catalog().items()):
+        if name.startswith(incomplete):
+            yield name, query.question
+
+
+def params(ctx: typer.Context, incomplete: str) -> Completions:
+    """`name=` for the parameters of the query in the command line, then `name=value` for the choices of one."""
+    query = _query(ctx)
+    name, equals, value = incomplete.partition("=")
+    for p in query.params if query else ():
+        if equals and p.name == name:
+            yield from ((f"{name}={choice}", p.doc) for choice in p.choices or (p.default,) if choice.startswith(value))
+        elif not equals and p.name.startswith(name):
+            yield f"{p.name}=", p.doc
+
+
+def run_columns(incomplete: str) -> Completions:
+    """Columns of runs, and rank, behind those that are there and a comma."""
+    from schemas.tables import TABLES
+
+    yield from _more([(c.name, c.doc) for c in TABLES["runs"].columns] + [("rank", "process rank")], incomplete)
+
+
+def result_columns(ctx: typer.Context, incomplete: str) -> Completions:
+    """Columns of the query in the command line, behind those that are there and a comma; `-` may stand before one."""
+    if query := _query(ctx):
+        choices = {p.name: p.default for p in query.params if p.choices}
+        yield from _more([(c.name, c.doc) for c in query.result_columns(choices)], incomplete)
+
+
+def tables(incomplete: str) -> Completions:
+    """Names of tables."""
+    from schemas.tables import TABLES
+
+    yield from ((name, f"a row is {t.row}") for name, t in TABLES.items() if name.startswith(incomplete))
+
+
+def _query(ctx: typer.Context) -> Query | None:
+    from analyze.query.query_files import catalog
+
+    # While a line is completed, its arguments may not have been given to their names.
+    known = catalog()
+    return next((known[word] for word in (ctx.params.get("name"), *ctx.args) if word in known), None)
+
+
+def _more(names: Iterable[tuple[str, str]], incomplete: str) -> Completions:
+    before, comma, last = incomplete.rpartition(",")
+    sign = "-" if last.startswith("-") else ""
+    there = {n.lstrip("-") for n in before.split(",")}
+    for name, doc in names:
+        if name.startswith(last.removeprefix("-")) and name not in there:
+            yield f"{before}{comma}{sign}{name}", doc

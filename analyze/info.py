@@ -1,0 +1,205 @@
+"""What recordings hold: how they were read, what they lack, which queries they can answer, and what to ask first."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from analyze.query.query_files import ResultColumn
+
+if TYPE_CHECKING:
+    from analyze.query.engine import Engine
+    from analyze.query.engines import Engines
+    from analyze.query.needs import Needs
+    from analyze.query.query_files import Query
+
+_FEW = 3
+"""So many runs are described one by one; more are rows of a table."""
+_PROFILERS = {"torch": "torch.profiler", "nsys": "Nsight Systems", "ncu": "Nsight Compute", "nvprof": "nvprof"}
+_VERSIONS = (
+    ("PyTorch", "torch_version"),
+    ("CUDA", "cuda_version"),
+    ("driver", "driver_version"),
+    ("NCCL", "nccl_version"),
+)
+_OPTIONS = (("shapes", "operators with input shapes"), ("stacks", "Python stacks"), ("memory", "allocator events"))
+"""What torch.profiler records if it is told to."""
+_FIRST = ("breakdown", "kernel-share", "roofline", "ops", "steps")
+"""What is asked first, of those that can be."""
+
+
+class Run(NamedTuple):
+    """A run as `analyze info` tells of it."""
+
+    run_id: str
+    columns: dict[str, Any]
+    """Its row of `runs`."""
+    steps: int | None
+    held: set[str]
+    """Names of `needs.HOLDINGS`."""
+
+
+class Info(NamedTuple):
+    """What was found in some paths."""
+
+    runs: list[Run]
+    answered: list[Query]
+    unanswered: list[tuple[Query, Needs]]
+    """Queries that cannot be answered, with what is missing."""
+
+
+def inspect(engines: Engines) -> Info:
+    """Look into stores: at the names of tables and a few columns, without asking the queries. Raises InputError."""
+    from analyze.query.needs import Needs, holdings, needs_of
+    from analyze.query.query_files import catalog
+
+    engine = engines.get(profiler="all")
+    held = holdings(engine)
+    queries = sorted(catalog().values(), key=lambda q: (q.group, q.name))
+    # Of several passes of a workload, a query is asked of one.
+    asked = {q.prefer: engines.get(query=q).run_ids for q in {q.prefer: q for q in queries}.values()}
+    answered, unanswered = [], []
+    for query in queries:
+        needs = needs_of(query, {})
+        if lacking := needs.lacking(set().union(*(held[r] for r in asked[query.prefer]))):
+            unanswered.append((query, Needs(lacking, needs.any and len(lacking) > 1)))
+        else:
+            answered.append(query)
+    return Info(_runs(engine, held), answered, unanswered)
+
+
+def _runs(engine: Engine, held: dict[str, set[str]]) -> list[Run]:
+    counted = "SELECT run_id::VARCHAR, max(steps) FROM step_counts GROUP BY run_id"
+    steps = dict(engine.rows(counted, ["step_counts"]))
+    with engine.alone():
+        result = engine.execute("SELECT * FROM runs ORDER BY start_time NULLS LAST, run_id")
+        names = [d[0] for d in result.description or ()]
+        rows = [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+    return [Run(str(r["run_id"]), r, steps.get(str(r["run_id"]), r["steps"]), held[str(r["run_id"])]) for r in rows]
+
+
+def lines(info: Info, paths: Sequence[Path], room: int) -> Iterator[str]:
+    """The info for people to read, in lines of at most so many cells."""
+    from analyze.query.needs import HOLDINGS
+
+    if len(info.runs) <= _FEW:
+        for run in info.runs:
+            yield f"run {_shown(run.run_id)}"
+            for label, text in _told(run):
+                yield from _indented(label, text, room)
+    else:
+        yield from _table(info.runs, room)
+    yield ""
+    total = len(info.answered) + len(info.unanswered)
+    yield f"{len(info.answered)} of {total} queries can be answered:"
+    for group in dict.fromkeys(q.group for q in info.answered):
+        yield from _indented(group, ", ".join(q.name for q in info.answered if q.group == group), room)
+    if info.unanswered:
+        yield "these cannot:"
+        missing: dict[Needs, list[str]] = {}
+        for query, lacking in info.unanswered:
+            missing.setdefault(lacking, []).append(query.name)
+        for lacking, names in missing.items():
+            without = (" or " if lacking.any else " and ").join(lacking.names)
+            yield from _indented("", f"without {without}: {', '.join(names)}", room)
+        yield "what is missing is recorded by:"
+        for name in dict.fromkeys(name for lacking in missing for name in lacking.names):
+            yield from _indented("", f"{name}: {HOLDINGS[name].recorded}", room)
+    yield ""
+    yield "next:"
+    # Not wrapped: they are there to be copied.
+    yield from (f"  {command}" for command in commands(info, paths))
+
+
+def commands(info: Info, paths: Sequence[Path]) -> list[str]:
+    """What to type next."""
+    where = shlex.join(map(str, paths))
+    can = {q.name for q in info.answered}
+    asked = [name for name in _FIRST if name in can][:3]
+    advice = [f"analyze advise {where}"] if any("GPU work" in run.held for run in info.runs) else []
+    return [*advice, *(f"analyze query {name} {where}" for name in asked)]
+
+
+def _told(run: Run) -> Iterator[tuple[str, str]]:
+    from analyze.query.needs import HOLDINGS
+
+    c = run.columns
+    yield "read as", ", ".join(_read_as(run))
+    yield "holds", ", ".join(name for name in HOLDINGS if name in run.held) or "nothing that a query needs"
+    lacking = [name for name in HOLDINGS if name not in run.held]
+    if lacking:
+        yield "lacks", ", ".join(lacking)
+    capability = f"compute capability {c['compute_capability']}" if c["compute_capability"] else ""
+    yield "GPU", ", ".join(filter(None, [c["gpu_name"], capability])) or "not told"
+    batch = f"batch {c['batch_size']}" if c["batch_size"] else ""
+    gpus = _count(c["gpus"], "GPU") if c["gpus"] is not None else ""
+    parallelism = c["parallelism"] if c["parallelism"] != "none" else ""
+    if model := ", ".join(filter(None, [c["model"], batch, gpus, parallelism, c["precision"]])):
+        yield "model", model
+    versions = [f"{name} {c[key]}" for name, key in _VERSIONS if c[key]]
+    if versions:
+        yield "software", ", ".join(versions)
+    if c["status"] == "failed":
+        yield "failed", c["reason"] or "it does not say why"
+    for warning in (c["warnings"] or "").splitlines():
+        yield "warning", warning
+
+
+def _read_as(run: Run) -> list[str]:
+    """How a run was read: its profiler, ranks and steps, and what of torch.profiler's options was on."""
+    c = run.columns
+    of = f" of {c['world_size']}" if c["world_size"] else ""
+    said = [_PROFILERS.get(c["profiler"], "no profiler"), f"{_count(c['ranks'], 'rank')}{of}"]
+    if run.steps is not None:
+        said.append(_count(run.steps, "step"))
+    if c["profiler"] == "torch":
+        said += [f"{word} {'yes' if name in run.held else 'no'}" for word, name in _OPTIONS]
+    return said
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' if number != 1 else ''}"
+
+
+_COLUMNS = (
+    ResultColumn("run_id", "id", "the run"),
+    ResultColumn("profiler", "text", "the profiler"),
+    ResultColumn("ranks", "text", "ranks that were found, of how many"),
+    ResultColumn("steps", "count", "training steps"),
+    ResultColumn("model", "text", "model"),
+    ResultColumn("batch", "index", "images per step"),
+    ResultColumn("precision", "text", "precision"),
+    ResultColumn("GPU", "text", "GPU"),
+    ResultColumn("warnings", "count", "what was lost or odd"),
+)
+
+
+def _table(runs: Sequence[Run], room: int) -> Iterator[str]:
+    from analyze.render.layout import table_lines
+
+    rows = []
+    for run in runs:
+        c = run.columns
+        ranks = f"{c['ranks']} of {c['world_size']}" if c["world_size"] else str(c["ranks"])
+        warnings = len((c["warnings"] or "").splitlines())
+        known = (c["model"], c["batch_size"], c["precision"], c["gpu_name"])
+        rows.append((run.run_id, c["profiler"], ranks, run.steps, *known, warnings))
+    yield f"{len(runs)} runs"
+    yield from table_lines(_COLUMNS, rows, (), room)
+
+
+def _shown(text: str) -> str:
+    from analyze.render.texts import visible
+
+    return visible(text)
+
+
+def _indented(label: str, text: str, room: int) -> Iterator[str]:
+    from analyze.render.texts import wrapped
+
+    side = f"  {label:<10}" if label else "  "
+    first, *more = wrapped(_shown(text), max(room - 12, 20))
+    yield f"{side}{first}"
+    yield from (f"{' ' * max(len(side), 4)}{line}" for line in more)

@@ -1,0 +1,177 @@
+"""What queries need (@needs), held against what recordings hold: which can be answered, and why one has no rows.
+
+@needs is written in the words of HOLDINGS, joined by "and" or "or"; what else it says, in parentheses, behind a
+semicolon or in other words, is for people.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from analyze.query.blocks import defining
+
+if TYPE_CHECKING:
+    from analyze.query.engine import Engine
+    from analyze.query.query_files import Query
+
+
+class Holding(NamedTuple):
+    """A thing that a recording may hold.
+
+    `pattern`: how @needs names it; `sources`: what stands behind FROM, one of which has rows of a run that holds it;
+    `recorded`: how to record it.
+    """
+
+    name: str
+    pattern: str
+    sources: tuple[str, ...]
+    recorded: str
+
+
+_FLOPS = "regexp_matches(metric, '^flop_count|_op_[fdh](add|mul|fma)_|_path_tensor_|_hmma')"
+_GPU_TABLES = ("kernels", "memcpys", "memsets", "gpu_summary")
+
+HOLDINGS = {
+    h.name: h
+    for h in (
+        # Of two names that begin alike, the longer one first.
+        Holding(
+            "communication kernels",
+            r"(?:kernels of )?NCCL collectives|communication kernels",
+            ("kernel_names WHERE family = 'communication'", "kernels WHERE collective IS NOT NULL"),
+            "more than one GPU",
+        ),
+        Holding("kernels", r"kernels", ("kernels", "gpu_summary"), "a profiler that traces CUDA"),
+        Holding("GPU work", r"work on GPUs|GPU work", _GPU_TABLES, "a profiler that traces CUDA"),
+        Holding(
+            "copies",
+            r"memcpys",
+            ("memcpys", "gpu_summary WHERE name ILIKE '%memcpy%'"),
+            "a profiler that traces CUDA",
+        ),
+        Holding(
+            "CUDA calls",
+            r"CUDA (?:API )?calls|calls that launch\w*",
+            ("cuda_calls", "api_summary"),
+            "a profiler that traces CUDA",
+        ),
+        Holding(
+            "operators with input shapes",
+            r"operators with input shapes",
+            ("cpu_ops WHERE input_dims IS NOT NULL",),
+            "torch.profiler with record_shapes=True",
+        ),
+        Holding(
+            "operators",
+            r"operators|(?:a recording of )?torch\.profiler(?: recording)?",
+            ("cpu_ops",),
+            "torch.profiler with ProfilerActivity.CPU",
+        ),
+        Holding(
+            "Python stacks",
+            r"Python stacks",
+            ("ranges WHERE origin = 'python_function'",),
+            "torch.profiler with with_stack=True",
+        ),
+        Holding(
+            "allocator events",
+            r"allocator events",
+            ("memory_events",),
+            "torch.profiler with profile_memory=True, or nsys with --cuda-memory-usage=true",
+        ),
+        Holding(
+            "ranges",
+            r"(?:NVTX or record_function )?ranges",
+            ("ranges WHERE origin IN ('nvtx', 'record_function', 'profiler_step')",),
+            "torch.profiler.record_function, or NVTX under nsys",
+        ),
+        Holding(
+            "training steps",
+            r"training steps",
+            ("step_ranges",),
+            "profiler.step() after each step, or NVTX ranges named step",
+        ),
+        Holding("step metrics", r"(?:the collector's )?step metrics", ("step_metrics",), "collect run --model"),
+        Holding(
+            "FLOP metrics",
+            r"FLOP (?:and memory )?metrics of Nsight Compute(?: or nvprof)?",
+            (f"ncu_metrics WHERE {_FLOPS}", f"metric_summary WHERE {_FLOPS}"),
+            "collect run --profiler ncu --ncu-metrics flops",
+        ),
+        Holding(
+            "hardware metrics",
+            r"metrics of Nsight Compute or nvprof|a recording of Nsight Compute|an Nsight Compute",
+            ("ncu_metrics", "metric_summary"),
+            "collect run --profiler ncu",
+        ),
+    )
+}
+
+_NAMES = tuple(HOLDINGS)
+_WORDS = re.compile("|".join(f"({h.pattern})" for h in HOLDINGS.values()))
+_ASIDE = re.compile(r"\([^)]*\)|;.*")
+_OR = re.compile(r"\bor\b(?! more)")
+
+
+class Needs(NamedTuple):
+    """What a query needs: all of some names of HOLDINGS, or any."""
+
+    names: tuple[str, ...]
+    any: bool
+
+    def lacking(self, held: Collection[str]) -> tuple[str, ...]:
+        """What is missing of it; empty if the query can be answered."""
+        missing = tuple(name for name in self.names if name not in held)
+        return () if self.any and len(missing) < len(self.names) else missing
+
+
+def needs_of(query: Query, params: Mapping[str, str]) -> Needs:
+    """What a query needs, as far as @needs is in the words of HOLDINGS."""
+    text = " ".join(_ASIDE.sub("", query.needs).split())
+    names = [_NAMES[m.lastindex - 1] for m in _WORDS.finditer(text) if m.lastindex]
+    found = Needs(tuple(dict.fromkeys(names)), bool(_OR.search(_WORDS.sub("", text))))
+    if params.get("window") == "step" and not found.any:
+        found = Needs((*found.names, "training steps"), False)
+    return found
+
+
+def holdings(engine: Engine) -> dict[str, set[str]]:
+    """What each run of an engine holds: names of HOLDINGS by run id. Reads no more than the columns that say so."""
+    held: dict[str, set[str]] = {run_id: set() for run_id in engine.run_ids}
+    for holding in HOLDINGS.values():
+        union = " UNION ".join(f"SELECT run_id::VARCHAR FROM {source}" for source in holding.sources)
+        tables = (source.partition(" ")[0] for source in holding.sources)
+        for (run_id,) in engine.rows(union, defining(tables)):
+            if run_id in held:
+                held[run_id].add(holding.name)
+    return held
+
+
+def why_empty(engine: Engine, query: Query, params: Mapping[str, str]) -> str:
+    """Why an answer has no rows, in a phrase."""
+    if not engine.run_ids:
+        return "no run matched --where or --profiler"
+    held = set().union(*holdings(engine).values())
+    needs = needs_of(query, params)
+    if missing := needs.lacking(held):
+        between = " nor " if needs.any else " and no "
+        recorded = "; ".join(dict.fromkeys(HOLDINGS[m].recorded for m in missing))
+        neither = "neither" if needs.any and len(missing) > 1 else "no"
+        return f"the recording has {neither} {between.join(missing)} (recorded by: {recorded})"
+    if "metric" in params and "hardware metrics" in needs.names:
+        return f"no metric matches {params['metric']!r}; {_metrics(engine, params['metric'])}"
+    given = [f"{name}={value}" for name, value in params.items()]
+    if given:
+        return f"nothing in the recording matches --param {' --param '.join(given)}"
+    return f"query {query.name} needs {query.needs}" if query.needs else "nothing in the recording answers it"
+
+
+def _metrics(engine: Engine, asked: str) -> str:
+    """How many metrics there are, and the likely ones."""
+    found = engine.rows("SELECT metric FROM ncu_metrics UNION SELECT metric FROM metric_summary ORDER BY metric")
+    names = [name for (name,) in found]
+    near = difflib.get_close_matches(asked, names, 5, 0.3) or names[:5]
+    return f"the recording has {len(names)}, such as {', '.join(near)}"

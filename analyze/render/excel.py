@@ -1,0 +1,57 @@
+"""An answer as an Excel workbook: numbers as they are, in the units of its columns; text as text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analyze.errors import InputError
+from analyze.render.texts import visible
+from analyze.render.units import finite
+
+if TYPE_CHECKING:
+    from analyze.query.answer import Answer
+
+_MOST_ROWS = 1 << 20
+_MOST_COLUMNS = 1 << 14
+_MOST_TEXT = (1 << 15) - 1
+_EXACT = 2**53
+
+
+def write_excel(answer: Answer, path: Path) -> None:
+    """Write the rows as the one sheet of a workbook, with the names of the columns on top.
+
+    A text is a text, whatever it begins with: none becomes a formula or a link. A whole number that a double does not
+    hold becomes a text. Raises InputError where XlsxWriter is missing, and for what a sheet cannot hold.
+    """
+    try:
+        import xlsxwriter
+    except ImportError as e:
+        raise InputError("writing .xlsx needs XlsxWriter: pip install 'tracequarry[xlsx]'") from e
+    rows = answer.rows()
+    if len(rows) >= _MOST_ROWS or len(answer.columns) > _MOST_COLUMNS:
+        raise InputError(f"a sheet of Excel holds {_MOST_ROWS:,} rows and {_MOST_COLUMNS:,} columns; write .parquet")
+    # Without it the sheet is kept in files of the system's folder for temporary ones.
+    with path.open("wb") as file, xlsxwriter.Workbook(file, {"in_memory": True}) as book:
+        sheet = book.add_worksheet()
+        bold = book.add_format({"bold": True})
+        for at, column in enumerate(answer.columns):
+            sheet.write_string(0, at, visible(column.name), bold)
+        sheet.freeze_panes(1, 0)
+        for line, row in enumerate(rows, 1):
+            for at, value in enumerate(map(finite, row)):
+                _write_cell(sheet, line, at, value)
+
+
+def _write_cell(sheet: Any, line: int, at: int, value: Any) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool):
+        sheet.write_boolean(line, at, value)
+    elif isinstance(value, float) or (isinstance(value, int) and abs(value) <= _EXACT):
+        sheet.write_number(line, at, value)
+    else:
+        text = visible(str(value))
+        if len(text) > _MOST_TEXT:
+            raise InputError(f"a cell of Excel holds {_MOST_TEXT:,} characters, and one has {len(text):,}; write .csv")
+        sheet.write_string(line, at, text)

@@ -1,0 +1,277 @@
+"""A table that fits the terminal it is printed to: which columns, how wide, and records where no table would do.
+
+The main columns of a query are shown, and others as far as there is room. No number is cut; texts are, so that rows
+which differ stay different. What says nothing (columns without any value, or of zeros) is named below.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TextIO
+
+from analyze.render.texts import CUT, common_beginning, fitted, padded, width, wrapped
+from analyze.render.units import Heading, format_columns, is_text
+
+if TYPE_CHECKING:
+    from analyze.query.query_files import ResultColumn
+
+PIPED_WIDTH = 160
+"""Of what is no terminal, where COLUMNS does not say."""
+
+_NARROWEST = 20
+_GAP = "  "
+_LEAST_TEXT = 12
+"""What a text is cut to where there is no more room, ..."""
+_ENOUGH_TEXT = 36
+"""... and what it has before a column that is not a main one gets any."""
+_TREES = ("path", "tree")
+_WHOLE = (*_TREES, "run_id", "sequence", "shapes")
+"""Columns of which the end says as much as the beginning: they are given what room they need before others get any."""
+_PLACES = ("run_id", "rank", "device")
+"""Columns that say where a row is from: one value for all rows is said once, above the table."""
+
+
+def terminal_width(file: TextIO) -> int:
+    """Columns of the terminal that a file is; of another file what COLUMNS says, else PIPED_WIDTH."""
+    said = os.environ.get("COLUMNS", "")
+    if said.isdecimal() and int(said) > 0:
+        return int(said)
+    try:
+        # A pseudo-terminal that nobody told a size has 0.
+        return os.get_terminal_size(file.fileno()).columns or 80
+    except (OSError, ValueError):
+        return PIPED_WIDTH
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A column as it may be shown."""
+
+    at: int
+    name: str
+    heading: Heading
+    cells: Sequence[str]
+    text: bool
+    """Whether it may be cut, and stands to the left; what else there is are numbers."""
+    label: bool
+    """Whether it says what a row is of; others measure it."""
+    zero: bool
+    """Whether it measures something, and all values are 0."""
+
+    @cached_property
+    def content(self) -> int:
+        """Cells that the widest value takes."""
+        return max(map(width, self.cells), default=0)
+
+    def least(self, text: int) -> int:
+        """Cells that its values take at least, if a text is cut to so many."""
+        whole = not self.text or (self.name in _WHOLE and text == _ENOUGH_TEXT)
+        return self.content if whole else min(self.content, text)
+
+    def title(self, room: int) -> list[str]:
+        """The heading on lines of so many cells; a word of it is not broken."""
+        words = re.findall(r"[^_ ]+_*|_+", self.heading.label)
+        unit = self.heading.unit
+        words += [f"({unit})" if words else unit] if unit else []
+        lines = [""]
+        for word in words:
+            glue = "" if not lines[-1] or (lines[-1].endswith("_") and not word.startswith("(")) else " "
+            if lines[-1] and width(lines[-1] + glue + word) > room:
+                lines.append(word)
+            else:
+                lines[-1] += glue + word
+        return lines
+
+
+def table_lines(
+    columns: Sequence[ResultColumn],
+    rows: Sequence[Sequence[Any]],
+    main: Collection[str],
+    room: int,
+    wide: bool = False,
+    bold: Callable[[str], str] = str,
+) -> Iterator[str]:
+    """The lines of a table of rows, none wider than `room` cells (20 at least).
+
+    `main`: names of the columns that are shown first; empty for all. `wide`: all columns, whatever is in them. `bold`:
+    what is made of the lines of the heading.
+    """
+    room = max(room, _NARROWEST)
+    if not rows:
+        yield "no rows"
+        return
+    above, left = _places(_columns(columns, rows))
+    said = {"empty": [c for c in left if not any(c.cells)], "zero": [c for c in left if c.zero]}
+    idle = [c for found in said.values() for c in found]
+    if wide or len(idle) == len(left):
+        said, idle = {}, []
+    left = [c for c in left if c not in idle]
+    must = [c for c in left if wide or c.name in main] or left
+    chosen, note, lines = _choose(must, [c for c in left if c not in must], room, bold)
+    yield from _sentence(above + note, ", ", room)
+    yield from lines
+    said["with --wide"] = [c for c in left if c.at not in chosen]
+    yield from _sentence([f"{what}: {', '.join(c.name for c in of)}" for what, of in said.items() if of], "; ", room)
+
+
+def _sentence(parts: list[str], between: str, room: int) -> list[str]:
+    return wrapped(between.join(parts), room) if parts else []
+
+
+def _columns(columns: Sequence[ResultColumn], rows: Sequence[Sequence[Any]]) -> list[_Column]:
+    headings, cells = format_columns(columns, rows)
+    found = []
+    for i, column in enumerate(columns):
+        numbers = all(isinstance(row[i], int | float) for row in rows if row[i] is not None) and any(cells[i])
+        label = is_text(column) or column.unit in ("index", "bool")
+        text = not numbers and (is_text(column) or any(isinstance(row[i], str) for row in rows))
+        zero = not label and any(cells[i]) and not any(row[i] for row in rows)
+        found.append(_Column(i, column.name, headings[i], cells[i], text, label, zero))
+    return found
+
+
+def _places(columns: list[_Column]) -> tuple[list[str], list[_Column]]:
+    """What is said of all rows above the table, and the columns that are left."""
+    same = [c for c in columns if c.name in _PLACES and c.cells[0] and len(set(c.cells)) == 1]
+    if len(same) == len(columns):
+        return [], columns
+    return [f"{c.name.removesuffix('_id')} {c.cells[0]}" for c in same], [c for c in columns if c not in same]
+
+
+def _choose(
+    must: list[_Column], may: list[_Column], room: int, bold: Callable[[str], str]
+) -> tuple[set[int], list[str], list[str]]:
+    """The columns that are shown, what is said of them above, and the lines of the table."""
+    chosen = every = sorted([*must, *may], key=lambda c: c.at)
+    note: list[str] = []
+    widths = _widths(chosen, room, _ENOUGH_TEXT)
+    if widths is None:
+        chosen = must
+        if any(c.name == "run_id" for c in must) and _widths(must, room, _ENOUGH_TEXT) is None:
+            chosen, note = _without_beginning(must)
+        # First what tells rows apart that are of the same by their labels, then what there is room for.
+        labels = [c for c in may if c.label]
+        while column := _telling([c for c in chosen if c.label], [c.cells for c in chosen if c.label], labels):
+            labels.remove(column)
+            if _widths(more := _with(chosen, column), room, _LEAST_TEXT) is not None:
+                chosen = more
+        for column in (c for c in may if c not in chosen):
+            if _widths(more := _with(chosen, column), room, _ENOUGH_TEXT) is not None:
+                chosen = more
+        widths = _widths(chosen, room, _LEAST_TEXT)
+    while widths is not None:
+        cells = [_cells(c, w) for c, w in zip(chosen, widths, strict=True)]
+        shown = {c.at for c in chosen}
+        telling = _telling(chosen, cells, [c for c in may if c.at not in shown])
+        if telling is None:
+            return shown, note, _lines(chosen, cells, widths, bold)
+        chosen = _with(chosen, telling)
+        widths = _widths(chosen, room, _LEAST_TEXT)
+    at = {c.at for c in chosen}
+    return at, [], _records([c for c in every if c.at in at], room, bold)
+
+
+def _with(columns: list[_Column], column: _Column) -> list[_Column]:
+    return sorted([*columns, column], key=lambda c: c.at)
+
+
+def _without_beginning(columns: list[_Column]) -> tuple[list[_Column], list[str]]:
+    """The columns with run ids that leave out what all begin with, and what is said of it."""
+    shorter, note = [], []
+    for column in columns:
+        if column.name == "run_id" and (beginning := common_beginning([c for c in column.cells if c])):
+            cells = [c and CUT + c.removeprefix(beginning) for c in column.cells]
+            column = replace(column, cells=cells)
+            note = [f"run ids begin with {beginning}"]
+        shorter.append(column)
+    return shorter, note
+
+
+def _widths(columns: list[_Column], room: int, text: int) -> list[int] | None:
+    """Widths of the columns, if there is room when texts have `text` cells, or what they need; else None.
+
+    What is left of the room goes to texts that are cut short, then to headings on several lines, then to texts again.
+    """
+    widths = [max(c.least(text), *map(width, c.title(1))) for c in columns]
+    spare = room - sum(widths) - len(_GAP) * (len(columns) - 1)
+    if spare < 0:
+        return None
+    wanted = [(c.content if c.name in _TREES else min(c.content, _ENOUGH_TEXT)) if c.text else 0 for c in columns]
+    spare -= _grow(widths, wanted, spare)
+    lacks = {i: width(str(c.heading)) - widths[i] for i, c in enumerate(columns)}
+    for i in sorted(lacks, key=lambda i: lacks[i]):
+        if 0 < lacks[i] <= spare:
+            widths[i] += lacks[i]
+            spare -= lacks[i]
+    _grow(widths, [c.content if c.text else 0 for c in columns], spare)
+    return widths
+
+
+def _grow(widths: list[int], wanted: Sequence[int], spare: int) -> int:
+    """Widen what is narrower than wanted, as far as there is room; returns what it took."""
+    growing = sorted((w - widths[i], i) for i, w in enumerate(wanted) if w > widths[i])
+    taken = 0
+    # What lacks least comes first: the others share what it leaves.
+    for left, (lack, i) in enumerate(growing):
+        more = min(lack, (spare - taken) // (len(growing) - left))
+        widths[i] += more
+        taken += more
+    return taken
+
+
+def _cells(column: _Column, cells: int) -> Sequence[str]:
+    if not column.text or column.content <= cells:
+        return column.cells
+    shown = fitted(column.cells, cells)
+    return [shown[c] for c in column.cells]
+
+
+def _telling(chosen: Sequence[_Column], cells: Sequence[Sequence[str]], hidden: Sequence[_Column]) -> _Column | None:
+    """The first hidden column that tells rows apart which are the same in these cells; None if none does."""
+    if any(c.name == "tree" for c in chosen):
+        return None  # a row stands below the one that it belongs to
+    alike: dict[tuple[str, ...], list[int]] = {}
+    for at, row in enumerate(zip(*cells, strict=True)):
+        alike.setdefault(row, []).append(at)
+    groups = [group for group in alike.values() if len(group) > 1]
+    return next((c for c in hidden if any(len({c.cells[i] for i in g}) > 1 for g in groups)), None)
+
+
+def _lines(
+    columns: list[_Column], cells: list[Sequence[str]], widths: list[int], bold: Callable[[str], str]
+) -> list[str]:
+    titles = [c.title(w) for c, w in zip(columns, widths, strict=True)]
+    height = max(map(len, titles))
+    titles = [[""] * (height - len(t)) + t for t in titles]
+
+    def line(texts: Sequence[str]) -> str:
+        shown = (padded(t, w, not c.text) for t, w, c in zip(texts, widths, columns, strict=True))
+        return _GAP.join(shown).rstrip()
+
+    rule = "─" * (sum(widths) + len(_GAP) * (len(widths) - 1))
+    return [*(bold(line(t)) for t in zip(*titles, strict=True)), rule, *map(line, zip(*cells, strict=True))]
+
+
+def _records(columns: list[_Column], room: int, bold: Callable[[str], str]) -> list[str]:
+    """The rows one below the other, one value a line, nothing cut; a value that is not there has no line."""
+    labels = [str(c.heading) for c in columns]
+    side = max(map(width, labels)) + len(_GAP)
+    if side > room // 2:
+        side = len(_GAP)
+    lines = []
+    for number, row in enumerate(zip(*(c.cells for c in columns), strict=True), 1):
+        lines.append(bold(f"── {number} ──"))
+        for label, cell in zip(labels, row, strict=True):
+            if not cell:
+                continue
+            first, *more = wrapped(cell, room - side)
+            if width(label) + len(_GAP) <= side:
+                lines.append((padded(label, side, right=False) + first).rstrip())
+            else:
+                lines += [*wrapped(label, room), " " * side + first]
+            lines += [" " * side + text for text in more]
+    return lines

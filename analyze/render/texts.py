@@ -1,0 +1,215 @@
+"""Names of a recording as they may be shown: controls spelled out, and cut to the room there is.
+
+Widths are in the cells of a terminal: a wide (CJK) character takes two, a combining one none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+
+from rich.cells import cell_len
+
+# C0 and C1 controls, what turns the direction of text or breaks its line, and halves of surrogate pairs: they stand for
+# bytes that were not UTF-8.
+UNSEEN = "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+_ESCAPED = re.compile(f"[{UNSEEN}]")
+
+CUT = "…"
+BETWEEN = " > "
+"""Between the names of a path."""
+
+# A C++ function with its template or call arguments, as kernels are named.
+_CPP = re.compile(r"(?:void )?[A-Za-z_][\w:~]*(?:\(anonymous namespace\)::[\w:~]*)*[<(]")
+_WORTH = 4
+"""Characters from which a common beginning is cut."""
+_MARK = 6
+"""Cells that the number of a text takes at most, of those that it is counted with."""
+_INDENT = re.compile(r" *")
+# Shapes of inputs end with those of scalars, which have none.
+_NO_SHAPES = re.compile(r"(?<=\]), \[\](?:, \[\])*\]$")
+
+
+def visible(text: str, pattern: re.Pattern[str] = _ESCAPED) -> str:
+    """Text of a recording as it may be shown: what a terminal would obey, or no one would see, is spelled out."""
+    return text if text.isascii() and text.isprintable() else pattern.sub(_spelled, text)
+
+
+def _spelled(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return {9: r"\t", 10: r"\n", 13: r"\r"}.get(code, f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")
+
+
+def width(text: str) -> int:
+    """Cells that a text takes."""
+    # Mostly it is ASCII but for where it was cut.
+    return len(text) if text.isascii() or text.replace(CUT, "").isascii() else cell_len(text)
+
+
+def padded(text: str, cells: int, right: bool) -> str:
+    """The text with blanks up to a width."""
+    blanks = " " * (cells - width(text))
+    return blanks + text if right else text + blanks
+
+
+def _head(text: str, cells: int) -> str:
+    """As much of the beginning as fits."""
+    if text.isascii():
+        return text[:cells]
+    end = min(len(text), cells)
+    while end and width(text[:end]) > cells:
+        end -= 1
+    while end < len(text) and width(text[: end + 1]) <= cells:
+        end += 1
+    return text[:end]
+
+
+def _tail(text: str, cells: int) -> str:
+    """As much of the end as fits; a combining character does not stand alone."""
+    if text.isascii():
+        return text[max(0, len(text) - cells) :]
+    start = max(0, len(text) - cells)
+    while start < len(text) and (width(text[start:]) > cells or width(text[start]) == 0):
+        start += 1
+    return text[start:]
+
+
+def middle(text: str, cells: int) -> str:
+    """The text, cut in its middle to a width: both ends of a name say something."""
+    if width(text) <= cells:
+        return text
+    tail = (cells - 1) * 2 // 5
+    head = _head(text, cells - 1 - tail)
+    return head + CUT + _tail(text, cells - 1 - width(head))
+
+
+def wrapped(text: str, cells: int) -> list[str]:
+    """Lines of at most so many cells, broken at blanks where there are any."""
+    lines: list[str] = []
+    line = ""
+    for word in text.split(" "):
+        joined = f"{line} {word}" if line else word
+        if width(joined) <= cells:
+            line = joined
+            continue
+        if line:
+            lines.append(line)
+        while width(word) > cells:
+            piece = _head(word, cells) or word[0]
+            lines.append(piece)
+            word = word[len(piece) :]
+        line = word
+    return [*lines, line]
+
+
+def hanging(text: str, cells: int) -> str:
+    """The lines of a text wrapped to a width, each with its own indent."""
+    lines = []
+    for line in text.splitlines():
+        indent = _INDENT.match(line)[0]  # type: ignore[index]
+        lines += [indent + part for part in wrapped(line[len(indent) :], max(cells - len(indent), 20))]
+    return "\n".join(lines) + "\n"
+
+
+def _short(text: str) -> str:
+    """The text with C++ names as their short names, one by one where it is a path of them; shapes without the empty."""
+    if text.startswith("[["):
+        return _NO_SHAPES.sub(f", {CUT}]", text)
+    indent = _INDENT.match(text)[0]  # type: ignore[index]
+    parts = text[len(indent) :].split(BETWEEN)
+    if not any(map(_CPP.match, parts)):
+        return text
+    from schemas.kernel_rules import classify
+
+    return indent + BETWEEN.join(classify(part).short_name if _CPP.match(part) else part for part in parts)
+
+
+def _cut(text: str, cells: int) -> str:
+    """The text cut to a width: a path loses names of its middle first, a tree keeps its indent."""
+    if width(text) <= cells:
+        return text
+    indent = len(_INDENT.match(text)[0])  # type: ignore[index]
+    if indent:
+        kept = min(indent, cells // 2)
+        return " " * kept + _cut(text[indent:], cells - kept)
+    first, *rest = text.split(BETWEEN)
+    for start in range(1, len(rest)):
+        for head in (first + BETWEEN, ""):
+            shorter = BETWEEN.join([head + CUT, *rest[start:]])
+            if width(shorter) <= cells:
+                return shorter
+    return middle(text, cells)
+
+
+def fitted(values: Iterable[str], cells: int) -> dict[str, str]:
+    """What to show of each text in so many cells: different texts as long as `cells` allows it (about 8).
+
+    A text that is too long is shown by its short name, if it is that of a kernel, then cut in the middle. Where that
+    makes two texts the same, what differs between them is shown, or they are numbered.
+    """
+    distinct = list(dict.fromkeys(values))
+    shown = {v: v for v in distinct if width(v) <= cells}
+    taken = set(shown)
+    long = [v for v in distinct if v not in shown]
+    short = {v: _short(v) for v in long}
+    for source in (short, {v: v for v in long}):
+        cut = {v: _cut(source[v], cells) for v in long if v not in shown}
+        for alike in _by_text(cut).values():
+            found = {v: cut[v] for v in alike} if len(alike) == 1 else _differences(alike, source, short, cells)
+            for text, (value, *others) in _by_text(found).items():
+                if not others and text not in taken:
+                    shown[value] = text
+                    taken.add(text)
+    # One count for all that look the same without a number: there may be thousands.
+    numbers: Counter[str] = Counter()
+    for v in long:
+        while v not in shown:
+            alone = middle(short[v], max(1, cells - _MARK))
+            numbers[alone] += 1
+            text = _numbered(short[v], numbers[alone], cells)
+            if text not in taken:
+                shown[v] = text
+                taken.add(text)
+    return shown
+
+
+def _by_text(shown: dict[str, str]) -> dict[str, list[str]]:
+    """The values that are shown as each text."""
+    values: dict[str, list[str]] = {}
+    for value, text in shown.items():
+        values.setdefault(text, []).append(value)
+    return values
+
+
+def _differences(alike: Sequence[str], source: dict[str, str], short: dict[str, str], cells: int) -> dict[str, str]:
+    """Texts that are alike when cut: their beginning, and where they differ."""
+    texts = [source[v] for v in alike]
+    start = _alike_up_to(texts)
+    end = _alike_up_to([t[start:][::-1] for t in texts])
+    found = {}
+    for value, text in zip(alike, texts, strict=True):
+        # With two characters around it: a digit alone says little.
+        different = _head(text[max(0, start - 2) : len(text) - max(0, end - 2)], cells // 2)
+        found[value] = _head(short[value], cells - width(different) - 1) + CUT + different
+    return found
+
+
+def _numbered(text: str, number: int, cells: int) -> str:
+    mark = f"~{number}"
+    return middle(text, max(1, cells - len(mark))) + mark
+
+
+def _alike_up_to(texts: Collection[str]) -> int:
+    """Characters that all texts begin with: those that the first and the last in order do."""
+    low, high = min(texts), max(texts)
+    return next((at for at, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))
+
+
+def common_beginning(ids: Collection[str]) -> str:
+    """What all of several ids begin with, up to a separator; empty for what is not worth cutting."""
+    if len(set(ids)) < 2:
+        return ""
+    prefix = min(ids)[: _alike_up_to(ids)]
+    end = max((m.end() for m in re.finditer(r"[-_./]", prefix)), default=0)
+    return prefix[:end] if end >= _WORTH else ""

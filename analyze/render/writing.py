@@ -1,0 +1,153 @@
+"""Answers as text: tables for people (units, right-aligned), CSV, JSON, Markdown and Parquet for machines."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from analyze.errors import InputError
+from analyze.render.excel import write_excel
+from analyze.render.layout import table_lines, terminal_width
+from analyze.render.texts import UNSEEN, visible
+from analyze.render.units import finite, formatted, is_text
+from analyze.whole_file import write_whole
+
+if TYPE_CHECKING:
+    from analyze.query.answer import Answer
+
+FORMATS = ("table", "csv", "json", "parquet", "markdown", "xlsx")
+_SUFFIXES = {
+    ".txt": "table", ".csv": "csv", ".json": "json", ".parquet": "parquet", ".md": "markdown", ".xlsx": "xlsx",
+}  # fmt: skip
+_FILES_ONLY = ("parquet", "xlsx")
+
+_UNSEEN_IN_CSV = re.compile(f"(?![\t\r\n])[{UNSEEN}]")
+
+
+def output_format(kind: str | None, output: Path | None) -> str:
+    """The form of FORMATS that an answer is written in: what the user says, else what the file's name does.
+
+    Raises InputError for a form that there is not, a name that says another one or none, and a form that a terminal
+    cannot show.
+    """
+    if kind is not None and kind not in FORMATS:
+        raise InputError(f"--format {kind}: must be one of {', '.join(FORMATS)}")
+    if output is None:
+        if kind in _FILES_ONLY:
+            raise InputError(f"--format {kind} needs -o FILE")
+        return kind or "table"
+    said = _SUFFIXES.get(output.suffix.lower())
+    if kind is None and said is None:
+        raise InputError(f"-o {output}: its name must end in {', '.join(_SUFFIXES)}, or --format say what it is to be")
+    if kind is not None and said not in (None, kind):
+        raise InputError(f"-o {output}: its name says {said}, and --format {kind}")
+    return kind or said or "table"
+
+
+def _csv_cell(value: Any) -> Any:
+    if isinstance(value, float):
+        return finite(value)
+    return visible(str(value), _UNSEEN_IN_CSV) if isinstance(value, str | list | dict) else value
+
+
+def write(answer: Answer, kind: str, output: Path | None, stdout: TextIO, wide: bool = False) -> None:
+    """Write an answer in one of FORMATS to a file, whole or not at all, or to stdout; `wide`: tables with all columns.
+
+    Raises InputError if the file cannot be written.
+    """
+    if kind in _FILES_ONLY:
+        if output is None:
+            raise InputError(f"--format {kind} needs -o FILE")
+        write_file = _write_parquet if kind == "parquet" else write_excel
+        write_whole(output, lambda part: write_file(answer, part))
+    elif output is None:
+        to_stdout(lambda: _write_text(answer, kind, stdout, wide), stdout)
+    else:
+        write_whole(output, lambda part: _write_text_file(answer, kind, part, wide))
+
+
+def write_with(write_text: Callable[[TextIO], None], output: Path | None, stdout: TextIO) -> None:
+    """Let a function write text of its own to a file, whole or not at all, or to stdout; InputError as in `write`."""
+
+    def write_part(part: Path) -> None:
+        with part.open("w", encoding="utf-8") as f:
+            write_text(f)
+
+    if output is None:
+        to_stdout(lambda: write_text(stdout), stdout)
+    else:
+        write_whole(output, write_part)
+
+
+def print_lines(lines: Iterable[str], stdout: TextIO) -> None:
+    """Print lines to stdout; errors as in `to_stdout`."""
+    to_stdout(lambda: stdout.writelines(f"{line}\n" for line in lines), stdout)
+
+
+def to_stdout(write: Callable[[], None], stdout: TextIO | None) -> None:
+    """Let a function write to stdout. A reader that goes away early (`| head`) has what it wanted: no error.
+
+    Raises InputError where stdout is closed, or what it leads to is full.
+    """
+    if stdout is None:
+        raise InputError("stdout is closed; write to a file with -o")
+    try:
+        write()
+        stdout.flush()
+    except OSError as e:
+        # Python writes what is left in its buffer once more at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stdout.fileno())
+        if not isinstance(e, BrokenPipeError):
+            raise InputError(f"stdout: cannot be written: {e.strerror or e}") from e
+
+
+def _write_parquet(answer: Answer, path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    # Not by its path: what fails, pyarrow removes, be it a device.
+    with path.open("wb") as file:
+        pq.write_table(answer.arrow(), file, compression="zstd")
+
+
+def _write_text_file(answer: Answer, kind: str, path: Path, wide: bool) -> None:
+    with path.open("w", encoding="utf-8", newline="") as f:
+        _write_text(answer, kind, f, wide)
+
+
+def _write_text(answer: Answer, kind: str, file: TextIO, wide: bool) -> None:
+    names = [c.name for c in answer.columns]
+    if kind == "csv":
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([_csv_cell(n) for n in names])
+        writer.writerows(map(_csv_cell, row) for row in answer.rows())
+    elif kind == "json":
+        rows = [dict(zip(names, map(finite, r), strict=True)) for r in answer.rows()]
+        json.dump(rows, file, indent=1, default=str, allow_nan=False)
+        file.write("\n")
+    elif kind == "markdown":
+        _write_markdown(answer, file)
+    else:
+        _write_table(answer, file, wide)
+
+
+def _write_table(answer: Answer, file: TextIO, wide: bool) -> None:
+    coloured = file.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    room, bold = terminal_width(file), _bold if coloured else str
+    file.writelines(f"{line}\n" for line in table_lines(answer.columns, answer.rows(), answer.main, room, wide, bold))
+
+
+def _bold(line: str) -> str:
+    return f"\x1b[1m{line}\x1b[0m"
+
+
+def _write_markdown(answer: Answer, file: TextIO) -> None:
+    headings, rows = formatted(answer)
+    file.write("| " + " | ".join(headings) + " |\n")
+    file.write("|" + "|".join(" --- " if is_text(c) else " ---: " for c in answer.columns) + "|\n")
+    for row in rows:
+        file.write("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |\n")

@@ -1,0 +1,63 @@
+"""Raw files that were compressed with gzip since: every format is also read as NAME.gz."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from analyze.errors import InputError
+from analyze.sources.chrome.gunzip import MAGIC, Gunzip
+
+_PIECE = 1 << 20
+
+
+def is_packed(path: Path) -> bool:
+    """Whether a file is called NAME.gz."""
+    return path.suffix.lower() == ".gz"
+
+
+def plain_name(path: Path) -> str:
+    """The name of a file without .gz."""
+    return path.name[:-3] if is_packed(path) else path.name
+
+
+def head(path: Path, size: int) -> bytes:
+    """The first bytes of a file, unpacked. Raises InputError."""
+    try:
+        with path.open("rb") as f:
+            if is_packed(path) and f.read(len(MAGIC)) == MAGIC:
+                f.seek(0)
+                return Gunzip(f).read(size)
+            f.seek(0)
+            return f.read(size)
+    except OSError as e:
+        raise InputError(f"{path}: cannot be read: {e.strerror}") from e
+
+
+@contextmanager
+def unpacked(path: Path, problems: list[str]) -> Iterator[Path]:
+    """The file itself, or if it is packed, what is in it: a file of the plain name in a folder that is gone at the end.
+
+    What is wrong with the gzip stream is added to `problems`. An InputError names the file as it was given. Raises
+    InputError if it cannot be read, or there is no room to unpack it.
+    """
+    if not is_packed(path):
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="tracequarry-", ignore_cleanup_errors=True) as folder:
+        plain = Path(folder, plain_name(path))
+        try:
+            with path.open("rb") as packed, plain.open("wb") as out:
+                stream = Gunzip(packed)
+                while piece := stream.read(_PIECE):
+                    out.write(piece)
+        except OSError as e:
+            raise InputError(f"{path}: cannot be unpacked: {e.strerror}") from e
+        stopped = f"reading stopped early ({stream.stopped})" if stream.stopped else None
+        problems += [f"{path.name}: {p}" for p in (stopped, stream.odd) if p]
+        try:
+            yield plain
+        except InputError as e:
+            raise InputError(str(e).replace(str(plain), str(path))) from e

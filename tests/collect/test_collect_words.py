@@ -1,0 +1,50 @@
+"""What `collect` says besides the run folder: before it starts, at its end, and in words that rich leaves alone."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from collect_support import ROOT, TINY, Collect
+
+from collect import doctor
+from collect.checks import has_gpu
+from collect.doctor import Check
+
+
+def test_the_cpu_is_said_before_it_starts_and_the_next_command_at_the_end(collect: Collect) -> None:
+    if has_gpu():
+        pytest.skip("this node has a GPU")
+    ran = collect(*TINY)
+    lines = ran.stderr.splitlines()
+    said = next(i for i, line in enumerate(lines) if "training on the CPU" in line)
+    started = next(i for i, line in enumerate(lines) if line.startswith("torch: resnet18"))
+    assert said < started and lines[-1] == f"next: analyze info {ran.folder}" and ran.manifest.workload.device == "cpu"
+    asked = [sys.executable, "-m", "analyze", "info", str(ran.folder)]
+    info = subprocess.run(asked, capture_output=True, text=True, cwd=ROOT)
+    assert "torch.profiler, 1 rank of 1, 2 steps" in info.stdout
+
+
+def test_square_brackets_are_no_markup(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    fix = "pip install 'tracequarry[collect]'"
+    checks = [Check(name="torch", status="missing", found="[red]no[/red] torch", fix=fix, required=True)]
+    monkeypatch.setattr(doctor, "run_checks", lambda output: checks)
+    monkeypatch.setenv("COLUMNS", "200")
+    assert doctor.report(tmp_path, "table") == 1
+    out = capsys.readouterr().out
+    assert fix in out and "[red]no[/red] torch" in out
+
+
+def test_help_is_without_markup_of_its_own() -> None:
+    from typer.testing import CliRunner
+
+    from collect.cli import app
+
+    for command in ("run", "sweep", "doctor"):
+        text = re.sub(r"\s+", " ", CliRunner().invoke(app, [command, "--help"]).output)
+        assert "[]" not in text and " , " not in text

@@ -1,0 +1,157 @@
+"""Every raw format packed with gzip, and folders in which not every file is whole."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from functools import partial
+from pathlib import Path
+
+import pytest
+from support import ROOT, SAMPLES, ask, complaints, kernel, run_cli, sql, write_trace
+
+from analyze.errors import InputError
+from analyze.sources.chrome.json_events import TraceFile
+from analyze.store.discover import discover
+from analyze.store.ingest import ingest
+from analyze.store.store import Store
+
+NSYS = SAMPLES / "alexnet-dp2" / "nsys" / "node-0.sqlite"
+NCU = SAMPLES / "matmuls" / "ncu" / "rank-0.ncu.csv"
+NVPROF = ROOT / "tests" / "data" / "nvprof" / "resnet18_k80_conv_tabs.log"
+
+
+def packed(source: Path, target: Path) -> Path:
+    """A gzip file of what a file holds."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(gzip.compress(source.read_bytes()))
+    return target
+
+
+@pytest.mark.parametrize(
+    ("source", "statement"),
+    [
+        (NSYS, "SELECT name, count(*), sum(dur_ns) FROM kernels GROUP BY 1"),
+        (NCU, "SELECT metric, count(*), sum(value) FROM ncu_metrics GROUP BY 1"),
+        (NVPROF, "SELECT kernel, metric, sum(avg) FROM metric_summary GROUP BY 1, 2"),
+    ],
+    ids=["nsys", "ncu", "nvprof"],
+)
+def test_a_packed_file_has_the_rows_of_the_plain_one(tmp_path: Path, source: Path, statement: str) -> None:
+    plain = tmp_path / "plain" / source.name
+    plain.parent.mkdir()
+    shutil.copy(source, plain)
+    file = packed(source, tmp_path / "packed" / f"{source.name}.gz")
+    expected = sql(plain, f"{statement} ORDER BY ALL")
+    assert expected and sql(file, f"{statement} ORDER BY ALL") == expected
+    # Found in a folder by its name and beginning, too; a run is called as if it were not packed.
+    [run] = discover([file.parent])
+    assert run.run_id.rsplit("-", 1)[0] == discover([plain])[0].run_id.rsplit("-", 1)[0]
+
+
+def test_a_run_folder_of_which_the_files_were_packed(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(SAMPLES / "resnet18-1gpu", folder)
+    steps = folder / "torch" / "rank-0.step_metrics.csv"
+    packed(steps, steps.with_name(f"{steps.name}.gz"))
+    steps.unlink()
+    statement = "SELECT step, step_s, images FROM step_metrics ORDER BY step"
+    assert sql(folder, statement) == sql(SAMPLES / "resnet18-1gpu", statement) != []
+
+
+def test_a_packed_file_that_is_cut_off_is_named(tmp_path: Path) -> None:
+    file = packed(SAMPLES / "matmuls" / "ncu" / "rank-0.ncu.csv", tmp_path / "rank-0.ncu.csv.gz")
+    file.write_bytes(file.read_bytes()[:-2000])
+    result = run_cli("query", "runs", file, "-f", "csv")
+    assert result.returncode == 0 and "rank-0.ncu.csv.gz: reading stopped early (the gzip stream is truncated)" in (
+        result.stderr
+    )
+    bad = tmp_path / "x.sqlite.gz"
+    bad.write_bytes(gzip.compress(b"SQLite format 3\0" + b"x" * 500))
+    [said] = complaints(run_cli("query", "runs", bad))
+    assert str(bad) in said and "tracequarry-" not in said
+
+
+def broken(path: Path) -> Path:
+    """An ncu log that begins like one and has no launch: that shows only when it is read."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text('==PROF== Connected to process 1\n"ID","Process ID","Kernel Name"\n')
+    return path
+
+
+def test_a_bad_file_among_good_ones_is_a_warning(tmp_path: Path) -> None:
+    write_trace(tmp_path / "a.json", [kernel("good", 0, 5)])
+    bad = broken(tmp_path / "b.log")
+    (tmp_path / "c.json").write_text("{")
+    for jobs in ("1", "2"):
+        result = run_cli("ingest", tmp_path / ".", "--store", tmp_path / f"s{jobs}" / "store", "-j", jobs)
+        assert result.returncode == 0 and "1 run(s) ingested" in result.stderr
+        assert all(f"warning: {path}: " in result.stderr for path in (bad, tmp_path / "c.json")), result.stderr
+        assert result.stderr.count("; left out") == 2
+        shutil.rmtree(tmp_path / f"s{jobs}")
+    assert [r["name"] for r in ask(tmp_path, "kernel-share")] == ["good"]
+    # A file that is named itself is an error, and so is a folder in which nothing can be read.
+    for paths in ([bad], [tmp_path / "a.json", bad], [broken(tmp_path / "only" / "d.log").parent]):
+        failed = run_cli("query", "kernel-share", *paths)
+        assert failed.returncode == 2 and len(complaints(failed)) == 1 and str(paths[-1]) in failed.stderr
+
+
+def test_a_bad_rank_of_a_run_is_a_warning_of_the_run(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    write_trace(folder / "r0.json", [kernel("good", 0, 5)])
+    (folder / "r1.json").write_text('{"traceEvents": [nonsense')
+    files = [{"path": f"r{rank}.json", "kind": "chrome_trace", "rank": rank} for rank in (0, 1)]
+    manifest = {"run_id": "r", "start": "", "command": [], "passes": [{"profiler": "torch", "files": files}]}
+    (folder / "run.json").write_text(json.dumps(manifest))
+    [row] = ask(folder, "runs")
+    assert row["ranks"] == 1 and "r1.json" in row["warnings"] and "left out" in row["warnings"]
+
+
+def test_what_became_unreadable_is_no_longer_answered(tmp_path: Path) -> None:
+    """A cached run whose files were read before and cannot be now is gone, not shown as it was."""
+    write_trace(tmp_path / "a" / "t.json", [kernel("stays", 0, 5)])
+    folder = tmp_path / "b"
+    write_trace(folder / "t.json", [kernel("goes", 0, 5)])
+    files = [{"path": "t.json", "kind": "chrome_trace", "rank": 0}]
+    manifest = {"run_id": "r", "start": "", "command": [], "passes": [{"profiler": "torch", "files": files}]}
+    (folder / "run.json").write_text(json.dumps(manifest))
+    assert len(ask(tmp_path, "kernel-share")) == 2
+    (folder / "t.json").write_text('{"traceEvents": [nonsense')
+    assert [r["name"] for r in ask(tmp_path, "kernel-share")] == ["stays"]
+
+
+class Told:
+    """A progress that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.steps: list[int] = []
+
+    def start(self, total_bytes: int) -> None:
+        self.total = total_bytes
+
+    def advance(self, done_bytes: int, name: str) -> None:
+        self.steps.append(done_bytes)
+
+
+@pytest.mark.parametrize("suffix", [".json", ".json.gz"])
+def test_the_bar_moves_while_one_file_is_read(tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By bytes of the file as it lies on the disk: packed ones, of a packed file."""
+    monkeypatch.setattr("analyze.store.ingest._BIG_FILE", 1)
+    monkeypatch.setattr("analyze.store.ingest._LITTLE", 1 << 40)  # no processes: the work is done here
+    monkeypatch.setattr("analyze.sources.chrome.reader.TraceFile", partial(TraceFile, chunk_bytes=1 << 20))
+    path = write_trace(tmp_path / "t.json", [kernel(f"k{i % 997}_{i * 7919 % 1000003}", i, 1) for i in range(120_000)])
+    if suffix == ".json.gz":
+        path = packed(path, tmp_path / "p" / "t.json.gz")
+    told = Told()
+    ingest(discover([path]), Store(tmp_path / "store"), jobs=2, progress=told)
+    assert sum(told.steps) == told.total == path.stat().st_size
+    assert len([s for s in told.steps if s]) >= 3 and max(told.steps) < 0.8 * told.total
+
+
+def test_an_error_of_discovery_names_the_packed_file(tmp_path: Path) -> None:
+    bad = tmp_path / "x.sqlite.gz"
+    bad.write_bytes(gzip.compress(b"no database"))
+    with pytest.raises(InputError, match=str(bad)):
+        discover([bad])

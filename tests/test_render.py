@@ -1,0 +1,331 @@
+"""Tables as they are printed: they fit, tell rows apart, cut no number, and say units once.
+
+`python tests/test_render.py` rewrites the examples in tests/data/tables-WIDTH.txt: read what changed.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+import time
+import zipfile
+from fcntl import ioctl
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+from support import ROOT, SAMPLES, complaints, kernel, run_cli, write_trace
+
+import analyze
+from analyze.query.engine import Engine
+from analyze.query.query_files import ResultColumn, catalog
+from analyze.render import formatted, output_format, write
+from analyze.render.layout import table_lines
+from analyze.render.texts import fitted, middle
+from analyze.render.units import format_columns, is_text
+from analyze.store.cache import open_stores
+
+WIDTHS = (80, 120, 200)
+ONE = SAMPLES / "resnet18-1gpu"
+NAMES = sorted(p.name for p in SAMPLES.iterdir() if p.is_dir())
+_NOTE = re.compile(r"^(?:empty|zero|with --wide): ")
+
+EXAMPLES = (
+    ("resnet18-1gpu", "kernel-share", {}, 6),
+    ("resnet18-1gpu", "op-tree", {}, 6),
+    ("resnet18-1gpu", "module-tree", {"root": "forward"}, 12),
+    ("resnet18-1gpu", "steps", {}, 6),
+    ("resnet18-1gpu", "gaps", {}, 4),
+    ("resnet18-1gpu", "memory-by-phase", {}, 8),
+    ("resnet18-ddp2", "collectives", {}, 6),
+    ("resnet18-ddp2", "launch", {}, 4),
+    ("alexnet-roofline", "roofline", {}, 5),
+    ("late-rank", "stragglers", {}, 4),
+    ("", "runs", {}, 20),
+    ("", "gpu-busy", {}, 20),
+)
+"""Sample (none: all of them), query, parameters and rows of what is kept to be read."""
+
+
+@cache
+def engine(sample: str, prefer: str | None = None) -> Engine:
+    stores, _ = open_stores([SAMPLES / sample if sample else SAMPLES])
+    return Engine(stores, prefer=prefer)
+
+
+def render(columns: Any, rows: Any, width: int, main: Any = (), wide: bool = False) -> list[str]:
+    return list(table_lines(columns, rows, main, width, wide))
+
+
+def shown(lines: list[str]) -> tuple[set[str], set[str]]:
+    """Names of the columns that a table says it does not show, and the first words of what stands above it."""
+    notes = " ".join(lines[next((i for i, line in enumerate(lines) if _NOTE.match(line)), len(lines)) :])
+    hidden = {n for part in notes.split("; ") if ": " in part for n in part.split(": ", 1)[1].split(", ")}
+    above = " ".join(lines[: next((i for i, line in enumerate(lines) if line.startswith("─")), 0)])
+    return hidden, {f"{place}_id" if place == "run" else place for place in re.findall(r"(run|rank|device) \S+", above)}
+
+
+def check(columns: Any, rows: list[Any], main: Any, width: int, what: str) -> None:
+    lines = render(columns, rows, width, main)
+    assert [line for line in lines if cell_len(line) > width] == [], what
+    if not rows:
+        assert lines == ["no rows"]
+        return
+    _, cells = format_columns(columns, rows)
+    assert not any(re.fullmatch(r"-?0\.0+", c) for column in cells for c in column), what
+    rule = next(i for i, line in enumerate(lines) if line.startswith("─"))
+    if lines[rule].startswith("── 1 "):
+        text = "".join("".join(lines).split())
+        assert all("".join(c.split()) in text for i, c in enumerate(x[0] for x in cells) if columns[i].name in main), (
+            what
+        )
+        return
+    body = lines[rule + 1 : rule + 1 + len(rows)]
+    hidden, places = shown(lines)
+    for i, column in enumerate(columns):
+        if column.name not in hidden and column.name not in places and not is_text(column):
+            for line, cell in zip(body, cells[i], strict=True):
+                assert cell in line.split() or cell == "", f"{what}: {column.name} {cell!r} is not in {line!r}"
+    if "tree" not in {c.name for c in columns}:  # there a row is told by those above it
+        seen: dict[str, Any] = {}
+        for line, row in zip(body, rows, strict=True):
+            assert seen.setdefault(line, row) == row, f"{what}: two rows look the same: {line!r}"
+
+
+@pytest.mark.parametrize("sample", [*NAMES, ""])
+def test_every_query_on_every_sample_fits(sample: str) -> None:
+    queries = list(catalog().values())
+    rendered = 0
+    for query in queries:
+        answer = engine(sample, query.prefer).query(query)
+        rows = answer.rows()
+        rendered += bool(rows)
+        for width in WIDTHS:
+            check(answer.columns, rows, answer.main, width, f"{query.name} on {sample} at {width}")
+    assert len(queries) >= 47 and rendered >= 5
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_examples_look_as_they_did(width: int) -> None:
+    kept = (ROOT / "tests" / "data" / f"tables-{width}.txt").read_text(encoding="utf-8")
+    assert examples(width) == kept
+
+
+def examples(width: int) -> str:
+    parts = []
+    for sample, name, params, limit in EXAMPLES:
+        query = catalog()[name]
+        answer = engine(sample, query.prefer).query(query, params, limit=limit)
+        lines = render(answer.columns, answer.rows(), width, answer.main)
+        given = "".join(f" --param {k}={v}" for k, v in params.items())
+        asked = f"analyze query {name} sample_traces{sample and f'/{sample}'}{given} --limit {limit}"
+        parts.append("\n".join([f"$ {asked}", *lines, ""]))
+    return "\n".join(parts)
+
+
+def columns(**units: str) -> list[ResultColumn]:
+    return [ResultColumn(name, unit, "") for name, unit in units.items()]
+
+
+def test_a_unit_is_said_once_and_is_one_for_a_measure() -> None:
+    """Headings without what the unit says; the cells of two columns of one measure in one unit."""
+    asked = columns(gb_per_s="GB/s", algbw_gb_per_s="GB/s", bytes="B", images_per_s="images/s", total_flops="FLOP")
+    headings, _ = format_columns(asked, [(1.5, 2.5, 3 << 20, 7.0, 2e9)])
+    assert [str(h) for h in headings] == ["GB/s", "algbw (GB/s)", "MiB", "images/s", "total (GFLOP)"]
+    # What `pivot` prints: 763.321 ms and 1.212 s are 0.763 and 1.212 s.
+    pivoted = [ResultColumn(f"gpus={n}", "ns", "Time.") for n in (1, 2)]
+    headings, cells = format_columns(pivoted, [(763_321_000, 1_212_000_000)])
+    assert [str(h) for h in headings] == ["gpus=1 (s)", "gpus=2 (s)"] and cells == [["0.763"], ["1.212"]]
+    # A mean and a sum are two measures; an end is none of its own.
+    headings, cells = format_columns(columns(total_ns="ns", avg_ns="ns", max_ns="ns"), [(5_000_000, 2_500, 4_000)])
+    assert [str(h) for h in headings] == ["total (ms)", "avg (µs)", "max (µs)"]
+    assert cells == [["5.000"], ["2.500"], ["4.000"]]
+
+
+@pytest.mark.parametrize(
+    ("unit", "values", "expected"),
+    [
+        ("ns", [12_000_000_000, 3], ["12.000", "3e-09"]),
+        ("ns", [2_500_000, 400], ["2.500", "0.0004"]),
+        ("ns", [0, 1_500], ["0", "1.500"]),
+        ("%", [99.5, 0.0004, 0.0], ["99.50", "0.0004", "0"]),
+        ("%", [0.012], ["0.012"]),
+        ("B", [8, 3 << 30], ["7.5e-09", "3.00"]),
+        ("s", [0.25, None], ["250.000", ""]),
+        ("x", [1234.5678, 1.23456], ["1,234.6", "1.235"]),
+    ],
+)
+def test_a_number_that_is_not_zero_does_not_look_it(unit: str, values: list[Any], expected: list[str]) -> None:
+    _, [cells] = format_columns(columns(x=unit), [(v,) for v in values])
+    assert cells == expected
+
+
+def test_columns_that_say_nothing_are_named_below() -> None:
+    asked = columns(name="text", calls="count", reason="text", lost="count", rank="index")
+    lines = render(asked, [("a", 1, None, 0, 0), ("b", 2, None, 0, 0)], 80)
+    assert lines[0] == "rank 0" and lines[1].split() == ["name", "calls"] and lines[-1] == "empty: reason; zero: lost"
+    wide = render(asked, [("a", 1, None, 0, 0), ("b", 2, None, 0, 0)], 80, wide=True)
+    assert wide[1].split() == ["name", "calls", "reason", "lost"]
+
+
+def test_main_columns_come_first_and_others_as_they_fit() -> None:
+    asked = columns(name="text", calls="count", first="number", second="number", third="number")
+    row = ("kernel", 12, 1.0, 2.0, 3.0)
+    assert render(asked, [row], 80, ("name", "third"))[0].split() == ["name", "calls", "first", "second", "third"]
+    narrow = render(asked, [row], 24, ("name", "third"))
+    assert narrow[0].split() == ["name", "calls", "third"] and " ".join(narrow[-2:]) == "with --wide: first, second"
+
+
+def test_what_does_not_fit_becomes_records() -> None:
+    asked = columns(**{f"measure_{i}": "number" for i in range(12)})
+    lines = render(asked, [tuple(range(1, 13)), tuple(range(2, 14))], 40)
+    assert lines[0] == "── 1 ──" and lines[1].split() == ["measure_0", "1"] and lines[13] == "── 2 ──"
+
+
+def test_run_ids_lose_their_common_beginning_where_they_must() -> None:
+    ids = ["20261120-171855-resnet18-b32-g1-fp32-ffca", "20261120-172001-vgg16-b8-g1-fp32-693c"]
+    asked, rows = columns(run_id="id", busy_ns="ns"), [(i, 5) for i in ids]
+    assert all(i in " ".join(render(asked, rows, 80)) for i in ids)
+    lines = render(asked, rows, 42)
+    assert lines[0] == "run ids begin with 20261120-"
+    assert [line.split()[0] for line in lines[-2:]] == [i.replace("20261120-", "…") for i in ids]
+
+
+LONG = (
+    "void at::native::vectorized_elementwise_kernel<{}, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul>>()"
+)
+
+
+def test_kernels_are_shown_by_their_short_name_and_stay_different() -> None:
+    one, two = LONG.format(4), LONG.format(2)
+    assert fitted([one], 60) == {one: "vectorized_elementwise_kernel[CUDAFunctor_add]"}
+    both = fitted([one, two], 40)
+    assert len(set(both.values())) == 2 and all(v.startswith("vectorized_") for v in both.values())
+    assert "4" in both[one] and "2" in both[two]
+    names = [f"sm80_xmma_gemm_f32f32_tilesize{n}x64_stage3_warpsize2x2x1_execute_kernel__5x_cublas" for n in (32, 64)]
+    cut = fitted(names, 30)
+    assert "32x6" in cut[names[0]] and "64x6" in cut[names[1]]
+
+
+@pytest.mark.parametrize("width", [8, 16, 40])
+def test_texts_that_differ_are_shown_differently(width: int) -> None:
+    names = [f"{'x' * a}{b}{'y' * c}" for a in (0, 5, 90) for b in ("", "1", "2", "-") for c in (0, 7, 80)]
+    names += ["…", "x" * 50 + "…", "a > b > " + "c" * 60, "a > " + "d" * 30 + " > " + "c" * 60, "  " * 30 + "leaf"]
+    shown = fitted(names, width)
+    assert len(set(shown.values())) == len(set(names)) and all(cell_len(v) <= width for v in shown.values())
+
+
+def test_thousands_of_names_alike_take_no_time() -> None:
+    """What differs is in the middle of the middle: nothing but a number tells these apart."""
+    names = ["x" * 60 + f"{i % 7}" + "y" * 40 + f"{i:05d}" + "z" * 60 for i in range(20_000)]
+    began = time.process_time()
+    shown = fitted(names, 20)
+    assert len(set(shown.values())) == len(names) and time.process_time() - began < 10
+
+
+def test_widths_are_those_of_a_terminal() -> None:
+    """A CJK character takes two cells, a combining accent none; controls are spelled out (see test_cli)."""
+    wide, accents = "計" * 30, "e\u0301" * 40
+    for text in (wide, accents, wide + "a" * 30, "👩‍👩‍👧" * 20):
+        for cells in (10, 11, 21):
+            assert cell_len(middle(text, cells)) <= cells
+    lines = render(columns(name="text", calls="count"), [(wide, 1), (accents, 22), ("plain", 333)], 40)
+    assert max(map(cell_len, lines)) <= 40 and {cell_len(line) for line in lines[2:5]} == {cell_len(lines[2])}
+    assert middle(accents, 11)[-1] == "\u0301"
+
+
+def test_names_in_square_brackets_stay_text() -> None:
+    asked = columns(name="text", calls="count")
+    lines = render(asked, [("[red]x[/red]", 1), ("tracequarry[collect]", 2), ("[/]", 3)], 80)
+    assert [line.split()[0] for line in lines[2:]] == ["[red]x[/red]", "tracequarry[collect]", "[/]"]
+
+
+def in_terminal(columns: int, *arguments: str | Path) -> list[str]:
+    """What a command prints on a terminal of so many columns."""
+    main, other = pty.openpty()
+    ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    environment = {k: v for k, v in os.environ.items() if k != "COLUMNS"} | {"PYTHONPATH": str(ROOT), "TERM": "xterm"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "analyze", *map(str, arguments)], stdout=other, stderr=subprocess.PIPE, env=environment
+    )
+    os.close(other)
+    said = b""
+    try:
+        while piece := os.read(main, 1 << 16):
+            said += piece
+    except OSError:
+        pass  # the other end is closed
+    process.communicate()
+    os.close(main)
+    assert process.returncode == 0
+    return re.sub("\x1b\\[[0-9;]*m", "", said.decode()).splitlines()
+
+
+def test_a_table_takes_the_terminal_it_is_printed_to() -> None:
+    query = ("query", "kernel-share", ONE)
+    assert max(map(cell_len, in_terminal(80, *query))) <= 80 < max(map(cell_len, in_terminal(140, *query))) <= 140
+    assert 60 < max(map(cell_len, run_cli(*query, COLUMNS="90").stdout.splitlines())) <= 90
+    assert 120 < max(map(cell_len, run_cli(*query, COLUMNS="").stdout.splitlines())) <= 160
+
+
+def test_the_name_of_a_file_says_its_form(tmp_path: Path) -> None:
+    asked = ("query", "gpu-busy", ONE)
+    for name, form in (("x.csv", "csv"), ("x.json", "json"), ("x.md", "markdown"), ("x.txt", "table")):
+        assert run_cli(*asked, "-o", tmp_path / name).returncode == 0
+        assert (tmp_path / name).read_text() == run_cli(*asked, "-f", form, COLUMNS="").stdout
+    assert run_cli(*asked, "-o", tmp_path / "x.parquet").returncode == 0
+    assert (tmp_path / "x.parquet").read_bytes()[:4] == b"PAR1"
+    for arguments, says in (
+        (("-o", "x.csv", "-f", "json"), "-o x.csv: its name says csv, and --format json"),
+        (("-o", "x.doc"), "-o x.doc: its name must end in .txt, .csv, .json, .parquet, .md, .xlsx, or --format say"),
+        (("-o", "x"), "-o x: its name must end in"),
+        (("-f", "xlsx"), "--format xlsx needs -o FILE"),
+    ):
+        result = run_cli(*asked, *arguments, cwd=tmp_path)
+        assert result.returncode == 2 and says in complaints(result)[0] and not (tmp_path / "x.doc").exists()
+    assert output_format("csv", Path("/dev/stdout")) == "csv" and output_format("table", Path("x.dat")) == "table"
+
+
+def test_a_workbook_holds_text_as_text(tmp_path: Path) -> None:
+    pytest.importorskip("xlsxwriter")
+    path = write_trace(tmp_path / "t.json", [kernel("=1+2", 0, 5), kernel("http://x", 9, 2)])
+    write(analyze.open(path).answer("kernel-share"), "xlsx", tmp_path / "x.xlsx", sys.stdout)
+    with zipfile.ZipFile(tmp_path / "x.xlsx") as book:
+        sheet, strings = (book.read(f"xl/{n}").decode() for n in ("worksheets/sheet1.xml", "sharedStrings.xml"))
+        assert not any("hyperlink" in book.read(n).decode(errors="replace") for n in book.namelist())
+    assert "<t>=1+2</t>" in strings and "<t>http://x</t>" in strings and "<f>" not in sheet
+    assert "<v>5000</v>" in sheet  # ns, as in CSV
+
+
+def test_excel_without_its_package_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "xlsxwriter.py").write_text("raise ImportError")
+    result = run_cli("query", "gpu-busy", ONE, "-o", tmp_path / "x.xlsx", PYTHONPATH=f"{tmp_path}:{ROOT}")
+    assert result.returncode == 2 and "pip install 'tracequarry[xlsx]'" in complaints(result)[0]
+
+
+def test_csv_keeps_what_was_recorded(tmp_path: Path) -> None:
+    """A name that a spreadsheet would take for a formula is written as it is (docs/basics.md says so)."""
+    path = write_trace(tmp_path / "t.json", [kernel("=1+2", 0, 5), kernel("@x", 9, 2)])
+    rows = list(csv.DictReader(io.StringIO(run_cli("query", "kernel-share", path, "-f", "csv").stdout)))
+    assert [r["name"] for r in rows] == ["=1+2", "@x"]
+
+
+def test_markdown_has_the_units_of_the_table() -> None:
+    query = catalog()["phases"]
+    headings, rows = formatted(engine("resnet18-1gpu").query(query))
+    assert "cpu (ms)" in headings and len(rows) == 6
+
+
+if __name__ == "__main__":
+    for rewritten in WIDTHS:
+        target = ROOT / "tests" / "data" / f"tables-{rewritten}.txt"
+        target.write_text(examples(rewritten), encoding="utf-8")
