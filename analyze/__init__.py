@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from analyze.comparison import Comparison
+    from analyze.flame import Drawn
     from analyze.info import Info
     from analyze.plots.data import Roofline
     from analyze.query.answer import Answer
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from analyze.store.cache import Contents
     from analyze.store.ingest import IngestResult, Progress
     from analyze.trace.export import Exported
+    from analyze.trace.moments import Moment
     from schemas.tables import Table
 
 __all__ = ["InputError", "Traces", "cache", "catalog", "compare", "ingest", "open", "tables"]
@@ -145,6 +147,25 @@ class Traces:
     def sql_answer(self, statement: str, where: str | None = None, profiler: str | None = None) -> Answer:
         """As `sql`, with notes; the rows are computed when they are taken."""
         return self.engines.get(where=where, profiler=profiler).sql(statement)
+
+    def flame(
+        self,
+        output: str | PathLike[str],
+        tree: str = "op",
+        time: str = "gpu",
+        where: str | None = None,
+        profiler: str | None = None,
+    ) -> Drawn:
+        """Write the call trees as a flame graph, as `analyze flame`; see `analyze.flame.flame`."""
+        from analyze.flame import flame
+
+        return flame(self.engines.get(where=where, profiler=profiler), Path(output), tree=tree, time=time)
+
+    def moment(self, at: str, where: str | None = None, profiler: str | None = None) -> Moment:
+        """The place in time that `analyze trace --at` names: gap:3, a finding of `advise`, or ms from the start."""
+        from analyze.trace.moments import find_moment
+
+        return find_moment(self.engines.get(where=where, profiler=profiler), at)
 
     def pivot(
         self,
@@ -301,6 +322,7 @@ def compare(
     sort: str | None = None,
     limit: int | None = None,
     profiler: str | None = None,
+    flame: Paths | None = None,
 ) -> Comparison:
     """Compare two recordings: what was added, removed and changed, and whether that is too much.
 
@@ -322,6 +344,7 @@ def compare(
             fail_if=fail_if,
             sort=sort,
             limit=limit,
+            flame=Path(flame) if flame is not None else None,
         )
         read_now = [t for t in sides if t not in (a, b)]
         return replace(result, warnings=tuple(w for t in read_now for w in t.warnings))

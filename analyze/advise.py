@@ -9,6 +9,7 @@ block `time_owners`); a finding whose saving can be time of others names them in
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
@@ -34,6 +35,8 @@ COLUMNS = (
     ResultColumn("evidence", "text", "the numbers that it rests on"),
     ResultColumn("query", "text", "the query that shows more"),
     ResultColumn("try", "text", "what to try"),
+    ResultColumn("start_ns", "ns", "start of the longest stretch that it is about, on the clock of the recording"),
+    ResultColumn("end_ns", "ns", "end of that"),
 )
 
 
@@ -63,6 +66,9 @@ class Advice(NamedTuple):
     evidence: str
     query: str
     attempt: str
+    start_ns: int
+    end_ns: int
+    """The longest stretch that it is about, on the clock of the recording, as in the tables."""
 
 
 def findings() -> list[Finding]:
@@ -95,23 +101,23 @@ def advise(engine: Engine, min_pct: float = 1.0) -> list[Advice]:
     spans = dict(engine.rows("SELECT run_id, span_ns FROM run_gpus WHERE span_ns > 0", ["run_gpus"]))
     if not spans:
         raise InputError("advise: no run has GPU work with times; there is nothing to advise on")
-    found: dict[str, list[tuple[Finding, int, str]]] = {}
+    found: dict[str, list[tuple[Finding, int, str, int, int]]] = {}
     for finding in findings():
-        for run_id, saving, evidence in engine.query(finding.query).rows():
+        for run_id, saving, evidence, start_ns, end_ns in engine.query(finding.query).rows():
             # What a finding's SQL adds up is time of the span already; this holds for the next one, too.
             saving_ns = min(round(saving), int(spans.get(run_id, 0)))
             if saving_ns > 0 and 100.0 * saving_ns / spans[run_id] >= min_pct:
-                found.setdefault(run_id, []).append((finding, saving_ns, evidence))
+                found.setdefault(run_id, []).append((finding, saving_ns, evidence, start_ns, end_ns))
     return [advice for run_id in sorted(found) for advice in _ranked(run_id, spans[run_id], found[run_id])]
 
 
-def _ranked(run_id: str, span_ns: float, found: Sequence[tuple[Finding, int, str]]) -> list[Advice]:
+def _ranked(run_id: str, span_ns: float, found: Sequence[tuple[Finding, int, str, int, int]]) -> list[Advice]:
     """The findings of one run in order."""
     advice = []
-    for finding, saving_ns, evidence in found:
-        overlaps = ", ".join(f.name for f, _, _ in found if f.name in finding.overlaps) or None
+    for finding, saving_ns, evidence, start_ns, end_ns in found:
+        overlaps = ", ".join(f.name for f, *_ in found if f.name in finding.overlaps) or None
         share = 100.0 * saving_ns / span_ns
-        shown = (finding.title, saving_ns, share, overlaps, evidence, finding.see, finding.attempt)
+        shown = (finding.title, saving_ns, share, overlaps, evidence, finding.see, finding.attempt, start_ns, end_ns)
         advice.append(Advice(run_id, finding.name, *shown))
     return sorted(advice, key=lambda a: (a.overlaps is not None, -a.saving_ns, a.finding))
 
@@ -125,11 +131,13 @@ def answer(advice: Sequence[Advice], note: str = "") -> Answer:
     return shown
 
 
-def write_text(advice: Sequence[Advice], file: TextIO) -> None:
-    """The advice for people to read."""
+def write_text(advice: Sequence[Advice], file: TextIO, chosen: bool = False) -> None:
+    """The advice for people to read. `chosen`: the runs are not all that are there, so commands name them."""
+    several = chosen or len({a.run_id for a in advice}) > 1
     for number, (run_id, group) in enumerate(groupby(advice, key=lambda a: a.run_id)):
         findings_of_run = list(group)
         numbers = {a.finding: n for n, a in enumerate(findings_of_run, 1)}
+        only = f" --where {_in_shell(run_id)}" if several else ""
         file.write(f"{chr(10) if number else ''}{run_id}\n")
         for a in findings_of_run:
             saving = f"up to {a.saving_ns / 1e6:,.3f} ms ({a.saving_pct:.1f} %)"
@@ -138,5 +146,12 @@ def write_text(advice: Sequence[Advice], file: TextIO) -> None:
             file.write(f"\n{numbers[a.finding]:3}. {a.title}: {saving}\n")
             file.write(f"     evidence: {a.evidence} (analyze query {a.query})\n")
             file.write(f"     try: {a.attempt}\n")
+            file.write(f"     look: analyze trace PATH --open --at {a.finding}{only}\n")
     if not advice:
         file.write("no findings\n")
+
+
+def _in_shell(run_id: str) -> str:
+    """SQL that holds for a run, as a word of a command line: whatever its name is, the shell runs none of it."""
+    where = "run_id = '" + run_id.replace("'", "''") + "'"
+    return f'"{where}"' if re.fullmatch(r"[\w.:-]+", run_id) else shlex.quote(where)

@@ -245,6 +245,9 @@ def compare(
     fail_if: Annotated[
         list[str] | None, typer.Option("--fail-if", help="Exit with 1 if this holds: 'kernel_time > 5%'.")
     ] = None,
+    flame: Annotated[
+        Path | None, typer.Option("--flame", help="Also write both sides' stacks for flamegraph.pl: out.folded.")
+    ] = None,
     sort: Annotated[str | None, typer.Option("--sort", help="Columns to sort by; -name is descending.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=0, help="At most so many rows.")] = None,
     format: Format = None,
@@ -267,6 +270,7 @@ def compare(
         sort=sort,
         limit=limit,
         profiler=profiler,
+        flame=flame,
     )
     _print(result.answer, form, output, wide)  # Where both go into one log, the verdict comes last.
     cli_text.note(result.notes)
@@ -313,7 +317,18 @@ def pivot(
 @app.command()
 def trace(
     paths: Paths,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The trace: out.json.gz, or .json for plain text.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The trace: out.json.gz, or .json for plain text.")
+    ] = None,
+    open_: Annotated[
+        bool, typer.Option("--open", help="Open it in the Perfetto UI, served from this machine.")
+    ] = False,
+    print_url: Annotated[
+        bool, typer.Option("--print-url", help="As --open, with the address printed in place of a browser.")
+    ] = False,
+    at: Annotated[
+        str | None, typer.Option("--at", help="What to open at: gap:3 (of `gaps`), a finding of `advise`, or ms.")
+    ] = None,
     where: Where = None,
     profiler: Profiler = None,
     from_ms: Annotated[
@@ -324,12 +339,46 @@ def trace(
     critical_path: Annotated[bool, typer.Option("--critical-path", help="Draw the critical path over it.")] = False,
 ) -> None:
     """Write a run as a Chrome trace, with counters added, for the Perfetto UI (https://ui.perfetto.dev)."""
+    from tempfile import TemporaryDirectory
+
+    from analyze.render import to_stdout, visible
+    from analyze.trace.opening import browse, open_in_ui
+
+    shown = open_ or print_url
+    if output is None and not shown:
+        raise InputError("trace: say where to write it, -o out.json.gz, or --open it")
+    if at is not None and not shown:
+        raise InputError("--at says what to --open the trace at")
+    traces = _open(paths)
+    moment = traces.moment(at, where, profiler) if at is not None else None
+    with TemporaryDirectory(prefix="tracequarry-") as folder:
+        target = output or Path(folder) / "trace.json.gz"
+        done = traces.trace(target, where, from_ms, to_ms, counters, critical_path, profiler)
+        counts = f"{done.events:,} events, {done.flows:,} arrows, {done.counters:,} counter values"
+        to_stdout(lambda: typer.echo(visible(f"{output or 'trace'}: {done.run_id}: {counts}")), sys.stdout)
+        cli_text.note([done.note] if done.note else [])
+        if shown:
+            open_in_ui(target, lambda url: browse(url, print_url), moment.within(done) if moment else None)
+
+
+@app.command()
+def flame(
+    paths: Paths,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="out.speedscope.json, or out.folded for flamegraph.pl.")
+    ],
+    tree: Annotated[str, typer.Option("--tree", help="Stacks of what: op, module or python.")] = "op",
+    time: Annotated[str, typer.Option("--time", help="gpu or cpu.")] = "gpu",
+    where: Where = None,
+    profiler: Profiler = None,
+) -> None:
+    """Write the call trees as a flame graph, for https://www.speedscope.app or flamegraph.pl."""
     from analyze.render import to_stdout, visible
 
-    done = _open(paths).trace(output, where, from_ms, to_ms, counters, critical_path, profiler)
-    counts = f"{done.events:,} events, {done.flows:,} arrows, {done.counters:,} counter values"
-    to_stdout(lambda: typer.echo(visible(f"{output}: {done.run_id}: {counts}")), sys.stdout)
-    cli_text.note([done.note] if done.note else [])
+    drawn = _open(paths).flame(output, tree, time, where, profiler)
+    what = f"{drawn.total_ns / 1e6:,.3f} ms of {time.upper()} time, {drawn.profiles} profile(s)"
+    to_stdout(lambda: typer.echo(visible(f"{output}: {what}")), sys.stdout)
+    cli_text.note([drawn.note] if drawn.note else [])
 
 
 @app.command()
@@ -360,11 +409,24 @@ def advise(
 
     def write(file: TextIO) -> None:
         text = StringIO()
-        write_text(shown, text)
+        write_text(shown, text, chosen=where is not None or profiler is not None)
         file.write(cli_text.wrapped(text.getvalue().rstrip("\n"), file))
 
     write_with(write, output, sys.stdout)
     cli_text.note(found.notes)
+
+
+@app.command()
+def mcp(
+    paths: Paths,
+    queries: Annotated[list[Path] | None, typer.Option("--queries", help="A further folder of query files.")] = None,
+) -> None:
+    """Serve the questions to an agent: the Model Context Protocol over stdin and stdout."""
+    from analyze.agents import server
+
+    traces = analyze.open(*paths, queries=queries or ())
+    cli_text.warn(traces.warnings)
+    server(traces).run("stdio")
 
 
 @app.command()

@@ -10,10 +10,12 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analyze.errors import InputError
 from analyze.query.query_files import ResultColumn, find
+from analyze.whole_file import whole_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,12 +96,14 @@ def compare(
     fail_if: Sequence[str] = (),
     sort: str | None = None,
     limit: int | None = None,
+    flame: Path | None = None,
 ) -> Comparison:
     """Compare the recordings in `a` with those in `b`.
 
     `level`: kernel, family, op or phase. `time`: gpu or cpu (op and phase). `per_step`: divide by the steps of each
     side; by default if both say how many they hold. `tolerance`: change in % of A's time up to which a row with as many
-    calls is `same`. `fail_if`: conditions, see `Condition.parse`. Raises InputError.
+    calls is `same`. `fail_if`: conditions, see `Condition.parse`. `flame`: a file for the operators' stacks with their
+    times on both sides, as of difffolded.pl. Raises InputError.
     """
     if level not in LEVELS:
         raise InputError(f"--level {level}: must be one of {', '.join(LEVELS)}")
@@ -119,6 +123,11 @@ def compare(
     failures = [f for c in conditions if (f := c.failure(sides, divisors)) is not None]
     from analyze.query.answer import row_answer
 
+    if flame is not None:
+        from analyze.flame import difference
+
+        with whole_file(flame) as part:
+            part.write_text(difference([s.engine for s in sides], divisors, time), encoding="utf-8")
     notes += [f"{s.label}: {s.engine.note}" for s in sides if s.engine.note]
     return Comparison(row_answer(_columns(level, time), rows, "compare", sort, limit), tuple(notes), tuple(failures))
 

@@ -305,7 +305,8 @@ def test_no_finding_is_more_than_the_span(tmp_path: Path) -> None:
     [(run_id, span_ns)] = engine.sql("SELECT run_id, span_ns FROM run_gpus").rows()
     savings = {f.name: engine.query(f.query).rows() for f in findings()}
     assert [name for name, rows in savings.items() if not rows] == []
-    assert all(run == run_id and 0 < ns <= span_ns for rows in savings.values() for run, ns, _ in rows), savings
+    assert all(run == run_id and 0 < ns <= span_ns for rows in savings.values() for run, ns, *_ in rows), savings
+    assert all(start < end for rows in savings.values() for *_, start, end in rows), "a stretch to look at"
     # What has an owner is there once: all but what overlaps adds up to the span or less.
     overlapping = {f.name for f in findings() if f.overlaps}
     assert sum(rows[0][1] for name, rows in savings.items() if rows and name not in overlapping) <= span_ns
@@ -408,4 +409,4 @@ def test_runs_are_set_apart() -> None:
 def test_every_finding_is_documented(finding: Any) -> None:
     page = (ROOT / "docs" / "advise.md").read_text()
     assert f"`{finding.name}`" in page and finding.see in catalog()
-    assert [c.name for c in finding.query.columns] == ["run_id", "saving_ns", "evidence"]
+    assert [c.name for c in finding.query.columns] == ["run_id", "saving_ns", "evidence", "start_ns", "end_ns"]

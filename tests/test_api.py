@@ -38,6 +38,8 @@ MIRROR: dict[str, Api] = {
     "plot roofline": (analyze.Traces.plot_roofline,),
     "trace": (analyze.Traces.trace,),
     "compare": (analyze.compare,),
+    "flame": (analyze.Traces.flame,),
+    "mcp": (analyze.open,),
     "ingest": (analyze.ingest,),
     "tables": (analyze.tables,),
     "cache": (analyze.cache,),
@@ -47,10 +49,10 @@ MIRROR: dict[str, Api] = {
 RENAMED = {"param": "params"}
 """Options that may be given several times are one mapping."""
 
-OUTPUT = {"format", "output", "wide", "explain"}
+OUTPUT = {"format", "output", "wide", "explain", "open_", "print_url", "at"}
 """How a command shows what the API returns: as an Arrow table, or `catalog()[name]`."""
 
-TAKES_OUTPUT = {"plot roofline", "trace"}
+TAKES_OUTPUT = {"flame", "plot roofline", "trace"}
 """Commands whose answer is a file."""
 
 
@@ -96,7 +98,12 @@ def test_defaults_are_the_same(command: str) -> None:
     name = command.replace(" ", "_")
     of_command = {RENAMED.get(n, n): p.default for n, p in inspect.signature(getattr(cli, name)).parameters.items()}
     of_api = {n: p.default for n, p in inspect.signature(MIRROR[command][0]).parameters.items()}
-    both = set(of_command) & set(of_api) - {n for n, d in of_command.items() if d is inspect.Parameter.empty}
+    # `analyze trace --open` needs no file.
+    both = (
+        (set(of_command) & set(of_api))
+        - {"output"}
+        - {n for n, d in of_command.items() if d is inspect.Parameter.empty}
+    )
     assert {n: plain(of_command[n]) for n in both if n != "name"} == {n: plain(of_api[n]) for n in both if n != "name"}
 
 

@@ -117,8 +117,12 @@ def test_every_number_has_a_name_and_is_one_for_perfetto(sample: Callable[[str],
     assert {e["pid"] for e in drawn.events} == processes
     for e in drawn.of("X", "i", "s", "f"):
         assert (e["pid"], e["tid"]) in threads and 0 < e["tid"] < 2**32 and 0 <= e["pid"] < 2**32
-    # The UI shows a thread's number behind its name.
-    assert not [n for (_, tid), n in threads.items() if n.endswith(str(tid))]
+    # The UI shows the number behind the name: the place's own, or the first that was free.
+    for (pid, _), process in drawn.names("process_name").items():
+        assert process.endswith((" CPU process", " GPU")) or process == "critical path track"
+        assert pid < 10 or process.endswith(" CPU process")
+    for (_, tid), thread in threads.items():
+        assert thread in ("thread", "stream") or (thread.endswith((" track", " overlap", " lane")) and tid < 40)
 
 
 @pytest.mark.parametrize("name", ARROWS)
@@ -139,13 +143,16 @@ def test_ranks_one_after_the_other(sample: Callable[[str], Drawn]) -> None:
     order = {e["pid"]: e["args"]["sort_index"] for e in drawn.of("M") if e["name"] == "process_sort_index"}
     names = {pid: name for (pid, _), name in drawn.names("process_name").items()}
     assert [names[pid] for pid in sorted(order, key=order.__getitem__)] == [
-        "critical path", "rank 0 CPU", "rank 0 GPU 0", "rank 1 CPU", "rank 1 GPU 1",
+        "critical path track", "rank 0 CPU process", "rank 0 GPU", "rank 1 CPU process", "rank 1 GPU",
     ]  # fmt: skip
+    assert {pid: name for pid, name in names.items() if pid < 10} == {
+        0: "rank 0 GPU", 1: "rank 1 GPU", 2: "critical path track"
+    }  # fmt: skip
 
 
 def test_annotations_are_on_their_stream(sample: Callable[[str], Drawn]) -> None:
     for rank in (0, 1):
-        slices = on(sample("resnet18-ddp2"), f"rank {rank} GPU {rank}", "stream")
+        slices = on(sample("resnet18-ddp2"), f"rank {rank} GPU", "stream")
         assert len([e for e in slices if e["cat"] == "gpu_user_annotation"]) == 20
     [row] = sql(
         SAMPLES / "resnet18-ddp2",
@@ -157,15 +164,15 @@ def test_annotations_are_on_their_stream(sample: Callable[[str], Drawn]) -> None
 
 
 def test_what_has_no_thread_has_one_of_its_own(sample: Callable[[str], Drawn]) -> None:
-    overhead = on(sample("alexnet-dp2 torch"), "rank 0 CPU", "profiler overhead")
+    overhead = on(sample("alexnet-dp2 torch"), "rank 0 CPU process", "profiler overhead track")
     assert {e["cat"] for e in overhead} == {"overhead"} and len(overhead) == 5
-    waits = on(sample("alexnet-dp2 nsys"), "rank 0 CPU", "synchronisation")
+    waits = on(sample("alexnet-dp2 nsys"), "rank 0 CPU process", "synchronisation track")
     assert {e["cat"] for e in waits} == {"cuda_sync"} and len(waits) == 135
 
 
 @pytest.mark.parametrize(("name", "count"), [("alexnet-ncu torch", 7), ("resnet18-ncu torch", 22)])
 def test_kernels_that_overlap_on_a_stream(sample: Callable[[str], Drawn], name: str, count: int) -> None:
-    beside = on(sample(name), "rank 0 GPU 0", "stream 7 overlap")
+    beside = on(sample(name), "rank 0 GPU", "stream 7 overlap")
     assert len(beside) == count and {e["args"]["stream"] for e in beside} == {7}
 
 
@@ -200,14 +207,15 @@ def test_odd_numbers_by_hand(tmp_path: Path) -> None:
         if e["cat"] != "critical_path"
     }
     assert found == {
-        "negative": (5, "rank 0 CPU", "thread"),
-        "none": (5, "rank 0 CPU", "unknown thread"),
-        "beside": (5, "rank 0 CPU", "thread"),
-        "overlaps": (5, "rank 0 CPU", "thread 6 overlap"),
-        "Stream Sync": (1, "rank 0 CPU", "synchronisation"),
-        "range": (9_000_001, "rank 0 GPU 1", "stream 0"),
-        "k": (9_000_001, "rank 0 GPU 1", "stream 0"),
-        "cudaLaunchKernel": (1, "rank 0 CPU", "thread"),
+        "negative": (5, "rank 0 CPU process", "thread"),
+        "none": (5, "rank 0 CPU process", "unknown thread track"),
+        "beside": (5, "rank 0 CPU process", "thread"),
+        "overlaps": (5, "rank 0 CPU process", "thread 6 overlap"),
+        "Stream Sync": (1, "rank 0 CPU process", "synchronisation track"),
+        # Process 1 is on the CPU, and the critical path's is drawn before 2 is.
+        "range": (2, "rank 0 GPU 1 track", "stream 0 track"),
+        "k": (2, "rank 0 GPU 1 track", "stream 0 track"),
+        "cudaLaunchKernel": (1, "rank 0 CPU process", "thread"),
     }
     [negative] = [e["tid"] for e in drawn.of("X") if e["name"] == "negative"]
     assert negative == 2**32 - 2

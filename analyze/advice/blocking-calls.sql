@@ -7,6 +7,8 @@
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
 -- @column evidence text           The numbers that it rests on.
+-- @column start_ns ns             Start of the longest stretch that it is about.
+-- @column end_ns ns               End of that.
 -- @order run_id
 -- @use blocking_calls, run_gpus, time_owners
 -- @needs calls that wait for the GPU, and gaps after them
@@ -27,5 +29,6 @@ SELECT
     printf('%s of %s in all on the CPU; %s of %s in all after them',
         counted(t.calls, 'blocking call', 'blocking calls'), ms(t.ns),
         counted(i.pieces, 'GPU gap', 'GPU gaps'), ms(i.ns))
-        || host_note AS evidence
+        || host_note AS evidence,
+    i.longest_start_ns AS start_ns, i.longest_end_ns AS end_ns
 FROM idle i JOIN total t USING (run_id) JOIN run_gpus g USING (run_id)

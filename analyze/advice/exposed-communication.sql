@@ -8,8 +8,10 @@
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
 -- @column evidence text           The numbers that it rests on.
+-- @column start_ns ns             Start of the longest stretch that it is about.
+-- @column end_ns ns               End of that.
 -- @order run_id
--- @use run_gpus, time_owners
+-- @use gpu_tracks, run_gpus, time_owners
 -- @needs communication kernels without compute beside them
 WITH others AS (
     SELECT track, start_ns, end_ns FROM straggler_waits
@@ -18,11 +20,21 @@ WITH others AS (
 ),
 theirs AS (
     SELECT * FROM run_time_outside('others', 'compute_times')
+),
+communication AS (
+    SELECT track, start_ns, end_ns FROM gpu_intervals WHERE class = 'comm'
+),
+own AS (
+    SELECT * FROM run_time_outside('communication', 'compute_times')
 )
 SELECT
     run_group, run_id, exposed_comm_ns - coalesce(t.ns, 0) / gpus AS saving_ns,
     printf('%s of %s communication a GPU has no compute beside it', ms(exposed_comm_ns), ms(comm_ns))
         || and_part(t.ns / gpus, 'of that is found under stragglers or dataparallel')
-        || coalesce(w.note, '') AS evidence
-FROM run_gpus LEFT JOIN theirs t USING (run_id) LEFT JOIN unknown_waits w USING (run_id)
+        || coalesce(w.note, '') AS evidence,
+    o.longest_start_ns AS start_ns, o.longest_end_ns AS end_ns
+FROM run_gpus
+LEFT JOIN own o USING (run_id)
+LEFT JOIN theirs t USING (run_id)
+LEFT JOIN unknown_waits w USING (run_id)
 WHERE exposed_comm_ns > 0

@@ -7,18 +7,27 @@
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
 -- @column evidence text           The numbers that it rests on.
+-- @column start_ns ns             Start of the longest stretch that it is about.
+-- @column end_ns ns               End of that.
 -- @order run_id
--- @use run_gpus, time_owners
+-- @use gpu_tracks, run_gpus, time_owners
 -- @needs copies without a kernel beside them
 WITH others AS (
     SELECT track, start_ns, end_ns FROM tracked_memcpys WHERE small OR pageable
 ),
 theirs AS (
     SELECT * FROM run_time_outside('others', 'kernel_times')
+),
+copies AS (
+    SELECT track, start_ns, end_ns FROM gpu_intervals WHERE class = 'copy'
+),
+own AS (
+    SELECT * FROM run_time_outside('copies', 'kernel_times')
 )
 SELECT
     run_group, run_id, exposed_copy_ns - coalesce(t.ns, 0) / gpus AS saving_ns,
     printf('%s of %s copies and fills a GPU have no kernel beside them', ms(exposed_copy_ns), ms(copy_ns))
-        || and_part(t.ns / gpus, 'of that is found under small-copies or pageable-copies') AS evidence
-FROM run_gpus LEFT JOIN theirs t USING (run_id)
+        || and_part(t.ns / gpus, 'of that is found under small-copies or pageable-copies') AS evidence,
+    o.longest_start_ns AS start_ns, o.longest_end_ns AS end_ns
+FROM run_gpus LEFT JOIN own o USING (run_id) LEFT JOIN theirs t USING (run_id)
 WHERE exposed_copy_ns > 0

@@ -6,6 +6,8 @@
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
 -- @column evidence text           The numbers that it rests on.
+-- @column start_ns ns             Start of the longest stretch that it is about.
+-- @column end_ns ns               End of that.
 -- @order run_id
 -- @use run_gpus, time_owners
 -- @needs layout kernels (NCHW to NHWC or back)
@@ -21,9 +23,12 @@ busy AS (
     SELECT * FROM run_time_covered('turning')
 ),
 total AS (
-    SELECT run_id, count(*) AS calls, sum(end_ns - start_ns) AS ns FROM turning GROUP BY run_id
+    SELECT run_id, count(*) AS calls, sum(end_ns - start_ns) AS ns, longest(start_ns, end_ns) AS longest
+    FROM turning
+    GROUP BY run_id
 )
 SELECT
     g.run_group, run_id, b.ns / gpus AS saving_ns,
-    printf('%s of %s in all', counted(t.calls, 'layout kernel', 'layout kernels'), ms(t.ns)) AS evidence
+    printf('%s of %s in all', counted(t.calls, 'layout kernel', 'layout kernels'), ms(t.ns)) AS evidence,
+    t.longest.start_ns, t.longest.end_ns
 FROM total t JOIN busy b USING (run_id) JOIN run_gpus g USING (run_id)

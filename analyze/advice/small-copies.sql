@@ -6,6 +6,8 @@
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
 -- @column evidence text           The numbers that it rests on.
+-- @column start_ns ns             Start of the longest stretch that it is about.
+-- @column end_ns ns               End of that.
 -- @order run_id
 -- @use run_gpus, time_owners
 -- @needs copies under 64 KiB between host and device
@@ -21,5 +23,6 @@ total AS (
 SELECT
     g.run_group, run_id, e.ns / gpus AS saving_ns,
     printf('%s of %.0f B on average, %s in all with no kernel beside',
-        counted(copies, 'copy', 'copies'), t.bytes, ms(e.ns)) AS evidence
+        counted(copies, 'copy', 'copies'), t.bytes, ms(e.ns)) AS evidence,
+    e.longest_start_ns AS start_ns, e.longest_end_ns AS end_ns
 FROM exposed e JOIN total t USING (run_id) JOIN run_gpus g USING (run_id)

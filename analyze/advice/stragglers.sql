@@ -8,6 +8,8 @@
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
 -- @column evidence text           The numbers that it rests on.
+-- @column start_ns ns             Start of the longest stretch that it is about.
+-- @column end_ns ns               End of that.
 -- @order run_id
 -- @use gpu_tracks, intervals, run_gpus, time_owners
 -- @needs matched collectives of several ranks
@@ -37,7 +39,8 @@ SELECT
     g.run_group, run_id, e.ns / gpus AS saving_ns,
     printf('in %s a rank waits %s on average, %s at most; rank %d is last in %d of %d',
         counted(c.calls, 'collective', 'collectives'), ms(l.ns), ms(most_ns), r.rank, r.times_last, r.calls)
-        || coalesce(w.note, '') AS evidence
+        || coalesce(w.note, '') AS evidence,
+    e.longest_start_ns AS start_ns, e.longest_end_ns AS end_ns
 FROM exposed e
 JOIN lengths l USING (run_id)
 JOIN latest r USING (run_id)

@@ -47,9 +47,12 @@ class Answer:
         """Whether there were no rows; None before they are taken."""
         self._owner = owner  # of the connection: before DuckDB 2, a relation does not keep it open
 
-    def rows(self) -> list[tuple[Any, ...]]:
-        """All rows as Python values. Raises InputError for an error that shows only while rows are computed."""
-        return self._take(self._result.fetchall)
+    def rows(self, most: int | None = None) -> list[tuple[Any, ...]]:
+        """All rows, or the first `most`, as Python values.
+
+        Raises InputError for an error that shows only while rows are computed.
+        """
+        return self._take((self._result if most is None else self._result.limit(most)).fetchall)
 
     def arrow(self) -> pa.Table:
         """All rows as an Arrow table. Raises InputError as `rows` does."""

@@ -23,7 +23,7 @@ from analyze.errors import InputError
 from analyze.query.plain_sql import sentence
 from analyze.trace import overlay
 from analyze.trace.counters import changes, counter_tracks
-from analyze.trace.places import ALLOCATOR, CRITICAL_PATH, Places, Process
+from analyze.trace.places import ALLOCATOR, Places
 from analyze.whole_file import whole_file
 
 if TYPE_CHECKING:
@@ -42,12 +42,18 @@ _ALLOCATIONS = "(FROM memory_events WHERE allocated_bytes IS NOT NULL)"
 
 
 class Exported(NamedTuple):
-    """What was written, and what was left out of it (in a sentence, or empty)."""
+    """What was written, and what was left out of it (in a sentence, or empty).
+
+    `base_ns` is the zero of the trace on the clock of the recording; its events are from `first_ns` to `last_ns`.
+    """
 
     run_id: str
     events: int
     counters: int
     flows: int
+    base_ns: int
+    first_ns: int
+    last_ns: int
     note: str = ""
 
 
@@ -159,7 +165,16 @@ def _write(scope: _Scope, file: TextIO, with_counters: bool, with_path: bool) ->
     file.write("\n]}\n")
     # A flow is two events.
     flows = counts["flows"] // 2
-    return Exported(run["run_id"], counts["events"], counts["counters"], flows, scope.engine.note)
+    ends = " UNION ALL ".join(
+        f"SELECT start_ns, start_ns + coalesce(dur_ns, 0) AS end_ns FROM {t} WHERE {scope.overlapping()}"
+        for t in _TIMED
+    )
+    [(begin, end)] = scope.rows(f"SELECT min(start_ns), max(end_ns) FROM ({ends})")
+    if begin is None:
+        begin = end = scope.from_ns
+    return Exported(
+        run["run_id"], counts["events"], counts["counters"], flows, scope.base_ns, begin, end, scope.engine.note
+    )
 
 
 def _header(scope: _Scope, run: dict[str, Any]) -> str:
@@ -378,16 +393,14 @@ def _critical_path(scope: _Scope) -> Iterator[str]:
     path = overlay.pieces(scope.rows(overlay.sql(scope.overlapping()), overlay.USES))
     lanes = overlay.lanes(path)
     # The Perfetto UI puts the number behind.
-    threads = [(number, f"{place} lane") for place, number in lanes.items()]
-    scope.places.add(Process(CRITICAL_PATH, "critical path", threads))
+    pid = scope.places.add("critical path", [f"{place} lane" for place in lanes]).pid
     for p in path:
         args = _args(kind=_text(p.kind), place=_text(p.place))
-        where = (CRITICAL_PATH, lanes[p.place])
-        yield _complete(scope, "critical_path", p.title, where, p.start_ns, p.dur_ns, args)
+        yield _complete(scope, "critical_path", p.title, (pid, lanes[p.place]), p.start_ns, p.dur_ns, args)
     for number, ends in enumerate(overlay.arrows(path), 1):
         for ph, p in zip(_ARROW, ends, strict=True):
             yield (
-                f'{{{ph},"cat":"critical_path","name":"critical path","id":{number},"pid":{CRITICAL_PATH},'
+                f'{{{ph},"cat":"critical_path","name":"critical path","id":{number},"pid":{pid},'
                 f'"tid":{lanes[p.place]},"ts":{_us(p.start_ns - scope.base_ns)}}}'
             )
 
@@ -396,8 +409,7 @@ def _counters(scope: _Scope) -> Iterator[str]:
     for counter in counter_tracks(scope.places.gpu(), scope.places.process()):
         for (pid, series), rows in groupby(scope.rows(counter.sql, counter.uses), key=lambda row: (row[0], row[1])):
             # The Perfetto UI calls the track by the counter and the series.
-            common = f'"ph":"C","name":{_text(counter.name)},"pid":{pid},"tid":0'
-            scope.places.use(pid)
+            common = f'"ph":"C","name":{_text(counter.name)},"pid":{scope.places.use(pid)},"tid":0'
             for at, value in changes(((at, value) for _, _, at, value in rows), scope.from_ns, scope.to_ns):
                 shown = counter.shown(value)
                 yield f'{{{common},"ts":{_us(at - scope.base_ns)},"args":{{{_text(series)}:{shown}}}}}'

@@ -2,36 +2,37 @@
 
 The Perfetto UI reads numbers of 32 bits without sign, takes thread 0 of a process for the thread with the number of the
 process, and draws a thread's slices inside one another: of two that overlap only in part, the later one is an import
-error. So every place gets a number of its own above 0, and such a slice an overflow lane, a thread beside its own.
+error. So every place gets a number of its own, threads one above 0, and such a slice an overflow lane, a thread beside
+its own.
+
+The UI shows the number behind each name, so it is the one that the name asks for: that of the process behind
+`rank 0 CPU process`, the index of a GPU behind `rank 0 GPU`, a thread's and a stream's own. What has none, or one that
+is taken (GPU 1 by process 1 of a container), gets the first that is free and a name to go before it: `rank 0 GPU 1
+track`, `allocator track`, `stream 7 overlap`.
+
+In SQL, and until an event is drawn, places have keys instead: numbers that no two places share, however large.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import groupby
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator
+from itertools import count, groupby
 from typing import TYPE_CHECKING, NamedTuple
-
-from analyze.errors import InputError
 
 if TYPE_CHECKING:
     from analyze.query.engine import Engine
 
-CRITICAL_PATH = 8_000_000
-"""The process of the critical path. Numbers from here on are above those of any process or thread of Linux (2^22)."""
+_PROCESSES = 8_000_000
+"""Keys of a rank's processes are below. The largest number of a process or thread of Linux is 2^22."""
 
-GPUS = 9_000_000
-"""What is added to a device's number: a GPU is a process in a Chrome trace, and a process may have the same number."""
+_GPUS = 9_000_000
+"""What a device's index is added to for its key."""
 
-RANK_STRIDE = 10_000_000
-"""Where several ranks are written, the processes of rank r get numbers from r times this: their own may be the same."""
+_RANK = 10_000_000
+"""The keys of rank r are from r times this on."""
 
-LAST_RANK = 2**32 // RANK_STRIDE - 1
-"""The last one whose processes have numbers of 32 bits."""
-
-LANE_STRIDE = 10_000_000
-"""How far apart the thread numbers of a place's overflow lanes are."""
-
-_NO_THREAD, _OVERHEAD, _SYNC, ALLOCATOR, _STREAM_0, _NO_STREAM = range(8_000_001, 8_000_007)
+_NO_THREAD, _OVERHEAD, _SYNC, ALLOCATOR, _STREAM_0, _NO_STREAM = range(-6, 0)
 _RESERVED = {
     _NO_THREAD: "unknown thread",
     _OVERHEAD: "profiler overhead",
@@ -40,9 +41,28 @@ _RESERVED = {
     _STREAM_0: "stream 0",
     _NO_STREAM: "unknown stream",
 }
-"""Thread numbers of what has none, or 0."""
+"""Keys of threads that have no number, or 0."""
 
 _TABLES = ("cpu_ops", "ranges", "cuda_calls", "kernels", "memcpys", "memsets")
+
+
+class _Numbers:
+    """Numbers of 32 bits for keys: the one that is asked for where it is free, else the first free one above 0."""
+
+    def __init__(self) -> None:
+        self._of: dict[Hashable, int] = {}
+        self._taken: set[int] = set()
+        self._free = count(1)
+
+    def claim(self, key: Hashable, wanted: int | None) -> None:
+        if key not in self._of and wanted is not None and 0 <= wanted < 2**32 and wanted not in self._taken:
+            self._of[key] = wanted
+            self._taken.add(wanted)
+
+    def of(self, key: Hashable) -> int:
+        if key not in self._of:
+            self.claim(key, next(n for n in self._free if n not in self._taken))
+        return self._of[key]
 
 
 class Process(NamedTuple):
@@ -62,30 +82,26 @@ class Places:
             " UNION ALL SELECT run_id, rank, pid FROM cuda_calls UNION ALL SELECT run_id, rank, pid FROM ranges WHERE"
             " origin <> 'gpu_annotation') USING (run_id, rank) GROUP BY rank ORDER BY rank"
         ).fetchall()
-        self._ranks = [rank for rank, _ in rows]
-        self._stride = RANK_STRIDE if len(rows) > 1 else 0
-        if self._stride and not 0 <= max(self._ranks) <= LAST_RANK:
-            raise InputError(
-                f"trace: of several ranks, those up to {LAST_RANK} have room in a Chrome trace, and rank"
-                f' {max(self._ranks)} is among them; choose with --where "rank <= {LAST_RANK}", or one by itself'
-            )
         cases = "".join(f" WHEN {rank} THEN {pid}" for rank, pid in rows if pid is not None)
-        self._main = f"CASE rank{cases} ELSE 1 END" if cases else "1"
+        # 0 where no row of a rank says.
+        self._main = f"CASE rank{cases} ELSE 0 END" if cases else "0"
         self._lanes: dict[tuple[int, int, int, int], int] = {}
-        self._overflow: dict[tuple[int, int], int] = {}
-        self._used: dict[int, set[int]] = {}
+        self._processes = _Numbers()
+        self._threads: dict[int, _Numbers] = defaultdict(_Numbers)
+        self._drawn: dict[int, dict[tuple[int, int], tuple[int, int]]] = defaultdict(dict)
+        """By the key of a process, then of a thread and a lane: the numbers of what was drawn there."""
         self._named: list[Process] = []
 
     def process(self) -> str:
-        """SQL of the number of a process on the CPU: for rows that do not say, and those of -1, the rank's first."""
-        return f"(rank * {self._stride}::BIGINT + CASE WHEN pid > 0 THEN pid % {CRITICAL_PATH} ELSE {self._main} END)"
+        """SQL of the key of a process on the CPU: for rows that do not say, and those of -1, the rank's first."""
+        return f"(rank * {_RANK}::BIGINT + CASE WHEN pid > 0 THEN pid % {_PROCESSES} ELSE {self._main} END)"
 
     def gpu(self) -> str:
-        """SQL of the number of a GPU."""
-        return f"(rank * {self._stride}::BIGINT + {GPUS} + coalesce(device, 0))"
+        """SQL of the key of a GPU."""
+        return f"(rank * {_RANK}::BIGINT + {_GPUS} + coalesce(device, 0))"
 
     def of(self, table: str) -> tuple[str, str]:
-        """SQL of the process and the thread of a row of a table, or of gpu_work."""
+        """SQL of the keys of the process and the thread of a row of a table, or of gpu_work."""
 
         def number(column: str, otherwise: str) -> str:
             # torch writes the lower half of some threads' 64-bit ids, as a number that may be negative.
@@ -96,7 +112,7 @@ class Places:
             return self.process(), number("tid", str(_NO_THREAD))
         if table == "cuda_calls":
             # CUPTI does not say which thread synchronised; torch puts the device and the stream there.
-            pid = f"CASE WHEN api = 'sync' THEN rank * {self._stride}::BIGINT + {self._main} ELSE {self.process()} END"
+            pid = f"CASE WHEN api = 'sync' THEN rank * {_RANK}::BIGINT + {self._main} ELSE {self.process()} END"
             return pid, f"CASE WHEN api = 'sync' THEN {_SYNC} ELSE {number('tid', str(_NO_THREAD))} END"
         if table == "ranges":
             thread = number("tid", f"CASE WHEN origin = 'overhead' THEN {_OVERHEAD} ELSE {_NO_THREAD} END")
@@ -105,55 +121,78 @@ class Places:
         return self.gpu(), stream
 
     def columns(self, table: str) -> str:
-        """SQL of the columns pid and tid of a table's rows; `draw` makes of them where an event is drawn."""
+        """SQL of the keys of a table's rows, as pid and tid; `draw` makes of them where an event is drawn."""
         pid, tid = self.of(table)
         return f"{pid} AS pid, {tid} AS tid"
 
     def lay_out(self, engine: Engine, inside: str) -> None:
-        """Find the events that need an overflow lane, of those for which the SQL `inside` holds."""
+        """Number the places of the events for which the SQL `inside` holds, and find those that need an overflow lane.
+
+        A place that has a number keeps it, whatever is drawn first.
+        """
         drawn = " UNION ALL ".join(
             f"SELECT {self.columns(t)}, start_ns, coalesce(dur_ns, 0) AS dur_ns FROM {t} WHERE {inside}"
             for t in _TABLES
         )
+        places = engine.execute(f"SELECT DISTINCT pid, tid FROM ({drawn}) ORDER BY pid, tid").fetchall()
+        # The CPU's processes first: their rows read back by the number.
+        for pid, tid in sorted(places, key=lambda place: place[0] % _RANK >= _GPUS):
+            self._processes.claim(pid, _own_number(pid))
+            self._threads[pid].claim((tid, 0), None if tid in _RESERVED else tid)
         result = engine.execute(f"{drawn} ORDER BY pid, tid, start_ns, dur_ns DESC")
         rows = (row for batch in iter(lambda: result.fetchmany(10_000), []) for row in batch)
         self._lanes = overflow_lanes(rows)
 
     def draw(self, pid: int, tid: int, start_ns: int, dur_ns: int | None) -> tuple[int, int]:
-        """The process and the thread in which an event is drawn; they get names thereby."""
-        lane = self._lanes.get((pid, tid, start_ns, dur_ns or 0), 0)
-        if lane:
-            beside = (tid + lane * LANE_STRIDE) % 2**32 or LANE_STRIDE
-            self._overflow[pid, beside] = tid
-            tid = beside
-        self._used.setdefault(pid, set()).add(tid)
-        return pid, tid
+        """The numbers of the process and the thread in which an event is drawn; they get names thereby."""
+        place = (tid, self._lanes.get((pid, tid, start_ns, dur_ns or 0), 0))
+        numbers = self._drawn[pid].get(place)
+        if numbers is None:
+            numbers = self._drawn[pid][place] = self._processes.of(pid), self._threads[pid].of(place)
+        return numbers
 
-    def use(self, pid: int) -> None:
-        """Have a process named that may have nothing but counters."""
-        self._used.setdefault(pid, set())
+    def use(self, pid: int) -> int:
+        """The number of a process that may have nothing but counters; it gets a name thereby."""
+        self._drawn.setdefault(pid, {})
+        self._processes.claim(pid, _own_number(pid))
+        return self._processes.of(pid)
 
-    def add(self, process: Process) -> None:
-        """Have a process that is none of the run's, before all others."""
+    def add(self, name: str, threads: Iterable[str]) -> Process:
+        """A process that is none of the run's, before all others."""
+        process = Process(self._processes.of(name), f"{name} track", list(enumerate(threads, 1)))
         self._named.append(process)
+        return process
 
     def processes(self) -> Iterator[Process]:
-        """The processes that were used, rank by rank, the CPU before the GPUs.
-
-        The Perfetto UI shows the number behind a name, so names do not repeat it (chrome://tracing leaves it to the
-        details of a slice).
-        """
+        """The processes that were used, rank by rank, the CPU before the GPUs, under names that want their number."""
         yield from self._named
-        for pid in sorted(self._used):
-            rank, number = divmod(pid, self._stride) if self._stride else (self._ranks[0], pid)
-            on_gpu = number >= GPUS
-            name = f"rank {rank} GPU {number - GPUS}" if on_gpu else f"rank {rank} CPU"
+        for pid in sorted(self._drawn):
+            number, own = self._processes.of(pid), _own_number(pid)
+            rank, key = divmod(pid, _RANK)
+            on_gpu = key >= _GPUS
+            name = _wanting(f"rank {rank} {'GPU' if on_gpu else 'CPU process'}", own, number)
             kind = "stream" if on_gpu else "thread"
             threads = []
-            for base, tid in sorted((self._overflow.get((pid, tid), tid), tid) for tid in self._used[pid]):
-                plain = _RESERVED.get(base)
-                threads.append((tid, (plain or kind) if base == tid else f"{plain or f'{kind} {base}'} overlap"))
-            yield Process(pid, name, threads)
+            for (tid, lane), (_, shown) in sorted(self._drawn[pid].items()):
+                plain = _RESERVED.get(tid)
+                if lane:
+                    threads.append((shown, f"{plain or f'{kind} {tid}'} overlap"))
+                else:
+                    threads.append((shown, f"{plain} track" if plain else _wanting(kind, tid, shown)))
+            yield Process(number, name, threads)
+
+
+def _own_number(pid: int) -> int | None:
+    """The number of the process or device of a key; None if it is not known."""
+    key = pid % _RANK
+    return key - _GPUS if key >= _GPUS else key or None
+
+
+def _wanting(name: str, own: int | None, number: int) -> str:
+    """A name that reads well with a number behind it, which is the place's own or not."""
+    if own == number:
+        return name
+    return f"{name.removesuffix(' process')} track" if own is None else f"{name} {own} track"
 
 
 def overflow_lanes(rows: Iterable[tuple[int, int, int, int]]) -> dict[tuple[int, int, int, int], int]:

@@ -159,9 +159,13 @@ JOIN gpu_tracks t ON t.run_id = m.run_id AND t.rank = m.rank AND t.device IS NOT
 -- @column run_id id The run.
 -- @column pieces count Disjoint intervals that it is made of.
 -- @column ns ns Their length.
--- @column longest_ns ns The longest of them.
+-- @column longest_start_ns ns Start of the longest of them, the first of several.
+-- @column longest_end_ns ns End of that.
 CREATE MACRO run_time_outside(a, b) AS TABLE
-SELECT run_id, count(*) AS pieces, sum(i.end_ns - i.start_ns) AS ns, max(i.end_ns - i.start_ns) AS longest_ns
+SELECT
+    run_id, count(*) AS pieces, sum(i.end_ns - i.start_ns) AS ns,
+    arg_max(i.start_ns, (i.end_ns - i.start_ns, -i.start_ns)) AS longest_start_ns,
+    arg_max(i.end_ns, (i.end_ns - i.start_ns, -i.start_ns)) AS longest_end_ns
 FROM intervals_subtraction(a, b) i JOIN gpu_tracks USING (track)
 GROUP BY run_id;
 
@@ -169,9 +173,13 @@ GROUP BY run_id;
 -- @column run_id id The run.
 -- @column pieces count Disjoint intervals that it is made of.
 -- @column ns ns Their length.
--- @column longest_ns ns The longest of them.
+-- @column longest_start_ns ns Start of the longest of them, the first of several.
+-- @column longest_end_ns ns End of that.
 CREATE MACRO run_time_within(a, b) AS TABLE
-SELECT run_id, count(*) AS pieces, sum(i.end_ns - i.start_ns) AS ns, max(i.end_ns - i.start_ns) AS longest_ns
+SELECT
+    run_id, count(*) AS pieces, sum(i.end_ns - i.start_ns) AS ns,
+    arg_max(i.start_ns, (i.end_ns - i.start_ns, -i.start_ns)) AS longest_start_ns,
+    arg_max(i.end_ns, (i.end_ns - i.start_ns, -i.start_ns)) AS longest_end_ns
 FROM intervals_intersection(a, b) i JOIN gpu_tracks USING (track)
 GROUP BY run_id;
 

@@ -1,0 +1,204 @@
+"""The questions as tools for agents: a server of the Model Context Protocol over stdin and stdout.
+
+Tools read the stores that the server was started with and nothing else, and write nothing. An answer is JSON, bounded
+in rows and characters; what was cut is said in it. What the caller can mend is an error of one sentence.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from functools import wraps
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+import analyze
+from analyze import Traces
+from analyze.errors import InputError
+from analyze.query import query_files
+from analyze.query.plain_sql import sentence
+from schemas.tables import TABLES
+
+if TYPE_CHECKING:
+    from mcp.server import MCPServer
+
+    from analyze.query.answer import Answer
+
+MOST_ROWS = 200
+MOST_CHARACTERS = 20_000
+"""Of an answer's rows as JSON."""
+MOST_OF_A_TEXT = 300
+"""Characters of a text in a cell: names of kernels can be thousands long."""
+
+INSTRUCTIONS = """\
+Answers questions about recordings of GPU programs (torch.profiler, Nsight Systems, Nsight Compute, nvprof).
+Start with `advise` (what costs time) or `run_query` "runs" (what was recorded); `list_queries` has every question,
+`describe_query` its parameters and what its columns mean. `run_sql` takes any SELECT over the tables of `tables`.
+Times are whole nanoseconds. `where` is SQL over the columns of the table `runs` and `rank`, and selects recordings;
+`profiler` is torch, nsys, nvprof, ncu, none or all, by default one timing pass of each workload.
+"""
+
+Parameters = dict[str, str | int | float]
+
+
+class Tools:
+    """The tools: each method is one, its docstring what the agent is told of it. All raise InputError."""
+
+    def __init__(self, traces: Traces):
+        self._traces = traces
+
+    def list_queries(self, group: str | None = None) -> str:
+        """List the questions that can be asked by name, a line each; `group`: only those of one group."""
+        found = query_files.catalog(self._traces.query_folders).values()
+        groups = sorted({q.group for q in found})
+        if group is not None and group not in groups:
+            raise InputError(f"there is no group {group!r}; there are {', '.join(groups)}")
+        shown = sorted((q for q in found if group in (None, q.group)), key=lambda q: (q.group, q.name))
+        return "\n".join(f"{q.name} ({q.group}): {q.question}" for q in shown)
+
+    def describe_query(self, name: str, sql: bool = False) -> str:
+        """Describe a question: what it counts how, its parameters, its columns and their units; `sql`: its SQL, too."""
+        q = query_files.find(name, self._traces.query_folders)
+        lines = [f"{q.name} ({q.group}): {q.question}", *([q.description] if q.description else [])]
+        lines += [f"Needs: {q.needs}"] if q.needs else []
+        lines += [f"Parameter {p.name} = {p.default!r} ({p.takes}): {p.doc}" for p in q.params]
+        lines += [f"Column {c.name} [{c.unit}]: {c.doc}" for c in q.columns]
+        return "\n".join(lines + ([q.sql] if sql else []))
+
+    def run_query(
+        self,
+        name: str,
+        params: Parameters | None = None,
+        by: list[str] | None = None,
+        where: str | None = None,
+        sort: str | None = None,
+        limit: int = 50,
+        select: list[str] | None = None,
+        profiler: str | None = None,
+    ) -> str:
+        """Answer a question by name.
+
+        `params`: its parameters. `by`: columns of `runs` (or rank) to group by, so that runs are told apart. `where`:
+        SQL over the columns of `runs` and rank. `sort`: columns, `-` in front for descending. `limit`: rows, at most
+        200. `select`: only these columns.
+        """
+        values = {k: str(v) for k, v in (params or {}).items()}
+        most = _rows(limit)
+        answer = self._traces.answer(name, by or (), where, values, sort, most + 1, select or (), profiler)
+        return _bounded(answer, most)
+
+    def run_sql(self, statement: str, where: str | None = None, profiler: str | None = None, limit: int = 50) -> str:
+        """Answer one SELECT (DuckDB) over the tables that `tables` documents; it can read nothing else.
+
+        `where`: SQL over the columns of `runs` and rank: which recordings exist for it. `limit`: rows, at most 200.
+        """
+        return _bounded(self._traces.sql_answer(statement, where, profiler), _rows(limit))
+
+    def tables(self, name: str | None = None) -> str:
+        """List the tables that `run_sql` reads; with `name`, the columns of one, their types, units and meaning."""
+        if name is None:
+            return "\n".join(f"{t.name}: a row is {t.row}" for t in TABLES.values())
+        if name not in TABLES:
+            raise InputError(f"there is no table {name!r}; there are {', '.join(TABLES)}")
+        columns = [f"{c.name} {c.type} [{c.unit}]: {c.doc}" for c in TABLES[name].columns]
+        return "\n".join([f"{name}: a row is {TABLES[name].row}", *columns])
+
+    def advise(
+        self, where: str | None = None, min_pct: float = 1.0, profiler: str | None = None, limit: int = 50
+    ) -> str:
+        """Say what costs each run time, the largest saving first, with the numbers, the query that shows more, and
+        what to try. `min_pct`: leave out what could save less of the run's time."""
+        return _bounded(self._traces.advise_answer(where, min_pct, profiler), _rows(limit), ["no findings"])
+
+    def compare(
+        self,
+        where_a: str,
+        where_b: str,
+        level: str = "kernel",
+        time: str = "gpu",
+        where: str | None = None,
+        profiler: str | None = None,
+        limit: int = 50,
+    ) -> str:
+        """Compare two selections of the runs: what was added, removed and changed from A to B, the largest first.
+
+        `where_a`, `where_b`: SQL over the columns of `runs` and rank, such as run_id = '...'. `level`: kernel, family,
+        op or phase. `time`: gpu, or cpu (op and phase).
+        """
+        most = _rows(limit)
+        result = analyze.compare(
+            self._traces, self._traces, level, time, where, where_a, where_b, limit=most + 1, profiler=profiler
+        )
+        return _bounded(result.answer, most, [], result.notes)
+
+
+def server(traces: Traces) -> MCPServer:
+    """The server with all tools. Raises InputError if the package `mcp` is missing."""
+    try:
+        from mcp.server import MCPServer
+        from mcp.types import ToolAnnotations
+    except ImportError as e:
+        raise InputError("the package mcp 2 is missing: pip install 'tracequarry[mcp]'") from e
+    made = MCPServer("tracequarry", instructions=INSTRUCTIONS, log_level="WARNING")
+    tools = Tools(traces)
+    reads = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
+    for name in (n for n in vars(Tools) if not n.startswith("_")):
+        made.add_tool(_told(getattr(tools, name)), annotations=reads, structured_output=False)
+    return made
+
+
+def _told(tool: Callable[..., str]) -> Callable[..., str]:
+    """The tool, with errors that the caller can mend in the form that reaches the agent."""
+    from mcp.server.mcpserver.exceptions import ToolError
+
+    @wraps(tool)
+    def told(*args: Any, **options: Any) -> str:
+        try:
+            return tool(*args, **options)
+        except InputError as e:
+            raise ToolError(str(e)) from e
+        except duckdb.Error as e:
+            raise ToolError(sentence(e)) from e
+        except MemoryError as e:
+            raise ToolError("out of memory") from e
+
+    return told
+
+
+def _rows(limit: int) -> int:
+    if not 1 <= limit <= MOST_ROWS:
+        raise InputError(f"limit {limit}: must be from 1 to {MOST_ROWS}")
+    return limit
+
+
+def _bounded(answer: Answer, most: int, nothing: Iterable[str] = (), notes: Iterable[str] = ()) -> str:
+    """The answer as JSON: at most so many rows, texts and characters. `nothing`: what to say if there are no rows."""
+    taken = answer.rows(most + 1)
+    rows: list[list[Any]] = []
+    characters = 0
+    for row in taken[:most]:
+        shown = [_plain(value) for value in row]
+        characters += len(json.dumps(shown))
+        if characters > MOST_CHARACTERS:
+            break
+        rows.append(shown)
+    said = [*answer.notes, *notes, *([] if taken else nothing)]
+    if len(rows) < len(taken):
+        said.append(f"cut: there are more than these {len(rows)} rows; narrow with where, select or sort, or sum up")
+    if any(isinstance(v, str) and len(v) > MOST_OF_A_TEXT for row in taken[: len(rows)] for v in row):
+        said.append(f"cut: texts end in … after {MOST_OF_A_TEXT} characters")
+    units = {c.name: c.unit for c in answer.columns}
+    return json.dumps({"columns": units, "rows": rows, "notes": said}, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    """A cell as JSON has it."""
+    if isinstance(value, str):
+        return value if len(value) <= MOST_OF_A_TEXT else value[:MOST_OF_A_TEXT] + "…"
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if value is None or isinstance(value, int):
+        return value
+    return _plain(str(value))

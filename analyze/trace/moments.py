@@ -1,0 +1,81 @@
+"""Where to look in a trace: a time, a row of `gaps`, or the longest stretch of a finding of `advise`."""
+
+from __future__ import annotations
+
+import re
+from math import isfinite
+from typing import TYPE_CHECKING, NamedTuple
+
+from analyze import advise
+from analyze.errors import InputError
+from analyze.query.query_files import find
+from analyze.trace.opening import View
+
+if TYPE_CHECKING:
+    from analyze.query.engine import Engine
+    from analyze.trace.export import Exported
+
+_AROUND_NS = 10_000
+"""What is shown before and after a moment at least; else as much as it is long."""
+
+_USES = ("gpu_tracks",)
+_FIRST_WORK = """
+SELECT min(start_ns) FROM gpu_intervals JOIN gpu_tracks USING (track)
+WHERE rank = {rank} AND device IS NOT DISTINCT FROM {device}
+"""
+
+
+class Moment(NamedTuple):
+    """A stretch of time in ns, on the clock of the recording or, `from_zero`, from the first event of the trace."""
+
+    start_ns: int
+    end_ns: int
+    from_zero: bool = False
+
+    def within(self, trace: Exported) -> View:
+        """What to show of it, with as much before and after, within a trace."""
+        zero = 0 if self.from_zero else trace.base_ns
+        margin = max(self.end_ns - self.start_ns, _AROUND_NS)
+        first, last = trace.first_ns - trace.base_ns, trace.last_ns - trace.base_ns
+        start = min(max(self.start_ns - zero - margin, first), last)
+        return View(start, max(start, min(self.end_ns - zero + margin, last)))
+
+
+def find_moment(engine: Engine, text: str) -> Moment:
+    """The moment that `--at` names: `gap:3` (row 3 of `gaps`), a finding of `advise`, or ms from the first event.
+
+    Raises InputError if there is none.
+    """
+    if gap := re.fullmatch(r"gap:(\d{1,6})", text):
+        return _gap(engine, int(gap[1]))
+    names = [f.name for f in advise.findings()]
+    if text in names:
+        return _finding(engine, text)
+    try:
+        at = float(text)
+    except ValueError:
+        at = float("nan")
+    if not isfinite(at) or abs(at) > 1e12:
+        raise InputError(f"--at {text}: must be gap:N, a time in ms, or a finding of advise: {', '.join(names)}")
+    return Moment(round(at * 1e6), round(at * 1e6), from_zero=True)
+
+
+def _gap(engine: Engine, number: int) -> Moment:
+    answer = engine.query(find("gaps"), {"top": str(number)})
+    names = [c.name for c in answer.columns]
+    rows = [dict(zip(names, row, strict=True)) for row in answer.rows()]
+    if not 1 <= number <= len(rows):
+        raise InputError(f"--at gap:{number}: the gaps are numbered from 1, and there is none of this number")
+    row = rows[number - 1]
+    device = "NULL" if row["device"] is None else row["device"]
+    [(first,)] = engine.rows(_FIRST_WORK.format(rank=row["rank"], device=device), _USES)
+    start = first + row["start_ns"]
+    return Moment(start, start + row["gap_ns"])
+
+
+def _finding(engine: Engine, name: str) -> Moment:
+    [query] = [f.query for f in advise.findings() if f.name == name]
+    rows = engine.query(query, select=("start_ns", "end_ns")).rows()
+    if not rows:
+        raise InputError(f"--at {name}: this is not found of the recording (`analyze advise` lists what is)")
+    return Moment(*rows[0])

@@ -1,0 +1,205 @@
+"""`analyze trace --open`: the trace goes to the Perfetto UI once, from loopback, at the moment that was asked for."""
+
+from __future__ import annotations
+
+import fcntl
+import gzip
+import io
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import parse_qs
+
+import pytest
+from support import ROOT, SAMPLES, ask, complaints, event, kernel, launch, run_cli, write_trace
+
+import analyze
+from analyze import advise
+from analyze.advise import Advice
+from analyze.query.engine import Engine
+from analyze.store.cache import open_stores
+from analyze.trace.export import Exported
+from analyze.trace.moments import Moment, find_moment
+
+ONE = SAMPLES / "resnet18-1gpu"
+
+
+@pytest.fixture
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Port 9001 for one test at a time, over all test processes."""
+    with (tmp_path_factory.getbasetemp().parent / "port-9001.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def start(*arguments: str | Path, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "analyze", "trace", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+    )
+
+
+def parameters(address: str) -> dict[str, str]:
+    page, _, query = address.strip().partition("#!/?")
+    assert page == "https://ui.perfetto.dev/"
+    return {name: value for name, [value] in parse_qs(query).items()}
+
+
+def status(url: str, method: str = "GET", **headers: str) -> tuple[int, str | None]:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, method=method, headers=headers)) as answer:
+            return answer.status, answer.headers["Access-Control-Allow-Origin"]
+    except urllib.error.HTTPError as e:
+        return e.code, e.headers["Access-Control-Allow-Origin"]
+
+
+def test_it_is_served_once_and_to_the_ui_alone(port: None, tmp_path: Path) -> None:
+    process = start(ONE, "--print-url", "-o", tmp_path / "kept.json.gz")
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith(f"{tmp_path}/kept.json.gz: 2026")
+    address = process.stdout.readline()
+    url = parameters(address)["url"]
+    assert re.fullmatch(r"http://127\.0\.0\.1:9001/[\w-]{22}/kept\.json\.gz", url) and "visStart" not in address
+    # Not under another path, nor for a name that somebody else resolves to this machine; nothing is written to it.
+    assert status("http://127.0.0.1:9001/kept.json.gz")[0] == 404
+    assert status(url, Host="evil.example:9001")[0] == 404
+    assert status("http://127.0.0.1:9001/status", "POST")[0] == 404
+    assert status(url, "OPTIONS") == (204, "https://ui.perfetto.dev")
+    # A connection that the browser opens and does not use holds up nobody.
+    with socket.create_connection(("127.0.0.1", 9001)):
+        with urllib.request.urlopen(url) as answer:
+            assert answer.headers["Access-Control-Allow-Origin"] == "https://ui.perfetto.dev"
+            data = answer.read()
+        assert process.wait(30) == 0
+    assert data == (tmp_path / "kept.json.gz").read_bytes() and json.loads(gzip.decompress(data))["traceEvents"]
+    with pytest.raises(OSError):
+        socket.create_connection(("127.0.0.1", 9001)).close()
+
+
+def test_the_browser_gets_the_address(port: None, tmp_path: Path) -> None:
+    script = tmp_path / "browser"
+    script.write_text(
+        f"#!{sys.executable}\n"
+        "import pathlib, sys, urllib.parse, urllib.request\n"
+        "query = urllib.parse.parse_qs(sys.argv[1].partition('?')[2])\n"
+        f"pathlib.Path({str(tmp_path)!r}, 'got').write_bytes(urllib.request.urlopen(query['url'][0]).read())\n"
+    )
+    script.chmod(0o755)
+    process = start(ONE, "--open", BROWSER=f"{script} %s", TMPDIR=str(tmp_path))
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert json.loads(gzip.decompress((tmp_path / "got").read_bytes()))["run_id"] in out
+    assert "https" not in out and not list(tmp_path.glob("tracequarry-*"))
+
+
+def test_ctrl_c_ends_it_and_removes_the_trace(port: None, tmp_path: Path) -> None:
+    process = start(ONE, "--print-url", TMPDIR=str(tmp_path))
+    assert process.stdout is not None
+    process.stdout.readline()
+    assert process.stdout.readline().startswith("https://ui.perfetto.dev/")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 130 and not list(tmp_path.glob("tracequarry-*"))
+
+
+def test_a_port_that_is_taken_is_one_sentence(port: None) -> None:
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", 9001))
+        other.listen()
+        result = run_cli("trace", ONE, "--open")
+    assert result.returncode == 2 and len(complaints(result)) == 1
+    assert "port 9001 of 127.0.0.1, the only one that the Perfetto UI fetches from, cannot be had" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "trace: say where to write it, -o out.json.gz, or --open it"),
+        (["-o", "o.json", "--at", "gap:1"], "--at says what to --open the trace at"),
+        (["--open", "--at", "gap:0"], "--at gap:0: the gaps are numbered from 1"),
+        (["--open", "--at", "gap:999999"], "--at gap:999999: the gaps are numbered from 1"),
+        (
+            ["--open", "--at", "noon"],
+            "--at noon: must be gap:N, a time in ms, or a finding of advise: blocking-calls, ",
+        ),
+        (["--open", "--at", "nan"], "--at nan: must be gap:N"),
+        (["--open", "--at", "dataparallel"], "--at dataparallel: this is not found of the recording"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments: list[str], says: str) -> None:
+    result = run_cli("trace", ONE, *arguments)
+    assert result.returncode == 2 and len(complaints(result)) == 1 and says in result.stderr
+
+
+def by_hand(path: Path) -> Engine:
+    # The first event is at 1000 us. GPU work at 1100-1110, 1400-1410 (a gap of 290 us, launched late) and 1460-1470 (a
+    # gap of 50). On GPU 1: 1200-1210, 1250-1260 (a gap of 40 us).
+    events = [
+        event("cpu_op", "aten::first", 1000, 5),
+        launch(1090, 1), kernel("a", 1100, 10, correlation=1),
+        launch(1390, 2), kernel("b", 1400, 10, correlation=2),
+        launch(1450, 3), kernel("c", 1460, 10, correlation=3),
+        launch(1190, 4), kernel("d", 1200, 10, device=1, correlation=4),
+        launch(1240, 5), kernel("e", 1250, 10, device=1, correlation=5),
+    ]  # fmt: skip
+    return Engine(open_stores([write_trace(path, events)])[0])
+
+
+def test_moments_by_hand(tmp_path: Path) -> None:
+    engine = by_hand(tmp_path / "t.json")
+    assert [r["gap_ns"] for r in ask(tmp_path / "t.json", "gaps")] == [290_000, 50_000, 40_000]
+    found = [find_moment(engine, f"gap:{n}") for n in (1, 2, 3)]
+    assert found == [Moment(1_110_000, 1_400_000), Moment(1_410_000, 1_460_000), Moment(1_210_000, 1_250_000)]
+    # The longest of the gaps for which nothing was queued.
+    assert find_moment(engine, "host-wait") == Moment(1_110_000, 1_400_000)
+    assert find_moment(engine, "0.3") == Moment(300_000, 300_000, from_zero=True)
+    # From the first event, with as much around as it is long, 10 us at least, within the trace (1000 to 1470 us).
+    trace = Exported("run", 1, 0, 0, 1_000_000, 1_000_000, 1_470_000)
+    assert Moment(1_410_000, 1_420_000).within(trace) == (400_000, 430_000)
+    assert found[0].within(trace) == (0, 470_000)
+    assert find_moment(engine, "0.3").within(trace) == (290_000, 310_000)
+    assert find_moment(engine, "99").within(trace) == (470_000, 470_000)
+
+
+def test_every_finding_says_a_command_that_opens_it() -> None:
+    for sample in ("resnet18-1gpu", "alexnet-dp2", "late-rank", "vgg16-fp32"):
+        engine = Engine(open_stores([SAMPLES / sample])[0])
+        found = analyze.open(SAMPLES / sample).advise(min_pct=0).to_pylist()
+        assert found
+        [(first, last)] = engine.rows("SELECT min(start_ns), max(start_ns + dur_ns) FROM gpu_work", ["gpu_work"])
+        text = run_cli("advise", SAMPLES / sample, "--min-pct", "0").stdout
+        for row in found:
+            assert f"look: analyze trace PATH --open --at {row['finding']}\n" in text
+            moment = find_moment(engine, row["finding"])
+            assert moment == Moment(row["start_ns"], row["end_ns"])
+            assert moment.start_ns < moment.end_ns <= last and moment.end_ns > first - 1_000_000_000
+    # Of several runs, or one that was chosen, the command says which.
+    chosen = "--at tf32 --where \"run_id = '20261120-171855-resnet18-b32-g1-fp32-ffca'\"\n"
+    assert chosen in run_cli("advise", SAMPLES / "resnet18-1gpu", SAMPLES / "vgg16-fp32").stdout
+    assert chosen in run_cli("advise", SAMPLES / "resnet18-1gpu", "--profiler", "torch").stdout
+
+
+def test_a_command_to_paste_runs_nothing_else() -> None:
+    hostile = "it's $(touch x) \"; touch x"
+    file = io.StringIO()
+    advice = [Advice(hostile, "tf32", "t", 1, 1.0, None, "e", "q", "try", 0, 1)]
+    advise.write_text(advice, file, chosen=True)
+    line = next(line for line in file.getvalue().splitlines() if "look:" in line)
+    quoted = hostile.replace("'", "''")
+    words = ["analyze", "trace", "PATH", "--open", "--at", "tf32", "--where", f"run_id = '{quoted}'"]
+    assert shlex.split(line.partition("look: ")[2]) == words
+    script = line.partition("look: ")[2].replace("analyze", "printf '%s\\n'", 1)
+    printed = subprocess.run(["sh", "-c", script], capture_output=True, text=True).stdout
+    assert printed.splitlines() == words[1:]
