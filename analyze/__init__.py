@@ -10,7 +10,8 @@ The Python API mirrors the command line, command by command and option by option
         traces.sql("SELECT count(*) FROM kernels")
         traces.pivot("nccl-share", rows=["model"], columns=["gpus"], value="kernel_time_pct", agg="sum")
         traces.advise(min_pct=5)
-        traces.plot_roofline("roofline.html")
+        traces.plot("roofline", "roofline.html")
+        traces.report("report.html")
         traces.trace("trace.json.gz")
         traces.warnings                                  # what the raw files lost
         traces.answer("kernel-share").notes              # what is left out of an answer
@@ -41,10 +42,10 @@ if TYPE_CHECKING:
     from analyze.comparison import Comparison
     from analyze.flame import Drawn
     from analyze.info import Info
-    from analyze.plots.data import Roofline
     from analyze.query.answer import Answer
     from analyze.query.blocks import Block
     from analyze.query.query_files import Query
+    from analyze.report.build import Progress as ReportProgress
     from analyze.store.cache import Contents
     from analyze.store.ingest import IngestResult, Progress
     from analyze.trace.export import Exported
@@ -72,6 +73,7 @@ class Traces:
         from analyze.query.engines import Engines
         from analyze.store.cache import open_stores
 
+        self._given = [str(p) for p in paths]
         self.read_as: list[str] = []
         """Which runs and ranks the raw files were taken for that had to be ingested now, in sentences."""
         self.stores, self.warnings = open_stores(paths, progress, self.read_as.append)
@@ -150,7 +152,7 @@ class Traces:
 
     def flame(
         self,
-        output: str | PathLike[str],
+        output: Paths,
         tree: str = "op",
         time: str = "gpu",
         where: str | None = None,
@@ -166,6 +168,53 @@ class Traces:
         from analyze.trace.moments import find_moment
 
         return find_moment(self.engines.get(where=where, profiler=profiler), at)
+
+    def plot(
+        self,
+        name: str,
+        output: Paths,
+        by: Sequence[str] = (),
+        where: str | None = None,
+        params: Mapping[str, object] | None = None,
+        profiler: str | None = None,
+        figure: str | None = None,
+        title: str | None = None,
+    ) -> str:
+        """Draw the answer to a query to a .svg, .png or .html file.
+
+        `figure`: another one than the query declares. Returns what of the recordings is left out, in a sentence or
+        empty. Needs the extra `plot`.
+        """
+        from analyze.report.files import write_figure
+
+        query = self._find(name)
+        engine = self.engines.get(by, where, profiler, query)
+        return write_figure(
+            engine, self._given, query, _texts(params), Path(output),
+            by=by, where=where, profiler=profiler, figure=figure, title=title,
+        )  # fmt: skip
+
+    def report(
+        self,
+        output: Paths,
+        compare: Traces | None = None,
+        by: Sequence[str] = (),
+        where: str | None = None,
+        profiler: str | None = None,
+        title: str | None = None,
+        progress: ReportProgress | None = None,
+    ) -> None:
+        """Write one HTML page about the recordings; with `compare`, about what changed from them to those.
+
+        `by`: columns of `runs` that tell several runs apart. Needs the extra `plot`.
+        """
+        from analyze.report.files import write_report
+
+        after = (compare.stores, compare._given) if compare else None
+        write_report(
+            self.stores, self._given, Path(output), after=after, by=by, where=where, profiler=profiler, title=title,
+            progress=progress,
+        )  # fmt: skip
 
     def pivot(
         self,
@@ -218,26 +267,6 @@ class Traces:
 
         engine = self.engines.get(where=where, profiler=profiler)
         return advise.answer(advise.advise(engine, min_pct), engine.note)
-
-    def plot_roofline(
-        self,
-        output: Paths,
-        group: str = "kernel",
-        level: str = "dram",
-        where: str | None = None,
-        profiler: str | None = None,
-    ) -> Roofline:
-        """Draw FLOP/s over FLOP/byte of the kernels that Nsight Compute profiled: .svg, .png or .html.
-
-        `group`: a point is a kernel, short_name, family or launch. `level`: bytes of which memory: dram, l2, l1 or all.
-        Returns what the figure shows.
-        """
-        from analyze.plots import output_format, roofline
-
-        output_format(Path(output))
-        shown = roofline.load(self.engines.get(where=where, profiler=profiler), group, level)
-        roofline.write(shown, Path(output))
-        return shown
 
     def trace(
         self,

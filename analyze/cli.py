@@ -28,8 +28,6 @@ app = typer.Typer(
     # Plain help: rich would take as long to import as all the rest.
     rich_markup_mode=None,
 )
-plot = typer.Typer(help="Draw figures.", no_args_is_help=True)
-app.add_typer(plot, name="plot")
 
 
 def _print_version(asked: bool) -> None:
@@ -208,22 +206,50 @@ def tables(
     to_stdout(lambda: cli_text.list_blocks(shown) if blocks else cli_text.describe(shown), sys.stdout)
 
 
-@plot.command("roofline")
-def plot_roofline(
+@app.command()
+def plot(
+    name: Annotated[str, typer.Argument(help="The query, such as kernel-share or roofline.")],
     paths: Paths,
     output: Annotated[Path, typer.Option("--output", "-o", help="The figure: .svg, .png or .html.")],
-    group: Annotated[
-        str, typer.Option("--group", help="A point is a kernel, short_name, family or launch.")
-    ] = "kernel",
-    level: Annotated[str, typer.Option("--level", help="Bytes of which memory: dram, l2, l1 or all.")] = "dram",
+    by: Annotated[str, typer.Option("--by", help="Columns of runs (or rank) to group by: model,batch_size.")] = "",
     where: Where = None,
     profiler: Profiler = None,
+    param: Annotated[list[str] | None, typer.Option("--param", "-p", help="A parameter of the query: k=v.")] = None,
+    figure: Annotated[
+        str | None, typer.Option("--figure", help="Another one than the query's own: 'bars x=total_ns y=name'.")
+    ] = None,
+    title: Annotated[str | None, typer.Option("--title", help="What stands above it; the question by default.")] = None,
+    queries: Annotated[list[Path] | None, typer.Option("--queries", help="A further folder of query files.")] = None,
 ) -> None:
-    """Draw FLOP/s over FLOP/byte of the kernels that Nsight Compute profiled, under the roofs of their GPU."""
-    from analyze.plots import output_format
+    """Draw the answer to a question as the figure that the query declares."""
+    from analyze.plots.drawing import output_format
+    from analyze.query.query_files import find
 
     output_format(output)
-    _open(paths).plot_roofline(output, group, level, where, profiler)
+    params = _parse_params(param or [])
+    find(name, queries or ()).bind(params)  # Bad ones are told before anything is read.
+    note = _open(paths, queries).plot(name, output, _split(by), where, params, profiler, figure, title)
+    cli_text.note([note] if note else [])
+
+
+@app.command()
+def report(
+    paths: Paths,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The page: report.html.")],
+    compare: Annotated[list[Path] | None, typer.Option("--compare", help="After: what to compare PATHS with.")] = None,
+    by: Annotated[str, typer.Option("--by", help="Columns of runs that tell several runs apart.")] = "",
+    where: Where = None,
+    profiler: Profiler = None,
+    title: Annotated[str | None, typer.Option("--title", help="What stands above it.")] = None,
+) -> None:
+    """Write one HTML page about recordings: what was run, advice, figures, tables; it needs no network."""
+    from analyze.report.files import check_page, progress_bar
+
+    check_page(output)
+    traces = _open(paths)
+    after = _open(compare) if compare else None
+    with progress_bar() as progress:
+        traces.report(output, after, _split(by), where, profiler, title, progress)
 
 
 @app.command()

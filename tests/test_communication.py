@@ -391,3 +391,29 @@ def test_the_rank_that_is_late() -> None:
     assert moved["bytes"] == 3 * 4 * 1024 * 1024
     # Bus bandwidth of an all-reduce over n ranks: 2 (n - 1) / n of the algorithm's (nccl-tests, PERFORMANCE.md).
     assert moved["busbw_gb_per_s"] == pytest.approx(1.5 * moved["algbw_gb_per_s"])
+
+
+def test_waiting_and_transfer(tmp_path: Path) -> None:
+    """Rank 0 [0, 10) and [20, 22), rank 1 [6, 10) and [14, 22): 6 of waiting on each, the rest is transfer."""
+    path = write_ranks(
+        tmp_path,
+        [collective("allreduce", 0, 10, 1000), collective("allreduce", 20, 2, 1000), collective("send", 30, 5)],
+        [collective("allreduce", 6, 4, 1000), collective("allreduce", 14, 8, 1000)],
+    )
+    parts = ("kernels", "transfer_ns", "waiting_ns", "unknown_ns", "waiting_pct")
+    assert [(r["collective"], *(r[p] for p in parts)) for r in ask(path, "collective-waits")] == [
+        ("all_reduce", 4, 12_000, 12_000, 0, 50), ("send_recv", 1, 0, 0, 5_000, None),
+    ]  # fmt: skip
+    assert [(r["rank"], *(r[p] for p in parts)) for r in ask(path, "collective-waits", params={"group": "rank"})] == [
+        ("0", 3, 6_000, 6_000, 5_000, 50), ("1", 2, 6_000, 6_000, 0, 50),
+    ]  # fmt: skip
+    # In two halves of the span of each: [0, 17.5) and [17.5, 35) of rank 0, [6, 14) and [14, 22) of rank 1.
+    rows = ask(path, "timeline", params={"buckets": 2})
+    assert [(r["rank"], r["bucket"], round(r["waiting_pct"] * r["span_ns"] / 100)) for r in rows] == [
+        (0, 0, 6_000), (0, 1, 0), (1, 0, 0), (1, 1, 6_000),
+    ]  # fmt: skip
+
+
+def test_no_waiting_is_known_of_one_rank(tmp_path: Path) -> None:
+    rows = ask(write_trace(tmp_path / "t.json", [kernel("gemm", 0, 10)]), "timeline", params={"buckets": 1})
+    assert [r["waiting_pct"] for r in rows] == [None]

@@ -54,7 +54,7 @@ def commands(program: str, command: Any) -> list[str]:
     return [name for key, sub in below.items() for name in commands(f"{program} {key}", sub)]
 
 
-@pytest.mark.parametrize(("app", "one"), [(analyze_app, "analyze plot roofline"), (collect_app, "collect sweep")])
+@pytest.mark.parametrize(("app", "one"), [(analyze_app, "analyze plot"), (collect_app, "collect sweep")])
 def test_every_command_is_documented(app: typer.Typer, one: str) -> None:
     program = one.split()[0]
     found = commands(program, typer.main.get_command(app))

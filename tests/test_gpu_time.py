@@ -427,3 +427,15 @@ def test_on_the_samples_the_parts_add_up(sample: str) -> None:
         own = [b for b in buckets if place(b) == place(row)]
         assert sum(b["span_ns"] for b in own) == row["span_ns"]
         assert sum(b["busy_pct"] * b["span_ns"] for b in own) / 100 == pytest.approx(row["busy_ns"])
+
+
+def test_kernel_durations(tmp_path: Path) -> None:
+    """Classes of 1, 2 and 5 times a power of ten: 1999 ns is under 2 us, 2000 ns is not; 0 ns has its own."""
+    durations = [0, 0.9, 1, 1.999, 2, 4.999, 5, 12]  # us
+    events = [kernel("gemm", 100 * i, d) for i, d in enumerate(durations)]
+    rows = ask(write_trace(tmp_path / "t.json", events), "kernel-durations")
+    assert [(r["min_duration_ns"], r["max_duration_ns"], r["kernels"], r["total_ns"]) for r in rows] == [
+        (0, 1, 1, 0), (500, 1000, 1, 900), (1000, 2000, 2, 2999), (2000, 5000, 2, 6999), (5000, 10_000, 1, 5000),
+        (10_000, 20_000, 1, 12_000),
+    ]  # fmt: skip
+    assert sum(r["kernel_time_pct"] for r in rows) == pytest.approx(100)

@@ -26,6 +26,12 @@ from schemas.tables import TABLES, Column
 
 PROFILERS = (*TIMING, "ncu", "none")
 
+_SHARED = re.compile(
+    "CREATE VIEW (gpu_work|gpu_intervals|gpu_tracks|launch_calls|phase_calls|phase_stretches|step_ranges|step_windows)"
+    " AS"
+)
+"""Views of the blocks that most questions rest on."""
+
 _BIGINT = duckdb.sqltypes.BIGINT
 _RUN_COLUMNS: dict[str, Column | None] = {c.name: c for c in TABLES["runs"].columns} | {"rank": None}
 """What runs are selected and grouped by."""
@@ -63,6 +69,8 @@ class Engine:
     twice, one timing pass of each workload exists: of those that `where` selects and that hold GPU work, the first of
     TIMING, or `prefer` if that is among them. All do with `prefer` "all", and where `by` tells them apart (run_id,
     profiler). `profiler`: instead, only runs that were recorded under it; "all" for all.
+
+    `keep`: views that most questions rest on are computed once and kept, for who asks many.
     """
 
     def __init__(
@@ -72,7 +80,9 @@ class Engine:
         where: str | Sequence[str | None] | None = None,
         profiler: str | None = None,
         prefer: str | None = None,
+        keep: bool = False,
     ):
+        self._keep = keep
         self.stores = list(stores)
         self.by = tuple(by)
         self.note = ""
@@ -289,7 +299,8 @@ class Engine:
                 check_block(self.connection, block.sql, what)
             try:
                 if block.create is None:
-                    self.connection.execute(block.sql)
+                    shared = self._keep and block.built_in
+                    self.connection.execute(_SHARED.sub(r"CREATE TABLE \1 AS", block.sql) if shared else block.sql)
                 else:
                     block.create(self.connection, name)
             except duckdb.Error as e:

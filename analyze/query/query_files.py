@@ -12,7 +12,7 @@ A file begins with comment lines, the rest is one SELECT::
     -- @use gpu_work, call_tree_{tree}    Building blocks (`analyze.query.blocks`) that the SELECT itself reads.
     -- @needs kernels that NCCL ran       What a recording must hold, said where there are no rows.
     -- @pass nsys                         Which pass of several it is best asked of (else torch); `all`: of each.
-    -- @plot bars x=total_ns              The figure that shows it best, and its settings.
+    -- @plot bars x=total_ns y=name       The figure that it is drawn as (analyze.plots.declared).
 
 The comment lines come in this order. CTEs have plain names, of no table or view; in blocks they begin with `_`,
 so that neither hides the other's.
@@ -152,7 +152,7 @@ class Query:
     main: tuple[str, ...] = ()
     """Names, as documented, of the columns that a table shows first where not all have room; empty for all."""
     plot: str = ""
-    """The figure that shows it best, and its settings."""
+    """The figure, as the header declares it; empty if it declares none."""
 
     def bind(self, values: dict[str, str]) -> tuple[str, dict[str, str | float | int], dict[str, str]]:
         """SQL with the choices filled in, the values to bind, and the choices; raises InputError."""

@@ -26,6 +26,7 @@
 -- @order run_id, start_ns, total_ns DESC, collective
 -- @use collective_calls
 -- @needs kernels of NCCL collectives
+-- @plot bars y=collective x=total_ns
 WITH calls AS (
     SELECT
         run_group, run_id, call, collective, status, any_value(group_name) AS group_name, count(*) AS ranks,

@@ -20,6 +20,7 @@
 -- @order run_id, metric
 -- @use gpu_classes, gpu_tracks, gpu_windows, step_ranges
 -- @needs work on GPUs
+-- @plot bars y=metric x=imbalance_pct
 WITH lengths AS (
     SELECT *, kernel_ns - compute_ns AS exposed_comm_ns, last_ns - first_ns AS span_ns
     FROM gpu_class_lengths('gpu_pieces_span')

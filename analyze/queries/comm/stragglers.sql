@@ -27,6 +27,7 @@
 -- @order run_id, rank, device
 -- @use arithmetic, collective_calls
 -- @needs communication kernels
+-- @plot bars y=run_id,rank,device x=wait_ns top=64
 WITH calls AS (
     SELECT
         *, start_ns + dur_ns - min(start_ns) OVER (PARTITION BY call) AS end_ns,

@@ -25,6 +25,7 @@
 -- @use gpu_tracks, step_times, workload_keys
 -- @needs step times: the collector's step metrics, or training steps in the traces
 -- @pass all
+-- @plot lines x=gpus y=speedup color=kind,profiler,model,precision,parallelism,batch_size ideal=x
 WITH timed AS (
     SELECT
         run_id, rank, CASE WHEN count(images) = count(*) THEN sum(images) END AS images, count(*) AS steps,

@@ -18,6 +18,7 @@
 -- @order self_gpu_ns + self_cpu_ns DESC, path, kind
 -- @use call_tree_no, gpu_named_work, work_nodes
 -- @needs operators: a recording of torch.profiler
+-- @plot icicle path=path value=self_gpu_ns
 WITH RECURSIVE
 paths AS (
     SELECT node, name AS path FROM call_tree_no WHERE parent IS NULL AND kind <> 'async'

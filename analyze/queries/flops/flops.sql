@@ -25,6 +25,7 @@
 -- @order total_flops DESC NULLS LAST, dur_ns DESC NULLS LAST, kernel
 -- @use ncu_flops, step_counts
 -- @needs FLOP metrics of Nsight Compute (collect run --profiler ncu) or nvprof
+-- @plot bars y=kernel x=total_flops
 WITH profiled AS (
     SELECT DISTINCT run_group, run_id, rank FROM launch_flops
 ),

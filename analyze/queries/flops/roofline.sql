@@ -27,6 +27,7 @@
 -- @order dur_ns DESC, kernel, run_id, level
 -- @use ncu_flops, roofs
 -- @needs FLOP and memory metrics of Nsight Compute (collect run --profiler ncu)
+-- @plot roofline
 WITH profiled_kernels AS (
     SELECT
         run_group, run_id, label AS kernel, any_value(family) AS family,

@@ -23,6 +23,7 @@
 -- @order run_id, rank, device, step
 -- @use arithmetic, gpu_classes, gpu_tracks, gpu_windows
 -- @needs work on GPUs; with window=step also training steps (ProfilerStep# or NVTX ranges named step)
+-- @plot bars y=run_id,rank,device,step x=compute_pct,exposed_comm_pct,exposed_memcpy_pct,idle_pct top=64
 WITH lengths AS (
     SELECT window_id, busy_ns, kernel_ns, compute_ns FROM gpu_class_lengths('gpu_pieces_{window}')
 ),

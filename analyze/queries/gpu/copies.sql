@@ -20,6 +20,7 @@
 -- @order run_id, rank, device, total_ns DESC, kind
 -- @use arithmetic, copy_peaks
 -- @needs memcpys
+-- @plot bars y=run_id,rank,device,kind x=total_ns
 WITH by_kind AS (
     SELECT
         run_group, run_id, rank, device, kind, count(*) AS copies, sum(bytes)::BIGINT AS bytes,

@@ -13,6 +13,7 @@
 -- @order run_id, rank, device
 -- @use arithmetic, gpu_busy
 -- @needs work on GPUs
+-- @plot bars y=run_id,rank,device x=busy_ns,idle_ns whole=yes top=64
 SELECT
     run_group, run_id, rank, device,
     last_ns - first_ns AS span_ns,

@@ -16,6 +16,7 @@
 -- @order total_ns DESC, {group}
 -- @use arithmetic, time_sums
 -- @needs kernels
+-- @plot bars y={group} x=total_ns color=family label=kernel_time_pct top=15
 WITH grouped AS (
     SELECT
         run_group, kernel_names.{group} AS {group}, sum(calls)::BIGINT AS calls, sum(total_ns)::BIGINT AS total_ns,

@@ -20,6 +20,7 @@
 -- @order total_ns DESC, kind
 -- @use arithmetic
 -- @needs memcpys
+-- @plot bars y=kind x=total_ns label=copy_time_pct
 SELECT
     run_group, kind, count(*) AS calls, sum(bytes)::BIGINT AS bytes, sum(dur_ns)::BIGINT AS total_ns,
     avg(dur_ns) AS avg_ns, min(dur_ns) AS min_ns, max(dur_ns) AS max_ns,

@@ -14,6 +14,7 @@
 -- @order total_ns DESC, collective
 -- @use arithmetic, collective_calls, time_sums
 -- @needs communication kernels
+-- @plot bars y=collective x=total_ns label=comm_time_pct
 WITH by_name AS (
     SELECT run_group, run_id, name, collective AS written, count(*) AS calls, sum(dur_ns) AS total_ns
     FROM kernels

@@ -14,6 +14,7 @@
 -- @order run_id, rank, device, step
 -- @use arithmetic, gpu_classes, gpu_tracks, gpu_windows
 -- @needs work on GPUs; with window=step also training steps (ProfilerStep# or NVTX ranges named step)
+-- @plot bars y=run_id,rank,device,step x=overlap_pct
 WITH lengths AS (
     SELECT window_id, comm_ns, comm_ns + compute_ns - kernel_ns AS overlapped_ns
     FROM gpu_class_lengths('gpu_pieces_{window}')

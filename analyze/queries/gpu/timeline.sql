@@ -2,7 +2,7 @@
 --
 -- The span of a device (first start to last end) in equal buckets of whole ns; only the last one may be shorter. Unlike
 -- the parts of `breakdown`, compute, communication and copies may run side by side and each count in full; busy is
--- their union.
+-- their union. Communication waits for a rank that has not come as in `collective-waits`.
 -- @param buckets int[1..100000] = 50 Number of buckets.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
@@ -14,10 +14,13 @@
 -- @column compute_pct %           Share of it with compute kernels.
 -- @column comm_pct %              Share of it with communication kernels.
 -- @column memcpy_pct %            Share of it with memcpys or memsets.
--- @main run_id, rank, device, start_ns, busy_pct, compute_pct, comm_pct, memcpy_pct
+-- @column waiting_pct %           Share of it in which communication waits; empty where no call of several ranks is
+--                                 known.
+-- @main run_id, rank, device, start_ns, busy_pct, compute_pct, comm_pct, waiting_pct, memcpy_pct
 -- @order run_id, rank, device, bucket
--- @use arithmetic, gpu_classes, gpu_tracks, gpu_windows, intervals
+-- @use arithmetic, collective_calls, gpu_classes, gpu_tracks, gpu_windows, intervals
 -- @needs work on GPUs
+-- @plot heatmap x=start_ns width=span_ns y=run_id,rank,device value=compute_pct,comm_pct,waiting_pct,memcpy_pct
 WITH spans AS (
     SELECT track, start_ns, end_ns, greatest(1, ceil((end_ns - start_ns) / $buckets))::BIGINT AS width_ns
     FROM gpu_windows_span
@@ -33,13 +36,30 @@ buckets AS MATERIALIZED (
 ),
 pieces AS (
     SELECT track, window_id, class, start_ns, end_ns FROM intervals_cut('gpu_intervals', 'buckets')
+),
+waits AS (
+    SELECT t.track, c.start_ns, c.start_ns + c.wait_ns AS end_ns
+    FROM judged_calls('collective_kernels') c
+    JOIN gpu_tracks t ON t.run_id = c.run_id AND t.rank = c.rank AND t.device IS NOT DISTINCT FROM c.device
+    WHERE c.status = 'matched' AND c.ranks > 1
+),
+waited AS (
+    SELECT track, start_ns, end_ns FROM intervals_union('waits')
+),
+waiting AS (
+    SELECT window_id, sum(end_ns - start_ns)::BIGINT AS waiting_ns
+    FROM intervals_cut('waited', 'buckets')
+    GROUP BY window_id
 )
 SELECT
     run_group, run_id, rank, device, bucket, offset_ns AS start_ns, b.end_ns - b.start_ns AS span_ns,
     pct(coalesce(busy_ns, 0), b.end_ns - b.start_ns) AS busy_pct,
     pct(coalesce(compute_ns, 0), b.end_ns - b.start_ns) AS compute_pct,
     pct(coalesce(comm_ns, 0), b.end_ns - b.start_ns) AS comm_pct,
-    pct(coalesce(copy_ns, 0), b.end_ns - b.start_ns) AS memcpy_pct
+    pct(coalesce(copy_ns, 0), b.end_ns - b.start_ns) AS memcpy_pct,
+    CASE WHEN track IN (SELECT track FROM waits) THEN pct(coalesce(waiting_ns, 0), b.end_ns - b.start_ns) END
+        AS waiting_pct
 FROM buckets b
 JOIN gpu_tracks USING (track)
 LEFT JOIN gpu_class_lengths('pieces') USING (window_id)
+LEFT JOIN waiting USING (window_id)

@@ -18,6 +18,7 @@
 -- @order run_id, rank, device, step
 -- @use arithmetic, gpu_tracks, gpu_windows, intervals, run_devices
 -- @needs kernels; with window=step also training steps (ProfilerStep# or NVTX ranges named step)
+-- @plot bars y=run_id,rank,device,step x=sm_efficiency_pct
 WITH shapes AS (
     SELECT
         t.track, k.start_ns, k.start_ns + greatest(coalesce(k.dur_ns, 0), 0) AS end_ns, k.occupancy_pct,

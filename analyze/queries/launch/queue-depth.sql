@@ -19,6 +19,7 @@
 -- @order run_id, rank, device, stream
 -- @use arithmetic, gpu_work, intervals, launch_calls
 -- @needs GPU work with the calls that launched it
+-- @plot bars y=run_id,rank,device,stream x=avg_depth
 WITH named AS MATERIALIZED (
     SELECT row_number() OVER (ORDER BY run_id, rank, device, stream)::INTEGER AS track, *
     FROM (SELECT DISTINCT run_group, run_id, rank, device, stream FROM gpu_work)

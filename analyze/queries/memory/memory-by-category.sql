@@ -31,6 +31,7 @@
 -- @order run_id, rank, device_type DESC, device, live_at_peak_bytes DESC, allocated_bytes DESC, {group}
 -- @use allocators, arithmetic, memory_blocks, outer_ops, phases
 -- @needs allocator events (profile_memory=True) and operators
+-- @plot bars y=run_id,rank,device_type,device x=live_at_peak_bytes parts={group}
 WITH next_ranges AS (
     SELECT
         run_id, rank, phase, start_ns,

@@ -23,6 +23,7 @@
 -- @order run_id, rank, device_type DESC, device, first_ns, phase
 -- @use allocators, arithmetic, memory_blocks, phases
 -- @needs allocator events (profile_memory=True)
+-- @plot bars y=run_id,rank,device_type,device x=live_at_peak_bytes parts=phase
 WITH ranges_of AS (
     SELECT p.pool, r.run_id, r.rank, r.phase, r.start_ns, r.start_ns + r.dur_ns AS end_ns
     FROM phase_ranges r JOIN memory_pools p USING (run_id, rank)

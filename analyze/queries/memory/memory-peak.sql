@@ -17,6 +17,7 @@
 -- @use allocators
 -- @needs allocator events (profile_memory=True), the collector's step metrics, or nsys with
 --       --cuda-memory-usage
+-- @plot bars y=run_id,rank,device_type,device x=allocated_bytes
 WITH traced AS (
     SELECT
         run_group, run_id, rank, device_type, device,

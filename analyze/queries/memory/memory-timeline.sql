@@ -21,6 +21,7 @@
 -- @order run_id, rank, device_type DESC, device, bucket
 -- @use allocators
 -- @needs allocator events (profile_memory=True)
+-- @plot area x=start_ns y=peak_allocated_bytes,peak_reserved_bytes by=run_id,rank,device_type,device bands=phase-ranges
 WITH changes AS (
     SELECT
         run_group, run_id, rank, device_type, device, start_ns, bytes, allocated_bytes, reserved_bytes,

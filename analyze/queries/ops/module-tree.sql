@@ -23,6 +23,7 @@
 -- @order turns, path
 -- @use call_tree_{tree}, gpu_named_work, outermost_nodes, work_nodes
 -- @needs operators, ranges or GPU work
+-- @plot icicle name=tree depth=depth value=total_device_ns kind=kind
 WITH RECURSIVE nodes AS (
     SELECT
         run_group, node, parent, last_node, start_ns, dur_ns,

@@ -26,6 +26,7 @@
 -- @order run_id, rank, step, total_ns DESC, kind, name
 -- @use arithmetic, cpu_events, critical_path_{window}, innermost, intervals
 -- @needs operators, CUDA calls and GPU work; with window=step also training steps
+-- @plot bars y=run_id,rank,step x=total_ns parts=kind
 WITH path AS MATERIALIZED (
     SELECT row_number() OVER (ORDER BY run_id, rank, step, seq) AS piece, * FROM critical_path_{window}
 ),

@@ -29,6 +29,7 @@
 -- @order run_id, rank, step
 -- @use arithmetic, gpu_work, intervals, step_times
 -- @needs training steps with DataLoader ranges, or the collector's step metrics
+-- @plot bars y=run_id,rank,step x=data_pct
 WITH waits AS (
     SELECT * FROM step_track_waits
 ),

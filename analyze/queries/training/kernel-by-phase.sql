@@ -15,6 +15,7 @@
 -- @order phase, total_ns DESC, {group}
 -- @use arithmetic, phases
 -- @needs kernels
+-- @plot bars y={group} x=total_ns color=phase label=kernel_time_pct top=15
 WITH by_name AS (
     SELECT run_group, run_id, coalesce(phase, '(outside)') AS phase, name, count(*) AS calls, sum(dur_ns) AS total_ns
     FROM gpu_work_phases

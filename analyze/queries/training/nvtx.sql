@@ -24,6 +24,7 @@
 -- @use arithmetic, gpu_work
 -- @needs NVTX or record_function ranges
 -- @pass nsys
+-- @plot bars y=name x=total_ns label=range_time_pct
 WITH user_ranges AS (
     SELECT
         row_number() OVER () AS range_id, run_group, run_id, rank, tid, end_tid, start_ns, start_ns + dur_ns AS end_ns,

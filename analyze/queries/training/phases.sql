@@ -17,6 +17,7 @@
 -- @order phase = '(outside)', min_start_ns, phase
 -- @use arithmetic, phases
 -- @needs ranges named like the collector's phases, or those of torch (Optimizer.step, DataLoader)
+-- @plot bars y=phase x=gpu_ns label=gpu_time_pct
 WITH work AS (
     SELECT run_group, run_id, rank, device, phase_start_ns, coalesce(phase, '(outside)') AS phase, start_ns, dur_ns
     FROM gpu_work_phases

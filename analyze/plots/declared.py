@@ -1,0 +1,74 @@
+"""The figure that a query's header declares: `-- @plot bars x=total_ns y=name color=family`.
+
+The first word is the kind, a module of `analyze.plots.kinds`; the others are its options, `name=value` with commas
+between several values. A kind has `OPTIONS`, what each option says, and `draw(rows, options, ask)`.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+import re
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import NamedTuple
+
+from analyze.errors import InputError
+from analyze.plots import kinds
+from analyze.plots.figure import Ask, Figure, Rows
+from analyze.query.query_files import Query
+
+KINDS = tuple(m.name for m in pkgutil.iter_modules(kinds.__path__))
+"""The kinds of figure."""
+
+
+class Declaration(NamedTuple):
+    """A kind of figure and its options."""
+
+    kind: str
+    options: dict[str, str]
+
+    @property
+    def columns(self) -> list[str]:
+        """Columns of the answer that the options name."""
+        known = import_module(f"{kinds.__name__}.{self.kind}").OPTIONS
+        return [n for k, v in self.options.items() if known[k].startswith("column") for n in v.split(",")]
+
+
+def parse(text: str, where: str) -> Declaration:
+    """Read a declaration. Raises InputError that says `where` it stands."""
+    kind, *options = text.split()
+    if kind not in KINDS:
+        raise InputError(f"{where}: there is no figure {kind!r}; there are {', '.join(KINDS)}")
+    known = import_module(f"{kinds.__name__}.{kind}").OPTIONS
+    found = {}
+    for option in options:
+        name, equals, value = option.partition("=")
+        if not equals or not value or name not in known:
+            raise InputError(f"{where}: {kind} has no option {option!r}; it has {', '.join(f'{n}=' for n in known)}")
+        found[name] = value
+    return Declaration(kind, found)
+
+
+def of_query(query: Query, params: Mapping[str, str], figure: str | None = None, by: Sequence[str] = ()) -> Declaration:
+    """The figure of a query for these parameters, or `figure` instead. Raises InputError if it declares none.
+
+    `by`: columns of runs that the answer has beside its own.
+    """
+    text = figure or query.plot
+    if not text.strip():
+        raise InputError(f"query {query.name} declares no figure; say one: --figure 'bars x=COLUMN y=COLUMN'")
+    _, _, choices = query.bind(dict(params))
+    declaration = parse(query.fill(text, choices), f"query {query.name}")
+    known = {c.name for c in query.result_columns(choices)} | set(by)
+    for name in declaration.columns:
+        if name not in known and not re.fullmatch(r"run_id|family", name):
+            raise InputError(f"query {query.name}: the figure's {name} is no column; it has {', '.join(sorted(known))}")
+    return declaration
+
+
+def draw(declaration: Declaration, rows: Rows, ask: Ask) -> Figure | None:
+    """The figure of an answer; None if there is nothing in it to draw."""
+    if not rows.rows:
+        return None
+    figure: Figure | None = import_module(f"{kinds.__name__}.{declaration.kind}").draw(rows, declaration.options, ask)
+    return figure

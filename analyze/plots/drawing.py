@@ -1,0 +1,106 @@
+"""Vega-Lite to what can be looked at: SVG and PNG files, and Vega for pages. Needs the extra `plot`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from analyze.errors import InputError
+from analyze.plots.figure import DARK, LIGHT, WIDTH, Figure, config, params
+from analyze.store.cache import cache_folder
+from schemas.files import write_synced
+
+FORMATS = ("svg", "png", "html")
+
+_SCRIPT = "window.vegaEmbed = vegaEmbed;"
+_NARROW = 150
+_VERSION = "v6.1"
+
+
+def output_format(output: Path) -> str:
+    """Form of a figure by its file's suffix; raises InputError for another one than FORMATS."""
+    suffix = output.suffix.lower().removeprefix(".")
+    if suffix not in FORMATS:
+        raise InputError(f"{output}: a figure is written as .{', .'.join(FORMATS)}")
+    return suffix
+
+
+def library() -> Any:
+    """The module that compiles and draws. Raises InputError where it is not installed."""
+    try:
+        import vl_convert
+    except ImportError as e:
+        raise InputError("figures need vl-convert-python and Jinja: pip install 'tracequarry[plot]'") from e
+    return vl_convert
+
+
+def vega_lite(figure: Figure, title: str = "", dark: bool = False) -> dict[str, Any]:
+    """The whole Vega-Lite specification of a figure that stands alone, of a fixed size."""
+    spec = dict(figure.spec)
+    theme = DARK if dark else LIGHT
+    spec["width"] = WIDTH
+    made = {
+        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
+        "description": figure.alt,
+        "padding": 14,
+        "config": config(),
+        "params": [*params(theme), *spec.pop("params", [])],
+    }
+    if title:
+        made["title"] = {"text": title, "subtitle": list(figure.notes)} if figure.notes else title
+    if not figure.listed:
+        return made | spec
+    spec["layer"] = [*spec["layer"], *_list_beside(figure.listed, int(spec["height"]))]
+    return made | spec
+
+
+def vega(figure: Figure) -> dict[str, Any]:
+    """A figure compiled to Vega, as wide as its place, whose theme is set where it is drawn."""
+    spec = dict(figure.spec)
+    spec |= {
+        "description": figure.alt,
+        "width": "container",
+        "autosize": {"type": "fit-x", "contains": "padding"},
+        "padding": 4,
+        # The page has a sentence in the figure's place: that every mark has one would make it three times as large.
+        "config": config() | {"aria": False},
+        "params": [*params(LIGHT), *spec.pop("params", [])],
+    }
+    compiled: dict[str, Any] = library().vegalite_to_vega(spec, vl_version=_VERSION)
+    return compiled
+
+
+def write(figure: Figure, title: str, form: str, output: Path) -> None:
+    """Draw to a file, svg or png."""
+    spec = vega_lite(figure, title)
+    if form == "svg":
+        output.write_text(library().vegalite_to_svg(spec, vl_version=_VERSION), encoding="utf-8")
+    else:
+        output.write_bytes(library().vegalite_to_png(spec, vl_version=_VERSION, scale=2))
+
+
+def runtime() -> str:
+    """The JavaScript that draws Vega in a page: the library's own bundle, kept in the cache, since it takes seconds."""
+    vl_convert = library()
+    kept = cache_folder() / f"vega-{vl_convert.__version__}-{_VERSION}.js"
+    if kept.is_file():
+        return kept.read_text(encoding="utf-8")
+    script = str(vl_convert.javascript_bundle(_SCRIPT, vl_version=_VERSION))
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    write_synced(kept, script.encode())
+    return script
+
+
+def _list_beside(lines: tuple[str, ...], height: int) -> list[dict[str, Any]]:
+    """Numbered lines as text on the right of the plane."""
+    step = min(46, (height - 24) // len(lines))
+    said = [{"number": str(i + 1), "said": line.split(": ", 1), "at": 26 + i * step} for i, line in enumerate(lines)]
+    heading = {"number": "", "said": [f"The {len(lines)} that take the longest"], "at": 0}
+    text = {"type": "text", "align": "left", "baseline": "top", "fontSize": 11, "dy": {"expr": "datum.at"}}
+    here = {"x": {"value": WIDTH + 58}, "y": {"value": 0}}
+    return [
+        {"data": {"values": [heading, *said]}, "mark": text | {"lineHeight": 15},
+         "encoding": here | {"text": {"field": "said"}}},
+        {"data": {"values": said}, "mark": text | {"align": "right", "dx": -10, "fontWeight": "bold"},
+         "encoding": here | {"text": {"field": "number"}}},
+    ]  # fmt: skip

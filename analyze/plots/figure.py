@@ -1,0 +1,302 @@
+"""What every figure shares: the rows that it is drawn from, one theme, one set of colours, units and names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from analyze.query.query_files import ResultColumn
+from analyze.render import visible
+from schemas.kernel_rules import classify
+
+if TYPE_CHECKING:
+    from analyze.query.answer import Answer
+
+FAMILIES = {
+    "convolution": "#2f7fd1",
+    "gemm": "#d6493f",
+    "attention": "#9462d3",
+    "normalization": "#2f9e58",
+    "pooling": "#c9761a",
+    "activation": "#d858a8",
+    "elementwise": "#a0705a",
+    "reduction": "#1798a8",
+    "softmax_loss": "#8f9a1f",
+    "optimizer": "#6470d8",
+    "embedding": "#6b9440",
+    "copy_layout": "#6f7b8c",
+    "random": "#c26d6d",
+    "communication": "#b8860b",
+    "other": "#8d949e",
+}
+"""Colour of each kernel family, the same in every figure. All can be seen on white and on near-black."""
+
+MEANINGS = {
+    "compute": "#2f7fd1", "busy": "#2f7fd1", "train": "#2f7fd1", "own GPU time": "#2f7fd1", "GPU time": "#2f7fd1",
+    "communication": "#b8860b", "exposed communication": "#b8860b", "transfer": "#b8860b",
+    "copies": "#1798a8", "exposed copies": "#1798a8", "own CPU time": "#9462d3", "CPU time": "#9462d3",
+    "waiting": "#d6493f", "data": "#c9761a", "profiler": "#d858a8", "host wait": "#d6493f", "kernel wait": "#c9761a",
+    "idle": "#a9b0ba", "no collective": "#8d949e",
+    "forward": "#2f7fd1", "backward": "#9462d3", "h2d": "#1798a8", "loss": "#8f9a1f", "(outside)": "#8d949e",
+    "(before the trace)": "#6f7b8c", "module": "#9462d3", "range": "#6470d8", "op": "#56708f", "python": "#6f7b8c",
+    "kernel": "#c9761a", "memcpy": "#1798a8", "memset": "#1798a8",
+    "added": "#d6493f", "removed": "#2f9e58", "slower": "#d6493f", "faster": "#2f9e58", "same": "#8d949e",
+    "peak allocated": "#2f7fd1", "peak reserved": "#8d949e",
+}  # fmt: skip
+"""Colour of what else comes back from figure to figure."""
+
+PALETTE = tuple(FAMILIES.values())[:13]
+"""For series that have no colour of their own."""
+
+LIGHT = {"ink": "#1c2128", "soft": "#57606a", "rule": "#dfe3e8", "paper": "#ffffff"}
+DARK = {"ink": "#e6e9ee", "soft": "#9aa4b2", "rule": "#323a45", "paper": "#14181d"}
+"""Colours that a theme sets: text, lesser text, lines, background. Each is a signal of the figure by its name."""
+
+FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
+WIDTH = 860
+"""Width of a saved figure, of its plane, in px; in a page a figure is as wide as its place."""
+LONGEST = 300
+"""Characters of a name that are shown where there is room for all of it."""
+
+_SCALES: dict[str, tuple[tuple[float, str], ...]] = {
+    "ns": ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1, "ns")),
+    "s": ((1, "s"), (1e-3, "ms"), (1e-6, "µs")),
+    "B": ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B")),
+    "FLOP": ((1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1, "FLOP")),
+    "FLOP/s": ((1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"), (1, "FLOP/s")),
+}
+_ENDINGS = ("_flops_per_s", "_per_s", "_flops", "_bytes", "_pct", "_ns", "_s")
+_WORDS = {"comm": "communication", "memcpy": "copies", "avg": "mean", "wait": "waiting", "gpu": "GPU", "cpu": "CPU",
+          "gpus": "GPUs"}  # fmt: skip
+_NAMES = {
+    "run_id": "run", "a_ns": "time in A", "b_ns": "time in B", "change_ns": "change", "total_ns": "total time",
+    "gpu_ns": "GPU time", "cpu_ns": "CPU time", "dur_ns": "time", "span_ns": "span",
+    "self_device_ns": "own GPU time", "self_gpu_ns": "own GPU time", "self_cpu_ns": "own CPU time",
+    "total_device_ns": "GPU time", "total_cpu_ns": "CPU time", "device": "GPU", "algbw_gb_per_s": "algorithm bandwidth",
+    "busbw_gb_per_s": "bus bandwidth", "gb_per_s": "bandwidth", "flops_per_s": "FLOP rate", "images_per_s": "images",
+    "flops": "FLOPs", "total_flops": "FLOPs", "bytes": "bytes", "flops_per_byte": "arithmetic intensity",
+}  # fmt: skip
+_PLAIN = ("text", "id", "time", "index", "number", "bool", "count")
+
+
+class Rows(NamedTuple):
+    """The answer to a query: its documented columns and its rows."""
+
+    columns: tuple[ResultColumn, ...]
+    rows: list[tuple[Any, ...]]
+
+    @classmethod
+    def of(cls, answer: Answer) -> Rows:
+        """The rows of an answer; what is no finite number (a user's own division by 0) is none at all."""
+        return cls(answer.columns, [tuple(map(_finite, row)) for row in answer.rows()])
+
+    def at(self, name: str) -> int:
+        """Place of a column; raises KeyError."""
+        for i, column in enumerate(self.columns):
+            if column.name == name:
+                return i
+        raise KeyError(name)
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a column."""
+        return any(c.name == name for c in self.columns)
+
+    def unit(self, name: str) -> str:
+        """Unit of a column."""
+        return self.columns[self.at(name)].unit
+
+    def values(self, name: str) -> list[Any]:
+        """A column."""
+        at = self.at(name)
+        return [row[at] for row in self.rows]
+
+    def numbers(self, name: str) -> list[float]:
+        """A column of numbers; 0 where there is none."""
+        return [float(v or 0) for v in self.values(name)]
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not isfinite(value) else value
+
+
+Ask = Callable[..., Rows]
+"""Ask another query of the same recordings: its name and parameters. What a figure of two answers needs."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure: its Vega-Lite specification, and what it says to who cannot see it."""
+
+    spec: dict[str, Any]
+    """With its data, without theme; `width` is set where it is drawn."""
+    alt: str
+    notes: tuple[str, ...] = ()
+    """What is left out of it, and how it is to be read."""
+    listed: tuple[str, ...] = ()
+    """What the numbers 1, 2, ... in it stand for."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """One unit for all numbers of a figure."""
+
+    factor: float
+    unit: str
+
+    @classmethod
+    def of(cls, values: Iterable[float | None], unit: str) -> Scale:
+        """The unit that the largest number asks for."""
+        largest = max((abs(v) for v in values if v is not None), default=0.0)
+        steps = _SCALES.get(unit)
+        if steps is None:
+            return cls(1, "" if unit in _PLAIN else unit)
+        return cls(*next((s for s in steps if largest >= s[0]), steps[-1]))
+
+    def __call__(self, value: float | None) -> float | None:
+        """A number in the unit, with more digits than can be seen; None for none."""
+        return None if value is None else float(f"{value / self.factor:.6g}")
+
+    def title(self, label: str) -> str:
+        """What an axis says."""
+        return f"{label} ({self.unit})" if self.unit else label
+
+
+def quantity(value: Any, unit: str) -> str:
+    """A value as text, in the unit that it asks for: 5.13 ms, 42.1 %, 1,204."""
+    if value is None:
+        return "\N{EN DASH}"
+    if unit in _SCALES:
+        scale = Scale.of([value], unit)
+        return f"{_digits(value / scale.factor)} {scale.unit}"
+    if unit == "time":
+        return str(value)[:19].replace("T", " ")
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        text = f"{value:.1f}" if unit == "%" else f"{value:.12g}" if unit in ("index", "id") else _digits(value)
+        return f"{text} {unit}" if unit not in _PLAIN else text
+    return cut(str(value))
+
+
+def _digits(value: float) -> str:
+    """Three digits, all of those in front of the point."""
+    if value == int(value) and abs(value) < 1e15:
+        return f"{int(value):,}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def si(value: float, unit: str) -> str:
+    """A rate with three digits and a decimal prefix: 66.3 TFLOP/s."""
+    for factor, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= factor:
+            number = value / factor
+            return f"{number:.3g} {prefix}{unit}" if number < 1000 else f"{number:.0f} {prefix}{unit}"
+    return f"{value:.3g} {unit}"
+
+
+def label(column: str) -> str:
+    """A column's name in words, without its unit: exposed_comm_pct is exposed communication."""
+    if column in _NAMES:
+        return _NAMES[column]
+    for ending in _ENDINGS:
+        if column.endswith(ending) and column != ending:
+            column = column.removesuffix(ending)
+            break
+    return " ".join(_WORDS.get(word, word) for word in column.split("_"))
+
+
+def cut(text: str, length: int = LONGEST) -> str:
+    """Text of a recording in at most so many characters: controls spelled out, the middle left out."""
+    shown = visible(text[: 2 * length] + text[-2 * length :] if len(text) > 4 * length else text)
+    if len(shown) <= length:
+        return shown
+    head = (length - 1) * 2 // 3
+    return f"{shown[:head]}\N{HORIZONTAL ELLIPSIS}{shown[head + 1 - length :]}"
+
+
+def short(name: str, length: int = 52) -> str:
+    """A kernel's or operator's name for an axis: its short name where it is long, cut in the middle if need be."""
+    if len(name) > length and "(" in name + "<":
+        name = classify(name[:4096]).short_name if "(" in name or "<" in name else name
+    return cut(name, length)
+
+
+def family(name: str) -> str:
+    """Family of a kernel by its name."""
+    return classify(name[:4096]).family
+
+
+def distinct(labels: Sequence[str]) -> list[str]:
+    """Labels of which no two are the same."""
+    seen: dict[str, int] = {}
+    shown = []
+    for text in labels:
+        seen[text] = seen.get(text, 0) + 1
+        shown.append(text if seen[text] == 1 else f"{text} ({seen[text]})")
+    return shown
+
+
+def colours(names: Iterable[str]) -> dict[str, Any]:
+    """A colour scale for these names: their own colours, and of the palette for those that have none."""
+    domain = list(dict.fromkeys(names))
+    own = [FAMILIES.get(n) or MEANINGS.get(n) for n in domain]
+    free = [c for c in PALETTE if c not in own] or list(PALETTE)
+    used = iter(range(len(domain)))
+    return {"domain": domain, "range": [c or free[next(used) % len(free)] for c in own]}
+
+
+def places(rows: Rows, names: Sequence[str]) -> list[str]:
+    """Each row's place in words: rank 0, GPU 1."""
+    names = [n for n in names if rows.has(n)]
+    # What is the same in all rows tells nothing, unless nothing else is there.
+    telling = [n for n in names if len(set(rows.values(n))) > 1] or [n for n in names if n != "run_id"]
+    columns = [rows.values(n) for n in telling]
+    return [
+        ", ".join(_place(n, c[i]) for n, c in zip(telling, columns, strict=True) if c[i] is not None) or "all"
+        for i in range(len(rows.rows))
+    ]
+
+
+def _place(name: str, value: Any) -> str:
+    words = {"device": "GPU {}", "rank": "rank {}", "stream": "stream {}", "step": "step {}", "batch_size": "batch {}",
+             "gpus": "{} GPU"}  # fmt: skip
+    text = words.get(name, "{}").format(quantity(value, "index") if isinstance(value, float) else short(str(value), 36))
+    return text + "s" if name == "gpus" and value != 1 else "CPU" if (name, value) == ("device", -1) else text
+
+
+def legend(title: str | None = None, **more: Any) -> dict[str, Any]:
+    """A legend above the figure."""
+    return {"title": title, "orient": "top", "labelLimit": 240, "columns": {"expr": "legend_columns"}} | more
+
+
+def names_axis(title: str | None = None, **more: Any) -> dict[str, Any]:
+    """An axis of names: in a narrow place they get less room."""
+    return {"title": title, "labelLimit": {"expr": "name_width"}, "ticks": False, "domain": False} | more
+
+
+def params(theme: Mapping[str, str], name_width: int = 330) -> list[dict[str, Any]]:
+    """The signals that every figure has: its colours, and what depends on the width of its place."""
+    values: dict[str, Any] = {**theme, "name_width": name_width, "legend_columns": 5}
+    return [{"name": k, "value": v} for k, v in values.items()]
+
+
+def config() -> dict[str, Any]:
+    """The theme, in terms of the signals."""
+    ink, soft, rule = ({"expr": n} for n in ("ink", "soft", "rule"))
+    return {
+        "font": FONT,
+        "background": {"expr": "paper"},
+        "view": {"stroke": None},
+        "axis": {
+            "labelColor": soft, "titleColor": soft, "gridColor": rule, "domainColor": rule, "tickColor": rule,
+            "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "labelOverlap": True,
+        },
+        "axisY": {"titleAnchor": "end", "titleAngle": 0, "titleAlign": "left", "titleY": -10, "titleX": 0},
+        "legend": {"labelColor": soft, "titleColor": soft, "labelFontSize": 12, "titleFontSize": 12,
+                   "titleFontWeight": "normal", "symbolSize": 90, "symbolType": "square", "symbolStrokeWidth": 0},
+        "title": {"color": ink, "anchor": "start", "fontSize": 15, "fontWeight": 600, "subtitleColor": soft},
+        "text": {"color": ink, "fontSize": 12},
+        "rule": {"color": soft},
+    }  # fmt: skip

@@ -1,0 +1,346 @@
+"""The report: questions asked of recordings as `page.toml` says, their figures, tables and commands, as one page."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from analyze.advise import Advice, advise
+from analyze.errors import InputError
+from analyze.plots import declared, drawing
+from analyze.plots.figure import Rows, cut, quantity
+from analyze.query.engine import Engine
+from analyze.query.query_files import find
+from analyze.render import visible
+from analyze.report.page import Finding, Page, Part, Section, command_line, filled_sql
+from analyze.report.tables import table
+from analyze.store.store import Store
+
+_HERE = Path(__file__).parent
+_TELLING = (
+    "model", "batch_size", "gpus", "parallelism", "precision", "dataset", "image_size", "optimizer", "compiled",
+    "channels_last", "profiler", "gpu_name",
+)  # fmt: skip
+"""Columns of runs that tell runs apart, those that people name first."""
+
+_FACTS = (
+    ("model", "model"), ("batch size", "batch_size"), ("precision", "precision"), ("GPUs", "gpus"),
+    ("parallelism", "parallelism"), ("data", "dataset"), ("GPU model", "gpu_name"), ("PyTorch", "torch_version"),
+    ("CUDA", "cuda_version"), ("driver", "driver_version"), ("cuDNN", "cudnn_version"), ("NCCL", "nccl_version"),
+    ("recorded by", "profiler"), ("host", "host"), ("started", "start_time"),
+)  # fmt: skip
+"""What is said of runs, and in which column it stands."""
+
+Progress = Callable[[int, int, str], object]
+"""Told how many of how many questions are answered, and which is next."""
+
+
+class Report:
+    """A report in the making: the engines that are open, and the figures so far."""
+
+    def __init__(
+        self,
+        stores: Sequence[Store],
+        paths: Sequence[str],
+        where: str | None = None,
+        by: Sequence[str] = (),
+        profiler: str | None = None,
+        progress: Progress | None = None,
+    ):
+        self.stores, self.paths, self.where, self.profiler = stores, list(paths), where, profiler
+        self.progress: Progress = progress or (lambda done, total, name: None)
+        self.figures: list[dict[str, Any]] = []
+        self.config: dict[str, Any] = {}
+        self._engines: dict[tuple[tuple[str, ...], str | None], Engine] = {}
+        self._answers: dict[tuple[Any, ...], Rows] = {}
+        self.engine = self._engine((), None)
+        if not self.engine.run_ids:
+            raise InputError("report: no run that --where selects")
+        self.runs = _dicts(self.ask("runs"))
+        chosen = set(self.engine.run_ids)
+        self.timed = [r for r in self.runs if r["run_id"] in chosen and r["profiler"] != "ncu"]
+        self.several = len(self.timed or self.runs) > 1
+        self.by = tuple(by) or self._telling()
+
+    def _engine(self, by: tuple[str, ...], prefer: str | None) -> Engine:
+        if (by, prefer) not in self._engines:
+            # By run, every pass of a workload would count: only those that the report is about.
+            chosen = ", ".join("'" + r.replace("'", "''") + "'" for r in self.engine.run_ids) if by else ""
+            wheres = [self.where, f"run_id IN ({chosen})" if chosen else None]
+            self._engines[by, prefer] = Engine(self.stores, by, wheres, self.profiler, prefer, keep=True)
+        return self._engines[by, prefer]
+
+    def ask(self, name: str, params: Mapping[str, str] | None = None, by: tuple[str, ...] = (), **more: str) -> Rows:
+        """The answer to a query, asked once."""
+        query = find(name)
+        key = (name, tuple(sorted({**(params or {}), **more}.items())), by)
+        if key not in self._answers:
+            answer = self._engine(by, query.prefer).query(query, {**(params or {}), **more})
+            self._answers[key] = Rows.of(answer)
+        return self._answers[key]
+
+    def _telling(self) -> tuple[str, ...]:
+        """What tells the runs apart: columns that differ, if they name each run, else its id."""
+        columns = [c.name for c in find("runs").columns]
+        differing = [c for c in _TELLING if c in columns and len({r[c] for r in self.timed}) > 1]
+        keys = {tuple(r[c] for c in differing) for r in self.timed}
+        return tuple(differing) if differing and len(keys) == len(self.timed) else ("run_id",)
+
+    # --- parts ----------------------------------------------------------------------------------------------------
+
+    def part(self, declaration: Mapping[str, Any]) -> Part | None:
+        """A part of the page; None if there is nothing to show."""
+        query = find(declaration["query"])
+        params = dict(declaration.get("params", {}))
+        by = self.by if declaration.get("by") == "differing" else ()
+        rows = _kept(self.ask(query.name, params, by), declaration.get("keep", {}))
+        if not rows.rows:
+            return None
+        text = declaration.get("figure", query.plot)
+        text = re.sub(r"\bBY\b", ",".join(by), text)
+        part = Part(
+            declaration.get("title", query.question),
+            query.description,
+            query.name,
+            self.command("query", query.name, params, by),
+            filled_sql(query, params),
+        )
+        if text not in ("", "none"):
+            try:
+                self._draw(part, declared.of_query(query, params, text, by), rows)
+            except InputError as e:
+                part.note = str(e)
+        if declaration.get("table", True):
+            part.table = table(rows, declaration.get("columns", ()), declaration.get("rows", 100))
+            part.open = part.figure is None
+        return part if part.figure or part.table else None
+
+    def _draw(self, part: Part, declaration: declared.Declaration, rows: Rows) -> None:
+        part.figure = declared.draw(declaration, rows, self.ask)
+        if part.figure is not None:
+            part.number = len(self.figures)
+            compiled = drawing.vega(part.figure)
+            self.config = compiled.pop("config", self.config)
+            self.figures.append(compiled)
+
+    def command(self, verb: str, name: str, params: Mapping[str, str], by: Sequence[str] = (), where: str = "") -> str:
+        """The command line that gives the same."""
+        return command_line(verb, name, self.paths, params, by, where or self.where, self.profiler)
+
+    # --- the top --------------------------------------------------------------------------------------------------
+
+    def facts(self) -> list[tuple[str, str]]:
+        """What was run, and on what."""
+        rows = self._run_rows()
+        columns = {c for r in rows for c in r}
+        facts = [("runs", f"{len(rows):,}")] if self.several else []
+
+        def said(name: str) -> str:
+            """The values of a column over all runs."""
+            if name not in columns:
+                return ""
+            unit = "time" if name == "start_time" else "index"
+            found = list(dict.fromkeys(quantity(r[name], unit) for r in rows if r[name] not in (None, "")))
+            return ", ".join(found[:6]) + (f" and {len(found) - 6} more" if len(found) > 6 else "")
+
+        one = () if self.several else (("command", "command"), ("file", "source"), ("run", "run_id"))
+        for title, name in (*_FACTS, *one):
+            if text := said(name):
+                facts.append((title, text))
+        return facts
+
+    def _run_rows(self) -> list[dict[str, Any]]:
+        chosen = sorted({r["run_id"] for r in self.runs} & set(self.engine.run_ids))
+        answer = self.engine.sql("SELECT * FROM runs ORDER BY run_id")
+        return [r for r in _dicts(Rows.of(answer)) if r["run_id"] in chosen]
+
+    def trust(self) -> list[dict[str, str]]:
+        """Facts about the recording; of several runs, those to be borne in mind, with how many they are true of."""
+        rows = [{k: cut(str(v or "").replace("\n", "; ")) for k, v in r.items()} for r in _dicts(self.ask("recording"))]
+        if not self.several and len({r["run_id"] for r in rows}) <= 1:
+            return rows
+        grouped: dict[tuple[str, str, str], list[dict[str, str]]] = {}
+        for r in rows:
+            if r["verdict"] != "ok":
+                grouped.setdefault((r["fact"], r["verdict"], r["meaning"]), []).append(r)
+        shown = []
+        for (fact, verdict, meaning), of in grouped.items():
+            value = f"{cut(of[0]['run_id'], 80)}: {of[0]['value']}"
+            if len(of) > 1:
+                value = f"{len(of)} runs: {cut(', '.join(r['run_id'] for r in of[:3]), 160)}"
+            shown.append({"fact": fact, "verdict": verdict, "meaning": meaning, "value": value})
+        return shown
+
+    def findings(self, found: Sequence[Advice], places: Mapping[str, Mapping[str, Any]]) -> list[Finding]:
+        """The advice as it is shown."""
+        titles = {a.finding: a.title for a in found}
+        same: dict[str, list[Advice]] = {}
+        for a in found:
+            same.setdefault(a.finding, []).append(a)
+        for of in same.values():
+            of.sort(key=lambda a: -a.saving_pct)
+        # One run: as they are ranked. Several: each finding once, with the run that it is worst in.
+        worst = sorted((of[0] for of in same.values()), key=lambda a: -a.saving_pct) if self.several else list(found)
+        shown = []
+        for a in worst:
+            where = "run_id = '" + a.run_id.replace("'", "''") + "'" if self.several else ""
+            declaration = places.get(a.finding, {})
+            overlaps = "; ".join(titles.get(name, name) for name in (a.overlaps or "").split(", ") if name)
+            params = declaration.get("params", {}) if declaration.get("query") == a.query else {}
+            shown.append(
+                Finding(
+                    title=a.title,
+                    saving=quantity(a.saving_ns, "ns"),
+                    share=f"{a.saving_pct:.1f} %",
+                    evidence=cut(a.evidence, 600),
+                    attempt=a.attempt,
+                    place="" if self.several else self._place(declaration),
+                    command=self.command("query", a.query, params, where=where),
+                    overlaps=overlaps,
+                    run_id=cut(a.run_id, 120),
+                    runs=[
+                        (cut(o.run_id, 120), f"{quantity(o.saving_ns, 'ns')} ({o.saving_pct:.1f} %)")
+                        for o in same[a.finding]
+                    ],
+                )
+            )
+        return shown
+
+    def _advice(self) -> list[Advice]:
+        return advise(Engine(self.stores, where=self.where, profiler=self.profiler, keep=True))
+
+    def _place(self, declaration: Mapping[str, Any]) -> str:
+        """Where a finding is worst, in words; empty if the recording does not tell."""
+        if not declaration:
+            return ""
+        rows = _kept(self.ask(declaration["query"], declaration.get("params", {})), declaration.get("keep", {}))
+        found = _dicts(rows)
+        if most := declaration.get("most"):
+            found.sort(key=lambda r: -(r[most] or 0))
+        if not found:
+            return ""
+        units = {c.name: c.unit for c in rows.columns}
+        said = {k: cut(quantity(v, units[k]), 120) for k, v in found[0].items()}
+        return re.sub(r" \(\N{EN DASH}\)", "", str(declaration["text"]).format(**said))
+
+    # --- the page -------------------------------------------------------------------------------------------------
+
+    def page(self, title: str | None) -> Page:
+        """The report of the recordings."""
+        declaration = _declaration()
+        asked = [s for s in declaration["section"] if s["when"] in ("any", "several" if self.several else "one")]
+        total = sum(len(s["part"]) for s in asked) + 2
+        done = 0
+        sections, lacking = [], []
+        # The advice has an engine of its own and goes on beside the questions: much of either runs on one CPU.
+        with ThreadPoolExecutor(1) as beside:
+            advice = beside.submit(self._advice)
+            self.progress(done, total, "recording")
+            trust, facts = self.trust(), self.facts()
+            done += 1
+            for s in asked:
+                section = Section(s["id"], s["title"])
+                for p in s["part"]:
+                    self.progress(done, total, p["query"])
+                    part = self.part(p)
+                    done += 1
+                    if part is not None:
+                        section.parts.append(part)
+                    elif "lacks" in p:
+                        lacking.append((p.get("title", find(p["query"]).question), p["lacks"]))
+                if section.parts:
+                    sections.append(section)
+            self.progress(done, total, "advise")
+            try:
+                findings = self.findings(advice.result(), declaration["place"])
+                advised = "" if findings else "nothing here could save 1 % of the time or more"
+            except InputError as e:
+                findings, advised = [], str(e).removeprefix("advise: ")
+        self.progress(total, total, "")
+        words = ["analyze", "report", *self.paths, "-o", "report.html"]
+        words += ["--where", self.where] if self.where else []
+        notes = [self.engine.note] if self.engine.note else []
+        if self.several:
+            notes.append("One run in detail: the command at the end of this page with --where \"run_id = '...'\"")
+        return Page(
+            title or self._title(), facts, trust, findings, advised, sections, lacking, notes,
+            visible(shlex.join(words)), self.several,
+        )  # fmt: skip
+
+    def _title(self) -> str:
+        if self.several:
+            models = list(dict.fromkeys(r["model"] for r in self.timed if r["model"]))
+            of = f": {', '.join(models[:3])}" if models else ""
+            return cut(f"{len(self.timed or self.runs)} runs{of}", 120)
+        run = (self.timed or self.runs)[0]
+        what = [run["model"], f"batch {run['batch_size']}" if run["batch_size"] else None, run["precision"]]
+        named = " ".join(str(w) for w in what if w) or str(run["run_id"])
+        gpus = f"{run['gpus']} x " if (run["gpus"] or 1) > 1 else ""
+        return cut(f"{named} on {gpus}{run['gpu_name']}" if run["gpu_name"] else named, 120)
+
+    def compared(self, other: Report, title: str | None) -> Page:
+        """The report of what changed from these recordings to others."""
+        from analyze.comparison import compare
+
+        sections, notes, lacking = [Section("changes", "What changed")], [], []
+        declarations = _declaration()["compare"]
+        for done, c in enumerate(declarations):
+            self.progress(done, len(declarations), f"compare {c['level']}")
+            time = c.get("time", "gpu")
+            try:
+                result = compare(self.engine, other.engine, level=c["level"], time=time)
+            except InputError as e:
+                lacking.append((c["title"], str(e)))
+                continue
+            rows = Rows.of(result.answer)
+            notes += [n for n in result.notes if n not in notes]
+            changed = [r for r in rows.rows if r[rows.at("status")] != "same"]
+            if not rows.rows:
+                continue
+            words = ["analyze", "compare", *self.paths, *other.paths, "--level", c["level"]]
+            words += ["--time", time] if time != "gpu" else []
+            part = Part(c["title"], "", f"compare {c['level']}", visible(shlex.join(words)), "")
+            shown = rows if c["figure"].startswith("icicle") else Rows(rows.columns, changed)
+            self._draw(part, declared.parse(c["figure"], "page.toml"), shown)
+            part.table = table(Rows(rows.columns, changed or rows.rows), (), 200)
+            part.open = part.figure is None
+            sections[0].parts.append(part)
+        self.progress(len(declarations), len(declarations), "")
+        before, after = dict(self.facts()), dict(other.facts())
+        facts = [
+            (k, before[k])
+            if before.get(k) == after.get(k)
+            else (k, f"A: {before.get(k, 'unknown')}; B: {after.get(k, 'unknown')}")
+            for k in {**before, **after}
+        ]
+        trust = [{**t, "fact": f"{side}: {t['fact']}"} for side, r in (("A", self), ("B", other)) for t in r.trust()]
+        words = ["analyze", "report", *self.paths, "--compare", *other.paths, "-o", "report.html"]
+        return Page(
+            title or f"{self._title()} (A) and {other._title()} (B)", facts, trust, [], "", sections, lacking, notes,
+            visible(shlex.join(words)), self.several,
+        )  # fmt: skip
+
+
+def _declaration() -> dict[str, Any]:
+    return tomllib.loads((_HERE / "page.toml").read_text(encoding="utf-8"))
+
+
+def _dicts(rows: Rows) -> list[dict[str, Any]]:
+    names = [c.name for c in rows.columns]
+    return [dict(zip(names, row, strict=True)) for row in rows.rows]
+
+
+def _kept(rows: Rows, keep: Mapping[str, Any]) -> Rows:
+    """The rows that have one of the values in a column; `positive` for more than 0."""
+    for name, values in keep.items():
+        at = rows.at(name)
+        rows = Rows(
+            rows.columns,
+            [r for r in rows.rows if ((r[at] or 0) > 0 if values == "positive" else r[at] in values)],
+        )
+    return rows

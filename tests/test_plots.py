@@ -1,0 +1,264 @@
+"""Figures: every query's declaration is drawn, what it shows is what the query answers, and names stay text."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import ROOT, SAMPLES, event, kernel, launch, run_cli, write_trace
+
+import analyze
+from analyze.errors import InputError
+from analyze.plots import declared, drawing
+from analyze.plots.figure import FAMILIES, Figure, Rows, Scale, colours, cut, label, quantity
+from analyze.query.query_files import ResultColumn, catalog, find
+from schemas.kernel_rules import families
+
+DRAWN = [name for name, query in sorted(catalog().items()) if query.plot]
+SHOWN = ("resnet18-1gpu", "resnet18-ddp2", "alexnet-dp2", "alexnet-ncu", "late-rank", "alexnet-roofline")
+
+HOSTILE = "<script>alert(1)</script>';-- \x1b[31m\u202egnp.exe"
+
+
+def asked(*paths: Path) -> Any:
+    traces = analyze.open(*paths)
+
+    def ask(query: str, **params: str) -> Rows:
+        return Rows.of(traces.answer(query, params=params))
+
+    return ask
+
+
+@pytest.fixture(scope="module", params=SHOWN)
+def sample(request: pytest.FixtureRequest) -> Any:
+    return asked(SAMPLES / request.param)
+
+
+def test_every_declaration_is_drawn_where_there_are_rows(sample: Any) -> None:
+    for name in DRAWN:
+        query = find(name)
+        declaration = declared.of_query(query, {})
+        rows = sample(name)
+        figure = declared.draw(declaration, rows, sample)
+        assert figure is None or (figure.alt and drawing.vega(figure)["marks"]), name
+        if figure is not None:
+            assert "<svg" in drawing.library().vegalite_to_svg(drawing.vega_lite(figure, query.question)), name
+
+
+def test_every_declaration_names_columns_of_its_query() -> None:
+    """For every choice that a parameter of the query has."""
+    for name in DRAWN:
+        query = find(name)
+        for params in [{}, *({p.name: c} for p in query.params for c in p.choices)]:
+            assert declared.of_query(query, params).kind in declared.KINDS
+
+
+def bars(figure: Figure | None) -> dict[str, float]:
+    assert figure is not None
+    return {v["name"]: v["value"] for v in figure.spec["data"]["values"]}
+
+
+def rows(columns: dict[str, str], *values: tuple[Any, ...]) -> Rows:
+    return Rows(tuple(ResultColumn(n, u, "") for n, u in columns.items()), list(values))
+
+
+def draw(declaration: str, of: Rows) -> Figure | None:
+    return declared.draw(declared.parse(declaration, "test"), of, lambda name: of)
+
+
+def test_bars_have_one_unit_and_say_what_they_leave_out() -> None:
+    of = rows({"name": "text", "total_ns": "ns"}, ("a", 2_500_000), ("b", 1_000), ("c", 5_000_000))
+    figure = draw("bars x=total_ns y=name top=2", of)
+    # In the order of the query, in ms: 2.5 and 5.
+    assert bars(figure) == {"a": 2.5, "c": 5.0}
+    assert figure and figure.notes == ("The 2 longest of 3 are drawn.",)
+    assert figure.alt == "Bars of total time, 2 of them; the longest is c with 5 ms"
+
+
+def test_a_strip_of_many_steps_has_means() -> None:
+    of = rows({"step": "index", "step_ns": "ns"}, *((i, 1000 * i) for i in range(300)))
+    figure = draw("strip x=step y=step_ns", of)
+    values = figure.spec["data"]["values"] if figure else []
+    # 150 columns of 2 steps: 0 and 1 us, 2 and 3 us, ...
+    assert [v["y"] for v in values[:3]] == [0.5, 2.5, 4.5] and len(values) == 150
+    assert figure and figure.notes == ("Each column is the mean of 2 steps side by side.",)
+
+
+def test_a_strip_whose_parts_are_not_known_shows_the_whole() -> None:
+    of = rows({"step": "index", "train_ns": "ns", "step_ns": "ns"}, (1, None, 2_000), (2, None, 5_000))
+    figure = draw("strip x=step y=train_ns whole=step_ns", of)
+    assert figure and [(v["x"], v["y"]) for v in figure.spec["data"]["values"]] == [(1, 2), (2, 5)]
+
+
+def test_a_tree_lies_as_its_calls_do() -> None:
+    of = rows(
+        {"tree": "text", "depth": "index", "total_device_ns": "ns", "kind": "text"},
+        ("a", 0, 60, "op"), ("  b", 1, 40, "op"), ("  c", 1, 20, "op"), ("d", 0, 40, "op"), ("  e", 1, 10, "op"),
+    )  # fmt: skip
+    figure = draw("icicle name=tree depth=depth value=total_device_ns kind=kind", of)
+    values = figure.spec["data"]["values"] if figure else []
+    # a from 0 to 60 with b and c below it, d from 60 to 100 with e below.
+    assert {v["name"]: (v["a"], v["b"], v["top"]) for v in values} == {
+        "a": (0, 60, 0), "b": (0, 40, 1), "c": (40, 60, 1), "d": (60, 100, 0), "e": (60, 70, 1),
+    }  # fmt: skip
+
+
+def test_a_tree_of_two_recordings_has_room_for_both() -> None:
+    of = rows(
+        {"path": "text", "a_ns": "ns", "b_ns": "ns"},
+        ("x", 10, 10), ("x > y", 30, 0), ("x > z", 0, 50), ("w", 5, 5),
+    )  # fmt: skip
+    figure = draw("icicle path=path value=b_ns before=a_ns", of)
+    values = {v["name"]: v for v in figure.spec["data"]["values"]} if figure else {}
+    # y is only in A, z only in B: x is as wide as both. Changes: 60 - 40, 0 - 30, 50 - 0, 0.
+    assert {n: v["b"] - v["a"] for n, v in values.items()} == {"x": 80, "z": 50, "y": 30, "w": 5}
+    assert {n: v["change"] for n, v in values.items()} == {"x": 20, "z": 50, "y": -30, "w": 0}
+
+
+def test_lanes_of_a_heat_map() -> None:
+    of = rows(
+        {"rank": "index", "start_ns": "ns", "span_ns": "ns", "busy_pct": "%", "comm_pct": "%"},
+        (0, 0, 1000, 50.0, 0.0), (0, 1000, 1000, 100.0, 0.0), (1, 0, 1000, 0.0, 0.0),
+    )  # fmt: skip
+    figure = draw("heatmap x=start_ns width=span_ns y=rank value=busy_pct,comm_pct", of)
+    values = figure.spec["data"]["values"] if figure else []
+    assert [(v["lane"], v["a"], v["b"], v["v"]) for v in values] == [
+        ("busy_pct rank 0", 0, 1, 50), ("busy_pct rank 0", 1, 2, 100),
+    ]  # fmt: skip
+    assert figure and figure.alt == "Share of time per lane. busy: rank 0 75.0 %, rank 1 0.0 %"
+
+
+def test_nothing_to_draw_is_no_figure() -> None:
+    empty = rows({"name": "text", "total_ns": "ns", "gpus": "index", "speedup": "x"})
+    assert draw("bars x=total_ns y=name", empty) is None
+    assert draw("ring value=total_ns color=name", rows({"name": "text", "total_ns": "ns"}, ("a", 0))) is None
+    assert draw("lines x=gpus y=speedup", rows({"gpus": "index", "speedup": "x"}, (1, None))) is None
+
+
+def test_a_bad_declaration_is_a_sentence() -> None:
+    for text, sentence in (
+        ("pie x=a", "there is no figure 'pie'"),
+        ("bars z=a", "bars has no option 'z=a'"),
+        ("bars x", "bars has no option 'x'"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            declared.parse(text, "query q")
+    with pytest.raises(InputError, match="the figure's nothing is no column"):
+        declared.of_query(find("memcpy"), {}, "bars x=nothing y=kind")
+    with pytest.raises(InputError, match="query runs declares no figure"):
+        declared.of_query(find("runs"), {})
+
+
+def test_a_new_kind_of_figure_is_one_module(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; import analyze.plots.kinds as kinds\n"
+        f"kinds.__path__.append({str(tmp_path)!r})\n"
+        "from analyze.plots import declared; print(declared.parse('dots x=a', 'test'))"
+    )
+    (tmp_path / "dots.py").write_text('OPTIONS = {"x": "column"}\ndef draw(rows, options, ask): ...\n')
+    import subprocess
+
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert result.stdout == "Declaration(kind='dots', options={'x': 'a'})\n", result.stderr
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png", "html"])
+def test_plot_writes_each_form(tmp_path: Path, suffix: str) -> None:
+    output = tmp_path / f"a.{suffix}"
+    analyze.open(SAMPLES / "late-rank").plot("kernel-share", output, params={"group": "family"})
+    assert output.read_bytes()[: 4 if suffix == "png" else 1] in (b"\x89PNG", b"<")
+
+
+def test_names_stay_text(tmp_path: Path) -> None:
+    name = HOSTILE + "x" * 100_000
+    called = {"External id": 1}
+    events = [
+        event("cpu_op", name, 0, 20, **called),
+        launch(1, 1, **called),
+        kernel(name, 5, 10, correlation=1, **called),
+    ]
+    trace = write_trace(tmp_path / "t.json", events)
+    for query in ("kernel-share", "module-tree", "ops"):
+        for suffix in ("svg", "html"):
+            output = tmp_path / f"{query}.{suffix}"
+            analyze.open(trace).plot(query, output)
+            text = output.read_text()
+            if suffix == "html":
+                # What the page has of its own, without the library, which is known.
+                text = text.replace(drawing.runtime(), "")
+            assert "<script>alert" not in text and "\x1b" not in text and "\u202e" not in text
+            assert "x" * 5000 not in text and (suffix == "svg" or "alert(1)" in text)
+
+
+def test_without_the_library_it_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    traces = analyze.open(SAMPLES / "late-rank")
+    for write in (
+        lambda: traces.plot("kernel-share", tmp_path / "a.svg"),
+        lambda: traces.plot("kernel-share", tmp_path / "a.html"),
+        lambda: traces.report(tmp_path / "a.html"),
+    ):
+        with pytest.raises(InputError, match=r"pip install 'tracequarry\[plot\]'"):
+            write()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_colours() -> None:
+    """Each family has one, of its own, with at least 2.8 to 1 against white and near-black (WCAG 2 asks 3 of marks)."""
+    assert set(FAMILIES) == set(families()) and len(set(FAMILIES.values())) == len(FAMILIES)
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    for colour in FAMILIES.values():
+        assert 1.05 / (luminance(colour) + 0.05) > 2.8
+        assert (luminance(colour) + 0.05) / (luminance("#14181d") + 0.05) > 2.8
+    scale = colours(["gemm", "mine", "idle"])
+    assert scale["range"][0] == FAMILIES["gemm"] and scale["range"][1] not in (FAMILIES["gemm"], scale["range"][2])
+
+
+def test_words_and_units() -> None:
+    assert [label(n) for n in ("exposed_comm_pct", "total_ns", "avg_queue_delay_ns", "busbw_gb_per_s")] == [
+        "exposed communication", "total time", "mean queue delay", "bus bandwidth",
+    ]  # fmt: skip
+    values = ((5_130_000, "ns"), (42.123, "%"), (1204, "count"), (3, "index"), (None, "ns"))
+    assert [quantity(v, u) for v, u in values] == [
+        "5.13 ms", "42.1 %", "1,204", "3", "–",
+    ]  # fmt: skip
+    scale = Scale.of([1_500, 2_500_000], "ns")
+    assert (scale.title("time"), scale(2_500_000), scale(None)) == ("time (ms)", 2.5, None)
+    assert cut("a\x1bb") == "a\\x1bb" and len(cut("x" * 100_000)) == 300
+
+
+def test_plot_is_a_command(tmp_path: Path) -> None:
+    result = run_cli("plot", "runs", SAMPLES / "late-rank", "-o", tmp_path / "a.svg")
+    assert result.returncode == 2 and "query runs declares no figure" in result.stderr
+    drawn = run_cli(
+        "plot", "memcpy", SAMPLES / "resnet18-ddp2", "-o", tmp_path / "b.svg", "--figure", "bars x=bytes y=kind"
+    )
+    assert drawn.returncode == 0 and "MiB" in (tmp_path / "b.svg").read_text()
+    assert json.dumps(drawing.vega_lite(Figure({"mark": "bar"}, "x")))
+
+
+def test_what_is_no_number_is_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "odd.sql").write_text(
+        "-- Odd?\n-- @column name text   Name.\n-- @column total_ns ns   Time.\n-- @plot bars x=total_ns y=name\n"
+        "SELECT NULL::INTEGER AS run_group, * FROM (VALUES ('a', 'nan'::DOUBLE), ('b', 'inf'::DOUBLE), ('c', 2.0))"
+        " t (name, total_ns)\n"
+    )
+    analyze.open(SAMPLES / "late-rank", queries=[tmp_path]).plot("odd", tmp_path / "a.html")
+    [spec] = re.findall(r'id="figure-0">(.*?)</script>', (tmp_path / "a.html").read_text())
+
+    def refuse(text: str) -> None:
+        raise AssertionError(f"{text} is no JSON")
+
+    values = [v for d in json.loads(spec, parse_constant=refuse)["data"] for v in d.get("values", ())]
+    assert {v["name"]: v["value"] for v in values} == {"a": 0, "b": 0, "c": 2}

@@ -1,0 +1,382 @@
+"""The report: what is in it, and what a browser makes of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import SAMPLES, event, kernel, launch, run_cli, write_trace
+
+import analyze
+from analyze.errors import InputError
+from analyze.plots import declared
+from analyze.plots.figure import Rows
+from analyze.query.query_files import ResultColumn, catalog, find
+from analyze.report import build
+from analyze.report.tables import table
+
+RUNTIME = 1_000_000
+"""Bytes of the library in a page, at most; the rest is ours."""
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>';-- \x1b[31m\u202egnp.exe =cmd"
+
+
+def page(output: Path, *paths: Path, **options: Any) -> str:
+    analyze.open(*paths).report(output, **options)
+    return output.read_text()
+
+
+def words(text: str) -> str:
+    """The text of a page without its scripts and tags."""
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", re.sub(r"<(script|style)\b.*?</\1>", " ", text, flags=re.S)))
+
+
+def test_page_declares_queries_that_are_there() -> None:
+    declaration = build._declaration()
+    queries = catalog()
+    parts = [p for s in declaration["section"] for p in s["part"]]
+    assert {s["when"] for s in declaration["section"]} == {"one", "several", "any"}
+    for p in parts:
+        query = queries[p["query"]]
+        _, _, choices = query.bind(dict(p.get("params", {})))
+        columns = {c.name for c in query.result_columns(choices)}
+        assert {*p.get("columns", ()), *p.get("keep", ())} <= columns, p["query"]
+        figure = p.get("figure", query.plot)
+        if figure not in ("", "none"):
+            by = ("run_id",) if "BY" in figure else ()
+            declared.of_query(query, p.get("params", {}), figure.replace("BY", "run_id"), by)
+    for name, place in declaration["place"].items():
+        query = queries[place["query"]]
+        columns = {c.name for c in query.columns}
+        assert set(re.findall(r"\{(\w+)\}", place["text"])) <= columns, name
+
+
+def test_places_are_of_findings() -> None:
+    from analyze.advise import findings
+
+    assert set(build._declaration()["place"]) <= {f.name for f in findings()}
+
+
+def test_what_a_report_of_one_run_says(tmp_path: Path) -> None:
+    text = words(page(tmp_path / "a.html", SAMPLES / "late-rank"))
+    # sample_traces/README.md: rank 3 is late; advise has 63.175 ms, 75.1 %.
+    assert "Ranks wait for the slowest one in collectives" in text and "up to 63.2 ms (75.1 %)" in text
+    assert "rank 3, GPU 3 is last in 3 of 3 calls" in text
+    assert "ranks 4 of 4" in text and "1. " not in text
+    for title in ("Steps", "GPUs", "Communication", "Kernels", "Operators and modules", "Launches and queues"):
+        assert f" {title} " in text
+    assert "Record FLOP and memory counters: collect run --profiler ncu" in text
+    assert "Record allocator events: torch.profiler with profile_memory=True" in text
+
+
+def test_every_command_in_it_runs(tmp_path: Path) -> None:
+    """Each as it stands there, pasted; the queries' answers have rows."""
+    text = page(tmp_path / "a.html", SAMPLES / "resnet18-ddp2")
+    from html import unescape
+
+    commands = {unescape(c) for c in re.findall(r'<div class="command"><code>(.*?)</code>', text)}
+    commands = {c for c in commands if c.startswith("analyze query")}
+    assert len(commands) > 20
+    for command in sorted(commands):
+        _, _, name, path, *options = shlex.split(command)
+        assert Path(path) == SAMPLES / "resnet18-ddp2"
+        params = dict(o.split("=", 1) for o in options[1::2]) if "-p" in options else {}
+        assert analyze.open(path).query(name, params=params).num_rows, command
+
+
+def test_several_runs(tmp_path: Path) -> None:
+    paths = [SAMPLES / n for n in ("resnet18-1gpu", "resnet18-ddp2", "vgg16-fp32", "alexnet-dp2")]
+    text = words(page(tmp_path / "a.html", *paths))
+    assert "4 runs: " in text and "Kernel time of each run, by family" in text and "One run in detail" in text
+    # alexnet-dp2 was recorded twice: once under Nsight Systems.
+    assert "torch is used and nsys left out" in text
+    assert "Steps" not in text.split("Which runs are there?")[0]
+
+
+def test_two_recordings_compared(tmp_path: Path) -> None:
+    a, b = SAMPLES / "resnet18-1gpu", SAMPLES / "resnet18-ddp2"
+    result = run_cli("report", a, "--compare", b, "-o", tmp_path / "a.html")
+    assert result.returncode == 0, result.stderr
+    text = words((tmp_path / "a.html").read_text())
+    assert "GPUs differ: A 1, B 2" in text and "batch size A: 32; B: 16" in text
+    [(change,)] = [
+        (r["change_ns"],)
+        for r in analyze.compare(a, b, level="family").table.to_pylist()
+        if r["name"] == "communication"
+    ]  # fmt: skip
+    specs = re.findall(r'id="figure-\d+">(.*?)</script>', (tmp_path / "a.html").read_text())
+    values = [v for d in json.loads(specs[0])["data"] for v in d.get("values", ())]
+    drawn = {v["name"]: v["value"] for v in values}
+    assert drawn["communication"] == pytest.approx(change / 1e6, rel=1e-5) and len(specs) == 5
+
+
+def test_where_and_errors(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no run that --where selects"):
+        page(tmp_path / "a.html", SAMPLES / "late-rank", where="model = 'none'")
+    for arguments, sentence in (
+        ([SAMPLES / "late-rank", "-o", tmp_path / "a.pdf"], "a report is written as .html"),
+        ([SAMPLES / "late-rank", "-o", tmp_path / "no" / "a.html"], "cannot be written"),
+    ):
+        result = run_cli("report", *arguments)
+        assert result.returncode == 2 and sentence in result.stderr and "Traceback" not in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_has_one_unit_a_column_and_the_values_themselves() -> None:
+    columns = {"run_id": "id", "name": "text", "total_ns": "ns", "reason": "text", "calls": "count"}
+    rows = Rows(
+        tuple(ResultColumn(n, u, "") for n, u in columns.items()),
+        [("r", "a", 2_500_000, None, 1204), ("r", "b", 10, "", None)],
+    )
+    shown = table(rows)
+    # The one run, and what nothing is in, are left out.
+    assert [h.title for h in shown.heads] == ["name", "total time (ms)", "calls"]
+    assert [[c.text for c in r] for r in shown.rows] == [["a", "2.500", "1,204"], ["b", "0.000", ""]]
+    assert [[c.value for c in r] for r in shown.rows] == [["", "2500000", "1204"], ["", "10", ""]]
+    assert table(rows, most=1).left_out == 1
+
+
+def hostile_run(folder: Path) -> Path:
+    """Every name a page shows, as bad as names can be; one of them 100 KB long."""
+    events = []
+    for i, name in enumerate((HOSTILE, HOSTILE + "y" * 100_000, "kernel<</script>>(int)")):
+        at = 100.0 * i
+        op = event("cpu_op", name, at, 50, **{"External id": i + 1})
+        events += [op, launch(at + 1, i + 1, 2, **{"External id": i + 1})]
+        events.append(kernel(name, at + 10, 20, correlation=i + 1, **{"External id": i + 1}))
+    events.append(event("user_annotation", "ProfilerStep#1", 0, 400))
+    return write_trace(folder / "hostile" / (HOSTILE.replace("/", "_")[:60] + ".json"), events)
+
+
+def test_a_page_of_a_hundred_runs_is_small(tmp_path: Path) -> None:
+    for i in range(100):
+        events = [kernel(f"gemm_{k}_{i}", 100 * k, 50 + i) for k in range(40)]
+        write_trace(
+            tmp_path / f"run-{i:03}" / "trace.json", [*events, event("user_annotation", "ProfilerStep#1", 0, 400)]
+        )
+    text = page(tmp_path / "a.html", *sorted(tmp_path.glob("run-*")))
+    assert "100 runs" in words(text) and len(text.encode()) < 2_000_000
+
+
+# --- in a browser -------------------------------------------------------------------------------------------------
+
+CHROMIUM = os.environ.get("TRACEQUARRY_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: apt-get install chromium")
+ARGUMENTS = (
+    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--no-first-run",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=list(ARGUMENTS))
+        yield opened
+        opened.close()
+
+
+class Opened:
+    """A page in the browser, and what it did that it must not."""
+
+    def __init__(self, browser: Any, file: Path, width: int = 1200, scheme: str = "light"):
+        self.context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        self.said: list[str] = []
+        self.asked: list[str] = []
+        self.page = self.context.new_page()
+        self.page.on("console", lambda m: self.said.append(m.text))
+        self.page.on("pageerror", lambda e: self.said.append(str(e)))
+        self.page.on("dialog", lambda d: (self.said.append(d.message), d.dismiss()))
+        self.page.on("request", lambda r: self.asked.append(r.url))
+        self.page.route(re.compile("^(?!file:)"), lambda route: route.abort())
+        self.page.goto(file.as_uri())
+        # As for printing: all of them, not only those in view.
+        self.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        self.page.wait_for_function(
+            "[...document.querySelectorAll('.plot')].every(p => p.dataset.drawn)", timeout=60_000
+        )
+
+    def close(self) -> None:
+        """Nothing was said on the console, and nothing asked for but the page itself."""
+        assert self.said == [] and len(self.asked) == 1 and self.asked[0].startswith("file:"), (self.said, self.asked)
+        self.context.close()
+
+
+BROWSED = {
+    "one": ["resnet18-1gpu"],
+    "two-ranks": ["resnet18-ddp2"],
+    "counters": ["alexnet-ncu"],
+    "sweep": ["resnet18-1gpu", "resnet18-ddp2", "vgg16-fp32", "alexnet-dp2", "late-rank", "alexnet-ncu"],
+    "hostile": [],
+}
+
+
+@pytest.fixture(scope="module", params=BROWSED)
+def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("report")
+    paths = [SAMPLES / n for n in BROWSED[request.param]] or [hostile_run(folder)]
+    page(folder / f"{request.param}.html", *paths)
+    return folder / f"{request.param}.html"
+
+
+@needs_browser
+def test_all_figures_are_drawn_and_nothing_leaves_the_machine(browser: Any, written: Path) -> None:
+    opened = Opened(browser, written)
+    marks = opened.page.evaluate(
+        "[...document.querySelectorAll('.plot')].map(p => p.querySelectorAll("
+        "'.mark-rect path, .mark-line path, .mark-symbol path, .mark-arc path').length)"
+    )
+    assert len(marks) >= 3 and min(marks) >= 1, marks
+    # A figure has a text for who cannot see it, and lies within its place.
+    assert opened.page.evaluate("[...document.querySelectorAll('.plot')].every(p => p.ariaLabel.length > 20)")
+    assert opened.page.evaluate(
+        "[...document.querySelectorAll('.plot')].every(p => p.querySelector('svg').clientWidth <= p.clientWidth + 1)"
+    )
+    if screenshots := os.environ.get("TRACEQUARRY_SCREENSHOTS"):
+        opened.page.screenshot(path=f"{screenshots}/{written.stem}.png", full_page=True)
+    assert serious(opened) == []
+    opened.close()
+
+
+@needs_browser
+def test_on_a_phone_in_the_dark(browser: Any, written: Path) -> None:
+    opened = Opened(browser, written, width=375, scheme="dark")
+    assert opened.page.evaluate("document.documentElement.scrollWidth") == 375, "nothing is wider than the screen"
+    sizes = opened.page.evaluate(
+        "[...document.querySelectorAll('.plot')].map(p => [p.clientWidth, p.querySelector('svg').clientWidth])"
+    )
+    assert all(svg <= place + 1 for place, svg in sizes), sizes
+    assert serious(opened) == []
+    opened.close()
+
+
+def serious(opened: Opened) -> list[Any]:
+    """What axe finds that keeps people from using the page, with all that is folded in it open."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    opened.page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+    found = axe.run(opened.page).response["violations"]
+    bad = [v for v in found if v["impact"] in ("serious", "critical")]
+    return [(v["id"], [n["html"][:200] for n in v["nodes"][:3]]) for v in bad]
+
+
+@needs_browser
+def test_tables_sort_filter_and_copy(browser: Any, tmp_path: Path) -> None:
+    page(tmp_path / "a.html", SAMPLES / "resnet18-1gpu")
+    opened = Opened(browser, tmp_path / "a.html")
+    shown = opened.page
+    article = shown.locator("article", has=shown.locator("h3", has_text=find("kernel-share").question)).first
+    article.locator("details.table summary").click()
+    first = "td:first-child"
+
+    def column(name: str) -> list[str]:
+        at = shown_heads.index(name) + 1
+        return [t for t in article.locator(f"tbody tr:not([hidden]) td:nth-child({at})").all_text_contents()]
+
+    shown_heads = [h.get_attribute("data-name") for h in article.locator("th").all()]
+    expected = analyze.open(SAMPLES / "resnet18-1gpu").query("kernel-share").to_pylist()
+    article.locator("th[data-name=calls] button").click()
+    calls = [int(t.replace(",", "")) for t in column("calls")]
+    assert calls == sorted((r["calls"] for r in expected), reverse=True)
+    assert article.locator("th[data-name=calls]").get_attribute("aria-sort") == "descending"
+    # By the keyboard, too: ascending now.
+    article.locator("th[data-name=calls] button").press("Enter")
+    assert [int(t.replace(",", "")) for t in column("calls")] == calls[::-1]
+    article.locator("input[type=search]").fill("nchw")
+    names = article.locator(f"tbody tr:not([hidden]) {first}").all_text_contents()
+    assert names and all("nchw" in n.lower() for n in names) and len(names) < len(expected)
+    shown.evaluate("navigator.clipboard.writeText = async text => { window.copied = text; }")
+    article.locator("button.csv").click()
+    lines = shown.evaluate("window.copied").splitlines()
+    assert lines[0] == ",".join(str(h) for h in shown_heads) and len(lines) == 1 + len(names)
+    by_name = {r["name"]: r for r in expected}
+    copied = next(line for line in lines[1:] if line.split(",")[0] in by_name)
+    assert int(copied.split(",")[shown_heads.index("total_ns")]) == by_name[copied.split(",")[0]]["total_ns"]
+    opened.close()
+
+
+@needs_browser
+def test_a_tree_is_enlarged_by_a_click_and_themes_change(browser: Any, tmp_path: Path) -> None:
+    page(tmp_path / "a.html", SAMPLES / "resnet18-1gpu")
+    opened = Opened(browser, tmp_path / "a.html")
+    shown = opened.page
+    article = shown.locator("article", has=shown.locator("h3", has_text="GPU time down the call tree"))
+    node = article.locator(".mark-rect path").nth(1)
+    node.scroll_into_view_if_needed()
+    before = node.bounding_box()
+    shown.mouse.click(before["x"] + before["width"] / 2, before["y"] + before["height"] / 2)
+    whole = article.locator("button.whole")
+    whole.wait_for(state="visible")
+    shown.wait_for_timeout(200)
+    assert node.bounding_box()["width"] > before["width"] * 1.5
+    whole.click()
+    shown.wait_for_timeout(200)
+    assert node.bounding_box()["width"] == pytest.approx(before["width"], abs=1)
+    ink = "getComputedStyle(document.querySelector('.plot .role-axis-label text')).fill"
+    light = shown.evaluate(ink)
+    for _ in range(2):  # system, light, dark
+        shown.locator("#theme").click()
+    shown.wait_for_timeout(300)
+    assert shown.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 24, 29)"
+    assert shown.evaluate(ink) != light
+    opened.close()
+
+
+@needs_browser
+def test_hostile_names_are_text(browser: Any, tmp_path: Path) -> None:
+    page(tmp_path / "a.html", hostile_run(tmp_path))
+    text = (tmp_path / "a.html").read_text()
+    assert "\x1b" not in text and "\u202e" not in text and "y" * 5000 not in text
+    opened = Opened(browser, tmp_path / "a.html")
+    shown = opened.page
+    assert shown.locator("main img, main script").count() == 0
+    assert "<script>alert(1)</script>" in shown.evaluate("document.querySelector('main').textContent")
+    # The tip that follows the pointer is text as well.
+    bar = shown.locator("article", has=shown.locator("h3", has_text=find("kernel-share").question)).first
+    bar.locator(".mark-rect path").first.hover()
+    shown.wait_for_timeout(200)
+    assert "<script>alert(1)" in shown.locator("#tip").text_content() and shown.locator("#tip *:not(div)").count() == 0
+    # What is copied: a spreadsheet takes a leading = for a formula.
+    assert shown.evaluate("document.querySelectorAll('td').length") > 3
+    opened.close()
+
+
+# --- the queries that it brought ----------------------------------------------------------------------------------
+
+
+def test_facts_of_a_recording(tmp_path: Path) -> None:
+    """One rank of two; 10 us of overhead in a span of 100; one of two pieces of GPU work without its launch."""
+    events = [
+        event("user_annotation", "ProfilerStep#1", 0, 120), event("overhead", "Buffer Flush", 0, 10),
+        event("cpu_op", "aten::mm", 0, 20, **{"External id": 1, "Input Dims": [[2, 2]]}),
+        launch(5, 1), kernel("gemm", 10, 20, correlation=1), kernel("strange", 90, 20, correlation=2),
+    ]  # fmt: skip
+    path = write_trace(tmp_path / "t.json", events, distributedInfo={"rank": 0, "world_size": 2})
+    facts = {r["fact"]: (r["verdict"], r["value"]) for r in analyze.open(path).query("recording").to_pylist()}
+    assert facts == {
+        "ranks": ("warning", "1 of 2"),
+        "training steps": ("ok", "1"),
+        "time of the profiler itself": ("note", "10.0 % of the span"),
+        "Python stacks": ("ok", "not recorded"),
+        "operators": ("ok", "1, with shapes"),
+        "GPU work": ("note", "2 pieces, 1 without their launch call"),
+        "kernels of no known family": ("note", "50.0 % of kernel time"),
+    }
+
+
+def test_phases_on_the_clock_of_the_memory(tmp_path: Path) -> None:
+    """The first allocator event of the GPU is at 30 us: forward began 20 us before."""
+
+    def allocated(ts: float, device_type: int) -> dict[str, Any]:
+        args = {"Device Type": device_type, "Device Id": 0, "Addr": 1, "Bytes": 8, "Total Allocated": 8}
+        return {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 1, "ts": ts, "args": args}
+
+    events = [event("user_annotation", "forward", 10, 40), allocated(20, 0), allocated(30, 1)]
+    rows = analyze.open(write_trace(tmp_path / "t.json", events)).query("phase-ranges").to_pylist()
+    assert [(r["phase"], r["start_ns"], r["dur_ns"]) for r in rows] == [("forward", -20_000, 40_000)]
