@@ -1,0 +1,94 @@
+"""CONTRIBUTING.md is true: what it shows for each kind of addition is added to a copy of the package, and works.
+
+Options of the workload, profilers, devices and kernel families are added in tests/collect/test_collect_one_place.py.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import ROOT, kernel, write_trace
+
+TEXT = (ROOT / "CONTRIBUTING.md").read_text()
+
+
+def shown(heading: str) -> list[str]:
+    """The code that a section shows."""
+    section = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", TEXT, re.M | re.S)
+    assert section, heading
+    return re.findall(r"^```\w+\n(.*?)^```$", section[1], re.M | re.S)
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    for package in ("analyze", "schemas"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+def analyze(copy: Path, *arguments: str) -> str:
+    """What the copy's `analyze` prints."""
+    code = "import sys; sys.path.insert(0, '.'); from analyze.cli import main; main()"
+    done = subprocess.run([sys.executable, "-P", "-c", code, *arguments], cwd=copy, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_kind_of_addition_is_short() -> None:
+    headings = re.findall(r"^## (Add .*)$", TEXT, re.M)
+    assert headings == [
+        "Add a query", "Add a building block", "Add a source", "Add a kernel family", "Add a device",
+        "Add a profiler to collect with", "Add a workload option", "Add a figure",
+    ]  # fmt: skip
+    for heading in headings:
+        blocks = shown(heading)
+        assert blocks and all(block.count("\n") < 20 for block in blocks), heading
+
+
+def test_a_query_a_block_and_a_figure_are_a_file_each(copy: Path) -> None:
+    queries = copy / "analyze/queries"
+    (queries / "gpu/longest-kernel.sql").write_text(shown("Add a query")[0])
+    (queries / "blocks/longest_runs.sql").write_text(shown("Add a building block")[0])
+    head = (
+        "from __future__ import annotations\n\nfrom collections.abc import Mapping\n\n"
+        "from analyze.plots.figure import Ask, Figure, Rows\n\n"
+    )
+    (copy / "analyze/plots/kinds/stems.py").write_text(head + shown("Add a figure")[0])
+    trace = str(write_trace(copy / "t.json", [kernel("a", 0, 3), kernel("a", 10, 7), kernel("b", 20, 5)]))
+    rows = json.loads(analyze(copy, "query", "longest-kernel", trace, "--format", "json"))
+    assert rows == [{"name": "a", "longest_ns": 7000}, {"name": "b", "longest_ns": 5000}]
+    assert "How long is the longest kernel?" in analyze(copy, "query")
+    assert "longest_runs" in analyze(copy, "tables", "--blocks")
+    analyze(copy, "plot", "longest-kernel", trace, "-o", "stems.svg")
+    assert (copy / "stems.svg").read_text().count('aria-roledescription="rule mark"') == 2
+
+
+def test_a_source_is_a_module_and_a_line(copy: Path) -> None:
+    module, line = shown("Add a source")
+    imports = (
+        "from __future__ import annotations\n\nfrom collections.abc import Iterator\nfrom pathlib import Path\n\n"
+        "import pyarrow as pa\n\nfrom analyze.errors import InputError\n"
+        "from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map\n"
+        "from schemas.tables import arrow_schema\n\n\n"
+    )
+    (copy / "analyze/sources/kernel_log.py").write_text(imports + module)
+    known = copy / "analyze/sources/__init__.py"
+    text = known.read_text()
+    assert text.count("SOURCES = (\n") == 1
+    known.write_text(text.replace("SOURCES = (\n", f"SOURCES = (\n    {line.strip()[1:-1].rstrip(',')},\n"))
+    (copy / "a.kernels").write_text("gemm,100,20\nrelu,150,5\n")
+    rows = json.loads(
+        analyze(copy, "query", "kernel-share", "a.kernels", "--format", "json", "--select", "name,total_ns")
+    )
+    assert rows == [{"name": "gemm", "total_ns": 20}, {"name": "relu", "total_ns": 5}]
+    (copy / "b.kernels").write_text("gemm,100\n")
+    code = "import sys; sys.path.insert(0, '.'); from analyze.cli import main; main()"
+    asked = [sys.executable, "-P", "-c", code, "query", "kernel-share", "b.kernels"]
+    failed = subprocess.run(asked, cwd=copy, capture_output=True, text=True)
+    assert failed.returncode == 2 and "b.kernels: not a log of kernels" in failed.stderr
