@@ -9,7 +9,6 @@ block `time_owners`); a finding whose saving can be time of others names them in
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from analyze.errors import InputError
 from analyze.query.query_files import Query, ResultColumn, parse
+from analyze.shell import in_shell
 
 if TYPE_CHECKING:
     from analyze.query.answer import Answer
@@ -137,7 +137,7 @@ def write_text(advice: Sequence[Advice], file: TextIO, chosen: bool = False) -> 
     for number, (run_id, group) in enumerate(groupby(advice, key=lambda a: a.run_id)):
         findings_of_run = list(group)
         numbers = {a.finding: n for n, a in enumerate(findings_of_run, 1)}
-        only = f" --where {_in_shell(run_id)}" if several else ""
+        only = f" --where {in_shell(_of_run(run_id))}" if several else ""
         file.write(f"{chr(10) if number else ''}{run_id}\n")
         for a in findings_of_run:
             saving = f"up to {a.saving_ns / 1e6:,.3f} ms ({a.saving_pct:.1f} %)"
@@ -151,7 +151,6 @@ def write_text(advice: Sequence[Advice], file: TextIO, chosen: bool = False) -> 
         file.write("no findings\n")
 
 
-def _in_shell(run_id: str) -> str:
-    """SQL that holds for a run, as a word of a command line: whatever its name is, the shell runs none of it."""
-    where = "run_id = '" + run_id.replace("'", "''") + "'"
-    return f'"{where}"' if re.fullmatch(r"[\w.:-]+", run_id) else shlex.quote(where)
+def _of_run(run_id: str) -> str:
+    """SQL that holds for a run."""
+    return "run_id = '" + run_id.replace("'", "''") + "'"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import shlex
 import signal
 import sys
 from math import isfinite
@@ -16,6 +15,7 @@ import typer
 import analyze
 from analyze import cli_text, completion
 from analyze.errors import InputError
+from analyze.shell import command
 
 if TYPE_CHECKING:
     from analyze.query.answer import Answer
@@ -524,7 +524,7 @@ def _meant(arguments: list[str]) -> list[str]:
     from analyze.query.query_files import catalog
 
     if first in catalog():
-        raise InputError(f"{first} is a query; ask it with: analyze query {shlex.join(arguments)}")
+        raise InputError(f"{first} is a query; ask it with: analyze query {command(arguments)}")
     return ["info", *arguments] if os.path.lexists(first) else arguments
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analyze.query.query_files import ResultColumn
+from analyze.shell import command
 
 if TYPE_CHECKING:
     from analyze.query.engine import Engine
@@ -115,7 +115,7 @@ def lines(info: Info, paths: Sequence[Path], room: int) -> Iterator[str]:
 
 def commands(info: Info, paths: Sequence[Path]) -> list[str]:
     """What to type next."""
-    where = shlex.join(map(str, paths))
+    where = command(map(str, paths))
     can = {q.name for q in info.answered}
     asked = [name for name in _FIRST if name in can][:3]
     advice = [f"analyze advise {where}"] if any("GPU work" in run.held for run in info.runs) else []

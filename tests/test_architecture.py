@@ -23,7 +23,7 @@ FILES = {
 }
 
 FLOORS = (
-    ("analyze.errors", "analyze.whole_file"),
+    ("analyze.errors", "analyze.shell", "analyze.whole_file"),
     ("analyze.sources",),
     ("analyze.store",),
     ("analyze.query",),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from analyze.query.query_files import find
 from analyze.render import visible
 from analyze.report.page import Finding, Page, Part, Section, command_line, filled_sql
 from analyze.report.tables import table
+from analyze.shell import command
 from analyze.store.store import Store
 
 _HERE = Path(__file__).parent
@@ -269,7 +269,7 @@ class Report:
             notes.append("One run in detail: the command at the end of this page with --where \"run_id = '...'\"")
         return Page(
             title or self._title(), facts, trust, findings, advised, sections, lacking, notes,
-            visible(shlex.join(words)), self.several,
+            visible(command(words)), self.several,
         )  # fmt: skip
 
     def _title(self) -> str:
@@ -304,7 +304,7 @@ class Report:
                 continue
             words = ["analyze", "compare", *self.paths, *other.paths, "--level", c["level"]]
             words += ["--time", time] if time != "gpu" else []
-            part = Part(c["title"], "", f"compare {c['level']}", visible(shlex.join(words)), "")
+            part = Part(c["title"], "", f"compare {c['level']}", visible(command(words)), "")
             shown = rows if c["figure"].startswith("icicle") else Rows(rows.columns, changed)
             self._draw(part, declared.parse(c["figure"], "page.toml"), shown)
             part.table = table(Rows(rows.columns, changed or rows.rows), (), 200)
@@ -322,7 +322,7 @@ class Report:
         words = ["analyze", "report", *self.paths, "--compare", *other.paths, "-o", "report.html"]
         return Page(
             title or f"{self._title()} (A) and {other._title()} (B)", facts, trust, [], "", sections, lacking, notes,
-            visible(shlex.join(words)), self.several,
+            visible(command(words)), self.several,
         )  # fmt: skip
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from analyze.plots.figure import DARK, LIGHT, Figure
 from analyze.query.query_files import Query
 from analyze.render import visible
 from analyze.report.tables import Table
+from analyze.shell import command
 
 _HERE = Path(__file__).parent
 
@@ -108,7 +108,7 @@ def command_line(
     words += ["--by", ",".join(by)] if by else []
     words += ["--where", where] if where else []
     words += ["--profiler", profiler] if profiler else []
-    return visible(shlex.join(words))
+    return visible(command(words))
 
 
 def single(figure: Figure, part: Part, title: str) -> str:
