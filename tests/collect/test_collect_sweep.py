@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from collect_support import interrupt, start, wait_for
+from collect_support import ROOT, interrupt, start, wait_for
 
 from collect.errors import UsageError
 from collect.sweep import read_plan
@@ -148,3 +148,18 @@ def test_a_bad_grid(tmp_path: Path, grid: str) -> None:
     plan.write_text(grid)
     with pytest.raises(UsageError, match="grid"):
         read_plan(plan)
+
+
+PLANS = sorted((ROOT / "studies").glob("*/*.toml"))
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=lambda p: f"{p.parent.name}/{p.stem}")
+def test_the_plans_of_studies_can_be_run(plan: Path) -> None:
+    read = read_plan(plan)
+    assert len(read.cells) == len({tuple(sorted(c.items())) for c in read.cells}) >= 2
+
+
+def test_there_are_plans() -> None:
+    assert {p.parent.name for p in PLANS} == {
+        "efficientnet-scaling", "nvprof-imagenet", "resnet152-ddp", "roofline-imagenet"
+    }  # fmt: skip
