@@ -66,8 +66,8 @@ def run(command: str) -> str:
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "160"},
     )
-    said = result.stderr if result.returncode else result.stdout
-    return "\n".join(line.rstrip() for line in said.splitlines()).strip("\n")
+    lines = (result.stderr if result.returncode else result.stdout).splitlines()
+    return "\n".join(line.rstrip() for line in lines if not line.startswith("read as: ")).strip("\n")
 
 
 def matches(expected: str, actual: str) -> bool:

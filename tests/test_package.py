@@ -22,4 +22,4 @@ def test_the_description_is_the_readme_without_links_into_the_repository(monkeyp
     assert any(link.startswith("docs/") for link in links)
     assert [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if not link.startswith("http")] == []
     assert CODE.findall(text) == CODE.findall(readme)
-    assert "what it costs (`docs/definitions.md`)" in text
+    assert "what questions cost then: definitions (`docs/definitions.md`)" in text

@@ -15,7 +15,7 @@ import sys
 import _posixsubprocess, asyncio, concurrent.futures.process, ctypes, csv, gzip, http.client, multiprocessing.spawn
 import shutil, sqlite3, subprocess, tempfile, importlib.metadata
 import duckdb, msgspec, pandas, portalocker, pyarrow, pyarrow.parquet, rich.console, rich.table, rich.progress, typer
-import typer.testing, matplotlib.figure
+import typer.testing, jinja2, vl_convert
 import os, signal
 
 sys.platform = "win32"
