@@ -84,9 +84,8 @@ class Tools:
         SQL over the columns of `runs` and rank. `sort`: columns, `-` in front for descending. `limit`: rows, at most
         200. `select`: only these columns.
         """
-        values = {k: str(v) for k, v in (params or {}).items()}
         most = _rows(limit)
-        answer = self._traces.answer(name, by or (), where, values, sort, most + 1, select or (), profiler)
+        answer = self._traces.answer(name, by or (), where, params, sort, most + 1, select or (), profiler)
         return _bounded(answer, most)
 
     def run_sql(self, statement: str, where: str | None = None, profiler: str | None = None, limit: int = 50) -> str:

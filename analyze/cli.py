@@ -229,7 +229,7 @@ def plot(
     params = _parse_params(param or [])
     find(name, queries or ()).bind(params)  # Bad ones are told before anything is read.
     note = _open(paths, queries).plot(name, output, _split(by), where, params, profiler, figure, title)
-    cli_text.note([note] if note else [])
+    cli_text.note([note])
 
 
 @app.command()
@@ -382,7 +382,7 @@ def trace(
         done = traces.trace(target, where, from_ms, to_ms, counters, critical_path, profiler)
         counts = f"{done.events:,} events, {done.flows:,} arrows, {done.counters:,} counter values"
         to_stdout(lambda: typer.echo(visible(f"{output or 'trace'}: {done.run_id}: {counts}")), sys.stdout)
-        cli_text.note([done.note] if done.note else [])
+        cli_text.note([done.note])
         if shown:
             open_in_ui(target, lambda url: browse(url, print_url), moment.within(done) if moment else None)
 
@@ -404,7 +404,7 @@ def flame(
     drawn = _open(paths).flame(output, tree, time, where, profiler)
     what = f"{drawn.total_ns / 1e6:,.3f} ms of {time.upper()} time, {drawn.profiles} profile(s)"
     to_stdout(lambda: typer.echo(visible(f"{output}: {what}")), sys.stdout)
-    cli_text.note([drawn.note] if drawn.note else [])
+    cli_text.note([drawn.note])
 
 
 @app.command()

@@ -22,8 +22,8 @@ def warn(warnings: Iterable[str]) -> None:
 
 
 def note(notes: Iterable[str]) -> None:
-    """Say what to know about an answer."""
-    for text in notes:
+    """Say what to know about an answer; nothing where a note is empty."""
+    for text in filter(None, notes):
         say(f"note: {text}")
 
 

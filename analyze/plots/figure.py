@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analyze.query.query_files import ResultColumn
 from analyze.render import visible
+from analyze.render.units import PLAIN_UNITS, SCALES, finite
 from schemas.kernel_rules import classify
 
 if TYPE_CHECKING:
@@ -60,13 +60,6 @@ WIDTH = 860
 LONGEST = 300
 """Characters of a name that are shown where there is room for all of it."""
 
-_SCALES: dict[str, tuple[tuple[float, str], ...]] = {
-    "ns": ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1, "ns")),
-    "s": ((1, "s"), (1e-3, "ms"), (1e-6, "µs")),
-    "B": ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B")),
-    "FLOP": ((1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1, "FLOP")),
-    "FLOP/s": ((1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"), (1, "FLOP/s")),
-}
 _ENDINGS = ("_flops_per_s", "_per_s", "_flops", "_bytes", "_pct", "_ns", "_s")
 _WORDS = {"comm": "communication", "memcpy": "copies", "avg": "mean", "wait": "waiting", "gpu": "GPU", "cpu": "CPU",
           "gpus": "GPUs"}  # fmt: skip
@@ -78,7 +71,6 @@ _NAMES = {
     "busbw_gb_per_s": "bus bandwidth", "gb_per_s": "bandwidth", "flops_per_s": "FLOP rate", "images_per_s": "images",
     "flops": "FLOPs", "total_flops": "FLOPs", "bytes": "bytes", "flops_per_byte": "arithmetic intensity",
 }  # fmt: skip
-_PLAIN = ("text", "id", "time", "index", "number", "bool", "count")
 
 
 class Rows(NamedTuple):
@@ -90,7 +82,7 @@ class Rows(NamedTuple):
     @classmethod
     def of(cls, answer: Answer) -> Rows:
         """The rows of an answer; what is no finite number (a user's own division by 0) is none at all."""
-        return cls(answer.columns, [tuple(map(_finite, row)) for row in answer.rows()])
+        return cls(answer.columns, [tuple(map(finite, row)) for row in answer.rows()])
 
     def at(self, name: str) -> int:
         """Place of a column; raises KeyError."""
@@ -115,10 +107,6 @@ class Rows(NamedTuple):
     def numbers(self, name: str) -> list[float]:
         """A column of numbers; 0 where there is none."""
         return [float(v or 0) for v in self.values(name)]
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 Ask = Callable[..., Rows]
@@ -149,9 +137,9 @@ class Scale:
     def of(cls, values: Iterable[float | None], unit: str) -> Scale:
         """The unit that the largest number asks for."""
         largest = max((abs(v) for v in values if v is not None), default=0.0)
-        steps = _SCALES.get(unit)
+        steps = SCALES.get(unit)
         if steps is None:
-            return cls(1, "" if unit in _PLAIN else unit)
+            return cls(1, "" if unit in PLAIN_UNITS else unit)
         return cls(*next((s for s in steps if largest >= s[0]), steps[-1]))
 
     def __call__(self, value: float | None) -> float | None:
@@ -167,7 +155,7 @@ def quantity(value: Any, unit: str) -> str:
     """A value as text, in the unit that it asks for: 5.13 ms, 42.1 %, 1,204."""
     if value is None:
         return "\N{EN DASH}"
-    if unit in _SCALES:
+    if unit in SCALES:
         scale = Scale.of([value], unit)
         return f"{_digits(value / scale.factor)} {scale.unit}"
     if unit == "time":
@@ -176,7 +164,7 @@ def quantity(value: Any, unit: str) -> str:
         return "yes" if value else "no"
     if isinstance(value, int | float):
         text = f"{value:.1f}" if unit == "%" else f"{value:.12g}" if unit in ("index", "id") else _digits(value)
-        return f"{text} {unit}" if unit not in _PLAIN else text
+        return f"{text} {unit}" if unit not in PLAIN_UNITS else text
     return cut(str(value))
 
 

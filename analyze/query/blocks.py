@@ -4,6 +4,7 @@ A block's file begins with comment lines, and each view and macro has its own ab
 
     -- Any prose about the whole.
     -- @use gpu_work                                            blocks that this one is built on
+    -- @keep gpu_tracks                                         views that many questions rest on (`Engine`, keep)
     -- @view gpu_tracks  a row is a GPU of a process.           any prose about it may follow
     -- @column track index    Its number.                       every column of the view, with its unit
     -- @column * of gpu_work                                    or all that the documentation of another one lists
@@ -41,6 +42,7 @@ _RUN_GROUP = ResultColumn("run_group", "index", "Group of runs (--by); NULL with
 """The column that every stored table has besides its own."""
 
 _USE = re.compile(r"^@use\s+(.*)$")
+_KEEP = re.compile(r"^@keep\s+(.*)$")
 _VIEW = re.compile(r"^@view\s+(\w+)\s+a row is (.*)$")
 _MACRO = re.compile(r"^@macro\s+(\w+)\(([\w, ]*)\)\s+(.*)$")
 _COLUMN = re.compile(r"^@column\s+(\w+)\s+(\S+)\s+(.*)$")
@@ -75,6 +77,8 @@ class Block:
     definitions: tuple[Definition, ...]
     sql: str = ""
     built_in: bool = True
+    keep: tuple[str, ...] = ()
+    """Its views that an engine for many questions computes once."""
     create: Callable[[duckdb.DuckDBPyConnection, str], None] | None = None
     """What makes a computed table of this name; None for a block of SQL."""
 
@@ -83,6 +87,7 @@ def parse_block(name: str, text: str, where: str, built_in: bool = True) -> Bloc
     """A block from the text of its file; raises InputError for comment lines that are not of the form above."""
     prose: list[str] = []
     uses: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
     found: list[Definition] = []
     for number, group in enumerate(_comments(text)):
         current = None
@@ -94,6 +99,8 @@ def parse_block(name: str, text: str, where: str, built_in: bool = True) -> Bloc
                     prose.append(line)
             elif m := _USE.match(line):
                 uses += names_of(m[1])
+            elif m := _KEEP.match(line):
+                keep += names_of(m[1])
             elif m := _VIEW.match(line):
                 found.append(current := Definition(m[1], None, m[2]))
             elif m := _MACRO.match(line):
@@ -104,7 +111,9 @@ def parse_block(name: str, text: str, where: str, built_in: bool = True) -> Bloc
                 current.columns += (ResultColumn(*m.groups()),)
             else:
                 raise InputError(f"{where}: not a well-formed comment line of a block: {line}")
-    return Block(name, "\n".join(prose).strip(), uses, tuple(found), text, built_in)
+    if unknown := set(keep) - {d.name for d in found if d.params is None}:
+        raise InputError(f"{where}: @keep {min(unknown)}: the block has no such view")
+    return Block(name, "\n".join(prose).strip(), uses, tuple(found), text, built_in, keep)
 
 
 def _comments(text: str) -> Iterator[list[str]]:

@@ -26,12 +26,6 @@ from schemas.tables import TABLES, Column
 
 PROFILERS = (*TIMING, "ncu", "none")
 
-_SHARED = re.compile(
-    "CREATE VIEW (gpu_work|gpu_intervals|gpu_tracks|launch_calls|phase_calls|phase_stretches|step_ranges|step_windows)"
-    " AS"
-)
-"""Views of the blocks that most questions rest on."""
-
 _BIGINT = duckdb.sqltypes.BIGINT
 _RUN_COLUMNS: dict[str, Column | None] = {c.name: c for c in TABLES["runs"].columns} | {"rank": None}
 """What runs are selected and grouped by."""
@@ -70,7 +64,7 @@ class Engine:
     TIMING, or `prefer` if that is among them. All do with `prefer` "all", and where `by` tells them apart (run_id,
     profiler). `profiler`: instead, only runs that were recorded under it; "all" for all.
 
-    `keep`: views that most questions rest on are computed once and kept, for who asks many.
+    `keep`: views that many questions rest on (@keep of the blocks) are computed once and kept, for who asks many.
     """
 
     def __init__(
@@ -299,8 +293,10 @@ class Engine:
                 check_block(self.connection, block.sql, what)
             try:
                 if block.create is None:
-                    shared = self._keep and block.built_in
-                    self.connection.execute(_SHARED.sub(r"CREATE TABLE \1 AS", block.sql) if shared else block.sql)
+                    sql = block.sql
+                    for view in block.keep if self._keep and block.built_in else ():
+                        sql = sql.replace(f"CREATE VIEW {view} AS", f"CREATE TABLE {view} AS")
+                    self.connection.execute(sql)
                 else:
                     block.create(self.connection, name)
             except duckdb.Error as e:

@@ -28,10 +28,11 @@ class _Choice(NamedTuple):
 
 
 class Engines:
-    """Engines over some stores by what they are asked for; those that were used last are kept."""
+    """Engines over some stores by what they are asked for; those that were used last are kept. `keep`: see `Engine`."""
 
-    def __init__(self, stores: Sequence[Store]):
+    def __init__(self, stores: Sequence[Store], keep: bool = False):
         self._stores = list(stores)
+        self._keep = keep
         self._kept: dict[tuple[_Choice, str | None], Engine] = {}
         """The one that was used last comes last."""
         self._lock = threading.Lock()
@@ -59,7 +60,7 @@ class Engines:
             if engine is None or not engine.whole:
                 self._make_room()
                 key = choice, prefer
-                engine = Engine(self._stores, by, wheres, profiler, prefer)
+                engine = Engine(self._stores, by, wheres, profiler, prefer, self._keep)
             self._kept[key] = engine
             return engine
 

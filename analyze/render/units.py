@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from analyze.query.answer import Answer
     from analyze.query.query_files import ResultColumn
 
-_SCALES: dict[str, tuple[tuple[float, str], ...]] = {
+SCALES: dict[str, tuple[tuple[float, str], ...]] = {
     "ns": ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1, "ns")),
     "s": ((1, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")),
     "B": ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B")),
@@ -27,7 +27,7 @@ _ENDINGS = {
 }  # fmt: skip
 """What the heading need not say, by unit."""
 _TEXT_UNITS = ("text", "id", "time")
-_PLAIN_UNITS = ("text", "id", "time", "index", "count", "number", "bool")
+PLAIN_UNITS = ("text", "id", "time", "index", "count", "number", "bool")
 
 # Of one call, image or step, against sums over them.
 _OF_ONE = re.compile(r"(?:^|_)(?:avg|mean|min|max|median|p\d+|std)(?=_|$)")
@@ -81,7 +81,7 @@ def format_columns(
     values = [[finite(row[i]) for row in rows] for i in range(len(columns))]
     measures: dict[tuple[str, ...], list[int]] = {}
     for i, column in enumerate(columns):
-        if column.unit in _SCALES:
+        if column.unit in SCALES:
             measures.setdefault(_measure(column), []).append(i)
     scales = {
         i: _scale(measure, [values[m] for m in members]) for measure, members in measures.items() for i in members
@@ -107,7 +107,7 @@ def _scale(measure: tuple[str, ...], columns: Sequence[Sequence[Any]]) -> tuple[
 
     It is such that the largest sum is one or more; of bytes, and of what is of one call, half of the values.
     """
-    scales = _SCALES[measure[0]]
+    scales = SCALES[measure[0]]
     numbers = [[abs(v) for v in column if v] for column in columns]
     largest = [max(column) for column in numbers if column]
     if not largest:
@@ -125,12 +125,17 @@ def _format(column: ResultColumn, values: list[Any], scale: tuple[float, str] | 
     label = re.sub(rf"(?:^|_){_ENDINGS[column.unit]}$", "", name) if column.unit in _ENDINGS else name
     if scale is not None:
         factor, unit = scale
-        digits = 0 if factor == 1 and column.unit in ("ns", "B", "FLOP") else 3 if column.unit in ("ns", "s") else 2
-        return Heading(label, unit), _numbers([None if v is None else v / factor for v in values], digits)
+        shown = [None if v is None else v / factor for v in values]
+        return Heading(label, unit), _numbers(shown, decimals(column.unit, factor))
     if column.unit == "%":
         return Heading(label.removeprefix("pct_"), "%"), _numbers(values, 2)
-    unit = "" if column.unit in _PLAIN_UNITS else column.unit
+    unit = "" if column.unit in PLAIN_UNITS else column.unit
     return Heading(label, unit), [_plain(v, column.unit) for v in values]
+
+
+def decimals(unit: str, factor: float) -> int:
+    """Decimals of numbers of a unit of SCALES, shown in steps of `factor`."""
+    return 0 if factor == 1 and unit in ("ns", "B", "FLOP") else 3 if unit in ("ns", "s") else 2
 
 
 def _numbers(values: Sequence[Any], digits: int) -> list[str]:

@@ -14,7 +14,8 @@ from analyze.errors import InputError
 from analyze.plots import declared, drawing
 from analyze.plots.figure import Rows, cut, quantity
 from analyze.query.engine import Engine
-from analyze.query.query_files import find
+from analyze.query.engines import Engines
+from analyze.query.query_files import Query, find
 from analyze.render import visible
 from analyze.report.page import Finding, Page, Part, Section, command_line, filled_sql
 from analyze.report.tables import table
@@ -56,9 +57,9 @@ class Report:
         self.progress: Progress = progress or (lambda done, total, name: None)
         self.figures: list[dict[str, Any]] = []
         self.config: dict[str, Any] = {}
-        self._engines: dict[tuple[tuple[str, ...], str | None], Engine] = {}
+        self._engines = Engines(stores, keep=True)
         self._answers: dict[tuple[Any, ...], Rows] = {}
-        self.engine = self._engine((), None)
+        self.engine = self._engine(())
         if not self.engine.run_ids:
             raise InputError("report: no run that --where selects")
         self.runs = _dicts(self.ask("runs"))
@@ -67,20 +68,18 @@ class Report:
         self.several = len(self.timed or self.runs) > 1
         self.by = tuple(by) or self._telling()
 
-    def _engine(self, by: tuple[str, ...], prefer: str | None) -> Engine:
-        if (by, prefer) not in self._engines:
-            # By run, every pass of a workload would count: only those that the report is about.
-            chosen = ", ".join("'" + r.replace("'", "''") + "'" for r in self.engine.run_ids) if by else ""
-            wheres = [self.where, f"run_id IN ({chosen})" if chosen else None]
-            self._engines[by, prefer] = Engine(self.stores, by, wheres, self.profiler, prefer, keep=True)
-        return self._engines[by, prefer]
+    def _engine(self, by: tuple[str, ...], query: Query | None = None) -> Engine:
+        # By run, every pass of a workload would count: only those that the report is about.
+        chosen = ", ".join("'" + r.replace("'", "''") + "'" for r in self.engine.run_ids) if by else ""
+        wheres = [self.where, f"run_id IN ({chosen})" if chosen else None]
+        return self._engines.get(by, wheres, self.profiler, query)
 
     def ask(self, name: str, params: Mapping[str, str] | None = None, by: tuple[str, ...] = (), **more: str) -> Rows:
         """The answer to a query, asked once."""
         query = find(name)
         key = (name, tuple(sorted({**(params or {}), **more}.items())), by)
         if key not in self._answers:
-            answer = self._engine(by, query.prefer).query(query, {**(params or {}), **more})
+            answer = self._engine(by, query).query(query, {**(params or {}), **more})
             self._answers[key] = Rows.of(answer)
         return self._answers[key]
 

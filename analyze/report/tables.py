@@ -7,9 +7,7 @@ from typing import Any, NamedTuple
 
 from analyze.plots.figure import Rows, Scale, cut, label, quantity
 from analyze.query.query_files import ResultColumn
-
-_TEXTS = ("text", "id", "time")
-_SCALED = ("ns", "s", "B", "FLOP", "FLOP/s")
+from analyze.render.units import SCALES, decimals, is_text
 
 
 class Head(NamedTuple):
@@ -54,17 +52,17 @@ def table(rows: Rows, names: Sequence[str] = (), most: int = 100) -> Table:
 
 
 def _column(column: ResultColumn, values: list[Any]) -> tuple[Head, list[Cell]]:
-    number = column.unit not in _TEXTS and not any(isinstance(v, str | bool) for v in values)
+    number = not is_text(column) and not any(isinstance(v, str | bool) for v in values)
     title = cut(label(column.name), 60)
     if not number:
         # A tree is told by the blanks in front of its names.
         return Head(column.name, title, column.doc, False), [
             Cell(quantity(v, column.unit) if v is not None else "", "") for v in values
         ]
-    if column.unit in _SCALED:
+    if column.unit in SCALES:
         scale = Scale.of(values, column.unit)
         title = scale.title(title)
-        digits = 0 if scale.factor == 1 else 3 if column.unit in ("ns", "s") else 2
+        digits = decimals(column.unit, scale.factor)
         texts = ["" if v is None else f"{v / scale.factor:,.{digits}f}" for v in values]
     else:
         unit = column.unit if column.unit not in ("index", "count", "number", "id") else ""

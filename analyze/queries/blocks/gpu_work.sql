@@ -1,5 +1,6 @@
 -- All work on GPUs: kernels, memcpys and memsets in one; `name` is the kernel's. op_id is what the file says:
 -- `linked_to_ops` has the operator.
+-- @keep gpu_work
 -- @view gpu_work  a row is a kernel, memcpy or memset.
 -- @column run_id id             The run.
 -- @column rank index            Process rank.

@@ -1,5 +1,6 @@
 -- The phases of the training steps.
 -- @use gpu_work, intervals, launch_calls
+-- @keep phase_calls, phase_stretches
 
 -- @view phase_calls  a row is a range of a phase on a thread.
 -- Ranges named like the collector's phases; only for a rank without any, what torch itself annotates. Ranges of one

@@ -170,11 +170,7 @@ FROM intervals_subtraction(a, b) i JOIN gpu_tracks USING (track)
 GROUP BY run_id;
 
 -- @macro run_time_within(a, b)  how much time of `a` is in `b`, likewise.
--- @column run_id id The run.
--- @column pieces count Disjoint intervals that it is made of.
--- @column ns ns Their length.
--- @column longest_start_ns ns Start of the longest of them, the first of several.
--- @column longest_end_ns ns End of that.
+-- @column * of run_time_outside
 CREATE MACRO run_time_within(a, b) AS TABLE
 SELECT
     run_id, count(*) AS pieces, sum(i.end_ns - i.start_ns) AS ns,
