@@ -9,7 +9,7 @@ block `time_owners`); a finding whose saving can be time of others names them in
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TextIO
@@ -25,6 +25,65 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent / "advice"
 _MS = re.MULTILINE | re.DOTALL
 
+_PLACES_USE = ("cpu_events", "gpu_work", "launch_calls", "op_links", "step_ranges")
+_PLACES = """
+WITH asked(n, run_id, rank, device, start_ns, end_ns) AS (VALUES {stretches}),
+called AS MATERIALIZED (
+    -- Of a launch call, what it launched.
+    SELECT a.n, l.correlation_id, any_value(w.op_id) AS op_id
+    FROM asked a
+    JOIN launch_calls l ON l.run_id = a.run_id AND l.rank = a.rank AND l.start_ns = a.start_ns
+    JOIN gpu_work w ON w.run_id = a.run_id AND w.rank = a.rank AND w.correlation_id = l.correlation_id
+    WHERE l.start_ns + l.dur_ns = a.end_ns
+    GROUP BY a.n, l.correlation_id
+),
+near AS (
+    -- Else what runs for most of the stretch, or what comes next on the GPU.
+    SELECT n, arg_min({'correlation_id': w.correlation_id, 'op_id': w.op_id}, (
+        CASE WHEN w.start_ns < a.end_ns
+            THEN greatest(w.start_ns, a.start_ns) - least(w.start_ns + w.dur_ns, a.end_ns) ELSE 0 END, w.start_ns
+    )) AS work
+    FROM gpu_work w JOIN asked a
+        ON w.run_id = a.run_id AND w.rank = a.rank AND w.device IS NOT DISTINCT FROM a.device
+        AND w.start_ns + w.dur_ns > a.start_ns
+    WHERE a.n NOT IN (SELECT n FROM called)
+    GROUP BY n
+),
+work AS (
+    SELECT n, correlation_id, op_id FROM called
+    UNION ALL
+    SELECT n, work.correlation_id, work.op_id FROM near
+),
+launched AS (
+    SELECT n, run_id, rank, correlation_id, op_id FROM asked JOIN work USING (n)
+),
+ops AS (
+    SELECT l.n, arg_max(e.name, (e.start_ns, -e.dur_ns)) AS operator
+    FROM linked_to_ops('launched') l
+    JOIN cpu_events e ON e.run_id = l.run_id AND e.rank = l.rank AND e.op_id = l.op_id
+    WHERE e.kind IN ('op', 'range') AND l.op_id > 0
+    GROUP BY l.n
+),
+modules AS (
+    SELECT l.n, arg_max(r.name, (r.start_ns, -r.dur_ns)).replace('nn.Module: ', '') AS module
+    FROM launched l
+    JOIN launch_calls c USING (run_id, rank, correlation_id)
+    JOIN ranges r ON r.run_id = l.run_id AND r.rank = l.rank AND r.tid = c.tid
+        AND r.start_ns <= c.start_ns AND r.start_ns + r.dur_ns > c.start_ns
+    WHERE r.origin = 'python_function' AND starts_with(r.name, 'nn.Module: ')
+    GROUP BY l.n
+),
+steps AS (
+    SELECT a.n, any_value(s.step) AS step
+    FROM asked a JOIN step_windows s
+        ON s.run_id = a.run_id AND s.rank = a.rank AND s.start_ns <= a.start_ns AND s.end_ns > a.start_ns
+    GROUP BY a.n
+)
+SELECT n, step, operator, module
+FROM asked LEFT JOIN steps USING (n) LEFT JOIN ops USING (n) LEFT JOIN modules USING (n)
+"""
+"""The step, operator and module of stretches of time of GPUs."""
+
 COLUMNS = (
     ResultColumn("run_id", "id", "the run"),
     ResultColumn("finding", "text", "name of the finding"),
@@ -35,7 +94,13 @@ COLUMNS = (
     ResultColumn("evidence", "text", "the numbers that it rests on"),
     ResultColumn("query", "text", "the query that shows more"),
     ResultColumn("try", "text", "what to try"),
-    ResultColumn("start_ns", "ns", "start of the longest stretch that it is about, on the clock of the recording"),
+    ResultColumn("rank", "index", "rank of the longest stretch that it is about"),
+    ResultColumn("device", "index", "GPU of that"),
+    ResultColumn("step", "index", "training step in which it begins; empty for none"),
+    ResultColumn("operator", "text", "what launched the work there, or the work after it where it is idle time"),
+    ResultColumn("module", "text", "innermost nn.Module around that launch, where Python functions were recorded"),
+    ResultColumn("source", "text", "line of the program that most of its time comes from, where they were"),
+    ResultColumn("start_ns", "ns", "start of that stretch, on the clock of the recording"),
     ResultColumn("end_ns", "ns", "end of that"),
 )
 
@@ -66,9 +131,25 @@ class Advice(NamedTuple):
     evidence: str
     query: str
     attempt: str
+    rank: int
+    device: int | None
+    step: int | None
+    operator: str | None
+    module: str | None
+    source: str | None
+    """The line of the program that most of its time comes from."""
     start_ns: int
     end_ns: int
     """The longest stretch that it is about, on the clock of the recording, as in the tables."""
+
+    @property
+    def place(self) -> str:
+        """Where it is, in words: the longest stretch, and the line of the program."""
+        gpu = None if self.device is None else f"GPU {self.device}"
+        step = None if self.step is None else f"step {self.step}"
+        module = self.module and f"in {self.module}"
+        launched = " ".join(filter(None, (self.operator, module)))
+        return ", ".join(filter(None, (f"rank {self.rank}", gpu, step, launched, self.source)))
 
 
 def findings() -> list[Finding]:
@@ -101,24 +182,72 @@ def advise(engine: Engine, min_pct: float = 1.0) -> list[Advice]:
     spans = dict(engine.rows("SELECT run_id, span_ns FROM run_gpus WHERE span_ns > 0", ["run_gpus"]))
     if not spans:
         raise InputError("advise: no run has GPU work with times; there is nothing to advise on")
-    found: dict[str, list[tuple[Finding, int, str, int, int]]] = {}
+    found: dict[str, list[_Found]] = {}
     for finding in findings():
-        for run_id, saving, evidence, start_ns, end_ns in engine.query(finding.query).rows():
+        for run_id, saving, evidence, *at, source in engine.query(finding.query).rows():
             # What a finding's SQL adds up is time of the span already; this holds for the next one, too.
             saving_ns = min(round(saving), int(spans.get(run_id, 0)))
             if saving_ns > 0 and 100.0 * saving_ns / spans[run_id] >= min_pct:
-                found.setdefault(run_id, []).append((finding, saving_ns, evidence, start_ns, end_ns))
-    return [advice for run_id in sorted(found) for advice in _ranked(run_id, spans[run_id], found[run_id])]
+                found.setdefault(run_id, []).append(_Found(finding, saving_ns, evidence, _Stretch(run_id, *at), source))
+    places = _places(engine, [f.stretch for of_run in found.values() for f in of_run])
+    return [advice for run_id in sorted(found) for advice in _ranked(spans[run_id], found[run_id], places)]
 
 
-def _ranked(run_id: str, span_ns: float, found: Sequence[tuple[Finding, int, str, int, int]]) -> list[Advice]:
+class _Stretch(NamedTuple):
+    """A stretch of time of a GPU."""
+
+    run_id: str
+    rank: int
+    device: int | None
+    start_ns: int
+    end_ns: int
+
+
+class _Place(NamedTuple):
+    """What a stretch belongs to; None for what is not known."""
+
+    step: int | None = None
+    operator: str | None = None
+    module: str | None = None
+
+
+class _Found(NamedTuple):
+    """A finding that is true of a run, with the longest stretch that it is about."""
+
+    finding: Finding
+    saving_ns: int
+    evidence: str
+    stretch: _Stretch
+    source: str | None
+
+
+def _places(engine: Engine, stretches: Sequence[_Stretch]) -> dict[_Stretch, _Place]:
+    """The step, operator and module of each stretch."""
+    if not stretches:
+        return {}
+    asked = list(dict.fromkeys(stretches))
+    values = ", ".join(
+        f"({n}, '{s.run_id.replace(chr(39), chr(39) * 2)}'::run_key, {s.rank}, "
+        f"{'NULL' if s.device is None else s.device}::INTEGER, {s.start_ns}, {s.end_ns})"
+        for n, s in enumerate(asked)
+    )
+    rows = engine.rows(_PLACES.replace("{stretches}", values), _PLACES_USE)
+    return {asked[n]: _Place(*place) for n, *place in rows}
+
+
+def _ranked(span_ns: float, found: Sequence[_Found], places: Mapping[_Stretch, _Place]) -> list[Advice]:
     """The findings of one run in order."""
     advice = []
-    for finding, saving_ns, evidence, start_ns, end_ns in found:
-        overlaps = ", ".join(f.name for f, *_ in found if f.name in finding.overlaps) or None
-        share = 100.0 * saving_ns / span_ns
-        shown = (finding.title, saving_ns, share, overlaps, evidence, finding.see, finding.attempt, start_ns, end_ns)
-        advice.append(Advice(run_id, finding.name, *shown))
+    for f in found:
+        overlaps = ", ".join(o.finding.name for o in found if o.finding.name in f.finding.overlaps) or None
+        at, place = f.stretch, places[f.stretch]
+        advice.append(
+            Advice(
+                at.run_id, f.finding.name, f.finding.title, f.saving_ns, 100.0 * f.saving_ns / span_ns, overlaps,
+                f.evidence, f.finding.see, f.finding.attempt, at.rank, at.device, place.step, place.operator,
+                place.module, f.source, at.start_ns, at.end_ns,
+            )
+        )  # fmt: skip
     return sorted(advice, key=lambda a: (a.overlaps is not None, -a.saving_ns, a.finding))
 
 
@@ -145,6 +274,7 @@ def write_text(advice: Sequence[Advice], file: TextIO, chosen: bool = False) -> 
                 saving += f", overlaps {', '.join(str(n) for n in sorted(numbers[f] for f in a.overlaps.split(', ')))}"
             file.write(f"\n{numbers[a.finding]:3}. {a.title}: {saving}\n")
             file.write(f"     evidence: {a.evidence} (analyze query {a.query})\n")
+            file.write(f"     where: {a.place}\n")
             file.write(f"     try: {a.attempt}\n")
             file.write(f"     look: analyze trace PATH --open --at {a.finding}{only}\n")
     if not advice:

@@ -431,7 +431,7 @@ def advise(
     from analyze.render import visible, write_with
 
     rows = [Advice(*row) for row in found.rows()]
-    shown = [a._replace(run_id=visible(a.run_id), evidence=visible(a.evidence)) for a in rows]
+    shown = [a._replace(**{k: visible(v) for k, v in a._asdict().items() if isinstance(v, str)}) for a in rows]
 
     def write(file: TextIO) -> None:
         text = StringIO()

@@ -79,6 +79,91 @@ def test_python_stacks_inflate_host_time(tmp_path: Path) -> None:
     assert row["evidence"].endswith("; Python stacks were recorded, which inflates host time")
 
 
+def python(name: str, ts: float, dur: float, tid: int = 1) -> dict[str, Any]:
+    return event("python_function", name, ts, dur, 1, tid)
+
+
+def test_the_line_that_the_time_comes_from(tmp_path: Path) -> None:
+    # The GPU has nothing to do from 10 to 50. Meanwhile the main thread is in main (10 to 12 and 40 to 50: 12 us), in
+    # train_step (12 to 30: 18 us, PyTorch's functions in it are not the program's) and in batches (10 us). Thread 2 is
+    # in `log` all the time, for longer than the main thread, but its number is not the process's.
+    program = [
+        python("train.py(1): main", 0, 100), python("train.py(42): train_step", 12, 18),
+        python("torch/nn/modules/module.py(1): _call_impl", 13, 16), python("nn.Module: Net_0", 13, 16),
+        python("threading.py(9): wait", 14, 2), python("<built-in method linear>", 15, 1),
+        python("data/batches.py(7): batches", 30, 10), python("log.py(3): log", 0, 1000, 2),
+    ]  # fmt: skip
+    # fp32 from 60 to 80 is launched in train_step and a Linear, at 20; from 80 to 90 in batches, at 35, by a thread
+    # that has no Python functions. Steps: 0 to 55 and from there.
+    work = [
+        kernel("a", 0, 10), launch(48, 1), event("cpu_op", "aten::add", 47, 3, **{"External id": 3}),
+        kernel("b", 50, 10, correlation=1, **{"External id": 3}),
+        python("nn.Module: Linear_1", 19, 5), event("cpu_op", "aten::mm", 19, 3, **{"External id": 4}),
+        launch(20, 2), kernel("sgemm", 60, 20, correlation=2, **{"External id": 4}),
+        launch(35, 3, tid=9), kernel("sgemm", 80, 10, correlation=3),
+        event("user_annotation", "ProfilerStep#3", 0, 55), event("user_annotation", "ProfilerStep#4", 55, 45),
+    ]  # fmt: skip
+    found = advice(trace(tmp_path / "a", *program, *work, **HOPPER))
+    places = {n: [r[c] for c in ("rank", "device", "step", "operator", "module", "source")] for n, r in found.items()}
+    assert places["host-wait"] == [0, 0, 3, "aten::add", None, "train.py:42 in train_step"]
+    assert places["tf32"] == [0, 0, 4, "aten::mm", "Linear_1", "train.py:42 in train_step"]
+    text = run_cli("advise", tmp_path / "a").stdout
+    assert "where: rank 0, GPU 0, step 4, aten::mm in Linear_1, train.py:42 in train_step\n" in text
+    # The same moments without stacks: what is not known is left out.
+    found = advice(trace(tmp_path / "b", *work[:4], **HOPPER))
+    assert [found["host-wait"][c] for c in ("step", "operator", "module", "source")] == [None, "aten::add", None, None]
+
+
+def test_the_line_of_short_kernels_and_of_equals(tmp_path: Path) -> None:
+    # The calls of 5 and 4 us launch kernels of 1 us: 4 us too long in `two`, 3 in `one`. The gaps 1 to 10 and 11 to 20:
+    # 9 us each; in `one` until 10, in `two` from then on, and of equals the first is named.
+    path = trace(
+        tmp_path,
+        python("a.py(1): one", 0, 10), python("a.py(2): two", 10, 20),
+        kernel("k", 0, 1), launch(5, 1, 4), kernel("k", 10, 1, correlation=1), launch(12, 2, 5),
+        kernel("k", 20, 1, correlation=2),
+    )  # fmt: skip
+    found = advice(path)
+    assert found["short-kernels"]["source"] == "a.py:2 in two"
+    assert found["host-wait"]["source"] == "a.py:1 in one"
+
+
+def test_what_ran_the_program_is_no_part_of_it(tmp_path: Path) -> None:
+    events = [kernel("a", 0, 10), launch(28, 1), kernel("b", 30, 10, correlation=1)]
+    runner = [python("collect/own.py(5): run", 0, 100)]
+    assert advice(trace(tmp_path / "a", *events, *runner))["host-wait"]["source"] == "collect/own.py:5 in run"
+    events += [*runner, python("train.py(1): main", 5, 10), python("collect/own.py(9): phase", 6, 9)]
+    assert advice(trace(tmp_path / "b", *events))["host-wait"]["source"] == "train.py:1 in main"
+
+
+def test_the_program_in_a_real_recording(tmp_path: Path) -> None:
+    """Of all Python functions that torch names, those of this file are the program's: their lines are Python's own."""
+    from torch import nn, ones
+    from torch.profiler import ProfilerActivity, profile
+
+    from schemas.python_files import program_function
+
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+
+    def train_step() -> None:
+        model(ones(2, 4)).sum().backward()
+
+    with profile(activities=[ProfilerActivity.CPU], with_stack=True) as p:
+        train_step()
+    p.export_chrome_trace(str(tmp_path / "t.json"))
+    names = {
+        e["name"]
+        for e in json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+        if e.get("cat") == "python_function"
+    }
+    assert any(n.startswith("torch/") for n in names) and any(n.startswith("nn.Module: ") for n in names)
+    own = {f.source.rpartition("/")[2] for n in names if (f := program_function(n))}
+    # The function around it was there before the recording began, which is what its line says.
+    around = {s for s in own if s.endswith(" in test_the_program_in_a_real_recording")}
+    assert own - around == {f"test_advise.py:{train_step.__code__.co_firstlineno} in train_step"}
+    assert all(s.startswith("test_advise.py:") for s in around)
+
+
 def test_idle_time_has_one_owner(tmp_path: Path) -> None:
     # Idle from 10 to 50 with nothing queued: the profiler works from 12 to 16, the loop waits for data from 14 to 24 (2
     # of it the profiler's). Idle from 60 to 90 after a blocking call that returns at 61, waiting for data from 80 on
@@ -306,7 +391,7 @@ def test_no_finding_is_more_than_the_span(tmp_path: Path) -> None:
     savings = {f.name: engine.query(f.query).rows() for f in findings()}
     assert [name for name, rows in savings.items() if not rows] == []
     assert all(run == run_id and 0 < ns <= span_ns for rows in savings.values() for run, ns, *_ in rows), savings
-    assert all(start < end for rows in savings.values() for *_, start, end in rows), "a stretch to look at"
+    assert all(start < end for rows in savings.values() for *_, start, end, _ in rows), "a stretch to look at"
     # What has an owner is there once: all but what overlaps adds up to the span or less.
     overlapping = {f.name for f in findings() if f.overlaps}
     assert sum(rows[0][1] for name, rows in savings.items() if rows and name not in overlapping) <= span_ns
@@ -409,4 +494,6 @@ def test_runs_are_set_apart() -> None:
 def test_every_finding_is_documented(finding: Any) -> None:
     page = (ROOT / "docs" / "advise.md").read_text()
     assert f"`{finding.name}`" in page and finding.see in catalog()
-    assert [c.name for c in finding.query.columns] == ["run_id", "saving_ns", "evidence", "start_ns", "end_ns"]
+    assert [c.name for c in finding.query.columns] == [
+        "run_id", "saving_ns", "evidence", "rank", "device", "start_ns", "end_ns", "source",
+    ]  # fmt: skip

@@ -8,8 +8,11 @@
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
 -- @column evidence text           The numbers that it rests on.
--- @column start_ns ns             Start of the longest stretch that it is about.
--- @column end_ns ns               End of that.
+-- @column rank index              Rank of the longest stretch that it is about.
+-- @column device index            GPU of that.
+-- @column start_ns ns             Its start.
+-- @column end_ns ns               Its end.
+-- @column source text             Line of the program that most of its time comes from; NULL if not known.
 -- @order run_id
 -- @use gpu_tracks, intervals, phases, run_gpus, time_owners
 -- @needs ranges of the phase `data`, and GPU work
@@ -29,5 +32,5 @@ SELECT
     g.run_group, run_id, i.ns / gpus AS saving_ns,
     printf('%s for data of %s in all on the CPU; a GPU is idle in %s of it',
         counted(t.ranges, 'wait', 'waits'), ms(t.ns), ms(i.ns / gpus)) || host_note AS evidence,
-    i.longest_start_ns AS start_ns, i.longest_end_ns AS end_ns
+    i.longest.rank, i.longest.device, i.longest.start_ns, i.longest.end_ns, i.source
 FROM idle i JOIN total t USING (run_id) JOIN run_gpus g USING (run_id)

@@ -8,8 +8,11 @@
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
 -- @column evidence text           The numbers that it rests on.
--- @column start_ns ns             Start of the longest stretch that it is about.
--- @column end_ns ns               End of that.
+-- @column rank index              Rank of the longest stretch that it is about.
+-- @column device index            GPU of that.
+-- @column start_ns ns             Its start.
+-- @column end_ns ns               Its end.
+-- @column source text             Line of the program that most of its time comes from; NULL if not known.
 -- @order run_id
 -- @use intervals, run_gpus, time_owners, time_sums
 -- @needs broadcasts of one process to several GPUs
@@ -36,7 +39,8 @@ SELECT
     printf('%s of %s in all, %.1f %% of kernel time; a GPU is idle for %s while DataParallel works on the host',
         counted(b.calls, 'broadcast', 'broadcasts'), ms(b.ns), 100.0 * b.ns / nullif(k.ns, 0), ms(i.ns / gpus))
         || host_note AS evidence,
-    coalesce(e.longest_start_ns, i.longest_start_ns) AS start_ns, coalesce(e.longest_end_ns, i.longest_end_ns) AS end_ns
+    unnest(coalesce(e.longest, i.longest)), CASE WHEN i.ns > e.ns THEN i.source ELSE coalesce(e.source, i.source) END
+        AS source
 FROM total b
 JOIN run_kernel_time k USING (run_id)
 JOIN run_gpus g USING (run_id)

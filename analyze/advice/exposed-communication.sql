@@ -8,8 +8,11 @@
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
 -- @column evidence text           The numbers that it rests on.
--- @column start_ns ns             Start of the longest stretch that it is about.
--- @column end_ns ns               End of that.
+-- @column rank index              Rank of the longest stretch that it is about.
+-- @column device index            GPU of that.
+-- @column start_ns ns             Its start.
+-- @column end_ns ns               Its end.
+-- @column source text             Line of the program that most of its time comes from; NULL if not known.
 -- @order run_id
 -- @use gpu_tracks, run_gpus, time_owners
 -- @needs communication kernels without compute beside them
@@ -32,7 +35,7 @@ SELECT
     printf('%s of %s communication a GPU has no compute beside it', ms(exposed_comm_ns), ms(comm_ns))
         || and_part(t.ns / gpus, 'of that is found under stragglers or dataparallel')
         || coalesce(w.note, '') AS evidence,
-    o.longest_start_ns AS start_ns, o.longest_end_ns AS end_ns
+    o.longest.rank, o.longest.device, o.longest.start_ns, o.longest.end_ns, o.source
 FROM run_gpus
 LEFT JOIN own o USING (run_id)
 LEFT JOIN theirs t USING (run_id)

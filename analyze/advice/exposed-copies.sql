@@ -7,8 +7,11 @@
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
 -- @column evidence text           The numbers that it rests on.
--- @column start_ns ns             Start of the longest stretch that it is about.
--- @column end_ns ns               End of that.
+-- @column rank index              Rank of the longest stretch that it is about.
+-- @column device index            GPU of that.
+-- @column start_ns ns             Its start.
+-- @column end_ns ns               Its end.
+-- @column source text             Line of the program that most of its time comes from; NULL if not known.
 -- @order run_id
 -- @use gpu_tracks, run_gpus, time_owners
 -- @needs copies without a kernel beside them
@@ -28,6 +31,6 @@ SELECT
     run_group, run_id, exposed_copy_ns - coalesce(t.ns, 0) / gpus AS saving_ns,
     printf('%s of %s copies and fills a GPU have no kernel beside them', ms(exposed_copy_ns), ms(copy_ns))
         || and_part(t.ns / gpus, 'of that is found under small-copies or pageable-copies') AS evidence,
-    o.longest_start_ns AS start_ns, o.longest_end_ns AS end_ns
+    o.longest.rank, o.longest.device, o.longest.start_ns, o.longest.end_ns, o.source
 FROM run_gpus LEFT JOIN own o USING (run_id) LEFT JOIN theirs t USING (run_id)
 WHERE exposed_copy_ns > 0

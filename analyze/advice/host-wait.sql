@@ -9,8 +9,11 @@
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
 -- @column evidence text           The numbers that it rests on.
--- @column start_ns ns             Start of the longest stretch that it is about.
--- @column end_ns ns               End of that.
+-- @column rank index              Rank of the longest stretch that it is about.
+-- @column device index            GPU of that.
+-- @column start_ns ns             Its start.
+-- @column end_ns ns               Its end.
+-- @column source text             Line of the program that most of its time comes from; NULL if not known.
 -- @order run_id
 -- @use run_gpus, time_owners
 -- @needs work on GPUs with gaps between
@@ -29,7 +32,7 @@ profiled AS (
 SELECT
     g.run_group, run_id, h.ns / gpus AS saving_ns,
     printf('%s with nothing queued, the longest %s; %s of %s idle time a GPU',
-        counted(h.pieces, 'gap', 'gaps'), ms(h.longest_end_ns - h.longest_start_ns), ms(h.ns / gpus), ms(idle_ns))
+        counted(h.pieces, 'gap', 'gaps'), ms(h.longest.end_ns - h.longest.start_ns), ms(h.ns / gpus), ms(idle_ns))
         || and_part(p.ns / gpus, 'of it is the profiler''s own, not counted') || host_note AS evidence,
-    h.longest_start_ns AS start_ns, h.longest_end_ns AS end_ns
+    h.longest.rank, h.longest.device, h.longest.start_ns, h.longest.end_ns, h.source
 FROM left_over h JOIN run_gpus g USING (run_id) LEFT JOIN profiled p USING (run_id)

@@ -6,8 +6,11 @@
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
 -- @column evidence text           The numbers that it rests on.
--- @column start_ns ns             Start of the longest stretch that it is about.
--- @column end_ns ns               End of that.
+-- @column rank index              Rank of the longest stretch that it is about.
+-- @column device index            GPU of that.
+-- @column start_ns ns             Its start.
+-- @column end_ns ns               Its end.
+-- @column source text             Line of the program that most of its time comes from; NULL if not known.
 -- @order run_id
 -- @use run_gpus, time_owners
 -- @needs layout kernels (NCHW to NHWC or back)
@@ -23,12 +26,12 @@ busy AS (
     SELECT * FROM run_time_covered('turning')
 ),
 total AS (
-    SELECT run_id, count(*) AS calls, sum(end_ns - start_ns) AS ns, longest(start_ns, end_ns) AS longest
+    SELECT run_id, count(*) AS calls, sum(end_ns - start_ns) AS ns, longest(rank, device, start_ns, end_ns) AS longest
     FROM turning
     GROUP BY run_id
 )
 SELECT
     g.run_group, run_id, b.ns / gpus AS saving_ns,
     printf('%s of %s in all', counted(t.calls, 'layout kernel', 'layout kernels'), ms(t.ns)) AS evidence,
-    t.longest.start_ns, t.longest.end_ns
+    t.longest.rank, t.longest.device, t.longest.start_ns, t.longest.end_ns, b.source
 FROM total t JOIN busy b USING (run_id) JOIN run_gpus g USING (run_id)

@@ -8,8 +8,11 @@
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
 -- @column evidence text           The numbers that it rests on.
--- @column start_ns ns             Start of the longest stretch that it is about.
--- @column end_ns ns               End of that.
+-- @column rank index              Rank of the longest stretch that it is about.
+-- @column device index            GPU of that.
+-- @column start_ns ns             Its start.
+-- @column end_ns ns               Its end.
+-- @column source text             Line of the program that most of its time comes from; NULL if not known.
 -- @order run_id
 -- @use gpu_tracks, intervals, phases, run_gpus, time_owners
 -- @needs optimizer steps of more than 10 kernels
@@ -36,5 +39,5 @@ SELECT
     g.run_group, run_id, i.ns / gpus AS saving_ns,
     printf('%.0f kernels a step and GPU, %s in all a GPU; it is idle for %s between them',
         kernels, ms(s.ns / gpus), ms(i.ns / gpus)) || host_note AS evidence,
-    i.longest_start_ns AS start_ns, i.longest_end_ns AS end_ns
+    i.longest.rank, i.longest.device, i.longest.start_ns, i.longest.end_ns, i.source
 FROM summed s JOIN idle i USING (run_id) JOIN run_gpus g USING (run_id)

@@ -7,8 +7,11 @@
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
 -- @column evidence text           The numbers that it rests on.
--- @column start_ns ns             Start of the longest stretch that it is about.
--- @column end_ns ns               End of that.
+-- @column rank index              Rank of the longest stretch that it is about.
+-- @column device index            GPU of that.
+-- @column start_ns ns             Its start.
+-- @column end_ns ns               Its end.
+-- @column source text             Line of the program that most of its time comes from; NULL if not known.
 -- @order run_id
 -- @use run_gpus, time_owners
 -- @needs copies from or to pageable memory
@@ -29,5 +32,5 @@ SELECT
     printf('%s, %.1f MB and %s in all, %.1f GB/s; %s of it with no kernel beside',
         counted(copies, 'pageable copy', 'pageable copies'), bytes / 1e6, ms(t.ns), bytes / nullif(t.ns, 0), ms(e.ns))
         AS evidence,
-    e.longest_start_ns AS start_ns, e.longest_end_ns AS end_ns
+    e.longest.rank, e.longest.device, e.longest.start_ns, e.longest.end_ns, e.source
 FROM exposed e JOIN total t USING (run_id) JOIN run_gpus g USING (run_id)

@@ -8,29 +8,48 @@
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
 -- @column evidence text           The numbers that it rests on.
--- @column start_ns ns             Start of the longest stretch that it is about.
--- @column end_ns ns               End of that.
+-- @column rank index              Rank of the longest stretch that it is about.
+-- @column device index            GPU of that.
+-- @column start_ns ns             Its start.
+-- @column end_ns ns               Its end.
+-- @column source text             Line of the program that most of its time comes from; NULL if not known.
 -- @order run_id
--- @use launch_calls, run_gpus
+-- @use gpu_tracks, launch_calls, run_gpus, source_times
 -- @needs kernels with the calls that launched them
 WITH launched AS (
-    SELECT run_id, rank, correlation_id, sum(dur_ns) AS gpu_ns
+    SELECT
+        run_id, rank, correlation_id, sum(dur_ns) AS gpu_ns, min(start_ns) AS first_ns,
+        arg_min(device, start_ns) AS device
     FROM kernels
     WHERE correlation_id IS NOT NULL
     GROUP BY run_id, rank, correlation_id
 ),
+calls AS (
+    SELECT k.*, l.start_ns, l.dur_ns - gpu_ns AS excess_ns, l.start_ns + l.dur_ns AS end_ns
+    FROM launched k JOIN launch_calls l USING (run_id, rank, correlation_id)
+),
 compared AS (
     SELECT
-        run_id, count(*) AS launches, count(*) FILTER (gpu_ns < l.dur_ns) AS short,
-        coalesce(sum(l.dur_ns - gpu_ns) FILTER (gpu_ns < l.dur_ns), 0) AS excess_ns,
-        arg_max({'start_ns': l.start_ns, 'end_ns': l.start_ns + l.dur_ns}, l.dur_ns - gpu_ns) AS longest
-    FROM launched JOIN launch_calls l USING (run_id, rank, correlation_id)
+        run_id, count(*) AS launches, count(*) FILTER (excess_ns > 0) AS short,
+        coalesce(sum(excess_ns) FILTER (excess_ns > 0), 0) AS excess_ns,
+        arg_max({'rank': rank, 'device': device, 'start_ns': start_ns, 'end_ns': end_ns}, excess_ns) AS longest
+    FROM calls
     GROUP BY run_id
+),
+sources AS (
+    SELECT c.run_id, s.source
+    FROM source_times s
+    JOIN gpu_tracks t USING (track)
+    JOIN calls c ON c.run_id = t.run_id AND c.rank = t.rank AND c.device IS NOT DISTINCT FROM t.device
+        AND c.first_ns = s.start_ns
+    WHERE c.excess_ns > 0
+    GROUP BY c.run_id, s.source
+    QUALIFY row_number() OVER (PARTITION BY c.run_id ORDER BY sum(excess_ns) DESC, min(s.start_ns), s.source) = 1
 )
 SELECT
     g.run_group, run_id, least(excess_ns / gpus, idle_ns) AS saving_ns,
     printf('%d of %s (%.0f %%) run shorter than the call, by %s in all a GPU; the GPU is idle for %s',
         short, counted(launches, 'launch', 'launches'), 100.0 * short / launches, ms(excess_ns / gpus), ms(idle_ns))
         || host_note AS evidence,
-    c.longest.start_ns, c.longest.end_ns
-FROM compared c JOIN run_gpus g USING (run_id)
+    c.longest.rank, c.longest.device, c.longest.start_ns, c.longest.end_ns, s.source
+FROM compared c JOIN run_gpus g USING (run_id) LEFT JOIN sources s USING (run_id)

@@ -6,8 +6,11 @@
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
 -- @column evidence text           The numbers that it rests on.
--- @column start_ns ns             Start of the longest stretch that it is about.
--- @column end_ns ns               End of that.
+-- @column rank index              Rank of the longest stretch that it is about.
+-- @column device index            GPU of that.
+-- @column start_ns ns             Its start.
+-- @column end_ns ns               Its end.
+-- @column source text             Line of the program that most of its time comes from; NULL if not known.
 -- @order run_id
 -- @use run_gpus, time_owners
 -- @needs copies under 64 KiB between host and device
@@ -24,5 +27,5 @@ SELECT
     g.run_group, run_id, e.ns / gpus AS saving_ns,
     printf('%s of %.0f B on average, %s in all with no kernel beside',
         counted(copies, 'copy', 'copies'), t.bytes, ms(e.ns)) AS evidence,
-    e.longest_start_ns AS start_ns, e.longest_end_ns AS end_ns
+    e.longest.rank, e.longest.device, e.longest.start_ns, e.longest.end_ns, e.source
 FROM exposed e JOIN total t USING (run_id) JOIN run_gpus g USING (run_id)

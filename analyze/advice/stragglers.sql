@@ -8,8 +8,11 @@
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
 -- @column evidence text           The numbers that it rests on.
--- @column start_ns ns             Start of the longest stretch that it is about.
--- @column end_ns ns               End of that.
+-- @column rank index              Rank of the longest stretch that it is about.
+-- @column device index            GPU of that.
+-- @column start_ns ns             Its start.
+-- @column end_ns ns               Its end.
+-- @column source text             Line of the program that most of its time comes from; NULL if not known.
 -- @order run_id
 -- @use gpu_tracks, intervals, run_gpus, time_owners
 -- @needs matched collectives of several ranks
@@ -40,7 +43,7 @@ SELECT
     printf('in %s a rank waits %s on average, %s at most; rank %d is last in %d of %d',
         counted(c.calls, 'collective', 'collectives'), ms(l.ns), ms(most_ns), r.rank, r.times_last, r.calls)
         || coalesce(w.note, '') AS evidence,
-    e.longest_start_ns AS start_ns, e.longest_end_ns AS end_ns
+    e.longest.rank, e.longest.device, e.longest.start_ns, e.longest.end_ns, e.source
 FROM exposed e
 JOIN lengths l USING (run_id)
 JOIN latest r USING (run_id)

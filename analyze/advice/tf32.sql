@@ -9,8 +9,11 @@
 -- @column run_id id               The run.
 -- @column saving_ns ns            Time that it could save at most, per GPU.
 -- @column evidence text           The numbers that it rests on.
--- @column start_ns ns             Start of the longest stretch that it is about.
--- @column end_ns ns               End of that.
+-- @column rank index              Rank of the longest stretch that it is about.
+-- @column device index            GPU of that.
+-- @column start_ns ns             Its start.
+-- @column end_ns ns               Its end.
+-- @column source text             Line of the program that most of its time comes from; NULL if not known.
 -- @order run_id
 -- @use run_gpus, time_owners, time_sums
 -- @needs gemm and convolution kernels in fp32, on compute capability 8.0 and up
@@ -30,7 +33,7 @@ busy AS (
     SELECT * FROM run_time_covered('matrix_kernels')
 ),
 total AS (
-    SELECT run_id, count(*) AS calls, sum(end_ns - start_ns) AS ns, longest(start_ns, end_ns) AS longest
+    SELECT run_id, count(*) AS calls, sum(end_ns - start_ns) AS ns, longest(rank, device, start_ns, end_ns) AS longest
     FROM matrix_kernels
     GROUP BY run_id
 )
@@ -39,7 +42,7 @@ SELECT
     printf('%s (gemm, convolution) in fp32 of %s in all, %.1f %% of kernel time, on compute capability %s',
         counted(m.calls, 'kernel', 'kernels'), ms(m.ns), 100.0 * m.ns / nullif(k.ns, 0), r.compute_capability)
         AS evidence,
-    m.longest.start_ns, m.longest.end_ns
+    m.longest.rank, m.longest.device, m.longest.start_ns, m.longest.end_ns, b.source
 FROM total m
 JOIN busy b USING (run_id)
 JOIN run_kernel_time k USING (run_id)

@@ -198,7 +198,7 @@ class Report:
                     share=f"{a.saving_pct:.1f} %",
                     evidence=cut(a.evidence, 600),
                     attempt=a.attempt,
-                    place="" if self.several else self._place(declaration),
+                    place="; ".join(filter(None, (cut(a.place, 400), self._place(declaration)))),
                     command=self.command("query", a.query, params, where=where),
                     overlaps=overlaps,
                     run_id=cut(a.run_id, 120),
@@ -214,8 +214,8 @@ class Report:
         return advise(Engine(self.stores, where=self.where, profiler=self.profiler, keep=True))
 
     def _place(self, declaration: Mapping[str, Any]) -> str:
-        """Where a finding is worst, in words; empty if the recording does not tell."""
-        if not declaration:
+        """Where a finding is worst by a query, in words; empty if the recording does not tell."""
+        if not declaration or self.several:
             return ""
         rows = _kept(self.ask(declaration["query"], declaration.get("params", {})), declaration.get("keep", {}))
         found = _dicts(rows)

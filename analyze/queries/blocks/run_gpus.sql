@@ -28,9 +28,11 @@ CREATE MACRO ms(ns) AS printf('%.3f ms', coalesce(ns, 0)::DOUBLE / 1e6);
 -- @macro counted(n, one, many)  a number of things as text.
 CREATE MACRO counted(n, one, many) AS concat(n, ' ', CASE WHEN n = 1 THEN one ELSE many END);
 
--- @macro longest(start_ns, end_ns)  start_ns and end_ns of the longest of intervals, the first of several.
-CREATE MACRO longest(start_ns, end_ns) AS
-    arg_max({'start_ns': start_ns, 'end_ns': end_ns}, (end_ns - start_ns, -start_ns));
+-- @macro longest(rank, device, start_ns, end_ns)  these of the longest of intervals, the first of several.
+CREATE MACRO longest(rank, device, start_ns, end_ns) AS arg_max(
+    {'rank': rank, 'device': device, 'start_ns': start_ns, 'end_ns': end_ns},
+    (end_ns - start_ns, -start_ns, -rank, -coalesce(device, 0))
+);
 
 -- @macro and_part(ns, what)  a further part of a finding's evidence; empty where it is nothing.
 CREATE MACRO and_part(ns, what) AS CASE WHEN ns > 0 THEN printf('; %s %s', ms(ns), what) ELSE '' END;

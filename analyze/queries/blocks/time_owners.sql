@@ -3,7 +3,8 @@
 --   idle           the profiler, waits for data, blocking calls, DataParallel, then the host in general;
 --   communication  waits for a straggler, DataParallel's broadcasts, then communication in general;
 --   copies         small ones, those of pageable memory, then copies in general.
--- @use blocking_calls, collective_calls, gpu_gaps, gpu_tracks, intervals, phases, profiler_overhead, run_gpus
+-- @use blocking_calls, collective_calls, gpu_gaps, gpu_tracks, intervals, phases, profiler_overhead,
+--   run_gpus, source_times
 
 -- @view tracked_kernels  a row is a kernel.
 -- @column track index           The track that it stands on.
@@ -155,32 +156,52 @@ SELECT
 FROM memcpys m
 JOIN gpu_tracks t ON t.run_id = m.run_id AND t.rank = m.rank AND t.device IS NOT DISTINCT FROM m.device;
 
--- @macro run_time_outside(a, b)  how much time of `a` is not in `b`, of all GPUs of a run.
+-- @macro run_times(t)  how much time the disjoint intervals of `t` are, of all GPUs of a run.
 -- @column run_id id The run.
--- @column pieces count Disjoint intervals that it is made of.
+-- @column pieces count Intervals.
 -- @column ns ns Their length.
--- @column longest_start_ns ns Start of the longest of them, the first of several.
--- @column longest_end_ns ns End of that.
+-- @column longest row rank, device, start_ns and end_ns of the longest of them, the first of several.
+-- @column source text The line of the program that most of their time comes from (source_times); NULL if not known.
+CREATE MACRO run_times(t) AS TABLE
+WITH _run_pieces AS MATERIALIZED (
+    SELECT track, start_ns, end_ns, start_ns AS window_id FROM query_table(t)
+),
+_sources AS (
+    SELECT run_id, source
+    FROM intervals_cut('source_times', '_run_pieces') JOIN gpu_tracks USING (track)
+    GROUP BY run_id, source
+    QUALIFY row_number() OVER (
+        PARTITION BY run_id ORDER BY sum(end_ns - start_ns) DESC, min(start_ns), source
+    ) = 1
+),
+_sums AS (
+    SELECT
+        run_id, count(*) AS pieces, sum(end_ns - start_ns) AS ns, longest(rank, device, start_ns, end_ns) AS longest
+    FROM _run_pieces JOIN gpu_tracks USING (track)
+    GROUP BY run_id
+)
+SELECT * FROM _sums LEFT JOIN _sources USING (run_id);
+
+-- @macro run_time_outside(a, b)  how much time of `a` is not in `b`, likewise.
+-- @column * of run_times
 CREATE MACRO run_time_outside(a, b) AS TABLE
-SELECT
-    run_id, count(*) AS pieces, sum(i.end_ns - i.start_ns) AS ns,
-    arg_max(i.start_ns, (i.end_ns - i.start_ns, -i.start_ns)) AS longest_start_ns,
-    arg_max(i.end_ns, (i.end_ns - i.start_ns, -i.start_ns)) AS longest_end_ns
-FROM intervals_subtraction(a, b) i JOIN gpu_tracks USING (track)
-GROUP BY run_id;
+WITH _run_outside AS (
+    SELECT * FROM intervals_subtraction(a, b)
+)
+SELECT * FROM run_times('_run_outside');
 
 -- @macro run_time_within(a, b)  how much time of `a` is in `b`, likewise.
--- @column * of run_time_outside
+-- @column * of run_times
 CREATE MACRO run_time_within(a, b) AS TABLE
-SELECT
-    run_id, count(*) AS pieces, sum(i.end_ns - i.start_ns) AS ns,
-    arg_max(i.start_ns, (i.end_ns - i.start_ns, -i.start_ns)) AS longest_start_ns,
-    arg_max(i.end_ns, (i.end_ns - i.start_ns, -i.start_ns)) AS longest_end_ns
-FROM intervals_intersection(a, b) i JOIN gpu_tracks USING (track)
-GROUP BY run_id;
+WITH _run_within AS (
+    SELECT * FROM intervals_intersection(a, b)
+)
+SELECT * FROM run_times('_run_within');
 
--- @macro run_time_covered(t)  how much time the intervals of `t` cover, of all GPUs of a run.
--- @column run_id id The run.
--- @column ns ns Length of their unions.
+-- @macro run_time_covered(t)  how much time the intervals of `t` cover, likewise.
+-- @column * of run_times
 CREATE MACRO run_time_covered(t) AS TABLE
-SELECT run_id, sum(covered_ns) AS ns FROM intervals_length(t) JOIN gpu_tracks USING (track) GROUP BY run_id;
+WITH _run_covered AS (
+    SELECT * FROM intervals_union(t)
+)
+SELECT * FROM run_times('_run_covered');

@@ -44,6 +44,12 @@ def _device_peaks(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     device_peaks.create(connection, table)
 
 
+def _source_times(connection: duckdb.DuckDBPyConnection, table: str) -> None:
+    from analyze.query.computed import source_times
+
+    source_times.create(connection, table)
+
+
 def _workload_keys(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     from analyze.query.computed import workload_keys
 
@@ -126,6 +132,17 @@ _DEVICE_PEAKS = """What schemas/devices.toml publishes of the GPUs of the runs.
 @column nvlink_gb_per_s GB/s  Of NVLink, in one direction; NULL without.
 """
 
+_SOURCE_TIMES = """Which line of the program the time of a GPU comes from, where Python stacks were recorded.
+
+The innermost function of the program itself that its main thread was in when it launched what the GPU runs; where the
+GPU runs nothing, that it is in meanwhile. Work that runs side by side has a row each.
+@use gpu_tracks, gpu_work, innermost, intervals, launch_calls
+@view source_times  a row is a stretch of time of a GPU.
+@column track index  The track that it stands on.
+@column source text  File, line on which the function begins, and its name: train.py:42 in train_step.
+@column start_ns ns  Start.
+@column end_ns ns  End.
+"""
 _WORKLOAD_KEYS = """Which runs do the same work, apart from what a study varies (schemas/workload.py).
 @view workload_keys  a row is a run.
 @column run_id id  The run.
@@ -155,6 +172,7 @@ COMPUTED = (
     *_of_each("call_tree", _CALL_TREE, {k: _FUNCTIONS[k] for k in ("module", "no", "stack")}, _call_tree),
     *_of_each("critical_path", _PATH, _WINDOWS, _critical_path),
     Computed("device_peaks", _DEVICE_PEAKS, _device_peaks),
+    Computed("source_times", _SOURCE_TIMES, _source_times),
     *_of_each("torch_tree", _TORCH_TREE, {k: _FUNCTIONS[k] for k in ("no", "yes")}, _call_tree),
     Computed("workload_keys", _WORKLOAD_KEYS, _workload_keys),
 )

@@ -1,0 +1,51 @@
+"""Which Python functions of a profile are the program's own: not PyTorch's, the standard library's or other packages'.
+
+torch.profiler names a function `file.py(line): name`, and cuts what is on `sys.path` off the front of the file. The
+line is that of its `def`, or where it stood when the recording began. So no folder tells a package from the program
+next to it; what is not known here is the program's.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import NamedTuple
+
+_FUNCTION = re.compile(r"^(?P<file>.+)\((?P<line>\d+)\): (?P<name>.+)$", re.DOTALL)
+_INSTALLED = re.compile(r"(?:^|[/\\])(?:site-packages|dist-packages|lib[/\\]python\d[^/\\]*|Lib)[/\\]|^<|^[^.]*$")
+"""Files of an installed package, of Python itself, and what is no file."""
+
+PACKAGES = frozenset({
+    "IPython", "PIL", "_pytest", "absl", "accelerate", "aiohttp", "apex", "bitsandbytes", "click", "cloudpickle",
+    "cupy", "cv2", "dask", "datasets", "debugpy", "deepspeed", "diffusers", "distributed", "einops", "fairscale",
+    "fastai", "fire", "flash_attn", "fsspec", "functorch", "httpx", "huggingface_hub", "hydra", "ignite",
+    "ipykernel", "joblib", "jupyter_client", "lightning", "lightning_fabric", "matplotlib", "mlflow", "msgspec",
+    "multiprocess", "numba", "numpy", "nvidia", "nvtx", "omegaconf", "onnxruntime", "pandas", "peft", "pluggy",
+    "pyarrow", "pydantic", "pytest", "pytorch_lightning", "ray", "requests", "safetensors", "scipy",
+    "sentencepiece", "skimage", "sklearn", "tensorboard", "tiktoken", "timm", "tokenizers", "torch", "torchao",
+    "torchaudio", "torchdata", "torchmetrics", "torchrec", "torchtext", "torchvision", "tornado", "tqdm",
+    "traitlets", "transformer_engine", "transformers", "triton", "typer", "urllib3", "viztracer", "wandb",
+    "webdataset", "xformers", "zmq",
+})  # fmt: skip
+"""Installed packages by their first name."""
+
+COLLECTOR = "collect"
+
+
+class ProgramFunction(NamedTuple):
+    """A function of the program, or of the collector that ran it."""
+
+    source: str
+    """`file.py:42 in train_step`."""
+    collector: bool
+
+
+def program_function(name: str) -> ProgramFunction | None:
+    """What the name of a python_function says, if it is the program's own; None for all others."""
+    parts = _FUNCTION.match(name)
+    if parts is None or _INSTALLED.search(parts["file"]):
+        return None
+    first = re.split(r"[/\\]", parts["file"])[0].removesuffix(".py")
+    if first in PACKAGES or first in sys.stdlib_module_names:
+        return None
+    return ProgramFunction(f"{parts['file']}:{parts['line']} in {parts['name']}", first == COLLECTOR)
