@@ -8,7 +8,7 @@ import signal
 import sys
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 
 import typer
 
@@ -430,8 +430,8 @@ def advise(
     from analyze.advise import Advice, write_text
     from analyze.render import visible, write_with
 
-    rows = [Advice(*row) for row in found.rows()]
-    shown = [a._replace(**{k: visible(v) for k, v in a._asdict().items() if isinstance(v, str)}) for a in rows]
+    rows: list[tuple[Any, ...]] = [tuple(visible(v) if isinstance(v, str) else v for v in r) for r in found.rows()]
+    shown = [Advice(*row) for row in rows]
 
     def write(file: TextIO) -> None:
         text = StringIO()

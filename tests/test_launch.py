@@ -125,6 +125,40 @@ def test_queue_depth(tmp_path: Path) -> None:
     assert ask(path, "queue-depth", params={"full": 2})[0]["full_ns"] == 10_000
 
 
+def test_queue_depth_over_time(tmp_path: Path) -> None:
+    # Queued on two streams of GPU 0: [0, 20), [10, 30), [15, 30) and [50, 60), in buckets of 20 us. First: depth 1 for
+    # 10 + 0, 2 from 10 to 15, 3 from 15 to 20: 10 + 10 + 15 = 35 us. Second: 2 for 10 us, then nothing for 10. Third:
+    # nothing for 10, then 1. GPU 1: [5, 6), in three buckets of 1 ns more than a third of it, the last one shorter.
+    events = [
+        launch(0, 1), kernel("a", 20, 5, correlation=1), launch(10, 2), kernel("b", 30, 5, correlation=2),
+        launch(15, 3), kernel("c", 30, 5, stream=8, correlation=3), launch(50, 4), kernel("d", 60, 5, correlation=4),
+        launch(5, 5), kernel("e", 6, 5, 1, correlation=5), kernel("unlinked", 90, 5),
+    ]  # fmt: skip
+    rows = ask(write_trace(tmp_path / "t.json", events), "queue-timeline", params={"buckets": 3})
+    of = [[r[c] for c in ("start_ns", "span_ns", "max_depth", "waiting_ns", "empty_ns")] for r in rows]
+    assert [r["device"] for r in rows] == [0, 0, 0, 1, 1, 1] and [r["bucket"] for r in rows] == [0, 1, 2] * 2
+    assert of[:3] == [
+        [0, 20_000, 3, 35_000, 0],
+        [20_000, 20_000, 2, 20_000, 10_000],
+        [40_000, 20_000, 1, 10_000, 10_000],
+    ]
+    assert of[3:] == [[0, 334, 1, 334, 0], [334, 334, 1, 334, 0], [668, 332, 1, 332, 0]]
+    assert [r["avg_depth"] for r in rows] == [1.75, 1, 0.5, 1, 1, 1]
+
+
+def test_queue_depth_over_time_adds_up() -> None:
+    """On a real recording, the buckets have the time that launches are queued, and their largest depth."""
+    path = SAMPLES / "resnet18-ddp2"
+    rows = ask(path, "queue-timeline", params={"buckets": 7})
+    for rank in (0, 1):
+        streams = [r for r in ask(path, "queue-depth") if r["rank"] == rank]
+        [of_calls] = sql(path, f"SELECT sum(end_ns - start_ns) AS ns FROM queued_launches WHERE rank = {rank}")
+        mine = [r for r in rows if r["rank"] == rank]
+        assert sum(r["waiting_ns"] for r in mine) == of_calls["ns"]
+        assert max(r["max_depth"] for r in streams) <= max(r["max_depth"] for r in mine)
+        assert max(r["max_depth"] for r in mine) <= sum(r["max_depth"] for r in streams)
+
+
 @pytest.mark.parametrize("sample", ["alexnet-dp2", "late-rank"])
 def test_on_the_samples_no_wait_is_longer_than_the_recording(sample: str) -> None:
     path = SAMPLES / sample

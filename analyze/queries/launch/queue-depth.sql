@@ -17,24 +17,18 @@
 -- @column full_ns ns              Time with a full queue.
 -- @main run_id, rank, device, stream, launches, avg_depth, max_depth, empty_pct
 -- @order run_id, rank, device, stream
--- @use arithmetic, gpu_work, intervals, launch_calls
+-- @use arithmetic, intervals, queued_launches
 -- @needs GPU work with the calls that launched it
 -- @plot bars y=run_id,rank,device,stream x=avg_depth
 WITH named AS MATERIALIZED (
     SELECT row_number() OVER (ORDER BY run_id, rank, device, stream)::INTEGER AS track, *
-    FROM (SELECT DISTINCT run_group, run_id, rank, device, stream FROM gpu_work)
-),
-launched AS (
-    SELECT n.track, w.correlation_id, l.start_ns, greatest(w.start_ns, l.start_ns) AS end_ns
-    FROM gpu_work w
-    JOIN launch_calls l USING (run_id, rank, correlation_id)
-    JOIN named n ON n.run_id = w.run_id AND n.rank = w.rank AND n.device IS NOT DISTINCT FROM w.device
-        AND n.stream IS NOT DISTINCT FROM w.stream
+    FROM (SELECT DISTINCT run_group, run_id, rank, device, stream FROM queued_launches)
 ),
 waiting AS (
-    SELECT track, any_value(start_ns) AS start_ns, min(end_ns) AS end_ns, 1 AS value
-    FROM launched
-    GROUP BY track, correlation_id
+    SELECT n.track, q.start_ns, q.end_ns, 1 AS value
+    FROM queued_launches q
+    JOIN named n ON n.run_id = q.run_id AND n.rank = q.rank AND n.device IS NOT DISTINCT FROM q.device
+        AND n.stream IS NOT DISTINCT FROM q.stream
 ),
 streams AS (
     SELECT track, count(*) AS launches, max(end_ns) - min(start_ns) AS span_ns FROM waiting GROUP BY track

@@ -1,0 +1,57 @@
+-- How much work is queued on each GPU over time?
+--
+-- A launch is queued as in `queue-depth`; the streams of a device are taken together. From the first call to the last
+-- start of work in equal buckets of whole ns; only the last one may be shorter. A depth of 0: the GPU waits for the CPU,
+-- or does the last of what it was given.
+-- @param buckets int[1..100000] = 50 Number of buckets.
+-- @column run_id id               The run.
+-- @column rank index              Process rank.
+-- @column device index            GPU.
+-- @column bucket index            Bucket, from 0.
+-- @column start_ns ns             Its start, from the first launch call.
+-- @column span_ns ns              Its length.
+-- @column max_depth count         Most launches that are queued at once.
+-- @column avg_depth number        Mean over its time.
+-- @column waiting_ns ns           For how long launches are queued in it, summed.
+-- @column empty_ns ns             Time with nothing queued.
+-- @main run_id, rank, device, start_ns, max_depth, avg_depth, empty_ns
+-- @order run_id, rank, device, bucket
+-- @use gpu_tracks, intervals, queued_launches
+-- @needs GPU work with the calls that launched it
+-- @plot area x=start_ns y=max_depth,avg_depth by=run_id,rank,device
+WITH waiting AS (
+    SELECT t.track, q.start_ns, q.end_ns, 1 AS value
+    FROM queued_launches q
+    JOIN gpu_tracks t ON t.run_id = q.run_id AND t.rank = q.rank AND t.device IS NOT DISTINCT FROM q.device
+),
+spans AS (
+    SELECT
+        track, min(start_ns) AS first_ns, max(end_ns) AS last_ns,
+        greatest(1, ceil((max(end_ns) - min(start_ns)) / $buckets))::BIGINT AS width_ns
+    FROM waiting
+    GROUP BY track
+),
+starts AS (
+    SELECT *, unnest(range(first_ns, last_ns, width_ns)) AS start_ns FROM spans
+),
+buckets AS MATERIALIZED (
+    SELECT
+        row_number() OVER (ORDER BY track, start_ns) AS window_id, track, (start_ns - first_ns) // width_ns AS bucket,
+        start_ns - first_ns AS offset_ns, start_ns, least(start_ns + width_ns, last_ns) AS end_ns
+    FROM starts
+),
+depths AS (
+    SELECT track, start_ns, end_ns, n FROM intervals_sweep('waiting')
+),
+queued AS (
+    SELECT
+        window_id, max(n) AS max_depth, sum((end_ns - start_ns) * n)::BIGINT AS waiting_ns,
+        sum(end_ns - start_ns) FILTER (n > 0)::BIGINT AS queued_ns
+    FROM intervals_cut('depths', 'buckets')
+    GROUP BY window_id
+)
+SELECT
+    run_group, run_id, rank, device, bucket, offset_ns AS start_ns, end_ns - start_ns AS span_ns,
+    coalesce(max_depth, 0) AS max_depth, coalesce(waiting_ns, 0)::DOUBLE / (end_ns - start_ns) AS avg_depth,
+    coalesce(waiting_ns, 0) AS waiting_ns, end_ns - start_ns - coalesce(queued_ns, 0) AS empty_ns
+FROM buckets JOIN gpu_tracks USING (track) LEFT JOIN queued USING (window_id)
