@@ -436,7 +436,7 @@ def advise(
     def write(file: TextIO) -> None:
         text = StringIO()
         write_text(shown, text, chosen=where is not None or profiler is not None)
-        file.write(cli_text.wrapped(text.getvalue().rstrip("\n"), file))
+        file.write(cli_text.to_width(text.getvalue().rstrip("\n"), file))
 
     write_with(write, output, sys.stdout)
     cli_text.note(found.notes)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TextIO
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TextIO
 
 import typer
 
@@ -31,10 +32,10 @@ def say(text: str) -> None:
     """A line on stderr: names in it are whatever a recording says."""
     from analyze.render import visible
 
-    typer.echo(wrapped(visible(text), sys.stderr), err=True, nl=False)
+    typer.echo(to_width(visible(text), sys.stderr), err=True, nl=False)
 
 
-def wrapped(text: str, file: TextIO | None) -> str:
+def to_width(text: str, file: TextIO | None) -> str:
     """A text, wrapped to the terminal that it goes to, if it goes to one."""
     from analyze.render import hanging, terminal_width
 
@@ -43,34 +44,35 @@ def wrapped(text: str, file: TextIO | None) -> str:
 
 def list_queries(catalog: Mapping[str, Query]) -> None:
     """A line for each query: name, question, parameters."""
-    from rich.text import Text
-
-    table = _grid("query", "question", "parameters")
+    rows: list[tuple[str, ...]] = []
     group = None
     for query in sorted(catalog.values(), key=lambda q: (q.group, q.name)):
-        if group not in (None, query.group):
-            table.add_section()
+        rows += [()] if group not in (None, query.group) else []
         group = query.group
-        params = ", ".join(f"{p.name}={p.default}" for p in query.params)
-        table.add_row(*map(Text, (query.name, query.question, params)))
-    _print_rich(table)
+        rows.append((query.name, query.question, ", ".join(f"{p.name}={p.default}" for p in query.params)))
+    _print_listing(("query", "question", "parameters"), rows)
 
 
 def explain(query: Query, params: dict[str, str]) -> None:
     """A query's documentation, and its SQL with the parameters filled in. Raises InputError for bad parameters."""
     sql, values, choices = query.bind(params)
-    typer.echo(f"{query.name} ({query.group}): {query.question}")
+    _print_text(f"{query.name} ({query.group}): {query.question}")
     if query.description:
-        typer.echo(f"\n{query.description}")
+        typer.echo()
+        _print_text(query.description)
     if query.needs:
-        typer.echo(f"\nNeeds: {query.needs}")
+        typer.echo()
+        _print_text(f"Needs: {query.needs}")
+    typer.echo()
     if query.params:
-        typer.echo("\nParameters:")
-        for p in query.params:
-            typer.echo(f"  {p.name} = {p.default}  ({p.takes})  {p.doc}")
-    typer.echo("\nColumns:")
-    for c in query.result_columns(choices):
-        typer.echo(f"  {c.name:<24} {c.unit:<9} {c.doc}")
+        _print_listing(
+            ("parameter", "default", "takes", "what it does"),
+            [(p.name, p.default, p.takes.replace("|", " | "), p.doc) for p in query.params],
+        )
+        typer.echo()
+    _print_listing(
+        ("column", "unit", "what it holds"), [(c.name, c.unit, c.doc) for c in query.result_columns(choices)]
+    )
     for name, value in values.items():
         sql = sql.replace(f"${name}", f"{value}::BIGINT" if isinstance(value, int) else repr(value))
     typer.echo(f"\nSQL ({query.path.name}):\n{sql}")
@@ -82,85 +84,72 @@ def describe(shown: Mapping[str, Table | Block]) -> None:
     """What tables hold, and what blocks and their views and macros are."""
     from analyze.query.blocks import Block
 
-    parts: list[Any] = []
-    for one in shown.values():
-        parts += _of_block(one) if isinstance(one, Block) else _of_table(one)
-    _print_rich(*parts)
+    for number, one in enumerate(shown.values()):
+        if number:
+            typer.echo()
+        if isinstance(one, Block):
+            _describe_block(one)
+        else:
+            _print_text(f"{one.name}: a row is {one.row}")
+            _print_listing(
+                ("column", "type", "unit", "what it holds"), [(c.name, c.type, c.unit, c.doc) for c in one.columns]
+            )
 
 
-def _of_table(table: Table) -> Iterator[Any]:
-    from rich.text import Text
-
-    grid = _grid("column", "type", "unit", "what it holds")
-    for c in table.columns:
-        grid.add_row(*map(Text, (c.name, c.type, c.unit, c.doc)))
-    yield f"[bold]{table.name}[/bold]: a row is {table.row}"
-    yield grid
-
-
-def _of_block(block: Block) -> Iterator[Any]:
-    from rich.markup import escape
-
+def _describe_block(block: Block) -> None:
     from analyze.query.blocks import columns_of
 
-    uses = f"\nIt uses {', '.join(block.uses)}." if block.uses else ""
-    yield f"[bold]Block {block.name}[/bold]: {escape(block.description)}{uses}"
+    _print_text(f"Block {block.name}: {block.description}")
+    if block.uses:
+        _print_text(f"It uses {', '.join(block.uses)}.")
     for d in block.definitions:
-        yield f"\n[bold]{d.shown}[/bold]: {'a row is ' if d.params is None else ''}{escape(d.doc)}"
-        if d.columns:
-            grid = _grid("column", "unit", "what it holds")
-            for c in columns_of(d):
-                grid.add_row(*((c.name, c.unit, escape(c.doc)) if c.unit else ("*", "", f"all columns of `{c.doc}`")))
-            yield grid
+        typer.echo()
+        _print_text(f"{d.shown}: {'a row is ' if d.params is None else ''}{d.doc}")
+        _print_listing(
+            ("column", "unit", "what it holds"),
+            [(c.name, c.unit, c.doc) if c.unit else ("*", "", f"all columns of `{c.doc}`") for c in columns_of(d)],
+        )
 
 
 def list_blocks(blocks: Mapping[str, Table | Block]) -> None:
     """The blocks, with what each defines."""
-    from rich.markup import escape
-
     from analyze.query.blocks import Block
 
-    grid = _grid("block", "defines", "what it is")
-    for block in blocks.values():
-        if isinstance(block, Block):
-            defined = "\n".join(d.shown for d in block.definitions)
-            grid.add_row(block.name, escape(defined), escape(block.description.partition("\n\n")[0].replace("\n", " ")))
-    _print_rich(grid)
+    rows = [
+        (b.name, "\n".join(d.shown for d in b.definitions), b.description.partition("\n\n")[0].replace("\n", " "))
+        for b in blocks.values()
+        if isinstance(b, Block)
+    ]
+    _print_listing(("block", "defines", "what it is"), rows)
 
 
 def list_cache(cache: Contents) -> None:
     """The size of the cache, and a line for each store in it."""
     from datetime import datetime
 
-    from rich.text import Text
-
     from analyze.render import visible
 
-    grid = _grid("folder", "size (MB)", "last used", "made from")
+    size = sum(e.bytes for e in cache.entries)
+    _print_text(f"{cache.folder}: {size / 1e6:,.1f} of at most {cache.limit / 1e6:,.1f} MB")
+    rows = []
     for entry in cache.entries:
         used = datetime.fromtimestamp(entry.used).isoformat(" ", "minutes") if entry.used else ""
-        grid.add_row(entry.folder.name, f"{entry.bytes / 1e6:,.1f}", used, Text(visible(entry.source)))
-    size = sum(e.bytes for e in cache.entries)
-    typer.echo(f"{cache.folder}: {size / 1e6:,.1f} of at most {cache.limit / 1e6:,.1f} MB")
-    if cache.entries:
-        _print_rich(grid)
+        rows.append((entry.folder.name, f"{entry.bytes / 1e6:,.1f}", used, visible(entry.source)))
+    _print_listing(("folder", "size (MB)", "last used", "made from"), rows)
 
 
-def _grid(*headings: str) -> Any:
-    from rich import box
-    from rich.table import Table as Grid
+def _print_listing(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print texts side by side, as wide as the terminal is; nothing if there are none."""
+    from analyze.render import bold_for, listing_lines, terminal_width
 
-    return Grid(*headings, box=box.SIMPLE_HEAD, pad_edge=False)
+    if rows:
+        lines = listing_lines(headings, rows, terminal_width(sys.stdout), bold_for(sys.stdout))
+        sys.stdout.writelines(f"{line}\n" for line in lines)
 
 
-def _print_rich(*parts: Any) -> None:
-    """Print to stdout; captured, since rich ends the program where nobody reads on."""
-    from rich.console import Console
+def _print_text(text: str) -> None:
+    """Print prose, its paragraphs wrapped to the width of the terminal."""
+    from analyze.render import hanging, terminal_width
 
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 140
-    with console.capture() as capture:
-        for part in parts:
-            console.print(part)
-    sys.stdout.write(capture.get())
+    # What begins with a blank is set as it stands, and so is an empty line.
+    sys.stdout.write(hanging(re.sub(r"(?<!\n)\n(?![ \n])", " ", text), terminal_width(sys.stdout)))

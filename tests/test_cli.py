@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -14,6 +15,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from rich.cells import cell_len
 from support import ROOT, SAMPLES, complaints, kernel, run_cli, write_trace
 
 import analyze
@@ -139,6 +141,55 @@ def test_bad_input_is_one_sentence(arguments: list[str], says: str) -> None:
     result = run_cli(*arguments)
     assert result.returncode == 2 and result.stdout == ""
     assert len(complaints(result)) == 1 and says in complaints(result)[0]
+
+
+def in_terminal(columns: int, *arguments: str | Path) -> list[str]:
+    """What a command prints to a terminal of so many columns, line by line, without what makes it bold."""
+    import pty
+    import termios
+
+    master, slave = pty.openpty()
+    termios.tcsetwinsize(slave, (50, columns))
+    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR")}
+    command = [sys.executable, "-m", "analyze", *map(str, arguments)]
+    with subprocess.Popen(
+        command, stdin=slave, stdout=slave, stderr=slave, env=environment | {"TERM": "xterm"}, cwd=ROOT
+    ) as process:
+        os.close(slave)
+        parts = []
+        try:
+            while part := os.read(master, 1 << 16):
+                parts.append(part)
+        except OSError:
+            pass  # the other side is closed
+    os.close(master)
+    assert process.returncode == 0
+    return re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", b"".join(parts).decode()).splitlines()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no pty")
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("query", "How much work is queued on each GPU over time?"),
+        ("query launch --explain", "a call without device is one whose kernel it does not hold."),
+        ("tables", "GPU index as the process numbered it"),
+        ("tables time_owners", "Start of the work"),
+        ("tables --blocks", "Launches that wait for their turn on a stream."),
+        ("cache", "MB"),
+        ("--help", "ingest"),
+        ("query --help", "Columns to sort by"),
+        ("advise sample_traces/resnet18-1gpu", "rank 0, GPU 0, step"),
+    ],
+)
+def test_listings_fit_the_terminal(arguments: str, words: str) -> None:
+    for columns in (80, 50):
+        lines = in_terminal(columns, *arguments.split())
+        # The SQL of a query is set as its file has it.
+        sql = next((n for n, line in enumerate(lines) if line.startswith("SQL (")), len(lines))
+        assert [line for line in lines[:sql] if cell_len(line) > columns] == []
+        # Nothing is cut: what does not fit goes on in the next line, of the same column or all of the row.
+        assert set(words.split()) <= set(" ".join(lines).split())
 
 
 def test_explain_shows_sql_that_runs(tmp_path: Path) -> None:

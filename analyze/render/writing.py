@@ -136,13 +136,14 @@ def _write_text(answer: Answer, kind: str, file: TextIO, wide: bool) -> None:
 
 
 def _write_table(answer: Answer, file: TextIO, wide: bool) -> None:
-    coloured = file.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    room, bold = terminal_width(file), _bold if coloured else str
+    room, bold = terminal_width(file), bold_for(file)
     file.writelines(f"{line}\n" for line in table_lines(answer.columns, answer.rows(), answer.main, room, wide, bold))
 
 
-def _bold(line: str) -> str:
-    return f"\x1b[1m{line}\x1b[0m"
+def bold_for(file: TextIO) -> Callable[[str], str]:
+    """What makes a line bold where a file shows that; else it stays as it is."""
+    coloured = file.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return (lambda line: f"\x1b[1m{line}\x1b[0m") if coloured else str
 
 
 def _write_markdown(answer: Answer, file: TextIO) -> None:
