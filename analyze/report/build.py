@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import threading
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +60,8 @@ class Report:
         self.figures: list[dict[str, Any]] = []
         self.config: dict[str, Any] = {}
         self._engines = Engines(stores, keep=True)
-        self._answers: dict[tuple[Any, ...], Rows] = {}
+        self._answers: dict[tuple[Any, ...], Future[Rows]] = {}
+        self._lock = threading.Lock()
         self.engine = self._engine(())
         if not self.engine.run_ids:
             raise InputError("report: no run that --where selects")
@@ -68,20 +71,29 @@ class Report:
         self.several = len(self.timed or self.runs) > 1
         self.by = tuple(by) or self._telling()
 
-    def _engine(self, by: tuple[str, ...], query: Query | None = None) -> Engine:
+    def _engine(self, by: tuple[str, ...], query: Query | None = None, engines: Engines | None = None) -> Engine:
         # By run, every pass of a workload would count: only those that the report is about.
         chosen = ", ".join("'" + r.replace("'", "''") + "'" for r in self.engine.run_ids) if by else ""
         wheres = [self.where, f"run_id IN ({chosen})" if chosen else None]
-        return self._engines.get(by, wheres, self.profiler, query)
+        return (engines or self._engines).get(by, wheres, self.profiler, query)
 
     def ask(self, name: str, params: Mapping[str, str] | None = None, by: tuple[str, ...] = (), **more: str) -> Rows:
         """The answer to a query, asked once."""
-        query = find(name)
-        key = (name, tuple(sorted({**(params or {}), **more}.items())), by)
-        if key not in self._answers:
-            answer = self._engine(by, query).query(query, {**(params or {}), **more})
-            self._answers[key] = Rows.of(answer)
-        return self._answers[key]
+        return self._ask(name, {**(params or {}), **more}, by, self._engines)
+
+    def _ask(self, name: str, params: dict[str, str], by: tuple[str, ...], engines: Engines) -> Rows:
+        """Ask the engines, or wait for the thread that asks already."""
+        key = (name, tuple(sorted(params.items())), by)
+        with self._lock:
+            first = key not in self._answers
+            answer = self._answers.setdefault(key, Future())
+        if first:
+            try:
+                query = find(name)
+                answer.set_result(Rows.of(self._engine(by, query, engines).query(query, params)))
+            except BaseException as e:
+                answer.set_exception(e)
+        return answer.result()
 
     def _telling(self) -> tuple[str, ...]:
         """What tells the runs apart: columns that differ, if they name each run, else its id."""
@@ -95,8 +107,7 @@ class Report:
     def part(self, declaration: Mapping[str, Any]) -> Part | None:
         """A part of the page; None if there is nothing to show."""
         query = find(declaration["query"])
-        params = dict(declaration.get("params", {}))
-        by = self.by if declaration.get("by") == "differing" else ()
+        params, by = self._asked(declaration)
         rows = _kept(self.ask(query.name, params, by), declaration.get("keep", {}))
         if not rows.rows:
             return None
@@ -118,6 +129,10 @@ class Report:
             part.table = table(rows, declaration.get("columns", ()), declaration.get("rows", 100))
             part.open = part.figure is None
         return part if part.figure or part.table else None
+
+    def _asked(self, declaration: Mapping[str, Any]) -> tuple[dict[str, str], tuple[str, ...]]:
+        """The parameters and the groups of what a part asks."""
+        return dict(declaration.get("params", {})), self.by if declaration.get("by") == "differing" else ()
 
     def _draw(self, part: Part, declaration: declared.Declaration, rows: Rows) -> None:
         part.figure = declared.draw(declaration, rows, self.ask)
@@ -210,8 +225,17 @@ class Report:
             )
         return shown
 
-    def _advice(self) -> list[Advice]:
-        return advise(Engine(self.stores, where=self.where, profiler=self.profiler, keep=True))
+    def _beside(self, declarations: Sequence[Mapping[str, Any]], advice: Future[list[Advice]]) -> None:
+        """Advise, then ask what the parts will: the last one first, up to where the page is."""
+        engines = Engines(self.stores, keep=True)
+        try:
+            advice.set_result(advise(engines.get(where=self.where, profiler=self.profiler)))
+        except BaseException as e:
+            advice.set_exception(e)
+        for declaration in reversed(declarations):
+            with suppress(Exception):  # The page meets it again.
+                self._ask(declaration["query"], *self._asked(declaration), engines)
+        engines.close()
 
     def _place(self, declaration: Mapping[str, Any]) -> str:
         """Where a finding is worst by a query, in words; empty if the recording does not tell."""
@@ -236,9 +260,10 @@ class Report:
         total = sum(len(s["part"]) for s in asked) + 2
         done = 0
         sections, lacking = [], []
-        # The advice has an engine of its own and goes on beside the questions: much of either runs on one CPU.
+        # Much of a question runs on one CPU, so they are asked from both ends, each with engines of its own.
+        advice: Future[list[Advice]] = Future()
         with ThreadPoolExecutor(1) as beside:
-            advice = beside.submit(self._advice)
+            beside.submit(self._beside, [p for s in asked for p in s["part"]], advice)
             self.progress(done, total, "recording")
             trust, facts = self.trust(), self.facts()
             done += 1

@@ -5,6 +5,7 @@
 --   copies         small ones, those of pageable memory, then copies in general.
 -- @use blocking_calls, collective_calls, gpu_gaps, gpu_tracks, intervals, phases, profiler_overhead,
 --   run_gpus, source_times
+-- @keep idle_gaps, straggler_waits, tracked_memcpys
 
 -- @view tracked_kernels  a row is a kernel.
 -- @column track index           The track that it stands on.
@@ -166,9 +167,12 @@ CREATE MACRO run_times(t) AS TABLE
 WITH _run_pieces AS MATERIALIZED (
     SELECT track, start_ns, end_ns, start_ns AS window_id FROM query_table(t)
 ),
+_run_windows AS (
+    SELECT * FROM _run_pieces WHERE track IN (SELECT track FROM source_times)
+),
 _sources AS (
     SELECT run_id, source
-    FROM intervals_cut('source_times', '_run_pieces') JOIN gpu_tracks USING (track)
+    FROM intervals_cut('source_times', '_run_windows') JOIN gpu_tracks USING (track)
     GROUP BY run_id, source
     QUALIFY row_number() OVER (
         PARTITION BY run_id ORDER BY sum(end_ns - start_ns) DESC, min(start_ns), source

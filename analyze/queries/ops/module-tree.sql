@@ -24,13 +24,20 @@
 -- @use call_tree_{tree}, gpu_named_work, outermost_nodes, work_nodes
 -- @needs operators, ranges or GPU work
 -- @plot icicle name=tree depth=depth value=total_device_ns kind=kind
-WITH RECURSIVE nodes AS (
+WITH RECURSIVE names AS (
     SELECT
-        run_group, node, parent, last_node, start_ns, dur_ns,
+        kind AS own_kind, name AS own_name,
         CASE WHEN starts_with(name, 'nn.Module: ') THEN 'module' ELSE kind END AS kind,
         replace(name, 'nn.Module: ', '') AS name
-    FROM call_tree_{tree}
-    WHERE kind <> 'async'
+    FROM (SELECT DISTINCT kind, name FROM call_tree_{tree} WHERE kind <> 'async')
+),
+labels AS MATERIALIZED (
+    SELECT *, dense_rank() OVER (ORDER BY kind, name)::INTEGER AS label FROM names
+),
+-- What a node is called by a number: texts would be compared level by level.
+nodes AS MATERIALIZED (
+    SELECT t.run_group, t.node, t.parent, t.last_node, t.start_ns, t.dur_ns, l.label, l.kind, l.name
+    FROM call_tree_{tree} t JOIN labels l ON l.own_kind = t.kind AND l.own_name IS NOT DISTINCT FROM t.name
 ),
 -- Where the paths begin: the outermost nodes of the name.
 tops AS (
@@ -41,10 +48,10 @@ tops AS (
 ),
 -- A path is known by the first node on it, level by level, so that no string grows along the way.
 walk AS (
-    SELECT node, NULL::INTEGER AS parent_path, min(node) OVER (PARTITION BY run_group, kind, name) AS path
+    SELECT node, NULL::INTEGER AS parent_path, min(node) OVER (PARTITION BY run_group, label) AS path
     FROM nodes SEMI JOIN tops USING (node)
     UNION ALL
-    SELECT n.node, w.path, min(n.node) OVER (PARTITION BY w.path, n.kind, n.name)
+    SELECT n.node, w.path, min(n.node) OVER (PARTITION BY w.path, n.label)
     FROM walk w JOIN nodes n ON n.parent = w.node
 ),
 work AS (
