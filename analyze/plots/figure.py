@@ -261,7 +261,13 @@ def legend(title: str | None = None, **more: Any) -> dict[str, Any]:
 
 def names_axis(title: str | None = None, **more: Any) -> dict[str, Any]:
     """An axis of names: in a narrow place they get less room."""
-    return {"title": title, "labelLimit": {"expr": "name_width"}, "ticks": False, "domain": False} | more
+    return {
+        "title": title,
+        "labelLimit": {"expr": "name_width"},
+        "labelPadding": 5,
+        "ticks": False,
+        "domain": False,
+    } | more
 
 
 def params(theme: Mapping[str, str], name_width: int = 330) -> list[dict[str, Any]]:
@@ -280,9 +286,12 @@ def config() -> dict[str, Any]:
         "axis": {
             "labelColor": soft, "titleColor": soft, "gridColor": rule, "domainColor": rule, "tickColor": rule,
             "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "labelOverlap": True,
+            "labelSeparation": 6,
         },
         "axisY": {"titleAnchor": "end", "titleAngle": 0, "titleAlign": "left", "titleY": -10, "titleX": 0},
-        "legend": {"labelColor": soft, "titleColor": soft, "labelFontSize": 12, "titleFontSize": 12,
+        # One below the other: a narrow place has no room for two.
+        "legend": {"layout": {"top": {"direction": "vertical"}},
+                   "labelColor": soft, "titleColor": soft, "labelFontSize": 12, "titleFontSize": 12,
                    "titleFontWeight": "normal", "symbolSize": 90, "symbolType": "square", "symbolStrokeWidth": 0},
         "title": {"color": ink, "anchor": "start", "fontSize": 15, "fontWeight": 600, "subtitleColor": soft},
         "text": {"color": ink, "fontSize": 12},

@@ -32,7 +32,7 @@ async function draw(place) {
   const initial = new Map(theme());
   const wide = place.clientWidth;
   initial.set('name_width', Math.round(wide < 560 ? Math.max(84, wide * 0.32) : Math.min(330, wide * 0.36)));
-  initial.set('legend_columns', Math.max(2, Math.floor(wide / 190)));
+  initial.set('legend_columns', legendColumns(spec, wide, initial.get('name_width')));
   for (const signal of spec.signals) if (initial.has(signal.name)) signal.value = initial.get(signal.name);
   const made = await vegaEmbed(place, spec, {
     mode: 'vega', ast: true, actions: false, defaultStyle: false, renderer: 'svg', config, tooltip: showTip, hover: false,
@@ -43,6 +43,15 @@ async function draw(place) {
   if (svg) svg.setAttribute('aria-hidden', 'true');
   const zoom = spec.usermeta && spec.usermeta.zoom;
   if (zoom) zoomable(place, made.view, zoom);
+}
+
+/** As many columns as the longest name of a legend leaves room for, to the right of the names along the axis. */
+function legendColumns(spec, wide, nameWidth) {
+  const named = (spec.axes || []).some(axis => axis.labelLimit && axis.labelLimit.signal);
+  const scales = (spec.legends || []).map(legend => spec.scales.find(s => s.name === (legend.fill || legend.stroke)));
+  const names = scales.flatMap(scale => scale && Array.isArray(scale.domain) ? scale.domain : []);
+  const longest = 26 + 7 * Math.max(0, ...names.map(name => String(name).length));
+  return Math.max(1, Math.min(8, Math.floor((wide - (named ? nameWidth : 50)) / longest)));
 }
 
 function zoomable(place, view, zoom) {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analyze.plots.figure import Ask, Figure, Rows, Scale, colours, label, legend, places, quantity
@@ -46,7 +46,7 @@ def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
     base = {
         "x": {"field": "x", "type": "quantitative", "axis": axis_x, "scale": {"nice": False}},
         "y": {"field": "y", "type": "quantitative", "stack": None,
-              "axis": {"title": amounts.title("memory" if unit == "B" else label(ys[0])), "tickCount": 5}},
+              "axis": {"title": amounts.title("memory" if unit == "B" else _in_common(shown)), "tickCount": 5}},
     }  # fmt: skip
     key = legend(offset=28, symbolOpacity=1)
     series_color = {"color": {"field": "series", "type": "nominal", "scale": colours(names), "legend": key}}
@@ -66,6 +66,13 @@ def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
     notes = () if len(pools) == len(largest) else (f"The {len(pools)} largest of {len(largest)} pools are drawn.",)
     return Figure({"data": {"values": values}, "height": 240, "layer": layers,
                    "resolve": {"scale": {"color": "independent"}}}, alt, notes)  # fmt: skip
+
+
+def _in_common(measures: Sequence[str]) -> str:
+    """What the names of measures end in, all of them: depth, of max_depth and avg_depth."""
+    words = [label(m).split() for m in measures]
+    same = [ends[0] for ends in zip(*(reversed(w) for w in words), strict=False) if len(set(ends)) == 1]
+    return " ".join(reversed(same)) or label(measures[0])
 
 
 def _bands(rows: Rows, times: Scale, end: float) -> list[dict[str, Any]]:
