@@ -380,3 +380,10 @@ def test_phases_on_the_clock_of_the_memory(tmp_path: Path) -> None:
     events = [event("user_annotation", "forward", 10, 40), allocated(20, 0), allocated(30, 1)]
     rows = analyze.open(write_trace(tmp_path / "t.json", events)).query("phase-ranges").to_pylist()
     assert [(r["phase"], r["start_ns"], r["dur_ns"]) for r in rows] == [("forward", -20_000, 40_000)]
+
+
+def test_whole_numbers_have_no_point() -> None:
+    # 38,595,840 bytes, which the file wrote as a fraction; 0.5 needs its digits, and so does what stands beside it.
+    columns = [ResultColumn("whole", "number", ""), ResultColumn("part", "number", "")]
+    shown = table(Rows(columns, [(38_595_840.0, 0.5), (None, 2.0)]))
+    assert [[c.text for c in row] for row in shown.rows] == [["38,595,840", "0.5"], ["", "2"]]

@@ -152,14 +152,19 @@ class Report:
         """What was run, and on what."""
         rows = self._run_rows()
         columns = {c for r in rows for c in r}
-        facts = [("runs", f"{len(rows):,}")] if self.several else []
+        counters = sum(r["profiler"] == "ncu" for r in rows)
+        timed = f"{len(rows) - counters:,}" + (f", and {counters:,} of counters" if counters else "")
+        facts = [("runs", timed if counters < len(rows) else f"{len(rows):,}")] if self.several else []
 
         def said(name: str) -> str:
             """The values of a column over all runs."""
             if name not in columns:
                 return ""
             unit = "time" if name == "start_time" else "index"
-            found = list(dict.fromkeys(quantity(r[name], unit) for r in rows if r[name] not in (None, "")))
+            known = sorted({r[name] for r in rows if r[name] not in (None, "")})
+            if name == "start_time" and len(known) > 1:
+                return f"{quantity(known[0], unit)} to {quantity(known[-1], unit)}"
+            found = list(dict.fromkeys(quantity(v, unit) for v in known))
             return ", ".join(found[:6]) + (f" and {len(found) - 6} more" if len(found) > 6 else "")
 
         one = () if self.several else (("command", "command"), ("file", "source"), ("run", "run_id"))
@@ -360,11 +365,12 @@ def _dicts(rows: Rows) -> list[dict[str, Any]]:
 
 
 def _kept(rows: Rows, keep: Mapping[str, Any]) -> Rows:
-    """The rows that have one of the values in a column; `positive` for more than 0."""
+    """The rows that have one of the values in a column; `positive` for more than 0, `known` for any."""
     for name, values in keep.items():
         at = rows.at(name)
-        rows = Rows(
-            rows.columns,
-            [r for r in rows.rows if ((r[at] or 0) > 0 if values == "positive" else r[at] in values)],
-        )
+        if values == "known":
+            kept = [r for r in rows.rows if r[at] is not None]
+        else:
+            kept = [r for r in rows.rows if ((r[at] or 0) > 0 if values == "positive" else r[at] in values)]
+        rows = Rows(rows.columns, kept)
     return rows

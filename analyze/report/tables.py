@@ -67,7 +67,10 @@ def _column(column: ResultColumn, values: list[Any]) -> tuple[Head, list[Cell]]:
     else:
         unit = column.unit if column.unit not in ("index", "count", "number", "id") else ""
         title = f"{title} ({unit})" if unit else title
-        texts = ["" if v is None else _plain(v, column.unit) for v in values]
+        # What a file writes as a fraction and counts in whole numbers has no digits behind the point.
+        whole = column.unit == "number" and all(float(v).is_integer() for v in values if v is not None)
+        shown = [int(v) if whole and v is not None else v for v in values]
+        texts = ["" if v is None else _plain(v, column.unit) for v in shown]
     return Head(column.name, title, column.doc, True), [
         Cell(text, "" if v is None else repr(v)) for text, v in zip(texts, values, strict=True)
     ]
