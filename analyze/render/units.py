@@ -79,15 +79,24 @@ def format_columns(
 ) -> tuple[list[Heading], list[list[str]]]:
     """Headings, and the cells of each column as text."""
     values = [[finite(row[i]) for row in rows] for i in range(len(columns))]
+    scales = _scales(columns, values)
+    shown = [_format(column, values[i], scales.get(i)) for i, column in enumerate(columns)]
+    return [heading for heading, _ in shown], [cells for _, cells in shown]
+
+
+def readable(columns: Sequence[ResultColumn], values: Sequence[Sequence[Any]]) -> list[tuple[str, float]]:
+    """What each of these columns is called in a table, with the unit, and what its numbers are to be divided by."""
+    scales = _scales(columns, [list(map(finite, column)) for column in values])
+    return [(str(_heading(c, scales.get(i))), scales.get(i, (1, ""))[0]) for i, c in enumerate(columns)]
+
+
+def _scales(columns: Sequence[ResultColumn], values: Sequence[Sequence[Any]]) -> dict[int, tuple[float, str]]:
+    """Factor and unit of the columns that have several units, by their place."""
     measures: dict[tuple[str, ...], list[int]] = {}
     for i, column in enumerate(columns):
         if column.unit in SCALES:
             measures.setdefault(_measure(column), []).append(i)
-    scales = {
-        i: _scale(measure, [values[m] for m in members]) for measure, members in measures.items() for i in members
-    }
-    shown = [_format(column, values[i], scales.get(i)) for i, column in enumerate(columns)]
-    return [heading for heading, _ in shown], [cells for _, cells in shown]
+    return {i: _scale(measure, [values[m] for m in members]) for measure, members in measures.items() for i in members}
 
 
 def _measure(column: ResultColumn) -> tuple[str, ...]:
@@ -120,17 +129,25 @@ def _scale(measure: tuple[str, ...], columns: Sequence[Sequence[Any]]) -> tuple[
     return next((s for s in fitting if min(largest) / s[0] >= _LEAST), fitting[0])
 
 
-def _format(column: ResultColumn, values: list[Any], scale: tuple[float, str] | None) -> tuple[Heading, list[str]]:
+def _heading(column: ResultColumn, scale: tuple[float, str] | None) -> Heading:
     name = visible(column.name)
     label = re.sub(rf"(?:^|_){_ENDINGS[column.unit]}$", "", name) if column.unit in _ENDINGS else name
     if scale is not None:
-        factor, unit = scale
-        shown = [None if v is None else v / factor for v in values]
-        return Heading(label, unit), _numbers(shown, decimals(column.unit, factor))
+        return Heading(label, scale[1])
     if column.unit == "%":
-        return Heading(label.removeprefix("pct_"), "%"), _numbers(values, 2)
-    unit = "" if column.unit in PLAIN_UNITS else column.unit
-    return Heading(label, unit), [_plain(v, column.unit) for v in values]
+        return Heading(label.removeprefix("pct_"), "%")
+    return Heading(label, "" if column.unit in PLAIN_UNITS else column.unit)
+
+
+def _format(column: ResultColumn, values: list[Any], scale: tuple[float, str] | None) -> tuple[Heading, list[str]]:
+    heading = _heading(column, scale)
+    if scale is not None:
+        factor, _ = scale
+        shown = [None if v is None else v / factor for v in values]
+        return heading, _numbers(shown, decimals(column.unit, factor))
+    if column.unit == "%":
+        return heading, _numbers(values, 2)
+    return heading, [_plain(v, column.unit) for v in values]
 
 
 def decimals(unit: str, factor: float) -> int:
