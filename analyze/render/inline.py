@@ -20,13 +20,16 @@ FIRST, LAST = 15, 5
 """Rows that are shown of a long table."""
 MOST_COLUMNS = 30
 
-_LONGEST_CELL = 72
+_SENTENCES = ("evidence", "meaning", "question", "reason", "title", "try", "value", "warnings")
+"""Columns of texts that are read to their end."""
+_LONGEST_NAME = 72
 _LONGEST_LINE = 2000
 _TABLE = "font-variant-numeric:tabular-nums"
 # On each cell: notebooks have style sheets that set it there. A tree is told by the blanks in front of its names.
 _RIGHT = "text-align:right"
 _LEFT = "text-align:left;white-space:pre"
 _PROSE = "text-align:left"
+_SENTENCE = f"{_PROSE};min-width:14em"
 
 
 def element(tag: str, text: str = "", *children: Element, **attributes: str) -> Element:
@@ -39,7 +42,8 @@ def element(tag: str, text: str = "", *children: Element, **attributes: str) -> 
 
 def named(tag: str, text: str, **attributes: str) -> Element:
     """An element with a text out of a recording, which does not turn the direction of what is beside it."""
-    return element(tag, "", element("bdi", middle(visible(text), _LONGEST_LINE)), **attributes)
+    text = middle(visible(text), _LONGEST_LINE)
+    return element(tag, text, **attributes) if text.isascii() else element(tag, "", element("bdi", text), **attributes)
 
 
 def lines_of(texts: Iterable[str]) -> list[Element]:
@@ -76,15 +80,15 @@ def counted(rows: int) -> str:
 def table(columns: Sequence[ResultColumn], values: Sequence[Sequence[Any]], rows: int) -> Element:
     """A table of these columns with their values: of the rows, of so many, that `shown` names."""
     headings, cells = format_columns(columns, list(zip(*values, strict=True)))
-    styles = [_LEFT if is_text(c) else _RIGHT for c in columns]
+    styles = [_SENTENCE if c.name in _SENTENCES else _LEFT if is_text(c) else _RIGHT for c in columns]
     titles = [f"{c.name}: {c.doc}" if c.doc else c.name for c in columns]
     head = [
         element("th", str(heading), scope="col", title=visible(title), style=style)
         for heading, title, style in zip(headings, titles, styles, strict=True)
     ]
-    texts = [[short[text] for text in column] for column in cells for short in [fitted(column, _LONGEST_CELL)]]
+    texts = [_short(column, style) for column, style in zip(cells, styles, strict=True)]
     body = [
-        element("tr", "", *(_cell(text, style) for text, style in zip(row, styles, strict=True)))
+        element("tr", "", *(named("td", text, style=style) for text, style in zip(row, styles, strict=True)))
         for row in zip(*texts, strict=True)
     ]
     if rows > FIRST + LAST:
@@ -93,5 +97,9 @@ def table(columns: Sequence[ResultColumn], values: Sequence[Sequence[Any]], rows
     return element("table", "", rows_of_head, element("tbody", "", *body), style=_TABLE)
 
 
-def _cell(text: str, style: str) -> Element:
-    return element("td", "", element("bdi", text), style=style) if style == _LEFT else element("td", text, style=style)
+def _short(cells: Sequence[str], style: str) -> Sequence[str]:
+    """Cells of a column as they are shown: different ones stay different."""
+    if style != _LEFT:
+        return cells
+    short = fitted(cells, _LONGEST_NAME)
+    return [short[text] for text in cells]

@@ -32,7 +32,7 @@ PLAIN_UNITS = ("text", "id", "time", "index", "count", "number", "bool")
 # Of one call, image or step, against sums over them.
 _OF_ONE = re.compile(r"(?:^|_)(?:avg|mean|min|max|median|p\d+|std)(?=_|$)")
 _PER = re.compile(r"_per_(?:image|step|call)$")
-_START = re.compile(r"(?:^|_)start(?=_|$)")
+_MOMENT = re.compile(r"(?:^|_)(?:start|end)(?=_|$)")
 _MOST = 1e7
 """A number in the unit of its table stays below it, ..."""
 _LEAST = 1e-3
@@ -108,7 +108,7 @@ def _measure(column: ResultColumn) -> tuple[str, ...]:
         return column.unit, "one", _OF_ONE.sub("", column.name).strip("_")
     if of := _PER.search(column.name):
         return column.unit, "one", of[0]
-    return column.unit, "start" if _START.search(column.name) else "sum"
+    return column.unit, "moment" if _MOMENT.search(column.name) else "sum"
 
 
 def _scale(measure: tuple[str, ...], columns: Sequence[Sequence[Any]]) -> tuple[float, str]:
@@ -124,7 +124,7 @@ def _scale(measure: tuple[str, ...], columns: Sequence[Sequence[Any]]) -> tuple[
     typical = measure[0] == "B" or measure[1] == "one"
     wanted = median([v for column in numbers for v in column]) if typical else max(largest)
     # A moment beyond all units is one of a clock, of which the last digits are what counts.
-    bounded = [s for s in scales if max(largest) / s[0] < _MOST] or [scales[-1 if measure[1] == "start" else 0]]
+    bounded = [s for s in scales if max(largest) / s[0] < _MOST] or [scales[-1 if measure[1] == "moment" else 0]]
     fitting = [s for s in bounded if s[0] <= wanted] or bounded[-1:]
     return next((s for s in fitting if min(largest) / s[0] >= _LEAST), fitting[0])
 
