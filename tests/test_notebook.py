@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import inspect
 import json
+import re
 import typing
 from html.parser import HTMLParser
 from pathlib import Path
@@ -264,8 +265,11 @@ def test_plots_are_the_ones_of_the_command(tmp_path: Path) -> None:
     drawn = traces.queries.kernel_share(group="family").plot()
     svg = drawn._repr_svg_()
     assert ElementTree.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg" and "<script" not in svg
-    assert traces.plot("kernel-share", tmp_path / "k.svg", params={"group": "family"}).svg() == svg
-    assert (tmp_path / "k.svg").read_text("utf-8") == svg
+    by_name = traces.plot("kernel-share", tmp_path / "k.svg", params={"group": "family"}).svg()
+    # Parts of it are numbered on through a process.
+    assert {re.sub(r"clip\d+", "", text) for text in (by_name, (tmp_path / "k.svg").read_text("utf-8"))} == {
+        re.sub(r"clip\d+", "", svg)
+    }
     drawn.save(tmp_path / "k.html")
     assert "analyze query kernel-share" in (tmp_path / "k.html").read_text("utf-8")
     drawn.save(tmp_path / "k.png")
@@ -288,7 +292,7 @@ def test_a_figure_is_of_the_rows_of_its_answer() -> None:
         (lambda t: t.sql_answer("SELECT 1"), "plot: only the answer to a query can be drawn"),
         (lambda t: t.answer("kernel-share", select=["calls"]), "plot kernel-share: the figure needs the column"),
         (lambda t: t.answer("collectives"), "plot collectives: there is nothing to draw; it needs"),
-        (lambda t: t.answer("api-sync"), "query api-sync declares no figure"),
+        (lambda t: t.answer("runs"), "query runs declares no figure"),
     ],
 )
 def test_what_cannot_be_drawn(ask: Any, message: str) -> None:
@@ -340,7 +344,7 @@ def test_the_list_says_what_cannot_be_answered() -> None:
     assert set(listed.index) == set(catalog())
     assert listed.loc["kernel-share"].tolist() == ["gpu", "Which kernels take the time?", "group=name", ""]
     assert listed.loc["stragglers", "lacking"] == "communication kernels"
-    assert traces.queries._repr_html_() == traces.queries()._repr_html_() and "kernel-share" in repr(traces.queries())
+    assert traces.queries._repr_html_() == traces.queries()._repr_html_() and "stragglers" in repr(traces.queries)
 
 
 def test_queries_of_ones_own_are_among_them(tmp_path: Path) -> None:
