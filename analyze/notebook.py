@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from analyze.errors import InputError
@@ -38,7 +37,7 @@ class Answer(answer.Answer):
     def arrow(self) -> pa.Table:
         """All rows as an Arrow table, in the units of `columns`: whole ns, bytes, %. Raises InputError."""
         if self._table is None:
-            self._table = _whole_numbers(super().arrow())
+            self._table = _plain_numbers(super().arrow())
         return self._table
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
@@ -64,15 +63,17 @@ class Answer(answer.Answer):
         import pyarrow as pa
 
         table = self.arrow()
+        frame = table.to_pandas()
         gaps = {pa.int64(): pd.Int64Dtype(), pa.int32(): pd.Int32Dtype(), pa.bool_(): pd.BooleanDtype()}
-        series = [column.to_pandas(types_mapper=gaps.get if column.null_count else None) for column in table.columns]
-        names = table.column_names
+        for at, column in enumerate(table.columns):
+            if column.null_count and column.type in gaps:
+                frame.isetitem(at, column.to_pandas(types_mapper=gaps.get))
         if units:
             shown = readable(self.columns, [column.to_pylist() for column in table.columns])
-            series = [s if factor == 1 else s / factor for s, (_, factor) in zip(series, shown, strict=True)]
-            names = [heading for heading, _ in shown]
-        frame = pd.concat(series, axis=1) if series else pd.DataFrame()
-        frame.columns = pd.Index(names)
+            for at, (_, factor) in enumerate(shown):
+                if factor != 1:
+                    frame.isetitem(at, frame.iloc[:, at] / factor)
+            frame.columns = pd.Index([name for name, _ in shown])
         return frame
 
     def pl(self) -> pl.DataFrame:
@@ -134,18 +135,21 @@ class Answer(answer.Answer):
 def _values(table: pa.Table, at: Sequence[int]) -> list[list[Any]]:
     """Some rows of each column, as Python values."""
     rows = table.take(list(at))
-    return [[float(v) if isinstance(v, Decimal) else v for v in column.to_pylist()] for column in rows.columns]
+    return [column.to_pylist() for column in rows.columns]
 
 
-def _whole_numbers(table: pa.Table) -> pa.Table:
-    """The table with sums of whole numbers, which DuckDB counts in 128 bits, as int64 where they fit."""
+def _plain_numbers(table: pa.Table) -> pa.Table:
+    """The table without decimals, which data frames take for objects.
+
+    DuckDB sums whole numbers in 128 bits: they are int64 where they fit. Others are floating-point.
+    """
     import pyarrow as pa
 
     for at, field in enumerate(table.schema):
-        if pa.types.is_decimal(field.type) and field.type.scale == 0:
+        if pa.types.is_decimal(field.type):
             try:
-                narrow = table.column(at).cast(pa.int64())
+                plain = table.column(at).cast(pa.int64() if field.type.scale == 0 else pa.float64())
             except pa.ArrowInvalid:
-                continue
-            table = table.set_column(at, pa.field(field.name, pa.int64()), narrow)
+                plain = table.column(at).cast(pa.float64())
+            table = table.set_column(at, field.name, plain)
     return table

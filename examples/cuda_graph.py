@@ -29,6 +29,7 @@ def forward_and_backward() -> torch.Tensor:
 
 # As PyTorch asks for it: a few times on a stream of its own before the capture.
 aside = torch.cuda.Stream()
+aside.wait_stream(torch.cuda.current_stream())
 with torch.cuda.stream(aside):
     for _ in range(3):
         forward_and_backward()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -53,7 +54,9 @@ class Heading(NamedTuple):
 
 
 def finite(value: Any) -> Any:
-    """A value without NaN and infinity, which JSON and tables have no number for: None."""
+    """A value without NaN and infinity, which JSON and tables have no number for: None. Decimals of SQL are floats."""
+    if isinstance(value, Decimal):
+        return float(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, list | tuple):

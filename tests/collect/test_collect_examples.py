@@ -74,7 +74,7 @@ def test_generation(collect: Collect) -> None:
     ran = collect("--", *program)
     assert ran.code == 0, ran.stderr
     with analyze.open(ran.folder) as traces:
-        ranges = {row["name"]: row["calls"] for row in traces.query("nvtx").to_pylist()}
+        ranges = {row["name"]: row["instances"] for row in traces.query("nvtx").to_pylist()}
     # 8 tokens, the first of which comes from the prompt.
     assert (ranges["prefill"], ranges["decode"]) == (1, 7)
 
