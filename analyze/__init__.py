@@ -136,7 +136,7 @@ class Traces:
         from analyze.notebook import Answer
         from analyze.query.needs import why_empty
 
-        query, texts = self._find(name), _texts(params)
+        query, texts, given = self._find(name), _texts(params), self._given
         engine = self.engines.get(by, where, profiler, query)
 
         def draw(answer: Answer, figure: str | None, title: str | None) -> Drawing:
@@ -147,7 +147,6 @@ class Traces:
                 by=by, where=where, profiler=profiler, figure=figure, title=title,
             )  # fmt: skip
 
-        given = self._given
         answer = Answer(engine.query(query, texts, sort, limit, select), draw)
         if limit != 0:
             answer.why = lambda: why_empty(engine, query, texts)
@@ -223,7 +222,7 @@ class Traces:
             output_format(Path(output))
         drawing = self.answer(name, by, where, params, profiler=profiler).plot(figure, title)
         if output is not None:
-            drawing.save(Path(output))
+            drawing.save(output)
         return drawing
 
     def report(

@@ -134,8 +134,10 @@ class Answer(answer.Answer):
 
 def _values(table: pa.Table, at: Sequence[int]) -> list[list[Any]]:
     """Some rows of each column, as Python values."""
-    rows = table.take(list(at))
-    return [column.to_pylist() for column in rows.columns]
+    import pyarrow as pa
+
+    chosen = pa.array(at, pa.int64())
+    return [column.take(chosen).to_pylist() for column in table.columns]
 
 
 def _plain_numbers(table: pa.Table) -> pa.Table:

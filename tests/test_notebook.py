@@ -105,6 +105,7 @@ def test_what_says_nothing_is_named_below(tmp_path: Path) -> None:
     [(run,)] = traces.sql_answer("SELECT run_id FROM runs").rows()
     assert page.text.endswith(f"run {run}; 2 rows; empty: nothing_ns")
     none = traces.answer("collectives")._repr_html_()
+    assert repr(traces.answer("collectives")).startswith("no rows")
     assert "0 rows" in none and "no rows: the recording has no communication kernels" in none
 
 
@@ -144,6 +145,13 @@ def test_values_of_every_type_are_shown() -> None:
     assert shown["t"] == "2026-01-02 03:04:05" and shown["nan"] == "" and shown["one"] == "1" and shown["huge"]
     assert "2026-01-02" in repr(answer)
     assert [str(t) for t in answer.df()[["huge", "d"]].dtypes] == ["float64", "float64"]
+
+
+def test_columns_of_one_name_stay_apart() -> None:
+    answer = analyze.open(ONE).sql_answer("SELECT 1 AS a_ns, 2000 AS a_ns, NULL AS a")
+    [head, row] = Page(answer._repr_html_()).rows
+    assert head == ["a (µs)", "a (µs)"] and row == ["0.001", "2.000"]
+    assert answer.df(units=True).values.tolist()[0][:2] == [0.001, 2.0]
 
 
 def test_a_unit_is_guessed_of_numbers_alone() -> None:
@@ -285,7 +293,7 @@ def test_plots_are_the_ones_of_the_command(tmp_path: Path) -> None:
     assert {re.sub(r"clip\d+", "", text) for text in (by_name, (tmp_path / "k.svg").read_text("utf-8"))} == {
         re.sub(r"clip\d+", "", svg)
     }
-    drawn.save(tmp_path / "k.html")
+    drawn.save(str(tmp_path / "k.html"))
     assert "analyze query kernel-share" in (tmp_path / "k.html").read_text("utf-8")
     drawn.save(tmp_path / "k.png")
     assert (tmp_path / "k.png").read_bytes().startswith(b"\x89PNG")

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 
 from analyze.errors import InputError
@@ -69,16 +70,17 @@ class Drawing:
     def __repr__(self) -> str:
         return f"{self._part.title} {self.figure.alt}"
 
-    def save(self, output: Path) -> None:
+    def save(self, file: str | PathLike[str]) -> None:
         """Write the figure to a file, whose suffix says the form: .svg, .png or .html. Raises InputError."""
+        output = Path(file)
         form = drawing.output_format(output)
         if form == "html":
             text = single(self.figure, self._part, self._part.title)
-            write_whole(output, lambda file: file.write_text(text, encoding="utf-8"))
+            write_whole(output, lambda part: part.write_text(text, encoding="utf-8"))
         elif form == "svg":
-            write_whole(output, lambda file: file.write_text(self.svg(), encoding="utf-8"))
+            write_whole(output, lambda part: part.write_text(self.svg(), encoding="utf-8"))
         else:
-            write_whole(output, lambda file: file.write_bytes(drawing.png(self.figure, self._part.title)))
+            write_whole(output, lambda part: part.write_bytes(drawing.png(self.figure, self._part.title)))
 
 
 def draw(
