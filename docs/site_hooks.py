@@ -43,9 +43,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     up = "../" * page.file.src_uri.count("/")
     markdown = markdown.replace("](../sample_traces/README.md", f"]({up}sample-traces.md")
     markdown = markdown.replace("](../README.md", f"]({up}index.md")
-    markdown = markdown.replace("](../examples/README.md", f"]({up}examples.md").replace(
-        "](notebook.ipynb", "](notebook.md"
-    )
+    markdown = markdown.replace("](../examples/README.md", f"]({up}examples.md")
+    markdown = markdown.replace("](notebook.ipynb", "](notebook.md")
     return re.sub(r"\[([^\]]+)\]\(\.\./(?!.*\.md)[^)]+\)", r"`\1`", markdown)
 
 
