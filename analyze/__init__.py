@@ -6,11 +6,12 @@ The Python API mirrors the command line, command by command and option by option
 
     with analyze.open("runs/") as traces:                # stores, run folders or raw files
         traces.query("kernel-share", by=["model"])       # an Arrow table
-        traces.query("gpu-busy").to_pandas()
+        traces.answer("gpu-busy").df(units=True)         # pandas; .pl() polars, .plot() the figure; a notebook shows it
+        traces.queries.kernel_share(group="family")      # the same as answer(...), completed by an editor
         traces.sql("SELECT count(*) FROM kernels")
         traces.pivot("nccl-share", rows=["model"], columns=["gpus"], value="kernel_time_pct", agg="sum")
         traces.advise(min_pct=5)
-        traces.plot("roofline", "roofline.html")
+        traces.plot("roofline", "roofline.html").note
         traces.report("report.html")
         traces.trace("trace.json.gz")
         traces.warnings                                  # what the raw files lost
@@ -42,10 +43,12 @@ if TYPE_CHECKING:
     from analyze.comparison import Comparison
     from analyze.flame import Drawn
     from analyze.info import Info
-    from analyze.query.answer import Answer
+    from analyze.notebook import Answer
     from analyze.query.blocks import Block
     from analyze.query.query_files import Query
+    from analyze.questions import Queries
     from analyze.report.build import Progress as ReportProgress
+    from analyze.report.files import Drawing
     from analyze.store.cache import Contents
     from analyze.store.ingest import IngestResult, Progress
     from analyze.trace.export import Exported
@@ -94,6 +97,12 @@ class Traces:
     ) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        return f"analyze.open({', '.join(map(repr, self._given))})"
+
+    def _repr_html_(self) -> str:
+        return self.info()._repr_html_()
+
     def query(
         self,
         name: str,
@@ -124,23 +133,43 @@ class Traces:
         profiler: str | None = None,
     ) -> Answer:
         """As `query`, with the documented columns, and notes; the rows are computed when they are taken."""
+        from analyze.notebook import Answer
         from analyze.query.needs import why_empty
 
-        query = self._find(name)
+        query, texts, given = self._find(name), _texts(params), self._given
         engine = self.engines.get(by, where, profiler, query)
-        answer = engine.query(query, _texts(params), sort, limit, select)
+
+        def draw(answer: Answer, figure: str | None, title: str | None) -> Drawing:
+            from analyze.report.files import draw
+
+            return draw(
+                answer, engine, given, query, texts,
+                by=by, where=where, profiler=profiler, figure=figure, title=title,
+            )  # fmt: skip
+
+        answer = Answer(engine.query(query, texts, sort, limit, select), draw)
         if limit != 0:
-            answer.why = lambda: why_empty(engine, query, _texts(params))
+            answer.why = lambda: why_empty(engine, query, texts)
         runs = len(engine.run_ids)
         if not by and runs > 1 and query.group != "compare" and "run_id" not in {c.name for c in answer.columns}:
             answer.hint = f"{runs} runs taken together; --by run_id (or model, ...) tells them apart"
         return answer
 
+    @property
+    def queries(self) -> Queries:
+        """The queries as functions that an editor completes: `traces.queries.kernel_share(group="family")`.
+
+        Called, `traces.queries()`, it lists them with what these recordings lack for each.
+        """
+        from analyze.questions import Queries
+
+        return Queries(self)
+
     def info(self) -> Info:
         """What was found: how the runs were recorded, what they lack, which queries they can answer."""
         from analyze.info import inspect
 
-        return inspect(self.engines)
+        return inspect(self.engines, self.query_folders)
 
     def sql(self, statement: str, where: str | None = None, profiler: str | None = None) -> pa.Table:
         """Answer one SELECT over the tables (`tables` documents them) as an Arrow table."""
@@ -148,7 +177,9 @@ class Traces:
 
     def sql_answer(self, statement: str, where: str | None = None, profiler: str | None = None) -> Answer:
         """As `sql`, with notes; the rows are computed when they are taken."""
-        return self.engines.get(where=where, profiler=profiler).sql(statement)
+        from analyze.notebook import Answer
+
+        return Answer(self.engines.get(where=where, profiler=profiler).sql(statement))
 
     def flame(
         self,
@@ -172,27 +203,27 @@ class Traces:
     def plot(
         self,
         name: str,
-        output: Paths,
+        output: Paths | None = None,
         by: Sequence[str] = (),
         where: str | None = None,
         params: Mapping[str, object] | None = None,
         profiler: str | None = None,
         figure: str | None = None,
         title: str | None = None,
-    ) -> str:
-        """Draw the answer to a query to a .svg, .png or .html file.
+    ) -> Drawing:
+        """Draw the answer to a query, which a notebook shows; `output`: write it, too, to a .svg, .png or .html file.
 
-        `figure`: another one than the query declares. Returns what of the recordings is left out, in a sentence or
-        empty. Needs the extra `plot`.
+        `figure`: another one than the query declares. The result's `note` says what of the recordings is left out.
+        Needs the extra `plot`.
         """
-        from analyze.report.files import write_figure
+        from analyze.plots.drawing import output_format
 
-        query = self._find(name)
-        engine = self.engines.get(by, where, profiler, query)
-        return write_figure(
-            engine, self._given, query, _texts(params), Path(output),
-            by=by, where=where, profiler=profiler, figure=figure, title=title,
-        )  # fmt: skip
+        if output is not None:
+            output_format(Path(output))
+        drawing = self.answer(name, by, where, params, profiler=profiler).plot(figure, title)
+        if output is not None:
+            drawing.save(output)
+        return drawing
 
     def report(
         self,
@@ -248,10 +279,11 @@ class Traces:
         profiler: str | None = None,
     ) -> Answer:
         """As `pivot`, with the units of the columns, and notes."""
+        from analyze.notebook import Answer
         from analyze.pivot import pivot
 
         options = {"agg": agg, "filter": filter, "where": where, "profiler": profiler}
-        return pivot(self.engines, self._find(name), rows, columns, value, _texts(params), **options)
+        return Answer(pivot(self.engines, self._find(name), rows, columns, value, _texts(params), **options))
 
     def advise(self, where: str | None = None, min_pct: float = 1.0, profiler: str | None = None) -> pa.Table:
         """What costs each run time, the largest saving first, as an Arrow table (`analyze.advise.COLUMNS`).
@@ -264,9 +296,10 @@ class Traces:
     def advise_answer(self, where: str | None = None, min_pct: float = 1.0, profiler: str | None = None) -> Answer:
         """As `advise`, with notes; a row holds the fields of an `analyze.advise.Advice`."""
         from analyze import advise
+        from analyze.notebook import Answer
 
         engine = self.engines.get(where=where, profiler=profiler)
-        return advise.answer(advise.advise(engine, min_pct), engine.note)
+        return Answer(advise.answer(advise.advise(engine, min_pct), engine.note))
 
     def trace(
         self,
@@ -360,6 +393,7 @@ def compare(
     an Arrow table, times in ns, shares in %), notes, and the conditions of `fail_if` that hold. Raises InputError.
     """
     from analyze.comparison import compare as run_compare
+    from analyze.notebook import Answer
 
     with ExitStack() as stack:
         sides = [t if isinstance(t, Traces) else stack.enter_context(open(t)) for t in (a, b)]
@@ -376,7 +410,8 @@ def compare(
             flame=Path(flame) if flame is not None else None,
         )
         read_now = [t for t in sides if t not in (a, b)]
-        return replace(result, warnings=tuple(w for t in read_now for w in t.warnings))
+        warnings = tuple(w for t in read_now for w in t.warnings)
+        return replace(result, answer=Answer(result.answer), warnings=warnings)
 
 
 def catalog(queries: Sequence[Paths] = ()) -> dict[str, Query]:

@@ -228,8 +228,8 @@ def plot(
     output_format(output)
     params = _parse_params(param or [])
     find(name, queries or ()).bind(params)  # Bad ones are told before anything is read.
-    note = _open(paths, queries).plot(name, output, _split(by), where, params, profiler, figure, title)
-    cli_text.note([note])
+    drawing = _open(paths, queries).plot(name, output, _split(by), where, params, profiler, figure, title)
+    cli_text.note([drawing.note])
 
 
 @app.command()

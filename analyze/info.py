@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analyze.query.query_files import ResultColumn
+from analyze.render import inline
 from analyze.shell import command
 
 if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
+
     from analyze.query.engine import Engine
     from analyze.query.engines import Engines
     from analyze.query.needs import Needs
@@ -28,6 +31,7 @@ _OPTIONS = (("shapes", "operators with input shapes"), ("stacks", "Python stacks
 """What torch.profiler records if it is told to."""
 _FIRST = ("breakdown", "kernel-share", "roofline", "ops", "steps")
 """What is asked first, of those that can be."""
+_RECORDED = "what is missing is recorded by"
 
 
 class Run(NamedTuple):
@@ -49,15 +53,26 @@ class Info(NamedTuple):
     unanswered: list[tuple[Query, Needs]]
     """Queries that cannot be answered, with what is missing."""
 
+    def _repr_html_(self) -> str:
+        groups = ((group, ", ".join(names)) for group, names in _by_group(self).items())
+        shown: list[tuple[str, Iterable[tuple[str, str]]]] = [(f"{_of_all(self)} queries can be answered:", groups)]
+        if self.unanswered:
+            shown += [("these cannot:", _by_lack(self).items()), (f"{_RECORDED}:", _recorded_by(self))]
+        said = [part for title, pairs in shown for part in (inline.element("p", title), inline.pairs(pairs))]
+        return inline.fragment(*_run_elements(self.runs), *said)
 
-def inspect(engines: Engines) -> Info:
-    """Look into stores: at the names of tables and a few columns, without asking the queries. Raises InputError."""
+
+def inspect(engines: Engines, folders: Sequence[Path] = ()) -> Info:
+    """Look into stores: at the names of tables and a few columns, without asking the queries. Raises InputError.
+
+    `folders`: further folders of query files.
+    """
     from analyze.query.needs import Needs, holdings, needs_of
     from analyze.query.query_files import catalog
 
     engine = engines.get(profiler="all")
     held = holdings(engine)
-    queries = sorted(catalog().values(), key=lambda q: (q.group, q.name))
+    queries = sorted(catalog(folders).values(), key=lambda q: (q.group, q.name))
     # Of several passes of a workload, a query is asked of one.
     asked = {q.prefer: engines.get(query=q).run_ids for q in {q.prefer: q for q in queries}.values()}
     answered, unanswered = [], []
@@ -82,8 +97,6 @@ def _runs(engine: Engine, held: dict[str, set[str]]) -> list[Run]:
 
 def lines(info: Info, paths: Sequence[Path], room: int) -> Iterator[str]:
     """The info for people to read, in lines of at most so many cells."""
-    from analyze.query.needs import HOLDINGS
-
     if len(info.runs) <= _FEW:
         for run in info.runs:
             yield f"run {_shown(run.run_id)}"
@@ -92,25 +105,49 @@ def lines(info: Info, paths: Sequence[Path], room: int) -> Iterator[str]:
     else:
         yield from _table(info.runs, room)
     yield ""
-    total = len(info.answered) + len(info.unanswered)
-    yield f"{len(info.answered)} of {total} queries can be answered:"
-    for group in dict.fromkeys(q.group for q in info.answered):
-        yield from _indented(group, ", ".join(q.name for q in info.answered if q.group == group), room)
+    yield f"{_of_all(info)} queries can be answered:"
+    for group, names in _by_group(info).items():
+        yield from _indented(group, ", ".join(names), room)
     if info.unanswered:
         yield "these cannot:"
-        missing: dict[Needs, list[str]] = {}
-        for query, lacking in info.unanswered:
-            missing.setdefault(lacking, []).append(query.name)
-        for lacking, names in missing.items():
-            without = (" or " if lacking.any else " and ").join(lacking.names)
-            yield from _indented("", f"without {without}: {', '.join(names)}", room)
-        yield "what is missing is recorded by:"
-        for name in dict.fromkeys(name for lacking in missing for name in lacking.names):
-            yield from _indented("", f"{name}: {HOLDINGS[name].recorded}", room)
+        for lacking, queries in _by_lack(info).items():
+            yield from _indented("", f"{lacking}: {queries}", room)
+        yield f"{_RECORDED}:"
+        for name, how in _recorded_by(info):
+            yield from _indented("", f"{name}: {how}", room)
     yield ""
     yield "next:"
     # Not wrapped: they are there to be copied.
     yield from (f"  {command}" for command in commands(info, paths))
+
+
+def _of_all(info: Info) -> str:
+    return f"{len(info.answered)} of {len(info.answered) + len(info.unanswered)}"
+
+
+def _by_group(info: Info) -> dict[str, list[str]]:
+    """Names of the queries that can be answered, by group."""
+    groups: dict[str, list[str]] = {}
+    for query in info.answered:
+        groups.setdefault(query.group, []).append(query.name)
+    return groups
+
+
+def _by_lack(info: Info) -> dict[str, str]:
+    """Names of those that cannot, by what is missing."""
+    missing: dict[str, list[str]] = {}
+    for query, lacking in info.unanswered:
+        missing.setdefault(f"without {lacking.words}", []).append(query.name)
+    return {without: ", ".join(names) for without, names in missing.items()}
+
+
+def _recorded_by(info: Info) -> list[tuple[str, str]]:
+    """What is missing, and what records it."""
+    from analyze.query.needs import HOLDINGS
+
+    # In the order of the sentences above it.
+    by_lack = dict.fromkeys(lacking for _, lacking in info.unanswered)
+    return [(name, HOLDINGS[name].recorded) for name in dict.fromkeys(n for lacking in by_lack for n in lacking.names)]
 
 
 def commands(info: Info, paths: Sequence[Path]) -> list[str]:
@@ -176,9 +213,8 @@ _COLUMNS = (
 )
 
 
-def _table(runs: Sequence[Run], room: int) -> Iterator[str]:
-    from analyze.render.layout import table_lines
-
+def _rows(runs: Sequence[Run]) -> list[tuple[Any, ...]]:
+    """A row of _COLUMNS for each run."""
     rows = []
     for run in runs:
         c = run.columns
@@ -186,8 +222,25 @@ def _table(runs: Sequence[Run], room: int) -> Iterator[str]:
         warnings = len((c["warnings"] or "").splitlines())
         known = (c["model"], c["batch_size"], c["precision"], c["gpu_name"])
         rows.append((run.run_id, c["profiler"], ranks, run.steps, *known, warnings))
+    return rows
+
+
+def _table(runs: Sequence[Run], room: int) -> Iterator[str]:
+    from analyze.render.layout import table_lines
+
     yield f"{len(runs)} runs"
-    yield from table_lines(_COLUMNS, rows, (), room)
+    yield from table_lines(_COLUMNS, _rows(runs), (), room)
+
+
+def _run_elements(runs: Sequence[Run]) -> Iterator[Element]:
+    if len(runs) <= _FEW:
+        for run in runs:
+            yield inline.element("p", "run ", inline.named("b", run.run_id))
+            yield inline.pairs(_told(run))
+        return
+    rows = _rows([runs[at] for at in inline.shown(len(runs))])
+    yield inline.element("p", f"{len(runs)} runs" if len(runs) == len(rows) else inline.counted(len(runs)))
+    yield inline.table(_COLUMNS, list(zip(*rows, strict=True)), len(runs))
 
 
 def _shown(text: str) -> str:

@@ -7,6 +7,7 @@ has instead.
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -26,10 +27,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "reference/tables.md": tables,
         "reference/commands.md": commands,
         "reference/python.md": python_api,
+        "notebook.md": notebook,
+        "examples.md": examples,
         "sample-traces.md": lambda: (ROOT / "sample_traces/README.md").read_text(encoding="utf-8"),
     }
     for path, text in made.items():
         files.append(File.generated(config, path, content=text()))
+    for path, svg in figures().items():
+        files.append(File.generated(config, path, content=svg))
     return files
 
 
@@ -38,7 +43,52 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     up = "../" * page.file.src_uri.count("/")
     markdown = markdown.replace("](../sample_traces/README.md", f"]({up}sample-traces.md")
     markdown = markdown.replace("](../README.md", f"]({up}index.md")
+    markdown = markdown.replace("](../examples/README.md", f"]({up}examples.md")
+    markdown = markdown.replace("](notebook.ipynb", "](notebook.md")
     return re.sub(r"\[([^\]]+)\]\(\.\./(?!.*\.md)[^)]+\)", r"`\1`", markdown)
+
+
+def _cells() -> list[tuple[str, str, list[dict[str, str]]]]:
+    """The cells of the notebook: markdown or code, their text, and what each output holds by its kind."""
+    cells = json.loads((ROOT / "docs/notebook.ipynb").read_text(encoding="utf-8"))["cells"]
+    return [(cell["cell_type"], "".join(cell["source"]), list(map(_output, cell.get("outputs", ())))) for cell in cells]
+
+
+def _output(output: dict[str, Any]) -> dict[str, str]:
+    data = output.get("data") or {"text/plain": output["text"]}
+    return {kind: "".join(text) for kind, text in data.items()}
+
+
+def figures() -> dict[str, str]:
+    """The figures of the notebook by their files."""
+    found = [o["image/svg+xml"] for _, _, outputs in _cells() for o in outputs if "image/svg+xml" in o]
+    return {f"notebook-{number}.svg": svg for number, svg in enumerate(found, 1)}
+
+
+def notebook() -> str:
+    """The notebook as a page: its cells with what they show."""
+    text = []
+    files = iter(figures())
+    for kind, source, outputs in _cells():
+        text += [source if kind == "markdown" else f"```python\n{source}\n```", ""]
+        for output in outputs:
+            if "image/svg+xml" in output:
+                text += [f"![The figure that the cell above draws]({next(files)})", ""]
+            elif html := output.get("text/html"):
+                # One block to Markdown: no empty line in it.
+                text += [
+                    f'<div class="output">{"".join(line for line in html.splitlines(True) if line.strip())}</div>',
+                    "",
+                ]
+            else:
+                text += [f"```text\n{output['text/plain'].rstrip()}\n```", ""]
+    return "\n".join([*text, "The same as a file for Jupyter: `docs/notebook.ipynb`.", ""])
+
+
+def examples() -> str:
+    """The page about the examples: the programs are named only."""
+    text = (ROOT / "examples/README.md").read_text(encoding="utf-8").replace("](../docs/", "](")
+    return re.sub(r"\[(`[^`]+`)\]\([^)]+\)", r"\1", text)
 
 
 def queries() -> str:
@@ -110,16 +160,22 @@ def _parameter(parameter: Any) -> str:
 def python_api() -> str:
     """The public functions and classes of `analyze`, with their signatures and docstrings."""
     import analyze
+    from analyze import notebook as notebook_answers
+    from analyze.questions import Queries
+    from analyze.report.files import Drawing
 
     text = ["# Python", "", inspect.cleandoc(analyze.__doc__ or ""), ""]
-    for name in analyze.__all__:
-        thing = getattr(analyze, name)
+    shown = {name: getattr(analyze, name) for name in analyze.__all__}
+    shown |= {"Answer": notebook_answers.Answer, "Queries": Queries, "Drawing": Drawing}
+    for name, thing in shown.items():
         text += [f"## {name}", ""]
         if inspect.isclass(thing):
             text += [inspect.cleandoc(thing.__doc__ or ""), ""]
             for method, function in inspect.getmembers(thing, inspect.isfunction):
                 if not method.startswith("_"):
                     text += _function(f"{name}.{method}", function, "###")
+            for attribute, made in inspect.getmembers(thing, lambda member: isinstance(member, property)):
+                text += [f"### {name}.{attribute}", "", inspect.cleandoc(made.__doc__ or ""), ""]
         else:
             text += _function(name, thing, "")
     return "\n".join(text)

@@ -198,8 +198,10 @@ def test_catalog_tables_and_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_trace_and_plot_say_what_they_drew(tmp_path: Path) -> None:
     done = analyze.open(ONE).trace(tmp_path / "t.json.gz", counters=False)
     assert done.events > 0 and done.counters == 0 and (tmp_path / "t.json.gz").stat().st_size
-    assert analyze.open(SAMPLES / "resnet18-ncu").plot("roofline", tmp_path / "r.svg") == ""
+    assert analyze.open(SAMPLES / "resnet18-ncu").plot("roofline", tmp_path / "r.svg").note == ""
     assert (tmp_path / "r.svg").stat().st_size
+    left_out = analyze.open(DP2).plot("kernel-share", figure="bars x=calls y=name")
+    assert left_out.note.startswith("of the passes of a workload")
 
 
 # --- Engines ---

@@ -36,7 +36,7 @@ FLOORS = (
         "analyze.render",
         "analyze.trace",
     ),
-    ("analyze.completion", "analyze.info", "analyze.report"),
+    ("analyze.completion", "analyze.info", "analyze.notebook", "analyze.questions", "analyze.report"),
     ("analyze",),
     ("analyze.agents", "analyze.cli_text"),
     ("analyze.cli",),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import runpy
+import subprocess
 import sys
 from types import SimpleNamespace
 
 import pytest
 from support import ROOT
 
+PACKAGES = {"analyze", "collect", "schemas"}
 CODE = re.compile(r"^```.*?^```$", re.M | re.S)
 
 
@@ -23,3 +25,12 @@ def test_the_description_is_the_readme_without_links_into_the_repository(monkeyp
     assert [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if not link.startswith("http")] == []
     assert CODE.findall(text) == CODE.findall(readme)
     assert "what questions cost then: definitions (`docs/definitions.md`)" in text
+
+
+def test_the_source_distribution_has_all_folders() -> None:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("needs the repository")
+    folders = {path.split("/")[0] for path in listed.stdout.split("\0") if "/" in path and not path.startswith(".")}
+    grafted = re.findall(r"^graft (\S+)$", (ROOT / "MANIFEST.in").read_text("utf-8"), re.M)
+    assert "examples" in folders and folders - PACKAGES == set(grafted)

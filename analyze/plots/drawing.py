@@ -70,13 +70,14 @@ def vega(figure: Figure) -> dict[str, Any]:
     return compiled
 
 
-def write(figure: Figure, title: str, form: str, output: Path) -> None:
-    """Draw to a file, svg or png."""
-    spec = vega_lite(figure, title)
-    if form == "svg":
-        output.write_text(library().vegalite_to_svg(spec, vl_version=_VERSION), encoding="utf-8")
-    else:
-        output.write_bytes(library().vegalite_to_png(spec, vl_version=_VERSION, scale=2))
+def svg(figure: Figure, title: str) -> str:
+    """The figure as SVG."""
+    return str(library().vegalite_to_svg(vega_lite(figure, title), vl_version=_VERSION))
+
+
+def png(figure: Figure, title: str) -> bytes:
+    """The figure as PNG."""
+    return bytes(library().vegalite_to_png(vega_lite(figure, title), vl_version=_VERSION, scale=2))
 
 
 def runtime() -> str:

@@ -32,6 +32,8 @@ _RUN_COLUMNS: dict[str, Column | None] = {c.name: c for c in TABLES["runs"].colu
 
 _SQL_TYPES = {"string": "VARCHAR", "int64": "BIGINT", "int32": "INTEGER", "double": "DOUBLE", "bool": "BOOLEAN"}
 
+_NUMERIC = re.compile(r"(?:U?(?:TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL\(\d+,\d+\))$")
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -423,8 +425,8 @@ def _literal(path: str) -> str:
 
 def guess_unit(name: str, sql_type: str) -> str:
     """Unit of a column of free SQL, from the endings that the tables use."""
-    if sql_type in ("VARCHAR", "DATE") or "STRUCT" in sql_type or sql_type.endswith("]"):
-        return "text"
+    if not _NUMERIC.match(sql_type):
+        return {"BOOLEAN": "bool", "TIMESTAMP": "time"}.get(sql_type, "text")
     for ending, unit in (("_ns", "ns"), ("_pct", "%"), ("_bytes", "B"), ("_s", "s")):
         if name.endswith(ending):
             return unit

@@ -122,6 +122,11 @@ class Needs(NamedTuple):
     names: tuple[str, ...]
     any: bool
 
+    @property
+    def words(self) -> str:
+        """The names in words."""
+        return (" or " if self.any else " and ").join(self.names)
+
     def lacking(self, held: Collection[str]) -> tuple[str, ...]:
         """What is missing of it; empty if the query can be answered."""
         missing = tuple(name for name in self.names if name not in held)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,7 +33,7 @@ PLAIN_UNITS = ("text", "id", "time", "index", "count", "number", "bool")
 # Of one call, image or step, against sums over them.
 _OF_ONE = re.compile(r"(?:^|_)(?:avg|mean|min|max|median|p\d+|std)(?=_|$)")
 _PER = re.compile(r"_per_(?:image|step|call)$")
-_START = re.compile(r"(?:^|_)start(?=_|$)")
+_MOMENT = re.compile(r"(?:^|_)(?:start|end)(?=_|$)")
 _MOST = 1e7
 """A number in the unit of its table stays below it, ..."""
 _LEAST = 1e-3
@@ -53,7 +54,9 @@ class Heading(NamedTuple):
 
 
 def finite(value: Any) -> Any:
-    """A value without NaN and infinity, which JSON and tables have no number for: None."""
+    """A value without NaN and infinity, which JSON and tables have no number for: None. Decimals of SQL are floats."""
+    if isinstance(value, Decimal):
+        return float(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, list | tuple):
@@ -79,15 +82,24 @@ def format_columns(
 ) -> tuple[list[Heading], list[list[str]]]:
     """Headings, and the cells of each column as text."""
     values = [[finite(row[i]) for row in rows] for i in range(len(columns))]
+    scales = _scales(columns, values)
+    shown = [_format(column, values[i], scales.get(i)) for i, column in enumerate(columns)]
+    return [heading for heading, _ in shown], [cells for _, cells in shown]
+
+
+def readable(columns: Sequence[ResultColumn], values: Sequence[Sequence[Any]]) -> list[tuple[str, float]]:
+    """What each of these columns is called in a table, with the unit, and what its numbers are to be divided by."""
+    scales = _scales(columns, [list(map(finite, column)) for column in values])
+    return [(str(_heading(c, scales.get(i))), scales.get(i, (1, ""))[0]) for i, c in enumerate(columns)]
+
+
+def _scales(columns: Sequence[ResultColumn], values: Sequence[Sequence[Any]]) -> dict[int, tuple[float, str]]:
+    """Factor and unit of the columns that have several units, by their place."""
     measures: dict[tuple[str, ...], list[int]] = {}
     for i, column in enumerate(columns):
         if column.unit in SCALES:
             measures.setdefault(_measure(column), []).append(i)
-    scales = {
-        i: _scale(measure, [values[m] for m in members]) for measure, members in measures.items() for i in members
-    }
-    shown = [_format(column, values[i], scales.get(i)) for i, column in enumerate(columns)]
-    return [heading for heading, _ in shown], [cells for _, cells in shown]
+    return {i: _scale(measure, [values[m] for m in members]) for measure, members in measures.items() for i in members}
 
 
 def _measure(column: ResultColumn) -> tuple[str, ...]:
@@ -99,7 +111,7 @@ def _measure(column: ResultColumn) -> tuple[str, ...]:
         return column.unit, "one", _OF_ONE.sub("", column.name).strip("_")
     if of := _PER.search(column.name):
         return column.unit, "one", of[0]
-    return column.unit, "start" if _START.search(column.name) else "sum"
+    return column.unit, "moment" if _MOMENT.search(column.name) else "sum"
 
 
 def _scale(measure: tuple[str, ...], columns: Sequence[Sequence[Any]]) -> tuple[float, str]:
@@ -115,22 +127,30 @@ def _scale(measure: tuple[str, ...], columns: Sequence[Sequence[Any]]) -> tuple[
     typical = measure[0] == "B" or measure[1] == "one"
     wanted = median([v for column in numbers for v in column]) if typical else max(largest)
     # A moment beyond all units is one of a clock, of which the last digits are what counts.
-    bounded = [s for s in scales if max(largest) / s[0] < _MOST] or [scales[-1 if measure[1] == "start" else 0]]
+    bounded = [s for s in scales if max(largest) / s[0] < _MOST] or [scales[-1 if measure[1] == "moment" else 0]]
     fitting = [s for s in bounded if s[0] <= wanted] or bounded[-1:]
     return next((s for s in fitting if min(largest) / s[0] >= _LEAST), fitting[0])
 
 
-def _format(column: ResultColumn, values: list[Any], scale: tuple[float, str] | None) -> tuple[Heading, list[str]]:
+def _heading(column: ResultColumn, scale: tuple[float, str] | None) -> Heading:
     name = visible(column.name)
     label = re.sub(rf"(?:^|_){_ENDINGS[column.unit]}$", "", name) if column.unit in _ENDINGS else name
     if scale is not None:
-        factor, unit = scale
-        shown = [None if v is None else v / factor for v in values]
-        return Heading(label, unit), _numbers(shown, decimals(column.unit, factor))
+        return Heading(label, scale[1])
     if column.unit == "%":
-        return Heading(label.removeprefix("pct_"), "%"), _numbers(values, 2)
-    unit = "" if column.unit in PLAIN_UNITS else column.unit
-    return Heading(label, unit), [_plain(v, column.unit) for v in values]
+        return Heading(label.removeprefix("pct_"), "%")
+    return Heading(label, "" if column.unit in PLAIN_UNITS else column.unit)
+
+
+def _format(column: ResultColumn, values: list[Any], scale: tuple[float, str] | None) -> tuple[Heading, list[str]]:
+    heading = _heading(column, scale)
+    if scale is not None:
+        factor, _ = scale
+        shown = [None if v is None else v / factor for v in values]
+        return heading, _numbers(shown, decimals(column.unit, factor))
+    if column.unit == "%":
+        return heading, _numbers(values, 2)
+    return heading, [_plain(v, column.unit) for v in values]
 
 
 def decimals(unit: str, factor: float) -> int:

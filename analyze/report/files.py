@@ -5,11 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 
 from analyze.errors import InputError
 from analyze.plots import declared, drawing
-from analyze.plots.figure import Rows
+from analyze.plots.figure import Figure, Rows
+from analyze.query.answer import Answer
 from analyze.query.engine import Engine
 from analyze.query.query_files import Query, find
 from analyze.report.build import Progress, Report
@@ -49,47 +52,75 @@ def write_report(
     write_whole(output, lambda part: part.write_text(text, encoding="utf-8"))
 
 
-def write_figure(
+@dataclass(frozen=True)
+class Drawing:
+    """The figure of an answer. A notebook shows it; `save` writes it."""
+
+    figure: Figure
+    note: str
+    """What of the recordings is left out, in a sentence; empty if nothing is."""
+    _part: Part
+
+    def svg(self) -> str:
+        """The figure as SVG, with its title, on a background of its own."""
+        return drawing.svg(self.figure, self._part.title)
+
+    _repr_svg_ = svg
+
+    def __repr__(self) -> str:
+        return f"{self._part.title} {self.figure.alt}"
+
+    def save(self, file: str | PathLike[str]) -> None:
+        """Write the figure to a file, whose suffix says the form: .svg, .png or .html. Raises InputError."""
+        output = Path(file)
+        form = drawing.output_format(output)
+        if form == "html":
+            text = single(self.figure, self._part, self._part.title)
+            write_whole(output, lambda part: part.write_text(text, encoding="utf-8"))
+        elif form == "svg":
+            write_whole(output, lambda part: part.write_text(self.svg(), encoding="utf-8"))
+        else:
+            write_whole(output, lambda part: part.write_bytes(drawing.png(self.figure, self._part.title)))
+
+
+def draw(
+    answer: Answer,
     engine: Engine,
     paths: Sequence[str],
     query: Query,
     params: Mapping[str, str],
-    output: Path,
     *,
     by: Sequence[str] = (),
     where: str | None = None,
     profiler: str | None = None,
     figure: str | None = None,
     title: str | None = None,
-) -> str:
-    """Draw the answer of an engine to a query to a file, whose suffix says the form.
+) -> Drawing:
+    """Draw the answer of an engine to a query: all of its rows, or those that were chosen.
 
-    Returns what of the recordings is left out. `by`, `where` and `profiler` are the engine's, for the command shown.
-
-    Raises InputError for a query without a figure, or an answer without anything to draw.
+    `by`, `where` and `profiler` are the engine's, for the command shown. Raises InputError for a query without a
+    figure, an answer without the columns that it needs or without anything to draw.
     """
-    form = drawing.output_format(output)
     drawing.library()
     declaration = declared.of_query(query, params, figure, by)
-    answer = engine.query(query, dict(params))
     rows = Rows.of(answer)
 
     def ask(name: str, **more: str) -> Rows:
         return Rows.of(engine.query(find(name), more))
 
-    drawn = declared.draw(declaration, rows, ask)
+    try:
+        drawn = declared.draw(declaration, rows, ask)
+    except KeyError as e:
+        if e.args[0] in {c.name for c in rows.columns}:
+            raise
+        raise InputError(f"plot {query.name}: the figure needs the column {e.args[0]}, which was not selected") from e
     if drawn is None:
         needs = f"; it needs {query.needs}" if query.needs else ""
         raise InputError(f"plot {query.name}: there is nothing to draw{needs}")
+    command = command_line("query", query.name, paths, params, by, where, profiler)
     heading = title or query.question
-    if form == "html":
-        command = command_line("query", query.name, paths, params, by, where, profiler)
-        part = Part(heading, query.description, query.name, command, filled_sql(query, params), table=table(rows))
-        text = single(drawn, part, heading)
-        write_whole(output, lambda file: file.write_text(text, encoding="utf-8"))
-    else:
-        write_whole(output, lambda file: drawing.write(drawn, heading, form, file))
-    return answer.note
+    part = Part(heading, query.description, query.name, command, filled_sql(query, params), table=table(rows))
+    return Drawing(drawn, answer.note, part)
 
 
 @contextmanager
