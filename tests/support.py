@@ -43,7 +43,9 @@ def write_trace(path: Path, events: Sequence[dict[str, Any]], **header: Any) -> 
 
 def ask(path: Path, query: str, **options: Any) -> list[dict[str, Any]]:
     """Rows of a query."""
-    return analyze.open(path).query(query, **options).to_pylist()
+    answer = analyze.open(path).answer(query, **options)
+    names = [c.name for c in answer.columns]
+    return [dict(zip(names, row, strict=True)) for row in answer.rows()]
 
 
 def sql(path: Path, statement: str, **options: Any) -> list[dict[str, Any]]:
