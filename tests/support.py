@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -14,6 +15,8 @@ from typing import Any
 from forked import Template
 
 import analyze
+from analyze.query.engine import Engine
+from analyze.store.cache import open_stores
 
 ROOT = Path(__file__).parent.parent
 SAMPLES = ROOT / "sample_traces"
@@ -53,6 +56,13 @@ def ask(path: Path, query: str, **options: Any) -> list[dict[str, Any]]:
 def sql(path: Path, statement: str, **options: Any) -> list[dict[str, Any]]:
     """Rows of a SELECT."""
     return analyze.open(path).sql(statement, **options).to_pylist()
+
+
+@cache
+def sample_engine(name: str, prefer: str | None = None) -> Engine:
+    """An engine over a sample, or all of them with "", that keeps what questions share: for tests that ask them all."""
+    stores, _ = open_stores([SAMPLES / name])
+    return Engine(stores, prefer=prefer, keep=True)
 
 
 ANALYZE = Template(
