@@ -268,11 +268,27 @@ def test_on_a_phone_in_the_dark(browser: Any, written: Path) -> None:
     opened.close()
 
 
+ONE_OF_A_KIND = """() => {
+    document.querySelectorAll('details').forEach(d => { d.open = true; });
+    for (const body of document.querySelectorAll('tbody')) {
+        const seen = new Set();
+        for (const row of [...body.rows]) {
+            const kind = [row, ...row.querySelectorAll('*')].map(e => `${e.tagName}.${e.className}`).join();
+            if (seen.has(kind)) { row.remove(); }
+            seen.add(kind);
+        }
+    }
+}"""
+
+
 def serious(opened: Opened) -> list[Any]:
-    """What axe finds that keeps people from using the page, with all that is folded in it open."""
+    """What axe finds that keeps people from using the page, with all that is folded in it open.
+
+    Of the rows of a table that differ in nothing but their texts it sees one: with all, it takes four times as long.
+    """
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    opened.page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
-    found = axe.run(opened.page).response["violations"]
+    opened.page.evaluate(ONE_OF_A_KIND)
+    found = axe.run(opened.page, options={"resultTypes": ["violations"]}).response["violations"]
     bad = [v for v in found if v["impact"] in ("serious", "critical")]
     return [(v["id"], [n["html"][:200] for n in v["nodes"][:3]]) for v in bad]
 
