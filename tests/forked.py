@@ -168,38 +168,37 @@ def _become(job: Mapping[str, Any]) -> str:
     sys.orig_argv = [sys.executable, "-m", module, *arguments]
     sys.argv = ["-m", *arguments]
     sys.path[0] = job["cwd"]
-    subprocess.Popen = _ForkingPopen  # type: ignore[misc]
+    subprocess.Popen._execute_child = _fork_child  # type: ignore[attr-defined]
     return str(module)
 
 
-class _ForkingPopen(subprocess.Popen[Any]):
-    """Forks for `python -m collect.MODULE` from this process, which has imported torch; starts all else."""
+_start_child = subprocess.Popen._execute_child  # type: ignore[attr-defined]
 
-    def _execute_child(self, *arguments: Any) -> None:
-        """As that of subprocess.Popen."""
-        start = super()._execute_child  # type: ignore[misc]
-        given = inspect.signature(start).bind(*arguments).arguments
-        command = list(given["args"])
-        if command[:2] != [sys.executable, "-m"] or not command[2].startswith("collect."):
-            start(*arguments)
-            return
-        pipes = [given[name] for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")]
-        sys.stdout.flush()
-        self.pid = os.fork()
-        if self.pid:
-            self._child_created = True
-            self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
-            return
-        if given["start_new_session"]:
-            os.setsid()
-        fds = [os.dup(fd if fd >= 0 else standard) for standard, fd in enumerate((pipes[0], pipes[3], pipes[5]))]
-        for standard, fd in enumerate(fds):
-            os.dup2(fd, standard)
-        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-        # What its parent tidies up when it ends is the parent's.
-        weakref.finalize._registry.clear()  # type: ignore[attr-defined]
-        environment = dict(os.environ if given["env"] is None else given["env"])
-        _run(_become({"arguments": command[2:], "cwd": given["cwd"] or Path.cwd(), "environment": environment}))
+
+def _fork_child(self: subprocess.Popen[Any], *arguments: Any) -> None:
+    """In its place: fork for `python -m collect.MODULE` from this process, which has imported torch."""
+    given = inspect.signature(_start_child).bind(self, *arguments).arguments
+    command = list(given["args"])
+    if command[:2] != [sys.executable, "-m"] or not command[2].startswith("collect."):
+        _start_child(self, *arguments)
+        return
+    pipes = [given[name] for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")]
+    sys.stdout.flush()
+    self.pid = os.fork()
+    if self.pid:
+        self._child_created = True  # type: ignore[attr-defined]
+        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+        return
+    if given["start_new_session"]:
+        os.setsid()
+    fds = [os.dup(fd if fd >= 0 else standard) for standard, fd in enumerate((pipes[0], pipes[3], pipes[5]))]
+    for standard, fd in enumerate(fds):
+        os.dup2(fd, standard)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    # What its parent tidies up when it ends is the parent's.
+    weakref.finalize._registry.clear()  # type: ignore[attr-defined]
+    environment = dict(os.environ if given["env"] is None else given["env"])
+    _run(_become({"arguments": command[2:], "cwd": given["cwd"] or Path.cwd(), "environment": environment}))
 
 
 def _run(module: str) -> NoReturn:
