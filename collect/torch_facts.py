@@ -6,7 +6,9 @@ Uses the standard library and torch alone; see collect.attach for why.
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import platform
+import sys
 from typing import Any
 
 
@@ -20,9 +22,10 @@ def torch_facts() -> dict[str, Any]:
         "cuda_version": torch.version.cuda,
     }
     with contextlib.suppress(Exception):
-        import torchvision
-
-        facts["torchvision_version"] = str(torchvision.__version__)
+        # Not imported for this: a program may not use it, and it takes 2 s.
+        used = sys.modules.get("torchvision")
+        version = used.__version__ if used else importlib.metadata.version("torchvision")
+        facts["torchvision_version"] = str(version)
     if not torch.cuda.is_available():
         return facts
     # Asking a broken library for its version may raise anything; a run is not to fail for that.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -13,17 +14,16 @@ from pathlib import Path
 import portalocker
 import pytest
 
+if sys.dont_write_bytecode:
+    # All processes of the tests share compiled modules: where Python is told to write none, each of the hundreds would
+    # compile what it imports, torch and torchvision for 6 s, analyze for 0.3 s.
+    sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(Path(__file__).parent.parent / ".cache" / "bytecode")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Have all processes of the tests share compiled modules.
-
-    Where Python is told to write none, each of the hundreds of processes would compile what it imports: torch and
-    torchvision for 6 s, analyze for 0.3 s.
-    """
-    if sys.dont_write_bytecode:
-        sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(config.rootpath / ".cache" / "bytecode")
-        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-        sys.dont_write_bytecode = False
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    # What a shell starts in the background ignores Ctrl-C, and so would all that it starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
+
+from support import run_cli
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -58,14 +61,13 @@ def run(command: str) -> str:
 
     Notes and warnings on stderr depend on what was ingested before.
     """
-    script = f'analyze() {{ "{sys.executable}" -m analyze "$@"; }}\n{command}\n'
-    result = subprocess.run(
-        ["bash", "-c", script],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "160"},
-    )
+    words = re.fullmatch(r"(?:COLUMNS=(\d+) )?analyze ([^|<>;&$`()]*)", command.replace("\\\n", " "))
+    if words:
+        result = run_cli(*shlex.split(words[2]), cwd=ROOT, COLUMNS=words[1] or "160")
+    else:
+        script = f'analyze() {{ "{sys.executable}" -m analyze "$@"; }}\n{command}\n'
+        variables = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "160"}
+        result = subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, text=True, env=variables)
     lines = (result.stderr if result.returncode else result.stdout).splitlines()
     return "\n".join(line.rstrip() for line in lines if not line.startswith("read as: ")).strip("\n")
 

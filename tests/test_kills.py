@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -50,17 +51,27 @@ def wait_for(condition: object, what: str, seconds: float = 60) -> None:
         time.sleep(0.005)
 
 
-@pytest.fixture
-def at_work(tmp_path: Path) -> tuple[subprocess.Popen[str], Path, list[int]]:
-    """An ingest of a large trace into a store that holds an old run, in the middle of it; and its processes."""
-    store, folder = tmp_path / "store", tmp_path / "job"
-    run_cli("ingest", write_trace(tmp_path / "old.json", [kernel("old", 0, 1)]), "--store", store)
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Traces that take seconds to ingest."""
+    folder = tmp_path_factory.mktemp("large")
     for name in ("a", "b"):
         write_trace(folder / f"{name}.json", [kernel(f"{name}{i % 7}", i, 1, grid=[1, 2, 3]) for i in range(150_000)])
-    child = start_ingest(folder, store)
-    wait_for(lambda: child.poll() is not None or list(store.glob(".part-*/*/*/kernels/*")), "it does not begin")
-    assert child.poll() is None, "the ingest was over before it could be killed"
-    return child, store, children(child.pid)
+    return folder
+
+
+@pytest.fixture
+def at_work(large: Path, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path, list[int]]]:
+    """An ingest of a large trace into a store that holds an old run, in the middle of it; and its processes."""
+    store = tmp_path / "store"
+    run_cli("ingest", write_trace(tmp_path / "old.json", [kernel("old", 0, 1)]), "--store", store)
+    with start_ingest(large, store) as child:
+        try:
+            wait_for(lambda: child.poll() is not None or list(store.glob(".part-*/*/*/kernels/*")), "it does not begin")
+            assert child.poll() is None, "the ingest was over before it could be killed"
+            yield child, store, children(child.pid)
+        finally:
+            child.kill()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])

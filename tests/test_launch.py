@@ -169,10 +169,12 @@ def test_on_the_samples_no_wait_is_longer_than_the_recording(sample: str) -> Non
         " UNION ALL SELECT run_id, rank, start_ns, dur_ns FROM cuda_calls) GROUP BY ALL",
     )
     extent = {(r["run_id"], r["rank"]): r["ns"] for r in extents}
-    for r in ask(path, "launch", params={"work": "all"}):
+    launched, queued = ask(path, "launch", params={"work": "all"}), ask(path, "queue-depth")
+    assert {(r["run_id"], r["rank"]) for r in launched} == {(r["run_id"], r["rank"]) for r in queued} == extent.keys()
+    for r in launched:
         assert 0 <= (r["max_queue_delay_ns"] or 0) <= extent[r["run_id"], r["rank"]]
         assert r["queue_delay_ns"] <= r["calls"] * (r["max_queue_delay_ns"] or 0)
-    for r in ask(path, "queue-depth"):
+    for r in queued:
         assert 0 <= r["empty_ns"] <= r["span_ns"] <= extent[r["run_id"], r["rank"]]
         assert 0 <= r["full_ns"] <= r["span_ns"] - r["empty_ns"]
 

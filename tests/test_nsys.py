@@ -234,6 +234,7 @@ def _both(recording: Path, query: str, key: str, **options: Any) -> tuple[dict[A
 @pytest.mark.parametrize("group", ["short_name", "family", "algorithm"])
 def test_kernels_are_the_same_under_both_profilers(recording: Path, group: str) -> None:
     torch, nsys = _both(recording, "kernel-share", group, params={"group": group})
+    assert torch
     for name, t in torch.items():
         assert t["calls"] == nsys[name]["calls"], name
         assert t["kernel_time_pct"] == pytest.approx(nsys[name]["kernel_time_pct"], abs=SHARE_POINTS), name

@@ -230,6 +230,7 @@ def test_dataloader_of_a_sample() -> None:
     """The windows and waits of the trace, the images of the collector's CSV, the worker count of the manifest."""
     path = SAMPLES / "resnet18-ddp2"
     rows = ask(path, "dataloader")
+    assert [r["rank"] for r in rows] == [0, 1]
     ranges = "SELECT {} AS ns FROM ranges WHERE rank = {} AND {} ORDER BY start_ns"
     for row in rows:
         first, _ = sql(path, ranges.format("start_ns", row["rank"], "origin = 'profiler_step'"))

@@ -67,7 +67,11 @@ VISIBLE = """() => {
 
 @pytest.fixture(scope="module")
 def show(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Show]:
-    """Open a trace in the UI and give the page, once all is drawn. The port is one process's at a time."""
+    """Open a trace in the UI and give the page, once all is drawn. The port is one process's at a time.
+
+    The UI is loaded once, and then sent from trace to trace: to start it takes longer than to open a sample. Where it
+    looks first is said to one that starts.
+    """
 
     def answer(route: Any) -> None:
         path = PAGES / (route.request.url.split("#")[0].split("?")[0].removeprefix(f"{UI}/") or "index.html")
@@ -91,16 +95,19 @@ def show(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Show]:
         context.grant_permissions(["local-network-access"], origin=UI)
         context.route("**/*", answer)
 
+        same = context.new_page()
+
         def opened(trace: Path, view: View | None = None) -> Any:
-            page = context.new_page()
+            page = context.new_page() if view else same
             # The page is driven from here, so what serves the trace waits elsewhere.
             addresses: Queue[str] = Queue()
             serving = Thread(target=open_in_ui, args=(trace, addresses.put, view), daemon=True)
             serving.start()
-            # `testing` is the UI's own switch: no banner that asks for cookies.
+            page.evaluate("() => { window.before = window.app?.trace; }")
+            # `testing` is the UI's own switch: no banner that asks for cookies. Behind #, it loads the UI once.
             page.goto(addresses.get(timeout=60).replace("/#!", "/?testing=1#!"))
-            page.wait_for_function("() => window.app?.trace?.traceInfo")
-            page.evaluate("() => window.waitForPerfettoIdle(1000)")
+            page.wait_for_function("() => window.app?.trace?.traceInfo && window.app.trace !== window.before")
+            page.evaluate("() => window.waitForPerfettoIdle(300)")
             serving.join(60)
             assert not serving.is_alive()
             return page
@@ -128,12 +135,9 @@ def exported(name: str, target: Path) -> tuple[Path, str | None]:
 def test_a_sample_opens(show: Show, tmp_path: Path, name: str) -> None:
     trace, profiler = exported(name, tmp_path / "out.json.gz")
     page = show(trace, None)
-    try:
-        assert page.evaluate(STATS) == [] and page.evaluate("() => app.trace.traceInfo.importErrors") == 0
-        tracks = page.evaluate(TRACKS)
-        screenshot(page, name, tmp_path)
-    finally:
-        page.close()
+    assert page.evaluate(STATS) == [] and page.evaluate("() => app.trace.traceInfo.importErrors") == 0
+    tracks = page.evaluate(TRACKS)
+    screenshot(page, name, tmp_path)
     asked = analyze.open(SAMPLES / name.split(" ")[0])
     own = "SELECT rank, pid, tid & 4294967295 AS tid FROM {} WHERE pid > 0"
     threads = asked.sql(f"{own.format('cpu_ops')} UNION {own.format('cuda_calls')}", profiler=profiler).to_pylist()
@@ -157,10 +161,7 @@ def test_it_opens_at_a_moment(show: Show, tmp_path: Path) -> None:
     done = traces.trace(tmp_path / "out.json.gz")
     view = traces.moment("gap:1").within(done)
     page = show(tmp_path / "out.json.gz", view)
-    try:
-        page.wait_for_function(f"() => ({VISIBLE})()[1] < {view.end_ns + 1_000_000}")
-        seen = page.evaluate(VISIBLE)
-        screenshot(page, "gap", tmp_path)
-    finally:
-        page.close()
+    page.wait_for_function(f"() => ({VISIBLE})()[1] < {view.end_ns + 1_000_000}")
+    seen = page.evaluate(VISIBLE)
+    screenshot(page, "gap", tmp_path)
     assert seen == pytest.approx(view, abs=1000)

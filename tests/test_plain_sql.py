@@ -11,10 +11,12 @@ import pytest
 from support import kernel, run_cli, write_trace
 
 import analyze
+from analyze.advise import findings
 from analyze.errors import InputError
 from analyze.query.blocks import built_in
 from analyze.query.engine import Engine
 from analyze.query.plain_sql import check_block, check_expression, check_select
+from analyze.query.query_files import catalog
 from analyze.store.store import Store
 
 SECRET = "the-secret-of-another-file"
@@ -314,6 +316,18 @@ def test_own_blocks_are_of_the_form_that_is_asked_of_others(place: Place) -> Non
     assert len(own) > 20
     for name, text in own.items():
         check_block(engine.connection, text, name)
+
+
+def test_questions_that_are_not_checked_pass_the_check(place: Place) -> None:
+    """What a query file of the user's own is held to each time it is asked, those that come with this hold to."""
+    engine = Engine([Store(place.store)])
+    questions = [*catalog().values(), *(f.query for f in findings())]
+    for query in questions:
+        sql, _, choices = query.bind({})
+        with engine.alone():
+            engine.execute("SELECT 1", query.used(choices))
+        check_select(engine.connection, sql, query.name)
+    assert len(questions) > 50
 
 
 def test_errors_say_what_was_wrong(place: Place) -> None:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import parse_qs
 
@@ -41,14 +41,25 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-def start(*arguments: str | Path, **environment: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "analyze", "trace", *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-    )
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start(port: None) -> Iterator[Start]:
+    """Starts `analyze trace`; what a test that fails leaves running is ended, and the port free again."""
+    started: list[subprocess.Popen[str]] = []
+
+    def go(*arguments: str | Path, **environment: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "analyze", "trace", *map(str, arguments)]
+        variables = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+        pipe = subprocess.PIPE
+        started.append(subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=variables))
+        return started[-1]
+
+    yield go
+    for process in started:
+        with process:
+            process.kill()
 
 
 def parameters(address: str) -> dict[str, str]:
@@ -65,7 +76,7 @@ def status(url: str, method: str = "GET", **headers: str) -> tuple[int, str | No
         return e.code, e.headers["Access-Control-Allow-Origin"]
 
 
-def test_it_is_served_once_and_to_the_ui_alone(port: None, tmp_path: Path) -> None:
+def test_it_is_served_once_and_to_the_ui_alone(start: Start, tmp_path: Path) -> None:
     process = start(ONE, "--print-url", "-o", tmp_path / "kept.json.gz")
     assert process.stdout is not None
     assert process.stdout.readline().startswith(f"{tmp_path}/kept.json.gz: 2026")
@@ -88,7 +99,7 @@ def test_it_is_served_once_and_to_the_ui_alone(port: None, tmp_path: Path) -> No
         socket.create_connection(("127.0.0.1", 9001)).close()
 
 
-def test_the_browser_gets_the_address(port: None, tmp_path: Path) -> None:
+def test_the_browser_gets_the_address(start: Start, tmp_path: Path) -> None:
     script = tmp_path / "browser"
     script.write_text(
         f"#!{sys.executable}\n"
@@ -104,7 +115,7 @@ def test_the_browser_gets_the_address(port: None, tmp_path: Path) -> None:
     assert "https" not in out and not list(tmp_path.glob("tracequarry-*"))
 
 
-def test_ctrl_c_ends_it_and_removes_the_trace(port: None, tmp_path: Path) -> None:
+def test_ctrl_c_ends_it_and_removes_the_trace(start: Start, tmp_path: Path) -> None:
     process = start(ONE, "--print-url", TMPDIR=str(tmp_path))
     assert process.stdout is not None
     process.stdout.readline()

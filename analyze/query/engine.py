@@ -15,7 +15,7 @@ import duckdb
 
 from analyze.errors import InputError
 from analyze.query import spill
-from analyze.query.answer import Answer
+from analyze.query.answer import Answer, Statement
 from analyze.query.blocks import blocks, defining
 from analyze.query.open_files import threads
 from analyze.query.plain_sql import check_block, check_expression, check_select, names_in, names_in_block, sentence
@@ -78,7 +78,8 @@ class Engine:
         prefer: str | None = None,
         keep: bool = False,
     ):
-        self._keep = keep
+        self.keep = keep
+        """May be set later, for blocks that are not made yet."""
         self.stores = list(stores)
         self.by = tuple(by)
         self.note = ""
@@ -296,7 +297,7 @@ class Engine:
             try:
                 if block.create is None:
                     sql = block.sql
-                    for view in block.keep if self._keep and block.built_in else ():
+                    for view in block.keep if self.keep and block.built_in else ():
                         sql = sql.replace(f"CREATE VIEW {view} AS", f"CREATE TABLE {view} AS")
                     self.connection.execute(sql)
                 else:
@@ -320,7 +321,8 @@ class Engine:
         """
         sql, values, choices = query.bind(params or {})
         uses = query.used(choices)
-        if not query.path.is_relative_to(BUILT_IN.parent):
+        built_in = query.path.is_relative_to(BUILT_IN.parent)
+        if not built_in:
             _check_declared(names_in(self.connection, sql, f"query {query.name}"), uses, f"query {query.name}")
         self._make_blocks(uses, [query.path.parent.parent])
         documented = query.result_columns(choices)
@@ -348,8 +350,13 @@ class Engine:
         )
         final += f"\nLIMIT {int(limit)}" if limit is not None else ""
         what = f"query {query.name}"
-        check_select(self.connection, final, what)
-        answer = Answer(tuple(c for c, _ in shown), self._run(final, values, what), what, self, self.note, self.lock)
+        result: duckdb.DuckDBPyRelation | Statement
+        if built_in:
+            result = Statement(self.connection, final, _bound(values))
+        else:
+            check_select(self.connection, final, what)
+            result = self._run(final, values, what)
+        answer = Answer(tuple(c for c, _ in shown), result, what, self, self.note, self.lock)
         if query.main and not select:
             sorted_by = (term.strip().lstrip("-+") for term in (sort or "").split(","))
             answer.main = (*self.by, *(query.fill(name, choices) for name in query.main), *filter(None, sorted_by))
@@ -380,12 +387,15 @@ class Engine:
         return Answer(columns, result, "SQL", self, self.note, self.lock)
 
     def _run(self, sql: str, values: dict[str, Any], what: str) -> duckdb.DuckDBPyRelation:
-        # As BIGINT: a small number would be bound as INTEGER, and a thousand times it overflow.
-        bound = {n: duckdb.Value(v, _BIGINT) if isinstance(v, int) else v for n, v in values.items()}
         try:
-            return self.connection.sql(sql, params=bound or None)
+            return self.connection.sql(sql, params=_bound(values))
         except (duckdb.Error, UnicodeError) as e:
             raise InputError(f"{what}: {sentence(e)}") from e
+
+
+def _bound(values: dict[str, Any]) -> dict[str, Any] | None:
+    """Parameters of a statement, numbers as BIGINT: a small one would be INTEGER, and a thousand times it overflow."""
+    return {n: duckdb.Value(v, _BIGINT) if isinstance(v, int) else v for n, v in values.items()} or None
 
 
 def _check_declared(names: Iterable[str], uses: Iterable[str], what: str) -> None:

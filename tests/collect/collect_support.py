@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from forked import Forked, Template
+
 from schemas.manifest import Manifest, read_manifest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -53,14 +55,21 @@ def environment(**extra: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **extra}
 
 
-def start(*arguments: str, **extra: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "collect", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(**extra),
-    )
+TORCH = Template(
+    "collect.cli collect.run collect.sweep collect.train collect.workload rich.progress typer._adapters PIL.Image"
+    " torch torchvision torch._dynamo torch.distributed.launcher.api torch.profiler",
+    **environment(),
+)
+"""A process that has imported what `collect` and its training processes do."""
+
+
+def start(*arguments: str, fresh: bool = False, **extra: str) -> subprocess.Popen[str] | Forked:
+    """`collect ARGUMENTS`; `fresh`: by a Python of its own, whose processes can be told by their command lines."""
+    variables = environment(**extra)
+    if not fresh and TORCH.fits(variables):
+        return TORCH.start(["collect", *arguments], variables)
+    command = [sys.executable, "-m", "collect", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables)
 
 
 def read_trace(path: Path) -> dict[str, Any]:
@@ -111,7 +120,7 @@ def wait_for(condition: Callable[[], Any], what: str, timeout_s: float = 90.0) -
     raise AssertionError(f"waited in vain for {what}")
 
 
-def interrupt(child: subprocess.Popen[str], number: int = signal.SIGINT) -> tuple[int, str, str]:
+def interrupt(child: subprocess.Popen[str] | Forked, number: int = signal.SIGINT) -> tuple[int, str, str]:
     child.send_signal(number)
     stdout, stderr = child.communicate(timeout=90)
-    return child.returncode, stdout, stderr
+    return child.wait(), stdout, stderr

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from collect_support import CPU, Collect, descendants, interrupt, read_trace, start, wait_for
+from forked import Forked
 
 from collect.failure import diagnose, sentence
 from collect.spec import RankReport
@@ -20,7 +21,7 @@ from schemas.manifest import read_manifest
 LONG = [*CPU, "--steps", "100000", "--profiler", "none"]
 
 
-def steps_done(child: subprocess.Popen[str]) -> bool:
+def steps_done(child: subprocess.Popen[str] | Forked) -> bool:
     """Whether rank 0 has finished a step: its progress file lies beside the spec that it was started with."""
     specs = [Path(a) for line in descendants(child.pid).values() for a in line if a.endswith("spec.json")]
     progress = [p.with_name("progress") for p in specs]
@@ -29,7 +30,7 @@ def steps_done(child: subprocess.Popen[str]) -> bool:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_run_says_so_and_keeps_what_there_is(tmp_path: Path, number: signal.Signals) -> None:
-    child = start("run", "-o", str(tmp_path), *CPU, "--steps", "100000")
+    child = start("run", "-o", str(tmp_path), *CPU, "--steps", "100000", fresh=True)
     wait_for(lambda: steps_done(child), "some steps")
     below = set(descendants(child.pid))
     code, stdout, stderr = interrupt(child, number)
@@ -45,7 +46,7 @@ def test_interrupted_run_says_so_and_keeps_what_there_is(tmp_path: Path, number:
 
 
 def test_killed_rank(tmp_path: Path) -> None:
-    child = start("run", "-o", str(tmp_path), *LONG, "--parallel", "ddp", "--gpus", "2")
+    child = start("run", "-o", str(tmp_path), *LONG, "--parallel", "ddp", "--gpus", "2", fresh=True)
     wait_for(lambda: steps_done(child), "some steps")
     ranks = {}
     for pid, line in descendants(child.pid).items():

@@ -153,7 +153,7 @@ def test_what_runs_inside_a_program_needs_torch_alone() -> None:
             elif isinstance(node, ast.Import):
                 needs |= {a.name.partition(".")[0] for a in node.names}
     assert seen == {"attach", "new_files", "rendezvous", "torch_facts", "trace_files"}
-    assert needs - sys.stdlib_module_names == {"torch", "torchvision"}
+    assert needs - sys.stdlib_module_names == {"torch"}
 
 
 def test_torchrun(collect: Collect, script: Script) -> None:

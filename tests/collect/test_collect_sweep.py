@@ -28,7 +28,7 @@ def sweep(plan: Path, output: Path, *more: str) -> tuple[int, str]:
     child = start("sweep", str(plan), "-o", str(output), *more)
     _, stderr = child.communicate(timeout=180)
     assert "Traceback" not in stderr, stderr
-    return child.returncode, stderr
+    return child.wait(), stderr
 
 
 def cells(output: Path) -> list[dict[str, Any]]:

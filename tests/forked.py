@@ -1,0 +1,230 @@
+"""Commands in processes that are forked from one that has imported what they import.
+
+To start Python and import its libraries takes `analyze` 0.5 s of CPU, and a training with torch 4 s: more than the
+rest of most tests. A forked process has all that is its own: arguments, variables, folder, streams, signals and exit
+code. What it shares with its like is how Python started; so a command with other variables than those that the programs
+here read later (SEEN_LATER) gets a Python of its own, and tests of what is imported at start make theirs.
+"""
+
+from __future__ import annotations
+
+import array
+import atexit
+import contextlib
+import functools
+import gc
+import importlib
+import inspect
+import json
+import locale
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, NoReturn
+
+SEEN_LATER = ("COLUMNS", "TRACEQUARRY_", "TMPDIR", "PYTEST_CURRENT_TEST")
+"""Variables that nothing reads while it is imported, or what they begin with."""
+
+
+class Template:
+    """Starts Python under the present variables and these, has it import modules, and forks commands from it."""
+
+    def __init__(self, modules: str, **variables: str):
+        self._modules = modules.split()
+        self._environment = {**os.environ, **variables}
+
+    def fits(self, environment: Mapping[str, str]) -> bool:
+        """Whether a process forked here is as one that started under these variables."""
+        names = {*self._environment, *environment}
+        differ = [name for name in names if self._environment.get(name) != environment.get(name)]
+        return sys.platform == "linux" and all(name.startswith(SEEN_LATER) for name in differ)
+
+    def start(self, arguments: Sequence[str], environment: Mapping[str, str], cwd: Path | None = None) -> Forked:
+        """`python -m ARGUMENTS` by a forked process."""
+        return Forked(self._server, arguments, environment, cwd)
+
+    @functools.cached_property
+    def _server(self) -> socket.socket:
+        """The way to the process that has imported the modules; it ends with this one."""
+        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        command = [sys.executable, __file__, str(its.fileno()), *self._modules]
+        subprocess.Popen(command, pass_fds=[its.fileno()], env=self._environment, stdin=subprocess.DEVNULL)
+        its.close()
+        return ours
+
+
+class Forked:
+    """A command; the part of subprocess.Popen that tests use."""
+
+    def __init__(
+        self, server: socket.socket, arguments: Sequence[str], environment: Mapping[str, str], cwd: Path | None
+    ):
+        self.args = list(arguments)
+        self.returncode: int | None = None
+        self._output: list[IO[bytes]] = [tempfile.TemporaryFile() for _ in ("stdout", "stderr")]  # noqa: SIM115
+        self._told, its = socket.socketpair()
+        fds = [os.open(os.devnull, os.O_RDONLY), *(f.fileno() for f in self._output), its.fileno()]
+        job = {"arguments": self.args, "cwd": str(cwd or Path.cwd()), "environment": dict(environment)}
+        socket.send_fds(server, [json.dumps(job).encode()], fds)
+        os.close(fds[0])
+        its.close()
+        self.pid = self._next()
+
+    def _next(self) -> int:
+        """The next number that the process beside it tells: its pid, then how it ended."""
+        if len(told := self._told.recv(4)) < 4:
+            raise RuntimeError("the process that commands are forked from is gone")
+        return array.array("i", told)[0]
+
+    def wait(self, timeout: float | None = None) -> int:
+        """As subprocess.Popen.wait."""
+        if self.returncode is None:
+            self._told.settimeout(timeout)
+            try:
+                self.returncode = os.waitstatus_to_exitcode(self._next())
+            except TimeoutError:
+                raise subprocess.TimeoutExpired(self.args, timeout or 0) from None
+            self._told.close()
+        return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """As subprocess.Popen.communicate, as text."""
+        self.wait(timeout)
+        for file in self._output:
+            file.seek(0)
+        out, err = (file.read().decode() for file in self._output)
+        for file in self._output:
+            file.close()
+        return out, err
+
+    def send_signal(self, number: int) -> None:
+        """As subprocess.Popen.send_signal."""
+        if self.returncode is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """As subprocess.Popen.kill."""
+        self.send_signal(signal.SIGKILL)
+
+
+def _serve(jobs: socket.socket) -> dict[str, Any]:
+    """Fork a process for each job; returns the job in that process. This one exits when no more can come."""
+    while True:
+        message, fds, _, _ = socket.recv_fds(jobs, 1 << 20, 4)
+        if not message:
+            os._exit(0)
+        if not os.fork():
+            break
+        for fd in fds:
+            os.close(fd)
+    # Beside each works one that waits for its end, whom signals for the group leave alone.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    jobs.close()
+    told = socket.socket(fileno=fds.pop())
+    if pid := os.fork():
+        for fd in (0, 1, 2, *fds):
+            os.close(fd)
+        told.send(array.array("i", [pid]).tobytes())
+        told.send(array.array("i", [os.waitpid(pid, 0)[1]]).tobytes())
+        os._exit(0)
+    told.close()
+    for target, fd in enumerate(fds):
+        os.dup2(fd, target)
+        os.close(fd)
+    job: dict[str, Any] = json.loads(message)
+    return job
+
+
+def _become(job: Mapping[str, Any]) -> str:
+    """Make this process what Python would be at the start of `python -m MODULE ...`; returns the module."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    os.environ.clear()
+    os.environ.update(job["environment"])
+    os.chdir(job["cwd"])
+    streams = (
+        ("stdin", "r", sys.stdin.errors),
+        ("stdout", "w", sys.stdout.errors),
+        ("stderr", "w", "backslashreplace"),
+    )
+    for fd, (name, mode, errors) in enumerate(streams):
+        buffering = 1 if name == "stderr" else -1
+        stream: Any = open(fd, mode, buffering, locale.getencoding(), errors, closefd=False)  # noqa: SIM115
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    module, *arguments = job["arguments"]
+    sys.orig_argv = [sys.executable, "-m", module, *arguments]
+    sys.argv = ["-m", *arguments]
+    sys.path[0] = job["cwd"]
+    subprocess.Popen._execute_child = _fork_child  # type: ignore[attr-defined]
+    return str(module)
+
+
+_start_child = subprocess.Popen._execute_child  # type: ignore[attr-defined]
+
+
+def _fork_child(self: subprocess.Popen[Any], *arguments: Any) -> None:
+    """In its place: fork for `python -m collect.MODULE` from this process, which has imported torch."""
+    given = inspect.signature(_start_child).bind(self, *arguments).arguments
+    command = list(given["args"])
+    if command[:2] != [sys.executable, "-m"] or not command[2].startswith("collect."):
+        _start_child(self, *arguments)
+        return
+    pipes = [given[name] for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")]
+    sys.stdout.flush()
+    self.pid = os.fork()
+    if self.pid:
+        self._child_created = True  # type: ignore[attr-defined]
+        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+        return
+    if given["start_new_session"]:
+        os.setsid()
+    fds = [os.dup(fd if fd >= 0 else standard) for standard, fd in enumerate((pipes[0], pipes[3], pipes[5]))]
+    for standard, fd in enumerate(fds):
+        os.dup2(fd, standard)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    # What its parent tidies up when it ends is the parent's.
+    weakref.finalize._registry.clear()  # type: ignore[attr-defined]
+    environment = dict(os.environ if given["env"] is None else given["env"])
+    _run(_become({"arguments": command[2:], "cwd": given["cwd"] or Path.cwd(), "environment": environment}))
+
+
+def _run(module: str) -> NoReturn:
+    """Run it as `python -m MODULE`; end as Python does, but do not take apart what was imported."""
+    code: object = 0
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as e:
+        code = e.code
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    if code is not None and not isinstance(code, int):
+        print(code, file=sys.stderr)
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    os._exit(code or 0)
+
+
+if __name__ == "__main__":
+    listening = socket.socket(fileno=int(sys.argv[1]))
+    for name in sys.argv[2:]:
+        with contextlib.suppress(ImportError):  # a module of a library that another version of it has not
+            importlib.import_module(name)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    gc.freeze()
+    _run(_become(_serve(listening)))
