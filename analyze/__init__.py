@@ -13,6 +13,7 @@ The Python API mirrors the command line, command by command and option by option
         traces.advise(min_pct=5)
         traces.plot("roofline", "roofline.html").note
         traces.report("report.html")
+        traces.serve()                                   # the same live, with questions and SQL
         traces.trace("trace.json.gz")
         traces.warnings                                  # what the raw files lost
         traces.answer("kernel-share").notes              # what is left out of an answer
@@ -26,7 +27,7 @@ Whatever the user can mend is an `analyze.InputError`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from os import PathLike
@@ -245,6 +246,29 @@ class Traces:
         write_report(
             self.stores, self._given, Path(output), after=after, by=by, where=where, profiler=profiler, title=title,
             progress=progress,
+        )  # fmt: skip
+
+    def serve(
+        self,
+        host: str = "127.0.0.1",
+        port: int | None = None,
+        token: bool = False,
+        time_limit: float = 60.0,
+        where: str | None = None,
+        profiler: str | None = None,
+        show: Callable[[str], object] = print,
+    ) -> None:
+        """Serve the report, the questions and a box for SQL as pages, until the process is interrupted.
+
+        `host`, `port`: where to listen; 0 is a free port, by default 8321 or else a free one. `token`: ask who opens a
+        page for one, as is always done where other machines reach it. `time_limit`: seconds after which a question is
+        ended. `show` is given the address to open. Needs the extra `serve`.
+        """
+        from analyze.serve.server import serve
+
+        serve(
+            self.stores, self._given, show, folders=self.query_folders, host=host, port=port, token=token,
+            time_limit=time_limit, where=where, profiler=profiler,
         )  # fmt: skip
 
     def pivot(

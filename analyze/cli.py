@@ -456,6 +456,32 @@ def mcp(
 
 
 @app.command()
+def serve(
+    paths: Paths,
+    host: Annotated[
+        str, typer.Option("--host", help="Address to listen at; another than a loopback one asks for a token.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int | None, typer.Option("--port", min=0, max=65535, help="0: a free one. Default: 8321, else a free one.")
+    ] = None,
+    token: Annotated[
+        bool, typer.Option("--token", help="Ask for a token in any case: where others use this machine, too.")
+    ] = False,
+    open_: Annotated[bool, typer.Option("--open/--no-open", help="Open it in a browser.")] = True,
+    time_limit: Annotated[float, typer.Option("--time-limit", help="Seconds after which a question is ended.")] = 60.0,
+    where: Where = None,
+    profiler: Profiler = None,
+    queries: Annotated[list[Path] | None, typer.Option("--queries", help="A further folder of query files.")] = None,
+) -> None:
+    """Serve recordings as pages on this machine: the report, every question, a box for SQL. Ctrl-C ends it."""
+    from analyze.serve.server import browse, check
+
+    check()
+    traces = _open(paths, queries)
+    traces.serve(host, port, token, time_limit, where, profiler, lambda address: browse(address, open_))
+
+
+@app.command()
 def cache(
     clear: Annotated[bool, typer.Option("--clear", help="Remove all that is not in use.")] = False,
     max_size: Annotated[

@@ -38,6 +38,7 @@ MIRROR: dict[str, Api] = {
     "plot": (analyze.Traces.plot,),
     "report": (analyze.Traces.report,),
     "trace": (analyze.Traces.trace,),
+    "serve": (analyze.Traces.serve,),
     "compare": (analyze.compare,),
     "flame": (analyze.Traces.flame,),
     "mcp": (analyze.open,),
@@ -81,7 +82,7 @@ def test_every_option_has_its_counterpart(command: str) -> None:
     options = {RENAMED.get(name, name) for name in commands()[command]}
     options -= OUTPUT - ({"output"} if command in TAKES_OUTPUT else set())
     asked = MIRROR[command]
-    taken = set().union(*(inspect.signature(function).parameters for function in asked)) - {"self", "progress"}
+    taken = set().union(*(inspect.signature(function).parameters for function in asked)) - {"self", "progress", "show"}
     if asked[0].__qualname__.startswith("Traces."):
         taken |= set(inspect.signature(analyze.open).parameters) - {"progress"}
         if "queries" not in options:

@@ -37,6 +37,7 @@ FLOORS = (
         "analyze.trace",
     ),
     ("analyze.completion", "analyze.info", "analyze.notebook", "analyze.questions", "analyze.report"),
+    ("analyze.serve",),
     ("analyze",),
     ("analyze.agents", "analyze.cli_text"),
     ("analyze.cli",),

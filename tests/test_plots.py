@@ -258,7 +258,7 @@ def test_what_is_no_number_is_nothing(tmp_path: Path) -> None:
         " t (name, total_ns)\n"
     )
     analyze.open(SAMPLES / "late-rank", queries=[tmp_path]).plot("odd", tmp_path / "a.html")
-    [spec] = re.findall(r'id="figure-0">(.*?)</script>', (tmp_path / "a.html").read_text())
+    [spec] = re.findall(r'class="spec">(.*?)</script>', (tmp_path / "a.html").read_text())
 
     def refuse(text: str) -> None:
         raise AssertionError(f"{text} is no JSON")

@@ -170,7 +170,7 @@ def test_the_figure(tmp_path: Path, report: Path, suffix: str) -> None:
     if suffix == "svg":
         assert "fp16" not in text, "a roof that holds no kernel is not drawn"
     else:
-        [spec] = re.findall(r'<script type="application/json" id="figure-0">(.*?)</script>', text)
+        [spec] = re.findall(r'<script type="application/json" class="spec">(.*?)</script>', text)
         assert "fp16" not in spec
         points = [d for d in json.loads(spec)["data"] if "area" in (d.get("values") or [{}])[0]]
         assert [len(d["values"]) for d in points] == [3]

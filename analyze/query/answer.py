@@ -66,8 +66,8 @@ class Answer:
         self._lock = lock or nullcontext()
         self._result = result if isinstance(result, Statement) else _without_time_zones(result)
         self._what = what
-        self.empty: bool | None = None
-        """Whether there were no rows; None before they are taken."""
+        self.count: int | None = None
+        """How many rows were taken; None before."""
         self._owner = owner  # of the connection: before DuckDB 2, a relation does not keep it open
 
     def rows(self, most: int | None = None) -> list[tuple[Any, ...]]:
@@ -77,6 +77,10 @@ class Answer:
         """
         return self._take((self._result if most is None else self._result.limit(most)).fetchall)
 
+    def cut(self, most: int) -> None:
+        """Leave no more than the first `most` rows."""
+        self._result = self._result.limit(most)
+
     def arrow(self) -> pa.Table:
         """All rows as an Arrow table. Raises InputError as `rows` does."""
         return self._take(self._result.to_arrow_table)
@@ -84,7 +88,7 @@ class Answer:
     @property
     def notes(self) -> list[str]:
         """All that is to be said about the rows, in sentences; once they are taken, also why there are none."""
-        nothing = f"no rows: {self.why()}" if self.empty and self.why else ""
+        nothing = f"no rows: {self.why()}" if self.count == 0 and self.why else ""
         return [text for text in (self.note, nothing, self.hint) if text]
 
     def _take(self, fetch: Callable[[], Any]) -> Any:
@@ -93,7 +97,7 @@ class Answer:
                 taken = fetch()
         except (duckdb.Error, UnicodeError) as e:
             raise InputError(f"{self._what}: {sentence(e)}") from e
-        self.empty = len(taken) == 0
+        self.count = len(taken)
         return taken
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import threading
 import weakref
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -113,6 +113,11 @@ class Engine:
         with self.lock:
             self.connection.close()
             self._remove_spill()
+
+    def interrupt(self) -> None:
+        """End what it works on, from another thread: that raises InputError."""
+        with suppress(duckdb.ConnectionException):  # closed meanwhile
+            self.connection.interrupt()
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -314,8 +319,9 @@ class Engine:
         sort: str | None = None,
         limit: int | None = None,
         select: Sequence[str] = (),
+        only: Mapping[str, str] | None = None,
     ) -> Answer:
-        """Answer a query; with `select`, only these columns, in this order.
+        """Answer a query; with `select`, only these columns, in this order; with `only`, only such rows.
 
         Raises InputError for bad parameters, an unknown column or SQL that DuckDB rejects.
         """
@@ -336,6 +342,12 @@ class Engine:
             raise InputError(f"--select {unknown[0]}: no such column; the result has {', '.join(columns)}")
         shown = [columns[name] for name in dict.fromkeys(select or columns)]
         names = ", ".join(f'{source} AS "{c.name}"' for c, source in shown)
+        held = []
+        for number, (name, text) in enumerate((only or {}).items()):
+            if name not in columns:
+                raise InputError(f"query {query.name}: {name}: no such column; the result has {', '.join(columns)}")
+            held.append(f"coalesce({columns[name][1]}::VARCHAR, '') = $_only_{number}")
+            values[f"_only_{number}"] = text
         join = ""
         if self.by:
             distinct = ", ".join(f'"{b}"{"::VARCHAR" if b == "run_id" else ""} AS "_{b}"' for b in self.by)
@@ -345,9 +357,9 @@ class Engine:
             *(_sort_terms(sort, {name: source for name, (_, source) in columns.items()}) if sort else ()),
             "run_group", query.fill(query.order, choices), *(f'_answer."{c.name}"' for c in documented),
         ]  # fmt: skip
-        final = f"WITH _answer AS (\n{sql}\n)\nSELECT {names} FROM _answer {join}\nORDER BY " + ", ".join(
-            filter(None, order)
-        )
+        final = f"WITH _answer AS (\n{sql}\n)\nSELECT {names} FROM _answer {join}"
+        final += f"\nWHERE {' AND '.join(held)}" if held else ""
+        final += "\nORDER BY " + ", ".join(filter(None, order))
         final += f"\nLIMIT {int(limit)}" if limit is not None else ""
         what = f"query {query.name}"
         result: duckdb.DuckDBPyRelation | Statement

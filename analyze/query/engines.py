@@ -77,6 +77,11 @@ class Engines:
         while len(self._kept) >= MOST or sum(e.held_bytes for e in self._kept.values()) > MOST_BYTES:
             del self._kept[next(iter(self._kept))]
 
+    def interrupt(self) -> None:
+        """End what they work on, from another thread."""
+        for engine in list(self._kept.values()):
+            engine.interrupt()
+
     def close(self) -> None:
         """Close them; there are no further ones."""
         with self._lock:

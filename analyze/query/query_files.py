@@ -13,6 +13,7 @@ A file begins with comment lines, the rest is one SELECT::
     -- @needs kernels that NCCL ran       What a recording must hold, said where there are no rows.
     -- @pass nsys                         Which pass of several it is best asked of (else torch); `all`: of each.
     -- @plot bars x=total_ns y=name       The figure that it is drawn as (analyze.plots.declared).
+    -- @drill name launch name={name}     What a served page asks where a cell of the column is clicked.
 
 The comment lines come in this order. CTEs have plain names, of no table or view; in blocks they begin with `_`,
 so that neither hides the other's.
@@ -20,6 +21,9 @@ so that neither hides the other's.
 The SELECT reads the tables of `schemas.tables` and what its blocks define. Every table has one more column,
 `run_group`: NULL, or with `--by` the number of the group of runs that the row belongs to. A query groups by it and
 returns it first; `@column` does not name it.
+
+`@drill COLUMN QUERY key=value ...`: `{column}` in a value is that of the row; a key is a parameter of QUERY, else a
+column of its answer, of which only the rows with that value are shown.
 
 A parameter that is not a choice is `text`, `number` or `int` (a whole number). A number has a range, both ends allowed:
 `int[1..10000]`, or `number[0..]` where nothing limits it but the type.
@@ -43,9 +47,10 @@ TIMING = ("torch", "nsys", "nvprof")
 
 PASSES = (*TIMING, "all")
 
-_TAG = re.compile(r"^@(param|column|main|order|use|needs|pass|plot)\s+(.*)$")
+_TAG = re.compile(r"^@(param|column|main|order|use|needs|pass|plot|drill)\s+(.*)$")
 _PARAM = re.compile(r"^(\w+)\s+(\S+)\s+=\s+(?:'([^']*)'|(\S+))\s*(.*)$")
 _NUMBER = re.compile(r"^(number|int)(?:\[(.*?)\.\.(.*?)\])?$")
+_DRILL = re.compile(r"(\{?\w+\}?)\s+([\w-]+)((?:\s+\w+=\S+)+)")
 _COLUMN = re.compile(r"^(\{?\w+\}?)\s+(\S+)\s*(.*)$")
 
 UNITS = {
@@ -133,6 +138,16 @@ class ResultColumn:
 
 
 @dataclass(frozen=True)
+class Drill:
+    """The question that goes deeper than a cell does."""
+
+    column: str
+    query: str
+    values: tuple[tuple[str, str], ...]
+    """Keys and values, as the header has them."""
+
+
+@dataclass(frozen=True)
 class Query:
     """A question, as its file declares it."""
 
@@ -153,6 +168,7 @@ class Query:
     """Names, as documented, of the columns that a table shows first where not all have room; empty for all."""
     plot: str = ""
     """The figure, as the header declares it; empty if it declares none."""
+    drills: tuple[Drill, ...] = ()
 
     def bind(self, values: dict[str, str]) -> tuple[str, dict[str, str | float | int], dict[str, str]]:
         """SQL with the choices filled in, the values to bind, and the choices; raises InputError."""
@@ -195,6 +211,7 @@ def parse(path: Path) -> Query:
     prefer = None
     uses: tuple[str, ...] = ()
     main: tuple[str, ...] = ()
+    drills: tuple[Drill, ...] = ()
     for number, line in enumerate(unwrap(head), 1):
         tag = _TAG.match(line)
         if not tag:
@@ -211,6 +228,9 @@ def parse(path: Path) -> Query:
             prefer = tag.group(2)
         elif tag.group(1) == "use":
             uses += names_of(tag.group(2))
+        elif tag.group(1) == "drill" and (m := _DRILL.fullmatch(tag.group(2))):
+            given = (word.partition("=") for word in m[3].split())
+            drills += (Drill(m[1], m[2], tuple((key, value) for key, _, value in given)),)
         elif tag.group(1) == "param" and (m := _PARAM.match(tag.group(2))):
             params.append(_param(m, f"{path}: comment {number}: {line}"))
         elif tag.group(1) == "column" and (m := _COLUMN.match(tag.group(2))) and m.group(2) in UNITS:
@@ -241,6 +261,7 @@ def parse(path: Path) -> Query:
         prefer=prefer,
         main=main,
         plot=plot,
+        drills=drills,
     )
 
 

@@ -19,7 +19,7 @@ from analyze.query.engine import Engine
 from analyze.query.engines import Engines
 from analyze.query.query_files import Query, find
 from analyze.render import visible
-from analyze.report.page import Finding, Page, Part, Section, command_line, filled_sql
+from analyze.report.page import Finding, Links, Page, Part, Section, command_line, filled_sql
 from analyze.report.tables import table
 from analyze.shell import command
 from analyze.store.store import Store
@@ -54,10 +54,11 @@ class Report:
         by: Sequence[str] = (),
         profiler: str | None = None,
         progress: Progress | None = None,
+        links: Links | None = None,
     ):
         self.stores, self.paths, self.where, self.profiler = stores, list(paths), where, profiler
         self.progress: Progress = progress or (lambda done, total, name: None)
-        self.figures: list[dict[str, Any]] = []
+        self.links = links
         self.config: dict[str, Any] = {}
         self._engines = Engines(stores, keep=True)
         self._answers: dict[tuple[Any, ...], Future[Rows]] = {}
@@ -70,6 +71,15 @@ class Report:
         self.timed = [r for r in self.runs if r["run_id"] in chosen and r["profiler"] != "ncu"]
         self.several = len(self.timed or self.runs) > 1
         self.by = tuple(by) or self._telling()
+
+    def interrupt(self) -> None:
+        """End the question that is asked now, from another thread."""
+        self.engine.interrupt()
+        self._engines.interrupt()
+
+    def close(self) -> None:
+        """Let go of what was computed."""
+        self._engines.close()
 
     def _engine(self, by: tuple[str, ...], query: Query | None = None, engines: Engines | None = None) -> Engine:
         # By run, every pass of a workload would count: only those that the report is about.
@@ -114,11 +124,12 @@ class Report:
         text = declaration.get("figure", query.plot)
         text = re.sub(r"\bBY\b", ",".join(by), text)
         part = Part(
-            declaration.get("title", query.question),
+            heading(declaration),
             query.description,
             query.name,
             self.command("query", query.name, params, by),
             filled_sql(query, params),
+            link=self.links.query(query.name, params, by) if self.links else "",
         )
         if text not in ("", "none"):
             try:
@@ -126,7 +137,8 @@ class Report:
             except InputError as e:
                 part.note = str(e)
         if declaration.get("table", True):
-            part.table = table(rows, declaration.get("columns", ()), declaration.get("rows", 100))
+            link = self.links.cells(query, rows, params, by) if self.links else None
+            part.table = table(rows, declaration.get("columns", ()), declaration.get("rows", 100), link)
             part.open = part.figure is None
         return part if part.figure or part.table else None
 
@@ -137,10 +149,8 @@ class Report:
     def _draw(self, part: Part, declaration: declared.Declaration, rows: Rows) -> None:
         part.figure = declared.draw(declaration, rows, self.ask)
         if part.figure is not None:
-            part.number = len(self.figures)
-            compiled = drawing.vega(part.figure)
-            self.config = compiled.pop("config", self.config)
-            self.figures.append(compiled)
+            part.spec = drawing.vega(part.figure)
+            self.config = part.spec.pop("config", self.config)
 
     def command(self, verb: str, name: str, params: Mapping[str, str], by: Sequence[str] = (), where: str = "") -> str:
         """The command line that gives the same."""
@@ -226,6 +236,8 @@ class Report:
                         (cut(o.run_id, 120), f"{quantity(o.saving_ns, 'ns')} ({o.saving_pct:.1f} %)")
                         for o in same[a.finding]
                     ],
+                    query=a.query,
+                    link=self.links.query(a.query, params, run_id=a.run_id) if self.links else "",
                 )
             )
         return shown
@@ -242,6 +254,14 @@ class Report:
                 self._ask(declaration["query"], *self._asked(declaration), engines)
         engines.close()
 
+    def advice(self, found: Callable[[], list[Advice]]) -> tuple[list[Finding], str]:
+        """The findings as they are shown, and why there are none, if there are none."""
+        try:
+            findings = self.findings(found(), _declaration()["place"])
+        except InputError as e:
+            return [], str(e).removeprefix("advise: ")
+        return findings, "" if findings else "nothing here could save 1 % of the time or more"
+
     def _place(self, declaration: Mapping[str, Any]) -> str:
         """Where a finding is worst by a query, in words; empty if the recording does not tell."""
         if not declaration or self.several:
@@ -256,12 +276,15 @@ class Report:
         said = {k: cut(quantity(v, units[k]), 120) for k, v in found[0].items()}
         return re.sub(r" \(\N{EN DASH}\)", "", str(declaration["text"]).format(**said))
 
+    def sections(self) -> list[dict[str, Any]]:
+        """What `page.toml` declares of recordings like these: sections with their parts."""
+        return [s for s in _declaration()["section"] if s["when"] in ("any", "several" if self.several else "one")]
+
     # --- the page -------------------------------------------------------------------------------------------------
 
     def page(self, title: str | None) -> Page:
         """The report of the recordings."""
-        declaration = _declaration()
-        asked = [s for s in declaration["section"] if s["when"] in ("any", "several" if self.several else "one")]
+        asked = self.sections()
         total = sum(len(s["part"]) for s in asked) + 2
         done = 0
         sections, lacking = [], []
@@ -281,15 +304,11 @@ class Report:
                     if part is not None:
                         section.parts.append(part)
                     elif "lacks" in p:
-                        lacking.append((p.get("title", find(p["query"]).question), p["lacks"]))
+                        lacking.append((heading(p), p["lacks"]))
                 if section.parts:
                     sections.append(section)
             self.progress(done, total, "advise")
-            try:
-                findings = self.findings(advice.result(), declaration["place"])
-                advised = "" if findings else "nothing here could save 1 % of the time or more"
-            except InputError as e:
-                findings, advised = [], str(e).removeprefix("advise: ")
+            findings, advised = self.advice(advice.result)
         self.progress(total, total, "")
         words = ["analyze", "report", *self.paths, "-o", "report.html"]
         words += ["--where", self.where] if self.where else []
@@ -297,11 +316,12 @@ class Report:
         if self.several:
             notes.append("One run in detail: the command at the end of this page with --where \"run_id = '...'\"")
         return Page(
-            title or self._title(), facts, trust, findings, advised, sections, lacking, notes,
+            title or self.title(), facts, trust, findings, advised, sections, lacking, notes,
             visible(command(words)), self.several,
         )  # fmt: skip
 
-    def _title(self) -> str:
+    def title(self) -> str:
+        """What the recordings are, in a line."""
         if self.several:
             models = list(dict.fromkeys(r["model"] for r in self.timed if r["model"]))
             of = f": {', '.join(models[:3])}" if models else ""
@@ -312,34 +332,36 @@ class Report:
         gpus = f"{run['gpus']} x " if (run["gpus"] or 1) > 1 else ""
         return cut(f"{named} on {gpus}{run['gpu_name']}" if run["gpu_name"] else named, 120)
 
-    def compared(self, other: Report, title: str | None) -> Page:
-        """The report of what changed from these recordings to others."""
+    def changes(self) -> list[dict[str, Any]]:
+        """What `page.toml` declares of two recordings: a part each."""
+        return list(_declaration()["compare"])
+
+    def change(self, other: Report, declaration: Mapping[str, Any]) -> tuple[Part | None, list[str]]:
+        """A part of what changed from these recordings to others, and what to know of it; None if there is nothing.
+
+        Raises InputError where they cannot be compared so.
+        """
         from analyze.comparison import compare
 
-        sections, notes, lacking = [Section("changes", "What changed")], [], []
-        declarations = _declaration()["compare"]
-        for done, c in enumerate(declarations):
-            self.progress(done, len(declarations), f"compare {c['level']}")
-            time = c.get("time", "gpu")
-            try:
-                result = compare(self.engine, other.engine, level=c["level"], time=time)
-            except InputError as e:
-                lacking.append((c["title"], str(e)))
-                continue
-            rows = Rows.of(result.answer)
-            notes += [n for n in result.notes if n not in notes]
-            changed = [r for r in rows.rows if r[rows.at("status")] != "same"]
-            if not rows.rows:
-                continue
-            words = ["analyze", "compare", *self.paths, *other.paths, "--level", c["level"]]
-            words += ["--time", time] if time != "gpu" else []
-            part = Part(c["title"], "", f"compare {c['level']}", visible(command(words)), "")
-            shown = rows if c["figure"].startswith("icicle") else Rows(rows.columns, changed)
-            self._draw(part, declared.parse(c["figure"], "page.toml"), shown)
-            part.table = table(Rows(rows.columns, changed or rows.rows), (), 200)
-            part.open = part.figure is None
-            sections[0].parts.append(part)
-        self.progress(len(declarations), len(declarations), "")
+        level, time = declaration["level"], declaration.get("time", "gpu")
+        result = compare(self.engine, other.engine, level=level, time=time)
+        rows = Rows.of(result.answer)
+        if not rows.rows:
+            return None, list(result.notes)
+        changed = [r for r in rows.rows if r[rows.at("status")] != "same"]
+        words = ["analyze", "compare", *self.paths, *other.paths, "--level", level]
+        words += ["--time", time] if time != "gpu" else []
+        for side, report in (("a", self), ("b", other)):
+            words += [f"--where-{side}", report.where] if report.where else []
+        part = Part(declaration["title"], "", f"compare {level}", visible(command(words)), "")
+        shown = rows if declaration["figure"].startswith("icicle") else Rows(rows.columns, changed)
+        self._draw(part, declared.parse(declaration["figure"], "page.toml"), shown)
+        part.table = table(Rows(rows.columns, changed or rows.rows), (), 200)
+        part.open = part.figure is None
+        return part, list(result.notes)
+
+    def against(self, other: Report) -> tuple[str, list[tuple[str, str]]]:
+        """A title for these recordings and others, and the facts about both."""
         before, after = dict(self.facts()), dict(other.facts())
         facts = [
             (k, before[k])
@@ -347,12 +369,33 @@ class Report:
             else (k, f"A: {before.get(k, 'unknown')}; B: {after.get(k, 'unknown')}")
             for k in {**before, **after}
         ]
+        return f"{self.title()} (A) and {other.title()} (B)", facts
+
+    def compared(self, other: Report, title: str | None) -> Page:
+        """The report of what changed from these recordings to others."""
+        sections, notes, lacking = [Section("changes", "What changed")], [], []
+        declarations = self.changes()
+        for done, c in enumerate(declarations):
+            self.progress(done, len(declarations), f"compare {c['level']}")
+            try:
+                part, said = self.change(other, c)
+            except InputError as e:
+                lacking.append((c["title"], str(e)))
+                continue
+            notes += [n for n in said if n not in notes]
+            sections[0].parts += [part] if part else []
+        self.progress(len(declarations), len(declarations), "")
+        both, facts = self.against(other)
         trust = [{**t, "fact": f"{side}: {t['fact']}"} for side, r in (("A", self), ("B", other)) for t in r.trust()]
         words = ["analyze", "report", *self.paths, "--compare", *other.paths, "-o", "report.html"]
         return Page(
-            title or f"{self._title()} (A) and {other._title()} (B)", facts, trust, [], "", sections, lacking, notes,
-            visible(command(words)), self.several,
-        )  # fmt: skip
+            title or both, facts, trust, [], "", sections, lacking, notes, visible(command(words)), self.several
+        )
+
+
+def heading(part: Mapping[str, Any]) -> str:
+    """What stands above a declared part."""
+    return str(part.get("title") or find(part["query"]).question)
 
 
 def _declaration() -> dict[str, Any]:

@@ -8,17 +8,27 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from analyze.errors import InputError
 from analyze.plots import drawing
-from analyze.plots.figure import DARK, LIGHT, Figure
+from analyze.plots.figure import DARK, LIGHT, Figure, Rows
 from analyze.query.query_files import Query
 from analyze.render import visible
-from analyze.report.tables import Table
+from analyze.report.tables import Link, Table
 from analyze.shell import command
 
 _HERE = Path(__file__).parent
+
+
+class Links(Protocol):
+    """The addresses that a page leads to where it is served; one that stands alone has none."""
+
+    def query(self, name: str, params: Mapping[str, str], by: Sequence[str] = (), run_id: str = "") -> str:
+        """The page of a query."""
+
+    def cells(self, query: Query, rows: Rows, params: Mapping[str, str], by: Sequence[str] = ()) -> Link:
+        """What the cells of an answer lead to."""
 
 
 @dataclass
@@ -31,13 +41,15 @@ class Part:
     command: str
     sql: str
     figure: Figure | None = None
-    number: int = -1
-    """Of its figure, within the page."""
+    spec: dict[str, Any] | None = None
+    """What draws the figure: Vega."""
     table: Table | None = None
     open: bool = False
     """Whether the table is to be seen at once."""
     note: str = ""
     """Why there is no figure, if there should be one."""
+    link: str = ""
+    """Address of the question's own page, where there is one."""
 
 
 @dataclass
@@ -64,6 +76,9 @@ class Finding:
     run_id: str
     runs: list[tuple[str, str]]
     """All runs that it is true of, with what each could save."""
+    query: str = ""
+    link: str = ""
+    """Address of the page of the query that shows more, where there is one."""
 
 
 @dataclass
@@ -115,38 +130,50 @@ def single(figure: Figure, part: Part, title: str) -> str:
     """A page of one figure, as `analyze plot` writes it."""
     compiled = drawing.vega(figure)
     config = compiled.pop("config", {})
-    part.figure, part.number, part.open = figure, 0, True
+    part.figure, part.spec, part.open = figure, compiled, True
     sections = [Section("figure", "", [part])]
     page = Page(title, [], [], [], "", sections, [], [], part.command, False)
-    return render(page, [compiled], config)
+    return render(page, config)
 
 
-def render(page: Page, figures: list[dict[str, Any]], config: dict[str, Any]) -> str:
-    """The page as HTML. Raises InputError where Jinja is not installed."""
+def environment(*folders: Path) -> Any:
+    """The templates of folders and of this one, which escape what they show. Raises InputError without Jinja."""
     try:
         import jinja2
     except ImportError as e:
         raise InputError("a page needs vl-convert-python and Jinja: pip install 'tracequarry[plot]'") from e
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_HERE), autoescape=True, trim_blocks=True, lstrip_blocks=True,
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader([*folders, _HERE]), autoescape=True, trim_blocks=True, lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )  # fmt: skip
-    style = _themes() + (_HERE / "report.css").read_text(encoding="utf-8")
-    runtime, script = drawing.runtime(), (_HERE / "report.js").read_text(encoding="utf-8")
+    # JSON that can stand in a page: without any `<`.
+    made.filters["embedded"] = lambda value: jinja2.utils.markupsafe.Markup(_json(value))
+    return made
+
+
+def style() -> str:
+    """The style sheet of pages."""
+    return _themes() + (_HERE / "report.css").read_text(encoding="utf-8")
+
+
+def script() -> str:
+    """The script of pages."""
+    return (_HERE / "report.js").read_text(encoding="utf-8")
+
+
+def render(page: Page, config: dict[str, Any]) -> str:
+    """The page as HTML, with all that it needs in it. Raises InputError where Jinja is not installed."""
+    sheet, runtime, own = style(), drawing.runtime(), script()
     # A page may hold a script's end or a comment's start as text only in these forms.
-    runtime, script = (text.replace("</script", "<\\/script").replace("<!--", "\\x3c!--") for text in (runtime, script))
+    runtime, own = (text.replace("</script", "<\\/script").replace("<!--", "\\x3c!--") for text in (runtime, own))
     policy = (
         "default-src 'none'; base-uri 'none'; form-action 'none'; "
-        f"script-src {_hash(runtime)} {_hash(script)}; style-src {_hash(style)}"
+        f"script-src {_hash(runtime)} {_hash(own)}; style-src {_hash(sheet)}"
     )
-    return environment.get_template("template.html.j2").render(
-        page=page,
-        policy=policy,
-        style=style,
-        runtime=runtime,
-        script=script,
-        figures=[_json(f) for f in figures],
-        config=_json(config),
+    return str(
+        environment()
+        .get_template("template.html.j2")
+        .render(page=page, policy=policy, style=sheet, runtime=runtime, script=own, config=config)
     )
 
 
@@ -161,7 +188,6 @@ def _themes() -> str:
 
 
 def _json(value: Any) -> str:
-    """JSON that can stand in a page: without any `<`."""
     return json.dumps(value, separators=(",", ":"), default=str).replace("<", "\\u003c")
 
 

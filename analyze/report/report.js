@@ -1,7 +1,7 @@
 // The page's own script: figures are drawn when they come into view, tables are sorted, filtered and copied.
 const byId = id => document.getElementById(id);
 const root = document.documentElement;
-const config = JSON.parse(byId('config').textContent);
+let config = {};
 const tip = byId('tip');
 const views = new Map();
 const THEME = ['ink', 'soft', 'rule', 'paper'];
@@ -28,7 +28,7 @@ function showTip(handler, event, item, value) {
 async function draw(place) {
   if (views.has(place)) return;
   views.set(place, null);
-  const spec = JSON.parse(byId('figure-' + place.dataset.figure).textContent);
+  const spec = JSON.parse(place.parentElement.querySelector('script.spec').textContent);
   const initial = new Map(theme());
   const wide = place.clientWidth;
   initial.set('name_width', Math.round(wide < 560 ? Math.max(84, wide * 0.32) : Math.min(330, wide * 0.36)));
@@ -67,11 +67,9 @@ function zoomable(place, view, zoom) {
   whole.addEventListener('click', () => to(...zoom.whole));
 }
 
-const places = [...document.querySelectorAll('.plot')];
 const seen = new IntersectionObserver(entries => {
   for (const entry of entries) if (entry.isIntersecting) { seen.unobserve(entry.target); draw(entry.target); }
 }, { rootMargin: '400px' });
-places.forEach(place => seen.observe(place));
 
 function recolour(colours) {
   for (const view of views.values()) {
@@ -98,7 +96,7 @@ choice.addEventListener('click', () => {
   choose(chosen);
 });
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => recolour(theme()));
-addEventListener('beforeprint', () => places.forEach(draw));
+addEventListener('beforeprint', () => document.querySelectorAll('.plot').forEach(draw));
 addEventListener('scroll', () => { tip.hidden = true; }, { passive: true });
 
 // --- tables
@@ -156,16 +154,23 @@ async function copy(text, button) {
   setTimeout(() => { button.textContent = was; }, 1200);
 }
 
-for (const details of document.querySelectorAll('details.table')) {
-  const table = details.querySelector('table');
-  sortable(table);
-  details.querySelector('.csv').addEventListener('click', event => copy(csv(table), event.currentTarget));
-  const filter = details.querySelector('input[type=search]');
-  if (filter) filter.addEventListener('input', () => {
-    const wanted = filter.value.toLowerCase();
-    for (const row of table.tBodies[0].rows) row.hidden = !row.textContent.toLowerCase().includes(wanted);
-  });
+// Brings what stands in an element to life: figures, tables, buttons.
+function enliven(within) {
+  const given = within.querySelector('script.config');
+  if (given) config = JSON.parse(given.textContent);
+  for (const place of within.querySelectorAll('.plot')) seen.observe(place);
+  for (const details of within.querySelectorAll('details.table')) {
+    const table = details.querySelector('table');
+    sortable(table);
+    details.querySelector('.csv').addEventListener('click', event => copy(csv(table), event.currentTarget));
+    const filter = details.querySelector('input[type=search]');
+    if (filter) filter.addEventListener('input', () => {
+      const wanted = filter.value.toLowerCase();
+      for (const row of table.tBodies[0].rows) row.hidden = !row.textContent.toLowerCase().includes(wanted);
+    });
+  }
+  for (const button of within.querySelectorAll('.copy')) {
+    button.addEventListener('click', () => copy(button.previousElementSibling.textContent, button));
+  }
 }
-for (const button of document.querySelectorAll('.copy')) {
-  button.addEventListener('click', () => copy(button.previousElementSibling.textContent, button));
-}
+enliven(document);

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from analyze.plots.figure import Rows, Scale, cut, label, quantity
 from analyze.query.query_files import ResultColumn
 from analyze.render.units import SCALES, decimals, is_text
+
+Link = Callable[[str, tuple[Any, ...]], str]
+"""The address that the cell of a column leads to in a row; empty for none."""
 
 
 class Head(NamedTuple):
@@ -24,6 +27,8 @@ class Cell(NamedTuple):
 
     text: str
     value: str
+    link: str = ""
+    """Where it leads to."""
 
 
 class Table(NamedTuple):
@@ -35,7 +40,7 @@ class Table(NamedTuple):
     """Rows that are not in it."""
 
 
-def table(rows: Rows, names: Sequence[str] = (), most: int = 100) -> Table:
+def table(rows: Rows, names: Sequence[str] = (), most: int = 100, link: Link | None = None) -> Table:
     """The first `most` rows, and the columns of `names` or all, but for empty ones and the run where it is one."""
     chosen = [rows.at(n) for n in names if rows.has(n)] or list(range(len(rows.columns)))
     shown = rows.rows[:most]
@@ -46,6 +51,8 @@ def table(rows: Rows, names: Sequence[str] = (), most: int = 100) -> Table:
         if (same_run or not any(v not in (None, "") for v in values)) and len(chosen) > 1:
             continue
         head, cells = _column(rows.columns[at], values)
+        if link is not None:
+            cells = [cell._replace(link=link(head.name, row)) for cell, row in zip(cells, shown, strict=True)]
         heads.append(head)
         columns.append(cells)
     return Table(heads, [list(cells) for cells in zip(*columns, strict=True)], len(rows.rows) - len(shown))

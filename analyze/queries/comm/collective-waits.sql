@@ -16,6 +16,8 @@
 -- @use arithmetic, collective_calls
 -- @needs kernels of NCCL collectives
 -- @plot bars y={group} x=transfer_ns,waiting_ns,unknown_ns
+-- @drill collective collectives each=yes collective={collective}
+-- @drill rank stragglers rank={rank}
 SELECT
     run_group, run_id, {group}::VARCHAR AS {group}, count(*) AS kernels,
     coalesce(sum(dur_ns - wait_ns), 0)::BIGINT AS transfer_ns, coalesce(sum(wait_ns), 0)::BIGINT AS waiting_ns,

@@ -27,6 +27,7 @@
 -- @use collective_calls
 -- @needs kernels of NCCL collectives
 -- @plot bars y=collective x=total_ns
+-- @drill collective stragglers collective={collective}
 WITH calls AS (
     SELECT
         run_group, run_id, call, collective, status, any_value(group_name) AS group_name, count(*) AS ranks,

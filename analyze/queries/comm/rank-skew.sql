@@ -21,6 +21,8 @@
 -- @use gpu_classes, gpu_tracks, gpu_windows, step_ranges
 -- @needs work on GPUs
 -- @plot bars y=metric x=imbalance_pct
+-- @drill max_rank breakdown window=step rank={max_rank}
+-- @drill min_rank breakdown window=step rank={min_rank}
 WITH lengths AS (
     SELECT *, kernel_ns - compute_ns AS exposed_comm_ns, last_ns - first_ns AS span_ns
     FROM gpu_class_lengths('gpu_pieces_span')

@@ -28,6 +28,7 @@
 -- @use arithmetic, collective_calls
 -- @needs communication kernels
 -- @plot bars y=run_id,rank,device x=wait_ns top=64
+-- @drill rank breakdown window=step rank={rank}
 WITH calls AS (
     SELECT
         *, start_ns + dur_ns - min(start_ns) OVER (PARTITION BY call) AS end_ns,

@@ -13,6 +13,7 @@
 -- @use arithmetic, time_sums
 -- @needs CUDA API calls
 -- @plot bars y=name x=total_ns label=api_time_pct top=15
+-- @drill name calls kind=api name={name}
 SELECT
     run_group, name, sum(calls)::BIGINT AS calls, sum(total_ns)::BIGINT AS total_ns,
     sum(total_ns)::DOUBLE / sum(calls) AS avg_ns, min(min_ns) AS min_ns, max(max_ns) AS max_ns,

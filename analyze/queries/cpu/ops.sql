@@ -19,6 +19,7 @@
 -- @use torch_names, torch_tree_{python}
 -- @needs operators, ranges, CUDA calls or GPU work
 -- @plot bars y=name x=self_device_ns,self_cpu_ns top=15
+-- @drill name module-tree root={name}
 WITH gpu_events AS (
     SELECT run_group, name, dur_ns FROM kernels
     UNION ALL

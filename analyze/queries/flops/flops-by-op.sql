@@ -16,6 +16,7 @@
 -- @order flops DESC, name
 -- @use arithmetic, model_flops
 -- @needs operators with input shapes (record_shapes=True)
+-- @drill name op-roofline name={name}
 WITH counted AS (
     SELECT run_group, op, name, input_dims, concrete_inputs, gradients, count(*) AS calls
     FROM flop_calls

@@ -26,6 +26,7 @@
 -- @use ncu_flops, step_counts
 -- @needs FLOP metrics of Nsight Compute (collect run --profiler ncu) or nvprof
 -- @plot bars y=kernel x=total_flops
+-- @drill kernel metrics kernel=^\Q{kernel}\E$
 WITH profiled AS (
     SELECT DISTINCT run_group, run_id, rank FROM launch_flops
 ),

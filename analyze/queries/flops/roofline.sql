@@ -28,6 +28,7 @@
 -- @use ncu_flops, roofs
 -- @needs FLOP and memory metrics of Nsight Compute (collect run --profiler ncu)
 -- @plot roofline
+-- @drill kernel metrics kernel=^\Q{kernel}\E$
 WITH profiled_kernels AS (
     SELECT
         run_group, run_id, label AS kernel, any_value(family) AS family,

@@ -24,6 +24,14 @@
 -- @use arithmetic, gpu_classes, gpu_tracks, gpu_windows
 -- @needs work on GPUs; with window=step also training steps (ProfilerStep# or NVTX ranges named step)
 -- @plot bars y=run_id,rank,device,step x=compute_pct,exposed_comm_pct,exposed_memcpy_pct,idle_pct top=64
+-- @drill rank timeline rank={rank} device={device}
+-- @drill step critical-path window=step group=name step={step} rank={rank}
+-- @drill exposed_comm_ns stragglers rank={rank}
+-- @drill exposed_comm_pct stragglers rank={rank}
+-- @drill exposed_memcpy_ns copies rank={rank} device={device}
+-- @drill exposed_memcpy_pct copies rank={rank} device={device}
+-- @drill idle_ns idle-causes rank={rank} device={device}
+-- @drill idle_pct idle-causes rank={rank} device={device}
 WITH lengths AS (
     SELECT window_id, busy_ns, kernel_ns, compute_ns FROM gpu_class_lengths('gpu_pieces_{window}')
 ),

@@ -21,6 +21,7 @@
 -- @use arithmetic, copy_peaks
 -- @needs memcpys
 -- @plot bars y=run_id,rank,device,kind x=total_ns
+-- @drill kind memcpy kind={kind}
 WITH by_kind AS (
     SELECT
         run_group, run_id, rank, device, kind, count(*) AS copies, sum(bytes)::BIGINT AS bytes,

@@ -14,6 +14,8 @@
 -- @use arithmetic, gpu_busy
 -- @needs work on GPUs
 -- @plot bars y=run_id,rank,device x=busy_ns,idle_ns whole=yes top=64
+-- @drill rank timeline rank={rank} device={device}
+-- @drill idle_ns idle-causes rank={rank} device={device}
 SELECT
     run_group, run_id, rank, device,
     last_ns - first_ns AS span_ns,

@@ -26,6 +26,7 @@
 -- @use arithmetic, gpu_gaps, gpu_tracks, recording_facts
 -- @needs work on GPUs with gaps between
 -- @plot bars y=run_id,rank,device,stream x=idle_ns parts=cause
+-- @drill cause gaps top=1000 cause={cause} rank={rank} device={device}
 WITH named AS (
     SELECT
         track, stream, gap_cause(start_ns, end_ns, launch_ns, profiler_ns, $threshold_us * 1000::BIGINT) AS cause,

@@ -12,6 +12,7 @@
 -- @use arithmetic
 -- @needs kernels
 -- @plot histogram x=min_duration_ns x2=max_duration_ns y=total_ns color=family
+-- @drill family kernel-by-phase group=family family={family}
 WITH by_duration AS (
     SELECT run_group, family, dur_ns, count(*) AS kernels
     FROM kernels JOIN kernel_names USING (run_id, name)

@@ -17,6 +17,9 @@
 -- @use arithmetic, time_sums
 -- @needs kernels
 -- @plot bars y={group} x=total_ns color=family label=kernel_time_pct top=15
+-- @drill name kernel-by-phase name={name}
+-- @drill short_name kernel-by-phase group=short_name short_name={short_name}
+-- @drill family kernel-durations family={family}
 WITH grouped AS (
     SELECT
         run_group, kernel_names.{group} AS {group}, sum(calls)::BIGINT AS calls, sum(total_ns)::BIGINT AS total_ns,

@@ -21,6 +21,7 @@
 -- @use arithmetic
 -- @needs memcpys
 -- @plot bars y=kind x=total_ns label=copy_time_pct
+-- @drill kind copies kind={kind}
 SELECT
     run_group, kind, count(*) AS calls, sum(bytes)::BIGINT AS bytes, sum(dur_ns)::BIGINT AS total_ns,
     avg(dur_ns) AS avg_ns, min(dur_ns) AS min_ns, max(dur_ns) AS max_ns,

@@ -15,6 +15,7 @@
 -- @use arithmetic, collective_calls, time_sums
 -- @needs communication kernels
 -- @plot bars y=collective x=total_ns label=comm_time_pct
+-- @drill collective collectives each=yes collective={collective}
 WITH by_name AS (
     SELECT run_group, run_id, name, collective AS written, count(*) AS calls, sum(dur_ns) AS total_ns
     FROM kernels

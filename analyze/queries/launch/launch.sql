@@ -29,6 +29,8 @@
 -- @use api_roles, gpu_work, launch_calls
 -- @needs kernels or the calls that launch them
 -- @plot bars y=run_id,rank,device,name x=call_ns,queue_delay_ns
+-- @drill name cuda-api name={name}
+-- @drill rank queue-depth rank={rank} device={device}
 WITH work AS (
     SELECT
         run_id, rank, run_group, device, correlation_id, count(*) AS kernels, min(start_ns) AS start_ns,

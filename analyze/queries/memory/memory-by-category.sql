@@ -32,6 +32,7 @@
 -- @use allocators, arithmetic, memory_blocks, outer_ops, phases
 -- @needs allocator events (profile_memory=True) and operators
 -- @plot bars y=run_id,rank,device_type,device x=live_at_peak_bytes parts={group}
+-- @drill category memory-by-category group=operator rank={rank} device_type={device_type}
 WITH next_ranges AS (
     SELECT
         run_id, rank, phase, start_ns,

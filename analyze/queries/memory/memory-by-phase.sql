@@ -24,6 +24,7 @@
 -- @use allocators, arithmetic, memory_blocks, phases
 -- @needs allocator events (profile_memory=True)
 -- @plot bars y=run_id,rank,device_type,device x=live_at_peak_bytes parts=phase
+-- @drill rank memory-timeline rank={rank} device={device}
 WITH ranges_of AS (
     SELECT p.pool, r.run_id, r.rank, r.phase, r.start_ns, r.start_ns + r.dur_ns AS end_ns
     FROM phase_ranges r JOIN memory_pools p USING (run_id, rank)

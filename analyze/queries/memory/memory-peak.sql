@@ -18,6 +18,8 @@
 -- @needs allocator events (profile_memory=True), the collector's step metrics, or nsys with
 --       --cuda-memory-usage
 -- @plot bars y=run_id,rank,device_type,device x=allocated_bytes
+-- @drill rank memory-timeline rank={rank} device={device}
+-- @drill allocated_bytes memory-by-category rank={rank} device={device}
 WITH traced AS (
     SELECT
         run_group, run_id, rank, device_type, device,

@@ -27,6 +27,8 @@
 -- @use arithmetic, cpu_events, critical_path_{window}, innermost, intervals
 -- @needs operators, CUDA calls and GPU work; with window=step also training steps
 -- @plot bars y=run_id,rank,step x=total_ns parts=kind
+-- @drill kind critical-path window={window} group=name kind={kind} rank={rank}
+-- @drill step breakdown window=step step={step} rank={rank}
 WITH path AS MATERIALIZED (
     SELECT row_number() OVER (ORDER BY run_id, rank, step, seq) AS piece, * FROM critical_path_{window}
 ),

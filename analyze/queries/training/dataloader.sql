@@ -30,6 +30,8 @@
 -- @use arithmetic, gpu_work, intervals, step_times
 -- @needs training steps with DataLoader ranges, or the collector's step metrics
 -- @plot bars y=run_id,rank,step x=data_pct
+-- @drill step breakdown window=step step={step} rank={rank}
+-- @drill rank dataloader window=step rank={rank}
 WITH waits AS (
     SELECT * FROM step_track_waits
 ),

@@ -16,6 +16,8 @@
 -- @use arithmetic, phases
 -- @needs kernels
 -- @plot bars y={group} x=total_ns color=phase label=kernel_time_pct top=15
+-- @drill phase kernel-by-phase phase={phase} group=family
+-- @drill family kernel-durations family={family}
 WITH by_name AS (
     SELECT run_group, run_id, coalesce(phase, '(outside)') AS phase, name, count(*) AS calls, sum(dur_ns) AS total_ns
     FROM gpu_work_phases

@@ -18,6 +18,7 @@
 -- @use arithmetic, phases
 -- @needs ranges named like the collector's phases, or those of torch (Optimizer.step, DataLoader)
 -- @plot bars y=phase x=gpu_ns label=gpu_time_pct
+-- @drill phase kernel-by-phase phase={phase}
 WITH work AS (
     SELECT run_group, run_id, rank, device, phase_start_ns, coalesce(phase, '(outside)') AS phase, start_ns, dur_ns
     FROM gpu_work_phases

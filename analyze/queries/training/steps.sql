@@ -23,6 +23,9 @@
 -- @use arithmetic, step_times
 -- @needs training steps: ProfilerStep# or NVTX ranges named step, or the collector's step metrics
 -- @plot strip x=step y=train_ns,data_ns whole=step_ns lane=run_id,rank
+-- @drill step breakdown window=step step={step} rank={rank}
+-- @drill data_ns dataloader window=step step={step} rank={rank}
+-- @drill train_ns critical-path window=step group=name step={step} rank={rank}
 SELECT
     run_group, run_id, rank, step, data_ns, step_ns - data_ns AS train_ns, step_ns,
     pct(data_ns, step_ns) AS data_pct, images * 1e9 / nullif(step_ns, 0) AS images_per_s, profiler_ns,

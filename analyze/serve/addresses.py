@@ -1,0 +1,112 @@
+"""The addresses of the pages, and what they say: which recordings are looked at, and what is asked of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from analyze.plots.figure import Rows
+from analyze.query.query_files import Drill, Query, find
+from analyze.report.tables import Link
+
+LONGEST = 6_000
+"""Characters of an address; a name that makes it longer is not led on from."""
+ONLY = "is."
+"""What a parameter of an address begins with that names a column: only rows with that value."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which recordings a page is about."""
+
+    run: str = ""
+    where: str = ""
+    profiler: str = ""
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> Selection:
+        """That of an address."""
+        return cls(given.get("run", ""), given.get("where", "").strip(), given.get("profiler", ""))
+
+    @property
+    def wheres(self) -> tuple[str, ...]:
+        """As SQL over the columns of runs and rank; all of it must hold."""
+        return tuple(filter(None, (f"run_id = {literal(self.run)}" if self.run else "", self.where)))
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """As parameters of an address."""
+        return [("run", self.run), ("where", self.where), ("profiler", self.profiler)]
+
+
+def literal(value: Any) -> str:
+    """A value in SQL."""
+    return str(value) if isinstance(value, bool | int | float) else "'" + str(value).replace("'", "''") + "'"
+
+
+def address(path: str, pairs: Iterable[tuple[str, str]]) -> str:
+    """The address of a page; empty if it were too long."""
+    text = urlencode([(k, v) for k, v in pairs if v], errors="replace")
+    whole = f"{quote(path)}?{text}" if text else quote(path)
+    return whole if len(whole) <= LONGEST else ""
+
+
+class Addresses:
+    """Where a page about a selection leads to: `analyze.report.page.Links`."""
+
+    def __init__(self, selection: Selection, folders: Sequence[Path] = ()):
+        self._selection = selection
+        self._folders = folders
+
+    def query(self, name: str, params: Mapping[str, str], by: Sequence[str] = (), run_id: str = "") -> str:
+        """The page of a query."""
+        chosen = replace(self._selection, run=run_id) if run_id else self._selection
+        return address(f"/query/{name}", [*chosen.pairs(), ("by", ",".join(by)), *params.items()])
+
+    def cells(self, query: Query, rows: Rows, params: Mapping[str, str], by: Sequence[str] = ()) -> Link:
+        """What the cells of an answer lead to: a run to its page, others as the query's header says."""
+        names = [c.name for c in rows.columns]
+        _, _, choices = query.bind(dict(params))
+        drills: dict[str, Drill] = {}
+        for drill in query.drills:
+            if _names(drill) <= {*names, *choices}:
+                drills.setdefault(query.fill(drill.column, choices), drill)
+        # A key that is no parameter of the question is a column of its answer.
+        known = {d.query: {p.name for p in find(d.query, self._folders).params} for d in drills.values()}
+
+        def link(column: str, row: tuple[Any, ...]) -> str:
+            values = dict(zip(names, row, strict=True))
+            chosen = self._of_row(values, by)
+            if column == "run_id":
+                return address("/run", chosen.pairs()) if values["run_id"] else ""
+            if column not in drills or values[column] is None:
+                return ""
+            drill = drills[column]
+            values = choices | values
+            if any(values[name] is None for name in _names(drill)):
+                return ""
+            given = [(key, re.sub(r"\{(\w+)\}", lambda m: str(values[m[1]]), text)) for key, text in drill.values]
+            pairs = [(key if key in known[drill.query] else ONLY + key, value) for key, value in given]
+            return address(f"/query/{drill.query}", [*chosen.pairs(), *pairs])
+
+        return link
+
+    def _of_row(self, values: Mapping[str, Any], by: Sequence[str]) -> Selection:
+        """The recordings that a row is about."""
+        chosen = replace(self._selection, run=values["run_id"]) if values.get("run_id") else self._selection
+        held = [
+            f"{name} IS NULL" if values[name] is None else f"{name} = {literal(values[name])}"
+            for name in by
+            if name != "run_id"
+        ]
+        if not held:
+            return chosen
+        return replace(chosen, where=" AND ".join([f"({chosen.where})"] * bool(chosen.where) + held))
+
+
+def _names(drill: Drill) -> set[str]:
+    """Columns of the row, or choices, that a drill takes values from."""
+    return {name for _, text in drill.values for name in re.findall(r"\{(\w+)\}", text)}

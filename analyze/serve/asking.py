@@ -1,0 +1,81 @@
+"""What an address asks of a query, and answers as files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from tempfile import mkstemp
+
+from analyze.errors import InputError
+from analyze.query.answer import Answer
+from analyze.query.query_files import Query
+from analyze.render import write
+from analyze.serve.addresses import ONLY, Selection
+
+SHOWN_ROWS = 200
+"""Rows of a table, where nothing else is asked for."""
+MOST_SHOWN_ROWS = 5_000
+MOST_SAVED_ROWS = 200_000
+MOST_SAVED_BYTES = 256_000_000
+"""Of an answer as a file."""
+FORMS = {"csv": "text/csv", "json": "application/json", "parquet": "application/vnd.apache.parquet"}
+
+_OPTIONS = ("run", "where", "profiler", "by", "sort", "rows", "part")
+"""What addresses say beside the parameters of a query."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A query with what is asked of it."""
+
+    query: Query
+    selection: Selection
+    params: dict[str, str]
+    by: tuple[str, ...]
+    sort: str
+    rows: int
+    only: dict[str, str]
+    """Values of columns: the rows that are asked for."""
+
+    @classmethod
+    def of(cls, query: Query, given: Mapping[str, str]) -> Question:
+        """That of an address. Raises InputError for parameters that the query has not, or that are out of range."""
+        defaults = {p.name: p for p in query.params}
+        params = {k: v for k, v in given.items() if k not in _OPTIONS and not k.startswith(ONLY)}
+        # A form sends every field; what is as it is anyway need not be said.
+        params = {
+            k: v
+            for k, v in params.items()
+            if k not in defaults or (v != defaults[k].default and (v or defaults[k].type == "text"))
+        }
+        query.bind(params)
+        rows = given.get("rows") or str(SHOWN_ROWS)
+        if not rows.isdecimal() or not 1 <= int(rows) <= MOST_SHOWN_ROWS:
+            raise InputError(f"rows must be from 1 to {MOST_SHOWN_ROWS:,}, not {rows!r}")
+        by = tuple(name.strip() for name in given.get("by", "").split(",") if name.strip())
+        only = {k.removeprefix(ONLY): v for k, v in given.items() if k.startswith(ONLY)}
+        return cls(query, Selection.of(given), params, by, given.get("sort", "").strip(), int(rows), only)
+
+    def value(self, name: str) -> str:
+        """What a parameter is."""
+        return self.params.get(name, next(p.default for p in self.query.params if p.name == name))
+
+
+def saved(answer: Answer, form: str, folder: str, otherwise: str) -> Path:
+    """The answer as a file of the folder. Raises InputError for one that is too large; `otherwise`: what to do then."""
+    answer.cut(MOST_SAVED_ROWS + 1)
+    handle, name = mkstemp(suffix=f".{form}", dir=folder)
+    os.close(handle)
+    path = Path(name)
+    try:
+        write(answer, form, path, StringIO())
+        if (answer.count or 0) > MOST_SAVED_ROWS or path.stat().st_size > MOST_SAVED_BYTES:
+            most = f"{MOST_SAVED_ROWS:,} rows or {MOST_SAVED_BYTES // 1_000_000} MB"
+            raise InputError(f"the answer has more than {most}, and is not sent: {otherwise}")
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    return path

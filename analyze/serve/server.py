@@ -1,0 +1,98 @@
+"""The server: where it listens, who may ask, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import sys
+import webbrowser
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from analyze.errors import InputError
+from analyze.plots import drawing
+from analyze.store.store import Store
+
+PORT = 8321
+"""Where it listens if nothing else is said and nobody else does; else on a free port."""
+
+
+def serve(
+    stores: Sequence[Store],
+    paths: Sequence[str],
+    show: Callable[[str], object],
+    *,
+    folders: Sequence[Path] = (),
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    token: bool = False,
+    time_limit: float = 60.0,
+    where: str | None = None,
+    profiler: str | None = None,
+) -> None:
+    """Serve the pages until the process is told to end (Ctrl-C). `show` is given the address to open.
+
+    `token`: ask for one, as is always done on another address than a loopback one. `port`: 0 for a free one. Raises
+    InputError for an address that cannot be had, or recordings that do not open.
+    """
+    check()
+    import uvicorn
+
+    from analyze.serve.app import App
+    from analyze.serve.guard import LOOPBACK, Guard
+    from analyze.serve.site import Site
+
+    if not time_limit > 0:
+        raise InputError(f"--time-limit {time_limit}: must be more than 0 s")
+    site = Site(stores, paths, folders, where, profiler)
+    if not site.runs:
+        raise InputError("serve: no run that --where selects")
+    listening = _listen(host, port)
+    with listening:
+        own = listening.getsockname()[1]
+        loopback = host in LOOPBACK
+        secret = secrets.token_urlsafe(32) if token or not loopback else None
+        name = host if loopback or host not in ("", "0.0.0.0", "::") else socket.gethostname()
+        hosts = LOOPBACK if loopback else (*LOOPBACK, host, socket.gethostname(), socket.getfqdn())
+        pages = App(site, time_limit)
+        app = Guard(pages.starlette(), hosts, not loopback, secret, f"tracequarry-{own}")
+        config = uvicorn.Config(
+            app, http="h11", ws="none", lifespan="off", log_level="critical", access_log=False, server_header=False,
+            proxy_headers=False, timeout_graceful_shutdown=1, limit_concurrency=200,
+        )  # fmt: skip
+        address = f"http://{f'[{name}]' if ':' in name else name}:{own}/"
+        show(address + (f"?token={secret}" if secret else ""))
+        try:
+            uvicorn.Server(config).run(sockets=[listening])
+        finally:
+            pages.end()
+
+
+def check() -> None:
+    """Raise InputError unless the libraries are there."""
+    try:
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as e:
+        raise InputError("serve needs Starlette and Uvicorn: pip install 'tracequarry[serve]'") from e
+    drawing.library()
+
+
+def browse(address: str, wanted: bool) -> None:
+    """Say where the pages are, and open them in a browser if that is wanted and there is a screen."""
+    print(f"{address}  (Ctrl-C ends)", file=sys.stderr, flush=True)
+    screen = sys.platform in ("win32", "darwin") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    if wanted and screen:
+        webbrowser.open(address)
+
+
+def _listen(host: str, port: int | None) -> socket.socket:
+    """A socket that listens. Raises InputError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for wanted in (PORT, 0) if port is None else (port,):
+        try:
+            return socket.create_server((host, wanted), family=family, backlog=128)
+        except (OSError, OverflowError) as e:
+            error = e
+    raise InputError(f"{host}, port {wanted}: cannot be listened at: {error}")

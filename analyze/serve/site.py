@@ -1,0 +1,394 @@
+"""What the pages hold. A page is there at once; what questions answer are places in it, filled when they are reached.
+
+Everything here runs in the thread of a `Job` and returns HTML, or raises InputError.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+from analyze.advise import advise
+from analyze.errors import InputError
+from analyze.plots import declared, drawing
+from analyze.plots.figure import Rows, cut, label
+from analyze.query.engine import PROFILERS, Engine
+from analyze.query.needs import why_empty
+from analyze.query.query_files import Query, catalog, find
+from analyze.render import visible
+from analyze.render.units import finite
+from analyze.report.build import Report, heading
+from analyze.report.page import Part, command_line, environment, filled_sql, script, style
+from analyze.report.tables import table
+from analyze.serve.addresses import ONLY, Addresses, Selection, address
+from analyze.serve.asking import FORMS, MOST_SHOWN_ROWS, Question, saved
+from analyze.serve.working import Job, Pool
+from analyze.shell import command, in_shell
+from analyze.store.store import Store
+from schemas.tables import TABLES
+
+HERE = Path(__file__).parent
+MOST_SQL_ROWS = 1_000
+"""Rows of a SELECT that are shown."""
+MOST_DRAWN_ROWS = 100_000
+"""Rows that a figure is drawn from."""
+MOST_FRAGMENT = 16_000_000
+"""Characters of an answer."""
+
+
+class Place(NamedTuple):
+    """A part of a page that is asked for when it is reached."""
+
+    source: str
+    title: str
+
+    @classmethod
+    def at(cls, path: str, pairs: Iterable[tuple[str, str]], part: str, title: str) -> Place:
+        """A part of the page of a path. Raises InputError where so much is asked that no address holds it."""
+        source = address(path, [*pairs, ("part", part)])
+        if not source:
+            raise InputError("an address cannot hold so much: shorten what is asked, or ask it on the command line")
+        return cls(source, title)
+
+
+@dataclass
+class Chapter:
+    """A section of a page."""
+
+    id: str
+    title: str
+    places: list[Place]
+
+
+@dataclass
+class View:
+    """A page."""
+
+    title: str
+    here: str = ""
+    """Which of the pages of the bar it is."""
+    crumbs: list[tuple[str, str]] = field(default_factory=list)
+    """What it is below: names and addresses."""
+    facts: list[tuple[str, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    sections: list[Chapter] = field(default_factory=list)
+    command: str = ""
+
+
+class Site:
+    """The pages over some stores."""
+
+    def __init__(
+        self,
+        stores: Sequence[Store],
+        paths: Sequence[str],
+        folders: Sequence[Path] = (),
+        where: str | None = None,
+        profiler: str | None = None,
+    ):
+        self._stores, self._paths, self._folders = list(stores), list(paths), list(folders)
+        self._where, self._profiler = where, profiler
+        self._reports: Pool[Report] = Pool(self._report, 2)
+        self._engines: Pool[Engine] = Pool(self._engine, 4)
+        self._environment = environment(HERE)
+        self._environment.globals |= {"asset": self._address_of_asset, "cut": cut, "label": label}
+        self._folder = TemporaryDirectory(prefix="tracequarry-")
+        """Answers as files; what a sender leaves is gone with the server."""
+        self.queries = catalog(folders)
+
+    # --- what is asked --------------------------------------------------------------------------------------------
+
+    def _report(self, selection: Selection) -> Report:
+        where = self._command_where(selection)
+        links = Addresses(selection, self._folders)
+        return Report(self._stores, self._paths, where, (), selection.profiler or self._profiler, links=links)
+
+    def _engine(
+        self, wheres: tuple[str, ...], profiler: str | None, by: tuple[str, ...], prefer: str | None, keep: bool
+    ) -> Engine:
+        return Engine(self._stores, by, [self._where, *wheres], profiler, prefer, keep)
+
+    def _key(self, selection: Selection, by: Sequence[str] = (), query: Query | None = None) -> tuple[Hashable, ...]:
+        profiler = selection.profiler or self._profiler
+        return selection.wheres, profiler, tuple(by), query.prefer if query else None, query is not None
+
+    def _command_where(self, selection: Selection) -> str | None:
+        """All that selects recordings, as one --where."""
+        wheres = [w for w in (self._where, *selection.wheres) if w]
+        return wheres[0] if len(wheres) == 1 else " AND ".join(f"({w})" for w in wheres) or None
+
+    @cached_property
+    def runs(self) -> list[str]:
+        """All runs that there are."""
+        engine = Engine(self._stores, (), self._where, self._profiler, "all")
+        try:
+            return sorted(engine.run_ids)
+        finally:
+            engine.close()
+
+    # --- the report -----------------------------------------------------------------------------------------------
+
+    def report(self, given: Mapping[str, str], job: Job) -> str:
+        """The page about a run or several."""
+        selection = Selection.of(given)
+        with self._reports.lend(job, selection) as report:
+            notes = [report.engine.note] if report.engine.note else []
+            view = View(report.title(), "report", facts=report.facts(), notes=notes)
+
+            def place(part: str, title: str) -> Place:
+                return Place.at("/run", selection.pairs(), part, title)
+
+            trust = "Can the recordings be trusted?" if report.several else "Can the recording be trusted?"
+            chapters = []
+            for s in report.sections():
+                places = [place(f"{s['id']}.{number}", heading(p)) for number, p in enumerate(s["part"])]
+                chapters.append(Chapter(s["id"], s["title"], places))
+            view.sections = [
+                *(chapters.pop(0) for _ in range(report.several)),  # the list of the runs
+                Chapter("trust", "", [place("trust", trust)]),
+                Chapter("advice", "Advice", [place("advice", "What costs time, and what to try")]),
+                *chapters,
+            ]
+            if selection.run and len(self.runs) > 1:
+                view.crumbs = [
+                    ("Runs", "/"),
+                    (cut(selection.run, 100), ""),
+                    ("compare", address("/compare", [("a", selection.run)])),
+                ]
+            words = ["analyze", "report", *self._paths, "-o", "report.html"]
+            words += ["--where", report.where] if report.where else []
+            view.command = visible(command(words))
+        return self._page(view, given)
+
+    def report_part(self, given: Mapping[str, str], job: Job) -> str:
+        """A part of that page."""
+        name = given["part"]
+        with self._reports.lend(job, Selection.of(given)) as report:
+            if name == "trust":
+                return self._fill("trust", trust=report.trust(), several=report.several)
+            if name == "advice":
+                findings, advised = report.advice(lambda: advise(report.engine))
+                return self._fill("advice", findings=findings, advised=advised, several=report.several)
+            declarations = {f"{s['id']}.{n}": p for s in report.sections() for n, p in enumerate(s["part"])}
+            if name not in declarations:
+                raise InputError(f"the page has no part {cut(name, 60)!r}")
+            part = report.part(declarations[name])
+            if part is None:
+                return self._fill("lacking", title=heading(declarations[name]), lacks=declarations[name].get("lacks"))
+            return self._article(part, name.replace(".", "-"), report.config)
+
+    # --- a question -----------------------------------------------------------------------------------------------
+
+    def questions(self) -> str:
+        """The page of all questions."""
+        groups: dict[str, list[Query]] = {}
+        for query in sorted(self.queries.values(), key=lambda q: (q.group, q.name)):
+            groups.setdefault(query.group, []).append(query)
+        return self._page(View("Questions", "questions"), {}, "questions", groups=groups)
+
+    def question(self, name: str, given: Mapping[str, str]) -> str:
+        """The page of a query: what can be asked, and a place for the answer."""
+        query = find(name, self._folders)
+        asked = Question.of(query, given)
+        view = View(query.question, "questions")
+        view.crumbs = [("Questions", "/queries"), (label(query.group), ""), (query.name, "")]
+        view.sections = [
+            Chapter("answer", "", [Place.at(f"/query/{query.name}", given.items(), "answer", query.question)])
+        ]
+        kept = {k: v for k, v in given.items() if k != "part"}
+        chips = []
+        for column, value in asked.only.items():
+            others = [pair for pair in kept.items() if pair[0] != ONLY + column]
+            chips.append((column, cut(value, 80), address(f"/query/{query.name}", others)))
+        files = [(form, address(f"/query/{query.name}.{form}", kept.items())) for form in FORMS]
+        return self._page(
+            view, given, "question", query=query, asked=asked, chips=chips, files=files, runs=self.runs,
+            profilers=(*PROFILERS, "all"), most=MOST_SHOWN_ROWS,
+        )  # fmt: skip
+
+    def answer(self, name: str, given: Mapping[str, str], job: Job) -> str:
+        """The answer to a query: its figure and table."""
+        query = find(name, self._folders)
+        asked = Question.of(query, given)
+        selection, params, by = asked.selection, asked.params, asked.by
+        with self._engines.lend(job, *self._key(selection, by, query)) as engine:
+            answer = engine.query(query, params, asked.sort or None, MOST_DRAWN_ROWS + 1, only=asked.only)
+            rows = Rows.of(answer)
+            notes = [answer.note] if answer.note else []
+            if len(rows.rows) > MOST_DRAWN_ROWS:
+                rows = Rows(rows.columns, rows.rows[:MOST_DRAWN_ROWS])
+                notes.append(f"There are more than these {MOST_DRAWN_ROWS:,} rows.")
+            if not rows.rows:
+                nothing = ", ".join(f"{k} = {cut(v, 80)}" for k, v in asked.only.items())
+                notes.append("No rows: " + (f"none has {nothing}." if asked.only else why_empty(engine, query, params)))
+            elif not by and len(engine.run_ids) > 1 and query.group != "compare" and not rows.has("run_id"):
+                notes.append(f"{len(engine.run_ids)} runs taken together; group by run_id or model to tell them apart.")
+            sql = filled_sql(query, params)
+            part = Part(query.question, query.description, query.name, self._command(asked), sql, open=True)
+            links = Addresses(selection, self._folders)
+            config: dict[str, Any] = {}
+            if query.plot and rows.rows:
+                try:
+                    declaration = declared.of_query(query, params, None, by)
+                    part.figure = declared.draw(
+                        declaration, rows, lambda other, **more: Rows.of(engine.query(find(other), more))
+                    )
+                except InputError as e:
+                    notes.append(str(e))
+            if part.figure is not None:
+                part.spec = drawing.vega(part.figure)
+                config = part.spec.pop("config", config)
+        if rows.rows:
+            part.table = table(rows, (), asked.rows, links.cells(query, rows, params, by))
+        box = address("/sql", [*selection.pairs(), ("statement", sql)])
+        return self._article(part, "answer-1", config, notes, box, headed=False)
+
+    def save(self, name: str, form: str, given: Mapping[str, str], job: Job) -> Path:
+        """The answer to a query as a file, which whoever sends it removes."""
+        query = find(name, self._folders)
+        asked = Question.of(query, given)
+        with self._engines.lend(job, *self._key(asked.selection, asked.by, query)) as engine:
+            answer = engine.query(query, asked.params, asked.sort or None, only=asked.only)
+            return saved(
+                answer, form, self._folder.name, f"write it with {self._command(asked)} -o {query.name}.{form}"
+            )
+
+    def _command(self, asked: Question) -> str:
+        """The command line that answers the same."""
+        where = self._command_where(asked.selection)
+        profiler = asked.selection.profiler or self._profiler
+        text = command_line("query", asked.query.name, self._paths, asked.params, asked.by, where, profiler)
+        return text + (f" --sort {in_shell(asked.sort)}" if asked.sort else "")
+
+    # --- SQL ------------------------------------------------------------------------------------------------------
+
+    def box(self, given: Mapping[str, str], result: str = "") -> str:
+        """The page to write SQL on; it runs nothing by itself."""
+        return self._page(
+            View("SQL", "sql"), given, "sql", statement=given.get("statement", ""), tables=TABLES, runs=self.runs,
+            selection=Selection.of(given), rows=MOST_SQL_ROWS, result=result,
+        )  # fmt: skip
+
+    def sql(self, given: Mapping[str, str], job: Job) -> str:
+        """The answer to a SELECT."""
+        selection, statement = Selection.of(given), given.get("statement", "")
+        with self._engines.lend(job, *self._key(selection)) as engine:
+            answer = engine.sql(statement)
+            taken = answer.rows(MOST_SQL_ROWS + 1)
+        notes = [answer.note] if answer.note else []
+        notes += ["No rows."] if not taken else []
+        if len(taken) > MOST_SQL_ROWS:
+            notes.append(f"The first {MOST_SQL_ROWS:,} rows; there are more.")
+        rows = Rows(answer.columns, [tuple(map(finite, row)) for row in taken[:MOST_SQL_ROWS]])
+        where, profiler = self._command_where(selection), selection.profiler or self._profiler
+        part = Part(
+            "the answer", "", "", command_line("sql", statement, self._paths, {}, (), where, profiler), "", open=True
+        )
+        part.table = table(rows, (), MOST_SQL_ROWS) if taken else None
+        return self._article(part, "sql-1", {}, notes, headed=False)
+
+    def save_sql(self, form: str, given: Mapping[str, str], job: Job) -> Path:
+        """The answer to a SELECT as a file, which whoever sends it removes."""
+        selection = Selection.of(given)
+        with self._engines.lend(job, *self._key(selection)) as engine:
+            answer = engine.sql(given.get("statement", ""))
+            return saved(answer, form, self._folder.name, f"write it with analyze sql ... -o rows.{form}")
+
+    # --- two runs -------------------------------------------------------------------------------------------------
+
+    def compared(self, given: Mapping[str, str], job: Job) -> str:
+        """The page of what changed from run `a` to run `b`; without them, that to choose them on."""
+        a, b = given.get("a", ""), given.get("b", "")
+        view = View("Compare two runs", "compare")
+        if a and b:
+            with self._reports.lend(job, Selection(a)) as one, self._reports.lend(job, Selection(b)) as other:
+                view.title, view.facts = one.against(other)
+                places = [
+                    Place.at("/compare", [("a", a), ("b", b)], str(n), c["title"]) for n, c in enumerate(one.changes())
+                ]
+            view.sections = [Chapter("changes", "What changed", places)]
+        return self._page(view, given, "compare", runs=self.runs, a=a, b=b)
+
+    def compared_part(self, given: Mapping[str, str], job: Job) -> str:
+        """A part of that page."""
+        a, b = Selection(given.get("a", "")), Selection(given.get("b", ""))
+        with self._reports.lend(job, a) as one, self._reports.lend(job, b) as other:
+            declarations = dict(enumerate(one.changes()))
+            number = int(given["part"]) if given["part"].isdecimal() else -1
+            if number not in declarations:
+                raise InputError(f"the page has no part {cut(given['part'], 60)!r}")
+            try:
+                part, notes = one.change(other, declarations[number])
+            except InputError as e:
+                if job.stopped:
+                    raise
+                part, notes = None, [str(e)]
+            if part is None:
+                return self._fill("lacking", title=declarations[number]["title"], lacks=None, said="; ".join(notes))
+            return self._article(part, f"changes-{number}", one.config, notes)
+
+    # --- what pages need ------------------------------------------------------------------------------------------
+
+    def asset(self, name: str) -> tuple[str, str]:
+        """A style sheet, script or picture of the pages: kind and text. Raises KeyError."""
+        # The library takes seconds to make once; who opens the first page need not wait for it.
+        return ("text/javascript", drawing.runtime()) if name == "vega.js" else self._assets[name]
+
+    @cached_property
+    def _assets(self) -> dict[str, tuple[str, str]]:
+        own, sheet, icon = ((HERE / name).read_text(encoding="utf-8") for name in ("serve.js", "serve.css", "icon.svg"))
+        return {
+            "page.css": ("text/css", style() + sheet),
+            "page.js": ("text/javascript", f"{script()}\n{own}"),
+            "icon.svg": ("image/svg+xml", icon),
+        }
+
+    def _address_of_asset(self, name: str) -> str:
+        """It changes with what is there, which a browser keeps."""
+        of = drawing.library().__version__ if name == "vega.js" else self._assets[name][1]
+        return f"/static/{name}?v={hashlib.sha256(of.encode()).hexdigest()[:12]}"
+
+    # --- HTML -----------------------------------------------------------------------------------------------------
+
+    def error(self, sentence: str, whole: bool) -> str:
+        """A sentence in place of what was asked for, or as a page."""
+        text = self._fill("error", sentence=visible(sentence))
+        return self.alone(text, "Not answered") if whole else text
+
+    def alone(self, fragment: str, title: str) -> str:
+        """A part of a page as a page, for a browser without scripts."""
+        return self._page(View(title), {}, "alone", fragment=fragment)
+
+    def _page(self, view: View, given: Mapping[str, str], kind: str = "report", **more: Any) -> str:
+        several = len(self.runs) > 1
+        template = self._environment.get_template(f"{kind}.html.j2")
+        return str(template.render(view=view, given=given, several=several, **more))
+
+    def _article(
+        self,
+        part: Part,
+        number: str,
+        config: dict[str, Any],
+        notes: Sequence[str] = (),
+        box: str = "",
+        headed: bool = True,
+    ) -> str:
+        def filled(*more: str) -> str:
+            all_notes = [*notes, *more]
+            return self._fill("article", part=part, id=number, config=config, notes=all_notes, box=box, headed=headed)
+
+        text = filled()
+        if len(text) > MOST_FRAGMENT and part.figure is not None:
+            part.figure = part.spec = None
+            text = filled("The figure is too large for a page.")
+        if len(text) > MOST_FRAGMENT:
+            raise InputError("the answer is too large for a page: ask for fewer rows, or write it to a file")
+        return text
+
+    def _fill(self, kind: str, **more: Any) -> str:
+        return str(self._environment.get_template("parts_served.html.j2").render(kind=kind, **more))
