@@ -115,19 +115,26 @@ _running AS (
 )
 SELECT track, start_ns, end_ns, in_a > 0 AS in_a, in_b > 0 AS in_b FROM _running WHERE end_ns > start_ns;
 
--- @macro intervals_intersection(a, b)  what both hold: disjoint intervals as long as can be.
+-- @macro intervals_intersection(a, b)  what both hold: disjoint intervals as long as can be. Of
+-- tracks that `a` has nothing on, `b` is not sorted.
 -- @column track index           Track.
 -- @column start_ns ns           Start.
 -- @column end_ns ns             End.
 CREATE MACRO intervals_intersection(a, b) AS TABLE
-SELECT track, start_ns, end_ns FROM intervals_overlay(a, b) WHERE in_a AND in_b;
+WITH _beside AS (
+    SELECT track, start_ns, end_ns FROM query_table(b) SEMI JOIN query_table(a) USING (track)
+)
+SELECT track, start_ns, end_ns FROM intervals_overlay(a, '_beside') WHERE in_a AND in_b;
 
 -- @macro intervals_subtraction(a, b)  what `a` holds and `b` does not, likewise.
 -- @column track index           Track.
 -- @column start_ns ns           Start.
 -- @column end_ns ns             End.
 CREATE MACRO intervals_subtraction(a, b) AS TABLE
-SELECT track, start_ns, end_ns FROM intervals_overlay(a, b) WHERE in_a AND NOT in_b;
+WITH _beside AS (
+    SELECT track, start_ns, end_ns FROM query_table(b) SEMI JOIN query_table(a) USING (track)
+)
+SELECT track, start_ns, end_ns FROM intervals_overlay(a, '_beside') WHERE in_a AND NOT in_b;
 
 -- @macro intervals_last_begun(t)  what began last of all that is open, at any time, of intervals that overlap in
 -- whatever way: disjoint stretches, each with its interval as the struct `latest`. A column `level` goes before the
