@@ -12,13 +12,14 @@ The Python API mirrors the command line, command by command and option by option
         traces.advise(min_pct=5)
         traces.plot("roofline", "roofline.html")
         traces.report("report.html")
+        traces.study("nvprof-imagenet", "study.html")
         traces.trace("trace.json.gz")
         traces.warnings                                  # what the raw files lost
         traces.answer("kernel-share").notes              # what is left out of an answer
 
     analyze.compare("before/", "after/", fail_if=["kernel_time > 5%"]).failures
     analyze.ingest("runs/", store="study/")
-    analyze.catalog(), analyze.tables(), analyze.cache()
+    analyze.catalog(), analyze.tables(), analyze.studies(), analyze.cache()
 
 Whatever the user can mend is an `analyze.InputError`.
 """
@@ -46,13 +47,14 @@ if TYPE_CHECKING:
     from analyze.query.blocks import Block
     from analyze.query.query_files import Query
     from analyze.report.build import Progress as ReportProgress
+    from analyze.report.page import Claim
     from analyze.store.cache import Contents
     from analyze.store.ingest import IngestResult, Progress
     from analyze.trace.export import Exported
     from analyze.trace.moments import Moment
     from schemas.tables import Table
 
-__all__ = ["InputError", "Traces", "cache", "catalog", "compare", "ingest", "open", "tables"]
+__all__ = ["InputError", "Traces", "cache", "catalog", "compare", "ingest", "open", "studies", "tables"]
 
 Paths = str | PathLike[str]
 
@@ -215,6 +217,18 @@ class Traces:
             self.stores, self._given, Path(output), after=after, by=by, where=where, profiler=profiler, title=title,
             progress=progress,
         )  # fmt: skip
+
+    def study(
+        self, name: Paths, output: Paths, where: str | None = None, progress: ReportProgress | None = None
+    ) -> list[Claim]:
+        """Write the report of a study as one HTML page: its tables and figures, what it printed, which claims hold.
+
+        `name`: one of `studies`, or a folder with a `report.toml`. Returns the claims with their verdicts. Needs the
+        extra `plot`.
+        """
+        from analyze.report.study import write_study
+
+        return write_study(str(name), self.stores, self._given, Path(output), where=where, progress=progress)
 
     def pivot(
         self,
@@ -384,6 +398,13 @@ def catalog(queries: Sequence[Paths] = ()) -> dict[str, Query]:
     from analyze.query.query_files import catalog as all_queries
 
     return all_queries([Path(q) for q in queries])
+
+
+def studies() -> dict[str, str]:
+    """The studies that `Traces.study` knows by name, with their titles: in `./studies`, and those of the package."""
+    from analyze.report import study_files
+
+    return {name: study_files.load(path).title for name, path in study_files.by_name().items()}
 
 
 def tables(name: str | None = None, blocks: bool = False) -> dict[str, Table | Block]:

@@ -12,7 +12,7 @@ from typing import Any
 from analyze.advise import Advice, advise
 from analyze.errors import InputError
 from analyze.plots import declared, drawing
-from analyze.plots.figure import Rows, cut, quantity
+from analyze.plots.figure import Ask, Rows, cut, quantity
 from analyze.query.engine import Engine
 from analyze.query.engines import Engines
 from analyze.query.query_files import Query, find
@@ -97,7 +97,7 @@ class Report:
         query = find(declaration["query"])
         params = dict(declaration.get("params", {}))
         by = self.by if declaration.get("by") == "differing" else ()
-        rows = _kept(self.ask(query.name, params, by), declaration.get("keep", {}))
+        rows = kept(self.ask(query.name, params, by), declaration.get("keep", {}))
         if not rows.rows:
             return None
         text = declaration.get("figure", query.plot)
@@ -119,8 +119,8 @@ class Report:
             part.open = part.figure is None
         return part if part.figure or part.table else None
 
-    def _draw(self, part: Part, declaration: declared.Declaration, rows: Rows) -> None:
-        part.figure = declared.draw(declaration, rows, self.ask)
+    def _draw(self, part: Part, declaration: declared.Declaration, rows: Rows, ask: Ask | None = None) -> None:
+        part.figure = declared.draw(declaration, rows, ask or self.ask)
         if part.figure is not None:
             part.number = len(self.figures)
             compiled = drawing.vega(part.figure)
@@ -217,7 +217,7 @@ class Report:
         """Where a finding is worst, in words; empty if the recording does not tell."""
         if not declaration:
             return ""
-        rows = _kept(self.ask(declaration["query"], declaration.get("params", {})), declaration.get("keep", {}))
+        rows = kept(self.ask(declaration["query"], declaration.get("params", {})), declaration.get("keep", {}))
         found = _dicts(rows)
         if most := declaration.get("most"):
             found.sort(key=lambda r: -(r[most] or 0))
@@ -334,7 +334,7 @@ def _dicts(rows: Rows) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in rows.rows]
 
 
-def _kept(rows: Rows, keep: Mapping[str, Any]) -> Rows:
+def kept(rows: Rows, keep: Mapping[str, Any]) -> Rows:
     """The rows that have one of the values in a column; `positive` for more than 0."""
     for name, values in keep.items():
         at = rows.at(name)

@@ -38,6 +38,21 @@ class Part:
     """Whether the table is to be seen at once."""
     note: str = ""
     """Why there is no figure, if there should be one."""
+    id: str = ""
+    """Its anchor, where it has one of its own."""
+    text: str = ""
+    """How it is to be read."""
+    source: str = ""
+    """Where a study printed it, of what a study printed."""
+    printed: Part | None = None
+    """What a study printed about the same."""
+    different: str = ""
+    """What is different from that, and why."""
+
+    @property
+    def shown(self) -> list[Part]:
+        """This, and what is printed beside it."""
+        return [self] if self.printed is None else [self, self.printed]
 
 
 @dataclass
@@ -47,6 +62,21 @@ class Section:
     id: str
     title: str
     parts: list[Part] = field(default_factory=list)
+    text: str = ""
+
+
+@dataclass
+class Claim:
+    """What a study says, and what the recordings say about it."""
+
+    text: str
+    source: str
+    verdict: str
+    mark: str
+    """ok, warning or note: how the verdict is shown."""
+    evidence: Table
+    note: str
+    sql: str
 
 
 @dataclass
@@ -82,6 +112,12 @@ class Page:
     notes: list[str]
     command: str
     several: bool
+    about: str = ""
+    study: list[tuple[str, str]] = field(default_factory=list)
+    """Facts about the study that the recordings repeat."""
+    claims: list[Claim] = field(default_factory=list)
+    claimed: str = ""
+    """How many of the claims hold."""
 
 
 def filled_sql(query: Query, params: Mapping[str, str]) -> str:

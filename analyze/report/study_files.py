@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,7 +23,10 @@ PLACES = (Path("studies"), _PACKAGE / "studies", _PACKAGE.parent / "studies")
 
 _RUN_COLUMNS = {c.name for c in TABLES["runs"].columns} | {"rank"}
 
-Name = Annotated[str, msgspec.Meta(pattern="^[a-z][a-z0-9_]*$")]
+_TAKEN = ("top", "claims", "lacking", "content", "advice", "theme", "config", "tip", "said")
+"""Anchors that the page has already."""
+
+Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]*\Z")]
 """The anchor of a part in the page, and the table that claims read it as."""
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Cell = str | bool | int | float
@@ -85,7 +87,7 @@ class Part(_Table):
 class Section(_Table):
     """Parts under a heading."""
 
-    id: Annotated[str, msgspec.Meta(pattern="^[a-z][a-z0-9-]*$")]
+    id: Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9-]*\Z")]
     title: Text
     text: str = ""
     part: list[Part] = []
@@ -111,14 +113,14 @@ class Study(_Table):
     claim: list[Claim] = []
 
     @property
-    def parts(self) -> Iterator[tuple[str, Part]]:
-        """All parts, each with its place in the file."""
-        for s, section in enumerate(self.section):
-            for p, part in enumerate(section.part):
-                yield f"section[{s}].part[{p}]", part
+    def parts(self) -> list[tuple[str, Section, Part]]:
+        """All parts, each with its place in the file and its section."""
+        return [
+            (f"section[{s}].part[{p}]", of, part) for s, of in enumerate(self.section) for p, part in enumerate(of.part)
+        ]
 
 
-def names() -> dict[str, Path]:
+def by_name() -> dict[str, Path]:
     """The files of the studies that can be named."""
     found: dict[str, Path] = {}
     for place in PLACES:
@@ -134,7 +136,7 @@ def find_file(name: str | os.PathLike[str]) -> Path:
         return path
     if (path / FILE).is_file():
         return path / FILE
-    known = names()
+    known = by_name()
     if str(name) in known:
         return known[str(name)]
     if path.is_dir():
@@ -158,15 +160,16 @@ def load(path: Path) -> Study:
     except msgspec.ValidationError as e:
         said, _, at = str(e).partition(" - at ")
         raise InputError(f"{path}: {at.strip('`').removeprefix('$.') or FILE}: {said}") from e
-    ids = [s.id for s in study.section]
-    for i in ids:
-        if ids.count(i) > 1 or i in ("top", "claims", "lacking", "content"):
-            raise InputError(f"{path}: section: the id {i!r} is taken")
-    seen: set[str] = set()
-    for at, part in study.parts:
-        if part.id in seen:
-            raise InputError(f"{path}: {at}.id: {part.id!r} is taken")
-        seen |= {part.id or "", f"{part.id}_printed"}
+    seen = set(_TAKEN)
+    for i, section in enumerate(study.section):
+        if section.id in seen:
+            raise InputError(f"{path}: section[{i}].id: {section.id!r} is taken")
+        seen.add(section.id)
+    for at, _, part in study.parts:
+        if part.id is not None:
+            if part.id in seen:
+                raise InputError(f"{path}: {at}.id: {part.id!r} is taken")
+            seen |= {part.id, f"{part.id}_printed"}
         try:
             _check(part)
         except InputError as e:
