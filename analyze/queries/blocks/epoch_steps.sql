@@ -1,4 +1,5 @@
 -- How many training steps an epoch has.
+-- @use step_counts
 -- @macro dataset_images(dataset)  images of an epoch by the run's data: the number behind the colon of made data, else
 -- the training split of CIFAR-100 (500 of each of 100 classes) or of Food-101 (750 of each of 101), else NULL.
 CREATE MACRO dataset_images(dataset) AS CASE
@@ -21,3 +22,20 @@ WITH _sizes AS (
     FROM runs
 )
 SELECT *, ceil(epoch_images / nullif(step_images, 0))::BIGINT AS epoch_steps FROM _sizes;
+
+-- @macro recorded_times(per, images_asked)  what a sum over a recording is multiplied by to be that of the recording, of a
+-- step or of an epoch of so many images.
+-- A row is a rank.
+-- @column run_id id             The run.
+-- @column rank index            Process rank.
+-- @column recorded count        Training steps that were recorded.
+-- @column steps number          Steps that the sum is then of; NULL where they are not known.
+-- @column times x               What it is multiplied by; NULL likewise.
+CREATE MACRO recorded_times(per, images_asked) AS TABLE
+WITH _steps AS (
+    SELECT
+        run_id, rank, s.steps AS recorded,
+        CASE per WHEN 'recording' THEN s.steps WHEN 'step' THEN 1 ELSE epoch_steps END AS steps
+    FROM run_groups LEFT JOIN step_counts s USING (run_id, rank) LEFT JOIN epoch_steps(images_asked) USING (run_id)
+)
+SELECT *, CASE per WHEN 'recording' THEN 1 ELSE steps / nullif(recorded, 0) END AS times FROM _steps;

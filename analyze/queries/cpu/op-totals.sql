@@ -17,7 +17,7 @@
 -- @column copies count            Memcpys and memsets.
 -- @main run_id, rank, steps, cpu_ns, device_ns, op_calls, kernels
 -- @order run_id, rank
--- @use epoch_steps, gpu_work, step_counts, torch_tree_no
+-- @use epoch_steps, gpu_work, torch_tree_no
 -- @needs operators, ranges, CUDA calls or GPU work
 -- @plot bars y=run_id,rank x=cpu_ns,device_ns
 WITH added AS (
@@ -34,21 +34,10 @@ WITH added AS (
     FROM gpu_work
     GROUP BY ALL
 ),
-counted AS (
-    SELECT
-        a.*, s.steps AS recorded,
-        CASE '{per}' WHEN 'recording' THEN s.steps WHEN 'step' THEN 1 ELSE e.epoch_steps END AS steps,
-        CASE '{per}' WHEN 'recording' THEN 1 WHEN 'step' THEN 1 / nullif(s.steps, 0)
-            ELSE e.epoch_steps / nullif(s.steps, 0) END AS times
-    FROM (
-        SELECT run_group, run_id, rank, sum(COLUMNS(* EXCLUDE (run_group, run_id, rank)))
-        FROM added
-        GROUP BY ALL
-    ) a
-    LEFT JOIN step_counts s USING (run_id, rank)
-    LEFT JOIN epoch_steps($images) e USING (run_id)
+sums AS (
+    SELECT run_group, run_id, rank, sum(COLUMNS(* EXCLUDE (run_group, run_id, rank))) FROM added GROUP BY ALL
 )
 SELECT
     run_group, run_id, rank, recorded, steps,
     round(COLUMNS(* EXCLUDE (run_group, run_id, rank, recorded, steps, times)) * times)::BIGINT
-FROM counted
+FROM sums JOIN recorded_times('{per}', $images) USING (run_id, rank)

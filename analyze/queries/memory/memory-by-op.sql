@@ -3,7 +3,10 @@
 -- The memory columns of torch.profiler's key_averages() of the same trace (profile_memory): what was allocated less what
 -- was freed while a call ran, on whatever thread (total), and the same without its children's (self). Added up over all
 -- calls, so these are no peaks: an operator whose outputs are freed by another has more the longer is recorded.
--- `memory-peak` has what was there at a time.
+-- `memory-peak` has what was there at a time. Of a step and of an epoch they are those of the recording x steps /
+-- recorded steps; steps of an epoch as in `epochs`.
+-- @param per recording|step|epoch = recording   What the sums are of.
+-- @param images int[0..] = 0      Images of an epoch; 0 for those that the run's data has.
 -- @param python no|yes = no       Whether Python functions (with_stack) take self memory from what is below them.
 -- @column name text               Operator, range or CUDA call.
 -- @column kind text               op, range, async (a collective's range), call or overhead.
@@ -13,7 +16,7 @@
 -- @column self_cpu_bytes B        In the CPU's memory, without its children's.
 -- @column total_cpu_bytes B       In the CPU's memory.
 -- @order self_device_bytes DESC, self_cpu_bytes DESC, name, kind
--- @use allocators, torch_tree_{python}
+-- @use allocators, epoch_steps, torch_tree_{python}
 -- @needs allocator events (profile_memory=True) and operators
 -- @plot bars y=name x=self_device_bytes top=15
 WITH changes AS (
@@ -39,13 +42,20 @@ below AS (
     FROM events
     WHERE parent IS NOT NULL
     GROUP BY run_id, rank, parent
+),
+-- In each rank.
+sums AS (
+    SELECT
+        e.run_group, e.run_id, e.rank, e.name, e.kind, count(*) FILTER (NOT folded) AS calls,
+        coalesce(sum(e.gpu - coalesce(c.gpu, 0)) FILTER (kind <> 'async'), 0) AS self_device_bytes,
+        coalesce(sum(e.gpu) FILTER (NOT folded), 0) AS total_device_bytes,
+        coalesce(sum(e.cpu - coalesce(c.cpu, 0)) FILTER (kind <> 'async'), 0) AS self_cpu_bytes,
+        coalesce(sum(e.cpu) FILTER (NOT folded), 0) AS total_cpu_bytes
+    FROM events e LEFT JOIN below c ON c.run_id = e.run_id AND c.rank = e.rank AND c.parent = e.node
+    WHERE kind <> 'python'
+    GROUP BY e.run_group, e.run_id, e.rank, e.name, e.kind
 )
 SELECT
-    e.run_group, e.name, e.kind, count(*) FILTER (NOT folded) AS calls,
-    coalesce(sum(e.gpu - coalesce(c.gpu, 0)) FILTER (kind <> 'async'), 0)::BIGINT AS self_device_bytes,
-    coalesce(sum(e.gpu) FILTER (NOT folded), 0)::BIGINT AS total_device_bytes,
-    coalesce(sum(e.cpu - coalesce(c.cpu, 0)) FILTER (kind <> 'async'), 0)::BIGINT AS self_cpu_bytes,
-    coalesce(sum(e.cpu) FILTER (NOT folded), 0)::BIGINT AS total_cpu_bytes
-FROM events e LEFT JOIN below c ON c.run_id = e.run_id AND c.rank = e.rank AND c.parent = e.node
-WHERE kind <> 'python'
-GROUP BY e.run_group, e.name, e.kind
+    run_group, name, kind, sum(round(COLUMNS(* EXCLUDE (run_group, run_id, rank, name, kind, times)) * times))::BIGINT
+FROM sums JOIN recorded_times('{per}', $images) USING (run_id, rank)
+GROUP BY run_group, name, kind
