@@ -84,7 +84,11 @@ class StudyReport(Report):
         where = " AND ".join(f"({w})" if self.where and declaration.where else w for w in self._wheres(declaration))
         try:
             engine = self._engines.get(declaration.by, self._wheres(declaration), declaration.profiler, query)
-            answer = engine.query(query, declaration.texts) if query else _sql(engine, declaration.sql)
+            answer = (
+                engine.query(query, declaration.texts, declaration.sort or None)
+                if query
+                else _sql(engine, declaration.sql)
+            )
             rows = kept(Rows.of(answer), declaration.keep) if answer else Rows((), [])
         except InputError as e:
             raise InputError(f"{self.file}: {at}: {e}") from e
@@ -115,9 +119,8 @@ class StudyReport(Report):
         if not declaration.query and not declaration.sql:
             return ""
         verb, name = ("query", declaration.query) if declaration.query else ("sql", " ".join(declaration.sql.split()))
-        return command_line(
-            verb, name, self.paths, declaration.texts, declaration.by, where or None, declaration.profiler
-        )
+        d = declaration
+        return command_line(verb, name, self.paths, d.texts, d.by, where or None, d.profiler, d.sort)
 
     def _show(self, part: Part, declaration: study_files.Part, rows: Rows, engine: Engine, at: str) -> None:
         """Draw and print an answer."""
