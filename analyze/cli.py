@@ -262,11 +262,10 @@ def study(
     where: Where = None,
 ) -> None:
     """Write a study's tables and figures beside what it printed, and which of its claims hold, as one HTML page."""
-    from analyze.render import to_stdout, visible
+    from analyze.render import print_lines, to_stdout, visible
 
     if name is None:
-        listed = "\n".join(f"{known}: {title}" for known, title in analyze.studies().items())
-        to_stdout(lambda: typer.echo(visible(listed)), sys.stdout)
+        print_lines([visible(f"{known}: {title}") for known, title in analyze.studies().items()], sys.stdout)
         return
     from analyze.report import study_files
     from analyze.report.files import check_page, progress_bar

@@ -32,6 +32,12 @@ _RUN_COLUMNS: dict[str, Column | None] = {c.name: c for c in TABLES["runs"].colu
 
 _SQL_TYPES = {"string": "VARCHAR", "int64": "BIGINT", "int32": "INTEGER", "double": "DOUBLE", "bool": "BOOLEAN"}
 
+_UNITS = {
+    "images_per_s": "images/s", "flops_per_s": "FLOP/s", "gb_per_s": "GB/s", "_per_s": "number", "_ns": "ns",
+    "_pct": "%", "_bytes": "B", "_flops": "FLOP", "_s": "s",
+}  # fmt: skip
+"""Units of columns of free SQL by the ends of their names; the first that fits counts."""
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -425,7 +431,7 @@ def guess_unit(name: str, sql_type: str) -> str:
     """Unit of a column of free SQL, from the endings that the tables use."""
     if sql_type in ("VARCHAR", "DATE") or "STRUCT" in sql_type or sql_type.endswith("]"):
         return "text"
-    for ending, unit in (("_ns", "ns"), ("_pct", "%"), ("_bytes", "B"), ("_s", "s")):
+    for ending, unit in _UNITS.items():
         if name.endswith(ending):
             return unit
     return "B" if name == "bytes" else "number"

@@ -73,7 +73,7 @@ class Claim:
     source: str
     verdict: str
     mark: str
-    """ok, warning or note: how the verdict is shown."""
+    """ok, warning or partly: how the verdict is shown."""
     evidence: Table
     note: str
     sql: str

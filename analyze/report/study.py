@@ -28,7 +28,7 @@ from analyze.store.store import Store
 from analyze.whole_file import write_whole
 
 HOLDS, FAILS, PARTLY, UNKNOWN = "holds", "does not hold", "holds in part", "cannot be told here"
-VERDICTS = {HOLDS: "ok", FAILS: "warning", PARTLY: "note", UNKNOWN: "note"}
+VERDICTS = {HOLDS: "ok", FAILS: "warning", PARTLY: "partly", UNKNOWN: "partly"}
 """What can be said of a claim, and how it is marked."""
 
 

@@ -38,7 +38,7 @@ def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
         for at, v in sorted(found[n])
     ]
     xs = sorted({at for n in kept for at, _ in found[n]})
-    axis: dict[str, Any] = {"title": label(x), "grid": False, "tickMinStep": 1, "format": "~g"}
+    axis: dict[str, Any] = {"title": label(x), "grid": False, "tickMinStep": 1, "format": "~f"}
     axis |= {"values": xs} if len(xs) <= 10 else {}
     layers: list[dict[str, object]] = [
         {
