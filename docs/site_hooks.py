@@ -39,7 +39,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     up = "../" * page.file.src_uri.count("/")
     markdown = markdown.replace("](../sample_traces/README.md", f"]({up}sample-traces.md")
     markdown = markdown.replace("](../README.md", f"]({up}index.md")
-    markdown = markdown.replace("](../../studies/README.md", f"]({up}study-files.md")
+    markdown = re.sub(r"\]\((?:\.\./)+studies/README\.md(?=[#)])", f"]({up}study-files.md", markdown)
     return re.sub(r"\[([^\]]+)\]\(\.\./(?!.*\.md)[^)]+\)", r"`\1`", markdown)
 
 

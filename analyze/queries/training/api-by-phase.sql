@@ -1,12 +1,12 @@
 -- Where does the CUDA API time of each phase go?
 --
 -- As cuda-api, within the phases that `phases` tells apart: what share of the API time of the backward pass is spent
--- launching kernels, for one. A call belongs to the phase that it begins in: that of its own thread, or where that is in
--- none, of another of the process (autograd launches the backward pass from one).
+-- launching kernels, for one. A call belongs to the phase that it begins in: that of its own thread, or where that is
+-- in none, of another of the process (autograd launches the backward pass from one).
 -- @param group name|role = name   What a row is: a function, or what it does (schemas/api_roles.toml).
 -- @param phase text = ''          Only this phase; all if empty.
 -- @column phase text              Phase of the training step; (outside) for calls in none.
--- @column {group} text            CUDA runtime or driver function; or launch, sync, stream_wait, copy, copy_async, other.
+-- @column {group} text            Runtime or driver function; or launch, sync, stream_wait, copy, copy_async, other.
 -- @column calls count             Calls.
 -- @column total_ns ns             Sum of durations.
 -- @column avg_ns ns               Mean.
