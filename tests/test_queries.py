@@ -66,6 +66,7 @@ NOT_ADDED = {
     "collectives": "a call is one of all its ranks",
     "collective-waits": "a call is one of all its ranks",
     "stragglers": "a call is one of all its ranks",
+    "epochs": "an epoch is one of all its ranks",
     "gaps": "the longest of each group",
     "frequent-sequences": "those of each group that are found often enough",
     "runs": "a run's ranks are its own",

@@ -136,6 +136,7 @@ def command_line(
     by: Sequence[str] = (),
     where: str | None = None,
     profiler: str | None = None,
+    sort: str = "",
 ) -> str:
     """A command that can be pasted into a shell; what cannot be seen in a name is spelled out."""
     words = ["analyze", verb, name, *paths]
@@ -144,6 +145,7 @@ def command_line(
     words += ["--by", ",".join(by)] if by else []
     words += ["--where", where] if where else []
     words += ["--profiler", profiler] if profiler else []
+    words += [f"--sort={sort}"] if sort else []
     return visible(command(words))
 
 

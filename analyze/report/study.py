@@ -104,7 +104,9 @@ class StudyReport(Report):
     def _answer(self, part: Part, declaration: study_files.Part, query: Query | None) -> None:
         """Ask, draw and print."""
         engine = self._engines.get(declaration.by, self._wheres(declaration), declaration.profiler, query)
-        rows = Rows.of(engine.query(query, declaration.texts) if query else engine.sql(declaration.sql))
+        rows = Rows.of(
+            engine.query(query, declaration.texts, declaration.sort or None) if query else engine.sql(declaration.sql)
+        )
         text = declaration.figure if declaration.figure is not None else query.plot if query else ""
         text = "" if text == "none" else re.sub(r"\bBY\b", ",".join(declaration.by), text)
         figure = None
@@ -148,9 +150,8 @@ class StudyReport(Report):
         verb, name = ("query", declaration.query) if declaration.query else ("sql", " ".join(declaration.sql.split()))
         wheres = self._wheres(declaration)
         where = " AND ".join(f"({w})" for w in wheres) if len(wheres) > 1 else "".join(wheres)
-        return command_line(
-            verb, name, self.paths, declaration.texts, declaration.by, where or None, declaration.profiler
-        )
+        d = declaration
+        return command_line(verb, name, self.paths, d.texts, d.by, where or None, d.profiler, d.sort)
 
     def _printed(self, declaration: study_files.Part, printed: study_files.Printed) -> Part:
         """What the study printed, beside a part."""

@@ -67,6 +67,7 @@ class Part(_Table):
     where: str | None = None
     profiler: str | None = None
     keep: dict[str, list[Cell] | str] = {}
+    sort: str = ""
     figure: str | None = None
     columns: list[str] = []
     rows: Annotated[int, msgspec.Meta(ge=1)] = 100
@@ -188,6 +189,8 @@ def _check(part: Part) -> None:
     for name in part.by:
         if name not in _RUN_COLUMNS:
             raise InputError(f"by: runs has no column {name!r}; it has {', '.join(sorted(_RUN_COLUMNS))}")
+    if part.sort and not part.query:
+        raise InputError("sort: SQL has its own ORDER BY" if part.sql else "sort: there is no query")
     if part.profiler not in (None, "all", *PROFILERS):
         raise InputError(f"profiler: must be one of {', '.join(PROFILERS)} or all, not {part.profiler!r}")
     for name, values in part.keep.items():
@@ -203,8 +206,9 @@ def _check_query(part: Part) -> None:
     query = _blame("query", lambda: find(part.query))
     _, _, choices = _blame("params", lambda: query.bind(part.texts))
     known = [*part.by, *(c.name for c in query.result_columns(choices))]
-    for key in ("columns", "keep"):
-        for name in getattr(part, key):
+    sorted_by = [term.strip().lstrip("-+") for term in part.sort.split(",") if term.strip()]
+    for key, named in (("columns", part.columns), ("keep", part.keep), ("sort", sorted_by)):
+        for name in named:
             if name not in known:
                 raise InputError(f"{key}: {part.query} has no column {name!r}; it has {', '.join(known)}")
     if part.figure not in (None, "none"):
