@@ -1,4 +1,7 @@
-"""Studies: the committed reports are those of the committed recordings, and what a study's file may and may not say."""
+"""Studies: the committed reports are those of the committed recordings, and what a study's file may and may not say.
+
+`PYTHONPATH=.:tests python tests/test_studies.py` makes the committed reports again.
+"""
 
 from __future__ import annotations
 
@@ -310,3 +313,10 @@ def test_a_study_of_other_recordings_says_what_to_record(tmp_path: Path) -> None
     page = (tmp_path / "a.html").read_text()
     assert "collect sweep studies/roofline-imagenet/ncu.toml" in page
     assert {c.verdict for c in claims if "FLOPs measured by additions" in c.text or "GPUs train" in c.text} == {UNKNOWN}
+
+
+if __name__ == "__main__":
+    for made in STUDIES:
+        folder = (RESULTS / made.name).relative_to(ROOT)
+        with analyze.open(folder / "store") as recordings:
+            recordings.study(made.name, folder / "report.html")
