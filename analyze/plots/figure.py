@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from analyze.errors import InputError
 from analyze.query.query_files import ResultColumn
 from analyze.render import visible
 from analyze.render.units import PLAIN_UNITS, SCALES, finite
@@ -105,8 +106,11 @@ class Rows(NamedTuple):
         return [row[at] for row in self.rows]
 
     def numbers(self, name: str) -> list[float]:
-        """A column of numbers; 0 where there is none."""
-        return [float(v or 0) for v in self.values(name)]
+        """A column of numbers; 0 where there is none. Raises InputError for a column of something else."""
+        try:
+            return [float(v or 0) for v in self.values(name)]
+        except (TypeError, ValueError):
+            raise InputError(f"there is no figure of {name}: it holds no numbers") from None
 
 
 Ask = Callable[..., Rows]

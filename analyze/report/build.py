@@ -340,6 +340,10 @@ def kept(rows: Rows, keep: Mapping[str, Any]) -> Rows:
         at = rows.at(name)
         rows = Rows(
             rows.columns,
-            [r for r in rows.rows if ((r[at] or 0) > 0 if values == "positive" else r[at] in values)],
+            [
+                r
+                for r in rows.rows
+                if (isinstance(r[at], int | float) and r[at] > 0 if values == "positive" else r[at] in values)
+            ],
         )
     return rows

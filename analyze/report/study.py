@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import duckdb
 
@@ -13,9 +12,9 @@ from analyze.errors import InputError
 from analyze.plots import declared
 from analyze.plots.figure import Rows
 from analyze.query.answer import create_table, empty_database
-from analyze.query.engine import Engine, guess_unit
+from analyze.query.engine import guess_unit
 from analyze.query.plain_sql import check_select, sentence
-from analyze.query.query_files import ResultColumn, find
+from analyze.query.query_files import Query, ResultColumn, find
 from analyze.render import visible
 from analyze.render.units import finite
 from analyze.report import study_files
@@ -30,6 +29,8 @@ from analyze.whole_file import write_whole
 HOLDS, FAILS, PARTLY, UNKNOWN = "holds", "does not hold", "holds in part", "cannot be told here"
 VERDICTS = {HOLDS: "ok", FAILS: "warning", PARTLY: "partly", UNKNOWN: "partly"}
 """What can be said of a claim, and how it is marked."""
+_MANY = {HOLDS: "hold", FAILS: "do not hold", PARTLY: "hold in part", UNKNOWN: UNKNOWN}
+_CASES = {True: "yes", False: "no", None: "cannot be told"}
 
 
 def verdict(cases: Sequence[bool | None]) -> str:
@@ -81,77 +82,86 @@ class StudyReport(Report):
     def _part(self, at: str, declaration: study_files.Part) -> Part:
         """A part of the page, and its rows as a table for the claims."""
         query = find(declaration.query) if declaration.query else None
-        where = " AND ".join(f"({w})" if self.where and declaration.where else w for w in self._wheres(declaration))
-        try:
-            engine = self._engines.get(declaration.by, self._wheres(declaration), declaration.profiler, query)
-            answer = (
-                engine.query(query, declaration.texts, declaration.sort or None)
-                if query
-                else _sql(engine, declaration.sql)
-            )
-            rows = kept(Rows.of(answer), declaration.keep) if answer else Rows((), [])
-        except InputError as e:
-            raise InputError(f"{self.file}: {at}: {e}") from e
-        if declaration.id and rows.columns:
-            create_table(self._tables, declaration.id, rows.columns, rows.rows)
         part = Part(
             declaration.title or (query.question if query else ""),
             query.description if query else "",
             declaration.query,
-            self._command(declaration, where),
+            self._command(declaration),
             filled_sql(query, declaration.texts) if query else declaration.sql.strip(),
             id=declaration.id or "",
             text=declaration.text,
             different=declaration.different,
         )
-        if rows.rows:
-            self._show(part, declaration, rows, engine, at)
-        elif answer:
-            part.note = f"Not recorded here. Record {declaration.lacks}" if declaration.lacks else "Not recorded here."
+        if query or declaration.sql:
+            try:
+                self._answer(part, declaration, query)
+            except InputError as e:
+                raise InputError(f"{self.file}: {at}: {e}") from e
         if declaration.printed is not None:
             part.printed = self._printed(declaration, declaration.printed)
         return part
 
-    def _wheres(self, declaration: study_files.Part) -> list[str]:
-        return [w for w in (self.where, declaration.where) if w]
-
-    def _command(self, declaration: study_files.Part, where: str) -> str:
-        if not declaration.query and not declaration.sql:
-            return ""
-        verb, name = ("query", declaration.query) if declaration.query else ("sql", " ".join(declaration.sql.split()))
-        d = declaration
-        return command_line(verb, name, self.paths, d.texts, d.by, where or None, d.profiler, d.sort)
-
-    def _show(self, part: Part, declaration: study_files.Part, rows: Rows, engine: Engine, at: str) -> None:
-        """Draw and print an answer."""
-        query = find(declaration.query) if declaration.query else None
+    def _answer(self, part: Part, declaration: study_files.Part, query: Query | None) -> None:
+        """Ask, draw and print."""
+        engine = self._engines.get(declaration.by, self._wheres(declaration), declaration.profiler, query)
+        rows = Rows.of(
+            engine.query(query, declaration.texts, declaration.sort or None) if query else engine.sql(declaration.sql)
+        )
         text = declaration.figure if declaration.figure is not None else query.plot if query else ""
-        if text not in ("", "none"):
-            text = re.sub(r"\bBY\b", ",".join(declaration.by), text)
-            if query:
-                drawn = declared.of_query(query, declaration.texts, text, declaration.by)
-            else:
-                drawn = declared.parse(text, f"{self.file}: {at}.figure")
-                for name in drawn.columns:
-                    if not rows.has(name):
-                        raise InputError(f"{self.file}: {at}.figure: the SQL has no column {name!r}")
+        text = "" if text == "none" else re.sub(r"\bBY\b", ",".join(declaration.by), text)
+        figure = None
+        if text:
+            figure = (
+                declared.of_query(query, declaration.texts, text, declaration.by)
+                if query
+                else declared.parse(text, "figure")
+            )
+        for key, names in (
+            ("keep", declaration.keep), ("columns", declaration.columns), ("figure", figure.columns if figure else ())
+        ):  # fmt: skip
+            for name in names:
+                if not rows.has(name):
+                    raise InputError(f"{key}: the answer has no column {name!r}")
+        rows = kept(rows, declaration.keep)
+        if declaration.id:
             try:
-                self._draw(part, drawn, rows, lambda name, **more: Rows.of(engine.query(find(name), more)))
+                create_table(self._tables, declaration.id, rows.columns, rows.rows)
+            except duckdb.Error as e:
+                raise InputError(f"id: claims cannot read the answer: {sentence(e)}") from e
+        if not rows.rows:
+            part.note = f"Not recorded here. Record {declaration.lacks}" if declaration.lacks else "Not recorded here."
+            return
+        if figure is not None:
+            try:
+                self._draw(part, figure, rows, lambda name, **more: Rows.of(engine.query(find(name), more)))
             except InputError as e:
                 part.note = str(e)
         if declaration.table:
             part.table = table(rows, declaration.columns, declaration.rows)
             part.open = part.figure is None
 
+    def _wheres(self, declaration: study_files.Part) -> list[str]:
+        return [w for w in (self.where, declaration.where) if w]
+
+    def _command(self, declaration: study_files.Part) -> str:
+        """The command that gives the same; empty for what is only printed."""
+        if not declaration.query and not declaration.sql:
+            return ""
+        verb, name = ("query", declaration.query) if declaration.query else ("sql", " ".join(declaration.sql.split()))
+        wheres = self._wheres(declaration)
+        where = " AND ".join(f"({w})" for w in wheres) if len(wheres) > 1 else "".join(wheres)
+        d = declaration
+        return command_line(verb, name, self.paths, d.texts, d.by, where or None, d.profiler, d.sort)
+
     def _printed(self, declaration: study_files.Part, printed: study_files.Printed) -> Part:
         """What the study printed, beside a part."""
         shown = Part(printed.source, "", "", "", "", text=printed.text, source=printed.source)
-        rows = Rows(printed.result_columns, printed.values)
+        rows = printed.answer
         if declaration.id and rows.columns:
             create_table(self._tables, f"{declaration.id}_printed", rows.columns, rows.rows)
         if rows.rows:
             if printed.figure:
-                self._draw(shown, declared.parse(printed.figure, str(self.file)), rows)
+                self._draw(shown, declared.parse(printed.figure, "printed.figure"), rows)
             shown.table = table(rows, (), len(rows.rows))
             shown.open = shown.figure is None
         return shown
@@ -166,32 +176,25 @@ class StudyReport(Report):
             rows = [tuple(map(finite, row)) for row in result.fetchall()]
         except duckdb.Error as e:
             raise InputError(f"{what}: {sentence(e)}") from e
-        if "holds" not in names or types[names.index("holds")] not in ("BOOLEAN", '"NULL"', "NULL"):
+        at_holds = names.index("holds") if "holds" in names else 0
+        cases: list[bool | None] = [row[at_holds] for row in rows]
+        if "holds" not in names or not all(isinstance(c, bool | None) for c in cases):
             raise InputError(
                 f"{what}: a column `holds` must say for each row whether the claim holds: true, false or NULL"
             )
-        at_holds = names.index("holds")
-        cases: list[bool | None] = [row[at_holds] for row in rows]
-        columns = tuple(ResultColumn(n, guess_unit(n, t), "") for n, t in zip(names, types, strict=True))
-        several = len(rows) > 1
-        shown = [i for i in range(len(names)) if i != at_holds or several]
+        # Of one case, the verdict says it.
+        shown = [i for i in range(len(names)) if i != at_holds or len(rows) > 1]
         evidence = Rows(
-            tuple(ResultColumn("holds", "text", "") if i == at_holds else columns[i] for i in shown),
-            [tuple(_case(row[i]) if i == at_holds else row[i] for i in shown) for row in rows],
+            tuple(
+                ResultColumn(names[i], "text" if i == at_holds else guess_unit(names[i], types[i]), "") for i in shown
+            ),
+            [tuple(_CASES[row[i]] if i == at_holds else row[i] for i in shown) for row in rows],
         )
         found = verdict(cases)
         return Claim(
             " ".join(claim.text.split()), claim.source, found, VERDICTS[found], table(evidence), claim.note,
             claim.sql.strip(),
         )  # fmt: skip
-
-
-def _case(holds: bool | None) -> str:
-    return {True: "yes", False: "no", None: "cannot be told"}[holds]
-
-
-def _sql(engine: Engine, sql: str) -> Any:
-    return engine.sql(sql) if sql else None
 
 
 def claimed(claims: Sequence[Claim]) -> str:
@@ -201,9 +204,6 @@ def claimed(claims: Sequence[Claim]) -> str:
     counts = {v: sum(c.verdict == v for c in claims) for v in VERDICTS}
     words = ", ".join(f"{n} {v if n == 1 else _MANY[v]}" for v, n in counts.items() if n)
     return f"Of {len(claims)} claims of the study {words}."
-
-
-_MANY = {HOLDS: "hold", FAILS: "do not hold", PARTLY: "hold in part", UNKNOWN: UNKNOWN}
 
 
 def write_study(

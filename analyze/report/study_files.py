@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tomllib
 from pathlib import Path
@@ -12,6 +13,7 @@ import msgspec
 import schemas
 from analyze.errors import InputError
 from analyze.plots import declared
+from analyze.plots.figure import Rows
 from analyze.query.engine import PROFILERS
 from analyze.query.query_files import UNITS, ResultColumn, find
 from schemas.tables import TABLES
@@ -47,14 +49,10 @@ class Printed(_Table):
     figure: str = ""
 
     @property
-    def result_columns(self) -> tuple[ResultColumn, ...]:
-        """Its columns, as those of an answer."""
-        return tuple(ResultColumn(name, unit, "") for name, unit in self.columns.items())
-
-    @property
-    def values(self) -> list[tuple[Any, ...]]:
-        """Its rows; an empty text is a cell in which the study has nothing."""
-        return [tuple(None if v == "" else v for v in row) for row in self.rows]
+    def answer(self) -> Rows:
+        """Its table, as that of a question; an empty text is a cell in which the study has nothing."""
+        columns = tuple(ResultColumn(name, unit, "") for name, unit in self.columns.items())
+        return Rows(columns, [tuple(None if v == "" else v for v in row) for row in self.rows])
 
 
 class Part(_Table):
@@ -186,9 +184,11 @@ def _check(part: Part) -> None:
         raise InputError("query: give one, or SQL, or what the study printed")
     if not part.query and not part.title:
         raise InputError("title: what is no query needs one")
+    if part.by and not part.query:
+        raise InputError("by: only a query has groups; SQL has its own GROUP BY")
     for name in part.by:
-        if part.sql or name not in _RUN_COLUMNS:
-            raise InputError(f"by: runs has no column {name!r}" if part.query else "by: SQL has its own GROUP BY")
+        if name not in _RUN_COLUMNS:
+            raise InputError(f"by: runs has no column {name!r}; it has {', '.join(sorted(_RUN_COLUMNS))}")
     if part.sort and not part.query:
         raise InputError("sort: SQL has its own ORDER BY" if part.sql else "sort: there is no query")
     if part.profiler not in (None, "all", *PROFILERS):
@@ -223,13 +223,28 @@ def _check_printed(printed: Printed) -> None:
         if len(row) != len(printed.columns):
             raise InputError(f"printed.rows[{i}]: {len(row)} cells for {len(printed.columns)} columns")
         for value, (name, unit) in zip(row, printed.columns.items(), strict=True):
-            if unit not in ("text", "id", "time") and isinstance(value, str) and value:
-                raise InputError(f"printed.rows[{i}]: {name} is in {unit}: {value!r} is no number")
+            if value != "" and not _is_in(value, unit):
+                raise InputError(f"printed.rows[{i}]: {name} is in {unit}: {value!r} is no such value")
     if printed.figure:
         declaration = _blame("printed.figure", lambda: declared.parse(printed.figure, "figure"))
         for name in declaration.columns:
             if name not in printed.columns:
                 raise InputError(f"printed.figure: {name} is no column of printed.columns")
+        _blame("printed.figure", lambda: declared.draw(declaration, printed.answer, _nothing))
+
+
+def _nothing(name: str, **params: str) -> Rows:
+    """The answer to what the figure of a printed table asks beside it."""
+    raise InputError(f"what a study printed has no {name}")
+
+
+def _is_in(value: Cell, unit: str) -> bool:
+    """Whether a column of the unit can hold the value."""
+    if unit in ("text", "id", "time"):
+        return isinstance(value, str)
+    if unit == "bool" or isinstance(value, bool):
+        return unit == "bool" and isinstance(value, bool)
+    return not isinstance(value, str) and math.isfinite(value)
 
 
 def _blame(key: str, do: Any) -> Any:

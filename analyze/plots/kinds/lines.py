@@ -23,6 +23,8 @@ def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
     unit = rows.unit(y)
     found: dict[str, list[tuple[float, float]]] = {}
     columns = [(c, rows.values(c)) for c in series]
+    for name in (x, y):
+        rows.numbers(name)  # Raises where it holds something else.
     for i, (at, value) in enumerate(zip(rows.values(x), rows.values(y), strict=True)):
         if at is not None and value is not None:
             parts = [place(name, c[i]) for name, c in columns if c[i] is not None]
