@@ -14,13 +14,14 @@ The Python API mirrors the command line, command by command and option by option
         traces.plot("roofline", "roofline.html").note
         traces.report("report.html")
         traces.serve()                                   # the same live, with questions and SQL
+        traces.study("nvprof-imagenet", "study.html")
         traces.trace("trace.json.gz")
         traces.warnings                                  # what the raw files lost
         traces.answer("kernel-share").notes              # what is left out of an answer
 
     analyze.compare("before/", "after/", fail_if=["kernel_time > 5%"]).failures
     analyze.ingest("runs/", store="study/")
-    analyze.catalog(), analyze.tables(), analyze.cache()
+    analyze.catalog(), analyze.tables(), analyze.studies(), analyze.cache()
 
 Whatever the user can mend is an `analyze.InputError`.
 """
@@ -50,13 +51,14 @@ if TYPE_CHECKING:
     from analyze.questions import Queries
     from analyze.report.build import Progress as ReportProgress
     from analyze.report.files import Drawing
+    from analyze.report.page import Claim
     from analyze.store.cache import Contents
     from analyze.store.ingest import IngestResult, Progress
     from analyze.trace.export import Exported
     from analyze.trace.moments import Moment
     from schemas.tables import Table
 
-__all__ = ["InputError", "Traces", "cache", "catalog", "compare", "ingest", "open", "tables"]
+__all__ = ["InputError", "Traces", "cache", "catalog", "compare", "ingest", "open", "studies", "tables"]
 
 Paths = str | PathLike[str]
 
@@ -271,6 +273,18 @@ class Traces:
             time_limit=time_limit, where=where, profiler=profiler,
         )  # fmt: skip
 
+    def study(
+        self, name: Paths, output: Paths, where: str | None = None, progress: ReportProgress | None = None
+    ) -> list[Claim]:
+        """Write the report of a study as one HTML page: its tables and figures, what it printed, which claims hold.
+
+        `name`: one of `studies`, or a folder with a `report.toml`. Returns the claims with their verdicts. Needs the
+        extra `plot`.
+        """
+        from analyze.report.study import write_study
+
+        return write_study(str(name), self.stores, self._given, Path(output), where=where, progress=progress)
+
     def pivot(
         self,
         name: str,
@@ -443,6 +457,13 @@ def catalog(queries: Sequence[Paths] = ()) -> dict[str, Query]:
     from analyze.query.query_files import catalog as all_queries
 
     return all_queries([Path(q) for q in queries])
+
+
+def studies() -> dict[str, str]:
+    """The studies that `Traces.study` knows by name, with their titles: in `./studies`, and those of the package."""
+    from analyze.report import study_files
+
+    return {name: study_files.load(path).title for name, path in study_files.by_name().items()}
 
 
 def tables(name: str | None = None, blocks: bool = False) -> dict[str, Table | Block]:

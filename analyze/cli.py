@@ -253,6 +253,35 @@ def report(
 
 
 @app.command()
+def study(
+    name: Annotated[str | None, typer.Argument(help="The study, or its folder; without it, all are listed.")] = None,
+    paths: Annotated[
+        list[Path] | None, typer.Argument(help="Its runs: stores, run folders or raw trace files.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The page: report.html.")] = None,
+    where: Where = None,
+) -> None:
+    """Write a study's tables and figures beside what it printed, and which of its claims hold, as one HTML page."""
+    from analyze.render import print_lines, to_stdout, visible
+
+    if name is None:
+        print_lines([visible(f"{known}: {title}") for known, title in analyze.studies().items()], sys.stdout)
+        return
+    from analyze.report import study_files
+    from analyze.report.files import check_page, progress_bar
+    from analyze.report.study import claimed
+
+    study_files.load(study_files.find_file(name))  # A bad one is told before anything is read.
+    if not paths or output is None:
+        raise InputError(f"study {name}: say of which runs and where to: analyze study {name} RUNS... -o report.html")
+    check_page(output)
+    traces = _open(paths)
+    with progress_bar() as progress:
+        claims = traces.study(name, output, where, progress)
+    to_stdout(lambda: typer.echo(visible(f"{output}: {claimed(claims)}")), sys.stdout)
+
+
+@app.command()
 def compare(
     a: Annotated[Path, typer.Argument(help="Before: a store, run folder or raw trace file.")],
     b: Annotated[Path, typer.Argument(help="After: the same kind of thing; may be the same store.")],

@@ -30,6 +30,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "notebook.md": notebook,
         "examples.md": examples,
         "sample-traces.md": lambda: (ROOT / "sample_traces/README.md").read_text(encoding="utf-8"),
+        "study-files.md": lambda: (ROOT / "studies/README.md").read_text(encoding="utf-8").replace("](../docs/", "]("),
     }
     for path, text in made.items():
         files.append(File.generated(config, path, content=text()))
@@ -39,12 +40,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links out of docs/: the samples have a page here, other files of the repository are named only."""
+    """Links out of docs/: samples and studies have a page here, other files of the repository are named only."""
     up = "../" * page.file.src_uri.count("/")
     markdown = markdown.replace("](../sample_traces/README.md", f"]({up}sample-traces.md")
     markdown = markdown.replace("](../README.md", f"]({up}index.md")
     markdown = markdown.replace("](../examples/README.md", f"]({up}examples.md")
     markdown = markdown.replace("](notebook.ipynb", "](notebook.md")
+    markdown = re.sub(r"\]\((?:\.\./)+studies/README\.md(?=[#)])", f"]({up}study-files.md", markdown)
     return re.sub(r"\[([^\]]+)\]\(\.\./(?!.*\.md)[^)]+\)", r"`\1`", markdown)
 
 

@@ -17,7 +17,8 @@ _INSTALLED = re.compile(r"(?:^|[/\\])(?:site-packages|dist-packages|lib[/\\]pyth
 
 PACKAGES = frozenset({
     "IPython", "PIL", "_pytest", "absl", "accelerate", "aiohttp", "apex", "bitsandbytes", "click", "cloudpickle",
-    "cupy", "cv2", "dask", "datasets", "debugpy", "deepspeed", "diffusers", "distributed", "einops", "fairscale",
+    "cupy", "cv2", "dask", "datasets", "debugpy", "deepspeed", "diffusers", "distributed", "einops", "execnet",
+    "fairscale",
     "fastai", "fire", "flash_attn", "fsspec", "functorch", "httpx", "huggingface_hub", "hydra", "ignite",
     "ipykernel", "joblib", "jupyter_client", "lightning", "lightning_fabric", "matplotlib", "mlflow", "msgspec",
     "multiprocess", "numba", "numpy", "nvidia", "nvtx", "omegaconf", "onnxruntime", "pandas", "peft", "pluggy",
@@ -25,7 +26,7 @@ PACKAGES = frozenset({
     "sentencepiece", "skimage", "sklearn", "tensorboard", "tiktoken", "timm", "tokenizers", "torch", "torchao",
     "torchaudio", "torchdata", "torchmetrics", "torchrec", "torchtext", "torchvision", "tornado", "tqdm",
     "traitlets", "transformer_engine", "transformers", "triton", "typer", "urllib3", "viztracer", "wandb",
-    "webdataset", "xformers", "zmq",
+    "webdataset", "xdist", "xformers", "zmq",
 })  # fmt: skip
 """Installed packages by their first name."""
 

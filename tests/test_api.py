@@ -37,6 +37,7 @@ MIRROR: dict[str, Api] = {
     "advise": (analyze.Traces.advise, analyze.Traces.advise_answer),
     "plot": (analyze.Traces.plot,),
     "report": (analyze.Traces.report,),
+    "study": (analyze.Traces.study,),
     "trace": (analyze.Traces.trace,),
     "serve": (analyze.Traces.serve,),
     "compare": (analyze.compare,),
@@ -54,7 +55,7 @@ RENAMED = {"param": "params"}
 OUTPUT = {"format", "output", "wide", "explain", "open_", "print_url", "at"}
 """How a command shows what the API returns: as an Arrow table, or `catalog()[name]`."""
 
-TAKES_OUTPUT = {"flame", "plot", "report", "trace"}
+TAKES_OUTPUT = {"flame", "plot", "report", "study", "trace"}
 """Commands whose answer is a file."""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -194,6 +196,37 @@ def test_gradients_and_optimizer_state_against_torch(tmp_path: Path) -> None:
         e.self_cpu_memory_usage for e in p.key_averages()
     )
     assert sum(r["net_bytes"] for r in by_phase.values()) == changes
+
+
+def test_memory_of_operators_equals_the_recorded_key_averages() -> None:
+    """The CSV beside the trace is what torch printed on the GPU node: self memory of each name, on GPU and CPU."""
+    folder = SAMPLES / "resnet18-1gpu"
+    with (folder / "torch/rank-0.key_averages.csv").open() as f:
+        rows = [r for r in csv.DictReader(f) if r["device_type"] == "CPU"]
+    expected: Counter[tuple[str, str]] = Counter()
+    for r in rows:
+        for place in ("device", "cpu"):
+            expected[r["key"], place] += int(r[f"self_{place}_mem_bytes"])
+    assert expected["aten::empty", "device"] > 10**9
+    found: Counter[tuple[str, str]] = Counter()
+    for row in ask(folder, "memory-by-op", profiler="torch"):
+        for place in ("device", "cpu"):
+            found[row["name"], place] += row[f"self_{place}_bytes"]
+    assert found == expected
+
+
+def test_memory_of_operators_by_hand(tmp_path: Path) -> None:
+    # forward [10, 30) has +40, +20 and -20, all within conv2d [11, 19); the +40 at 12 is within empty [11.5, 12.5).
+    # backward [40, 60) has +30, +50, -40 and -50, of which other [49, 53), below it on its thread, has +50 and -40. On
+    # thread 2, the range of autograd [44, 56) has all four: it ran while they were allocated and freed.
+    rows = {r["name"]: r for r in ask(write_trace(tmp_path / "t.json", STEP), "memory-by-op")}
+    both = {name: (r["self_device_bytes"], r["total_device_bytes"]) for name, r in rows.items()}
+    assert both == {
+        "h2d": (10, 10), "forward": (0, 40), "aten::conv2d": (0, 40), "aten::empty": (40, 40),
+        "backward": (-10 - 10, -10), "aten::other": (10, 10), "optimizer": (5 - 30, 5 - 30),
+        "evaluate_function: ConvolutionBackward0": (-10, -10),
+    }  # fmt: skip
+    assert {(r["self_cpu_bytes"], r["total_cpu_bytes"]) for r in rows.values()} == {(0, 0)}
 
 
 @pytest.mark.parametrize("query", ["memory-timeline", "memory-by-phase", "memory-by-category"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -78,6 +79,25 @@ def test_equals_key_averages_on_the_cpu(tmp_path: Path, stacks: bool) -> None:
     assert ours(path, params={"python": "yes" if listed else "no"}) == expected
 
 
+def test_shares_are_those_of_torchs_table(tmp_path: Path) -> None:
+    with profile(activities=[ProfilerActivity.CPU]) as p, record_function("forward"):
+        for _ in range(3):
+            torch.nn.functional.conv2d(torch.ones(2, 3, 32, 32), torch.ones(4, 3, 3, 3))
+    path = tmp_path / "t.json.gz"
+    p.export_chrome_trace(str(path))
+    printed = p.key_averages().table(row_limit=-1, max_name_column_width=200)
+    # Name, Self CPU %, Self CPU, CPU total %, CPU total, CPU time avg, # of Calls.
+    lines = [line.strip() for line in printed.splitlines()]
+    rows = [re.split(r"  +", line) for line in lines if line and line[-1].isdigit()]
+    expected = {r[0]: (r[1], r[3], int(r[-1])) for r in rows}
+    assert "aten::conv2d" in expected
+    found = {r["name"]: r for r in ask(path, "ops")}
+    assert {
+        name: (f"{r['self_cpu_pct']:.2f}%", f"{r['total_cpu_pct']:.2f}%", r["calls"]) for name, r in found.items()
+    } == expected
+    assert all(r["avg_cpu_ns"] == r["total_cpu_ns"] / r["calls"] for r in found.values())
+
+
 def gpu_passes() -> list[tuple[Path, int, Path]]:
     found = []
     for run_json in sorted(SAMPLES.glob("*/run.json")):
@@ -144,7 +164,8 @@ def test_by_hand(tmp_path: Path) -> None:
         event("cpu_op", "aten::div", 202, 6, **{"External id": 4}),
         kernel("d", 300, 3, correlation=8, **{"External id": 4}),
     ]
-    rows = {k[:2]: v for k, v in ours(write_trace(tmp_path / "t.json", events)).items()}
+    path = write_trace(tmp_path / "t.json", events)
+    rows = {k[:2]: v for k, v in ours(path).items()}
     assert rows == {
         ("outer", "cpu"): (1, 70000, 100000, 0, 50000),
         ("inner", "cpu"): (1, 25000, 30000, 50000, 50000),
@@ -153,6 +174,10 @@ def test_by_hand(tmp_path: Path) -> None:
         ("k", "gpu"): (1, 0, 0, 50000, 50000),
         ("d", "gpu"): (1, 0, 0, 3000, 3000),
     }
+    # All self CPU time: 70 + 25 + 5 + 10 = 110 us; all GPU work 53 us.
+    shares = {r["name"]: (r["self_cpu_pct"], r["total_cpu_pct"], r["self_device_pct"]) for r in ask(path, "ops")}
+    assert shares["outer"] == pytest.approx((100 * 70 / 110, 100 * 100 / 110, 0))
+    assert shares["inner"] == pytest.approx((100 * 25 / 110, 100 * 30 / 110, 100 * 50 / 53))
 
 
 def test_threads_that_have_a_label_instead_of_a_number(tmp_path: Path) -> None:

@@ -69,6 +69,7 @@ NOT_ADDED = {
     "collectives": "a call is one of all its ranks",
     "collective-waits": "a call is one of all its ranks",
     "stragglers": "a call is one of all its ranks",
+    "epochs": "an epoch is one of all its ranks",
     "gaps": "the longest of each group",
     "frequent-sequences": "those of each group that are found often enough",
     "runs": "a run's ranks are its own",
@@ -306,6 +307,8 @@ def test_a_query_of_nothing_is_no_error(tmp_path: Path) -> None:
         ("phases", "gpu_time_pct", ()),
         ("kernel-by-phase", "phase_time_pct", ("phase",)),
         ("kernel-by-phase", "kernel_time_pct", ()),
+        ("api-by-phase", "phase_time_pct", ("phase",)),
+        ("api-by-phase", "api_time_pct", ()),
         ("flops-by-op", "flops_pct", ()),
     ],
 )
@@ -369,6 +372,34 @@ def test_phases_by_hand(tmp_path: Path) -> None:
     ]
     [row] = ask(path, "kernel-by-phase", params={"phase": "backward"})
     assert (row["name"], row["phase_time_pct"], row["kernel_time_pct"]) == ("k", 100.0, pytest.approx(200 / 11))
+
+
+def test_api_time_by_phase_by_hand(tmp_path: Path) -> None:
+    # forward [0, 10): a launch of 3 us. backward [10, 20): launches of 4 us and, from another thread, of 2 us, and 2 us
+    # of an event's recording: 6 of 8 us. Outside, a synchronisation of 4 us. In all 15 us.
+    events = [
+        event("user_annotation", "forward", 0, 10), event("user_annotation", "backward", 10, 10),
+        launch(2, 1, 3), launch(10, 2, 4), launch(12, 3, 2) | {"tid": 2},
+        launch(15, 4, 2, "cudaEventRecord"), launch(25, 5, 4, "cudaDeviceSynchronize"),
+    ]  # fmt: skip
+    path = write_trace(tmp_path / "t.json", events)
+
+    def shown(**params: str) -> list[tuple[object, ...]]:
+        names = ("phase", params.get("group", "name"), "calls", "total_ns", "phase_time_pct")
+        return [tuple(r[n] for n in names) for r in ask(path, "api-by-phase", params=params)]
+
+    assert shown() == [
+        ("(outside)", "cudaDeviceSynchronize", 1, 4000, 100.0),
+        ("backward", "cudaLaunchKernel", 2, 6000, 75.0),
+        ("backward", "cudaEventRecord", 1, 2000, 25.0),
+        ("forward", "cudaLaunchKernel", 1, 3000, 100.0),
+    ]
+    assert shown(group="role", phase="backward") == [
+        ("backward", "launch", 2, 6000, 75.0),
+        ("backward", "other", 1, 2000, 25.0),
+    ]
+    [waited] = [r for r in ask(path, "api-by-phase") if r["phase"] == "(outside)"]
+    assert waited["api_time_pct"] == pytest.approx(400 / 15) and waited["avg_ns"] == 4000
 
 
 def test_steps_from_a_trace_without_step_metrics(tmp_path: Path) -> None:

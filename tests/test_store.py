@@ -116,7 +116,11 @@ def test_files_are_plain_parquet_of_the_declared_schema(tmp_path: Path) -> None:
     _, store = stored(tmp_path)
     [path] = (store / "kernels").glob("run_id=*/rank-0.parquet")
     assert pq.read_schema(path).equals(arrow_schema("kernels"))
-    assert pq.ParquetFile(path).metadata.row_group(0).column(0).compression == "ZSTD"
+    group = pq.ParquetFile(path).metadata.row_group(0)
+    columns = {c.path_in_schema: c for c in map(group.column, range(group.num_columns))}
+    assert columns["name"].compression == "ZSTD" and "RLE_DICTIONARY" in columns["name"].encodings
+    assert "DELTA_BINARY_PACKED" in columns["start_ns"].encodings
+    assert "BYTE_STREAM_SPLIT" in columns["dur_ns"].encodings
     glob = f"{store}/kernels/*/*.parquet"
     assert duckdb.sql(f"SELECT name, dur_ns FROM read_parquet('{glob}', hive_partitioning = true)").fetchall() == [
         ("k", 1000)

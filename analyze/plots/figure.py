@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from analyze.errors import InputError
 from analyze.query.query_files import ResultColumn
 from analyze.render import visible
 from analyze.render.units import PLAIN_UNITS, SCALES, finite
@@ -105,8 +106,11 @@ class Rows(NamedTuple):
         return [row[at] for row in self.rows]
 
     def numbers(self, name: str) -> list[float]:
-        """A column of numbers; 0 where there is none."""
-        return [float(v or 0) for v in self.values(name)]
+        """A column of numbers; 0 where there is none. Raises InputError for a column of something else."""
+        try:
+            return [float(v or 0) for v in self.values(name)]
+        except (TypeError, ValueError):
+            raise InputError(f"there is no figure of {name}: it holds no numbers") from None
 
 
 Ask = Callable[..., Rows]
@@ -242,12 +246,13 @@ def places(rows: Rows, names: Sequence[str]) -> list[str]:
     telling = [n for n in names if len(set(rows.values(n))) > 1] or [n for n in names if n != "run_id"]
     columns = [rows.values(n) for n in telling]
     return [
-        ", ".join(_place(n, c[i]) for n, c in zip(telling, columns, strict=True) if c[i] is not None) or "all"
+        ", ".join(place(n, c[i]) for n, c in zip(telling, columns, strict=True) if c[i] is not None) or "all"
         for i in range(len(rows.rows))
     ]
 
 
-def _place(name: str, value: Any) -> str:
+def place(name: str, value: Any) -> str:
+    """What a column says of a place in words: rank 0, GPU 1, 2 GPUs, batch 64."""
     words = {"device": "GPU {}", "rank": "rank {}", "stream": "stream {}", "step": "step {}", "batch_size": "batch {}",
              "gpus": "{} GPU"}  # fmt: skip
     text = words.get(name, "{}").format(quantity(value, "index") if isinstance(value, float) else short(str(value), 36))

@@ -116,18 +116,9 @@ def row_answer(
     """
     names = [c.name for c in columns]
     order = [] if sort is None else [_term(t.strip(), names, what) for t in sort.split(",") if t.strip()]
-    types = [_type(column, [r[i] for r in rows]) for i, column in enumerate(columns)]
-    connection = duckdb.connect(
-        config={
-            "enable_external_access": "false", "lock_configuration": "true", "python_enable_replacements": "false"
-        }
-    )  # fmt: skip
-    declared = ", ".join(f"{_quoted(n)} {t}" for n, t in zip(names, types, strict=True))
-    connection.execute(f"CREATE TABLE answer (_at BIGINT, {declared})")
-    if rows:
-        lists = ", ".join(f"unnest(${i + 2}::{t}[])" for i, t in enumerate(types))
-        values = [list(range(len(rows))), *([r[i] for r in rows] for i in range(len(columns)))]
-        connection.execute(f"INSERT INTO answer SELECT unnest($1::BIGINT[]), {lists}", values)
+    connection = empty_database()
+    at = ResultColumn("_at", "count", "")
+    create_table(connection, "answer", [at, *columns], [(i, *r) for i, r in enumerate(rows)])
     if filter:
         check_expression(connection, filter, f"{what}: --filter {filter!r}")
     sql = "SELECT * EXCLUDE (_at) FROM answer" + (f" WHERE (\n{filter}\n)" if filter else "")
@@ -137,6 +128,28 @@ def row_answer(
     except duckdb.Error as e:
         raise InputError(f"{what}: --filter {filter!r}: {sentence(e)}") from e
     return Answer(tuple(columns), result, what, connection)
+
+
+def empty_database() -> duckdb.DuckDBPyConnection:
+    """A DuckDB that can open nothing, for tables of rows."""
+    return duckdb.connect(
+        config={
+            "enable_external_access": "false", "lock_configuration": "true", "python_enable_replacements": "false"
+        }
+    )  # fmt: skip
+
+
+def create_table(
+    connection: duckdb.DuckDBPyConnection, name: str, columns: Sequence[ResultColumn], rows: Sequence[Sequence[Any]]
+) -> None:
+    """Make a table of rows; its types are those of the values, by the unit where a column has none."""
+    types = [_type(column, [r[i] for r in rows]) for i, column in enumerate(columns)]
+    declared = ", ".join(f"{_quoted(c.name)} {t}" for c, t in zip(columns, types, strict=True))
+    connection.execute(f"CREATE TABLE {_quoted(name)} ({declared})")
+    if rows:
+        lists = ", ".join(f"unnest(${i}::{t}[])" for i, t in enumerate(types, 1))
+        values = [[r[i] for r in rows] for i in range(len(columns))]
+        connection.execute(f"INSERT INTO {_quoted(name)} SELECT {lists}", values)
 
 
 def _without_time_zones(result: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:

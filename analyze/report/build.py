@@ -14,7 +14,7 @@ from typing import Any
 from analyze.advise import Advice, advise
 from analyze.errors import InputError
 from analyze.plots import declared, drawing
-from analyze.plots.figure import Rows, cut, quantity
+from analyze.plots.figure import Ask, Rows, cut, quantity
 from analyze.query.engine import Engine
 from analyze.query.engines import Engines
 from analyze.query.query_files import Query, find
@@ -118,7 +118,7 @@ class Report:
         """A part of the page; None if there is nothing to show."""
         query = find(declaration["query"])
         params, by = self._asked(declaration)
-        rows = _kept(self.ask(query.name, params, by), declaration.get("keep", {}))
+        rows = kept(self.ask(query.name, params, by), declaration.get("keep", {}))
         if not rows.rows:
             return None
         text = declaration.get("figure", query.plot)
@@ -146,8 +146,8 @@ class Report:
         """The parameters and the groups of what a part asks."""
         return dict(declaration.get("params", {})), self.by if declaration.get("by") == "differing" else ()
 
-    def _draw(self, part: Part, declaration: declared.Declaration, rows: Rows) -> None:
-        part.figure = declared.draw(declaration, rows, self.ask)
+    def _draw(self, part: Part, declaration: declared.Declaration, rows: Rows, ask: Ask | None = None) -> None:
+        part.figure = declared.draw(declaration, rows, ask or self.ask)
         if part.figure is not None:
             part.spec = drawing.vega(part.figure)
             self.config = part.spec.pop("config", self.config)
@@ -266,7 +266,7 @@ class Report:
         """Where a finding is worst by a query, in words; empty if the recording does not tell."""
         if not declaration or self.several:
             return ""
-        rows = _kept(self.ask(declaration["query"], declaration.get("params", {})), declaration.get("keep", {}))
+        rows = kept(self.ask(declaration["query"], declaration.get("params", {})), declaration.get("keep", {}))
         found = _dicts(rows)
         if most := declaration.get("most"):
             found.sort(key=lambda r: -(r[most] or 0))
@@ -407,13 +407,15 @@ def _dicts(rows: Rows) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in rows.rows]
 
 
-def _kept(rows: Rows, keep: Mapping[str, Any]) -> Rows:
+def kept(rows: Rows, keep: Mapping[str, Any]) -> Rows:
     """The rows that have one of the values in a column; `positive` for more than 0, `known` for any."""
     for name, values in keep.items():
         at = rows.at(name)
         if values == "known":
-            kept = [r for r in rows.rows if r[at] is not None]
+            left = [r for r in rows.rows if r[at] is not None]
+        elif values == "positive":
+            left = [r for r in rows.rows if isinstance(r[at], int | float) and r[at] > 0]
         else:
-            kept = [r for r in rows.rows if ((r[at] or 0) > 0 if values == "positive" else r[at] in values)]
-        rows = Rows(rows.columns, kept)
+            left = [r for r in rows.rows if r[at] in values]
+        rows = Rows(rows.columns, left)
     return rows

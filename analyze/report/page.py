@@ -50,6 +50,21 @@ class Part:
     """Why there is no figure, if there should be one."""
     link: str = ""
     """Address of the question's own page, where there is one."""
+    id: str = ""
+    """Its anchor, where it has one of its own."""
+    text: str = ""
+    """How it is to be read."""
+    source: str = ""
+    """Where a study printed it, of what a study printed."""
+    printed: Part | None = None
+    """What a study printed about the same."""
+    different: str = ""
+    """What is different from that, and why."""
+
+    @property
+    def shown(self) -> list[Part]:
+        """This, and what is printed beside it."""
+        return [self] if self.printed is None else [self, self.printed]
 
 
 @dataclass
@@ -59,6 +74,21 @@ class Section:
     id: str
     title: str
     parts: list[Part] = field(default_factory=list)
+    text: str = ""
+
+
+@dataclass
+class Claim:
+    """What a study says, and what the recordings say about it."""
+
+    text: str
+    source: str
+    verdict: str
+    mark: str
+    """ok, warning or partly: how the verdict is shown."""
+    evidence: Table
+    note: str
+    sql: str
 
 
 @dataclass
@@ -97,6 +127,12 @@ class Page:
     notes: list[str]
     command: str
     several: bool
+    about: str = ""
+    study: list[tuple[str, str]] = field(default_factory=list)
+    """Facts about the study that the recordings repeat."""
+    claims: list[Claim] = field(default_factory=list)
+    claimed: str = ""
+    """How many of the claims hold."""
 
 
 def filled_sql(query: Query, params: Mapping[str, str]) -> str:
@@ -115,6 +151,7 @@ def command_line(
     by: Sequence[str] = (),
     where: str | None = None,
     profiler: str | None = None,
+    sort: str = "",
 ) -> str:
     """A command that can be pasted into a shell; what cannot be seen in a name is spelled out."""
     words = ["analyze", verb, name, *paths]
@@ -123,6 +160,7 @@ def command_line(
     words += ["--by", ",".join(by)] if by else []
     words += ["--where", where] if where else []
     words += ["--profiler", profiler] if profiler else []
+    words += [f"--sort={sort}"] if sort else []
     return visible(command(words))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from analyze.plots.figure import Ask, Figure, Rows, Scale, colours, label, legend, quantity
+from analyze.plots.figure import Ask, Figure, Rows, Scale, colours, label, legend, place, quantity
 
 OPTIONS = {
     "x": "column of numbers along the axis",
@@ -22,10 +22,12 @@ def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
     series = options["color"].split(",") if "color" in options else []
     unit = rows.unit(y)
     found: dict[str, list[tuple[float, float]]] = {}
-    columns = [rows.values(c) for c in series]
+    columns = [(c, rows.values(c)) for c in series]
+    for name in (x, y):
+        rows.numbers(name)  # Raises where it holds something else.
     for i, (at, value) in enumerate(zip(rows.values(x), rows.values(y), strict=True)):
         if at is not None and value is not None:
-            parts = [quantity(c[i], "index") for c in columns if c[i] is not None]
+            parts = [place(name, c[i]) for name, c in columns if c[i] is not None]
             found.setdefault(", ".join(parts) or label(y), []).append((at, value))
     if not found:
         return None
@@ -38,7 +40,7 @@ def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
         for at, v in sorted(found[n])
     ]
     xs = sorted({at for n in kept for at, _ in found[n]})
-    axis: dict[str, Any] = {"title": label(x), "grid": False, "tickMinStep": 1, "format": "~g"}
+    axis: dict[str, Any] = {"title": label(x), "grid": False, "tickMinStep": 1, "format": "~f"}
     axis |= {"values": xs} if len(xs) <= 10 else {}
     layers: list[dict[str, object]] = [
         {

@@ -14,34 +14,52 @@
 -- @column total_cpu_ns ns         CPU time with children.
 -- @column self_device_ns ns       GPU time of what it launched itself.
 -- @column total_device_ns ns      GPU time of what it and its children launched.
+-- @column self_cpu_pct %          Self CPU time / all self CPU time.
+-- @column total_cpu_pct %         CPU time with children / all self CPU time.
+-- @column avg_cpu_ns ns           CPU time with children of a call.
+-- @column self_device_pct %       Its own GPU time / all GPU work.
+-- @column avg_device_ns ns        GPU time of a call, with that of its children.
 -- @main name, calls, self_cpu_ns, total_cpu_ns, self_device_ns, total_device_ns
 -- @order self_device_ns + self_cpu_ns DESC, name, kind
--- @use torch_names, torch_tree_{python}
+-- @use arithmetic, torch_names, torch_tree_{python}
 -- @needs operators, ranges, CUDA calls or GPU work
 -- @plot bars y=name x=self_device_ns,self_cpu_ns top=15
 -- @drill name module-tree root={name}
 WITH gpu_events AS (
-    SELECT run_group, name, dur_ns FROM kernels
+    SELECT run_group, name, dur_ns, true AS work FROM kernels
     UNION ALL
-    SELECT run_group, memcpy_name(kind, src_memory, dst_memory), dur_ns FROM memcpys
+    SELECT run_group, memcpy_name(kind, src_memory, dst_memory), dur_ns, true FROM memcpys
     UNION ALL
-    SELECT run_group, memset_name(dst_memory), dur_ns FROM memsets
+    SELECT run_group, memset_name(dst_memory), dur_ns, true FROM memsets
     UNION ALL
-    SELECT run_group, regexp_replace(name, '^ProfilerStep#\d+$', 'ProfilerStep*'), greatest(dur_ns - 2, 0)
+    SELECT run_group, regexp_replace(name, '^ProfilerStep#\d+$', 'ProfilerStep*'), greatest(dur_ns - 2, 0), false
     FROM ranges WHERE origin = 'gpu_annotation'
+),
+named AS (
+    SELECT
+        run_group, name, 'cpu' AS place, kind,
+        count(*) FILTER (NOT folded) AS calls,
+        coalesce(sum(self_ns) FILTER (kind <> 'async'), 0)::BIGINT AS self_cpu_ns,
+        coalesce(sum(dur_ns) FILTER (NOT folded), 0)::BIGINT AS total_cpu_ns,
+        sum(gpu_ns)::BIGINT AS self_device_ns,
+        coalesce(sum(total_gpu_ns) FILTER (NOT folded), 0)::BIGINT AS total_device_ns,
+        0 AS gpu_work_ns
+    FROM torch_tree_{python}
+    WHERE kind <> 'python'
+    GROUP BY run_group, name, kind
+    UNION ALL
+    SELECT
+        run_group, name, 'gpu', 'gpu', count(*), 0, 0, sum(dur_ns)::BIGINT, sum(dur_ns)::BIGINT,
+        coalesce(sum(dur_ns) FILTER (work), 0)::BIGINT
+    FROM gpu_events
+    GROUP BY run_group, name
 )
 SELECT
-    run_group, name, 'cpu' AS place, kind,
-    count(*) FILTER (NOT folded) AS calls,
-    coalesce(sum(self_ns) FILTER (kind <> 'async'), 0)::BIGINT AS self_cpu_ns,
-    coalesce(sum(dur_ns) FILTER (NOT folded), 0)::BIGINT AS total_cpu_ns,
-    sum(gpu_ns)::BIGINT AS self_device_ns,
-    coalesce(sum(total_gpu_ns) FILTER (NOT folded), 0)::BIGINT AS total_device_ns
-FROM torch_tree_{python}
-WHERE kind <> 'python'
-GROUP BY run_group, name, kind
-UNION ALL
-SELECT
-    run_group, name, 'gpu', 'gpu', count(*), 0, 0, sum(dur_ns)::BIGINT, sum(dur_ns)::BIGINT
-FROM gpu_events
-GROUP BY run_group, name
+    * EXCLUDE (gpu_work_ns),
+    pct(self_cpu_ns, sum(self_cpu_ns) OVER whole) AS self_cpu_pct,
+    pct(total_cpu_ns, sum(self_cpu_ns) OVER whole) AS total_cpu_pct,
+    total_cpu_ns / nullif(calls, 0) AS avg_cpu_ns,
+    pct(self_device_ns, sum(gpu_work_ns) OVER whole) AS self_device_pct,
+    total_device_ns / nullif(calls, 0) AS avg_device_ns
+FROM named
+WINDOW whole AS (PARTITION BY run_group)

@@ -1,0 +1,43 @@
+-- How much CPU and GPU time is it in all, and how many calls?
+--
+-- The last lines of torch.profiler's table, "Self CPU time total" and "Self CUDA time total", and the calls of `ops`
+-- added up. Of a step and of an epoch they are those of the recording x steps / recorded steps; steps of an epoch as in
+-- `epochs`.
+-- @param per recording|step|epoch = recording   What the sums are of.
+-- @param images int[0..] = 0      Images of an epoch; 0 for those that the run's data has.
+-- @column run_id id               The run.
+-- @column rank index              Process rank.
+-- @column recorded count          Training steps that were recorded.
+-- @column steps number            Steps that the sums are of; empty where they are not known.
+-- @column cpu_ns ns               Self CPU time of operators, ranges and CUDA calls.
+-- @column device_ns ns            Time of kernels, memcpys and memsets.
+-- @column op_calls count          Calls of operators.
+-- @column cuda_calls count        Calls of the CUDA runtime and driver.
+-- @column kernels count           Kernels.
+-- @column copies count            Memcpys and memsets.
+-- @main run_id, rank, steps, cpu_ns, device_ns, op_calls, kernels
+-- @order run_id, rank
+-- @use epoch_steps, gpu_work, torch_tree_no
+-- @needs operators, ranges, CUDA calls or GPU work
+-- @plot bars y=run_id,rank x=cpu_ns,device_ns
+WITH added AS (
+    SELECT
+        run_group, run_id, rank, sum(self_ns) FILTER (kind <> 'async') AS cpu_ns, 0 AS device_ns,
+        count(*) FILTER (kind = 'op' AND NOT folded) AS op_calls, count(*) FILTER (kind = 'call') AS cuda_calls,
+        0 AS kernels, 0 AS copies
+    FROM torch_tree_no
+    GROUP BY ALL
+    UNION ALL
+    SELECT
+        run_group, run_id, rank, 0, sum(dur_ns), 0, 0, count(*) FILTER (kind = 'kernel'),
+        count(*) FILTER (kind <> 'kernel')
+    FROM gpu_work
+    GROUP BY ALL
+),
+sums AS (
+    SELECT run_group, run_id, rank, sum(COLUMNS(* EXCLUDE (run_group, run_id, rank))) FROM added GROUP BY ALL
+)
+SELECT
+    run_group, run_id, rank, recorded, steps,
+    round(COLUMNS(* EXCLUDE (run_group, run_id, rank, recorded, steps, times)) * times)::BIGINT
+FROM sums JOIN recorded_times('{per}', $images) USING (run_id, rank)

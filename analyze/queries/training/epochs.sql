@@ -1,0 +1,42 @@
+-- How long does an epoch take, and how much of it is spent on loading data and on training?
+--
+-- The mean of the recorded steps, warm-up left out, x the steps of an epoch: images of the data / images of a step,
+-- rounded up. Steps and waits are those of `steps`; of several ranks their mean. A data loader of w processes holds
+-- 2 x w batches ready (torch's default) when the first step begins: waits of fewer steps, warm-up included, than that
+-- are less than those of a whole epoch, unless the loader is slower than the training from the start.
+-- @param images int[0..] = 0      Images of an epoch; 0 for those that the run's data has: the number in
+--                                 `fake-cifar100:25000`, CIFAR-100's 50,000 or Food-101's 75,750 training images.
+-- @column run_id id               The run.
+-- @column profiler text           Profiler under which it was timed.
+-- @column images count            Images of an epoch; empty where neither the parameter nor the data says.
+-- @column step_images count       Images of a step, over all processes.
+-- @column steps count             Steps of an epoch.
+-- @column recorded count          Steps of each rank that the means are of.
+-- @column data_ns ns              Waiting for data in an epoch.
+-- @column train_ns ns             The rest of it.
+-- @column epoch_ns ns             An epoch.
+-- @column data_pct %              Share that waits for data.
+-- @main run_id, profiler, images, steps, data_ns, train_ns, epoch_ns
+-- @order run_id
+-- @use arithmetic, epoch_steps, step_times
+-- @needs step times: the collector's step metrics, or training steps in the traces
+-- @pass all
+-- @plot bars y=run_id x=data_ns,train_ns
+WITH means AS (
+    SELECT
+        run_group, run_id, count(*) / count(DISTINCT rank) AS recorded, avg(step_ns) AS step_ns,
+        CASE WHEN count(data_ns) = count(*) THEN avg(data_ns) END AS data_ns
+    FROM step_waits
+    WHERE NOT warmup
+    GROUP BY run_group, run_id
+),
+epochs AS (
+    SELECT
+        run_group, run_id, epoch_images AS images, step_images, epoch_steps AS steps,
+        round(recorded)::BIGINT AS recorded,
+        round(data_ns * epoch_steps)::BIGINT AS data_ns, round(step_ns * epoch_steps)::BIGINT AS epoch_ns
+    FROM means JOIN epoch_steps($images) USING (run_id)
+)
+SELECT
+    e.* EXCLUDE (epoch_ns), r.profiler, epoch_ns - data_ns AS train_ns, epoch_ns, pct(data_ns, epoch_ns) AS data_pct
+FROM epochs e JOIN runs r USING (run_id)

@@ -1,0 +1,227 @@
+"""The report of a study: its questions as `report.toml` asks them, what it printed, and which of its claims hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import duckdb
+
+from analyze.errors import InputError
+from analyze.plots import declared
+from analyze.plots.figure import Rows
+from analyze.query.answer import create_table, empty_database
+from analyze.query.engine import guess_unit
+from analyze.query.plain_sql import check_select, sentence
+from analyze.query.query_files import Query, ResultColumn, find
+from analyze.render import visible
+from analyze.render.units import finite
+from analyze.report import study_files
+from analyze.report.build import Progress, Report, kept
+from analyze.report.files import check_page
+from analyze.report.page import Claim, Page, Part, Section, command_line, filled_sql, render
+from analyze.report.tables import table
+from analyze.shell import command
+from analyze.store.store import Store
+from analyze.whole_file import write_whole
+
+HOLDS, FAILS, PARTLY, UNKNOWN = "holds", "does not hold", "holds in part", "cannot be told here"
+VERDICTS = {HOLDS: "ok", FAILS: "warning", PARTLY: "partly", UNKNOWN: "partly"}
+"""What can be said of a claim, and how it is marked."""
+_MANY = {HOLDS: "hold", FAILS: "do not hold", PARTLY: "hold in part", UNKNOWN: UNKNOWN}
+_CASES = {True: "yes", False: "no", None: "cannot be told"}
+
+
+def verdict(cases: Sequence[bool | None]) -> str:
+    """What the cases of a claim say together: those that cannot be told count for neither side."""
+    told = [c for c in cases if c is not None]
+    if not told:
+        return UNKNOWN
+    return HOLDS if all(told) else PARTLY if any(told) else FAILS
+
+
+class StudyReport(Report):
+    """A report on the runs of a study in the making."""
+
+    def __init__(
+        self,
+        file: Path,
+        name: str,
+        stores: Sequence[Store],
+        paths: Sequence[str],
+        where: str | None = None,
+        progress: Progress | None = None,
+    ):
+        self.file, self.name = file, name
+        self.study = study_files.load(file)
+        super().__init__(stores, paths, where, profiler="all", progress=progress)
+        self._tables = empty_database()
+
+    def study_page(self) -> Page:
+        """The page. Raises InputError for what cannot be asked, naming the file and the key."""
+        sections = {s.id: Section(s.id, s.title, text=s.text) for s in self.study.section}
+        lacking = []
+        for done, (at, section, declaration) in enumerate(self.study.parts):
+            self.progress(done, len(self.study.parts), declaration.query or "sql")
+            part = self._part(at, declaration)
+            if part.figure is None and part.table is None and declaration.lacks:
+                lacking.append((part.title, declaration.lacks))
+            if part.figure or part.table or part.printed:
+                sections[section.id].parts.append(part)
+        claims = [self._claim(f"claim[{i}]", claim) for i, claim in enumerate(self.study.claim)]
+        self.progress(len(self.study.parts), len(self.study.parts), "")
+        words = ["analyze", "study", self.name, *self.paths, "-o", "report.html"]
+        words += ["--where", self.where] if self.where else []
+        return Page(
+            self.study.title, self.facts(), self.trust(), [], "", [s for s in sections.values() if s.parts], lacking,
+            [], visible(command(words)), self.several, self.study.about, list(self.study.study.items()), claims,
+            claimed(claims),
+        )  # fmt: skip
+
+    def _part(self, at: str, declaration: study_files.Part) -> Part:
+        """A part of the page, and its rows as a table for the claims."""
+        query = find(declaration.query) if declaration.query else None
+        part = Part(
+            declaration.title or (query.question if query else ""),
+            query.description if query else "",
+            declaration.query,
+            self._command(declaration),
+            filled_sql(query, declaration.texts) if query else declaration.sql.strip(),
+            id=declaration.id or "",
+            text=declaration.text,
+            different=declaration.different,
+        )
+        if query or declaration.sql:
+            try:
+                self._answer(part, declaration, query)
+            except InputError as e:
+                raise InputError(f"{self.file}: {at}: {e}") from e
+        if declaration.printed is not None:
+            part.printed = self._printed(declaration, declaration.printed)
+        return part
+
+    def _answer(self, part: Part, declaration: study_files.Part, query: Query | None) -> None:
+        """Ask, draw and print."""
+        engine = self._engines.get(declaration.by, self._wheres(declaration), declaration.profiler, query)
+        rows = Rows.of(
+            engine.query(query, declaration.texts, declaration.sort or None) if query else engine.sql(declaration.sql)
+        )
+        text = declaration.figure if declaration.figure is not None else query.plot if query else ""
+        text = "" if text == "none" else re.sub(r"\bBY\b", ",".join(declaration.by), text)
+        figure = None
+        if text:
+            figure = (
+                declared.of_query(query, declaration.texts, text, declaration.by)
+                if query
+                else declared.parse(text, "figure")
+            )
+        for key, names in (
+            ("keep", declaration.keep), ("columns", declaration.columns), ("figure", figure.columns if figure else ())
+        ):  # fmt: skip
+            for name in names:
+                if not rows.has(name):
+                    raise InputError(f"{key}: the answer has no column {name!r}")
+        rows = kept(rows, declaration.keep)
+        if declaration.id:
+            try:
+                create_table(self._tables, declaration.id, rows.columns, rows.rows)
+            except duckdb.Error as e:
+                raise InputError(f"id: claims cannot read the answer: {sentence(e)}") from e
+        if not rows.rows:
+            part.note = f"Not recorded here. Record {declaration.lacks}" if declaration.lacks else "Not recorded here."
+            return
+        if figure is not None:
+            try:
+                self._draw(part, figure, rows, lambda name, **more: Rows.of(engine.query(find(name), more)))
+            except InputError as e:
+                part.note = str(e)
+        if declaration.table:
+            part.table = table(rows, declaration.columns, declaration.rows)
+            part.open = part.figure is None
+
+    def _wheres(self, declaration: study_files.Part) -> list[str]:
+        return [w for w in (self.where, declaration.where) if w]
+
+    def _command(self, declaration: study_files.Part) -> str:
+        """The command that gives the same; empty for what is only printed."""
+        if not declaration.query and not declaration.sql:
+            return ""
+        verb, name = ("query", declaration.query) if declaration.query else ("sql", " ".join(declaration.sql.split()))
+        wheres = self._wheres(declaration)
+        where = " AND ".join(f"({w})" for w in wheres) if len(wheres) > 1 else "".join(wheres)
+        d = declaration
+        return command_line(verb, name, self.paths, d.texts, d.by, where or None, d.profiler, d.sort)
+
+    def _printed(self, declaration: study_files.Part, printed: study_files.Printed) -> Part:
+        """What the study printed, beside a part."""
+        shown = Part(printed.source, "", "", "", "", text=printed.text, source=printed.source)
+        rows = printed.answer
+        if declaration.id and rows.columns:
+            create_table(self._tables, f"{declaration.id}_printed", rows.columns, rows.rows)
+        if rows.rows:
+            if printed.figure:
+                self._draw(shown, declared.parse(printed.figure, "printed.figure"), rows)
+            shown.table = table(rows, (), len(rows.rows))
+            shown.open = shown.figure is None
+        return shown
+
+    def _claim(self, at: str, claim: study_files.Claim) -> Claim:
+        """What the answers say about a claim."""
+        what = f"{self.file}: {at}.sql"
+        check_select(self._tables, claim.sql, what)
+        try:
+            result = self._tables.sql(claim.sql)
+            names, types = result.columns, [str(t) for t in result.types]
+            rows = [tuple(map(finite, row)) for row in result.fetchall()]
+        except duckdb.Error as e:
+            raise InputError(f"{what}: {sentence(e)}") from e
+        at_holds = names.index("holds") if "holds" in names else 0
+        cases: list[bool | None] = [row[at_holds] for row in rows]
+        if "holds" not in names or not all(isinstance(c, bool | None) for c in cases):
+            raise InputError(
+                f"{what}: a column `holds` must say for each row whether the claim holds: true, false or NULL"
+            )
+        # Of one case, the verdict says it.
+        shown = [i for i in range(len(names)) if i != at_holds or len(rows) > 1]
+        evidence = Rows(
+            tuple(
+                ResultColumn(names[i], "text" if i == at_holds else guess_unit(names[i], types[i]), "") for i in shown
+            ),
+            [tuple(_CASES[row[i]] if i == at_holds else row[i] for i in shown) for row in rows],
+        )
+        found = verdict(cases)
+        return Claim(
+            " ".join(claim.text.split()), claim.source, found, VERDICTS[found], table(evidence), claim.note,
+            claim.sql.strip(),
+        )  # fmt: skip
+
+
+def claimed(claims: Sequence[Claim]) -> str:
+    """How many of the claims hold, in a sentence; empty if there are none."""
+    if not claims:
+        return ""
+    counts = {v: sum(c.verdict == v for c in claims) for v in VERDICTS}
+    words = ", ".join(f"{n} {v if n == 1 else _MANY[v]}" for v, n in counts.items() if n)
+    return f"Of {len(claims)} claims of the study {words}."
+
+
+def write_study(
+    name: str,
+    stores: Sequence[Store],
+    paths: Sequence[str],
+    output: Path,
+    *,
+    where: str | None = None,
+    progress: Progress | None = None,
+) -> list[Claim]:
+    """Write the page about the runs of a study; returns its claims with their verdicts. Raises InputError.
+
+    `name`: of a study, or the path of its folder. `paths` are what the user gave, for the commands in the page.
+    """
+    check_page(output)
+    report = StudyReport(study_files.find_file(name), name, stores, paths, where, progress)
+    page = report.study_page()
+    text = render(page, report.config)
+    write_whole(output, lambda part: part.write_text(text, encoding="utf-8"))
+    return page.claims

@@ -1,0 +1,368 @@
+"""Studies: the committed reports are those of the committed recordings, and what a study's file may and may not say.
+
+`PYTHONPATH=.:tests python tests/test_studies.py` makes the committed reports again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from support import ROOT, event, kernel, run_cli, write_trace
+
+import analyze
+from analyze.errors import InputError
+from analyze.report import study_files
+from analyze.report.page import render
+from analyze.report.study import FAILS, HOLDS, PARTLY, UNKNOWN, StudyReport, claimed, verdict
+
+STUDIES = sorted(p.parent for p in (ROOT / "studies").glob("*/report.toml"))
+RESULTS = ROOT / "docs" / "studies"
+EACH = pytest.mark.parametrize("study", STUDIES, ids=lambda p: p.name)
+
+
+def drawn(html: str) -> list[object]:
+    """The data of the figures of a page."""
+    specs = re.findall(r'class="spec">(.*?)</script>', html)
+    return [[d.get("values") for d in json.loads(s)["data"]] for s in specs]
+
+
+def told(html: str) -> list[str]:
+    """The claims of a page as text: verdict, claim and evidence."""
+    claims = re.findall(r'<article aria-labelledby="claim-\d+".*?</article>', html, flags=re.S)
+    return [unescape(" ".join(re.sub(r"<[^>]+>", " ", c).split())) for c in claims]
+
+
+@EACH
+def test_the_committed_report_is_that_of_the_recordings(study: Path) -> None:
+    """Every figure has the same data, every claim the same verdict and evidence; some numbers by hand."""
+    path = RESULTS / study.name / "store"
+    with analyze.open(path) as traces:
+        report = StudyReport(study / "report.toml", study.name, traces.stores, [str(path)])
+        page = report.study_page()
+    again, committed = render(page, report.config), (RESULTS / study.name / "report.html").read_text()
+    assert drawn(committed) and drawn(again) == drawn(committed)
+    assert told(committed) and told(again) == told(committed)
+    assert any(c.verdict != UNKNOWN for c in page.claims) and str(ROOT) not in committed
+    BY_HAND[study.name](lambda name: report._tables.sql(f"SELECT * FROM {name}").to_arrow_table().to_pylist())
+
+
+@EACH
+def test_every_figure_of_the_study_has_its_row(study: Path) -> None:
+    """What a study printed is found from the table of all studies, which leads to where it is answered."""
+    coverage = (RESULTS / "README.md").read_text()
+    parts = [p for _, _, p in study_files.load(study / "report.toml").parts if p.printed is not None]
+    page = (RESULTS / study.name / "report.html").read_text()
+    assert parts
+    for part in parts:
+        assert part.id and f"({study.name}/report.html#{part.id})" in coverage, part.printed
+        assert f'id="{part.id}"' in page
+    for link in re.findall(rf"\({study.name}/report.html#(\w+)\)", coverage):
+        assert f'id="{link}"' in page, link
+
+
+# --- numbers by hand, straight from the rows of the recordings --------------------------------------------------------
+
+Ask = Callable[[str], list[dict[str, Any]]]
+"""What a part of a study answered, by its id."""
+
+
+def parquet(study: str, table: str, run: str) -> list[dict[str, Any]]:
+    """Rows of a store as they are, of the runs whose names have `run` in them."""
+    files = sorted((RESULTS / study / "store" / table).glob("run_id=*/*.parquet"))
+    return [r for f in files if run in f.parent.name for r in pq.read_table(f, partitioning=None).to_pylist()]
+
+
+def nvprof_imagenet(of: Ask) -> None:
+    run = "alexnet-b4-g2-fp32-43b6"
+    kernels = parquet("nvprof-imagenet", "kernels", run)
+    others = [r["dur_ns"] for table in ("memcpys", "memsets") for r in parquet("nvprof-imagenet", table, run)]
+    broadcasts = sum(k["dur_ns"] for k in kernels if "Broadcast" in k["name"])
+    [shown] = [r for r in of("broadcast") if (r["model"], r["batch_size"]) == ("alexnet", 4)]
+    share = 100 * broadcasts / (sum(k["dur_ns"] for k in kernels) + sum(others))
+    assert shown["total_ns"] == broadcasts > 0 and shown["gpu_time_pct"] == pytest.approx(share)
+    # The authors' log has 8.593199 ms, 34.590301 %.
+    [log] = [r for r in of("api_log") if r["name"] == "cuDeviceGetAttribute"]
+    assert log["total_ns"] == 8_593_199 and log["api_time_pct"] == pytest.approx(34.590301, abs=1e-5)
+
+
+def roofline_imagenet(of: Ask) -> None:
+    added = "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum"
+    metrics = parquet("roofline-imagenet", "ncu_metrics", "resnet18-b256-g1")
+    counted = sum(m["value"] for m in metrics if m["metric"] == added)
+    [flops] = [r for r in of("flops") if r["model"] == "resnet18"]
+    assert counted > 0 and flops["fadd_only_per_image"] == pytest.approx(counted / 256)
+    # AlexNet's convolutions and linear layers have 714,188,480 multiply-adds for an image of 224 x 224.
+    [model] = [r for r in of("model_flops") if r["model"] == "alexnet"]
+    assert model["image_flops"] == 2 * 714_188_480
+    # 3354 / 1177 s, as the study printed them.
+    printed = {(r["model"], r["gpus"]): r["epoch_s"] for r in of("epoch_printed")}
+    assert printed["alexnet", 0] / printed["alexnet", 1] == pytest.approx(2.8496, abs=1e-4)
+
+
+def efficientnet_scaling(of: Ask) -> None:
+    """Numbers of the Chrome traces and CSV files that the store was made of, counted by a script of a few lines."""
+    ops = {r["name"]: r for r in of("b0_1")}
+    # 243 complete events "aten::conv2d" of 11.400044 ms; kernels, copies and fills of 32.557574 ms, of which
+    # 10.399271 ms bear the External id of an aten::cudnn_batch_norm.
+    assert (ops["aten::conv2d"]["calls"], ops["aten::conv2d"]["total_cpu_ns"]) == (243, 11_400_044)
+    assert ops["aten::cudnn_batch_norm"]["self_device_ns"] == 10_399_271
+    assert ops["aten::cudnn_batch_norm"]["self_device_pct"] == pytest.approx(100 * 10_399_271 / 32_557_574)
+    device = [r["total_device_ns"] for r in of("b0_1")]
+    assert device == sorted(device, reverse=True)
+    # 81 convolutions and 49 batch norms in a forward pass, in the study as here.
+    printed = {r["name"]: r["calls"] for r in of("b0_1_printed")}
+    for name in ("aten::convolution", "aten::cudnn_convolution", "aten::cudnn_batch_norm", "aten::silu_"):
+        assert printed[name] / printed["DataParallel.forward"] == ops[name]["calls"] / 3
+    # No event "aten::convolution" of two replicas; 28,083 of cudaPeekAtLastError; 3,474 kernels in three steps.
+    assert "aten::convolution" not in {r["name"] for r in of("b0_2")}
+    cells = {(r["model"], r["parallelism"], r["gpus"], r.get("name")): r for r in of("planning") + of("totals")}
+    assert cells["efficientnet_b0", "dp", 2, "cudaPeekAtLastError"]["calls"] == 28_083
+    assert cells["efficientnet_b0", "dp", 2, None]["kernels"] == 3_474 / 3
+    # Steps of 11.780960, 11.206752 and 11.187168 ms, 50,000 / 64 = 781.25 of them; of Food-101 waits of 0.043024,
+    # 270.056457 and 0.026582 ms, 75,750 / 64 = 1183.6.
+    epochs = {
+        (r["dataset"], r["model"], r["parallelism"], r["gpus"]): r for r in of("epochs_cifar100") + of("epochs_food101")
+    }
+    cifar100 = epochs["fake-cifar100", "efficientnet_b0", "dp", 1]
+    assert cifar100["epoch_ns"] == round((11_780_960 + 11_206_752 + 11_187_168) / 3 * 782)
+    food101 = epochs["fake-food101", "efficientnet_b0", "dp", 1]
+    assert food101["data_ns"] == round((43_024 + 270_056_457 + 26_582) / 3 * 1184)
+
+
+def resnet152_ddp(of: Ask) -> None:
+    """Likewise, of the traces of one GPU at batches of 128 and 2048."""
+    # 4,438 and 4,896 kernels, GPU work of 63.212020 and 954.512673 ms in two steps; 391 and 25 steps an epoch.
+    kernels = {(r["gpus"], r["batch_size"]): r["kernels"] for r in of("calls_full") if r["rank"] == 0}
+    device = {(r["gpus"], r["batch_size"]): r["device_ns"] for r in of("cuda_full") if r["rank"] == 0}
+    assert (kernels[1, 128], kernels[1, 2048]) == (4_438 * 391 / 2, 4_896 * 25 / 2)
+    assert (device[1, 128], device[1, 2048]) == (63_212_020 * 391 / 2, (954_512_673 * 25 + 1) / 2)
+    # The largest "Total Allocated" of the GPU's allocator events, and their bytes within the 3,102 aten::empty.
+    peaks = {(r["gpus"], r["batch_size"]): r["allocated_bytes"] for r in of("gpu_peak") if r["rank"] == 0}
+    assert (peaks[1, 128], peaks[1, 2048]) == (1_313_241_088, 9_279_022_592)
+    empty = {(r["gpus"], r["batch_size"]): r for r in of("allocated_tenth")}
+    assert (empty[1, 128]["calls"], empty[1, 128]["self_device_bytes"]) == (3_102 * 20, 1_426_290_688 * 20)
+    assert empty[1, 2048]["self_device_bytes"] == 15_614_283_776 * 3 / 2
+
+
+BY_HAND: dict[str, Callable[[Ask], None]] = {
+    "efficientnet-scaling": efficientnet_scaling,
+    "resnet152-ddp": resnet152_ddp,
+    "nvprof-imagenet": nvprof_imagenet,
+    "roofline-imagenet": roofline_imagenet,
+}
+
+
+def test_verdicts() -> None:
+    assert verdict([True, True]) == HOLDS and verdict([False]) == FAILS and verdict([True, False]) == PARTLY
+    assert verdict([True, None]) == HOLDS and verdict([None, False]) == FAILS
+    assert verdict([]) == verdict([None]) == UNKNOWN
+    assert claimed([]) == ""
+
+
+# --- a study of one's own ---------------------------------------------------------------------------------------------
+
+OWN = """
+title = "Mine <script>alert(1)</script>"
+about = "What it did.\\n\\nWhat is <b>different</b>."
+study = { GPUs = "1 x <i>" }
+
+[[section]]
+id = "kernels"
+title = "Kernels"
+text = "Of them & all."
+
+[[section.part]]
+id = "shares"
+query = "kernel-share"
+params = { group = "family" }
+by = ["run_id"]
+keep = { family = ["gemm", "other"] }
+columns = ["family", "total_ns"]
+different = "It is."
+[section.part.printed]
+source = "Table <1>"
+columns = { family = "text", total_ns = "ns", share_pct = "%" }
+rows = [["gemm", 3000, ""], ["a<b", 1, 2.5]]
+figure = "bars y=family x=total_ns"
+
+[[section.part]]
+id = "counts"
+title = "How many"
+sql = "SELECT count(*) AS kernels, sum(dur_ns)::BIGINT AS total_ns FROM kernels"
+where = "rank = 0"
+figure = "bars y=kernels x=total_ns"
+
+[[section.part]]
+id = "convolutions"
+query = "winograd-share"
+where = "model = 'none'"
+lacks = "convolutions"
+
+[[section.part]]
+title = "A picture"
+printed = { source = "Figure 2", text = "A picture." }
+
+[[claim]]
+text = "Matrix products take longest."
+source = "p. 1"
+sql = "SELECT arg_max(family, total_ns) = 'gemm' AS holds, max(total_ns) AS longest_ns FROM shares"
+
+[[claim]]
+text = "Ours is as long as theirs."
+source = "p. 1"
+sql = "SELECT s.total_ns = p.total_ns AS holds, p.share_pct FROM shares s JOIN shares_printed p USING (family)"
+
+[[claim]]
+text = "In part."
+source = "p. 1"
+sql = "SELECT kernels, kernels > 2 AS holds FROM counts UNION ALL SELECT 0, true UNION ALL SELECT -1, NULL"
+
+[[claim]]
+text = "Winograd is used."
+source = "p. 1"
+sql = "SELECT max(winograd_ns) > 0 AS holds, max(winograd_ns) AS winograd_ns FROM convolutions"
+"""
+
+
+EVENTS = [
+    kernel("ampere_sgemm_128x64_nn", 0, 4), kernel("mine", 5, 1), event("user_annotation", "ProfilerStep#1", 0, 9)
+]  # fmt: skip
+"""Two kernels: gemm of 4 us, and one of 1 us."""
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    return write_trace(tmp_path / "t.json", EVENTS)
+
+
+def own(folder: Path, text: str) -> Path:
+    (folder / "own").mkdir(exist_ok=True)
+    (folder / "own" / "report.toml").write_text(text, encoding="utf-8")
+    return folder / "own"
+
+
+def test_a_study_of_ones_own(tmp_path: Path, recording: Path) -> None:
+    result = run_cli("study", own(tmp_path, OWN), recording, "-o", tmp_path / "a.html")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.rstrip().endswith(
+        "a.html: Of 4 claims of the study 1 holds, 1 does not hold, 1 holds in part, 1 cannot be told here."
+    )
+    page = (tmp_path / "a.html").read_text()
+    assert "<script>alert" not in page and "<b>different" not in page and "<i>" not in page and "a<b" not in page
+    assert len(drawn(page)) == 3
+    claims = told(page)
+    assert claims[0].startswith("holds Matrix products take longest. p. 1 Evidence:") and "4.000 How" in claims[0]
+    assert claims[1].startswith("does not hold Ours") and claims[3].startswith("cannot be told here Winograd")
+    assert "2 no 0 yes -1 cannot be told" in claims[2] and claims[2].startswith("holds in part")
+    text = re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", page.split("<body>")[1].split("<script")[0])))
+    assert "Printed: Table <1>" in text and "Not recorded here" not in text and "Record convolutions" in text
+    assert "A picture" in text and "analyze sql 'SELECT count(*)" in text
+    assert "-p group=family --by run_id" in text
+    # The two ways of naming it, and --where.
+    with analyze.open(recording) as traces:
+        again = traces.study(tmp_path / "own" / "report.toml", tmp_path / "b.html", where="rank = 0")
+    assert [c.verdict for c in again] == [HOLDS, FAILS, PARTLY, UNKNOWN]
+    assert "(rank = 0) AND (rank = 0)" in unescape((tmp_path / "b.html").read_text())
+
+
+def changed(old: str, new: str) -> str:
+    assert OWN.count(old) >= 1
+    return OWN.replace(old, new, 1)
+
+
+BAD = {
+    "no TOML": ("title = ", "report.toml: not TOML"),
+    "no title": (OWN.replace("title = \"Mine", "titel = \"Mine", 1), "report.toml: "),
+    "a typo": (changed("lacks =", "lakcs ="), "section[0].part[2]: Object contains unknown field `lakcs`"),
+    "a wrong type": (changed("by = [\"run_id\"]", "by = \"run_id\""), "section[0].part[0].by: Expected `array`"),
+    "no query": (changed('"kernel-share"', '"kernel-shore"'), "section[0].part[0].query: there is no query"),
+    "a path": (changed('"kernel-share"', '"../../x"'), "section[0].part[0].query: there is no query"),
+    "a parameter": (changed("group = ", "grupe = "), "section[0].part[0].params: query kernel-share has no parameter"),
+    "a column": (changed('["family", "total_ns"]', '["famly"]'), "section[0].part[0].columns: kernel-share has no"),
+    "a kept column": (changed("keep = { family", "keep = { model"), "section[0].part[0].keep: kernel-share has no"),
+    "a group": (changed('["run_id"]', '["mdoel"]'), "section[0].part[0].by: runs has no column 'mdoel'"),
+    "a unit": (changed('"%"', '"percent"'), "section[0].part[0].printed.columns.share_pct: there is no unit"),
+    "a short row": (changed('["gemm", 3000, ""]', '["gemm"]'), "section[0].part[0].printed.rows[0]: 1 cells for 3"),
+    "no number": (changed("3000", '"3 us"'), "section[0].part[0].printed.rows[0]: total_ns is in ns"),
+    "no finite number": (changed("3000", "nan"), "section[0].part[0].printed.rows[0]: total_ns is in ns: nan"),
+    "a number as text": (changed('["gemm", 3000', "[7, 3000"), "section[0].part[0].printed.rows[0]: family is in text"),
+    "names as lengths": (changed("x=total_ns\"\n\n", "x=family\"\n\n"), "printed.figure: there is no figure of family"),
+    "a column of SQL": (changed("where = \"rank", "columns = [\"x\"]\nwhere = \"rank"), "columns: the answer has"),
+    "a kept one of SQL": (changed("where = \"rank", "keep = { x = [1] }\nwhere = \"rank"), "keep: the answer"),
+    "two columns as one": (changed("AS kernels, sum", "AS kernels, 1 AS \\\"KERNELS\\\", sum"), "id: claims"),
+    "their figure": (changed("bars y=family", "bars y=famly"), "section[0].part[0].printed.figure: famly is no"),
+    "our figure": (changed("bars y=kernels", "bars y=krnls"), "section[0].part[1]: figure: the answer has no"),
+    "a kind": (changed('figure = "bars y=kernels', 'figure = "pie y=kernels'), "section[0].part[1]: figure: there"),
+    "a profiler": (changed("by = [", 'profiler = "perf"\nby = ['), "section[0].part[0].profiler: must be one of"),
+    "both": (changed('sql = "SELECT count', 'query = "runs"\nsql = "SELECT count'), "section[0].part[1].sql: give a"),
+    "neither": (changed('query = "winograd-share"', ""), "section[0].part[2].query: give one"),
+    "two ids": (changed('id = "counts"', 'id = "shares"'), "section[0].part[1].id: 'shares' is taken"),
+    "an anchor": (changed('id = "counts"', 'id = "config"'), "section[0].part[1].id: 'config' is taken"),
+    "an id": (changed('id = "counts"', 'id = "x y"'), "section[0].part[1].id: Expected `str` matching regex"),
+    "where": (changed("rank = 0", "rank ="), "section[0].part[1]: --where"),
+    "a subquery": (changed("rank = 0", "(SELECT true)"), "section[0].part[1]: --where"),
+    "a file": (changed("FROM kernels", "FROM read_text('/etc/passwd')"), "section[0].part[1]: SQL: the table function"),
+    "no SELECT": (changed("SELECT arg_max", "DROP TABLE shares; SELECT arg_max"), "claim[0].sql: only one SELECT"),
+    "their file": (changed("FROM shares\"", "FROM '/etc/passwd'\""), "claim[0].sql: there is no table"),
+    "no table": (changed("FROM counts", "FROM count"), "claim[2].sql: there is no table 'count'"),
+    "no verdict": (changed("AS holds, max", "AS hold, max"), "claim[0].sql: a column `holds` must say"),
+    "no boolean": (changed("kernels > 2 AS holds", "kernels AS holds"), "claim[2].sql: "),
+    "a setting": (changed("max(total_ns) AS", "getenv('HOME') AS"), "claim[0].sql: the function 'getenv'"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[analyze.Traces]:
+    with analyze.open(write_trace(tmp_path_factory.mktemp("bad") / "t.json", EVENTS)) as traces:
+        yield traces
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_mistake_is_one_sentence_that_names_the_key(case: str, tmp_path: Path, opened: analyze.Traces) -> None:
+    text, sentence = BAD[case]
+    with pytest.raises(InputError) as raised:
+        opened.study(own(tmp_path, text), tmp_path / "a.html")
+    assert str(raised.value).startswith(f"{tmp_path / 'own' / 'report.toml'}: ") and sentence in str(raised.value)
+    assert "\n" not in str(raised.value) and not (tmp_path / "a.html").exists()
+
+
+def test_what_the_command_says(tmp_path: Path, recording: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = run_cli("study")
+    assert {line.split(":")[0] for line in listed.stdout.splitlines()} >= {s.name for s in STUDIES}
+    for arguments, sentence in (
+        (["nothing"], "there is no study 'nothing'; there are"),
+        ([tmp_path], f"{tmp_path}: no study: there is no report.toml in it"),
+        (["nvprof-imagenet", recording], "say of which runs and where to"),
+        (["nvprof-imagenet", recording, "-o", tmp_path / "a.pdf"], "a report is written as .html"),
+    ):
+        result = run_cli("study", *arguments)
+        assert (result.returncode, result.stdout) == (2, "") and sentence in result.stderr
+        assert "Traceback" not in result.stderr
+    # In a folder with studies of its own these come first; installed, those of the package are there.
+    (tmp_path / "studies").mkdir()
+    own(tmp_path / "studies", OWN)
+    monkeypatch.chdir(tmp_path)
+    assert study_files.find_file("own") == Path("studies/own/report.toml")
+    assert analyze.studies()["own"].startswith("Mine") and "nvprof-imagenet" in analyze.studies()
+
+
+def test_a_study_of_other_recordings_says_what_to_record(tmp_path: Path, opened: analyze.Traces) -> None:
+    """None of its cells: each lacks a sentence that says what to record, and no claim is decided without numbers."""
+    claims = opened.study("roofline-imagenet", tmp_path / "a.html")
+    page = (tmp_path / "a.html").read_text()
+    assert "collect sweep studies/roofline-imagenet/ncu.toml" in page
+    assert {c.verdict for c in claims} == {UNKNOWN}
+
+
+if __name__ == "__main__":
+    for made in STUDIES:
+        folder = (RESULTS / made.name).relative_to(ROOT)
+        with analyze.open(folder / "store") as recordings:
+            recordings.study(made.name, folder / "report.html")
