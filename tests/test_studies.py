@@ -261,7 +261,8 @@ def test_a_study_of_ones_own(tmp_path: Path, recording: Path) -> None:
     assert claims[0].startswith("holds Matrix products take longest. p. 1 Evidence:") and "4.000 How" in claims[0]
     assert claims[1].startswith("does not hold Ours") and claims[3].startswith("cannot be told here Winograd")
     assert "2 no 0 yes -1 cannot be told" in claims[2] and claims[2].startswith("holds in part")
-    text = re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", page.split("<body>")[1].split("<script")[0])))
+    body = re.sub(r"<script.*?</script>", " ", page.split("<body>")[1], flags=re.DOTALL)
+    text = re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", body)))
     assert "Printed: Table <1>" in text and "Not recorded here" not in text and "Record convolutions" in text
     assert "A picture" in text and "analyze sql 'SELECT count(*)" in text
     assert "-p group=family --by run_id" in text

@@ -1,8 +1,8 @@
 -- How much work is queued on each GPU over time?
 --
 -- A launch is queued as in `queue-depth`; the streams of a device are taken together. From the first call to the last
--- start of work in equal buckets of whole ns; only the last one may be shorter. A depth of 0: the GPU waits for the CPU,
--- or does the last of what it was given.
+-- start of work in equal buckets of whole ns; only the last one may be shorter. A depth of 0: the GPU waits for the
+-- CPU, or does the last of what it was given.
 -- @param buckets int[1..100000] = 50 Number of buckets.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
