@@ -106,7 +106,54 @@ def roofline_imagenet(of: Ask) -> None:
     assert printed["alexnet", 0] / printed["alexnet", 1] == pytest.approx(2.8496, abs=1e-4)
 
 
+def efficientnet_scaling(of: Ask) -> None:
+    """Numbers of the Chrome traces and CSV files that the store was made of, counted by a script of a few lines."""
+    ops = {r["name"]: r for r in of("b0_1")}
+    # 243 complete events "aten::conv2d" of 11.400044 ms; kernels, copies and fills of 32.557574 ms, of which
+    # 10.399271 ms bear the External id of an aten::cudnn_batch_norm.
+    assert (ops["aten::conv2d"]["calls"], ops["aten::conv2d"]["total_cpu_ns"]) == (243, 11_400_044)
+    assert ops["aten::cudnn_batch_norm"]["self_device_ns"] == 10_399_271
+    assert ops["aten::cudnn_batch_norm"]["self_device_pct"] == pytest.approx(100 * 10_399_271 / 32_557_574)
+    device = [r["total_device_ns"] for r in of("b0_1")]
+    assert device == sorted(device, reverse=True)
+    # 81 convolutions and 49 batch norms in a forward pass, in the study as here.
+    printed = {r["name"]: r["calls"] for r in of("b0_1_printed")}
+    for name in ("aten::convolution", "aten::cudnn_convolution", "aten::cudnn_batch_norm", "aten::silu_"):
+        assert printed[name] / printed["DataParallel.forward"] == ops[name]["calls"] / 3
+    # No event "aten::convolution" of two replicas; 28,083 of cudaPeekAtLastError; 3,474 kernels in three steps.
+    assert "aten::convolution" not in {r["name"] for r in of("b0_2")}
+    cells = {(r["model"], r["parallelism"], r["gpus"], r.get("name")): r for r in of("planning") + of("totals")}
+    assert cells["efficientnet_b0", "dp", 2, "cudaPeekAtLastError"]["calls"] == 28_083
+    assert cells["efficientnet_b0", "dp", 2, None]["kernels"] == 3_474 / 3
+    # Steps of 11.780960, 11.206752 and 11.187168 ms, 50,000 / 64 = 781.25 of them; of Food-101 waits of 0.043024,
+    # 270.056457 and 0.026582 ms, 75,750 / 64 = 1183.6.
+    epochs = {
+        (r["dataset"], r["model"], r["parallelism"], r["gpus"]): r for r in of("epochs_cifar100") + of("epochs_food101")
+    }
+    cifar100 = epochs["fake-cifar100", "efficientnet_b0", "dp", 1]
+    assert cifar100["epoch_ns"] == round((11_780_960 + 11_206_752 + 11_187_168) / 3 * 782)
+    food101 = epochs["fake-food101", "efficientnet_b0", "dp", 1]
+    assert food101["data_ns"] == round((43_024 + 270_056_457 + 26_582) / 3 * 1184)
+
+
+def resnet152_ddp(of: Ask) -> None:
+    """Likewise, of the traces of one GPU at batches of 128 and 2048."""
+    # 4,438 and 4,896 kernels, GPU work of 63.212020 and 954.512673 ms in two steps; 391 and 25 steps an epoch.
+    kernels = {(r["gpus"], r["batch_size"]): r["kernels"] for r in of("calls_full") if r["rank"] == 0}
+    device = {(r["gpus"], r["batch_size"]): r["device_ns"] for r in of("cuda_full") if r["rank"] == 0}
+    assert (kernels[1, 128], kernels[1, 2048]) == (4_438 * 391 / 2, 4_896 * 25 / 2)
+    assert (device[1, 128], device[1, 2048]) == (63_212_020 * 391 / 2, (954_512_673 * 25 + 1) / 2)
+    # The largest "Total Allocated" of the GPU's allocator events, and their bytes within the 3,102 aten::empty.
+    peaks = {(r["gpus"], r["batch_size"]): r["allocated_bytes"] for r in of("gpu_peak") if r["rank"] == 0}
+    assert (peaks[1, 128], peaks[1, 2048]) == (1_313_241_088, 9_279_022_592)
+    empty = {(r["gpus"], r["batch_size"]): r for r in of("allocated_tenth")}
+    assert (empty[1, 128]["calls"], empty[1, 128]["self_device_bytes"]) == (3_102 * 20, 1_426_290_688 * 20)
+    assert empty[1, 2048]["self_device_bytes"] == 15_614_283_776 * 3 / 2
+
+
 BY_HAND: dict[str, Callable[[Ask], None]] = {
+    "efficientnet-scaling": efficientnet_scaling,
+    "resnet152-ddp": resnet152_ddp,
     "nvprof-imagenet": nvprof_imagenet,
     "roofline-imagenet": roofline_imagenet,
 }

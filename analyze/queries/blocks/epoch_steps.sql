@@ -23,8 +23,8 @@ WITH _sizes AS (
 )
 SELECT *, ceil(epoch_images / nullif(step_images, 0))::BIGINT AS epoch_steps FROM _sizes;
 
--- @macro recorded_times(per, images_asked)  what a sum over a recording is multiplied by to be that of the recording, of a
--- step or of an epoch of so many images.
+-- @macro recorded_times(per, images_asked)  what a sum over a recording is multiplied by to be that of the recording,
+-- of a step or of an epoch of so many images.
 -- A row is a rank.
 -- @column run_id id             The run.
 -- @column rank index            Process rank.

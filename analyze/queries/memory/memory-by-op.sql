@@ -1,10 +1,10 @@
 -- Which operators allocate and free memory?
 --
--- The memory columns of torch.profiler's key_averages() of the same trace (profile_memory): what was allocated less what
--- was freed while a call ran, on whatever thread (total), and the same without its children's (self). Added up over all
--- calls, so these are no peaks: an operator whose outputs are freed by another has more the longer is recorded.
--- `memory-peak` has what was there at a time. Of a step and of an epoch they are those of the recording x steps /
--- recorded steps; steps of an epoch as in `epochs`.
+-- The memory columns of torch.profiler's key_averages() of the same trace (profile_memory): what was allocated less
+-- what was freed while a call ran, on whatever thread (total), and the same without its children's (self). Added up
+-- over all calls, so these are no peaks: an operator whose outputs are freed by another has more the longer is
+-- recorded. `memory-peak` has what was there at a time. Of a step and of an epoch they are those of the recording x
+-- steps / recorded steps; steps of an epoch as in `epochs`.
 -- @param per recording|step|epoch = recording   What the sums are of.
 -- @param images int[0..] = 0      Images of an epoch; 0 for those that the run's data has.
 -- @param python no|yes = no       Whether Python functions (with_stack) take self memory from what is below them.
@@ -21,7 +21,8 @@
 -- @plot bars y=name x=self_device_bytes top=15
 WITH changes AS (
     SELECT
-        run_id, rank, start_ns, coalesce(sum(sum(bytes) FILTER (is_allocator('gpu', device_type))) OVER before, 0) AS gpu,
+        run_id, rank, start_ns,
+        coalesce(sum(sum(bytes) FILTER (is_allocator('gpu', device_type))) OVER before, 0) AS gpu,
         coalesce(sum(sum(bytes) FILTER (NOT is_allocator('gpu', device_type))) OVER before, 0) AS cpu
     FROM memory_events
     GROUP BY run_id, rank, start_ns

@@ -32,7 +32,8 @@ WITH means AS (
 ),
 epochs AS (
     SELECT
-        run_group, run_id, epoch_images AS images, step_images, epoch_steps AS steps, round(recorded)::BIGINT AS recorded,
+        run_group, run_id, epoch_images AS images, step_images, epoch_steps AS steps,
+        round(recorded)::BIGINT AS recorded,
         round(data_ns * epoch_steps)::BIGINT AS data_ns, round(step_ns * epoch_steps)::BIGINT AS epoch_ns
     FROM means JOIN epoch_steps($images) USING (run_id)
 )
