@@ -135,6 +135,16 @@ def test_lanes_of_a_heat_map() -> None:
     assert figure and figure.alt == "Share of time per lane. busy: rank 0 75.0 %, rank 1 0.0 %"
 
 
+def test_lines_say_what_tells_them_apart() -> None:
+    of = rows(
+        {"gpus": "index", "rank": "index", "batch_size": "index", "cpu_ns": "ns"},
+        (1, 0, 128, 30), (2, 0, 128, 20), (2, 1, 128, 10),
+    )  # fmt: skip
+    figure = draw("lines x=batch_size y=cpu_ns color=gpus,rank", of)
+    values = figure.spec["data"]["values"] if figure else []
+    assert {v["series"]: v["y"] for v in values} == {"1 GPU, rank 0": 30, "2 GPUs, rank 0": 20, "2 GPUs, rank 1": 10}
+
+
 def test_nothing_to_draw_is_no_figure() -> None:
     empty = rows({"name": "text", "total_ns": "ns", "gpus": "index", "speedup": "x"})
     assert draw("bars x=total_ns y=name", empty) is None
