@@ -57,6 +57,6 @@ sums AS (
     GROUP BY e.run_group, e.run_id, e.rank, e.name, e.kind
 )
 SELECT
-    run_group, name, kind, sum(round(COLUMNS(* EXCLUDE (run_group, run_id, rank, name, kind, times)) * times))::BIGINT
+    run_group, name, kind, sum(round(COLUMNS('^calls$|_bytes$') * times))::BIGINT
 FROM sums JOIN recorded_times('{per}', $images) USING (run_id, rank)
 GROUP BY run_group, name, kind
