@@ -71,7 +71,7 @@ NOT_ADDED = {
     "runs": "a run's ranks are its own",
 }
 """Queries whose rows do not add up over groups of ranks or runs, and why."""
-NO_SUMS = {"rank-skew": "least, middle and most of the ranks", "roofs": "rates of a GPU", "recording": "facts"}
+NO_SUMS = {"rank-skew": "least, middle and most of the ranks", "roofs": "rates of a GPU", "health": "facts"}
 """Queries without a column that adds up, and what they are of."""
 NOT_IN_THE_SAMPLES = {"memcpy-sync"}
 """Queries that find nothing in the samples, which hold no copy of the kinds they are about."""
