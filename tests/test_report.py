@@ -364,7 +364,7 @@ def test_facts_of_a_recording(tmp_path: Path) -> None:
         "ranks": ("warning", "1 of 2"),
         "training steps": ("ok", "1"),
         "recorded / undisturbed step": ("unknown", "not timed"),
-        "time of the profiler itself": ("note", "10.0 % of the span: Buffer Flush 0.010 ms"),
+        "time of the profiler itself": ("note", "10.0 % of the span: Buffer Flush 0.010 ms on aten::mm"),
         "Python stacks": ("ok", "not recorded"),
         "GPU work without its launch": ("note", "1 of 2 pieces"),
         "launches without their kernel": ("ok", "0 of 1 launches"),
