@@ -67,6 +67,7 @@ NOT_ADDED = {
     "collective-waits": "a call is one of all its ranks",
     "stragglers": "a call is one of all its ranks",
     "gaps": "the longest of each group",
+    "kernel-pace": "the kernels of each group that take the most time",
     "frequent-sequences": "those of each group that are found often enough",
     "runs": "a run's ranks are its own",
 }
