@@ -1,7 +1,7 @@
 -- How steady is a kernel over steps and ranks?
 --
--- Launches of one kernel of one grid and block are taken to do the same work, so that they should take the same time.
--- A step is the one that the launch call began in, or the kernel itself where its call is not known; what lies in no
+-- Launches of one kernel of one grid and block are taken to do the same work, so that they should take the same time. Where
+-- they vary though no spread does, they differ in what the launch does not show (the depth of a matrix product). A step is the one that the launch call began in, or the kernel itself where its call is not known; what lies in no
 -- step counts for all but the spread over steps. A spread is the mean duration on the slowest rank (in the slowest
 -- step) over that on the fastest; 1 is a steady kernel. A communication kernel also waits for other ranks: `stragglers`
 -- is about those.

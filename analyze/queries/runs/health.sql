@@ -235,7 +235,7 @@ of_ranks AS (
         run_group, run_id, rank, 10, 'start after the first rank', skew_ns,
         CASE WHEN skew_ns > 0.05 * span_ns THEN 'note' ELSE 'ok' END, printf('%.3f ms', skew_ns / 1e6),
         CASE WHEN skew_ns > 0.05 * span_ns
-            THEN 'the others wait for it in their first collective: if its recording began late, the job alone does not' END
+            THEN 'the others wait for it, perhaps only since its recording began late' END
     FROM ranks JOIN skewed USING (run_id, rank)
     UNION ALL
     SELECT
