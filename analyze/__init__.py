@@ -333,11 +333,13 @@ class Traces:
 
     def advise_answer(self, where: str | None = None, min_pct: float = 1.0, profiler: str | None = None) -> Answer:
         """As `advise`, with notes; a row holds the fields of an `analyze.advise.Advice`."""
-        from analyze import advise
+        from analyze import advise, health
         from analyze.notebook import Answer
 
         engine = self.engines.get(where=where, profiler=profiler)
-        return Answer(advise.answer(advise.advise(engine, min_pct), engine.note))
+        found = Answer(advise.answer(advise.advise(engine, min_pct), engine.note))
+        found.cautions = tuple(f.text for f in health.cautions(health.read(engine)))
+        return found
 
     def trace(
         self,

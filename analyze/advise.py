@@ -261,8 +261,14 @@ def answer(advice: Sequence[Advice], note: str = "") -> Answer:
     return shown
 
 
-def write_text(advice: Sequence[Advice], file: TextIO, chosen: bool = False) -> None:
-    """The advice for people to read. `chosen`: the runs are not all that are there, so commands name them."""
+def write_text(advice: Sequence[Advice], file: TextIO, chosen: bool = False, cautions: Sequence[str] = ()) -> None:
+    """The advice for people to read, behind what is to be borne in mind of the recordings (`cautions`).
+
+    `chosen`: the runs are not all that are there, so commands name them.
+    """
+    file.writelines(f"{caution}\n" for caution in cautions)
+    if cautions:
+        file.write("more: analyze query health\n\n")
     several = chosen or len({a.run_id for a in advice}) > 1
     for number, (run_id, group) in enumerate(groupby(advice, key=lambda a: a.run_id)):
         findings_of_run = list(group)

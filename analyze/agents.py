@@ -34,8 +34,9 @@ MOST_OF_A_TEXT = 300
 
 INSTRUCTIONS = """\
 Answers questions about recordings of GPU programs (torch.profiler, Nsight Systems, Nsight Compute, nvprof).
-Start with `advise` (what costs time) or `run_query` "runs" (what was recorded); `list_queries` has every question,
-`describe_query` its parameters and what its columns mean. `run_sql` takes any SELECT over the tables of `tables`.
+Start with `advise` (what costs time; its notes say what of the recordings is not to be trusted) or `run_query` "runs"
+(what was recorded); `list_queries` has every question, `describe_query` its parameters and what its columns mean.
+`run_sql` takes any SELECT over the tables of `tables`.
 Times are whole nanoseconds. `where` is SQL over the columns of the table `runs` and `rank`, and selects recordings;
 `profiler` is torch, nsys, nvprof, ncu, none or all, by default one timing pass of each workload.
 """

@@ -464,11 +464,12 @@ def advise(
 
     def write(file: TextIO) -> None:
         text = StringIO()
-        write_text(shown, text, chosen=where is not None or profiler is not None)
+        cautions = [visible(c) for c in found.cautions]
+        write_text(shown, text, chosen=where is not None or profiler is not None, cautions=cautions)
         file.write(cli_text.to_width(text.getvalue().rstrip("\n"), file))
 
     write_with(write, output, sys.stdout)
-    cli_text.note(found.notes)
+    cli_text.note([n for n in found.notes if n not in found.cautions])
 
 
 @app.command()

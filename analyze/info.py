@@ -32,6 +32,15 @@ _OPTIONS = (("shapes", "operators with input shapes"), ("stacks", "Python stacks
 _FIRST = ("breakdown", "kernel-share", "roofline", "ops", "steps")
 """What is asked first, of those that can be."""
 _RECORDED = "what is missing is recorded by"
+_COSTS = """
+SELECT
+    run_id::VARCHAR, arg_max(printf('a step takes %.2f times as long as undisturbed (%.3f ms, %.3f ms)',
+        slowdown, recorded_step_ns / 1e6, undisturbed_step_ns / 1e6), slowdown)
+FROM step_costs
+WHERE slowdown IS NOT NULL
+GROUP BY run_id
+"""
+"""What recording cost each run, of the rank that it slowed down most."""
 
 
 class Run(NamedTuple):
@@ -43,6 +52,8 @@ class Run(NamedTuple):
     steps: int | None
     held: set[str]
     """Names of `needs.HOLDINGS`."""
+    cost: str | None = None
+    """How much longer a recorded step is than an undisturbed one, in words; None where not both were timed."""
 
 
 class Info(NamedTuple):
@@ -88,11 +99,13 @@ def inspect(engines: Engines, folders: Sequence[Path] = ()) -> Info:
 def _runs(engine: Engine, held: dict[str, set[str]]) -> list[Run]:
     counted = "SELECT run_id::VARCHAR, max(steps) FROM step_counts GROUP BY run_id"
     steps = dict(engine.rows(counted, ["step_counts"]))
+    costs = dict(engine.rows(_COSTS, ["step_costs"]))
     with engine.alone():
         result = engine.execute("SELECT * FROM runs ORDER BY start_time NULLS LAST, run_id")
         names = [d[0] for d in result.description or ()]
         rows = [dict(zip(names, row, strict=True)) for row in result.fetchall()]
-    return [Run(str(r["run_id"]), r, steps.get(str(r["run_id"]), r["steps"]), held[str(r["run_id"])]) for r in rows]
+    ids = [str(r["run_id"]) for r in rows]
+    return [Run(i, r, steps.get(i, r["steps"]), held[i], costs.get(i)) for i, r in zip(ids, rows, strict=True)]
 
 
 def lines(info: Info, paths: Sequence[Path], room: int) -> Iterator[str]:
@@ -164,6 +177,8 @@ def _told(run: Run) -> Iterator[tuple[str, str]]:
 
     c = run.columns
     yield "read as", ", ".join(_read_as(run))
+    if run.cost:
+        yield "recorded", run.cost
     yield "holds", ", ".join(name for name in HOLDINGS if name in run.held) or "nothing that a query needs"
     lacking = [name for name in HOLDINGS if name not in run.held]
     if lacking:

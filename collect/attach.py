@@ -2,9 +2,9 @@
 
 Loaded by `attach_site/sitecustomize.py`. Waits for the program to import torch, then records:
 
-- a program that steps an optimizer: the `steps` optimizer steps after the first `warmup` of them. The last of those
-  already runs with the profiler on, so that what is slow at its start (CUPTI, buffers) is over; then all ranks of the
-  job begin together;
+- a program that steps an optimizer: `steps` optimizer steps after the first `warmup` of them, and after `undisturbed`
+  that are timed with the profiler off, to say what recording costs. The last warm-up step already runs with the
+  profiler on, so that what is slow at its start (CUPTI, buffers) is over; then all ranks of the job begin together;
 - any other program: everything from the import of torch to the end;
 - a process that ran no torch operator (torchrun's agent), or a DataLoader worker: nothing is left.
 
@@ -21,16 +21,52 @@ import importlib.util
 import json
 import os
 import sys
+import time
 import traceback
 from pathlib import Path
 from typing import Any
 
 from .rendezvous import job, meet
 from .torch_facts import torch_facts
-from .trace_files import write_recording
+from .trace_files import write_recording, write_step_times
 
 CONFIG_VARIABLE = "TRACEQUARRY_ATTACH"
-"""Holds the JSON of the settings: folder, work, steps, warmup and the profiler's options."""
+"""Holds the JSON of the settings: folder, work, steps, warmup, undisturbed and the profiler's options."""
+
+
+class StepClock:
+    """Times blocks of steps by the host's clock. A block begins and ends with idle GPUs, and nothing waits inside it.
+
+    So a step's own time is that in which the program issued it, and the mean over a block is that in which it ran.
+    """
+
+    def __init__(self) -> None:
+        """No block is under way."""
+        self.blocks: dict[bool, list[tuple[int, int]]] = {}
+        """Whole blocks: (number of the step, ns), by whether they are the undisturbed ones."""
+        self._steps: list[tuple[int, int]] | None = None
+        self._undisturbed = False
+        self._last_ns = 0
+
+    def start(self, undisturbed: bool) -> None:
+        """A block begins."""
+        self._steps, self._undisturbed = [], undisturbed
+        self._last_ns = time.perf_counter_ns()
+
+    def step(self, number: int, last: bool) -> None:
+        """A step has ended; with `last`, so has the block. Nothing if none is under way."""
+        if self._steps is None:
+            return
+        now = time.perf_counter_ns()
+        self._steps.append((number, now - self._last_ns))
+        self._last_ns = now
+        if last:
+            self.blocks[self._undisturbed], self._steps = self._steps, None
+
+    def mean_ns(self, undisturbed: bool) -> int | None:
+        """Mean time of a step of a block; None if it is not whole."""
+        times = [ns for _, ns in self.blocks.get(undisturbed, [])]
+        return round(sum(times) / len(times)) if times else None
 
 
 class Recorder:
@@ -48,6 +84,11 @@ class Recorder:
         self.rank: int | None = None
         self.world_size: int | None = None
         self.warmed_up = False
+        self.clock = StepClock()
+        self.undisturbed = range(config["warmup"] - 1, config["warmup"] - 1 + config["undisturbed"])
+        """The steps that are timed before the profiler starts; without any, an empty range."""
+        self.first = config["warmup"] + config["undisturbed"]
+        """The first recorded step."""
         self.apart = None if config["warmup"] else "there was no warm-up step to wait behind"
         """Why the ranks did not begin together."""
 
@@ -96,7 +137,7 @@ class Recorder:
         activities = [ProfilerActivity.CPU]
         if _has_cuda(torch):
             activities.append(ProfilerActivity.CUDA)
-        discarded = self.config["warmup"] if warmup else 0
+        discarded = self.first if warmup else 0
         self.profile = profile(
             activities=activities,
             schedule=lambda step: ProfilerAction.WARMUP if step < discarded else ProfilerAction.RECORD,
@@ -165,18 +206,29 @@ class Recorder:
 
     def _advance(self) -> None:
         """Go on from one step to the next."""
-        warmup, steps = self.config["warmup"], self.config["steps"]
-        if self.done_steps == 1 and warmup:
+        done, end = self.done_steps, self.first + self.config["steps"]
+        last_of_block = done in (self.undisturbed.stop, end)
+        if done == end:
+            self._close_step()
+        if last_of_block:
+            _synchronize()
+        self.clock.step(done - 1, last_of_block)
+        if done == 1 and self.config["warmup"]:
             # The program trains, so what was recorded up to here is warm-up.
             self.profile.stop()
             self.profile = None
-        if self.done_steps == warmup - 1:
+        if done in self.undisturbed[:1]:
+            _synchronize()
+            self._meet("undisturbed")
+            self.clock.start(undisturbed=True)
+        elif done == self.first - 1:
             self._begin(warmup=True)
-        elif self.done_steps == warmup:
+        elif done == self.first:
             self._start_together()
-        elif self.done_steps == warmup + steps:
+            self.clock.start(undisturbed=False)
+        elif done == end:
             self._finish()
-        elif self.done_steps > warmup:
+        elif done > self.first:
             self.profile.step()
 
     def _ask_job(self) -> None:
@@ -190,10 +242,12 @@ class Recorder:
     def _at_exit(self) -> None:
         if self.finished or os.getpid() != self.pid:
             return
-        if 0 < self.done_steps <= self.config["warmup"]:
+        if 0 < self.done_steps <= self.first:
             if self.profile is not None:
                 self.profile.stop()
             few = f"it took {self.done_steps} optimizer steps, and --warmup is {self.config['warmup']}"
+            if self.config["undisturbed"]:
+                few += f", --undisturbed {self.config['undisturbed']}"
             self._report({"rank": self.rank or 0, "reason": f"the program ended before the profiled steps: {few}"})
             return
         worker = sys.modules.get("torch.utils.data")
@@ -215,6 +269,7 @@ class Recorder:
         if not any("::" in row.key or not str(row.device_type).endswith("CPU") for row in averages):
             return
         rank = self._claim_rank()
+        write_step_times(self.clock.blocks, Path(self.config["folder"]), rank)
         write_recording(self.profile, Path(self.config["folder"]), rank, self.config["memory_timeline"])
         self._report({"rank": rank, "ok": True, "facts": torch_facts(), **self._how()}, rank)
         self.profile = None
@@ -223,7 +278,9 @@ class Recorder:
         """What was counted, and how the recording began: fields of collect.spec.RankReport."""
         how: dict[str, Any] = {"world_size": self.world_size}
         if self.done_steps:
-            how["counted_steps"] = self.done_steps - self.config["warmup"]
+            how["counted_steps"] = self.done_steps - self.first
+            how["undisturbed_step_ns"] = self.clock.mean_ns(True)
+            how["recorded_step_ns"] = self.clock.mean_ns(False)
             how["warmed_up"] = self.warmed_up
             if self.world_size not in (None, 1):
                 how["aligned"] = self.apart is None

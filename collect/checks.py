@@ -90,6 +90,8 @@ def _check(o: RunOptions, label: Callable[[str], str]) -> None:
         fail("profiler", f"name at least one of {', '.join(PROFILERS)}")
     if len(set(o.profiler)) != len(o.profiler):
         fail("profiler", "each profiler may be named once")
+    if o.undisturbed and o.warmup < 2:
+        fail("undisturbed", "needs --warmup 2 or more: a step before them, and one with the profiler on behind them")
     if o.program:
         if o.model is not None:
             fail("model", "give either a model or a program of your own after --, not both")

@@ -87,6 +87,8 @@ def run(**values: Any) -> None:
         typer.echo(str(result.folder))
     if result.exit_code:
         _fail(str(result.reason), result.exit_code)
+    for note in result.notes:
+        sys.stderr.write(f"{note}\n")
     sys.stderr.write(f"next: analyze info {shlex.quote(str(result.folder))}\n")
 
 

@@ -21,6 +21,14 @@ class RunOptions(Workload, frozen=True, kw_only=True, forbid_unknown_fields=True
     profiler: Annotated[
         tuple[str, ...], Option("One of {choices}, or several with commas: one pass each.", RECORDING)
     ] = ("torch",)
+    undisturbed: Annotated[
+        int | None,
+        Option(
+            "Steps timed before the profiler starts, to say what recording costs; by default as many as --steps.",
+            RECORDING,
+            least=0,
+        ),
+    ] = None
     output: Annotated[str, Option("Folder that the run folder is made in.", RECORDING, short="-o")] = "runs"
     echo: Annotated[
         bool | None, Option("Show what the workload prints; by default for a program of your own.", RECORDING)
@@ -39,3 +47,25 @@ class RunOptions(Workload, frozen=True, kw_only=True, forbid_unknown_fields=True
     def world_size(self) -> int:
         """Training processes."""
         return self.gpus if self.parallel == "ddp" else 1
+
+    @property
+    def undisturbed_steps(self) -> range:
+        """Steps, counted from 0, that are timed before the profiler starts.
+
+        They stand before the last warm-up step, which already runs with the profiler on; there are none without a step
+        before them that warms the program up.
+        """
+        before = self.warmup - 1
+        if before < 1:
+            return range(0)
+        return range(before, before + (self.steps if self.undisturbed is None else self.undisturbed))
+
+    @property
+    def first_profiled(self) -> int:
+        """The first profiled step, counted from 0; before it are the warm-up and the undisturbed steps."""
+        return self.warmup + len(self.undisturbed_steps)
+
+    @property
+    def all_steps(self) -> int:
+        """Steps of a pass: warm-up, undisturbed and profiled ones."""
+        return self.first_profiled + self.steps

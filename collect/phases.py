@@ -24,6 +24,8 @@ from collect.new_files import new_file
 from schemas.phases import PHASES, STEP_RANGE
 from schemas.tables import STEP_METRICS_CSV
 
+_BOOLS = {True: "true", False: "false"}
+
 PhaseHook = Callable[[str, bool], None]
 """Called with a phase's name and True before it, False after it."""
 
@@ -31,9 +33,10 @@ PhaseHook = Callable[[str, bool], None]
 class _Step:
     """What was recorded of one step; times are ns, or pairs of CUDA events."""
 
-    def __init__(self, index: int, warmup: bool) -> None:
+    def __init__(self, index: int, warmup: bool, undisturbed: bool) -> None:
         self.index = index
         self.warmup = warmup
+        self.undisturbed = undisturbed
         self.wall_ns: dict[str, int] = {}
         self.events: dict[str, tuple[Any, Any]] = {}
         self.images = 0
@@ -59,9 +62,9 @@ class StepTimer:
         self._steps: list[_Step] = []
 
     @contextmanager
-    def step(self, index: int, warmup: bool) -> Iterator[None]:
-        """Around a whole step; `index` counts from 0 over warm-up and profiled steps."""
-        step = _Step(index, warmup)
+    def step(self, index: int, warmup: bool, undisturbed: bool = False) -> Iterator[None]:
+        """Around a whole step; `index` counts from 0 over all steps, those before the profiled ones are `warmup`."""
+        step = _Step(index, warmup, undisturbed)
         self._steps.append(step)
         if self._nvtx:
             self._nvtx.range_push(STEP_RANGE)
@@ -124,7 +127,8 @@ class StepTimer:
 
     def _row(self, step: _Step, rank: int) -> dict[str, Any]:
         row: dict[str, Any] = dict.fromkeys(STEP_METRICS_CSV, "")
-        row.update(rank=rank, step=step.index, warmup="true" if step.warmup else "false", images=step.images)
+        row.update(rank=rank, step=step.index, images=step.images)
+        row.update(warmup=_BOOLS[step.warmup], undisturbed=_BOOLS[step.undisturbed])
         for name in (*PHASES, STEP_RANGE):
             if name in step.wall_ns:
                 row[f"{name}_s"] = f"{step.wall_ns[name] / 1e9:.9f}"
@@ -136,6 +140,13 @@ class StepTimer:
         if step.memory is not None:
             row["max_allocated_bytes"], row["max_reserved_bytes"] = step.memory
         return row
+
+
+def mean_step_ns(rows: list[dict[str, Any]], undisturbed: bool) -> int | None:
+    """Mean time of the undisturbed or of the profiled steps among the rows of step_metrics; None without any."""
+    wanted = {"warmup": _BOOLS[undisturbed], "undisturbed": _BOOLS[undisturbed]}
+    times = [float(row["step_s"]) for row in rows if wanted.items() <= row.items()]
+    return round(sum(times) / len(times) * 1e9) if times else None
 
 
 def write_step_metrics(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -22,7 +22,7 @@ from collect.new_files import UNFINISHED
 from collect.options import RunOptions
 from collect.process import Signals, run_logged
 from collect.profilers import make_profiler
-from collect.profilers.base import Profiler, list_files
+from collect.profilers.base import EVERY_PASS, Profiler, list_files
 from collect.progress import PassProgress
 from collect.runfolder import RunFolder, utc_now
 from collect.spec import RankReport, WorkerSpec, read_exit_codes, read_reports
@@ -32,6 +32,8 @@ from schemas.workload import OPTIONS, RecordedWorkload, recorded
 INTERRUPTED = 130
 """Exit code after Ctrl-C or SIGTERM."""
 LOG_NAME = "log.txt"
+SLOW = 1.1
+"""From so many times the undisturbed time of a step on, the user is told what recording costs."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class RunResult:
     folder: Path | None
     exit_code: int
     reason: str | None
+    notes: tuple[str, ...] = ()
+    """What the user should be told of the recordings."""
 
 
 def run(options: RunOptions, command: list[str], console: Console, signals: Signals) -> RunResult:
@@ -86,7 +90,22 @@ def _finish(folder: RunFolder, options: RunOptions, signals: Signals, usage: boo
         return RunResult(None, UsageError.exit_code, reason)
     folder.finish()
     code = INTERRUPTED if signals.count else 1 if failed else 0
-    return RunResult(folder.path, code, manifest.reason)
+    return RunResult(folder.path, code, manifest.reason, tuple(filter(None, map(_told_slowdown, manifest.passes))))
+
+
+def _told_slowdown(done: Pass) -> str | None:
+    """What recording cost, of the rank that it slowed down most; None where that is little or not known."""
+    if {f.kind for f in done.files} <= set(EVERY_PASS.values()):
+        return None
+    slowest = max((r for r in done.ranks if r.slowdown), key=lambda r: r.slowdown or 0, default=None)
+    if slowest is None or (slowest.slowdown or 0) <= SLOW:
+        return None
+    recorded_ms, undisturbed_ms = ((ns or 0) / 1e6 for ns in (slowest.recorded_step_ns, slowest.undisturbed_step_ns))
+    lighter = any(done.options.get(what) for what in ("shapes", "memory", "stacks", "flops"))
+    return (
+        f"{done.profiler}: recording makes a step {slowest.slowdown:.2f} times as long: {recorded_ms:,.3f} ms instead "
+        f"of {undisturbed_ms:,.3f} ms" + ("; --detail light records less, and disturbs less" if lighter else "")
+    )
 
 
 def _describe_workload(manifest: Manifest, options: RunOptions) -> None:
@@ -144,7 +163,7 @@ def _execute(
     log = path / LOG_NAME
     done.command = profiler.wrap(_command(profiler, options, path, scratch), path)
     echo = bool(options.program) if options.echo is None else options.echo
-    steps = None if options.program else options.warmup + options.steps
+    steps = None if options.program else options.all_steps
     what = " ".join(options.program[:2]) if options.program else f"{options.model}, batch {options.batch_size}"
     environment = {**os.environ, **_environment(options), **profiler.environment(path, scratch)}
     with PassProgress(console, f"{profiler.name}: {what}", steps, scratch, log, echo) as progress:
@@ -211,15 +230,15 @@ def _environment(options: RunOptions) -> dict[str, str]:
 def _note_counts(manifest: Manifest, done: Pass, reports: list[RankReport]) -> None:
     """Note what the processes counted; nothing where they did not count, or do not agree."""
     done.counted_steps = _agreed([r.counted_steps for r in reports])
+    recorded = [r for r in reports if r.ok]
+    done.ranks = [
+        RankRecording(**{name: getattr(report, name) for name in RankRecording.__struct_fields__})
+        for report in recorded
+    ]
     if not manifest.program:
         return
-    recorded = [r for r in reports if r.ok]
     if (world_size := _agreed([r.world_size for r in recorded])) is not None:
         manifest.world_size = world_size
-    done.ranks = [
-        RankRecording(rank=r.rank, counted_steps=r.counted_steps, warmed_up=r.warmed_up, aligned=r.aligned, note=r.note)
-        for r in recorded
-    ]
 
 
 def _agreed(values: list[int | None]) -> int | None:

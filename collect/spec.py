@@ -43,6 +43,9 @@ class RankReport(msgspec.Struct, kw_only=True):
     aligned: bool | None = None
     note: str | None = None
     """How the recording of an attached process began: schemas.manifest.RankRecording."""
+    undisturbed_step_ns: int | None = None
+    recorded_step_ns: int | None = None
+    """Mean times of a step, as in RankRecording."""
     facts: dict[str, Any] = {}
     """collect.torch_facts.torch_facts() and the model's image size, from one rank."""
 

@@ -12,7 +12,7 @@ from typing import Any
 from collect.data import open_source
 from collect.errors import UsageError
 from collect.options import RunOptions
-from collect.phases import StepTimer, write_step_metrics
+from collect.phases import StepTimer, mean_step_ns, write_step_metrics
 from collect.profilers import make_profiler
 from collect.profilers.base import Recorder
 from collect.spec import RankReport, WorkerSpec
@@ -47,19 +47,21 @@ def train(spec: WorkerSpec, report: RankReport) -> None:
             _loop(options, workload, source.batches, device, timer, recorder, fence, report, progress)
         except BaseException:
             # The failure that is under way is what counts, not what it does to the profiler.
-            for keep in (recorder.stop, lambda: _write_steps(spec, rank, timer, recorder), recorder.write):
+            for keep in (recorder.stop, lambda: _write_steps(spec, timer, recorder, report), recorder.write):
                 with suppress(Exception):
                     keep()
             raise
         # The small file first, in case the disk is too full for the trace.
-        _write_steps(spec, rank, timer, recorder)
+        _write_steps(spec, timer, recorder, report)
         recorder.write()
 
 
-def _write_steps(spec: WorkerSpec, rank: int, timer: StepTimer, recorder: Recorder) -> None:
+def _write_steps(spec: WorkerSpec, timer: StepTimer, recorder: Recorder, report: RankReport) -> None:
     if recorder.distorts_time:
         return
-    write_step_metrics(Path(spec.folder) / f"rank-{rank}.step_metrics.csv", timer.rows(rank))
+    rows = timer.rows(report.rank)
+    report.undisturbed_step_ns, report.recorded_step_ns = (mean_step_ns(rows, alone) for alone in (True, False))
+    write_step_metrics(Path(spec.folder) / f"rank-{report.rank}.step_metrics.csv", rows)
 
 
 def _devices(options: RunOptions, local_rank: int) -> tuple[Any, list[int]]:
@@ -95,7 +97,8 @@ def _process_group(options: RunOptions, device: Any) -> Iterator[Any]:
 
 
 class _Fence:
-    """Waits until every rank is here and every GPU is idle; used before and after the profiled steps, never inside.
+    """Waits until every rank is here and every GPU is idle; used before and after the profiled steps and the
+    undisturbed ones, never inside.
 
     So a recording holds the kernels of whole steps and no others, and the first rank to start or stop a recording
     that all ranks share (one Nsight Systems report per node) cuts off none of the other ranks' work.
@@ -127,13 +130,14 @@ def _loop(
     progress: Path | None,
 ) -> None:
     report.counted_steps = 0
-    for index in range(options.warmup + options.steps):
-        if index == options.warmup:
+    undisturbed, first = options.undisturbed_steps, options.first_profiled
+    for index in range(options.all_steps):
+        if index in (undisturbed.start, undisturbed.stop, first):
             fence.wait()
         recorder.before_step(index)
-        with timer.step(index, warmup=index < options.warmup):
+        with timer.step(index, warmup=index < first, undisturbed=index in undisturbed):
             _step(options, workload, batches, device, timer)
-        report.counted_steps = max(0, index + 1 - options.warmup)
+        report.counted_steps = max(0, index + 1 - first)
         if progress:
             with progress.open("ab") as f:
                 f.write(b".")

@@ -161,7 +161,7 @@ def _schedule(options: RunOptions, optimizer: Any) -> Callable[[], None]:
 
     if options.schedule == "none":
         return lambda: None
-    annealed = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=options.warmup + options.steps)
+    annealed = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=options.all_steps)
     return lambda: annealed.step()
 
 

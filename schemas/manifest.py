@@ -74,7 +74,7 @@ class Gpu(msgspec.Struct, kw_only=True):
 
 
 class RankRecording(msgspec.Struct, kw_only=True):
-    """How torch.profiler recorded one rank of a program of the user's own."""
+    """How one rank was recorded. What torch.profiler does in a program of the user's own is None elsewhere."""
 
     rank: int
     counted_steps: int | None = None
@@ -85,6 +85,17 @@ class RankRecording(msgspec.Struct, kw_only=True):
     """Whether all ranks began the first recorded step together; None for a job of one process."""
     note: str | None = None
     """Why they did not, in one sentence."""
+    undisturbed_step_ns: int | None = None
+    """Mean time of a step before the profiler started; None if none was timed."""
+    recorded_step_ns: int | None = None
+    """Mean time of a profiled step. Both are over blocks of steps that begin and end with idle GPUs."""
+
+    @property
+    def slowdown(self) -> float | None:
+        """How many times as long a recorded step took as an undisturbed one; None where not both were timed."""
+        if not self.undisturbed_step_ns or self.recorded_step_ns is None:
+            return None
+        return self.recorded_step_ns / self.undisturbed_step_ns
 
 
 class Pass(msgspec.Struct, kw_only=True):
@@ -104,7 +115,7 @@ class Pass(msgspec.Struct, kw_only=True):
     counted_steps: int | None = None
     """Steps that every rank's recording holds; None where none were counted, or not the same number on all ranks."""
     ranks: list[RankRecording] = []
-    """Of a program of the user's own under torch.profiler, one for each process that was recorded."""
+    """One for each process that was recorded; of a program of the user's own only under torch.profiler."""
 
 
 class Manifest(msgspec.Struct, kw_only=True):

@@ -206,6 +206,7 @@ TABLES: dict[str, Table] = {
             "a training step as the collector timed it",
             ("step", "int32", "", "from 0, over warm-up and profiled steps"),
             ("warmup", "bool", "", "a step before the profiled ones"),
+            ("undisturbed", "bool", "", "a step before the profiler started, to compare the profiled ones with"),
             ("data_s", "double", "s", "waiting for the next batch"),
             ("h2d_s", "double", "s", "host-to-device copies"),
             ("forward_s", "double", "s", "forward"),

@@ -31,6 +31,7 @@ FLOORS = (
         "analyze.advise",
         "analyze.comparison",
         "analyze.flame",
+        "analyze.health",
         "analyze.pivot",
         "analyze.plots",
         "analyze.render",

@@ -407,7 +407,7 @@ def completions(line: str) -> list[str]:
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        ("analyze query kernel-", ["kernel-by-phase", "kernel-durations", "kernel-share"]),
+        ("analyze query kernel-", ["kernel-by-phase", "kernel-durations", "kernel-pace", "kernel-share"]),
         ("analyze pivot winog", ["winograd-share"]),
         ("analyze query kernel-share x --by model,ba", ["model,batch_size"]),
         ("analyze query kernel-share x --param gr", ["group="]),

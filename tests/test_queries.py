@@ -71,11 +71,12 @@ NOT_ADDED = {
     "stragglers": "a call is one of all its ranks",
     "epochs": "an epoch is one of all its ranks",
     "gaps": "the longest of each group",
+    "kernel-pace": "the kernels of each group that take the most time",
     "frequent-sequences": "those of each group that are found often enough",
     "runs": "a run's ranks are its own",
 }
 """Queries whose rows do not add up over groups of ranks or runs, and why."""
-NO_SUMS = {"rank-skew": "least, middle and most of the ranks", "roofs": "rates of a GPU", "recording": "facts"}
+NO_SUMS = {"rank-skew": "least, middle and most of the ranks", "roofs": "rates of a GPU", "health": "facts"}
 """Queries without a column that adds up, and what they are of."""
 NOT_IN_THE_SAMPLES = {"memcpy-sync"}
 """Queries that find nothing in the samples, which hold no copy of the kinds they are about."""

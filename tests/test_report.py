@@ -382,14 +382,18 @@ def test_facts_of_a_recording(tmp_path: Path) -> None:
         launch(5, 1), kernel("gemm", 10, 20, correlation=1), kernel("strange", 90, 20, correlation=2),
     ]  # fmt: skip
     path = write_trace(tmp_path / "t.json", events, distributedInfo={"rank": 0, "world_size": 2})
-    facts = {r["fact"]: (r["verdict"], r["value"]) for r in analyze.open(path).query("recording").to_pylist()}
+    facts = {r["fact"]: (r["verdict"], r["value"]) for r in analyze.open(path).query("health").to_pylist()}
     assert facts == {
+        "reading": ("ok", "without losses"),
         "ranks": ("warning", "1 of 2"),
         "training steps": ("ok", "1"),
-        "time of the profiler itself": ("note", "10.0 % of the span"),
+        "recorded / undisturbed step": ("unknown", "not timed"),
+        "time of the profiler itself": ("note", "10.0 % of the span: Buffer Flush 0.010 ms on aten::mm"),
         "Python stacks": ("ok", "not recorded"),
+        "GPU work without its launch": ("note", "1 of 2 pieces"),
+        "launches without their kernel": ("ok", "0 of 1 launches"),
+        "ranges without an end": ("ok", "0"),
         "operators": ("ok", "1, with shapes"),
-        "GPU work": ("note", "2 pieces, 1 without their launch call"),
         "kernels of no known family": ("note", "50.0 % of kernel time"),
     }
 

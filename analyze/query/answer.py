@@ -57,6 +57,8 @@ class Answer:
         self.columns = columns
         self.note = note
         """What of the recordings is not in it, in a sentence; empty if all is."""
+        self.cautions: tuple[str, ...] = ()
+        """What is to be borne in mind of the recordings, in sentences."""
         self.why: Callable[[], str] | None = None
         """Says why there are no rows, in a phrase."""
         self.hint = ""
@@ -89,7 +91,7 @@ class Answer:
     def notes(self) -> list[str]:
         """All that is to be said about the rows, in sentences; once they are taken, also why there are none."""
         nothing = f"no rows: {self.why()}" if self.count == 0 and self.why else ""
-        return [text for text in (self.note, nothing, self.hint) if text]
+        return [text for text in (*self.cautions, self.note, nothing, self.hint) if text]
 
     def _take(self, fetch: Callable[[], Any]) -> Any:
         try:

@@ -20,7 +20,7 @@ FIRST, LAST = 15, 5
 """Rows that are shown of a long table."""
 MOST_COLUMNS = 30
 
-_SENTENCES = ("evidence", "meaning", "question", "reason", "title", "try", "value", "warnings")
+_SENTENCES = ("evidence", "question", "reason", "spoils", "title", "try", "value", "warnings")
 """Columns of texts that are read to their end."""
 _LONGEST_NAME = 72
 _LONGEST_LINE = 2000

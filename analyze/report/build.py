@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from analyze import health
 from analyze.advise import Advice, advise
 from analyze.errors import InputError
 from analyze.plots import declared, drawing
@@ -190,20 +191,17 @@ class Report:
 
     def trust(self) -> list[dict[str, str]]:
         """Facts about the recording; of several runs, those to be borne in mind, with how many they are true of."""
-        rows = [{k: cut(str(v or "").replace("\n", "; ")) for k, v in r.items()} for r in _dicts(self.ask("recording"))]
-        if not self.several and len({r["run_id"] for r in rows}) <= 1:
-            return rows
-        grouped: dict[tuple[str, str, str], list[dict[str, str]]] = {}
-        for r in rows:
-            if r["verdict"] != "ok":
-                grouped.setdefault((r["fact"], r["verdict"], r["meaning"]), []).append(r)
-        shown = []
-        for (fact, verdict, meaning), of in grouped.items():
-            value = f"{cut(of[0]['run_id'], 80)}: {of[0]['value']}"
-            if len(of) > 1:
-                value = f"{len(of)} runs: {cut(', '.join(r['run_id'] for r in of[:3]), 160)}"
-            shown.append({"fact": fact, "verdict": verdict, "meaning": meaning, "value": value})
-        return shown
+        facts = health.of_rows(self.ask("health").rows)
+        several = self.several or len({f.run_id for f in facts}) > 1
+        return [
+            {
+                "fact": f.fact,
+                "verdict": f.verdict,
+                "value": cut(f.shown),
+                "spoils": cut((f.spoils or "").replace("\n", "; ")),
+            }
+            for f in (health.cautions(facts) if several else facts)
+        ]
 
     def findings(self, found: Sequence[Advice], places: Mapping[str, Mapping[str, Any]]) -> list[Finding]:
         """The advice as it is shown."""
@@ -292,7 +290,7 @@ class Report:
         advice: Future[list[Advice]] = Future()
         with ThreadPoolExecutor(1) as beside:
             beside.submit(self._beside, [p for s in asked for p in s["part"]], advice)
-            self.progress(done, total, "recording")
+            self.progress(done, total, "health")
             trust, facts = self.trust(), self.facts()
             done += 1
             for s in asked:

@@ -14,7 +14,7 @@ class CudaRangeRecorder(Recorder):
     def __init__(self, options: RunOptions, phase: str | None = None, distorts_time: bool = False) -> None:
         """With `phase`, the range is open in that phase alone."""
         self.distorts_time = distorts_time
-        self._first = options.warmup
+        self._first = options.first_profiled
         self._phase = phase
         self._profiled = False
         self._open = False

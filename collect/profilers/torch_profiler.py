@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
@@ -16,19 +16,31 @@ from collect.trace_files import write_recording
 from schemas.options import Option
 
 PANEL = "torch.profiler"
+Detail = Literal["light", "shapes", "full"]
 ATTACH_SITE = Path(__file__).resolve().parent.parent / "attach_site"
 
 
 class TorchOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What to record beside the events."""
 
-    shapes: Annotated[bool, Option("Record operator input shapes.", PANEL)] = True
-    memory: Annotated[bool, Option("Record allocations.", PANEL)] = False
-    stacks: Annotated[bool, Option("Record Python stacks.", PANEL)] = False
-    flops: Annotated[bool, Option("Estimate FLOPs of operators.", PANEL)] = False
+    detail: Annotated[
+        Detail, Option("{choices}: operators alone, with shapes, or with all that the options below add.", PANEL)
+    ] = "shapes"
+    shapes: Annotated[bool | None, Option("Record operator input shapes; by default as --detail says.", PANEL)] = None
+    memory: Annotated[bool | None, Option("Record allocations; by default as --detail says.", PANEL)] = None
+    stacks: Annotated[bool | None, Option("Record Python stacks; by default as --detail says.", PANEL)] = None
+    flops: Annotated[bool | None, Option("Estimate FLOPs of operators; by default as --detail says.", PANEL)] = None
     memory_timeline: Annotated[bool, Option("Write a memory timeline; turns on shapes, memory and stacks.", PANEL)] = (
         False
     )
+
+    def recorded(self) -> dict[str, bool]:
+        """What is recorded: shapes, memory, stacks and flops, each as asked for or else by the detail."""
+        full = self.detail == "full"
+        by_detail = {"shapes": self.detail != "light", "memory": full, "stacks": full, "flops": full}
+        asked = {name: getattr(self, name) for name in by_detail}
+        timeline = dict.fromkeys(("shapes", "memory", "stacks"), True) if self.memory_timeline else {}
+        return by_detail | {name: value for name, value in asked.items() if value is not None} | timeline
 
 
 class TorchRecorder(Recorder):
@@ -54,19 +66,18 @@ class TorchRecorder(Recorder):
     def _make(self) -> Any:
         from torch.profiler import ProfilerActivity, profile, schedule
 
-        o, own = self._options, self._own
+        o, own = self._options, self._own.recorded()
         activities = [ProfilerActivity.CPU]
         if o.device == "cuda":
             activities.append(ProfilerActivity.CUDA)
         warmup = min(o.warmup, 1)
-        timeline = own.memory_timeline
         return profile(
             activities=activities,
-            schedule=schedule(wait=o.warmup - warmup, warmup=warmup, active=o.steps, repeat=1),
-            record_shapes=own.shapes or timeline,
-            profile_memory=own.memory or timeline,
-            with_stack=own.stacks or timeline,
-            with_flops=own.flops,
+            schedule=schedule(wait=o.first_profiled - warmup, warmup=warmup, active=o.steps, repeat=1),
+            record_shapes=own["shapes"],
+            profile_memory=own["memory"],
+            with_stack=own["stacks"],
+            with_flops=own["flops"],
         )
 
     def after_steps(self) -> None:
@@ -107,17 +118,14 @@ class TorchProfiler(Profiler[TorchOptions]):
         if not self.options.program:
             return {}
         o, own = self.options, self.own
-        timeline = own.memory_timeline
         settings = {
             "folder": str(folder.resolve()),
             "work": str(scratch),
             "steps": o.steps,
             "warmup": o.warmup,
-            "shapes": own.shapes or timeline,
-            "memory": own.memory or timeline,
-            "stacks": own.stacks or timeline,
-            "flops": own.flops,
-            "memory_timeline": timeline,
+            "undisturbed": len(o.undisturbed_steps),
+            **own.recorded(),
+            "memory_timeline": own.memory_timeline,
         }
         path = os.pathsep.join(filter(None, (str(ATTACH_SITE), os.environ.get("PYTHONPATH"))))
         return {"PYTHONPATH": path, "TRACEQUARRY_ATTACH": json.dumps(settings)}
@@ -141,8 +149,10 @@ class TorchProfiler(Profiler[TorchOptions]):
         o = self.options
         return {
             **msgspec.structs.asdict(self.own),
+            **self.own.recorded(),
             # What was asked of a program of the user's own; what was counted is beside it (Pass.counted_steps).
             **({"steps": o.steps, "warmup": o.warmup} if o.program else {}),
+            "undisturbed": len(o.undisturbed_steps),
         }
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from collect_support import ROOT, Collect, names, read_trace
 
@@ -57,6 +58,15 @@ dist.destroy_process_group()
 LAUNCHER = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
 
 
+ALONE = ["--undisturbed", "0"]
+"""No steps but the warm-up before the recorded ones; the others are the subject of test_collect_undisturbed."""
+
+
+def untimed(ranks: list[RankRecording]) -> list[RankRecording]:
+    """How ranks were recorded, without the times of their steps."""
+    return [msgspec.structs.replace(r, undisturbed_step_ns=None, recorded_step_ns=None) for r in ranks]
+
+
 Script = Callable[[str], str]
 """Writes a program and returns its path."""
 
@@ -92,7 +102,7 @@ def test_optimizer_steps_are_counted(collect: Collect, script: Script, tmp_path:
     assert ran.manifest.world_size is None
     assert (done.options["steps"], done.options["warmup"], done.counted_steps) == (2, 1, 2)
     # One step before: the profiler was first turned on with the recorded ones.
-    assert done.ranks == [RankRecording(rank=0, counted_steps=2, warmed_up=False)]
+    assert untimed(done.ranks) == [RankRecording(rank=0, counted_steps=2, warmed_up=False)]
     # Of 6 steps the first is warm-up and the next two are recorded: two backward passes of one linear layer.
     assert {n for n in names(trace, "user_annotation") if n.startswith("ProfilerStep")} == {
         "ProfilerStep#1",
@@ -124,13 +134,13 @@ def test_failing_program_keeps_its_trace(collect: Collect, script: Script) -> No
 @pytest.mark.parametrize("warmup", ["2", "3", "9"])
 def test_program_that_ends_in_warm_up(collect: Collect, script: Script, warmup: str) -> None:
     # After 2 steps the profiler is about to record, throws away what it sees, or is off.
-    ran = collect("--warmup", warmup, "--", sys.executable, script(TRAIN), "2")
+    ran = collect("--warmup", warmup, *ALONE, "--", sys.executable, script(TRAIN), "2")
     assert ran.code == 1
     assert f"it took 2 optimizer steps, and --warmup is {warmup}" in (ran.manifest.reason or "")
 
 
 def test_program_that_ends_among_the_recorded_steps(collect: Collect, script: Script) -> None:
-    ran = collect("--warmup", "2", "--steps", "5", "--", sys.executable, script(TRAIN), "4")
+    ran = collect("--warmup", "2", "--steps", "5", *ALONE, "--", sys.executable, script(TRAIN), "4")
     assert ran.code == 0, ran.stderr
     assert ran.manifest.passes[0].ranks == [RankRecording(rank=0, counted_steps=2, warmed_up=True)]
 
@@ -179,7 +189,7 @@ def step_ranges(trace: dict[str, Any]) -> list[tuple[float, str]]:
 
 def test_ranks_begin_together_after_a_warm_up(collect: Collect, script: Script) -> None:
     # Nothing in the program makes rank 0 wait for rank 1, which is 3 s late in the last warm-up step.
-    ran = collect("--steps", "3", "--warmup", "3", "--", *LAUNCHER, "--nproc-per-node=2", script(APART), "late")
+    ran = collect("--steps", "3", "--warmup", "3", *ALONE, "--", *LAUNCHER, "--nproc-per-node=2", script(APART), "late")
     assert ran.code == 0, ran.stderr
     traces = [read_trace(ran.folder / f"torch/rank-{rank}.trace.json.gz") for rank in (0, 1)]
     steps = [step_ranges(trace) for trace in traces]
@@ -191,13 +201,14 @@ def test_ranks_begin_together_after_a_warm_up(collect: Collect, script: Script) 
         first = min(e["ts"] for e in trace["traceEvents"] if e.get("cat") in ("cpu_op", "user_annotation"))
         assert first + trace["baseTimeNanoseconds"] / 1e3 == its[0][0]
         assert not any("barrier" in e.get("name", "") for e in trace["traceEvents"])
-    recorded = ran.manifest.passes[0].ranks
+    recorded = untimed(ran.manifest.passes[0].ranks)
     assert recorded == [RankRecording(rank=r, counted_steps=3, warmed_up=True, aligned=True) for r in (0, 1)]
     assert ran.manifest.passes[0].counted_steps == 3
 
 
 def test_rank_that_never_steps_keeps_nobody_waiting(collect: Collect, script: Script) -> None:
-    ran = collect("--steps", "3", "--warmup", "3", "--", *LAUNCHER, "--nproc-per-node=2", script(APART), "never")
+    apart = [*LAUNCHER, "--nproc-per-node=2", script(APART), "never"]
+    ran = collect("--steps", "3", "--warmup", "3", *ALONE, "--", *apart)
     assert ran.code == 0, ran.stderr
     stepping, whole = ran.manifest.passes[0].ranks
     assert (stepping.counted_steps, stepping.warmed_up, stepping.aligned) == (3, True, False)

@@ -48,7 +48,7 @@ def test_torch_pass(collect: Collect) -> None:
     assert (w.model, w.batch_size, w.image_size) == ("resnet18", 2, 32)
     # One process on the CPU is 0 GPUs, as schemas.workload says.
     assert (w.gpus, w.parallel, w.steps, w.warmup, w.device) == (0, "none", 2, 1, "cpu")
-    assert (m.world_size, m.passes[0].counted_steps, m.passes[0].ranks) == (1, 2, [])
+    assert (m.world_size, m.passes[0].counted_steps) == (1, 2)
     assert m.torch_version and m.torchvision_version and m.python_version and m.host and m.end
     assert m.command[:2] == ["collect", "run"] and "--flops" in m.command
     assert [p.status for p in m.passes] == ["done"]

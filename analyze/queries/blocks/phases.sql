@@ -2,9 +2,74 @@
 -- @use gpu_work, intervals, launch_calls
 -- @keep phase_calls, phase_stretches
 
+-- @view inferred_phases  a row is a stretch of a phase on a thread, as autograd tells it.
+-- Of ranks without ranges named like the collector's phases. The nodes that autograd's engine evaluates are backward,
+-- the ranges of torch's optimizers optimizer, and forward are the operators that made those nodes: of the operators with
+-- the sequence number of one, the last to begin, and those around it. What lies inside a node or an optimizer is part of
+-- that. A stretch is from the first to the last of them on a thread with none of another phase between on the rank.
+-- @column run_id id             The run.
+-- @column rank index            Process rank.
+-- @column run_group index       Group of runs (--by); NULL without.
+-- @column tid id                Thread.
+-- @column start_ns ns           Start.
+-- @column end_ns ns             End.
+-- @column phase text            forward or backward.
+CREATE VIEW inferred_phases AS
+WITH _annotated AS (
+    SELECT DISTINCT run_id, rank
+    FROM ranges
+    WHERE origin IN ('record_function', 'nvtx')
+        AND name IN ('data', 'h2d', 'forward', 'loss', 'backward', 'optimizer')
+),
+_nodes AS (
+    SELECT run_id, rank, run_group, tid, start_ns, start_ns + dur_ns AS end_ns, sequence_number
+    FROM cpu_ops ANTI JOIN _annotated USING (run_id, rank)
+    WHERE starts_with(name, 'autograd::engine::evaluate_function') AND dur_ns IS NOT NULL
+),
+_marks AS (
+    SELECT run_id, rank, run_group, tid, start_ns, end_ns, 'backward' AS phase, NULL AS sequence_number FROM _nodes
+    UNION ALL
+    SELECT run_id, rank, run_group, tid, start_ns, start_ns + dur_ns, 'optimizer', NULL
+    FROM ranges
+    WHERE origin = 'record_function' AND name LIKE 'Optimizer.%#%' AND dur_ns IS NOT NULL
+    UNION ALL
+    SELECT o.run_id, o.rank, o.run_group, o.tid, o.start_ns, o.start_ns + o.dur_ns, 'forward', o.sequence_number
+    FROM cpu_ops o SEMI JOIN _nodes USING (run_id, rank, sequence_number)
+    WHERE NOT starts_with(o.name, 'autograd::engine') AND o.dur_ns IS NOT NULL
+),
+_outside AS (
+    SELECT *
+    FROM _marks
+    QUALIFY coalesce(start_ns >= max(CASE WHEN phase <> 'forward' THEN end_ns END) OVER (
+        PARTITION BY run_id, rank, tid ORDER BY start_ns, end_ns DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    ), true)
+),
+_made AS (
+    SELECT *
+    FROM _outside
+    QUALIFY phase <> 'forward' OR end_ns >= arg_max(end_ns, (start_ns, -end_ns)) OVER (
+        PARTITION BY run_id, rank, tid, sequence_number
+    )
+),
+_turned AS (
+    SELECT *, phase IS DISTINCT FROM lag(phase) OVER in_order AS turns
+    FROM _made
+    WINDOW in_order AS (PARTITION BY run_id, rank ORDER BY start_ns, end_ns DESC, tid)
+),
+_numbered AS (
+    SELECT *, count(*) FILTER (turns) OVER (
+        PARTITION BY run_id, rank ORDER BY start_ns, end_ns DESC, tid ROWS UNBOUNDED PRECEDING
+    ) AS number
+    FROM _turned
+)
+SELECT run_id, rank, run_group, tid, min(start_ns) AS start_ns, max(end_ns) AS end_ns, phase
+FROM _numbered
+WHERE phase <> 'optimizer'
+GROUP BY run_id, rank, run_group, tid, number, phase;
+
 -- @view phase_calls  a row is a range of a phase on a thread.
--- Ranges named like the collector's phases; only for a rank without any, what torch itself annotates. Ranges of one
--- phase that overlap on a thread (an optimizer that steps another) are one call.
+-- Ranges named like the collector's phases; only for a rank without any, what torch itself annotates and the
+-- inferred_phases. Ranges of one phase that overlap on a thread (an optimizer that steps another) are one call.
 -- @column run_id id             The run.
 -- @column rank index            Process rank.
 -- @column run_group index       Group of runs (--by); NULL without.
@@ -12,6 +77,7 @@
 -- @column start_ns ns           Start.
 -- @column end_ns ns             End.
 -- @column phase text            Phase of the training step.
+-- @column inferred bool         Whether no range says so.
 -- @column begins bool           Whether it is the first of ranges that overlap.
 -- @column call_ns ns            Start of that one.
 CREATE VIEW phase_calls AS
@@ -28,11 +94,16 @@ WITH _named AS (
     FROM ranges
     WHERE origin IN ('record_function', 'nvtx') AND dur_ns IS NOT NULL
 ),
-_chosen AS (
-    SELECT * EXCLUDE (own)
+_said AS (
+    SELECT * EXCLUDE (own), false AS inferred
     FROM _named
     WHERE phase IS NOT NULL
     QUALIFY own OR NOT bool_or(own) OVER (PARTITION BY run_id, rank)
+),
+_chosen AS (
+    SELECT * FROM _said
+    UNION ALL BY NAME
+    SELECT *, true AS inferred FROM inferred_phases
 ),
 _reached AS (
     SELECT

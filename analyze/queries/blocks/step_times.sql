@@ -6,7 +6,8 @@
 -- @column rank index            Process rank.
 -- @column run_group index       Group of runs (--by); NULL without.
 -- @column step index            Step number.
--- @column warmup bool           Whether it is a warm-up step.
+-- @column warmup bool           Whether it is a step before the profiled ones.
+-- @column undisturbed bool      Whether it is one of those that were timed before the profiler started.
 -- @column images count          Images of this rank.
 -- @column start_ns ns           Start; NULL where it was not recorded.
 -- @column end_ns ns             End; NULL where it was not recorded.
@@ -16,14 +17,15 @@
 CREATE VIEW step_times AS
 WITH _timed AS (
     SELECT
-        run_id, rank, run_group, step AS metrics_step, coalesce(warmup, false) AS warmup, images,
+        run_id, rank, run_group, step AS metrics_step, coalesce(warmup, false) AS warmup,
+        coalesce(undisturbed, false) AS undisturbed, images,
         round(data_s * 1e9)::BIGINT AS timed_data_ns, round(step_s * 1e9)::BIGINT AS timed_step_ns
     FROM step_metrics
 )
 SELECT
     run_id, rank, coalesce(w.run_group, t.run_group) AS run_group, coalesce(step, metrics_step) AS step,
-    coalesce(warmup, false) AS warmup, images, start_ns, end_ns, coalesce(end_ns - start_ns, timed_step_ns) AS step_ns,
-    timed_step_ns, timed_data_ns
+    coalesce(warmup, false) AS warmup, coalesce(undisturbed, false) AS undisturbed, images, start_ns, end_ns,
+    coalesce(end_ns - start_ns, timed_step_ns) AS step_ns, timed_step_ns, timed_data_ns
 FROM step_windows w FULL JOIN _timed t USING (run_id, rank, metrics_step)
 -- Profiled steps that cannot be told which of the recorded ones they are would count twice.
 WHERE start_ns IS NOT NULL OR warmup OR (run_id, rank) NOT IN (SELECT (run_id, rank) FROM step_ranges);

@@ -4,7 +4,8 @@
 -- operator, range or CUDA call that was innermost there for most of the gap, `after_op` the operator or range that
 -- launched that work. profiler_ns is the part of the gap, up to the return of the launch call, in which the profiler
 -- itself worked (it asked for a buffer, wrote one out, loaded a function), on that thread or on one of its own; where
--- that is the larger part, it is the cause, and what `cpu` names was only held up by it.
+-- that is the larger part, it is the cause, and `cpu` names what the profiler did: the operator around it was only held
+-- up.
 -- @param top int[0..1000000] = 20 How many gaps, per group of runs.
 -- @param threshold_us number[0..1e9] = 30 Longest gap that counts as kernel_wait, exclusive, in us.
 -- @column run_id id               The run.
@@ -16,13 +17,15 @@
 -- @column before text             Work that ended when it began (kernels by their short name).
 -- @column after text              Work that ended it.
 -- @column after_op text           Operator or range that launched that; empty where not known.
--- @column cpu text                What the launching thread did for most of the gap; empty where not known.
+-- @column cpu text                What the launching thread, or of its own gaps the profiler, did for most of the gap;
+--                                 empty where not known.
 -- @column cpu_ns ns               For how long, within the gap.
 -- @column profiler_ns ns          Part of the gap in which the profiler itself worked on the CPU.
 -- @column note text               What makes host time longer than it is without the recording; empty if nothing does.
 -- @main run_id, rank, device, start_ns, gap_ns, cause, after, cpu
 -- @order gap_ns DESC, run_id, rank, device, start_ns
--- @use cpu_events, gpu_gaps, gpu_named_work, gpu_tracks, innermost, launch_calls, recording_facts
+-- @use cpu_events, gpu_gaps, gpu_named_work, gpu_tracks, innermost, launch_calls, profiler_overhead,
+--      recording_facts
 -- @needs work on GPUs with gaps between
 WITH spans AS (
     SELECT track, min(start_ns) AS first_ns, max(end_ns) AS last_ns FROM gpu_intervals GROUP BY track
@@ -35,7 +38,10 @@ ranked AS (
     WINDOW longest_first AS (ORDER BY t.run_group, g.end_ns - g.start_ns DESC, t.track, g.start_ns)
 ),
 longest AS MATERIALIZED (
-    SELECT * FROM ranked JOIN spans USING (track) WHERE place <= $top
+    SELECT
+        *, gap_cause(start_ns, end_ns, launch_ns, profiler_ns, $threshold_us * 1000::BIGINT) AS cause
+    FROM ranked JOIN spans USING (track)
+    WHERE place <= $top
 ),
 around AS (
     SELECT
@@ -73,15 +79,28 @@ meanwhile AS (
     FROM longest g JOIN innermost('near') i ON i.track = g.gap AND i.start_ns < g.end_ns AND i.end_ns > g.start_ns
     GROUP BY gap, i.name
 ),
+recorded AS (
+    SELECT
+        g.gap, o.name,
+        least(
+            sum(least(o.end_ns, g.end_ns) - greatest(o.start_ns, g.start_ns))::BIGINT, any_value(profiler_ns)
+        ) AS cpu_ns
+    FROM longest g JOIN profiler_overhead o
+        ON o.run_id = g.run_id AND o.rank = g.rank AND o.start_ns < g.end_ns AND o.end_ns > g.start_ns
+    WHERE g.cause = 'profiler'
+    GROUP BY g.gap, o.name
+),
+named AS (
+    SELECT * FROM recorded UNION ALL SELECT * FROM meanwhile WHERE gap NOT IN (SELECT gap FROM recorded)
+),
 mostly AS (
     SELECT gap, name AS cpu, cpu_ns
-    FROM meanwhile
+    FROM named
     QUALIFY row_number() OVER (PARTITION BY gap ORDER BY cpu_ns DESC, name) = 1
 )
 SELECT
     run_group, run_id, rank, device, start_ns - first_ns AS start_ns, gap_ns,
-    gap_cause(start_ns, end_ns, launch_ns, profiler_ns, $threshold_us * 1000::BIGINT) AS cause, before, after, after_op,
-    cpu, cpu_ns, profiler_ns, host_time_note(python_stacks) AS note
+    cause, before, after, after_op, cpu, cpu_ns, profiler_ns, host_time_note(python_stacks) AS note
 FROM longest
 LEFT JOIN around USING (gap)
 LEFT JOIN launching_ops USING (gap)

@@ -1,7 +1,9 @@
 -- How long are the kernels: many short ones, or few long ones?
 --
 -- Kernels by class of duration: from 1, 2 or 5 times a power of ten of ns up to the next of them, exclusive. Kernels of
--- 0 ns have a class of their own. Short kernels cost more to launch than they run; `launch` counts those.
+-- 0 ns have a class of their own. Short kernels cost more to launch than they run; `launch` counts those. How steady one
+-- kernel is over steps and ranks is in `kernel-pace`.
+-- @param kernel text = ''         Only kernels whose name contains this.
 -- @column family text             Kernel family.
 -- @column min_duration_ns ns      Lower end of the class.
 -- @column max_duration_ns ns      Its upper end, exclusive.
@@ -16,6 +18,7 @@
 WITH by_duration AS (
     SELECT run_group, family, dur_ns, count(*) AS kernels
     FROM kernels JOIN kernel_names USING (run_id, name)
+    WHERE contains(name, $kernel)
     GROUP BY run_group, family, dur_ns
 ),
 powers AS (

@@ -1,22 +1,26 @@
 -- How long does each phase of the step take, on the CPU and on the GPU?
 --
--- A phase is a range named data, h2d, forward, loss, backward or optimizer (without such ranges: torch's own
--- `enumerate(DataLoader)`, `DistributedDataParallel.forward` and `Optimizer.step` ranges). The GPU side of a range is
+-- A phase is a range named data, h2d, forward, loss, backward or optimizer. Of a rank without such ranges: torch's own
+-- `enumerate(DataLoader)`, `DistributedDataParallel.forward` and `Optimizer.step` ranges, and forward and backward as
+-- autograd tells them (`inferred`): backward from the first to the last node that its engine evaluates, forward from the
+-- first to the last operator that made one, both up to what is of another phase. A loss function is then part of
+-- forward, and what follows the last node (DDP's copies back from its buckets) is outside. The GPU side of a range is
 -- the work whose launch call began inside it, the innermost one of several: on the thread of the call, or where that is
 -- in no phase, on whatever thread of the process (the backward pass launches from another one). Work launched outside
 -- all phases, or by a call that the trace does not hold, is the row `(outside)`. On the CPU, ranges of one phase that
 -- overlap count once (an optimizer that steps another), and different phases that are nested each count in full.
 -- @column phase text              Phase of the training step.
+-- @column inferred bool           Whether autograd tells where it is, or a part of it, and no range.
 -- @column calls count             Ranges; those inside one of the same phase and thread are part of it.
 -- @column cpu_ns ns               Union of the ranges on the CPU, summed over ranks.
 -- @column gpu_ops count           Kernels, memcpys and memsets launched in it.
 -- @column gpu_ns ns               Sum of their durations.
 -- @column gpu_span_ns ns          From the first one's start to the last one's end, summed over ranges and devices.
 -- @column gpu_time_pct %          Share of the durations of all GPU work.
--- @main phase, calls, cpu_ns, gpu_ops, gpu_ns, gpu_span_ns, gpu_time_pct
+-- @main phase, inferred, calls, cpu_ns, gpu_ops, gpu_ns, gpu_span_ns, gpu_time_pct
 -- @order phase = '(outside)', min_start_ns, phase
 -- @use arithmetic, phases
--- @needs ranges named like the collector's phases, or those of torch (Optimizer.step, DataLoader)
+-- @needs ranges named like the collector's phases, or those of torch (Optimizer.step, DataLoader), or autograd's nodes
 -- @plot bars y=phase x=gpu_ns label=gpu_time_pct
 -- @drill phase kernel-by-phase phase={phase}
 WITH work AS (
@@ -42,13 +46,15 @@ on_cpu AS (
     GROUP BY run_group, phase
 ),
 called AS (
-    SELECT run_group, phase, count(*) AS calls FROM phase_calls WHERE begins GROUP BY run_group, phase
+    SELECT run_group, phase, count(*) FILTER (begins) AS calls, bool_or(inferred) AS inferred
+    FROM phase_calls
+    GROUP BY run_group, phase
 ),
 phases AS (
     SELECT run_group, phase FROM on_cpu UNION SELECT run_group, phase FROM on_gpu
 )
 SELECT
-    p.run_group, p.phase, coalesce(calls, 0) AS calls, coalesce(cpu_ns, 0) AS cpu_ns,
+    p.run_group, p.phase, coalesce(inferred, false) AS inferred, coalesce(calls, 0) AS calls, coalesce(cpu_ns, 0) AS cpu_ns,
     coalesce(gpu_ops, 0) AS gpu_ops, coalesce(gpu_ns, 0) AS gpu_ns, gpu_span_ns,
     pct(coalesce(gpu_ns, 0), sum(gpu_ns) OVER (PARTITION BY p.run_group)) AS gpu_time_pct,
     min_start_ns

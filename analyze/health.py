@@ -1,0 +1,75 @@
+"""What is to be borne in mind of recordings: the facts of the query `health`, in the words of a page or a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from analyze.query.engine import Engine
+
+_FEW = 3
+"""So many runs are named."""
+
+
+class Fact(NamedTuple):
+    """A row of the query `health`."""
+
+    run_id: str
+    rank: int | None
+    """The rank that it is about, of several; None where it is about the run."""
+    fact: str
+    verdict: str
+    """ok, note, warning or unknown."""
+    value: str
+    spoils: str | None
+    """What follows from it; None if nothing."""
+
+    @property
+    def text(self) -> str:
+        """The fact as a sentence, without the run."""
+        spoils = "; " + "; ".join(self.spoils.splitlines()) if self.spoils else ""
+        return f"{self.verdict}: {self.fact}: {self.shown}{spoils}"
+
+    @property
+    def shown(self) -> str:
+        """Its value, with the rank."""
+        return self.value if self.rank is None else f"{self.value} (rank {self.rank})"
+
+
+def read(engine: Engine) -> list[Fact]:
+    """All facts about the runs of an engine, run by run; of the facts of ranks, the worst rank's. Raises InputError."""
+    from analyze.query.query_files import find
+
+    return of_rows(engine.query(find("health")).rows())
+
+
+def of_rows(rows: Iterable[Sequence[Any]]) -> list[Fact]:
+    """The rows of the query as facts. Of a run of one rank, no rank is named."""
+    found = []
+    for _, of_run in groupby(rows, key=lambda row: row[0]):
+        facts = [Fact(*row) for row in of_run]
+        alone = any(f.fact == "ranks" and f.value.startswith("1 ") for f in facts)
+        found += [f._replace(rank=None) if alone else f for f in facts]
+    return found
+
+
+def cautions(facts: Sequence[Fact]) -> list[Fact]:
+    """Those that figures have to be read with, warnings first; what is true of several runs is one of them all."""
+    same: dict[tuple[str, str, str | None], list[Fact]] = {}
+    for f in facts:
+        if f.verdict in ("note", "warning"):
+            same.setdefault((f.fact, f.verdict, f.spoils), []).append(f)
+    runs = {f.run_id for f in facts}
+    told = []
+    for of in same.values():
+        first = of[0]
+        if len(of) > 1:
+            more = ", ..." if len(of) > _FEW else ""
+            named = ", ".join(f.run_id for f in of[:_FEW])
+            first = first._replace(value=f"in {len(of)} runs ({named}{more})", rank=None)
+        elif len(runs) > 1:
+            first = first._replace(value=f"{first.shown} in {first.run_id}", rank=None)
+        told.append(first)
+    return sorted(told, key=lambda f: f.verdict != "warning")

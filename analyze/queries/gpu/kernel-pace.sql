@@ -1,0 +1,96 @@
+-- How steady is a kernel over steps and ranks?
+--
+-- Launches of one kernel of one grid and block are taken to do the same work, so that they should take the same time. Where
+-- they vary though no spread does, they differ in what the launch does not show (the depth of a matrix product). A step is the one that the launch call began in, or the kernel itself where its call is not known; what lies in no
+-- step counts for all but the spread over steps. A spread is the mean duration on the slowest rank (in the slowest
+-- step) over that on the fastest; 1 is a steady kernel. A communication kernel also waits for other ranks: `stragglers`
+-- is about those.
+-- @param per kernel|rank|step = kernel  What a row is: a kernel, or one on a rank or in a step of a rank.
+-- @param kernel text = ''         Only kernels whose name contains this.
+-- @param top int[0..1000000] = 20 How many kernels, those with the most time, per group of runs.
+-- @column name text               Kernel, by its short name.
+-- @column grid text               Blocks that it is launched with; empty where not known.
+-- @column block text              Threads of each.
+-- @column run_id id               The run; empty with per = kernel.
+-- @column rank index              Process rank; likewise.
+-- @column step index              Training step; empty but with per = step, and there for what is in none.
+-- @column launches count          Launches.
+-- @column total_ns ns             Their durations, summed.
+-- @column avg_ns ns               Mean duration.
+-- @column min_ns ns               Shortest.
+-- @column median_ns ns            Median.
+-- @column max_ns ns               Longest.
+-- @column variation_pct %         Standard deviation over the mean.
+-- @column pace x                  The mean over that of the kernel at all ranks and steps.
+-- @column rank_spread x           Slowest rank's mean over the fastest's; empty for one rank.
+-- @column step_spread x           Slowest step's mean over the fastest's; empty for one step or none.
+-- @main name, rank, step, launches, total_ns, avg_ns, max_ns, variation_pct, rank_spread, step_spread
+-- @order place, run_id, rank, step
+-- @use arithmetic, launch_calls, step_ranges
+-- @needs kernels
+WITH launched AS (
+    SELECT
+        k.run_group, k.run_id, k.rank, k.dur_ns, coalesce(n.short_name, k.name) AS name,
+        concat_ws('x', k.grid_x, k.grid_y, k.grid_z) AS grid, concat_ws('x', k.block_x, k.block_y, k.block_z) AS block,
+        coalesce(l.start_ns, k.start_ns) AS at_ns
+    FROM kernels k
+    LEFT JOIN kernel_names n USING (run_id, name)
+    LEFT JOIN (SELECT run_id, rank, correlation_id, min(start_ns) AS start_ns FROM launch_calls GROUP BY ALL) l
+        USING (run_id, rank, correlation_id)
+    WHERE contains(k.name, $kernel)
+),
+stepped AS (
+    SELECT l.*, CASE WHEN l.at_ns < s.end_ns THEN s.step END AS step
+    FROM launched l
+    ASOF LEFT JOIN step_windows s ON s.run_id = l.run_id AND s.rank = l.rank AND l.at_ns >= s.start_ns
+),
+most AS (
+    SELECT
+        run_group, name, grid, block, avg(dur_ns) AS mean_ns,
+        row_number() OVER (PARTITION BY run_group ORDER BY sum(dur_ns) DESC, name, grid, block) AS place
+    FROM stepped
+    GROUP BY run_group, name, grid, block
+    QUALIFY place <= $top
+),
+means AS (
+    SELECT
+        m.place, s.run_group, s.run_id, s.rank, s.step, s.dur_ns, m.mean_ns, s.name, s.grid, s.block,
+        CASE WHEN '{per}' <> 'kernel' THEN s.run_id END AS of_run,
+        CASE WHEN '{per}' <> 'kernel' THEN s.rank END AS of_rank,
+        CASE WHEN '{per}' = 'step' THEN s.step END AS of_step
+    FROM stepped s JOIN most m
+        ON m.run_group IS NOT DISTINCT FROM s.run_group AND m.name = s.name AND m.grid = s.grid AND m.block = s.block
+),
+by_rank AS (
+    SELECT run_group, place, of_run, of_rank, of_step, CASE WHEN count(*) > 1 THEN max(ns) / nullif(min(ns), 0) END AS spread
+    FROM (SELECT run_group, place, of_run, of_rank, of_step, avg(dur_ns) AS ns FROM means GROUP BY run_group, place, of_run, of_rank, of_step, run_id, rank)
+    GROUP BY ALL
+),
+by_step AS (
+    SELECT run_group, place, of_run, of_rank, of_step, CASE WHEN count(*) > 1 THEN max(ns) / nullif(min(ns), 0) END AS spread
+    FROM (
+        SELECT run_group, place, of_run, of_rank, of_step, avg(dur_ns) AS ns
+        FROM means
+        WHERE step IS NOT NULL
+        GROUP BY run_group, place, of_run, of_rank, of_step, run_id, step
+    )
+    GROUP BY ALL
+),
+rows_of AS (
+    SELECT
+        run_group, place, of_run, of_rank, of_step, any_value(name) AS name, any_value(grid) AS grid,
+        any_value(block) AS block, count(*) AS launches, sum(dur_ns)::BIGINT AS total_ns, avg(dur_ns) AS avg_ns,
+        min(dur_ns) AS min_ns, median(dur_ns)::DOUBLE AS median_ns, max(dur_ns) AS max_ns,
+        pct(stddev_pop(dur_ns), avg(dur_ns)) AS variation_pct, avg(dur_ns) / nullif(any_value(mean_ns), 0) AS pace
+    FROM means
+    GROUP BY run_group, place, of_run, of_rank, of_step
+)
+SELECT
+    r.run_group, r.name, nullif(r.grid, '') AS grid, nullif(r.block, '') AS block, r.of_run AS run_id,
+    r.of_rank AS rank, r.of_step AS step, launches, total_ns, avg_ns, min_ns, median_ns, max_ns, variation_pct, pace,
+    a.spread AS rank_spread, b.spread AS step_spread, r.place
+FROM rows_of r
+LEFT JOIN by_rank a ON (a.run_group, a.place, a.of_run, a.of_rank, a.of_step)
+    IS NOT DISTINCT FROM (r.run_group, r.place, r.of_run, r.of_rank, r.of_step)
+LEFT JOIN by_step b ON (b.run_group, b.place, b.of_run, b.of_rank, b.of_step)
+    IS NOT DISTINCT FROM (r.run_group, r.place, r.of_run, r.of_rank, r.of_step)

@@ -1,0 +1,257 @@
+-- Is the recording to be trusted, and what of its figures is to be read with care?
+--
+-- A row is a fact of a run, or of a rank of it. Its verdict: ok; note, where figures have to be read with it in mind;
+-- warning, where something is lost or missing; unknown, where the recording does not tell. What recording cost is the
+-- collector's own time of a step, recorded over undisturbed. The profiler's own time is the union of Kineto's overhead
+-- ranges, which it writes for some of its work only; the operators are those that they lie in. Kernel launches inside
+-- a stream capture launch nothing yet and are not counted as lost. Clocks are compared by collectives that no rank
+-- leaves early: their kernels end together, so a clock is off by the median of what its rank's end later than the
+-- middle of the ranks. The start skew of a rank is by so much later than the first rank it began its first step (else its
+-- GPU work), on clocks put right by that.
+-- @param per run|rank = run       Of the facts of ranks, the worst rank's, or each.
+-- @column run_id id               The run.
+-- @column rank index              Process rank; empty for what is of the whole run.
+-- @column fact text               What is said.
+-- @column verdict text            ok, note, warning or unknown.
+-- @column value text              What was found.
+-- @column spoils text             What follows from it; empty if nothing.
+-- @order run_id, turn, rank
+-- @use api_roles, arithmetic, collective_calls, gpu_work, intervals, launch_calls, profiler_overhead, recording_facts,
+--      step_costs, step_counts, step_ranges
+-- @needs runs that --where and --profiler leave
+-- @pass all
+WITH ranks AS (
+    SELECT run_group, run_id, rank, profiler, row_number() OVER (ORDER BY run_id, rank)::INTEGER AS track
+    FROM run_groups
+),
+spans AS (
+    SELECT
+        run_id, rank, count(*) AS pieces, min(start_ns) AS first_ns,
+        max(start_ns + dur_ns) - min(start_ns) AS span_ns
+    FROM gpu_work
+    GROUP BY run_id, rank
+),
+called AS (
+    SELECT DISTINCT run_id, rank, correlation_id FROM cuda_calls
+),
+unlaunched AS (
+    SELECT run_id, rank, count(*) AS n FROM gpu_work ANTI JOIN called USING (run_id, rank, correlation_id) GROUP BY ALL
+),
+kernel_launches AS (
+    SELECT l.run_id, l.rank, l.tid, l.start_ns, l.correlation_id
+    FROM launch_calls l JOIN api_roles r USING (name)
+    WHERE r.role = 'launch'
+),
+captures AS (
+    SELECT run_id, rank, tid, start_ns AS at_ns, name LIKE '%StreamBeginCapture%' AS begins
+    FROM cuda_calls
+    WHERE regexp_matches(name, 'Stream(Begin|End)Capture')
+),
+lost AS (
+    SELECT l.run_id, l.rank, count(*) AS launches, count(*) FILTER (w.correlation_id IS NULL AND NOT begins) AS n
+    FROM (
+        SELECT k.*, coalesce(c.begins, false) AS begins
+        FROM kernel_launches k
+        ASOF LEFT JOIN captures c
+            ON c.run_id = k.run_id AND c.rank = k.rank AND c.tid = k.tid AND k.start_ns >= c.at_ns
+    ) l
+    LEFT JOIN (SELECT DISTINCT run_id, rank, correlation_id FROM gpu_work) w USING (run_id, rank, correlation_id)
+    GROUP BY l.run_id, l.rank
+),
+overhead AS (
+    SELECT r.track, o.name, o.tid, o.start_ns, o.end_ns, row_number() OVER () AS piece
+    FROM profiler_overhead o JOIN ranks r USING (run_id, rank)
+),
+overhead_ops AS (
+    SELECT o.piece, arg_max(c.name, (c.start_ns, -c.dur_ns)) AS operator
+    FROM overhead o
+    JOIN ranks r USING (track)
+    JOIN cpu_ops c ON c.run_id = r.run_id AND c.rank = r.rank AND c.tid = o.tid
+        AND c.start_ns <= o.start_ns AND c.start_ns + c.dur_ns >= o.end_ns
+    GROUP BY o.piece
+),
+overhead_named AS (
+    SELECT o.track, o.name, any_value(l.covered_ns) AS all_ns, sum(o.end_ns - o.start_ns)::BIGINT AS ns,
+        list(DISTINCT p.operator ORDER BY p.operator) FILTER (p.operator IS NOT NULL) AS operators
+    FROM overhead o
+    JOIN intervals_length('overhead') l USING (track)
+    LEFT JOIN overhead_ops p USING (piece)
+    GROUP BY o.track, o.name
+),
+overhead_told AS (
+    SELECT track, any_value(all_ns) AS ns, string_agg(
+        concat(name, printf(' %.3f ms', ns / 1e6), ' on ' || array_to_string(operators[:3], ', '),
+            CASE WHEN len(operators) > 3 THEN ' ...' END),
+        '; ' ORDER BY ns DESC, name
+    ) AS told
+    FROM overhead_named
+    GROUP BY track
+),
+unclosed AS (
+    SELECT run_id, rank, count(*) AS n
+    FROM (SELECT run_id, rank, dur_ns FROM ranges UNION ALL SELECT run_id, rank, dur_ns FROM cpu_ops)
+    WHERE dur_ns IS NULL
+    GROUP BY run_id, rank
+),
+marked AS (
+    SELECT DISTINCT run_id, rank FROM (SELECT run_id, rank FROM ranges UNION ALL SELECT run_id, rank FROM cpu_ops)
+),
+-- Calls of whole groups on several processes, which no rank leaves before all have come.
+whole_calls AS (
+    SELECT run_id, rank, call, max(start_ns + dur_ns) AS end_ns
+    FROM collective_kernels
+    WHERE NOT one_process AND NOT leaves_early(collective) AND collective NOT IN ('send_recv', 'other')
+    GROUP BY run_id, rank, call, members
+    QUALIFY count(*) OVER (PARTITION BY call) = members AND members > 1
+),
+clocks AS (
+    SELECT run_id, rank, median(late_ns)::BIGINT AS off_ns
+    FROM (SELECT *, end_ns - median(end_ns) OVER (PARTITION BY call) AS late_ns FROM whole_calls)
+    GROUP BY run_id, rank
+),
+begun AS (
+    SELECT run_id, rank, coalesce(min(s.start_ns), any_value(w.first_ns)) - coalesce(any_value(c.off_ns), 0) AS begun_ns
+    FROM ranks
+    LEFT JOIN step_ranges s USING (run_id, rank)
+    LEFT JOIN spans w USING (run_id, rank)
+    LEFT JOIN clocks c USING (run_id, rank)
+    GROUP BY run_id, rank
+),
+skewed AS (
+    SELECT
+        run_id, rank, (begun_ns - min(begun_ns) OVER runs_of)::BIGINT AS skew_ns,
+        max(span_ns) OVER runs_of AS span_ns
+    FROM begun LEFT JOIN spans USING (run_id, rank)
+    WINDOW runs_of AS (PARTITION BY run_id)
+    QUALIFY count(begun_ns) OVER runs_of > 1 AND begun_ns IS NOT NULL
+),
+classified AS (
+    SELECT run_id, sum(dur_ns) AS ns, sum(dur_ns) FILTER (family = 'other') AS other_ns
+    FROM kernels JOIN kernel_names USING (run_id, name)
+    GROUP BY run_id
+),
+counted AS (
+    SELECT run_id, max(steps) AS most, min(steps) AS least FROM step_counts GROUP BY run_id
+),
+operators AS (
+    SELECT run_id, count(*) AS n, bool_or(input_dims IS NOT NULL) AS shapes FROM cpu_ops GROUP BY run_id
+),
+memory AS (
+    SELECT run_id, count(*) AS n FROM memory_events GROUP BY run_id
+),
+of_runs AS (
+    SELECT
+        run_group, run_id, 0 AS turn, 'status' AS fact,
+        CASE WHEN status IN ('failed', 'running') THEN 'warning' ELSE 'ok' END AS verdict, status AS value,
+        coalesce(reason, CASE WHEN status = 'running' THEN 'the run did not say that it ended' END) AS spoils
+    FROM runs
+    WHERE status IS NOT NULL
+    UNION ALL
+    SELECT
+        run_group, run_id, 1, 'reading', CASE WHEN warnings <> '' THEN 'warning' ELSE 'ok' END,
+        CASE WHEN warnings <> '' THEN 'with losses' ELSE 'without losses' END, nullif(warnings, '')
+    FROM runs
+    UNION ALL
+    SELECT
+        run_group, run_id, 2, 'ranks', CASE WHEN ranks < world_size THEN 'warning' ELSE 'ok' END,
+        concat(ranks, ' of ', coalesce(world_size, ranks)),
+        CASE WHEN ranks < world_size THEN 'collectives of missing ranks have no bandwidth and no waiting' END
+    FROM runs
+    WHERE ranks IS NOT NULL
+    UNION ALL
+    SELECT
+        run_group, run_id, 3, 'training steps', CASE WHEN most IS NULL OR most <> least THEN 'note' ELSE 'ok' END,
+        CASE WHEN most IS NULL THEN 'unknown' WHEN most = least THEN most::VARCHAR ELSE concat(least, ' to ', most) END,
+        CASE
+            WHEN most IS NULL THEN 'nothing can be said per step: no ProfilerStep# and no NVTX range step'
+            WHEN most <> least THEN 'ranks hold different numbers of steps'
+        END
+    FROM runs LEFT JOIN counted USING (run_id)
+    UNION ALL
+    SELECT
+        run_group, run_id, 12, 'operators', 'ok',
+        concat(format('{:,}', n), CASE WHEN shapes THEN ', with shapes' ELSE ', without shapes' END), NULL
+    FROM runs JOIN operators USING (run_id)
+    UNION ALL
+    SELECT run_group, run_id, 13, 'allocator events', 'ok', format('{:,}', n), NULL FROM runs JOIN memory USING (run_id)
+    UNION ALL
+    SELECT
+        run_group, run_id, 14, 'kernels of no known family', CASE WHEN other_ns > 0.1 * ns THEN 'note' ELSE 'ok' END,
+        printf('%.1f %% of kernel time', pct(coalesce(other_ns, 0), ns)),
+        CASE WHEN other_ns > 0.1 * ns THEN 'shares of the known families are too low by up to that' END
+    FROM runs JOIN classified USING (run_id)
+    WHERE ns > 0
+),
+of_ranks AS (
+    SELECT
+        run_group, run_id, rank, 4 AS turn, 'recorded / undisturbed step' AS fact, slowdown AS badness,
+        CASE WHEN slowdown > 1.1 THEN 'note' WHEN slowdown IS NULL THEN 'unknown' ELSE 'ok' END AS verdict,
+        CASE
+            WHEN slowdown IS NULL THEN 'not timed'
+            ELSE printf('%.2f x (%.3f ms, %.3f ms)', slowdown, recorded_step_ns / 1e6, undisturbed_step_ns / 1e6)
+        END AS value,
+        CASE WHEN slowdown > 1.1 THEN 'times on the host, and GPU idle time, are longer than without the profiler: '
+            || 'record less (collect run --detail light)' END AS spoils
+    FROM ranks LEFT JOIN (SELECT * EXCLUDE (run_group) FROM step_costs) USING (run_id, rank)
+    WHERE profiler IN ('torch', 'nsys')
+    UNION ALL
+    SELECT
+        run_group, run_id, rank, 5, 'time of the profiler itself', pct(ns, span_ns),
+        CASE WHEN ns > 0.02 * span_ns THEN 'note' WHEN ns IS NULL THEN 'unknown' ELSE 'ok' END,
+        CASE WHEN ns IS NULL THEN 'not recorded' ELSE printf('%.1f %% of the span: %s', pct(ns, span_ns), told) END,
+        CASE WHEN ns > 0.02 * span_ns THEN 'the program runs faster when it is not recorded' END
+    FROM ranks JOIN spans USING (run_id, rank) LEFT JOIN overhead_told USING (track)
+    WHERE profiler = 'torch' AND span_ns > 0
+    UNION ALL
+    SELECT
+        run_group, run_id, rank, 6, 'Python stacks', python_stacks::INTEGER,
+        CASE WHEN python_stacks THEN 'note' ELSE 'ok' END,
+        CASE WHEN python_stacks THEN 'recorded' ELSE 'not recorded' END,
+        CASE WHEN python_stacks THEN 'host time is longer than it is without them' END
+    FROM ranks JOIN (SELECT run_id, rank, python_stacks FROM recording_facts) USING (run_id, rank)
+    WHERE profiler = 'torch'
+    UNION ALL
+    SELECT
+        run_group, run_id, rank, 7, 'GPU work without its launch', pct(coalesce(n, 0), pieces),
+        CASE WHEN n > 0.05 * pieces THEN 'note' ELSE 'ok' END,
+        format('{:,} of {:,} pieces', coalesce(n, 0), pieces),
+        CASE WHEN n > 0.05 * pieces THEN 'it belongs to no operator and no phase' END
+    FROM ranks JOIN spans USING (run_id, rank) LEFT JOIN unlaunched USING (run_id, rank)
+    UNION ALL
+    SELECT
+        run_group, run_id, rank, 8, 'launches without their kernel', pct(n, launches),
+        CASE WHEN n > 0.01 * launches THEN 'warning' WHEN n > 0 THEN 'note' ELSE 'ok' END,
+        format('{:,} of {:,} launches', n, launches),
+        CASE WHEN n > 0 THEN 'the profiler dropped kernels, or stopped before they ran: GPU time is too short by them' END
+    FROM ranks JOIN spans USING (run_id, rank) JOIN lost USING (run_id, rank)
+    UNION ALL
+    SELECT
+        run_group, run_id, rank, 9, 'ranges without an end', coalesce(n, 0),
+        CASE WHEN n > 0 THEN 'note' ELSE 'ok' END, format('{:,}', coalesce(n, 0)),
+        CASE WHEN n > 0 THEN 'they have no length, and take part in no sum of time' END
+    FROM ranks JOIN marked USING (run_id, rank) LEFT JOIN unclosed USING (run_id, rank)
+    UNION ALL
+    SELECT
+        run_group, run_id, rank, 10, 'start after the first rank', skew_ns,
+        CASE WHEN skew_ns > 0.05 * span_ns THEN 'note' ELSE 'ok' END, printf('%.3f ms', skew_ns / 1e6),
+        CASE WHEN skew_ns > 0.05 * span_ns
+            THEN 'the others wait for it, perhaps only since its recording began late' END
+    FROM ranks JOIN skewed USING (run_id, rank)
+    UNION ALL
+    SELECT
+        run_group, run_id, rank, 11, 'clock against the other ranks', abs(off_ns),
+        CASE WHEN abs(off_ns) > 100000 THEN 'note' ELSE 'ok' END, printf('%+.3f ms', off_ns / 1e6),
+        CASE WHEN abs(off_ns) > 100000 THEN 'waits for other ranks are wrong by up to that' END
+    FROM ranks JOIN clocks USING (run_id, rank)
+),
+told AS (
+    SELECT run_group, run_id, NULL::INTEGER AS rank, fact, verdict, value, spoils, turn FROM of_runs
+    UNION ALL
+    SELECT run_group, run_id, rank, fact, verdict, value, spoils, turn
+    FROM of_ranks
+    QUALIFY '{per}' = 'rank' OR row_number() OVER (
+        PARTITION BY run_group, run_id, turn
+        ORDER BY list_position(['warning', 'note', 'unknown', 'ok'], verdict), badness DESC NULLS LAST, rank
+    ) = 1
+)
+SELECT * FROM told

@@ -1,0 +1,149 @@
+"""What recording costs: the same steps timed before the profiler starts, and how much is recorded."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from collect_support import CPU, Collect, names, read_csv, read_trace
+
+from collect import attach
+from collect.checks import make_options
+from collect.errors import UsageError
+from collect.phases import mean_step_ns
+from collect.profilers.torch_profiler import TorchOptions
+from collect.run import _told_slowdown
+from schemas.manifest import Pass, RankRecording, RunFile
+
+# Steps 1 and 2 of 6 sleep 50 ms, the recorded ones, 4 and 5, sleep 100 ms: stands for what a profiler costs.
+SLEEPS = """
+import time, torch
+model = torch.nn.Linear(8, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(6):
+    time.sleep({1: 0.05, 2: 0.05, 4: 0.1, 5: 0.1}.get(step, 0))
+    model(torch.randn(2, 8)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_which_steps_are_timed() -> None:
+    plain = make_options({"model": "alexnet"})
+    # 3 warm-up steps, of which the last (7) is behind the 5 undisturbed ones: 0 1 | 2 3 4 5 6 | 7 | 8 ... 12.
+    assert (plain.undisturbed_steps, plain.first_profiled, plain.all_steps) == (range(2, 7), 8, 13)
+    few = make_options({"model": "alexnet", "undisturbed": 1, "warmup": 2, "steps": 4})
+    assert (few.undisturbed_steps, few.first_profiled, few.all_steps) == (range(1, 2), 3, 7)
+    for warmup in (0, 1):
+        cold = make_options({"model": "alexnet", "warmup": warmup})
+        assert (len(cold.undisturbed_steps), cold.first_profiled, cold.all_steps) == (0, warmup, warmup + 5)
+    with pytest.raises(UsageError, match="--undisturbed: needs --warmup 2 or more"):
+        make_options({"model": "alexnet", "warmup": 1, "undisturbed": 2})
+
+
+def test_clock_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([100, 130, 160, 1000, 1050, 1080])
+    monkeypatch.setattr(attach.time, "perf_counter_ns", lambda: next(times))
+    clock = attach.StepClock()
+    clock.step(0, last=False)  # no block is under way: nothing is timed
+    clock.start(undisturbed=True)
+    clock.step(1, last=False)
+    clock.step(2, last=True)
+    clock.step(3, last=False)
+    clock.start(undisturbed=False)
+    clock.step(4, last=False)
+    clock.step(5, last=False)
+    # 130 - 100 and 160 - 130; the second block has not ended, so nothing is known of it.
+    assert clock.blocks == {True: [(1, 30), (2, 30)]}
+    assert (clock.mean_ns(True), clock.mean_ns(False)) == (30, None)
+
+
+def test_program_of_ones_own(collect: Collect, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(SLEEPS)
+    ran = collect("--steps", "2", "--warmup", "2", "--detail", "light", "--", sys.executable, str(program))
+    assert ran.code == 0, ran.stderr
+    done = ran.manifest.passes[0]
+    rows = read_csv(ran.folder / "torch/rank-0.step_metrics.csv")
+    assert [(r["step"], r["warmup"], r["undisturbed"]) for r in rows] == [
+        *[("1", "true", "true"), ("2", "true", "true")],
+        *[("4", "false", "false"), ("5", "false", "false")],
+    ]
+    times = [float(r["step_s"]) for r in rows]
+    assert min(times[:2]) >= 0.05 and min(times[2:]) >= 0.1
+    [rank] = done.ranks
+    assert rank.undisturbed_step_ns == pytest.approx(sum(times[:2]) / 2 * 1e9, abs=1)
+    assert rank.recorded_step_ns == pytest.approx(sum(times[2:]) / 2 * 1e9, abs=1)
+    assert done.counted_steps == 2 and rank.warmed_up
+    trace = read_trace(ran.folder / "torch/rank-0.trace.json.gz")
+    assert {n for n in names(trace, "user_annotation") if n.startswith("ProfilerStep")} == {
+        "ProfilerStep#4",
+        "ProfilerStep#5",
+    }
+    # light: no shapes. The same program with the default has them (test_collect_run).
+    assert not any("Input Dims" in e.get("args", {}) for e in trace["traceEvents"])
+    assert done.options["shapes"] is False and done.options["undisturbed"] == 2
+
+
+def test_program_that_ends_among_the_undisturbed_steps(collect: Collect, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(SLEEPS)
+    ran = collect("--steps", "9", "--warmup", "2", "--", sys.executable, str(program))
+    assert ran.code == 1
+    assert "it took 6 optimizer steps, and --warmup is 2, --undisturbed 9" in (ran.manifest.reason or "")
+
+
+def test_model(collect: Collect) -> None:
+    ran = collect(*CPU, "--model", "squeezenet1_1", "--warmup", "2", "--steps", "1", "--undisturbed", "2")
+    assert ran.code == 0, ran.stderr
+    rows = read_csv(ran.folder / "torch/rank-0.step_metrics.csv")
+    assert [(r["warmup"], r["undisturbed"]) for r in rows] == [
+        *[("true", "false"), ("true", "true"), ("true", "true"), ("true", "false"), ("false", "false")]
+    ]
+    times = [float(r["step_s"]) for r in rows]
+    assert ran.manifest.passes[0].ranks == [
+        RankRecording(
+            rank=0,
+            counted_steps=1,
+            undisturbed_step_ns=round((times[1] + times[2]) / 2 * 1e9),
+            recorded_step_ns=round(times[4] * 1e9),
+        )
+    ]
+    trace = read_trace(ran.folder / "torch/rank-0.trace.json.gz")
+    assert {n for n in names(trace, "user_annotation") if n.startswith("ProfilerStep")} == {"ProfilerStep#4"}
+
+
+def test_mean_of_no_steps_is_unknown() -> None:
+    assert mean_step_ns([{"warmup": "false", "undisturbed": "false", "step_s": "0.002"}], undisturbed=True) is None
+
+
+def test_what_each_detail_records() -> None:
+    nothing = dict.fromkeys(("shapes", "memory", "stacks", "flops"), False)
+    assert TorchOptions(detail="light").recorded() == nothing
+    assert TorchOptions().recorded() == nothing | {"shapes": True}
+    assert TorchOptions(detail="full").recorded() == dict.fromkeys(nothing, True)
+    # What is asked for by name is what counts.
+    assert TorchOptions(detail="full", stacks=False).recorded() == dict.fromkeys(nothing, True) | {"stacks": False}
+    assert TorchOptions(detail="light", memory=True).recorded() == nothing | {"memory": True}
+    with_timeline = {"shapes": True, "memory": True, "stacks": True, "flops": False}
+    assert TorchOptions(detail="light", memory_timeline=True).recorded() == with_timeline
+
+
+def test_what_recording_costs_is_told() -> None:
+    trace = RunFile(path="torch/rank-0.trace.json.gz", kind="chrome_trace", rank=0)
+    ranks = [
+        RankRecording(rank=0, undisturbed_step_ns=17_100_000, recorded_step_ns=22_230_000),
+        RankRecording(rank=1, undisturbed_step_ns=17_100_000, recorded_step_ns=20_000_000),
+        RankRecording(rank=2),
+    ]
+    done = Pass(profiler="torch", files=[trace], options={"shapes": True, "stacks": False}, ranks=ranks)
+    # 22.23 / 17.1 = 1.3
+    said = "torch: recording makes a step 1.30 times as long: 22.230 ms instead of 17.100 ms"
+    assert _told_slowdown(done) == f"{said}; --detail light records less, and disturbs less"
+    done.options = {"shapes": False}
+    assert _told_slowdown(done) == said
+    # 18.81 / 17.1 = 1.1, which is not more than 1.1; and a pass that records nothing has no cost.
+    done.ranks = [RankRecording(rank=0, undisturbed_step_ns=17_100_000, recorded_step_ns=18_810_000)]
+    assert _told_slowdown(done) is None
+    done.ranks, done.files = ranks, [RunFile(path="none/log.txt", kind="log")]
+    assert _told_slowdown(done) is None

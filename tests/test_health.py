@@ -1,0 +1,178 @@
+"""Whether recordings are to be trusted: the facts of `health` by hand, and where they are said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import SAMPLES, ask, event, kernel, launch, run_cli, write_trace
+
+import analyze
+from analyze import health
+
+HEADER = "rank,step,warmup,undisturbed,step_s"
+Events = list[dict[str, Any]]
+
+
+def facts(path: Path, **params: str) -> dict[str, tuple[int | None, str, str, str | None]]:
+    rows = ask(path, "health", params=params)
+    return {r["fact"]: (r["rank"], r["verdict"], r["value"], r["spoils"]) for r in rows}
+
+
+def run_folder(path: Path, ranks: dict[int, Events], times_ms: dict[int, list[tuple[bool, float]]]) -> Path:
+    """A run folder under torch.profiler; `times_ms`: of each rank (whether undisturbed, ms) of its timed steps."""
+    (path / "torch").mkdir(parents=True)
+    files = []
+    for rank, events in ranks.items():
+        about = {"rank": rank, "world_size": len(ranks)}
+        write_trace(path / f"torch/rank-{rank}.trace.json", events, distributedInfo=about)
+        files.append({"path": f"torch/rank-{rank}.trace.json", "kind": "chrome_trace", "rank": rank})
+        if rank in times_ms:
+            rows = [f"{rank},{n},{u},{u},{ms / 1e3}" for n, (u, ms) in enumerate(times_ms[rank])]
+            (path / f"torch/rank-{rank}.step_metrics.csv").write_text("\n".join([HEADER, *rows]) + "\n")
+            files.append({"path": f"torch/rank-{rank}.step_metrics.csv", "kind": "step_metrics", "rank": rank})
+    done = {"profiler": "torch", "status": "done", "files": files}
+    manifest = {
+        "version": 2, "run_id": "r", "status": "done", "start": "2026-01-01T00:00:00Z", "command": ["collect"],
+        "passes": [done], "world_size": len(ranks),
+    }  # fmt: skip
+    (path / "run.json").write_text(json.dumps(manifest))
+    return path
+
+
+def one(*more: dict[str, Any]) -> Events:
+    return [event("user_annotation", "ProfilerStep#4", 0, 100), kernel("gemm", 0, 100), *more]
+
+
+def test_what_recording_cost(tmp_path: Path) -> None:
+    # Rank 0: 2 ms undisturbed (mean of 1 and 3), 3 ms recorded (mean of 2 and 4): 1.5 x. Rank 1: 2.0 and 2.1: 1.05 x.
+    times = {
+        0: [(True, 1.0), (True, 3.0), (False, 2.0), (False, 4.0)],
+        1: [(True, 2.0), (True, 2.0), (False, 2.1), (False, 2.1)],
+    }
+    path = run_folder(tmp_path / "run", {0: one(), 1: one()}, times)
+    rank, verdict, value, spoils = facts(path)["recorded / undisturbed step"]
+    assert (rank, verdict, value) == (0, "note", "1.50 x (3.000 ms, 2.000 ms)")
+    assert spoils and "--detail light" in spoils
+    each = [r for r in ask(path, "health", params={"per": "rank"}) if r["fact"] == "recorded / undisturbed step"]
+    assert [(r["rank"], r["verdict"], r["value"]) for r in each] == [
+        (0, "note", "1.50 x (3.000 ms, 2.000 ms)"),
+        (1, "ok", "1.05 x (2.100 ms, 2.000 ms)"),
+    ]
+    said = "a step takes 1.50 times as long as undisturbed (3.000 ms, 2.000 ms)"
+    assert said in " ".join(run_cli("info", path).stdout.split())
+
+
+def test_the_steps_beside_what_recording_cost(tmp_path: Path) -> None:
+    times = {0: [(True, 1.0), (True, 3.0), (False, 2.5)]}
+    path = run_folder(tmp_path / "run", {0: one()}, times)
+    rows = ask(path, "steps", params={"warmup": "yes"})
+    # The undisturbed steps have the collector's times; the recorded one, step 2 of its clock, the window of 100 us.
+    assert [(r["step"], r["undisturbed"], r["step_ns"], r["timed_step_ns"]) for r in rows] == [
+        (0, True, 1_000_000, 1_000_000),
+        (1, True, 3_000_000, 3_000_000),
+        (2, False, 100_000, 2_500_000),
+    ]
+    assert {(r["undisturbed_step_ns"], r["slowdown"]) for r in rows} == {(2_000_000, 1.25)}
+    assert len(ask(path, "steps")) == 1
+
+
+def test_a_pass_without_a_profiler_stands_in(tmp_path: Path) -> None:
+    path = run_folder(tmp_path / "run", {0: one()}, {0: [(False, 3.0)]})
+    (path / "none").mkdir()
+    (path / "none/rank-0.step_metrics.csv").write_text(f"{HEADER}\n0,0,true,false,9\n0,1,false,false,0.0025\n")
+    manifest = json.loads((path / "run.json").read_text())
+    file = {"path": "none/rank-0.step_metrics.csv", "kind": "step_metrics", "rank": 0}
+    manifest["passes"].append({"profiler": "none", "status": "done", "files": [file]})
+    (path / "run.json").write_text(json.dumps(manifest))
+    told = [(r["run_id"], r["value"]) for r in ask(path, "health") if r["fact"] == "recorded / undisturbed step"]
+    # 3 / 2.5 = 1.2; the pass itself was not recorded.
+    assert told == [("r.torch", "1.20 x (3.000 ms, 2.500 ms)")]
+
+
+def test_the_profilers_own_time_and_where_it_lies(tmp_path: Path) -> None:
+    # 8 us from 10 to 18 in aten::fill_ inside aten::zeros, 4 us from 16 to 20 on a thread of its own: their union is
+    # 10 us of a span of 100.
+    events = one(
+        event("cpu_op", "aten::zeros", 5, 30), event("cpu_op", "aten::fill_", 8, 20),
+        event("overhead", "Activity Buffer Request", 10, 8), event("overhead", "Buffer Flush", 16, 4, tid=-3),
+    )  # fmt: skip
+    path = write_trace(tmp_path / "t.json", events)
+    assert facts(path)["time of the profiler itself"][1:3] == (
+        "note",
+        "10.0 % of the span: Activity Buffer Request 0.008 ms on aten::fill_; Buffer Flush 0.004 ms",
+    )
+
+
+def test_launches_without_kernels(tmp_path: Path) -> None:
+    # Launch 2 has no kernel; launch 4 stands in a stream capture, which records it only; kernel 9 has no launch.
+    events = [
+        launch(0, 1), kernel("a", 5, 10, correlation=1), launch(20, 2),
+        launch(30, 3, name="cudaStreamBeginCapture"), launch(32, 4), launch(34, 5, name="cudaStreamEndCapture"),
+        launch(40, 6), kernel("b", 45, 10, correlation=6), kernel("c", 60, 10, correlation=9),
+    ]  # fmt: skip
+    found = facts(write_trace(tmp_path / "t.json", events))
+    assert found["launches without their kernel"][1:3] == ("warning", "1 of 4 launches")
+    assert found["GPU work without its launch"][1:3] == ("note", "1 of 3 pieces")
+
+
+def ranked(rank: int, start: float, clock: float) -> Events:
+    """A rank whose clock is `clock` us late; its step begins at `start`, and three all-reduces end at 200, 300, 400."""
+    args = {"Collective name": "allreduce", "Process Group Name": "0", "Group size": 3}
+    reduces = [
+        kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", end - 20 + clock, 20, **args, Seq=n)
+        for n, end in enumerate((200, 300, 400))
+    ]
+    return [event("user_annotation", "ProfilerStep#0", start + clock, 300), *reduces]
+
+
+def test_start_skew_and_clocks_of_ranks(tmp_path: Path) -> None:
+    # Rank 2's clock is 150 us ahead of the others'; in truth it began 30 us after rank 0, and rank 1 10 us.
+    ranks = {0: ranked(0, 0, 0), 1: ranked(1, 10, 0), 2: ranked(2, 30, 150)}
+    path = run_folder(tmp_path / "run", ranks, {})
+    rows = ask(path, "health", params={"per": "rank"})
+    clock = {r["rank"]: (r["verdict"], r["value"]) for r in rows if r["fact"] == "clock against the other ranks"}
+    assert clock == {0: ("ok", "+0.000 ms"), 1: ("ok", "+0.000 ms"), 2: ("note", "+0.150 ms")}
+    # The GPU spans of 220 us: more than 5 % of it, 11 us, is a note.
+    begun = {r["rank"]: (r["verdict"], r["value"]) for r in rows if r["fact"] == "start after the first rank"}
+    assert begun == {0: ("ok", "0.000 ms"), 1: ("ok", "0.010 ms"), 2: ("note", "0.030 ms")}
+    assert facts(path)["start after the first rank"][0] == 2
+
+
+def test_ranges_without_an_end(tmp_path: Path) -> None:
+    whole = event("user_annotation", "forward", 0, 10)
+    unclosed = {"ph": "X", "cat": "user_annotation", "name": "epoch", "pid": 1, "tid": 1, "ts": 1}
+    for name, events, told in (("a", [whole], ("ok", "0")), ("b", [whole, unclosed], ("note", "1"))):
+        assert facts(write_trace(tmp_path / f"{name}.json", one(*events)))["ranges without an end"][1:3] == told
+
+
+def test_each_verdict_of_the_samples_has_a_reason() -> None:
+    rows = analyze.open(SAMPLES).query("health", profiler="all").to_pylist()
+    assert {r["verdict"] for r in rows} <= {"ok", "note", "warning", "unknown"}
+    assert all(bool(r["spoils"]) == (r["verdict"] in ("note", "warning")) for r in rows if r["fact"] != "status")
+
+
+def test_cautions_of_several_runs() -> None:
+    note = health.Fact("a", 3, "start", "note", "5 ms", "wait")
+    same = note._replace(run_id="b", rank=1, value="6 ms")
+    lost = health.Fact("b", None, "ranks", "warning", "1 of 2", "no waiting")
+    fine = health.Fact("c", None, "status", "ok", "done", None)
+    assert [f.text for f in health.cautions([note, fine])] == ["note: start: 5 ms (rank 3) in a; wait"]
+    assert [f.text for f in health.cautions([note])] == ["note: start: 5 ms (rank 3); wait"]
+    assert [f.text for f in health.cautions([note, same, lost, fine])] == [
+        "warning: ranks: 1 of 2 in b; no waiting",
+        "note: start: in 2 runs (a, b); wait",
+    ]
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_advice_says_it_first(tmp_path: Path, form: str) -> None:
+    path = write_trace(tmp_path / "t.json", one(), distributedInfo={"rank": 0, "world_size": 2})
+    result = run_cli("advise", path, "-f", form)
+    said = "warning: ranks: 1 of 2; collectives of missing ranks have no bandwidth and no waiting"
+    if form == "table":
+        assert result.stdout.startswith(f"{said}\n") and "more: analyze query health\n" in result.stdout
+    else:
+        assert json.loads(result.stdout) == [] and said in result.stderr
