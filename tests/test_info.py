@@ -35,7 +35,7 @@ def test_it_says_how_a_recording_was_read() -> None:
         "lacks Python stacks, allocator events, FLOP metrics, hardware metrics",
         "GPU NVIDIA H200, compute capability 9.0",
         "model resnet18, batch 16, 2 GPUs, ddp, fp32",
-        "without allocator events: memory-by-category, memory-by-phase, memory-timeline",
+        "without allocator events: memory-by-category, memory-by-op, memory-by-phase, memory-timeline",
         "allocator events: torch.profiler with profile_memory=True",
     ):
         assert text in said, text
