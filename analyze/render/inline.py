@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 from xml.etree.ElementTree import Element, tostring
 
-from analyze.render.texts import fitted, middle, visible
+from analyze.render.texts import SENTENCES, fitted, middle, visible
 from analyze.render.units import format_columns, is_text
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ FIRST, LAST = 15, 5
 """Rows that are shown of a long table."""
 MOST_COLUMNS = 30
 
-_SENTENCES = ("evidence", "question", "reason", "spoils", "title", "try", "value", "warnings")
-"""Columns of texts that are read to their end."""
 _LONGEST_NAME = 72
 _LONGEST_LINE = 2000
 _TABLE = "font-variant-numeric:tabular-nums"
@@ -80,7 +78,7 @@ def counted(rows: int) -> str:
 def table(columns: Sequence[ResultColumn], values: Sequence[Sequence[Any]], rows: int) -> Element:
     """A table of these columns with their values: of the rows, of so many, that `shown` names."""
     headings, cells = format_columns(columns, list(zip(*values, strict=True)))
-    styles = [_SENTENCE if c.name in _SENTENCES else _LEFT if is_text(c) else _RIGHT for c in columns]
+    styles = [_SENTENCE if c.name in SENTENCES else _LEFT if is_text(c) else _RIGHT for c in columns]
     titles = [f"{c.name}: {c.doc}" if c.doc else c.name for c in columns]
     head = [
         element("th", str(heading), scope="col", title=visible(title), style=style)

@@ -1,7 +1,8 @@
 """A table that fits the terminal it is printed to: which columns, how wide, and records where no table would do.
 
-The main columns of a query are shown, and others as far as there is room. No number is cut; texts are, so that rows
-which differ stay different. What says nothing (columns without any value, or of zeros) is named below.
+The main columns of a query are shown, and others as far as there is room. No number is cut; names are, so that rows
+which differ stay different, and sentences are wrapped. What says nothing (columns without any value, or of zeros) is
+named below.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, TextIO
 
-from analyze.render.texts import CUT, common_beginning, fitted, padded, width, wrapped
+from analyze.render.texts import CUT, SENTENCES, common_beginning, fitted, padded, width, wrapped
 from analyze.render.units import Heading, format_columns, is_text
 
 if TYPE_CHECKING:
@@ -61,6 +63,11 @@ class _Column:
     """Whether it says what a row is of; others measure it."""
     zero: bool
     """Whether it measures something, and all values are 0."""
+
+    @property
+    def sentence(self) -> bool:
+        """Whether it is wrapped where others are cut."""
+        return self.text and self.name in SENTENCES
 
     @cached_property
     def content(self) -> int:
@@ -200,8 +207,12 @@ def _widths(columns: list[_Column], room: int, text: int) -> list[int] | None:
     spare = room - sum(widths) - len(_GAP) * (len(columns) - 1)
     if spare < 0:
         return None
-    wanted = [(c.content if c.name in _TREES else min(c.content, _ENOUGH_TEXT)) if c.text else 0 for c in columns]
-    spare -= _grow(widths, wanted, spare)
+    for of in (False, True):  # what is cut before what is wrapped
+        wanted = [
+            (c.content if c.name in _TREES else min(c.content, _ENOUGH_TEXT)) if c.text and c.sentence == of else 0
+            for c in columns
+        ]
+        spare -= _grow(widths, wanted, spare)
     lacks = {i: width(str(c.heading)) - widths[i] for i, c in enumerate(columns)}
     for i in sorted(lacks, key=lambda i: lacks[i]):
         if 0 < lacks[i] <= spare:
@@ -224,7 +235,7 @@ def _grow(widths: list[int], wanted: Sequence[int], spare: int) -> int:
 
 
 def _cells(column: _Column, cells: int) -> Sequence[str]:
-    if not column.text or column.content <= cells:
+    if not column.text or column.sentence or column.content <= cells:
         return column.cells
     shown = fitted(column.cells, cells)
     return [shown[c] for c in column.cells]
@@ -253,7 +264,11 @@ def _lines(
         return _GAP.join(shown).rstrip()
 
     rule = "─" * (sum(widths) + len(_GAP) * (len(widths) - 1))
-    return [*(bold(line(t)) for t in zip(*titles, strict=True)), rule, *map(line, zip(*cells, strict=True))]
+    lines = [*(bold(line(t)) for t in zip(*titles, strict=True)), rule]
+    for row in zip(*cells, strict=True):
+        texts = [wrapped(t, w) if c.sentence else [t] for t, w, c in zip(row, widths, columns, strict=True)]
+        lines += map(line, zip_longest(*texts, fillvalue=""))
+    return lines
 
 
 def _records(columns: list[_Column], room: int, bold: Callable[[str], str]) -> list[str]:
