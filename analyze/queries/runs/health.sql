@@ -6,8 +6,8 @@
 -- ranges, which it writes for some of its work only; the operators are those that they lie in. Kernel launches inside
 -- a stream capture launch nothing yet and are not counted as lost. Clocks are compared by collectives that no rank
 -- leaves early: their kernels end together, so a clock is off by the median of what its rank's end later than the
--- middle of the ranks. The start skew of a rank is by so much later than the first rank it began its first step (else its
--- GPU work), on clocks put right by that.
+-- middle of the ranks. The start skew of a rank is by how much later than the first rank it began its first step (else
+-- its GPU work), on clocks put right by that.
 -- @param per run|rank = run       Of the facts of ranks, the worst rank's, or each.
 -- @column run_id id               The run.
 -- @column rank index              Process rank; empty for what is of the whole run.
@@ -222,7 +222,7 @@ of_ranks AS (
         run_group, run_id, rank, 8, 'launches without their kernel', pct(n, launches),
         CASE WHEN n > 0.01 * launches THEN 'warning' WHEN n > 0 THEN 'note' ELSE 'ok' END,
         format('{:,} of {:,} launches', n, launches),
-        CASE WHEN n > 0 THEN 'the profiler dropped kernels, or stopped before they ran: GPU time is too short by them' END
+        CASE WHEN n > 0 THEN 'the profiler dropped kernels, or stopped before they ran: GPU time lacks them' END
     FROM ranks JOIN spans USING (run_id, rank) JOIN lost USING (run_id, rank)
     UNION ALL
     SELECT
