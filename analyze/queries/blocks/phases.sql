@@ -4,9 +4,10 @@
 
 -- @view inferred_phases  a row is a stretch of a phase on a thread, as autograd tells it.
 -- Of ranks without ranges named like the collector's phases. The nodes that autograd's engine evaluates are backward,
--- the ranges of torch's optimizers optimizer, and forward are the operators that made those nodes: of the operators with
--- the sequence number of one, the last to begin, and those around it. What lies inside a node or an optimizer is part of
--- that. A stretch is from the first to the last of them on a thread with none of another phase between on the rank.
+-- the ranges of torch's optimizers optimizer, and forward are the operators that made those nodes: of the operators
+-- with the sequence number of one, the last to begin, and those around it. What lies inside a node or an optimizer is
+-- part of that. A stretch is from the first to the last of them on a thread with none of another phase between on the
+-- rank.
 -- @column run_id id             The run.
 -- @column rank index            Process rank.
 -- @column run_group index       Group of runs (--by); NULL without.

@@ -1,8 +1,8 @@
 -- How long are the kernels: many short ones, or few long ones?
 --
 -- Kernels by class of duration: from 1, 2 or 5 times a power of ten of ns up to the next of them, exclusive. Kernels of
--- 0 ns have a class of their own. Short kernels cost more to launch than they run; `launch` counts those. How steady one
--- kernel is over steps and ranks is in `kernel-pace`.
+-- 0 ns have a class of their own. Short kernels cost more to launch than they run; `launch` counts those. How steady
+-- one kernel is over steps and ranks is in `kernel-pace`.
 -- @param kernel text = ''         Only kernels whose name contains this.
 -- @column family text             Kernel family.
 -- @column min_duration_ns ns      Lower end of the class.

@@ -1,7 +1,8 @@
 -- How steady is a kernel over steps and ranks?
 --
--- Launches of one kernel of one grid and block are taken to do the same work, so that they should take the same time. Where
--- they vary though no spread does, they differ in what the launch does not show (the depth of a matrix product). A step is the one that the launch call began in, or the kernel itself where its call is not known; what lies in no
+-- Launches of one kernel of one grid and block are taken to do the same work, so that they should take the same time.
+-- Where they vary though no spread does, they differ in what the launch does not show (the depth of a matrix product).
+-- A step is the one that the launch call began in, or the kernel itself where its call is not known; what lies in no
 -- step counts for all but the spread over steps. A spread is the mean duration on the slowest rank (in the slowest
 -- step) over that on the fastest; 1 is a steady kernel. A communication kernel also waits for other ranks: `stragglers`
 -- is about those.
@@ -61,20 +62,22 @@ means AS (
     FROM stepped s JOIN most m
         ON m.run_group IS NOT DISTINCT FROM s.run_group AND m.name = s.name AND m.grid = s.grid AND m.block = s.block
 ),
+of_ranks AS (
+    SELECT run_group, place, of_run, of_rank, of_step, avg(dur_ns) AS ns
+    FROM means
+    GROUP BY run_group, place, of_run, of_rank, of_step, run_id, rank
+),
+of_steps AS (
+    SELECT run_group, place, of_run, of_rank, of_step, avg(dur_ns) AS ns
+    FROM means
+    WHERE step IS NOT NULL
+    GROUP BY run_group, place, of_run, of_rank, of_step, run_id, step
+),
 by_rank AS (
-    SELECT run_group, place, of_run, of_rank, of_step, CASE WHEN count(*) > 1 THEN max(ns) / nullif(min(ns), 0) END AS spread
-    FROM (SELECT run_group, place, of_run, of_rank, of_step, avg(dur_ns) AS ns FROM means GROUP BY run_group, place, of_run, of_rank, of_step, run_id, rank)
-    GROUP BY ALL
+    SELECT * EXCLUDE (ns), max(ns) / nullif(min(ns), 0) AS spread FROM of_ranks GROUP BY ALL HAVING count(*) > 1
 ),
 by_step AS (
-    SELECT run_group, place, of_run, of_rank, of_step, CASE WHEN count(*) > 1 THEN max(ns) / nullif(min(ns), 0) END AS spread
-    FROM (
-        SELECT run_group, place, of_run, of_rank, of_step, avg(dur_ns) AS ns
-        FROM means
-        WHERE step IS NOT NULL
-        GROUP BY run_group, place, of_run, of_rank, of_step, run_id, step
-    )
-    GROUP BY ALL
+    SELECT * EXCLUDE (ns), max(ns) / nullif(min(ns), 0) AS spread FROM of_steps GROUP BY ALL HAVING count(*) > 1
 ),
 rows_of AS (
     SELECT

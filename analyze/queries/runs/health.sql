@@ -3,11 +3,12 @@
 -- A row is a fact of a run, or of a rank of it. Its verdict: ok; note, where figures have to be read with it in mind;
 -- warning, where something is lost or missing; unknown, where the recording does not tell. What recording cost is the
 -- collector's own time of a step, recorded over undisturbed. The profiler's own time is the union of Kineto's overhead
--- ranges, which it writes for some of its work only; the operators are those that they lie in. Kernel launches inside
--- a stream capture launch nothing yet and are not counted as lost. Clocks are compared by collectives that no rank
--- leaves early: their kernels end together, so a clock is off by the median of what its rank's end later than the
--- middle of the ranks. The start skew of a rank is by so much later than the first rank it began its first step (else its
--- GPU work), on clocks put right by that.
+-- ranges, which it writes for some of its work only; the operators are those that they lie in, on their thread or,
+-- where that runs none (CUPTI numbers threads in its own way), on any. Kernel launches inside a stream capture launch
+-- nothing yet and are not counted as lost. Clocks are compared by collectives that no rank leaves early: their kernels
+-- end together, so a clock is off by the median of what its rank's end later than the middle of the ranks. The start
+-- skew of a rank is by how much later than the first rank it began its first step (else its GPU work), on clocks put
+-- right by that.
 -- @param per run|rank = run       Of the facts of ranks, the worst rank's, or each.
 -- @column run_id id               The run.
 -- @column rank index              Process rank; empty for what is of the whole run.
@@ -62,12 +63,17 @@ overhead AS (
     SELECT r.track, o.name, o.tid, o.start_ns, o.end_ns, row_number() OVER () AS piece
     FROM profiler_overhead o JOIN ranks r USING (run_id, rank)
 ),
+op_threads AS (
+    SELECT DISTINCT run_id, rank, tid FROM cpu_ops
+),
 overhead_ops AS (
     SELECT o.piece, arg_max(c.name, (c.start_ns, -c.dur_ns)) AS operator
     FROM overhead o
     JOIN ranks r USING (track)
-    JOIN cpu_ops c ON c.run_id = r.run_id AND c.rank = r.rank AND c.tid = o.tid
+    JOIN cpu_ops c ON c.run_id = r.run_id AND c.rank = r.rank
         AND c.start_ns <= o.start_ns AND c.start_ns + c.dur_ns >= o.end_ns
+    LEFT JOIN op_threads t ON t.run_id = r.run_id AND t.rank = r.rank AND t.tid = o.tid
+    WHERE c.tid = o.tid OR t.tid IS NULL
     GROUP BY o.piece
 ),
 overhead_named AS (
@@ -222,7 +228,7 @@ of_ranks AS (
         run_group, run_id, rank, 8, 'launches without their kernel', pct(n, launches),
         CASE WHEN n > 0.01 * launches THEN 'warning' WHEN n > 0 THEN 'note' ELSE 'ok' END,
         format('{:,} of {:,} launches', n, launches),
-        CASE WHEN n > 0 THEN 'the profiler dropped kernels, or stopped before they ran: GPU time is too short by them' END
+        CASE WHEN n > 0 THEN 'the profiler dropped kernels, or stopped before they ran: GPU time lacks them' END
     FROM ranks JOIN spans USING (run_id, rank) JOIN lost USING (run_id, rank)
     UNION ALL
     SELECT

@@ -2,8 +2,8 @@
 --
 -- A phase is a range named data, h2d, forward, loss, backward or optimizer. Of a rank without such ranges: torch's own
 -- `enumerate(DataLoader)`, `DistributedDataParallel.forward` and `Optimizer.step` ranges, and forward and backward as
--- autograd tells them (`inferred`): backward from the first to the last node that its engine evaluates, forward from the
--- first to the last operator that made one, both up to what is of another phase. A loss function is then part of
+-- autograd tells them (`inferred`): backward from the first to the last node that its engine evaluates, forward from
+-- the first to the last operator that made one, both up to what is of another phase. A loss function is then part of
 -- forward, and what follows the last node (DDP's copies back from its buckets) is outside. The GPU side of a range is
 -- the work whose launch call began inside it, the innermost one of several: on the thread of the call, or where that is
 -- in no phase, on whatever thread of the process (the backward pass launches from another one). Work launched outside
@@ -54,7 +54,8 @@ phases AS (
     SELECT run_group, phase FROM on_cpu UNION SELECT run_group, phase FROM on_gpu
 )
 SELECT
-    p.run_group, p.phase, coalesce(inferred, false) AS inferred, coalesce(calls, 0) AS calls, coalesce(cpu_ns, 0) AS cpu_ns,
+    p.run_group, p.phase, coalesce(inferred, false) AS inferred, coalesce(calls, 0) AS calls,
+    coalesce(cpu_ns, 0) AS cpu_ns,
     coalesce(gpu_ops, 0) AS gpu_ops, coalesce(gpu_ns, 0) AS gpu_ns, gpu_span_ns,
     pct(coalesce(gpu_ns, 0), sum(gpu_ns) OVER (PARTITION BY p.run_group)) AS gpu_time_pct,
     min_start_ns
