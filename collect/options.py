@@ -53,10 +53,10 @@ class RunOptions(Workload, frozen=True, kw_only=True, forbid_unknown_fields=True
         """Steps, counted from 0, that are timed before the profiler starts.
 
         They stand before the last warm-up step, which already runs with the profiler on; there are none without a step
-        before them that warms the program up.
+        before them that warms the program up, nor in a run that nothing records.
         """
         before = self.warmup - 1
-        if before < 1:
+        if before < 1 or set(self.profiler) <= {"none"}:
             return range(0)
         return range(before, before + (self.steps if self.undisturbed is None else self.undisturbed))
 

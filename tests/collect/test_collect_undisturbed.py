@@ -37,6 +37,8 @@ def test_which_steps_are_timed() -> None:
     for warmup in (0, 1):
         cold = make_options({"model": "alexnet", "warmup": warmup})
         assert (len(cold.undisturbed_steps), cold.first_profiled, cold.all_steps) == (0, warmup, warmup + 5)
+    assert make_options({"model": "alexnet", "profiler": "none"}).all_steps == 8
+    assert make_options({"model": "alexnet", "profiler": "none,torch"}).all_steps == 13
     with pytest.raises(UsageError, match="--undisturbed: needs --warmup 2 or more"):
         make_options({"model": "alexnet", "warmup": 1, "undisturbed": 2})
 
