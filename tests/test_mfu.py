@@ -110,10 +110,21 @@ def test_grouped_products_by_hand(tmp_path: Path) -> None:
         ((2, 4, 3), (3, 7)): 2 * 4 * 3 * 7,
     }
     events = [op("aten::_grouped_mm", 20 * i, i + 1, [list(a), list(b)]) for i, (a, b) in enumerate(cases)]
-    # Where it falls back to a product for each group, these do not count again.
-    events.append(op("aten::mm", 2, 9, [[7, 3], [3, 5]]) | {"dur": 3})
+    path = write_trace(tmp_path / "t.json", events)
+    assert [(r["op"], r["calls"], r["flops"]) for r in ask(path, "flops-by-op")] == [
+        ("grouped_matmul", 4, sum(cases.values()))
+    ]
+
+
+def test_the_call_inside_counts(tmp_path: Path) -> None:
+    # A product of DTensors, 8 x 4 x 6, is one of this rank's shards, 8 x 4 x 3; a grouped product one for each group.
+    events = [
+        op("aten::mm", 0, 1, [[8, 4], [4, 6]]), op("aten::mm", 2, 2, [[8, 4], [4, 3]]) | {"dur": 3},
+        op("aten::_grouped_mm", 20, 3, [[7, 3], [2, 3, 5]]), op("aten::mm", 21, 4, [[4, 3], [3, 5]]) | {"dur": 3},
+        op("aten::mm", 25, 5, [[3, 3], [3, 5]]) | {"dur": 3},
+    ]  # fmt: skip
     rows = ask(write_trace(tmp_path / "t.json", events), "flops-by-op")
-    assert [(r["op"], r["calls"], r["flops"]) for r in rows] == [("grouped_matmul", 4, sum(cases.values()))]
+    assert [(r["op"], r["calls"], r["flops"]) for r in rows] == [("matmul", 3, 192 + 120 + 90)]
 
 
 @pytest.mark.parametrize("sample", ["lm-eager", "lm-compiled"])

@@ -1,5 +1,4 @@
 -- FLOPs of operators, from their shapes.
--- @use intervals
 -- @view flop_ops  a row is an operator whose FLOPs follow from its shapes.
 -- Those below the ones that only call another (aten::conv2d, aten::linear, aten::matmul), so that none counts twice.
 -- @column name text             Operator.
@@ -115,7 +114,8 @@ WHERE p.start_ns < c.end_ns
 GROUP BY ALL;
 
 -- @view flop_calls  a row is a call of one of flop_ops.
--- Not those inside another: where there is no kernel for a grouped product, it is computed as products of its groups.
+-- Not those with another inside: a grouped product without a kernel of its own is computed as products of its groups,
+-- and an operator on DTensors calls itself on this rank's shards.
 -- @column * of cpu_ops
 -- @column op text               Its kind in flop_ops.
 -- @column gradients count       As in conv_gradients; NULL where nothing says.
@@ -125,7 +125,8 @@ FROM cpu_ops o
 JOIN flop_ops f USING (name)
 LEFT JOIN conv_gradients g ON g.run_id = o.run_id AND g.rank = o.rank AND g.tid = o.tid AND g.start_ns = o.start_ns
 QUALIFY coalesce(
-    o.start_ns >= furthest_end((o.run_id, o.rank, o.tid), o.start_ns, o.start_ns + o.dur_ns), true
+    lead(o.start_ns) OVER (PARTITION BY o.run_id, o.rank, o.tid ORDER BY o.start_ns, o.dur_ns DESC)
+        >= o.start_ns + o.dur_ns, true
 );
 
 -- @macro call_flops(op, name, a, b, c, d, inputs, gradients)  FLOPs of a call of one of flop_ops, by its kind; NULL

@@ -29,7 +29,7 @@ _launching AS (
     FROM launch_calls SEMI JOIN (SELECT * FROM _linked WHERE several) USING (run_id, rank, correlation_id)
 ),
 -- From the last node that began on the thread, up to the first that has not ended.
-_calls AS (
+_unlinked AS (
     SELECT run_id, rank, correlation_id, tid, start_ns AS at_ns
     FROM launch_calls
     SEMI JOIN (SELECT * FROM _linked WHERE own_node IS NULL AND coalesce(op_id, 0) = 0)
@@ -38,13 +38,13 @@ _calls AS (
 _began AS (
     SELECT
         run_id, rank, tid, start_ns, max(node) AS node, arg_max({'parent': parent, 'dur_ns': dur_ns}, node) AS last
-    FROM query_table(t) SEMI JOIN _calls USING (run_id, rank, tid)
+    FROM query_table(t) SEMI JOIN _unlinked USING (run_id, rank, tid)
     WHERE kind IN ('op', 'range', 'python')
     GROUP BY run_id, rank, tid, start_ns
 ),
 _climb AS (
     SELECT c.run_id, c.rank, c.correlation_id, c.at_ns, n.node, last.parent, n.start_ns + last.dur_ns AS end_ns
-    FROM _calls c
+    FROM _unlinked c
     ASOF JOIN _began n
         ON n.run_id = c.run_id AND n.rank = c.rank AND n.tid = c.tid AND c.at_ns >= n.start_ns
     UNION ALL

@@ -1,9 +1,9 @@
 -- What do replays of CUDA graphs cost, and how much do they differ?
 --
--- A replay is one launch of a graph (cudaGraphLaunch) and all GPU work with its correlation id on a device. Replays with
--- work of the same names, each as often, are of one graph; the recording names none, so they are numbered in order of
--- their first replay. The span of a replay is from its first start to its last end; what no work of its own covers there
--- are its gaps. Launches whose work the trace does not hold are the rows without a device.
+-- A replay is one launch of a graph (cudaGraphLaunch) and all GPU work with its correlation id on a device. Replays
+-- with work of the same names, each as often, are of one graph; the recording names none, so they are numbered in order
+-- of their first replay. The span of a replay is from its first start to its last end; what no work of its own covers
+-- there are its gaps. Launches whose work the trace does not hold are the rows without a device.
 -- @param per graph|replay = graph What a row is.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.

@@ -138,7 +138,8 @@ timed AS (
 )
 SELECT
     run_group, run_id, rank, kind, CASE WHEN '{per}' = 'step' THEN turn END AS step, count(*) AS steps,
-    sum(tokens)::BIGINT AS tokens, sum(step_ns)::BIGINT AS time_ns, avg(step_ns) AS avg_step_ns, median(step_ns) AS median_step_ns,
+    sum(tokens)::BIGINT AS tokens, sum(step_ns)::BIGINT AS time_ns, avg(step_ns) AS avg_step_ns,
+    median(step_ns) AS median_step_ns,
     sum(tokens) FILTER (tokens IS NOT NULL) * 1e9 / nullif(sum(step_ns) FILTER (tokens IS NOT NULL), 0) AS tokens_per_s,
     sum(launches)::BIGINT AS launches, sum(covered_ns)::BIGINT AS busy_ns,
     sum(step_ns - covered_ns)::BIGINT AS idle_ns, pct(sum(step_ns - covered_ns), sum(step_ns)) AS idle_pct,
