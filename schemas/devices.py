@@ -23,11 +23,11 @@ class Device:
     """Where the figures were published."""
     compute_capability: str
     """CUDA compute capability, e.g. 9.0; the gfx target of AMD GPUs."""
-    sm_count: int
-    """Streaming multiprocessors (compute units on AMD)."""
     memory_gb: float
     dram_gb_per_s: float
     fp32_tflops: float
+    sm_count: int | None = None
+    """Streaming multiprocessors (compute units on AMD)."""
     fp64_tflops: float | None = None
     fp16_tflops: float | None = None
     """Packed half precision outside tensor cores."""

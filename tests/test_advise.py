@@ -423,9 +423,18 @@ def test_the_late_rank_is_named_once() -> None:
     assert found["stragglers"]["saving_ns"] == round(sum(waits) / 4)
 
 
+def test_findings_name_the_line_of_the_program() -> None:
+    """A recording with Python stacks: where examples/train.py calls what the findings are about."""
+    path = SAMPLES / "train-stacks"
+    # The line at which a function stood when the recording began is all that PyTorch writes; it began inside of this.
+    at = 1 + (ROOT / "examples" / "train.py").read_text().splitlines().index("    optimizer.step()")
+    sources = {r["source"] for r in advice(path, min_pct=0).values()}
+    assert len(sources) == 1 and all(s.endswith(f"examples/train.py:{at} in <module>") for s in sources)
+
+
 def test_ranked_and_cut_off(tmp_path: Path) -> None:
     table = analyze.open(SAMPLES).advise(where="profiler = 'torch'").to_pylist()
-    assert len({r["run_id"] for r in table}) == 8
+    assert len({r["run_id"] for r in table}) == 13
     for run_id in {r["run_id"] for r in table}:
         for overlaps in (True, False):
             rows = [r for r in table if r["run_id"] == run_id and (r["overlaps"] is not None) == overlaps]

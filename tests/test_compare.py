@@ -120,11 +120,13 @@ def test_operators_are_aligned_by_the_call_tree(tmp_path: Path) -> None:
 
 
 def test_op_tree_counts_work_without_an_operator(tmp_path: Path) -> None:
-    path = write_trace(tmp_path / "t.json", [op("f", 0, 5, 1), launch(1, 9), kernel("k", 10, 3, correlation=9)])
-    assert [(r["path"], r["gpu_ops"], r["self_gpu_ns"]) for r in ask(path, "op-tree")] == [
-        ("f", 0, 0),
+    # Without an External id, what was launched after f belongs to none, and what was launched in it to f.
+    events = [op("f", 0, 5, 1), launch(1, 8), kernel("k", 10, 4, correlation=8), launch(6, 9)]
+    path = write_trace(tmp_path / "t.json", [*events, kernel("k", 20, 3, correlation=9)])
+    assert {(r["path"], r["gpu_ops"], r["self_gpu_ns"]) for r in ask(path, "op-tree")} == {
+        ("f", 1, 4000),
         ("(no operator)", 1, 3000),
-    ]
+    }
 
 
 def fails(a: Path, b: Path, *conditions: str) -> tuple[int, str]:

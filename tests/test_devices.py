@@ -39,8 +39,15 @@ from schemas.devices import Device, devices, lookup
         ("NVIDIA GH200 480GB", "GH200 96 GB", 67, 4000),
         ("NVIDIA GH200 144G HBM3e", "GH200 144 GB", 67, 4900),
         ("NVIDIA B200", "B200", 75, 8000),
+        ("NVIDIA GB200", "GB200", 80, 8000),
+        ("NVIDIA B300 SXM6 AC", "B300", 75, 8000),
+        ("NVIDIA GeForce RTX 5090", "GeForce RTX 5090", 104.8, 1792),
+        ("NVIDIA H20", "H20", 44, 4000),
+        ("NVIDIA H800", "H800 SXM", 67, 3350),
         ("AMD Instinct MI250X", "Instinct MI250X", 23.95, 1638),
         ("AMD Instinct MI300X", "Instinct MI300X", 163.4, 5300),
+        ("AMD Instinct MI325X", "Instinct MI325X", 163.4, 6000),
+        ("AMD Instinct MI355X", "Instinct MI355X", 157.3, 8000),
     ],
 )
 def test_lookup_by_driver_name(gpu_name: str, device: str, fp32: float, bandwidth: float) -> None:

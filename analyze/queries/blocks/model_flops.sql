@@ -2,8 +2,8 @@
 -- @view flop_ops  a row is an operator whose FLOPs follow from its shapes.
 -- Those below the ones that only call another (aten::conv2d, aten::linear, aten::matmul), so that none counts twice.
 -- @column name text             Operator.
--- @column op text               Kind: conv, conv_backward, linear, matmul, batched_matmul, attention or
---                               attention_backward.
+-- @column op text               Kind: conv, conv_backward, linear, matmul, batched_matmul, grouped_matmul, attention
+--                               or attention_backward.
 CREATE VIEW flop_ops AS
 SELECT unnest([
     {'name': 'aten::convolution', 'op': 'conv'},
@@ -20,6 +20,10 @@ SELECT unnest([
     {'name': 'aten::addmm', 'op': 'linear'},
     {'name': 'aten::mm', 'op': 'matmul'},
     {'name': 'aten::_scaled_mm', 'op': 'matmul'},
+    {'name': 'aten::_scaled_mm_v2', 'op': 'matmul'},
+    {'name': 'aten::_grouped_mm', 'op': 'grouped_matmul'},
+    {'name': 'aten::_scaled_grouped_mm', 'op': 'grouped_matmul'},
+    {'name': 'aten::_scaled_grouped_mm_v2', 'op': 'grouped_matmul'},
     {'name': 'aten::bmm', 'op': 'batched_matmul'},
     {'name': 'aten::baddbmm', 'op': 'batched_matmul'},
     {'name': 'aten::_scaled_dot_product_flash_attention', 'op': 'attention'},
@@ -110,6 +114,8 @@ WHERE p.start_ns < c.end_ns
 GROUP BY ALL;
 
 -- @view flop_calls  a row is a call of one of flop_ops.
+-- Not those with another inside: a grouped product without a kernel of its own is computed as products of its groups,
+-- and an operator on DTensors calls itself on this rank's shards.
 -- @column * of cpu_ops
 -- @column op text               Its kind in flop_ops.
 -- @column gradients count       As in conv_gradients; NULL where nothing says.
@@ -117,7 +123,11 @@ CREATE VIEW flop_calls AS
 SELECT o.*, f.op, g.gradients
 FROM cpu_ops o
 JOIN flop_ops f USING (name)
-LEFT JOIN conv_gradients g ON g.run_id = o.run_id AND g.rank = o.rank AND g.tid = o.tid AND g.start_ns = o.start_ns;
+LEFT JOIN conv_gradients g ON g.run_id = o.run_id AND g.rank = o.rank AND g.tid = o.tid AND g.start_ns = o.start_ns
+QUALIFY coalesce(
+    lead(o.start_ns) OVER (PARTITION BY o.run_id, o.rank, o.tid ORDER BY o.start_ns, o.dur_ns DESC)
+        >= o.start_ns + o.dur_ns, true
+);
 
 -- @macro call_flops(op, name, a, b, c, d, inputs, gradients)  FLOPs of a call of one of flop_ops, by its kind; NULL
 -- where they are unknown, or beyond 64 bits.
@@ -133,9 +143,59 @@ CREATE MACRO call_flops(op, name, a, b, c, d, inputs, gradients) AS TRY(CASE op
     WHEN 'matmul' THEN 2 * a[1] * a[2] * b[2]
     WHEN 'batched_matmul' THEN CASE WHEN name = 'aten::baddbmm'
         THEN 2 * b[1] * b[2] * b[3] * c[3] ELSE 2 * a[1] * a[2] * a[3] * b[3] END
+    -- Groups lie behind one another in the rows of a and have a matrix each in b (2D x 3D), or in the columns of b
+    -- (3D x 2D); or both have one each (3D x 3D), or share the inner dimension (2D x 2D).
+    WHEN 'grouped_matmul' THEN
+        2 * list_product(a)::BIGINT * b[len(b)] // CASE WHEN len(a) = 3 AND len(b) = 2 THEN a[1] ELSE 1 END
     -- q [.., heads, s_q, d], k [.., heads, s_k, d], v [.., heads, s_k, d_v]: scores, then values. Of a causal one,
     -- half.
     WHEN 'attention' THEN 2 * a[1] * a[2] * a[3] * b[3] * (a[4] + c[4]) // halves(name, inputs)
     -- scores again, and the gradients of scores, V, Q and K; the first argument is the gradient
     WHEN 'attention_backward' THEN 2 * b[1] * b[2] * b[3] * c[3] * (3 * b[4] + 2 * d[4]) // halves(name, inputs)
 END);
+
+-- @macro rescored_flops(op, name, b, c, inputs)  the part of call_flops that an attention backward spends on the scores
+-- of the forward, which are not kept; 0 of other operators.
+CREATE MACRO rescored_flops(op, name, b, c, inputs) AS TRY(
+    CASE op WHEN 'attention_backward' THEN 2 * b[1] * b[2] * b[3] * c[3] * b[4] // halves(name, inputs) ELSE 0 END
+);
+
+-- @macro is_tf32_kernel(name)  whether a kernel's name says that it computes in TF32.
+CREATE MACRO is_tf32_kernel(name) AS regexp_matches(name, 'tf32|s1688(gemm|fprop|dgrad|wgrad)');
+
+-- @macro compute_roofs(type, tf32)  names of the compute roofs that an operator on inputs of a type may have, the
+-- highest first; those that a GPU lacks are to be left out.
+CREATE MACRO compute_roofs(type, tf32) AS CASE
+    WHEN type LIKE '%Float8%' THEN ['tensor_fp8']
+    WHEN type LIKE '%Half' THEN ['tensor_fp16', 'fp16', 'fp32']
+    WHEN type LIKE '%BFloat16' THEN ['tensor_bf16', 'fp32']
+    WHEN lower(type) = 'double' THEN ['tensor_fp64', 'fp64']
+    WHEN lower(type) <> 'float' THEN []
+    WHEN tf32 THEN ['tensor_tf32', 'fp32']
+    ELSE ['fp32']
+END;
+
+-- @view op_calls  a row is a call of an operator whose FLOPs follow from its shapes.
+-- @column run_id id             The run.
+-- @column rank index            Process rank.
+-- @column tid id                Thread.
+-- @column call_id id            Its External id.
+-- @column name text             Operator.
+-- @column op text               Its kind in flop_ops.
+-- @column type text             Type of its first input.
+-- @column input_dims text       Shapes of its inputs, as JSON.
+-- @column start_ns ns           Start.
+-- @column end_ns ns             End.
+-- @column model_flops FLOP      What the shapes ask for.
+-- @column rescored_flops FLOP   The part of them that an attention backward computes again.
+CREATE VIEW op_calls AS
+WITH _calls AS (
+    SELECT
+        *, shape(input_dims, 0) AS a, shape(input_dims, 1) AS b, shape(input_dims, 2) AS c, shape(input_dims, 3) AS d
+    FROM flop_calls
+)
+SELECT
+    run_id, rank, tid, op_id AS call_id, name, op, json_extract_string(input_types, '$[0]') AS type, input_dims,
+    start_ns, start_ns + dur_ns AS end_ns, call_flops(op, name, a, b, c, d, concrete_inputs, gradients) AS model_flops,
+    rescored_flops(op, name, b, c, concrete_inputs) AS rescored_flops
+FROM _calls;

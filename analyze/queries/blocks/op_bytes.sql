@@ -57,6 +57,7 @@ CREATE MACRO output_elements(output, name, a, b, c, d, inputs, flops) AS CASE ou
     WHEN 'linear' THEN b[1] * c[2]
     WHEN 'matmul' THEN a[1] * b[2]
     WHEN 'batched_matmul' THEN CASE WHEN name = 'aten::baddbmm' THEN b[1] * b[2] * c[3] ELSE a[1] * a[2] * b[3] END
+    WHEN 'grouped_matmul' THEN CASE WHEN len(a) + len(b) > 4 THEN flops // nullif(2 * a[len(a)], 0) END
     WHEN 'attention' THEN a[1] * a[2] * a[3] * c[4]
     WHEN 'attention_backward' THEN elements(b) + elements(c) + elements(d)
 END;

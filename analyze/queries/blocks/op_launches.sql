@@ -37,29 +37,6 @@ QUALIFY row_number() OVER (
     ORDER BY n.workload_id = t.workload_id DESC, n.run_group IS NOT DISTINCT FROM t.run_group DESC, t.run_id
 ) = 1;
 
--- @view op_calls  a row is a call of an operator whose FLOPs follow from its shapes.
--- @column run_id id             The run.
--- @column rank index            Process rank.
--- @column tid id                Thread.
--- @column call_id id            Its External id.
--- @column name text             Operator.
--- @column op text               Its kind in flop_ops.
--- @column input_dims text       Shapes of its inputs, as JSON.
--- @column start_ns ns           Start.
--- @column end_ns ns             End.
--- @column model_flops FLOP      What the shapes ask for.
-CREATE VIEW op_calls AS
-WITH _calls AS (
-    SELECT
-        *, shape(input_dims, 0) AS a, shape(input_dims, 1) AS b, shape(input_dims, 2) AS c,
-        shape(input_dims, 3) AS d
-    FROM flop_calls
-)
-SELECT
-    run_id, rank, tid, op_id AS call_id, name, op, input_dims, start_ns, start_ns + dur_ns AS end_ns,
-    call_flops(op, name, a, b, c, d, concrete_inputs, gradients) AS model_flops
-FROM _calls;
-
 -- @view traced_launches  a row is a kernel of the torch run of a pair.
 -- @column ncu_run id            The other run.
 -- @column rank index            Process rank.

@@ -2,10 +2,10 @@
 --
 -- A row is a path of operators and ranges from the root of a thread, so the same operator under two parents is two
 -- rows. CUDA calls count for the operator that makes them, and the profiler's own overhead for what it interrupts. Self
--- CPU time is without the operators and ranges below, so
--- it adds up to the time of the roots; self GPU time is that of the kernels, memcpys and memsets that the operator
--- itself launched, by External id. GPU work that no operator launched is the row `(no operator)`: GPU time adds up to
--- that of all GPU work. `compare --level op` aligns two recordings by this path.
+-- CPU time is without the operators and ranges below, so it adds up to the time of the roots; self GPU time is that of
+-- the kernels, memcpys and memsets that the operator itself launched, by External id, or where they have none (a CUDA
+-- graph's) by the place of the launch call. GPU work that was launched in no operator or range is the row
+-- `(no operator)`: GPU time adds up to that of all GPU work. `compare --level op` aligns two recordings by this path.
 -- @column path text               Names from the root down, with ` > ` between.
 -- @column name text               The last of them.
 -- @column kind text               op, range or gpu (no operator).

@@ -2,10 +2,12 @@
 --
 -- Model FLOPs: 2 for every multiply-add, from the input shapes in the trace (record_shapes), as
 -- torch.utils.flop_counter counts them: convolutions and their backward (input and weight gradients as the output mask
--- says), mm, addmm, bmm, baddbmm, and scaled dot-product attention. Bias, activations and normalisation are not
--- counted. Grouped convolutions are divided by the groups in both directions. Unlike there, causal attention counts
--- half, as FlashAttention's own figures do, where the trace says that it is causal (concrete inputs, since torch 2.1).
--- @column op text                 conv, linear, matmul, batched_matmul or attention, with _backward where it is one.
+-- says), mm, addmm, bmm, baddbmm, products in fp8 and of groups, and scaled dot-product attention. Bias, activations
+-- and normalisation are not counted. Grouped convolutions are divided by the groups in both directions. Unlike there,
+-- causal attention counts half, as FlashAttention's own figures do, where the trace says that it is causal (concrete
+-- inputs, since torch 2.1).
+-- @column op text                 conv, linear, matmul, batched_matmul, grouped_matmul or attention, with
+--                                 _backward where it is one.
 -- @column name text               Operator.
 -- @column calls count             Calls.
 -- @column flops FLOP              Sum over the calls.

@@ -3,8 +3,9 @@
 -- The calls of all steps and ranks laid over each other: a row is a path of names from the outermost to the innermost.
 -- Modules and Python functions are there if the trace has Python stacks (with_stack); without, the tree is one of
 -- ranges and operators. The backward pass runs on a thread of its own and so has trees of its own, at depth 0. CUDA
--- calls count for the operator that makes them. (no operator) is GPU work that the trace links to none, so that
--- self_device_ns adds up to all GPU work.
+-- calls count for the operator that makes them; work that the trace links to no operator (a CUDA graph's) for what its
+-- launch call lies in. (no operator) is GPU work whose launch call lies in nothing, so that self_device_ns adds up to
+-- all GPU work.
 -- @param tree module|stack = module   Whether Python functions other than nn.Modules are part of it.
 -- @param root text = ''           Only what is below this name (ResNet_0, forward), which becomes depth 0; all if
 --                                 empty.

@@ -48,7 +48,7 @@ owned AS (
     SELECT w.*, o.node AS call, o.last_node FROM work w ASOF JOIN outer_calls o ON w.node >= o.node
 ),
 launched AS (
-    SELECT call, bool_or(regexp_matches(kernel, 'tf32|s1688(gemm|fprop|dgrad|wgrad)')) AS tf32
+    SELECT call, bool_or(is_tf32_kernel(kernel)) AS tf32
     FROM owned WHERE node <= last_node GROUP BY call
 ),
 calls AS (
@@ -131,14 +131,7 @@ roofed AS (
         s.*, b.busy_ns, flops::DOUBLE / nullif(bytes, 0) AS flops_per_byte,
         flops * 1e9 / nullif(busy_ns, 0) AS flops_per_s,
         bytes::DOUBLE / nullif(busy_ns, 0) AS gb_per_s, p.peak, p.bandwidth,
-        list_filter(
-            CASE
-                WHEN type LIKE '%Half' THEN ['tensor_fp16', 'fp16', 'fp32']
-                WHEN type LIKE '%BFloat16' THEN ['tensor_bf16', 'fp32']
-                WHEN lower(type) = 'double' THEN ['tensor_fp64', 'fp64'] WHEN lower(type) <> 'float' THEN []
-                WHEN tf32 THEN ['tensor_tf32', 'fp32'] ELSE ['fp32']
-            END, lambda roof : p.peak[roof] IS NOT NULL
-        )[1] AS peak_roof
+        list_filter(compute_roofs(type, tf32), lambda roof : p.peak[roof] IS NOT NULL)[1] AS peak_roof
     FROM sums s JOIN busy b USING (row_id) LEFT JOIN peaks p ON p.run_id = s.run_id
 ),
 bound AS (

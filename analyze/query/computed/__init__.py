@@ -44,6 +44,12 @@ def _device_peaks(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     device_peaks.create(connection, table)
 
 
+def _known_devices(connection: duckdb.DuckDBPyConnection, table: str) -> None:
+    from analyze.query.computed import device_peaks
+
+    device_peaks.create_known(connection, table)
+
+
 def _source_times(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     from analyze.query.computed import source_times
 
@@ -110,16 +116,20 @@ _API_ROLES = """What schemas/api_roles.toml says of the runtime and driver calls
 @column role text  What it does: launch, copy, copy_async, sync, stream_wait ...
 @column waits_for text  device, stream, event or copy; NULL if it never blocks.
 """
+_KNOWN_DEVICES = """The GPUs whose figures schemas/devices.toml has.
+@view known_devices  a row is a GPU.
+@column name text  As the file has it.
+"""
 _DEVICE_PEAKS = """What schemas/devices.toml publishes of the GPUs of the runs.
 @view device_peaks  a row is a GPU name that the file knows.
 @column gpu_name text  As the driver prints it.
 @column name text  As the file has it.
 @column source text  Where the figures are from.
 @column compute_capability text  Compute capability.
-@column sm_count number  Streaming multiprocessors.
 @column memory_gb number  Device memory in GB.
 @column dram_gb_per_s GB/s  Bandwidth of the device memory.
 @column fp32_tflops number  Peak outside tensor cores, in TFLOP/s.
+@column sm_count number  Streaming multiprocessors.
 @column fp64_tflops number  Likewise, double precision.
 @column fp16_tflops number  Likewise, half precision.
 @column fp64_tensor_tflops number  Peak of tensor cores, dense matrices, in TFLOP/s.
@@ -172,6 +182,7 @@ COMPUTED = (
     *_of_each("call_tree", _CALL_TREE, {k: _FUNCTIONS[k] for k in ("module", "no", "stack")}, _call_tree),
     *_of_each("critical_path", _PATH, _WINDOWS, _critical_path),
     Computed("device_peaks", _DEVICE_PEAKS, _device_peaks),
+    Computed("known_devices", _KNOWN_DEVICES, _known_devices),
     Computed("source_times", _SOURCE_TIMES, _source_times),
     *_of_each("torch_tree", _TORCH_TREE, {k: _FUNCTIONS[k] for k in ("no", "yes")}, _call_tree),
     Computed("workload_keys", _WORKLOAD_KEYS, _workload_keys),

@@ -1,4 +1,4 @@
-"""The table `device_peaks`: what `schemas.devices` publishes of the GPUs of the runs, one row for each GPU name."""
+"""The tables `device_peaks` and `known_devices`: what `schemas.devices` publishes of GPUs, of the runs or all."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import duckdb
 
-from schemas.devices import Device, lookup
+from schemas.devices import Device, devices, lookup
 
 _TEXT = ("name", "source", "compute_capability")
 _LEFT_OUT = ("match",)
@@ -26,3 +26,9 @@ def create(connection: duckdb.DuckDBPyConnection, table: str = "device_peaks") -
         if (device := lookup(gpu_name)) is not None:
             values = [gpu_name, *(getattr(device, n) for n in names)]
             connection.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(values))})", values)
+
+
+def create_known(connection: duckdb.DuckDBPyConnection, table: str = "known_devices") -> None:
+    """Make the table of all names that the file knows, unless it is there."""
+    names = ", ".join(f"('{d.name}')" for d in devices())
+    connection.execute(f"CREATE TABLE IF NOT EXISTS {table} AS SELECT * FROM (VALUES {names}) t(name)")

@@ -1,0 +1,183 @@
+-- Which share of its GPUs' peak does the model use?
+--
+-- MFU (model FLOPs utilization) = model FLOPs / (step time x GPUs x peak); HFU (hardware FLOPs utilization) counts what
+-- is computed again, too: the forward operators of activation checkpointing, and the scores in the backward of
+-- attention. Model FLOPs are those of `flops-by-op` (of causal attention, half) of the operators that launched work on
+-- a GPU in the steps, or of all where the recording has no steps; what no operator is seen of (CUDA graphs, Triton
+-- templates, own kernels) is not in them. With flops_per_token and tokens_per_step, these times the steps are the
+-- model's. The peak is that of the types of the operators' inputs, with tensor cores where there are any, for dense
+-- matrices; where several types are used, each operation is held to its own. A GPU without published peaks has no MFU,
+-- unless peak_tflops gives one.
+-- @param per run|rank|step = run  What a row is: a run, a rank, or a step of a rank.
+-- @param flops_per_token number[0..1e15] = 0   Model FLOPs of a token, forward and backward, about 6 x parameters;
+--                                 0: from the shapes.
+-- @param tokens_per_step number[0..1e9] = 0   Tokens of a step of one rank, on average.
+-- @param precision auto|fp64|fp32|tf32|fp16|bf16|fp8 = auto   Whose peak; auto: as the operators' inputs say.
+-- @param peak_tflops number[0..1e9] = 0   Peak of one GPU in TFLOP/s, in place of the published one; 0: published.
+-- @column run_id id               The run.
+-- @column rank index              Process rank; empty with per = run.
+-- @column step index              Step; empty but with per = step.
+-- @column gpu_name text           GPU.
+-- @column gpus count              GPUs that worked.
+-- @column avg_step_ns ns          Mean length of a step; of a recording without steps, its length.
+-- @column gpu_time_ns ns          Step time x GPUs, summed over steps and ranks.
+-- @column model_flops FLOP        What the model asks for; nothing counts twice.
+-- @column recomputed_flops FLOP   What is computed again, from the shapes.
+-- @column unknown_calls count     Calls whose shapes the trace does not have; they count 0.
+-- @column precision text          Roofs that the operations are held to.
+-- @column peak_flops_per_s FLOP/s Peak of a GPU; of several roofs, the mean that the operations can reach.
+-- @column flops_per_s FLOP/s      Model FLOPs per GPU and second.
+-- @column mfu_pct %               Model FLOPs utilization.
+-- @column hfu_pct %               Hardware FLOPs utilization.
+-- @column note text               Why a figure is missing, or what it lacks.
+-- @main run_id, avg_step_ns, model_flops, precision, mfu_pct, hfu_pct, note
+-- @order run_id, rank, step
+-- @use device_peaks, gpu_work, known_devices, model_flops, op_links, recomputed, roofs, step_ranges
+-- @needs kernels (and operators with input shapes, or flops_per_token)
+WITH gpus AS (
+    SELECT
+        run_group, run_id, rank, count(DISTINCT device) AS gpus, min(start_ns) AS first_ns,
+        max(start_ns + dur_ns) AS last_ns
+    FROM gpu_work
+    GROUP BY ALL
+),
+all_calls AS (
+    SELECT row_number() OVER () AS call, * FROM op_calls
+),
+ops AS (
+    SELECT run_id, rank, op_id, arg_max(tid, start_ns) AS tid, max(start_ns) AS op_start_ns
+    FROM cpu_ops
+    WHERE op_id > 0
+    GROUP BY ALL
+),
+-- Kernels by the operator that launched them, which is the call or lies in it.
+linked AS (
+    SELECT k.name, o.run_id, o.rank, o.tid, o.op_start_ns
+    FROM linked_to_ops('gpu_work') k JOIN ops o ON o.run_id = k.run_id AND o.rank = k.rank AND o.op_id = k.op_id
+    WHERE k.kind = 'kernel'
+),
+launched AS (
+    SELECT c.call, bool_or(is_tf32_kernel(k.name)) AS tf32
+    FROM linked k
+    ASOF JOIN all_calls c
+        ON c.run_id = k.run_id AND c.rank = k.rank AND c.tid = k.tid AND k.op_start_ns >= c.start_ns
+    WHERE k.op_start_ns < c.end_ns
+    GROUP BY c.call
+),
+recomputed AS (
+    SELECT c.call
+    FROM all_calls c
+    ASOF JOIN (SELECT run_id, rank, tid, start_ns, start_ns + dur_ns AS end_ns FROM recomputed_ops) r
+        ON r.run_id = c.run_id AND r.rank = c.rank AND r.tid = c.tid AND c.start_ns >= r.start_ns
+    WHERE c.start_ns < r.end_ns
+),
+windows AS (
+    SELECT run_id, rank, step, start_ns, end_ns FROM step_windows SEMI JOIN gpus USING (run_id, rank)
+    UNION ALL
+    SELECT g.run_id, g.rank, NULL, coalesce(least(first_ns, c.start_ns), first_ns), last_ns
+    FROM gpus g
+    LEFT JOIN (
+        SELECT run_id, rank, min(start_ns) AS start_ns FROM all_calls SEMI JOIN launched USING (call) GROUP BY ALL
+    ) c USING (run_id, rank)
+    ANTI JOIN step_windows s ON s.run_id = g.run_id AND s.rank = g.rank
+),
+peaks AS (
+    SELECT run_id, map_from_entries(list((roof, rate))) AS peak
+    FROM published_roofs
+    WHERE kind = 'compute'
+    GROUP BY run_id
+),
+placed AS (
+    SELECT
+        c.run_id, c.rank, w.start_ns AS window_ns, c.model_flops,
+        CASE WHEN again.call IS NULL THEN c.rescored_flops ELSE c.model_flops END AS again_flops,
+        CASE WHEN '{precision}' = 'auto' THEN compute_roofs(c.type, l.tf32)
+            ELSE ['tensor_{precision}', '{precision}'] END AS roofs
+    FROM all_calls c
+    JOIN launched l USING (call)
+    LEFT JOIN recomputed again USING (call)
+    ASOF JOIN windows w ON w.run_id = c.run_id AND w.rank = c.rank AND c.start_ns >= w.start_ns
+    WHERE c.start_ns < w.end_ns
+),
+held AS (
+    SELECT
+        p.*, CASE WHEN $peak_tflops > 0 THEN 'given' ELSE list_filter(roofs, lambda r : k.peak[r] IS NOT NULL)[1] END
+            AS roof,
+        CASE WHEN $peak_tflops > 0 THEN $peak_tflops * 1e12 ELSE k.peak[roof] END AS rate
+    FROM placed p LEFT JOIN peaks k USING (run_id)
+),
+sums AS (
+    SELECT
+        run_id, rank, window_ns, coalesce(sum(model_flops - again_flops), 0)::BIGINT AS model_flops,
+        coalesce(sum(again_flops), 0)::BIGINT AS again_flops, count(*) FILTER (model_flops IS NULL) AS unknown_calls,
+        sum(model_flops / rate) AS ideal_s, sum(model_flops)::DOUBLE AS seen_flops,
+        list(DISTINCT roof) FILTER (roof IS NOT NULL AND model_flops > 0) AS seen_roofs,
+        bool_or(roof IS NULL AND model_flops > 0) AS unheld
+    FROM held
+    GROUP BY ALL
+),
+-- FLOPs that were given are held to the peak that the operators seen can reach, else to that of the precision given.
+steps AS (
+    SELECT
+        g.run_group, g.run_id, g.rank, w.step, r.gpu_name, g.gpus, w.end_ns - w.start_ns AS step_ns,
+        $flops_per_token > 0 AND $tokens_per_step > 0 AS given,
+        CASE WHEN given THEN TRY_CAST(round($flops_per_token * $tokens_per_step) AS BIGINT)
+            ELSE coalesce(s.model_flops, 0) END AS model_flops,
+        coalesce(s.again_flops, 0) AS again_flops, coalesce(s.unknown_calls, 0) AS unknown_calls,
+        coalesce(s.seen_flops, 0) = 0 AS unseen, s.seen_roofs,
+        coalesce(s.unheld, false) OR k.peak IS NULL AND $peak_tflops = 0 AS unheld,
+        CASE
+            WHEN s.seen_flops > 0 THEN s.seen_flops / s.ideal_s
+            WHEN $peak_tflops > 0 THEN $peak_tflops * 1e12
+            WHEN '{precision}' <> 'auto' THEN coalesce(k.peak['tensor_{precision}'], k.peak['{precision}'])
+        END AS rate
+    FROM gpus g
+    JOIN windows w USING (run_id, rank)
+    JOIN runs r ON r.run_id = g.run_id
+    LEFT JOIN sums s ON s.run_id = w.run_id AND s.rank = w.rank AND s.window_ns = w.start_ns
+    LEFT JOIN peaks k ON k.run_id = g.run_id
+),
+keyed AS (
+    SELECT
+        *, CASE WHEN '{per}' <> 'run' THEN rank END AS row_rank, CASE WHEN '{per}' = 'step' THEN step END AS row_step
+    FROM steps
+),
+totals AS (
+    SELECT
+        run_group, run_id, row_rank AS rank, row_step AS step, any_value(gpu_name) AS gpu_name,
+        sum(gpus) FILTER (first_of_rank)::BIGINT AS gpus, avg(step_ns) AS avg_step_ns,
+        sum(step_ns * gpus)::BIGINT AS gpu_time_ns,
+        CASE WHEN NOT bool_and(unseen) OR bool_or(given) THEN TRY_CAST(sum(model_flops) AS BIGINT) END AS model_flops,
+        CASE WHEN NOT bool_and(unseen) THEN sum(again_flops)::BIGINT END AS recomputed_flops,
+        sum(unknown_calls)::BIGINT AS unknown_calls, list_sort(list_distinct(flatten(list(seen_roofs)))) AS roofs,
+        -- Of steps with several roofs, what all operations take at their peaks.
+        CASE WHEN NOT bool_or(unheld)
+            THEN sum(model_flops + again_flops) / nullif(sum((model_flops + again_flops) / rate), 0) END AS peak,
+        bool_or(unheld) AS unheld, bool_or(given) AS given
+    FROM (SELECT *, row_number() OVER (PARTITION BY run_id, rank, row_step) = 1 AS first_of_rank FROM keyed)
+    GROUP BY run_group, run_id, row_rank, row_step
+),
+known AS (
+    SELECT string_agg(name, ', ' ORDER BY name) AS names FROM known_devices
+)
+SELECT
+    run_group, run_id, rank, step, gpu_name, gpus, avg_step_ns, gpu_time_ns, model_flops, recomputed_flops,
+    unknown_calls, array_to_string(roofs, ', ') AS precision, peak AS peak_flops_per_s,
+    model_flops * 1e9 / nullif(gpu_time_ns, 0) AS flops_per_s, 100 * flops_per_s / peak AS mfu_pct,
+    100e9 * (model_flops + recomputed_flops) / nullif(gpu_time_ns, 0) / peak AS hfu_pct,
+    nullif(concat_ws(
+        '; ',
+        CASE WHEN model_flops IS NULL THEN 'no operator with a FLOP formula launched GPU work in the steps; give '
+            'flops_per_token and tokens_per_step' END,
+        CASE WHEN unknown_calls > 0 AND NOT given THEN unknown_calls || ' calls without shapes are not counted' END,
+        CASE
+            WHEN NOT unheld THEN NULL
+            WHEN gpu_name IS NULL THEN 'the recording does not name its GPU; give peak_tflops'
+            WHEN gpu_name NOT IN (SELECT p.gpu_name FROM device_peaks p)
+                THEN gpu_name || ' has no published peaks here; give peak_tflops, or add it to schemas/devices.toml, '
+                    || 'which has ' || names
+            ELSE gpu_name || ' has no published peak for a type that was used; give peak_tflops'
+        END,
+        CASE WHEN given AND peak IS NULL AND NOT unheld THEN 'which peak is unknown; give precision or peak_tflops' END
+    ), '') AS note
+FROM totals, known

@@ -1,0 +1,88 @@
+-- What do replays of CUDA graphs cost, and how much do they differ?
+--
+-- A replay is one launch of a graph (cudaGraphLaunch) and all GPU work with its correlation id on a device. Replays
+-- with work of the same names, each as often, are of one graph; the recording names none, so they are numbered in order
+-- of their first replay. The span of a replay is from its first start to its last end; what no work of its own covers
+-- there are its gaps. Launches whose work the trace does not hold are the rows without a device.
+-- @param per graph|replay = graph What a row is.
+-- @column run_id id               The run.
+-- @column rank index              Process rank.
+-- @column device index            GPU.
+-- @column graph index             Graph of the device, from 1.
+-- @column replay index            Replay of the graph, from 1; empty with per = graph.
+-- @column replays count           Replays.
+-- @column kernels count           Kernels in them.
+-- @column copies count            Memcpys and memsets in them.
+-- @column kernels_per_replay number   Kernels of one, on average.
+-- @column call_ns ns              Time in the launch calls.
+-- @column span_ns ns              Spans, summed.
+-- @column busy_ns ns              What the work of the replays covers.
+-- @column gap_ns ns               The rest of the spans.
+-- @column gap_pct %               Its share.
+-- @column min_span_ns ns          Shortest span.
+-- @column median_span_ns ns       Median.
+-- @column max_span_ns ns          Longest.
+-- @column variation_pct %         Standard deviation of the spans / their mean; empty for one replay.
+-- @column avg_queue_delay_ns ns   From the end of the launch call to the first start, 0 at least; mean.
+-- @column device_time_pct %       Share of the durations of all GPU work of the device.
+-- @main run_id, rank, device, graph, replays, kernels_per_replay, median_span_ns, gap_pct, variation_pct
+-- @order run_id, rank, device, graph, replay
+-- @use arithmetic, gpu_work, intervals, launch_calls
+-- @needs replays of CUDA graphs: kernels and the calls that launched them
+-- @plot bars y=run_id,rank,device,graph,replay x=busy_ns,gap_ns
+WITH launches AS (
+    SELECT run_group, run_id, rank, correlation_id, start_ns AS call_start_ns, dur_ns AS call_ns
+    FROM launch_calls
+    WHERE contains(name, 'GraphLaunch')
+),
+work AS (
+    SELECT
+        l.*, w.device, w.kind, coalesce(w.name, w.kind) AS name, w.start_ns, w.start_ns + w.dur_ns AS end_ns, w.dur_ns
+    FROM launches l LEFT JOIN (SELECT * EXCLUDE (run_group) FROM gpu_work) w USING (run_id, rank, correlation_id)
+),
+launched AS (
+    SELECT
+        run_group, run_id, rank, device, correlation_id, call_start_ns, call_ns,
+        count(*) FILTER (kind = 'kernel') AS kernels, count(*) FILTER (kind <> 'kernel') AS copies,
+        min(start_ns) AS first_start_ns, max(end_ns) - min(start_ns) AS length_ns, sum(dur_ns)::BIGINT AS work_ns,
+        list_sort(list(name)) AS names
+    FROM work
+    GROUP BY ALL
+),
+named AS (
+    SELECT
+        * EXCLUDE (names), min(call_start_ns) OVER (PARTITION BY run_id, rank, device, names) AS graph_ns,
+        row_number() OVER ()::INTEGER AS track
+    FROM launched
+),
+replays AS (
+    SELECT
+        *, CASE WHEN device IS NOT NULL
+            THEN dense_rank() OVER (PARTITION BY run_id, rank, device ORDER BY graph_ns) END AS graph,
+        row_number() OVER (PARTITION BY run_id, rank, device, graph_ns ORDER BY call_start_ns) AS turn
+    FROM named
+),
+tracks AS (
+    SELECT r.track, w.start_ns, w.end_ns
+    FROM work w JOIN replays r USING (run_id, rank, device, correlation_id)
+),
+all_work AS (
+    SELECT run_id, rank, device, sum(dur_ns)::BIGINT AS all_ns FROM gpu_work GROUP BY ALL
+)
+SELECT
+    run_group, r.run_id, r.rank, r.device, graph, CASE WHEN '{per}' = 'replay' THEN turn END AS replay,
+    count(*) AS replays, sum(kernels)::BIGINT AS kernels, sum(copies)::BIGINT AS copies,
+    avg(kernels) AS kernels_per_replay, sum(call_ns)::BIGINT AS call_ns,
+    coalesce(sum(length_ns), 0)::BIGINT AS span_ns, coalesce(sum(covered_ns), 0)::BIGINT AS busy_ns,
+    coalesce(sum(length_ns - covered_ns), 0)::BIGINT AS gap_ns,
+    pct(sum(length_ns - covered_ns), sum(length_ns)) AS gap_pct,
+    min(length_ns) AS min_span_ns, median(length_ns) AS median_span_ns,
+    max(length_ns) AS max_span_ns,
+    pct(stddev_pop(length_ns), CASE WHEN count(*) > 1 THEN avg(length_ns) ELSE 0 END)
+        AS variation_pct,
+    avg(greatest(0, first_start_ns - call_start_ns - call_ns)) AS avg_queue_delay_ns,
+    pct(sum(work_ns), any_value(all_ns)) AS device_time_pct
+FROM replays r
+LEFT JOIN intervals_length('tracks') USING (track)
+LEFT JOIN all_work a ON a.run_id = r.run_id AND a.rank = r.rank AND a.device = r.device
+GROUP BY run_group, r.run_id, r.rank, r.device, graph, replay

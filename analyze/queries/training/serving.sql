@@ -1,0 +1,148 @@
+-- What do the prefill and decode steps of inference cost?
+--
+-- A step is a range of vLLM (execute_context_1(983)_generation_0(0)), of SGLang (step[DECODE bs=4]), or one of your own
+-- whose name begins with prefill or decode, on the CPU. Without such ranges it is a pass over the model: from a lookup
+-- in the first embedding table to the next one, prefill if the sequences have more than one new token; recordings with
+-- a backward pass have none. A step lasts from its start until its range and the work that was launched in it, on its
+-- thread, are done. What none of its work covers of that is idle: the GPU waits for the host. Tokens are what the range
+-- says, else those that were looked up.
+-- @param per kind|step = kind     What a row is.
+-- @column run_id id               The run.
+-- @column rank index              Process rank.
+-- @column kind text               prefill, decode, or mixed.
+-- @column step index              Step, from 0; empty with per = kind.
+-- @column steps count             Steps.
+-- @column tokens count            Tokens that they worked on; of decode steps, generated.
+-- @column time_ns ns              Their lengths, summed.
+-- @column avg_step_ns ns          Mean length.
+-- @column median_step_ns ns       Median length.
+-- @column tokens_per_s number     Tokens / time.
+-- @column launches count          Launch calls with GPU work.
+-- @column busy_ns ns              What their GPU work covers.
+-- @column idle_ns ns              The rest.
+-- @column idle_pct %              Its share: launch-bound.
+-- @column attention_ns ns         Durations of attention kernels.
+-- @column kv_cache_ns ns          Durations of the work that writes the KV cache: kernels named for it, concatenation
+--                                 along the third dimension of four, and index_copy and index_put into four.
+-- @main rank, kind, steps, tokens, median_step_ns, tokens_per_s, idle_pct, attention_ns, kv_cache_ns
+-- @order run_id, rank, step, time_ns DESC, kind
+-- @use arithmetic, gpu_work, intervals, launch_calls, model_flops, op_links
+-- @needs inference steps: ranges of vLLM, SGLang or your own named prefill and decode, or operators (with shapes)
+-- @plot bars y=run_id,rank,kind,step x=busy_ns,idle_ns
+WITH lookups AS (
+    SELECT
+        run_group, run_id, rank, tid, start_ns, list_product(shape(input_dims, 1))::BIGINT AS tokens,
+        shape(input_dims, 1)[-1] AS new_tokens
+    FROM cpu_ops
+    WHERE name = 'aten::embedding' AND input_dims IS NOT NULL
+    QUALIFY shape(input_dims, 0) = first_value(shape(input_dims, 0)) OVER (
+        PARTITION BY run_id, rank ORDER BY start_ns, tid
+    )
+),
+named AS (
+    SELECT
+        run_group, run_id, rank, tid, name, start_ns, start_ns + dur_ns AS end_ns,
+        TRY_CAST(regexp_extract(name, '_context_\d+\((?:sq)?(\d+)', 1) AS BIGINT) AS context_tokens,
+        TRY_CAST(regexp_extract(name, '_generation_\d+\((?:sq)?(\d+)', 1) AS BIGINT) AS generation_tokens
+    FROM ranges
+    WHERE origin IN ('nvtx', 'record_function') AND dur_ns IS NOT NULL AND regexp_matches(
+        name, '^(?i:prefill|decode)|^step\[(?:EXTEND|DECODE|MIXED)\b|^execute_.*context_\d+\(.*_generation_\d+\('
+    )
+    QUALIFY coalesce(
+        start_ns >= furthest_end((run_id, rank, tid), start_ns, start_ns + dur_ns), true
+    )
+),
+ranged AS (
+    SELECT
+        n.run_group, n.run_id, n.rank, n.tid, n.start_ns, n.end_ns,
+        CASE
+            WHEN context_tokens IS NOT NULL
+                THEN CASE WHEN generation_tokens = 0 THEN 'prefill' WHEN context_tokens = 0 THEN 'decode'
+                    ELSE 'mixed' END
+            WHEN starts_with(name, 'step[MIXED') THEN 'mixed'
+            WHEN starts_with(name, 'step[EXTEND') OR name ILIKE 'prefill%' THEN 'prefill' ELSE 'decode'
+        END AS kind,
+        coalesce(
+            context_tokens + generation_tokens, TRY_CAST(regexp_extract(name, '\btoks=(\d+)', 1) AS BIGINT),
+            CASE WHEN starts_with(name, 'step[DECODE')
+                THEN TRY_CAST(regexp_extract(name, '\bbs=(\d+)', 1) AS BIGINT) END,
+            (SELECT sum(l.tokens)::BIGINT FROM lookups l WHERE l.run_id = n.run_id AND l.rank = n.rank
+                AND l.tid = n.tid AND l.start_ns >= n.start_ns AND l.start_ns < n.end_ns)
+        ) AS tokens
+    FROM named n
+),
+passes AS (
+    SELECT
+        run_group, run_id, rank, tid, start_ns,
+        lead(start_ns) OVER (PARTITION BY run_id, rank, tid ORDER BY start_ns) AS end_ns,
+        CASE WHEN new_tokens > 1 THEN 'prefill' ELSE 'decode' END AS kind, tokens
+    FROM lookups
+    ANTI JOIN named USING (run_id, rank)
+    ANTI JOIN (
+        SELECT run_id, rank FROM cpu_ops WHERE starts_with(name, 'autograd::engine') GROUP BY ALL
+    ) USING (run_id, rank)
+),
+steps AS (
+    SELECT
+        *, row_number() OVER (ORDER BY run_id, rank, start_ns)::INTEGER AS track,
+        row_number() OVER (PARTITION BY run_id, rank ORDER BY start_ns) - 1 AS turn
+    FROM (
+        SELECT *, end_ns AS range_end_ns FROM ranged
+        UNION ALL
+        SELECT * REPLACE (coalesce(end_ns, 9223372036854775807) AS end_ns), start_ns FROM passes
+    )
+),
+calls AS (
+    SELECT s.track, c.run_id, c.rank, c.correlation_id
+    FROM launch_calls c
+    ASOF JOIN steps s ON s.run_id = c.run_id AND s.rank = c.rank AND s.tid = c.tid AND c.start_ns >= s.start_ns
+    WHERE c.start_ns < s.end_ns
+),
+writes AS (
+    SELECT DISTINCT run_id, rank, op_id
+    FROM cpu_ops
+    WHERE op_id > 0 AND (
+        name = 'aten::cat' AND json_array_length(input_dims, '$[0][0]') = 4
+            AND json_extract_string(concrete_inputs, '$[1]') IN ('2', '-2')
+        OR name IN ('aten::index_copy_', 'aten::index_put_', 'aten::_index_put_impl_')
+            AND json_array_length(input_dims, '$[0]') = 4
+    )
+),
+tracks AS (
+    SELECT
+        c.track, c.correlation_id, w.start_ns, w.start_ns + w.dur_ns AS end_ns, w.dur_ns,
+        n.family = 'attention' AS is_attention,
+        o.op_id IS NOT NULL OR regexp_matches(
+            w.name, '(?i)reshape_and_cache|concat_and_cache|(?:kv|page)_?cache|append_paged|set_kv_buffer'
+        ) AS is_write
+    FROM calls c
+    JOIN linked_to_ops('gpu_work') w
+        ON w.run_id = c.run_id AND w.rank = c.rank AND w.correlation_id = c.correlation_id
+    LEFT JOIN kernel_names n ON n.run_id = w.run_id AND n.name = w.name
+    LEFT JOIN writes o ON o.run_id = w.run_id AND o.rank = w.rank AND o.op_id = w.op_id
+),
+sums AS (
+    SELECT
+        track, count(DISTINCT correlation_id) AS launches, max(end_ns) AS done_ns,
+        coalesce(sum(dur_ns) FILTER (is_attention), 0)::BIGINT AS attention_ns,
+        coalesce(sum(dur_ns) FILTER (is_write), 0)::BIGINT AS kv_cache_ns
+    FROM tracks
+    GROUP BY track
+),
+timed AS (
+    SELECT
+        s.*, greatest(range_end_ns, coalesce(done_ns, range_end_ns)) - s.start_ns AS step_ns,
+        coalesce(covered_ns, 0) AS covered_ns, coalesce(launches, 0) AS launches,
+        coalesce(attention_ns, 0) AS attention_ns, coalesce(kv_cache_ns, 0) AS kv_cache_ns
+    FROM steps s LEFT JOIN sums USING (track) LEFT JOIN intervals_length('tracks') USING (track)
+)
+SELECT
+    run_group, run_id, rank, kind, CASE WHEN '{per}' = 'step' THEN turn END AS step, count(*) AS steps,
+    sum(tokens)::BIGINT AS tokens, sum(step_ns)::BIGINT AS time_ns, avg(step_ns) AS avg_step_ns,
+    median(step_ns) AS median_step_ns,
+    sum(tokens) FILTER (tokens IS NOT NULL) * 1e9 / nullif(sum(step_ns) FILTER (tokens IS NOT NULL), 0) AS tokens_per_s,
+    sum(launches)::BIGINT AS launches, sum(covered_ns)::BIGINT AS busy_ns,
+    sum(step_ns - covered_ns)::BIGINT AS idle_ns, pct(sum(step_ns - covered_ns), sum(step_ns)) AS idle_pct,
+    sum(attention_ns)::BIGINT AS attention_ns, sum(kv_cache_ns)::BIGINT AS kv_cache_ns
+FROM timed
+GROUP BY run_group, run_id, rank, kind, step
