@@ -107,7 +107,8 @@ class Traces:
     ) -> pa.Table:
         """Answer a query by name (`catalog` lists them) as an Arrow table.
 
-        `by`: columns of `runs` (or `rank`) to group by. `params`: parameters of the query. `sort`: column names, `-` in
+        `by`: columns of `runs` (or `rank`) to group by, and what a query's own parameter `per` can tell apart
+        (dimension, group). `params`: parameters of the query. `sort`: column names, `-` in
         front for descending. `limit`: at most so many rows. `select`: only these columns, in this order.
         """
         return self.answer(name, by, where, params, sort, limit, select, profiler).arrow()
@@ -127,10 +128,11 @@ class Traces:
         from analyze.query.needs import why_empty
 
         query = self._find(name)
+        by, texts = query.own_by(by, _texts(params))
         engine = self.engines.get(by, where, profiler, query)
-        answer = engine.query(query, _texts(params), sort, limit, select)
+        answer = engine.query(query, texts, sort, limit, select)
         if limit != 0:
-            answer.why = lambda: why_empty(engine, query, _texts(params))
+            answer.why = lambda: why_empty(engine, query, texts)
         runs = len(engine.run_ids)
         if not by and runs > 1 and query.group != "compare" and "run_id" not in {c.name for c in answer.columns}:
             answer.hint = f"{runs} runs taken together; --by run_id (or model, ...) tells them apart"
@@ -188,9 +190,10 @@ class Traces:
         from analyze.report.files import write_figure
 
         query = self._find(name)
+        by, texts = query.own_by(by, _texts(params))
         engine = self.engines.get(by, where, profiler, query)
         return write_figure(
-            engine, self._given, query, _texts(params), Path(output),
+            engine, self._given, query, texts, Path(output),
             by=by, where=where, profiler=profiler, figure=figure, title=title,
         )  # fmt: skip
 

@@ -11,7 +11,7 @@
 -- @column start_ns ns             Start of the longest stretch that it is about.
 -- @column end_ns ns               End of that.
 -- @order run_id
--- @use intervals, run_gpus, time_owners, time_sums
+-- @use comm_exposed, intervals, run_gpus, time_owners, time_sums
 -- @needs broadcasts of one process to several GPUs
 WITH exposed AS (
     SELECT * FROM run_time_outside('dataparallel_broadcasts', 'compute_times')

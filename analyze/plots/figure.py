@@ -248,8 +248,8 @@ def places(rows: Rows, names: Sequence[str]) -> list[str]:
 
 
 def _place(name: str, value: Any) -> str:
-    words = {"device": "GPU {}", "rank": "rank {}", "stream": "stream {}", "step": "step {}", "batch_size": "batch {}",
-             "gpus": "{} GPU"}  # fmt: skip
+    words = {"device": "GPU {}", "rank": "rank {}", "stage": "stage {}", "stream": "stream {}", "step": "step {}",
+             "batch_size": "batch {}", "gpus": "{} GPU"}  # fmt: skip
     text = words.get(name, "{}").format(quantity(value, "index") if isinstance(value, float) else short(str(value), 36))
     return text + "s" if name == "gpus" and value != 1 else "CPU" if (name, value) == ("device", -1) else text
 
