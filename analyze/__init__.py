@@ -119,7 +119,8 @@ class Traces:
     ) -> pa.Table:
         """Answer a query by name (`catalog` lists them) as an Arrow table.
 
-        `by`: columns of `runs` (or `rank`) to group by. `params`: parameters of the query. `sort`: column names, `-` in
+        `by`: columns of `runs` (or `rank`) to group by, and what a query's own parameter `per` can tell apart
+        (dimension, group). `params`: parameters of the query. `sort`: column names, `-` in
         front for descending. `limit`: at most so many rows. `select`: only these columns, in this order.
         """
         return self.answer(name, by, where, params, sort, limit, select, profiler).arrow()
@@ -139,7 +140,8 @@ class Traces:
         from analyze.notebook import Answer
         from analyze.query.needs import why_empty
 
-        query, texts, given = self._find(name), _texts(params), self._given
+        query, given = self._find(name), self._given
+        by, texts = query.own_by(by, _texts(params))
         engine = self.engines.get(by, where, profiler, query)
 
         def draw(answer: Answer, figure: str | None, title: str | None) -> Drawing:

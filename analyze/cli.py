@@ -66,6 +66,7 @@ Output = Annotated[
 ]
 Wide = Annotated[bool, typer.Option("--wide", "-w", help="Tables with all columns, empty ones too.")]
 Where = Annotated[str | None, typer.Option("--where", help="SQL over the columns of runs and rank: what to look at.")]
+_BY = "Columns of runs (or rank) to group by: model,batch_size; for communication dimension or group, too."
 Profiler = Annotated[
     str | None,
     typer.Option(
@@ -122,7 +123,7 @@ def query(
         str,
         typer.Option(
             "--by",
-            help="Columns of runs (or rank) to group by: model,batch_size.",
+            help=_BY,
             autocompletion=completion.run_columns,
         ),
     ] = "",
@@ -211,7 +212,13 @@ def plot(
     name: Annotated[str, typer.Argument(help="The query, such as kernel-share or roofline.")],
     paths: Paths,
     output: Annotated[Path, typer.Option("--output", "-o", help="The figure: .svg, .png or .html.")],
-    by: Annotated[str, typer.Option("--by", help="Columns of runs (or rank) to group by: model,batch_size.")] = "",
+    by: Annotated[
+        str,
+        typer.Option(
+            "--by",
+            help=_BY,
+        ),
+    ] = "",
     where: Where = None,
     profiler: Profiler = None,
     param: Annotated[list[str] | None, typer.Option("--param", "-p", help="A parameter of the query: k=v.")] = None,

@@ -68,6 +68,8 @@ def test_every_query_takes_by(samples: analyze.Traces, query: Query) -> None:
 NOT_ADDED = {
     "collectives": "a call is one of all its ranks",
     "collective-waits": "a call is one of all its ranks",
+    "comm-exposed": "a call is one of all its ranks",
+    "moe-balance": "a destination's load is there for each source",
     "stragglers": "a call is one of all its ranks",
     "epochs": "an epoch is one of all its ranks",
     "gaps": "the longest of each group",
@@ -78,8 +80,8 @@ NOT_ADDED = {
 """Queries whose rows do not add up over groups of ranks or runs, and why."""
 NO_SUMS = {"rank-skew": "least, middle and most of the ranks", "roofs": "rates of a GPU", "health": "facts"}
 """Queries without a column that adds up, and what they are of."""
-NOT_IN_THE_SAMPLES = {"memcpy-sync"}
-"""Queries that find nothing in the samples, which hold no copy of the kinds they are about."""
+NOT_IN_THE_SAMPLES = {"memcpy-sync", "moe-balance", "pipeline-bubbles"}
+"""Queries that find nothing in the samples, which hold no copy or communication of the kinds they are about."""
 ADDED = re.compile(r"^(?!min_|max_|avg_|median_|peak_|ranks$).*(?<!_per_image)$")
 
 

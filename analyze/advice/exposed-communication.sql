@@ -1,8 +1,8 @@
 -- Communication that no compute hides
 --
 -- Saving: Time with communication kernels and no compute kernel beside them, mean over the GPUs, less what of it is
--- waiting for a straggler or DataParallel's broadcasts: findings of their own.
--- See: breakdown
+-- waiting for another rank or DataParallel's broadcasts: findings of their own.
+-- See: comm-exposed
 -- Try: overlap it: DDP's gradient buckets (bucket_cap_mb), gradient_as_bucket_view, FSDP prefetch; fewer and larger
 -- collectives; bf16 gradients.
 -- @column run_id id               The run.
@@ -14,30 +14,29 @@
 -- @column end_ns ns               Its end.
 -- @column source text             Line of the program that most of its time comes from; NULL if not known.
 -- @order run_id
--- @use gpu_tracks, run_gpus, time_owners
+-- @use comm_exposed, run_gpus, time_owners
 -- @needs communication kernels without compute beside them
-WITH others AS (
-    SELECT track, start_ns, end_ns FROM straggler_waits
+WITH exposed AS MATERIALIZED (
+    SELECT track, start_ns, end_ns, owner.part = 'waiting' AND NOT owner.one_process AS waits FROM exposed_comm
+),
+others AS (
+    SELECT track, start_ns, end_ns FROM exposed WHERE waits
     UNION ALL
     SELECT track, start_ns, end_ns FROM dataparallel_broadcasts
 ),
 theirs AS (
     SELECT * FROM run_time_outside('others', 'compute_times')
 ),
-communication AS (
-    SELECT track, start_ns, end_ns FROM gpu_intervals WHERE class = 'comm'
-),
 own AS (
-    SELECT * FROM run_time_outside('communication', 'compute_times')
+    SELECT * FROM run_time_outside('exposed', 'others')
 )
 SELECT
-    run_group, run_id, exposed_comm_ns - coalesce(t.ns, 0) / gpus AS saving_ns,
+    run_group, run_id, o.ns / gpus AS saving_ns,
     printf('%s of %s communication a GPU has no compute beside it', ms(exposed_comm_ns), ms(comm_ns))
-        || and_part(t.ns / gpus, 'of that is found under stragglers or dataparallel')
+        || and_part(t.ns / gpus, 'of that is found under stragglers, pipeline-bubble or dataparallel')
         || coalesce(w.note, '') AS evidence,
     o.longest.rank, o.longest.device, o.longest.start_ns, o.longest.end_ns, o.source
 FROM run_gpus
-LEFT JOIN own o USING (run_id)
+JOIN own o USING (run_id)
 LEFT JOIN theirs t USING (run_id)
 LEFT JOIN unknown_waits w USING (run_id)
-WHERE exposed_comm_ns > 0

@@ -1,7 +1,7 @@
 -- Ranks wait for the slowest one in collectives
 --
 -- Saving: From a rank's own start to the latest start of a matched collective call, at most as long as its kernel runs,
--- where no compute runs beside it, over the GPUs; runs of several ranks.
+-- where neither compute nor a transfer runs beside it, over the GPUs; runs of several ranks.
 -- See: stragglers
 -- Try: even out the work (batch sizes, sequence lengths, data loading); look at what the last rank does before the
 -- collective.
@@ -17,36 +17,31 @@
 -- @use gpu_tracks, intervals, run_gpus, time_owners
 -- @needs matched collectives of several ranks
 WITH waits AS MATERIALIZED (
-    SELECT * FROM straggler_waits
+    SELECT * FROM call_waits WHERE NOT pair
+),
+alone AS MATERIALIZED (
+    SELECT track, start_ns, end_ns FROM exposed_waits WHERE NOT pair
 ),
 exposed AS (
-    SELECT * FROM run_time_outside('waits', 'compute_times')
+    SELECT * FROM run_time_within('alone', 'alone')
 ),
 lengths AS (
     SELECT run_id, avg(covered_ns) AS ns, max(covered_ns) AS most_ns
     FROM intervals_length('waits') JOIN gpu_tracks USING (track)
     GROUP BY run_id
 ),
-by_rank AS (
-    SELECT run_id, rank, count(*) AS calls, count(*) FILTER (last) AS times_last FROM waits GROUP BY run_id, rank
-),
-latest AS (
-    SELECT run_id, rank, calls, times_last
-    FROM by_rank
-    QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY times_last DESC, rank) = 1
-),
 counts AS (
     SELECT run_id, count(DISTINCT call) AS calls FROM waits GROUP BY run_id
 )
 SELECT
     g.run_group, run_id, e.ns / gpus AS saving_ns,
-    printf('in %s a rank waits %s on average, %s at most; rank %d is last in %d of %d',
-        counted(c.calls, 'collective', 'collectives'), ms(l.ns), ms(most_ns), r.rank, r.times_last, r.calls)
-        || coalesce(w.note, '') AS evidence,
+    printf('in %s a rank waits %s on average, %s at most; rank %d is last in %d of %d, and others wait %s for it alone',
+        counted(c.calls, 'collective', 'collectives'), ms(l.ns), ms(most_ns), r.rank, r.times_last, r.calls,
+        ms(r.blocked_ns)) || coalesce(w.note, '') AS evidence,
     e.longest.rank, e.longest.device, e.longest.start_ns, e.longest.end_ns, e.source
 FROM exposed e
 JOIN lengths l USING (run_id)
-JOIN latest r USING (run_id)
+JOIN (SELECT * FROM latest_ranks WHERE NOT pair) r USING (run_id)
 JOIN counts c USING (run_id)
 JOIN run_gpus g USING (run_id)
 LEFT JOIN unknown_waits w USING (run_id)

@@ -253,8 +253,8 @@ def places(rows: Rows, names: Sequence[str]) -> list[str]:
 
 def place(name: str, value: Any) -> str:
     """What a column says of a place in words: rank 0, GPU 1, 2 GPUs, batch 64."""
-    words = {"device": "GPU {}", "rank": "rank {}", "stream": "stream {}", "step": "step {}", "batch_size": "batch {}",
-             "gpus": "{} GPU"}  # fmt: skip
+    words = {"device": "GPU {}", "rank": "rank {}", "stage": "stage {}", "stream": "stream {}", "step": "step {}",
+             "batch_size": "batch {}", "gpus": "{} GPU"}  # fmt: skip
     text = words.get(name, "{}").format(quantity(value, "index") if isinstance(value, float) else short(str(value), 36))
     return text + "s" if name == "gpus" and value != 1 else "CPU" if (name, value) == ("device", -1) else text
 

@@ -33,11 +33,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from analyze.errors import InputError
+from schemas.tables import TABLES
 
 BUILT_IN = Path(__file__).parents[1] / "queries"
 BLOCKS = "blocks"
@@ -46,6 +47,8 @@ TIMING = ("torch", "nsys", "nvprof")
 """Profilers that time GPU work, the best first: passes of one workload under them show the same work again."""
 
 PASSES = (*TIMING, "all")
+
+_RUN_COLUMNS = {c.name for c in TABLES["runs"].columns} | {"rank"}
 
 _TAG = re.compile(r"^@(param|column|main|order|use|needs|pass|plot|drill)\s+(.*)$")
 _PARAM = re.compile(r"^(\w+)\s+(\S+)\s+=\s+(?:'([^']*)'|(\S+))\s*(.*)$")
@@ -180,6 +183,17 @@ class Query:
         parsed = {p.name: p.parse(values.get(p.name, p.default), self.name) for p in self.params}
         choices = {n: str(v) for n, v in parsed.items() if known[n].choices}
         return self.fill(self.sql, choices), {n: v for n, v in parsed.items() if not known[n].choices}, choices
+
+    def own_by(self, by: Sequence[str], params: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str]]:
+        """`by` without what the query itself tells apart, a choice of its parameter `per`; and params with that.
+
+        Columns of runs are none of them. Raises InputError for two.
+        """
+        per = next((p.choices for p in self.params if p.name == "per"), ())
+        own = [b for b in by if b in per and b not in _RUN_COLUMNS]
+        if len(own) > 1:
+            raise InputError(f"--by {','.join(own)}: {self.name} tells one of them apart")
+        return tuple(b for b in by if b not in own), {**params, **({"per": own[0]} if own else {})}
 
     def fill(self, text: str, choices: dict[str, str]) -> str:
         """Text with {param} replaced by the choice made."""

@@ -51,11 +51,11 @@ class Question:
             for k, v in params.items()
             if k not in defaults or (v != defaults[k].default and (v or defaults[k].type == "text"))
         }
+        by, params = query.own_by([name.strip() for name in given.get("by", "").split(",") if name.strip()], params)
         query.bind(params)
         rows = given.get("rows") or str(SHOWN_ROWS)
         if not rows.isdecimal() or not 1 <= int(rows) <= MOST_SHOWN_ROWS:
             raise InputError(f"rows must be from 1 to {MOST_SHOWN_ROWS:,}, not {rows!r}")
-        by = tuple(name.strip() for name in given.get("by", "").split(",") if name.strip())
         only = {k.removeprefix(ONLY): v for k, v in given.items() if k.startswith(ONLY)}
         return cls(query, Selection.of(given), params, by, given.get("sort", "").strip(), int(rows), only)
 

@@ -282,7 +282,8 @@ def _kernels(scope: _Scope) -> Iterator[str]:
         f"SELECT name, {scope.places.columns('kernels')}, start_ns, dur_ns, device, stream,"
         " correlation_id, op_id, grid_x, grid_y, grid_z, block_x, block_y, block_z, registers, shared_mem_bytes,"
         " blocks_per_sm, occupancy_pct, graph_id, collective, in_elems, out_elems, dtype, group_size, group_name,"
-        f" group_ranks, seq FROM kernels WHERE {scope.overlapping()} ORDER BY rank, start_ns"
+        " group_ranks, seq, group_desc, in_splits, out_splits, peer"
+        f" FROM kernels WHERE {scope.overlapping()} ORDER BY rank, start_ns"
     )
     for row in scope.rows(sql):
         name, pid, tid, start, dur, device, stream, correlation, op = row[:9]
@@ -294,11 +295,13 @@ def _kernels(scope: _Scope) -> Iterator[str]:
         if occupancy is not None:
             args = f'{args[:-1]},"est. achieved occupancy %":{occupancy}}}'
         if collective[0] is not None:
-            said, in_elems, out_elems, dtype, size, group, ranks, seq = collective
+            said, in_elems, out_elems, dtype, size, group, ranks, seq, what, sent, received, peer = collective
             args = args[:-1] + "," + _args(
                 Collective_name=_text(said), In_msg_nelems=in_elems, Out_msg_nelems=out_elems,
-                dtype=_maybe(dtype), Group_size=size, Process_Group_Name=_maybe(group),
+                Group_size=size, dtype=_maybe(dtype), In_split_size=_maybe(sent), Out_split_size=_maybe(received),
+                Process_Group_Name=_maybe(group), Process_Group_Description=_maybe(what),
                 Process_Group_Ranks=_maybe(ranks), Seq=seq,
+                **{"Src_Rank" if said.endswith("recv") else "Dst_Rank": peer},
             )[1:]  # fmt: skip
         where = scope.places.draw(pid, tid, start, dur)
         yield _complete(scope, "kernel", name, where, start, dur, args)

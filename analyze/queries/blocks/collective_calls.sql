@@ -1,71 +1,77 @@
 -- Collectives: which kernels are one call, and what is known of it.
--- @macro plain_collective(name)  a collective's plain name; NULL if it is none of them.
--- What the profiler calls it may be allreduce, _allgather_base or nccl:reduce_scatter_tensor_coalesced. Sends and
--- receives, alone or in a batch, are send_recv.
-CREATE MACRO plain_collective(name) AS CASE
-    WHEN regexp_matches(name, 'reduce_?scatter') THEN 'reduce_scatter'
-    WHEN regexp_matches(name, 'all_?reduce') THEN 'all_reduce'
-    WHEN regexp_matches(name, 'all_?gather') THEN 'all_gather'
-    WHEN regexp_matches(name, 'all_?to_?all') THEN 'all_to_all'
-    WHEN name LIKE '%broadcast%' THEN 'broadcast'
-    WHEN name LIKE '%barrier%' THEN 'barrier'
-    WHEN regexp_matches(name, 'send|recv') THEN 'send_recv'
-    WHEN regexp_matches(name, '^(nccl:)?_?reduce(_oop)?$') THEN 'reduce'
-    WHEN name IN ('gather', 'nccl:gather') THEN 'gather'
-    WHEN name IN ('scatter', 'nccl:scatter') THEN 'scatter'
-END;
+-- @use collective_kinds, comm_groups
 
--- @macro kernel_collective(written, of_name)  the collective of a kernel: what the profiler wrote, since all_to_all
--- runs as NCCL's SendRecv kernel; else what the kernel's own name says.
-CREATE MACRO kernel_collective(written, of_name) AS coalesce(plain_collective(lower(written)), of_name, 'other');
-
--- @macro dtype_bytes(dtype)  bytes of an element, by torch's name of its type; NULL for an unknown one.
-CREATE MACRO dtype_bytes(dtype) AS CASE
-    WHEN dtype IN ('Byte', 'Char', 'Bool') OR dtype LIKE 'Float8%' THEN 1
-    WHEN dtype IN ('Half', 'BFloat16', 'Short', 'UInt16') THEN 2
-    WHEN dtype IN ('Float', 'Int', 'UInt32', 'ComplexHalf') THEN 4
-    WHEN dtype IN ('Double', 'Long', 'UInt64', 'ComplexFloat') THEN 8
-    WHEN dtype = 'ComplexDouble' THEN 16
-END;
-
--- @macro bus_factor(collective, n)  bus bandwidth / algorithm bandwidth for n ranks, as nccl-tests defines it.
-CREATE MACRO bus_factor(collective, n) AS CASE
-    WHEN n < 1 THEN NULL
-    WHEN collective = 'all_reduce' THEN 2.0::DOUBLE * (n - 1) / n
-    WHEN collective IN ('all_gather', 'reduce_scatter', 'all_to_all') THEN (n - 1)::DOUBLE / n
-    ELSE 1.0::DOUBLE
-END;
-
--- @macro leaves_early(collective)  whether a rank may leave the collective before all have come: the root of a
--- broadcast, who sends or gets nothing.
-CREATE MACRO leaves_early(collective) AS collective IN ('broadcast', 'reduce', 'gather', 'scatter', 'all_to_all');
+-- @view pair_annotations  a row is the range that NCCL's process group draws around a send or receive on the GPU.
+-- @column run_id id             The run.
+-- @column rank index            Process rank.
+-- @column device index          GPU.
+-- @column stream id             CUDA stream.
+-- @column sends bool            Whether it is a send.
+-- @column own index             The rank's own place in the group.
+-- @column peer index            The other one's.
+-- @column start_ns ns           Start.
+-- @column end_ns ns             End.
+CREATE VIEW pair_annotations AS
+WITH _said AS (
+    SELECT *, regexp_extract(name, '^nccl:(send|recv) (\d+)(?:->|<-)(\d+)$', ['direction', 'own', 'peer']) AS said
+    FROM ranges
+    WHERE origin = 'gpu_annotation' AND (starts_with(name, 'nccl:send ') OR starts_with(name, 'nccl:recv '))
+)
+SELECT
+    run_id, rank, device, stream, said.direction = 'send' AS sends, try_cast(said.own AS INTEGER) AS own,
+    try_cast(said.peer AS INTEGER) AS peer, start_ns, start_ns + dur_ns AS end_ns
+FROM _said
+WHERE said.peer <> '';
 
 -- @view collective_kernels  a row is a communication kernel with the number of the call that it may be part of.
 -- The number is the same on all ranks and devices of the group. By group and sequence number; by order within the group
 -- and collective where the profiler wrote none, and so kernels of the same number. A group is its name, ranks and size
 -- together, since ranks may give a name to groups of their own. Where none was written, it is the devices of a process
--- that drives several, else all ranks of the job. A send or receive is a call of its own: it has a peer, not a group.
+-- that drives several, else all ranks of the job. A send and its receive are a call of two, by source, destination and
+-- order; without a known peer each is a call of its own.
+-- Clocks: those of a node agree. Where most collectives that no rank can leave early were never on all ranks at one
+-- time, each rank's clock is shifted by the median of what it ends them later than the mean of the ranks: if that
+-- brings their ends together to 50 us (median), of 8 calls at least or of such whose number makes sure of the match;
+-- else those are no calls, and no clock is shifted.
 -- @column run_group index       Group of runs (--by); NULL without.
 -- @column run_id id             The run.
 -- @column rank index            Process rank.
 -- @column device index          GPU.
 -- @column collective text       all_reduce, broadcast, send_recv ...
 -- @column group_name text       Process group, where the profiler names it.
--- @column members count         How many the group has; NULL if not known.
+-- @column group_ranks text      Its ranks.
+-- @column process_group text    For people: what the program calls it, else its name, and its ranks.
+-- @column dimension text        dp, fsdp, tp, pp, ep, cp; NULL if not known (`comm_groups`).
+-- @column inferred bool         Whether the dimension is inferred.
+-- @column members count         How many the group has, two for a pair; NULL if not known.
 -- @column one_process bool      Whether the group is the devices of one process.
+-- @column source index          Of a send or receive the rank that sends; NULL if not known.
+-- @column destination index     The rank that receives.
+-- @column sends bool            Whether it is the send of a pair.
+-- @column even bool             Whether as many sends as receives of the two ranks were recorded.
 -- @column seq index             Sequence number that the profiler wrote.
 -- @column bytes B               The larger of its input and output; NULL without the profiler's metadata.
--- @column start_ns ns           Start.
+-- @column start_ns ns           Start, on the common clock of the ranks.
 -- @column dur_ns ns             Length.
+-- @column own_start_ns ns       Start as recorded.
+-- @column shift_ns ns           What was taken off the clock of its rank: 0 where clocks agree.
+-- @column residual_ns ns        By how much the rank's ends of collectives differ from the others' after that (median);
+--                               NULL without collectives of several ranks.
+-- @column occurrence index      Which of its kind it is on its rank, in order from 1.
 -- @column call index            The call.
 CREATE VIEW collective_kernels AS
 WITH _communication AS (
     SELECT
-        k.run_group, k.run_id, k.rank, k.device, k.start_ns, k.dur_ns, k.group_name, k.group_ranks, k.group_size, k.seq,
-        kernel_collective(k.collective, n.collective) AS collective,
+        k.run_group, k.run_id, k.rank, k.device, k.stream, k.start_ns, k.dur_ns, k.group_name, k.group_ranks, k.seq,
+        kernel_collective(k.collective, n.collective) AS collective, lower(k.collective) AS written, k.peer,
         nullif(greatest(k.in_elems, k.out_elems), 0) * dtype_bytes(k.dtype) AS bytes,
-        k.group_name IS NOT NULL OR k.group_ranks IS NOT NULL AS named
-    FROM kernels k JOIN kernel_names n USING (run_id, name)
+        k.group_name IS NOT NULL OR k.group_ranks IS NOT NULL AS named,
+        g.ranks::BIGINT[] AS ranks_of_group, g.size, g.process_group, g.dimension, g.inferred
+    FROM kernels k
+    JOIN kernel_names n ON n.run_id = k.run_id AND n.name = k.name
+    LEFT JOIN comm_groups g
+        ON g.run_id = k.run_id AND g.rank = k.rank AND g.group_name IS NOT DISTINCT FROM k.group_name
+        AND g.group_ranks IS NOT DISTINCT FROM k.group_ranks
     WHERE n.family = 'communication'
 ),
 _processes AS (
@@ -73,71 +79,165 @@ _processes AS (
     FROM _communication
     GROUP BY run_group, run_id, rank
 ),
+_jobs AS (
+    SELECT run_id, CASE WHEN greatest(world_size, ranks) > 1 OR world_size = 1 THEN greatest(world_size, ranks) END
+        AS size
+    FROM runs
+),
+_annotated AS (
+    SELECT
+        c.* EXCLUDE (peer), coalesce(a.sends, c.written = 'send') AS sends, coalesce(c.peer, a.peer) AS peer,
+        -- The place that an annotation gives the rank itself must be its own.
+        c.peer IS NOT NULL AND c.written IN ('send', 'recv') OR (
+            c.peer IS NULL AND c.start_ns < a.end_ns AND coalesce(c.ranks_of_group[a.own + 1] = c.rank, a.own = c.rank)
+        ) AS paired
+    FROM _communication c
+    ASOF LEFT JOIN pair_annotations a
+        ON a.run_id = c.run_id AND a.rank = c.rank AND a.device = c.device AND a.stream = c.stream
+        AND a.start_ns <= c.start_ns
+),
+_paired AS (
+    SELECT
+        a.* EXCLUDE (peer, paired, sends), p.devices, j.size AS job_size,
+        CASE WHEN collective = 'send_recv' AND paired THEN sends END AS sends,
+        CASE
+            WHEN collective = 'send_recv' AND paired AND ranks_of_group IS NOT NULL THEN ranks_of_group[peer + 1]
+            WHEN collective = 'send_recv' AND paired AND coalesce(a.size, j.size) = j.size THEN peer
+        END AS other
+    FROM _annotated a
+    JOIN _processes p ON p.run_id = a.run_id AND p.rank = a.rank AND p.run_group IS NOT DISTINCT FROM a.run_group
+    JOIN _jobs j ON j.run_id = a.run_id
+),
 _grouped AS (
     SELECT
-        c.* EXCLUDE (named, group_size), NOT named AND p.devices > 1 AS one_process,
+        * EXCLUDE (named, size, job_size, other, devices, written, ranks_of_group, sends),
+        NOT named AND devices > 1 AS one_process,
         CASE
-            WHEN named THEN coalesce(group_size, len(try_cast(group_ranks AS BIGINT[])))
-            WHEN p.devices > 1 THEN p.devices
-            WHEN greatest(r.world_size, r.ranks) > 1 OR r.world_size = 1 THEN greatest(r.world_size, r.ranks)
+            WHEN other IS NOT NULL THEN 2
+            WHEN named THEN size
+            WHEN devices > 1 THEN devices
+            ELSE job_size
         END AS members,
-        CASE WHEN collective = 'send_recv' OR NOT named AND p.devices > 1 THEN c.rank END AS only_rank,
-        CASE WHEN collective = 'send_recv' THEN c.device END AS only_device
-    FROM _communication c
-    JOIN _processes p ON p.run_id = c.run_id AND p.rank = c.rank AND p.run_group IS NOT DISTINCT FROM c.run_group
-    JOIN (SELECT run_id, world_size, ranks FROM runs) r ON r.run_id = c.run_id
+        CASE WHEN other IS NOT NULL THEN sends END AS sends,
+        CASE WHEN other IS NOT NULL AND sends THEN rank ELSE other END AS source,
+        CASE WHEN other IS NOT NULL AND sends THEN other WHEN other IS NOT NULL THEN rank END AS destination,
+        CASE WHEN collective = 'send_recv' AND other IS NULL OR NOT named AND devices > 1 THEN rank END AS only_rank,
+        CASE WHEN collective = 'send_recv' AND other IS NULL THEN device END AS only_device,
+        -- Each rank counts its own sends and receives.
+        CASE WHEN collective <> 'send_recv' THEN seq END AS number
+    FROM _paired
 ),
 _numbered AS (
     SELECT
         *, row_number() OVER (
-            PARTITION BY run_group, run_id, rank, device, group_name, group_ranks, members, collective, seq
+            PARTITION BY
+                run_group, run_id, rank, device, group_name, group_ranks, members, collective, source, destination,
+                number
             ORDER BY start_ns
-        ) AS occurrence
+        ) AS occurrence,
+        CASE WHEN source IS NOT NULL THEN 2 * count(*) FILTER (sends) OVER pairs = count(*) OVER pairs END AS even
     FROM _grouped
+    WINDOW pairs AS (PARTITION BY run_group, run_id, group_name, group_ranks, source, destination)
+),
+_called AS MATERIALIZED (
+    SELECT
+        *, dense_rank() OVER (
+            ORDER BY
+                run_group, run_id, group_name, group_ranks, members, only_rank, only_device, collective, source,
+                destination, number, occurrence
+        ) AS call
+    FROM _numbered
+),
+_met AS (
+    SELECT
+        run_group, run_id, rank, call, seq, count(*) OVER calls = members AS whole,
+        max(start_ns) OVER calls < min(start_ns + dur_ns) OVER calls AS met,
+        start_ns + dur_ns - min(start_ns) OVER calls AS end_ns
+    FROM _called
+    WHERE ends_together(collective) AND members > 1 AND NOT one_process
+    WINDOW calls AS (PARTITION BY call)
+),
+_late AS (
+    SELECT *, end_ns - avg(end_ns) OVER (PARTITION BY call) AS late_ns FROM _met WHERE whole
+),
+_offsets AS (
+    SELECT run_group, run_id, rank, median(late_ns) AS off_ns FROM _late GROUP BY run_group, run_id, rank
+),
+_residuals AS (
+    SELECT
+        l.run_group, l.run_id, l.rank, any_value(off_ns) AS off_ns, median(abs(late_ns)) AS apart_ns,
+        median(abs(late_ns - off_ns)) AS left_ns
+    FROM _late l
+    JOIN _offsets o ON o.run_group IS NOT DISTINCT FROM l.run_group AND o.run_id = l.run_id AND o.rank = l.rank
+    GROUP BY l.run_group, l.run_id, l.rank
+),
+_clocks AS (
+    SELECT
+        run_group, run_id, 2 * count(*) FILTER (met) < count(*)
+            AND (count(DISTINCT call) >= 8 OR bool_and(seq IS NOT NULL)) AS differ
+    FROM _late
+    GROUP BY run_group, run_id
+),
+_shifts AS (
+    SELECT
+        r.run_group, r.run_id, r.rank,
+        c.differ AND max(left_ns) OVER (PARTITION BY r.run_group, r.run_id) <= 50000 AS shifted,
+        round(CASE WHEN shifted THEN off_ns ELSE 0 END)::BIGINT AS shift_ns,
+        round(CASE WHEN shifted THEN left_ns ELSE apart_ns END)::BIGINT AS residual_ns
+    FROM _residuals r JOIN _clocks c ON c.run_group IS NOT DISTINCT FROM r.run_group AND c.run_id = r.run_id
 )
 SELECT
-    run_group, run_id, rank, device, collective, group_name, members, one_process, seq, bytes, start_ns, dur_ns,
-    dense_rank() OVER (
-        ORDER BY
-            run_group, run_id, group_name, group_ranks, members, only_rank, only_device, collective, seq, occurrence
-    ) AS call
-FROM _numbered;
+    c.run_group, c.run_id, c.rank, device, collective, group_name, group_ranks, process_group, dimension, inferred,
+    members, one_process, source, destination, sends, even, seq, bytes, start_ns - coalesce(shift_ns, 0) AS start_ns,
+    dur_ns, start_ns AS own_start_ns, coalesce(shift_ns, 0) AS shift_ns, residual_ns, occurrence, call
+FROM _called c
+LEFT JOIN _shifts s ON s.run_group IS NOT DISTINCT FROM c.run_group AND s.run_id = c.run_id AND s.rank = c.rank;
 
 -- @macro judged_calls(t)  communication kernels with what is known of their call.
 -- `status` is
 --   matched         all members of the group are there, and a moment at which all were in it; or no such moment, where
---                   a rank may leave early and the match does not rest on the order in which ranks were recorded;
+--                   a rank may leave early and the match does not rest on the order in which ranks were recorded, or
+--                   a send ended before its receive began and as many of both were recorded;
 --   incomplete      members are missing, or how many there are is not known;
 --   unmatched       no moment at which all were in it (kernels of different calls, or clocks that differ), or more
 --                   kernels than members (groups of one name);
---   point_to_point  a send or receive, whose peer is not known.
+--   point_to_point  a send or receive whose peer is not known.
 -- `wait_ns`, of matched calls: from the kernel's start to the latest start of the call, or to its own end if that is
--- earlier.
+-- earlier. A send that ended before its receive began went into a buffer: it waited for nobody.
 -- @column * of t
 -- @column ranks count           Kernels of the call.
 -- @column last_start_ns ns      Latest start of the call.
 -- @column first_end_ns ns       Earliest end of it.
+-- @column buffered bool         Whether it is a pair whose send had ended when the receive began.
 -- @column status text           What is known.
 -- @column wait_ns ns            Of matched calls: from the kernel's start to the latest start, or to its own end if
 --                               that is earlier.
+-- @column last bool             Whether it is the last of a matched call of several, for which others may have waited.
 CREATE MACRO judged_calls(t) AS TABLE
 WITH _met AS (
     SELECT
         *, count(*) OVER calls AS ranks, max(start_ns) OVER calls AS last_start_ns,
-        min(start_ns + dur_ns) OVER calls AS first_end_ns
+        min(start_ns + dur_ns) OVER calls AS first_end_ns,
+        min(start_ns + dur_ns) FILTER (sends) OVER calls AS sent_ns
     FROM query_table(t)
     WINDOW calls AS (PARTITION BY call)
 ),
 _judged AS (
     SELECT
-        *, CASE
-            WHEN collective = 'send_recv' THEN 'point_to_point'
+        * EXCLUDE (sent_ns), source IS NOT NULL AND ranks = 2 AND even AND sent_ns <= last_start_ns
+            AND sent_ns = first_end_ns AS buffered,
+        CASE
+            WHEN collective = 'send_recv' AND source IS NULL THEN 'point_to_point'
             WHEN ranks > members THEN 'unmatched'
             WHEN ranks < members OR members IS NULL THEN 'incomplete'
             WHEN ranks = 1 OR last_start_ns < first_end_ns THEN 'matched'
-            WHEN leaves_early(collective) AND (one_process OR seq IS NOT NULL) THEN 'matched'
+            WHEN leaves_early(collective) AND (one_process OR seq IS NOT NULL) OR buffered THEN 'matched'
             ELSE 'unmatched'
         END AS status
     FROM _met
 )
-SELECT *, CASE WHEN status = 'matched' THEN least(last_start_ns - start_ns, dur_ns) END AS wait_ns FROM _judged;
+SELECT
+    *, CASE WHEN status = 'matched' THEN CASE WHEN buffered THEN 0 ELSE least(last_start_ns - start_ns, dur_ns) END END
+        AS wait_ns,
+    status = 'matched' AND ranks > 1 AND NOT buffered AND start_ns = last_start_ns AS last
+FROM _judged;

@@ -1,11 +1,12 @@
 -- What the time of a GPU belongs to, for findings that name a cause: intervals on its track. A finding takes what no
 -- cause above it in these lists has taken, so that no two name the same time:
 --   idle           the profiler, waits for data, blocking calls, DataParallel, then the host in general;
---   communication  waits for a straggler, DataParallel's broadcasts, then communication in general;
+--   communication  waits for a straggler in a collective, waits for what a peer sends or receives, DataParallel's
+--                  broadcasts, then communication in general;
 --   copies         small ones, those of pageable memory, then copies in general.
--- @use blocking_calls, collective_calls, gpu_gaps, gpu_tracks, intervals, phases, profiler_overhead,
+-- @use blocking_calls, collective_calls, comm_exposed, gpu_gaps, gpu_tracks, intervals, phases, profiler_overhead,
 --   run_gpus, source_times
--- @keep idle_gaps, straggler_waits, tracked_memcpys
+-- @keep call_waits, idle_gaps, tracked_memcpys
 
 -- @view tracked_kernels  a row is a kernel.
 -- @column track index           The track that it stands on.
@@ -24,12 +25,6 @@ FROM kernels k JOIN gpu_tracks t ON t.run_id = k.run_id AND t.rank = k.rank AND 
 -- @column start_ns ns           Start.
 -- @column end_ns ns             End.
 CREATE VIEW kernel_times AS SELECT track, start_ns, end_ns FROM gpu_intervals WHERE kind = 'kernel';
-
--- @view compute_times  a row is a compute kernel.
--- @column track index           The track that it stands on.
--- @column start_ns ns           Start.
--- @column end_ns ns             End.
-CREATE VIEW compute_times AS SELECT track, start_ns, end_ns FROM gpu_intervals WHERE class = 'compute';
 
 -- @view profiler_times  a row is work of the profiler in the process.
 -- What runs on the CPU stands on each track of its process.
@@ -105,22 +100,67 @@ SELECT
 FROM gpu_gaps('gaps_per_device') g
 ASOF LEFT JOIN intervals_union('blocking_times') b ON g.track = b.track AND g.start_ns >= b.start_ns;
 
--- @view straggler_waits  a row is a kernel of a matched call of several ranks.
--- Communication. Calls of several ranks, from the start of the rank's kernel to the start of the last.
+-- @view call_waits  a row is a kernel of a matched call of several ranks.
+-- Communication, from the start of the rank's kernel to the start of the last, on the common clock of the ranks.
 -- @column track index           The track that it stands on.
 -- @column run_id id             The run.
 -- @column rank index            Process rank.
 -- @column call index            The call.
--- @column last bool             Whether it started last.
+-- @column pair bool             Whether it is a send or receive.
+-- @column last bool             Whether it started last, and others may have waited for it.
 -- @column start_ns ns           Start.
 -- @column end_ns ns             Start of the last one, or the kernel's own end if that is earlier.
-CREATE VIEW straggler_waits AS
+CREATE VIEW call_waits AS
 SELECT
-    t.track, c.run_id, c.rank, c.call, c.start_ns = c.last_start_ns AS last, c.start_ns,
+    t.track, c.run_id, c.rank, c.call, c.source IS NOT NULL AS pair, c.last, c.start_ns,
     c.start_ns + c.wait_ns AS end_ns
 FROM judged_calls('collective_kernels') c
 JOIN gpu_tracks t ON t.run_id = c.run_id AND t.rank = c.rank AND t.device IS NOT DISTINCT FROM c.device
 WHERE c.status = 'matched' AND c.ranks > 1 AND NOT c.one_process;
+
+-- @view exposed_waits  a row is a stretch in which a GPU does nothing but wait for another rank.
+-- @column track index           The track that it stands on.
+-- @column pair bool             Whether in a send or receive.
+-- @column start_ns ns           Start.
+-- @column end_ns ns             End.
+CREATE VIEW exposed_waits AS
+SELECT track, owner.pair AS pair, start_ns, end_ns
+FROM exposed_comm
+WHERE owner.part = 'waiting' AND NOT owner.one_process;
+
+-- @view latest_ranks  a row is a run: the rank that others waited for longest, in collectives or in pairs.
+-- While it waited for no one: who comes last because it waits itself passes that on.
+-- @column run_id id             The run.
+-- @column pair bool             Whether in sends and receives.
+-- @column rank index            Process rank.
+-- @column blocked_ns ns         How long others waited for it.
+-- @column calls count           Calls that it took part in.
+-- @column times_last count      In which it was the last.
+CREATE VIEW latest_ranks AS
+WITH _waits AS MATERIALIZED (
+    SELECT {'track': track, 'pair': pair} AS track, run_id, rank, call, last, start_ns, end_ns FROM call_waits
+),
+_held_up AS (
+    SELECT l.track, w.start_ns, w.end_ns FROM _waits l JOIN _waits w USING (call) WHERE l.last
+),
+_blocked AS (
+    SELECT track, sum(end_ns - start_ns) AS ns FROM intervals_subtraction('_held_up', '_waits') GROUP BY track
+),
+_by_track AS (
+    SELECT run_id, rank, track, any_value(track.pair) AS pair, count(*) AS calls, count(*) FILTER (last) AS times_last
+    FROM _waits
+    GROUP BY run_id, rank, track
+),
+_by_rank AS (
+    SELECT
+        run_id, pair, rank, coalesce(sum(ns), 0)::BIGINT AS blocked_ns, sum(calls)::BIGINT AS calls,
+        sum(times_last)::BIGINT AS times_last
+    FROM _by_track LEFT JOIN _blocked USING (track)
+    GROUP BY run_id, pair, rank
+)
+SELECT *
+FROM _by_rank
+QUALIFY row_number() OVER (PARTITION BY run_id, pair ORDER BY blocked_ns DESC, times_last DESC, rank) = 1;
 
 -- @view unknown_waits  a row is a run of which some waits are not known.
 -- @column run_id id             The run.

@@ -2,11 +2,12 @@
 --
 -- A communication kernel waits until the last rank of its call has started, and at most until it ends itself; the rest
 -- is transfer. Where the call is not known (ranks of the group are missing, kernels that have no moment in common,
--- sends and receives), neither is its waiting. The three add up to the durations of all communication kernels. Calls as
--- in `collectives`.
--- @param group collective|rank = collective   What a row is.
+-- sends and receives whose peer is not known), neither is its waiting. The three add up to the durations of all
+-- communication kernels. Calls as in `collectives`.
+-- @param group collective|rank|dimension|process_group = collective   What a row is.
 -- @column run_id id               The run.
--- @column {group} text            Collective, or process rank.
+-- @column {group} text            Collective, process rank, dimension of the process group (empty if not known) or
+--                                 process group.
 -- @column kernels count           Kernels: one a call, rank and device.
 -- @column transfer_ns ns          Their time after the last rank has come.
 -- @column waiting_ns ns           Their time before.

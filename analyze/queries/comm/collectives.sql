@@ -6,15 +6,25 @@
 -- reduce_scatter and all_to_all, and 1 for the others, as in nccl-tests. Calls are matched across ranks by process
 -- group and sequence number, by order where no number was written. Without the profiler's metadata (DataParallel,
 -- Nsight Systems) bytes and bandwidths are empty. Durations and bandwidths are of matched calls only: those of a group
--- of which ranks are missing, kernels that were never in a call at the same time, and sends and receives, of which each
--- kernel counts as a call, stand in rows of their own.
+-- of which ranks are missing and kernels that were never in a call at the same time stand in rows of their own. A send
+-- and its receive are a call of two ranks; where the peer is not known, each kernel counts as a call, in a row of its
+-- own. The dimension of a process group is what the program calls it, or inferred from what runs in it
+-- (docs/definitions.md).
 -- @param each no|yes = no         Whether a row is one call instead of all of a collective.
+-- @param per none|dimension|group = none   What rows are told apart by, beside the collective: the dimension of the
+--                                 parallelism, or the process group. --by takes these, too.
 -- @column run_id id               The run.
+-- @column dimension text          With per=dimension or group, or each=yes: dp, fsdp, tp, pp, ep or cp of the process
+--                                 group; empty if not known.
+-- @column inferred bool           Likewise: whether it is inferred, not said.
+-- @column process_group text      With per=group or each=yes: what the program calls the group, else its name, and its
+--                                 ranks.
 -- @column collective text         broadcast, reduce, all_reduce, all_gather, reduce_scatter, all_to_all, send_recv, ...
 -- @column status text             matched; incomplete (ranks of the group are missing), unmatched (kernels that have no
---                                 moment in common: not one call, or clocks that differ) or point_to_point.
+--                                 moment in common: not one call, or clocks that differ) or point_to_point (a send
+--                                 or receive whose peer is not known).
 -- @column calls count             Calls, each counted once over its ranks.
--- @column bytes B                 Bytes of the calls, summed; not of sends and receives, of which each is one half.
+-- @column bytes B                 Bytes of the calls, summed; not of sends and receives whose peer is not known.
 -- @column total_ns ns             Durations of the calls, summed; of matched ones.
 -- @column algbw_gb_per_s GB/s     Algorithm bandwidth over the calls whose bytes are known.
 -- @column busbw_gb_per_s GB/s     Bus bandwidth over them.
@@ -22,15 +32,17 @@
 -- @column kernel_ns ns            Durations of the kernels, summed over all ranks: the waiting too.
 -- @column group_name text         With each=yes: process group, where the profiler names it.
 -- @column start_ns ns             With each=yes: first start on any rank, from the first collective of the run.
--- @main run_id, collective, status, calls, bytes, total_ns, busbw_gb_per_s, start_ns
+-- @main run_id, dimension, process_group, collective, status, calls, bytes, total_ns, busbw_gb_per_s, start_ns
 -- @order run_id, start_ns, total_ns DESC, collective
--- @use collective_calls
+-- @use collective_calls, collective_kinds
 -- @needs kernels of NCCL collectives
--- @plot bars y=collective x=total_ns
+-- @plot bars y=dimension,process_group,collective x=total_ns
 -- @drill collective stragglers collective={collective}
 WITH calls AS (
     SELECT
         run_group, run_id, call, collective, status, any_value(group_name) AS group_name, count(*) AS ranks,
+        any_value(dimension) AS dimension, any_value(inferred) AS inferred, any_value(process_group) AS process_group,
+        CASE '{per}' WHEN 'dimension' THEN any_value(dimension) WHEN 'group' THEN any_value(process_group) END AS apart,
         CASE WHEN status <> 'point_to_point' THEN max(bytes) END AS bytes,
         CASE WHEN status = 'matched' THEN min(dur_ns) END AS dur_ns, sum(dur_ns) AS kernel_ns,
         bus_factor(collective, count(*)) AS factor,
@@ -39,7 +51,11 @@ WITH calls AS (
     GROUP BY run_group, run_id, call, collective, status
 )
 SELECT
-    run_group, run_id, collective, status, count(*) AS calls, sum(bytes)::BIGINT AS bytes,
+    run_group, run_id,
+    CASE WHEN 'yes' = '{each}' OR '{per}' <> 'none' THEN any_value(dimension) END AS dimension,
+    CASE WHEN 'yes' = '{each}' OR '{per}' <> 'none' THEN bool_or(inferred) END AS inferred,
+    CASE WHEN 'yes' = '{each}' OR '{per}' = 'group' THEN any_value(process_group) END AS process_group,
+    collective, status, count(*) AS calls, sum(bytes)::BIGINT AS bytes,
     sum(dur_ns)::BIGINT AS total_ns,
     -- All calls of a row have a duration or none has.
     sum(bytes)::DOUBLE / nullif(sum(dur_ns) FILTER (bytes IS NOT NULL), 0) AS algbw_gb_per_s,
@@ -48,4 +64,4 @@ SELECT
     CASE WHEN '{each}' = 'yes' THEN any_value(group_name) END AS group_name,
     CASE WHEN '{each}' = 'yes' THEN min(start_ns) END AS start_ns
 FROM calls
-GROUP BY run_group, run_id, collective, status, CASE WHEN '{each}' = 'yes' THEN call END
+GROUP BY run_group, run_id, collective, status, apart, CASE WHEN '{each}' = 'yes' THEN call END

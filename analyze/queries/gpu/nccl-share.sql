@@ -3,6 +3,10 @@
 -- Communication kernels by the collective that the profiler wrote beside them, as in `collectives` (all_to_all runs as
 -- NCCL's SendRecv kernel), else by the one in their name. kernel_time_pct and gpu_time_pct as in kernel-share;
 -- comm_time_pct adds up to 100 over the rows.
+-- @param per none|dimension|group = none   What rows are told apart by, beside the collective: the dimension of the
+--                                 parallelism (as in `collectives`), or the process group. --by takes these, too.
+-- @column dimension text          With per=dimension or group: dp, fsdp, tp, pp, ep or cp; empty if not known.
+-- @column process_group text      With per=group: what the program calls the group, else its name, and its ranks.
 -- @column collective text         broadcast, reduce, all_reduce, all_gather, reduce_scatter, all_to_all, send_recv,
 --                                 other.
 -- @column calls count             Launches that ran.
@@ -10,31 +14,39 @@
 -- @column kernel_time_pct %       Share of the time of all kernels.
 -- @column gpu_time_pct %          Share of GPU time: kernels, memcpys and memsets.
 -- @column comm_time_pct %         Share of the time of communication kernels.
--- @main collective, calls, total_ns, kernel_time_pct, gpu_time_pct, comm_time_pct
+-- @main dimension, process_group, collective, calls, total_ns, kernel_time_pct, gpu_time_pct, comm_time_pct
 -- @order total_ns DESC, collective
--- @use arithmetic, collective_calls, time_sums
+-- @use arithmetic, collective_kinds, comm_groups, time_sums
 -- @needs communication kernels
--- @plot bars y=collective x=total_ns label=comm_time_pct
+-- @plot bars y=dimension,process_group,collective x=total_ns label=comm_time_pct
 -- @drill collective collectives each=yes collective={collective}
 WITH by_name AS (
-    SELECT run_group, run_id, name, collective AS written, count(*) AS calls, sum(dur_ns) AS total_ns
+    SELECT
+        run_group, run_id, rank, name, collective AS written, group_name, group_ranks, count(*) AS calls,
+        sum(dur_ns) AS total_ns
     FROM kernels
-    GROUP BY run_group, run_id, name, collective
+    GROUP BY run_group, run_id, rank, name, collective, group_name, group_ranks
     UNION ALL
-    SELECT run_group, run_id, name, NULL, calls, total_ns
+    SELECT run_group, run_id, rank, name, NULL, NULL, NULL, calls, total_ns
     FROM kernel_sums
     WHERE (run_id, rank) NOT IN (SELECT DISTINCT (run_id, rank) FROM kernels)
 ),
 grouped AS (
     SELECT
         run_group, kernel_collective(written, n.collective) AS collective,
+        CASE WHEN '{per}' <> 'none' THEN g.dimension END AS dimension,
+        CASE WHEN '{per}' = 'group' THEN g.process_group END AS process_group,
         sum(calls)::BIGINT AS calls, sum(total_ns)::BIGINT AS total_ns
-    FROM by_name JOIN kernel_names n USING (run_id, name)
+    FROM by_name b
+    JOIN kernel_names n ON n.run_id = b.run_id AND n.name = b.name
+    LEFT JOIN comm_groups g
+        ON g.run_id = b.run_id AND g.rank = b.rank AND g.group_name IS NOT DISTINCT FROM b.group_name
+        AND g.group_ranks IS NOT DISTINCT FROM b.group_ranks
     WHERE n.family = 'communication'
-    GROUP BY run_group, kernel_collective(written, n.collective)
+    GROUP BY ALL
 )
 SELECT
-    g.run_group, collective, calls, total_ns,
+    g.run_group, dimension, process_group, collective, calls, total_ns,
     pct(total_ns, kernel_ns) AS kernel_time_pct,
     pct(total_ns, gpu_ns) AS gpu_time_pct,
     pct(total_ns, sum(total_ns) OVER (PARTITION BY g.run_group)) AS comm_time_pct

@@ -2,27 +2,54 @@
 --
 -- The share of the time with communication kernels on a GPU in which compute kernels run there too; the rest is what
 -- `breakdown` calls exposed. Copies count for neither side.
+-- @param per none|dimension|group = none   Whether a row is one dimension of the parallelism (as in `collectives`) or
+--                                 one process group, whose kernels may run beside those of others. --by takes these,
+--                                 too.
 -- @param window span|step = span  What a row is: the whole recording, or a training step (as in breakdown).
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column device index            GPU.
 -- @column step index              Training step; empty for the whole span.
+-- @column dimension text          With per=dimension or group: dp, fsdp, tp, pp, ep or cp; empty if not known.
+-- @column process_group text      With per=group: what the program calls the group, else its name, and its ranks.
 -- @column comm_ns ns              Union of communication kernels.
 -- @column overlapped_ns ns        The part of it with compute kernels beside it.
 -- @column overlap_pct %           Share of comm_ns; empty without communication.
--- @main run_id, rank, device, step, comm_ns, overlapped_ns, overlap_pct
--- @order run_id, rank, device, step
--- @use arithmetic, gpu_classes, gpu_tracks, gpu_windows
+-- @main run_id, rank, device, step, dimension, process_group, comm_ns, overlapped_ns, overlap_pct
+-- @order run_id, rank, device, step, dimension, process_group
+-- @use arithmetic, comm_exposed, gpu_tracks, gpu_windows, intervals
 -- @needs work on GPUs; with window=step also training steps (ProfilerStep# or NVTX ranges named step)
--- @plot bars y=run_id,rank,device,step x=overlap_pct
-WITH lengths AS (
-    SELECT window_id, comm_ns, comm_ns + compute_ns - kernel_ns AS overlapped_ns
-    FROM gpu_class_lengths('gpu_pieces_{window}')
+-- @plot bars y=run_id,rank,device,step,dimension,process_group x=overlap_pct
+WITH kinds AS (
+    SELECT
+        track, start_ns, end_ns, {
+            'dimension': CASE WHEN '{per}' <> 'none' THEN dimension END,
+            'process_group': CASE WHEN '{per}' = 'group' THEN process_group END
+        } AS kind
+    FROM comm_parts
+),
+pieces AS (
+    SELECT {'window': window_id, 'kind': kind} AS track, start_ns, end_ns
+    FROM intervals_cut('kinds', 'gpu_windows_{window}')
+),
+lengths AS (
+    SELECT track, covered_ns AS comm_ns FROM intervals_length('pieces')
+),
+compute AS (
+    SELECT p.track, c.start_ns, c.end_ns
+    FROM intervals_cut('compute_times', 'gpu_windows_{window}') c JOIN lengths p ON p.track.window = c.window_id
+),
+overlapped AS (
+    SELECT track, sum(end_ns - start_ns)::BIGINT AS overlapped_ns
+    FROM intervals_intersection('pieces', 'compute')
+    GROUP BY track
 )
 SELECT
-    run_group, run_id, rank, device, step,
+    run_group, run_id, rank, device, step, l.track.kind.dimension AS dimension,
+    l.track.kind.process_group AS process_group,
     coalesce(comm_ns, 0) AS comm_ns, coalesce(overlapped_ns, 0) AS overlapped_ns,
-    pct(overlapped_ns, comm_ns) AS overlap_pct
+    pct(coalesce(overlapped_ns, 0), comm_ns) AS overlap_pct
 FROM gpu_windows_{window} w
 JOIN gpu_tracks USING (track)
-LEFT JOIN lengths USING (window_id)
+LEFT JOIN lengths l ON l.track.window = w.window_id
+LEFT JOIN overlapped o ON o.track = l.track

@@ -38,7 +38,7 @@ pieces AS (
     SELECT track, window_id, class, start_ns, end_ns FROM intervals_cut('gpu_intervals', 'buckets')
 ),
 waits AS (
-    SELECT t.track, c.start_ns, c.start_ns + c.wait_ns AS end_ns
+    SELECT t.track, c.own_start_ns AS start_ns, c.own_start_ns + c.wait_ns AS end_ns
     FROM judged_calls('collective_kernels') c
     JOIN gpu_tracks t ON t.run_id = c.run_id AND t.rank = c.rank AND t.device IS NOT DISTINCT FROM c.device
     WHERE c.status = 'matched' AND c.ranks > 1

@@ -51,10 +51,15 @@ class Args(msgspec.Struct, gc=False, omit_defaults=True):
     collective: _Str = msgspec.field(default=None, name="Collective name")
     in_elems: _Int = msgspec.field(default=None, name="In msg nelems")
     out_elems: _Int = msgspec.field(default=None, name="Out msg nelems")
-    dtype: _Str = None
     group_size: _Int = msgspec.field(default=None, name="Group size")
+    dtype: _Str = None
+    in_splits: Raw = msgspec.field(default=_NONE, name="In split size")
+    out_splits: Raw = msgspec.field(default=_NONE, name="Out split size")
     group_name: _Str = msgspec.field(default=None, name="Process Group Name")
+    group_desc: _Str = msgspec.field(default=None, name="Process Group Description")
     group_ranks: Raw = msgspec.field(default=_NONE, name="Process Group Ranks")
+    destination: _Int = msgspec.field(default=None, name="Dst Rank")
+    source: _Int = msgspec.field(default=None, name="Src Rank")
     seq: _Int = msgspec.field(default=None, name="Seq")
     bytes: _Int = None
     from_device: _Int = msgspec.field(default=None, name="fromDevice")

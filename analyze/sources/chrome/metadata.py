@@ -18,12 +18,23 @@ _LONGEST_GZIP = 4 << 20
 _TEXTS = {"nccl_version", "pytorch_version", "host_name"}
 
 
+class ProcessGroup(msgspec.Struct):
+    """An entry of `pg_config` in `distributedInfo`: a process group that the rank is in."""
+
+    name: str | int | None = msgspec.field(default=None, name="pg_name")
+    description: str | None = msgspec.field(default=None, name="pg_desc")
+    backend: str | None = msgspec.field(default=None, name="backend_config")
+    size: int | None = msgspec.field(default=None, name="pg_size")
+    ranks: list[int] | None = None
+
+
 class Distributed(msgspec.Struct):
     """`distributedInfo` of a trace."""
 
     rank: int | None = None
     world_size: int | None = None
     nccl_version: str | None = None
+    groups: list[ProcessGroup] | None = msgspec.field(default=None, name="pg_config")
 
 
 class Device(msgspec.Struct, rename={"major": "computeMajor", "minor": "computeMinor"}):

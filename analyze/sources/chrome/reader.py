@@ -13,7 +13,7 @@ from analyze.sources.chrome.events import Tally, decode_chunk, decode_singles, s
 from analyze.sources.chrome.json_events import Chunk, TraceFile, read_chunk
 from analyze.sources.chrome.json_recovery import LONGEST_AROUND, OTHER_TRACE, Scanner, repair
 from analyze.sources.chrome.metadata import behind_events, merged, parse_metadata, trailer_object
-from analyze.sources.chrome.tables import Batches, build_batches
+from analyze.sources.chrome.tables import Batches, build_batches, process_groups
 
 _TOLD = 8
 
@@ -96,7 +96,10 @@ def _read(trace: TraceFile, report: FileReport, mapper: Mapper) -> Iterator[Tabl
     tally.stray = tally.stray or scanner.stray
 
     trailer, more = parse_metadata(trailer_object(bytes(scanner.trailer)))
-    report.info = merged(metadata, trailer).run_columns()
+    said = merged(metadata, trailer)
+    report.info = said.run_columns()
+    if said.distributed and said.distributed.groups:
+        yield "process_groups", None, process_groups(said.distributed.groups)
     if metadata.base_ns is None and base_ns != trailer.base_ns:
         problems.append(f"the baseTimeNanoseconds behind its events is {trailer.base_ns}, {base_ns} was added")
     problems += more if scanner.ended else []

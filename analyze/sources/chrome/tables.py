@@ -5,6 +5,7 @@ Which category goes to which table stands in `CATEGORIES`; the names differ betw
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from msgspec import Raw
 from analyze.sources.chrome.decimal_us import MAX_NS, to_ns
 from analyze.sources.chrome.events import Args, Event, Tally
 from analyze.sources.chrome.json_recovery import repair
+from analyze.sources.chrome.metadata import ProcessGroup
 from schemas.tables import arrow_schema
 
 if TYPE_CHECKING:
@@ -108,8 +110,12 @@ def _kernels(events: Sequence[Event]) -> Columns:
             "dtype": [a.dtype for a in args],
             "group_size": [a.group_size for a in args],
             "group_name": [a.group_name for a in args],
+            "group_desc": [a.group_desc for a in args],
             "group_ranks": [_list_text(a.group_ranks) for a in args],
             "seq": [a.seq for a in args],
+            "peer": [a.source if a.destination is None else a.destination for a in args],
+            "in_splits": [_list_text(a.in_splits) for a in args],
+            "out_splits": [_list_text(a.out_splits) for a in args],
         }
     return columns
 
@@ -317,6 +323,18 @@ def build_batches(events: Sequence[Event], base_ns: int, tally: Tally) -> Batche
     tally.unread += unread
     tally.events += len(events) - no_phase - lost - unread.total()
     return {t: b[0] if len(b) == 1 else _concat(b) for t, b in parts.items()}
+
+
+def process_groups(groups: Sequence[ProcessGroup]) -> pa.RecordBatch:
+    """The process groups that a trace lists, as rows of `process_groups`."""
+    columns: Columns = {
+        "group_name": [None if g.name is None else str(g.name) for g in groups],
+        "description": [g.description for g in groups],
+        "ranks": [json.dumps(g.ranks) if g.ranks else None for g in groups],
+        "size": [g.size if g.size is not None else len(g.ranks or ()) or None for g in groups],
+        "backend": [g.backend for g in groups],
+    }
+    return _batch("process_groups", columns, len(groups), Counter())
 
 
 def _label(cat: str) -> str:

@@ -1,0 +1,62 @@
+-- Communication that no compute hides, and whose it is: each ns of it once, as waiting, transfer or unknown.
+-- @use collective_calls, gpu_tracks, intervals
+
+-- @view compute_times  a row is a compute kernel.
+-- @column track index           The track that it stands on.
+-- @column start_ns ns           Start.
+-- @column end_ns ns             End.
+CREATE VIEW compute_times AS SELECT track, start_ns, end_ns FROM gpu_intervals WHERE class = 'compute';
+
+-- @view comm_parts  a row is a part of a communication kernel: where it waits, or the rest of it.
+-- @column track index           The track that it stands on.
+-- @column collective text       all_reduce, broadcast, send_recv ...
+-- @column dimension text        dp, fsdp, tp, pp, ep, cp; NULL if not known.
+-- @column inferred bool         Whether the dimension is inferred.
+-- @column process_group text    For people: what the program calls the group, else its name, and its ranks.
+-- @column one_process bool      Whether the group is the devices of one process.
+-- @column call index            Its call.
+-- @column pair bool             Whether it is a send or receive whose peer is known.
+-- @column part text             waiting (until the last rank of its call has started), transfer (the rest), or unknown
+--                               where the call is not known.
+-- @column level index           0 of waiting, 1 of others: time in which a kernel moves bytes is not waiting.
+-- @column start_ns ns           Start.
+-- @column end_ns ns             End.
+CREATE VIEW comm_parts AS
+WITH _kernels AS MATERIALIZED (
+    SELECT t.track, c.* REPLACE (own_start_ns AS start_ns), own_start_ns + coalesce(wait_ns, 0) AS came_ns
+    FROM judged_calls('collective_kernels') c
+    JOIN gpu_tracks t ON t.run_id = c.run_id AND t.rank = c.rank AND t.device IS NOT DISTINCT FROM c.device
+)
+SELECT
+    track, collective, dimension, inferred, process_group, one_process, call, source IS NOT NULL AS pair,
+    'waiting' AS part, 0 AS level, start_ns, came_ns AS end_ns
+FROM _kernels
+WHERE wait_ns > 0
+UNION ALL
+SELECT
+    track, collective, dimension, inferred, process_group, one_process, call, source IS NOT NULL,
+    CASE WHEN wait_ns IS NULL THEN 'unknown' ELSE 'transfer' END, 1, came_ns, start_ns + dur_ns
+FROM _kernels;
+
+-- @view exposed_comm  a row is a stretch of communication on a GPU without compute beside it, disjoint from all others.
+-- Of several kernels at once, the stretch is that of one that moves bytes before one that waits, then of the one that
+-- began last.
+-- @column track index           The track that it stands on.
+-- @column start_ns ns           Start.
+-- @column end_ns ns             End.
+-- @column owner row             The part that it belongs to, of `comm_parts`.
+CREATE VIEW exposed_comm AS
+WITH _all AS (
+    SELECT track, start_ns, end_ns FROM gpu_intervals WHERE class = 'comm'
+),
+_windows AS (
+    SELECT row_number() OVER () AS window_id, track, start_ns, end_ns
+    FROM intervals_subtraction('_all', 'compute_times')
+),
+_parts AS MATERIALIZED (
+    SELECT * FROM comm_parts
+),
+_owned AS (
+    SELECT track, start_ns, end_ns, latest AS owner FROM intervals_last_begun('_parts')
+)
+SELECT track, start_ns, end_ns, owner FROM intervals_cut('_owned', '_windows');

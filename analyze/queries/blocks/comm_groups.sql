@@ -1,0 +1,101 @@
+-- Process groups: which ranks they hold, and which dimension of the parallelism they are.
+-- @use collective_kinds
+
+-- @macro says(text, what)  whether a word of a description is `what`, a regular expression. Words end at anything but
+-- letters.
+CREATE MACRO says(text, what) AS regexp_matches(lower(text), '(^|[^a-z])(' || what || ')([^a-z]|$)');
+
+-- @macro said_dimension(description)  the dimension that a program's own name of a group says; of a group over several
+-- all of them, as dp+cp; NULL if it says none. Names of torch's meshes, torchtitan, Megatron and vLLM.
+CREATE MACRO said_dimension(description) AS nullif(concat_ws(
+    '+',
+    CASE WHEN says(description, 'fsdp|dp_shard|hsdp_shard') THEN 'fsdp' END,
+    CASE WHEN says(description, 'ddp|data|dp_replicate|replicate') OR says(replace(description, 'dp_shard', ''), 'dp')
+        THEN 'dp' END,
+    CASE WHEN says(description, 'tp|tensor') THEN 'tp' END,
+    CASE WHEN says(description, 'pp|pipe|pipeline') THEN 'pp' END,
+    CASE WHEN says(description, 'ep|expert|moe') THEN 'ep' END,
+    CASE WHEN says(description, 'cp|context') THEN 'cp' END
+), '');
+
+-- @macro inferred_dimension(kinds, stride, whole, ddp)  the dimension that what runs in a group tells: sends and
+-- receives alone are a pipeline, all_to_alls alone experts; all_reduces, or all_gathers with reduce_scatters, are
+-- tensor parallel between neighbouring ranks, and data parallel (dp, fsdp) between ranks that are further apart. In a
+-- group of all ranks all_reduces are data parallel where DDP says so. NULL where that does not tell.
+CREATE MACRO inferred_dimension(kinds, stride, whole, ddp) AS CASE
+    WHEN kinds = ['send_recv'] THEN 'pp'
+    WHEN kinds = ['all_to_all'] THEN 'ep'
+    WHEN whole IS NULL THEN NULL
+    WHEN kinds = ['all_reduce'] AND whole THEN CASE WHEN ddp THEN 'dp' END
+    WHEN kinds IN (['all_reduce'], ['all_gather', 'reduce_scatter'], ['all_gather', 'all_reduce', 'reduce_scatter'])
+        THEN CASE
+            WHEN NOT whole AND stride = 1 THEN 'tp'
+            WHEN NOT whole AND stride IS NULL THEN NULL
+            WHEN kinds = ['all_reduce'] THEN 'dp'
+            ELSE 'fsdp'
+        END
+END;
+
+-- @view comm_groups  a row is a process group as the kernels of a rank name it.
+-- @column run_id id             The run.
+-- @column rank index            Process rank.
+-- @column group_name text       Its name.
+-- @column group_ranks text      Its ranks as the kernels have them; a long list is cut short.
+-- @column description text      What the program calls it.
+-- @column ranks text            Its ranks, [0, 1]; NULL if not known.
+-- @column process_group text    For people: what the program calls it, else its name, and its ranks.
+-- @column size count            How many they are.
+-- @column dimension text        dp, fsdp, tp, pp, ep, cp, or several (dp+cp); NULL if not known.
+-- @column inferred bool         Whether that is inferred from what runs in it between which ranks, not said.
+CREATE VIEW comm_groups AS
+WITH _used AS (
+    SELECT
+        run_id, rank, group_name, group_ranks, max(group_size) AS group_size, any_value(group_desc) AS group_desc,
+        list(DISTINCT plain_collective(lower(collective))) AS kinds
+    FROM kernels
+    WHERE group_name IS NOT NULL OR group_ranks IS NOT NULL
+    GROUP BY run_id, rank, group_name, group_ranks
+),
+_listed AS (
+    SELECT
+        run_id, rank, group_name, any_value(description) AS description, any_value(ranks) AS ranks,
+        any_value(size) AS size
+    FROM process_groups
+    GROUP BY run_id, rank, group_name
+),
+_known AS (
+    SELECT
+        u.run_id, u.rank, u.group_name, u.group_ranks, kinds, coalesce(u.group_desc, l.description) AS description,
+        coalesce(whole_list(u.group_ranks), whole_list(l.ranks)) AS ranks,
+        coalesce(u.group_size, len(whole_list(u.group_ranks)), l.size) AS size,
+        CASE WHEN r.world_size IS NOT NULL THEN greatest(r.world_size, r.ranks) END AS world_size,
+        (u.run_id, u.rank) IN (
+            SELECT (run_id, rank) FROM ranges WHERE name LIKE 'DistributedDataParallel.%'
+        ) AS ddp
+    FROM _used u
+    JOIN (SELECT run_id, world_size, ranks FROM runs) r ON r.run_id = u.run_id
+    LEFT JOIN _listed l ON l.run_id = u.run_id AND l.rank = u.rank AND l.group_name = u.group_name
+),
+_kinds AS (
+    SELECT
+        run_id, group_name, ranks, size,
+        list_sort(list_filter(
+            list_distinct(flatten(list(kinds))),
+            lambda k: k IN ('all_reduce', 'all_gather', 'reduce_scatter', 'all_to_all', 'send_recv')
+        )) AS kinds
+    FROM _known
+    GROUP BY run_id, group_name, ranks, size
+)
+SELECT
+    k.run_id, k.rank, k.group_name, k.group_ranks, description,
+    k.ranks::VARCHAR AS ranks,
+    concat_ws(' ', coalesce(description, k.group_name), coalesce(k.ranks::VARCHAR, k.group_ranks)) AS process_group,
+    k.size,
+    coalesce(
+        said_dimension(description), inferred_dimension(c.kinds, k.ranks[2] - k.ranks[1], k.size = world_size, ddp)
+    ) AS dimension,
+    CASE WHEN dimension IS NOT NULL THEN said_dimension(description) IS NULL END AS inferred
+FROM _known k
+JOIN _kinds c
+    ON c.run_id = k.run_id AND c.group_name IS NOT DISTINCT FROM k.group_name
+    AND c.ranks IS NOT DISTINCT FROM k.ranks AND c.size IS NOT DISTINCT FROM k.size;

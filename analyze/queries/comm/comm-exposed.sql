@@ -1,0 +1,76 @@
+-- How much of the communication does nothing hide, whose is it, and is it transfer or waiting?
+--
+-- Time of a GPU in which communication runs and no compute, as in `breakdown`. Each nanosecond counts once: of several
+-- kernels at once for one that moves bytes before one that waits, then for the one that began last. A kernel waits
+-- until the last rank of its call has started; where the call is not known, that is not known either. The three parts
+-- add up to the exposed time, and the exposed times of a GPU (or step) to exposed_comm_ns of `breakdown`.
+-- @param per dimension|group|collective = dimension   What a row is: the dimension of the parallelism (as in
+--                                 `collectives`), a process group, or a collective of a process group.
+-- @param window span|step = span  The whole recording, or each training step (as in breakdown).
+-- @column run_id id               The run.
+-- @column rank index              Process rank.
+-- @column device index            GPU.
+-- @column step index              Training step; empty for the whole span.
+-- @column dimension text          dp, fsdp, tp, pp, ep or cp of the process group; empty if not known.
+-- @column inferred bool           Whether it is inferred from what runs in the group between which ranks.
+-- @column process_group text      With per=group or collective: what the program calls the group, and its ranks.
+-- @column collective text         With per=collective: all_reduce, send_recv ...
+-- @column comm_ns ns              Union of its kernels; those of several rows may run at the same time.
+-- @column exposed_ns ns           Its time without compute beside it.
+-- @column transfer_ns ns          Transfer in that.
+-- @column waiting_ns ns           Waiting for ranks that have not come.
+-- @column unknown_ns ns           Time of kernels whose call is not known.
+-- @column exposed_pct %           Exposed time in the window.
+-- @main run_id, rank, device, step, dimension, process_group, collective, exposed_ns, transfer_ns, waiting_ns,
+--     exposed_pct
+-- @order run_id, rank, device, step, exposed_ns DESC
+-- @use arithmetic, comm_exposed, gpu_tracks, gpu_windows, intervals
+-- @needs communication kernels; with window=step also training steps (ProfilerStep# or NVTX ranges named step)
+-- @plot bars y=run_id,rank,device,step,dimension,process_group,collective x=transfer_ns,waiting_ns,unknown_ns top=64
+WITH kinds AS (
+    SELECT
+        *, {
+            'dimension': dimension, 'inferred': inferred,
+            'process_group': CASE WHEN '{per}' IN ('group', 'collective') THEN process_group END,
+            'collective': CASE WHEN '{per}' = 'collective' THEN collective END
+        } AS kind
+    FROM comm_parts
+),
+parts AS (
+    SELECT track, start_ns, end_ns, kind FROM kinds
+),
+pieces AS (
+    SELECT {'window': window_id, 'kind': kind} AS track, start_ns, end_ns
+    FROM intervals_cut('parts', 'gpu_windows_{window}')
+),
+lengths AS (
+    SELECT track.window AS window_id, track.kind AS kind, covered_ns FROM intervals_length('pieces')
+),
+owned AS (
+    SELECT
+        track, start_ns, end_ns, owner.part AS part, {
+            'dimension': owner.dimension, 'inferred': owner.inferred,
+            'process_group': CASE WHEN '{per}' IN ('group', 'collective') THEN owner.process_group END,
+            'collective': CASE WHEN '{per}' = 'collective' THEN owner.collective END
+        } AS kind
+    FROM exposed_comm
+),
+exposed AS (
+    SELECT
+        window_id, kind, sum(end_ns - start_ns)::BIGINT AS exposed_ns,
+        coalesce(sum(end_ns - start_ns) FILTER (part = 'transfer'), 0)::BIGINT AS transfer_ns,
+        coalesce(sum(end_ns - start_ns) FILTER (part = 'waiting'), 0)::BIGINT AS waiting_ns,
+        coalesce(sum(end_ns - start_ns) FILTER (part = 'unknown'), 0)::BIGINT AS unknown_ns
+    FROM intervals_cut('owned', 'gpu_windows_{window}')
+    GROUP BY window_id, kind
+)
+SELECT
+    run_group, run_id, rank, device, step, l.kind.dimension AS dimension, l.kind.inferred AS inferred,
+    l.kind.process_group AS process_group, l.kind.collective AS collective, covered_ns AS comm_ns,
+    coalesce(exposed_ns, 0) AS exposed_ns, coalesce(transfer_ns, 0) AS transfer_ns,
+    coalesce(waiting_ns, 0) AS waiting_ns, coalesce(unknown_ns, 0) AS unknown_ns,
+    pct(coalesce(exposed_ns, 0), w.end_ns - w.start_ns) AS exposed_pct
+FROM lengths l
+JOIN gpu_windows_{window} w USING (window_id)
+JOIN gpu_tracks USING (track)
+LEFT JOIN exposed e ON e.window_id = l.window_id AND e.kind IS NOT DISTINCT FROM l.kind

@@ -1,0 +1,98 @@
+-- How evenly do all_to_alls send tokens to the ranks of expert parallelism?
+--
+-- What each rank sends to each other one (and to itself), by the split sizes of the calls: a row of the matrix is a
+-- source and a destination, summed over the calls. Without split sizes a rank sends as much to each. Rows are those of
+-- the tensors, tokens as a rule. Calls whose splits the profiler cut short (groups of more than 30 ranks) are counted,
+-- and their bytes are not known. A destination's load is all that it receives, its own part too.
+-- @column run_id id               The run.
+-- @column process_group text      What the program calls the process group, else its name, and its ranks.
+-- @column source index            Rank that sends.
+-- @column destination index       Rank that receives.
+-- @column calls count             Calls.
+-- @column bytes B                 Bytes, as the source has them; empty if those of a call are not known.
+-- @column rows count              Rows of its tensors; empty if those of a call are not known.
+-- @column source_pct %            Share of what the source sends.
+-- @column received_bytes B        The same bytes as the destination has them; empty if its trace is missing.
+-- @column load_bytes B            Bytes that all ranks send to the destination.
+-- @column load_ratio x            That against the mean of the group's ranks; 1 is even.
+-- @main run_id, process_group, source, destination, calls, bytes, rows, source_pct, load_ratio
+-- @order run_id, process_group, source, destination
+-- @use arithmetic, collective_kinds, comm_groups
+-- @needs communication kernels (all_to_all, recorded by torch.profiler)
+-- @plot matrix x=destination y=source value=bytes
+WITH calls AS (
+    SELECT
+        k.run_group, k.run_id, k.rank, g.process_group, g.ranks::BIGINT[] AS ranks,
+        k.in_elems * dtype_bytes(k.dtype) AS in_bytes, k.out_elems * dtype_bytes(k.dtype) AS out_bytes,
+        whole_list(coalesce(k.in_splits, '[]')) AS in_splits,
+        whole_list(coalesce(k.out_splits, '[]')) AS out_splits,
+        -- Of a list of tensors the splits are elements.
+        lower(k.collective) <> 'all_to_all' AS split_by_rows,
+        try_cast(try_cast(o.input_dims AS JSON)->>'$[0][0]' AS BIGINT) AS rows
+    FROM kernels k
+    JOIN comm_groups g
+        ON g.run_id = k.run_id AND g.rank = k.rank AND g.group_name IS NOT DISTINCT FROM k.group_name
+        AND g.group_ranks IS NOT DISTINCT FROM k.group_ranks
+    LEFT JOIN cpu_ops o
+        ON o.run_id = k.run_id AND o.rank = k.rank AND o.op_id = k.op_id AND o.name = 'record_param_comms'
+    WHERE plain_collective(lower(k.collective)) = 'all_to_all' AND g.ranks IS NOT NULL
+),
+parts AS (
+    SELECT
+        * EXCLUDE (in_splits, out_splits, ranks), unnest(ranks) AS other, len(ranks) AS size,
+        len(in_splits) AS sent_parts, unnest(list_resize(in_splits, len(ranks))) AS sent,
+        list_sum(in_splits) AS all_sent, len(out_splits) AS received_parts,
+        unnest(list_resize(out_splits, len(ranks))) AS received, list_sum(out_splits) AS all_received
+    FROM calls
+),
+sent AS (
+    SELECT
+        run_group, run_id, process_group, rank AS source, other AS destination, size,
+        CASE
+            WHEN sent_parts = 0 THEN in_bytes // size
+            WHEN sent_parts = size AND all_sent = 0 THEN 0
+            WHEN sent_parts = size THEN (in_bytes::HUGEINT * sent // all_sent)::BIGINT
+        END AS bytes,
+        CASE WHEN sent_parts = 0 THEN rows // size WHEN sent_parts = size AND split_by_rows THEN sent END AS rows
+    FROM parts
+),
+received AS (
+    SELECT
+        run_group, run_id, process_group, other AS source, rank AS destination,
+        CASE WHEN count(bytes) = count(*) THEN sum(bytes)::BIGINT END AS received_bytes
+    FROM (
+        SELECT
+            *, CASE
+                WHEN received_parts = 0 THEN out_bytes // size
+                WHEN received_parts = size AND all_received = 0 THEN 0
+                WHEN received_parts = size THEN (out_bytes::HUGEINT * received // all_received)::BIGINT
+            END AS bytes
+        FROM parts
+    )
+    GROUP BY ALL
+),
+pairs AS (
+    SELECT
+        run_group, run_id, process_group, source, destination, count(*) AS calls,
+        CASE WHEN count(bytes) = count(*) THEN sum(bytes)::BIGINT END AS bytes,
+        CASE WHEN count(rows) = count(*) THEN sum(rows)::BIGINT END AS rows, any_value(size) AS size
+    FROM sent
+    GROUP BY run_group, run_id, process_group, source, destination
+),
+loads AS (
+    SELECT
+        *, sum(bytes) OVER (PARTITION BY run_group, run_id, process_group, source) AS source_bytes,
+        sum(bytes) OVER (PARTITION BY run_group, run_id, process_group, destination) AS destination_bytes,
+        count(bytes) OVER (PARTITION BY run_group, run_id, process_group, destination) = size AS whole,
+        sum(bytes) OVER (PARTITION BY run_group, run_id, process_group) / size AS mean_bytes
+    FROM pairs
+)
+SELECT
+    l.run_group, l.run_id, l.process_group, l.source, l.destination, calls, bytes, rows,
+    pct(bytes, source_bytes) AS source_pct, received_bytes,
+    CASE WHEN whole THEN destination_bytes::BIGINT END AS load_bytes,
+    CASE WHEN whole THEN destination_bytes / nullif(mean_bytes, 0) END AS load_ratio
+FROM loads l
+LEFT JOIN received r
+    ON r.run_group IS NOT DISTINCT FROM l.run_group AND r.run_id = l.run_id AND r.process_group = l.process_group
+    AND r.source = l.source AND r.destination = l.destination

@@ -1,0 +1,167 @@
+-- How long do the stages of a pipeline wait for each other, and how long must they?
+--
+-- A pipeline is ranks that send to each other, in order: each is a stage. A stage's time is compute; else transfer to
+-- or from its neighbours; else waiting for the previous stage or the next one (a send or receive whose other half has
+-- not begun): the bubble; else other communication, exposed copies, and idle, which is no bubble. They add up to the
+-- window exactly. The bubble is warm-up up to the first gradient of a step (of the last stage: the first activation),
+-- drain after the last activation and where a stage waits for the next step already, steady between. 1F1B and GPipe
+-- cannot do with less than (p-1)/(m+p-1) of the time for p stages and m micro-batches; interleaved schedules of v
+-- chunks a stage with (p-1)/(v*m+p-1). Micro-batches are the transfers between two stages in the recording, divided by
+-- its steps.
+-- @param each no|yes = no         Whether a row is one transfer of a micro-batch, instead of a stage.
+-- @param window span|step = step  What a row is of a stage: a training step (as in breakdown), or the whole recording.
+-- @column run_id id               The run.
+-- @column pipeline index          Lowest rank of the pipeline.
+-- @column stage index             Stage, from 0.
+-- @column rank index              Process rank.
+-- @column device index            GPU.
+-- @column step index              Training step; empty for the whole span, or if not known.
+-- @column micro_batch index       With each=yes: number of the transfer in its step, of the same two stages.
+-- @column moves text              With each=yes: activation or gradient.
+-- @column peer text               With each=yes: the stage that it waits for: previous or next.
+-- @column sends bool              With each=yes: whether it sends.
+-- @column part text               With each=yes: warmup, steady or drain.
+-- @column start_ns ns             With each=yes: start, from the first transfer of the run.
+-- @column span_ns ns              Length of the window; with each=yes of the kernel.
+-- @column compute_ns ns           Union of compute kernels.
+-- @column transfer_ns ns          Exposed transfer to or from the neighbours; with each=yes of the kernel, exposed or
+--                                 not.
+-- @column wait_previous_ns ns     Exposed waiting for the previous stage; with each=yes exposed or not.
+-- @column wait_next_ns ns         Exposed waiting for the next stage; likewise.
+-- @column other_comm_ns ns        Other exposed communication.
+-- @column exposed_memcpy_ns ns    Memcpys and memsets without any kernel beside them.
+-- @column idle_ns ns              The rest.
+-- @column bubble_ns ns            Waiting for both.
+-- @column warmup_ns ns            Of that: up to the first gradient.
+-- @column steady_ns ns            Of that: between, and where the step is not known.
+-- @column drain_ns ns             Of that: after the last activation, or for the next step.
+-- @column bubble_pct %            Bubble in the window.
+-- @column ideal_pct %             What the schedule cannot do without; empty if the micro-batches are not known.
+-- @column stages count            Stages, p.
+-- @column micro_batches count     Micro-batches of a step, m.
+-- @column chunks count            Chunks of layers a stage, v: 1 unless interleaved.
+-- @main run_id, stage, step, micro_batch, moves, peer, start_ns, part, span_ns, compute_ns, transfer_ns,
+--     wait_previous_ns, wait_next_ns, idle_ns, bubble_pct, ideal_pct
+-- @order run_id, pipeline, step, start_ns, stage, device
+-- @use arithmetic, comm_exposed, gpu_classes, gpu_tracks, gpu_windows, intervals, pipelines, step_ranges
+-- @needs communication kernels (sends and receives whose peers are known)
+-- @plot bars y=stage,step
+--     x=compute_ns,transfer_ns,wait_previous_ns,wait_next_ns,other_comm_ns,exposed_memcpy_ns,idle_ns top=64
+WITH transfers AS MATERIALIZED (
+    SELECT * FROM pipeline_transfers
+),
+-- When the first gradient of a step has come, and when the last activation has.
+edges AS (
+    SELECT
+        run_group, run_id, rank, step_number,
+        min(start_ns + dur_ns) FILTER (NOT sends AND (NOT forward OR stage = stages - 1)) AS warm_ns,
+        max(start_ns + dur_ns) FILTER (forward AND (NOT sends OR stage = 0)) AS last_ns
+    FROM transfers
+    WHERE step_number IS NOT NULL
+    GROUP BY run_group, run_id, rank, step_number
+),
+parted AS (
+    SELECT
+        t.*, CASE
+            WHEN t.start_ns < e.warm_ns THEN 'warmup'
+            WHEN t.start_ns >= greatest(e.warm_ns, e.last_ns) THEN 'drain'
+            ELSE 'steady'
+        END AS part
+    FROM transfers t
+    LEFT JOIN edges e
+        ON e.run_group IS NOT DISTINCT FROM t.run_group AND e.run_id = t.run_id AND e.rank = t.rank
+        AND e.step_number = t.step_number
+),
+calls AS (
+    SELECT
+        t.track, p.call, any_value(p.peer) AS peer, any_value(p.part) AS part, any_value(p.step_number) AS step_number
+    FROM parted p
+    JOIN gpu_tracks t ON t.run_id = p.run_id AND t.rank = p.rank AND t.device IS NOT DISTINCT FROM p.device
+    GROUP BY t.track, p.call
+),
+numbered_steps AS (
+    SELECT
+        run_id, rank, step, start_ns, row_number() OVER (PARTITION BY run_id, rank ORDER BY start_ns) - 1 AS step_number
+    FROM step_windows
+),
+stretches AS (
+    SELECT
+        e.track, e.start_ns, e.end_ns, c.peer, c.part, coalesce(s.start_ns, e.start_ns) AS step_ns,
+        CASE WHEN c.peer IN ('previous', 'next') AND owner.part <> 'unknown' THEN owner.part ELSE 'other' END AS what
+    FROM exposed_comm e
+    JOIN gpu_tracks t ON t.track = e.track
+    LEFT JOIN calls c ON c.track = e.track AND c.call = owner.call
+    LEFT JOIN numbered_steps s ON s.run_id = t.run_id AND s.rank = t.rank AND s.step_number = c.step_number
+),
+-- What a transfer waits before its step begins is the end of the step before.
+owned AS (
+    SELECT track, start_ns, least(end_ns, step_ns) AS end_ns, peer, 'drain' AS part, what
+    FROM stretches
+    WHERE start_ns < step_ns
+    UNION ALL
+    SELECT track, greatest(start_ns, step_ns), end_ns, peer, part, what
+    FROM stretches
+    WHERE end_ns > step_ns
+),
+exposed AS (
+    SELECT
+        window_id, sum(end_ns - start_ns) FILTER (what = 'transfer') AS transfer_ns,
+        sum(end_ns - start_ns) FILTER (what = 'waiting' AND peer = 'previous') AS wait_previous_ns,
+        sum(end_ns - start_ns) FILTER (what = 'waiting' AND peer = 'next') AS wait_next_ns,
+        sum(end_ns - start_ns) FILTER (what = 'waiting' AND part = 'warmup') AS warmup_ns,
+        sum(end_ns - start_ns) FILTER (what = 'waiting' AND part = 'steady') AS steady_ns,
+        sum(end_ns - start_ns) FILTER (what = 'waiting' AND part = 'drain') AS drain_ns,
+        sum(end_ns - start_ns) FILTER (what = 'other') AS other_comm_ns
+    FROM intervals_cut('owned', 'gpu_windows_{window}')
+    GROUP BY window_id
+),
+lengths AS (
+    SELECT window_id, busy_ns, kernel_ns, compute_ns FROM gpu_class_lengths('gpu_pieces_{window}')
+),
+known AS (
+    SELECT
+        run_id, rank, any_value(pipeline) AS pipeline, any_value(stage) AS stage, any_value(stages) AS stages,
+        any_value(micro_batches) AS micro_batches, any_value(chunks) AS chunks
+    FROM transfers
+    GROUP BY run_id, rank
+),
+of_stages AS (
+    SELECT
+        t.run_group, t.run_id, k.pipeline, k.stage, t.rank, t.device, w.step, w.end_ns - w.start_ns AS span_ns,
+        coalesce(compute_ns, 0) AS compute_ns, coalesce(transfer_ns, 0)::BIGINT AS transfer_ns,
+        coalesce(wait_previous_ns, 0)::BIGINT AS wait_previous_ns, coalesce(wait_next_ns, 0)::BIGINT AS wait_next_ns,
+        coalesce(other_comm_ns, 0)::BIGINT AS other_comm_ns, coalesce(busy_ns - kernel_ns, 0) AS exposed_memcpy_ns,
+        w.end_ns - w.start_ns - coalesce(busy_ns, 0) AS idle_ns,
+        (coalesce(wait_previous_ns, 0) + coalesce(wait_next_ns, 0))::BIGINT AS bubble_ns,
+        coalesce(warmup_ns, 0)::BIGINT AS warmup_ns, coalesce(steady_ns, 0)::BIGINT AS steady_ns,
+        coalesce(drain_ns, 0)::BIGINT AS drain_ns, k.stages, k.micro_batches, k.chunks
+    FROM gpu_windows_{window} w
+    JOIN gpu_tracks t USING (track)
+    JOIN known k ON k.run_id = t.run_id AND k.rank = t.rank
+    LEFT JOIN exposed USING (window_id)
+    LEFT JOIN lengths USING (window_id)
+),
+of_transfers AS (
+    SELECT
+        p.run_group, p.run_id, p.pipeline, p.stage, p.rank, p.device, s.step, p.turn AS micro_batch,
+        CASE WHEN p.forward THEN 'activation' WHEN NOT p.forward THEN 'gradient' END AS moves, p.peer, p.sends, p.part,
+        p.start_ns - min(p.start_ns) OVER (PARTITION BY p.run_id) AS start_ns, p.dur_ns AS span_ns,
+        p.dur_ns - p.wait_ns AS transfer_ns, CASE WHEN p.peer = 'previous' THEN p.wait_ns END AS wait_previous_ns,
+        CASE WHEN p.peer = 'next' THEN p.wait_ns END AS wait_next_ns, p.wait_ns AS bubble_ns, p.stages,
+        p.micro_batches, p.chunks
+    FROM parted p
+    LEFT JOIN numbered_steps s
+        ON s.run_id = p.run_id AND s.rank = p.rank AND s.step_number = p.step_number
+)
+SELECT
+    run_group, run_id, pipeline, stage, rank, device, step, micro_batch, moves, peer, sends, part, start_ns, span_ns,
+    compute_ns, transfer_ns, wait_previous_ns, wait_next_ns, other_comm_ns, exposed_memcpy_ns, idle_ns, bubble_ns,
+    warmup_ns, steady_ns, drain_ns, pct(bubble_ns, span_ns) AS bubble_pct,
+    CASE WHEN '{each}' = 'no' THEN 100.0::DOUBLE * (stages - 1) / (chunks * micro_batches + stages - 1) END
+        AS ideal_pct,
+    stages, micro_batches, chunks
+FROM (
+    SELECT * FROM of_stages WHERE '{each}' = 'no'
+    UNION ALL BY NAME
+    SELECT * FROM of_transfers WHERE '{each}' = 'yes'
+)
