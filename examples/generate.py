@@ -42,7 +42,7 @@ words = 1000
 blocks = [Block(options.width) for _ in range(options.layers)]
 model = nn.Sequential(nn.Embedding(words, options.width), *blocks, nn.Linear(options.width, words)).to(device)
 with torch.inference_mode():
-    # A program without an optimizer is recorded whole; the ranges tell its phases apart in `analyze query nvtx`.
+    # A program without an optimizer is recorded whole; the ranges are its steps in `analyze query serving`.
     with record_function("prefill"):
         token = model(torch.randint(words, (1, options.prompt), device=device))[:, -1:].argmax(-1)
     for _ in range(options.tokens - 1):
