@@ -76,7 +76,7 @@ class Engine:
         prefer: str | None = None,
         keep: bool = False,
     ):
-        self._keep = keep
+        self.keep = keep
         self.stores = list(stores)
         self.by = tuple(by)
         self.note = ""
@@ -294,7 +294,7 @@ class Engine:
             try:
                 if block.create is None:
                     sql = block.sql
-                    for view in block.keep if self._keep and block.built_in else ():
+                    for view in block.keep if self.keep and block.built_in else ():
                         sql = sql.replace(f"CREATE VIEW {view} AS", f"CREATE TABLE {view} AS")
                     self.connection.execute(sql)
                 else:
