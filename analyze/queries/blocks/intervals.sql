@@ -121,20 +121,20 @@ SELECT track, start_ns, end_ns, in_a > 0 AS in_a, in_b > 0 AS in_b FROM _running
 -- @column start_ns ns           Start.
 -- @column end_ns ns             End.
 CREATE MACRO intervals_intersection(a, b) AS TABLE
-WITH _beside AS (
+WITH _beside_it AS (
     SELECT track, start_ns, end_ns FROM query_table(b) SEMI JOIN query_table(a) USING (track)
 )
-SELECT track, start_ns, end_ns FROM intervals_overlay(a, '_beside') WHERE in_a AND in_b;
+SELECT track, start_ns, end_ns FROM intervals_overlay(a, '_beside_it') WHERE in_a AND in_b;
 
 -- @macro intervals_subtraction(a, b)  what `a` holds and `b` does not, likewise.
 -- @column track index           Track.
 -- @column start_ns ns           Start.
 -- @column end_ns ns             End.
 CREATE MACRO intervals_subtraction(a, b) AS TABLE
-WITH _beside AS (
+WITH _beside_it AS (
     SELECT track, start_ns, end_ns FROM query_table(b) SEMI JOIN query_table(a) USING (track)
 )
-SELECT track, start_ns, end_ns FROM intervals_overlay(a, '_beside') WHERE in_a AND NOT in_b;
+SELECT track, start_ns, end_ns FROM intervals_overlay(a, '_beside_it') WHERE in_a AND NOT in_b;
 
 -- @macro intervals_last_begun(t)  what began last of all that is open, at any time, of intervals that overlap in
 -- whatever way: disjoint stretches, each with its interval as the struct `latest`. A column `level` goes before the

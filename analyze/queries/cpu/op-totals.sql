@@ -4,7 +4,7 @@
 -- added up. Of a step and of an epoch they are those of the recording x steps / recorded steps; steps of an epoch as in
 -- `epochs`.
 -- @param per recording|step|epoch = recording   What the sums are of.
--- @param images int[0..] = 0      Images of an epoch; 0 for those that the run's data has.
+-- @param images int[0..1000000000000] = 0 Images of an epoch; 0 for those that the run's data has.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column recorded count          Training steps that were recorded.

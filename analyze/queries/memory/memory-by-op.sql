@@ -6,7 +6,7 @@
 -- recorded. `memory-peak` has what was there at a time. Of a step and of an epoch they are those of the recording x
 -- steps / recorded steps; steps of an epoch as in `epochs`.
 -- @param per recording|step|epoch = recording   What the sums are of.
--- @param images int[0..] = 0      Images of an epoch; 0 for those that the run's data has.
+-- @param images int[0..1000000000000] = 0 Images of an epoch; 0 for those that the run's data has.
 -- @param python no|yes = no       Whether Python functions (with_stack) take self memory from what is below them.
 -- @column name text               Operator, range or CUDA call.
 -- @column kind text               op, range, async (a collective's range), call or overhead.

@@ -17,8 +17,8 @@
 -- @column value text              What was found.
 -- @column spoils text             What follows from it; empty if nothing.
 -- @order run_id, turn, rank
--- @use api_roles, arithmetic, collective_calls, gpu_work, intervals, launch_calls, profiler_overhead, recording_facts,
---      step_costs, step_counts, step_ranges
+-- @use api_roles, arithmetic, collective_calls, collective_kinds, gpu_work, intervals, launch_calls, profiler_overhead,
+--      recording_facts, step_costs, step_counts, step_ranges
 -- @needs runs that --where and --profiler leave
 -- @pass all
 WITH ranks AS (

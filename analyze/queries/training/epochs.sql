@@ -4,7 +4,7 @@
 -- rounded up. Steps and waits are those of `steps`; of several ranks their mean. A data loader of w processes holds
 -- 2 x w batches ready (torch's default) when the first step begins: waits of fewer steps, warm-up included, than that
 -- are less than those of a whole epoch, unless the loader is slower than the training from the start.
--- @param images int[0..] = 0      Images of an epoch; 0 for those that the run's data has: the number in
+-- @param images int[0..1000000000000] = 0 Images of an epoch; 0 for those that the run's data has: the number in
 --                                 `fake-cifar100:25000`, CIFAR-100's 50,000 or Food-101's 75,750 training images.
 -- @column run_id id               The run.
 -- @column profiler text           Profiler under which it was timed.
