@@ -30,7 +30,7 @@ from analyze.query.answer import Answer
 from analyze.query.query_files import ResultColumn, catalog
 from analyze.render import formatted, output_format, write
 from analyze.render.layout import table_lines
-from analyze.render.texts import fitted, middle
+from analyze.render.texts import SENTENCES, fitted, middle
 from analyze.render.units import format_columns, is_text
 
 WIDTHS = (80, 120, 200)
@@ -82,6 +82,8 @@ def check(columns: Any, rows: list[Any], main: Any, width: int, what: str) -> No
             what
         )
         return
+    if any(c.name in SENTENCES and is_text(c) for c in columns):
+        return  # a row has as many lines as its sentence
     body = lines[rule + 1 : rule + 1 + len(rows)]
     hidden, places = shown(lines)
     for i, column in enumerate(columns):

@@ -104,7 +104,7 @@ marked AS (
 ),
 -- Calls of whole groups on several processes, which no rank leaves before all have come.
 whole_calls AS (
-    SELECT run_id, rank, call, max(start_ns + dur_ns) AS end_ns
+    SELECT run_id, rank, call, max(own_start_ns + dur_ns) AS end_ns
     FROM collective_kernels
     WHERE NOT one_process AND NOT leaves_early(collective) AND collective NOT IN ('send_recv', 'other')
     GROUP BY run_id, rank, call, members
