@@ -156,7 +156,7 @@ class Traces:
         if limit != 0:
             answer.why = lambda: why_empty(engine, query, texts)
         runs = len(engine.run_ids)
-        if not by and runs > 1 and query.group != "compare" and "run_id" not in {c.name for c in answer.columns}:
+        if query.mixes(by, runs, [c.name for c in answer.columns]):
             answer.hint = f"{runs} runs taken together; --by run_id (or model, ...) tells them apart"
         return answer
 

@@ -49,7 +49,7 @@ def list_queries(catalog: Mapping[str, Query]) -> None:
     for query in sorted(catalog.values(), key=lambda q: (q.group, q.name)):
         rows += [()] if group not in (None, query.group) else []
         group = query.group
-        rows.append((query.name, query.question, ", ".join(f"{p.name}={p.default}" for p in query.params)))
+        rows.append((query.name, query.question, query.defaults))
     _print_listing(("query", "question", "parameters"), rows)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -18,18 +18,9 @@ class Traces(Protocol):
 
     query_folders: tuple[Path, ...]
 
-    def answer(
-        self,
-        name: str,
-        by: Sequence[str] = (),
-        where: str | None = None,
-        params: Mapping[str, object] | None = None,
-        sort: str | None = None,
-        limit: int | None = None,
-        select: Sequence[str] = (),
-        profiler: str | None = None,
-    ) -> Answer:
-        """Answer a query by name."""
+    @property
+    def answer(self) -> Callable[..., Answer]:
+        """Answer a query by name, with the options that its signature has."""
 
     def info(self) -> Info:
         """Say which queries can be answered."""
@@ -60,7 +51,7 @@ class Queries:
         info = self._traces.info()
         all_of_them = [*((query, "") for query in info.answered), *((q, needs.words) for q, needs in info.unanswered)]
         rows = [
-            (q.name, q.group, q.question, ", ".join(f"{p.name}={p.default}" for p in q.params), lacking)
+            (q.name, q.group, q.question, q.defaults, lacking)
             for q, lacking in sorted(all_of_them, key=lambda found: (found[0].group, found[0].name))
         ]
         return Answer(row_answer(_COLUMNS, rows, "queries"))

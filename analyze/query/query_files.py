@@ -173,6 +173,15 @@ class Query:
     """The figure, as the header declares it; empty if it declares none."""
     drills: tuple[Drill, ...] = ()
 
+    @property
+    def defaults(self) -> str:
+        """Its parameters with their defaults, in words."""
+        return ", ".join(f"{p.name}={p.default}" for p in self.params)
+
+    def mixes(self, by: Sequence[str], runs: int, columns: Iterable[str]) -> bool:
+        """Whether its rows, of these columns, are of several runs together and do not say so."""
+        return not by and runs > 1 and self.group != "compare" and "run_id" not in columns
+
     def bind(self, values: dict[str, str]) -> tuple[str, dict[str, str | float | int], dict[str, str]]:
         """SQL with the choices filled in, the values to bind, and the choices; raises InputError."""
         known = {p.name: p for p in self.params}

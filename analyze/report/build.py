@@ -148,14 +148,17 @@ class Report:
         return dict(declaration.get("params", {})), self.by if declaration.get("by") == "differing" else ()
 
     def _draw(self, part: Part, declaration: declared.Declaration, rows: Rows, ask: Ask | None = None) -> None:
-        part.figure = declared.draw(declaration, rows, ask or self.ask)
-        if part.figure is not None:
-            part.spec = drawing.vega(part.figure)
-            self.config = part.spec.pop("config", self.config)
+        self.config = draw(part, declaration, rows, ask or self.ask) or self.config
 
     def command(self, verb: str, name: str, params: Mapping[str, str], by: Sequence[str] = (), where: str = "") -> str:
         """The command line that gives the same."""
         return command_line(verb, name, self.paths, params, by, where or self.where, self.profiler)
+
+    def page_command(self, verb: Sequence[str] = ("report",)) -> str:
+        """The command line that writes the page."""
+        words = ["analyze", *verb, *self.paths, "-o", "report.html"]
+        words += ["--where", self.where] if self.where else []
+        return visible(command(words))
 
     # --- the top --------------------------------------------------------------------------------------------------
 
@@ -308,14 +311,12 @@ class Report:
             self.progress(done, total, "advise")
             findings, advised = self.advice(advice.result)
         self.progress(total, total, "")
-        words = ["analyze", "report", *self.paths, "-o", "report.html"]
-        words += ["--where", self.where] if self.where else []
         notes = [self.engine.note] if self.engine.note else []
         if self.several:
             notes.append("One run in detail: the command at the end of this page with --where \"run_id = '...'\"")
         return Page(
             title or self.title(), facts, trust, findings, advised, sections, lacking, notes,
-            visible(command(words)), self.several,
+            self.page_command(), self.several,
         )  # fmt: skip
 
     def title(self) -> str:
@@ -398,6 +399,15 @@ def heading(part: Mapping[str, Any]) -> str:
 
 def _declaration() -> dict[str, Any]:
     return tomllib.loads((_HERE / "page.toml").read_text(encoding="utf-8"))
+
+
+def draw(part: Part, declaration: declared.Declaration, rows: Rows, ask: Ask) -> dict[str, Any]:
+    """Give a part its figure, if there is one of the rows; returns what figures of a page have in common."""
+    part.figure = declared.draw(declaration, rows, ask)
+    if part.figure is None:
+        return {}
+    part.spec = drawing.vega(part.figure)
+    return dict(part.spec.pop("config", {}))
 
 
 def _dicts(rows: Rows) -> list[dict[str, Any]]:

@@ -15,14 +15,12 @@ from analyze.query.answer import create_table, empty_database
 from analyze.query.engine import guess_unit
 from analyze.query.plain_sql import check_select, sentence
 from analyze.query.query_files import Query, ResultColumn, find
-from analyze.render import visible
 from analyze.render.units import finite
 from analyze.report import study_files
 from analyze.report.build import Progress, Report, kept
 from analyze.report.files import check_page
 from analyze.report.page import Claim, Page, Part, Section, command_line, filled_sql, render
 from analyze.report.tables import table
-from analyze.shell import command
 from analyze.store.store import Store
 from analyze.whole_file import write_whole
 
@@ -71,12 +69,10 @@ class StudyReport(Report):
                 sections[section.id].parts.append(part)
         claims = [self._claim(f"claim[{i}]", claim) for i, claim in enumerate(self.study.claim)]
         self.progress(len(self.study.parts), len(self.study.parts), "")
-        words = ["analyze", "study", self.name, *self.paths, "-o", "report.html"]
-        words += ["--where", self.where] if self.where else []
         return Page(
             self.study.title, self.facts(), self.trust(), [], "", [s for s in sections.values() if s.parts], lacking,
-            [], visible(command(words)), self.several, self.study.about, list(self.study.study.items()), claims,
-            claimed(claims),
+            [], self.page_command(("study", self.name)), self.several, self.study.about,
+            list(self.study.study.items()), claims, claimed(claims),
         )  # fmt: skip
 
     def _part(self, at: str, declaration: study_files.Part) -> Part:

@@ -22,13 +22,13 @@ from analyze.query.needs import why_empty
 from analyze.query.query_files import Query, catalog, find
 from analyze.render import visible
 from analyze.render.units import finite
-from analyze.report.build import Report, heading
+from analyze.report.build import Report, draw, heading
 from analyze.report.page import Part, command_line, environment, filled_sql, script, style
 from analyze.report.tables import table
 from analyze.serve.addresses import ONLY, Addresses, Selection, address
 from analyze.serve.asking import FORMS, MOST_SHOWN_ROWS, Question, saved
 from analyze.serve.working import Job, Pool
-from analyze.shell import command, in_shell
+from analyze.shell import in_shell
 from analyze.store.store import Store
 from schemas.tables import TABLES
 
@@ -160,9 +160,7 @@ class Site:
                     (cut(selection.run, 100), ""),
                     ("compare", address("/compare", [("a", selection.run)])),
                 ]
-            words = ["analyze", "report", *self._paths, "-o", "report.html"]
-            words += ["--where", report.where] if report.where else []
-            view.command = visible(command(words))
+            view.command = report.page_command()
         return self._page(view, given)
 
     def report_part(self, given: Mapping[str, str], job: Job) -> str:
@@ -226,7 +224,7 @@ class Site:
             if not rows.rows:
                 nothing = ", ".join(f"{k} = {cut(v, 80)}" for k, v in asked.only.items())
                 notes.append("No rows: " + (f"none has {nothing}." if asked.only else why_empty(engine, query, params)))
-            elif not by and len(engine.run_ids) > 1 and query.group != "compare" and not rows.has("run_id"):
+            elif query.mixes(by, len(engine.run_ids), [c.name for c in rows.columns]):
                 notes.append(f"{len(engine.run_ids)} runs taken together; group by run_id or model to tell them apart.")
             sql = filled_sql(query, params)
             part = Part(query.question, query.description, query.name, self._command(asked), sql, open=True)
@@ -235,14 +233,11 @@ class Site:
             if query.plot and rows.rows:
                 try:
                     declaration = declared.of_query(query, params, None, by)
-                    part.figure = declared.draw(
-                        declaration, rows, lambda other, **more: Rows.of(engine.query(find(other), more))
+                    config = draw(
+                        part, declaration, rows, lambda other, **more: Rows.of(engine.query(find(other), more))
                     )
                 except InputError as e:
                     notes.append(str(e))
-            if part.figure is not None:
-                part.spec = drawing.vega(part.figure)
-                config = part.spec.pop("config", config)
         if rows.rows:
             part.table = table(rows, (), asked.rows, links.cells(query, rows, params, by))
         box = address("/sql", [*selection.pairs(), ("statement", sql)])
