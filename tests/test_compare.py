@@ -181,8 +181,9 @@ def test_fail_if_on_real_phases_and_operators() -> None:
     ],
 )
 def test_bad_conditions_are_a_sentence(tmp_path: Path, condition: str, says: str) -> None:
-    code, text = fails(before(tmp_path), after(tmp_path), condition)
-    assert code == 2 and says in text and len(text.splitlines()) == 1
+    with pytest.raises(InputError) as error:
+        analyze.compare(before(tmp_path), after(tmp_path), fail_if=[condition])
+    assert says in str(error.value) and len(str(error.value).splitlines()) == 1
 
 
 @pytest.mark.parametrize(

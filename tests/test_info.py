@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
-from support import SAMPLES, complaints, event, kernel, launch, run_cli, sample_engine, write_trace
+from support import SAMPLES, complaints, default_answer, event, kernel, launch, run_cli, write_trace
 
 import analyze
 from analyze.info import commands, lines
@@ -82,7 +82,7 @@ def test_what_it_says_of_the_queries_is_true(sample: str) -> None:
     """What cannot be answered has no rows, and what can be has some."""
     info = analyze.open(SAMPLES / sample).info()
     for query in [*info.answered, *(q for q, _ in info.unanswered)]:
-        rows = sample_engine(sample, query.prefer).query(query, limit=1).rows()
+        rows = default_answer(sample, query).rows
         if query in info.answered and query.needs and query.name not in CONDITIONS:
             assert rows, f"{query.name} has no rows"
         if query not in info.answered:

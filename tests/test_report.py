@@ -257,8 +257,9 @@ def test_all_figures_are_drawn_and_nothing_leaves_the_machine(browser: Any, writ
 
 
 @needs_browser
-def test_on_a_phone_in_the_dark(browser: Any, written: Path) -> None:
-    opened = Opened(browser, written, width=375, scheme="dark")
+@pytest.mark.parametrize("name", ["counters", "sweep", "hostile"])
+def test_on_a_phone_in_the_dark(browser: Any, pages: Callable[[str], Path], name: str) -> None:
+    opened = Opened(browser, pages(name), width=375, scheme="dark")
     assert opened.page.evaluate("document.documentElement.scrollWidth") == 375, "nothing is wider than the screen"
     sizes = opened.page.evaluate(
         "[...document.querySelectorAll('.plot')].map(p => [p.clientWidth, p.querySelector('svg').clientWidth])"
