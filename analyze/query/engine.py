@@ -21,7 +21,8 @@ from analyze.query.open_files import threads
 from analyze.query.plain_sql import check_block, check_expression, check_select, names_in, names_in_block, sentence
 from analyze.query.query_files import BUILT_IN, TIMING, Query, ResultColumn
 from analyze.store import kernel_names
-from analyze.store.store import PARSER_VERSION, Store
+from analyze.store.catalogue import PARSER_VERSION
+from analyze.store.store import Store
 from schemas.tables import TABLES, Column
 
 PROFILERS = (*TIMING, "ncu", "none")
@@ -292,8 +293,8 @@ class Engine:
         files: dict[int, list[str]] = {}
         for store, run_id in self._chosen:
             run = store.snapshot.runs[run_id]
-            if paths := run.paths(run_id, table):
-                files.setdefault(run.parser, []).extend(str(folders[store.folder] / p) for p in paths)
+            if found := run.tables.get(table):
+                files.setdefault(run.parser, []).extend(str(folders[store.folder] / f.path) for f in found)
         return files
 
     def _make_blocks(self, names: Iterable[str], folders: Iterable[Path] = ()) -> None:
@@ -435,8 +436,7 @@ def _selected(column: Column, there: Container[str] | None) -> str:
 
 
 def _ranks(store: Store, run_id: str) -> list[int]:
-    tables = store.snapshot.runs[run_id].tables
-    return sorted({r for t, ranks in tables.items() if t not in ("runs", "kernel_names") for r in ranks} or {0})
+    return sorted(store.snapshot.runs[run_id].ranks or {0})
 
 
 def _group_column(name: str) -> ResultColumn:

@@ -17,8 +17,9 @@ from typing import NamedTuple
 import msgspec
 
 from analyze.errors import InputError
+from analyze.store.catalogue import PARSER_VERSION
 from analyze.store.file_digest import printable
-from analyze.store.store import PARSER_VERSION, REMOVED, Store, remove
+from analyze.store.store import REMOVED, Store, remove
 from schemas.files import write_synced
 from schemas.manifest import MANIFEST_NAME
 

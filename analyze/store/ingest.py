@@ -18,10 +18,11 @@ from analyze.errors import InputError
 from analyze.sources.base import FileReport, Mapper, SourceFile, inline_map
 from analyze.sources.packed import is_packed
 from analyze.store import kernel_names
+from analyze.store.catalogue import PARSER_VERSION, StoredFile, StoredRun
 from analyze.store.discover import RunInput
 from analyze.store.file_digest import file_state, printable_text
 from analyze.store.grouping import read_as
-from analyze.store.store import PARSER_VERSION, Store, StoredFile, StoredRun
+from analyze.store.store import StagedFile, Store
 from analyze.store.table_files import TableWriter, write_rows
 from analyze.store.workers import worker_pool
 
@@ -282,7 +283,7 @@ def _write_file(
 
 def _finish_run(
     run: RunInput, files: list[StoredFile], done: list[_FileResult], folder: Path, pool: Executor, jobs: int
-) -> tuple[StoredRun, dict[tuple[str, int], Path]]:
+) -> tuple[StoredRun, list[StagedFile]]:
     """Add the tables that are of the run as a whole: runs and kernel_names.
 
     Of two files that overlap, the second is left out. Raises InputError if the user named it.
@@ -315,17 +316,13 @@ def _finish_run(
         written["kernel_names", 0] = folder / "kernel_names.parquet"
         _write_kernel_names(run.run_id, names, written["kernel_names", 0], _pool_map(pool, jobs))
     write.result()
-    tables: dict[str, list[int]] = {}
-    for table, rank in sorted(written):
-        tables.setdefault(table, []).append(rank)
     stored = StoredRun(
         parser=PARSER_VERSION,
         rules=kernel_names.rules_digest(),
         files=files,
-        tables=tables,
         world_size=row.get("world_size"),
     )
-    return stored, written
+    return stored, [StagedFile(table, [rank], written[table, rank]) for table, rank in sorted(written)]
 
 
 def _write_kernel_names(run_id: str, names: Sequence[str], path: Path, mapper: Mapper) -> None:
