@@ -53,12 +53,14 @@ if TYPE_CHECKING:
     from analyze.report.files import Drawing
     from analyze.report.page import Claim
     from analyze.store.cache import Contents
+    from analyze.store.compact import Compacted
     from analyze.store.ingest import IngestResult, Progress
+    from analyze.store.store import Store
     from analyze.trace.export import Exported
     from analyze.trace.moments import Moment
     from schemas.tables import Table
 
-__all__ = ["InputError", "Traces", "cache", "catalog", "compare", "ingest", "open", "studies", "tables"]
+__all__ = ["InputError", "Traces", "cache", "catalog", "compact", "compare", "ingest", "open", "studies", "tables"]
 
 Paths = str | PathLike[str]
 
@@ -403,13 +405,23 @@ def ingest(
     from analyze.store.ingest import ingest as run_ingest
     from analyze.store.store import Store
 
-    if jobs is not None and jobs < 1:
-        raise InputError(f"--jobs {jobs}: must be 1 at least")
+    _checked_jobs(jobs)
     target = Store(Path(store))
     found = discover([Path(p) for p in paths], target.digests(), as_one_run)
     result = run_ingest(found, target, jobs, progress, again)
     result.warnings[:0] = found.warnings
     return result
+
+
+def compact(store: Paths, jobs: int | None = None) -> Compacted:
+    """Put the small Parquet files of a store together, run by run; who reads it meanwhile keeps what was there.
+
+    A table of a run then has files of 128 to 512 MB, or one, in which ranks and devices are sorted. `jobs`: processes;
+    by default one per CPU. Returns which runs changed, and the number of files before and after. Raises InputError.
+    """
+    from analyze.store.compact import compact as run_compact
+
+    return run_compact(_existing(store), _checked_jobs(jobs))
 
 
 def compare(
@@ -506,6 +518,20 @@ def cache(clear: bool = False, max_size: str | int | None = None) -> Contents:
     from analyze.store.cache import contents
 
     return contents(clear, max_size)
+
+
+def _existing(store: Paths) -> Store:
+    from analyze.store.store import Store
+
+    if not Store.is_store(Path(store)):
+        raise InputError(f"{store}: not a store; `analyze ingest PATHS --store {store}` makes one")
+    return Store(Path(store))
+
+
+def _checked_jobs(jobs: int | None) -> int | None:
+    if jobs is not None and jobs < 1:
+        raise InputError(f"--jobs {jobs}: must be 1 at least")
+    return jobs
 
 
 def _texts(params: Mapping[str, object] | None) -> dict[str, str]:

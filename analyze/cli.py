@@ -104,6 +104,19 @@ def ingest(
 
 
 @app.command()
+def compact(
+    store: Annotated[Path, typer.Argument(help="The store.")],
+    jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Processes; default: one per CPU.")] = None,
+) -> None:
+    """Put the small files of a store together, so that one of many ranks opens and answers fast."""
+    done = analyze.compact(store, jobs)
+    cli_text.say(
+        f"{store}: {len(done.runs)} run(s) compacted, {done.bytes / 1e6:,.1f} MB; "
+        f"{done.files_before:,} files became {done.files_after:,}"
+    )
+
+
+@app.command()
 def info(paths: Paths) -> None:
     """Say what was found, how it was read, what it lacks, and what can be asked of it."""
     from analyze import info as about

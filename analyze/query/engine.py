@@ -21,7 +21,7 @@ from analyze.query.open_files import threads
 from analyze.query.plain_sql import check_block, check_expression, check_select, names_in, names_in_block, sentence
 from analyze.query.query_files import BUILT_IN, TIMING, Query, ResultColumn
 from analyze.store import kernel_names
-from analyze.store.catalogue import PARSER_VERSION
+from analyze.store.catalogue import PARSER_VERSION, RUN_TABLES
 from analyze.store.store import Store
 from schemas.tables import TABLES, Column
 
@@ -97,6 +97,8 @@ class Engine:
         """Held while the connection works: it refuses a second thread."""
         self._made: set[str] = set()
         self._chosen: list[tuple[Store, str]] = []
+        self._ranks: dict[str, set[int]] = {}
+        """The ranks of each run that exist, where some are left out: other files need not be opened."""
         for store in stores:
             seen = {r for _, r in self._chosen}
             self._chosen += [(store, r) for r in store.snapshot.runs if r not in seen]
@@ -245,12 +247,15 @@ class Engine:
         self._execute(
             "CREATE VIEW runs AS SELECT DISTINCT ON (run_id) * EXCLUDE (rank) FROM run_groups ORDER BY run_id, rank"
         )
-        kept = {r for (r,) in self._execute("SELECT DISTINCT run_id FROM selected").fetchall()}
+        ranks = self._execute("SELECT run_id, list(rank) FROM selected GROUP BY run_id").fetchall()
+        kept = {run_id: set(found) for run_id, found in ranks}
         self._filtered = self._execute(
             "SELECT (SELECT count(*) FROM selected)"
             " < (SELECT count(*) FROM run_ranks WHERE run_id IN (SELECT run_id FROM selected))"
         ).fetchone() == (True,)
         self._chosen = [(s, r) for s, r in self._chosen if r in kept]
+        if self._filtered:
+            self._ranks = kept
 
     def _create_view(self, table: str) -> None:
         scan = self._scan(table)
@@ -279,12 +284,15 @@ class Engine:
         Columns that an older version did not write are NULL.
         """
         selects = []
+        ranks = {r for found in self._ranks.values() for r in found} if table not in RUN_TABLES else set()
+        # The least and greatest rank of a row group say whether it is read at all.
+        only = f" WHERE rank BETWEEN {min(ranks)} AND {max(ranks)}" if ranks else ""
         for parser, files in self._files(table).items():
             listed = ", ".join("'" + _literal(f).replace("'", "''") + "'" for f in files)
             source = f"read_parquet([{listed}], hive_partitioning = false, union_by_name = false)"
             there = None if parser == PARSER_VERSION else set(self.connection.sql(f"SELECT * FROM {source}").columns)
             names = ", ".join(_selected(c, there) for c in TABLES[table].columns)
-            selects.append(f"SELECT {names} FROM {source}")
+            selects.append(f"SELECT {names} FROM {source}{only}")
         return " UNION ALL ".join(selects) or _no_rows(table)
 
     def _files(self, table: str) -> dict[int, list[str]]:
@@ -293,7 +301,10 @@ class Engine:
         files: dict[int, list[str]] = {}
         for store, run_id in self._chosen:
             run = store.snapshot.runs[run_id]
-            if found := run.tables.get(table):
+            found = run.tables.get(table, [])
+            if run_id in self._ranks and table not in RUN_TABLES:
+                found = [f for f in found if not self._ranks[run_id].isdisjoint(f.ranks)]
+            if found:
                 files.setdefault(run.parser, []).extend(str(folders[store.folder] / f.path) for f in found)
         return files
 

@@ -158,13 +158,13 @@ class _FirstRun(msgspec.Struct, kw_only=True):
         """The same in today's form."""
         folder = path_name(run_id) if self.encoded or "/" in run_id else run_id
         end = f".{generation_mark(self.generation)}".rstrip(".")
-        tables = {
-            table: [
+        tables = {}
+        for table, ranks in self.tables.items():
+            sizes: list[int | None] = [*self.sizes.get(table, ())] or [None] * len(ranks)
+            tables[table] = [
                 TableFile(path=f"{table}/run_id={folder}/rank-{rank}{end}.parquet", bytes=size, ranks=[rank])
-                for rank, size in zip(ranks, self.sizes.get(table) or [None] * len(ranks), strict=True)
+                for rank, size in zip(ranks, sizes, strict=True)
             ]
-            for table, ranks in self.tables.items()
-        }
         return StoredRun(
             generation=self.generation,
             parser=self.parser,

@@ -22,16 +22,19 @@ from analyze.store.catalogue import PARSER_VERSION, StoredFile, StoredRun
 from analyze.store.discover import RunInput
 from analyze.store.file_digest import file_state, printable_text
 from analyze.store.grouping import read_as
+from analyze.store.packing import packed
 from analyze.store.store import StagedFile, Store
 from analyze.store.table_files import TableWriter, write_rows
 from analyze.store.workers import worker_pool
 
-_LITTLE = 1 << 20
+LITTLE = 1 << 20
 """Bytes on disk, of all files together, below which no process is started."""
 _BIG_FILE = 48 << 20
 """Bytes on disk from which a file's chunks go to several processes; smaller files go to one process each."""
 _PACKED_INTO = 8
 """Bytes of a trace that gzip packs into one, or more: so much sooner is a packed file big."""
+_MOST_FILES = 64
+"""Files of a table of a run; those of more ranks are put together."""
 _TOLD = 3
 """Reasons that are told where nothing could be read."""
 _NAMES = 16 << 10
@@ -103,7 +106,7 @@ def ingest(
     store holds nothing of its own run.
     """
     progress = progress or Silent()
-    jobs = jobs or _cpus()
+    jobs = jobs or cpus()
     result = IngestResult()
     found: list[StoredRun] = []
     failures: list[str] = []
@@ -170,13 +173,14 @@ def _replaced(store: Store, run: RunInput, files: list[StoredFile]) -> list[str]
     return [f"{run.columns['source']}: replaces {run.run_id}, which was read from {old.files[0].path}"]
 
 
-def _cpus() -> int:
+def cpus() -> int:
+    """CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _tasks(sizes: list[int]) -> int:
     """How many processes have something to do; 0 if starting one would take longer than the work."""
-    if sum(sizes) < _LITTLE:
+    if sum(sizes) < LITTLE:
         return 0
     return sum(max(1, size // (8 << 20)) for size in sizes)
 
@@ -322,7 +326,8 @@ def _finish_run(
         files=files,
         world_size=row.get("world_size"),
     )
-    return stored, [StagedFile(table, [rank], written[table, rank]) for table, rank in sorted(written)]
+    staged = [StagedFile(table, [rank], path) for (table, rank), path in written.items()]
+    return stored, packed(staged, folder / "packed", pool, _MOST_FILES)
 
 
 def _write_kernel_names(run_id: str, names: Sequence[str], path: Path, mapper: Mapper) -> None:

@@ -127,10 +127,12 @@ class Store:
         return None
 
     def commit(self, run_id: str, run: StoredRun, staged: Iterable[StagedFile]) -> None:
-        """Move a run's files into place, then name them in `run` and in the catalogue. Call under `lock`."""
+        """Move files of a run into place, then name them in the catalogue beside those that `run` names already.
+
+        Call under `lock`.
+        """
         old = self.snapshot.runs.get(run_id)
         run.generation = old.generation + 1 if old else 1
-        run.tables = {}
         for file in staged:
             target = table_path(file.table, run_id, file.ranks, generation_mark(run.generation))
             named = TableFile(path=target, bytes=file.path.stat().st_size, ranks=file.ranks)
@@ -138,7 +140,13 @@ class Store:
             path.parent.mkdir(parents=True, exist_ok=True)
             file.path.replace(path)
             run.tables.setdefault(file.table, []).append(named)
+        for files in run.tables.values():
+            files.sort(key=lambda f: f.ranks)
         self._replace({**self.snapshot.runs, run_id: run})
+
+    def fetch(self, file: TableFile, folder: Path) -> Path:
+        """A file of the store as one that can be opened by its path; `folder` is there for what must be copied."""
+        return self.folder / file.path
 
     def forget(self, run_id: str) -> None:
         """Take a run out of the store. Call under `lock`."""
