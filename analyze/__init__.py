@@ -60,7 +60,19 @@ if TYPE_CHECKING:
     from analyze.trace.moments import Moment
     from schemas.tables import Table
 
-__all__ = ["InputError", "Traces", "cache", "catalog", "compact", "compare", "ingest", "open", "studies", "tables"]
+__all__ = [
+    "InputError",
+    "Traces",
+    "cache",
+    "catalog",
+    "commit",
+    "compact",
+    "compare",
+    "ingest",
+    "open",
+    "studies",
+    "tables",
+]
 
 Paths = str | PathLike[str]
 
@@ -393,24 +405,42 @@ def ingest(
     jobs: int | None = None,
     as_one_run: bool = False,
     again: bool = False,
+    shard: str | None = None,
     progress: Progress | None = None,
 ) -> IngestResult:
     """Read run folders, folders of them, or raw trace files into a Parquet store: a folder, made if it is not there.
 
     `jobs`: processes; by default one per CPU. `as_one_run`: the bare files are the ranks of one run; their names say
-    which. `again`: read unchanged files, too. Returns the runs ingested and unchanged, rows, bytes, what the files were
-    read as, and warnings. Raises InputError.
+    which. `again`: read unchanged files, too. `shard`: as "3/8", only that share of the raw files (from 0 on), without
+    a lock: `commit` makes what all shards wrote visible. Returns the runs ingested and unchanged, rows, bytes, what the
+    files were read as, and warnings. Raises InputError.
     """
     from analyze.store.discover import discover
     from analyze.store.ingest import ingest as run_ingest
+    from analyze.store.shards import ingest_shard, parse_share
     from analyze.store.store import Store
 
     _checked_jobs(jobs)
+    share = parse_share(shard) if shard is not None else None
     target = Store(Path(store))
     found = discover([Path(p) for p in paths], target.digests(), as_one_run)
-    result = run_ingest(found, target, jobs, progress, again)
+    if share is None:
+        result = run_ingest(found, target, jobs, progress, again)
+    else:
+        result = ingest_shard(found, target, share, jobs, progress, again)
     result.warnings[:0] = found.warnings
     return result
+
+
+def commit(store: Paths, allow_missing: bool = False) -> IngestResult:
+    """Make what `ingest` with `shard` wrote into a store visible, all of it or nothing.
+
+    `allow_missing`: without the raw files of shards that are not there, as a warning and `runs.warnings` then say.
+    Returns what an ingest of the whole does. Raises InputError for shards that are missing or of other inputs.
+    """
+    from analyze.store.shards import commit as run_commit
+
+    return run_commit(_existing(store), allow_missing)
 
 
 def compact(store: Paths, jobs: int | None = None) -> Compacted:

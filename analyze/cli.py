@@ -85,6 +85,12 @@ def ingest(
         bool, typer.Option("--as-one-run", help="The bare files are the ranks of one run; their names say which.")
     ] = False,
     again: Annotated[bool, typer.Option("--again", help="Read unchanged files, too.")] = False,
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            "--shard", help="I/N: only this share of the raw files, I from 0 on; `analyze commit` shows them."
+        ),
+    ] = None,
 ) -> None:
     """Read raw profiler files into a Parquet store."""
     from time import perf_counter
@@ -93,14 +99,24 @@ def ingest(
 
     began = perf_counter()
     with progress_bar() as progress:
-        result = analyze.ingest(*paths, store=store, jobs=jobs, as_one_run=as_one_run, again=again, progress=progress)
-    cli_text.warn(result.warnings)
-    cli_text.say(f"read as: {result.read_as}")
-    seconds = perf_counter() - began
-    cli_text.say(
-        f"{store}: {len(result.ingested)} run(s) ingested, {len(result.unchanged)} unchanged; "
-        f"{result.rows:,} rows from {result.bytes / 1e6:,.1f} MB in {seconds:.1f} s"
-    )
+        result = analyze.ingest(
+            *paths, store=store, jobs=jobs, as_one_run=as_one_run, again=again, shard=shard, progress=progress
+        )
+    cli_text.ingested(store, result, perf_counter() - began)
+
+
+@app.command()
+def commit(
+    store: Annotated[Path, typer.Argument(help="The store that the shards were ingested into.")],
+    allow_missing: Annotated[
+        bool, typer.Option("--allow-missing", help="Without the files of shards that are not there.")
+    ] = False,
+) -> None:
+    """Make what `analyze ingest --shard` wrote visible, all of it or nothing."""
+    from time import perf_counter
+
+    began = perf_counter()
+    cli_text.ingested(store, analyze.commit(store, allow_missing), perf_counter() - began)
 
 
 @app.command()

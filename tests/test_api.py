@@ -44,6 +44,7 @@ MIRROR: dict[str, Api] = {
     "flame": (analyze.Traces.flame,),
     "mcp": (analyze.open,),
     "ingest": (analyze.ingest,),
+    "commit": (analyze.commit,),
     "compact": (analyze.compact,),
     "tables": (analyze.tables,),
     "cache": (analyze.cache,),

@@ -35,7 +35,7 @@ _PACKED_INTO = 8
 """Bytes of a trace that gzip packs into one, or more: so much sooner is a packed file big."""
 _MOST_FILES = 64
 """Files of a table of a run; those of more ranks are put together."""
-_TOLD = 3
+TOLD = 3
 """Reasons that are told where nothing could be read."""
 _NAMES = 16 << 10
 """Kernel names that are classified at a time."""
@@ -79,9 +79,17 @@ class IngestResult:
     read_as: str = ""
     """Which runs and ranks the files were taken for, ingested and unchanged ones."""
 
+    def add(self, run: RunInput, files: list[StoredFile], done: list[FileResult]) -> None:
+        """Count a run that was brought into the store."""
+        self.ingested.append(run.run_id)
+        self.bytes += sum(f.bytes for f in files)
+        self.rows += sum(n for d in done for n in d.report.rows.values())
+        self.lost += sum(d.report.lost for d in done)
+        self.warnings += [w for d in done for w in d.report.warnings] + run.warnings
+
 
 @dataclass
-class _FileResult:
+class FileResult:
     """A raw file written to the staging folder."""
 
     file: SourceFile
@@ -116,8 +124,8 @@ def ingest(
         store.sweep()
         todo: list[tuple[RunInput, list[StoredFile]]] = []
         for run in runs:
-            files = _stored_files(run)
-            if not again and _is_current(store, run, files):
+            files = stored_files(run)
+            if not again and is_current(store, run, files):
                 result.unchanged.append(run.run_id)
                 found.append(store.snapshot.runs[run.run_id])
             else:
@@ -127,25 +135,21 @@ def ingest(
             progress.start(sum(sizes))
             stack.callback(store.sweep)
             staging = stack.enter_context(store.staging())
-            pool = stack.enter_context(worker_pool(min(jobs, _tasks(sizes))))
+            pool = stack.enter_context(worker_pool(min(jobs, tasks(sizes))))
             for at, (run, files) in enumerate(todo):
-                result.warnings += _replaced(store, run, files)
-                done, lost = _read_files(run, staging / str(at), pool, jobs, progress)
+                result.warnings += replaced(store, run, files)
+                done, lost = read_files(run, staging / str(at), pool, jobs, progress)
                 if not done and lost:
                     result.failed.append(run.run_id)
-                    failures += lost
+                    failures += lost.values()
                     continue
-                run.warnings += [f"{problem}; left out" for problem in lost]
+                run.warnings += [f"{problem}; left out" for problem in lost.values()]
                 stored, written = _finish_run(run, files, done, staging / str(at), pool, jobs)
                 store.commit(run.run_id, stored, written)
                 found.append(stored)
-                result.ingested.append(run.run_id)
-                result.bytes += sum(f.bytes for f in files)
-                result.rows += sum(n for d in done for n in d.report.rows.values())
-                result.lost += sum(d.report.lost for d in done)
-                result.warnings += [w for d in done for w in d.report.warnings] + run.warnings
+                result.add(run, files, done)
     if failures and not found:
-        raise InputError("; ".join(failures[:_TOLD]))
+        raise InputError("; ".join(failures[:TOLD]))
     result.warnings += [f"{problem}; left out" for problem in failures]
     result.read_as = read_as((run.ranks, run.world_size) for run in found)
     return result
@@ -165,7 +169,7 @@ def sentences(store: Store) -> Iterator[None]:
         ) from e
 
 
-def _replaced(store: Store, run: RunInput, files: list[StoredFile]) -> list[str]:
+def replaced(store: Store, run: RunInput, files: list[StoredFile]) -> list[str]:
     """A warning if a run takes the place of one that came from other files."""
     old = store.snapshot.runs.get(run.run_id)
     if old is None or not old.files or {f.path for f in old.files} & {f.path for f in files}:
@@ -178,19 +182,20 @@ def cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _tasks(sizes: list[int]) -> int:
+def tasks(sizes: list[int]) -> int:
     """How many processes have something to do; 0 if starting one would take longer than the work."""
     if sum(sizes) < LITTLE:
         return 0
     return sum(max(1, size // (8 << 20)) for size in sizes)
 
 
-def _stored_files(run: RunInput) -> list[StoredFile]:
+def stored_files(run: RunInput) -> list[StoredFile]:
+    """The raw files of a run as they are now, its run.json first."""
     states = [file_state(path) for path in ([run.manifest] if run.manifest else []) + [f.path for f in run.files]]
     return [StoredFile(path=s[0], bytes=s[1], mtime_ns=s[2], digest=run.digests.if_known(s)) for s in states]
 
 
-def _is_current(store: Store, run: RunInput, files: list[StoredFile]) -> bool:
+def is_current(store: Store, run: RunInput, files: list[StoredFile]) -> bool:
     """Whether the store holds the run, undamaged, as its raw files are now."""
     old = store.snapshot.runs.get(run.run_id)
     return (
@@ -201,16 +206,16 @@ def _is_current(store: Store, run: RunInput, files: list[StoredFile]) -> bool:
     )
 
 
-def _read_files(
+def read_files(
     run: RunInput, folder: Path, pool: Executor, jobs: int, progress: Progress
-) -> tuple[list[_FileResult], list[str]]:
+) -> tuple[list[FileResult], dict[SourceFile, str]]:
     """Write every file of a run to the staging folder, small files side by side, large ones chunk by chunk.
 
     Returns what was read, and why files that the user did not name could not be.
     """
-    done: dict[SourceFile, _FileResult] = {}
-    lost: list[str] = []
-    waiting: list[tuple[SourceFile, Future[_FileResult]]] = []
+    done: dict[SourceFile, FileResult] = {}
+    lost: dict[SourceFile, str] = {}
+    waiting: list[tuple[SourceFile, Future[FileResult]]] = []
     large = []
     for at, file in enumerate(run.files):
         own = folder / str(at)
@@ -219,13 +224,13 @@ def _read_files(
         else:
             waiting.append((file, pool.submit(_write_file, run.run_id, file, own)))
 
-    def take(file: SourceFile, read: Callable[[], _FileResult]) -> None:
+    def take(file: SourceFile, read: Callable[[], FileResult]) -> None:
         try:
             done[file] = read()
         except InputError as e:
             if file.path in run.named:
                 raise
-            lost.append(str(e))
+            lost[file] = str(e)
 
     for file, own in large:
         take(file, partial(_write_file, run.run_id, file, own, _pool_map(pool, jobs), progress))
@@ -256,9 +261,9 @@ def _pool_map(pool: Executor, jobs: int) -> Mapper:
 
 def _write_file(
     run_id: str, file: SourceFile, folder: Path, mapper: Mapper = inline_map, progress: Progress | None = None
-) -> _FileResult:
+) -> FileResult:
     """Read one raw file and write its rows to FOLDER/TABLE/rank-N.parquet."""
-    result = _FileResult(file, FileReport(), set(), {})
+    result = FileResult(file, FileReport(), set(), {})
     size = file_state(file.path)[1]
     told = 0
     with ExitStack() as stack:
@@ -286,13 +291,23 @@ def _write_file(
 
 
 def _finish_run(
-    run: RunInput, files: list[StoredFile], done: list[_FileResult], folder: Path, pool: Executor, jobs: int
+    run: RunInput, files: list[StoredFile], done: list[FileResult], folder: Path, pool: Executor, jobs: int
 ) -> tuple[StoredRun, list[StagedFile]]:
     """Add the tables that are of the run as a whole: runs and kernel_names.
 
     Of two files that overlap, the second is left out. Raises InputError if the user named it.
     """
-    written: dict[tuple[str, int], Path] = {}
+    leave_out_second(run, done)
+    stored, staged = tables_of_run(run, files, done, folder, pool, jobs)
+    staged += [StagedFile(table, [rank], path) for d in done for (table, rank), path in d.written.items()]
+    return stored, packed(staged, folder / "packed", pool, _MOST_FILES)
+
+
+def leave_out_second(run: RunInput, done: list[FileResult]) -> None:
+    """Of files that have rows of a rank in the same table, leave all but the first out of `done`, with a warning.
+
+    Raises InputError if the user named it.
+    """
     owners: dict[tuple[str, int], SourceFile] = {}
     for result in list(done):
         if twice := next((key for key in result.written if key in owners), None):
@@ -304,8 +319,13 @@ def _finish_run(
             run.warnings.append(f"{problem}; left out")
             done.remove(result)
             continue
-        written |= result.written
         owners |= dict.fromkeys(result.written, result.file)
+
+
+def tables_of_run(
+    run: RunInput, files: list[StoredFile], done: list[FileResult], folder: Path, pool: Executor, jobs: int
+) -> tuple[StoredRun, list[StagedFile]]:
+    """What the store holds of a run, without the files of its ranks, and those of `RUN_TABLES`, written to a folder."""
     ranks = {rank for d in done for _, rank in d.report.rows} or {f.rank for f in run.files}
     info: dict[str, Any] = {}
     for result in sorted(done, key=lambda d: d.file.rank, reverse=True):
@@ -313,12 +333,12 @@ def _finish_run(
     warnings = run.warnings + [w for d in done for w in d.report.warnings]
     known = {k: v for k, v in run.columns.items() if v is not None}
     row = {**info, **known, "run_id": run.run_id, "ranks": len(ranks), "warnings": "\n".join(warnings) or None}
-    written["runs", 0] = folder / "runs.parquet"
-    write = pool.submit(write_rows, "runs", [row], written["runs", 0])
+    staged = [StagedFile("runs", [0], folder / "runs.parquet")]
+    write = pool.submit(write_rows, "runs", [row], staged[0].path)
     names = sorted(set().union(*(d.kernel_names for d in done)))
     if names:
-        written["kernel_names", 0] = folder / "kernel_names.parquet"
-        _write_kernel_names(run.run_id, names, written["kernel_names", 0], _pool_map(pool, jobs))
+        staged.append(StagedFile("kernel_names", [0], folder / "kernel_names.parquet"))
+        _write_kernel_names(run.run_id, names, staged[-1].path, _pool_map(pool, jobs))
     write.result()
     stored = StoredRun(
         parser=PARSER_VERSION,
@@ -326,8 +346,7 @@ def _finish_run(
         files=files,
         world_size=row.get("world_size"),
     )
-    staged = [StagedFile(table, [rank], path) for (table, rank), path in written.items()]
-    return stored, packed(staged, folder / "packed", pool, _MOST_FILES)
+    return stored, staged
 
 
 def _write_kernel_names(run_id: str, names: Sequence[str], path: Path, mapper: Mapper) -> None:

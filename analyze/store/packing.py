@@ -1,13 +1,13 @@
-"""Small Parquet files of many ranks put together into few large ones, in which a rank is found without reading the rest.
+"""Small Parquet files of many ranks put together into few large ones, in which a rank is found without the rest.
 
 A file holds ranks in ascending order, each with its devices in ascending order, in row groups of one rank (and one
-device); ranks of few rows share one. So the least and greatest values that Parquet keeps of each row group tell a reader
-which to skip. Row groups are copied one at a time: memory does not grow with the files.
+device); ranks of few rows share one. So the least and greatest values that Parquet keeps of each row group tell a
+reader which to skip. Row groups are copied one at a time: memory does not grow with the files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from functools import lru_cache
 from itertools import groupby
@@ -85,8 +85,11 @@ class _Place(NamedTuple):
     """Devices of the row group in ascending order, None last."""
 
 
-def pack(sources: Sequence[Path], target: Path) -> None:
-    """Write the rows of some Parquet files of a table as one. Raises InputError for one that cannot be read."""
+def pack(sources: Sequence[Path], target: Path, left_out: Collection[int] = ()) -> None:
+    """Write the rows of some Parquet files of a table as one, without those of some ranks.
+
+    Raises InputError for one that cannot be read.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -109,6 +112,7 @@ def pack(sources: Sequence[Path], target: Path) -> None:
             reading = sources[file]
             return pq.ParquetFile(reading, metadata=metadata[file]).read_row_group(group)
 
+        places = [p for p in places if p.rank not in left_out]
         with _Writer(target, schema) as writer:
             for rank, found in groupby(sorted(places, key=lambda p: p[:3]), key=lambda p: p.rank):
                 parts = list(found)
@@ -124,7 +128,7 @@ def pack(sources: Sequence[Path], target: Path) -> None:
                             rows = rows.filter(pc.is_null(own) if device is None else pc.equal(own, device))
                         writer.write(rows)
                     writer.end()
-        wrong = writer.rows != sum(m.num_rows for m in metadata)
+        wrong = not left_out and writer.rows != sum(m.num_rows for m in metadata)
     except (pa.ArrowException, OSError) as e:
         if isinstance(e, OSError) and e.errno:
             raise

@@ -4,6 +4,9 @@
 reader sees a run's old rows or its new ones, and so does the world after a killed ingest. A run that is ingested again
 gets files of the next generation (`rank-0.g2.parquet`); the old ones are removed once nobody reads the store: readers
 hold `.readers` in common while they do.
+
+Shards of an ingest (module `shards`) need no lock: what they write has a mark of its own in its name, and lies in the
+store unnamed until `commit` names it. `.shards` says which marks wait for that, or are still being written.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import secrets
 import shutil
 import sys
 import tempfile
+import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -30,6 +34,10 @@ STORE_NAME = "store.json"
 _WRITER_LOCK = ".lock"
 _READER_LOCK = ".readers"
 _PART = ".part-"
+SHARDS = ".shards"
+_AT_WORK = ".work"
+_DEAD_S = 86_400
+"""Age of a shard's folder that nobody has locked, from which it is taken for dead: locks may not reach other hosts."""
 REMOVED = ".removed-"
 """How a folder begins that is being removed."""
 
@@ -76,6 +84,12 @@ class Store:
         if self._held:
             self._held()
             self._held = None
+
+    def make(self) -> None:
+        """Make the store if it is not there. Raises InputError as `lock`."""
+        if not self.is_store(self.folder):
+            with self.lock():
+                pass
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -127,26 +141,81 @@ class Store:
         return None
 
     def commit(self, run_id: str, run: StoredRun, staged: Iterable[StagedFile]) -> None:
-        """Move files of a run into place, then name them in the catalogue beside those that `run` names already.
+        """`commit_all` of one run."""
+        self.commit_all([(run_id, run, staged)])
 
-        Call under `lock`.
+    def commit_all(self, runs: Iterable[tuple[str, StoredRun, Iterable[StagedFile]]]) -> None:
+        """Move files of runs into place, then name them in the catalogue beside those that each run names already.
+
+        In one step: all appear or none. Call under `lock`.
         """
-        old = self.snapshot.runs.get(run_id)
-        run.generation = old.generation + 1 if old else 1
-        for file in staged:
-            target = table_path(file.table, run_id, file.ranks, generation_mark(run.generation))
-            named = TableFile(path=target, bytes=file.path.stat().st_size, ranks=file.ranks)
-            path = self.folder / target
-            path.parent.mkdir(parents=True, exist_ok=True)
-            file.path.replace(path)
-            run.tables.setdefault(file.table, []).append(named)
-        for files in run.tables.values():
-            files.sort(key=lambda f: f.ranks)
-        self._replace({**self.snapshot.runs, run_id: run})
+        changed = dict(self.snapshot.runs)
+        for run_id, run, staged in runs:
+            old = self.snapshot.runs.get(run_id)
+            run.generation = old.generation + 1 if old else 1
+            for file in staged:
+                named = self.place(run_id, file, generation_mark(run.generation))
+                run.tables.setdefault(file.table, []).append(named)
+            for files in run.tables.values():
+                files.sort(key=lambda f: f.ranks)
+            changed[run_id] = run
+        self._replace(changed)
+
+    def place(self, run_id: str, file: StagedFile, mark: str) -> TableFile:
+        """Move a file to where it will be, under a name that tells it from those of other writings of its run."""
+        target = table_path(file.table, run_id, file.ranks, mark)
+        named = TableFile(path=target, bytes=file.path.stat().st_size, ranks=file.ranks)
+        path = self.folder / target
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file.path.replace(path)
+        return named
 
     def fetch(self, file: TableFile, folder: Path) -> Path:
         """A file of the store as one that can be opened by its path; `folder` is there for what must be copied."""
         return self.folder / file.path
+
+    @contextmanager
+    def shard_at_work(self, name: str) -> Iterator[Path]:
+        """A folder for the files of a shard, `name` in `.shards`, which nobody else removes; gone at the end."""
+        folder = self.folder / SHARDS / f"{name}{_AT_WORK}"
+        folder.mkdir(parents=True)
+        with ExitStack() as stack:
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            handle = locked(folder / _WRITER_LOCK)
+            if handle is not None:
+                stack.callback(os.close, handle)
+            yield folder
+
+    def write_shard(self, name: str, data: bytes) -> None:
+        """Keep what is known of shards under a name in `.shards`, whole or not at all."""
+        path = self.folder / SHARDS / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_synced(path, data)
+
+    def read_shards(self) -> dict[str, bytes]:
+        """What `write_shard` keeps, by name."""
+        found = sorted((self.folder / SHARDS).glob("*/*.json"))
+        return {path.relative_to(self.folder / SHARDS).as_posix(): path.read_bytes() for path in found}
+
+    def forget_shards(self, folder: str) -> None:
+        """Remove what is known of the shards of a plan; `sweep` removes those of their files that nothing names."""
+        # Not halfway: what is left of a plan would read as shards that are missing.
+        gone = self.folder / f"{_PART}{secrets.token_hex(8)}"
+        (self.folder / SHARDS / folder).rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
+
+    def _marks_of_shards(self) -> set[str]:
+        """The marks in the names of files that shards wrote or write; the folders of dead ones are removed."""
+        for work in (self.folder / SHARDS).glob(f"*/*{_AT_WORK}"):
+            try:
+                handle = locked(work / _WRITER_LOCK, wait=False, create=False)
+                if handle is not None:
+                    os.close(handle)
+                if (handle is not None or not (work / _WRITER_LOCK).exists()) and _age_s(work) > _DEAD_S:
+                    shutil.rmtree(work, ignore_errors=True)
+            except OSError:
+                continue  # no locks here, or it has just gone
+        return {path.name.split(".")[1] for path in (self.folder / SHARDS).glob("*/*.*.*")}
 
     def forget(self, run_id: str) -> None:
         """Take a run out of the store. Call under `lock`."""
@@ -168,10 +237,12 @@ class Store:
         if handle is None:
             return
         try:
+            marks = self._marks_of_shards()
             named = {f.path for run in self.snapshot.runs.values() for f in run.table_files}
             for path in self.folder.glob("*/run_id=*/rank*-*.parquet"):
                 linked = path.parent.is_symlink() or path.parent.parent.is_symlink()
-                if not linked and path.relative_to(self.folder).as_posix() not in named:
+                waits = path.name.split(".")[1] in marks
+                if not linked and not waits and path.relative_to(self.folder).as_posix() not in named:
                     path.unlink(missing_ok=True)
                     if not any(path.parent.iterdir()):
                         path.parent.rmdir()
@@ -208,6 +279,10 @@ def remove(folder: Path) -> bool:
             return True
     except OSError as e:
         raise InputError(f"{folder}: cannot be removed: {e.strerror}") from e
+
+
+def _age_s(path: Path) -> float:
+    return time.time() - path.stat().st_mtime
 
 
 def _read(path: Path) -> Catalogue:
