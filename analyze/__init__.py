@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from analyze.store.cache import Contents
     from analyze.store.compact import Compacted
     from analyze.store.ingest import IngestResult, Progress
-    from analyze.store.store import Store
     from analyze.trace.export import Exported
     from analyze.trace.moments import Moment
     from schemas.tables import Table
@@ -408,7 +407,7 @@ def ingest(
     shard: str | None = None,
     progress: Progress | None = None,
 ) -> IngestResult:
-    """Read run folders, folders of them, or raw trace files into a Parquet store: a folder, made if it is not there.
+    """Read run folders, folders of them, or raw trace files into a Parquet store: a folder or URL, made if need be.
 
     `jobs`: processes; by default one per CPU. `as_one_run`: the bare files are the ranks of one run; their names say
     which. `again`: read unchanged files, too. `shard`: as "3/8", only that share of the raw files (from 0 on), without
@@ -417,12 +416,12 @@ def ingest(
     """
     from analyze.store.discover import discover
     from analyze.store.ingest import ingest as run_ingest
+    from analyze.store.remote import store_at
     from analyze.store.shards import ingest_shard, parse_share
-    from analyze.store.store import Store
 
     _checked_jobs(jobs)
     share = parse_share(shard) if shard is not None else None
-    target = Store(Path(store))
+    target = store_at(store)
     found = discover([Path(p) for p in paths], target.digests(), as_one_run)
     if share is None:
         result = run_ingest(found, target, jobs, progress, again)
@@ -438,9 +437,10 @@ def commit(store: Paths, allow_missing: bool = False) -> IngestResult:
     `allow_missing`: without the raw files of shards that are not there, as a warning and `runs.warnings` then say.
     Returns what an ingest of the whole does. Raises InputError for shards that are missing or of other inputs.
     """
+    from analyze.store.remote import existing_store
     from analyze.store.shards import commit as run_commit
 
-    return run_commit(_existing(store), allow_missing)
+    return run_commit(existing_store(store), allow_missing)
 
 
 def compact(store: Paths, jobs: int | None = None) -> Compacted:
@@ -450,8 +450,9 @@ def compact(store: Paths, jobs: int | None = None) -> Compacted:
     by default one per CPU. Returns which runs changed, and the number of files before and after. Raises InputError.
     """
     from analyze.store.compact import compact as run_compact
+    from analyze.store.remote import existing_store
 
-    return run_compact(_existing(store), _checked_jobs(jobs))
+    return run_compact(existing_store(store), _checked_jobs(jobs))
 
 
 def compare(
@@ -548,14 +549,6 @@ def cache(clear: bool = False, max_size: str | int | None = None) -> Contents:
     from analyze.store.cache import contents
 
     return contents(clear, max_size)
-
-
-def _existing(store: Paths) -> Store:
-    from analyze.store.store import Store
-
-    if not Store.is_store(Path(store)):
-        raise InputError(f"{store}: not a store; `analyze ingest PATHS --store {store}` makes one")
-    return Store(Path(store))
 
 
 def _checked_jobs(jobs: int | None) -> int | None:

@@ -79,7 +79,7 @@ Profiler = Annotated[
 @app.command()
 def ingest(
     paths: Annotated[list[Path], typer.Argument(help="Run folders, folders of them, or raw trace files.")],
-    store: Annotated[Path, typer.Option("--store", "-s", help="The store: a folder, made if it is not there.")],
+    store: Annotated[Path, typer.Option("--store", "-s", help="The store: a folder or URL, made if need be.")],
     jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Processes; default: one per CPU.")] = None,
     as_one_run: Annotated[
         bool, typer.Option("--as-one-run", help="The bare files are the ranks of one run; their names say which.")

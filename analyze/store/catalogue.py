@@ -95,6 +95,8 @@ class Catalogue(msgspec.Struct, kw_only=True):
 
     version: int = STORE_VERSION
     runs: dict[str, StoredRun]
+    retired: list[str] = []
+    """Files that the last change replaced, which the next one removes: for readers that no lock can tell of."""
 
 
 def path_name(run_id: str) -> str:

@@ -162,10 +162,10 @@ def sentences(store: Store) -> Iterator[None]:
         yield
     except OSError as e:
         reason = os.strerror(e.errno) if e.errno else str(e).partition("\n")[0]
-        raise InputError(f"{store.folder}: cannot be written: {reason}") from e
+        raise InputError(f"{store}: cannot be written: {reason}") from e
     except (BrokenProcessPool, MemoryError) as e:
         raise InputError(
-            f"{store.folder}: a process of the ingest was killed or ran out of memory; --jobs 1 needs the least"
+            f"{store}: a process of the ingest was killed or ran out of memory; --jobs 1 needs the least"
         ) from e
 
 

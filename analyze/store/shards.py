@@ -334,16 +334,16 @@ def _waiting(store: Store) -> list[_Waiting]:
                 if known is None or known.finished_ns < part.finished_ns:
                     parts[folder][number] = part
         except (msgspec.DecodeError, UnicodeDecodeError) as e:
-            raise InputError(f"{store.folder}/.shards/{name}: not what a shard of an ingest writes: {e}") from e
+            raise InputError(f"{store}/.shards/{name}: not what a shard of an ingest writes: {e}") from e
     return [_Waiting(folder, plans[folder], found) for folder, found in parts.items() if folder in plans]
 
 
 def _chosen(store: Store, waiting: list[_Waiting], allow_missing: bool, warnings: list[str]) -> list[_Waiting]:
     """The plans to commit. Raises InputError if there are none, or shards are missing or of other inputs."""
     if not waiting:
-        raise InputError(f"{store.folder}: no shard of an ingest waits here; `analyze ingest --shard I/N` writes them")
+        raise InputError(f"{store}: no shard of an ingest waits here; `analyze ingest --shard I/N` writes them")
     if newer := [one for one in waiting if one.plan.parser != PARSER_VERSION]:
-        raise InputError(f"{store.folder}: {newer[0]} were read by another version of tracequarry; ingest them again")
+        raise InputError(f"{store}: {newer[0]} were read by another version of tracequarry; ingest them again")
     whole = [one for one in waiting if not one.missing]
     part = [one for one in waiting if one.missing]
     if whole:
@@ -357,16 +357,16 @@ def _chosen(store: Store, waiting: list[_Waiting], allow_missing: bool, warnings
                 warnings.append(f"{one} of other inputs: still waiting, {_missing(one)} missing")
     elif len(part) > 1:
         told = "; ".join(f"{one}: {_first_difference(one, part[0])}" for one in part[1:])
-        raise InputError(f"{store.folder}: {part[0]} and others are of different inputs: {told}")
+        raise InputError(f"{store}: {part[0]} and others are of different inputs: {told}")
     elif not allow_missing:
         raise InputError(
-            f"{store.folder}: {_missing(part[0])} missing, and with that {_unread(part[0])}; "
+            f"{store}: {_missing(part[0])} missing, and with that {_unread(part[0])}; "
             "ingest what is missing, or commit the rest with --allow-missing"
         )
     runs = [run.run_id for one in whole for run in one.plan.runs]
     if twice := next((run for run in runs if runs.count(run) > 1), None):
         told = _first_difference(whole[1], whole[0])
-        raise InputError(f"{store.folder}: two whole ingests hold run {twice}, of different inputs: {told}")
+        raise InputError(f"{store}: two whole ingests hold run {twice}, of different inputs: {told}")
     return whole or part
 
 

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from analyze.errors import InputError
 from analyze.store.catalogue import Catalogue, StoredRun, TableFile, decode, encode, generation_mark, table_path
@@ -59,6 +60,18 @@ class Store:
         self._held: weakref.finalize[[int], Store] | None = None
         self.snapshot = _read(folder / STORE_NAME)
 
+    def __str__(self) -> str:
+        return str(self.folder)
+
+    @property
+    def filesystem(self) -> Any:
+        """The fsspec file system that DuckDB needs to read it, if it needs one."""
+        return None
+
+    def place_for_readers(self) -> str:
+        """What the paths of the catalogue follow, after a /, for DuckDB."""
+        return str(self.folder.resolve())
+
     @staticmethod
     def is_store(folder: Path) -> bool:
         """Whether a folder is a store."""
@@ -85,9 +98,13 @@ class Store:
             self._held()
             self._held = None
 
+    def exists(self) -> bool:
+        """Whether the store was made."""
+        return self.is_store(self.folder)
+
     def make(self) -> None:
         """Make the store if it is not there. Raises InputError as `lock`."""
-        if not self.is_store(self.folder):
+        if not self.exists():
             with self.lock():
                 pass
 
@@ -154,12 +171,15 @@ class Store:
             old = self.snapshot.runs.get(run_id)
             run.generation = old.generation + 1 if old else 1
             for file in staged:
-                named = self.place(run_id, file, generation_mark(run.generation))
+                named = self.place(run_id, file, self._mark(run.generation))
                 run.tables.setdefault(file.table, []).append(named)
             for files in run.tables.values():
                 files.sort(key=lambda f: f.ranks)
             changed[run_id] = run
         self._replace(changed)
+
+    def _mark(self, generation: int) -> str:
+        return generation_mark(generation)
 
     def place(self, run_id: str, file: StagedFile, mark: str) -> TableFile:
         """Move a file to where it will be, under a name that tells it from those of other writings of its run."""
