@@ -405,14 +405,18 @@ def ingest(
     as_one_run: bool = False,
     again: bool = False,
     shard: str | None = None,
+    launcher: str | None = None,
+    shards: int | None = None,
+    launcher_options: Mapping[str, object] | None = None,
     progress: Progress | None = None,
 ) -> IngestResult:
     """Read run folders, folders of them, or raw trace files into a Parquet store: a folder or URL, made if need be.
 
     `jobs`: processes; by default one per CPU. `as_one_run`: the bare files are the ranks of one run; their names say
     which. `again`: read unchanged files, too. `shard`: as "3/8", only that share of the raw files (from 0 on), without
-    a lock: `commit` makes what all shards wrote visible. Returns the runs ingested and unchanged, rows, bytes, what the
-    files were read as, and warnings. Raises InputError.
+    a lock: `commit` makes what all shards wrote visible. `launcher`: slurm, local, dask or dask:ADDRESS does all
+    `shards` (by default one for each file, 256 at most) and the commit, under `launcher_options` of submitit or dask.
+    Returns the runs ingested and unchanged, rows, bytes, what the files were read as, and warnings. Raises InputError.
     """
     from analyze.store.discover import discover
     from analyze.store.ingest import ingest as run_ingest
@@ -423,12 +427,38 @@ def ingest(
     share = parse_share(shard) if shard is not None else None
     target = store_at(store)
     found = discover([Path(p) for p in paths], target.digests(), as_one_run)
-    if share is None:
+    if launcher is not None:
+        from analyze.store.launchers import launch
+
+        if share is not None:
+            raise InputError("ingest: either --shard or --launcher")
+        result = launch(found, target, launcher, shards, _texts(launcher_options), jobs, again)
+    elif shards is not None or launcher_options:
+        raise InputError("ingest: --shards and --launcher-option go with --launcher")
+    elif share is None:
         result = run_ingest(found, target, jobs, progress, again)
     else:
         result = ingest_shard(found, target, share, jobs, progress, again)
     result.warnings[:0] = found.warnings
     return result
+
+
+def slurm_script(
+    *paths: Paths,
+    store: Paths,
+    jobs: int | None = None,
+    as_one_run: bool = False,
+    again: bool = False,
+    shards: int | None = None,
+    launcher_options: Mapping[str, object] | None = None,
+) -> str:
+    """The text of a script for `sbatch` that does what `ingest` does by launcher "slurm"; nothing is submitted."""
+    from analyze.store.discover import discover
+    from analyze.store.launchers import script
+
+    given = [Path(p) for p in paths]
+    flags = [*(["--jobs", str(jobs)] if jobs else []), *["--as-one-run"] * as_one_run, *["--again"] * again]
+    return script(given, Path(store), discover(given, None, as_one_run), shards, _texts(launcher_options), flags)
 
 
 def commit(store: Paths, allow_missing: bool = False) -> IngestResult:

@@ -91,17 +91,43 @@ def ingest(
             "--shard", help="I/N: only this share of the raw files, I from 0 on; `analyze commit` shows them."
         ),
     ] = None,
+    launcher: Annotated[
+        str | None,
+        typer.Option(
+            "--launcher",
+            help="Do it in shards: slurm, local (the same here), dask or dask:ADDRESS.",
+            autocompletion=completion.launchers,
+        ),
+    ] = None,
+    shards: Annotated[
+        int | None, typer.Option("--shards", min=1, help="How many shards; default: one a file, 256 at most.")
+    ] = None,
+    launcher_option: Annotated[
+        list[str] | None,
+        typer.Option("--launcher-option", help="Of submitit or dask: slurm_partition=long, timeout_min=60, mem_gb=8."),
+    ] = None,
+    print_script: Annotated[bool, typer.Option("--print", help="Only print a script for sbatch that does it.")] = False,
 ) -> None:
     """Read raw profiler files into a Parquet store."""
     from time import perf_counter
 
     from analyze.store.progress import progress_bar
 
+    options = _parse_params(launcher_option or [], "--launcher-option")
+    if print_script:
+        if launcher != "slurm":
+            raise InputError("ingest --print: goes with --launcher slurm")
+        script = analyze.slurm_script(
+            *paths, store=store, jobs=jobs, as_one_run=as_one_run, again=again, shards=shards, launcher_options=options
+        )
+        typer.echo(script)
+        return
     began = perf_counter()
     with progress_bar() as progress:
         result = analyze.ingest(
-            *paths, store=store, jobs=jobs, as_one_run=as_one_run, again=again, shard=shard, progress=progress
-        )
+            *paths, store=store, jobs=jobs, as_one_run=as_one_run, again=again, shard=shard, launcher=launcher,
+            shards=shards, launcher_options=options, progress=progress,
+        )  # fmt: skip
     cli_text.ingested(store, result, perf_counter() - began)
 
 
@@ -590,12 +616,12 @@ def _split(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _parse_params(texts: list[str]) -> dict[str, str]:
+def _parse_params(texts: list[str], option: str = "--param") -> dict[str, str]:
     params = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals:
-            raise InputError(f"--param {text}: must have the form name=value")
+            raise InputError(f"{option} {text}: must have the form name=value")
         params[key.strip()] = value
     return params
 

@@ -222,7 +222,7 @@ class RemoteStore(Store):
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Errors of the storage, whatever its library raises, as InputError; but not that a file is there, or is not."""
+        """Errors of the storage, whatever its library raises, as InputError; but not that a file is there or not."""
         try:
             yield
         except (InputError, FileExistsError, FileNotFoundError, msgspec.MsgspecError):

@@ -12,7 +12,7 @@ import hashlib
 import re
 import secrets
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -147,7 +147,7 @@ def ingest_shard(
     Raises InputError as `analyze.store.ingest.ingest` does.
     """
     runs = list(runs)
-    jobs = jobs or cpus()
+    jobs = cpus() if jobs is None else jobs
     progress = progress or Silent()
     result = IngestResult()
     with sentences(store):
@@ -187,6 +187,12 @@ def ingest_shard(
             store.write_shard(f"{name}.json", msgspec.json.encode(part))
     result.read_as = f"shard {share.number} of {share.of}: {len(sizes)} of {sum(len(r.files) for r in runs)} raw files"
     return result
+
+
+def done_shards(runs: Sequence[RunInput], store: Store, of: int, again: bool) -> set[int]:
+    """Which shards of an ingest of these runs wait for their commit."""
+    folder = _Plan(of=of, again=again, runs=[_planned(run) for run in runs]).digest()
+    return {number for one in _waiting(store) if one.folder == folder for number in one.parts}
 
 
 def _planned(run: RunInput) -> _PlannedRun:
