@@ -53,12 +53,25 @@ if TYPE_CHECKING:
     from analyze.report.files import Drawing
     from analyze.report.page import Claim
     from analyze.store.cache import Contents
+    from analyze.store.compact import Compacted
     from analyze.store.ingest import IngestResult, Progress
     from analyze.trace.export import Exported
     from analyze.trace.moments import Moment
     from schemas.tables import Table
 
-__all__ = ["InputError", "Traces", "cache", "catalog", "compare", "ingest", "open", "studies", "tables"]
+__all__ = [
+    "InputError",
+    "Traces",
+    "cache",
+    "catalog",
+    "commit",
+    "compact",
+    "compare",
+    "ingest",
+    "open",
+    "studies",
+    "tables",
+]
 
 Paths = str | PathLike[str]
 
@@ -391,25 +404,85 @@ def ingest(
     jobs: int | None = None,
     as_one_run: bool = False,
     again: bool = False,
+    shard: str | None = None,
+    launcher: str | None = None,
+    shards: int | None = None,
+    launcher_options: Mapping[str, object] | None = None,
     progress: Progress | None = None,
 ) -> IngestResult:
-    """Read run folders, folders of them, or raw trace files into a Parquet store: a folder, made if it is not there.
+    """Read run folders, folders of them, or raw trace files into a Parquet store: a folder or URL, made if need be.
 
     `jobs`: processes; by default one per CPU. `as_one_run`: the bare files are the ranks of one run; their names say
-    which. `again`: read unchanged files, too. Returns the runs ingested and unchanged, rows, bytes, what the files were
-    read as, and warnings. Raises InputError.
+    which. `again`: read unchanged files, too. `shard`: as "3/8", only that share of the raw files (from 0 on), without
+    a lock: `commit` makes what all shards wrote visible. `launcher`: slurm, local, dask or dask:ADDRESS does all
+    `shards` (by default one for each file, 256 at most) and the commit, under `launcher_options` of submitit or dask.
+    Returns the runs ingested and unchanged, rows, bytes, what the files were read as, and warnings. Raises InputError.
     """
     from analyze.store.discover import discover
     from analyze.store.ingest import ingest as run_ingest
-    from analyze.store.store import Store
+    from analyze.store.remote import store_at
+    from analyze.store.shards import ingest_shard, parse_share
 
-    if jobs is not None and jobs < 1:
-        raise InputError(f"--jobs {jobs}: must be 1 at least")
-    target = Store(Path(store))
+    _checked_jobs(jobs)
+    share = parse_share(shard) if shard is not None else None
+    target = store_at(store)
     found = discover([Path(p) for p in paths], target.digests(), as_one_run)
-    result = run_ingest(found, target, jobs, progress, again)
+    if launcher is not None:
+        from analyze.store.launchers import launch
+
+        if share is not None:
+            raise InputError("ingest: either --shard or --launcher")
+        result = launch(found, target, launcher, shards, _texts(launcher_options), jobs, again)
+    elif shards is not None or launcher_options:
+        raise InputError("ingest: --shards and --launcher-option go with --launcher")
+    elif share is None:
+        result = run_ingest(found, target, jobs, progress, again)
+    else:
+        result = ingest_shard(found, target, share, jobs, progress, again)
     result.warnings[:0] = found.warnings
     return result
+
+
+def slurm_script(
+    *paths: Paths,
+    store: Paths,
+    jobs: int | None = None,
+    as_one_run: bool = False,
+    again: bool = False,
+    shards: int | None = None,
+    launcher_options: Mapping[str, object] | None = None,
+) -> str:
+    """The text of a script for `sbatch` that does what `ingest` does by launcher "slurm"; nothing is submitted."""
+    from analyze.store.discover import discover
+    from analyze.store.launchers import script
+
+    given = [Path(p) for p in paths]
+    flags = [*(["--jobs", str(jobs)] if jobs else []), *["--as-one-run"] * as_one_run, *["--again"] * again]
+    return script(given, Path(store), discover(given, None, as_one_run), shards, _texts(launcher_options), flags)
+
+
+def commit(store: Paths, allow_missing: bool = False) -> IngestResult:
+    """Make what `ingest` with `shard` wrote into a store visible, all of it or nothing.
+
+    `allow_missing`: without the raw files of shards that are not there, as a warning and `runs.warnings` then say.
+    Returns what an ingest of the whole does. Raises InputError for shards that are missing or of other inputs.
+    """
+    from analyze.store.remote import existing_store
+    from analyze.store.shards import commit as run_commit
+
+    return run_commit(existing_store(store), allow_missing)
+
+
+def compact(store: Paths, jobs: int | None = None) -> Compacted:
+    """Put the small Parquet files of a store together, run by run; who reads it meanwhile keeps what was there.
+
+    A table of a run then has files of 128 to 512 MB, or one, in which ranks and devices are sorted. `jobs`: processes;
+    by default one per CPU. Returns which runs changed, and the number of files before and after. Raises InputError.
+    """
+    from analyze.store.compact import compact as run_compact
+    from analyze.store.remote import existing_store
+
+    return run_compact(existing_store(store), _checked_jobs(jobs))
 
 
 def compare(
@@ -506,6 +579,12 @@ def cache(clear: bool = False, max_size: str | int | None = None) -> Contents:
     from analyze.store.cache import contents
 
     return contents(clear, max_size)
+
+
+def _checked_jobs(jobs: int | None) -> int | None:
+    if jobs is not None and jobs < 1:
+        raise InputError(f"--jobs {jobs}: must be 1 at least")
+    return jobs
 
 
 def _texts(params: Mapping[str, object] | None) -> dict[str, str]:

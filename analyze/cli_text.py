@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, TextIO
 import typer
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from analyze.query.blocks import Block
     from analyze.query.query_files import Query
     from analyze.store.cache import Contents
+    from analyze.store.ingest import IngestResult
     from schemas.tables import Table
 
 
@@ -33,6 +36,16 @@ def say(text: str) -> None:
     from analyze.render import visible
 
     typer.echo(to_width(visible(text), sys.stderr), err=True, nl=False)
+
+
+def ingested(store: Path, result: IngestResult, seconds: float) -> None:
+    """What an ingest did."""
+    warn(result.warnings)
+    say(f"read as: {result.read_as}")
+    say(
+        f"{store}: {len(result.ingested)} run(s) ingested, {len(result.unchanged)} unchanged; "
+        f"{result.rows:,} rows from {result.bytes / 1e6:,.1f} MB in {seconds:.1f} s"
+    )
 
 
 def to_width(text: str, file: TextIO | None) -> str:

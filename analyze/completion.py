@@ -55,6 +55,12 @@ def tables(incomplete: str) -> Completions:
     yield from ((name, f"a row is {t.row}") for name, t in TABLES.items() if name.startswith(incomplete))
 
 
+def launchers(incomplete: str) -> Completions:
+    """What an ingest in shards is done by."""
+    known = {"slurm": "an array of tasks, by submitit", "local": "the same here", "dask": "workers of dask.distributed"}
+    yield from ((name, doc) for name, doc in known.items() if name.startswith(incomplete))
+
+
 def _query(ctx: typer.Context) -> Query | None:
     from analyze.query.query_files import catalog
 

@@ -44,16 +44,18 @@ MIRROR: dict[str, Api] = {
     "flame": (analyze.Traces.flame,),
     "mcp": (analyze.open,),
     "ingest": (analyze.ingest,),
+    "commit": (analyze.commit,),
+    "compact": (analyze.compact,),
     "tables": (analyze.tables,),
     "cache": (analyze.cache,),
 }
 """What answers the questions of each command; the paths and folders of queries of `Traces` go to `open`."""
 
-RENAMED = {"param": "params"}
+RENAMED = {"param": "params", "launcher_option": "launcher_options"}
 """Options that may be given several times are one mapping."""
 
-OUTPUT = {"format", "output", "wide", "explain", "open_", "print_url", "at"}
-"""How a command shows what the API returns: as an Arrow table, or `catalog()[name]`."""
+OUTPUT = {"format", "output", "wide", "explain", "open_", "print_script", "print_url", "at"}
+"""How a command shows what the API returns: as an Arrow table, `catalog()[name]`, or `slurm_script`."""
 
 TAKES_OUTPUT = {"flame", "plot", "report", "study", "trace"}
 """Commands whose answer is a file."""

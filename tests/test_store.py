@@ -7,6 +7,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,9 +22,10 @@ import analyze
 from analyze.errors import InputError
 from analyze.query.open_files import most_threads
 from analyze.sources.chrome.json_events import TraceFile
+from analyze.store.catalogue import PARSER_VERSION, STORE_VERSION, path_name
 from analyze.store.discover import discover
 from analyze.store.ingest import ingest
-from analyze.store.store import PARSER_VERSION, Store, path_name
+from analyze.store.store import Store
 from schemas.tables import TABLES, arrow_schema
 
 
@@ -261,11 +263,13 @@ def catalogue(store: Path, **changes: Any) -> None:
 
 
 def test_a_store_of_an_older_parser_is_read(tmp_path: Path) -> None:
-    """Columns that it did not write are NULL; the catalogue had no sizes and no encoded names."""
+    """Columns that it did not write are NULL."""
     path, store = stored(tmp_path)
     [file] = (store / "kernels").rglob("*.parquet")
     pq.write_table(pq.read_table(file).drop_columns(["graph_id", "registers"]), file)
-    catalogue(store, parser=PARSER_VERSION - 1, sizes={}, encoded=False)
+    [run] = json.loads((store / "store.json").read_text())["runs"].values()
+    run["tables"]["kernels"][0]["bytes"] = file.stat().st_size
+    catalogue(store, parser=PARSER_VERSION - 1, tables=run["tables"])
     result = run_cli("query", "kernel-share", store, "-f", "csv")
     assert result.returncode == 0 and result.stdout.splitlines()[1].startswith("k,1,")
     assert "1 run(s) were ingested by an older tracequarry" in result.stderr
@@ -279,6 +283,54 @@ def test_a_store_of_an_older_parser_is_read(tmp_path: Path) -> None:
     # Where the raw file is at hand, the next ingest brings it up to date.
     assert len(ingest(discover([path]), Store(store), jobs=1).ingested) == 1
     assert "older" not in run_cli("query", "kernel-share", store, "-f", "csv").stderr
+
+
+OLD = ROOT / "tests/data/store-1"
+"""A store as the first version wrote it: three kernels of 1 us for rank 0 and of 2 us for rank 1 of a job, and one of
+5 us of a file with a blank in its name, ingested twice."""
+
+
+def test_a_store_of_the_first_version_is_read_and_goes_on(tmp_path: Path) -> None:
+    kernels = "SELECT rank, name, count(*) AS n, sum(dur_ns)::BIGINT AS ns FROM kernels GROUP BY ALL ORDER BY ALL"
+    rows = [
+        {"rank": 0, "name": "of rank 0", "n": 3, "ns": 3000},
+        {"rank": 0, "name": "second reading", "n": 1, "ns": 5000},
+        {"rank": 1, "name": "of rank 1", "n": 3, "ns": 6000},
+    ]
+    assert json.loads((OLD / "store.json").read_text())["version"] == 1
+    assert sql(OLD, kernels) == rows
+    store = tmp_path / "store"
+    shutil.copytree(OLD, store)
+    first = json.loads((store / "store.json").read_text())
+    # At first names of runs were taken as they are, and no sizes were kept.
+    [run] = [r for r in first["runs"].values() if r["world_size"] == 2]
+    run |= {"encoded": False, "sizes": {}}
+    (store / "store.json").write_text(json.dumps(first))
+    assert sql(store, kernels) == rows
+    ingest(discover([write_trace(tmp_path / "t.json", [kernel("today", 0, 7)])]), Store(store), jobs=1)
+    assert json.loads((store / "store.json").read_text())["version"] == STORE_VERSION
+    assert sql(store, kernels) == sorted([*rows, {"rank": 0, "name": "today", "n": 1, "ns": 7000}], key=repr)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"path": "/etc/kernels.parquet"},
+        {"path": "kernels/../../kernels.parquet"},
+        {"path": "kernels/run_id=x/rank-0.csv"},
+        {"ranks": [-1]},
+        {"ranks": []},
+        {"ranks": [1 << 31]},
+    ],
+)
+def test_a_catalogue_names_parquet_files_of_its_store(tmp_path: Path, change: dict[str, Any]) -> None:
+    _, store = stored(tmp_path)
+    content = json.loads((store / "store.json").read_text())
+    [run] = content["runs"].values()
+    run["tables"]["kernels"][0] |= change
+    (store / "store.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match=r"store\.json: not the catalogue of a tracequarry store"):
+        ask(store, "runs")
 
 
 def test_a_store_of_a_newer_parser_is_a_sentence(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ from analyze.query.open_files import threads
 from analyze.query.plain_sql import check_block, check_expression, check_select, names_in, names_in_block, sentence
 from analyze.query.query_files import BUILT_IN, TIMING, Query, ResultColumn
 from analyze.store import kernel_names
-from analyze.store.store import PARSER_VERSION, Store
+from analyze.store.catalogue import PARSER_VERSION, RUN_TABLES
+from analyze.store.store import Store
 from schemas.tables import TABLES, Column
 
 PROFILERS = (*TIMING, "ncu", "none")
@@ -96,6 +97,8 @@ class Engine:
         """Held while the connection works: it refuses a second thread."""
         self._made: set[str] = set()
         self._chosen: list[tuple[Store, str]] = []
+        self._ranks: dict[str, set[int]] = {}
+        """The ranks of each run that exist, where some are left out: other files need not be opened."""
         for store in stores:
             seen = {r for _, r in self._chosen}
             self._chosen += [(store, r) for r in store.snapshot.runs if r not in seen]
@@ -158,7 +161,7 @@ class Engine:
             raise InputError(f"{self._folders()}: {sentence(e)}") from e
 
     def _folders(self) -> str:
-        return ", ".join(str(s.folder) for s in self.stores)
+        return ", ".join(map(str, self.stores))
 
     def _lock(self) -> None:
         """From here on: the stores' Parquet files can be read, nothing else can be opened, and no setting changed.
@@ -166,6 +169,9 @@ class Engine:
         DuckDB cannot be told that what it may read it must not write; `plain_sql` lets nothing through that would.
         `store.json` is not among the files.
         """
+        for store in self.stores:
+            if store.filesystem is not None:
+                self.connection.register_filesystem(store.filesystem)
         files = {file for table in TABLES for found in self._files(table).values() for file in found}
         for setting in ("autoload_known_extensions", "python_enable_replacements"):
             self._execute(f"SET {setting} = false")
@@ -244,12 +250,15 @@ class Engine:
         self._execute(
             "CREATE VIEW runs AS SELECT DISTINCT ON (run_id) * EXCLUDE (rank) FROM run_groups ORDER BY run_id, rank"
         )
-        kept = {r for (r,) in self._execute("SELECT DISTINCT run_id FROM selected").fetchall()}
+        ranks = self._execute("SELECT run_id, list(rank) FROM selected GROUP BY run_id").fetchall()
+        kept = {run_id: set(found) for run_id, found in ranks}
         self._filtered = self._execute(
             "SELECT (SELECT count(*) FROM selected)"
             " < (SELECT count(*) FROM run_ranks WHERE run_id IN (SELECT run_id FROM selected))"
         ).fetchone() == (True,)
         self._chosen = [(s, r) for s, r in self._chosen if r in kept]
+        if self._filtered:
+            self._ranks = kept
 
     def _create_view(self, table: str) -> None:
         scan = self._scan(table)
@@ -278,22 +287,28 @@ class Engine:
         Columns that an older version did not write are NULL.
         """
         selects = []
+        ranks = {r for found in self._ranks.values() for r in found} if table not in RUN_TABLES else set()
+        # The least and greatest rank of a row group say whether it is read at all.
+        only = f" WHERE rank BETWEEN {min(ranks)} AND {max(ranks)}" if ranks else ""
         for parser, files in self._files(table).items():
             listed = ", ".join("'" + _literal(f).replace("'", "''") + "'" for f in files)
             source = f"read_parquet([{listed}], hive_partitioning = false, union_by_name = false)"
             there = None if parser == PARSER_VERSION else set(self.connection.sql(f"SELECT * FROM {source}").columns)
             names = ", ".join(_selected(c, there) for c in TABLES[table].columns)
-            selects.append(f"SELECT {names} FROM {source}")
+            selects.append(f"SELECT {names} FROM {source}{only}")
         return " UNION ALL ".join(selects) or _no_rows(table)
 
     def _files(self, table: str) -> dict[int, list[str]]:
         """Parquet files of a table, by the version of the parser that wrote them."""
-        folders = {s.folder: s.folder.resolve() for s in self.stores}
+        places = {id(s): s.place_for_readers() for s in self.stores}
         files: dict[int, list[str]] = {}
         for store, run_id in self._chosen:
             run = store.snapshot.runs[run_id]
-            if paths := run.paths(run_id, table):
-                files.setdefault(run.parser, []).extend(str(folders[store.folder] / p) for p in paths)
+            found = run.tables.get(table, [])
+            if run_id in self._ranks and table not in RUN_TABLES:
+                found = [f for f in found if not self._ranks[run_id].isdisjoint(f.ranks)]
+            if found:
+                files.setdefault(run.parser, []).extend(f"{places[id(store)]}/{f.path}" for f in found)
         return files
 
     def _make_blocks(self, names: Iterable[str], folders: Iterable[Path] = ()) -> None:
@@ -435,8 +450,7 @@ def _selected(column: Column, there: Container[str] | None) -> str:
 
 
 def _ranks(store: Store, run_id: str) -> list[int]:
-    tables = store.snapshot.runs[run_id].tables
-    return sorted({r for t, ranks in tables.items() if t not in ("runs", "kernel_names") for r in ranks} or {0})
+    return sorted(store.snapshot.runs[run_id].ranks or {0})
 
 
 def _group_column(name: str) -> ResultColumn:

@@ -17,8 +17,11 @@ from typing import NamedTuple
 import msgspec
 
 from analyze.errors import InputError
+from analyze.store.catalogue import PARSER_VERSION
 from analyze.store.file_digest import printable
-from analyze.store.store import PARSER_VERSION, REMOVED, Store, remove
+from analyze.store.remote import existing_store
+from analyze.store.store import REMOVED, Store, remove
+from analyze.store.urls import is_remote
 from schemas.files import write_synced
 from schemas.manifest import MANIFEST_NAME
 
@@ -99,7 +102,9 @@ def open_stores(
     warnings: list[str] = []
     together: list[Path] = []
     for path in paths:
-        if path.is_dir() and Store.is_store(path):
+        if is_remote(path):
+            stores.append(_opened(existing_store(path), warnings))
+        elif path.is_dir() and Store.is_store(path):
             stores.append(_opened(Store(path), warnings))
         elif path.name == MANIFEST_NAME or (path / MANIFEST_NAME).is_file():
             stores.append(_cached([path], progress, warnings, tell))
@@ -117,12 +122,12 @@ def _opened(store: Store, warnings: list[str]) -> Store:
     store.hold()
     for run_id, run in store.snapshot.runs.items():
         if run.parser > PARSER_VERSION:
-            raise InputError(f"{store.folder}: {run_id} was ingested by a newer tracequarry; upgrade this one")
+            raise InputError(f"{store}: {run_id} was ingested by a newer tracequarry; upgrade this one")
         if problem := store.damage(run_id):
             raise InputError(f"{problem}; ingest {run_id} again")
     if old := [r for r, run in store.snapshot.runs.items() if run.parser < PARSER_VERSION]:
         warnings.append(
-            f"{store.folder}: {len(old)} run(s) were ingested by an older tracequarry, and what it did not read is "
+            f"{store}: {len(old)} run(s) were ingested by an older tracequarry, and what it did not read is "
             "missing; ingest them again"
         )
     return store

@@ -15,6 +15,7 @@ from analyze.sources.base import SourceFile
 from analyze.sources.packed import plain_name, unpacked
 from analyze.store.file_digest import Digests, FileState, printable
 from analyze.store.grouping import BareFile, FileSet, Told, as_one_run, group, name_rank, named_like_ranks
+from analyze.store.urls import is_remote
 from schemas.manifest import MANIFEST_NAME, Manifest, ManifestError, Pass, read_manifest
 from schemas.options import LARGEST_INT32
 from schemas.workload import column_values
@@ -121,6 +122,8 @@ def _look(path: Path) -> _Below:
                 raise InputError(f"{path}: not a file that any source reads ({kinds})")
             below.files.append(BareFile(path, source, _told(source, path), given=True))
             return below
+        if is_remote(path):
+            raise InputError(f"{path}: raw files are read from folders: mount the storage, or copy them")
         if not path.is_dir():
             raise InputError(f"{path}: {'not a file or folder' if path.exists() else 'no such file or folder'}")
     except (OSError, ValueError) as e:

@@ -18,20 +18,24 @@ from analyze.errors import InputError
 from analyze.sources.base import FileReport, Mapper, SourceFile, inline_map
 from analyze.sources.packed import is_packed
 from analyze.store import kernel_names
+from analyze.store.catalogue import PARSER_VERSION, StoredFile, StoredRun
 from analyze.store.discover import RunInput
 from analyze.store.file_digest import file_state, printable_text
 from analyze.store.grouping import read_as
-from analyze.store.store import PARSER_VERSION, Store, StoredFile, StoredRun
+from analyze.store.packing import packed
+from analyze.store.store import StagedFile, Store
 from analyze.store.table_files import TableWriter, write_rows
 from analyze.store.workers import worker_pool
 
-_LITTLE = 1 << 20
+LITTLE = 1 << 20
 """Bytes on disk, of all files together, below which no process is started."""
 _BIG_FILE = 48 << 20
 """Bytes on disk from which a file's chunks go to several processes; smaller files go to one process each."""
 _PACKED_INTO = 8
 """Bytes of a trace that gzip packs into one, or more: so much sooner is a packed file big."""
-_TOLD = 3
+_MOST_FILES = 64
+"""Files of a table of a run; those of more ranks are put together."""
+TOLD = 3
 """Reasons that are told where nothing could be read."""
 _NAMES = 16 << 10
 """Kernel names that are classified at a time."""
@@ -75,9 +79,17 @@ class IngestResult:
     read_as: str = ""
     """Which runs and ranks the files were taken for, ingested and unchanged ones."""
 
+    def add(self, run: RunInput, files: list[StoredFile], done: list[FileResult]) -> None:
+        """Count a run that was brought into the store."""
+        self.ingested.append(run.run_id)
+        self.bytes += sum(f.bytes for f in files)
+        self.rows += sum(n for d in done for n in d.report.rows.values())
+        self.lost += sum(d.report.lost for d in done)
+        self.warnings += [w for d in done for w in d.report.warnings] + run.warnings
+
 
 @dataclass
-class _FileResult:
+class FileResult:
     """A raw file written to the staging folder."""
 
     file: SourceFile
@@ -102,7 +114,7 @@ def ingest(
     store holds nothing of its own run.
     """
     progress = progress or Silent()
-    jobs = jobs or _cpus()
+    jobs = jobs or cpus()
     result = IngestResult()
     found: list[StoredRun] = []
     failures: list[str] = []
@@ -112,8 +124,8 @@ def ingest(
         store.sweep()
         todo: list[tuple[RunInput, list[StoredFile]]] = []
         for run in runs:
-            files = _stored_files(run)
-            if not again and _is_current(store, run, files):
+            files = stored_files(run)
+            if not again and is_current(store, run, files):
                 result.unchanged.append(run.run_id)
                 found.append(store.snapshot.runs[run.run_id])
             else:
@@ -123,25 +135,21 @@ def ingest(
             progress.start(sum(sizes))
             stack.callback(store.sweep)
             staging = stack.enter_context(store.staging())
-            pool = stack.enter_context(worker_pool(min(jobs, _tasks(sizes))))
+            pool = stack.enter_context(worker_pool(min(jobs, tasks(sizes))))
             for at, (run, files) in enumerate(todo):
-                result.warnings += _replaced(store, run, files)
-                done, lost = _read_files(run, staging / str(at), pool, jobs, progress)
+                result.warnings += replaced(store, run, files)
+                done, lost = read_files(run, staging / str(at), pool, jobs, progress)
                 if not done and lost:
                     result.failed.append(run.run_id)
-                    failures += lost
+                    failures += lost.values()
                     continue
-                run.warnings += [f"{problem}; left out" for problem in lost]
+                run.warnings += [f"{problem}; left out" for problem in lost.values()]
                 stored, written = _finish_run(run, files, done, staging / str(at), pool, jobs)
                 store.commit(run.run_id, stored, written)
                 found.append(stored)
-                result.ingested.append(run.run_id)
-                result.bytes += sum(f.bytes for f in files)
-                result.rows += sum(n for d in done for n in d.report.rows.values())
-                result.lost += sum(d.report.lost for d in done)
-                result.warnings += [w for d in done for w in d.report.warnings] + run.warnings
+                result.add(run, files, done)
     if failures and not found:
-        raise InputError("; ".join(failures[:_TOLD]))
+        raise InputError("; ".join(failures[:TOLD]))
     result.warnings += [f"{problem}; left out" for problem in failures]
     result.read_as = read_as((run.ranks, run.world_size) for run in found)
     return result
@@ -154,14 +162,14 @@ def sentences(store: Store) -> Iterator[None]:
         yield
     except OSError as e:
         reason = os.strerror(e.errno) if e.errno else str(e).partition("\n")[0]
-        raise InputError(f"{store.folder}: cannot be written: {reason}") from e
+        raise InputError(f"{store}: cannot be written: {reason}") from e
     except (BrokenProcessPool, MemoryError) as e:
         raise InputError(
-            f"{store.folder}: a process of the ingest was killed or ran out of memory; --jobs 1 needs the least"
+            f"{store}: a process of the ingest was killed or ran out of memory; --jobs 1 needs the least"
         ) from e
 
 
-def _replaced(store: Store, run: RunInput, files: list[StoredFile]) -> list[str]:
+def replaced(store: Store, run: RunInput, files: list[StoredFile]) -> list[str]:
     """A warning if a run takes the place of one that came from other files."""
     old = store.snapshot.runs.get(run.run_id)
     if old is None or not old.files or {f.path for f in old.files} & {f.path for f in files}:
@@ -169,23 +177,25 @@ def _replaced(store: Store, run: RunInput, files: list[StoredFile]) -> list[str]
     return [f"{run.columns['source']}: replaces {run.run_id}, which was read from {old.files[0].path}"]
 
 
-def _cpus() -> int:
+def cpus() -> int:
+    """CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _tasks(sizes: list[int]) -> int:
+def tasks(sizes: list[int]) -> int:
     """How many processes have something to do; 0 if starting one would take longer than the work."""
-    if sum(sizes) < _LITTLE:
+    if sum(sizes) < LITTLE:
         return 0
     return sum(max(1, size // (8 << 20)) for size in sizes)
 
 
-def _stored_files(run: RunInput) -> list[StoredFile]:
+def stored_files(run: RunInput) -> list[StoredFile]:
+    """The raw files of a run as they are now, its run.json first."""
     states = [file_state(path) for path in ([run.manifest] if run.manifest else []) + [f.path for f in run.files]]
     return [StoredFile(path=s[0], bytes=s[1], mtime_ns=s[2], digest=run.digests.if_known(s)) for s in states]
 
 
-def _is_current(store: Store, run: RunInput, files: list[StoredFile]) -> bool:
+def is_current(store: Store, run: RunInput, files: list[StoredFile]) -> bool:
     """Whether the store holds the run, undamaged, as its raw files are now."""
     old = store.snapshot.runs.get(run.run_id)
     return (
@@ -196,16 +206,16 @@ def _is_current(store: Store, run: RunInput, files: list[StoredFile]) -> bool:
     )
 
 
-def _read_files(
+def read_files(
     run: RunInput, folder: Path, pool: Executor, jobs: int, progress: Progress
-) -> tuple[list[_FileResult], list[str]]:
+) -> tuple[list[FileResult], dict[SourceFile, str]]:
     """Write every file of a run to the staging folder, small files side by side, large ones chunk by chunk.
 
     Returns what was read, and why files that the user did not name could not be.
     """
-    done: dict[SourceFile, _FileResult] = {}
-    lost: list[str] = []
-    waiting: list[tuple[SourceFile, Future[_FileResult]]] = []
+    done: dict[SourceFile, FileResult] = {}
+    lost: dict[SourceFile, str] = {}
+    waiting: list[tuple[SourceFile, Future[FileResult]]] = []
     large = []
     for at, file in enumerate(run.files):
         own = folder / str(at)
@@ -214,13 +224,13 @@ def _read_files(
         else:
             waiting.append((file, pool.submit(_write_file, run.run_id, file, own)))
 
-    def take(file: SourceFile, read: Callable[[], _FileResult]) -> None:
+    def take(file: SourceFile, read: Callable[[], FileResult]) -> None:
         try:
             done[file] = read()
         except InputError as e:
             if file.path in run.named:
                 raise
-            lost.append(str(e))
+            lost[file] = str(e)
 
     for file, own in large:
         take(file, partial(_write_file, run.run_id, file, own, _pool_map(pool, jobs), progress))
@@ -251,9 +261,9 @@ def _pool_map(pool: Executor, jobs: int) -> Mapper:
 
 def _write_file(
     run_id: str, file: SourceFile, folder: Path, mapper: Mapper = inline_map, progress: Progress | None = None
-) -> _FileResult:
+) -> FileResult:
     """Read one raw file and write its rows to FOLDER/TABLE/rank-N.parquet."""
-    result = _FileResult(file, FileReport(), set(), {})
+    result = FileResult(file, FileReport(), set(), {})
     size = file_state(file.path)[1]
     told = 0
     with ExitStack() as stack:
@@ -281,13 +291,23 @@ def _write_file(
 
 
 def _finish_run(
-    run: RunInput, files: list[StoredFile], done: list[_FileResult], folder: Path, pool: Executor, jobs: int
-) -> tuple[StoredRun, dict[tuple[str, int], Path]]:
+    run: RunInput, files: list[StoredFile], done: list[FileResult], folder: Path, pool: Executor, jobs: int
+) -> tuple[StoredRun, list[StagedFile]]:
     """Add the tables that are of the run as a whole: runs and kernel_names.
 
     Of two files that overlap, the second is left out. Raises InputError if the user named it.
     """
-    written: dict[tuple[str, int], Path] = {}
+    leave_out_second(run, done)
+    stored, staged = tables_of_run(run, files, done, folder, pool, jobs)
+    staged += [StagedFile(table, [rank], path) for d in done for (table, rank), path in d.written.items()]
+    return stored, packed(staged, folder / "packed", pool, _MOST_FILES)
+
+
+def leave_out_second(run: RunInput, done: list[FileResult]) -> None:
+    """Of files that have rows of a rank in the same table, leave all but the first out of `done`, with a warning.
+
+    Raises InputError if the user named it.
+    """
     owners: dict[tuple[str, int], SourceFile] = {}
     for result in list(done):
         if twice := next((key for key in result.written if key in owners), None):
@@ -299,8 +319,13 @@ def _finish_run(
             run.warnings.append(f"{problem}; left out")
             done.remove(result)
             continue
-        written |= result.written
         owners |= dict.fromkeys(result.written, result.file)
+
+
+def tables_of_run(
+    run: RunInput, files: list[StoredFile], done: list[FileResult], folder: Path, pool: Executor, jobs: int
+) -> tuple[StoredRun, list[StagedFile]]:
+    """What the store holds of a run, without the files of its ranks, and those of `RUN_TABLES`, written to a folder."""
     ranks = {rank for d in done for _, rank in d.report.rows} or {f.rank for f in run.files}
     info: dict[str, Any] = {}
     for result in sorted(done, key=lambda d: d.file.rank, reverse=True):
@@ -308,24 +333,20 @@ def _finish_run(
     warnings = run.warnings + [w for d in done for w in d.report.warnings]
     known = {k: v for k, v in run.columns.items() if v is not None}
     row = {**info, **known, "run_id": run.run_id, "ranks": len(ranks), "warnings": "\n".join(warnings) or None}
-    written["runs", 0] = folder / "runs.parquet"
-    write = pool.submit(write_rows, "runs", [row], written["runs", 0])
+    staged = [StagedFile("runs", [0], folder / "runs.parquet")]
+    write = pool.submit(write_rows, "runs", [row], staged[0].path)
     names = sorted(set().union(*(d.kernel_names for d in done)))
     if names:
-        written["kernel_names", 0] = folder / "kernel_names.parquet"
-        _write_kernel_names(run.run_id, names, written["kernel_names", 0], _pool_map(pool, jobs))
+        staged.append(StagedFile("kernel_names", [0], folder / "kernel_names.parquet"))
+        _write_kernel_names(run.run_id, names, staged[-1].path, _pool_map(pool, jobs))
     write.result()
-    tables: dict[str, list[int]] = {}
-    for table, rank in sorted(written):
-        tables.setdefault(table, []).append(rank)
     stored = StoredRun(
         parser=PARSER_VERSION,
         rules=kernel_names.rules_digest(),
         files=files,
-        tables=tables,
         world_size=row.get("world_size"),
     )
-    return stored, written
+    return stored, staged
 
 
 def _write_kernel_names(run_id: str, names: Sequence[str], path: Path, mapper: Mapper) -> None:

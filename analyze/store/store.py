@@ -1,108 +1,55 @@
-"""The Parquet store: a folder `TABLE/run_id=.../rank-N.parquet`, and `store.json`, which says what belongs to it.
+"""The Parquet store: a folder `TABLE/run_id=.../rank-N.parquet`, and its catalogue, `store.json`, which names them.
 
 `store.json` is replaced by rename after every file of a run is in place, and only files that it names are read. So a
 reader sees a run's old rows or its new ones, and so does the world after a killed ingest. A run that is ingested again
 gets files of the next generation (`rank-0.g2.parquet`); the old ones are removed once nobody reads the store: readers
 hold `.readers` in common while they do.
+
+Shards of an ingest (module `shards`) need no lock: what they write has a mark of its own in its name, and lies in the
+store unnamed until `commit` names it. `.shards` says which marks wait for that, or are still being written.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import secrets
 import shutil
 import sys
 import tempfile
+import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from itertools import zip_longest
+from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
-
-import msgspec
+from typing import Any
 
 from analyze.errors import InputError
+from analyze.store.catalogue import Catalogue, StoredRun, TableFile, decode, encode, generation_mark, table_path
 from analyze.store.file_digest import FileState
 from analyze.store.file_lock import locked, make_lock_file
 from schemas.files import write_synced
 
 STORE_NAME = "store.json"
-STORE_VERSION = 1
-"""Raised when older programs could not read the folder; newer ones read every older version."""
-
-PARSER_VERSION = 6
-"""Raised when a parser or a table changes. Caches are read again then; of what other stores hold, columns that were
-not read are NULL until it is ingested again."""
 
 _WRITER_LOCK = ".lock"
 _READER_LOCK = ".readers"
 _PART = ".part-"
+SHARDS = ".shards"
+_AT_WORK = ".work"
+_DEAD_S = 86_400
+"""Age of a shard's folder that nobody has locked, from which it is taken for dead: locks may not reach other hosts."""
 REMOVED = ".removed-"
 """How a folder begins that is being removed."""
 
-_LONGEST_NAME = 120
 
+@dataclass(frozen=True)
+class StagedFile:
+    """A Parquet file with rows of these ranks of a table, in a folder of `Store.staging`."""
 
-class StoredFile(msgspec.Struct, kw_only=True, frozen=True):
-    """A raw file as it was when it was ingested."""
-
-    path: str
-    bytes: int
-    mtime_ns: int
-    digest: str | None = None
-    """SHA-256, where it was needed to tell files apart."""
-
-    @property
-    def state(self) -> FileState:
-        """What stays while the file does."""
-        return self.path, self.bytes, self.mtime_ns
-
-
-class StoredRun(msgspec.Struct, kw_only=True):
-    """What the store holds of a run."""
-
-    generation: int = 1
-    encoded: bool = False
-    """Whether `path_name` names its folders; older versions took the id as it is."""
-    parser: int
-    """PARSER_VERSION of the program that read it."""
-    rules: str
-    """Digest of the kernel rules that classified its kernel names."""
-    files: list[StoredFile]
-    tables: dict[str, list[int]]
-    """Ranks that have rows, by table; [0] for the tables without a rank."""
-    sizes: dict[str, list[int]] = {}
-    """Bytes of the Parquet files, in the order of `tables`; empty in older stores."""
-    world_size: int | None = None
-    """Ranks of the job, where the files say so."""
-
-    def paths(self, run_id: str, table: str) -> list[str]:
-        """Parquet files of a table, relative to the store."""
-        suffix = "" if self.generation == 1 else f".g{self.generation}"
-        name = path_name(run_id) if self.encoded or "/" in run_id else run_id
-        return [f"{table}/run_id={name}/rank-{rank}{suffix}.parquet" for rank in self.tables.get(table, [])]
-
-    @property
-    def ranks(self) -> set[int]:
-        """Ranks that have rows."""
-        return {r for table, ranks in self.tables.items() if table not in ("runs", "kernel_names") for r in ranks}
-
-
-class Snapshot(msgspec.Struct, kw_only=True):
-    """Content of store.json."""
-
-    version: int
-    runs: dict[str, StoredRun]
-
-
-def path_name(run_id: str) -> str:
-    """A run id as the name of a folder: %XX for what a path, a pattern or a shell could take for something else."""
-    name = quote(run_id, safe="").replace("~", "%7E")
-    if len(name) <= _LONGEST_NAME:
-        return name
-    return f"{name[:80]}-{hashlib.blake2b(run_id.encode(), digest_size=16).hexdigest()}"
+    table: str
+    ranks: list[int]
+    path: Path
 
 
 class Store:
@@ -111,7 +58,19 @@ class Store:
     def __init__(self, folder: Path):
         self.folder = folder
         self._held: weakref.finalize[[int], Store] | None = None
-        self.snapshot = _read_snapshot(folder / STORE_NAME)
+        self.snapshot = _read(folder / STORE_NAME)
+
+    def __str__(self) -> str:
+        return str(self.folder)
+
+    @property
+    def filesystem(self) -> Any:
+        """The fsspec file system that DuckDB needs to read it, if it needs one."""
+        return None
+
+    def place_for_readers(self) -> str:
+        """What the paths of the catalogue follow, after a /, for DuckDB."""
+        return str(self.folder.resolve())
 
     @staticmethod
     def is_store(folder: Path) -> bool:
@@ -131,13 +90,23 @@ class Store:
             handle = None
         if handle is not None:
             self._held = weakref.finalize(self, os.close, handle)
-        self.snapshot = _read_snapshot(self.folder / STORE_NAME)
+        self.snapshot = _read(self.folder / STORE_NAME)
 
     def release(self) -> None:
         """End what `hold` began."""
         if self._held:
             self._held()
             self._held = None
+
+    def exists(self) -> bool:
+        """Whether the store was made."""
+        return self.is_store(self.folder)
+
+    def make(self) -> None:
+        """Make the store if it is not there. Raises InputError as `lock`."""
+        if not self.exists():
+            with self.lock():
+                pass
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -158,7 +127,7 @@ class Store:
                 if any(self.folder.glob("*/run_id=*")):
                     raise InputError(f"{self.folder}: holds runs, but {STORE_NAME}, which names them, is gone")
                 self._replace({})
-            self.snapshot = _read_snapshot(self.folder / STORE_NAME)
+            self.snapshot = _read(self.folder / STORE_NAME)
             yield
         finally:
             os.close(handle)
@@ -178,30 +147,95 @@ class Store:
 
     def damage(self, run_id: str) -> str | None:
         """What is wrong with the first Parquet file of a run that is not there, or not as large as it was."""
-        run = self.snapshot.runs[run_id]
-        for table in run.tables:
-            paths = run.paths(run_id, table)
-            for path, size in zip_longest(paths, run.sizes.get(table, [])):
-                try:
-                    there = (self.folder / path).stat().st_size
-                except OSError as e:
-                    return f"{self.folder / path}: cannot be read: {e.strerror}"
-                if size not in (None, there):
-                    return f"{self.folder / path}: damaged: it has {there} bytes and had {size}"
+        for file in self.snapshot.runs[run_id].table_files:
+            path = self.folder / file.path
+            try:
+                there = path.stat().st_size
+            except OSError as e:
+                return f"{path}: cannot be read: {e.strerror}"
+            if file.bytes not in (None, there):
+                return f"{path}: damaged: it has {there} bytes and had {file.bytes}"
         return None
 
-    def commit(self, run_id: str, run: StoredRun, staged: Mapping[tuple[str, int], Path]) -> None:
-        """Move a run's files, by table and rank, into place, then name them. Call under `lock`."""
-        old = self.snapshot.runs.get(run_id)
-        run.generation = old.generation + 1 if old else 1
-        run.encoded = True
-        run.sizes = {t: [staged[t, rank].stat().st_size for rank in ranks] for t, ranks in run.tables.items()}
-        for table, ranks in run.tables.items():
-            for rank, target in zip(ranks, run.paths(run_id, table), strict=True):
-                path = self.folder / target
-                path.parent.mkdir(parents=True, exist_ok=True)
-                staged[table, rank].replace(path)
-        self._replace({**self.snapshot.runs, run_id: run})
+    def commit(self, run_id: str, run: StoredRun, staged: Iterable[StagedFile]) -> None:
+        """`commit_all` of one run."""
+        self.commit_all([(run_id, run, staged)])
+
+    def commit_all(self, runs: Iterable[tuple[str, StoredRun, Iterable[StagedFile]]]) -> None:
+        """Move files of runs into place, then name them in the catalogue beside those that each run names already.
+
+        In one step: all appear or none. Call under `lock`.
+        """
+        changed = dict(self.snapshot.runs)
+        for run_id, run, staged in runs:
+            old = self.snapshot.runs.get(run_id)
+            run.generation = old.generation + 1 if old else 1
+            for file in staged:
+                named = self.place(run_id, file, self._mark(run.generation))
+                run.tables.setdefault(file.table, []).append(named)
+            for files in run.tables.values():
+                files.sort(key=lambda f: f.ranks)
+            changed[run_id] = run
+        self._replace(changed)
+
+    def _mark(self, generation: int) -> str:
+        return generation_mark(generation)
+
+    def place(self, run_id: str, file: StagedFile, mark: str) -> TableFile:
+        """Move a file to where it will be, under a name that tells it from those of other writings of its run."""
+        target = table_path(file.table, run_id, file.ranks, mark)
+        named = TableFile(path=target, bytes=file.path.stat().st_size, ranks=file.ranks)
+        path = self.folder / target
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file.path.replace(path)
+        return named
+
+    def fetch(self, file: TableFile, folder: Path) -> Path:
+        """A file of the store as one that can be opened by its path; `folder` is there for what must be copied."""
+        return self.folder / file.path
+
+    @contextmanager
+    def shard_at_work(self, name: str) -> Iterator[Path]:
+        """A folder for the files of a shard, `name` in `.shards`, which nobody else removes; gone at the end."""
+        folder = self.folder / SHARDS / f"{name}{_AT_WORK}"
+        folder.mkdir(parents=True)
+        with ExitStack() as stack:
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            handle = locked(folder / _WRITER_LOCK)
+            if handle is not None:
+                stack.callback(os.close, handle)
+            yield folder
+
+    def write_shard(self, name: str, data: bytes) -> None:
+        """Keep what is known of shards under a name in `.shards`, whole or not at all."""
+        path = self.folder / SHARDS / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_synced(path, data)
+
+    def read_shards(self) -> dict[str, bytes]:
+        """What `write_shard` keeps, by name."""
+        found = sorted((self.folder / SHARDS).glob("*/*.json"))
+        return {path.relative_to(self.folder / SHARDS).as_posix(): path.read_bytes() for path in found}
+
+    def forget_shards(self, folder: str) -> None:
+        """Remove what is known of the shards of a plan; `sweep` removes those of their files that nothing names."""
+        # Not halfway: what is left of a plan would read as shards that are missing.
+        gone = self.folder / f"{_PART}{secrets.token_hex(8)}"
+        (self.folder / SHARDS / folder).rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
+
+    def _marks_of_shards(self) -> set[str]:
+        """The marks in the names of files that shards wrote or write; the folders of dead ones are removed."""
+        for work in (self.folder / SHARDS).glob(f"*/*{_AT_WORK}"):
+            try:
+                handle = locked(work / _WRITER_LOCK, wait=False, create=False)
+                if handle is not None:
+                    os.close(handle)
+                if (handle is not None or not (work / _WRITER_LOCK).exists()) and _age_s(work) > _DEAD_S:
+                    shutil.rmtree(work, ignore_errors=True)
+            except OSError:
+                continue  # no locks here, or it has just gone
+        return {path.name.split(".")[1] for path in (self.folder / SHARDS).glob("*/*.*.*")}
 
     def forget(self, run_id: str) -> None:
         """Take a run out of the store. Call under `lock`."""
@@ -223,10 +257,12 @@ class Store:
         if handle is None:
             return
         try:
-            named = {p for run_id, run in self.snapshot.runs.items() for t in run.tables for p in run.paths(run_id, t)}
-            for path in self.folder.glob("*/run_id=*/rank-*.parquet"):
+            marks = self._marks_of_shards()
+            named = {f.path for run in self.snapshot.runs.values() for f in run.table_files}
+            for path in self.folder.glob("*/run_id=*/rank*-*.parquet"):
                 linked = path.parent.is_symlink() or path.parent.parent.is_symlink()
-                if not linked and path.relative_to(self.folder).as_posix() not in named:
+                waits = path.name.split(".")[1] in marks
+                if not linked and not waits and path.relative_to(self.folder).as_posix() not in named:
                     path.unlink(missing_ok=True)
                     if not any(path.parent.iterdir()):
                         path.parent.rmdir()
@@ -234,8 +270,8 @@ class Store:
             os.close(handle)
 
     def _replace(self, runs: dict[str, StoredRun]) -> None:
-        snapshot = Snapshot(version=STORE_VERSION, runs=runs)
-        write_synced(self.folder / STORE_NAME, msgspec.json.encode(snapshot))
+        snapshot = Catalogue(runs=runs)
+        write_synced(self.folder / STORE_NAME, encode(snapshot))
         self.snapshot = snapshot
 
 
@@ -265,15 +301,15 @@ def remove(folder: Path) -> bool:
         raise InputError(f"{folder}: cannot be removed: {e.strerror}") from e
 
 
-def _read_snapshot(path: Path) -> Snapshot:
+def _age_s(path: Path) -> float:
+    return time.time() - path.stat().st_mtime
+
+
+def _read(path: Path) -> Catalogue:
     try:
-        snapshot = msgspec.json.decode(path.read_bytes(), type=Snapshot)
+        data = path.read_bytes()
     except FileNotFoundError:
-        return Snapshot(version=STORE_VERSION, runs={})
+        return Catalogue(runs={})
     except OSError as e:
         raise InputError(f"{path}: cannot be read: {e.strerror}") from e
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as e:
-        raise InputError(f"{path}: not the catalogue of a tracequarry store: {e}") from e
-    if snapshot.version > STORE_VERSION:
-        raise InputError(f"{path}: store version {snapshot.version} is newer than this tracequarry reads; upgrade it")
-    return snapshot
+    return decode(data, str(path))

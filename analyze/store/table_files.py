@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_ROW_GROUP = 256 << 10
+ROW_GROUP = 256 << 10
+"""Most rows of a row group."""
 
 _ENCODINGS = {
     **dict.fromkeys(("start_ns", "op_id", "correlation_id"), "DELTA_BINARY_PACKED"),
@@ -49,12 +50,11 @@ class TableWriter:
         self.rows += batch.num_rows
         self._pending.append(batch)
         self._pending_rows += batch.num_rows
-        if self._pending_rows >= _ROW_GROUP:
+        if self._pending_rows >= ROW_GROUP:
             self._flush()
 
     def _flush(self) -> None:
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         if not self._pending_rows:
             return
@@ -69,19 +69,26 @@ class TableWriter:
             [arrays[n] if n in arrays else rows.column(n) for n in self._schema.names], schema=self._schema
         )
         if self._writer is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            strings = [f.name for f in self._schema if pa.types.is_dictionary(f.type)]
-            # Numbers seldom repeat: a dictionary of them costs time and space.
-            self._writer = pq.ParquetWriter(
-                self.path,
-                self._schema,
-                compression="zstd",
-                compression_level=3,
-                use_dictionary=strings,
-                column_encoding={c: e for c, e in _ENCODINGS.items() if c in self._schema.names},
-            )
-        self._writer.write_table(table, row_group_size=_ROW_GROUP)
+            self._writer = open_writer(self.path, self._schema)
+        self._writer.write_table(table, row_group_size=ROW_GROUP)
         self._pending, self._pending_rows = [], 0
+
+
+def open_writer(path: Path, schema: pa.Schema) -> Any:
+    """A pyarrow ParquetWriter that writes as all files of a store are written. Raises OSError."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Numbers seldom repeat: a dictionary of them costs time and space.
+    return pq.ParquetWriter(
+        path,
+        schema,
+        compression="zstd",
+        compression_level=3,
+        use_dictionary=[f.name for f in schema if pa.types.is_dictionary(f.type)],
+        column_encoding={c: e for c, e in _ENCODINGS.items() if c in schema.names},
+    )
 
 
 def write_rows(table: str, rows: list[dict[str, Any]], path: Path) -> None:

@@ -1,0 +1,182 @@
+"""The catalogue of a store: which runs it holds, and which Parquet files have their rows.
+
+Only files that it names are read, so a store holds what its catalogue says, all or none of a change. Its form has a
+version of its own, apart from that of the parsers: every older one is read, and written anew in today's form by the
+next change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import PurePosixPath
+from typing import Annotated
+from urllib.parse import quote
+
+import msgspec
+
+from analyze.errors import InputError
+from analyze.store.file_digest import FileState
+
+STORE_VERSION = 2
+"""Raised when older programs could not read a store; newer ones read every older version."""
+
+PARSER_VERSION = 6
+"""Raised when a parser or a table changes. Caches are read again then; of what other stores hold, columns that were
+not read are NULL until it is ingested again."""
+
+RUN_TABLES = ("runs", "kernel_names")
+"""Tables of a run as a whole: their files stand for rank 0."""
+
+Rank = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+
+_LONGEST_NAME = 120
+
+
+class StoredFile(msgspec.Struct, kw_only=True, frozen=True):
+    """A raw file as it was when it was ingested."""
+
+    path: str
+    bytes: int
+    mtime_ns: int
+    digest: str | None = None
+    """SHA-256, where it was needed to tell files apart."""
+
+    @property
+    def state(self) -> FileState:
+        """What stays while the file does."""
+        return self.path, self.bytes, self.mtime_ns
+
+
+class TableFile(msgspec.Struct, kw_only=True, frozen=True):
+    """A Parquet file with rows of one table of a run."""
+
+    path: str
+    """Relative to the store, with / between its parts."""
+    bytes: int | None = None
+    """None in stores of the first parsers, which did not say."""
+    ranks: Annotated[list[Rank], msgspec.Meta(min_length=1)]
+    """Ranks whose rows it has, in ascending order."""
+
+    def __post_init__(self) -> None:
+        path = PurePosixPath(self.path)
+        if path.is_absolute() or ".." in path.parts or path.suffix != ".parquet":
+            raise ValueError(f"{self.path!r} is no Parquet file of the store")
+
+
+class StoredRun(msgspec.Struct, kw_only=True):
+    """What the store holds of a run."""
+
+    generation: int = 1
+    """How often it was written: what a run was before has files of another name."""
+    parser: int
+    """PARSER_VERSION of the program that read it."""
+    rules: str
+    """Digest of the kernel rules that classified its kernel names."""
+    files: list[StoredFile]
+    tables: dict[str, list[TableFile]] = {}
+    """The Parquet files of each table that has rows, in the order of their ranks."""
+    world_size: int | None = None
+    """Ranks of the job, where the files say so."""
+
+    @property
+    def ranks(self) -> set[int]:
+        """Ranks that have rows."""
+        return {r for table, files in self.tables.items() if table not in RUN_TABLES for f in files for r in f.ranks}
+
+    @property
+    def table_files(self) -> Iterable[TableFile]:
+        """The Parquet files of all tables."""
+        return (f for files in self.tables.values() for f in files)
+
+
+class Catalogue(msgspec.Struct, kw_only=True):
+    """What a store holds at one moment: the content of store.json."""
+
+    version: int = STORE_VERSION
+    runs: dict[str, StoredRun]
+    retired: list[str] = []
+    """Files that the last change replaced, which the next one removes: for readers that no lock can tell of."""
+
+
+def path_name(run_id: str) -> str:
+    """A run id as the name of a folder: %XX for what a path, a pattern or a shell could take for something else."""
+    name = quote(run_id, safe="").replace("~", "%7E")
+    if len(name) <= _LONGEST_NAME:
+        return name
+    return f"{name[:80]}-{hashlib.blake2b(run_id.encode(), digest_size=16).hexdigest()}"
+
+
+def table_path(table: str, run_id: str, ranks: list[int], mark: str = "") -> str:
+    """Where rows of these ranks lie in a store; `mark` tells the files of one writing of a run from those of others."""
+    span = f"rank-{ranks[0]}" if len(ranks) == 1 else f"ranks-{ranks[0]}-{ranks[-1]}"
+    return f"{table}/run_id={path_name(run_id)}/{span}{mark and '.'}{mark}.parquet"
+
+
+def generation_mark(generation: int) -> str:
+    """The mark of a generation of a run; the first has none."""
+    return "" if generation == 1 else f"g{generation}"
+
+
+def encode(catalogue: Catalogue) -> bytes:
+    """A catalogue as bytes, which `decode` reads."""
+    return msgspec.json.encode(catalogue)
+
+
+def decode(data: bytes, name: str) -> Catalogue:
+    """A catalogue of any version up to today's. Raises InputError, which begins with `name`."""
+    try:
+        version = msgspec.json.decode(data, type=_Version).version
+        if version > STORE_VERSION:
+            raise InputError(f"{name}: store version {version} is newer than this tracequarry reads; upgrade it")
+        if version > 1:
+            return msgspec.json.decode(data, type=Catalogue)
+        old = msgspec.json.decode(data, type=_FirstCatalogue)
+        return Catalogue(runs={run_id: run.today(run_id) for run_id, run in old.runs.items()})
+    except (msgspec.DecodeError, ValueError, RecursionError) as e:
+        raise InputError(f"{name}: not the catalogue of a tracequarry store: {e}") from e
+
+
+class _Version(msgspec.Struct):
+    version: int
+
+
+class _FirstRun(msgspec.Struct, kw_only=True):
+    """A run in version 1: a file for each rank and table, the name of which its rank and generation say."""
+
+    generation: int = 1
+    encoded: bool = False
+    """Whether `path_name` names its folders; at first they took the id as it is."""
+    parser: int
+    rules: str
+    files: list[StoredFile]
+    tables: dict[str, list[Rank]]
+    """Ranks that have rows, by table; [0] for the tables without a rank."""
+    sizes: dict[str, list[int]] = {}
+    """Bytes of the Parquet files, in the order of `tables`; empty in older stores."""
+    world_size: int | None = None
+
+    def today(self, run_id: str) -> StoredRun:
+        """The same in today's form."""
+        folder = path_name(run_id) if self.encoded or "/" in run_id else run_id
+        end = f".{generation_mark(self.generation)}".rstrip(".")
+        tables = {}
+        for table, ranks in self.tables.items():
+            sizes: list[int | None] = [*self.sizes.get(table, ())] or [None] * len(ranks)
+            tables[table] = [
+                TableFile(path=f"{table}/run_id={folder}/rank-{rank}{end}.parquet", bytes=size, ranks=[rank])
+                for rank, size in zip(ranks, sizes, strict=True)
+            ]
+        return StoredRun(
+            generation=self.generation,
+            parser=self.parser,
+            rules=self.rules,
+            files=self.files,
+            tables=tables,
+            world_size=self.world_size,
+        )
+
+
+class _FirstCatalogue(msgspec.Struct, kw_only=True):
+    version: int
+    runs: dict[str, _FirstRun]

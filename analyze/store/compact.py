@@ -1,0 +1,65 @@
+"""The small files of a store put together, run by run."""
+
+from __future__ import annotations
+
+import msgspec
+
+from analyze.store.catalogue import RUN_TABLES, StoredRun, TableFile
+from analyze.store.ingest import LITTLE, cpus, sentences
+from analyze.store.packing import groups, pack_groups
+from analyze.store.store import StagedFile, Store
+from analyze.store.workers import worker_pool
+
+
+class Compacted(msgspec.Struct, kw_only=True):
+    """What was put together."""
+
+    runs: list[str] = []
+    """The runs whose files changed."""
+    files_before: int = 0
+    """Parquet files of all runs."""
+    files_after: int = 0
+    bytes: int = 0
+    """Of the files that were put together."""
+
+
+def compact(store: Store, jobs: int | None = None) -> Compacted:
+    """Put small Parquet files of the ranks of a run together (`analyze.store.packing`), each run in one step.
+
+    Raises InputError for a file that cannot be read, and a store that cannot be written; runs before it are done.
+    """
+    result = Compacted()
+    with sentences(store), store.lock():
+        store.sweep()
+        runs = store.snapshot.runs
+        result.files_before = sum(len(list(run.table_files)) for run in runs.values())
+        todo = {run_id: found for run_id, run in runs.items() if (found := _groups(run))}
+        if todo:
+            size = sum(f.bytes or 0 for together in todo.values() for _, files in together for f in files)
+            workers = min(jobs or cpus(), sum(map(len, todo.values()))) if size >= LITTLE else 0
+            with worker_pool(workers) as pool:
+                for run_id, together in todo.items():
+                    with store.staging() as staging:
+                        sources = [[StagedFile(t, f.ranks, store.fetch(f, staging)) for f in fs] for t, fs in together]
+                        written = pack_groups(sources, staging / "packed", pool)
+                        old = {f.path for _, files in together for f in files}
+                        run = msgspec.structs.replace(
+                            runs[run_id],
+                            tables={t: [f for f in fs if f.path not in old] for t, fs in runs[run_id].tables.items()},
+                        )
+                        store.commit(run_id, run, written)
+                    result.runs.append(run_id)
+                    result.bytes += sum(f.bytes or 0 for _, files in together for f in files)
+            store.sweep()
+        result.files_after = sum(len(list(run.table_files)) for run in store.snapshot.runs.values())
+    return result
+
+
+def _groups(run: StoredRun) -> list[tuple[str, list[TableFile]]]:
+    """Files of a run that are to become one, with their tables."""
+    return [
+        (table, [files[at] for at in group])
+        for table, files in run.tables.items()
+        if table not in RUN_TABLES
+        for group in groups([f.bytes or 0 for f in files])
+    ]

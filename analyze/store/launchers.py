@@ -1,0 +1,185 @@
+"""An ingest whose shards run elsewhere: as a Slurm array by submitit, or on the workers of dask.distributed.
+
+Either engine only starts `ingest_shard`, and starts again what was lost; the store itself says which shards are done.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from analyze.errors import InputError
+from analyze.store.discover import RunInput
+from analyze.store.file_digest import Digests
+from analyze.store.ingest import IngestResult
+from analyze.store.remote import store_at
+from analyze.store.shards import Share, commit, done_shards, ingest_shard
+from analyze.store.store import Store
+from analyze.store.urls import is_remote
+
+MOST_SHARDS = 256
+"""Shards that are made unless it is said how many: clusters often take 1,000 tasks of an array at most."""
+_ROUNDS = 3
+"""How often a shard is started that leaves nothing."""
+_LOGS = ".submitit"
+
+Start = Callable[[list[Share]], Iterable[str | None]]
+"""Runs shards; for each, why its input cannot be read, if it cannot."""
+
+
+def launch(
+    runs: Sequence[RunInput],
+    store: Store,
+    launcher: str,
+    shards: int | None = None,
+    options: Mapping[str, str] | None = None,
+    jobs: int | None = None,
+    again: bool = False,
+) -> IngestResult:
+    """Ingest runs in shards by `launcher`: slurm, local (what slurm does, on this machine) or dask[:ADDRESS].
+
+    `options`: parameters of submitit (timeout_min, mem_gb, slurm_partition ...), or of dask's LocalCluster. Raises
+    InputError for a launcher that is not there, shards that are lost three times, and as an ingest does.
+    """
+    of = _number(runs, shards)
+    store.make()
+    # What they hold is known here alone, and may be much.
+    runs = [replace(run, digests=Digests()) for run in runs]
+    with _engine(launcher, runs, store, dict(options or {}), jobs, again) as start:
+        for _ in range(_ROUNDS):
+            missing = sorted(set(range(of)) - done_shards(runs, store, of, again))
+            if not missing:
+                break
+            if problems := [p for p in start([Share(n, of) for n in missing]) if p]:
+                raise InputError("; ".join(dict.fromkeys(problems)))
+    return commit(store)
+
+
+def script(
+    paths: Sequence[Path],
+    store: Path,
+    runs: Sequence[RunInput],
+    shards: int | None,
+    options: Mapping[str, str],
+    flags: Sequence[str] = (),
+) -> str:
+    """A batch script for `sbatch` that does the same without submitit, but for starting again what was lost."""
+    of = _number(runs, shards)
+    named = {"timeout_min": "time", "cpus_per_task": "cpus-per-task", "mem_gb": "mem"}
+    lines = [f"--array=0-{of - 1}", "--job-name=analyze-ingest"]
+    for key, value in options.items():
+        name = named.get(key, key.removeprefix("slurm_").replace("_", "-"))
+        lines.append(f"--{name}={value}{'G' if key == 'mem_gb' else ''}")
+    command = shlex.join(["analyze", "ingest", *map(str, paths), "--store", str(store_at(store)), *flags])
+    return "\n".join(
+        [
+            "#!/bin/bash",
+            *(f"#SBATCH {line}" for line in lines),
+            f"{command} --shard $SLURM_ARRAY_TASK_ID/{of}",
+            f"# When all are done: {shlex.join(['analyze', 'commit', str(store_at(store))])}",
+        ]
+    )
+
+
+def _number(runs: Sequence[RunInput], shards: int | None) -> int:
+    if shards is not None and shards < 1:
+        raise InputError(f"--shards {shards}: must be 1 at least")
+    return shards or max(1, min(MOST_SHARDS, sum(len(run.files) for run in runs)))
+
+
+def run_shard(runs: Sequence[RunInput], store: str, share: Share, jobs: int | None, again: bool) -> str | None:
+    """Do one shard, wherever this runs; returns why the input cannot be read, if it cannot."""
+    try:
+        ingest_shard(runs, store_at(store), share, jobs, again=again)
+    except InputError as e:
+        return str(e)
+    return None
+
+
+@contextmanager
+def _engine(
+    launcher: str, runs: Sequence[RunInput], store: Store, options: dict[str, str], jobs: int | None, again: bool
+) -> Iterator[Start]:
+    name, _, address = launcher.partition(":")
+    place = str(store) if is_remote(str(store)) else str(store.folder.resolve())
+    engine = {"slurm": _submitit, "local": _submitit, "dask": _dask}.get(name)
+    if engine is None or (address and name != "dask"):
+        raise InputError(f"--launcher {launcher}: must be slurm, local, dask or dask:ADDRESS")
+    try:
+        with engine(address or name, options, (list(runs), place), (jobs, again)) as start:
+            yield start
+    except ImportError as e:
+        raise InputError(f"--launcher {name}: needs `pip install 'tracequarry[cluster]'` ({e})") from e
+
+
+@contextmanager
+def _submitit(
+    cluster: str, options: dict[str, str], before: tuple[list[RunInput], str], after: tuple[int | None, bool]
+) -> Iterator[Start]:
+    """Each shard a task of an array; a task that is lost is seen by its shard not being there."""
+    import submitit
+
+    place = before[1]
+    logs = (Path() if is_remote(place) else Path(place)) / _LOGS
+    try:
+        executor = submitit.AutoExecutor(folder=logs, cluster=cluster)
+        parameters = {k: int(v) if v.isdecimal() else v for k, v in options.items()}
+        executor.update_parameters(**{"name": "analyze-ingest", "timeout_min": 24 * 60, **parameters})
+    except (RuntimeError, ValueError, NameError, TypeError, AssertionError) as e:
+        raise InputError(f"--launcher {cluster}: {str(e).partition(chr(10))[0]}") from e
+
+    def start(shares: list[Share]) -> Iterator[str | None]:
+        with executor.batch():
+            tasks = [executor.submit(run_shard, *before, share, *after) for share in shares]
+        for task in tasks:
+            try:
+                yield task.result()
+            except (submitit.core.utils.UncompletedJobError, submitit.core.utils.FailedJobError):
+                continue  # started again, if its shard is not there
+
+    yield start
+    shutil.rmtree(logs, ignore_errors=True)
+
+
+@contextmanager
+def _dask(
+    address: str, options: dict[str, str], before: tuple[list[RunInput], str], after: tuple[int | None, bool]
+) -> Iterator[Start]:
+    """Each shard a task; what a lost worker had begun, dask gives to another."""
+    from distributed import Client, KilledWorker, LocalCluster
+    from distributed.client import CancelledError
+
+    try:
+        if address != "dask":
+            client = Client(address, timeout=30)
+        else:
+            numbers = {k: int(v) if v.isdecimal() else v for k, v in options.items()}
+            local = LocalCluster(**{"threads_per_worker": 1, "dashboard_address": None, **numbers})
+            client = Client(local)
+    except (OSError, ValueError, TypeError) as e:
+        raise InputError(f"--launcher dask: {str(e).partition(chr(10))[0]}") from e
+
+    def start(shares: list[Share]) -> Iterator[str | None]:
+        runs, place = before
+        everywhere = client.scatter(runs, broadcast=True, hash=False) if runs else runs
+        tasks = [
+            # A worker is a process of its own already, which may not have children.
+            client.submit(run_shard, everywhere, place, share, 0, after[1], pure=False)
+            for share in shares
+        ]
+        for task in tasks:
+            try:
+                yield task.result()
+            except (KilledWorker, CancelledError):
+                continue
+
+    try:
+        yield start
+    finally:
+        client.close()
+        if address == "dask":
+            local.close()

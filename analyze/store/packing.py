@@ -1,0 +1,197 @@
+"""Small Parquet files of many ranks put together into few large ones, in which a rank is found without the rest.
+
+A file holds ranks in ascending order, each with its devices in ascending order, in row groups of one rank (and one
+device); ranks of few rows share one. So the least and greatest values that Parquet keeps of each row group tell a
+reader which to skip. Row groups are copied one at a time: memory does not grow with the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
+from functools import lru_cache
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from analyze.errors import InputError
+from analyze.store.catalogue import RUN_TABLES
+from analyze.store.store import StagedFile
+from analyze.store.table_files import ROW_GROUP, open_writer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SMALL = 128 << 20
+"""Bytes of a file below which it is put together with others."""
+_FULL = 256 << 20
+"""Bytes from which a file takes no more: with what is left over at the end, it stays below 512 MiB."""
+_LEAST_ROWS = 16 << 10
+"""Rows of a row group before another rank begins one: the end of a file, which describes each, stays small."""
+
+
+def groups(sizes: Sequence[int]) -> list[list[int]]:
+    """Which files of these bytes become one, by their places: each of two files at least, in their order."""
+    found: list[list[int]] = []
+    filled = _FULL
+    for at, size in enumerate(sizes):
+        if size >= SMALL:
+            continue
+        if filled >= _FULL:
+            found.append([])
+            filled = 0
+        found[-1].append(at)
+        filled += size
+    if len(found) > 1 and filled < SMALL:
+        found[-2:] = [found[-2] + found[-1]]
+    return [group for group in found if len(group) > 1]
+
+
+def pack_groups(together: Iterable[Sequence[StagedFile]], folder: Path, pool: Executor) -> list[StagedFile]:
+    """For each group of files of a table, one below `folder` with all their rows. Raises InputError as `pack`."""
+    waiting = []
+    for number, files in enumerate(together):
+        ranks = sorted({r for f in files for r in f.ranks})
+        file = StagedFile(files[0].table, ranks, folder / f"{number}.parquet")
+        waiting.append((file, pool.submit(pack, [f.path for f in files], file.path)))
+    for _, future in waiting:
+        future.result()
+    return [file for file, _ in waiting]
+
+
+def packed(files: Iterable[StagedFile], folder: Path, pool: Executor, most: int = 1) -> list[StagedFile]:
+    """The files of a run, small ones put together where a table has more than `most`. Raises InputError as `pack`."""
+    left: list[StagedFile] = []
+    together = []
+    for table, found in groupby(sorted(files, key=lambda f: (f.table, f.ranks)), key=lambda f: f.table):
+        own = list(found)
+        if len(own) > most and table not in RUN_TABLES:
+            chosen = groups([f.path.stat().st_size for f in own])
+            together += [[own[at] for at in group] for group in chosen]
+            taken = {at for group in chosen for at in group}
+            left += [f for at, f in enumerate(own) if at not in taken]
+        else:
+            left += own
+    return sorted(left + pack_groups(together, folder, pool), key=lambda f: (f.table, f.ranks))
+
+
+class _Place(NamedTuple):
+    """Where rows of a rank are."""
+
+    rank: int
+    file: int
+    group: int
+    devices: tuple[int | None, ...]
+    """Devices of the row group in ascending order, None last."""
+
+
+def pack(sources: Sequence[Path], target: Path, left_out: Collection[int] = ()) -> None:
+    """Write the rows of some Parquet files of a table as one, without those of some ranks.
+
+    Raises InputError for one that cannot be read.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    reading = sources[0]
+    try:
+        metadata = []
+        for reading in sources:
+            metadata.append(pq.read_metadata(reading))
+        schema = metadata[0].schema.to_arrow_schema()
+        places: list[_Place] = []
+        for at, reading in enumerate(sources):
+            if not metadata[at].schema.to_arrow_schema().equals(schema):
+                raise InputError(f"{reading}: has other columns than {sources[0]}; ingest the run again")
+            places += _places(pq.ParquetFile(reading, metadata=metadata[at]), at)
+
+        @lru_cache(maxsize=1)
+        def rows_of(file: int, group: int) -> pa.Table:
+            nonlocal reading
+            reading = sources[file]
+            return pq.ParquetFile(reading, metadata=metadata[file]).read_row_group(group)
+
+        places = [p for p in places if p.rank not in left_out]
+        with _Writer(target, schema) as writer:
+            for rank, found in groupby(sorted(places, key=lambda p: p[:3]), key=lambda p: p.rank):
+                parts = list(found)
+                devices = sorted({d for p in parts for d in p.devices}, key=lambda d: (d is None, d))
+                for device in devices or [None]:
+                    for part in parts:
+                        if devices and device not in part.devices:
+                            continue
+                        rows = rows_of(part.file, part.group)
+                        rows = rows.filter(pc.equal(rows["rank"], rank))
+                        if len(part.devices) > 1:
+                            own = rows["device"]
+                            rows = rows.filter(pc.is_null(own) if device is None else pc.equal(own, device))
+                        writer.write(rows)
+                    writer.end()
+        wrong = not left_out and writer.rows != sum(m.num_rows for m in metadata)
+    except (pa.ArrowException, OSError) as e:
+        if isinstance(e, OSError) and e.errno:
+            raise
+        raise InputError(f"{reading}: cannot be read: {str(e).partition(chr(10))[0]}") from e
+    if wrong:
+        raise InputError(f"{target.name}: the rows put together are not those of {sources[0]} and what follows it")
+
+
+def _places(file: Any, at: int) -> Iterator[_Place]:
+    """The ranks of each row group of a file, with their devices."""
+    names = file.schema_arrow.names
+    for group in range(file.num_row_groups):
+        ranks = _values(file, group, names.index("rank"), "rank")
+        devices = _values(file, group, names.index("device"), "device") if "device" in names else ()
+        for rank in ranks:
+            yield _Place(rank, at, group, devices)
+
+
+def _values(file: Any, group: int, column: int, name: str) -> tuple[Any, ...]:
+    """The values of a column in a row group, in ascending order, NULL last."""
+    import pyarrow.compute as pc
+
+    known = file.metadata.row_group(group).column(column).statistics
+    if known is not None and known.has_min_max and known.min == known.max and not known.null_count:
+        return (known.min,)
+    values = pc.unique(file.read_row_group(group, columns=[name])[name]).to_pylist()
+    return tuple(sorted(values, key=lambda v: (v is None, v)))
+
+
+class _Writer:
+    """Writes row groups that are neither large nor, but for the last, small."""
+
+    def __init__(self, path: Path, schema: pa.Schema):
+        self.rows = 0
+        self._writer = open_writer(path, schema)
+        self._pending: list[pa.Table] = []
+        self._pending_rows = 0
+
+    def __enter__(self) -> _Writer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._flush()
+        self._writer.close()
+
+    def write(self, rows: pa.Table) -> None:
+        """Add rows."""
+        self.rows += rows.num_rows
+        self._pending.append(rows)
+        self._pending_rows += rows.num_rows
+        if self._pending_rows >= ROW_GROUP:
+            self._flush()
+
+    def end(self) -> None:
+        """Rows of another rank or device follow."""
+        if self._pending_rows >= _LEAST_ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        import pyarrow as pa
+
+        if self._pending_rows:
+            rows = pa.concat_tables(self._pending).unify_dictionaries()
+            self._writer.write_table(rows, row_group_size=ROW_GROUP)
+        self._pending, self._pending_rows = [], 0

@@ -1,0 +1,235 @@
+"""Stores on object storage: s3://, gs://, az:// and whatever else fsspec knows.
+
+An object appears whole or not at all, but none can be renamed and none locked. So every change of a store is a
+catalogue of its own, `catalogue/00000007.json`, and a writer puts the next number under the condition that it is not
+there yet (`If-None-Match: *`). Who comes second reads what the first one changed, and puts its own change on top, as
+the number after that. Files have names of their own, and those that a change replaced stay until the one after it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import secrets
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from analyze.errors import InputError
+from analyze.store.catalogue import Catalogue, StoredRun, TableFile, decode, encode, table_path
+from analyze.store.store import SHARDS, StagedFile, Store
+from analyze.store.urls import url_of
+
+_CATALOGUE = "catalogue"
+_KEPT = 2
+"""Catalogues that are kept: today's, and that of readers that opened the store before it."""
+_DEAD_S = 86_400
+"""Age from which a file that nothing names is one that a dead writer left."""
+_TRIES = 100
+
+
+def store_at(path: str | PathLike[str]) -> Store:
+    """The store in a folder or at a URL, which need not be there yet. Raises InputError."""
+    url = url_of(path)
+    return RemoteStore(url) if url else Store(Path(path))
+
+
+def existing_store(path: str | PathLike[str]) -> Store:
+    """As `store_at`. Raises InputError if there is none."""
+    store = store_at(path)
+    if not store.exists():
+        raise InputError(f"{store}: not a store; `analyze ingest PATHS --store {store}` makes one")
+    return store
+
+
+class RemoteStore(Store):
+    """A store at a URL. Raises InputError for what the storage refuses, and a protocol that nothing here speaks."""
+
+    def __init__(self, url: str):
+        self._url = url
+        self._number = 0
+        with self._told():
+            try:
+                from fsspec.core import url_to_fs
+
+                self._fs, self._root = url_to_fs(url)
+            except ImportError as e:
+                raise InputError(f"{url}: needs `pip install 'tracequarry[cloud]'` ({e})") from e
+        self._held = None
+        self.snapshot = self._read()
+
+    def __str__(self) -> str:
+        return self._url
+
+    @property
+    def filesystem(self) -> Any:
+        """The fsspec file system."""
+        return self._fs
+
+    def place_for_readers(self) -> str:
+        """Its URL, in the first of the names that its file system has for its protocol."""
+        protocol = self._fs.protocol if isinstance(self._fs.protocol, str) else self._fs.protocol[0]
+        return f"{protocol}://{self._root}"
+
+    def exists(self) -> bool:
+        """Whether the store was made."""
+        return self._number > 0
+
+    def make(self) -> None:
+        """Make the store if it is not there."""
+        if not self.exists():
+            self._replace({})
+
+    def hold(self) -> None:
+        """Read the catalogue anew; its files stay until the second change from then on."""
+        self.snapshot = self._read()
+
+    def release(self) -> None:
+        """Nothing is held."""
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Read the catalogue anew. Other writers may be at work, too: of changes to one run the last one counts."""
+        self.snapshot = self._read()
+        self.make()
+        yield
+
+    @contextmanager
+    def staging(self) -> Iterator[Path]:
+        """A folder on this machine."""
+        with tempfile.TemporaryDirectory(prefix="tracequarry-") as folder:
+            yield Path(folder)
+
+    def damage(self, run_id: str) -> str | None:
+        """Nothing: objects are whole, and to ask for each would take longer than most questions."""
+        return None
+
+    def place(self, run_id: str, file: StagedFile, mark: str) -> TableFile:
+        """Upload a file."""
+        path = table_path(file.table, run_id, file.ranks, mark)
+        with self._told():
+            self._fs.put_file(str(file.path), self._at(path))
+        return TableFile(path=path, bytes=file.path.stat().st_size, ranks=file.ranks)
+
+    def _mark(self, generation: int) -> str:
+        return secrets.token_hex(4)  # two writers may write the same generation of a run
+
+    def fetch(self, file: TableFile, folder: Path) -> Path:
+        """Download a file."""
+        target = folder / f"{secrets.token_hex(8)}.parquet"
+        with self._told():
+            self._fs.get_file(self._at(file.path), str(target))
+        return target
+
+    @contextmanager
+    def shard_at_work(self, name: str) -> Iterator[Path]:
+        """A folder on this machine: what a shard uploads is young enough to be left alone."""
+        with self.staging() as folder:
+            yield folder
+
+    def write_shard(self, name: str, data: bytes) -> None:
+        """As of a store in a folder."""
+        with self._told():
+            self._fs.pipe_file(self._at(f"{SHARDS}/{name}"), data)
+
+    def read_shards(self) -> dict[str, bytes]:
+        """As of a store in a folder."""
+        names = sorted(n for n in self._listed(SHARDS) if n.endswith(".json"))
+        with self._told():
+            return {n.removeprefix(f"{SHARDS}/"): self._fs.cat_file(self._at(n)) for n in names}
+
+    def forget_shards(self, folder: str) -> None:
+        """As of a store in a folder. The plan first: without it, what is left is nothing."""
+        names = sorted(self._listed(f"{SHARDS}/{folder}"), key=lambda n: not n.endswith("plan.json"))
+        self._remove(names)
+
+    def sweep(self) -> None:
+        """Remove what writers left that died more than a day ago. What a change replaced, the next one removes."""
+        listed = self._listed("")
+        marks = {n.rsplit("/", 1)[1].split(".")[1] for n in listed if n.startswith(f"{SHARDS}/") and n.count(".") > 2}
+        known = {f.path for run in self.snapshot.runs.values() for f in run.table_files} | set(self.snapshot.retired)
+        unnamed = [n for n in listed if n.endswith(".parquet") and "/run_id=" in n and n not in known]
+        now = datetime.datetime.now(datetime.UTC)
+        with self._told():
+            self._remove(
+                n
+                for n in unnamed
+                if n.rsplit("/", 1)[1].split(".")[1] not in marks
+                and (now - self._fs.modified(self._at(n))).total_seconds() > _DEAD_S
+            )
+
+    def _replace(self, runs: dict[str, StoredRun]) -> None:
+        """Put the next catalogue, with what changes between the snapshot and `runs`."""
+        before = self.snapshot.runs
+        changed = {run_id: run for run_id, run in runs.items() if before.get(run_id) is not run}
+        gone = set(before) - set(runs)
+        for _ in range(_TRIES):
+            old = self.snapshot
+            merged = {r: run for r, run in old.runs.items() if r not in gone} | changed
+            named = {f.path for run in merged.values() for f in run.table_files}
+            retired = sorted(f.path for run in old.runs.values() for f in run.table_files if f.path not in named)
+            new = Catalogue(runs=merged, retired=retired)
+            try:
+                with self._told():
+                    self._fs.pipe_file(self._at(_catalogue_name(self._number + 1)), encode(new), mode="create")
+            except FileExistsError:
+                self.snapshot = self._read()
+                continue
+            self._number, self.snapshot = self._number + 1, new
+            older = [n for n in self._listed(_CATALOGUE) if n <= _catalogue_name(self._number - _KEPT)]
+            self._remove([*(n for n in old.retired if n not in named), *older])
+            return
+        raise InputError(f"{self}: other writers change it faster than this one can")
+
+    def _read(self) -> Catalogue:
+        for _ in range(_TRIES):
+            names = sorted(self._listed(_CATALOGUE))
+            self._number = int(Path(names[-1]).stem) if names else 0
+            if not names:
+                return Catalogue(runs={})
+            try:
+                with self._told():
+                    return decode(self._fs.cat_file(self._at(names[-1])), f"{self}/{names[-1]}")
+            except FileNotFoundError:
+                continue  # two changes meanwhile
+        raise InputError(f"{self}: changes faster than it can be read")
+
+    def _at(self, name: str) -> str:
+        return f"{self._root}/{name}" if name else self._root
+
+    def _listed(self, folder: str) -> list[str]:
+        """Names of all files below a folder, from the store on."""
+        with self._told():
+            self._fs.invalidate_cache()
+            try:
+                found = self._fs.find(self._at(folder))
+            except FileNotFoundError:
+                return []
+        start = len(self._root.rstrip("/")) + 1
+        return [name[start:] for name in found]
+
+    def _remove(self, names: Any) -> None:
+        for name in names:
+            try:
+                with self._told():
+                    self._fs.rm_file(self._at(name))
+            except FileNotFoundError:
+                continue  # another writer was faster
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Errors of the storage, whatever its library raises, as InputError; but not that a file is there or not."""
+        try:
+            yield
+        except (InputError, FileExistsError, FileNotFoundError, msgspec.MsgspecError):
+            raise
+        except Exception as e:
+            raise InputError(f"{self._url}: {type(e).__name__}: {str(e).partition(chr(10))[0]}") from e
+
+
+def _catalogue_name(number: int) -> str:
+    return f"{_CATALOGUE}/{number:08d}.json"

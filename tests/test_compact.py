@@ -1,0 +1,123 @@
+"""Small files put together: the same rows, sorted so that a rank is found, and readers keep what they opened."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from support import SAMPLES, kernel, run_cli, sql, write_trace
+
+import analyze
+from analyze.errors import InputError
+from analyze.store import packing
+from analyze.store.packing import groups
+from schemas.tables import TABLES
+
+MB = 1 << 20
+
+
+def rows(store: Path) -> dict[str, list[dict[str, Any]]]:
+    """All rows of a store by table, in an order of their own."""
+    with analyze.open(store) as traces:
+        return {t: traces.sql(f"SELECT * FROM {t} ORDER BY ALL", profiler="all").to_pylist() for t in TABLES}
+
+
+def job(folder: Path, ranks: int, devices: Sequence[int] = (0,), kernels: int = 1) -> Path:
+    """Traces of a job, with kernels of every device by turns, named after their rank."""
+    for rank in range(ranks):
+        events = [kernel(f"k{rank}", i, 1 + rank, devices[i % len(devices)]) for i in range(kernels)]
+        write_trace(folder / f"rank{rank}.json", events, distributedInfo={"rank": rank, "world_size": ranks})
+    return folder
+
+
+def row_groups(path: Path, column: str) -> list[tuple[Any, Any]]:
+    """Least and greatest value of a column in each row group of a file."""
+    file = pq.ParquetFile(path)
+    at = file.schema_arrow.names.index(column)
+    found = (file.metadata.row_group(g).column(at).statistics for g in range(file.num_row_groups))
+    return [(s.min, s.max) for s in found]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ([], []),
+        ([1], []),
+        ([200 * MB, 300 * MB], []),
+        ([1, 1, 1], [[0, 1, 2]]),
+        ([1, 200 * MB, 1], [[0, 2]]),
+        # 256 MB are full; the 100 MB that are left over join them.
+        ([100 * MB] * 4, [[0, 1, 2, 3]]),
+        ([100 * MB] * 5, [[0, 1, 2], [3, 4]]),
+    ],
+)
+def test_which_files_become_one(sizes: list[int], expected: list[list[int]]) -> None:
+    assert groups(sizes) == expected
+
+
+def test_samples_keep_every_row(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    analyze.ingest(SAMPLES / "resnet18-ddp2", SAMPLES / "late-rank", store=store)
+    before = rows(store)
+    reader = analyze.open(store)
+    result = run_cli("compact", store)
+    assert result.returncode == 0 and "2 run(s) compacted" in result.stderr
+    assert rows(store) == before
+    # Who opened it before reads the files that were there.
+    assert reader.sql("SELECT count(*) AS n FROM kernels").to_pylist() == [{"n": len(before["kernels"])}]
+    reader.close()
+    again = analyze.compact(store)
+    assert again.runs == [] and again.files_before == again.files_after
+    assert {len(list(p.parent.glob("*"))) for p in store.glob("kernels/*/*.parquet")} == {1}
+
+
+def test_ranks_and_devices_are_sorted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row groups hold one rank and one device where these have rows enough, which are 10 here."""
+    store = tmp_path / "store"
+    analyze.ingest(job(tmp_path / "job", 3, devices=(1, 0), kernels=30), store=store, jobs=1)
+    before = rows(store)
+    monkeypatch.setattr(packing, "_LEAST_ROWS", 10)
+    analyze.compact(store, jobs=1)
+    [path] = store.glob("kernels/*/*.parquet")
+    assert path.name == "ranks-0-2.g2.parquet"
+    assert row_groups(path, "rank") == [(0, 0), (0, 0), (1, 1), (1, 1), (2, 2), (2, 2)]
+    assert row_groups(path, "device") == [(0, 0), (1, 1)] * 3
+    assert rows(store) == before
+    assert sql(store, "SELECT DISTINCT name, dur_ns FROM kernels", where="rank = 1") == [{"name": "k1", "dur_ns": 2000}]
+
+
+def test_a_job_of_many_ranks_has_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("analyze.store.ingest._MOST_FILES", 4)
+    for ranks, files in ((4, 4), (5, 1)):
+        store = tmp_path / f"store-{ranks}"
+        analyze.ingest(job(tmp_path / f"job-{ranks}", ranks), store=store, jobs=1)
+        assert len(list(store.glob("kernels/*/*.parquet"))) == files
+        assert len(sql(store, "SELECT DISTINCT rank, name FROM kernels")) == ranks
+
+
+def test_only_files_of_the_ranks_asked_for_are_opened(tmp_path: Path) -> None:
+    """A file of another rank may be anything that is as long."""
+    store = tmp_path / "store"
+    analyze.ingest(job(tmp_path / "job", 3), store=store, jobs=1)
+    for rank in (0, 2):
+        [path] = store.glob(f"kernels/*/rank-{rank}.parquet")
+        path.write_bytes(b"x" * path.stat().st_size)
+    assert sql(store, "SELECT name FROM kernels", where="rank = 1") == [{"name": "k1"}]
+    with pytest.raises(InputError):
+        sql(store, "SELECT name FROM kernels")
+
+
+def test_a_damaged_file_is_a_sentence(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    analyze.ingest(job(tmp_path / "job", 2), store=store, jobs=1)
+    [path] = store.glob("kernels/*/rank-1.parquet")
+    path.write_bytes(b"x" * path.stat().st_size)
+    before = (store / "store.json").read_bytes()
+    result = run_cli("compact", store)
+    assert result.returncode == 2 and len(result.stderr.splitlines()) == 1 and str(path) in result.stderr
+    assert (store / "store.json").read_bytes() == before
+    result = run_cli("compact", tmp_path / "job")
+    assert result.returncode == 2 and "not a store" in result.stderr and not (tmp_path / "job" / "store.json").exists()

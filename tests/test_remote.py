@@ -1,0 +1,162 @@
+"""Stores on object storage, against moto's S3 server on this machine: the same rows, and no change is lost."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import SAMPLES, kernel, sql, write_trace
+
+import analyze
+from analyze.errors import InputError
+from analyze.store.remote import RemoteStore, existing_store, store_at
+from analyze.store.urls import is_remote
+
+fsspec = pytest.importorskip("fsspec")
+pytest.importorskip("s3fs")
+server = pytest.importorskip("moto.server")
+
+TOLD = ("runs", "kernels", "ranges", "kernel_names")
+"""Tables that are compared; each answer of the server takes this process a hundredth of a second."""
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    """The URL of a bucket of a server of the tests' own."""
+    running = server.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    running.start()
+    host, port = running.get_host_and_port()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {
+            "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+            "AWS_ACCESS_KEY_ID": "testing",
+            "AWS_SECRET_ACCESS_KEY": "testing",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "NO_PROXY": "127.0.0.1",
+        }.items():
+            patch.setenv(name, value)
+        fsspec.filesystem("s3").mkdir("stores")
+        yield "s3://stores"
+    running.stop()
+
+
+@pytest.fixture
+def url(bucket: str) -> str:
+    """Where there is no store yet."""
+    return f"{bucket}/a b/{next(_numbers)}"
+
+
+def trace(folder: Path, name: str) -> Path:
+    return write_trace(folder / f"{name}.json", [kernel(name, 0, 1)])
+
+
+def names(url: str) -> set[str]:
+    return {r["name"] for r in sql(url, "SELECT name FROM kernels")}  # type: ignore[arg-type]
+
+
+def rows(store: Any) -> dict[str, list[dict[str, Any]]]:
+    with analyze.open(store) as traces:
+        return {t: traces.sql(f"SELECT * FROM {t} ORDER BY ALL", profiler="all").to_pylist() for t in TOLD}
+
+
+def objects(url: str, end: str = ".parquet") -> list[str]:
+    system, root = fsspec.core.url_to_fs(url)
+    system.invalidate_cache()
+    return sorted(n[len(root) + 1 :] for n in system.find(root) if n.endswith(end))
+
+
+def test_what_is_a_url() -> None:
+    assert is_remote("s3://b/x") and is_remote(Path("gs://b/x")) and is_remote("az://c/x")
+    assert not any(map(is_remote, ("store", "/a/store", "C:/store", "c://store", "a:b", Path("x/s3:/y"))))
+    with pytest.raises(InputError, match="nosuchthing"):
+        store_at("nosuchthing://b/x")
+
+
+def test_samples_have_the_same_rows_as_in_a_folder(tmp_path: Path, url: str) -> None:
+    """By two shards and a commit, and put together."""
+    paths = [SAMPLES / "late-rank"]
+    analyze.ingest(*paths, store=tmp_path / "store")
+    expected = rows(tmp_path / "store")
+    for number in (0, 1):
+        analyze.ingest(*paths, store=url, shard=f"{number}/2", jobs=1)
+        with pytest.raises(InputError, match="the store has no runs"):
+            analyze.open(url)
+    with pytest.raises(InputError, match="not a store"):
+        analyze.commit(f"{url}/elsewhere")
+    analyze.commit(url)
+    assert rows(url) == expected and objects(url, ".json") == ["catalogue/00000001.json", "catalogue/00000002.json"]
+    reader = analyze.open(url)
+    analyze.compact(url)
+    # Who opened it before still has its files.
+    assert reader.sql("SELECT count(*) AS n FROM kernels").to_pylist() == [{"n": len(expected["kernels"])}]
+    assert analyze.ingest(*paths, store=url).ingested == []
+    assert rows(url) == expected
+    with pytest.raises(InputError, match="raw files are read from folders"):
+        analyze.ingest(url, store=tmp_path / "other")
+
+
+def test_of_two_writers_none_loses_its_run(tmp_path: Path, url: str) -> None:
+    """Both have read the same catalogue before either writes its own."""
+    analyze.ingest(trace(tmp_path, "first"), store=url)
+    both = threading.Barrier(2)
+    replace = RemoteStore._replace
+
+    def together(store: RemoteStore, runs: Any) -> None:
+        both.wait(timeout=30)
+        replace(store, runs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RemoteStore, "_replace", together)
+        writers = [
+            threading.Thread(target=analyze.ingest, args=(trace(tmp_path, n),), kwargs={"store": url, "jobs": 1})
+            for n in ("second", "third")
+        ]
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join()
+    assert names(url) == {"first", "second", "third"}
+
+
+def test_what_was_replaced_stays_for_one_change(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = trace(tmp_path, "k")
+    analyze.ingest(path, store=url)
+    [first] = [n for n in objects(url) if n.startswith("kernels/")]
+    readers = [analyze.open(url)]
+    for kept in (True, False):
+        analyze.ingest(path, store=url, again=True)
+        assert (first in objects(url)) == kept
+        if kept:
+            assert readers[0].sql("SELECT name FROM kernels").to_pylist() == [{"name": "k"}]
+    assert len(objects(url, ".json")) == 2
+    # What nothing names is left alone while its writer may live.
+    system, root = fsspec.core.url_to_fs(url)
+    system.pipe_file(f"{root}/kernels/run_id=x/rank-0.dead0000.parquet", b"half")
+    analyze.ingest(path, store=url)
+    assert any("dead0000" in n for n in objects(url))
+    monkeypatch.setattr("analyze.store.remote._DEAD_S", 0)
+    time.sleep(1)  # times of objects are whole seconds
+    analyze.ingest(path, store=url)
+    assert not any("dead0000" in n for n in objects(url)) and names(url) == {"k"}
+
+
+def test_what_the_storage_refuses_is_a_sentence(bucket: str) -> None:
+    with pytest.raises(InputError, match=r"^s3://no-such-bucket-here/x: not a store"):
+        existing_store("s3://no-such-bucket-here/x")
+    with pytest.raises(InputError, match=r"^s3://no-such-bucket-here/x"):
+        analyze.ingest(SAMPLES / "late-rank", store="s3://no-such-bucket-here/x")
+
+
+def test_any_storage_that_fsspec_knows(tmp_path: Path) -> None:
+    url = f"memory://{os.getpid()}/store"
+    analyze.ingest(trace(tmp_path, "k"), store=url)
+    analyze.ingest(trace(tmp_path, "l"), store=url)
+    assert names(url) == {"k", "l"}

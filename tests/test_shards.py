@@ -1,0 +1,200 @@
+"""An ingest in shards holds, once committed, the rows of an ingest in one; before, nothing; it says what is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import SAMPLES, kernel, run_cli, sql, write_trace
+
+import analyze
+from analyze.errors import InputError
+from analyze.store.discover import discover
+from analyze.store.ingest import ingest
+from analyze.store.shards import Share, commit, ingest_shard, parse_share
+from analyze.store.store import Store
+from schemas.tables import TABLES
+
+
+def rows(store: Path) -> dict[str, list[dict[str, Any]]]:
+    """All rows of a store by table, in an order of their own."""
+    with analyze.open(store) as traces:
+        return {t: traces.sql(f"SELECT * FROM {t} ORDER BY ALL", profiler="all").to_pylist() for t in TABLES}
+
+
+def job(folder: Path, ranks: int = 4, name: str = "k") -> Path:
+    """Traces of a job with one kernel for each rank."""
+    for rank in range(ranks):
+        told = {"rank": rank, "world_size": ranks}
+        write_trace(folder / f"rank{rank}.json", [kernel(f"{name}{rank}", 0, 1)], distributedInfo=told)
+    return folder
+
+
+def shards(store: Path, *numbers: int, of: int = 4, paths: Path) -> None:
+    """Ingest some shards."""
+    for number in numbers:
+        analyze.ingest(paths, store=store, shard=f"{number}/{of}", jobs=1)
+
+
+def files(store: Path) -> set[Path]:
+    return set(store.rglob("*.parquet"))
+
+
+def test_samples_have_the_same_rows_as_by_one_ingest(tmp_path: Path) -> None:
+    """Runs of several ranks, of several passes, Nsight Systems among them, and a rank that is late."""
+    paths = [SAMPLES / n for n in ("resnet18-ddp2", "alexnet-dp2", "late-rank", "cuda-graph", "matmuls")]
+    one, many = tmp_path / "one", tmp_path / "many"
+    analyze.ingest(*paths, store=one)
+    for number in (3, 0, 4, 2, 1):
+        analyze.ingest(*paths, store=many, shard=f"{number}/5", jobs=1)
+        assert not Store(many).snapshot.runs
+    assert run_cli("commit", many).returncode == 0
+    expected = rows(one)
+    assert rows(many) == expected and len(expected["kernels"]) > 1000 and len(expected["runs"]) > 4
+    assert not list(many.glob(".shards/*")) and not list(many.glob(".part*"))
+    # Of what is there already no shard reads anything.
+    before = files(many)
+    for number in (0, 1):
+        assert analyze.ingest(*paths, store=many, shard=f"{number}/2").ingested == []
+    assert len(analyze.commit(many).unchanged) == len(expected["runs"]) and files(many) == before
+
+
+def test_ranks_of_several_shards_are_one_run_and_shares_are_neighbours(tmp_path: Path) -> None:
+    folder, store = job(tmp_path / "job", 8), tmp_path / "store"
+    shards(store, 0, 1, 2, 3, paths=folder)
+    result = analyze.commit(store)
+    assert result.read_as == "1 run, ranks 0–7 of 8" and result.warnings == []
+    assert sorted(p.name.split(".")[0] for p in store.glob("kernels/*/*")) == [
+        f"ranks-{r}-{r + 1}" for r in (0, 2, 4, 6)
+    ]
+    assert sql(store, "SELECT rank, name FROM kernels ORDER BY rank") == [
+        {"rank": r, "name": f"k{r}"} for r in range(8)
+    ]
+    analyze.compact(store)
+    assert [p.name for p in store.glob("kernels/*/*")] == ["ranks-0-7.g2.parquet"]
+
+
+@pytest.mark.parametrize("text", ["", "1", "4/4", "-1/4", "1/0", "a/b", "1/4/5"])
+def test_a_share_that_is_none(tmp_path: Path, text: str) -> None:
+    with pytest.raises(InputError, match="must be I/N, with I from 0 to N - 1"):
+        analyze.ingest(job(tmp_path / "job"), store=tmp_path / "store", shard=text)
+    assert not (tmp_path / "store").exists() and parse_share("3/4") == (3, 4)
+
+
+def test_missing_shards_are_named(tmp_path: Path) -> None:
+    folder, store = job(tmp_path / "job"), tmp_path / "store"
+    shards(store, 0, 3, paths=folder)
+    result = run_cli("commit", store)
+    assert result.returncode == 2 and result.stderr == (
+        f"analyze: {store}: shards 1–2 of 4 are missing, and with that 2 of 4 raw files; "
+        "ingest what is missing, or commit the rest with --allow-missing\n"
+    )
+    assert not Store(store).snapshot.runs
+    warnings = analyze.commit(store, allow_missing=True).warnings
+    assert warnings[0] == "shards 1–2 of 4 are missing: 2 of 4 raw files are not in the store"
+    [said] = [r["warnings"] for r in sql(store, "SELECT warnings FROM runs")]
+    assert said == "2 of 4 raw files were not read: shards 1–2 of 4 are missing" and said in warnings
+    assert [r["rank"] for r in sql(store, "SELECT rank FROM kernels ORDER BY rank")] == [0, 3]
+    # The rest is not taken for read: an ingest of all brings it.
+    assert len(analyze.ingest(folder, store=store).ingested) == 1
+    assert len(sql(store, "SELECT rank FROM kernels")) == 4
+    result = run_cli("commit", store)
+    assert result.returncode == 2 and "no shard of an ingest waits here" in result.stderr
+
+
+def test_a_shard_that_is_done_again_counts_once(tmp_path: Path) -> None:
+    folder, store = job(tmp_path / "job"), tmp_path / "store"
+    shards(store, 0, 1, 1, 2, 3, 0, paths=folder)
+    assert len(list(store.glob("kernels/*/*.parquet"))) == 6
+    analyze.commit(store)
+    assert len(sql(store, "SELECT rank FROM kernels")) == 4 and len(list(store.glob("kernels/*/*.parquet"))) == 4
+
+
+def test_shards_of_other_inputs_are_named(tmp_path: Path) -> None:
+    folder, store = job(tmp_path / "job"), tmp_path / "store"
+    shards(store, 0, 2, 3, paths=folder)
+    changed = folder / "rank1.json"
+    os.utime(changed, ns=(1, 1))
+    shards(store, 1, paths=folder)
+    result = run_cli("commit", store, "--allow-missing")
+    assert result.returncode == 2 and len(result.stderr.splitlines()) == 1
+    assert "of different inputs" in result.stderr and f"{changed.resolve()} changed meanwhile" in result.stderr
+    assert "shard 1 of 4" in result.stderr and "shards 0, 2–3 of 4" in result.stderr
+    # Once all shards have seen the same, the others are of no use.
+    shards(store, 0, 2, 3, paths=folder)
+    [warning] = analyze.commit(store).warnings
+    assert warning == "shards 0, 2–3 of 4 of an earlier state of the inputs: removed"
+    assert len(sql(store, "SELECT rank FROM kernels")) == 4 and not list(store.glob(".shards/*"))
+    assert len(list(store.glob("kernels/*/*.parquet"))) == 4
+
+
+def test_two_ingests_in_shards_side_by_side(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    one, two = job(tmp_path / "one", 2, "a"), job(tmp_path / "two", 2, "b")
+    shards(store, 0, 1, of=2, paths=one)
+    shards(store, 0, of=2, paths=two)
+    assert analyze.commit(store).warnings == ["shard 0 of 2 of other inputs: still waiting, shard 1 of 2 is missing"]
+    shards(store, 1, of=2, paths=two)
+    analyze.commit(store)
+    assert {r["name"] for r in sql(store, "SELECT name FROM kernels")} == {"a0", "a1", "b0", "b1"}
+
+
+def test_what_waits_is_not_swept_away_and_what_is_dead_is(tmp_path: Path) -> None:
+    folder, store = job(tmp_path / "job"), tmp_path / "store"
+    shards(store, 0, 1, 2, paths=folder)
+    # One that was killed, and what it had in place; and one that is at work.
+    dead, alive = (store / ".shards" / "0123456789abcdef" / f"0-of-9.{mark}.work" for mark in ("dead0000", "beef0000"))
+    for work in (dead, alive):
+        work.mkdir(parents=True)
+        (work / ".lock").touch()
+        mark = work.name.split(".")[1]
+        (next(store.glob("kernels/*")) / f"rank-9.{mark}.parquet").write_bytes(b"half")
+    old = time.time() - 100_000
+    os.utime(dead, (old, old))
+    other = write_trace(tmp_path / "t.json", [kernel("other", 0, 1)])
+    ingest(discover([other]), Store(store), jobs=1)
+    assert alive.exists() and not dead.exists()
+    assert [p.name for p in store.glob("kernels/*/rank-9.*")] == ["rank-9.beef0000.parquet"]
+    shards(store, 3, paths=folder)
+    commit(Store(store))
+    assert len(sql(store, "SELECT rank FROM kernels")) == 5
+
+
+def run_folder(folder: Path, *names: str) -> Path:
+    """A run folder with a trace of one kernel for each name, of ranks in their order."""
+    kinds = [{"path": f"{n}.json", "kind": "chrome_trace", "rank": i} for i, n in enumerate(names)]
+    for name in names:
+        write_trace(folder / f"{name}.json", [kernel(name, 0, 1)])
+    manifest = {"run_id": "r", "start": "", "command": [], "passes": [{"profiler": "torch", "files": kinds}]}
+    (folder / "run.json").write_text(json.dumps(manifest))
+    return folder
+
+
+def test_a_rank_that_two_shards_read_is_left_out_of_the_second(tmp_path: Path) -> None:
+    """As an ingest of all does it, whichever files a shard has put together."""
+    folder = run_folder(tmp_path / "run", "a", "b", "again", "c")
+    found = [discover([folder]) for _ in range(3)]
+    for [run] in found:  # the third is of the rank of the first, which a report itself may say
+        file = run.files[2]
+        run.files[2] = type(file)(file.path, file.kind, 0)
+    one, two = Store(tmp_path / "one"), Store(tmp_path / "two")
+    warnings = ingest(found[0], one, jobs=1).warnings
+    for number in (0, 1):
+        ingest_shard(found[1 + number], two, Share(number, 2), jobs=1)
+    assert commit(two).warnings == warnings and "again.json: has kernels of rank 0, and so has" in warnings[0]
+    assert rows(two.folder) == rows(one.folder)
+    assert [r["name"] for r in sql(two.folder, "SELECT name FROM kernels ORDER BY name")] == ["a", "b", "c"]
+
+
+def test_a_file_that_cannot_be_read_is_a_warning_of_the_commit(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "run", "a", "b", "c")
+    (folder / "b.json").write_text("no trace")
+    one, two = tmp_path / "one", tmp_path / "two"
+    warnings = analyze.ingest(folder, store=one).warnings
+    shards(two, 0, 1, of=2, paths=folder)
+    assert analyze.commit(two).warnings == warnings and "b.json" in warnings[0]
+    assert rows(two) == rows(one)
