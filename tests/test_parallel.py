@@ -361,6 +361,7 @@ def test_the_bubble_of_a_pipeline(tmp_path: Path) -> None:
     rows = ask(gpipe(tmp_path), "pipeline-bubbles")
     names = ("span_ns", "compute_ns", "transfer_ns", "wait_previous_ns", "wait_next_ns", "bubble_ns", "warmup_ns",
              "steady_ns", "drain_ns", "other_comm_ns", "exposed_memcpy_ns", "idle_ns")  # fmt: skip
+    parts = (*names[3:5], *names[-3:])
     first = [tuple(r[n] // 1000 for n in names) for r in rows if r["step"] == 0]
     assert first == [
         (146, 80, 2, 0, 64, 64, 64, 0, 0, 0, 0, 0),
@@ -369,15 +370,38 @@ def test_the_bubble_of_a_pipeline(tmp_path: Path) -> None:
         (146, 80, 2, 64, 0, 64, 32, 0, 32, 0, 0, 0),
     ]
     for r in rows:
-        assert r["span_ns"] == sum(r[n] for n in names[1:5]) + sum(r[n] for n in names[-3:])
-        assert r["bubble_ns"] == r["warmup_ns"] + r["steady_ns"] + r["drain_ns"]
+        assert r["bubble_ns"] == r["span_ns"] - r["compute_ns"] - r["transfer_ns"] == sum(r[n] for n in parts)
+        assert r["wait_previous_ns"] + r["wait_next_ns"] == r["warmup_ns"] + r["steady_ns"] + r["drain_ns"]
         # 3 / (4 + 3).
         assert (r["stages"], r["micro_batches"], r["chunks"], r["ideal_pct"]) == (4, 4, 1, pytest.approx(300 / 7))
     assert [r["stage"] for r in rows] == [0, 1, 2, 3] * 2
-    # Nothing is asked for behind the last step: the GPU is idle, which is no bubble.
+    # Nothing is asked for behind the last step: what was waiting for the next one is idle, and in the bubble as before.
     assert [r["idle_ns"] for r in rows if r["step"] == 1] == [0, 10_000, 21_000, 32_000]
+    assert [r["bubble_ns"] for r in rows if r["step"] == 1] == [64_000, 62_000, 62_000, 64_000]
     whole = ask(tmp_path, "pipeline-bubbles", params={"window": "span"})
-    assert [r["step"] for r in whole] == [None] * 4 and whole[0]["bubble_ns"] == 128_000
+    # From the first kernel to the last, less 80 of compute and 2 of transfer in each step.
+    assert [r["step"] for r in whole] == [None] * 4 and whole[0]["bubble_ns"] == 292_000 - 2 * 82_000
+
+
+def test_a_bubble_is_what_is_neither_compute_nor_transfer(tmp_path: Path) -> None:
+    """A step of 100 us. Stage 0 computes [0, 20), sends [20, 30) (asked for at 25: 5 waiting, 5 transfer), all_reduces
+    [30, 50) with stage 1, which comes at 42 (12 waiting, 8 transfer), copies [60, 64); 46 are idle.
+
+    Stage 1 asks for it at 25, all_reduces [42, 50) and does nothing else.
+    """
+    step = event("user_annotation", "ProfilerStep#0", 0, 100)
+    copied = event("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 60, 4, 0, 7, device=0, stream=7, bytes=8)
+    path = write_ranks(
+        tmp_path,
+        [step, kernel(COMPUTE, 0, 20), pair("send", 1, 20, 10), collective("allreduce", 30, 20, 10), copied],
+        [step, pair("recv", 0, 25, 5), collective("allreduce", 42, 8, 10)],
+    )
+    names = ("compute_ns", "transfer_ns", "bubble_ns", "wait_previous_ns", "wait_next_ns", "other_comm_ns",
+             "exposed_memcpy_ns", "idle_ns", "bubble_pct")  # fmt: skip
+    rows = ask(path, "pipeline-bubbles")
+    assert [tuple(r[n] for n in names) for r in rows] == [
+        (20_000, 13_000, 67_000, 0, 5_000, 12_000, 4_000, 46_000, 67), (0, 13_000, 87_000, 0, 0, 0, 0, 87_000, 87),
+    ]  # fmt: skip
 
 
 def test_micro_batch_by_micro_batch(tmp_path: Path) -> None:
