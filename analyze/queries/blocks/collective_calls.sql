@@ -38,6 +38,7 @@ WHERE said.peer <> '';
 -- @column run_id id             The run.
 -- @column rank index            Process rank.
 -- @column device index          GPU.
+-- @column correlation_id id     Joins it to the call that launched it.
 -- @column collective text       all_reduce, broadcast, send_recv ...
 -- @column group_name text       Process group, where the profiler names it.
 -- @column group_ranks text      Its ranks.
@@ -63,7 +64,8 @@ WHERE said.peer <> '';
 CREATE VIEW collective_kernels AS
 WITH _communication AS (
     SELECT
-        k.run_group, k.run_id, k.rank, k.device, k.stream, k.start_ns, k.dur_ns, k.group_name, k.group_ranks, k.seq,
+        k.run_group, k.run_id, k.rank, k.device, k.stream, k.correlation_id, k.start_ns, k.dur_ns, k.group_name,
+        k.group_ranks, k.seq,
         kernel_collective(k.collective, n.collective) AS collective, lower(k.collective) AS written, k.peer,
         nullif(greatest(k.in_elems, k.out_elems), 0) * dtype_bytes(k.dtype) AS bytes,
         k.group_name IS NOT NULL OR k.group_ranks IS NOT NULL AS named,
@@ -188,9 +190,10 @@ _shifts AS (
     FROM _residuals r JOIN _clocks c ON c.run_group IS NOT DISTINCT FROM r.run_group AND c.run_id = r.run_id
 )
 SELECT
-    c.run_group, c.run_id, c.rank, device, collective, group_name, group_ranks, process_group, dimension, inferred,
-    members, one_process, source, destination, sends, even, seq, bytes, start_ns - coalesce(shift_ns, 0) AS start_ns,
-    dur_ns, start_ns AS own_start_ns, coalesce(shift_ns, 0) AS shift_ns, residual_ns, occurrence, call
+    c.run_group, c.run_id, c.rank, device, correlation_id, collective, group_name, group_ranks, process_group,
+    dimension, inferred, members, one_process, source, destination, sends, even, seq, bytes,
+    start_ns - coalesce(shift_ns, 0) AS start_ns, dur_ns, start_ns AS own_start_ns, coalesce(shift_ns, 0) AS shift_ns,
+    residual_ns, occurrence, call
 FROM _called c
 LEFT JOIN _shifts s ON s.run_group IS NOT DISTINCT FROM c.run_group AND s.run_id = c.run_id AND s.rank = c.rank;
 
