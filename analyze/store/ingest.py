@@ -310,6 +310,9 @@ def _finish_run(
     row = {**info, **known, "run_id": run.run_id, "ranks": len(ranks), "warnings": "\n".join(warnings) or None}
     written["runs", 0] = folder / "runs.parquet"
     write = pool.submit(write_rows, "runs", [row], written["runs", 0])
+    for rank, host in _hosts(run, done).items():
+        written["rank_hosts", rank] = folder / "rank_hosts" / f"rank-{rank}.parquet"
+        write_rows("rank_hosts", [{"run_id": run.run_id, "rank": rank, "host": host}], written["rank_hosts", rank])
     names = sorted(set().union(*(d.kernel_names for d in done)))
     if names:
         written["kernel_names", 0] = folder / "kernel_names.parquet"
@@ -326,6 +329,12 @@ def _finish_run(
         world_size=row.get("world_size"),
     )
     return stored, written
+
+
+def _hosts(run: RunInput, done: Sequence[_FileResult]) -> dict[int, str]:
+    """Where the ranks that were read ran: as the manifest says, else the file."""
+    said = {rank: d.report.info.get("host") for d in done for _, rank in d.report.rows}
+    return {rank: host for rank, file_host in said.items() if (host := run.hosts.get(rank) or file_host)}
 
 
 def _write_kernel_names(run_id: str, names: Sequence[str], path: Path, mapper: Mapper) -> None:

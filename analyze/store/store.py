@@ -32,7 +32,7 @@ STORE_NAME = "store.json"
 STORE_VERSION = 1
 """Raised when older programs could not read the folder; newer ones read every older version."""
 
-PARSER_VERSION = 6
+PARSER_VERSION = 7
 """Raised when a parser or a table changes. Caches are read again then; of what other stores hold, columns that were
 not read are NULL until it is ingested again."""
 

@@ -17,9 +17,9 @@
 -- @column device index            GPU.
 -- @column step index              Training step; empty for the whole span, or if not known.
 -- @column micro_batch index       With each=yes: number of the transfer in its step, of the same two stages.
--- @column moves text              With each=yes: activation or gradient.
+-- @column moves text              With each=yes: activation, gradient, or both of a batch that sends and receives.
 -- @column peer text               With each=yes: the stage that it waits for: previous or next.
--- @column sends bool              With each=yes: whether it sends.
+-- @column sends bool              With each=yes: whether it sends; empty of a batch that sends and receives.
 -- @column part text               With each=yes: warmup, steady or drain.
 -- @column start_ns ns             With each=yes: start, from the first transfer of the run.
 -- @column span_ns ns              Length of the window; with each=yes of the kernel.
@@ -54,8 +54,10 @@ WITH transfers AS MATERIALIZED (
 edges AS (
     SELECT
         run_group, run_id, rank, step_number,
-        min(start_ns + dur_ns) FILTER (NOT sends AND (NOT forward OR stage = stages - 1)) AS warm_ns,
-        max(start_ns + dur_ns) FILTER (forward AND (NOT sends OR stage = 0)) AS last_ns
+        min(start_ns + dur_ns) FILTER (received > 0 AND (peer = 'next' OR stage = stages - 1)) AS warm_ns,
+        max(start_ns + dur_ns) FILTER (
+            received > 0 AND peer = 'previous' OR sent > 0 AND peer = 'next' AND stage = 0
+        ) AS last_ns
     FROM transfers
     WHERE step_number IS NOT NULL
     GROUP BY run_group, run_id, rank, step_number
@@ -147,7 +149,8 @@ of_stages AS (
 of_transfers AS (
     SELECT
         p.run_group, p.run_id, p.pipeline, p.stage, p.rank, p.device, s.step, p.turn AS micro_batch,
-        CASE WHEN p.forward THEN 'activation' WHEN NOT p.forward THEN 'gradient' END AS moves, p.peer, p.sends, p.part,
+        CASE WHEN p.forward THEN 'activation' WHEN NOT p.forward THEN 'gradient' WHEN p.sends IS NULL THEN 'both' END
+            AS moves, p.peer, p.sends, p.part,
         p.start_ns - min(p.start_ns) OVER (PARTITION BY p.run_id) AS start_ns, p.dur_ns AS span_ns,
         p.dur_ns - p.wait_ns AS transfer_ns, CASE WHEN p.peer = 'previous' THEN p.wait_ns END AS wait_previous_ns,
         CASE WHEN p.peer = 'next' THEN p.wait_ns END AS wait_next_ns, p.wait_ns AS bubble_ns, p.stages,
