@@ -98,6 +98,7 @@ def test_a_pipeline_whose_stages_send_in_batches(tmp_path: Path) -> None:
     (2 - 1) / (3 + 1) of the time. Each waits 2 us for the other in each of the four, or not: rank 0 begins at 0, 10, 20
     and 30, rank 1 two later, both until 5 behind the tens: 2 waiting, 3 transfer; of 40 us.
     """
+
     def stage(own: int) -> list[dict[str, Any]]:
         there, back = ("send", "recv") if own == 0 else ("recv", "send")
         kinds = [[there], [there, back], [there, back], [back]]
