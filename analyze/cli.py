@@ -66,7 +66,7 @@ Output = Annotated[
 ]
 Wide = Annotated[bool, typer.Option("--wide", "-w", help="Tables with all columns, empty ones too.")]
 Where = Annotated[str | None, typer.Option("--where", help="SQL over the columns of runs and rank: what to look at.")]
-_BY = "Columns of runs (or rank) to group by: model,batch_size; for communication dimension or group, too."
+_BY = "Columns of runs (or rank, node) to group by: model,batch_size; for communication dimension, group or scope, too."
 Profiler = Annotated[
     str | None,
     typer.Option(

@@ -20,6 +20,7 @@ import importlib.abc
 import importlib.util
 import json
 import os
+import socket
 import sys
 import time
 import traceback
@@ -275,8 +276,8 @@ class Recorder:
         self.profile = None
 
     def _how(self) -> dict[str, Any]:
-        """What was counted, and how the recording began: fields of collect.spec.RankReport."""
-        how: dict[str, Any] = {"world_size": self.world_size}
+        """Where it ran, what was counted, and how the recording began: fields of collect.spec.RankReport."""
+        how: dict[str, Any] = {"world_size": self.world_size, "host": socket.gethostname()}
         if self.done_steps:
             how["counted_steps"] = self.done_steps - self.first
             how["undisturbed_step_ns"] = self.clock.mean_ns(True)

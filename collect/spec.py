@@ -29,6 +29,8 @@ class RankReport(msgspec.Struct, kw_only=True):
     """How one process ended, in its own words. A process that was killed leaves none."""
 
     rank: int = 0
+    host: str | None = None
+    """Name of the host that it runs on."""
     ok: bool = False
     reason: str | None = None
     usage: bool = False

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import socket
 import sys
 import traceback
 from pathlib import Path
@@ -43,7 +44,7 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _on_signal)
     spec = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=WorkerSpec)
-    report = RankReport(rank=int(os.environ.get("RANK", "0")))
+    report = RankReport(rank=int(os.environ.get("RANK", "0")), host=socket.gethostname())
     ranked = spec.options.parallel == "ddp"
     if ranked:
         _die_with_parent()

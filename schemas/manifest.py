@@ -77,6 +77,8 @@ class RankRecording(msgspec.Struct, kw_only=True):
     """How one rank was recorded. What torch.profiler does in a program of the user's own is None elsewhere."""
 
     rank: int
+    host: str | None = None
+    """Name of the host that its process ran on; None if it did not say."""
     counted_steps: int | None = None
     """Steps of the rank's first optimizer in the recording; None if it stepped none, and was recorded whole."""
     warmed_up: bool | None = None

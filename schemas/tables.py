@@ -135,6 +135,11 @@ TABLES: dict[str, Table] = {
             ("backend", "string", "", "backend by device type: cuda:nccl"),
         ),
         _table(
+            "rank_hosts",
+            "a rank whose host is known",
+            ("host", "string", "", "name of the host that it ran on, as its recording or the collector says"),
+        ),
+        _table(
             "memcpys",
             "a copy on or between devices",
             *_GPU,
@@ -180,6 +185,13 @@ TABLES: dict[str, Table] = {
             ("input_dims", "string", "", "shapes of the inputs, JSON"),
             ("input_types", "string", "", "element types of the inputs, JSON"),
             ("concrete_inputs", "string", "", "scalar inputs, JSON"),
+            ("collective", "string", "", "of what asks for a collective (record_param_comms): which, as for kernels"),
+            ("peer", "int32", "", "of a send its destination, of a receive its source, likewise"),
+            ("in_elems", "int64", "", "elements sent, likewise"),
+            ("out_elems", "int64", "", "elements received, likewise"),
+            ("dtype", "string", "", "element type, likewise"),
+            ("group_name", "string", "", "process group, likewise"),
+            ("group_ranks", "string", "", "its ranks, likewise"),
         ),
         _table(
             "ranges",

@@ -330,7 +330,7 @@ def test_stragglers(tmp_path: Path) -> None:
     )
     assert found["exposed-communication"]["saving_ns"] == (24_000 + 20_000) / 2 - 2_000
     assert (
-        "0.002 ms of that is found under stragglers, pipeline-bubble or dataparallel"
+        "0.002 ms of that is found under stragglers, pipeline-bubble, dataparallel or late-unshards"
         in found["exposed-communication"]["evidence"]
     )
 

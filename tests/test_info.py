@@ -21,7 +21,7 @@ NAMES = [
 
 CONDITIONS = {
     "memcpy-sync", "recompute", "frequent-sequences", "scaling", "phases", "dataloader", "overlap", "launch",
-    "graph-replays", "compiled", "serving", "moe-balance", "pipeline-bubbles",
+    "graph-replays", "compiled", "serving", "fsdp", "moe-balance", "pipeline-bubbles",
 }  # fmt: skip
 """Queries whose need is more than that a thing is there (copies that block, checkpointing, ...)."""
 

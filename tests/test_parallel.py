@@ -3,6 +3,7 @@ the rows ns."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -361,6 +362,7 @@ def test_the_bubble_of_a_pipeline(tmp_path: Path) -> None:
     rows = ask(gpipe(tmp_path), "pipeline-bubbles")
     names = ("span_ns", "compute_ns", "transfer_ns", "wait_previous_ns", "wait_next_ns", "bubble_ns", "warmup_ns",
              "steady_ns", "drain_ns", "other_comm_ns", "exposed_memcpy_ns", "idle_ns")  # fmt: skip
+    parts = (*names[3:5], *names[-3:])
     first = [tuple(r[n] // 1000 for n in names) for r in rows if r["step"] == 0]
     assert first == [
         (146, 80, 2, 0, 64, 64, 64, 0, 0, 0, 0, 0),
@@ -369,15 +371,38 @@ def test_the_bubble_of_a_pipeline(tmp_path: Path) -> None:
         (146, 80, 2, 64, 0, 64, 32, 0, 32, 0, 0, 0),
     ]
     for r in rows:
-        assert r["span_ns"] == sum(r[n] for n in names[1:5]) + sum(r[n] for n in names[-3:])
-        assert r["bubble_ns"] == r["warmup_ns"] + r["steady_ns"] + r["drain_ns"]
+        assert r["bubble_ns"] == r["span_ns"] - r["compute_ns"] - r["transfer_ns"] == sum(r[n] for n in parts)
+        assert r["wait_previous_ns"] + r["wait_next_ns"] == r["warmup_ns"] + r["steady_ns"] + r["drain_ns"]
         # 3 / (4 + 3).
         assert (r["stages"], r["micro_batches"], r["chunks"], r["ideal_pct"]) == (4, 4, 1, pytest.approx(300 / 7))
     assert [r["stage"] for r in rows] == [0, 1, 2, 3] * 2
-    # Nothing is asked for behind the last step: the GPU is idle, which is no bubble.
+    # Nothing is asked for behind the last step: what was waiting for the next one is idle, and in the bubble as before.
     assert [r["idle_ns"] for r in rows if r["step"] == 1] == [0, 10_000, 21_000, 32_000]
+    assert [r["bubble_ns"] for r in rows if r["step"] == 1] == [64_000, 62_000, 62_000, 64_000]
     whole = ask(tmp_path, "pipeline-bubbles", params={"window": "span"})
-    assert [r["step"] for r in whole] == [None] * 4 and whole[0]["bubble_ns"] == 128_000
+    # From the first kernel to the last, less 80 of compute and 2 of transfer in each step.
+    assert [r["step"] for r in whole] == [None] * 4 and whole[0]["bubble_ns"] == 292_000 - 2 * 82_000
+
+
+def test_a_bubble_is_what_is_neither_compute_nor_transfer(tmp_path: Path) -> None:
+    """A step of 100 us. Stage 0 computes [0, 20), sends [20, 30) (asked for at 25: 5 waiting, 5 transfer), all_reduces
+    [30, 50) with stage 1, which comes at 42 (12 waiting, 8 transfer), copies [60, 64); 46 are idle.
+
+    Stage 1 asks for it at 25, all_reduces [42, 50) and does nothing else.
+    """
+    step = event("user_annotation", "ProfilerStep#0", 0, 100)
+    copied = event("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 60, 4, 0, 7, device=0, stream=7, bytes=8)
+    path = write_ranks(
+        tmp_path,
+        [step, kernel(COMPUTE, 0, 20), pair("send", 1, 20, 10), collective("allreduce", 30, 20, 10), copied],
+        [step, pair("recv", 0, 25, 5), collective("allreduce", 42, 8, 10)],
+    )
+    names = ("compute_ns", "transfer_ns", "bubble_ns", "wait_previous_ns", "wait_next_ns", "other_comm_ns",
+             "exposed_memcpy_ns", "idle_ns", "bubble_pct")  # fmt: skip
+    rows = ask(path, "pipeline-bubbles")
+    assert [tuple(r[n] for n in names) for r in rows] == [
+        (20_000, 13_000, 67_000, 0, 5_000, 12_000, 4_000, 46_000, 67), (0, 13_000, 87_000, 0, 0, 0, 0, 87_000, 87),
+    ]  # fmt: skip
 
 
 def test_micro_batch_by_micro_batch(tmp_path: Path) -> None:
@@ -412,3 +437,81 @@ def test_the_engine_says_dimensions_of_a_store_without_groups() -> None:
     """Recordings of one process, of DataParallel and of Nsight Systems have none, and that is no error."""
     engine = Engine(analyze.open(SAMPLES / "alexnet-dp2").stores)
     assert engine.rows("SELECT count(*) FROM comm_groups", ["comm_groups"]) == [(0,)]
+
+
+def run_on_hosts(folder: Path, hosts: list[str | None], ranks: list[list[dict[str, Any]]]) -> Path:
+    """A run folder of a program, whose ranks the collector saw on these hosts."""
+    files, recorded = [], []
+    for rank, (host, events) in enumerate(zip(hosts, ranks, strict=True)):
+        job = {"rank": rank, "world_size": len(ranks)}
+        write_trace(folder / f"torch/rank-{rank}.trace.json", events, distributedInfo=job)
+        files.append({"path": f"torch/rank-{rank}.trace.json", "kind": "chrome_trace", "rank": rank})
+        recorded.append({"rank": rank, "host": host})
+    one = {"profiler": "torch", "status": "done", "files": files, "ranks": recorded}
+    said = {"version": 2, "run_id": "job", "start": "2026-11-22T05:00:00+00:00", "command": [], "program": ["x"],
+            "host": "head", "world_size": len(ranks), "passes": [one]}  # fmt: skip
+    (folder / "run.json").write_text(json.dumps(said))
+    return folder
+
+
+def on_two_hosts(rank: int) -> list[dict[str, Any]]:
+    """Two hosts of two ranks: tp in each (10 us, all waited for by none), dp over both (20), a send 1 -> 2 (5)."""
+    near, far = f"[{rank // 2 * 2}, {rank // 2 * 2 + 1}]", f"[{rank % 2}, {rank % 2 + 2}]"
+    events = [
+        collective("allreduce", 0, 10, 10, group="5", **{"Process Group Ranks": near}),
+        collective("allreduce", 20, 20, 10, group="6", **{"Process Group Ranks": far}),
+    ]
+    if rank in (1, 2):
+        events.append(pair("send", 2, 50, 5) if rank == 1 else pair("recv", 1, 50, 5))
+    return events
+
+
+def test_within_a_host_and_between_hosts(tmp_path: Path) -> None:
+    path = run_on_hosts(tmp_path / "known", ["a", "a", "b", "b"], [on_two_hosts(r) for r in range(4)])
+    assert sql(path, "SELECT rank, host FROM rank_hosts ORDER BY rank") == [
+        {"rank": r, "host": "aabb"[r]} for r in range(4)
+    ]
+    # Calls: two of tp, two of dp, and the pair, on whichever hosts its two ranks are.
+    rows = ask(path, "collectives", params={"per": "scope"})
+    assert [(r["scope"], r["collective"], r["calls"], r["total_ns"]) for r in rows] == [
+        ("inter", "all_reduce", 2, 40_000), ("intra", "all_reduce", 2, 20_000), ("inter", "send_recv", 1, 5_000),
+    ]  # fmt: skip
+    by_group = {r["process_group"]: r["scope"] for r in ask(path, "collectives", params={"per": "group"})}
+    assert by_group == {"5 [0, 1]": "intra", "5 [2, 3]": "intra", "6 [0, 2]": "inter", "6 [1, 3]": "inter",
+                        "0 [0, 1, 2, 3]": "inter"}  # fmt: skip
+    # Time of kernels: four ranks of each, two of the pair.
+    share = ask(path, "nccl-share", by=["scope"])
+    assert [(r["scope"], r["collective"], r["total_ns"]) for r in share] == [
+        ("inter", "all_reduce", 80_000), ("intra", "all_reduce", 40_000), ("inter", "send_recv", 10_000),
+    ]  # fmt: skip
+    exposed_rows = ask(path, "comm-exposed", params={"per": "scope"})
+    assert {(r["rank"], r["scope"]): r["exposed_ns"] for r in exposed_rows} == {
+        (r, s): 10_000 if s == "intra" else 25_000 if r in (1, 2) else 20_000
+        for r in range(4) for s in ("intra", "inter")
+    }  # fmt: skip
+    overlap = ask(path, "overlap", by=["scope"], where="rank = 0")
+    # Of one rank the group is not known to be on one host, nor on several.
+    assert [(r["scope"], r["comm_ns"]) for r in overlap] == [(None, 30_000)]
+    assert [r["node"] for r in ask(path, "runs", by=["node"])] == ["a", "b"]
+    share = ask(path, "kernel-share", by=["node"], params={"group": "family"})
+    assert [(r["node"], r["total_ns"]) for r in share] == [("a", 65_000), ("b", 65_000)]
+
+
+def test_hosts_that_are_not_known_say_nothing(tmp_path: Path) -> None:
+    """Rank 3's host is not known: its groups are between hosts only where two others already are."""
+    ranks = [on_two_hosts(r) for r in range(4)]
+    path = run_on_hosts(tmp_path / "part", ["a", "a", "b", None], ranks)
+    scopes = {r["process_group"]: r["scope"] for r in ask(path, "collectives", params={"per": "group"})}
+    assert scopes == {"5 [0, 1]": "intra", "5 [2, 3]": None, "6 [0, 2]": "inter", "6 [1, 3]": None,
+                      "0 [0, 1, 2, 3]": "inter"}  # fmt: skip
+    # Where the collector ran says nothing of where a program's ranks did; nor do bare traces.
+    for none in (run_on_hosts(tmp_path / "none", [None] * 4, ranks), write_ranks(tmp_path / "bare", *ranks)):
+        assert {r["scope"] for r in ask(none, "collectives", params={"each": "yes"})} == {None}
+        assert sql(none, "SELECT * FROM rank_hosts") == []
+
+
+def test_reports_of_nodes_say_their_hosts() -> None:
+    """The collector's own workers run on its node, and a report of Nsight Systems says its own."""
+    hosts = analyze.open(SAMPLES / "alexnet-dp2").sql("SELECT DISTINCT host FROM rank_hosts").to_pylist()
+    manifest = json.loads((SAMPLES / "alexnet-dp2" / "run.json").read_text())
+    assert hosts == [{"host": manifest["host"]}]

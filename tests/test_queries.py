@@ -80,7 +80,7 @@ NOT_ADDED = {
 """Queries whose rows do not add up over groups of ranks or runs, and why."""
 NO_SUMS = {"rank-skew": "least, middle and most of the ranks", "roofs": "rates of a GPU", "health": "facts"}
 """Queries without a column that adds up, and what they are of."""
-NOT_IN_THE_SAMPLES = {"moe-balance", "pipeline-bubbles"}
+NOT_IN_THE_SAMPLES = {"fsdp", "moe-balance", "pipeline-bubbles"}
 """Queries that find nothing in the samples, which hold no communication of the kinds they are about."""
 ADDED = re.compile(r"^(?!min_|max_|avg_|median_|peak_|ranks$).*(?<!_per_image)$")
 

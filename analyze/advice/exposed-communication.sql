@@ -1,7 +1,8 @@
 -- Communication that no compute hides
 --
 -- Saving: Time with communication kernels and no compute kernel beside them, mean over the GPUs, less what of it is
--- waiting for another rank or DataParallel's broadcasts: findings of their own.
+-- waiting for another rank, DataParallel's broadcasts or all_gathers that an FSDP module waits for: findings of their
+-- own.
 -- See: comm-exposed
 -- Try: overlap it: DDP's gradient buckets (bucket_cap_mb), gradient_as_bucket_view, FSDP prefetch; fewer and larger
 -- collectives; bf16 gradients.
@@ -14,7 +15,7 @@
 -- @column end_ns ns               Its end.
 -- @column source text             Line of the program that most of its time comes from; NULL if not known.
 -- @order run_id
--- @use comm_exposed, run_gpus, time_owners
+-- @use comm_exposed, fsdp, run_gpus, time_owners
 -- @needs communication kernels without compute beside them
 WITH exposed AS MATERIALIZED (
     SELECT track, start_ns, end_ns, owner.part = 'waiting' AND NOT owner.one_process AS waits FROM exposed_comm
@@ -23,6 +24,8 @@ others AS (
     SELECT track, start_ns, end_ns FROM exposed WHERE waits
     UNION ALL
     SELECT track, start_ns, end_ns FROM dataparallel_broadcasts
+    UNION ALL
+    SELECT track, start_ns, end_ns FROM late_unshards
 ),
 theirs AS (
     SELECT * FROM run_time_outside('others', 'compute_times')
@@ -33,7 +36,7 @@ own AS (
 SELECT
     run_group, run_id, o.ns / gpus AS saving_ns,
     printf('%s of %s communication a GPU has no compute beside it', ms(exposed_comm_ns), ms(comm_ns))
-        || and_part(t.ns / gpus, 'of that is found under stragglers, pipeline-bubble or dataparallel')
+        || and_part(t.ns / gpus, 'of that is found under stragglers, pipeline-bubble, dataparallel or late-unshards')
         || coalesce(w.note, '') AS evidence,
     o.longest.rank, o.longest.device, o.longest.start_ns, o.longest.end_ns, o.source
 FROM run_gpus

@@ -1,7 +1,7 @@
 -- Ranks wait for what others send, as the stages of a pipeline do
 --
--- Saving: From the start of a send or receive to the start of its other half, at most as long as its kernel runs, where
--- neither compute nor a transfer runs beside it, over the GPUs.
+-- Saving: The waiting in a pipeline's bubble: from the start of a send or receive to the start of its other half, at
+-- most as long as its kernel runs, where neither compute nor a transfer runs beside it, over the GPUs.
 -- See: pipeline-bubbles
 -- Try: more micro-batches, an interleaved or zero-bubble schedule, stages of equal length; look at what the rank that
 -- others wait for does before it sends.

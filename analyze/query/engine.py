@@ -19,7 +19,7 @@ from analyze.query.answer import Answer, Statement
 from analyze.query.blocks import blocks, defining
 from analyze.query.open_files import threads
 from analyze.query.plain_sql import check_block, check_expression, check_select, names_in, names_in_block, sentence
-from analyze.query.query_files import BUILT_IN, TIMING, Query, ResultColumn
+from analyze.query.query_files import BUILT_IN, RANK_COLUMNS, TIMING, Query, ResultColumn
 from analyze.store import kernel_names
 from analyze.store.catalogue import PARSER_VERSION, RUN_TABLES
 from analyze.store.store import Store
@@ -28,7 +28,7 @@ from schemas.tables import TABLES, Column
 PROFILERS = (*TIMING, "ncu", "none")
 
 _BIGINT = duckdb.sqltypes.BIGINT
-_RUN_COLUMNS: dict[str, Column | None] = {c.name: c for c in TABLES["runs"].columns} | {"rank": None}
+_RUN_COLUMNS = {c.name: c for c in TABLES["runs"].columns} | dict.fromkeys(RANK_COLUMNS)
 """What runs are selected and grouped by."""
 
 _SQL_TYPES = {"string": "VARCHAR", "int64": "BIGINT", "int32": "INTEGER", "double": "DOUBLE", "bool": "BOOLEAN"}
@@ -64,9 +64,9 @@ def _one_at_a_time(ask: Callable[Concatenate[Engine, P], T]) -> Callable[Concate
 class Engine:
     """The tables of one or several stores, in a DuckDB that can read them and nothing else.
 
-    `where` is one SQL expression (or several, of which all must hold) over the columns of `runs` (and `rank`): only
-    what it selects exists. `by` names columns of `runs` (or `rank`) whose values become groups of their own in every
-    answer.
+    `where` is one SQL expression (or several, of which all must hold) over the columns of `runs` (and `rank`, `node`):
+    only what it selects exists. `by` names columns of `runs` (or `rank`, `node`) whose values become groups of their
+    own in every answer.
 
     A workload that was recorded under several profilers has a run for each pass. So that none of its work counts
     twice, one timing pass of each workload exists: of those that `where` selects and that hold GPU work, the first of
@@ -199,7 +199,10 @@ class Engine:
             self._execute(
                 "INSERT INTO run_ranks SELECT unnest($1), unnest($2)", [[r for r, _ in ranks], [n for _, n in ranks]]
             )
-        self._execute("CREATE TABLE selected AS SELECT * FROM all_runs JOIN run_ranks USING (run_id)")
+        self._execute(
+            "CREATE TABLE selected AS SELECT a.*, rank, h.host AS node FROM all_runs a JOIN run_ranks USING (run_id)"
+            f" LEFT JOIN ({self._scan('rank_hosts')}) h USING (run_id, rank)"
+        )
         for where in filter(None, wheres):
             what = f"--where {where!r}"
             check_expression(self.connection, where, what)
@@ -248,7 +251,8 @@ class Engine:
         number = f"dense_rank() OVER (ORDER BY {by})::INTEGER" if by else "NULL::INTEGER"
         self._execute(f"CREATE TABLE run_groups AS SELECT *, {number} AS run_group FROM selected")
         self._execute(
-            "CREATE VIEW runs AS SELECT DISTINCT ON (run_id) * EXCLUDE (rank) FROM run_groups ORDER BY run_id, rank"
+            "CREATE VIEW runs AS SELECT DISTINCT ON (run_id) * EXCLUDE (rank, node)"
+            " FROM run_groups ORDER BY run_id, rank"
         )
         ranks = self._execute("SELECT run_id, list(rank) FROM selected GROUP BY run_id").fetchall()
         kept = {run_id: set(found) for run_id, found in ranks}
@@ -456,7 +460,7 @@ def _ranks(store: Store, run_id: str) -> list[int]:
 def _group_column(name: str) -> ResultColumn:
     column = _RUN_COLUMNS[name]
     if column is None:
-        return ResultColumn(name, "index", "process rank")
+        return ResultColumn(name, *RANK_COLUMNS[name])
     return ResultColumn(name, {"string": "text", "bool": "bool"}.get(column.type, "index"), column.doc)
 
 

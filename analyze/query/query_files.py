@@ -48,7 +48,10 @@ TIMING = ("torch", "nsys", "nvprof")
 
 PASSES = (*TIMING, "all")
 
-_RUN_COLUMNS = {c.name for c in TABLES["runs"].columns} | {"rank"}
+RANK_COLUMNS = {"rank": ("index", "process rank"), "node": ("text", "host that the rank ran on")}
+"""What ranks are selected and grouped by beside the columns of `runs`: unit and meaning."""
+
+_RUN_COLUMNS = {c.name for c in TABLES["runs"].columns} | set(RANK_COLUMNS)
 
 _TAG = re.compile(r"^@(param|column|main|order|use|needs|pass|plot|drill)\s+(.*)$")
 _PARAM = re.compile(r"^(\w+)\s+(\S+)\s+=\s+(?:'([^']*)'|(\S+))\s*(.*)$")

@@ -15,7 +15,7 @@ from analyze.errors import InputError
 from analyze.plots import declared
 from analyze.plots.figure import Rows
 from analyze.query.engine import PROFILERS
-from analyze.query.query_files import UNITS, ResultColumn, find
+from analyze.query.query_files import RANK_COLUMNS, UNITS, ResultColumn, find
 from schemas.tables import TABLES
 
 FILE = "report.toml"
@@ -23,7 +23,7 @@ _PACKAGE = Path(schemas.__file__).parent
 PLACES = (Path("studies"), _PACKAGE / "studies", _PACKAGE.parent / "studies")
 """Where a study is looked for by its name: here, in the installed package, in the sources beside the package."""
 
-_RUN_COLUMNS = {c.name for c in TABLES["runs"].columns} | {"rank"}
+_RUN_COLUMNS = {c.name for c in TABLES["runs"].columns} | set(RANK_COLUMNS)
 
 _TAKEN = ("top", "claims", "lacking", "content", "advice", "theme", "config", "tip", "said")
 """Anchors that the page has already."""

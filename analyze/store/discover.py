@@ -42,6 +42,8 @@ class RunInput:
     """Of the files, as far as they were needed."""
     named: frozenset[Path] = frozenset()
     """The files that the user named. Another one, found in a folder, is left out with a warning if it is damaged."""
+    hosts: dict[int, str] = field(default_factory=dict)
+    """Hosts of its ranks, as far as they are known beforehand."""
 
 
 class Found(list[RunInput]):
@@ -241,7 +243,14 @@ def _run_of_pass(folder: Path, manifest: Manifest, one: Pass, several: bool) -> 
         columns=_manifest_columns(manifest, one) | {"source": printable(folder)},
         warnings=warnings,
         manifest=folder / MANIFEST_NAME,
+        hosts=_hosts(manifest, one, {f.rank for f in files}),
     )
+
+
+def _hosts(manifest: Manifest, one: Pass, ranks: set[int]) -> dict[int, str]:
+    """Where the ranks of a pass ran: what their processes said; the collector's own workers run on its node."""
+    node = manifest.host if manifest.program is None else None
+    return {r: node for r in ranks if node} | {r.rank: r.host for r in one.ranks if r.host}
 
 
 def _rank_in_folder(path: Path, kind: str) -> int:

@@ -335,6 +335,10 @@ def tables_of_run(
     row = {**info, **known, "run_id": run.run_id, "ranks": len(ranks), "warnings": "\n".join(warnings) or None}
     staged = [StagedFile("runs", [0], folder / "runs.parquet")]
     write = pool.submit(write_rows, "runs", [row], staged[0].path)
+    if hosts := _hosts(run, done):
+        staged.append(StagedFile("rank_hosts", sorted(hosts), folder / "rank_hosts.parquet"))
+        rows = [{"run_id": run.run_id, "rank": rank, "host": hosts[rank]} for rank in sorted(hosts)]
+        write_rows("rank_hosts", rows, staged[-1].path)
     names = sorted(set().union(*(d.kernel_names for d in done)))
     if names:
         staged.append(StagedFile("kernel_names", [0], folder / "kernel_names.parquet"))
@@ -347,6 +351,12 @@ def tables_of_run(
         world_size=row.get("world_size"),
     )
     return stored, staged
+
+
+def _hosts(run: RunInput, done: Sequence[FileResult]) -> dict[int, str]:
+    """Where the ranks that were read ran: as the manifest says, else the file."""
+    said = {rank: d.report.info.get("host") for d in done for _, rank in d.report.rows}
+    return {rank: host for rank, file_host in said.items() if (host := run.hosts.get(rank) or file_host)}
 
 
 def _write_kernel_names(run_id: str, names: Sequence[str], path: Path, mapper: Mapper) -> None:

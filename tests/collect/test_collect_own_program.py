@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -62,6 +63,9 @@ ALONE = ["--undisturbed", "0"]
 """No steps but the warm-up before the recorded ones; the others are the subject of test_collect_undisturbed."""
 
 
+HOST = socket.gethostname()
+
+
 def untimed(ranks: list[RankRecording]) -> list[RankRecording]:
     """How ranks were recorded, without the times of their steps."""
     return [msgspec.structs.replace(r, undisturbed_step_ns=None, recorded_step_ns=None) for r in ranks]
@@ -102,7 +106,7 @@ def test_optimizer_steps_are_counted(collect: Collect, script: Script, tmp_path:
     assert ran.manifest.world_size is None
     assert (done.options["steps"], done.options["warmup"], done.counted_steps) == (2, 1, 2)
     # One step before: the profiler was first turned on with the recorded ones.
-    assert untimed(done.ranks) == [RankRecording(rank=0, counted_steps=2, warmed_up=False)]
+    assert untimed(done.ranks) == [RankRecording(host=HOST, rank=0, counted_steps=2, warmed_up=False)]
     # Of 6 steps the first is warm-up and the next two are recorded: two backward passes of one linear layer.
     assert {n for n in names(trace, "user_annotation") if n.startswith("ProfilerStep")} == {
         "ProfilerStep#1",
@@ -118,7 +122,7 @@ def test_program_without_an_optimizer_is_recorded_whole(collect: Collect, script
     assert names(trace, "cpu_op").count("aten::mm") == 1
     # No steps were counted, and none are made up: neither in run.json nor as a range of the trace.
     assert ran.manifest.workload.steps is None and ran.manifest.passes[0].counted_steps is None
-    assert ran.manifest.passes[0].ranks == [RankRecording(rank=0)]
+    assert ran.manifest.passes[0].ranks == [RankRecording(host=HOST, rank=0)]
     assert not [n for n in names(trace, "user_annotation") if n.startswith("ProfilerStep")]
 
 
@@ -142,7 +146,7 @@ def test_program_that_ends_in_warm_up(collect: Collect, script: Script, warmup: 
 def test_program_that_ends_among_the_recorded_steps(collect: Collect, script: Script) -> None:
     ran = collect("--warmup", "2", "--steps", "5", *ALONE, "--", sys.executable, script(TRAIN), "4")
     assert ran.code == 0, ran.stderr
-    assert ran.manifest.passes[0].ranks == [RankRecording(rank=0, counted_steps=2, warmed_up=True)]
+    assert ran.manifest.passes[0].ranks == [RankRecording(host=HOST, rank=0, counted_steps=2, warmed_up=True)]
 
 
 def test_program_without_torch(collect: Collect) -> None:
@@ -202,7 +206,7 @@ def test_ranks_begin_together_after_a_warm_up(collect: Collect, script: Script) 
         assert first + trace["baseTimeNanoseconds"] / 1e3 == its[0][0]
         assert not any("barrier" in e.get("name", "") for e in trace["traceEvents"])
     recorded = untimed(ran.manifest.passes[0].ranks)
-    assert recorded == [RankRecording(rank=r, counted_steps=3, warmed_up=True, aligned=True) for r in (0, 1)]
+    assert recorded == [RankRecording(host=HOST, rank=r, counted_steps=3, warmed_up=True, aligned=True) for r in (0, 1)]
     assert ran.manifest.passes[0].counted_steps == 3
 
 
@@ -213,7 +217,7 @@ def test_rank_that_never_steps_keeps_nobody_waiting(collect: Collect, script: Sc
     stepping, whole = ran.manifest.passes[0].ranks
     assert (stepping.counted_steps, stepping.warmed_up, stepping.aligned) == (3, True, False)
     assert stepping.note == "1 of 2 ranks came within 10 s"
-    assert whole == RankRecording(rank=1)
+    assert whole == RankRecording(host=HOST, rank=1)
     # Rank 0 holds 3 steps, rank 1 all 7: no number is right for both.
     assert ran.manifest.passes[0].counted_steps is None and ran.manifest.world_size == 2
     assert len(step_ranges(read_trace(ran.folder / "torch/rank-0.trace.json.gz"))) == 3

@@ -1,5 +1,5 @@
 -- Collectives: which kernels are one call, and what is known of it.
--- @use collective_kinds, comm_groups
+-- @use batches, collective_kinds, comm_groups
 -- @keep collective_kernels
 
 -- @view pair_annotations  a row is the range that NCCL's process group draws around a send or receive on the GPU.
@@ -29,7 +29,8 @@ WHERE said.peer <> '';
 -- and collective where the profiler wrote none, and so kernels of the same number. A group is its name, ranks and size
 -- together, since ranks may give a name to groups of their own. Where none was written, it is the devices of a process
 -- that drives several, else all ranks of the job. A send and its receive are a call of two, by source, destination and
--- order; without a known peer each is a call of its own.
+-- order. A batch of several with one other rank (`batched_kernels`) is a call with the batch of that rank which receives
+-- and sends as many; of several that both send, neither is the send. Without a known peer each is a call of its own.
 -- Clocks: those of a node agree. Where most collectives that no rank can leave early were never on all ranks at one
 -- time, each rank's clock is shifted by the median of what it ends them later than the mean of the ranks: if that
 -- brings their ends together to 50 us (median), of 8 calls at least or of such whose number makes sure of the match;
@@ -38,17 +39,22 @@ WHERE said.peer <> '';
 -- @column run_id id             The run.
 -- @column rank index            Process rank.
 -- @column device index          GPU.
+-- @column correlation_id id     Joins it to the call that launched it.
 -- @column collective text       all_reduce, broadcast, send_recv ...
 -- @column group_name text       Process group, where the profiler names it.
 -- @column group_ranks text      Its ranks.
 -- @column process_group text    For people: what the program calls it, else its name, and its ranks.
 -- @column dimension text        dp, fsdp, tp, pp, ep, cp; NULL if not known (`comm_groups`).
 -- @column inferred bool         Whether the dimension is inferred.
+-- @column scope text            intra (within a host) or inter (between hosts); NULL if not known.
 -- @column members count         How many the group has, two for a pair; NULL if not known.
 -- @column one_process bool      Whether the group is the devices of one process.
 -- @column source index          Of a send or receive the rank that sends; NULL if not known.
 -- @column destination index     The rank that receives.
--- @column sends bool            Whether it is the send of a pair.
+-- @column sends bool            Whether it is the send of a pair; NULL of a batch that sends and receives.
+-- @column sent count            Sends of a pair or batch.
+-- @column received count        Receives of it.
+-- @column batch text            Of a batch of several: how many from source to destination, and back.
 -- @column even bool             Whether as many sends as receives of the two ranks were recorded.
 -- @column seq index             Sequence number that the profiler wrote.
 -- @column bytes B               The larger of its input and output; NULL without the profiler's metadata.
@@ -61,14 +67,24 @@ WHERE said.peer <> '';
 -- @column occurrence index      Which of its kind it is on its rank, in order from 1.
 -- @column call index            The call.
 CREATE VIEW collective_kernels AS
-WITH _communication AS (
+WITH _said AS (
     SELECT
-        k.run_group, k.run_id, k.rank, k.device, k.stream, k.start_ns, k.dur_ns, k.group_name, k.group_ranks, k.seq,
-        kernel_collective(k.collective, n.collective) AS collective, lower(k.collective) AS written, k.peer,
-        nullif(greatest(k.in_elems, k.out_elems), 0) * dtype_bytes(k.dtype) AS bytes,
-        k.group_name IS NOT NULL OR k.group_ranks IS NOT NULL AS named,
-        g.ranks::BIGINT[] AS ranks_of_group, g.size, g.process_group, g.dimension, g.inferred
+        k.run_group, k.run_id, k.rank, k.device, k.stream, k.name, k.correlation_id, k.start_ns, k.dur_ns, k.seq,
+        coalesce(k.group_name, b.group_name) AS group_name, coalesce(k.group_ranks, b.group_ranks) AS group_ranks,
+        CASE WHEN sent = 0 THEN 'recv' WHEN received = 0 THEN 'send' ELSE k.collective END AS written,
+        coalesce(k.peer, b.peer) AS peer, sent, received,
+        coalesce(nullif(greatest(k.in_elems, k.out_elems), 0) * dtype_bytes(k.dtype), b.bytes) AS bytes
     FROM kernels k
+    LEFT JOIN batched_kernels b
+        ON b.run_id = k.run_id AND b.rank = k.rank AND b.correlation_id = k.correlation_id AND k.collective IS NULL
+),
+_communication AS (
+    SELECT
+        k.* EXCLUDE (written), kernel_collective(written, n.collective) AS collective, lower(written) AS written,
+        k.group_name IS NOT NULL OR k.group_ranks IS NOT NULL AS named,
+        g.ranks::BIGINT[] AS ranks_of_group, g.size, g.process_group, g.dimension, g.inferred,
+        g.scope
+    FROM _said k
     JOIN kernel_names n ON n.run_id = k.run_id AND n.name = k.name
     LEFT JOIN comm_groups g
         ON g.run_id = k.run_id AND g.rank = k.rank AND g.group_name IS NOT DISTINCT FROM k.group_name
@@ -80,16 +96,13 @@ _processes AS (
     FROM _communication
     GROUP BY run_group, run_id, rank
 ),
-_jobs AS (
-    SELECT run_id, CASE WHEN greatest(world_size, ranks) > 1 OR world_size = 1 THEN greatest(world_size, ranks) END
-        AS size
-    FROM runs
-),
 _annotated AS (
     SELECT
-        c.* EXCLUDE (peer), coalesce(a.sends, c.written = 'send') AS sends, coalesce(c.peer, a.peer) AS peer,
+        c.* EXCLUDE (peer),
+        CASE WHEN c.sent > 0 AND c.received > 0 THEN NULL ELSE coalesce(a.sends, c.written = 'send') END AS sends,
+        coalesce(c.peer, a.peer) AS peer,
         -- The place that an annotation gives the rank itself must be its own.
-        c.peer IS NOT NULL AND c.written IN ('send', 'recv') OR (
+        c.peer IS NOT NULL AND (c.written IN ('send', 'recv') OR c.sent > 0) OR (
             c.peer IS NULL AND c.start_ns < a.end_ns AND coalesce(c.ranks_of_group[a.own + 1] = c.rank, a.own = c.rank)
         ) AS paired
     FROM _communication c
@@ -99,19 +112,25 @@ _annotated AS (
 ),
 _paired AS (
     SELECT
-        a.* EXCLUDE (peer, paired, sends), p.devices, j.size AS job_size,
+        a.* EXCLUDE (peer, paired, sends), p.devices, len(j.ranks) AS job_size,
         CASE WHEN collective = 'send_recv' AND paired THEN sends END AS sends,
         CASE
             WHEN collective = 'send_recv' AND paired AND ranks_of_group IS NOT NULL THEN ranks_of_group[peer + 1]
-            WHEN collective = 'send_recv' AND paired AND coalesce(a.size, j.size) = j.size THEN peer
+            WHEN collective = 'send_recv' AND paired AND coalesce(a.size, len(j.ranks)) = len(j.ranks) THEN peer
         END AS other
     FROM _annotated a
     JOIN _processes p ON p.run_id = a.run_id AND p.rank = a.rank AND p.run_group IS NOT DISTINCT FROM a.run_group
-    JOIN _jobs j ON j.run_id = a.run_id
+    JOIN job_ranks j ON j.run_id = a.run_id
 ),
 _grouped AS (
     SELECT
-        * EXCLUDE (named, size, job_size, other, devices, written, ranks_of_group, sends),
+        p.* EXCLUDE (named, size, job_size, other, devices, written, ranks_of_group, sends, sent, received, scope),
+        CASE
+            WHEN other IS NOT NULL THEN ranks_scope([rank, other], h.hosts)
+            WHEN named THEN scope
+            WHEN devices > 1 THEN 'intra'
+            ELSE ranks_scope(j.ranks, h.hosts)
+        END AS scope,
         NOT named AND devices > 1 AS one_process,
         CASE
             WHEN other IS NOT NULL THEN 2
@@ -120,32 +139,41 @@ _grouped AS (
             ELSE job_size
         END AS members,
         CASE WHEN other IS NOT NULL THEN sends END AS sends,
-        CASE WHEN other IS NOT NULL AND sends THEN rank ELSE other END AS source,
-        CASE WHEN other IS NOT NULL AND sends THEN other WHEN other IS NOT NULL THEN rank END AS destination,
+        CASE WHEN other IS NOT NULL THEN coalesce(sent, sends::INTEGER) END AS sent,
+        CASE WHEN other IS NOT NULL THEN coalesce(received, (NOT sends)::INTEGER) END AS received,
+        CASE WHEN other IS NULL THEN NULL WHEN sends IS NULL THEN least(rank, other) WHEN sends THEN rank ELSE other END
+            AS source,
+        CASE WHEN other IS NULL THEN NULL WHEN sends IS NULL THEN greatest(rank, other) WHEN sends THEN other ELSE rank
+            END AS destination,
+        CASE WHEN p.sent + p.received > 1 THEN
+            CASE WHEN rank = source THEN concat(p.sent, '+', p.received) ELSE concat(p.received, '+', p.sent) END
+        END AS batch,
         CASE WHEN collective = 'send_recv' AND other IS NULL OR NOT named AND devices > 1 THEN rank END AS only_rank,
         CASE WHEN collective = 'send_recv' AND other IS NULL THEN device END AS only_device,
         -- Each rank counts its own sends and receives.
         CASE WHEN collective <> 'send_recv' THEN seq END AS number
-    FROM _paired
+    FROM _paired p
+    LEFT JOIN job_ranks j ON j.run_id = p.run_id
+    LEFT JOIN run_hosts h ON h.run_id = p.run_id
 ),
 _numbered AS (
     SELECT
         *, row_number() OVER (
             PARTITION BY
                 run_group, run_id, rank, device, group_name, group_ranks, members, collective, source, destination,
-                number
+                batch, number
             ORDER BY start_ns
         ) AS occurrence,
         CASE WHEN source IS NOT NULL THEN 2 * count(*) FILTER (sends) OVER pairs = count(*) OVER pairs END AS even
     FROM _grouped
-    WINDOW pairs AS (PARTITION BY run_group, run_id, group_name, group_ranks, source, destination)
+    WINDOW pairs AS (PARTITION BY run_group, run_id, group_name, group_ranks, source, destination, batch)
 ),
 _called AS MATERIALIZED (
     SELECT
         *, dense_rank() OVER (
             ORDER BY
                 run_group, run_id, group_name, group_ranks, members, only_rank, only_device, collective, source,
-                destination, number, occurrence
+                destination, batch, number, occurrence
         ) AS call
     FROM _numbered
 ),
@@ -188,9 +216,10 @@ _shifts AS (
     FROM _residuals r JOIN _clocks c ON c.run_group IS NOT DISTINCT FROM r.run_group AND c.run_id = r.run_id
 )
 SELECT
-    c.run_group, c.run_id, c.rank, device, collective, group_name, group_ranks, process_group, dimension, inferred,
-    members, one_process, source, destination, sends, even, seq, bytes, start_ns - coalesce(shift_ns, 0) AS start_ns,
-    dur_ns, start_ns AS own_start_ns, coalesce(shift_ns, 0) AS shift_ns, residual_ns, occurrence, call
+    c.run_group, c.run_id, c.rank, device, correlation_id, collective, group_name, group_ranks, process_group,
+    dimension, inferred, scope, members, one_process, source, destination, sends, sent, received, batch, even, seq, bytes,
+    start_ns - coalesce(shift_ns, 0) AS start_ns, dur_ns, start_ns AS own_start_ns, coalesce(shift_ns, 0) AS shift_ns,
+    residual_ns, occurrence, call
 FROM _called c
 LEFT JOIN _shifts s ON s.run_group IS NOT DISTINCT FROM c.run_group AND s.run_id = c.run_id AND s.rank = c.rank;
 
@@ -225,8 +254,9 @@ WITH _met AS (
 ),
 _judged AS (
     SELECT
-        * EXCLUDE (sent_ns), source IS NOT NULL AND ranks = 2 AND even AND sent_ns <= last_start_ns
-            AND sent_ns = first_end_ns AS buffered,
+        * EXCLUDE (sent_ns), coalesce(
+            source IS NOT NULL AND ranks = 2 AND even AND sent_ns <= last_start_ns AND sent_ns = first_end_ns, false
+        ) AS buffered,
         CASE
             WHEN collective = 'send_recv' AND source IS NULL THEN 'point_to_point'
             WHEN ranks > members THEN 'unmatched'

@@ -13,6 +13,7 @@ CREATE VIEW compute_times AS SELECT track, start_ns, end_ns FROM gpu_intervals W
 -- @column collective text       all_reduce, broadcast, send_recv ...
 -- @column dimension text        dp, fsdp, tp, pp, ep, cp; NULL if not known.
 -- @column inferred bool         Whether the dimension is inferred.
+-- @column scope text            intra (within a host) or inter (between hosts); NULL if not known.
 -- @column process_group text    For people: what the program calls the group, else its name, and its ranks.
 -- @column one_process bool      Whether the group is the devices of one process.
 -- @column call index            Its call.
@@ -29,13 +30,13 @@ WITH _kernels AS MATERIALIZED (
     JOIN gpu_tracks t ON t.run_id = c.run_id AND t.rank = c.rank AND t.device IS NOT DISTINCT FROM c.device
 )
 SELECT
-    track, collective, dimension, inferred, process_group, one_process, call, source IS NOT NULL AS pair,
+    track, collective, dimension, inferred, scope, process_group, one_process, call, source IS NOT NULL AS pair,
     'waiting' AS part, 0 AS level, start_ns, came_ns AS end_ns
 FROM _kernels
 WHERE wait_ns > 0
 UNION ALL
 SELECT
-    track, collective, dimension, inferred, process_group, one_process, call, source IS NOT NULL,
+    track, collective, dimension, inferred, scope, process_group, one_process, call, source IS NOT NULL,
     CASE WHEN wait_ns IS NULL THEN 'unknown' ELSE 'transfer' END, 1, came_ns, start_ns + dur_ns
 FROM _kernels;
 

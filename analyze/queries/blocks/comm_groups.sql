@@ -36,6 +36,26 @@ CREATE MACRO inferred_dimension(kinds, stride, whole, ddp) AS CASE
         END
 END;
 
+-- @view job_ranks  a row is a run: all ranks of its job, where they are known to be all.
+-- @column run_id id             The run.
+-- @column ranks number          Their numbers.
+CREATE VIEW job_ranks AS
+SELECT run_id, CASE WHEN greatest(world_size, ranks) > 1 OR world_size = 1 THEN range(greatest(world_size, ranks)) END
+    AS ranks
+FROM (SELECT run_id, world_size, ranks FROM runs);
+
+-- @view run_hosts  a row is a run with ranks whose hosts are known.
+-- @column run_id id             The run.
+-- @column hosts row             Their hosts, by rank.
+CREATE VIEW run_hosts AS SELECT run_id, map(list(rank), list(host)) AS hosts FROM rank_hosts GROUP BY run_id;
+
+-- @macro ranks_scope(ranks, hosts)  whether ranks are on one host (intra) or on several (inter); NULL where their hosts
+-- do not tell. `hosts` is a map by rank.
+CREATE MACRO ranks_scope(ranks, hosts) AS CASE
+    WHEN len(list_distinct(list_filter([hosts[r::INTEGER] for r in ranks], lambda h: h IS NOT NULL))) > 1 THEN 'inter'
+    WHEN list_bool_and([hosts[r::INTEGER] IS NOT NULL for r in ranks]) THEN 'intra'
+END;
+
 -- @view comm_groups  a row is a process group as the kernels of a rank name it.
 -- @column run_id id             The run.
 -- @column rank index            Process rank.
@@ -47,12 +67,20 @@ END;
 -- @column size count            How many they are.
 -- @column dimension text        dp, fsdp, tp, pp, ep, cp, or several (dp+cp); NULL if not known.
 -- @column inferred bool         Whether that is inferred from what runs in it between which ranks, not said.
+-- @column scope text            intra (its ranks are on one host) or inter (on several); NULL if not known.
 CREATE VIEW comm_groups AS
 WITH _used AS (
     SELECT
         run_id, rank, group_name, group_ranks, max(group_size) AS group_size, any_value(group_desc) AS group_desc,
         list(DISTINCT plain_collective(lower(collective))) AS kinds
-    FROM kernels
+    FROM (
+        SELECT run_id, rank, group_name, group_ranks, group_size, group_desc, collective FROM kernels
+        UNION ALL
+        -- The kernels of batches say nothing.
+        SELECT run_id, rank, group_name, group_ranks, NULL, NULL, collective
+        FROM cpu_ops
+        WHERE collective IN ('send', 'recv')
+    )
     WHERE group_name IS NOT NULL OR group_ranks IS NOT NULL
     GROUP BY run_id, rank, group_name, group_ranks
 ),
@@ -94,8 +122,11 @@ SELECT
     coalesce(
         said_dimension(description), inferred_dimension(c.kinds, k.ranks[2] - k.ranks[1], k.size = world_size, ddp)
     ) AS dimension,
-    CASE WHEN dimension IS NOT NULL THEN said_dimension(description) IS NULL END AS inferred
+    CASE WHEN dimension IS NOT NULL THEN said_dimension(description) IS NULL END AS inferred,
+    ranks_scope(coalesce(k.ranks, CASE WHEN k.size = world_size THEN j.ranks END), h.hosts) AS scope
 FROM _known k
+LEFT JOIN job_ranks j ON j.run_id = k.run_id
+LEFT JOIN run_hosts h ON h.run_id = k.run_id
 JOIN _kinds c
     ON c.run_id = k.run_id AND c.group_name IS NOT DISTINCT FROM k.group_name
     AND c.ranks IS NOT DISTINCT FROM k.ranks AND c.size IS NOT DISTINCT FROM k.size;

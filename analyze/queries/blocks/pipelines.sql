@@ -51,7 +51,7 @@ FROM _pipelines;
 -- @column stage index           The rank's place in it, from 0.
 -- @column stages count          Ranks of the pipeline.
 -- @column peer text             previous or next; other of a stage that is no neighbour.
--- @column forward bool          Whether it is an activation, not a gradient.
+-- @column forward bool          Whether it is an activation, not a gradient; NULL of a batch of both.
 -- @column per_step count        Transfers of a step between the same two stages in one direction; NULL if not known.
 -- @column step_number index     Which of the recording's steps it belongs to, from 0; NULL if not known.
 -- @column turn index            Which transfer of its step it is, of the same two stages and direction, from 0.
@@ -77,7 +77,7 @@ _placed AS (
     FROM pipeline_pairs p
     JOIN pipeline_stages s ON s.run_id = p.run_id AND s.rank = p.rank
     JOIN pipeline_stages o
-        ON o.run_id = p.run_id AND o.rank = CASE WHEN p.sends THEN p.destination ELSE p.source END
+        ON o.run_id = p.run_id AND o.rank = CASE WHEN p.rank = p.source THEN p.destination ELSE p.source END
     LEFT JOIN _steps n ON n.run_id = p.run_id AND n.rank = p.rank
 ),
 _directed AS (
@@ -85,11 +85,13 @@ _directed AS (
 ),
 _counted AS (
     SELECT
-        *, count(*) OVER (PARTITION BY run_group, run_id, rank, source, destination, group_name, group_ranks) AS found,
-        count(*) FILTER (forward AND sends AND stage + 1 = other_stage)
+        *, count(*) OVER (
+            PARTITION BY run_group, run_id, rank, source, destination, batch, group_name, group_ranks
+        ) AS found,
+        sum(sent) FILTER (peer = 'next' AND stage + 1 = other_stage)
             OVER (PARTITION BY run_group, run_id, pipeline) AS sent_on,
-        count(*) FILTER (forward AND sends AND stage > other_stage)
-            OVER (PARTITION BY run_group, run_id, pipeline) AS sent_around
+        coalesce(sum(sent) FILTER (peer = 'next' AND stage > other_stage)
+            OVER (PARTITION BY run_group, run_id, pipeline), 0) AS sent_around
     FROM _directed
 ),
 _divided AS (

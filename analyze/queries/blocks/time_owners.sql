@@ -2,7 +2,7 @@
 -- cause above it in these lists has taken, so that no two name the same time:
 --   idle           the profiler, waits for data, blocking calls, DataParallel, then the host in general;
 --   communication  waits for a straggler in a collective, waits for what a peer sends or receives, DataParallel's
---                  broadcasts, then communication in general;
+--                  broadcasts, all_gathers that a module of FSDP waits for, then communication in general;
 --   copies         small ones, those of pageable memory, then copies in general.
 -- @use blocking_calls, collective_calls, comm_exposed, gpu_gaps, gpu_tracks, intervals, phases, profiler_overhead,
 --   run_gpus, source_times

@@ -11,12 +11,15 @@
 -- own. The dimension of a process group is what the program calls it, or inferred from what runs in it
 -- (docs/definitions.md).
 -- @param each no|yes = no         Whether a row is one call instead of all of a collective.
--- @param per none|dimension|group = none   What rows are told apart by, beside the collective: the dimension of the
---                                 parallelism, or the process group. --by takes these, too.
+-- @param per none|dimension|group|scope = none   What rows are told apart by, beside the collective: the dimension of
+--                                 the parallelism, the process group, or whether it is within a host or between
+--                                 hosts. --by takes these, too.
 -- @column run_id id               The run.
 -- @column dimension text          With per=dimension or group, or each=yes: dp, fsdp, tp, pp, ep or cp of the process
 --                                 group; empty if not known.
 -- @column inferred bool           Likewise: whether it is inferred, not said.
+-- @column scope text              With per=group or scope, or each=yes: intra (within a host) or inter (between
+--                                 hosts); empty if the hosts do not tell.
 -- @column process_group text      With per=group or each=yes: what the program calls the group, else its name, and its
 --                                 ranks.
 -- @column collective text         broadcast, reduce, all_reduce, all_gather, reduce_scatter, all_to_all, send_recv, ...
@@ -32,17 +35,21 @@
 -- @column kernel_ns ns            Durations of the kernels, summed over all ranks: the waiting too.
 -- @column group_name text         With each=yes: process group, where the profiler names it.
 -- @column start_ns ns             With each=yes: first start on any rank, from the first collective of the run.
--- @main run_id, dimension, process_group, collective, status, calls, bytes, total_ns, busbw_gb_per_s, start_ns
+-- @main run_id, dimension, scope, process_group, collective, status, calls, bytes, total_ns, busbw_gb_per_s, start_ns
 -- @order run_id, start_ns, total_ns DESC, collective
 -- @use collective_calls, collective_kinds
 -- @needs kernels of NCCL collectives
--- @plot bars y=dimension,process_group,collective x=total_ns
+-- @plot bars y=dimension,scope,process_group,collective x=total_ns
 -- @drill collective stragglers collective={collective}
 WITH calls AS (
     SELECT
         run_group, run_id, call, collective, status, any_value(group_name) AS group_name, count(*) AS ranks,
         any_value(dimension) AS dimension, any_value(inferred) AS inferred, any_value(process_group) AS process_group,
-        CASE '{per}' WHEN 'dimension' THEN any_value(dimension) WHEN 'group' THEN any_value(process_group) END AS apart,
+        any_value(scope) AS scope,
+        CASE '{per}'
+            WHEN 'dimension' THEN any_value(dimension) WHEN 'scope' THEN any_value(scope)
+            WHEN 'group' THEN concat_ws(' ', any_value(process_group), any_value(scope))
+        END AS apart,
         CASE WHEN status <> 'point_to_point' THEN max(bytes) END AS bytes,
         CASE WHEN status = 'matched' THEN min(dur_ns) END AS dur_ns, sum(dur_ns) AS kernel_ns,
         bus_factor(collective, count(*)) AS factor,
@@ -52,8 +59,9 @@ WITH calls AS (
 )
 SELECT
     run_group, run_id,
-    CASE WHEN 'yes' = '{each}' OR '{per}' <> 'none' THEN any_value(dimension) END AS dimension,
-    CASE WHEN 'yes' = '{each}' OR '{per}' <> 'none' THEN bool_or(inferred) END AS inferred,
+    CASE WHEN 'yes' = '{each}' OR '{per}' IN ('dimension', 'group') THEN any_value(dimension) END AS dimension,
+    CASE WHEN 'yes' = '{each}' OR '{per}' IN ('dimension', 'group') THEN bool_or(inferred) END AS inferred,
+    CASE WHEN 'yes' = '{each}' OR '{per}' IN ('scope', 'group') THEN any_value(scope) END AS scope,
     CASE WHEN 'yes' = '{each}' OR '{per}' = 'group' THEN any_value(process_group) END AS process_group,
     collective, status, count(*) AS calls, sum(bytes)::BIGINT AS bytes,
     sum(dur_ns)::BIGINT AS total_ns,

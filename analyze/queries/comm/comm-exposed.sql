@@ -4,8 +4,9 @@
 -- kernels at once for one that moves bytes before one that waits, then for the one that began last. A kernel waits
 -- until the last rank of its call has started; where the call is not known, that is not known either. The three parts
 -- add up to the exposed time, and the exposed times of a GPU (or step) to exposed_comm_ns of `breakdown`.
--- @param per dimension|group|collective = dimension   What a row is: the dimension of the parallelism (as in
---                                 `collectives`), a process group, or a collective of a process group.
+-- @param per dimension|group|collective|scope = dimension   What a row is: the dimension of the parallelism (as in
+--                                 `collectives`), a process group, a collective of a process group, or all within a
+--                                 host and all between hosts.
 -- @param window span|step = span  The whole recording, or each training step (as in breakdown).
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
@@ -13,6 +14,7 @@
 -- @column step index              Training step; empty for the whole span.
 -- @column dimension text          dp, fsdp, tp, pp, ep or cp of the process group; empty if not known.
 -- @column inferred bool           Whether it is inferred from what runs in the group between which ranks.
+-- @column scope text              intra (within a host) or inter (between hosts); empty if the hosts do not tell.
 -- @column process_group text      With per=group or collective: what the program calls the group, and its ranks.
 -- @column collective text         With per=collective: all_reduce, send_recv ...
 -- @column comm_ns ns              Union of its kernels; those of several rows may run at the same time.
@@ -21,16 +23,17 @@
 -- @column waiting_ns ns           Waiting for ranks that have not come.
 -- @column unknown_ns ns           Time of kernels whose call is not known.
 -- @column exposed_pct %           Exposed time in the window.
--- @main run_id, rank, device, step, dimension, process_group, collective, exposed_ns, transfer_ns, waiting_ns,
+-- @main run_id, rank, device, step, dimension, scope, process_group, collective, exposed_ns, transfer_ns, waiting_ns,
 --     exposed_pct
 -- @order run_id, rank, device, step, exposed_ns DESC
 -- @use arithmetic, comm_exposed, gpu_tracks, gpu_windows, intervals
 -- @needs communication kernels; with window=step also training steps (ProfilerStep# or NVTX ranges named step)
--- @plot bars y=run_id,rank,device,step,dimension,process_group,collective x=transfer_ns,waiting_ns,unknown_ns top=64
+-- @plot bars y=run_id,rank,device,step,dimension,scope,process_group,collective x=transfer_ns,waiting_ns,unknown_ns top=64
 WITH kinds AS (
     SELECT
         *, {
-            'dimension': dimension, 'inferred': inferred,
+            'dimension': CASE WHEN '{per}' <> 'scope' THEN dimension END,
+            'inferred': CASE WHEN '{per}' <> 'scope' THEN inferred END, 'scope': scope,
             'process_group': CASE WHEN '{per}' IN ('group', 'collective') THEN process_group END,
             'collective': CASE WHEN '{per}' = 'collective' THEN collective END
         } AS kind
@@ -49,7 +52,8 @@ lengths AS (
 owned AS (
     SELECT
         track, start_ns, end_ns, owner.part AS part, {
-            'dimension': owner.dimension, 'inferred': owner.inferred,
+            'dimension': CASE WHEN '{per}' <> 'scope' THEN owner.dimension END,
+            'inferred': CASE WHEN '{per}' <> 'scope' THEN owner.inferred END, 'scope': owner.scope,
             'process_group': CASE WHEN '{per}' IN ('group', 'collective') THEN owner.process_group END,
             'collective': CASE WHEN '{per}' = 'collective' THEN owner.collective END
         } AS kind
@@ -66,7 +70,7 @@ exposed AS (
 )
 SELECT
     run_group, run_id, rank, device, step, l.kind.dimension AS dimension, l.kind.inferred AS inferred,
-    l.kind.process_group AS process_group, l.kind.collective AS collective, covered_ns AS comm_ns,
+    l.kind.scope AS scope, l.kind.process_group AS process_group, l.kind.collective AS collective, covered_ns AS comm_ns,
     coalesce(exposed_ns, 0) AS exposed_ns, coalesce(transfer_ns, 0) AS transfer_ns,
     coalesce(waiting_ns, 0) AS waiting_ns, coalesce(unknown_ns, 0) AS unknown_ns,
     pct(coalesce(exposed_ns, 0), w.end_ns - w.start_ns) AS exposed_pct

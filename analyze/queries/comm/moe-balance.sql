@@ -3,21 +3,29 @@
 -- What each rank sends to each other one (and to itself), by the split sizes of the calls: a row of the matrix is a
 -- source and a destination, summed over the calls. Without split sizes a rank sends as much to each. Rows are those of
 -- the tensors, tokens as a rule. Calls whose splits the profiler cut short (groups of more than 30 ranks) are counted,
--- and their bytes are not known. A destination's load is all that it receives, its own part too.
+-- and their bytes are not known. A destination's load is all that it receives, its own part too. Tokens per expert are
+-- the rows of the matrix products that follow on the thread up to the next all_to_all: of the first layer (products
+-- with weights of one shape) whose rows are as many as came. Grouped products tell how many experts there are and not
+-- how many tokens each has.
+-- @param per pair|expert = pair   What a row is: a source and a destination, or an expert of a destination.
 -- @column run_id id               The run.
 -- @column process_group text      What the program calls the process group, else its name, and its ranks.
--- @column source index            Rank that sends.
+-- @column source index            Rank that sends; empty with per=expert.
 -- @column destination index       Rank that receives.
--- @column calls count             Calls.
+-- @column expert index            With per=expert: its number on the rank, from 0; empty where they are not told apart.
+-- @column experts count           With per=expert: experts of the rank; empty if not known.
+-- @column calls count             Calls; with per=expert those that bring tokens, gradients in the backward pass too.
 -- @column bytes B                 Bytes, as the source has them; empty if those of a call are not known.
--- @column rows count              Rows of its tensors; empty if those of a call are not known.
+-- @column rows count              Rows of its tensors; empty if those of a call are not known. With per=expert its tokens;
+--                                 empty where experts are not told apart.
 -- @column source_pct %            Share of what the source sends.
 -- @column received_bytes B        The same bytes as the destination has them; empty if its trace is missing.
 -- @column load_bytes B            Bytes that all ranks send to the destination.
--- @column load_ratio x            That against the mean of the group's ranks; 1 is even.
--- @main run_id, process_group, source, destination, calls, bytes, rows, source_pct, load_ratio
--- @order run_id, process_group, source, destination
--- @use arithmetic, collective_kinds, comm_groups
+-- @column load_ratio x            That against the mean of the group's ranks; with per=expert its rows against the mean
+--                                 of the group's experts. 1 is even.
+-- @main run_id, process_group, source, destination, expert, experts, calls, bytes, rows, source_pct, load_ratio
+-- @order run_id, process_group, source, destination, expert
+-- @use arithmetic, collective_kinds, comm_groups, experts
 -- @needs communication kernels (all_to_all, recorded by torch.profiler)
 -- @plot matrix x=destination y=source value=bytes
 WITH calls AS (
@@ -86,13 +94,31 @@ loads AS (
         count(bytes) OVER (PARTITION BY run_group, run_id, process_group, destination) = size AS whole,
         sum(bytes) OVER (PARTITION BY run_group, run_id, process_group) / size AS mean_bytes
     FROM pairs
+),
+matrix AS (
+    SELECT
+        l.run_group, l.run_id, l.process_group, l.source, l.destination, calls, bytes, rows,
+        pct(bytes, source_bytes) AS source_pct, received_bytes,
+        CASE WHEN whole THEN destination_bytes::BIGINT END AS load_bytes,
+        CASE WHEN whole THEN destination_bytes / nullif(mean_bytes, 0) END AS load_ratio
+    FROM loads l
+    LEFT JOIN received r
+        ON r.run_group IS NOT DISTINCT FROM l.run_group AND r.run_id = l.run_id AND r.process_group = l.process_group
+        AND r.source = l.source AND r.destination = l.destination
+),
+of_experts AS (
+    SELECT
+        run_group, run_id, process_group, rank AS destination, expert, experts, calls, rows,
+        CASE WHEN count(rows) OVER all_of = count(*) OVER all_of THEN
+            rows / nullif(sum(rows) OVER all_of / count(*) OVER all_of, 0) END AS load_ratio
+    FROM expert_loads
+    WINDOW all_of AS (PARTITION BY run_group, run_id, process_group)
 )
 SELECT
-    l.run_group, l.run_id, l.process_group, l.source, l.destination, calls, bytes, rows,
-    pct(bytes, source_bytes) AS source_pct, received_bytes,
-    CASE WHEN whole THEN destination_bytes::BIGINT END AS load_bytes,
-    CASE WHEN whole THEN destination_bytes / nullif(mean_bytes, 0) END AS load_ratio
-FROM loads l
-LEFT JOIN received r
-    ON r.run_group IS NOT DISTINCT FROM l.run_group AND r.run_id = l.run_id AND r.process_group = l.process_group
-    AND r.source = l.source AND r.destination = l.destination
+    run_group, run_id, process_group, source, destination, expert, experts, calls, bytes, rows, source_pct,
+    received_bytes, load_bytes, load_ratio
+FROM (
+    SELECT *, NULL::BIGINT AS expert, NULL::BIGINT AS experts FROM matrix WHERE '{per}' = 'pair'
+    UNION ALL BY NAME
+    SELECT * FROM of_experts WHERE '{per}' = 'expert'
+)

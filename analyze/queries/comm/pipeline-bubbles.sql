@@ -1,13 +1,13 @@
 -- How long do the stages of a pipeline wait for each other, and how long must they?
 --
--- A pipeline is ranks that send to each other, in order: each is a stage. A stage's time is compute; else transfer to
--- or from its neighbours; else waiting for the previous stage or the next one (a send or receive whose other half has
--- not begun): the bubble; else other communication, exposed copies, and idle, which is no bubble. They add up to the
--- window exactly. The bubble is warm-up up to the first gradient of a step (of the last stage: the first activation),
--- drain after the last activation and where a stage waits for the next step already, steady between. 1F1B and GPipe
--- cannot do with less than (p-1)/(m+p-1) of the time for p stages and m micro-batches; interleaved schedules of v
--- chunks a stage with (p-1)/(v*m+p-1). Micro-batches are the transfers between two stages in the recording, divided by
--- its steps.
+-- A pipeline is ranks that send to each other, in order: each is a stage. Its bubble is the window without compute and
+-- without transfer. The parts of the bubble add up to it exactly: waiting for the previous stage or the next one (a
+-- send or receive whose other half has not begun); else other communication that is not known to move bytes, exposed
+-- copies, and idle, in which nothing was asked for. The waiting is warm-up up to the first gradient of a step (of the
+-- last stage: the first activation), drain after the last activation and where a stage waits for the next step already,
+-- steady between. 1F1B and GPipe cannot do with less than (p-1)/(m+p-1) of the time for p stages and m micro-batches;
+-- interleaved schedules of v chunks a stage with (p-1)/(v*m+p-1). Micro-batches are the transfers between two stages in
+-- the recording, divided by its steps.
 -- @param each no|yes = no         Whether a row is one transfer of a micro-batch, instead of a stage.
 -- @param window span|step = step  What a row is of a stage: a training step (as in breakdown), or the whole recording.
 -- @column run_id id               The run.
@@ -17,22 +17,22 @@
 -- @column device index            GPU.
 -- @column step index              Training step; empty for the whole span, or if not known.
 -- @column micro_batch index       With each=yes: number of the transfer in its step, of the same two stages.
--- @column moves text              With each=yes: activation or gradient.
+-- @column moves text              With each=yes: activation, gradient, or both of a batch that sends and receives.
 -- @column peer text               With each=yes: the stage that it waits for: previous or next.
--- @column sends bool              With each=yes: whether it sends.
+-- @column sends bool              With each=yes: whether it sends; empty of a batch that sends and receives.
 -- @column part text               With each=yes: warmup, steady or drain.
 -- @column start_ns ns             With each=yes: start, from the first transfer of the run.
 -- @column span_ns ns              Length of the window; with each=yes of the kernel.
 -- @column compute_ns ns           Union of compute kernels.
--- @column transfer_ns ns          Exposed transfer to or from the neighbours; with each=yes of the kernel, exposed or
---                                 not.
+-- @column transfer_ns ns          Exposed transfer of communication kernels; with each=yes of this one, exposed or not.
 -- @column wait_previous_ns ns     Exposed waiting for the previous stage; with each=yes exposed or not.
 -- @column wait_next_ns ns         Exposed waiting for the next stage; likewise.
--- @column other_comm_ns ns        Other exposed communication.
+-- @column other_comm_ns ns        Other exposed communication without its transfer: waiting in collectives, and all of
+--                                 calls that are not known.
 -- @column exposed_memcpy_ns ns    Memcpys and memsets without any kernel beside them.
--- @column idle_ns ns              The rest.
--- @column bubble_ns ns            Waiting for both.
--- @column warmup_ns ns            Of that: up to the first gradient.
+-- @column idle_ns ns              Nothing ran.
+-- @column bubble_ns ns            Window - compute - transfer: the five before, added up. With each=yes the waiting.
+-- @column warmup_ns ns            Of the waiting for both stages: up to the first gradient.
 -- @column steady_ns ns            Of that: between, and where the step is not known.
 -- @column drain_ns ns             Of that: after the last activation, or for the next step.
 -- @column bubble_pct %            Bubble in the window.
@@ -54,8 +54,10 @@ WITH transfers AS MATERIALIZED (
 edges AS (
     SELECT
         run_group, run_id, rank, step_number,
-        min(start_ns + dur_ns) FILTER (NOT sends AND (NOT forward OR stage = stages - 1)) AS warm_ns,
-        max(start_ns + dur_ns) FILTER (forward AND (NOT sends OR stage = 0)) AS last_ns
+        min(start_ns + dur_ns) FILTER (received > 0 AND (peer = 'next' OR stage = stages - 1)) AS warm_ns,
+        max(start_ns + dur_ns) FILTER (
+            received > 0 AND peer = 'previous' OR sent > 0 AND peer = 'next' AND stage = 0
+        ) AS last_ns
     FROM transfers
     WHERE step_number IS NOT NULL
     GROUP BY run_group, run_id, rank, step_number
@@ -87,7 +89,10 @@ numbered_steps AS (
 stretches AS (
     SELECT
         e.track, e.start_ns, e.end_ns, c.peer, c.part, coalesce(s.start_ns, e.start_ns) AS step_ns,
-        CASE WHEN c.peer IN ('previous', 'next') AND owner.part <> 'unknown' THEN owner.part ELSE 'other' END AS what
+        CASE
+            WHEN owner.part = 'transfer' OR c.peer IN ('previous', 'next') AND owner.part = 'waiting' THEN owner.part
+            ELSE 'other'
+        END AS what
     FROM exposed_comm e
     JOIN gpu_tracks t ON t.track = e.track
     LEFT JOIN calls c ON c.track = e.track AND c.call = owner.call
@@ -132,7 +137,7 @@ of_stages AS (
         coalesce(wait_previous_ns, 0)::BIGINT AS wait_previous_ns, coalesce(wait_next_ns, 0)::BIGINT AS wait_next_ns,
         coalesce(other_comm_ns, 0)::BIGINT AS other_comm_ns, coalesce(busy_ns - kernel_ns, 0) AS exposed_memcpy_ns,
         w.end_ns - w.start_ns - coalesce(busy_ns, 0) AS idle_ns,
-        (coalesce(wait_previous_ns, 0) + coalesce(wait_next_ns, 0))::BIGINT AS bubble_ns,
+        (w.end_ns - w.start_ns - coalesce(compute_ns, 0) - coalesce(transfer_ns, 0))::BIGINT AS bubble_ns,
         coalesce(warmup_ns, 0)::BIGINT AS warmup_ns, coalesce(steady_ns, 0)::BIGINT AS steady_ns,
         coalesce(drain_ns, 0)::BIGINT AS drain_ns, k.stages, k.micro_batches, k.chunks
     FROM gpu_windows_{window} w
@@ -144,7 +149,8 @@ of_stages AS (
 of_transfers AS (
     SELECT
         p.run_group, p.run_id, p.pipeline, p.stage, p.rank, p.device, s.step, p.turn AS micro_batch,
-        CASE WHEN p.forward THEN 'activation' WHEN NOT p.forward THEN 'gradient' END AS moves, p.peer, p.sends, p.part,
+        CASE WHEN p.forward THEN 'activation' WHEN NOT p.forward THEN 'gradient' WHEN p.sends IS NULL THEN 'both' END
+            AS moves, p.peer, p.sends, p.part,
         p.start_ns - min(p.start_ns) OVER (PARTITION BY p.run_id) AS start_ns, p.dur_ns AS span_ns,
         p.dur_ns - p.wait_ns AS transfer_ns, CASE WHEN p.peer = 'previous' THEN p.wait_ns END AS wait_previous_ns,
         CASE WHEN p.peer = 'next' THEN p.wait_ns END AS wait_next_ns, p.wait_ns AS bubble_ns, p.stages,

@@ -3,9 +3,12 @@
 -- Communication kernels by the collective that the profiler wrote beside them, as in `collectives` (all_to_all runs as
 -- NCCL's SendRecv kernel), else by the one in their name. kernel_time_pct and gpu_time_pct as in kernel-share;
 -- comm_time_pct adds up to 100 over the rows.
--- @param per none|dimension|group = none   What rows are told apart by, beside the collective: the dimension of the
---                                 parallelism (as in `collectives`), or the process group. --by takes these, too.
+-- @param per none|dimension|group|scope = none   What rows are told apart by, beside the collective: the dimension of
+--                                 the parallelism (as in `collectives`), the process group, or whether that is within
+--                                 a host or between hosts. --by takes these, too.
 -- @column dimension text          With per=dimension or group: dp, fsdp, tp, pp, ep or cp; empty if not known.
+-- @column scope text              With per=group or scope: intra (all ranks of the group are on one host) or inter (on
+--                                 several); empty if the hosts do not tell.
 -- @column process_group text      With per=group: what the program calls the group, else its name, and its ranks.
 -- @column collective text         broadcast, reduce, all_reduce, all_gather, reduce_scatter, all_to_all, send_recv,
 --                                 other.
@@ -14,11 +17,11 @@
 -- @column kernel_time_pct %       Share of the time of all kernels.
 -- @column gpu_time_pct %          Share of GPU time: kernels, memcpys and memsets.
 -- @column comm_time_pct %         Share of the time of communication kernels.
--- @main dimension, process_group, collective, calls, total_ns, kernel_time_pct, gpu_time_pct, comm_time_pct
+-- @main dimension, scope, process_group, collective, calls, total_ns, kernel_time_pct, gpu_time_pct, comm_time_pct
 -- @order total_ns DESC, collective
 -- @use arithmetic, collective_kinds, comm_groups, time_sums
 -- @needs communication kernels
--- @plot bars y=dimension,process_group,collective x=total_ns label=comm_time_pct
+-- @plot bars y=dimension,scope,process_group,collective x=total_ns label=comm_time_pct
 -- @drill collective collectives each=yes collective={collective}
 WITH by_name AS (
     SELECT
@@ -34,7 +37,8 @@ WITH by_name AS (
 grouped AS (
     SELECT
         run_group, kernel_collective(written, n.collective) AS collective,
-        CASE WHEN '{per}' <> 'none' THEN g.dimension END AS dimension,
+        CASE WHEN '{per}' IN ('dimension', 'group') THEN g.dimension END AS dimension,
+        CASE WHEN '{per}' IN ('scope', 'group') THEN g.scope END AS scope,
         CASE WHEN '{per}' = 'group' THEN g.process_group END AS process_group,
         sum(calls)::BIGINT AS calls, sum(total_ns)::BIGINT AS total_ns
     FROM by_name b
@@ -46,7 +50,7 @@ grouped AS (
     GROUP BY ALL
 )
 SELECT
-    g.run_group, dimension, process_group, collective, calls, total_ns,
+    g.run_group, dimension, scope, process_group, collective, calls, total_ns,
     pct(total_ns, kernel_ns) AS kernel_time_pct,
     pct(total_ns, gpu_ns) AS gpu_time_pct,
     pct(total_ns, sum(total_ns) OVER (PARTITION BY g.run_group)) AS comm_time_pct

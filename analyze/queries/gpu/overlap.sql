@@ -2,28 +2,30 @@
 --
 -- The share of the time with communication kernels on a GPU in which compute kernels run there too; the rest is what
 -- `breakdown` calls exposed. Copies count for neither side.
--- @param per none|dimension|group = none   Whether a row is one dimension of the parallelism (as in `collectives`) or
---                                 one process group, whose kernels may run beside those of others. --by takes these,
---                                 too.
+-- @param per none|dimension|group|scope = none   Whether a row is one dimension of the parallelism (as in `collectives`),
+--                                 one process group, or all within a host or between hosts: their kernels may run
+--                                 beside those of others. --by takes these, too.
 -- @param window span|step = span  What a row is: the whole recording, or a training step (as in breakdown).
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column device index            GPU.
 -- @column step index              Training step; empty for the whole span.
 -- @column dimension text          With per=dimension or group: dp, fsdp, tp, pp, ep or cp; empty if not known.
+-- @column scope text              With per=scope: intra or inter; empty if the hosts do not tell.
 -- @column process_group text      With per=group: what the program calls the group, else its name, and its ranks.
 -- @column comm_ns ns              Union of communication kernels.
 -- @column overlapped_ns ns        The part of it with compute kernels beside it.
 -- @column overlap_pct %           Share of comm_ns; empty without communication.
--- @main run_id, rank, device, step, dimension, process_group, comm_ns, overlapped_ns, overlap_pct
--- @order run_id, rank, device, step, dimension, process_group
+-- @main run_id, rank, device, step, dimension, scope, process_group, comm_ns, overlapped_ns, overlap_pct
+-- @order run_id, rank, device, step, dimension, scope, process_group
 -- @use arithmetic, comm_exposed, gpu_tracks, gpu_windows, intervals
 -- @needs work on GPUs; with window=step also training steps (ProfilerStep# or NVTX ranges named step)
--- @plot bars y=run_id,rank,device,step,dimension,process_group x=overlap_pct
+-- @plot bars y=run_id,rank,device,step,dimension,scope,process_group x=overlap_pct
 WITH kinds AS (
     SELECT
         track, start_ns, end_ns, {
-            'dimension': CASE WHEN '{per}' <> 'none' THEN dimension END,
+            'dimension': CASE WHEN '{per}' IN ('dimension', 'group') THEN dimension END,
+            'scope': CASE WHEN '{per}' = 'scope' THEN scope END,
             'process_group': CASE WHEN '{per}' = 'group' THEN process_group END
         } AS kind
     FROM comm_parts
@@ -46,6 +48,7 @@ overlapped AS (
 )
 SELECT
     run_group, run_id, rank, device, step, l.track.kind.dimension AS dimension,
+    l.track.kind.scope AS scope,
     l.track.kind.process_group AS process_group,
     coalesce(comm_ns, 0) AS comm_ns, coalesce(overlapped_ns, 0) AS overlapped_ns,
     pct(coalesce(overlapped_ns, 0), comm_ns) AS overlap_pct

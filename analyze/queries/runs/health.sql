@@ -17,7 +17,7 @@
 -- @column value text              What was found.
 -- @column spoils text             What follows from it; empty if nothing.
 -- @order run_id, turn, rank
--- @use api_roles, arithmetic, collective_calls, collective_kinds, gpu_work, intervals, launch_calls, profiler_overhead,
+-- @use api_roles, arithmetic, batches, collective_calls, collective_kinds, gpu_work, intervals, launch_calls, profiler_overhead,
 --      recording_facts, step_costs, step_counts, step_ranges
 -- @needs runs that --where and --profiler leave
 -- @pass all
@@ -145,6 +145,19 @@ operators AS (
 memory AS (
     SELECT run_id, count(*) AS n FROM memory_events GROUP BY run_id
 ),
+known_hosts AS (
+    SELECT run_id, count(*) AS n, list(DISTINCT host ORDER BY host) AS names FROM rank_hosts GROUP BY run_id
+),
+pairs AS (
+    SELECT
+        run_id, count(*) AS n, count(*) FILTER (status = 'point_to_point') AS alone,
+        count(*) FILTER (status = 'point_to_point' AND in_batch IS NOT NULL) AS batches
+    FROM judged_calls('collective_kernels')
+    LEFT JOIN (SELECT run_id, rank, correlation_id, sent + received AS in_batch FROM batched_kernels)
+        USING (run_id, rank, correlation_id)
+    WHERE collective = 'send_recv'
+    GROUP BY run_id
+),
 of_runs AS (
     SELECT
         run_group, run_id, 0 AS turn, 'status' AS fact,
@@ -187,6 +200,34 @@ of_runs AS (
         CASE WHEN other_ns > 0.1 * ns THEN 'shares of the known families are too low by up to that' END
     FROM runs JOIN classified USING (run_id)
     WHERE ns > 0
+    UNION ALL
+    SELECT
+        run_group, run_id, 15, 'hosts', CASE WHEN n = ranks THEN 'ok' ELSE 'unknown' END,
+        CASE
+            WHEN n = ranks THEN concat(
+                len(names), ': ', array_to_string(names[:3], ', '), CASE WHEN len(names) > 3 THEN ', ...' END
+            )
+            ELSE printf('known of %d of %d ranks', coalesce(n, 0), ranks)
+        END,
+        CASE WHEN n IS DISTINCT FROM ranks
+            THEN 'communication within a host and between hosts is not told apart' END
+    FROM runs LEFT JOIN known_hosts USING (run_id)
+    WHERE ranks > 1
+    UNION ALL
+    SELECT
+        run_group, run_id, 16, 'sends and receives', CASE WHEN alone > 0 THEN 'note' ELSE 'ok' END,
+        CASE
+            WHEN alone = 0 THEN 'all paired'
+            ELSE printf('%d of %d kernels are not paired: ', alone, n) || concat_ws(
+                ', ',
+                CASE WHEN batches > 0 THEN
+                    concat(batches, CASE WHEN batches = 1 THEN ' is a batch' ELSE ' are batches' END, ' with several ranks')
+                END,
+                CASE WHEN alone > batches THEN printf('of %d the recording says no peer', alone - batches) END
+            )
+        END,
+        CASE WHEN alone > 0 THEN 'whether they move bytes or wait is not known' END
+    FROM runs JOIN pairs USING (run_id)
 ),
 of_ranks AS (
     SELECT

@@ -102,22 +102,31 @@ def _kernels(events: Sequence[Event]) -> Columns:
     for i, axis in enumerate("xyz"):
         columns[f"grid_{axis}"] = _dim(grids, i)
         columns[f"block_{axis}"] = _dim(blocks, i)
-    if any(a.collective is not None for a in args):
+    columns |= _collectives(args)
+    if "collective" in columns:
         columns |= {
-            "collective": [a.collective for a in args],
-            "in_elems": [a.in_elems for a in args],
-            "out_elems": [a.out_elems for a in args],
-            "dtype": [a.dtype for a in args],
             "group_size": [a.group_size for a in args],
-            "group_name": [a.group_name for a in args],
             "group_desc": [a.group_desc for a in args],
-            "group_ranks": [_list_text(a.group_ranks) for a in args],
             "seq": [a.seq for a in args],
-            "peer": [a.source if a.destination is None else a.destination for a in args],
             "in_splits": [_list_text(a.in_splits) for a in args],
             "out_splits": [_list_text(a.out_splits) for a in args],
         }
     return columns
+
+
+def _collectives(args: Sequence[Args]) -> Columns:
+    """What stands beside a collective, on the GPU and where it is asked for; nothing where no event is one."""
+    if all(a.collective is None for a in args):
+        return {}
+    return {
+        "collective": [a.collective for a in args],
+        "peer": [a.source if a.destination is None else a.destination for a in args],
+        "in_elems": [a.in_elems for a in args],
+        "out_elems": [a.out_elems for a in args],
+        "dtype": [a.dtype for a in args],
+        "group_name": [a.group_name for a in args],
+        "group_ranks": [_list_text(a.group_ranks) for a in args],
+    }
 
 
 def _list_text(raw: Raw) -> str | None:
@@ -169,7 +178,7 @@ def _calls(api: str) -> Callable[[Sequence[Event]], Columns]:
 def _cpu_ops(events: Sequence[Event]) -> Columns:
     args = _args(events)
     dims = _text([a.input_dims for a in args])
-    return _cpu(events, args) | {
+    columns = _cpu(events, args) | {
         "op_id": _op_ids(args),
         "sequence_number": [a.sequence_number for a in args],
         "fwd_thread": [a.fwd_thread for a in args],
@@ -178,6 +187,7 @@ def _cpu_ops(events: Sequence[Event]) -> Columns:
         "input_types": _text([a.input_types for a in args]),
         "concrete_inputs": _text([a.concrete_inputs for a in args]),
     }
+    return columns | _collectives(args)
 
 
 def _ranges(origin: str) -> Callable[[Sequence[Event]], Columns]:

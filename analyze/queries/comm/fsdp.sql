@@ -1,0 +1,91 @@
+-- Are FSDP's modules gathered in time, and what does gathering and reducing them cost?
+--
+-- The all_gathers that unshard a module, in the forward and again in the backward pass, and the reduce_scatters of its
+-- gradients (all_reduces with them under hybrid sharding), by the ranges that torch's FSDP opens around them. Exposed
+-- time has no compute beside it; it is transfer, waiting for a rank that has not come, or unknown, as in
+-- `comm-exposed`. A module needs its parameters when the first use of them (FSDP2: the copy out of the gathered buffer;
+-- FSDP1: its first kernel) has been launched and the work before it on its stream is done. The slack is from the end of
+-- the all_gather to that moment: 0 or more is early; less is a stall, as long as that. The lead is how long before it
+-- the all_gather was launched: short where nothing prefetches. FSDP2 names the modules; those of FSDP1 are numbered in
+-- the order of the forward pass, which is inferred.
+-- @param each no|yes = no         Whether a row is one collective of a module, instead of all of them.
+-- @param per module|rank = module   What a row is of: a module over all GPUs, summed, or of each rank.
+-- @column run_id id               The run.
+-- @column rank index              With per=rank or each=yes: process rank.
+-- @column step index              With each=yes: training step in which it was launched.
+-- @column place index             Place of the module in the order in which they are first gathered, from 0.
+-- @column module text             Name of the module, (root) for the outermost, or #n of FSDP1; empty if not known.
+-- @column inferred bool           Whether the module is inferred.
+-- @column pass text               forward or backward; empty if no range says.
+-- @column collective text         all_gather, reduce_scatter or all_reduce.
+-- @column calls count             Kernels.
+-- @column bytes B                 The larger of their input and output; empty if those of one are not known.
+-- @column total_ns ns             Time of the kernels.
+-- @column exposed_ns ns           Of that: without compute beside it.
+-- @column transfer_ns ns          Transfer in that.
+-- @column waiting_ns ns           Waiting for ranks that have not come.
+-- @column unknown_ns ns           Of kernels whose call is not known.
+-- @column lead_ns ns              Of all_gathers: from the launch to the moment of need, mean.
+-- @column slack_ns ns             From the end to the moment of need: the least of them, negative if late.
+-- @column late count              Those that end after it.
+-- @column stall_ns ns             What they are late by, summed.
+-- @column resharded bool          Of the forward pass: whether the module is gathered again in the backward pass;
+--                                 empty if not known, or where no backward pass was recorded.
+-- @column start_ns ns             With each=yes: start, from the first of the run.
+-- @main run_id, rank, step, module, pass, collective, calls, bytes, total_ns, exposed_ns, waiting_ns, lead_ns,
+--     slack_ns, late, stall_ns, resharded
+-- @order run_id, rank, start_ns, place, pass DESC, collective
+-- @use comm_exposed, fsdp, gpu_tracks, step_ranges
+-- @needs communication kernels that FSDP launched (its ranges, and the calls that launch)
+-- @plot bars y=module,pass,collective x=transfer_ns,waiting_ns,unknown_ns top=64
+WITH exposed AS (
+    SELECT
+        track, owner.call AS call, sum(end_ns - start_ns) AS exposed_ns,
+        sum(end_ns - start_ns) FILTER (owner.part = 'transfer') AS transfer_ns,
+        sum(end_ns - start_ns) FILTER (owner.part = 'waiting') AS waiting_ns,
+        sum(end_ns - start_ns) FILTER (owner.part = 'unknown') AS unknown_ns
+    FROM exposed_comm
+    GROUP BY track, owner.call
+),
+modules AS (
+    SELECT
+        run_id, module, min(start_ns) AS first_ns,
+        bool_or(pass = 'backward' AND collective = 'all_gather') AS gathered_again, bool_or(pass = 'backward') AS went_back
+    FROM fsdp_kernels
+    WHERE module IS NOT NULL
+    GROUP BY run_id, module
+),
+places AS (
+    SELECT *, row_number() OVER (PARTITION BY run_id ORDER BY first_ns, module) - 1 AS place FROM modules
+),
+kernel_times AS (
+    SELECT
+        k.*, p.place, coalesce(e.exposed_ns, 0) AS exposed_ns, coalesce(e.transfer_ns, 0) AS transfer_ns,
+        coalesce(e.waiting_ns, 0) AS waiting_ns, coalesce(e.unknown_ns, 0) AS unknown_ns,
+        k.needed_ns - k.launch_ns AS lead_ns, k.needed_ns - k.own_start_ns - k.dur_ns AS slack_ns,
+        CASE WHEN k.needed_ns IS NOT NULL THEN
+            greatest(least(k.own_start_ns + k.dur_ns, k.used_ns) - k.needed_ns, 0)
+        END AS stall_ns,
+        CASE WHEN k.pass = 'forward' AND p.went_back THEN p.gathered_again END AS resharded,
+        k.start_ns - min(k.start_ns) OVER (PARTITION BY k.run_id) AS since_ns,
+        CASE WHEN k.launch_ns < s.end_ns THEN s.step END AS step
+    FROM fsdp_kernels k
+    JOIN gpu_tracks t ON t.run_id = k.run_id AND t.rank = k.rank AND t.device IS NOT DISTINCT FROM k.device
+    LEFT JOIN exposed e ON e.track = t.track AND e.call = k.call
+    LEFT JOIN places p ON p.run_id = k.run_id AND p.module = k.module
+    ASOF LEFT JOIN step_windows s ON s.run_id = k.run_id AND s.rank = k.rank AND k.launch_ns >= s.start_ns
+)
+SELECT
+    k.run_group, k.run_id, CASE WHEN '{per}' = 'rank' OR '{each}' = 'yes' THEN k.rank END AS rank,
+    CASE WHEN '{each}' = 'yes' THEN step END AS step, place, module, by_order AS inferred, pass, collective,
+    count(*) AS calls, CASE WHEN count(bytes) = count(*) THEN sum(bytes)::BIGINT END AS bytes,
+    sum(dur_ns)::BIGINT AS total_ns, sum(exposed_ns)::BIGINT AS exposed_ns, sum(transfer_ns)::BIGINT AS transfer_ns,
+    sum(waiting_ns)::BIGINT AS waiting_ns, sum(unknown_ns)::BIGINT AS unknown_ns,
+    round(avg(lead_ns))::BIGINT AS lead_ns, min(slack_ns) AS slack_ns,
+    CASE WHEN count(slack_ns) > 0 THEN count(*) FILTER (slack_ns < 0) END AS late,
+    sum(stall_ns)::BIGINT AS stall_ns, bool_or(resharded) AS resharded,
+    CASE WHEN '{each}' = 'yes' THEN min(since_ns) END AS start_ns
+FROM kernel_times k
+GROUP BY k.run_group, k.run_id, place, module, by_order, pass, collective,
+    CASE WHEN '{per}' = 'rank' OR '{each}' = 'yes' THEN k.rank END, CASE WHEN '{each}' = 'yes' THEN k.step END,
+    CASE WHEN '{each}' = 'yes' THEN k.call END
