@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import kernel, run_cli, sql
+from support import event, kernel, run_cli, sql, write_trace
 
 from analyze.errors import InputError
 from analyze.sources import read
@@ -34,6 +34,16 @@ def check(path: Path, n: int, *warnings: str) -> None:
     for warning in warnings:
         assert warning in found["warnings"]
         assert len(found["warnings"].splitlines()) == 1
+
+
+def test_what_has_no_column_is_not_lost(tmp_path: Path) -> None:
+    """ROCm's calls write the handle of a stream, Inductor's operators the grid of the kernel: names of other values."""
+    call = event("cuda_runtime", "hipMemcpyWithStream", 0, 1, stream="0x0", correlation=7)
+    triton = event("cpu_op", "triton_poi_fused_add_0", 0, 1, grid="grid(100,)")
+    path = write_trace(tmp_path / "t.json", [call, triton, kernel("k", 0, 1)])
+    check(path, 1)
+    assert [r["correlation_id"] for r in sql(path, "SELECT correlation_id FROM cuda_calls")] == [7]
+    check(write_trace(tmp_path / "u.json", [kernel("k", 0, 1) | {"args": {"stream": "blue"}}]), 1, "NULL: 1 stream")
 
 
 def test_truncated(tmp_path: Path) -> None:

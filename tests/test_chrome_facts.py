@@ -170,6 +170,10 @@ def test_metadata_behind_the_events(tmp_path: Path) -> None:
     assert sql(path, "SELECT gpu_name, compute_capability, warnings FROM runs") == [
         {"gpu_name": "Tesla V100-SXM2-16GB", "compute_capability": "7.0", "warnings": None}
     ]
+    # ROCm 7 does not name some GPUs.
+    unnamed = {"traceEvents": [kernel("k", 1, 2)], "deviceProperties": [device | {"name": ""}]}
+    path.write_text(json.dumps(unnamed))
+    assert sql(path, "SELECT gpu_name FROM runs") == [{"gpu_name": None}]
 
 
 def test_numbers_that_do_not_fit_say_nothing(tmp_path: Path) -> None:

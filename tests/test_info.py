@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 from support import SAMPLES, complaints, default_answer, event, kernel, launch, run_cli, write_trace
+from test_communication import collective
 
 import analyze
 from analyze.info import commands, lines
@@ -20,8 +21,8 @@ NAMES = [
 ]  # fmt: skip
 
 CONDITIONS = {
-    "memcpy-sync", "recompute", "frequent-sequences", "scaling", "phases", "dataloader", "overlap", "launch",
-    "graph-replays", "compiled", "serving", "fsdp", "moe-balance", "pipeline-bubbles",
+    "memcpy-sync", "recompute", "frequent-sequences", "scaling", "phases", "dataloader", "overlap", "launch", "serving",
+    "fsdp",
 }  # fmt: skip
 """Queries whose need is more than that a thing is there (copies that block, checkpointing, ...)."""
 
@@ -51,7 +52,10 @@ def test_many_runs_are_a_table() -> None:
     said = told(SAMPLES, width="120")
     assert (
         said.startswith("19 runs\n")
-        and f"{len(catalog())} of {len(catalog())}" in said
+        # No sample is of a pipeline, or of expert parallelism.
+        and f"{len(catalog()) - 2} of {len(catalog())}" in said
+        and "without sends and receives: pipeline-bubbles" in said
+        and "without all_to_alls: moe-balance" in said
         and said.count("NVIDIA H200") == 19
     )
 
@@ -65,9 +69,8 @@ def test_a_path_alone_is_told_of_and_a_query_alone_says_what_to_type() -> None:
 
 
 def test_every_need_is_in_words_that_are_understood() -> None:
-    free = {"activation checkpointing, and operators with input shapes (record_shapes=True)"}
     for query in catalog().values():
-        if query.needs and query.needs not in free and "runs" not in query.needs:
+        if query.needs and "runs" not in query.needs:
             assert needs_of(query, {}).names, f"{query.name}: {query.needs}"
     assert needs_of(catalog()["memory-by-category"], {}).names == ("allocator events", "operators")
     assert needs_of(catalog()["roofline"], {}).names == ("FLOP metrics",)
@@ -124,6 +127,19 @@ def test_a_metric_that_is_not_there_is_named() -> None:
     )
 
 
-def test_every_holding_is_found_somewhere() -> None:
-    held = set().union(*(run.held for run in analyze.open(SAMPLES).info().runs))
+def test_every_holding_is_found_somewhere(tmp_path: Path) -> None:
+    apart = [collective("all_to_all", 0, 5), collective("send", 9, 5)]
+    of_one = [analyze.open(write_trace(tmp_path / f"{i}.json", [k])).info().runs[0] for i, k in enumerate(apart)]
+    both = {"sends and receives", "all_to_alls"}
+    # An all_to_all runs as a kernel of that name.
+    assert [run.held & both for run in of_one] == [both, both - {"all_to_alls"}]
+    held = set().union(both, *(run.held for run in analyze.open(SAMPLES).info().runs))
     assert set(HOLDINGS) == held
+
+
+def test_what_a_program_does_not_do_is_not_lacking() -> None:
+    """resnet18-1gpu is compiled by nobody and replays no graph: its recording is none the worse for it."""
+    said = told(ONE)
+    lacks = said[said.index("lacks") : said.index("  GPU")]
+    assert not [name for name, h in HOLDINGS.items() if h.done and name in lacks]
+    assert "without compiled code: compiled" in " ".join(said.split())

@@ -82,6 +82,16 @@ def test_an_unknown_gpu_is_not_guessed(tmp_path: Path) -> None:
     assert row["mfu_pct"] is None and "no published peak for a type" in row["note"]
 
 
+def test_products_of_no_operator_are_named(tmp_path: Path) -> None:
+    """An own kernel of 15 us beside the 5 us of a product: three quarters of the time is not counted."""
+    own = [kernel("my_gemm_kernel", 30, 15), kernel("elementwise", 50, 500)]
+    path = write_trace(tmp_path / "t.json", [op("aten::mm", 10, 1, [[10, 20], [20, 30]]), *work(12, 1, 20), *own])
+    [row] = mfu(path)
+    assert row["model_flops"] == 2 * 10 * 20 * 30 and row["note"].startswith("at least: 75 % of the time in kernels")
+    [given] = mfu(path, "", flops_per_token=1e6, tokens_per_step=5000)
+    assert given["note"] is None
+
+
 def test_what_is_computed_again_is_of_hfu_alone(tmp_path: Path) -> None:
     # q, k, v [1, 2, 8, 4], causal: forward 2 products of 2 * 2 * 8 * 8 * 4 = 1024, half of them 1024 in all; backward
     # five of these, half of them 2560, of which 512 are the scores again. A product of 240 that the backward repeats.

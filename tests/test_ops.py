@@ -190,6 +190,23 @@ def test_by_hand(tmp_path: Path) -> None:
     assert shares["inner"] == pytest.approx((100 * 25 / 110, 100 * 30 / 110, 100 * 50 / 53))
 
 
+def test_calls_that_overlap_leave_no_negative_time(tmp_path: Path) -> None:
+    # Two of [0, 60) and [30, 90) below one of [0, 100), all under the number of one thread: they cover 90 of its us.
+    names = {"outer": (0, 100), "first": (0, 60), "second": (30, 60)}
+    calls = [event("cuda_runtime", name, ts, dur, correlation=ts) for name, (ts, dur) in names.items()]
+    path = write_trace(tmp_path / "t.json", calls)
+    own = {r["name"]: (r["self_cpu_ns"], r["total_cpu_ns"]) for r in ask(path, "ops")}
+    assert own == {"outer": (10_000, 100_000), "first": (60_000, 60_000), "second": (60_000, 60_000)}
+
+
+def test_a_range_on_a_gpu_is_no_share_of_the_work(tmp_path: Path) -> None:
+    """It lasts from its first kernel to its last, and no kernel need run in between."""
+    step = event("gpu_user_annotation", "ProfilerStep#1", 0, 1000, 0, 7, device=0, stream=7)
+    path = write_trace(tmp_path / "t.json", [step, kernel("k", 0, 10), kernel("k", 990, 10)])
+    shares = {r["name"]: r["self_device_pct"] for r in ask(path, "ops")}
+    assert shares == {"ProfilerStep*": None, "k": 100}
+
+
 def test_threads_that_have_a_label_instead_of_a_number(tmp_path: Path) -> None:
     # Such a thread is NULL in the table: the two events of it nest all the same, and not into thread 0.
     path = write_trace(

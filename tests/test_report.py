@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 from support import SAMPLES, event, kernel, launch, run_cli, write_trace
+from test_communication import collective, write_ranks
+from test_parallel import gpipe
 
 import analyze
 from analyze.errors import InputError
@@ -74,6 +76,53 @@ def test_what_a_report_of_one_run_says(tmp_path: Path) -> None:
         assert f" {title} " in text
     assert "Record FLOP and memory counters: collect run --profiler ncu" in text
     assert "Record allocator events: torch.profiler with profile_memory=True" in text
+
+
+@pytest.mark.parametrize(
+    ("sample", "asked"),
+    [
+        ("cuda-graph", {"graph-replays", "kernel-pace"}),
+        ("generate", {"serving", "mfu", "kernel-pace", "op-roofline"}),
+        ("lm-compiled", {"compiled", "mfu", "kernel-pace", "op-roofline"}),
+        ("resnet18-checkpoint", {"recompute", "kernel-pace"}),
+        ("late-rank", {"comm-exposed", "collectives", "kernel-pace"}),
+    ],
+)
+def test_sections_are_of_what_was_recorded(tmp_path: Path, sample: str, asked: set[str]) -> None:
+    """What the program does (sample_traces/README.md) is shown, what it does not is not, and how to record that is."""
+    special = {"graph-replays", "serving", "compiled", "recompute", "comm-exposed", "pipeline-bubbles", "moe-balance"}
+    text = page(tmp_path / "a.html", SAMPLES / sample)
+    shown = {m for m in re.findall(r"<code>analyze query ([a-z-]+)", text)}
+    assert asked <= shown and shown & special == asked & special
+    lacking = words(text[text.index('id="lacking"') :])
+    for query in special - {"recompute", "comm-exposed"}:
+        assert (find(query).question in lacking) == (query not in asked), query
+
+
+def test_sections_of_a_pipeline_and_of_experts(tmp_path: Path) -> None:
+    ranks = write_ranks(tmp_path / "experts", *[[collective("all_to_all", 0, 5, 40), kernel("gemm", 9, 5)]] * 2)
+    for path, query, other in (
+        (gpipe(tmp_path / "stages"), "pipeline-bubbles", "moe-balance"),
+        (ranks, "moe-balance", "pipeline-bubbles"),
+    ):
+        text = page(tmp_path / f"{query}.html", path)
+        assert f"analyze query {query} " in text and f"analyze query {other} " not in text
+        assert find(other).question in words(text[text.index('id="lacking"') :])
+
+
+def test_what_no_recording_holds_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A question costs time also where it has no rows."""
+    asked = []
+    query = build.Engine.query
+
+    def noted(engine: Any, of: Any, *arguments: Any, **options: Any) -> Any:
+        asked.append(of.name)
+        return query(engine, of, *arguments, **options)
+
+    monkeypatch.setattr(build.Engine, "query", noted)
+    page(tmp_path / "a.html", SAMPLES / "late-rank")
+    unheld = {"graph-replays", "compiled", "pipeline-bubbles", "moe-balance", "roofline", "memory-timeline"}
+    assert "kernel-share" in asked and unheld & set(asked) == set()
 
 
 def test_every_command_in_it_runs(pages: Callable[[str], Path]) -> None:

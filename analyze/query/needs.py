@@ -22,16 +22,18 @@ class Holding(NamedTuple):
     """A thing that a recording may hold.
 
     `pattern`: how @needs names it; `sources`: what stands behind FROM, one of which has rows of a run that holds it;
-    `recorded`: how to record it.
+    `recorded`: how to record it; `done`: whether it is what programs of a kind do, so that others do not lack it.
     """
 
     name: str
     pattern: str
     sources: tuple[str, ...]
     recorded: str
+    done: bool = False
 
 
 _FLOPS = "regexp_matches(metric, '^flop_count|_op_[fdh](add|mul|fma)_|_path_tensor_|_hmma')"
+_COMPILED = "regexp_matches(name, '^(Torch-Compiled Region|CompiledFunction|## Call CompiledFxGraph)|dynamo_timed')"
 _GPU_TABLES = ("kernels", "memcpys", "memsets", "gpu_summary")
 
 HOLDINGS = {
@@ -43,6 +45,45 @@ HOLDINGS = {
             r"(?:kernels of )?NCCL collectives|communication kernels",
             ("kernel_names WHERE family = 'communication'", "kernels WHERE collective IS NOT NULL"),
             "more than one GPU",
+        ),
+        Holding(
+            "sends and receives",
+            r"sends and receives",
+            # all_to_all runs as a kernel of that name.
+            (
+                "kernel_names WHERE collective = 'send_recv'",
+                "kernels WHERE regexp_matches(lower(collective), 'send|recv')",
+            ),
+            "a program with stages that send to each other",
+            done=True,
+        ),
+        Holding(
+            "all_to_alls",
+            r"all_to_alls",
+            ("kernels WHERE regexp_matches(lower(collective), 'all_?to_?all')",),
+            "torch.profiler, of a program that calls all_to_all",
+            done=True,
+        ),
+        Holding(
+            "replays of CUDA graphs",
+            r"replays of CUDA graphs",
+            ("cuda_calls WHERE contains(name, 'GraphLaunch')",),
+            "a program that replays CUDA graphs",
+            done=True,
+        ),
+        Holding(
+            "compiled code",
+            r"compiled code",
+            (f"cpu_ops WHERE {_COMPILED}", f"ranges WHERE {_COMPILED}"),
+            "torch.profiler, of a program that torch.compile compiled",
+            done=True,
+        ),
+        Holding(
+            "a backward pass",
+            r"a backward pass",
+            ("cpu_ops WHERE starts_with(name, 'autograd::engine')",),
+            "torch.profiler, of training",
+            done=True,
         ),
         Holding("kernels", r"kernels", ("kernels", "gpu_summary"), "a profiler that traces CUDA"),
         Holding("GPU work", r"work on GPUs|GPU work", _GPU_TABLES, "a profiler that traces CUDA"),

@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from analyze.plots import declared, drawing
 from analyze.plots.figure import Ask, Rows, cut, quantity
 from analyze.query.engine import Engine
 from analyze.query.engines import Engines
+from analyze.query.needs import holdings, needs_of
 from analyze.query.query_files import Query, find
 from analyze.render import visible
 from analyze.report.page import Finding, Links, Page, Part, Section, command_line, filled_sql
@@ -117,6 +119,8 @@ class Report:
 
     def part(self, declaration: Mapping[str, Any]) -> Part | None:
         """A part of the page; None if there is nothing to show."""
+        if not self._answered(declaration):
+            return None
         query = find(declaration["query"])
         params, by = self._asked(declaration)
         rows = kept(self.ask(query.name, params, by), declaration.get("keep", {}))
@@ -142,6 +146,15 @@ class Report:
             part.table = table(rows, declaration.get("columns", ()), declaration.get("rows", 100), link)
             part.open = part.figure is None
         return part if part.figure or part.table else None
+
+    @cached_property
+    def _held(self) -> set[str]:
+        """What the recordings hold, of all passes: a query has its own."""
+        return set().union(*holdings(self._engines.get(where=self.where, profiler=self.profiler or "all")).values())
+
+    def _answered(self, declaration: Mapping[str, Any]) -> bool:
+        """Whether the recordings hold what a part's query needs."""
+        return not needs_of(find(declaration["query"]), declaration.get("params", {})).lacking(self._held)
 
     def _asked(self, declaration: Mapping[str, Any]) -> tuple[dict[str, str], tuple[str, ...]]:
         """The parameters and the groups of what a part asks."""
@@ -292,7 +305,7 @@ class Report:
         # Much of a question runs on one CPU, so they are asked from both ends, each with engines of its own.
         advice: Future[list[Advice]] = Future()
         with ThreadPoolExecutor(1) as beside:
-            beside.submit(self._beside, [p for s in asked for p in s["part"]], advice)
+            beside.submit(self._beside, [p for s in asked for p in s["part"] if self._answered(p)], advice)
             self.progress(done, total, "health")
             trust, facts = self.trust(), self.facts()
             done += 1

@@ -56,7 +56,9 @@ def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
         values = shown.numbers(measures[0])
         spec = _stacked(list(zip(bars, map(_words, parts), values, strict=True)), unit, scale, "whole" in options)
     elif len(measures) > 1:
-        found = [(bar, label(m), v) for m in measures for bar, v in zip(bars, shown.numbers(m), strict=True)]
+        # What is 0 throughout is no part of any bar.
+        some = [m for m in measures if any(shown.numbers(m))]
+        found = [(bar, label(m), v) for m in some for bar, v in zip(bars, shown.numbers(m), strict=True)]
         spec = _stacked(found, unit, scale, "whole" in options)
     else:
         spec = _single(shown, bars, names, measures[0], scale, options)

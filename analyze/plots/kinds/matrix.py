@@ -1,4 +1,4 @@
-"""A matrix: what goes from each of several things to each other one, darker where it is more."""
+"""A matrix: what goes from each of several things to each other one, stronger where it is more."""
 
 from __future__ import annotations
 
@@ -30,24 +30,25 @@ def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
          "tip": f"{label(options['y'])} {s}, {label(options['x'])} {t}: {quantity(v, unit)}"}
         for (s, t), v in sums.items() if s in sources[:_MOST] and t in targets[:_MOST]
     ]  # fmt: skip
+    title = f"{label(options['y'])} (rows) to {label(options['x'])} (columns)"
     axes = {
         "x": {"field": "to", "type": "nominal", "scale": {"domain": targets[:_MOST]},
-              "axis": names_axis(label(options["x"]), labelAngle=0, orient="top")},
+              "axis": names_axis(title, labelAngle=0, orient="top")},
         "y": {"field": "from", "type": "nominal", "scale": {"domain": sources[:_MOST]},
-              "axis": names_axis(label(options["y"]))},
+              "axis": names_axis()},
         "tooltip": {"field": "tip"},
     }  # fmt: skip
     cells = {
         "mark": {"type": "rect"},
-        "encoding": {"opacity": {"field": "v", "type": "quantitative", "scale": {"domainMin": 0, "range": [0.05, 1]},
+        "encoding": {"opacity": {"field": "v", "type": "quantitative", "scale": {"domainMin": 0, "range": [0.05, 0.6]},
                                  "legend": None}},
     }  # fmt: skip
+    said = {"mark": {"type": "text", "color": {"expr": "ink"}}, "encoding": {"text": {"field": "shown"}}}
     spec = {
         "data": {"values": values},
         "height": {"step": max(10, min(44, 700 // len(sources[:_MOST])))},
         "encoding": axes,
-        "layer": [cells, *([{"mark": {"type": "text"}, "encoding": {"text": {"field": "shown"}}}]
-                           if len(targets) <= 8 else [])],
+        "layer": [cells, *([said] if len(targets) <= 8 else [])],
     }  # fmt: skip
     most = max(sums, key=lambda pair: sums[pair])
     alt = (

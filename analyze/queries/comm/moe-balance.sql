@@ -26,7 +26,7 @@
 -- @main run_id, process_group, source, destination, expert, experts, calls, bytes, rows, source_pct, load_ratio
 -- @order run_id, process_group, source, destination, expert
 -- @use arithmetic, collective_kinds, comm_groups, experts
--- @needs communication kernels (all_to_all, recorded by torch.profiler)
+-- @needs all_to_alls (communication kernels, recorded by torch.profiler)
 -- @plot matrix x=destination y=source value=bytes
 WITH calls AS (
     SELECT

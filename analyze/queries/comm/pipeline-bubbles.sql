@@ -44,7 +44,7 @@
 --     wait_previous_ns, wait_next_ns, idle_ns, bubble_pct, ideal_pct
 -- @order run_id, pipeline, step, start_ns, stage, device
 -- @use arithmetic, comm_exposed, gpu_classes, gpu_tracks, gpu_windows, intervals, pipelines, step_ranges
--- @needs communication kernels (sends and receives whose peers are known)
+-- @needs sends and receives (communication kernels whose peers are known)
 -- @plot bars y=stage,step
 --     x=compute_ns,transfer_ns,wait_previous_ns,wait_next_ns,other_comm_ns,exposed_memcpy_ns,idle_ns top=64
 WITH transfers AS MATERIALIZED (

@@ -17,7 +17,7 @@
 -- @column self_cpu_pct %          Self CPU time / all self CPU time.
 -- @column total_cpu_pct %         CPU time with children / all self CPU time.
 -- @column avg_cpu_ns ns           CPU time with children of a call.
--- @column self_device_pct %       Its own GPU time / all GPU work.
+-- @column self_device_pct %       Its own GPU time / all GPU work; empty for a range on a GPU's track, which is no work.
 -- @column avg_device_ns ns        GPU time of a call, with that of its children.
 -- @main name, calls, self_cpu_ns, total_cpu_ns, self_device_ns, total_device_ns
 -- @order self_device_ns + self_cpu_ns DESC, name, kind
@@ -43,23 +43,23 @@ named AS (
         coalesce(sum(dur_ns) FILTER (NOT folded), 0)::BIGINT AS total_cpu_ns,
         sum(gpu_ns)::BIGINT AS self_device_ns,
         coalesce(sum(total_gpu_ns) FILTER (NOT folded), 0)::BIGINT AS total_device_ns,
-        0 AS gpu_work_ns
+        0 AS gpu_work_ns, true AS work
     FROM torch_tree_{python}
     WHERE kind <> 'python'
     GROUP BY run_group, name, kind
     UNION ALL
     SELECT
         run_group, name, 'gpu', 'gpu', count(*), 0, 0, sum(dur_ns)::BIGINT, sum(dur_ns)::BIGINT,
-        coalesce(sum(dur_ns) FILTER (work), 0)::BIGINT
+        coalesce(sum(dur_ns) FILTER (work), 0)::BIGINT, bool_or(work)
     FROM gpu_events
     GROUP BY run_group, name
 )
 SELECT
-    * EXCLUDE (gpu_work_ns),
+    * EXCLUDE (gpu_work_ns, work),
     pct(self_cpu_ns, sum(self_cpu_ns) OVER whole) AS self_cpu_pct,
     pct(total_cpu_ns, sum(self_cpu_ns) OVER whole) AS total_cpu_pct,
     total_cpu_ns / nullif(calls, 0) AS avg_cpu_ns,
-    pct(self_device_ns, sum(gpu_work_ns) OVER whole) AS self_device_pct,
+    CASE WHEN work THEN pct(self_device_ns, sum(gpu_work_ns) OVER whole) END AS self_device_pct,
     total_device_ns / nullif(calls, 0) AS avg_device_ns
 FROM named
 WINDOW whole AS (PARTITION BY run_group)

@@ -4,7 +4,7 @@
 -- is computed again, too: the forward operators of activation checkpointing, and the scores in the backward of
 -- attention. Model FLOPs are those of `flops-by-op` (of causal attention, half) of the operators that launched work on
 -- a GPU in the steps, or of all where the recording has no steps; what no operator is seen of (CUDA graphs, Triton
--- templates, own kernels) is not in them. With flops_per_token and tokens_per_step, these times the steps are the
+-- templates, own kernels) is not in them, and the note says how much of the time in kernels of products that is. With flops_per_token and tokens_per_step, these times the steps are the
 -- model's. The peak is that of the types of the operators' inputs, with tensor cores where there are any, for dense
 -- matrices; where several types are used, each operation is held to its own. A GPU without published peaks has no MFU,
 -- unless peak_tflops gives one.
@@ -32,7 +32,7 @@
 -- @column note text               Why a figure is missing, or what it lacks.
 -- @main run_id, avg_step_ns, model_flops, precision, mfu_pct, hfu_pct, note
 -- @order run_id, rank, step
--- @use device_peaks, gpu_work, known_devices, model_flops, op_links, recomputed, roofs, step_ranges
+-- @use arithmetic, device_peaks, gpu_work, known_devices, model_flops, op_links, recomputed, roofs, step_ranges
 -- @needs kernels (and operators with input shapes, or flops_per_token)
 WITH gpus AS (
     SELECT
@@ -52,17 +52,19 @@ ops AS (
 ),
 -- Kernels by the operator that launched them, which is the call or lies in it.
 linked AS (
-    SELECT k.name, o.run_id, o.rank, o.tid, o.op_start_ns
+    SELECT k.name, k.start_ns AS kernel_ns, k.dur_ns, o.run_id, o.rank, o.tid, o.op_start_ns
     FROM linked_to_ops('gpu_work') k JOIN ops o ON o.run_id = k.run_id AND o.rank = k.rank AND o.op_id = k.op_id
     WHERE k.kind = 'kernel'
 ),
-launched AS (
-    SELECT c.call, bool_or(is_tf32_kernel(k.name)) AS tf32
+called AS (
+    SELECT c.call, k.run_id, k.rank, k.name, k.kernel_ns, k.dur_ns
     FROM linked k
     ASOF JOIN all_calls c
         ON c.run_id = k.run_id AND c.rank = k.rank AND c.tid = k.tid AND k.op_start_ns >= c.start_ns
     WHERE k.op_start_ns < c.end_ns
-    GROUP BY c.call
+),
+launched AS (
+    SELECT call, bool_or(is_tf32_kernel(name)) AS tf32 FROM called GROUP BY call
 ),
 recomputed AS (
     SELECT c.call
@@ -80,6 +82,19 @@ windows AS (
         SELECT run_id, rank, min(start_ns) AS start_ns FROM all_calls SEMI JOIN launched USING (call) GROUP BY ALL
     ) c USING (run_id, rank)
     ANTI JOIN step_windows s ON s.run_id = g.run_id AND s.rank = g.rank
+),
+products AS (
+    SELECT k.run_id, k.rank, w.start_ns AS window_ns, sum(all_ns) AS all_ns, sum(called_ns) AS called_ns
+    FROM (
+        SELECT run_id, rank, name, start_ns AS kernel_ns, dur_ns AS all_ns, 0 AS called_ns FROM kernels
+        UNION ALL
+        SELECT run_id, rank, name, kernel_ns, 0, dur_ns FROM called
+    ) k
+    JOIN (SELECT run_id, name FROM kernel_names WHERE family IN ('gemm', 'convolution', 'attention')) n
+        ON n.run_id = k.run_id AND n.name = k.name
+    ASOF JOIN windows w ON w.run_id = k.run_id AND w.rank = k.rank AND k.kernel_ns >= w.start_ns
+    WHERE k.kernel_ns < w.end_ns
+    GROUP BY ALL
 ),
 peaks AS (
     SELECT run_id, map_from_entries(list((roof, rate))) AS peak
@@ -124,6 +139,7 @@ steps AS (
         CASE WHEN given THEN TRY_CAST(round($flops_per_token * $tokens_per_step) AS BIGINT)
             ELSE coalesce(s.model_flops, 0) END AS model_flops,
         coalesce(s.again_flops, 0) AS again_flops, coalesce(s.unknown_calls, 0) AS unknown_calls,
+        coalesce(t.all_ns, 0) AS products_ns, coalesce(t.called_ns, 0) AS called_ns,
         coalesce(s.seen_flops, 0) = 0 AS unseen, s.seen_roofs,
         coalesce(s.unheld, false) OR k.peak IS NULL AND $peak_tflops = 0 AS unheld,
         CASE
@@ -135,6 +151,7 @@ steps AS (
     JOIN windows w USING (run_id, rank)
     JOIN runs r ON r.run_id = g.run_id
     LEFT JOIN sums s ON s.run_id = w.run_id AND s.rank = w.rank AND s.window_ns = w.start_ns
+    LEFT JOIN products t ON t.run_id = w.run_id AND t.rank = w.rank AND t.window_ns = w.start_ns
     LEFT JOIN peaks k ON k.run_id = g.run_id
 ),
 keyed AS (
@@ -149,6 +166,7 @@ totals AS (
         sum(step_ns * gpus)::BIGINT AS gpu_time_ns,
         CASE WHEN NOT bool_and(unseen) OR bool_or(given) THEN TRY_CAST(sum(model_flops) AS BIGINT) END AS model_flops,
         CASE WHEN NOT bool_and(unseen) THEN sum(again_flops)::BIGINT END AS recomputed_flops,
+        pct(sum(products_ns - called_ns), sum(products_ns)) AS uncalled_pct,
         sum(unknown_calls)::BIGINT AS unknown_calls, list_sort(list_distinct(flatten(list(seen_roofs)))) AS roofs,
         -- Of steps with several roofs, what all operations take at their peaks.
         CASE WHEN NOT bool_or(unheld)
@@ -169,6 +187,10 @@ SELECT
         '; ',
         CASE WHEN model_flops IS NULL THEN 'no operator with a FLOP formula launched GPU work in the steps; give '
             'flops_per_token and tokens_per_step' END,
+        CASE WHEN model_flops IS NOT NULL AND uncalled_pct >= 1 AND NOT given THEN printf(
+            'at least: %.0f %% of the time in kernels of products and attention is of none that was counted '
+            '(CUDA graphs, Triton, own kernels)', uncalled_pct
+        ) END,
         CASE WHEN unknown_calls > 0 AND NOT given THEN unknown_calls || ' calls without shapes are not counted' END,
         CASE
             WHEN NOT unheld THEN NULL

@@ -18,7 +18,7 @@
 -- @main run_id, rank, name, calls, cpu_ns, gpu_ns, gpu_time_pct
 -- @order run_id, rank, gpu_ns DESC, cpu_ns DESC, name
 -- @use arithmetic, call_tree_no, gpu_named_work, gpu_work, recomputed, work_nodes
--- @needs activation checkpointing, and operators with input shapes (record_shapes=True)
+-- @needs operators with input shapes (record_shapes=True) and a backward pass (that checkpointing runs some of again)
 WITH work AS (
     SELECT node, sum(dur_ns)::BIGINT AS gpu_ns
     FROM work_nodes('gpu_named_work', 'call_tree_no')

@@ -7,8 +7,9 @@
 -- forward, and what follows the last node (DDP's copies back from its buckets) is outside. The GPU side of a range is
 -- the work whose launch call began inside it, the innermost one of several: on the thread of the call, or where that is
 -- in no phase, on whatever thread of the process (the backward pass launches from another one). Work launched outside
--- all phases, or by a call that the trace does not hold, is the row `(outside)`. On the CPU, ranges of one phase that
--- overlap count once (an optimizer that steps another), and different phases that are nested each count in full.
+-- all phases, or by a call that the trace does not hold, is the row `(outside)`; where there are no phases there is none.
+-- On the CPU, ranges of one phase that overlap count once (an optimizer that steps another), and different phases that
+-- are nested each count in full.
 -- @column phase text              Phase of the training step.
 -- @column inferred bool           Whether autograd tells where it is, or a part of it, and no range.
 -- @column calls count             Ranges; those inside one of the same phase and thread are part of it.
@@ -63,3 +64,4 @@ FROM phases p
 LEFT JOIN on_cpu c ON c.run_group IS NOT DISTINCT FROM p.run_group AND c.phase = p.phase
 LEFT JOIN called n ON n.run_group IS NOT DISTINCT FROM p.run_group AND n.phase = p.phase
 LEFT JOIN on_gpu g ON g.run_group IS NOT DISTINCT FROM p.run_group AND g.phase = p.phase
+QUALIFY bool_or(p.phase <> '(outside)') OVER (PARTITION BY p.run_group)

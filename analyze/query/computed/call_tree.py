@@ -148,6 +148,12 @@ def _nesting(connection: duckdb.DuckDBPyConnection, first_node: int) -> pa.Table
     above = parent[child]
     self_ns = end - start
     np.subtract.at(self_ns, above, (end - start)[child])
+    for i in np.flatnonzero(self_ns < 0):
+        # Children that overlap each other, as under the thread number of an accelerator: each moment counts once.
+        inside = np.arange(i + 1, last[i] + 1)
+        children = inside[parent[inside] == i]
+        covered = np.append(start[i], np.maximum.accumulate(end[children])[:-1])
+        self_ns[i] = end[i] - start[i] - np.maximum(end[children] - np.maximum(start[children], covered), 0).sum()
     folded = np.zeros(len(parent), bool)
     folded[child] = (np.bincount(above, minlength=len(parent))[above] == 1) & (name[child] == name[above])
     gpu = launched.copy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -91,6 +92,9 @@ _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _NOTHING = {b"null", b'""', b'"N/A"', b'"n/a"', b'"NaN"', b'"nan"', b'"None"', b'"none"', b'"undefined"'}
 """Values of a wrong type that say that there is none."""
+_OTHERS = {"stream": re.compile(rb'"0x[0-9a-fA-F]+"'), "grid": re.compile(rb'"grid\(.*\)"')}
+"""What ROCm's calls (handle of the stream) and Inductor's operators (grid of the kernel) write under names of other
+events' values: it has no column, so that nothing is lost with it."""
 _CATEGORIES = 1000
 
 
@@ -191,6 +195,7 @@ def _lenient(struct: type[Any], fields: dict[str, Raw], tally: Tally) -> Any:
         try:
             values[spec.name] = msgspec.json.decode(text, type=spec.type, strict=False)
         except _ERRORS:
-            if text not in _NOTHING and spec.name != "ph":  # an event without a phase is lost as a whole
+            other = spec.name in _OTHERS and _OTHERS[spec.name].fullmatch(text)
+            if text not in _NOTHING and not other and spec.name != "ph":  # an event without a phase is lost as a whole
                 tally.unheld[spec.name] += 1
     return struct(**values)

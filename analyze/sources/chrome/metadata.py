@@ -70,7 +70,8 @@ class Metadata(msgspec.Struct, rename={"base_ns": "baseTimeNanoseconds", "distri
         if self.distributed:
             columns["world_size"] = self.distributed.world_size
             columns["nccl_version"] = self.distributed.nccl_version
-        return {k: v for k, v in columns.items() if v is not None}
+        # What is not known is written as an empty name, too.
+        return {k: v for k, v in columns.items() if v is not None and v != ""}
 
 
 def _cuda_version(number: int) -> str:
