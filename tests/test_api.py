@@ -257,6 +257,38 @@ def test_the_call_tree_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert traces.query("op-tree").equals(first) and len(nested) == 1
 
 
+def test_engines_beside_each_other_share_what_they_compute(made: list[Engine], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads that both need the tree: one makes it, the other waits for it."""
+    from analyze.query.computed import call_tree
+
+    nested: list[int] = []
+    nest = call_tree.nest
+    monkeypatch.setattr(call_tree, "nest", lambda *arrays: (nested.append(len(arrays[0])), nest(*arrays))[1])
+    traces = analyze.open(ONE)
+    first = traces.engines
+    second = first.beside()
+    query = find("op-tree")
+    answers: dict[int, list[Any]] = {}
+
+    def ask(place: int, of: engines.Engines) -> None:
+        answers[place] = of.get(query=query).query(query).rows()
+
+    threads = [threading.Thread(target=ask, args=(n, of)) for n, of in enumerate((first, second, first, second))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(made) == 1 and len(nested) == 1
+    assert len(answers) == 4 and all(rows == answers[0] for rows in answers.values())
+    # What may be half-made is so for both; and the end of the first is that of those beside it.
+    second.get(query=query)._blocks.whole = False
+    first.get(query=query)
+    assert len(made) == 2
+    traces.close()
+    with pytest.raises(ValueError, match="closed"):
+        second.get()
+
+
 def test_passes_are_told_apart(made: list[Engine]) -> None:
     """Of a workload with two passes, `runs` wants both: not the engine of those that want one."""
     traces = analyze.open(DP2)

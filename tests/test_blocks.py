@@ -246,14 +246,14 @@ def one_kernel(tmp_path: Path) -> Path:
 def test_what_sql_only_mentions_is_not_made(one_kernel: Path, statement: str) -> None:
     engine = Engine(analyze.open(one_kernel).stores)
     engine.sql(statement).rows()
-    assert engine._made == set()
+    assert engine._blocks.made == set()
     assert engine.connection.execute(BUILT).fetchall() == [(0,)]
 
 
 def test_what_sql_reads_is_made(one_kernel: Path) -> None:
     engine = Engine(analyze.open(one_kernel).stores)
     assert engine.sql("SELECT count(*) FROM (SELECT * FROM main.Call_Tree_No)").rows() == [(0,)]
-    assert engine._made == {"call_tree_no", *blocks(built_in()["call_tree_no"].uses)}
+    assert engine._blocks.made == {"call_tree_no", *blocks(built_in()["call_tree_no"].uses)}
     # A view that a macro is given by its name.
     assert engine.sql("SELECT count(*) FROM work_nodes('gpu_named_work', 'call_tree_no')").rows() == [(1,)]
     # The view behind a CTE of its name.

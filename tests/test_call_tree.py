@@ -1,4 +1,4 @@
-"""Nesting of CPU events against torch.profiler's own algorithm, written out naively."""
+"""Nesting of CPU events against torch.profiler's own algorithm, written out naively; paths, likewise."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analyze.query.computed.call_paths import dense, number_paths
 from analyze.query.computed.call_tree import nest
 
 Interval = tuple[int, int, int]
@@ -72,3 +73,43 @@ def test_times_of_day_do_not_overflow() -> None:
     ]
     parent, _, _ = run(intervals)
     assert parent == naive(intervals)
+
+
+def test_paths_by_hand() -> None:
+    # Calls a > b, a > (b > c, c), d of one owner, then a of another: paths a, a > b, a > b > c, a > c, d; a.
+    a, b, c, d = range(4)
+    parent = np.array([-1, 0, -1, 2, 3, 2, -1, -1])
+    depth = np.array([0, 1, 0, 1, 2, 1, 0, 0])
+    of, paths = number_paths(np.array([0, 0, 0, 0, 0, 0, 0, 1]), parent, depth, np.array([a, b, a, b, c, c, d, a]))
+    assert of.tolist() == [0, 1, 0, 1, 2, 3, 4, 5]
+    assert paths.parent.tolist() == [-1, 0, 1, 0, -1, -1]
+    assert paths.last.tolist() == [3, 2, 2, 3, 4, 5]
+    assert paths.depth.tolist() == [0, 1, 2, 1, 0, 0]
+
+
+@given(intervals_strategy, st.data())
+def test_paths_are_the_names_from_the_root_down(intervals: list[Interval], data: st.DataObject) -> None:
+    n = len(intervals)
+    labels = data.draw(st.lists(st.integers(0, 2), min_size=n, max_size=n))
+    thread = np.array([t for t, _, _ in intervals], np.int64)
+    parent, _, depth = run(intervals)
+    alone = {i for i in range(n) if depth[i] == 0 and i not in parent and labels[i] == 0}
+    levels = np.array([-1 if i in alone else d for i, d in enumerate(depth)], np.int64)
+    of, paths = number_paths(thread, np.array(parent, np.int64), levels, np.array(labels, np.int64))
+    names = {i: (int(thread[i]), *(labels[j] for j in reversed(chain(parent, i)))) for i in range(n)}
+    assert [of[i] == -1 for i in range(n)] == [i in alone for i in range(n)]
+    assert len(paths.parent) == len({names[i] for i in range(n) if i not in alone})
+    name_of = {int(of[i]): names[i] for i in range(n) if i not in alone}
+    assert all(name_of[int(of[i])] == names[i] for i in range(n) if i not in alone)
+    for path, name in name_of.items():
+        below = [p for p, other in name_of.items() if other[: len(name)] == name]
+        assert sorted(below) == list(range(path, paths.last[path] + 1))
+        assert paths.depth[path] == len(name) - 2
+        assert name_of.get(int(paths.parent[path])) == (name[:-1] if len(name) > 2 else None)
+
+
+@given(st.lists(st.integers(-5, 5) | st.sampled_from([-(2**62), 2**63 - 1])))
+def test_dense_numbers(values: list[int]) -> None:
+    number, known = dense(np.array(values, np.int64))
+    assert known.tolist() == sorted(set(values)) or not values
+    assert [int(known[i]) for i in number] == values

@@ -14,16 +14,13 @@
 -- @column end_ns ns               Its end.
 -- @column source text             Line of the program that most of its time comes from; NULL if not known.
 -- @order run_id
--- @use gpu_tracks, intervals, phases, run_gpus, time_owners
+-- @use intervals, phases, run_gpus, time_owners
 -- @needs ranges of the phase `data`, and GPU work
-WITH gaps AS (
-    SELECT * FROM intervals_gaps('gpu_intervals')
-),
-waiting AS (
+WITH waiting AS (
     SELECT * FROM intervals_subtraction('data_times', 'profiler_times')
 ),
 idle AS (
-    SELECT * FROM run_time_within('waiting', 'gaps')
+    SELECT * FROM run_time_within('waiting', 'gpu_idle')
 ),
 total AS (
     SELECT run_id, count(*) AS ranges, sum(dur_ns) AS ns FROM phase_ranges WHERE phase = 'data' GROUP BY run_id

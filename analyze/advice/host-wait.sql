@@ -27,7 +27,7 @@ left_over AS (
     SELECT * FROM run_time_outside('gaps', 'others')
 ),
 profiled AS (
-    SELECT * FROM run_time_within('gaps', 'profiler_times')
+    SELECT * FROM run_time_within('profiler_times', 'gaps')
 )
 SELECT
     g.run_group, run_id, h.ns / gpus AS saving_ns,

@@ -14,7 +14,7 @@
 -- @column end_ns ns               Its end.
 -- @column source text             Line of the program that most of its time comes from; NULL if not known.
 -- @order run_id
--- @use gpu_tracks, intervals, phases, run_gpus, time_owners
+-- @use gpu_tracks, phases, run_gpus, time_owners
 -- @needs optimizer steps of more than 10 kernels
 WITH optimizer_steps AS MATERIALIZED (
     SELECT
@@ -26,11 +26,8 @@ WITH optimizer_steps AS MATERIALIZED (
     GROUP BY t.track, t.run_id, phase_start_ns
     HAVING count(*) > 10
 ),
-gaps AS (
-    SELECT * FROM intervals_gaps('gpu_intervals')
-),
 idle AS (
-    SELECT * FROM run_time_within('optimizer_steps', 'gaps')
+    SELECT * FROM run_time_within('optimizer_steps', 'gpu_idle')
 ),
 summed AS (
     SELECT run_id, avg(kernels) AS kernels, sum(ns) AS ns FROM optimizer_steps GROUP BY run_id

@@ -32,7 +32,9 @@ compared AS (
     SELECT
         run_id, count(*) AS launches, count(*) FILTER (excess_ns > 0) AS short,
         coalesce(sum(excess_ns) FILTER (excess_ns > 0), 0) AS excess_ns,
-        arg_max({'rank': rank, 'device': device, 'start_ns': start_ns, 'end_ns': end_ns}, excess_ns) AS longest
+        -- The first of those that are as long.
+        arg_max({'rank': rank, 'device': device, 'start_ns': start_ns, 'end_ns': end_ns},
+            (excess_ns, -start_ns, -rank, -coalesce(device, 0))) AS longest
     FROM calls
     GROUP BY run_id
 ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import threading
 import weakref
@@ -16,7 +17,7 @@ import duckdb
 from analyze.errors import InputError
 from analyze.query import spill
 from analyze.query.answer import Answer, Statement
-from analyze.query.blocks import blocks, defining
+from analyze.query.blocks import Block, blocks, defining
 from analyze.query.open_files import threads
 from analyze.query.plain_sql import check_block, check_expression, check_select, names_in, names_in_block, sentence
 from analyze.query.query_files import BUILT_IN, RANK_COLUMNS, TIMING, Query, ResultColumn
@@ -55,10 +56,24 @@ def _one_at_a_time(ask: Callable[Concatenate[Engine, P], T]) -> Callable[Concate
                 return ask(self, *args, **options)
             except BaseException as e:
                 cause = e.__cause__ if isinstance(e, InputError) else e
-                self.whole &= isinstance(cause, duckdb.ProgrammingError | duckdb.DataError | None)
+                if not isinstance(cause, duckdb.ProgrammingError | duckdb.DataError | None):
+                    self._blocks.whole = False
                 raise
 
     return alone
+
+
+class _Blocks:
+    """What engines beside each other have made of the blocks; a thread makes one while no other makes the same."""
+
+    def __init__(self) -> None:
+        self.made: set[str] = set()
+        self.whole = True
+        self._locks: dict[str, threading.Lock] = {}
+
+    def lock(self, name: str) -> threading.Lock:
+        """Held while a block is made."""
+        return self._locks.setdefault(name, threading.Lock())
 
 
 class Engine:
@@ -91,11 +106,9 @@ class Engine:
         self.by = tuple(by)
         self.note = ""
         """What of the recordings is left out, in a sentence."""
-        self.whole = True
-        """False once something may be half-made: further questions need another engine."""
         self.lock = threading.RLock()
         """Held while the connection works: it refuses a second thread."""
-        self._made: set[str] = set()
+        self._blocks = _Blocks()
         self._chosen: list[tuple[Store, str]] = []
         self._ranks: dict[str, set[int]] = {}
         """The ranks of each run that exist, where some are left out: other files need not be opened."""
@@ -103,7 +116,7 @@ class Engine:
             seen = {r for _, r in self._chosen}
             self._chosen += [(store, r) for r in store.snapshot.runs if r not in seen]
         folder = spill.spill_folder()
-        self._remove_spill = weakref.finalize(self, spill.remove, folder)
+        self._at_end: Callable[[], object] = weakref.finalize(self, spill.remove, folder)
         self.connection = duckdb.connect(
             config={"autoinstall_known_extensions": False, "temp_directory": str(folder), "threads": threads()}
         )
@@ -121,7 +134,21 @@ class Engine:
         """Close the connection; rows of answers that were not taken cannot be taken any more."""
         with self.lock:
             self.connection.close()
-            self._remove_spill()
+            self._at_end()
+
+    def beside(self) -> Engine:
+        """An engine of the same tables for another thread. What one makes of the blocks is there for both."""
+        other = copy.copy(self)
+        other.lock = threading.RLock()
+        with self.lock:
+            other.connection = self.connection.cursor()
+        other._at_end = lambda: self  # which is there as long as the other
+        return other
+
+    @property
+    def whole(self) -> bool:
+        """False once something may be half-made: further questions need another engine."""
+        return self._blocks.whole
 
     def interrupt(self) -> None:
         """End what it works on, from another thread: that raises InputError."""
@@ -153,6 +180,11 @@ class Engine:
         """The runs that exist here."""
         return [r for _, r in self._chosen]
 
+    @property
+    def tables(self) -> set[str]:
+        """The stored tables that these runs have."""
+        return {table for store, run_id in self._chosen for table in store.snapshot.runs[run_id].tables}
+
     def _execute(self, sql: str, parameters: object = None) -> duckdb.DuckDBPyConnection:
         """Run a statement of this module's own: what fails is the store (a file damaged, gone) or the machine."""
         try:
@@ -175,7 +207,7 @@ class Engine:
         files = {file for table in TABLES for found in self._files(table).values() for file in found}
         for setting in ("autoload_known_extensions", "python_enable_replacements"):
             self._execute(f"SET {setting} = false")
-        self._execute("SET TimeZone = 'UTC'")
+        self._execute("SET GLOBAL TimeZone = 'UTC'")
         # A file whose name reads as a pattern is opened under its name, too.
         self._execute("SET allowed_paths = $1", [sorted(files | {_literal(f) for f in files})])
         self._execute("SET enable_external_access = false")
@@ -318,23 +350,26 @@ class Engine:
     def _make_blocks(self, names: Iterable[str], folders: Iterable[Path] = ()) -> None:
         """Make the blocks of these names and those that they use, unless they are there."""
         for name, block in blocks(names, folders).items():
-            if name in self._made:
-                continue
-            if not block.built_in:
-                what = f"block {name}"
-                _check_declared(names_in_block(self.connection, block.sql, what), block.uses, what)
-                check_block(self.connection, block.sql, what)
-            try:
-                if block.create is None:
-                    sql = block.sql
-                    for view in block.keep if self.keep and block.built_in else ():
-                        sql = sql.replace(f"CREATE VIEW {view} AS", f"CREATE TABLE {view} AS")
-                    self.connection.execute(sql)
-                else:
-                    block.create(self.connection, name)
-            except duckdb.Error as e:
-                raise InputError(f"{self._folders() if block.create else f'block {name}'}: {sentence(e)}") from e
-            self._made.add(name)
+            with self._blocks.lock(name):
+                if name not in self._blocks.made:
+                    self._make_block(name, block)
+                    self._blocks.made.add(name)
+
+    def _make_block(self, name: str, block: Block) -> None:
+        if not block.built_in:
+            what = f"block {name}"
+            _check_declared(names_in_block(self.connection, block.sql, what), block.uses, what)
+            check_block(self.connection, block.sql, what)
+        try:
+            if block.create is None:
+                sql = block.sql
+                for view in block.keep if self.keep and block.built_in else ():
+                    sql = sql.replace(f"CREATE VIEW {view} AS", f"CREATE TABLE {view} AS")
+                self.connection.execute(sql)
+            else:
+                block.create(self.connection, name)
+        except duckdb.Error as e:
+            raise InputError(f"{self._folders() if block.create else f'block {name}'}: {sentence(e)}") from e
 
     @_one_at_a_time
     def query(

@@ -37,6 +37,15 @@ class Engines:
         """The one that was used last comes last."""
         self._lock = threading.Lock()
         self._closed = False
+        self._first: Engines | None = None
+        self._others: list[Engines] = []
+
+    def beside(self) -> Engines:
+        """The same for another thread: what is computed in an engine of either is there for both."""
+        other = Engines(self._stores, self._keep)
+        other._first = self
+        self._others.append(other)
+        return other
 
     def get(
         self,
@@ -60,7 +69,10 @@ class Engines:
             if engine is None or not engine.whole:
                 self._make_room()
                 key = choice, prefer
-                engine = Engine(self._stores, by, wheres, profiler, prefer, self._keep)
+                if self._first:
+                    engine = self._first.get(by, wheres, profiler, query).beside()
+                else:
+                    engine = Engine(self._stores, by, wheres, profiler, prefer, self._keep)
             self._kept[key] = engine
             return engine
 
@@ -81,9 +93,13 @@ class Engines:
         """End what they work on, from another thread."""
         for engine in list(self._kept.values()):
             engine.interrupt()
+        for other in self._others:
+            other.interrupt()
 
     def close(self) -> None:
         """Close them; there are no further ones."""
+        for other in self._others:
+            other.close()
         with self._lock:
             self._closed = True
             for engine in self._kept.values():

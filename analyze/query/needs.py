@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from analyze.query.blocks import defining
+from schemas.tables import TABLES
 
 if TYPE_CHECKING:
     from analyze.query.engine import Engine
@@ -194,6 +195,18 @@ def holdings(engine: Engine) -> dict[str, set[str]]:
             if run_id in held:
                 held[run_id].add(holding.name)
     return held
+
+
+def held(engine: Engine, name: str) -> bool:
+    """Whether any run of an engine holds what HOLDINGS has under the name. Reads up to the first row that says so.
+
+    Raises InputError where that cannot be read.
+    """
+    for source in HOLDINGS[name].sources:
+        table = source.partition(" ")[0]
+        if (table not in TABLES or table in engine.tables) and engine.sql(f"SELECT 1 FROM {source} LIMIT 1").rows():
+            return True
+    return False
 
 
 def why_empty(engine: Engine, query: Query, params: Mapping[str, str]) -> str:

@@ -8,7 +8,6 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from analyze.plots import declared, drawing
 from analyze.plots.figure import Ask, Rows, cut, quantity
 from analyze.query.engine import Engine
 from analyze.query.engines import Engines
-from analyze.query.needs import holdings, needs_of
+from analyze.query.needs import held, needs_of
 from analyze.query.query_files import Query, find
 from analyze.render import visible
 from analyze.report.page import Finding, Links, Page, Part, Section, command_line, filled_sql
@@ -65,6 +64,7 @@ class Report:
         self.config: dict[str, Any] = {}
         self._engines = Engines(stores, keep=True)
         self._answers: dict[tuple[Any, ...], Future[Rows]] = {}
+        self._held: dict[tuple[tuple[str, ...], str], bool] = {}
         self._lock = threading.Lock()
         self.engine = self._engine(())
         if not self.engine.run_ids:
@@ -103,10 +103,25 @@ class Report:
         if first:
             try:
                 query = find(name)
-                answer.set_result(Rows.of(self._engine(by, query, engines).query(query, params)))
+                engine = self._engine(by, query, engines)
+                if self._lacks(engine, query, params):
+                    answer.set_result(Rows(query.result_columns(query.bind(params)[2]), []))
+                else:
+                    answer.set_result(Rows.of(engine.query(query, params)))
             except BaseException as e:
                 answer.set_exception(e)
         return answer.result()
+
+    def _lacks(self, engine: Engine, query: Query, params: Mapping[str, str]) -> bool:
+        """Whether the recordings hold nothing that the query could answer with: planning it alone takes as long."""
+        needs = needs_of(query, params)
+        for name in () if needs.any else needs.names:
+            key = (tuple(engine.run_ids), name)
+            if key not in self._held:
+                self._held[key] = held(engine, name)
+            if not self._held[key]:
+                return True
+        return False
 
     def _telling(self) -> tuple[str, ...]:
         """What tells the runs apart: columns that differ, if they name each run, else its id."""
@@ -119,8 +134,6 @@ class Report:
 
     def part(self, declaration: Mapping[str, Any]) -> Part | None:
         """A part of the page; None if there is nothing to show."""
-        if not self._answered(declaration):
-            return None
         query = find(declaration["query"])
         params, by = self._asked(declaration)
         rows = kept(self.ask(query.name, params, by), declaration.get("keep", {}))
@@ -146,15 +159,6 @@ class Report:
             part.table = table(rows, declaration.get("columns", ()), declaration.get("rows", 100), link)
             part.open = part.figure is None
         return part if part.figure or part.table else None
-
-    @cached_property
-    def _held(self) -> set[str]:
-        """What the recordings hold, of all passes: a query has its own."""
-        return set().union(*holdings(self._engines.get(where=self.where, profiler=self.profiler or "all")).values())
-
-    def _answered(self, declaration: Mapping[str, Any]) -> bool:
-        """Whether the recordings hold what a part's query needs."""
-        return not needs_of(find(declaration["query"]), declaration.get("params", {})).lacking(self._held)
 
     def _asked(self, declaration: Mapping[str, Any]) -> tuple[dict[str, str], tuple[str, ...]]:
         """The parameters and the groups of what a part asks."""
@@ -258,7 +262,7 @@ class Report:
 
     def _beside(self, declarations: Sequence[Mapping[str, Any]], advice: Future[list[Advice]]) -> None:
         """Advise, then ask what the parts will: the last one first, up to where the page is."""
-        engines = Engines(self.stores, keep=True)
+        engines = self._engines.beside()
         try:
             advice.set_result(advise(engines.get(where=self.where, profiler=self.profiler)))
         except BaseException as e:
@@ -302,10 +306,10 @@ class Report:
         total = sum(len(s["part"]) for s in asked) + 2
         done = 0
         sections, lacking = [], []
-        # Much of a question runs on one CPU, so they are asked from both ends, each with engines of its own.
+        # Much of a question runs on one CPU, so they are asked from both ends, by two threads.
         advice: Future[list[Advice]] = Future()
         with ThreadPoolExecutor(1) as beside:
-            beside.submit(self._beside, [p for s in asked for p in s["part"] if self._answered(p)], advice)
+            beside.submit(self._beside, [p for s in asked for p in s["part"]], advice)
             self.progress(done, total, "health")
             trust, facts = self.trust(), self.facts()
             done += 1

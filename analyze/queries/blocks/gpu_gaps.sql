@@ -1,5 +1,6 @@
 -- Gaps in the work of a GPU, per device or per stream of it, and why they are there.
 -- @use gpu_tracks, gpu_work, intervals, launch_calls, profiler_overhead
+-- @keep device_gaps
 -- @view gaps_per_stream  a row is GPU work on its stream, as gpu_gaps takes it.
 -- @column track index           The track that it stands on.
 -- @column stream id             CUDA stream.
@@ -104,6 +105,20 @@ _profiled AS (
 SELECT
     g.track, g.stream, g.correlation_id, g.start_ns, g.end_ns, g.launch_ns, coalesce(p.ns, 0) AS profiler_ns
 FROM _gaps g LEFT JOIN _profiled p ON p.lane = g.lane AND p.gap_ns = g.start_ns;
+
+-- @view device_gaps  a row is a gap of a device.
+-- @column track index           The GPU's track.
+-- @column stream id             Stream; NULL per device.
+-- @column correlation_id id     Of the work that ends the gap; of work that starts together, the one launched first.
+-- @column start_ns ns           Start.
+-- @column end_ns ns             End.
+-- @column launch_ns ns          Start of the call that launched that work; NULL where the trace has none.
+-- @column profiler_ns ns        The part, up to the return of that call, in which the profiler itself worked.
+CREATE VIEW device_gaps AS SELECT * FROM gpu_gaps('gaps_per_device');
+
+-- @view stream_gaps  a row is a gap of a stream.
+-- @column * of device_gaps
+CREATE VIEW stream_gaps AS SELECT * FROM gpu_gaps('gaps_per_stream');
 
 -- @macro idle_cause(start_ns, end_ns, launch_ns, threshold_ns)  why the GPU was idle: host_wait, if nothing was queued
 -- when it ran out of work; kernel_wait, if the next work was queued and the gap is shorter than the threshold; else

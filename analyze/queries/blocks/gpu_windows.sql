@@ -1,5 +1,6 @@
 -- The windows in which GPU time is divided up, and GPU work in them: the whole span, or the steps.
 -- @use gpu_tracks, intervals, step_ranges
+-- @keep gpu_windows_span, gpu_windows_step
 -- @view gpu_windows_span  a row is a GPU of a process.
 -- @column window_id index       Its track's number.
 -- @column track index           The track that it stands on.

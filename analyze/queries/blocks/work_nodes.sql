@@ -8,16 +8,19 @@
 -- @column * of work
 -- @column node index            Its number in the tree `t`; NULL where the trace links it to none.
 CREATE MACRO work_nodes(work, t) AS TABLE
-WITH RECURSIVE _by_thread AS (
-    SELECT run_id, rank, op_id, tid, max(node) AS node
-    FROM query_table(t)
-    WHERE kind IN ('op', 'range') AND op_id > 0
-    GROUP BY run_id, rank, op_id, tid
-),
-_numbered AS (
-    SELECT run_id, rank, op_id, any_value(node) AS node, count(*) > 1 AS several
-    FROM _by_thread
+WITH RECURSIVE _numbered AS (
+    SELECT
+        run_id, rank, op_id, max(node) AS node,
+        min(coalesce(tid, -9223372036854775807)) <> max(coalesce(tid, -9223372036854775807)) AS several
+    FROM (SELECT * FROM query_table(t) WHERE kind IN ('op', 'range') AND op_id > 0)
+    SEMI JOIN query_table(work) USING (run_id, rank, op_id)
     GROUP BY run_id, rank, op_id
+),
+_by_thread AS (
+    SELECT run_id, rank, op_id, tid, max(node) AS node
+    FROM query_table(t) SEMI JOIN (SELECT * FROM _numbered WHERE several) USING (run_id, rank, op_id)
+    WHERE kind IN ('op', 'range')
+    GROUP BY run_id, rank, op_id, tid
 ),
 _linked AS (
     SELECT w.*, n.node AS own_node, n.several
@@ -42,6 +45,10 @@ _began AS (
     WHERE kind IN ('op', 'range', 'python')
     GROUP BY run_id, rank, tid, start_ns
 ),
+-- Of the tree, the threads of such calls; most recordings have none.
+_climbed AS (
+    SELECT node, parent, start_ns, dur_ns FROM query_table(t) SEMI JOIN _unlinked USING (run_id, rank, tid)
+),
 _climb AS (
     SELECT c.run_id, c.rank, c.correlation_id, c.at_ns, n.node, last.parent, n.start_ns + last.dur_ns AS end_ns
     FROM _unlinked c
@@ -49,7 +56,7 @@ _climb AS (
         ON n.run_id = c.run_id AND n.rank = c.rank AND n.tid = c.tid AND c.at_ns >= n.start_ns
     UNION ALL
     SELECT c.run_id, c.rank, c.correlation_id, c.at_ns, n.node, n.parent, n.start_ns + n.dur_ns
-    FROM _climb c JOIN query_table(t) n ON n.node = c.parent
+    FROM _climb c JOIN _climbed n ON n.node = c.parent
     WHERE c.at_ns >= c.end_ns
 ),
 _enclosing AS (

@@ -20,21 +20,24 @@
 -- @needs operators: a recording of torch.profiler
 -- @plot icicle path=path value=self_gpu_ns
 WITH RECURSIVE
-paths AS (
-    SELECT node, name AS path FROM call_tree_no WHERE parent IS NULL AND kind <> 'async'
+walk AS (
+    SELECT path AS own_path, name AS path FROM call_paths_no WHERE parent IS NULL
     UNION ALL
-    SELECT t.node, concat_ws(' > ', p.path, t.name) FROM call_tree_no t JOIN paths p ON t.parent = p.node
+    SELECT p.path, concat_ws(' > ', w.path, p.name) FROM call_paths_no p JOIN walk w ON p.parent = w.own_path
 ),
 launched AS (
-    SELECT run_group, node, count(*) AS gpu_ops, sum(dur_ns)::BIGINT AS gpu_ns
-    FROM work_nodes('gpu_named_work', 'call_tree_no')
-    GROUP BY run_group, node
+    SELECT w.run_group, n.path AS own_path, count(*) AS gpu_ops, sum(w.dur_ns)::BIGINT AS gpu_ns
+    FROM work_nodes('gpu_named_work', 'call_tree_no') w LEFT JOIN (SELECT node, path FROM call_tree_no) n USING (node)
+    GROUP BY w.run_group, n.path
 )
 SELECT
-    t.run_group, path, any_value(name) AS name, kind, count(*) AS calls, sum(self_ns)::BIGINT AS self_cpu_ns,
-    sum(dur_ns)::BIGINT AS total_cpu_ns, coalesce(sum(gpu_ops), 0)::BIGINT AS gpu_ops,
+    p.run_group, w.path, any_value(name) AS name, kind, sum(calls)::BIGINT AS calls, sum(self_ns)::BIGINT
+        AS self_cpu_ns,
+    sum(total_ns)::BIGINT AS total_cpu_ns, coalesce(sum(gpu_ops), 0)::BIGINT AS gpu_ops,
     coalesce(sum(l.gpu_ns), 0)::BIGINT AS self_gpu_ns
-FROM call_tree_no t JOIN paths USING (node) LEFT JOIN launched l USING (node)
-GROUP BY t.run_group, path, kind
+FROM call_paths_no p JOIN walk w ON w.own_path = p.path LEFT JOIN launched l ON l.own_path = p.path
+GROUP BY p.run_group, w.path, kind
 UNION ALL
-SELECT run_group, '(no operator)', '(no operator)', 'gpu', 0, 0, 0, gpu_ops, gpu_ns FROM launched WHERE node IS NULL
+SELECT run_group, '(no operator)', '(no operator)', 'gpu', 0, 0, 0, gpu_ops, gpu_ns
+FROM launched
+WHERE own_path IS NULL

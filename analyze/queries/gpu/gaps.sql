@@ -31,30 +31,32 @@ WITH spans AS (
     SELECT track, min(start_ns) AS first_ns, max(end_ns) AS last_ns FROM gpu_intervals GROUP BY track
 ),
 ranked AS (
-    SELECT
-        t.*, g.* EXCLUDE (track, stream), g.end_ns - g.start_ns AS gap_ns, row_number() OVER longest_first AS gap,
-        row_number() OVER (PARTITION BY t.run_group ORDER BY g.end_ns - g.start_ns DESC, t.track, g.start_ns) AS place
-    FROM gpu_gaps('gaps_per_device') g JOIN gpu_tracks t USING (track)
-    WINDOW longest_first AS (ORDER BY t.run_group, g.end_ns - g.start_ns DESC, t.track, g.start_ns)
+    SELECT t.*, g.* EXCLUDE (track, stream), g.end_ns - g.start_ns AS gap_ns
+    FROM device_gaps g JOIN gpu_tracks t USING (track)
+    QUALIFY row_number() OVER (PARTITION BY run_group ORDER BY gap_ns DESC, t.track, g.start_ns) <= $top
 ),
 longest AS MATERIALIZED (
     SELECT
-        *, gap_cause(start_ns, end_ns, launch_ns, profiler_ns, $threshold_us * 1000::BIGINT) AS cause
+        *, row_number() OVER (ORDER BY run_group, gap_ns DESC, track, start_ns) AS gap,
+        gap_cause(start_ns, end_ns, launch_ns, profiler_ns, $threshold_us * 1000::BIGINT) AS cause
     FROM ranked JOIN spans USING (track)
-    WHERE place <= $top
 ),
-around AS (
-    SELECT
-        g.gap, min(w.name) FILTER (w.start_ns <= g.start_ns) AS before,
-        min(w.name) FILTER (w.start_ns = g.end_ns) AS after,
-        min(w.op_id) FILTER (w.start_ns = g.end_ns) AS op_id
+-- Each edge by itself: joined by it, the work of a GPU is looked through once, not once for each gap.
+edges AS (
+    SELECT g.gap, w.name AS before, NULL AS after, NULL AS op_id
     FROM longest g JOIN gpu_named_work w
         ON w.run_id = g.run_id AND w.rank = g.rank AND w.device IS NOT DISTINCT FROM g.device
-        AND (w.dur_ns > 0 OR w.start_ns IN (g.first_ns, g.last_ns)) AND (
-            w.start_ns + w.dur_ns = g.start_ns
-            OR w.start_ns = g.end_ns AND w.correlation_id IS NOT DISTINCT FROM g.correlation_id
-        )
-    GROUP BY g.gap
+        AND w.start_ns + w.dur_ns = g.start_ns
+    WHERE w.dur_ns > 0 OR w.start_ns IN (g.first_ns, g.last_ns)
+    UNION ALL
+    SELECT g.gap, NULL, w.name, w.op_id
+    FROM longest g JOIN gpu_named_work w
+        ON w.run_id = g.run_id AND w.rank = g.rank AND w.device IS NOT DISTINCT FROM g.device
+        AND w.start_ns = g.end_ns AND w.correlation_id IS NOT DISTINCT FROM g.correlation_id
+    WHERE w.dur_ns > 0 OR w.start_ns IN (g.first_ns, g.last_ns)
+),
+around AS (
+    SELECT gap, min(before) AS before, min(after) AS after, min(op_id) AS op_id FROM edges GROUP BY gap
 ),
 launching_ops AS (
     SELECT a.gap, arg_max(e.name, (e.start_ns, -e.dur_ns)) AS after_op
@@ -64,15 +66,26 @@ launching_ops AS (
     WHERE e.kind IN ('op', 'range') AND a.op_id > 0
     GROUP BY a.gap
 ),
+threads AS MATERIALIZED (
+    SELECT g.gap, g.run_id, g.rank, l.tid, g.start_ns, g.end_ns
+    FROM longest g JOIN launch_calls l USING (run_id, rank, correlation_id)
+),
+cells AS (
+    SELECT *, unnest(range((start_ns >> 20) - 1, (end_ns >> 20) + 1)) AS cell FROM threads
+),
+-- With an event that runs during a gap, all those around it do. One shorter than a ms (2^20 ns) begins in the same as
+-- the gap, in the one before, or while it lasts.
 near AS MATERIALIZED (
-    -- With an event that runs during a gap, all those around it do.
     SELECT g.gap AS track, e.name, e.start_ns, e.start_ns + e.dur_ns AS end_ns
-    FROM longest g
-    JOIN launch_calls l USING (run_id, rank, correlation_id)
-    JOIN cpu_events e
-        ON e.run_id = g.run_id AND e.rank = g.rank AND e.tid = l.tid
+    FROM cells g JOIN cpu_events e
+        ON e.run_id = g.run_id AND e.rank = g.rank AND e.tid = g.tid AND e.start_ns >> 20 = g.cell
+    WHERE e.kind NOT IN ('async', 'python') AND e.dur_ns < 1 << 20
         AND e.start_ns < g.end_ns AND e.start_ns + e.dur_ns > g.start_ns
-    WHERE e.kind NOT IN ('async', 'python')
+    UNION ALL
+    SELECT g.gap, e.name, e.start_ns, e.start_ns + e.dur_ns
+    FROM threads g JOIN cpu_events e ON e.run_id = g.run_id AND e.rank = g.rank AND e.tid = g.tid
+    WHERE e.kind NOT IN ('async', 'python') AND e.dur_ns >= 1 << 20
+        AND e.start_ns < g.end_ns AND e.start_ns + e.dur_ns > g.start_ns
 ),
 meanwhile AS (
     SELECT gap, i.name, sum(least(i.end_ns, g.end_ns) - greatest(i.start_ns, g.start_ns))::BIGINT AS cpu_ns

@@ -31,7 +31,7 @@ WITH named AS (
     SELECT
         track, stream, gap_cause(start_ns, end_ns, launch_ns, profiler_ns, $threshold_us * 1000::BIGINT) AS cause,
         end_ns - start_ns AS gap_ns, profiler_ns
-    FROM gpu_gaps('gaps_per_{per}')
+    FROM {per}_gaps
 )
 SELECT
     run_group, run_id, rank, device, stream, cause, count(*) AS gaps, sum(gap_ns)::BIGINT AS idle_ns,

@@ -25,74 +25,74 @@
 -- @use call_tree_{tree}, gpu_named_work, outermost_nodes, work_nodes
 -- @needs operators, ranges or GPU work
 -- @plot icicle name=tree depth=depth value=total_device_ns kind=kind
-WITH RECURSIVE names AS (
+WITH RECURSIVE labels AS (
     SELECT
-        kind AS own_kind, name AS own_name,
+        path, parent, last_path, run_group, calls, total_ns, self_ns, first_ns,
         CASE WHEN starts_with(name, 'nn.Module: ') THEN 'module' ELSE kind END AS kind,
         replace(name, 'nn.Module: ', '') AS name
-    FROM (SELECT DISTINCT kind, name FROM call_tree_{tree} WHERE kind <> 'async')
+    FROM call_paths_{tree}
 ),
-labels AS MATERIALIZED (
-    SELECT *, dense_rank() OVER (ORDER BY kind, name)::INTEGER AS label FROM names
+-- What a path ends in by a number: texts would be compared level by level.
+paths AS MATERIALIZED (
+    SELECT *, dense_rank() OVER (ORDER BY kind, name)::INTEGER AS label FROM labels
 ),
--- What a node is called by a number: texts would be compared level by level.
-nodes AS MATERIALIZED (
-    SELECT t.run_group, t.node, t.parent, t.last_node, t.start_ns, t.dur_ns, l.label, l.kind, l.name
-    FROM call_tree_{tree} t JOIN labels l ON l.own_kind = t.kind AND l.own_name IS NOT DISTINCT FROM t.name
-),
--- Where the paths begin: the outermost nodes of the name.
+-- Where the tree begins: the outermost paths to the name.
 tops AS (
-    SELECT node
-    FROM nodes
+    SELECT path
+    FROM paths
     WHERE CASE WHEN $root = '' THEN parent IS NULL ELSE name = $root END
-    QUALIFY outermost(node, last_node)
+    QUALIFY outermost(path, last_path)
 ),
--- A path is known by the first node on it, level by level, so that no string grows along the way.
+-- Those of all ranks and, with a root, of all places laid over each other, level by level: one is known by the first.
 walk AS (
-    SELECT node, NULL::INTEGER AS parent_path, min(node) OVER (PARTITION BY run_group, label) AS path
-    FROM nodes SEMI JOIN tops USING (node)
+    SELECT path AS own_path, NULL::INTEGER AS parent_path, min(path) OVER (PARTITION BY run_group, label) AS path
+    FROM paths SEMI JOIN tops USING (path)
     UNION ALL
-    SELECT n.node, w.path, min(n.node) OVER (PARTITION BY w.path, n.label)
-    FROM walk w JOIN nodes n ON n.parent = w.node
+    SELECT p.path, w.path, min(p.path) OVER (PARTITION BY w.path, p.label)
+    FROM walk w JOIN paths p ON p.parent = w.own_path
 ),
-work AS (
-    SELECT * FROM work_nodes('gpu_named_work', 'call_tree_{tree}')
+work AS MATERIALIZED (
+    SELECT w.run_group, n.path AS own_path, w.kind, w.name, count(*) AS calls, sum(w.dur_ns) AS ns,
+        min(w.start_ns) AS first_ns, max(w.start_ns) AS last_ns
+    FROM work_nodes('gpu_named_work', 'call_tree_{tree}') w
+    LEFT JOIN (SELECT node, path FROM call_tree_{tree}) n USING (node)
+    GROUP BY w.run_group, n.path, w.kind, w.name
 ),
 launched AS (
-    SELECT node, sum(dur_ns)::BIGINT AS device_ns FROM work WHERE node IS NOT NULL GROUP BY node
+    SELECT own_path AS path, sum(ns) AS device_ns FROM work WHERE own_path IS NOT NULL GROUP BY own_path
 ),
 running AS (
-    SELECT n.*, coalesce(device_ns, 0) AS device_ns, sum(coalesce(device_ns, 0)) OVER (ORDER BY n.node) AS so_far_ns
-    FROM nodes n LEFT JOIN launched USING (node)
+    SELECT p.*, coalesce(device_ns, 0) AS device_ns, sum(coalesce(device_ns, 0)) OVER (ORDER BY p.path) AS so_far_ns
+    FROM paths p LEFT JOIN launched USING (path)
 ),
 calls AS (
     SELECT
-        r.run_group, w.parent_path, w.path, r.kind, r.name, r.start_ns, r.dur_ns, r.device_ns,
+        r.run_group, w.parent_path, w.path, r.kind, r.name, r.calls, r.total_ns, r.first_ns, r.device_ns,
         l.so_far_ns - r.so_far_ns + r.device_ns AS subtree_ns
-    FROM walk w JOIN running r USING (node) JOIN running l ON l.node = r.last_node
+    FROM walk w JOIN running r ON r.path = w.own_path JOIN running l ON l.path = r.last_path
 ),
 leaves AS (
     -- -1 is the path of what has no operator. With a root, what is outside is not shown.
-    SELECT k.run_group, coalesce(w.path, -1) AS parent_path, k.kind, k.name, k.start_ns, k.dur_ns
-    FROM work k LEFT JOIN walk w USING (node)
-    WHERE w.path IS NOT NULL OR k.node IS NULL AND $root = ''
+    SELECT k.* EXCLUDE (own_path), coalesce(w.path, -1) AS parent_path
+    FROM work k LEFT JOIN walk w USING (own_path)
+    WHERE w.path IS NOT NULL OR k.own_path IS NULL AND $root = ''
 ),
 rows AS (
     SELECT
-        run_group, parent_path, path, any_value(kind) AS kind, any_value(name) AS name, count(*) AS calls,
-        sum(dur_ns)::BIGINT AS total_cpu_ns, sum(subtree_ns)::BIGINT AS total_device_ns,
-        sum(device_ns)::BIGINT AS self_device_ns, min(start_ns) AS first_ns
+        run_group, parent_path, path, any_value(kind) AS kind, any_value(name) AS name, sum(calls)::BIGINT AS calls,
+        sum(total_ns)::BIGINT AS total_cpu_ns, sum(subtree_ns)::BIGINT AS total_device_ns,
+        sum(device_ns)::BIGINT AS self_device_ns, min(first_ns) AS first_ns
     FROM calls
     GROUP BY run_group, parent_path, path
     UNION ALL
     SELECT
-        run_group, NULL, -1, 'op', '(no operator)', 0, 0, sum(dur_ns)::BIGINT, sum(dur_ns)::BIGINT, max(start_ns)
+        run_group, NULL, -1, 'op', '(no operator)', 0, 0, sum(ns)::BIGINT, sum(ns)::BIGINT, max(last_ns)
     FROM leaves
     WHERE parent_path = -1
     GROUP BY run_group
     UNION ALL
     SELECT
-        run_group, parent_path, NULL, kind, name, count(*), 0, sum(dur_ns)::BIGINT, sum(dur_ns)::BIGINT, min(start_ns)
+        run_group, parent_path, NULL, kind, name, sum(calls)::BIGINT, 0, sum(ns)::BIGINT, sum(ns)::BIGINT, min(first_ns)
     FROM leaves
     WHERE '{kernels}' = 'yes'
     GROUP BY run_group, parent_path, kind, name

@@ -80,18 +80,38 @@ _EVENT = """@column run_id id  The run.
 @column gpu_ns ns  GPU work that it launched by External id; 0 for what something folded into brings along.
 @column total_gpu_ns ns  The same with all below it.
 """
-_CALL_TREE = """Which operator or range lies inside which: {what}.
+_PATHS = """@column path index  Its path in call_paths_{choice}; NULL of async.
+@view call_paths_{choice}  a row is a path of names from the root of a thread down, on a rank.
+@column run_id id  The run.
+@column rank index  Process rank.
+@column run_group index  Group of runs (--by); NULL without.
+@column kind text  op, range or python: of the last on it.
+@column name text  Its name.
+@column path index  Its number in pre-order.
+@column parent index  That of the path without its last name; NULL for a root.
+@column last_path index  That of the last path below it; its own if there is none.
+@column depth index  Its level, from 0.
+@column calls count  Calls.
+@column total_ns ns  Sum of their durations.
+@column self_ns ns  The same without that of their children.
+@column first_ns ns  First start.
+"""
+_CALL_TREE = (
+    """Which operator or range lies inside which: {what}.
 
 Each event on its own thread. What overlaps in part is not nested.
 @use cpu_events, gpu_work, op_links
 @view {name}  a row is an operator, range or Python function.
-""" + _EVENT.format(kinds="op, range, async or python")
+"""
+    + _EVENT.replace("{kinds}", "op, range, async or python")
+    + _PATHS
+)
 _TORCH_TREE = """Which operator, range or CUDA call lies inside which, as torch.profiler has it: {what}.
 
 CUDA calls that no operator made, and the profiler's overhead, are filed under the main thread.
 @use cpu_events, gpu_work, op_links
 @view {name}  a row is an operator, range, CUDA call or Python function.
-""" + _EVENT.format(kinds="op, range, async, call, overhead or python")
+""" + _EVENT.replace("{kinds}", "op, range, async, call, overhead or python")
 _PATH = """The critical path of each rank: {what} (docs/critical-path.md has the rules).
 @use api_roles, cpu_events, gpu_work, launch_calls, op_links, outer_ops, profiler_overhead, step_ranges
 @view {name}  a row is a piece of the path.
@@ -174,7 +194,7 @@ def _of_each(
 ) -> Iterator[Computed]:
     """A table for each choice of a query's parameter, in which its name ends."""
     for choice, words in what.items():
-        yield Computed(f"{stem}_{choice}", header.format(name=f"{stem}_{choice}", what=words), create)
+        yield Computed(f"{stem}_{choice}", header.format(name=f"{stem}_{choice}", what=words, choice=choice), create)
 
 
 COMPUTED = (

@@ -13,64 +13,93 @@ root.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import duckdb
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+from analyze.query.computed.call_paths import dense, number_paths
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-_BATCH = 16_000_000
+_BATCH = 8_000_000
 """Events that are sorted and nested at once, to the next whole rank: what bounds the memory."""
 
-_TYPES = """
-CREATE TYPE IF NOT EXISTS call_kind AS ENUM ('async', 'call', 'op', 'overhead', 'python', 'range');
-CREATE TYPE IF NOT EXISTS call_name AS ENUM (SELECT DISTINCT name FROM cpu_events WHERE name IS NOT NULL ORDER BY name);
+_UNKNOWN = np.iinfo(np.int64).max
+"""What a file does not say comes behind what it says."""
+
+_KINDS = ("async", "call", "op", "overhead", "python", "range")
+_ASYNC, _CALL, _OP, _OVERHEAD, _, _RANGE = range(len(_KINDS))
+
+# There is a row for every event, in memory, so texts are stored as numbers; the view makes them texts again.
+_TEXTS = f"""
+CREATE TYPE {{table}}_kind AS ENUM {_KINDS};
+CREATE TYPE {{table}}_name AS ENUM (SELECT DISTINCT name FROM cpu_events WHERE name IS NOT NULL ORDER BY name);
+CREATE OR REPLACE TEMP TABLE call_kinds AS
+SELECT text, enum_code(text) AS code FROM (SELECT unnest(enum_range(NULL::{{table}}_kind))::{{table}}_kind AS text);
+CREATE OR REPLACE TEMP TABLE call_names AS
+SELECT text, enum_code(text) AS code FROM (SELECT unnest(enum_range(NULL::{{table}}_name))::{{table}}_name AS text);
 """
 _PROCESSES = """
 CREATE OR REPLACE TEMP TABLE call_processes AS
 SELECT
-    run_id, rank, row_number() OVER in_order AS process, main, (sum(events) OVER in_order - events) // $batch AS batch
+    run_id, rank, run_group, (row_number() OVER in_order)::INTEGER AS process, main,
+    (sum(events) OVER in_order - events) // $batch AS batch
 FROM (
-    SELECT run_id, rank, count(*) AS events, min(pid) FILTER (kind IN ('op', 'range')) AS main
+    SELECT
+        run_id, rank, any_value(run_group) AS run_group, count(*) AS events,
+        min(pid) FILTER (kind IN ('op', 'range')) AS main
     FROM cpu_events
     GROUP BY run_id, rank
 )
 WINDOW in_order AS (ORDER BY run_id, rank)
 """
-_NODES = """
-CREATE OR REPLACE TEMP TABLE call_nodes AS
+_EVENTS = """
 WITH processes AS (
     SELECT * FROM call_processes WHERE batch = $batch
-),
-known_ops AS (
-    SELECT DISTINCT process, op_id
-    FROM cpu_events JOIN processes USING (run_id, rank)
-    WHERE kind IN ('op', 'range') AND op_id > 0
 ),
 launched AS (
     SELECT process, op_id, sum(dur_ns)::BIGINT AS gpu_ns
     FROM linked_to_ops('gpu_work') JOIN processes USING (run_id, rank)
     WHERE op_id > 0
     GROUP BY process, op_id
+),
+_calls AS (
+    SELECT * FROM cpu_events WHERE kind = 'call'
 )
 SELECT
-    e.run_id, e.rank, run_group, kind::call_kind AS kind, name::call_name AS name, tid, e.op_id, start_ns, dur_ns,
-    process, CASE WHEN kind IN ('op', 'range') THEN coalesce(gpu_ns, 0) ELSE 0 END AS launched_ns,
-    {thread} AS thread, {owner} AS owner
+    p.process, enum_code(kind::{table}_kind)::TINYINT AS kind, coalesce(enum_code(name::{table}_name)::INTEGER, -1)
+        AS name,
+    coalesce({owner}, {unknown}) AS owner, coalesce({stray}, {unknown}) AS stray, tid, e.op_id, start_ns, dur_ns,
+    coalesce(gpu_ns, 0) AS launched_ns
 FROM {events} e
-JOIN processes USING (run_id, rank)
-LEFT JOIN known_ops k USING (process, op_id)
-LEFT JOIN launched l USING (process, op_id)
+JOIN processes p USING (run_id, rank)
+LEFT JOIN launched l ON l.process = p.process AND l.op_id = CASE WHEN kind IN ('op', 'range') THEN e.op_id END
 WHERE dur_ns IS NOT NULL AND {among}
-ORDER BY process, kind = 'async', owner, thread, start_ns, dur_ns DESC, kind = 'call', e.op_id
 """
-_TREE = "SELECT n.* EXCLUDE (process, thread, owner, launched_ns), x.* FROM call_nodes n POSITIONAL JOIN call_nesting x"
+_ROWS = """
+SELECT run_id, rank, run_group, k.text AS kind, n.text AS name, r.* EXCLUDE (process, kind, name)
+FROM call_rows r
+JOIN call_processes USING (process)
+JOIN call_kinds k ON k.code = r.kind
+LEFT JOIN call_names n ON n.code = r.name
+"""
+_PATHS = """
+CREATE TABLE {table}_paths AS
+WITH sums AS (
+    SELECT
+        path, min(node) AS first_node, count(*) AS calls, sum(dur_ns)::BIGINT AS total_ns,
+        sum(self_ns)::BIGINT AS self_ns, min(start_ns) AS first_ns
+    FROM {table}_rows
+    WHERE path IS NOT NULL
+    GROUP BY path
+)
+SELECT r.run_id, r.rank, r.run_group, r.kind, r.name, p.*, s.* EXCLUDE (path, first_node)
+FROM {table}_path_rows p JOIN sums s USING (path) JOIN {table}_rows r ON r.node = s.first_node
+"""
 
 
 class _Kind(NamedTuple):
@@ -79,18 +108,19 @@ class _Kind(NamedTuple):
     events: str
     among: str
     owner: str
-    thread: str
+    stray: str
+    """The thread of a call or overhead that no operator made."""
 
 
 _AS_TORCH = _Kind(
-    "linked_to_ops('cpu_events')",
+    "(SELECT * FROM cpu_events WHERE kind <> 'call' UNION ALL SELECT * FROM linked_to_ops('_calls'))",
     "true",
     # torch.profiler knows threads by their number alone.
     "0",
-    "CASE WHEN kind IN ('call', 'overhead') AND k.op_id IS NULL THEN coalesce(main, tid) ELSE tid END",
+    "coalesce(main, tid)",
 )
 _BY_PLACE = _Kind("cpu_events", "kind IN ('op', 'range', 'async', 'python')", "e.pid", "tid")
-_PYTHON = {
+_PYTHON_FUNCTIONS = {
     "no": "kind <> 'python'",
     "yes": "true",
     "module": "(kind <> 'python' OR starts_with(name, 'nn.Module: '))",
@@ -103,51 +133,68 @@ def create(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     """Make the table of a call tree, from the blocks cpu_events, gpu_work and op_links.
 
     Its name says which: `torch_tree_` (torch.profiler's) with `no` or `yes` for Python functions; `call_tree_` (of
-    places) with `no`, `module` (those of nn.Modules) or `stack` (all of them).
+    places) with `no`, `module` (those of nn.Modules) or `stack` (all of them), which has its paths beside it.
 
     `analyze.query.computed` has its columns.
     """
-    # There is a row for every event, in memory, so texts are stored as numbers; the view makes them texts again.
     tree, _, functions = table.rpartition("_")
     kind = _AS_TORCH if tree == "torch_tree" else _BY_PLACE
-    among = f"{kind.among} AND {_PYTHON[functions]}"
-    nodes = _NODES.format(**(kind._asdict() | {"among": among}))
-    connection.execute(_TYPES)
+    among = f"{kind.among} AND {_PYTHON_FUNCTIONS[functions]}"
+    events = _EVENTS.format(**(kind._asdict() | {"among": among, "table": table, "unknown": _UNKNOWN}))
+    connection.execute(_TEXTS.format(table=table))
     connection.execute(_PROCESSES, {"batch": _BATCH})
     batches = connection.execute("SELECT DISTINCT batch FROM call_processes ORDER BY batch").fetchall()
-    first_node = 0
+    nodes = paths = 0
     for (batch,) in batches or [(0,)]:
-        connection.execute(nodes, {"batch": batch})
-        nesting = _nesting(connection, first_node)
-        connection.register("call_nesting", nesting)
-        verb = f"INSERT INTO {table}_rows" if first_node else f"CREATE OR REPLACE TEMP TABLE {table}_rows AS"
-        connection.execute(f"{verb} {_TREE}")
-        connection.unregister("call_nesting")
-        first_node += len(nesting)
-    connection.execute("DROP TABLE call_nodes")
+        found = connection.execute(events, {"batch": batch}).fetchnumpy()
+        rows, numbered = _nested(found, nodes, paths if tree == "call_tree" else None)
+        _add(connection, f"{table}_rows", _ROWS, rows, nodes)
+        nodes += len(rows)
+        if numbered is not None:
+            _add(connection, f"{table}_path_rows", "SELECT * FROM call_rows", numbered, paths)
+            paths += len(numbered)
     texts = "kind::VARCHAR AS kind, name::VARCHAR AS name"
-    connection.execute(f"CREATE OR REPLACE TEMP VIEW {table} AS SELECT * REPLACE ({texts}) FROM {table}_rows")
+    connection.execute(f"CREATE VIEW {table} AS SELECT * REPLACE ({texts}) FROM {table}_rows")
+    if tree == "call_tree":
+        connection.execute(_PATHS.format(table=table))
+        connection.execute(f"CREATE VIEW call_paths_{functions} AS SELECT * REPLACE ({texts}) FROM {table}_paths")
 
 
-def _nesting(connection: duckdb.DuckDBPyConnection, first_node: int) -> pa.Table:
-    """The columns from `node` on, for the rows of call_nodes."""
-    import pyarrow as pa
+def _add(connection: duckdb.DuckDBPyConnection, table: str, sql: str, rows: pa.Table, there: int) -> None:
+    """Add what the SQL makes of rows (call_rows) to a table that has so many; the first make it."""
+    connection.register("call_rows", rows)
+    connection.execute(f"INSERT INTO {table} {sql}" if there else f"CREATE OR REPLACE TABLE {table} AS {sql}")
+    connection.unregister("call_rows")
 
-    columns = connection.execute(
-        # Numbers for NULL, whose place in an array holds anything: threads and names that the file does not say.
-        "SELECT process, coalesce(owner, -1) AS owner, coalesce(thread, -9223372036854775807) AS thread,"
-        " kind = 'async' AS alone, start_ns, start_ns + dur_ns AS end_ns,"
-        " coalesce(enum_code(name)::BIGINT, -1) AS name, launched_ns FROM call_nodes"
-    ).fetchnumpy()
-    process, owner, thread, alone, start, end, name, launched = (np.asarray(c) for c in columns.values())
+
+def _nested(events: dict[str, Any], first_node: int, first_path: int | None) -> tuple[pa.Table, pa.Table | None]:
+    """The rows of a tree, in pre-order, from the columns of _EVENTS; and its paths, unless `first_path` is None."""
+    process, kind, name, owner, start, length = (
+        np.asarray(events[c]) for c in ("process", "kind", "name", "owner", "start_ns", "dur_ns")
+    )
+    is_op = (kind == _OP) | (kind == _RANGE)
+    stray = np.flatnonzero((kind == _CALL) | (kind == _OVERHEAD))
+    thread = np.ma.filled(events["tid"], _UNKNOWN)
+    op = np.ma.filled(events["op_id"], _UNKNOWN)
+    if len(stray):
+        calls = _pairs(process, op)
+        stray = stray[~np.isin(calls[stray], calls[is_op & (op > 0) & (op != _UNKNOWN)])]
+        thread = thread.copy()
+        thread[stray] = np.asarray(events["stray"])[stray]
+    lane = dense(_pairs(_pairs(process * 2 + (kind == _ASYNC), owner), thread))[0]
+    order = _in_order(lane, start, (-length, kind == _CALL, op))
+    process, kind, name, start, length, lane = (c[order] for c in (process, kind, name, start, length, lane))
     # The range of a collective ends on another thread than it began on: nobody's child and nobody's parent.
-    elsewhere = (process[1:] != process[:-1]) | (owner[1:] != owner[:-1]) | (thread[1:] != thread[:-1])
-    changed = elsewhere | alone[1:] | alone[:-1]
-    parent, last, depth = nest(np.cumsum(np.append(False, changed))[: len(start)], start, end)
+    alone = kind == _ASYNC
+    end = start + length
+    changes = _changes(lane)
+    changes |= alone
+    changes[1:] |= alone[:-1]
+    parent, last, depth = nest(np.cumsum(changes), start, end)
     child = np.flatnonzero(parent >= 0)
     above = parent[child]
-    self_ns = end - start
-    np.subtract.at(self_ns, above, (end - start)[child])
+    self_ns = length.copy()
+    np.subtract.at(self_ns, above, length[child])
     for i in np.flatnonzero(self_ns < 0):
         # Children that overlap each other, as under the thread number of an accelerator: each moment counts once.
         inside = np.arange(i + 1, last[i] + 1)
@@ -156,22 +203,66 @@ def _nesting(connection: duckdb.DuckDBPyConnection, first_node: int) -> pa.Table
         self_ns[i] = end[i] - start[i] - np.maximum(end[children] - np.maximum(start[children], covered), 0).sum()
     folded = np.zeros(len(parent), bool)
     folded[child] = (np.bincount(above, minlength=len(parent))[above] == 1) & (name[child] == name[above])
-    gpu = launched.copy()
+    gpu = np.asarray(events["launched_ns"])[order]
     gpu[parent[folded]] = 0
     so_far = np.append(0, np.cumsum(gpu))
     numbers = np.arange(len(parent))
-    return pa.table(
-        {
-            "node": pa.array(numbers + first_node, pa.int32()),
-            "parent": pa.array(parent + first_node, pa.int32(), mask=parent < 0),
-            "last_node": pa.array(last + first_node, pa.int32()),
-            "depth": pa.array(depth, pa.int16()),
-            "self_ns": self_ns,
-            "folded": folded,
-            "gpu_ns": gpu,
-            "total_gpu_ns": so_far[last + 1] - so_far[numbers],
-        }
-    )
+    rows = {
+        "process": _column(process),
+        "kind": _column(kind),
+        "name": _column(name),
+        "tid": _column(np.ma.getdata(events["tid"])[order], np.ma.getmaskarray(events["tid"])[order]),
+        "op_id": _column(np.ma.getdata(events["op_id"])[order], np.ma.getmaskarray(events["op_id"])[order]),
+        "start_ns": _column(start),
+        "dur_ns": _column(length),
+        "node": _column((numbers + first_node).astype(np.int32)),
+        "parent": _column((parent + first_node).astype(np.int32), parent < 0),
+        "last_node": _column((last + first_node).astype(np.int32)),
+        "depth": _column(depth.astype(np.int16)),
+        "self_ns": _column(self_ns),
+        "folded": _column(folded),
+        "gpu_ns": _column(gpu),
+        "total_gpu_ns": _column(so_far[last + 1] - so_far[numbers]),
+    }
+    if first_path is None:
+        return pa.Table.from_pydict(rows), None
+    label = kind.astype(np.int64) * (int(name.max(initial=0)) + 2) + name + 1
+    path, paths = number_paths(process, parent, np.where(alone, -1, depth), label)
+    rows["path"] = _column((path + first_path).astype(np.int32), path < 0)
+    numbered = {
+        "path": _column((np.arange(len(paths.parent)) + first_path).astype(np.int32)),
+        "parent": _column((paths.parent + first_path).astype(np.int32), paths.parent < 0),
+        "last_path": _column((paths.last + first_path).astype(np.int32)),
+        "depth": _column(paths.depth.astype(np.int16)),
+    }
+    return pa.Table.from_pydict(rows), pa.Table.from_pydict(numbered)
+
+
+def _column(values: npt.NDArray[Any], null: Bools | None = None) -> pa.Array:
+    """The values as they lie there; pa.array would import pandas first, which takes half a second."""
+    known = None if null is None or not null.any() else pa.py_buffer(np.packbits(~null, bitorder="little"))
+    held = np.packbits(values, bitorder="little") if values.dtype == bool else np.ascontiguousarray(values)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [known, pa.py_buffer(held)])
+
+
+def _pairs(a: Ints, b: Ints) -> Ints:
+    """A number for each pair of values, in the order of the pairs."""
+    inner, known = dense(b)
+    return dense(a)[0] * max(len(known), 1) + inner
+
+
+def _in_order(lane: Ints, start: Ints, ties: tuple[Any, ...]) -> Ints:
+    """Places of events in the order of lane, start and `ties`. Files are nearly in that of start, so this is fast."""
+    order = np.argsort(start, kind="stable")
+    lanes = lane[order]
+    order = order[np.argsort(lanes.astype(np.uint16) if lanes.max(initial=0) < 2**16 else lanes, kind="stable")]
+    same = (np.diff(lane[order]) == 0) & (np.diff(start[order]) == 0)
+    tied = np.flatnonzero(np.append(False, same) | np.append(same, False))
+    if len(tied):
+        group = np.cumsum(~np.append(False, same))[tied]
+        rows = order[tied]
+        order[tied] = rows[np.lexsort((*(t[rows] for t in reversed(ties)), group))]
+    return order
 
 
 def nest(thread: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:

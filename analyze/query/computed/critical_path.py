@@ -375,5 +375,5 @@ def _store(connection: duckdb.DuckDBPyConnection, table: str, rows: Sequence[tup
     columns: Iterator[Any] = zip(*rows, strict=True) if rows else iter([[]] * len(_TYPES))
     made = pa.table({n: pa.array(c, getattr(pa, t)()) for (n, t), c in zip(_TYPES.items(), columns, strict=True)})
     connection.register("critical_path_made", made)
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT * FROM critical_path_made")
+    connection.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT * FROM critical_path_made")
     connection.unregister("critical_path_made")

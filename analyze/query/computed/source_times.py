@@ -12,7 +12,7 @@ import duckdb
 from schemas.python_files import program_function
 
 _NAMES = "SELECT DISTINCT name FROM ranges WHERE origin = 'python_function' AND name IS NOT NULL"
-_EMPTY = "CREATE OR REPLACE TEMP TABLE {table} (track INTEGER, source VARCHAR, start_ns BIGINT, end_ns BIGINT)"
+_EMPTY = "CREATE OR REPLACE TABLE {table} (track INTEGER, source VARCHAR, start_ns BIGINT, end_ns BIGINT)"
 _FUNCTIONS = "CREATE OR REPLACE TEMP TABLE program_functions (name VARCHAR, source VARCHAR, collector BOOLEAN)"
 _FRAMES = """
 CREATE OR REPLACE TEMP TABLE program_frames AS
@@ -49,7 +49,7 @@ running AS (
 SELECT * FROM innermost('running')
 """
 _TIMES = """
-CREATE OR REPLACE TEMP TABLE {table} AS
+CREATE OR REPLACE TABLE {table} AS
 WITH processes AS (
     SELECT track, min(track) OVER (PARTITION BY run_id, rank) AS process, run_id, rank, device FROM gpu_tracks
 ),
