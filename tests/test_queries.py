@@ -17,6 +17,7 @@ from support import ROOT, SAMPLES, ask, event, kernel, launch, run_cli, write_tr
 import analyze
 from analyze.advise import findings
 from analyze.errors import InputError
+from analyze.query.blocks import Block, Definition
 from analyze.query.engine import Engine
 from analyze.query.query_files import Query, catalog, parse
 from analyze.store.store import Store
@@ -118,20 +119,34 @@ def test_groups_are_named_and_add_up(grouped: dict[tuple[str, ...], Engine], que
     assert bool(sums) == (query.name not in NOT_ADDED | NO_SUMS)
 
 
-def test_kept_views_change_no_answer() -> None:
-    """Every query of one engine that keeps what they share, and of one that does not."""
+def test_kept_views_change_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every query of an engine that keeps nothing, of one that keeps what they share, and of one of small recordings."""
     stores = analyze.open(*(SAMPLES / name for name in ("late-rank", "resnet18-ncu", "lm-compiled"))).stores
+    small = Engine(stores)
+    monkeypatch.setattr("analyze.query.engine._SMALL", 0)
     plain, kept = Engine(stores), Engine(stores, keep=True)
     for query in CATALOG.values():
-        expected, found = plain.query(query).rows(), kept.query(query).rows()
-        assert len(expected) == len(found), query.name
-        for a, b in zip(expected, found, strict=True):
-            assert [v for v in a if not isinstance(v, float)] == [v for v in b if not isinstance(v, float)], query.name
-            assert [v for v in a if isinstance(v, float)] == pytest.approx([v for v in b if isinstance(v, float)])
+        expected = plain.query(query).rows()
+        for other in (kept, small):
+            found = other.query(query).rows()
+            assert len(expected) == len(found), query.name
+            for a, b in zip(expected, found, strict=True):
+                assert [v for v in a if not isinstance(v, float)] == [v for v in b if not isinstance(v, float)]
+                assert [v for v in a if isinstance(v, float)] == pytest.approx([v for v in b if isinstance(v, float)])
     names = "table_name IN ('gpu_work', 'gpu_busy_union')"
     found_kinds = f"SELECT table_name, table_type FROM information_schema.tables WHERE {names}"
-    kinds = dict(kept.connection.execute(found_kinds).fetchall())
-    assert kinds == {"gpu_work": "BASE TABLE", "gpu_busy_union": "VIEW"}
+    kinds = [dict(engine.connection.execute(found_kinds).fetchall()) for engine in (plain, kept, small)]
+    table, view = "BASE TABLE", "VIEW"
+    assert [(k["gpu_work"], k["gpu_busy_union"]) for k in kinds] == [(view, view), (table, view), (table, table)]
+
+
+def test_a_view_that_cannot_be_computed_is_in_nobodys_way() -> None:
+    """Of small recordings all views of a block are computed; a question reads some of them."""
+    sql = "CREATE VIEW bad AS SELECT error('no') AS x; CREATE VIEW good AS SELECT 1 AS x"
+    block = Block("own", "", (), tuple(Definition(name, None, "") for name in ("bad", "good")), sql)
+    engine = Engine(analyze.open(SAMPLES / "late-rank").stores)
+    engine._make_block("own", block)
+    assert engine.connection.execute("SELECT x FROM good").fetchall() == [(1,)]
 
 
 def test_runs_by_rank_shows_every_rank(samples: analyze.Traces) -> None:

@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import wraps
+from math import inf
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -27,6 +28,9 @@ from analyze.store.store import Store
 from schemas.tables import TABLES, Column
 
 PROFILERS = (*TIMING, "ncu", "none")
+
+_SMALL = 3 << 20
+"""Bytes of Parquet files up to which recordings are small: those of some 50 MB of traces."""
 
 _BIGINT = duckdb.sqltypes.BIGINT
 _RUN_COLUMNS = {c.name: c for c in TABLES["runs"].columns} | dict.fromkeys(RANK_COLUMNS)
@@ -88,7 +92,8 @@ class Engine:
     TIMING, or `prefer` if that is among them. All do with `prefer` "all", and where `by` tells them apart (run_id,
     profiler). `profiler`: instead, only runs that were recorded under it; "all" for all.
 
-    `keep`: views that many questions rest on (@keep of the blocks) are computed once and kept, for who asks many.
+    `keep`: views that many questions rest on (@keep of the blocks) are computed once and kept, for who asks many. Of
+    small recordings every view is: to plan it again in each place that reads it takes longer.
     """
 
     def __init__(
@@ -125,6 +130,7 @@ class Engine:
         self._create_runs([where] if isinstance(where, str) else list(where or ()))
         self._choose_passes(profiler, prefer)
         self._create_groups()
+        self._small = self._bytes() <= _SMALL
         for table in TABLES:
             if table not in ("runs", "kernel_names"):
                 self._create_view(table)
@@ -347,6 +353,11 @@ class Engine:
                 files.setdefault(run.parser, []).extend(f"{places[id(store)]}/{f.path}" for f in found)
         return files
 
+    def _bytes(self) -> float:
+        """Of the Parquet files of what is selected; infinite where a store does not say."""
+        runs = (store.snapshot.runs[run_id] for store, run_id in self._chosen)
+        return sum(inf if file.bytes is None else file.bytes for run in runs for file in run.table_files)
+
     def _make_blocks(self, names: Iterable[str], folders: Iterable[Path] = ()) -> None:
         """Make the blocks of these names and those that they use, unless they are there."""
         for name, block in blocks(names, folders).items():
@@ -362,14 +373,26 @@ class Engine:
             check_block(self.connection, block.sql, what)
         try:
             if block.create is None:
-                sql = block.sql
-                for view in block.keep if self.keep and block.built_in else ():
-                    sql = sql.replace(f"CREATE VIEW {view} AS", f"CREATE TABLE {view} AS")
-                self.connection.execute(sql)
+                if not (self._small and block.built_in and self._execute_kept(block)):
+                    self.connection.execute(_keeping(block, block.keep if self.keep and block.built_in else ()))
             else:
                 block.create(self.connection, name)
         except duckdb.Error as e:
             raise InputError(f"{self._folders() if block.create else f'block {name}'}: {sentence(e)}") from e
+
+    def _execute_kept(self, block: Block) -> bool:
+        """Make a block with all its views as tables; False, and nothing made, if one cannot be computed: a question
+        that does not read it is none the worse."""
+        self.connection.begin()
+        try:
+            self.connection.execute(_keeping(block, [d.name for d in block.definitions if d.params is None]))
+            self.connection.commit()
+        except duckdb.Error as e:
+            self.connection.rollback()
+            if isinstance(e, duckdb.InterruptException):
+                raise
+            return False
+        return True
 
     @_one_at_a_time
     def query(
@@ -463,6 +486,14 @@ class Engine:
             return self.connection.sql(sql, params=_bound(values))
         except (duckdb.Error, UnicodeError) as e:
             raise InputError(f"{what}: {sentence(e)}") from e
+
+
+def _keeping(block: Block, views: Iterable[str]) -> str:
+    """A block's SQL with tables in place of these views."""
+    sql = block.sql
+    for view in views:
+        sql = sql.replace(f"CREATE VIEW {view} AS", f"CREATE TABLE {view} AS")
+    return sql
 
 
 def _bound(values: dict[str, Any]) -> dict[str, Any] | None:
