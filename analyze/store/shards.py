@@ -157,8 +157,11 @@ def ingest_shard(
         part = _Part(finished_ns=0)
         folder, mark = plan.digest(), secrets.token_hex(4)
         name = f"{folder}/{share.number}-of-{share.of}.{mark}"
-        own = _share(planned, share)
-        sizes = [file_bytes for run in own.values() for file_bytes in run.values()]
+        own = [
+            [place for place, number in enumerate(files) if number == share.number]
+            for files in _shards_of(planned, share.of)
+        ]
+        sizes = [file.bytes for run, places in zip(planned, own, strict=True) for file, _ in _files_of(run, places)]
         with ExitStack() as stack:
             staging = stack.enter_context(store.shard_at_work(name))
             pool = stack.enter_context(worker_pool(min(jobs, tasks(sizes))))
@@ -168,7 +171,7 @@ def ingest_shard(
                 if not again and is_current(store, run, plan_of_run.stored):
                     part.unchanged.append(run.run_id)
                     result.unchanged.append(run.run_id)
-                elif at in own:
+                elif own[at]:
                     mine = replace(run, files=[run.files[place] for place in own[at]])
                     done, lost = read_files(mine, staging / str(at), pool, jobs, progress)
                     places = {run.files[place]: place for place in own[at]}
@@ -214,22 +217,18 @@ def _files_of(run: _PlannedRun, places: Iterable[int]) -> Iterator[tuple[StoredF
         yield run.stored[manifest + place], SourceFile(Path(path), kind, rank)
 
 
-def _share(runs: list[_PlannedRun], share: Share) -> dict[int, dict[int, int]]:
-    """The files of a share: by the place of their run, their own places with their bytes."""
-    files = [
-        (at, place, stored.bytes)
-        for at, run in enumerate(runs)
-        for place, (stored, _) in enumerate(_files_of(run, range(len(run.files))))
-    ]
-    total = sum(max(size, 1) for _, _, size in files)
-    own: dict[int, dict[int, int]] = {}
+def _shards_of(runs: list[_PlannedRun], of: int) -> list[list[int]]:
+    """The shard that reads each file, by run: the one in whose part of all bytes the middle of the file is."""
+    sizes = [[max(stored.bytes, 1) for stored in run.stored[len(run.stored) - len(run.files) :]] for run in runs]
+    total = sum(map(sum, sizes))
     before = 0
-    for at, place, size in files:
-        # The shard in whose part of all bytes the middle of the file is.
-        if (2 * before + max(size, 1)) * share.of // (2 * total) == share.number:
-            own.setdefault(at, {})[place] = size
-        before += max(size, 1)
-    return own
+    found: list[list[int]] = []
+    for files in sizes:
+        found.append([])
+        for size in files:
+            found[-1].append((2 * before + size) * of // (2 * total))
+            before += size
+    return found
 
 
 def _read_file(place: int, done: FileResult, names: dict[str, int]) -> _ReadFile:
@@ -277,6 +276,11 @@ class _Waiting:
         """Shards that are not there."""
         return set(range(self.plan.of)) - set(self.parts)
 
+    @property
+    def unchanged(self) -> set[str]:
+        """Runs that the store held already."""
+        return {run_id for part in self.parts.values() for run_id in part.unchanged}
+
     def __str__(self) -> str:
         return _numbered(set(self.parts), self.plan.of)
 
@@ -300,11 +304,12 @@ def commit(store: Store, allow_missing: bool = False) -> IngestResult:
         for one in chosen:
             if one.missing:
                 result.warnings.append(f"{_missing(one)} missing: {_unread(one)} are not in the store")
-            for run in one.plan.runs:
-                if any(run.run_id in part.unchanged for part in one.parts.values()):
+            unchanged = one.unchanged
+            for run, numbers in zip(one.plan.runs, _shards_of(one.plan.runs, one.plan.of), strict=True):
+                if run.run_id in unchanged:
                     result.unchanged.append(run.run_id)
                     continue
-                read = _taken(one, run)
+                read = _taken(one, run, numbers)
                 if read.lost and not read.done:
                     result.failed.append(run.run_id)
                     failures += read.lost
@@ -386,9 +391,8 @@ def _missing(one: _Waiting) -> str:
 
 def _unread(one: _Waiting) -> str:
     """How many files the missing shards were to read."""
-    runs = one.plan.runs
-    unread = sum(len(own) for n in one.missing for own in _share(runs, Share(n, one.plan.of)).values())
-    return f"{unread} of {sum(len(run.files) for run in runs)} raw files"
+    numbers = [number for files in _shards_of(one.plan.runs, one.plan.of) for number in files]
+    return f"{sum(number not in one.parts for number in numbers)} of {len(numbers)} raw files"
 
 
 def _first_difference(one: _Waiting, other: _Waiting) -> str:
@@ -416,12 +420,10 @@ class _Taken:
     tables: dict[str, list[TableFile]]
 
 
-def _taken(one: _Waiting, planned: _PlannedRun) -> _Taken:
-    at = one.plan.runs.index(planned)
-    places: dict[int, int] = {}
-    for number in one.parts:
-        places |= dict.fromkeys(_share(one.plan.runs, Share(number, one.plan.of)).get(at, ()), number)
-    pairs = dict(zip(sorted(places), _files_of(planned, sorted(places)), strict=True))
+def _taken(one: _Waiting, planned: _PlannedRun, numbers: list[int]) -> _Taken:
+    """`numbers`: the shard of each file of the run."""
+    places = [place for place, number in enumerate(numbers) if number in one.parts]
+    pairs = dict(zip(places, _files_of(planned, places), strict=True))
     manifest = planned.stored[: len(planned.stored) - len(planned.files)]
     run = RunInput(
         run_id=planned.run_id,
