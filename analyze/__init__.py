@@ -21,6 +21,8 @@ The Python API mirrors the command line, command by command and option by option
 
     analyze.compare("before/", "after/", fail_if=["kernel_time > 5%"]).failures
     analyze.ingest("runs/", store="study/")
+    analyze.ingest("runs/", store="s3://traces/study", shard="0/32")   # one of many machines; then
+    analyze.commit("s3://traces/study"), analyze.compact("s3://traces/study")
     analyze.catalog(), analyze.tables(), analyze.studies(), analyze.cache()
 
 Whatever the user can mend is an `analyze.InputError`.
