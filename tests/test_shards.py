@@ -110,7 +110,7 @@ def test_a_shard_that_is_done_again_counts_once(tmp_path: Path) -> None:
     folder, store = job(tmp_path / "job"), tmp_path / "store"
     shards(store, 0, 1, 1, 2, 3, 0, paths=folder)
     assert len(list(store.glob("kernels/*/*.parquet"))) == 6
-    analyze.commit(store)
+    assert analyze.commit(store).warnings == ["shards 0–1 of 4 done more than once: the last counts"]
     assert len(sql(store, "SELECT rank FROM kernels")) == 4 and len(list(store.glob("kernels/*/*.parquet"))) == 4
 
 

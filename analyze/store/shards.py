@@ -270,6 +270,8 @@ class _Waiting:
     plan: _Plan
     parts: dict[int, _Part]
     """By the number of the shard; of one that was done again, the last."""
+    again: set[int]
+    """Shards that were done more than once."""
 
     @property
     def missing(self) -> set[int]:
@@ -302,6 +304,8 @@ def commit(store: Store, allow_missing: bool = False) -> IngestResult:
         written: list[tuple[str, StoredRun, list[StagedFile]]] = []
         failures: list[str] = []
         for one in chosen:
+            if one.again:
+                result.warnings.append(f"{_numbered(one.again, one.plan.of)} done more than once: the last counts")
             if one.missing:
                 result.warnings.append(f"{_missing(one)} missing: {_unread(one)} are not in the store")
             unchanged = one.unchanged
@@ -334,6 +338,7 @@ def _waiting(store: Store) -> list[_Waiting]:
     """The plans of which shards wait. Raises InputError for what cannot be read."""
     plans: dict[str, _Plan] = {}
     parts: dict[str, dict[int, _Part]] = {}
+    again: dict[str, set[int]] = {}
     for name, data in store.read_shards().items():
         folder, _, file = name.partition("/")
         try:
@@ -342,11 +347,17 @@ def _waiting(store: Store) -> list[_Waiting]:
             elif match := _SHARD.fullmatch(file):
                 part, number = msgspec.json.decode(data, type=_Part), int(match[1])
                 known = parts.setdefault(folder, {}).get(number)
+                if known is not None:
+                    again.setdefault(folder, set()).add(number)
                 if known is None or known.finished_ns < part.finished_ns:
                     parts[folder][number] = part
         except (msgspec.DecodeError, UnicodeDecodeError) as e:
             raise InputError(f"{store}/.shards/{name}: not what a shard of an ingest writes: {e}") from e
-    return [_Waiting(folder, plans[folder], found) for folder, found in parts.items() if folder in plans]
+    return [
+        _Waiting(folder, plans[folder], found, again.get(folder, set()))
+        for folder, found in parts.items()
+        if folder in plans
+    ]
 
 
 def _chosen(store: Store, waiting: list[_Waiting], allow_missing: bool, warnings: list[str]) -> list[_Waiting]:
