@@ -470,8 +470,8 @@ def commit(store: Paths, allow_missing: bool = False) -> IngestResult:
     `allow_missing`: without the raw files of shards that are not there, as a warning and `runs.warnings` then say.
     Returns what an ingest of the whole does. Raises InputError for shards that are missing or of other inputs.
     """
+    from analyze.store.commit import commit as run_commit
     from analyze.store.remote import existing_store
-    from analyze.store.shards import commit as run_commit
 
     return run_commit(existing_store(store), allow_missing)
 

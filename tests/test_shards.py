@@ -13,9 +13,10 @@ from support import SAMPLES, kernel, run_cli, sql, write_trace
 
 import analyze
 from analyze.errors import InputError
+from analyze.store.commit import commit
 from analyze.store.discover import discover
 from analyze.store.ingest import ingest
-from analyze.store.shards import Share, commit, ingest_shard, parse_share
+from analyze.store.shards import Share, ingest_shard, parse_share
 from analyze.store.store import Store
 from schemas.tables import TABLES
 
