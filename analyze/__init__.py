@@ -21,6 +21,8 @@ The Python API mirrors the command line, command by command and option by option
 
     analyze.compare("before/", "after/", fail_if=["kernel_time > 5%"]).failures
     analyze.ingest("runs/", store="study/")
+    analyze.ingest("runs/", store="s3://traces/study", shard="0/32")   # one of many machines; then
+    analyze.commit("s3://traces/study"), analyze.compact("s3://traces/study")
     analyze.catalog(), analyze.tables(), analyze.studies(), analyze.cache()
 
 Whatever the user can mend is an `analyze.InputError`.
@@ -91,8 +93,9 @@ class Traces:
     def __init__(self, paths: Sequence[Path], queries: Sequence[Path] = (), progress: Progress | None = None):
         from analyze.query.engines import Engines
         from analyze.store.cache import open_stores
+        from analyze.store.urls import url_of
 
-        self._given = [str(p) for p in paths]
+        self._given = [url_of(p) or str(p) for p in paths]
         self.read_as: list[str] = []
         """Which runs and ranks the raw files were taken for that had to be ingested now, in sentences."""
         self.stores, self.warnings = open_stores(paths, progress, self.read_as.append)
@@ -467,8 +470,8 @@ def commit(store: Paths, allow_missing: bool = False) -> IngestResult:
     `allow_missing`: without the raw files of shards that are not there, as a warning and `runs.warnings` then say.
     Returns what an ingest of the whole does. Raises InputError for shards that are missing or of other inputs.
     """
+    from analyze.store.commit import commit as run_commit
     from analyze.store.remote import existing_store
-    from analyze.store.shards import commit as run_commit
 
     return run_commit(existing_store(store), allow_missing)
 

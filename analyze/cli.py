@@ -151,11 +151,7 @@ def compact(
     jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Processes; default: one per CPU.")] = None,
 ) -> None:
     """Put the small files of a store together, so that one of many ranks opens and answers fast."""
-    done = analyze.compact(store, jobs)
-    cli_text.say(
-        f"{store}: {len(done.runs)} run(s) compacted, {done.bytes / 1e6:,.1f} MB; "
-        f"{done.files_before:,} files became {done.files_after:,}"
-    )
+    cli_text.compacted(store, analyze.compact(store, jobs))
 
 
 @app.command()

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from analyze.query.blocks import Block
     from analyze.query.query_files import Query
     from analyze.store.cache import Contents
+    from analyze.store.compact import Compacted
     from analyze.store.ingest import IngestResult
     from schemas.tables import Table
 
@@ -40,11 +41,23 @@ def say(text: str) -> None:
 
 def ingested(store: Path, result: IngestResult, seconds: float) -> None:
     """What an ingest did."""
+    from analyze.store.urls import url_of
+
     warn(result.warnings)
     say(f"read as: {result.read_as}")
     say(
-        f"{store}: {len(result.ingested)} run(s) ingested, {len(result.unchanged)} unchanged; "
+        f"{url_of(store) or store}: {len(result.ingested)} run(s) ingested, {len(result.unchanged)} unchanged; "
         f"{result.rows:,} rows from {result.bytes / 1e6:,.1f} MB in {seconds:.1f} s"
+    )
+
+
+def compacted(store: Path, done: Compacted) -> None:
+    """What was put together."""
+    from analyze.store.urls import url_of
+
+    say(
+        f"{url_of(store) or store}: {len(done.runs)} run(s) compacted, {done.bytes / 1e6:,.1f} MB; "
+        f"{done.files_before:,} files became {done.files_after:,}"
     )
 
 

@@ -110,6 +110,26 @@ def test_only_files_of_the_ranks_asked_for_are_opened(tmp_path: Path) -> None:
         sql(store, "SELECT name FROM kernels")
 
 
+def test_only_row_groups_of_the_ranks_asked_for_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages of other ranks may be anything."""
+    store = tmp_path / "store"
+    monkeypatch.setattr(packing, "_LEAST_ROWS", 10)
+    analyze.ingest(job(tmp_path / "job", 3, kernels=10), store=store, jobs=1)
+    analyze.compact(store, jobs=1)
+    [path] = store.glob("kernels/*/*.parquet")
+    data, metadata = bytearray(path.read_bytes()), pq.read_metadata(path)
+    for group in (0, 2):
+        columns = [metadata.row_group(group).column(c) for c in range(metadata.num_columns)]
+        start = min(c.dictionary_page_offset or c.data_page_offset for c in columns)
+        size = sum(c.total_compressed_size for c in columns)
+        data[start : start + size] = b"\xff" * size
+    path.write_bytes(data)
+    found = sql(store, "SELECT name, count(*) AS n FROM kernels GROUP BY name", where="rank = 1")
+    assert found == [{"name": "k1", "n": 10}]
+    with pytest.raises(InputError):
+        sql(store, "SELECT name FROM kernels")
+
+
 def test_a_damaged_file_is_a_sentence(tmp_path: Path) -> None:
     store = tmp_path / "store"
     analyze.ingest(job(tmp_path / "job", 2), store=store, jobs=1)

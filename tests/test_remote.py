@@ -58,6 +58,14 @@ def trace(folder: Path, name: str) -> Path:
     return write_trace(folder / f"{name}.json", [kernel(name, 0, 1)])
 
 
+def job(folder: Path) -> Path:
+    """Two ranks of a job."""
+    for rank in (0, 1):
+        told = {"rank": rank, "world_size": 2}
+        write_trace(folder / f"rank{rank}.json", [kernel(f"k{rank}", i, 1) for i in range(3)], distributedInfo=told)
+    return folder
+
+
 def names(url: str) -> set[str]:
     return {r["name"] for r in sql(url, "SELECT name FROM kernels")}  # type: ignore[arg-type]
 
@@ -82,7 +90,7 @@ def test_what_is_a_url() -> None:
 
 def test_samples_have_the_same_rows_as_in_a_folder(tmp_path: Path, url: str) -> None:
     """By two shards and a commit, and put together."""
-    paths = [SAMPLES / "late-rank"]
+    paths = [job(tmp_path / "job")]
     analyze.ingest(*paths, store=tmp_path / "store")
     expected = rows(tmp_path / "store")
     for number in (0, 1):
@@ -124,6 +132,11 @@ def test_of_two_writers_none_loses_its_run(tmp_path: Path, url: str) -> None:
         for writer in writers:
             writer.join()
     assert names(url) == {"first", "second", "third"}
+    # Two stores of one storage are asked together.
+    analyze.ingest(trace(tmp_path, "fourth"), store=f"{url}-b")
+    with analyze.open(url, f"{url}-b") as both_stores:
+        assert both_stores.sql("SELECT count(*) AS n FROM kernels").to_pylist() == [{"n": 4}]
+        assert repr(both_stores) == f"analyze.open({url!r}, {url + '-b'!r})"
 
 
 def test_what_was_replaced_stays_for_one_change(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,9 +13,10 @@ from support import SAMPLES, kernel, run_cli, sql, write_trace
 
 import analyze
 from analyze.errors import InputError
+from analyze.store.commit import commit
 from analyze.store.discover import discover
 from analyze.store.ingest import ingest
-from analyze.store.shards import Share, commit, ingest_shard, parse_share
+from analyze.store.shards import Share, ingest_shard, parse_share
 from analyze.store.store import Store
 from schemas.tables import TABLES
 
@@ -46,15 +47,15 @@ def files(store: Path) -> set[Path]:
 
 def test_samples_have_the_same_rows_as_by_one_ingest(tmp_path: Path) -> None:
     """Runs of several ranks, of several passes, Nsight Systems among them, and a rank that is late."""
-    paths = [SAMPLES / n for n in ("resnet18-ddp2", "alexnet-dp2", "late-rank", "cuda-graph", "matmuls")]
+    paths = [SAMPLES / n for n in ("resnet18-ddp2", "alexnet-dp2", "late-rank")]
     one, many = tmp_path / "one", tmp_path / "many"
     analyze.ingest(*paths, store=one)
-    for number in (3, 0, 4, 2, 1):
-        analyze.ingest(*paths, store=many, shard=f"{number}/5", jobs=1)
+    for number in (2, 0, 1):
+        analyze.ingest(*paths, store=many, shard=f"{number}/3", jobs=1)
         assert not Store(many).snapshot.runs
     assert run_cli("commit", many).returncode == 0
     expected = rows(one)
-    assert rows(many) == expected and len(expected["kernels"]) > 1000 and len(expected["runs"]) > 4
+    assert rows(many) == expected and len(expected["kernels"]) > 1000 and len(expected["runs"]) > 3
     assert not list(many.glob(".shards/*")) and not list(many.glob(".part*"))
     # Of what is there already no shard reads anything.
     before = files(many)
@@ -110,7 +111,7 @@ def test_a_shard_that_is_done_again_counts_once(tmp_path: Path) -> None:
     folder, store = job(tmp_path / "job"), tmp_path / "store"
     shards(store, 0, 1, 1, 2, 3, 0, paths=folder)
     assert len(list(store.glob("kernels/*/*.parquet"))) == 6
-    analyze.commit(store)
+    assert analyze.commit(store).warnings == ["shards 0–1 of 4 done more than once: the last counts"]
     assert len(sql(store, "SELECT rank FROM kernels")) == 4 and len(list(store.glob("kernels/*/*.parquet"))) == 4
 
 

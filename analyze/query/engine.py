@@ -207,9 +207,8 @@ class Engine:
         DuckDB cannot be told that what it may read it must not write; `plain_sql` lets nothing through that would.
         `store.json` is not among the files.
         """
-        for store in self.stores:
-            if store.filesystem is not None:
-                self.connection.register_filesystem(store.filesystem)
+        for system in {str(s.filesystem.protocol): s.filesystem for s in self.stores if s.filesystem}.values():
+            self.connection.register_filesystem(system)
         files = {file for table in TABLES for found in self._files(table).values() for file in found}
         for setting in ("autoload_known_extensions", "python_enable_replacements"):
             self._execute(f"SET {setting} = false")
@@ -342,7 +341,6 @@ class Engine:
 
     def _files(self, table: str) -> dict[int, list[str]]:
         """Parquet files of a table, by the version of the parser that wrote them."""
-        places = {id(s): s.place_for_readers() for s in self.stores}
         files: dict[int, list[str]] = {}
         for store, run_id in self._chosen:
             run = store.snapshot.runs[run_id]
@@ -350,7 +348,7 @@ class Engine:
             if run_id in self._ranks and table not in RUN_TABLES:
                 found = [f for f in found if not self._ranks[run_id].isdisjoint(f.ranks)]
             if found:
-                files.setdefault(run.parser, []).extend(f"{places[id(store)]}/{f.path}" for f in found)
+                files.setdefault(run.parser, []).extend(store.for_readers(found))
         return files
 
     def _bytes(self) -> float:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime
 import secrets
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
@@ -70,10 +70,10 @@ class RemoteStore(Store):
         """The fsspec file system."""
         return self._fs
 
-    def place_for_readers(self) -> str:
-        """Its URL, in the first of the names that its file system has for its protocol."""
+    def for_readers(self, files: Iterable[TableFile]) -> list[str]:
+        """Their URLs, by the first of the names that the file system has for its protocol."""
         protocol = self._fs.protocol if isinstance(self._fs.protocol, str) else self._fs.protocol[0]
-        return f"{protocol}://{self._root}"
+        return [f"{protocol}://{self._root}/{f.path}" for f in files]
 
     def exists(self) -> bool:
         """Whether the store was made."""

@@ -12,42 +12,39 @@ import hashlib
 import re
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
 from analyze.errors import InputError
-from analyze.sources.base import FileReport, SourceFile
-from analyze.store.catalogue import PARSER_VERSION, RUN_TABLES, StoredFile, StoredRun, TableFile
+from analyze.sources.base import SourceFile
+from analyze.store.catalogue import PARSER_VERSION, StoredFile, TableFile
 from analyze.store.discover import RunInput
 from analyze.store.file_digest import printable
-from analyze.store.grouping import read_as, spans
 from analyze.store.ingest import (
-    TOLD,
     FileResult,
     IngestResult,
     Progress,
     Silent,
     cpus,
     is_current,
-    leave_out_second,
     read_files,
-    replaced,
     sentences,
     stored_files,
-    tables_of_run,
     tasks,
-)  # fmt: skip
-from analyze.store.packing import pack, packed
+)
+from analyze.store.packing import packed
 from analyze.store.store import StagedFile, Store
 from analyze.store.workers import worker_pool
 
-_PLAN = "plan.json"
-_SHARD = re.compile(r"(\d+)-of-(\d+)\.([0-9a-f]+)\.json")
+PLAN = "plan.json"
+"""Name of what the shards in a folder have in common."""
+SHARD = re.compile(r"(\d+)-of-(\d+)\.([0-9a-f]+)\.json")
+"""Names of what they did: number, how many, mark."""
 _TAKEN = tuple[str, int]
 """A table and a rank."""
 
@@ -71,7 +68,7 @@ def parse_share(text: str) -> Share:
 # --- What is kept in .shards ---
 
 
-class _PlannedRun(msgspec.Struct, kw_only=True):
+class PlannedRun(msgspec.Struct, kw_only=True):
     """A run as the shards found it."""
 
     run_id: str
@@ -85,13 +82,13 @@ class _PlannedRun(msgspec.Struct, kw_only=True):
     """Paths that the user named."""
 
 
-class _Plan(msgspec.Struct, kw_only=True):
+class Plan(msgspec.Struct, kw_only=True):
     """What all shards of an ingest have in common."""
 
     parser: int = PARSER_VERSION
     of: int
     again: bool
-    runs: list[_PlannedRun]
+    runs: list[PlannedRun]
 
     def digest(self) -> str:
         """What tells it from others: the files, as they are, and what they were taken for."""
@@ -100,7 +97,7 @@ class _Plan(msgspec.Struct, kw_only=True):
         return hashlib.blake2b(content, digest_size=8).hexdigest()
 
 
-class _ReadFile(msgspec.Struct, kw_only=True):
+class ReadFile(msgspec.Struct, kw_only=True):
     """A raw file as a shard read it."""
 
     place: int
@@ -117,12 +114,12 @@ class _ReadFile(msgspec.Struct, kw_only=True):
     """Places in the names of the shard."""
 
 
-class _Part(msgspec.Struct, kw_only=True):
+class Part(msgspec.Struct, kw_only=True):
     """What a shard did."""
 
     finished_ns: int
     names: list[str] = []
-    files: dict[str, list[_ReadFile]] = {}
+    files: dict[str, list[ReadFile]] = {}
     """By run, in the order of the run."""
     tables: dict[str, dict[str, list[TableFile]]] = {}
     """The Parquet files, by run and table."""
@@ -152,13 +149,16 @@ def ingest_shard(
     result = IngestResult()
     with sentences(store):
         store.make()
-        planned = [_planned(run) for run in runs]
-        plan = _Plan(of=share.of, again=again, runs=planned)
-        part = _Part(finished_ns=0)
+        planned = [planned_run(run) for run in runs]
+        plan = Plan(of=share.of, again=again, runs=planned)
+        part = Part(finished_ns=0)
         folder, mark = plan.digest(), secrets.token_hex(4)
         name = f"{folder}/{share.number}-of-{share.of}.{mark}"
-        own = _share(planned, share)
-        sizes = [file_bytes for run in own.values() for file_bytes in run.values()]
+        own = [
+            [place for place, number in enumerate(files) if number == share.number]
+            for files in shards_of(planned, share.of)
+        ]
+        sizes = [file.bytes for run, places in zip(planned, own, strict=True) for file, _ in files_of(run, places)]
         with ExitStack() as stack:
             staging = stack.enter_context(store.shard_at_work(name))
             pool = stack.enter_context(worker_pool(min(jobs, tasks(sizes))))
@@ -168,35 +168,30 @@ def ingest_shard(
                 if not again and is_current(store, run, plan_of_run.stored):
                     part.unchanged.append(run.run_id)
                     result.unchanged.append(run.run_id)
-                elif at in own:
+                elif own[at]:
                     mine = replace(run, files=[run.files[place] for place in own[at]])
                     done, lost = read_files(mine, staging / str(at), pool, jobs, progress)
                     places = {run.files[place]: place for place in own[at]}
                     part.files[run.run_id] = sorted(
                         [_read_file(places[d.file], d, names) for d in done]
-                        + [_ReadFile(place=places[file], problem=problem) for file, problem in lost.items()],
+                        + [ReadFile(place=places[file], problem=problem) for file, problem in lost.items()],
                         key=lambda f: f.place,
                     )
                     tables = part.tables.setdefault(run.run_id, {})
                     for file in _packed(done, staging / f"{at}-packed", pool):
                         tables.setdefault(file.table, []).append(store.place(run.run_id, file, mark))
-                    result.add(mine, [s for s, _ in _files_of(plan_of_run, own[at])], done)
+                    result.add(mine, [s for s, _ in files_of(plan_of_run, own[at])], done)
                     result.warnings += [f"{problem}; left out" for problem in lost.values()]
             part.names, part.finished_ns = list(names), time.time_ns()
-            store.write_shard(f"{folder}/{_PLAN}", msgspec.json.encode(plan))
+            store.write_shard(f"{folder}/{PLAN}", msgspec.json.encode(plan))
             store.write_shard(f"{name}.json", msgspec.json.encode(part))
     result.read_as = f"shard {share.number} of {share.of}: {len(sizes)} of {sum(len(r.files) for r in runs)} raw files"
     return result
 
 
-def done_shards(runs: Sequence[RunInput], store: Store, of: int, again: bool) -> set[int]:
-    """Which shards of an ingest of these runs wait for their commit."""
-    folder = _Plan(of=of, again=again, runs=[_planned(run) for run in runs]).digest()
-    return {number for one in _waiting(store) if one.folder == folder for number in one.parts}
-
-
-def _planned(run: RunInput) -> _PlannedRun:
-    return _PlannedRun(
+def planned_run(run: RunInput) -> PlannedRun:
+    """What a plan keeps of a run. Raises InputError for a raw file that is gone."""
+    return PlannedRun(
         run_id=run.run_id,
         columns=run.columns,
         warnings=run.warnings,
@@ -206,7 +201,7 @@ def _planned(run: RunInput) -> _PlannedRun:
     )
 
 
-def _files_of(run: _PlannedRun, places: Iterable[int]) -> Iterator[tuple[StoredFile, SourceFile]]:
+def files_of(run: PlannedRun, places: Iterable[int]) -> Iterator[tuple[StoredFile, SourceFile]]:
     """Raw files of a run by their places, as they were and as they are read."""
     manifest = len(run.stored) - len(run.files)
     for place in places:
@@ -214,27 +209,23 @@ def _files_of(run: _PlannedRun, places: Iterable[int]) -> Iterator[tuple[StoredF
         yield run.stored[manifest + place], SourceFile(Path(path), kind, rank)
 
 
-def _share(runs: list[_PlannedRun], share: Share) -> dict[int, dict[int, int]]:
-    """The files of a share: by the place of their run, their own places with their bytes."""
-    files = [
-        (at, place, stored.bytes)
-        for at, run in enumerate(runs)
-        for place, (stored, _) in enumerate(_files_of(run, range(len(run.files))))
-    ]
-    total = sum(max(size, 1) for _, _, size in files)
-    own: dict[int, dict[int, int]] = {}
+def shards_of(runs: list[PlannedRun], of: int) -> list[list[int]]:
+    """The shard that reads each file, by run: the one in whose part of all bytes the middle of the file is."""
+    sizes = [[max(stored.bytes, 1) for stored in run.stored[len(run.stored) - len(run.files) :]] for run in runs]
+    total = sum(map(sum, sizes))
     before = 0
-    for at, place, size in files:
-        # The shard in whose part of all bytes the middle of the file is.
-        if (2 * before + max(size, 1)) * share.of // (2 * total) == share.number:
-            own.setdefault(at, {})[place] = size
-        before += max(size, 1)
-    return own
+    found: list[list[int]] = []
+    for files in sizes:
+        found.append([])
+        for size in files:
+            found[-1].append((2 * before + size) * of // (2 * total))
+            before += size
+    return found
 
 
-def _read_file(place: int, done: FileResult, names: dict[str, int]) -> _ReadFile:
+def _read_file(place: int, done: FileResult, names: dict[str, int]) -> ReadFile:
     report = done.report
-    return _ReadFile(
+    return ReadFile(
         place=place,
         warnings=report.warnings,
         lost=report.lost,
@@ -258,226 +249,3 @@ def _packed(done: list[FileResult], folder: Path, pool: Any) -> list[StagedFile]
             (alone if key in seen else together).append(StagedFile(key[0], [key[1]], path))
             seen.add(key)
     return packed(together, folder, pool) + alone
-
-
-# --- The commit ---
-
-
-@dataclass
-class _Waiting:
-    """The shards of a plan that wait for their commit."""
-
-    folder: str
-    plan: _Plan
-    parts: dict[int, _Part]
-    """By the number of the shard; of one that was done again, the last."""
-
-    @property
-    def missing(self) -> set[int]:
-        """Shards that are not there."""
-        return set(range(self.plan.of)) - set(self.parts)
-
-    def __str__(self) -> str:
-        return _numbered(set(self.parts), self.plan.of)
-
-
-def commit(store: Store, allow_missing: bool = False) -> IngestResult:
-    """Make what shards wrote visible, all of it or nothing, if every shard of an ingest is there.
-
-    With `allow_missing`, without the files of those that are not, which is said in a warning and in `runs.warnings`.
-    Raises InputError for shards that are missing, or of other inputs than the others.
-    """
-    result = IngestResult()
-    with ExitStack() as stack:
-        stack.enter_context(sentences(store))
-        stack.enter_context(store.lock())
-        waiting = _waiting(store)
-        chosen = _chosen(store, waiting, allow_missing, result.warnings)
-        staging = stack.enter_context(store.staging())
-        pool = stack.enter_context(worker_pool(0))
-        written: list[tuple[str, StoredRun, list[StagedFile]]] = []
-        failures: list[str] = []
-        for one in chosen:
-            if one.missing:
-                result.warnings.append(f"{_missing(one)} missing: {_unread(one)} are not in the store")
-            for run in one.plan.runs:
-                if any(run.run_id in part.unchanged for part in one.parts.values()):
-                    result.unchanged.append(run.run_id)
-                    continue
-                read = _taken(one, run)
-                if read.lost and not read.done:
-                    result.failed.append(run.run_id)
-                    failures += read.lost
-                elif read.done or not one.missing:
-                    folder = staging / str(len(written))
-                    result.warnings += replaced(store, read.run, read.files)
-                    written.append((run.run_id, *_finished(read, store, folder, pool)))
-                    result.add(read.run, read.files, read.done)
-        found = [run for _, run, _ in written] + [store.snapshot.runs[r] for r in result.unchanged]
-        if failures and not found:
-            raise InputError("; ".join(failures[:TOLD]))
-        result.warnings += [f"{problem}; left out" for problem in failures]
-        store.commit_all(written)
-        for one in chosen:
-            store.forget_shards(one.folder)
-        store.sweep()
-    result.read_as = read_as((run.ranks, run.world_size) for run in found)
-    return result
-
-
-def _waiting(store: Store) -> list[_Waiting]:
-    """The plans of which shards wait. Raises InputError for what cannot be read."""
-    plans: dict[str, _Plan] = {}
-    parts: dict[str, dict[int, _Part]] = {}
-    for name, data in store.read_shards().items():
-        folder, _, file = name.partition("/")
-        try:
-            if file == _PLAN:
-                plans[folder] = msgspec.json.decode(data, type=_Plan)
-            elif match := _SHARD.fullmatch(file):
-                part, number = msgspec.json.decode(data, type=_Part), int(match[1])
-                known = parts.setdefault(folder, {}).get(number)
-                if known is None or known.finished_ns < part.finished_ns:
-                    parts[folder][number] = part
-        except (msgspec.DecodeError, UnicodeDecodeError) as e:
-            raise InputError(f"{store}/.shards/{name}: not what a shard of an ingest writes: {e}") from e
-    return [_Waiting(folder, plans[folder], found) for folder, found in parts.items() if folder in plans]
-
-
-def _chosen(store: Store, waiting: list[_Waiting], allow_missing: bool, warnings: list[str]) -> list[_Waiting]:
-    """The plans to commit. Raises InputError if there are none, or shards are missing or of other inputs."""
-    if not waiting:
-        raise InputError(f"{store}: no shard of an ingest waits here; `analyze ingest --shard I/N` writes them")
-    if newer := [one for one in waiting if one.plan.parser != PARSER_VERSION]:
-        raise InputError(f"{store}: {newer[0]} were read by another version of tracequarry; ingest them again")
-    whole = [one for one in waiting if not one.missing]
-    part = [one for one in waiting if one.missing]
-    if whole:
-        made = {run.run_id for one in whole for run in one.plan.runs}
-        for one in part:
-            if made & {run.run_id for run in one.plan.runs}:
-                # Somebody read some of the files as they were before; then all as they are now.
-                warnings.append(f"{one} of an earlier state of the inputs: removed")
-                store.forget_shards(one.folder)
-            else:
-                warnings.append(f"{one} of other inputs: still waiting, {_missing(one)} missing")
-    elif len(part) > 1:
-        told = "; ".join(f"{one}: {_first_difference(one, part[0])}" for one in part[1:])
-        raise InputError(f"{store}: {part[0]} and others are of different inputs: {told}")
-    elif not allow_missing:
-        raise InputError(
-            f"{store}: {_missing(part[0])} missing, and with that {_unread(part[0])}; "
-            "ingest what is missing, or commit the rest with --allow-missing"
-        )
-    runs = [run.run_id for one in whole for run in one.plan.runs]
-    if twice := next((run for run in runs if runs.count(run) > 1), None):
-        told = _first_difference(whole[1], whole[0])
-        raise InputError(f"{store}: two whole ingests hold run {twice}, of different inputs: {told}")
-    return whole or part
-
-
-def _numbered(numbers: set[int], of: int) -> str:
-    return f"shard{'s' if len(numbers) > 1 else ''} {spans(numbers)} of {of}"
-
-
-def _missing(one: _Waiting) -> str:
-    return f"{_numbered(one.missing, one.plan.of)} {'are' if len(one.missing) > 1 else 'is'}"
-
-
-def _unread(one: _Waiting) -> str:
-    """How many files the missing shards were to read."""
-    runs = one.plan.runs
-    unread = sum(len(own) for n in one.missing for own in _share(runs, Share(n, one.plan.of)).values())
-    return f"{unread} of {sum(len(run.files) for run in runs)} raw files"
-
-
-def _first_difference(one: _Waiting, other: _Waiting) -> str:
-    """In a phrase, in what a plan differs from another one."""
-    if one.plan.of != other.plan.of:
-        return f"of {one.plan.of} shards, not {other.plan.of}"
-    mine, theirs = ({f.path: f for run in w.plan.runs for f in run.stored} for w in (one, other))
-    for path, file in mine.items():
-        if path not in theirs:
-            return f"{path} is only in these"
-        if file.state != theirs[path].state:
-            return f"{path} changed meanwhile"
-    return next((f"{path} is not in these" for path in theirs if path not in mine), "read with other options")
-
-
-@dataclass
-class _Taken:
-    """What the shards read of a run."""
-
-    run: RunInput
-    """With the files that shards that are there were to read."""
-    files: list[StoredFile]
-    done: list[FileResult]
-    lost: list[str]
-    tables: dict[str, list[TableFile]]
-
-
-def _taken(one: _Waiting, planned: _PlannedRun) -> _Taken:
-    at = one.plan.runs.index(planned)
-    places: dict[int, int] = {}
-    for number in one.parts:
-        places |= dict.fromkeys(_share(one.plan.runs, Share(number, one.plan.of)).get(at, ()), number)
-    pairs = dict(zip(sorted(places), _files_of(planned, sorted(places)), strict=True))
-    manifest = planned.stored[: len(planned.stored) - len(planned.files)]
-    run = RunInput(
-        run_id=planned.run_id,
-        files=[source for _, source in pairs.values()],
-        columns=planned.columns,
-        warnings=list(planned.warnings),
-        named=frozenset(map(Path, planned.named)),
-    )
-    taken = _Taken(run, manifest + [stored for stored, _ in pairs.values()], [], [], {})
-    for part in (part for _, part in sorted(one.parts.items())):
-        for file in part.files.get(planned.run_id, ()):
-            if file.problem is not None:
-                taken.lost.append(file.problem)
-                continue
-            rows = {(table, rank): n for table, rank, n in file.rows}
-            report = FileReport(file.warnings, file.lost, file.info, rows)
-            names = {part.names[name] for name in file.kernel_names}
-            written = dict.fromkeys(file.written, Path())
-            taken.done.append(FileResult(pairs[file.place][1], report, names, written))
-        for table, files in part.tables.get(planned.run_id, {}).items():
-            taken.tables.setdefault(table, []).extend(files)
-    run.warnings += [f"{problem}; left out" for problem in taken.lost]
-    if len(run.files) < len(planned.files):
-        left = len(planned.files) - len(run.files)
-        run.warnings.append(f"{left} of {len(planned.files)} raw files were not read: {_missing(one)} missing")
-    return taken
-
-
-def _finished(read: _Taken, store: Store, folder: Path, pool: Any) -> tuple[StoredRun, list[StagedFile]]:
-    """A run as the store will hold it, and the files that are still to be moved into it."""
-    every = list(read.done)
-    leave_out_second(read.run, read.done)
-    stored, staged = tables_of_run(read.run, read.files, read.done, folder, pool, 1)
-    stored.tables = read.tables
-    if len(read.done) < len(every):
-        for table in (t for t in read.tables if t not in RUN_TABLES):
-            # A rank of a table is once in the files of a shard that were put together: of the first that has it there.
-            kept = _owners(every, read.done, table)
-            files, stored.tables[table] = read.tables[table], []
-            for file in files:
-                gone = {r for r in file.ranks if not kept[r].pop(0)}
-                if not gone:
-                    stored.tables[table].append(file)
-                elif gone < set(file.ranks):
-                    path = folder / f"{table}-{len(staged)}.parquet"
-                    pack([store.fetch(file, folder)], path, gone)
-                    staged.append(StagedFile(table, sorted(set(file.ranks) - gone), path))
-        stored.tables = {table: files for table, files in stored.tables.items() if files}
-    return stored, staged
-
-
-def _owners(every: list[FileResult], done: list[FileResult], table: str) -> dict[int, list[bool]]:
-    """For each rank of a table, in the order of the raw files that have it, whether each counts."""
-    found: dict[int, list[bool]] = {}
-    for one in every:
-        for name, rank in one.written:
-            if name == table:
-                found.setdefault(rank, []).append(one in done)
-    return found

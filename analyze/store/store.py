@@ -21,6 +21,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -68,9 +69,13 @@ class Store:
         """The fsspec file system that DuckDB needs to read it, if it needs one."""
         return None
 
-    def place_for_readers(self) -> str:
-        """What the paths of the catalogue follow, after a /, for DuckDB."""
-        return str(self.folder.resolve())
+    def for_readers(self, files: Iterable[TableFile]) -> list[str]:
+        """What DuckDB opens some files by."""
+        return [f"{self._resolved}{os.sep}{f.path.replace('/', os.sep)}" for f in files]
+
+    @cached_property
+    def _resolved(self) -> Path:
+        return self.folder.resolve()
 
     @staticmethod
     def is_store(folder: Path) -> bool:

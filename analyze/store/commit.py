@@ -1,0 +1,270 @@
+"""The commit of an ingest in shards (module `shards`): what all of them wrote becomes visible, in one step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from analyze.errors import InputError
+from analyze.sources.base import FileReport
+from analyze.store.catalogue import PARSER_VERSION, RUN_TABLES, StoredFile, StoredRun, TableFile
+from analyze.store.discover import RunInput
+from analyze.store.grouping import read_as, spans
+from analyze.store.ingest import (
+    TOLD,
+    FileResult,
+    IngestResult,
+    leave_out_second,
+    replaced,
+    sentences,
+    tables_of_run,
+)
+from analyze.store.packing import pack
+from analyze.store.shards import PLAN, SHARD, Part, Plan, PlannedRun, files_of, planned_run, shards_of
+from analyze.store.store import SHARDS, StagedFile, Store
+from analyze.store.workers import worker_pool
+
+
+@dataclass
+class _Waiting:
+    """The shards of a plan that wait for their commit."""
+
+    folder: str
+    plan: Plan
+    parts: dict[int, Part]
+    """By the number of the shard; of one that was done again, the last."""
+    again: set[int]
+    """Shards that were done more than once."""
+
+    @property
+    def missing(self) -> set[int]:
+        """Shards that are not there."""
+        return set(range(self.plan.of)) - set(self.parts)
+
+    @property
+    def unchanged(self) -> set[str]:
+        """Runs that the store held already."""
+        return {run_id for part in self.parts.values() for run_id in part.unchanged}
+
+    def __str__(self) -> str:
+        return _numbered(set(self.parts), self.plan.of)
+
+
+def commit(store: Store, allow_missing: bool = False) -> IngestResult:
+    """Make what shards wrote visible, all of it or nothing, if every shard of an ingest is there.
+
+    With `allow_missing`, without the files of those that are not, which is said in a warning and in `runs.warnings`.
+    Raises InputError for shards that are missing, or of other inputs than the others.
+    """
+    result = IngestResult()
+    with ExitStack() as stack:
+        stack.enter_context(sentences(store))
+        stack.enter_context(store.lock())
+        waiting = _waiting(store)
+        chosen = _chosen(store, waiting, allow_missing, result.warnings)
+        staging = stack.enter_context(store.staging())
+        pool = stack.enter_context(worker_pool(0))
+        written: list[tuple[str, StoredRun, list[StagedFile]]] = []
+        failures: list[str] = []
+        for one in chosen:
+            if one.again:
+                result.warnings.append(f"{_numbered(one.again, one.plan.of)} done more than once: the last counts")
+            if one.missing:
+                result.warnings.append(f"{_missing(one)} missing: {_unread(one)} are not in the store")
+            unchanged = one.unchanged
+            for run, numbers in zip(one.plan.runs, shards_of(one.plan.runs, one.plan.of), strict=True):
+                if run.run_id in unchanged:
+                    result.unchanged.append(run.run_id)
+                    continue
+                read = _taken(one, run, numbers)
+                if read.lost and not read.done:
+                    result.failed.append(run.run_id)
+                    failures += read.lost
+                elif read.done or not one.missing:
+                    folder = staging / str(len(written))
+                    result.warnings += replaced(store, read.run, read.files)
+                    written.append((run.run_id, *_finished(read, store, folder, pool)))
+                    result.add(read.run, read.files, read.done)
+        found = [run for _, run, _ in written] + [store.snapshot.runs[r] for r in result.unchanged]
+        if failures and not found:
+            raise InputError("; ".join(failures[:TOLD]))
+        result.warnings += [f"{problem}; left out" for problem in failures]
+        store.commit_all(written)
+        for one in chosen:
+            store.forget_shards(one.folder)
+        store.sweep()
+    result.read_as = read_as((run.ranks, run.world_size) for run in found)
+    return result
+
+
+def _waiting(store: Store) -> list[_Waiting]:
+    """The plans of which shards wait. Raises InputError for what cannot be read."""
+    plans: dict[str, Plan] = {}
+    parts: dict[str, dict[int, Part]] = {}
+    again: dict[str, set[int]] = {}
+    for name, data in store.read_shards().items():
+        folder, _, file = name.partition("/")
+        try:
+            if file == PLAN:
+                plans[folder] = msgspec.json.decode(data, type=Plan)
+            elif match := SHARD.fullmatch(file):
+                part, number = msgspec.json.decode(data, type=Part), int(match[1])
+                known = parts.setdefault(folder, {}).get(number)
+                if known is not None:
+                    again.setdefault(folder, set()).add(number)
+                if known is None or known.finished_ns < part.finished_ns:
+                    parts[folder][number] = part
+        except (msgspec.DecodeError, UnicodeDecodeError) as e:
+            raise InputError(f"{store}/{SHARDS}/{name}: not what a shard of an ingest writes: {e}") from e
+    return [
+        _Waiting(folder, plans[folder], found, again.get(folder, set()))
+        for folder, found in parts.items()
+        if folder in plans
+    ]
+
+
+def done_shards(runs: Sequence[RunInput], store: Store, of: int, again: bool) -> set[int]:
+    """Which shards of an ingest of these runs wait for their commit."""
+    folder = Plan(of=of, again=again, runs=[planned_run(run) for run in runs]).digest()
+    return {number for one in _waiting(store) if one.folder == folder for number in one.parts}
+
+
+def _chosen(store: Store, waiting: list[_Waiting], allow_missing: bool, warnings: list[str]) -> list[_Waiting]:
+    """The plans to commit. Raises InputError if there are none, or shards are missing or of other inputs."""
+    if not waiting:
+        raise InputError(f"{store}: no shard of an ingest waits here; `analyze ingest --shard I/N` writes them")
+    if newer := [one for one in waiting if one.plan.parser != PARSER_VERSION]:
+        raise InputError(f"{store}: {newer[0]} were read by another version of tracequarry; ingest them again")
+    whole = [one for one in waiting if not one.missing]
+    part = [one for one in waiting if one.missing]
+    if whole:
+        made = {run.run_id for one in whole for run in one.plan.runs}
+        for one in part:
+            if made & {run.run_id for run in one.plan.runs}:
+                # Somebody read some of the files as they were before; then all as they are now.
+                warnings.append(f"{one} of an earlier state of the inputs: removed")
+                store.forget_shards(one.folder)
+            else:
+                warnings.append(f"{one} of other inputs: still waiting, {_missing(one)} missing")
+    elif len(part) > 1:
+        told = "; ".join(f"{one}: {_first_difference(one, part[0])}" for one in part[1:])
+        raise InputError(f"{store}: {part[0]} and others are of different inputs: {told}")
+    elif not allow_missing:
+        raise InputError(
+            f"{store}: {_missing(part[0])} missing, and with that {_unread(part[0])}; "
+            "ingest what is missing, or commit the rest with --allow-missing"
+        )
+    runs = [run.run_id for one in whole for run in one.plan.runs]
+    if twice := next((run for run in runs if runs.count(run) > 1), None):
+        told = _first_difference(whole[1], whole[0])
+        raise InputError(f"{store}: two whole ingests hold run {twice}, of different inputs: {told}")
+    return whole or part
+
+
+def _numbered(numbers: set[int], of: int) -> str:
+    return f"shard{'s' if len(numbers) > 1 else ''} {spans(numbers)} of {of}"
+
+
+def _missing(one: _Waiting) -> str:
+    return f"{_numbered(one.missing, one.plan.of)} {'are' if len(one.missing) > 1 else 'is'}"
+
+
+def _unread(one: _Waiting) -> str:
+    """How many files the missing shards were to read."""
+    numbers = [number for files in shards_of(one.plan.runs, one.plan.of) for number in files]
+    return f"{sum(number not in one.parts for number in numbers)} of {len(numbers)} raw files"
+
+
+def _first_difference(one: _Waiting, other: _Waiting) -> str:
+    """In a phrase, in what a plan differs from another one."""
+    if one.plan.of != other.plan.of:
+        return f"of {one.plan.of} shards, not {other.plan.of}"
+    mine, theirs = ({f.path: f for run in w.plan.runs for f in run.stored} for w in (one, other))
+    for path, file in mine.items():
+        if path not in theirs:
+            return f"{path} is only in these"
+        if file.state != theirs[path].state:
+            return f"{path} changed meanwhile"
+    return next((f"{path} is not in these" for path in theirs if path not in mine), "read with other options")
+
+
+@dataclass
+class _Taken:
+    """What the shards read of a run."""
+
+    run: RunInput
+    """With the files that shards that are there were to read."""
+    files: list[StoredFile]
+    done: list[FileResult]
+    lost: list[str]
+    tables: dict[str, list[TableFile]]
+
+
+def _taken(one: _Waiting, planned: PlannedRun, numbers: list[int]) -> _Taken:
+    """`numbers`: the shard of each file of the run."""
+    places = [place for place, number in enumerate(numbers) if number in one.parts]
+    pairs = dict(zip(places, files_of(planned, places), strict=True))
+    manifest = planned.stored[: len(planned.stored) - len(planned.files)]
+    run = RunInput(
+        run_id=planned.run_id,
+        files=[source for _, source in pairs.values()],
+        columns=planned.columns,
+        warnings=list(planned.warnings),
+        named=frozenset(map(Path, planned.named)),
+    )
+    taken = _Taken(run, manifest + [stored for stored, _ in pairs.values()], [], [], {})
+    for part in (part for _, part in sorted(one.parts.items())):
+        for file in part.files.get(planned.run_id, ()):
+            if file.problem is not None:
+                taken.lost.append(file.problem)
+                continue
+            rows = {(table, rank): n for table, rank, n in file.rows}
+            report = FileReport(file.warnings, file.lost, file.info, rows)
+            names = {part.names[name] for name in file.kernel_names}
+            written = dict.fromkeys(file.written, Path())
+            taken.done.append(FileResult(pairs[file.place][1], report, names, written))
+        for table, files in part.tables.get(planned.run_id, {}).items():
+            taken.tables.setdefault(table, []).extend(files)
+    run.warnings += [f"{problem}; left out" for problem in taken.lost]
+    if len(run.files) < len(planned.files):
+        left = len(planned.files) - len(run.files)
+        run.warnings.append(f"{left} of {len(planned.files)} raw files were not read: {_missing(one)} missing")
+    return taken
+
+
+def _finished(read: _Taken, store: Store, folder: Path, pool: Any) -> tuple[StoredRun, list[StagedFile]]:
+    """A run as the store will hold it, and the files that are still to be moved into it."""
+    every = list(read.done)
+    leave_out_second(read.run, read.done)
+    stored, staged = tables_of_run(read.run, read.files, read.done, folder, pool, 1)
+    stored.tables = read.tables
+    if len(read.done) < len(every):
+        for table in (t for t in read.tables if t not in RUN_TABLES):
+            # A rank of a table is once in the files of a shard that were put together: of the first that has it there.
+            kept = _owners(every, read.done, table)
+            files, stored.tables[table] = read.tables[table], []
+            for file in files:
+                gone = {r for r in file.ranks if not kept[r].pop(0)}
+                if not gone:
+                    stored.tables[table].append(file)
+                elif gone < set(file.ranks):
+                    path = folder / f"{table}-{len(staged)}.parquet"
+                    pack([store.fetch(file, folder)], path, gone)
+                    staged.append(StagedFile(table, sorted(set(file.ranks) - gone), path))
+        stored.tables = {table: files for table, files in stored.tables.items() if files}
+    return stored, staged
+
+
+def _owners(every: list[FileResult], done: list[FileResult], table: str) -> dict[int, list[bool]]:
+    """For each rank of a table, in the order of the raw files that have it, whether each counts."""
+    found: dict[int, list[bool]] = {}
+    for one in every:
+        for name, rank in one.written:
+            if name == table:
+                found.setdefault(rank, []).append(one in done)
+    return found
