@@ -37,7 +37,7 @@
 -- @order run_id, rank, start_ns, place, pass DESC, collective
 -- @use comm_exposed, fsdp, gpu_tracks, step_ranges
 -- @needs communication kernels that FSDP launched (its ranges, and the calls that launch)
--- @plot bars y=module,pass,collective x=transfer_ns,waiting_ns,unknown_ns top=64
+-- @plot bars y=run_id,rank,step,module,pass,collective x=transfer_ns,waiting_ns,unknown_ns top=64
 WITH exposed AS (
     SELECT
         track, owner.call AS call, sum(end_ns - start_ns) AS exposed_ns,
