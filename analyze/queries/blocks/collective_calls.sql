@@ -218,8 +218,8 @@ _shifts AS (
 SELECT
     c.run_group, c.run_id, c.rank, device, correlation_id, collective, group_name, group_ranks, process_group,
     dimension, inferred, scope, members, one_process, source, destination, sends, sent, received, batch, even, seq,
-    bytes, start_ns - coalesce(shift_ns, 0) AS start_ns, dur_ns, start_ns AS own_start_ns, coalesce(shift_ns, 0) AS shift_ns,
-    residual_ns, occurrence, call
+    bytes, start_ns - coalesce(shift_ns, 0) AS start_ns, dur_ns, start_ns AS own_start_ns,
+    coalesce(shift_ns, 0) AS shift_ns, residual_ns, occurrence, call
 FROM _called c
 LEFT JOIN _shifts s ON s.run_group IS NOT DISTINCT FROM c.run_group AND s.run_id = c.run_id AND s.rank = c.rank;
 
