@@ -382,6 +382,12 @@ def busy_ranks(folder: Path) -> Path:
                 number = 100 * n + i + 1
                 events += [launch(400 + n + i * 0.05, number, 20, tid=30 + n)]
                 events += [gpu("add", 420 + i * 8 + n, 0.5, correlation=number)]
+            for what, at, number in (("", 440, 5000 + n), ("_copy_out", 452, 6000 + n)):
+                events += [event("user_annotation", f"FSDP::all_gather{what} ({n})", at, 8, 1, 60 + n)]
+                events += [launch(at + 1, number) | {"tid": 60 + n}]
+            gathered = group | {"Collective name": "_allgather_base", "correlation": 5000 + n}
+            events += [gpu("ncclDevKernel_AllGather_RING_LL", 580, 20, **gathered)]
+            events += [kernel("split_with_sizes_copy", 601, 2, stream=40 + n, correlation=6000 + n)]
         events += [kernel("a", 310, 10), launch(349, 9999), kernel("a", 350, 5, correlation=9999)]
         of_ranks.append(events)
     # One process drives a second GPU as DataParallel does.

@@ -53,6 +53,11 @@ def test_a_batch_is_paired_with_that_of_its_peer(tmp_path: Path) -> None:
     assert [(r["calls"], r["wait_ns"], r["times_last"], r["point_to_point"]) for r in ask(path, "stragglers")] == [
         (2, 11_000, 0, 0), (2, 0, 2, 0),
     ]  # fmt: skip
+    # 20 + 10 on rank 0, 12 + 7 on rank 1.
+    share = ask(path, "nccl-share", params={"per": "group"})
+    assert [(r["process_group"], r["dimension"], r["calls"], r["total_ns"]) for r in share] == [
+        ("0 [0, 1]", "pp", 4, 49_000)
+    ]
     assert [f for f in facts(path) if f[0] == "sends and receives"] == [("sends and receives", "ok", "all paired")]
 
 

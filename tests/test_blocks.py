@@ -74,7 +74,7 @@ FITTING = {
     "count": r"BIGINT|INTEGER|HUGEINT",
     "bool": "BOOLEAN",
     "ns": r"BIGINT|HUGEINT|DOUBLE",
-    "row": r"STRUCT\(.*",
+    "row": r"STRUCT\(.*|MAP\(.*|.*\[\]",
 }
 """Types of DuckDB that the values of a unit have; of the others, numbers."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from support import ask, event, kernel, launch, write_trace
+from support import ROOT, ask, event, kernel, launch, write_trace
 from test_communication import collective, write_ranks
 
 import analyze
@@ -173,6 +173,18 @@ def test_modules_of_fsdp1_are_numbered(tmp_path: Path) -> None:
     # One reduction for two modules: whose it is is not known.
     rows = ask(write_trace(tmp_path / "one.json", first(1)), "fsdp")
     assert [(r["module"], r["calls"]) for r in rows if r["collective"] == "reduce_scatter"] == [(None, 1)]
+
+
+def test_a_recording_of_fsdp1() -> None:
+    """Three steps of four modules on the first of two H200s, each of a layer of 2048 x 8192 and one back, in bf16."""
+    rows = ask(ROOT / "tests" / "data" / "fsdp1", "fsdp")
+    numbers = 2 * 2048 * 8192 + 8192 + 2048
+    kinds = (("forward", "all_gather"), ("backward", "all_gather"), ("backward", "reduce_scatter"))
+    assert [(r["module"], r["pass"], r["collective"]) for r in rows] == [
+        (f"#{n}", *k) for n in range(1, 5) for k in kinds
+    ]
+    assert {(r["calls"], r["bytes"], r["inferred"]) for r in rows} == {(3, 3 * 2 * numbers, True)}
+    assert all(r["resharded"] for r in rows if r["pass"] == "forward")
 
 
 def test_other_collectives_are_not_of_fsdp(tmp_path: Path) -> None:

@@ -70,6 +70,7 @@ NOT_ADDED = {
     "collectives": "a call is one of all its ranks",
     "collective-waits": "a call is one of all its ranks",
     "comm-exposed": "a call is one of all its ranks",
+    "fsdp": "a call is one of all its ranks",
     "moe-balance": "a destination's load is there for each source",
     "stragglers": "a call is one of all its ranks",
     "epochs": "an epoch is one of all its ranks",

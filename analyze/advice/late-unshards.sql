@@ -37,10 +37,12 @@ modules AS (
 )
 SELECT
     run_group, run_id, o.ns / gpus AS saving_ns,
-    printf('%d of %s end after their module needs them, which stalls a GPU for %s; in %s of that bytes move and nothing '
-        || 'else runs', late, counted(calls, 'all_gather', 'all_gathers'), ms(stall_ns / gpus), ms(o.ns / gpus))
-        || CASE WHEN module IS NOT NULL
-            THEN printf(', most in the %s pass for module %s (%s)', pass, module, ms(m.ns / gpus)) ELSE '' END AS evidence,
+    printf('%d of %s end after their module needs them, which stalls a GPU for %s; in %s of that bytes move and '
+        || 'nothing else runs', late, counted(calls, 'all_gather', 'all_gathers'), ms(stall_ns / gpus), ms(o.ns / gpus))
+        || CASE
+            WHEN module IS NULL THEN ''
+            ELSE printf(', most in the %s pass for module %s (%s)', pass, module, ms(m.ns / gpus))
+        END AS evidence,
     o.longest.rank, o.longest.device, o.longest.start_ns, o.longest.end_ns, o.source
 FROM own o
 JOIN counts USING (run_id)

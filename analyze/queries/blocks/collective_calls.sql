@@ -29,8 +29,8 @@ WHERE said.peer <> '';
 -- and collective where the profiler wrote none, and so kernels of the same number. A group is its name, ranks and size
 -- together, since ranks may give a name to groups of their own. Where none was written, it is the devices of a process
 -- that drives several, else all ranks of the job. A send and its receive are a call of two, by source, destination and
--- order. A batch of several with one other rank (`batched_kernels`) is a call with the batch of that rank which receives
--- and sends as many; of several that both send, neither is the send. Without a known peer each is a call of its own.
+-- order. A batch of several with one other rank (`batched_kernels`) is a call with the batch of that rank that receives
+-- and sends as many; of two that both send, neither is the send. Without a known peer each is a call of its own.
 -- Clocks: those of a node agree. Where most collectives that no rank can leave early were never on all ranks at one
 -- time, each rank's clock is shifted by the median of what it ends them later than the mean of the ranks: if that
 -- brings their ends together to 50 us (median), of 8 calls at least or of such whose number makes sure of the match;
@@ -217,9 +217,9 @@ _shifts AS (
 )
 SELECT
     c.run_group, c.run_id, c.rank, device, correlation_id, collective, group_name, group_ranks, process_group,
-    dimension, inferred, scope, members, one_process, source, destination, sends, sent, received, batch, even, seq, bytes,
-    start_ns - coalesce(shift_ns, 0) AS start_ns, dur_ns, start_ns AS own_start_ns, coalesce(shift_ns, 0) AS shift_ns,
-    residual_ns, occurrence, call
+    dimension, inferred, scope, members, one_process, source, destination, sends, sent, received, batch, even, seq,
+    bytes, start_ns - coalesce(shift_ns, 0) AS start_ns, dur_ns, start_ns AS own_start_ns,
+    coalesce(shift_ns, 0) AS shift_ns, residual_ns, occurrence, call
 FROM _called c
 LEFT JOIN _shifts s ON s.run_group IS NOT DISTINCT FROM c.run_group AND s.run_id = c.run_id AND s.rank = c.rank;
 

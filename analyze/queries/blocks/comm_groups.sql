@@ -38,7 +38,7 @@ END;
 
 -- @view job_ranks  a row is a run: all ranks of its job, where they are known to be all.
 -- @column run_id id             The run.
--- @column ranks number          Their numbers.
+-- @column ranks row             Their numbers, a list.
 CREATE VIEW job_ranks AS
 SELECT run_id, CASE WHEN greatest(world_size, ranks) > 1 OR world_size = 1 THEN range(greatest(world_size, ranks)) END
     AS ranks

@@ -2,7 +2,8 @@
 -- @use collective_kinds, comm_groups, model_flops, step_ranges
 
 -- @view expert_dispatches  a row is an all_to_all that brings tokens to the experts of a rank, as the CPU asked for it.
--- Of all_to_alls in a row on a thread in a step, each of which sends back what the one before it received, the odd ones.
+-- Of all_to_alls in a row on a thread in a step, each of which sends back what the one before it received: the odd
+-- ones.
 -- @column run_id id             The run.
 -- @column rank index            Process rank.
 -- @column run_group index       Group of runs (--by); NULL without.
@@ -68,7 +69,9 @@ WITH _ops AS (
         'aten::_scaled_grouped_mm') AND (run_id, rank) IN (SELECT (run_id, rank) FROM expert_dispatches)
 ),
 _within AS (
-    SELECT o.*, d.start_ns AS dispatch_ns, d.rows AS received, list_aggregate(x[1:len(x) - 1], 'product')::BIGINT AS rows
+    SELECT
+        o.*, d.start_ns AS dispatch_ns, d.rows AS received,
+        list_aggregate(x[1:len(x) - 1], 'product')::BIGINT AS rows
     FROM _ops o
     ASOF JOIN expert_dispatches d
         ON d.run_id = o.run_id AND d.rank = o.rank AND d.tid = o.tid AND o.start_ns >= d.start_ns
@@ -80,7 +83,8 @@ _layers AS (
     WINDOW layer AS (PARTITION BY run_id, rank, tid, dispatch_ns, name, w)
 )
 SELECT
-    run_id, rank, dispatch_ns, row_number() OVER (PARTITION BY run_id, rank, dispatch_ns ORDER BY start_ns) - 1 AS number,
+    run_id, rank, dispatch_ns,
+    row_number() OVER (PARTITION BY run_id, rank, dispatch_ns ORDER BY start_ns) - 1 AS number,
     products, rows, CASE WHEN len(w) = 3 THEN w[1] ELSE 1 END AS weights, name = 'aten::bmm' AS even
 FROM _layers
 WHERE all_rows = received

@@ -28,7 +28,8 @@
 -- @order run_id, rank, device, step, exposed_ns DESC
 -- @use arithmetic, comm_exposed, gpu_tracks, gpu_windows, intervals
 -- @needs communication kernels; with window=step also training steps (ProfilerStep# or NVTX ranges named step)
--- @plot bars y=run_id,rank,device,step,dimension,scope,process_group,collective x=transfer_ns,waiting_ns,unknown_ns top=64
+-- @plot bars y=run_id,rank,device,step,dimension,scope,process_group,collective
+--     x=transfer_ns,waiting_ns,unknown_ns top=64
 WITH kinds AS (
     SELECT
         *, {
@@ -70,7 +71,8 @@ exposed AS (
 )
 SELECT
     run_group, run_id, rank, device, step, l.kind.dimension AS dimension, l.kind.inferred AS inferred,
-    l.kind.scope AS scope, l.kind.process_group AS process_group, l.kind.collective AS collective, covered_ns AS comm_ns,
+    l.kind.scope AS scope, l.kind.process_group AS process_group, l.kind.collective AS collective,
+    covered_ns AS comm_ns,
     coalesce(exposed_ns, 0) AS exposed_ns, coalesce(transfer_ns, 0) AS transfer_ns,
     coalesce(waiting_ns, 0) AS waiting_ns, coalesce(unknown_ns, 0) AS unknown_ns,
     pct(coalesce(exposed_ns, 0), w.end_ns - w.start_ns) AS exposed_pct

@@ -37,7 +37,7 @@
 -- @order run_id, rank, start_ns, place, pass DESC, collective
 -- @use comm_exposed, fsdp, gpu_tracks, step_ranges
 -- @needs communication kernels that FSDP launched (its ranges, and the calls that launch)
--- @plot bars y=module,pass,collective x=transfer_ns,waiting_ns,unknown_ns top=64
+-- @plot bars y=run_id,rank,step,module,pass,collective x=transfer_ns,waiting_ns,unknown_ns top=64
 WITH exposed AS (
     SELECT
         track, owner.call AS call, sum(end_ns - start_ns) AS exposed_ns,
@@ -50,7 +50,8 @@ WITH exposed AS (
 modules AS (
     SELECT
         run_id, module, min(start_ns) AS first_ns,
-        bool_or(pass = 'backward' AND collective = 'all_gather') AS gathered_again, bool_or(pass = 'backward') AS went_back
+        bool_or(pass = 'backward' AND collective = 'all_gather') AS gathered_again,
+        bool_or(pass = 'backward') AS went_back
     FROM fsdp_kernels
     WHERE module IS NOT NULL
     GROUP BY run_id, module
@@ -58,7 +59,7 @@ modules AS (
 places AS (
     SELECT *, row_number() OVER (PARTITION BY run_id ORDER BY first_ns, module) - 1 AS place FROM modules
 ),
-kernel_times AS (
+timed AS (
     SELECT
         k.*, p.place, coalesce(e.exposed_ns, 0) AS exposed_ns, coalesce(e.transfer_ns, 0) AS transfer_ns,
         coalesce(e.waiting_ns, 0) AS waiting_ns, coalesce(e.unknown_ns, 0) AS unknown_ns,
@@ -85,7 +86,7 @@ SELECT
     CASE WHEN count(slack_ns) > 0 THEN count(*) FILTER (slack_ns < 0) END AS late,
     sum(stall_ns)::BIGINT AS stall_ns, bool_or(resharded) AS resharded,
     CASE WHEN '{each}' = 'yes' THEN min(since_ns) END AS start_ns
-FROM kernel_times k
+FROM timed k
 GROUP BY k.run_group, k.run_id, place, module, by_order, pass, collective,
     CASE WHEN '{per}' = 'rank' OR '{each}' = 'yes' THEN k.rank END, CASE WHEN '{each}' = 'yes' THEN k.step END,
     CASE WHEN '{each}' = 'yes' THEN k.call END

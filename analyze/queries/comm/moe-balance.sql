@@ -16,8 +16,8 @@
 -- @column experts count           With per=expert: experts of the rank; empty if not known.
 -- @column calls count             Calls; with per=expert those that bring tokens, gradients in the backward pass too.
 -- @column bytes B                 Bytes, as the source has them; empty if those of a call are not known.
--- @column rows count              Rows of its tensors; empty if those of a call are not known. With per=expert its tokens;
---                                 empty where experts are not told apart.
+-- @column rows count              Rows of its tensors; empty if those of a call are not known. With per=expert its
+--                                 tokens; empty where experts are not told apart.
 -- @column source_pct %            Share of what the source sends.
 -- @column received_bytes B        The same bytes as the destination has them; empty if its trace is missing.
 -- @column load_bytes B            Bytes that all ranks send to the destination.

@@ -19,16 +19,19 @@
 -- @column comm_time_pct %         Share of the time of communication kernels.
 -- @main dimension, scope, process_group, collective, calls, total_ns, kernel_time_pct, gpu_time_pct, comm_time_pct
 -- @order total_ns DESC, collective
--- @use arithmetic, collective_kinds, comm_groups, time_sums
+-- @use arithmetic, batches, collective_kinds, comm_groups, time_sums
 -- @needs communication kernels
 -- @plot bars y=dimension,scope,process_group,collective x=total_ns label=comm_time_pct
 -- @drill collective collectives each=yes collective={collective}
 WITH by_name AS (
     SELECT
-        run_group, run_id, rank, name, collective AS written, group_name, group_ranks, count(*) AS calls,
-        sum(dur_ns) AS total_ns
-    FROM kernels
-    GROUP BY run_group, run_id, rank, name, collective, group_name, group_ranks
+        k.run_group, k.run_id, k.rank, k.name, k.collective AS written,
+        coalesce(k.group_name, b.group_name) AS group_name, coalesce(k.group_ranks, b.group_ranks) AS group_ranks,
+        count(*) AS calls, sum(dur_ns) AS total_ns
+    FROM kernels k
+    LEFT JOIN batched_kernels b
+        ON b.run_id = k.run_id AND b.rank = k.rank AND b.correlation_id = k.correlation_id AND k.collective IS NULL
+    GROUP BY ALL
     UNION ALL
     SELECT run_group, run_id, rank, name, NULL, NULL, NULL, calls, total_ns
     FROM kernel_sums

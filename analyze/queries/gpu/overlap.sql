@@ -2,9 +2,9 @@
 --
 -- The share of the time with communication kernels on a GPU in which compute kernels run there too; the rest is what
 -- `breakdown` calls exposed. Copies count for neither side.
--- @param per none|dimension|group|scope = none   Whether a row is one dimension of the parallelism (as in `collectives`),
---                                 one process group, or all within a host or between hosts: their kernels may run
---                                 beside those of others. --by takes these, too.
+-- @param per none|dimension|group|scope = none   Whether a row is one dimension of the parallelism (as in
+--                                 `collectives`), one process group, or all within a host or between hosts: their
+--                                 kernels may run beside those of others. --by takes these, too.
 -- @param window span|step = span  What a row is: the whole recording, or a training step (as in breakdown).
 -- @column run_id id               The run.
 -- @column rank index              Process rank.

@@ -17,8 +17,8 @@
 -- @column value text              What was found.
 -- @column spoils text             What follows from it; empty if nothing.
 -- @order run_id, turn, rank
--- @use api_roles, arithmetic, batches, collective_calls, collective_kinds, gpu_work, intervals, launch_calls, profiler_overhead,
---      recording_facts, step_costs, step_counts, step_ranges
+-- @use api_roles, arithmetic, batches, collective_calls, collective_kinds, gpu_work, intervals, launch_calls,
+--      profiler_overhead, recording_facts, step_costs, step_counts, step_ranges
 -- @needs runs that --where and --profiler leave
 -- @pass all
 WITH ranks AS (
@@ -209,8 +209,7 @@ of_runs AS (
             )
             ELSE printf('known of %d of %d ranks', coalesce(n, 0), ranks)
         END,
-        CASE WHEN n IS DISTINCT FROM ranks
-            THEN 'communication within a host and between hosts is not told apart' END
+        NULL
     FROM runs LEFT JOIN known_hosts USING (run_id)
     WHERE ranks > 1
     UNION ALL
@@ -221,7 +220,7 @@ of_runs AS (
             ELSE printf('%d of %d kernels are not paired: ', alone, n) || concat_ws(
                 ', ',
                 CASE WHEN batches > 0 THEN
-                    concat(batches, CASE WHEN batches = 1 THEN ' is a batch' ELSE ' are batches' END, ' with several ranks')
+                    batches || CASE WHEN batches = 1 THEN ' is a batch' ELSE ' are batches' END || ' with several ranks'
                 END,
                 CASE WHEN alone > batches THEN printf('of %d the recording says no peer', alone - batches) END
             )

@@ -115,7 +115,7 @@ def _kernels(events: Sequence[Event]) -> Columns:
 
 
 def _collectives(args: Sequence[Args]) -> Columns:
-    """What stands beside a collective, on the GPU and where it is asked for; nothing where no event is one."""
+    """What stands beside a collective, on the GPU and where it is asked for; nothing if none of the events is one."""
     if all(a.collective is None for a in args):
         return {}
     return {
