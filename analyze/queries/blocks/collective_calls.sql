@@ -1,5 +1,5 @@
 -- Collectives: which kernels are one call, and what is known of it.
--- @use collective_kinds, comm_groups
+-- @use collective_kinds, comm_groups, launched_collectives
 -- @keep collective_kernels
 
 -- @view pair_annotations  a row is the range that NCCL's process group draws around a send or receive on the GPU.
@@ -64,12 +64,15 @@ CREATE VIEW collective_kernels AS
 WITH _communication AS (
     SELECT
         k.run_group, k.run_id, k.rank, k.device, k.stream, k.start_ns, k.dur_ns, k.group_name, k.group_ranks, k.seq,
-        kernel_collective(k.collective, n.collective) AS collective, lower(k.collective) AS written, k.peer,
+        kernel_collective(coalesce(k.collective, l.collective), n.collective) AS collective,
+        lower(k.collective) AS written, k.peer,
         nullif(greatest(k.in_elems, k.out_elems), 0) * dtype_bytes(k.dtype) AS bytes,
         k.group_name IS NOT NULL OR k.group_ranks IS NOT NULL AS named,
         g.ranks::BIGINT[] AS ranks_of_group, g.size, g.process_group, g.dimension, g.inferred
     FROM kernels k
     JOIN kernel_names n ON n.run_id = k.run_id AND n.name = k.name
+    LEFT JOIN launched_collectives l
+        ON l.run_id = k.run_id AND l.rank = k.rank AND l.correlation_id = k.correlation_id
     LEFT JOIN comm_groups g
         ON g.run_id = k.run_id AND g.rank = k.rank AND g.group_name IS NOT DISTINCT FROM k.group_name
         AND g.group_ranks IS NOT DISTINCT FROM k.group_ranks

@@ -1,7 +1,8 @@
 -- What share of the time goes to NCCL, by collective?
 --
 -- Communication kernels by the collective that the profiler wrote beside them, as in `collectives` (all_to_all runs as
--- NCCL's SendRecv kernel), else by the one in their name. kernel_time_pct and gpu_time_pct as in kernel-share;
+-- NCCL's SendRecv kernel), else by the range of NCCL's process group that they were launched in (nccl:all_to_all), else
+-- by the one in their name. kernel_time_pct and gpu_time_pct as in kernel-share;
 -- comm_time_pct adds up to 100 over the rows.
 -- @param per none|dimension|group = none   What rows are told apart by, beside the collective: the dimension of the
 --                                 parallelism (as in `collectives`), or the process group. --by takes these, too.
@@ -16,16 +17,16 @@
 -- @column comm_time_pct %         Share of the time of communication kernels.
 -- @main dimension, process_group, collective, calls, total_ns, kernel_time_pct, gpu_time_pct, comm_time_pct
 -- @order total_ns DESC, collective
--- @use arithmetic, collective_kinds, comm_groups, time_sums
+-- @use arithmetic, collective_kinds, comm_groups, launched_collectives, time_sums
 -- @needs communication kernels
 -- @plot bars y=dimension,process_group,collective x=total_ns label=comm_time_pct
 -- @drill collective collectives each=yes collective={collective}
 WITH by_name AS (
     SELECT
-        run_group, run_id, rank, name, collective AS written, group_name, group_ranks, count(*) AS calls,
-        sum(dur_ns) AS total_ns
-    FROM kernels
-    GROUP BY run_group, run_id, rank, name, collective, group_name, group_ranks
+        run_group, run_id, rank, name, coalesce(k.collective, l.collective) AS written, group_name, group_ranks,
+        count(*) AS calls, sum(dur_ns) AS total_ns
+    FROM kernels k LEFT JOIN launched_collectives l USING (run_id, rank, correlation_id)
+    GROUP BY ALL
     UNION ALL
     SELECT run_group, run_id, rank, name, NULL, NULL, NULL, calls, total_ns
     FROM kernel_sums
