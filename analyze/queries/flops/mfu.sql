@@ -189,7 +189,7 @@ SELECT
             'flops_per_token and tokens_per_step' END,
         CASE WHEN model_flops IS NOT NULL AND uncalled_pct >= 1 AND NOT given THEN printf(
             'at least: %.0f %% of the time in kernels of products and attention is of none that was counted '
-            '(CUDA graphs, own kernels)', uncalled_pct
+            '(CUDA graphs, own kernels, launches before the recording)', uncalled_pct
         ) END,
         CASE WHEN unknown_calls > 0 AND NOT given THEN unknown_calls || ' calls without shapes are not counted' END,
         CASE
