@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import SAMPLES, ask, event, kernel, write_trace
+from support import SAMPLES, ask, event, kernel, launch, write_trace
 
 NAMES = {
     "allreduce": "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
@@ -319,6 +319,21 @@ def test_the_collective_has_one_name(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.json", events)
     share = {r["collective"]: r["total_ns"] for r in ask(path, "nccl-share")}
     assert share == {"all_to_all": 4_000, "send_recv": 6_000, "broadcast": 1_000}
+    assert {r["collective"]: r["kernel_ns"] for r in ask(path, "collectives")} == share
+
+
+@pytest.mark.parametrize("category", ["cpu_op", "user_annotation"])
+def test_the_collective_that_the_program_called(tmp_path: Path, category: str) -> None:
+    """Kernels without metadata are what they were launched as, until torch 2.1: HTA's traces have all_to_alls so."""
+    spoken = {"nccl:all_to_all": (0, "send"), "nccl:_all_gather_base": (20, "send"), "nccl:coalesced": (40, "send")}
+    events = [event(category, name, ts, 10) for name, (ts, _) in spoken.items()]
+    for number, (ts, kind) in enumerate(spoken.values()):
+        events += [launch(ts + 1, number + 1), bare(kind, ts + 100, 3 + number) | {"args": {"correlation": number + 1}}]
+    events += [launch(60, 9), bare("allreduce", 160, 7) | {"args": {"correlation": 9}}]
+    path = write_trace(tmp_path / "t.json", [e | {"args": {"device": 0, "stream": 17} | e["args"]} for e in events])
+    share = {r["collective"]: r["total_ns"] for r in ask(path, "nccl-share")}
+    # A batch may hold anything, and what no range is around has but its name.
+    assert share == {"all_to_all": 3_000, "all_gather": 4_000, "send_recv": 5_000, "all_reduce": 7_000}
     assert {r["collective"]: r["kernel_ns"] for r in ask(path, "collectives")} == share
 
 

@@ -99,3 +99,51 @@ def test_the_sample() -> None:
     gelu = {r["pass"]: r["launches"] for r in kernels if r["kind"] == "pointwise" and "gelu" in r["ops"].split(", ")}
     assert gelu == {"forward": 12, "backward": 12}
     assert ask(SAMPLES / "lm-eager", "compiled") == []
+
+
+BF16 = "c10::BFloat16"
+
+
+def triton(ts: float, number: int, name: str, shapes: list[list[int]], types: list[str], *sizes: int) -> list[Any]:
+    """A kernel of 10 us as Inductor has it recorded: its tensors, inputs and outputs, then the sizes of its loops."""
+    events = work(ts, number, name, 10)
+    events[0]["args"] |= {
+        "Input Dims": [*shapes, *([] for _ in sizes)],
+        "Input type": [*types, *("Scalar" for _ in sizes)],
+        "Concrete Inputs": [*("" for _ in shapes), *map(str, sizes)],
+    }
+    return events
+
+
+def test_bytes_and_flops_of_triton_kernels(tmp_path: Path) -> None:
+    half, both = [BF16] * 4, ["float", BF16]
+    kernels = [
+        # 100 x 10 floats to bfloat16: 4000 + 2000 B.
+        triton(0, 1, "triton_poi_fused__to_copy_0", [[100, 10], [100, 10]], both, 1000),
+        # 10 rows of 64 summed: 640 floats read, 10 bfloat16 written.
+        triton(100, 2, "triton_per_fused_sum_1", [[10, 64], [10]], both, 10, 64),
+        # Some rows of a table of 5000: which, the trace does not tell.
+        triton(200, 3, "triton_poi_fused_embedding_2", [[5000, 10], [100, 10]], both, 1000),
+        # relu(10 + (10 x 20) (20 x 30)): 2 * 10 * 20 * 30 FLOPs, 2 (30 + 200 + 600 + 300) B.
+        triton(300, 4, "triton_tem_fused_addmm_relu_3", [[30], [10, 20], [20, 30], [10, 30]], half, 1, 1, 1),
+        # Four (10 x 20) (20 x 30): 2 (800 + 2400 + 1200) B.
+        triton(400, 5, "triton_tem_fused_bmm_4", [[4, 10, 20], [4, 20, 30], [4, 10, 30]], half[:3], 1, 1, 1),
+        # The first two arguments are no matrices that fit.
+        triton(500, 6, "triton_tem_fused__to_copy_mm_5", [[10, 30], [10, 20], [20, 30]], half[:3], 1, 1, 1),
+        # No product, and its outputs may be anywhere.
+        triton(600, 7, "triton_tem_fused_flex_attention_6", [[4, 10, 20], [4, 10, 20]], half[:2], 1, 1, 1),
+    ]
+    path = write_trace(tmp_path / "t.json", [e for k in kernels for e in k])
+    rows = {r["name"].rpartition("_")[2]: (r["flops"], r["bytes"]) for r in ask(path, "op-roofline")}
+    assert rows == {
+        "0": (None, 6000), "1": (None, 2580), "2": (None, None), "3": (12_000, 2260), "4": (48_000, 8800),
+        "5": (None, 2 * (300 + 200 + 600)),
+    }  # fmt: skip
+    counted = {r["name"]: (r["op"], r["flops"], r["unknown_calls"]) for r in ask(path, "flops-by-op")}
+    assert counted == {
+        "triton_tem_fused_addmm_relu_3": ("template_matmul", 12_000, 0),
+        "triton_tem_fused_bmm_4": ("template_matmul", 48_000, 0),
+        "triton_tem_fused__to_copy_mm_5": ("template_matmul", 0, 1),
+    }
+    [row] = ask(path, "mfu", params={"peak_tflops": 1})
+    assert (row["model_flops"], row["unknown_calls"]) == (60_000, 1)

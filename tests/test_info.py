@@ -55,7 +55,7 @@ def test_many_runs_are_a_table() -> None:
         # No sample is of a pipeline, or of expert parallelism.
         and f"{len(catalog()) - 2} of {len(catalog())}" in said
         and "without sends and receives: pipeline-bubbles" in said
-        and "without all_to_alls: moe-balance" in said
+        and "without sizes of all_to_alls: moe-balance" in said
         and said.count("NVIDIA H200") == 19
     )
 
@@ -130,9 +130,9 @@ def test_a_metric_that_is_not_there_is_named() -> None:
 def test_every_holding_is_found_somewhere(tmp_path: Path) -> None:
     apart = [collective("all_to_all", 0, 5), collective("send", 9, 5)]
     of_one = [analyze.open(write_trace(tmp_path / f"{i}.json", [k])).info().runs[0] for i, k in enumerate(apart)]
-    both = {"sends and receives", "all_to_alls"}
+    both = {"sends and receives", "sizes of all_to_alls"}
     # An all_to_all runs as a kernel of that name.
-    assert [run.held & both for run in of_one] == [both, both - {"all_to_alls"}]
+    assert [run.held & both for run in of_one] == [both, both - {"sizes of all_to_alls"}]
     held = set().union(both, *(run.held for run in analyze.open(SAMPLES).info().runs))
     assert set(HOLDINGS) == held
 

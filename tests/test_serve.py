@@ -130,7 +130,7 @@ def test_pages_of_runs(server: Server) -> None:
     steps = server.ask(f"/run?run={DDP}&part=steps.0").text
     # A step leads to what the GPUs did in it; the run goes with it.
     assert f'href="/query/breakdown?run={DDP}&amp;window=step&amp;is.step=3&amp;is.rank=0"' in steps
-    assert "FLOP and memory counters" in words(server.ask(f"/run?run={DDP}&part=flops.0").text)
+    assert "FLOP and memory counters" in words(server.ask(f"/run?run={DDP}&part=flops.1").text)
     assert server.ask("/run?part=none.0").status == 400
     assert f'href="/query/stragglers?run={DDP}"' in server.ask(f"/run?run={DDP}&part=advice").text
 

@@ -59,8 +59,8 @@ HOLDINGS = {
             done=True,
         ),
         Holding(
-            "all_to_alls",
-            r"all_to_alls",
+            "sizes of all_to_alls",
+            r"sizes of all_to_alls",
             ("kernels WHERE regexp_matches(lower(collective), 'all_?to_?all')",),
             "torch.profiler, of a program that calls all_to_all",
             done=True,

@@ -1,5 +1,5 @@
 -- Collectives: which kernels are one call, and what is known of it.
--- @use batches, collective_kinds, comm_groups
+-- @use batches, collective_kinds, comm_groups, launched_collectives
 -- @keep collective_kernels
 
 -- @view pair_annotations  a row is the range that NCCL's process group draws around a send or receive on the GPU.
@@ -80,12 +80,15 @@ WITH _said AS (
 ),
 _communication AS (
     SELECT
-        k.* EXCLUDE (written), kernel_collective(written, n.collective) AS collective, lower(written) AS written,
+        k.* EXCLUDE (written), kernel_collective(coalesce(written, l.collective), n.collective) AS collective,
+        lower(written) AS written,
         k.group_name IS NOT NULL OR k.group_ranks IS NOT NULL AS named,
         g.ranks::BIGINT[] AS ranks_of_group, g.size, g.process_group, g.dimension, g.inferred,
         g.scope
     FROM _said k
     JOIN kernel_names n ON n.run_id = k.run_id AND n.name = k.name
+    LEFT JOIN launched_collectives l
+        ON l.run_id = k.run_id AND l.rank = k.rank AND l.correlation_id = k.correlation_id
     LEFT JOIN comm_groups g
         ON g.run_id = k.run_id AND g.rank = k.rank AND g.group_name IS NOT DISTINCT FROM k.group_name
         AND g.group_ranks IS NOT DISTINCT FROM k.group_ranks

@@ -1,9 +1,12 @@
 -- FLOPs of operators, from their shapes.
+-- @use inductor_names
+
 -- @view flop_ops  a row is an operator whose FLOPs follow from its shapes.
 -- Those below the ones that only call another (aten::conv2d, aten::linear, aten::matmul), so that none counts twice.
 -- @column name text             Operator.
--- @column op text               Kind: conv, conv_backward, linear, matmul, batched_matmul, grouped_matmul, attention
---                               or attention_backward.
+-- Among them the products that Inductor makes of its Triton templates, by the operators in their names.
+-- @column op text               Kind: conv, conv_backward, linear, matmul, batched_matmul, grouped_matmul, attention,
+--                               attention_backward or template_matmul.
 CREATE VIEW flop_ops AS
 SELECT unnest([
     {'name': 'aten::convolution', 'op': 'conv'},
@@ -34,7 +37,12 @@ SELECT unnest([
     {'name': 'aten::_scaled_dot_product_efficient_attention_backward', 'op': 'attention_backward'},
     {'name': 'aten::_scaled_dot_product_cudnn_attention_backward', 'op': 'attention_backward'},
     {'name': 'aten::_scaled_dot_product_flash_attention_for_cpu_backward', 'op': 'attention_backward'}
-], recursive := true);
+], recursive := true)
+UNION ALL
+SELECT DISTINCT name, 'template_matmul'
+FROM cpu_ops
+WHERE starts_with(name, 'triton_tem_')
+    AND list_has_any(fused_ops(name), ['mm', 'addmm', 'bmm', 'baddbmm', '_scaled_mm']);
 
 -- @macro shape(dims, i)  shape of input i (BIGINT[]); NULL where the trace has none.
 CREATE MACRO shape(dims, i) AS CAST(json_extract(dims, '$[' || i || ']') AS BIGINT[]);
@@ -129,6 +137,12 @@ QUALIFY coalesce(
         >= o.start_ns + o.dur_ns, true
 );
 
+-- @macro product_flops(a, b)  2 * M * K * N of two matrices, or of as many pairs of them; NULL where they do not fit.
+CREATE MACRO product_flops(a, b) AS CASE
+    WHEN len(a) = len(b) AND len(a) IN (2, 3) AND a[len(a)] = b[len(b) - 1] AND (len(a) = 2 OR a[1] = b[1])
+        THEN 2 * list_product(a)::BIGINT * b[len(b)]
+END;
+
 -- @macro call_flops(op, name, a, b, c, d, inputs, gradients)  FLOPs of a call of one of flop_ops, by its kind; NULL
 -- where they are unknown, or beyond 64 bits.
 -- a to d are the shapes of its first four inputs, `gradients` those of conv_gradients.
@@ -147,6 +161,9 @@ CREATE MACRO call_flops(op, name, a, b, c, d, inputs, gradients) AS TRY(CASE op
     -- (3D x 2D); or both have one each (3D x 3D), or share the inner dimension (2D x 2D).
     WHEN 'grouped_matmul' THEN
         2 * list_product(a)::BIGINT * b[len(b)] // CASE WHEN len(a) = 3 AND len(b) = 2 THEN a[1] ELSE 1 END
+    -- A template's arguments: what is added, where the operator adds; the matrices; what else is fused; the product.
+    WHEN 'template_matmul' THEN CASE WHEN list_has_any(fused_ops(name), ['addmm', 'baddbmm'])
+        THEN product_flops(b, c) ELSE product_flops(a, b) END
     -- q [.., heads, s_q, d], k [.., heads, s_k, d], v [.., heads, s_k, d_v]: scores, then values. Of a causal one,
     -- half.
     WHEN 'attention' THEN 2 * a[1] * a[2] * a[3] * b[3] * (a[4] + c[4]) // halves(name, inputs)

@@ -1,5 +1,5 @@
 -- Bytes that an operator must move at least: its inputs and outputs once, as far as the trace tells their shapes.
--- @use model_flops
+-- @use inductor_names, model_flops
 
 -- @macro input_dtype_bytes(type)  bytes of an element, by the type that the profiler writes for an input; NULL for what
 -- is no tensor.
@@ -15,8 +15,8 @@ END;
 CREATE MACRO elements(dims) AS coalesce(list_product(dims), 1)::BIGINT;
 
 -- @view known_outputs  a row is an operator whose output follows from its inputs.
--- Exact for these, unknown for all others. `like 0`: the shape of input 0; `broadcast`: of inputs 0 and 1. The other
--- names are those of flop_ops.
+-- Exact for these, unknown for all others. `like 0`: the shape of input 0; `broadcast`: of inputs 0 and 1; `arguments`:
+-- among the inputs, as in the Triton kernels that Inductor writes. The other names are those of flop_ops.
 -- @column name text             Operator.
 -- @column output text           What the output is.
 CREATE VIEW known_outputs AS
@@ -34,7 +34,20 @@ SELECT unnest([
 UNION ALL
 SELECT unnest([
     'aten::add', 'aten::add_', 'aten::sub', 'aten::sub_', 'aten::mul', 'aten::mul_', 'aten::div', 'aten::div_'
-]), 'broadcast';
+]), 'broadcast'
+UNION ALL
+SELECT DISTINCT name, 'arguments'
+FROM cpu_ops
+WHERE starts_with(name, 'triton_') AND triton_kind(name) IN (
+    'pointwise', 'reduction', 'persistent reduction', 'split scan', 'foreach'
+);
+
+-- @macro generated_elements(inputs)  elements that a kernel of Inductor goes through: the product of its numbers, which
+-- are the sizes of its loops; more where sizes of dynamic shapes are among them. NULL without numbers.
+CREATE MACRO generated_elements(inputs) AS (
+    SELECT CASE WHEN min(size) > 0 THEN product(size) END
+    FROM (SELECT TRY_CAST(unnest(TRY_CAST(inputs AS VARCHAR[])) AS BIGINT) AS size)
+);
 
 -- @macro broadcast_elements(a, b)  elements of two shapes broadcast to each other: aligned at the last dimension, the
 -- larger of each pair.
@@ -49,6 +62,8 @@ CREATE MACRO broadcast_elements(a, b) AS (
 -- known_outputs; a to d are the shapes of the first four inputs, `flops` the call's.
 CREATE MACRO output_elements(output, name, a, b, c, d, inputs, flops) AS CASE output
     WHEN 'like 0' THEN elements(a)
+    WHEN 'arguments' THEN 0
+    WHEN 'template_matmul' THEN 0
     WHEN 'broadcast' THEN broadcast_elements(a, coalesce(b, []))
     -- 2 * output * C_in / groups * |kernel|: the output is in the FLOPs, but for a transposed one, where the input is.
     WHEN 'conv' THEN CASE WHEN NOT is_true(inputs, 6) THEN flops // nullif(2 * elements(b) // b[1], 0) END

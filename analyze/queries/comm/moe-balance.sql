@@ -26,7 +26,7 @@
 -- @main run_id, process_group, source, destination, expert, experts, calls, bytes, rows, source_pct, load_ratio
 -- @order run_id, process_group, source, destination, expert
 -- @use arithmetic, collective_kinds, comm_groups, experts
--- @needs all_to_alls (communication kernels, recorded by torch.profiler)
+-- @needs sizes of all_to_alls (as torch.profiler writes them to their kernels)
 -- @plot matrix x=destination y=source value=bytes
 WITH calls AS (
     SELECT

@@ -15,7 +15,8 @@
 -- @column self_device_ns ns       GPU time of what it launched itself.
 -- @column total_device_ns ns      GPU time of what it and its children launched.
 -- @column self_cpu_pct %          Self CPU time / all self CPU time.
--- @column total_cpu_pct %         CPU time with children / all self CPU time.
+-- @column total_cpu_pct %         CPU time with children / all self CPU time: of what calls itself more than 100 is
+--                                 possible, as there; empty for an async range, which is no CPU's time.
 -- @column avg_cpu_ns ns           CPU time with children of a call.
 -- @column self_device_pct %       Its own GPU time / all GPU work; empty for a range on a GPU's track, which is no work.
 -- @column avg_device_ns ns        GPU time of a call, with that of its children.
@@ -57,7 +58,7 @@ named AS (
 SELECT
     * EXCLUDE (gpu_work_ns, work),
     pct(self_cpu_ns, sum(self_cpu_ns) OVER whole) AS self_cpu_pct,
-    pct(total_cpu_ns, sum(self_cpu_ns) OVER whole) AS total_cpu_pct,
+    CASE WHEN kind <> 'async' THEN pct(total_cpu_ns, sum(self_cpu_ns) OVER whole) END AS total_cpu_pct,
     total_cpu_ns / nullif(calls, 0) AS avg_cpu_ns,
     CASE WHEN work THEN pct(self_device_ns, sum(gpu_work_ns) OVER whole) END AS self_device_pct,
     total_device_ns / nullif(calls, 0) AS avg_device_ns

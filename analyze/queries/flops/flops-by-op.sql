@@ -7,7 +7,7 @@
 -- causal attention counts half, as FlashAttention's own figures do, where the trace says that it is causal (concrete
 -- inputs, since torch 2.1).
 -- @column op text                 conv, linear, matmul, batched_matmul, grouped_matmul or attention, with
---                                 _backward where it is one.
+--                                 _backward where it is one, or template_matmul.
 -- @column name text               Operator.
 -- @column calls count             Calls.
 -- @column flops FLOP              Sum over the calls.

@@ -1,7 +1,8 @@
 -- What share of the time goes to NCCL, by collective?
 --
 -- Communication kernels by the collective that the profiler wrote beside them, as in `collectives` (all_to_all runs as
--- NCCL's SendRecv kernel), else by the one in their name. kernel_time_pct and gpu_time_pct as in kernel-share;
+-- NCCL's SendRecv kernel), else by the range of NCCL's process group that they were launched in (nccl:all_to_all), else
+-- by the one in their name. kernel_time_pct and gpu_time_pct as in kernel-share;
 -- comm_time_pct adds up to 100 over the rows.
 -- @param per none|dimension|group|scope = none   What rows are told apart by, beside the collective: the dimension of
 --                                 the parallelism (as in `collectives`), the process group, or whether that is within
@@ -19,18 +20,20 @@
 -- @column comm_time_pct %         Share of the time of communication kernels.
 -- @main dimension, scope, process_group, collective, calls, total_ns, kernel_time_pct, gpu_time_pct, comm_time_pct
 -- @order total_ns DESC, collective
--- @use arithmetic, batches, collective_kinds, comm_groups, time_sums
+-- @use arithmetic, batches, collective_kinds, comm_groups, launched_collectives, time_sums
 -- @needs communication kernels
 -- @plot bars y=dimension,scope,process_group,collective x=total_ns label=comm_time_pct
 -- @drill collective collectives each=yes collective={collective}
 WITH by_name AS (
     SELECT
-        k.run_group, k.run_id, k.rank, k.name, k.collective AS written,
+        k.run_group, k.run_id, k.rank, k.name, coalesce(k.collective, l.collective) AS written,
         coalesce(k.group_name, b.group_name) AS group_name, coalesce(k.group_ranks, b.group_ranks) AS group_ranks,
         count(*) AS calls, sum(dur_ns) AS total_ns
     FROM kernels k
     LEFT JOIN batched_kernels b
         ON b.run_id = k.run_id AND b.rank = k.rank AND b.correlation_id = k.correlation_id AND k.collective IS NULL
+    LEFT JOIN launched_collectives l
+        ON l.run_id = k.run_id AND l.rank = k.rank AND l.correlation_id = k.correlation_id
     GROUP BY ALL
     UNION ALL
     SELECT run_group, run_id, rank, name, NULL, NULL, NULL, calls, total_ns

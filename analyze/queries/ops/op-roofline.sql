@@ -2,11 +2,13 @@
 --
 -- FLOPs as in `flops-by-op` (of causal attention, half); bytes are the operator's inputs and outputs, each once, from
 -- the shapes (record_shapes) and types: what it must move at least, not what it moved (`roofline` has that, from Nsight
--- Compute). Time is the union of the GPU work launched in the calls. Listed are the operators with known FLOPs and
--- those whose outputs follow from their inputs (elementwise, normalization, softmax); the FLOPs of the latter are not
--- counted, so they are held to the bandwidth alone. One inside another is part of that. The roof is min(peak, FLOP/B *
--- bandwidth), the peak that of the first input's type, with tensor cores where there are any; for fp32 the TF32 peak
--- where a kernel's name or the run's precision says TF32. Above 100 % where the data was still in the L2 cache.
+-- Compute). Time is the union of the GPU work launched in the calls. Listed are the operators with known FLOPs, those
+-- whose outputs follow from their inputs (elementwise, normalization, softmax), and the Triton kernels that
+-- torch.compile writes, whose arguments are their inputs and outputs (what one updates in place is read and written,
+-- which the trace does not tell); the FLOPs of the latter two are not counted, so they are held to the bandwidth alone.
+-- One inside another is part of that. The roof is min(peak, FLOP/B * bandwidth), the peak that of the first input's
+-- type, with tensor cores where there are any; for fp32 the TF32 peak where a kernel's name or the run's precision says
+-- TF32. Above 100 % where the data was still in the L2 cache.
 -- @param group shape|name = shape   What a row is: an operator with the shapes of its inputs, or an operator.
 -- @column name text               Operator.
 -- @column shapes text             Shapes of its inputs; empty with group = name.
@@ -15,7 +17,8 @@
 -- @column calls count             Calls that launched GPU work.
 -- @column busy_ns ns              Union of that work per device, summed over devices.
 -- @column flops FLOP              Model FLOPs; empty where they are not counted.
--- @column bytes B                 Inputs and outputs; empty where a shape is missing.
+-- @column bytes B                 Inputs and outputs; empty where a shape is missing, or an argument of a Triton kernel
+--                                 is larger than what it loops over.
 -- @column flops_per_byte FLOP/B   Arithmetic intensity.
 -- @column flops_per_s FLOP/s      Rate achieved.
 -- @column gb_per_s GB/s           Bandwidth achieved.
@@ -76,14 +79,26 @@ shapes AS (
     FROM kinds
 ),
 inputs AS (
-    SELECT shape_id, sum(elements(TRY_CAST(dim AS BIGINT[])) * input_dtype_bytes(type))::BIGINT AS input_bytes
-    FROM (SELECT shape_id, unnest(dims) AS dim, unnest(types) AS type FROM kinds)
+    SELECT
+        shape_id,
+        -- Of an argument that is larger than the loop over it, some is read, and the trace does not tell how much.
+        CASE WHEN NOT coalesce(bool_or(output = 'arguments' AND size > elements), false)
+            THEN sum(size * input_dtype_bytes(type))::BIGINT END AS input_bytes
+    FROM (
+        SELECT * REPLACE (elements(TRY_CAST(size AS BIGINT[])) AS size)
+        FROM (
+            SELECT
+                shape_id, output, unnest(dims) AS size, unnest(types) AS type,
+                generated_elements(concrete_inputs) AS elements
+            FROM kinds
+        )
+    )
     GROUP BY shape_id
 ),
 figures AS (
     SELECT
         s.*,
-        CASE WHEN output NOT IN ('like 0', 'broadcast')
+        CASE WHEN output NOT IN ('like 0', 'broadcast', 'arguments')
             THEN call_flops(output, name, a, b, c, d, concrete_inputs, gradients)::BIGINT END AS flops,
         input_bytes
             + output_elements(output, name, a, b, c, d, concrete_inputs, flops) * input_dtype_bytes(type) AS bytes
@@ -92,7 +107,7 @@ figures AS (
 rows AS (
     SELECT
         c.*, f.flops, f.bytes, f.type, CASE WHEN '{group}' = 'shape' THEN c.input_dims END AS shapes,
-        f.output IN ('like 0', 'broadcast') AS uncounted,
+        f.output IN ('like 0', 'broadcast', 'arguments') AS uncounted,
         dense_rank() OVER (ORDER BY c.run_group, c.gpu_name, c.name, f.type, shapes, c.tf32) AS row_id
     FROM calls c
     JOIN figures f ON f.name = c.name AND f.input_dims IS NOT DISTINCT FROM c.input_dims
