@@ -11,7 +11,7 @@ from support import SAMPLES, complaints, event, kernel, launch, run_cli, sample_
 
 import analyze
 from analyze.info import commands, lines
-from analyze.query.needs import HOLDINGS, needs_of
+from analyze.query.needs import HOLDINGS, held, holdings, needs_of
 from analyze.query.query_files import catalog
 
 ONE = SAMPLES / "resnet18-1gpu"
@@ -125,5 +125,12 @@ def test_a_metric_that_is_not_there_is_named() -> None:
 
 
 def test_every_holding_is_found_somewhere() -> None:
-    held = set().union(*(run.held for run in analyze.open(SAMPLES).info().runs))
-    assert set(HOLDINGS) == held
+    found = set().union(*(run.held for run in analyze.open(SAMPLES).info().runs))
+    assert set(HOLDINGS) == found
+
+
+@pytest.mark.parametrize("sample", ["alexnet-ncu", "resnet18-1gpu"])
+def test_what_one_recording_holds(sample: str) -> None:
+    """One by one, which a report asks before it asks a query, as all together, which `info` tells."""
+    engine = sample_engine(sample, "all")
+    assert {name for name in HOLDINGS if held(engine, name)} == set().union(*holdings(engine).values())
