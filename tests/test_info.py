@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
-from support import SAMPLES, complaints, default_answer, event, kernel, launch, run_cli, write_trace
+from support import SAMPLES, complaints, default_answer, event, kernel, launch, run_cli, sample_engine, write_trace
 from test_communication import collective
 
 import analyze
 from analyze.info import commands, lines
-from analyze.query.needs import HOLDINGS, needs_of
+from analyze.query.needs import HOLDINGS, held, holdings, needs_of
 from analyze.query.query_files import catalog
 
 ONE = SAMPLES / "resnet18-1gpu"
@@ -51,12 +51,9 @@ def test_it_says_how_a_recording_was_read() -> None:
 def test_many_runs_are_a_table() -> None:
     said = told(SAMPLES, width="120")
     assert (
-        said.startswith("19 runs\n")
-        # No sample is of a pipeline, or of expert parallelism.
-        and f"{len(catalog()) - 2} of {len(catalog())}" in said
-        and "without sends and receives: pipeline-bubbles" in said
-        and "without sizes of all_to_alls: moe-balance" in said
-        and said.count("NVIDIA H200") == 19
+        said.startswith("22 runs\n")
+        and f"{len(catalog())} of {len(catalog())} queries can be answered" in said
+        and said.count("NVIDIA H200") == 22
     )
 
 
@@ -143,3 +140,10 @@ def test_what_a_program_does_not_do_is_not_lacking() -> None:
     lacks = said[said.index("lacks") : said.index("  GPU")]
     assert not [name for name, h in HOLDINGS.items() if h.done and name in lacks]
     assert "without compiled code: compiled" in " ".join(said.split())
+
+
+@pytest.mark.parametrize("sample", ["alexnet-ncu", "resnet18-1gpu"])
+def test_what_one_recording_holds(sample: str) -> None:
+    """One by one, which a report asks before it asks a query, as all together, which `info` tells."""
+    engine = sample_engine(sample, "all")
+    assert {name for name in HOLDINGS if held(engine, name)} == set().union(*holdings(engine).values())

@@ -8,12 +8,15 @@
 -- @column * of work
 -- @column node index            Its number in the tree `t`; NULL where the trace links it to none.
 CREATE MACRO work_nodes(work, t) AS TABLE
-WITH RECURSIVE _numbered AS (
+WITH RECURSIVE _work AS MATERIALIZED (
+    SELECT * FROM query_table(work)
+),
+_numbered AS (
     SELECT
         run_id, rank, op_id, max(node) AS node,
         min(coalesce(tid, -9223372036854775807)) <> max(coalesce(tid, -9223372036854775807)) AS several
     FROM (SELECT * FROM query_table(t) WHERE kind IN ('op', 'range') AND op_id > 0)
-    SEMI JOIN query_table(work) USING (run_id, rank, op_id)
+    SEMI JOIN _work USING (run_id, rank, op_id)
     GROUP BY run_id, rank, op_id
 ),
 _by_thread AS (
@@ -24,7 +27,7 @@ _by_thread AS (
 ),
 _linked AS (
     SELECT w.*, n.node AS own_node, n.several
-    FROM query_table(work) w
+    FROM _work w
     LEFT JOIN _numbered n ON n.run_id = w.run_id AND n.rank = w.rank AND n.op_id = w.op_id
 ),
 _launching AS (
