@@ -93,7 +93,8 @@ def default_answer(sample: str, query: Query) -> DefaultAnswer:
 
 ANALYZE = Template(
     "analyze.cli analyze.info analyze.query.engines analyze.query.needs analyze.render analyze.store.cache"
-    " analyze.store.ingest pyarrow.parquet rich.table schemas.kernel_rules typer._adapters typer.rich_utils",
+    " analyze.store.ingest pyarrow.parquet rich.table schemas.kernel_rules typer._adapters typer.rich_utils"
+    " warm_analyze",
     PYTHONPATH=str(ROOT),
 )
 """A process that has imported what commands of `analyze` do."""

@@ -36,10 +36,9 @@ QUIET = (
 )  # fmt: skip
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".wasm": "application/wasm"}
 TRACES = (
-    "resnet18-1gpu", "resnet18-ddp2", "resnet18-checkpoint", "alexnet-dp2 torch", "alexnet-dp2 nsys", "vgg16-fp32",
-    "late-rank", "alexnet-ncu torch", "resnet18-ncu torch",
+    "resnet18-checkpoint", "alexnet-dp2 torch", "alexnet-dp2 nsys", "late-rank", "pipeline-2gpu", "cuda-graph",
 )  # fmt: skip
-"""Samples with times."""
+"""Samples with times, of each kind one: one GPU, two of one process, as Nsight Systems has it, ranks, sends, graphs."""
 
 Show = Callable[[Path, View | None], Any]
 

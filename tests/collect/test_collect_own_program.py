@@ -135,9 +135,9 @@ def test_failing_program_keeps_its_trace(collect: Collect, script: Script) -> No
     assert names(read_trace(ran.folder / "torch/rank-0.trace.json.gz"), "cpu_op").count("aten::mm") == 1
 
 
-@pytest.mark.parametrize("warmup", ["2", "3", "9"])
+@pytest.mark.parametrize("warmup", ["2", "9"])
 def test_program_that_ends_in_warm_up(collect: Collect, script: Script, warmup: str) -> None:
-    # After 2 steps the profiler is about to record, throws away what it sees, or is off.
+    # After 2 steps the profiler is about to record, or is off.
     ran = collect("--warmup", warmup, *ALONE, "--", sys.executable, script(TRAIN), "2")
     assert ran.code == 1
     assert f"it took 2 optimizer steps, and --warmup is {warmup}" in (ran.manifest.reason or "")
