@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -122,8 +122,7 @@ def flame(engine: Engine, output: Path, *, tree: str = "op", time: str = "gpu") 
         raise InputError(f"flame: there is nothing to draw: a recording with {what} is needed")
     with whole_file(output) as part:
         part.write_text(write(shown, f"{time.upper()} time, {tree} tree"), encoding="utf-8")
-    notes = filter(None, (engine.note, _negative(found)))
-    return Drawn(len(shown), sum(ns for p in shown for _, ns in p.stacks), "; ".join(notes))
+    return Drawn(len(shown), sum(ns for p in shown for _, ns in p.stacks), engine.note)
 
 
 def _writer(output: Path) -> Callable[[Sequence[Profile], str], str]:
@@ -133,13 +132,6 @@ def _writer(output: Path) -> Callable[[Sequence[Profile], str], str]:
     raise InputError(
         f"{output}: a flame graph is .speedscope.json (for https://www.speedscope.app) or .folded (flamegraph.pl)"
     )
-
-
-def _negative(found: Iterable[Profile]) -> str:
-    lost = -sum(ns for p in found for _, ns in p.stacks if ns < 0)
-    if not lost:
-        return ""
-    return f"calls that overlap in part on one thread have {lost:,} ns of self time below 0, which is not drawn"
 
 
 def _labels(found: Sequence[Profile]) -> list[str]:

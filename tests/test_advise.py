@@ -446,7 +446,7 @@ def test_findings_name_the_line_of_the_program() -> None:
 
 def test_ranked_and_cut_off(tmp_path: Path) -> None:
     table = analyze.open(SAMPLES).advise(where="profiler = 'torch'").to_pylist()
-    assert len({r["run_id"] for r in table}) == 13
+    assert len({r["run_id"] for r in table}) == 16
     for run_id in {r["run_id"] for r in table}:
         for overlaps in (True, False):
             rows = [r for r in table if r["run_id"] == run_id and (r["overlaps"] is not None) == overlaps]

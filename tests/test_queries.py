@@ -73,6 +73,7 @@ NOT_ADDED = {
     "fsdp": "a call is one of all its ranks",
     "moe-balance": "a destination's load is there for each source",
     "stragglers": "a call is one of all its ranks",
+    "pipeline-bubbles": "a transfer is one of two ranks",
     "epochs": "an epoch is one of all its ranks",
     "gaps": "the longest of each group",
     "kernel-pace": "the kernels of each group that take the most time",

@@ -216,6 +216,7 @@ def _taken(one: _Waiting, planned: PlannedRun, numbers: list[int]) -> _Taken:
         columns=planned.columns,
         warnings=list(planned.warnings),
         named=frozenset(map(Path, planned.named)),
+        hosts=planned.hosts,
     )
     taken = _Taken(run, manifest + [stored for stored, _ in pairs.values()], [], [], {})
     for part in (part for _, part in sorted(one.parts.items())):

@@ -80,6 +80,8 @@ class PlannedRun(msgspec.Struct, kw_only=True):
     """Path, kind and rank of each raw file."""
     named: list[str]
     """Paths that the user named."""
+    hosts: dict[int, str]
+    """Where its ranks ran, as far as its manifest says."""
 
 
 class Plan(msgspec.Struct, kw_only=True):
@@ -198,6 +200,7 @@ def planned_run(run: RunInput) -> PlannedRun:
         stored=stored_files(run),
         files=[(printable(f.path), f.kind, f.rank) for f in run.files],
         named=sorted(printable(p) for p in run.named),
+        hosts=run.hosts,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from pathlib import Path
 
@@ -106,6 +107,7 @@ def test_model(collect: Collect) -> None:
     assert ran.manifest.passes[0].ranks == [
         RankRecording(
             rank=0,
+            host=socket.gethostname(),
             counted_steps=1,
             undisturbed_step_ns=round((times[1] + times[2]) / 2 * 1e9),
             recorded_step_ns=round(times[4] * 1e9),

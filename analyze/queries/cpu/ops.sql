@@ -18,7 +18,7 @@
 -- @column total_cpu_pct %         CPU time with children / all self CPU time: of what calls itself more than 100 is
 --                                 possible, as there; empty for an async range, which is no CPU's time.
 -- @column avg_cpu_ns ns           CPU time with children of a call.
--- @column self_device_pct %       Its own GPU time / all GPU work; empty for a range on a GPU's track, which is no work.
+-- @column self_device_pct %       Its own GPU time / all GPU work; empty for a range on a GPU's track: that is no work.
 -- @column avg_device_ns ns        GPU time of a call, with that of its children.
 -- @main name, calls, self_cpu_ns, total_cpu_ns, self_device_ns, total_device_ns
 -- @order self_device_ns + self_cpu_ns DESC, name, kind

@@ -3,11 +3,11 @@
 -- MFU (model FLOPs utilization) = model FLOPs / (step time x GPUs x peak); HFU (hardware FLOPs utilization) counts what
 -- is computed again, too: the forward operators of activation checkpointing, and the scores in the backward of
 -- attention. Model FLOPs are those of `flops-by-op` (of causal attention, half) of the operators that launched work on
--- a GPU in the steps, or of all where the recording has no steps; what no operator is seen of (CUDA graphs, own kernels)
--- is not in them, and the note says how much of the time in kernels of products that is. With flops_per_token and
--- tokens_per_step, these times the steps are the model's. The peak is that of the types of the operators' inputs, with
--- tensor cores where there are any, for dense matrices; where several types are used, each operation is held to its own.
--- A GPU without published peaks has no MFU, unless peak_tflops gives one.
+-- a GPU in the steps, or of all where the recording has no steps; what no operator is seen of (CUDA graphs, a program's
+-- own kernels) is not in them, and the note says how much of the time in kernels of products that is. With
+-- flops_per_token and tokens_per_step, these times the steps are the model's. The peak is that of the types of the
+-- operators' inputs, with tensor cores where there are any, for dense matrices; where several types are used, each
+-- operation is held to its own. A GPU without published peaks has no MFU, unless peak_tflops gives one.
 -- @param per run|rank|step = run  What a row is: a run, a rank, or a step of a rank.
 -- @param flops_per_token number[0..1e15] = 0   Model FLOPs of a token, forward and backward, about 6 x parameters;
 --                                 0: from the shapes.

@@ -7,9 +7,9 @@
 -- forward, and what follows the last node (DDP's copies back from its buckets) is outside. The GPU side of a range is
 -- the work whose launch call began inside it, the innermost one of several: on the thread of the call, or where that is
 -- in no phase, on whatever thread of the process (the backward pass launches from another one). Work launched outside
--- all phases, or by a call that the trace does not hold, is the row `(outside)`; where there are no phases there is none.
--- On the CPU, ranges of one phase that overlap count once (an optimizer that steps another), and different phases that
--- are nested each count in full.
+-- all phases, or by a call that the trace does not hold, is the row `(outside)`; a run without phases is left out. On
+-- the CPU, ranges of one phase that overlap count once (an optimizer that steps another), and different phases that are
+-- nested each count in full.
 -- @column phase text              Phase of the training step.
 -- @column inferred bool           Whether autograd tells where it is, or a part of it, and no range.
 -- @column calls count             Ranges; those inside one of the same phase and thread are part of it.
@@ -17,7 +17,7 @@
 -- @column gpu_ops count           Kernels, memcpys and memsets launched in it.
 -- @column gpu_ns ns               Sum of their durations.
 -- @column gpu_span_ns ns          From the first one's start to the last one's end, summed over ranges and devices.
--- @column gpu_time_pct %          Share of the durations of all GPU work.
+-- @column gpu_time_pct %          Share of the durations of all GPU work of these runs.
 -- @main phase, inferred, calls, cpu_ns, gpu_ops, gpu_ns, gpu_span_ns, gpu_time_pct
 -- @order phase = '(outside)', min_start_ns, phase
 -- @use arithmetic, phases
@@ -27,6 +27,7 @@
 WITH work AS (
     SELECT run_group, run_id, rank, device, phase_start_ns, coalesce(phase, '(outside)') AS phase, start_ns, dur_ns
     FROM gpu_work_phases
+    WHERE run_id IN (SELECT run_id FROM phase_ranges)
 ),
 projected AS (
     SELECT run_group, phase, phase_start_ns, count(*) AS gpu_ops, sum(dur_ns) AS gpu_ns,
@@ -64,4 +65,3 @@ FROM phases p
 LEFT JOIN on_cpu c ON c.run_group IS NOT DISTINCT FROM p.run_group AND c.phase = p.phase
 LEFT JOIN called n ON n.run_group IS NOT DISTINCT FROM p.run_group AND n.phase = p.phase
 LEFT JOIN on_gpu g ON g.run_group IS NOT DISTINCT FROM p.run_group AND g.phase = p.phase
-QUALIFY bool_or(p.phase <> '(outside)') OVER (PARTITION BY p.run_group)
