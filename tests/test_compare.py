@@ -130,8 +130,9 @@ def test_op_tree_counts_work_without_an_operator(tmp_path: Path) -> None:
 
 
 def fails(a: Path, b: Path, *conditions: str) -> tuple[int, str]:
-    result = run_cli("compare", a, b, *(x for c in conditions for x in ("--fail-if", c)))
-    return result.returncode, "\n".join(complaints(result))
+    """The exit code of a comparison under conditions, and which of them hold."""
+    failures = analyze.compare(a, b, fail_if=conditions).failures
+    return int(bool(failures)), "\n".join(f"failed: {failure}" for failure in failures)
 
 
 def test_fail_if(tmp_path: Path) -> None:
@@ -216,8 +217,11 @@ def test_a_gate_does_not_pass_on_nothing(tmp_path: Path, measure: str, lacks: st
 
 def test_the_command_says_what_is_lacking(tmp_path: Path) -> None:
     empty = write_trace(tmp_path / "empty" / "t.json", [event("cpu_op", "f", 0, 1)])
-    code, says = fails(before(tmp_path), empty, "kernel_time > 5%")
-    assert (code, says) == (2, "analyze: --fail-if 'kernel_time > 5%': B has no kernels")
+    result = run_cli("compare", before(tmp_path), empty, "--fail-if", "kernel_time > 5%")
+    assert (result.returncode, "\n".join(complaints(result))) == (
+        2,
+        "analyze: --fail-if 'kernel_time > 5%': B has no kernels",
+    )
     assert "note: B has nothing at level kernel" in run_cli("compare", before(tmp_path), empty).stderr
 
 
