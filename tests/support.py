@@ -122,7 +122,7 @@ def run_cli(*arguments: str | Path, cwd: Path | None = None, **environment: str)
     asked = ["analyze", *map(str, arguments)]
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "160", **environment}
     if ANALYZE.fits(variables):
-        forked = ANALYZE.start(asked, variables, cwd)
+        forked = ANALYZE.start(["-m", *asked], variables, cwd)
         out, err = forked.communicate()
         return subprocess.CompletedProcess(asked, forked.wait(), out, err)
     command = [sys.executable, "-m", *asked]
