@@ -12,13 +12,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from support import ROOT, SAMPLES, ask, event, kernel, launch, run_cli, write_trace
+from support import ROOT, SAMPLES, ask, event, kernel, launch, run_cli, sample_engines, write_trace
 
 import analyze
 from analyze.advise import findings
 from analyze.errors import InputError
-from analyze.query.blocks import Block, Definition
+from analyze.query.blocks import Block, Definition, defining
 from analyze.query.engine import Engine
+from analyze.query.plain_sql import names_in
 from analyze.query.query_files import Query, catalog, parse
 from analyze.store.store import Store
 from schemas.phases import PHASES
@@ -42,12 +43,11 @@ def samples() -> analyze.Traces:
 @pytest.mark.parametrize("query", CATALOG.values(), ids=lambda q: q.name)
 def test_documented_columns_are_the_ones_returned(query: Query) -> None:
     """With every choice of every parameter; `run_group` comes first and is not documented."""
-    stores, engines = analyze.open(SAMPLES / "late-rank").stores, {}
+    engine = sample_engines("late-rank").get()
     for choice in [{}] + [{p.name: c} for p in query.params for c in p.choices]:
         sql, values, choices = query.bind(choice)
-        # Each has the blocks that it declares, and no others.
-        uses = tuple(query.used(choices))
-        engine = engines[uses] = engines.get(uses) or Engine(stores)
+        # It declares the blocks that it reads, of which the engine has those of other queries, too.
+        assert set(defining(names_in(engine.connection, sql, query.name))) <= set(query.used(choices))
         engine.query(query, choice)
         bare = engine.connection.sql(sql, params=values or None).columns
         documented = [c.name for c in query.result_columns(choices)]

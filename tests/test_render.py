@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 from rich.cells import cell_len
-from support import ROOT, SAMPLES, complaints, default_answer, kernel, run_cli, sample_engine, write_trace
+from support import ROOT, SAMPLES, complaints, default_answer, kernel, run_cli, sample_engines, write_trace
 
 import analyze
 from analyze.query.answer import Answer
@@ -117,7 +117,7 @@ def test_examples_look_as_they_did() -> None:
 @cache
 def example(sample: str, name: str, limit: int, **params: str) -> tuple[Answer, list[tuple[Any, ...]]]:
     query = catalog()[name]
-    answer = sample_engine(sample, query.prefer).query(query, params, limit=limit)
+    answer = sample_engines(sample).get(query=query).query(query, params, limit=limit)
     return answer, answer.rows()
 
 
@@ -321,7 +321,7 @@ def test_csv_keeps_what_was_recorded(tmp_path: Path) -> None:
 
 def test_markdown_has_the_units_of_the_table() -> None:
     query = catalog()["phases"]
-    headings, rows = formatted(sample_engine("resnet18-1gpu").query(query))
+    headings, rows = formatted(sample_engines("resnet18-1gpu").get().query(query))
     assert "cpu (ms)" in headings and len(rows) == 6
 
 
