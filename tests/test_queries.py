@@ -119,6 +119,7 @@ def test_groups_are_named_and_add_up(grouped: dict[tuple[str, ...], Engine], que
     assert bool(sums) == (query.name not in NOT_ADDED | NO_SUMS)
 
 
+@pytest.mark.usefixtures("all_threads")
 def test_kept_views_change_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every query of an engine that keeps nothing, of one that keeps what they share, and of one of small ones."""
     stores = analyze.open(SAMPLES / "late-rank").stores
@@ -154,6 +155,7 @@ def test_runs_by_rank_shows_every_rank(samples: analyze.Traces) -> None:
     assert [(r["rank"], r["ranks"]) for r in rows] == [(0, 2), (1, 2)]
 
 
+@pytest.mark.usefixtures("all_threads")
 def test_ties_come_in_one_order(tmp_path: Path) -> None:
     """Of rows with one value of what is sorted by, the order is that of the question, then of all columns."""
     names = [f"k{i:03}" for i in range(200)]
