@@ -79,7 +79,7 @@ def sql(path: Path, statement: str, **options: Any) -> list[dict[str, Any]]:
 
 def opened(path: Path) -> analyze.Traces:
     """A trace or a sample, opened; still the same for the next question of it: to open one takes longer than most."""
-    if path.is_file() or SAMPLES in (path, *path.parents):
+    if isinstance(path, Path) and (path.is_file() or SAMPLES in (path, *path.parents)):
         stat = path.stat()
         return _opened(path, stat.st_mtime_ns, stat.st_size, os.environ["TRACEQUARRY_CACHE"])
     return analyze.open(path)
