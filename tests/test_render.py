@@ -27,6 +27,7 @@ from support import ROOT, SAMPLES, complaints, default_answer, kernel, run_cli, 
 
 import analyze
 from analyze.query.answer import Answer
+from analyze.query.needs import holdings, needs_of
 from analyze.query.query_files import ResultColumn, catalog
 from analyze.render import formatted, output_format, write
 from analyze.render.layout import table_lines
@@ -35,7 +36,11 @@ from analyze.render.units import format_columns, is_text
 
 WIDTHS = (80, 120, 200)
 ONE = SAMPLES / "resnet18-1gpu"
-NAMES = sorted(p.name for p in SAMPLES.iterdir() if p.is_dir())
+NAMES = (
+    "alexnet-dp2", "alexnet-ncu", "alexnet-roofline", "cuda-graph", "expert-2gpu", "fsdp-2gpu", "generate", "late-rank",
+    "lm-compiled", "matmuls", "pipeline-2gpu", "resnet18-1gpu", "resnet18-checkpoint", "train-stacks",
+)  # fmt: skip
+"""Samples, of each kind one: the others are of the same programs, and are read with all of them."""
 _NOTE = re.compile(r"^(?:empty|zero|with --wide): ")
 
 EXAMPLES = (
@@ -98,14 +103,17 @@ def check(columns: Any, rows: list[Any], main: Any, width: int, what: str) -> No
 
 @pytest.mark.parametrize("sample", [*NAMES, ""])
 def test_every_query_on_every_sample_fits(sample: str) -> None:
-    queries = list(catalog().values())
-    rendered = 0
-    for query in queries:
+    held = set().union(*holdings(sample_engines(sample).get(profiler="all")).values())
+    rendered = set()
+    for query in catalog().values():
+        if needs_of(query, {}).lacking(held):
+            continue  # it has no rows (tests/test_info.py), and planning it takes as long
         columns, main, rows = default_answer(sample, query)
-        rendered += bool(rows)
+        if rows:
+            rendered.add(query.name)
         for width in WIDTHS:
             check(columns, rows, main, width, f"{query.name} on {sample} at {width}")
-    assert len(queries) >= 47 and rendered >= 5
+    assert len(rendered) >= 5 and (sample or rendered == set(catalog()))
 
 
 def test_examples_look_as_they_did() -> None:
