@@ -36,7 +36,7 @@ QUIET = (
 )  # fmt: skip
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".wasm": "application/wasm"}
 TRACES = (
-    "resnet18-checkpoint", "alexnet-dp2 torch", "alexnet-dp2 nsys", "late-rank", "pipeline-2gpu", "cuda-graph",
+    "resnet18-checkpoint", "alexnet-dp2 torch", "alexnet-dp2 nsys", "late-rank", "pipeline-4gpu", "cuda-graph",
 )  # fmt: skip
 """Samples with times, of each kind one: one GPU, two of one process, as Nsight Systems has it, ranks, sends, graphs."""
 
