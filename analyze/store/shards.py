@@ -45,6 +45,8 @@ PLAN = "plan.json"
 """Name of what the shards in a folder have in common."""
 SHARD = re.compile(r"(\d+)-of-(\d+)\.([0-9a-f]+)\.json")
 """Names of what they did: number, how many, mark."""
+COMMIT = re.compile(r"commit-([0-9a-f]+)\.json")
+"""Names of what a commit was to make visible, a list of those: if the catalogue has its mark, it did."""
 _TAKEN = tuple[str, int]
 """A table and a rank."""
 
