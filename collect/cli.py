@@ -89,7 +89,7 @@ def run(**values: Any) -> None:
         _fail(str(result.reason), result.exit_code)
     for note in result.notes:
         sys.stderr.write(f"{note}\n")
-    sys.stderr.write(f"next: analyze info {shlex.quote(str(result.folder))}\n")
+    sys.stderr.write(f"next: analyze info {shlex.quote(str(result.whole))}\n")
 
 
 @app.command()

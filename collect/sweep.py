@@ -105,7 +105,7 @@ def read_plan(path: Path) -> Plan:
         for key in exclude:
             if key not in keys:
                 raise UsageError(f"{path}: exclude.{key}: not a key of the grid")
-    for key in ("output", "echo"):
+    for key in ("output", "echo", "job"):
         if key in fixed or key in keys:
             raise UsageError(f"{path}: {key}: give it on the command line of the sweep, not in the plan")
     combined = [dict(zip(g, values, strict=True)) for g in grids for values in itertools.product(*g.values())]

@@ -14,7 +14,6 @@ import msgspec
 from analyze.errors import InputError
 from analyze.sources.base import FileReport
 from analyze.store.catalogue import PARSER_VERSION, RUN_TABLES, StoredFile, StoredRun, TableFile
-from analyze.store.discover import RunInput
 from analyze.store.grouping import read_as, spans
 from analyze.store.ingest import (
     TOLD,
@@ -26,6 +25,7 @@ from analyze.store.ingest import (
     tables_of_run,
 )
 from analyze.store.packing import pack
+from analyze.store.run_folders import RunInput
 from analyze.store.shards import COMMIT, PLAN, SHARD, Part, Plan, PlannedRun, files_of, planned_run, shards_of
 from analyze.store.store import SHARDS, StagedFile, Store
 from analyze.store.workers import worker_pool
@@ -246,7 +246,7 @@ def _taken(one: _Waiting, planned: PlannedRun, numbers: list[int]) -> _Taken:
     """`numbers`: the shard of each file of the run."""
     places = [place for place, number in enumerate(numbers) if number in one.parts]
     pairs = dict(zip(places, files_of(planned, places), strict=True))
-    manifest = planned.stored[: len(planned.stored) - len(planned.files)]
+    manifests = planned.stored[: len(planned.stored) - len(planned.files)]
     run = RunInput(
         run_id=planned.run_id,
         files=[source for _, source in pairs.values()],
@@ -255,7 +255,7 @@ def _taken(one: _Waiting, planned: PlannedRun, numbers: list[int]) -> _Taken:
         named=frozenset(map(Path, planned.named)),
         hosts=planned.hosts,
     )
-    taken = _Taken(run, manifest + [stored for stored, _ in pairs.values()], [], [], {})
+    taken = _Taken(run, manifests + [stored for stored, _ in pairs.values()], [], [], {})
     for part in (part for _, part in sorted(one.parts.items())):
         for file in part.files.get(planned.run_id, ()):
             if file.problem is not None:
