@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import pickle
@@ -22,6 +23,22 @@ from analyze.store.cache import open_stores
 
 ROOT = Path(__file__).parent.parent
 SAMPLES = ROOT / "sample_traces"
+
+
+class Late:
+    """A module that is imported when the first thing of it is used.
+
+    Every process of the tests imports every file of them: torch and torchvision would take each 5 s of CPU, though
+    few run a test that needs them.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        if attribute.startswith(("__", "_pytest")):  # pytest looks at everything that a file of tests holds
+            raise AttributeError(attribute)
+        return getattr(importlib.import_module(self._name), attribute)
 
 
 def event(

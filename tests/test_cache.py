@@ -59,6 +59,15 @@ def test_how_files_were_read_is_said_once(own: Path, tmp_path: Path) -> None:
     assert again.stderr == "" and again.stdout == first.stdout
 
 
+def test_it_is_the_same_recording_however_its_path_is_written(own: Path, tmp_path: Path) -> None:
+    traces(tmp_path / "job", "a")
+    assert run_cli("query", "kernel-share", "job", cwd=tmp_path).stderr.startswith("read as: ")
+    (tmp_path / "link").symlink_to("job")
+    for path in ("job", "./job", "link", tmp_path / "job"):
+        assert run_cli("query", "kernel-share", path, cwd=tmp_path).stderr == ""
+    assert len(cache.entries()) == 1
+
+
 def test_damage_is_mended(own: Path, tmp_path: Path) -> None:
     [path] = traces(tmp_path, "a")
     assert len(ask(path, "kernel-share")) == 1
@@ -88,6 +97,30 @@ def test_what_was_not_used_for_longest_goes_first(own: Path, tmp_path: Path, mon
     del reader
     assert ": 1 removed" in run_cli("cache", "--clear").stdout
     assert cache.entries() == [] and [p for p in own.iterdir() if p.is_dir()] == []
+
+
+def test_entries_are_looked_at_only_where_they_may_be_too_many(
+    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the hundredth recording would take as long to open as the hundred before it."""
+    looked = []
+    real = cache.entries
+    monkeypatch.setattr(cache, "entries", lambda: looked.append(1) or real())
+    first, *others, last = traces(tmp_path, *"abcdef")
+    ask(first, "kernel-share")
+    assert len(looked) == 1, "an empty cache was never summed up"
+    for path in others:
+        ask(path, "kernel-share")
+    assert len(looked) == 1
+    size = sum(e.bytes for e in real())
+    monkeypatch.setenv("TRACEQUARRY_CACHE_SIZE", str(size))
+    ask(last, "kernel-share")
+    assert len(looked) == 2 and len(real()) == 5
+    # A sum that was lost, or is none, is made again.
+    for text in ("", "12\n", "=x\n"):
+        (own / "sizes").write_text(text)
+        ask(write_trace(tmp_path / f"{len(text)}.json", [kernel("k", 0, 1)]), "kernel-share")
+    assert len(looked) == 5
 
 
 def test_the_list_says_what_an_entry_was_made_from(own: Path, tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from support import ROOT, SAMPLES, ask, event, kernel, launch, sql, write_trace
+from support import ROOT, SAMPLES, Late, ask, event, kernel, launch, sql, write_trace
+
+torch = Late("torch")
 
 
 def work(ts: float, number: int, name: str, dur: float) -> list[dict[str, Any]]:

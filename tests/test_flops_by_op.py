@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-import torchvision
-from support import ask, event, kernel, launch, write_trace
-from torch.profiler import ProfilerActivity, profile
-from torch.utils.flop_counter import FlopCounterMode
+from support import Late, ask, event, kernel, launch, write_trace
+
+torch, profiler, torchvision = Late("torch"), Late("torch.profiler"), Late("torchvision")
+flop_counter = Late("torch.utils.flop_counter")
 
 
 def recorded(path: Path, work: Callable[[], object]) -> Path:
-    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as p:
+    with profiler.profile(activities=[profiler.ProfilerActivity.CPU], record_shapes=True) as p:
         work()
     p.export_chrome_trace(str(path))
     return path
@@ -39,17 +39,20 @@ def transposed() -> None:
     layer(torch.randn(2, 3, 9, 8)).sum().backward()
 
 
+@cache
+def model(name: str) -> Callable[[object], Any]:
+    return torchvision.models.get_model(name, num_classes=10)
+
+
 def train(name: str) -> Callable[[], None]:
-    model = torchvision.models.get_model(name, num_classes=10)
-    batch = torch.randn(2, 3, 64, 64)
-    return lambda: model(batch).sum().backward()
+    return lambda: model(name)(torch.randn(2, 3, 64, 64)).sum().backward()
 
 
 @pytest.mark.parametrize(
     "work", [attention, matrices, transposed, train("resnet18"), train("alexnet")], ids=lambda w: w.__qualname__
 )
 def test_equals_flop_counter(tmp_path: Path, work: Callable[[], None]) -> None:
-    with FlopCounterMode(display=False) as counter:
+    with flop_counter.FlopCounterMode(display=False) as counter:
         work()
     rows = ask(recorded(tmp_path / "t.json", work), "flops-by-op")
     assert sum(r["flops"] for r in rows) == counter.get_total_flops()
@@ -66,7 +69,7 @@ def test_grouped_convolution_by_hand(tmp_path: Path) -> None:
 
 
 def test_without_shapes_calls_are_unknown(tmp_path: Path) -> None:
-    with profile(activities=[ProfilerActivity.CPU]) as p:
+    with profiler.profile(activities=[profiler.ProfilerActivity.CPU]) as p:
         torch.mm(torch.randn(2, 3), torch.randn(3, 4))
     p.export_chrome_trace(str(tmp_path / "t.json"))
     [row] = ask(tmp_path / "t.json", "flops-by-op")
@@ -144,7 +147,7 @@ def test_causal_attention_as_torch_records_it(tmp_path: Path) -> None:
     def work() -> None:
         torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).sum().backward()
 
-    with FlopCounterMode(display=False) as counter:
+    with flop_counter.FlopCounterMode(display=False) as counter:
         work()
     rows = ask(recorded(tmp_path / "t.json", work), "flops-by-op")
     # torch's counter takes the whole square.

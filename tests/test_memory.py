@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from support import SAMPLES, ask, event, sql, write_trace
-from torch.profiler import ProfilerActivity, profile, record_function
+from support import SAMPLES, Late, ask, event, sql, write_trace
+
+torch, profiler = Late("torch"), Late("torch.profiler")
 
 
 def memory(ts: float, addr: int, size: int, allocated: int, device: int = 0, reserved: int = 1000) -> dict[str, Any]:
@@ -174,13 +174,13 @@ def test_gradients_and_optimizer_state_against_torch(tmp_path: Path) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 32))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     x = torch.randn(16, 64)
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, record_shapes=True) as p:
+    with profiler.profile(activities=[profiler.ProfilerActivity.CPU], profile_memory=True, record_shapes=True) as p:
         for _ in range(2):
-            with record_function("forward"):
+            with profiler.record_function("forward"):
                 loss = model(x).sum()
-            with record_function("backward"):
+            with profiler.record_function("backward"):
                 loss.backward()
-            with record_function("optimizer"):
+            with profiler.record_function("optimizer"):
                 optimizer.step()
                 optimizer.zero_grad(set_to_none=True)
     path = tmp_path / "t.json.gz"

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-import torch.utils.checkpoint
-import torchvision
-from support import SAMPLES, ask, event, kernel, launch, sql, write_trace
-from torch.profiler import ProfilerActivity, profile, record_function
+from support import SAMPLES, Late, ask, event, kernel, launch, sql, write_trace
+
+torch, profiler, torchvision = Late("torch"), Late("torch.profiler"), Late("torchvision")
+checkpoint = Late("torch.utils.checkpoint")
 
 # Module Net_0 [0, 100) calls Linear_0 [10, 50), which calls aten::linear [20, 40) > aten::addmm [22, 38), which
 # launches a kernel of 7 us; Net_0 itself runs aten::relu [60, 70), which launches one of 3 us. A second call of
@@ -80,9 +79,9 @@ def test_module_tree_below_a_root(tmp_path: Path) -> None:
 def test_module_tree_of_a_real_model(tmp_path: Path) -> None:
     """The modules, and how often and how long each ran, are those of the raw trace."""
     model = torchvision.models.resnet18(num_classes=10)
-    with profile(activities=[ProfilerActivity.CPU], with_stack=True) as p:
+    with profiler.profile(activities=[profiler.ProfilerActivity.CPU], with_stack=True) as p:
         for _ in range(2):
-            with record_function("forward"):
+            with profiler.record_function("forward"):
                 model(torch.randn(2, 3, 32, 32)).sum().backward()
     path = tmp_path / "t.json.gz"
     p.export_chrome_trace(str(path))
@@ -279,11 +278,11 @@ def test_recompute_of_torch_checkpoint(tmp_path: Path, reentrant: bool) -> None:
     blocks = [torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()) for _ in range(3)]
     x = torch.randn(4, 8, requires_grad=True)
     for checkpointed in (True, False):
-        with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as p:
+        with profiler.profile(activities=[profiler.ProfilerActivity.CPU], record_shapes=True) as p:
             y = x
             for n, block in enumerate(blocks):
                 again = checkpointed and n < 2
-                y = torch.utils.checkpoint.checkpoint(block, y, use_reentrant=reentrant) if again else block(y)
+                y = checkpoint.checkpoint(block, y, use_reentrant=reentrant) if again else block(y)
             y.sum().backward()
         path = tmp_path / f"{checkpointed}.json"
         p.export_chrome_trace(str(path))

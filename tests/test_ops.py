@@ -8,12 +8,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-import torch
-import torchvision
-from support import SAMPLES, ask, event, kernel, launch, write_trace
-from torch.profiler import ProfilerActivity, profile, record_function
+from support import SAMPLES, Late, ask, event, kernel, launch, write_trace
 
 from schemas.manifest import read_manifest
+
+torch, profiler, torchvision = Late("torch"), Late("torch.profiler"), Late("torchvision")
 
 Row = tuple[int, int, int, int, int]
 Key = tuple[str, str, bool]
@@ -61,11 +60,11 @@ def test_equals_key_averages_on_the_cpu(tmp_path: Path, stacks: bool) -> None:
     torch.manual_seed(0)
     model = torchvision.models.resnet18(num_classes=10)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with profile(activities=[ProfilerActivity.CPU], record_shapes=True, with_stack=stacks) as p:
+    with profiler.profile(activities=[profiler.ProfilerActivity.CPU], record_shapes=True, with_stack=stacks) as p:
         for _ in range(2):
-            with record_function("forward"):
+            with profiler.record_function("forward"):
                 loss = torch.nn.functional.cross_entropy(model(torch.randn(2, 3, 32, 32)), torch.tensor([1, 2]))
-            with record_function("backward"):
+            with profiler.record_function("backward"):
                 loss.backward()
             optimizer.step()
             optimizer.zero_grad()
@@ -80,7 +79,10 @@ def test_equals_key_averages_on_the_cpu(tmp_path: Path, stacks: bool) -> None:
 
 
 def test_shares_are_those_of_torchs_table(tmp_path: Path) -> None:
-    with profile(activities=[ProfilerActivity.CPU]) as p, record_function("forward"):
+    with (
+        profiler.profile(activities=[profiler.ProfilerActivity.CPU]) as p,
+        profiler.record_function("forward"),
+    ):
         for _ in range(3):
             torch.nn.functional.conv2d(torch.ones(2, 3, 32, 32), torch.ones(4, 3, 3, 3))
     path = tmp_path / "t.json.gz"

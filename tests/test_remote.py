@@ -19,8 +19,6 @@ from analyze.store.remote import RemoteStore, existing_store, store_at
 from analyze.store.urls import is_remote
 
 fsspec = pytest.importorskip("fsspec")
-pytest.importorskip("s3fs")
-server = pytest.importorskip("moto.server")
 
 TOLD = ("runs", "kernels", "ranges", "kernel_names")
 """Tables that are compared; each answer of the server takes this process a hundredth of a second."""
@@ -31,6 +29,8 @@ _numbers = itertools.count()
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[str]:
     """The URL of a bucket of a server of the tests' own."""
+    pytest.importorskip("s3fs")
+    server = pytest.importorskip("moto.server")
     running = server.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     running.start()
     host, port = running.get_host_and_port()

@@ -1,7 +1,7 @@
 """Stores for raw files that were given to a query directly: made on first use, kept up to date, removed when unused.
 
 An entry is a store in a folder of the cache. `source.json` in it says what it was made from, and its time when it was
-used last.
+used last. `sizes` beside them says what they take, see `_takes`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +31,7 @@ SIZE_VARIABLE = "TRACEQUARRY_CACHE_SIZE"
 DEFAULT_SIZE = "20GB"
 
 _SOURCE = "source.json"
+_SIZES = "sizes"
 _ENTRY = re.compile(r"[0-9a-f]{16}")
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?\s*", re.IGNORECASE)
 _TRIES = 5
@@ -135,11 +138,11 @@ def _opened(store: Store, warnings: list[str]) -> Store:
 
 def _cached(paths: Sequence[Path], progress: object, warnings: list[str], tell: Callable[[str], object]) -> Store:
     """The entry of some paths, up to date."""
-    resolved = [str(p.resolve()) for p in paths]
-    key = "\0".join(resolved).encode("utf-8", "surrogateescape")
+    resolved = [p.resolve() for p in paths]
+    key = "\0".join(map(str, resolved)).encode("utf-8", "surrogateescape")
     folder = cache_folder() / hashlib.blake2b(key, digest_size=8).hexdigest()
     for _ in range(_TRIES):
-        state = _state(paths)
+        state = _state(resolved)
         store = Store(folder)
         store.hold()
         if _is_current(store, state):
@@ -155,11 +158,12 @@ def _cached(paths: Sequence[Path], progress: object, warnings: list[str], tell: 
             for run_id in set(store.snapshot.runs) - ({r.run_id for r in runs} - set(result.failed)):
                 store.forget(run_id)
             store.sweep()
-            made = _Made(paths=[printable(Path(p)) for p in resolved], state=state)
+            made = _Made(paths=[printable(p) for p in resolved], state=state)
             write_synced(folder / _SOURCE, msgspec.json.encode(made))
         warnings += runs.warnings + result.warnings
         tell(result.read_as)
-        evict(keep=folder)
+        if _takes(_bytes(folder)) > limit():
+            evict(keep=folder)
     raise InputError(f"{paths[0]}: the files change faster than they are read")
 
 
@@ -209,6 +213,26 @@ def entries() -> list[Entry]:
     return sorted(found, key=lambda e: (-e.used, e.folder))
 
 
+def _takes(added: int) -> float:
+    """Bytes that all entries take at most, with those of a new one; infinite if they were never summed up.
+
+    To look at every file of every entry whenever one is made takes longer than to make it, once there are hundreds. So
+    `sizes` holds a line for the sum of all at some time, "=" and bytes, and one for each that was made since. Lines are
+    only ever added, so that none of two processes' is lost; what was made or removed twice makes it too much.
+    """
+    try:
+        _note(str(added))
+        lines = (cache_folder() / _SIZES).read_text().split()
+        return sum(int(line.removeprefix("=")) for line in lines) if any(li[0] == "=" for li in lines) else inf
+    except (OSError, ValueError):
+        return inf
+
+
+def _note(line: str) -> None:
+    with (cache_folder() / _SIZES).open("a") as f:
+        f.write(f"{line}\n")
+
+
 def _bytes(folder: Path) -> int:
     total = 0
     for parent, _, files in os.walk(folder):
@@ -228,6 +252,8 @@ def evict(max_bytes: int | None = None, keep: Path | None = None) -> list[Entry]
     most = limit() if max_bytes is None else max_bytes
     for dead in cache_folder().glob(REMOVED + "*"):
         shutil.rmtree(dead, ignore_errors=True)
+    with suppress(OSError):
+        (cache_folder() / _SIZES).unlink()
     there = entries()
     total = sum(e.bytes for e in there)
     removed = []
@@ -235,6 +261,8 @@ def evict(max_bytes: int | None = None, keep: Path | None = None) -> list[Entry]
         if total > most and entry.folder != keep and remove(entry.folder):
             total -= entry.bytes
             removed.append(entry)
+    with suppress(OSError):
+        _note(f"={total}")
     return removed
 
 

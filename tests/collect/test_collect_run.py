@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from collect_support import CPU, Collect, names, read_csv, read_trace
 from PIL import Image
 
@@ -159,8 +158,10 @@ def test_made_data_sets_of_known_shapes(collect: Collect, tmp_path: Path) -> Non
 
 def test_the_cosine_schedule() -> None:
     """Loshchilov and Hutter, SGDR (2017), equation 5, without restarts: rate * (1 + cos(pi * t / T)) / 2."""
+    from torch import device
+
     options = make_options({"model": "squeezenet1_1", "warmup": 1, "steps": 3, "schedule": "cosine"})
-    workload = build(options, 10, 32, torch.device("cpu"), 0)
+    workload = build(options, 10, 32, device("cpu"), 0)
     rates = []
     for _ in range(4):
         rates.append(workload.optimizer.param_groups[0]["lr"])
