@@ -38,10 +38,11 @@ FLOORS = (
         "analyze.render",
         "analyze.trace",
     ),
-    ("analyze.completion", "analyze.info", "analyze.notebook", "analyze.questions", "analyze.report"),
+    ("analyze.info", "analyze.notebook", "analyze.questions", "analyze.report"),
     ("analyze.serve",),
     ("analyze",),
-    ("analyze.agents", "analyze.cli_text"),
+    ("analyze.agents",),
+    ("analyze.commands",),
     ("analyze.cli",),
     ("analyze.__main__",),
 )
