@@ -40,6 +40,7 @@ FLOORS = (
     ),
     ("analyze.info", "analyze.notebook", "analyze.questions", "analyze.report"),
     ("analyze.serve",),
+    ("analyze.traces",),
     ("analyze",),
     ("analyze.agents",),
     ("analyze.commands",),
