@@ -13,6 +13,7 @@ import msgspec
 from collect.errors import UsageError
 from collect.options import RunOptions
 from collect.profilers import PROFILERS, make_profiler
+from schemas.manifest import is_run_id
 from schemas.options import Declared, declared
 
 PATH_DATA = ("cifar100", "food101", "imagefolder")
@@ -92,6 +93,10 @@ def _check(o: RunOptions, label: Callable[[str], str]) -> None:
         fail("profiler", "each profiler may be named once")
     if o.undisturbed and o.warmup < 2:
         fail("undisturbed", "needs --warmup 2 or more: a step before them, and one with the profiler on behind them")
+    if o.job is not None and not is_run_id(o.job):
+        fail("job", f"{o.job!r} cannot name a folder")
+    if o.job is not None and not o.program:
+        fail("job", "needs a program of your own after --; a model is trained on one node")
     if o.program:
         if o.model is not None:
             fail("model", "give either a model or a program of your own after --, not both")

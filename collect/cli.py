@@ -89,7 +89,7 @@ def run(**values: Any) -> None:
         _fail(str(result.reason), result.exit_code)
     for note in result.notes:
         sys.stderr.write(f"{note}\n")
-    sys.stderr.write(f"next: analyze info {shlex.quote(str(result.folder))}\n")
+    sys.stderr.write(f"next: analyze info {shlex.quote(str(result.whole))}\n")
 
 
 @app.command()
@@ -102,20 +102,39 @@ def sweep(
     only: Annotated[
         str | None, typer.Option("--only", help="Only cells with these values, the others another time: gpus=2.")
     ] = None,
+    launcher: Annotated[
+        str | None,
+        typer.Option("--launcher", help="Run the cells as tasks: slurm, by submitit, or local, which tries it here."),
+    ] = None,
+    launcher_option: Annotated[
+        list[str] | None,
+        typer.Option("--launcher-option", help="Of submitit: slurm_partition=long, timeout_min=60, cpus_per_task=16."),
+    ] = None,
+    print_script: Annotated[
+        bool, typer.Option("--print", help="Only print scripts for sbatch that run the cells.")
+    ] = False,
 ) -> None:
     """Run a grid of options, one run each; started again, it goes on where it stopped.
 
     Ends with a summary. Exit code 0 when every cell is done, 2 for a bad plan, 130 when interrupted, 1 otherwise.
     """
+    from functools import partial
+
     from rich.console import Console
 
     from collect.errors import CollectError
     from collect.process import Signals
     from collect.sweep import sweep as run_sweep
+    from collect.sweep_tasks import launch, parse_options, script
 
     try:
+        options = parse_options(launcher_option or [], launcher, print_script)
+        if print_script:
+            typer.echo(script(plan, output, only, options))
+            raise typer.Exit
         with Signals() as signals:
-            code = run_sweep(plan, output, retry_failed, Console(stderr=True), signals, only)
+            engine = partial(launch, launcher, options) if launcher else None
+            code = run_sweep(plan, output, retry_failed, Console(stderr=True), signals, only, engine)
     except CollectError as e:
         _fail(str(e), e.exit_code)
     raise typer.Exit(code)

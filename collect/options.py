@@ -30,6 +30,14 @@ class RunOptions(Workload, frozen=True, kw_only=True, forbid_unknown_fields=True
         ),
     ] = None
     output: Annotated[str, Option("Folder that the run folder is made in.", RECORDING, short="-o")] = "runs"
+    job: Annotated[
+        str | None,
+        Option(
+            "Name of a job on several nodes, the same on each: what each node's collect records is one run. By default "
+            "Slurm's job and step where srun starts several.",
+            RECORDING,
+        ),
+    ] = None
     echo: Annotated[
         bool | None, Option("Show what the workload prints; by default for a program of your own.", RECORDING)
     ] = None

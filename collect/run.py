@@ -19,6 +19,7 @@ from collect.environment import describe_node
 from collect.errors import CollectError, ToolError, UsageError
 from collect.failure import diagnose, is_disk_full, os_sentence
 from collect.new_files import UNFINISHED
+from collect.nodes import reaches_nodes, slurm_job
 from collect.options import RunOptions
 from collect.process import Signals, run_logged
 from collect.profilers import make_profiler
@@ -45,6 +46,8 @@ class RunResult:
     reason: str | None
     notes: tuple[str, ...] = ()
     """What the user should be told of the recordings."""
+    whole: Path | None = None
+    """What to look at: the run folder, or the folder of the job that it is a part of."""
 
 
 def run(options: RunOptions, command: list[str], console: Console, signals: Signals) -> RunResult:
@@ -60,6 +63,8 @@ def run(options: RunOptions, command: list[str], console: Console, signals: Sign
     if chosen is None and options.device == "cpu" and not options.program:
         note = "note: there is no GPU that torch can use: training on the CPU (`collect doctor` says what is missing)"
         console.print(note, markup=False, highlight=False, soft_wrap=True)
+    if options.program and options.job is None:
+        options = msgspec.structs.replace(options, job=slurm_job(os.environ))
     folder = RunFolder.create(options, command)
     manifest = folder.manifest
     _describe_workload(manifest, options)
@@ -90,7 +95,8 @@ def _finish(folder: RunFolder, options: RunOptions, signals: Signals, usage: boo
         return RunResult(None, UsageError.exit_code, reason)
     folder.finish()
     code = INTERRUPTED if signals.count else 1 if failed else 0
-    return RunResult(folder.path, code, manifest.reason, tuple(filter(None, map(_told_slowdown, manifest.passes))))
+    notes = tuple(filter(None, map(_told_slowdown, manifest.passes)))
+    return RunResult(folder.path, code, manifest.reason, notes, folder.path.parent if manifest.job else folder.path)
 
 
 def _told_slowdown(done: Pass) -> str | None:
@@ -126,7 +132,8 @@ def _run_pass(
     done = Pass(profiler=profiler.name, start=utc_now())
     folder.manifest.passes.append(done)
     usage = False
-    with tempfile.TemporaryDirectory(prefix="tracequarry-", ignore_cleanup_errors=True) as scratch:
+    seen_by_all = folder.path.resolve() if reaches_nodes(options.program) else None
+    with tempfile.TemporaryDirectory(prefix=".tracequarry-", dir=seen_by_all, ignore_cleanup_errors=True) as scratch:
         try:
             path.mkdir()
             folder.save()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import socket
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,16 +34,22 @@ def utc_now() -> str:
 def run_id(options: RunOptions) -> str:
     """A name that sorts by time, reads as what was run, and is taken only once.
 
-    20261120-160501-resnet18-b32-g1-fp32-3f9a; a program of the user's own is named instead of its options.
+    20261120-160501-resnet18-b32-g1-fp32-3f9a; a program of the user's own is named instead of its options, of a job on
+    several nodes this one's host.
     """
+    if options.job is not None:
+        return f"{_plain(socket.gethostname())}-{secrets.token_hex(4)}"
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     if options.program:
         scripts = [Path(a).stem for a in options.program if a.endswith((".py", ".sh"))]
         name = (scripts or [Path(options.program[0]).stem])[0]
     else:
         name = f"{options.model}-b{options.batch_size}-g{options.gpus}-{options.precision}"
-    what = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:LONGEST_NAME]
-    return f"{stamp}-{what}-{secrets.token_hex(2)}"
+    return f"{stamp}-{_plain(name)}-{secrets.token_hex(2)}"
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:LONGEST_NAME]
 
 
 def _redacted(manifest: Manifest) -> Manifest:
@@ -68,11 +75,11 @@ def _redacted(manifest: Manifest) -> Manifest:
 class RunFolder:
     """A run folder on disk and its manifest."""
 
-    def __init__(self, path: Path, manifest: Manifest, made_output: bool) -> None:
-        """Of an existing folder; create() makes one. `made_output`: the folder around it did not exist before."""
+    def __init__(self, path: Path, manifest: Manifest, made: list[Path]) -> None:
+        """Of an existing folder; create() makes one. `made`: folders around it that were not there before."""
         self.path = path
         self.manifest = manifest
-        self._made_output = made_output
+        self._made = made
 
     @classmethod
     def create(cls, options: RunOptions, command: list[str]) -> RunFolder:
@@ -81,9 +88,10 @@ class RunFolder:
         Raises UsageError when the output folder cannot be written, CollectError when its disk is full.
         """
         output = Path(options.output).expanduser()
-        made_output = not output.exists()
-        manifest = Manifest(run_id=run_id(options), start=utc_now(), command=command)
-        folder = output / manifest.run_id
+        around = [output / options.job, output] if options.job is not None else [output]
+        made = [path for path in around if not path.exists()]
+        manifest = Manifest(run_id=run_id(options), job=options.job, start=utc_now(), command=command)
+        folder = around[0] / manifest.run_id
         try:
             folder.mkdir(parents=True)
             with (folder / RESERVE_NAME).open("xb") as f:
@@ -97,7 +105,7 @@ class RunFolder:
             if is_disk_full(e):
                 raise CollectError(os_sentence(e)) from e
             raise UsageError(f"--output: cannot write to {os_sentence(e)}") from e
-        return cls(folder, manifest, made_output)
+        return cls(folder, manifest, made)
 
     def save(self) -> None:
         """Write run.json; on a full disk the previous one stays."""
@@ -119,6 +127,6 @@ class RunFolder:
         for path in sorted(self.path.rglob("*"), reverse=True):
             path.rmdir() if path.is_dir() else path.unlink()
         self.path.rmdir()
-        if self._made_output:
-            with suppress(OSError):
-                self.path.parent.rmdir()
+        with suppress(OSError):  # another node may be at work there
+            for path in self._made:
+                path.rmdir()

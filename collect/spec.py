@@ -1,6 +1,7 @@
 """What the parent tells a worker, and what a worker tells the parent: small JSON files in a scratch folder.
 
-The scratch folder is not in the run folder, so that a full disk there does not swallow the reason of a failure.
+The scratch folder is not in the run folder, so that a full disk there does not swallow the reason of a failure, unless
+processes on other nodes have to see it.
 """
 
 from __future__ import annotations

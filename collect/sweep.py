@@ -24,9 +24,9 @@ import itertools
 import sys
 import time
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from rich.console import Console
@@ -48,12 +48,24 @@ from schemas.manifest import is_run_id
 STATE_NAME = "sweep.json"
 STATE_VERSION = 1
 
+Status = Literal["pending", "running", "done", "failed", "interrupted"]
+
+
+class Outcome(NamedTuple):
+    """How the run of a cell went."""
+
+    status: Status
+    run: str | None = None
+    """Name of the run folder."""
+    reason: str | None = None
+    seconds: float | None = None
+
 
 class Cell(msgspec.Struct, kw_only=True):
     """One combination of the grid, and how its run went."""
 
     values: dict[str, Any]
-    status: Literal["pending", "running", "done", "failed", "interrupted"] = "pending"
+    status: Status = "pending"
     run: str | None = None
     """Name of the run folder, beside sweep.json."""
     reason: str | None = None
@@ -64,6 +76,11 @@ class Cell(msgspec.Struct, kw_only=True):
     def label(self) -> str:
         """The cell in words."""
         return " ".join(f"{k}={v}" for k, v in self.values.items()) or "the only cell"
+
+
+Work = tuple[Cell, RunOptions]
+Engine = Callable[[Sequence[Work], Path, Callable[..., None], Signals], Iterator[tuple[Cell, Outcome]]]
+"""Runs cells, and tells of those that it starts; their outcomes as they come."""
 
 
 class SweepState(msgspec.Struct, kw_only=True):
@@ -105,7 +122,7 @@ def read_plan(path: Path) -> Plan:
         for key in exclude:
             if key not in keys:
                 raise UsageError(f"{path}: exclude.{key}: not a key of the grid")
-    for key in ("output", "echo"):
+    for key in ("output", "echo", "job"):
         if key in fixed or key in keys:
             raise UsageError(f"{path}: {key}: give it on the command line of the sweep, not in the plan")
     combined = [dict(zip(g, values, strict=True)) for g in grids for values in itertools.product(*g.values())]
@@ -116,7 +133,7 @@ def read_plan(path: Path) -> Plan:
     if not cells:
         raise UsageError(f"{path}: the plan has no cells: every one is excluded")
     for cell in cells:
-        _cell_options(path, fixed, cell, "")
+        cell_options(path, fixed, cell, "")
     return Plan(options=fixed, cells=cells)
 
 
@@ -141,12 +158,20 @@ def _grids(path: Path, raw: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def only_cells(text: str, cells: Sequence[Cell]) -> list[Cell]:
-    """The cells that agree with all of `key=value,...`: what of a plan one machine can run. Raises UsageError."""
+    """The cells that agree with all of `key=value,...`: what of a plan one machine can run. Raises UsageError.
+
+    `cell=3` is the third.
+    """
     chosen = list(cells)
     for part in text.split(","):
         key, equals, value = part.strip().partition("=")
         if not equals:
             raise UsageError(f"--only {text}: must have the form key=value,...")
+        if key == "cell":
+            if not value.isdecimal() or not 1 <= int(value) <= len(cells):
+                raise UsageError(f"--only {part.strip()}: the plan has cells 1 to {len(cells)}")
+            chosen = [c for c in chosen if c is cells[int(value) - 1]]
+            continue
         known = {str(c.values[key]) for c in cells if key in c.values}
         if value not in known:
             has = f"it has {', '.join(sorted(known))}" if known else "no cell has such a key"
@@ -155,7 +180,9 @@ def only_cells(text: str, cells: Sequence[Cell]) -> list[Cell]:
     return chosen
 
 
-def _cell_options(path: Path, fixed: dict[str, Any], cell: dict[str, Any], output: str) -> RunOptions:
+def cell_options(path: Path, fixed: dict[str, Any], cell: dict[str, Any], output: str) -> RunOptions:
+    """The options of a cell of a plan. Raises UsageError, naming the file and the key."""
+
     def label(key: str) -> str:
         return f"{path}: {'grid' if key in cell else 'options'}.{key}"
 
@@ -169,16 +196,16 @@ def sweep(
     console: Console,
     signals: Signals,
     only: str | None = None,
+    engine: Engine | None = None,
 ) -> int:
     """Run every cell that is not done yet; return the exit code.
 
     Failed cells are run again only with `retry_failed`. `only` (key=value,...) leaves the others for another time.
+    `engine` runs them elsewhere (collect.sweep_tasks), instead of one after the other here.
     `console` writes to stderr. Raises UsageError for a bad plan and CollectError when sweep.json cannot be written.
     """
     plan = read_plan(plan_path)
-    if output is None and not is_run_id(plan_path.stem):
-        raise UsageError(f"{plan_path}: {plan_path.stem!r} cannot name a folder; give one by --output")
-    folder = output or Path("runs") / plan_path.stem
+    folder = sweep_folder(plan_path, output)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as e:
@@ -190,14 +217,23 @@ def sweep(
     _save(folder, state)
     with _bar(console) as bar:
         task = bar.add_task("", total=len(meant), completed=len(meant) - len(todo), left="")
-        for number, cell in enumerate(todo):
-            bar.update(task, description=cell.label, left=_time_left(meant, len(todo) - number))
-            if not console.is_terminal:
-                position = state.cells.index(cell) + 1
-                console.print(f"[{position}/{len(state.cells)}] {cell.label}", markup=False, highlight=False)
-            _run_cell(plan_path, plan.options, cell, folder, state, bar.console, signals)
-            if signals.count:
-                break
+
+        def begin(*cells: Cell) -> None:
+            for cell in cells:
+                cell.status, cell.start, cell.run, cell.reason = "running", utc_now(), None, None
+                left = sum(c.status in ("pending", "running") for c in todo)
+                bar.update(task, description=cell.label, left=_time_left(meant, left))
+                if not console.is_terminal:
+                    position = state.cells.index(cell) + 1
+                    console.print(f"[{position}/{len(state.cells)}] {cell.label}", markup=False, highlight=False)
+            _save(folder, state)
+
+        for cell, outcome in _outcomes(plan_path, plan, todo, folder, begin, signals, engine):
+            cell.status, cell.run, cell.reason, cell.seconds = outcome
+            if cell.status == "failed":
+                said = f"{cell.label}: failed: {cell.reason}"
+                bar.console.print(said, markup=False, highlight=False, soft_wrap=True)
+            _save(folder, state)
             bar.advance(task)
     _summary(state, console)
     if signals.count:
@@ -217,32 +253,50 @@ def _bar(console: Console) -> Progress:
     )
 
 
-def _run_cell(
+def sweep_folder(plan_path: Path, output: Path | None) -> Path:
+    """The folder of a sweep. Raises UsageError for a plan whose name cannot be one."""
+    if output is None and not is_run_id(plan_path.stem):
+        raise UsageError(f"{plan_path}: {plan_path.stem!r} cannot name a folder; give one by --output")
+    return output or Path("runs") / plan_path.stem
+
+
+def _outcomes(
     plan_path: Path,
-    fixed: dict[str, Any],
-    cell: Cell,
+    plan: Plan,
+    todo: list[Cell],
     folder: Path,
-    state: SweepState,
-    console: Console,
+    begin: Callable[..., None],
     signals: Signals,
-) -> None:
-    cell.status, cell.start, cell.run, cell.reason = "running", utc_now(), None, None
-    _save(folder, state)
+    engine: Engine | None,
+) -> Iterator[tuple[Cell, Outcome]]:
+    """Run the cells, here or elsewhere; `begin` is told of those that are started. Ends early when interrupted."""
+    if engine is not None:
+        work = [(cell, cell_options(plan_path, plan.options, cell.values, str(folder.resolve()))) for cell in todo]
+        yield from engine(work, folder, begin, signals)
+        return
+    for cell in todo:
+        begin(cell)
+        options = cell_options(plan_path, plan.options, cell.values, str(folder))
+        yield cell, run_cell(options, cell_command(cell), signals)
+        if signals.count:
+            return
+
+
+def cell_command(cell: Cell) -> list[str]:
+    """The command line to note down for a cell."""
+    return ["collect", *sys.argv[1:], "#", *(f"{k}={v}" for k, v in cell.values.items())]
+
+
+def run_cell(options: RunOptions, command: list[str], signals: Signals) -> Outcome:
+    """Run a cell in this process."""
     begin = time.monotonic()
     try:
-        options = _cell_options(plan_path, fixed, cell.values, str(folder))
-        command = ["collect", *sys.argv[1:], "#", *(f"{k}={v}" for k, v in cell.values.items())]
         result = run(options, command, Console(stderr=True, quiet=True), signals)
-        cell.run = result.folder.name if result.folder else None
-        cell.status, cell.reason = ("failed" if result.exit_code else "done"), result.reason
+        name = result.folder.name if result.folder else None
+        status: Status = "interrupted" if signals.count else "failed" if result.exit_code else "done"
+        return Outcome(status, name, result.reason, round(time.monotonic() - begin, 3))
     except CollectError as e:
-        cell.status, cell.reason = "failed", str(e)
-    cell.seconds = round(time.monotonic() - begin, 3)
-    if signals.count:
-        cell.status = "interrupted"
-    elif cell.reason:
-        console.print(f"{cell.label}: failed: {cell.reason}", markup=False, highlight=False, soft_wrap=True)
-    _save(folder, state)
+        return Outcome("failed", None, str(e), round(time.monotonic() - begin, 3))
 
 
 def _time_left(cells: list[Cell], to_do: int) -> str:

@@ -128,6 +128,8 @@ class Manifest(msgspec.Struct, kw_only=True):
 
     version: int = MANIFEST_VERSION
     run_id: str
+    job: str | None = None
+    """Name of a job on several nodes, of which this folder has what one node's `collect` recorded."""
     status: Status = "running"
     reason: str | None = None
     """Why it failed, in one sentence; None unless `status` is failed."""
@@ -199,6 +201,8 @@ def _problem(manifest: Manifest) -> str | None:
     """What of a manifest cannot be true, or would lead out of its folder."""
     if not manifest.run_id.strip() or _CONTROL.search(manifest.run_id):
         return f"run_id {manifest.run_id!r} is empty or has control characters"
+    if manifest.job is not None and not is_run_id(manifest.job):
+        return f"job {manifest.job!r} is not the name of a job"
     if problem := limits_problem(manifest.workload):
         return problem
     numbers = {"world_size": manifest.world_size} if manifest.world_size is not None else {}

@@ -100,8 +100,8 @@ def test_defaults_are_the_same(command: str) -> None:
     def plain(default: object) -> object:
         return None if default in ("", (), None) else default
 
-    name = command.replace(" ", "_")
-    of_command = {RENAMED.get(n, n): p.default for n, p in inspect.signature(getattr(cli, name)).parameters.items()}
+    [function] = [c.callback for c in cli.app.registered_commands if c.callback and c.callback.__name__ == command]
+    of_command = {RENAMED.get(n, n): p.default for n, p in inspect.signature(function).parameters.items()}
     of_api = {n: p.default for n, p in inspect.signature(MIRROR[command][0]).parameters.items()}
     # `analyze trace --open` needs no file.
     both = (

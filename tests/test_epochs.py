@@ -102,3 +102,11 @@ def test_totals_are_those_below_torchs_table() -> None:
     assert row["kernels"] + row["copies"] == sum(int(r["calls"]) for r in work)
     [epoch] = ask(folder, "op-totals", profiler="torch", params={"per": "epoch", "images": 320})
     assert (epoch["steps"], epoch["cpu_ns"], epoch["device_ns"]) == (10, 5 * cpu_ns, 5 * device_ns)
+
+
+def test_what_was_not_recorded_is_not_nothing(tmp_path: Path) -> None:
+    """A trace of the GPU alone: how much the CPU did is not known."""
+    path = write_trace(tmp_path / "t.json", [kernel("k", 0, 3), kernel("l", 5, 2)])
+    [row] = ask(path, "op-totals")
+    assert (row["device_ns"], row["kernels"], row["copies"]) == (5000, 2, 0)
+    assert (row["cpu_ns"], row["op_calls"], row["cuda_calls"]) == (None, None, None)

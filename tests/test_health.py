@@ -55,6 +55,11 @@ def test_what_recording_cost(tmp_path: Path) -> None:
     path = run_folder(tmp_path / "run", {0: one(), 1: one()}, times)
     rank, verdict, value, spoils = facts(path)["recorded / undisturbed step"]
     assert (rank, verdict, value) == (0, "note", "1.50 x (3.000 ms, 2.000 ms)")
+    # Without shapes or stacks there is nothing that --detail light leaves out.
+    assert spoils and "--detail light" not in spoils
+    shapes = event("cpu_op", "aten::mm", 0, 10, **{"Input Dims": [[2, 2], [2, 2]]})
+    shaped = run_folder(tmp_path / "shaped", {0: one(shapes)}, {0: times[0]})
+    *_, spoils = facts(shaped)["recorded / undisturbed step"]
     assert spoils and "--detail light" in spoils
     each = [r for r in ask(path, "health", params={"per": "rank"}) if r["fact"] == "recorded / undisturbed step"]
     assert [(r["rank"], r["verdict"], r["value"]) for r in each] == [

@@ -15,13 +15,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
-from support import kernel, sql, write_trace
+from fsspec.implementations.local import LocalFileSystem
+from support import kernel, write_trace
 
 import analyze
 from analyze.errors import InputError
 
-WRITES = {"os.mkdir", "os.remove", "os.rename", "os.rmdir"}
+WRITES = {"os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir"}
 RANKS = 2
 
 
@@ -35,9 +37,40 @@ def job(folder: Path, version: str) -> list[Path]:
     return [folder / "a", folder / "b"]
 
 
-def held(store: Path) -> dict[str, int]:
+class Bucket(LocalFileSystem):  # type: ignore[misc]
+    """bucket://FOLDER/NAME: a disk as object storage, where an object is there whole or not at all.
+
+    It outlives a process that is killed, as `memory://` does not, and needs no server that could answer one that is.
+    """
+
+    protocol = "bucket"
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return "/" + path.removeprefix("bucket://").strip("/")
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **_: object) -> None:
+        """Write an object; raises FileExistsError if one has to be created, and is there."""
+        target = Path(self._strip_protocol(path))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part = target.with_name(f".{target.name}.{random.random()}")
+        part.write_bytes(value)
+        if mode == "create":
+            os.link(part, target)
+            part.unlink()
+        else:
+            part.rename(target)
+
+    def put_file(self, lpath: str, rpath: str, **_: object) -> None:
+        """Upload a file."""
+        self.pipe_file(rpath, Path(lpath).read_bytes())
+
+
+def held(store: Path | str) -> dict[str, int]:
     """Kernels of a store by name."""
-    return {r["name"]: r["n"] for r in sql(store, "SELECT name, count(*) AS n FROM kernels GROUP BY name")}
+    with analyze.open(store) as traces:
+        rows = traces.sql("SELECT name, count(*) AS n FROM kernels GROUP BY name").to_pylist()
+    return {r["name"]: r["n"] for r in rows}
 
 
 def killed_at(number: int, task: Callable[[], object]) -> bool:
@@ -74,10 +107,13 @@ class Place:
         self.new = self.old | {f"{name} new": 3 * RANKS for name in ("a", "b")}
         analyze.ingest(*job(folder / "old", "old"), store=folder / "ingested", jobs=1)
         shutil.copytree(folder / "ingested", folder / "sharded")
+        fsspec.register_implementation("bucket", Bucket, clobber=True)
+        analyze.ingest(folder / "old", store=f"bucket:/{folder}/bucket", jobs=1)
         for number in (0, 1):
             self.shard(folder / "sharded", number)
+            self.shard(f"bucket:/{folder}/bucket", number)
 
-    def shard(self, store: Path, number: int) -> None:
+    def shard(self, store: Path | str, number: int) -> None:
         analyze.ingest(*self.inputs, store=store, shard=f"{number}/2", jobs=1)
 
     def fresh(self, name: str) -> Path:
@@ -108,6 +144,20 @@ def kill_commit(place: Place, number: int) -> bool:
     return killed
 
 
+def kill_remote_commit(place: Place, number: int) -> bool:
+    """On object storage, where nothing can be renamed or locked."""
+    folder = place.fresh("bucket")
+    store = f"bucket:/{folder}"
+    killed = killed_at(number, lambda: analyze.commit(store))
+    assert held(store) in (place.old, place.new)
+    try:
+        analyze.commit(store)
+    except InputError as e:
+        assert "no shard of an ingest waits" in str(e)
+    assert held(store) == place.new and not list(folder.glob(".shards/*/[!.]*"))
+    return killed
+
+
 def kill_compaction(place: Place, number: int) -> bool:
     store = place.fresh("ingested")
     killed = killed_at(number, lambda: analyze.compact(store))
@@ -119,7 +169,7 @@ def kill_compaction(place: Place, number: int) -> bool:
     return killed
 
 
-KILLS = (kill_shard, kill_commit, kill_compaction)
+KILLS = (kill_shard, kill_commit, kill_remote_commit, kill_compaction)
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,7 @@ QUIET = (
     "--no-first-run",
 )  # fmt: skip
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".wasm": "application/wasm"}
-TRACES = ("alexnet-dp2 torch", "alexnet-dp2 nsys", "pipeline-2gpu", "cuda-graph")
+TRACES = ("alexnet-dp2 torch", "alexnet-dp2 nsys", "pipeline-4gpu", "cuda-graph")
 """Samples with times, of each kind one: two GPUs of one process, as Nsight Systems has it, ranks and sends, graphs."""
 
 Show = Callable[[Path, View | None], Any]

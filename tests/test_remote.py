@@ -117,9 +117,9 @@ def test_of_two_writers_none_loses_its_run(tmp_path: Path, url: str) -> None:
     both = threading.Barrier(2)
     replace = RemoteStore._replace
 
-    def together(store: RemoteStore, runs: Any) -> None:
+    def together(store: RemoteStore, *change: Any) -> None:
         both.wait(timeout=30)
-        replace(store, runs)
+        replace(store, *change)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RemoteStore, "_replace", together)
@@ -155,7 +155,7 @@ def test_what_was_replaced_stays_for_one_change(tmp_path: Path, url: str, monkey
     system.pipe_file(f"{root}/kernels/run_id=x/rank-0.dead0000.parquet", b"half")
     analyze.ingest(path, store=url)
     assert any("dead0000" in n for n in objects(url))
-    monkeypatch.setattr("analyze.store.remote._DEAD_S", 0)
+    monkeypatch.setattr("analyze.store.remote.DEAD_S", 0)
     time.sleep(1)  # times of objects are whole seconds
     analyze.ingest(path, store=url)
     assert not any("dead0000" in n for n in objects(url)) and names(url) == {"k"}

@@ -16,6 +16,7 @@ from analyze.errors import InputError
 from analyze.store.commit import commit
 from analyze.store.discover import discover
 from analyze.store.ingest import ingest
+from analyze.store.remote import store_at
 from analyze.store.shards import Share, ingest_shard, parse_share
 from analyze.store.store import Store
 from schemas.tables import TABLES
@@ -199,3 +200,43 @@ def test_a_file_that_cannot_be_read_is_a_warning_of_the_commit(tmp_path: Path) -
     shards(two, 0, 1, of=2, paths=folder)
     assert analyze.commit(two).warnings == warnings and "b.json" in warnings[0]
     assert rows(two) == rows(one)
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_what_was_committed_is_not_committed_again(
+    tmp_path: Path, remote: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit that died when its rows were visible, but its shards still there; then the run was read anew."""
+    folder = job(tmp_path / "job", 2, "old")
+    store = store_at(f"memory://{os.getpid()}/again" if remote else tmp_path / "store")
+    (folder / "run.json").write_text(json.dumps({
+        "version": 2, "run_id": "r", "status": "done", "start": "2026-01-01T00:00:00Z", "command": ["collect"],
+        "passes": [{"profiler": "torch", "status": "done", "files": [
+            {"path": f"rank{rank}.json", "kind": "chrome_trace", "rank": rank} for rank in (0, 1)
+        ]}],
+    }))  # fmt: skip
+
+    def names() -> set[str]:
+        with analyze.open(str(store)) as traces:
+            return {r["name"] for r in traces.sql("SELECT name FROM kernels").to_pylist()}
+
+    for number in (0, 1):
+        analyze.ingest(folder, store=str(store), shard=f"{number}/2", jobs=1)
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(type(store), "forget_shards", die)
+        analyze.commit(str(store))
+    assert names() == {"old0", "old1"} and store.read_shards()
+    analyze.ingest(job(folder, 2, "new"), store=str(store), jobs=1)
+    with pytest.raises(InputError, match="no shard of an ingest waits here"):
+        analyze.commit(str(store))
+    assert names() == {"new0", "new1"} and not store.read_shards()
+    # Shards of the same plan that are done after that are another commit.
+    job(folder, 2, "newer")
+    for number in (0, 1):
+        analyze.ingest(folder, store=str(store), shard=f"{number}/2", jobs=1)
+    analyze.commit(str(store))
+    assert names() == {"newer0", "newer1"} and not store.read_shards()

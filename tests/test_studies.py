@@ -120,24 +120,40 @@ def efficientnet_scaling(of: Ask) -> None:
     printed = {r["name"]: r["calls"] for r in of("b0_1_printed")}
     for name in ("aten::convolution", "aten::cudnn_convolution", "aten::cudnn_batch_norm", "aten::silu_"):
         assert printed[name] / printed["DataParallel.forward"] == ops[name]["calls"] / 3
-    # No event "aten::convolution" of two replicas; 28,083 of cudaPeekAtLastError; 3,474 kernels in three steps.
-    assert "aten::convolution" not in {r["name"] for r in of("b0_2")}
+    # No event "aten::convolution" of two replicas; 28,083 of cudaPeekAtLastError; 3,474 kernels in three steps. Of four
+    # replicas none, 60,390, 6,894, and GPU work of 53.576306 ms.
+    assert "aten::convolution" not in {r["name"] for r in of("b0_2") + of("b0_4")}
     cells = {(r["model"], r["parallelism"], r["gpus"], r.get("name")): r for r in of("planning") + of("totals")}
     assert cells["efficientnet_b0", "dp", 2, "cudaPeekAtLastError"]["calls"] == 28_083
     assert cells["efficientnet_b0", "dp", 2, None]["kernels"] == 3_474 / 3
-    # Steps of 11.780960, 11.206752 and 11.187168 ms, 50,000 / 64 = 781.25 of them; of Food-101 waits of 0.043024,
-    # 270.056457 and 0.026582 ms, 75,750 / 64 = 1183.6.
+    assert cells["efficientnet_b0", "dp", 4, "cudaPeekAtLastError"]["calls"] == 60_390
+    four = cells["efficientnet_b0", "dp", 4, None]
+    assert four["kernels"] == 6_894 / 3
+    assert four["device_ns"] == round(53_576_306 / 3)
+    # Steps of 11.780960, 11.206752 and 11.187168 ms, 50,000 / 64 = 781.25 of them; of Food-101 steps 3 and 4 with waits
+    # of 0.043024 and 270.056457 ms, 75,750 / 64 = 1183.6. On four GPUs steps 2 to 4, before the profiler started, of
+    # 207.441895, 351.521637 and 219.300613 ms; of Food-101 waits of 0.040763 and 340.083598 ms.
     epochs = {
         (r["dataset"], r["model"], r["parallelism"], r["gpus"]): r for r in of("epochs_cifar100") + of("epochs_food101")
     }
     cifar100 = epochs["fake-cifar100", "efficientnet_b0", "dp", 1]
     assert cifar100["epoch_ns"] == round((11_780_960 + 11_206_752 + 11_187_168) / 3 * 782)
     food101 = epochs["fake-food101", "efficientnet_b0", "dp", 1]
-    assert food101["data_ns"] == round((43_024 + 270_056_457 + 26_582) / 3 * 1184)
+    assert food101["data_ns"] == round((43_024 + 270_056_457) / 2 * 1184)
+    four = epochs["fake-cifar100", "efficientnet_b0", "dp", 4]
+    assert four["epoch_ns"] == round((207_441_895 + 351_521_637 + 219_300_613) / 3 * 782)
+    assert epochs["fake-food101", "efficientnet_b0", "dp", 4]["data_ns"] == round((40_763 + 340_083_598) / 2 * 1184)
+    # With a process for each of them, 48 images in 58.230334, 58.203390, 57.737951 and 58.212160 ms.
+    [rate] = [
+        r["images_per_s"]
+        for r in of("scaling_cifar100")
+        if (r["model"], r["parallelism"], r["gpus"]) == ("efficientnet_b0", "ddp", 4)
+    ]
+    assert rate == pytest.approx(sum(48e9 / ns for ns in (58_230_334, 58_203_390, 57_737_951, 58_212_160)))
 
 
 def resnet152_ddp(of: Ask) -> None:
-    """Likewise, of the traces of one GPU at batches of 128 and 2048."""
+    """Likewise, of the traces of one GPU at batches of 128 and 2048, and of four."""
     # 4,438 and 4,896 kernels, GPU work of 63.212020 and 954.512673 ms in two steps; 391 and 25 steps an epoch.
     kernels = {(r["gpus"], r["batch_size"]): r["kernels"] for r in of("calls_full") if r["rank"] == 0}
     device = {(r["gpus"], r["batch_size"]): r["device_ns"] for r in of("cuda_full") if r["rank"] == 0}
@@ -149,6 +165,17 @@ def resnet152_ddp(of: Ask) -> None:
     empty = {(r["gpus"], r["batch_size"]): r for r in of("allocated_tenth")}
     assert (empty[1, 128]["calls"], empty[1, 128]["self_device_bytes"]) == (3_102 * 20, 1_426_290_688 * 20)
     assert empty[1, 2048]["self_device_bytes"] == 15_614_283_776 * 3 / 2
+    # Four GPUs at 1024: 4,578 kernels on each rank, GPU work of 432.716394 ms on rank 0, at most 4,679,777,792 bytes;
+    # 13 steps an epoch. Steps of 183.633408 and 182.921127 ms on rank 0 before the profiler started, 183.048508 and
+    # 182.849442, 182.933823 and 182.744934, 183.006241 and 182.826553 on the others. At 2048, 400,008 bytes on the CPU.
+    by_rank = {r["rank"]: r["kernels"] for r in of("kernels_of_ranks") if (r["gpus"], r["batch_size"]) == (4, 1024)}
+    assert by_rank == dict.fromkeys(range(4), 4_578 * 13 / 2)
+    assert (device[4, 1024], peaks[4, 1024]) == (432_716_394 * 13 / 2, 4_679_777_792)
+    steps = (183_633_408, 182_921_127, 183_048_508, 182_849_442, 182_933_823, 182_744_934, 183_006_241, 182_826_553)
+    [epoch] = [r for r in of("epochs") if (r["gpus"], r["batch_size"]) == (4, 1024)]
+    assert epoch["epoch_ns"] == pytest.approx(sum(steps) / 8 * 13, abs=1)
+    assert epoch["images_per_s"] == pytest.approx(4096e9 / (sum(steps) / 8))
+    assert max(r["allocated_bytes"] for r in of("cpu_peak")) == 400_008
 
 
 BY_HAND: dict[str, Callable[[Ask], None]] = {

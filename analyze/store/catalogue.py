@@ -97,6 +97,8 @@ class Catalogue(msgspec.Struct, kw_only=True):
     runs: dict[str, StoredRun]
     retired: list[str] = []
     """Files that the last change replaced, which the next one removes: for readers that no lock can tell of."""
+    commits: list[str] = []
+    """Marks of commits of shards, of those that may still lie in `.shards`: they are not to be committed again."""
 
 
 def path_name(run_id: str) -> str:

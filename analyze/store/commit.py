@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import secrets
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from analyze.errors import InputError
 from analyze.sources.base import FileReport
 from analyze.store.catalogue import PARSER_VERSION, RUN_TABLES, StoredFile, StoredRun, TableFile
-from analyze.store.discover import RunInput
 from analyze.store.grouping import read_as, spans
 from analyze.store.ingest import (
     TOLD,
@@ -25,9 +25,12 @@ from analyze.store.ingest import (
     tables_of_run,
 )
 from analyze.store.packing import pack
-from analyze.store.shards import PLAN, SHARD, Part, Plan, PlannedRun, files_of, planned_run, shards_of
+from analyze.store.run_folders import RunInput
+from analyze.store.shards import COMMIT, PLAN, SHARD, Part, Plan, PlannedRun, files_of, planned_run, shards_of
 from analyze.store.store import SHARDS, StagedFile, Store
 from analyze.store.workers import worker_pool
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -38,8 +41,10 @@ class _Waiting:
     plan: Plan
     parts: dict[int, Part]
     """By the number of the shard; of one that was done again, the last."""
-    again: set[int]
+    again: set[int] = field(default_factory=set)
     """Shards that were done more than once."""
+    names: list[str] = field(default_factory=list)
+    """Names of what is known of its shards."""
 
     @property
     def missing(self) -> set[int]:
@@ -66,6 +71,7 @@ def commit(store: Store, allow_missing: bool = False) -> IngestResult:
         stack.enter_context(sentences(store))
         stack.enter_context(store.lock())
         waiting = _waiting(store)
+        unfinished = _finish(store, {one.folder for one in waiting})
         chosen = _chosen(store, waiting, allow_missing, result.warnings)
         staging = stack.enter_context(store.staging())
         pool = stack.enter_context(worker_pool(0))
@@ -94,7 +100,10 @@ def commit(store: Store, allow_missing: bool = False) -> IngestResult:
         if failures and not found:
             raise InputError("; ".join(failures[:TOLD]))
         result.warnings += [f"{problem}; left out" for problem in failures]
-        store.commit_all(written)
+        mark = secrets.token_hex(8)
+        for one in chosen:
+            store.write_shard(f"{one.folder}/commit-{mark}.json", msgspec.json.encode(one.names))
+        store.commit_all(written, [*unfinished, mark])
         for one in chosen:
             store.forget_shards(one.folder)
         store.sweep()
@@ -104,28 +113,56 @@ def commit(store: Store, allow_missing: bool = False) -> IngestResult:
 
 def _waiting(store: Store) -> list[_Waiting]:
     """The plans of which shards wait. Raises InputError for what cannot be read."""
-    plans: dict[str, Plan] = {}
-    parts: dict[str, dict[int, Part]] = {}
-    again: dict[str, set[int]] = {}
-    for name, data in store.read_shards().items():
+    kept = store.read_shards()
+    done = {name for names in _committed(store, kept).values() for name in names}
+    found: dict[str, _Waiting] = {}
+    for name in kept:
         folder, _, file = name.partition("/")
-        try:
-            if file == PLAN:
-                plans[folder] = msgspec.json.decode(data, type=Plan)
-            elif match := SHARD.fullmatch(file):
-                part, number = msgspec.json.decode(data, type=Part), int(match[1])
-                known = parts.setdefault(folder, {}).get(number)
-                if known is not None:
-                    again.setdefault(folder, set()).add(number)
-                if known is None or known.finished_ns < part.finished_ns:
-                    parts[folder][number] = part
-        except (msgspec.DecodeError, UnicodeDecodeError) as e:
-            raise InputError(f"{store}/{SHARDS}/{name}: not what a shard of an ingest writes: {e}") from e
-    return [
-        _Waiting(folder, plans[folder], found, again.get(folder, set()))
-        for folder, found in parts.items()
-        if folder in plans
-    ]
+        match = SHARD.fullmatch(file)
+        if match is None or name in done or f"{folder}/{PLAN}" not in kept:
+            continue
+        if folder not in found:
+            found[folder] = _Waiting(folder, _decoded(store, kept, f"{folder}/{PLAN}", Plan), {})
+        one, part, number = found[folder], _decoded(store, kept, name, Part), int(match[1])
+        one.names.append(file)
+        if number in one.parts:
+            one.again.add(number)
+        if number not in one.parts or one.parts[number].finished_ns < part.finished_ns:
+            one.parts[number] = part
+    return list(found.values())
+
+
+def _committed(store: Store, kept: Mapping[str, bytes]) -> dict[str, list[str]]:
+    """By mark of a commit that the catalogue has: what is known of the shards that it made visible, by name."""
+    found: dict[str, list[str]] = {}
+    for name in kept:
+        folder, _, file = name.partition("/")
+        match = COMMIT.fullmatch(file)
+        if match and match[1] in store.snapshot.commits:
+            found.setdefault(match[1], []).extend(f"{folder}/{n}" for n in _decoded(store, kept, name, list[str]))
+    return found
+
+
+def _finish(store: Store, waiting: set[str]) -> list[str]:
+    """Remove shards that a commit made visible that did not live to remove them, but for plans that `waiting` names.
+
+    Returns the marks of the commits of these.
+    """
+    unfinished = []
+    for mark, names in _committed(store, store.read_shards()).items():
+        folders = {name.partition("/")[0] for name in names}
+        for folder in folders - waiting:
+            store.forget_shards(folder)
+        if folders & waiting:
+            unfinished.append(mark)
+    return unfinished
+
+
+def _decoded(store: Store, kept: Mapping[str, bytes], name: str, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(kept[name], type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as e:
+        raise InputError(f"{store}/{SHARDS}/{name}: not what a shard of an ingest writes: {e}") from e
 
 
 def done_shards(runs: Sequence[RunInput], store: Store, of: int, again: bool) -> set[int]:
@@ -209,7 +246,7 @@ def _taken(one: _Waiting, planned: PlannedRun, numbers: list[int]) -> _Taken:
     """`numbers`: the shard of each file of the run."""
     places = [place for place, number in enumerate(numbers) if number in one.parts]
     pairs = dict(zip(places, files_of(planned, places), strict=True))
-    manifest = planned.stored[: len(planned.stored) - len(planned.files)]
+    manifests = planned.stored[: len(planned.stored) - len(planned.files)]
     run = RunInput(
         run_id=planned.run_id,
         files=[source for _, source in pairs.values()],
@@ -218,7 +255,7 @@ def _taken(one: _Waiting, planned: PlannedRun, numbers: list[int]) -> _Taken:
         named=frozenset(map(Path, planned.named)),
         hosts=planned.hosts,
     )
-    taken = _Taken(run, manifest + [stored for stored, _ in pairs.values()], [], [], {})
+    taken = _Taken(run, manifests + [stored for stored, _ in pairs.values()], [], [], {})
     for part in (part for _, part in sorted(one.parts.items())):
         for file in part.files.get(planned.run_id, ()):
             if file.problem is not None:

@@ -7,18 +7,16 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from analyze.errors import InputError
-from analyze.sources import BY_KIND, SOURCES, Source, detect
+from analyze.sources import SOURCES, detect
 from analyze.sources.base import SourceFile
-from analyze.sources.packed import plain_name, unpacked
 from analyze.store.file_digest import Digests, FileState, printable
-from analyze.store.grouping import BareFile, FileSet, Told, as_one_run, group, name_rank, named_like_ranks
+from analyze.store.grouping import BareFile, FileSet, as_one_run, group, named_like_ranks
+from analyze.store.raw_files import export_of, told
+from analyze.store.run_folders import RunInput, join_parts, run_folder
 from analyze.store.urls import is_remote
-from schemas.manifest import MANIFEST_NAME, Manifest, ManifestError, Pass, read_manifest
-from schemas.options import LARGEST_INT32
-from schemas.workload import column_values
+from schemas.manifest import MANIFEST_NAME
 
 _SUFFIXES = re.compile(
     r"(?:(\.pt)?(\.trace)?\.json|\.(sqlite|nsys-rep|qdrep|ncu-rep|csv|log|txt))(\.gz)?$", re.IGNORECASE
@@ -26,24 +24,6 @@ _SUFFIXES = re.compile(
 _NOT_TRACES = {"sweep.json", "store.json"}
 _SLUG_LENGTH = 80
 _NAMED_LINKS = 3
-
-
-@dataclass
-class RunInput:
-    """A run to ingest: its id, what is known of it beforehand (columns of `runs`), and its raw files."""
-
-    run_id: str
-    files: list[SourceFile]
-    columns: dict[str, Any] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
-    manifest: Path | None = None
-    """run.json, for a run folder."""
-    digests: Digests = field(default_factory=Digests)
-    """Of the files, as far as they were needed."""
-    named: frozenset[Path] = frozenset()
-    """The files that the user named. Another one, found in a folder, is left out with a warning if it is damaged."""
-    hosts: dict[int, str] = field(default_factory=dict)
-    """Hosts of its ranks, as far as they are known beforehand."""
 
 
 class Found(list[RunInput]):
@@ -57,8 +37,9 @@ class Found(list[RunInput]):
 def discover(paths: Iterable[Path], known: Mapping[FileState, str] | None = None, as_one: bool = False) -> Found:
     """Runs in the given files and folders, in a stable order.
 
-    A folder with a run.json is a run folder. Bare files are one run only if they say so (module `grouping`), or with
-    `as_one`, by which the user says so; any other is a run of its own. Links below a folder are not followed.
+    A folder with a run.json is a run folder, and those of one job on several nodes are one run. Bare files are one run
+    only if they say so (module `grouping`), or with `as_one`, by which the user says so; any other is a run of its own.
+    Links below a folder are not followed.
     `known`: digests of files from before. Raises InputError for a path that does not exist or holds nothing to read.
     """
     found = Found()
@@ -81,7 +62,7 @@ def discover(paths: Iterable[Path], known: Mapping[FileState, str] | None = None
     broken: list[str] = []
     for folder in folders.values():
         try:
-            found += _run_folder(folder)
+            found += run_folder(folder)
         except InputError as e:
             if folder in given or folder / MANIFEST_NAME in given:
                 raise
@@ -92,6 +73,7 @@ def discover(paths: Iterable[Path], known: Mapping[FileState, str] | None = None
     else:
         sets = group(_without_copies(files, digests, found.warnings))
         found.warnings += named_like_ranks(sets)
+    found[:] = join_parts(found)
     found += [_bare_run(one, digests) for one in sets]
     if broken and not found:
         raise InputError("; ".join(broken[:3]))
@@ -122,7 +104,7 @@ def _look(path: Path) -> _Below:
             if source is None:
                 kinds = ", ".join(s.kind for s in SOURCES if s.name)
                 raise InputError(f"{path}: not a file that any source reads ({kinds})")
-            below.files.append(BareFile(path, source, _told(source, path), given=True))
+            below.files.append(BareFile(path, source, told(source, path), given=True))
             return below
         if is_remote(path):
             raise InputError(f"{path}: raw files are read from folders: mount the storage, or copy them")
@@ -160,132 +142,13 @@ def _look_into(folder: Path, below: _Below, pending: list[Path], links: list[str
         path = folder / entry.name
         try:
             source = detect(path)
-            if source and not _export_of(source, path):
-                below.files.append(BareFile(path, source, _told(source, path), given=False))
+            if source and not export_of(source, path):
+                below.files.append(BareFile(path, source, told(source, path), given=False))
         except InputError as e:
             below.warnings.append(f"{e}; left out")
     pending += [
         folder / e.name for e in reversed(found) if e.is_dir(follow_symlinks=False) and not e.name.startswith(".")
     ]
-
-
-def _told(source: Source, path: Path) -> Told:
-    """What a bare file says of its rank and its job. Raises InputError if it is no trace by its beginning."""
-    rank = world_size = job = None
-    if source.kind == "chrome_trace":
-        from analyze.sources.chrome.metadata import read_metadata
-
-        info = read_metadata(path).distributed
-        if info:
-            rank, world_size = info.rank, info.world_size
-    elif source.kind in ("nsys_sqlite", "nsys_tables"):
-        from analyze.sources.nsys.reader import read_job
-
-        with unpacked(path, []) as plain:
-            rank, world_size, job = read_job(plain)
-    if world_size is not None and not 0 < world_size <= LARGEST_INT32:
-        world_size = None
-    if rank is not None and not 0 <= rank < (world_size or LARGEST_INT32):
-        rank = world_size = None  # one of them is wrong
-    return Told(rank, world_size, job)
-
-
-def _export_of(source: Source, path: Path, rank: int = 0) -> SourceFile | None:
-    """The file beside a report that holds the same and is read instead, if there is one."""
-    report = path.with_name(plain_name(path))
-    for suffix in source.exported:
-        for export in (report.with_suffix(suffix), report.with_suffix(f"{suffix}.gz")):
-            if export.is_file() and not export.is_symlink() and (found := detect(export)):
-                return SourceFile(export, found.kind, rank)
-    return None
-
-
-def _run_folder(folder: Path) -> list[RunInput]:
-    try:
-        manifest = read_manifest(folder)
-    except ManifestError as e:
-        raise InputError(str(e)) from e
-    several = len(manifest.passes) > 1
-    return [_run_of_pass(folder, manifest, p, several) for p in manifest.passes]
-
-
-def _run_of_pass(folder: Path, manifest: Manifest, one: Pass, several: bool) -> RunInput:
-    files, warnings = [], []
-    for f in one.files:
-        if f.kind not in BY_KIND:
-            continue
-        path = folder / f.path
-        try:
-            if not path.is_file() and (packed := path.with_name(f"{path.name}.gz")).is_file():
-                path = packed
-            inside = path.resolve().is_relative_to(folder.resolve())
-            there = path.is_file()
-        except OSError as e:  # a name that is too long
-            raise InputError(f"{folder / MANIFEST_NAME}: {printable(path)}: {e.strerror}") from e
-        if not inside:
-            raise InputError(f"{folder / MANIFEST_NAME}: {f.path!r} is a link out of the run folder")
-        rank = f.rank if f.rank is not None else _rank_in_folder(path, f.kind)
-        if export := _export_of(BY_KIND[f.kind], path, rank):
-            files.append(export)
-        elif there:
-            files.append(SourceFile(path, f.kind, rank))
-        else:
-            warnings.append(f"{f.path}: named in {MANIFEST_NAME} but missing")
-    files = list(dict.fromkeys(files))  # a report and its export are one file
-    by_rank: dict[tuple[str, int], Path] = {}
-    for file in files:
-        if by_rank.setdefault((file.kind, file.rank), file.path) != file.path and file.kind == "chrome_trace":
-            other = by_rank[file.kind, file.rank].name
-            raise InputError(f"{folder / MANIFEST_NAME}: {other} and {file.path.name} are both of rank {file.rank}")
-    return RunInput(
-        run_id=f"{manifest.run_id}.{one.profiler}" if several else manifest.run_id,
-        files=files,
-        columns=_manifest_columns(manifest, one) | {"source": printable(folder)},
-        warnings=warnings,
-        manifest=folder / MANIFEST_NAME,
-        hosts=_hosts(manifest, one, {f.rank for f in files}),
-    )
-
-
-def _hosts(manifest: Manifest, one: Pass, ranks: set[int]) -> dict[int, str]:
-    """Where the ranks of a pass ran: what their processes said; the collector's own workers run on its node."""
-    node = manifest.host if manifest.program is None else None
-    return {r: node for r in ranks if node} | {r.rank: r.host for r in one.ranks if r.host}
-
-
-def _rank_in_folder(path: Path, kind: str) -> int:
-    """Rank of a run folder's file whose manifest does not say it: by the file, else by its name, else 0."""
-    told = _told(BY_KIND[kind], path).rank if path.is_file() else None
-    return told if told is not None else name_rank(path.name) or 0
-
-
-def _manifest_columns(manifest: Manifest, one: Pass) -> dict[str, Any]:
-    gpu = manifest.gpu_devices[0] if manifest.gpu_devices else None
-    workload = manifest.workload
-    world_sizes = {"ddp": workload.gpus, "dp": 1, "none": 1}
-    world_size, steps = world_sizes.get(workload.parallel or ""), workload.steps
-    if manifest.program is not None:  # the user's own: of it only what was counted is known
-        world_size, steps = manifest.world_size, one.counted_steps
-    return {
-        "workload_id": manifest.run_id,
-        "profiler": one.profiler,
-        "status": one.status,
-        "reason": one.reason or manifest.reason,
-        "gpu_name": gpu.name if gpu else None,
-        "compute_capability": (gpu.compute_capability or None) if gpu else None,
-        "command": " ".join(manifest.command),
-        "start_time": one.start or manifest.start,
-        "world_size": world_size,
-        **{
-            name: getattr(manifest, name)
-            for name in (
-                "host", "driver_version", "cuda_version", "cudnn_version", "nccl_version", "torch_version",
-                "git_commit",
-            )
-        },
-        **column_values(workload),
-        "steps": steps,
-    }  # fmt: skip
 
 
 def _without_copies(files: list[BareFile], digests: Digests, warnings: list[str]) -> list[BareFile]:

@@ -19,10 +19,10 @@ from analyze.sources.base import FileReport, Mapper, SourceFile, inline_map
 from analyze.sources.packed import is_packed
 from analyze.store import kernel_names
 from analyze.store.catalogue import PARSER_VERSION, StoredFile, StoredRun
-from analyze.store.discover import RunInput
 from analyze.store.file_digest import file_state, printable_text
 from analyze.store.grouping import read_as
 from analyze.store.packing import packed
+from analyze.store.run_folders import RunInput
 from analyze.store.store import StagedFile, Store
 from analyze.store.table_files import TableWriter, write_rows
 from analyze.store.workers import worker_pool
@@ -190,8 +190,8 @@ def tasks(sizes: list[int]) -> int:
 
 
 def stored_files(run: RunInput) -> list[StoredFile]:
-    """The raw files of a run as they are now, its run.json first."""
-    states = [file_state(path) for path in ([run.manifest] if run.manifest else []) + [f.path for f in run.files]]
+    """The raw files of a run as they are now, its run.json first, or those of its parts."""
+    states = [file_state(path) for path in run.manifests + [f.path for f in run.files]]
     return [StoredFile(path=s[0], bytes=s[1], mtime_ns=s[2], digest=run.digests.if_known(s)) for s in states]
 
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from analyze.errors import InputError
 from analyze.store.commit import commit, done_shards
-from analyze.store.discover import RunInput
 from analyze.store.file_digest import Digests
 from analyze.store.ingest import IngestResult
 from analyze.store.remote import store_at
+from analyze.store.run_folders import RunInput
 from analyze.store.shards import Share, ingest_shard
 from analyze.store.store import Store
 from analyze.store.urls import is_remote

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from analyze.errors import InputError
 from analyze.store.catalogue import RUN_TABLES
 from analyze.store.store import StagedFile
-from analyze.store.table_files import ROW_GROUP, open_writer
+from analyze.store.table_files import RowGroupWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -158,40 +158,10 @@ def _values(file: Any, group: int, column: int, name: str) -> tuple[Any, ...]:
     return tuple(sorted(values, key=lambda v: (v is None, v)))
 
 
-class _Writer:
+class _Writer(RowGroupWriter):
     """Writes row groups that are neither large nor, but for the last, small."""
-
-    def __init__(self, path: Path, schema: pa.Schema):
-        self.rows = 0
-        self._writer = open_writer(path, schema)
-        self._pending: list[pa.Table] = []
-        self._pending_rows = 0
-
-    def __enter__(self) -> _Writer:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self._flush()
-        self._writer.close()
-
-    def write(self, rows: pa.Table) -> None:
-        """Add rows."""
-        self.rows += rows.num_rows
-        self._pending.append(rows)
-        self._pending_rows += rows.num_rows
-        if self._pending_rows >= ROW_GROUP:
-            self._flush()
 
     def end(self) -> None:
         """Rows of another rank or device follow."""
         if self._pending_rows >= _LEAST_ROWS:
             self._flush()
-
-    def _flush(self) -> None:
-        import pyarrow as pa
-
-        if self._pending_rows:
-            rows = pa.concat_tables(self._pending).unify_dictionaries()
-            self._writer.write_table(rows, row_group_size=ROW_GROUP)
-        self._pending, self._pending_rows = [], 0

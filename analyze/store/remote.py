@@ -21,14 +21,12 @@ import msgspec
 
 from analyze.errors import InputError
 from analyze.store.catalogue import Catalogue, StoredRun, TableFile, decode, encode, table_path
-from analyze.store.store import SHARDS, StagedFile, Store
+from analyze.store.store import DEAD_S, SHARDS, StagedFile, Store
 from analyze.store.urls import url_of
 
 _CATALOGUE = "catalogue"
 _KEPT = 2
 """Catalogues that are kept: today's, and that of readers that opened the store before it."""
-_DEAD_S = 86_400
-"""Age from which a file that nothing names is one that a dead writer left."""
 _TRIES = 100
 
 
@@ -159,12 +157,13 @@ class RemoteStore(Store):
                 n
                 for n in unnamed
                 if n.rsplit("/", 1)[1].split(".")[1] not in marks
-                and (now - self._fs.modified(self._at(n))).total_seconds() > _DEAD_S
+                and (now - self._fs.modified(self._at(n))).total_seconds() > DEAD_S
             )
 
-    def _replace(self, runs: dict[str, StoredRun]) -> None:
-        """Put the next catalogue, with what changes between the snapshot and `runs`."""
-        before = self.snapshot.runs
+    def _replace(self, runs: dict[str, StoredRun], commits: Iterable[str] | None = None) -> None:
+        """Put the next catalogue, with what changes between the snapshot and `runs`, and its commits and `commits`."""
+        before, known = self.snapshot.runs, self.snapshot.commits
+        made = list(known if commits is None else commits)
         changed = {run_id: run for run_id, run in runs.items() if before.get(run_id) is not run}
         gone = set(before) - set(runs)
         for _ in range(_TRIES):
@@ -172,7 +171,8 @@ class RemoteStore(Store):
             merged = {r: run for r, run in old.runs.items() if r not in gone} | changed
             named = {f.path for run in merged.values() for f in run.table_files}
             retired = sorted(f.path for run in old.runs.values() for f in run.table_files if f.path not in named)
-            new = Catalogue(runs=merged, retired=retired)
+            others = [mark for mark in old.commits if mark not in known]
+            new = Catalogue(runs=merged, retired=retired, commits=made + others)
             try:
                 with self._told():
                     self._fs.pipe_file(self._at(_catalogue_name(self._number + 1)), encode(new), mode="create")

@@ -23,7 +23,6 @@ import msgspec
 from analyze.errors import InputError
 from analyze.sources.base import SourceFile
 from analyze.store.catalogue import PARSER_VERSION, StoredFile, TableFile
-from analyze.store.discover import RunInput
 from analyze.store.file_digest import printable
 from analyze.store.ingest import (
     FileResult,
@@ -38,6 +37,7 @@ from analyze.store.ingest import (
     tasks,
 )
 from analyze.store.packing import packed
+from analyze.store.run_folders import RunInput
 from analyze.store.store import StagedFile, Store
 from analyze.store.workers import worker_pool
 
@@ -45,6 +45,8 @@ PLAN = "plan.json"
 """Name of what the shards in a folder have in common."""
 SHARD = re.compile(r"(\d+)-of-(\d+)\.([0-9a-f]+)\.json")
 """Names of what they did: number, how many, mark."""
+COMMIT = re.compile(r"commit-([0-9a-f]+)\.json")
+"""Names of what a commit was to make visible, a list of those: if the catalogue has its mark, it did."""
 _TAKEN = tuple[str, int]
 """A table and a rank."""
 
@@ -75,7 +77,7 @@ class PlannedRun(msgspec.Struct, kw_only=True):
     columns: dict[str, Any]
     warnings: list[str]
     stored: list[StoredFile]
-    """The raw files, the run.json of a run folder first."""
+    """The raw files, the run.json of run folders first."""
     files: list[tuple[str, str, int]]
     """Path, kind and rank of each raw file."""
     named: list[str]
@@ -206,10 +208,10 @@ def planned_run(run: RunInput) -> PlannedRun:
 
 def files_of(run: PlannedRun, places: Iterable[int]) -> Iterator[tuple[StoredFile, SourceFile]]:
     """Raw files of a run by their places, as they were and as they are read."""
-    manifest = len(run.stored) - len(run.files)
+    manifests = len(run.stored) - len(run.files)
     for place in places:
         path, kind, rank = run.files[place]
-        yield run.stored[manifest + place], SourceFile(Path(path), kind, rank)
+        yield run.stored[manifests + place], SourceFile(Path(path), kind, rank)
 
 
 def shards_of(runs: list[PlannedRun], of: int) -> list[list[int]]:

@@ -38,7 +38,7 @@ _READER_LOCK = ".readers"
 _PART = ".part-"
 SHARDS = ".shards"
 _AT_WORK = ".work"
-_DEAD_S = 86_400
+DEAD_S = 86_400
 """Age of a shard's folder that nobody has locked, from which it is taken for dead: locks may not reach other hosts."""
 REMOVED = ".removed-"
 """How a folder begins that is being removed."""
@@ -166,10 +166,12 @@ class Store:
         """`commit_all` of one run."""
         self.commit_all([(run_id, run, staged)])
 
-    def commit_all(self, runs: Iterable[tuple[str, StoredRun, Iterable[StagedFile]]]) -> None:
+    def commit_all(
+        self, runs: Iterable[tuple[str, StoredRun, Iterable[StagedFile]]], commits: Iterable[str] | None = None
+    ) -> None:
         """Move files of runs into place, then name them in the catalogue beside those that each run names already.
 
-        In one step: all appear or none. Call under `lock`.
+        In one step: all appear or none. `commits` take the place of those in the catalogue. Call under `lock`.
         """
         changed = dict(self.snapshot.runs)
         for run_id, run, staged in runs:
@@ -181,7 +183,7 @@ class Store:
             for files in run.tables.values():
                 files.sort(key=lambda f: f.ranks)
             changed[run_id] = run
-        self._replace(changed)
+        self._replace(changed, commits)
 
     def _mark(self, generation: int) -> str:
         return generation_mark(generation)
@@ -236,7 +238,7 @@ class Store:
                 handle = locked(work / _WRITER_LOCK, wait=False, create=False)
                 if handle is not None:
                     os.close(handle)
-                if (handle is not None or not (work / _WRITER_LOCK).exists()) and _age_s(work) > _DEAD_S:
+                if (handle is not None or not (work / _WRITER_LOCK).exists()) and _age_s(work) > DEAD_S:
                     shutil.rmtree(work, ignore_errors=True)
             except OSError:
                 continue  # no locks here, or it has just gone
@@ -274,8 +276,8 @@ class Store:
         finally:
             os.close(handle)
 
-    def _replace(self, runs: dict[str, StoredRun]) -> None:
-        snapshot = Catalogue(runs=runs)
+    def _replace(self, runs: dict[str, StoredRun], commits: Iterable[str] | None = None) -> None:
+        snapshot = Catalogue(runs=runs, commits=list(self.snapshot.commits if commits is None else commits))
         write_synced(self.folder / STORE_NAME, encode(snapshot))
         self.snapshot = snapshot
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,21 +20,21 @@ _ENCODINGS = {
 calls, and half the time to read, than as they are."""
 
 
-class TableWriter:
-    """Writes one Parquet file of a table; run_id and rank are added here. Raises OSError if it cannot be written."""
+class RowGroupWriter:
+    """Writes one Parquet file in row groups of at most `ROW_GROUP` rows. Raises OSError if it cannot be written.
 
-    def __init__(self, path: Path, table: str, run_id: str, rank: int = 0):
-        from schemas.tables import arrow_schema
+    The file is there from the first row group on.
+    """
 
+    def __init__(self, path: Path, schema: pa.Schema):
         self.rows = 0
         self.path = path
-        self._schema = arrow_schema(table)
-        self._run_id, self._rank = run_id, rank
-        self._pending: list[pa.RecordBatch] = []
+        self._schema = schema
+        self._pending: list[pa.Table] = []
         self._pending_rows = 0
         self._writer: Any = None
 
-    def __enter__(self) -> TableWriter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -45,36 +45,58 @@ class TableWriter:
             with suppress(OSError) if kind else nullcontext():
                 self._writer.close()
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Add a batch that has the table's columns without run_id and rank."""
-        self.rows += batch.num_rows
-        self._pending.append(batch)
-        self._pending_rows += batch.num_rows
+    def write(self, rows: pa.Table) -> None:
+        """Add rows."""
+        self.rows += rows.num_rows
+        self._pending.append(rows)
+        self._pending_rows += rows.num_rows
         if self._pending_rows >= ROW_GROUP:
             self._flush()
 
     def _flush(self) -> None:
         import pyarrow as pa
 
-        if not self._pending_rows:
-            return
-        rows = pa.Table.from_batches(self._pending).unify_dictionaries()
+        if self._pending_rows:
+            if self._writer is None:
+                self._writer = _open_writer(self.path, self._schema)
+            rows = self._as_stored(pa.concat_tables(self._pending).unify_dictionaries())
+            self._writer.write_table(rows, row_group_size=ROW_GROUP)
+        self._pending, self._pending_rows = [], 0
+
+    def _as_stored(self, rows: pa.Table) -> pa.Table:
+        """Rows with the columns of the file."""
+        return rows
+
+
+class TableWriter(RowGroupWriter):
+    """Writes a table's rows of one rank, of which run_id and rank are added here."""
+
+    def __init__(self, path: Path, table: str, run_id: str, rank: int = 0):
+        from schemas.tables import arrow_schema
+
+        super().__init__(path, arrow_schema(table))
+        self._run_id, self._rank = run_id, rank
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Add a batch that has the table's columns without run_id and rank."""
+        import pyarrow as pa
+
+        super().write(pa.Table.from_batches([rows]))
+
+    def _as_stored(self, rows: pa.Table) -> pa.Table:
+        import pyarrow as pa
+
         arrays = {
             "run_id": pa.DictionaryArray.from_arrays(
                 pa.repeat(pa.scalar(0, pa.int32()), rows.num_rows), pa.repeat(pa.scalar(self._run_id), 1)
             ),
             "rank": pa.repeat(pa.scalar(self._rank, pa.int32()), rows.num_rows),
         }
-        table = pa.table(
-            [arrays[n] if n in arrays else rows.column(n) for n in self._schema.names], schema=self._schema
-        )
-        if self._writer is None:
-            self._writer = open_writer(self.path, self._schema)
-        self._writer.write_table(table, row_group_size=ROW_GROUP)
-        self._pending, self._pending_rows = [], 0
+        columns = [arrays[n] if n in arrays else rows.column(n) for n in self._schema.names]
+        return pa.table(columns, schema=self._schema)
 
 
-def open_writer(path: Path, schema: pa.Schema) -> Any:
+def _open_writer(path: Path, schema: pa.Schema) -> Any:
     """A pyarrow ParquetWriter that writes as all files of a store are written. Raises OSError."""
     import pyarrow as pa
     import pyarrow.parquet as pq

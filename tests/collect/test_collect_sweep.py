@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -163,3 +164,73 @@ def test_there_are_plans() -> None:
     assert {p.parent.name for p in PLANS} == {
         "efficientnet-scaling", "nvprof-imagenet", "resnet152-ddp", "roofline-imagenet"
     }  # fmt: skip
+
+
+def test_cells_as_tasks_of_submitit(tmp_path: Path) -> None:
+    """What runs on Slurm, by submitit's executor for this machine."""
+    pytest.importorskip("submitit")
+    plan, output = tmp_path / "plan.toml", tmp_path / "out"
+    python = [sys.executable, "-c"]
+    programs = [[*python, "print('well')"], [*python, "raise SystemExit(3)"]]
+    plan.write_text(f"[options]\nprofiler = 'none'\n[grid]\nprogram = {json.dumps(programs)}\n")
+    code, stderr = sweep(plan, output, "--launcher", "local")
+    assert code == 1 and "1 done, 1 failed" in stderr
+    done, failed = cells(output)
+    assert (done["status"], failed["status"]) == ("done", "failed")
+    assert failed["reason"].startswith("the program exited with code 3") and done["seconds"] > 0
+    assert (output / done["run"] / "none/log.txt").read_text() == "well\n"
+    assert sorted(p.name for p in output.iterdir()) == sorted([done["run"], failed["run"], "sweep.json"])
+    # It is the same sweep, and goes on as any other.
+    plan.write_text(plan.read_text().replace("SystemExit(3)", "SystemExit(0)"))
+    code, stderr = sweep(plan, output, "--launcher", "local")
+    assert code == 0 and [c["status"] for c in cells(output)] == ["done", "done"] and cells(output)[0] == done
+
+
+def test_an_interrupted_sweep_cancels_its_tasks(tmp_path: Path) -> None:
+    pytest.importorskip("submitit")
+    plan, output = tmp_path / "plan.toml", tmp_path / "out"
+    program = [sys.executable, "-c", f"import time; open({str(tmp_path / 'began')!r}, 'w'); time.sleep(600)"]
+    plan.write_text(f"[options]\nprofiler = 'none'\nprogram = {json.dumps(program)}\n[grid]\nsteps = [1, 2]\n")
+    child = start("sweep", str(plan), "-o", str(output), "--launcher", "local")
+    wait_for((tmp_path / "began").exists, "the first cell")
+    code, _, stderr = interrupt(child)
+    assert code == 130 and "2 not run" in stderr
+    assert [c["status"] for c in cells(output)] == ["interrupted", "pending"]
+
+
+def test_scripts_for_sbatch(tmp_path: Path) -> None:
+    plan = tmp_path / "a plan.toml"
+    plan.write_text(
+        OPTIONS.replace('"cpu"', '"cuda"') + "parallel = 'ddp'\n[grid]\ngpus = [1, 4]\nbatch_size = [8, 16]\n"
+    )
+    asked = ["sweep", str(plan), "-o", "out", "--launcher", "slurm", "--print", "--launcher-option", "mem_gb=8"]
+    child = start(*asked, "--launcher-option", "slurm_partition=long")
+    printed, stderr = child.communicate()
+    more = "#SBATCH --mem=8G\n#SBATCH --partition=long\n"
+    command = f"collect sweep '{plan}' -o out/cell-$SLURM_ARRAY_TASK_ID --only cell=$SLURM_ARRAY_TASK_ID\n"
+    assert (child.wait(), printed, stderr) == (0, "".join(
+        f"#!/bin/bash\n#SBATCH --array={cells}\n#SBATCH --job-name=collect-sweep\n#SBATCH --gpus-per-node={gpus}\n"
+        f"{more}{command}" for gpus, cells in ((1, "1,2"), (4, "3,4"))
+    ), "")  # fmt: skip
+    plan.write_text(OPTIONS + "[grid]\nbatch_size = [2, 3]\n")
+    code, _ = sweep(plan, tmp_path / "out", "--only", "cell=2")
+    assert code == 0 and [c["status"] for c in cells(tmp_path / "out")] == ["pending", "done"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--launcher", "pbs"], "--launcher pbs: must be slurm or local"),
+        (["--launcher", "slurm"], "--launcher slurm: Could not detect"),
+        (["--launcher", "local", "--launcher-option", "mem"], "--launcher-option mem: must have the form name=value"),
+        (["--launcher-option", "mem_gb=8"], "--launcher-option: goes with --launcher"),
+        (["--print"], "--print: goes with --launcher slurm"),
+        (["--only", "cell=3"], "--only cell=3: the plan has cells 1 to 2"),
+    ],
+)
+def test_launchers_that_will_not_do(tmp_path: Path, options: list[str], said: str) -> None:
+    pytest.importorskip("submitit")
+    plan = tmp_path / "plan.toml"
+    plan.write_text(OPTIONS + "[grid]\nbatch_size = [2, 3]\n")
+    code, stderr = sweep(plan, tmp_path / "out", *options)
+    assert code == 2 and stderr.startswith(f"collect: {said}") and stderr.count("\n") == 1

@@ -115,12 +115,13 @@ _running AS (
 )
 SELECT track, start_ns, end_ns, in_a > 0 AS in_a, in_b > 0 AS in_b FROM _running WHERE end_ns > start_ns;
 
--- @macro intervals_intersection(a, b)  what both hold: disjoint intervals as long as can be. Of `b`, only what meets
--- `a` is sorted, so `a` may be few of many.
+-- @macro intervals_split(a, b)  the union of `a`, split at the edges of `b`, and whether that holds each part.
+-- Of `b`, only what meets `a` is sorted, so `a` may be few of many.
 -- @column track index           Track.
 -- @column start_ns ns           Start.
 -- @column end_ns ns             End.
-CREATE MACRO intervals_intersection(a, b) AS TABLE
+-- @column in_b bool             Whether `b` holds it.
+CREATE MACRO intervals_split(a, b) AS TABLE
 WITH _whole AS MATERIALIZED (
     SELECT * FROM intervals_union(a)
 ),
@@ -129,22 +130,21 @@ _beside_it AS (
     FROM query_table(b) b ASOF JOIN _whole w ON b.track = w.track AND b.end_ns > w.start_ns
     WHERE b.start_ns < w.end_ns
 )
-SELECT track, start_ns, end_ns FROM intervals_overlay('_whole', '_beside_it') WHERE in_a AND in_b;
+SELECT track, start_ns, end_ns, in_b FROM intervals_overlay('_whole', '_beside_it') WHERE in_a;
+
+-- @macro intervals_intersection(a, b)  what both hold: disjoint intervals as long as can be.
+-- @column track index           Track.
+-- @column start_ns ns           Start.
+-- @column end_ns ns             End.
+CREATE MACRO intervals_intersection(a, b) AS TABLE
+SELECT track, start_ns, end_ns FROM intervals_split(a, b) WHERE in_b;
 
 -- @macro intervals_subtraction(a, b)  what `a` holds and `b` does not, likewise.
 -- @column track index           Track.
 -- @column start_ns ns           Start.
 -- @column end_ns ns             End.
 CREATE MACRO intervals_subtraction(a, b) AS TABLE
-WITH _whole AS MATERIALIZED (
-    SELECT * FROM intervals_union(a)
-),
-_beside_it AS (
-    SELECT b.track, b.start_ns, b.end_ns
-    FROM query_table(b) b ASOF JOIN _whole w ON b.track = w.track AND b.end_ns > w.start_ns
-    WHERE b.start_ns < w.end_ns
-)
-SELECT track, start_ns, end_ns FROM intervals_overlay('_whole', '_beside_it') WHERE in_a AND NOT in_b;
+SELECT track, start_ns, end_ns FROM intervals_split(a, b) WHERE NOT in_b;
 
 -- @macro intervals_last_begun(t)  what began last of all that is open, at any time, of intervals that overlap in
 -- whatever way: disjoint stretches, each with its interval as the struct `latest`. A column `level` goes before the

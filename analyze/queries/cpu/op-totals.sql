@@ -9,10 +9,10 @@
 -- @column rank index              Process rank.
 -- @column recorded count          Training steps that were recorded.
 -- @column steps number            Steps that the sums are of; empty where they are not known.
--- @column cpu_ns ns               Self CPU time of operators, ranges and CUDA calls.
+-- @column cpu_ns ns               Self CPU time of operators, ranges and CUDA calls; empty where none were recorded.
 -- @column device_ns ns            Time of kernels, memcpys and memsets.
--- @column op_calls count          Calls of operators.
--- @column cuda_calls count        Calls of the CUDA runtime and driver.
+-- @column op_calls count          Calls of operators; empty likewise.
+-- @column cuda_calls count        Calls of the CUDA runtime and driver; empty likewise.
 -- @column kernels count           Kernels.
 -- @column copies count            Memcpys and memsets.
 -- @main run_id, rank, steps, cpu_ns, device_ns, op_calls, kernels
@@ -29,7 +29,7 @@ WITH added AS (
     GROUP BY ALL
     UNION ALL
     SELECT
-        run_group, run_id, rank, 0, sum(dur_ns), 0, 0, count(*) FILTER (kind = 'kernel'),
+        run_group, run_id, rank, NULL, sum(dur_ns), NULL, NULL, count(*) FILTER (kind = 'kernel'),
         count(*) FILTER (kind <> 'kernel')
     FROM gpu_work
     GROUP BY ALL

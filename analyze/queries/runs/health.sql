@@ -236,9 +236,13 @@ of_ranks AS (
             WHEN slowdown IS NULL THEN 'not timed'
             ELSE printf('%.2f x (%.3f ms, %.3f ms)', slowdown, recorded_step_ns / 1e6, undisturbed_step_ns / 1e6)
         END AS value,
-        CASE WHEN slowdown > 1.1 THEN 'times on the host, and GPU idle time, are longer than without the profiler: '
-            || 'record less (collect run --detail light)' END AS spoils
-    FROM ranks LEFT JOIN (SELECT * EXCLUDE (run_group) FROM step_costs) USING (run_id, rank)
+        CASE WHEN slowdown > 1.1 THEN 'times on the host, and GPU idle time, are longer than without the profiler'
+            || CASE WHEN shapes OR python_stacks THEN ': record less (collect run --detail light)' ELSE '' END
+        END AS spoils
+    FROM ranks
+    LEFT JOIN (SELECT * EXCLUDE (run_group) FROM step_costs) USING (run_id, rank)
+    LEFT JOIN operators USING (run_id)
+    LEFT JOIN (SELECT run_id, rank, python_stacks FROM recording_facts) USING (run_id, rank)
     WHERE profiler IN ('torch', 'nsys')
     UNION ALL
     SELECT

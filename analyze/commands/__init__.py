@@ -1,0 +1,1 @@
+"""The commands of `analyze`: parse options, call the Python API, print. Heavy imports stay inside them."""

@@ -1,0 +1,262 @@
+"""Commands that answer on the terminal, or to a file of rows."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any, TextIO
+
+import typer
+
+import analyze
+from analyze.commands import completion, terminal
+from analyze.commands.shared import (
+    BY,
+    Format,
+    Output,
+    Paths,
+    Profiler,
+    Where,
+    Wide,
+    app,
+    finite,
+    form_of,
+    open_traces,
+    parse_params,
+    print_answer,
+    split_names,
+)
+from analyze.errors import InputError
+
+
+@app.command()
+def info(paths: Paths) -> None:
+    """Say what was found, how it was read, what it lacks, and what can be asked of it."""
+    from analyze import info as about
+    from analyze.render import print_lines, terminal_width
+
+    found = open_traces(paths).info()
+    print_lines(about.lines(found, paths, terminal_width(sys.stdout)), sys.stdout)
+
+
+@app.command()
+def query(
+    name: Annotated[
+        str | None, typer.Argument(help="The query; without it, all are listed.", autocompletion=completion.queries)
+    ] = None,
+    paths: Annotated[list[Path] | None, typer.Argument(help="Stores, run folders or raw trace files.")] = None,
+    by: Annotated[
+        str,
+        typer.Option(
+            "--by",
+            help=BY,
+            autocompletion=completion.run_columns,
+        ),
+    ] = "",
+    where: Where = None,
+    profiler: Profiler = None,
+    param: Annotated[
+        list[str] | None,
+        typer.Option("--param", "-p", help="A parameter of the query: k=v.", autocompletion=completion.params),
+    ] = None,
+    sort: Annotated[
+        str | None,
+        typer.Option(
+            "--sort", help="Columns to sort by; -name is descending.", autocompletion=completion.result_columns
+        ),
+    ] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=0, help="At most so many rows.")] = None,
+    select: Annotated[
+        str,
+        typer.Option(
+            "--select", help="Only these columns, in this order: name,calls.", autocompletion=completion.result_columns
+        ),
+    ] = "",
+    format: Format = None,
+    output: Output = None,
+    wide: Wide = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Show the query's documentation and SQL.")] = False,
+    queries: Annotated[list[Path] | None, typer.Option("--queries", help="A further folder of query files.")] = None,
+) -> None:
+    """Answer a question; without a name, list the questions."""
+    from analyze.query.query_files import find
+    from analyze.render import to_stdout
+
+    if name is None:
+        known = analyze.catalog(queries or ())
+        to_stdout(lambda: terminal.list_queries(known), sys.stdout)
+        return
+    params = parse_params(param or [])
+    question = find(name, queries or ())
+    if explain:
+        to_stdout(lambda: terminal.explain(question, params), sys.stdout)
+        return
+    form = form_of(format, output)
+    question.bind(params)  # Bad ones are told before anything is read.
+    if not paths:
+        raise InputError(f"query {name}: say what to look at: analyze query {name} PATH...")
+    traces = open_traces(paths, queries)
+    print_answer(
+        traces.answer(name, split_names(by), where, params, sort, limit, split_names(select), profiler),
+        form,
+        output,
+        wide,
+    )
+
+
+@app.command()
+def sql(
+    statement: Annotated[str, typer.Argument(help="One SELECT over the tables (see `analyze tables`).")],
+    paths: Paths,
+    where: Where = None,
+    profiler: Profiler = None,
+    format: Format = None,
+    output: Output = None,
+    wide: Wide = False,
+) -> None:
+    """Run one SELECT of your own."""
+    form = form_of(format, output)
+    print_answer(open_traces(paths).sql_answer(statement, where, profiler), form, output, wide)
+
+
+@app.command()
+def tables(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="One table, or a block or what one defines; without it, all tables.", autocompletion=completion.tables
+        ),
+    ] = None,
+    blocks: Annotated[
+        bool, typer.Option("--blocks", help="List the building blocks of queries and what each defines.")
+    ] = False,
+) -> None:
+    """Document the tables and their columns, and the blocks that queries are built on."""
+    from analyze.render import to_stdout
+
+    shown = analyze.tables(name, blocks)
+    to_stdout(lambda: terminal.list_blocks(shown) if blocks else terminal.describe(shown), sys.stdout)
+
+
+@app.command()
+def compare(
+    a: Annotated[Path, typer.Argument(help="Before: a store, run folder or raw trace file.")],
+    b: Annotated[Path, typer.Argument(help="After: the same kind of thing; may be the same store.")],
+    level: Annotated[str, typer.Option("--level", help="kernel, family, op or phase.")] = "kernel",
+    time: Annotated[str, typer.Option("--time", help="gpu, or cpu (op and phase).")] = "gpu",
+    where: Where = None,
+    where_a: Annotated[str | None, typer.Option("--where-a", help="As --where, for A alone.")] = None,
+    where_b: Annotated[str | None, typer.Option("--where-b", help="As --where, for B alone.")] = None,
+    profiler: Profiler = None,
+    per_step: Annotated[
+        bool | None, typer.Option("--per-step/--total", help="Per training step; default if both say how many.")
+    ] = None,
+    tolerance: Annotated[
+        float, typer.Option("--tolerance", min=0, callback=finite, help="Changes up to so many % are `same`.")
+    ] = 1.0,
+    fail_if: Annotated[
+        list[str] | None, typer.Option("--fail-if", help="Exit with 1 if this holds: 'kernel_time > 5%'.")
+    ] = None,
+    flame: Annotated[
+        Path | None, typer.Option("--flame", help="Also write both sides' stacks for flamegraph.pl: out.folded.")
+    ] = None,
+    sort: Annotated[str | None, typer.Option("--sort", help="Columns to sort by; -name is descending.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=0, help="At most so many rows.")] = None,
+    format: Format = None,
+    output: Output = None,
+    wide: Wide = False,
+) -> None:
+    """Compare two recordings: what was added, removed and changed, and whether that is too much."""
+    form = form_of(format, output)
+    result = analyze.compare(
+        open_traces([a]),
+        open_traces([b]),
+        level=level,
+        time=time,
+        where=where,
+        where_a=where_a,
+        where_b=where_b,
+        per_step=per_step,
+        tolerance=tolerance,
+        fail_if=fail_if or (),
+        sort=sort,
+        limit=limit,
+        profiler=profiler,
+        flame=flame,
+    )
+    print_answer(result.answer, form, output, wide)  # Where both go into one log, the verdict comes last.
+    terminal.note(result.notes)
+    for failure in result.failures:
+        terminal.say(f"failed: {failure}")
+    if result.failures:
+        raise typer.Exit(1)
+
+
+@app.command()
+def pivot(
+    name: Annotated[str, typer.Argument(help="The query.", autocompletion=completion.queries)],
+    paths: Paths,
+    rows: Annotated[str, typer.Option("--rows", help="Columns of runs or of the query that make the rows.")],
+    value: Annotated[str, typer.Option("--value", help="The query's column in the cells.")],
+    columns: Annotated[str, typer.Option("--columns", help="Columns of runs or of the query that go across.")] = "",
+    agg: Annotated[
+        str | None, typer.Option("--agg", help="sum, avg, min or max, where a cell has several values.")
+    ] = None,
+    filter: Annotated[str | None, typer.Option("--filter", help="SQL over the query's result: which rows.")] = None,
+    where: Where = None,
+    profiler: Profiler = None,
+    param: Annotated[
+        list[str] | None,
+        typer.Option("--param", "-p", help="A parameter of the query: k=v.", autocompletion=completion.params),
+    ] = None,
+    format: Format = None,
+    output: Output = None,
+    wide: Wide = False,
+    queries: Annotated[list[Path] | None, typer.Option("--queries", help="A further folder of query files.")] = None,
+) -> None:
+    """Lay out one measure of a query as a table of runs: models down, batch sizes across."""
+    from analyze.query.query_files import find
+
+    form = form_of(format, output)
+    params = parse_params(param or [])
+    find(name, queries or ()).bind(params)  # Bad ones are told before anything is read.
+    laid_out = open_traces(paths, queries).pivot_answer(
+        name, split_names(rows), value, split_names(columns), agg, filter, where, params, profiler
+    )
+    print_answer(laid_out, form, output, wide)
+
+
+@app.command()
+def advise(
+    paths: Paths,
+    where: Where = None,
+    profiler: Profiler = None,
+    min_pct: Annotated[
+        float,
+        typer.Option("--min-pct", min=0, callback=finite, help="Leave out what could save less of the run's time."),
+    ] = 1.0,
+    format: Format = None,
+    output: Output = None,
+) -> None:
+    """Say what costs a run time, ranked by what mending it could save, with the numbers and what to try."""
+    form = form_of(format, output)
+    found = open_traces(paths).advise_answer(where, min_pct, profiler)
+    if form != "table":
+        print_answer(found, form, output)
+        return
+    from io import StringIO
+
+    from analyze.advise import Advice, write_text
+    from analyze.render import visible, write_with
+
+    rows: list[tuple[Any, ...]] = [tuple(visible(v) if isinstance(v, str) else v for v in r) for r in found.rows()]
+    shown = [Advice(*row) for row in rows]
+
+    def write(file: TextIO) -> None:
+        text = StringIO()
+        cautions = [visible(c) for c in found.cautions]
+        write_text(shown, text, chosen=where is not None or profiler is not None, cautions=cautions)
+        file.write(terminal.to_width(text.getvalue().rstrip("\n"), file))
+
+    write_with(write, output, sys.stdout)
+    terminal.note([n for n in found.notes if n not in found.cautions])

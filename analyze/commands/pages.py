@@ -1,0 +1,210 @@
+"""Commands that make something to look at: figures, pages, traces, flame graphs; and those that serve them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import analyze
+from analyze.commands import terminal
+from analyze.commands.shared import (
+    BY,
+    Paths,
+    Profiler,
+    Where,
+    app,
+    open_traces,
+    parse_params,
+    split_names,
+)
+from analyze.errors import InputError
+
+
+@app.command()
+def plot(
+    name: Annotated[str, typer.Argument(help="The query, such as kernel-share or roofline.")],
+    paths: Paths,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The figure: .svg, .png or .html.")],
+    by: Annotated[
+        str,
+        typer.Option(
+            "--by",
+            help=BY,
+        ),
+    ] = "",
+    where: Where = None,
+    profiler: Profiler = None,
+    param: Annotated[list[str] | None, typer.Option("--param", "-p", help="A parameter of the query: k=v.")] = None,
+    figure: Annotated[
+        str | None, typer.Option("--figure", help="Another one than the query's own: 'bars x=total_ns y=name'.")
+    ] = None,
+    title: Annotated[str | None, typer.Option("--title", help="What stands above it; the question by default.")] = None,
+    queries: Annotated[list[Path] | None, typer.Option("--queries", help="A further folder of query files.")] = None,
+) -> None:
+    """Draw the answer to a question as the figure that the query declares."""
+    from analyze.plots.drawing import output_format
+    from analyze.query.query_files import find
+
+    output_format(output)
+    params = parse_params(param or [])
+    find(name, queries or ()).bind(params)  # Bad ones are told before anything is read.
+    drawing = open_traces(paths, queries).plot(name, output, split_names(by), where, params, profiler, figure, title)
+    terminal.note([drawing.note])
+
+
+@app.command()
+def report(
+    paths: Paths,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The page: report.html.")],
+    compare: Annotated[list[Path] | None, typer.Option("--compare", help="After: what to compare PATHS with.")] = None,
+    by: Annotated[str, typer.Option("--by", help="Columns of runs that tell several runs apart.")] = "",
+    where: Where = None,
+    profiler: Profiler = None,
+    title: Annotated[str | None, typer.Option("--title", help="What stands above it.")] = None,
+) -> None:
+    """Write one HTML page about recordings: what was run, advice, figures, tables; it needs no network."""
+    from analyze.report.files import check_page, progress_bar
+
+    check_page(output)
+    traces = open_traces(paths)
+    after = open_traces(compare) if compare else None
+    with progress_bar() as progress:
+        traces.report(output, after, split_names(by), where, profiler, title, progress)
+
+
+@app.command()
+def study(
+    name: Annotated[str | None, typer.Argument(help="The study, or its folder; without it, all are listed.")] = None,
+    paths: Annotated[
+        list[Path] | None, typer.Argument(help="Its runs: stores, run folders or raw trace files.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The page: report.html.")] = None,
+    where: Where = None,
+) -> None:
+    """Write a study's tables and figures beside what it printed, and which of its claims hold, as one HTML page."""
+    from analyze.render import print_lines, to_stdout, visible
+
+    if name is None:
+        print_lines([visible(f"{known}: {title}") for known, title in analyze.studies().items()], sys.stdout)
+        return
+    from analyze.report import study_files
+    from analyze.report.files import check_page, progress_bar
+    from analyze.report.study import claimed
+
+    study_files.load(study_files.find_file(name))  # A bad one is told before anything is read.
+    if not paths or output is None:
+        raise InputError(f"study {name}: say of which runs and where to: analyze study {name} RUNS... -o report.html")
+    check_page(output)
+    traces = open_traces(paths)
+    with progress_bar() as progress:
+        claims = traces.study(name, output, where, progress)
+    to_stdout(lambda: typer.echo(visible(f"{output}: {claimed(claims)}")), sys.stdout)
+
+
+@app.command()
+def trace(
+    paths: Paths,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The trace: out.json.gz, or .json for plain text.")
+    ] = None,
+    open_: Annotated[
+        bool, typer.Option("--open", help="Open it in the Perfetto UI, served from this machine.")
+    ] = False,
+    print_url: Annotated[
+        bool, typer.Option("--print-url", help="As --open, with the address printed in place of a browser.")
+    ] = False,
+    at: Annotated[
+        str | None, typer.Option("--at", help="What to open at: gap:3 (of `gaps`), a finding of `advise`, or ms.")
+    ] = None,
+    where: Where = None,
+    profiler: Profiler = None,
+    from_ms: Annotated[
+        float | None, typer.Option("--from-ms", help="Start of the window, from the first event.")
+    ] = None,
+    to_ms: Annotated[float | None, typer.Option("--to-ms", help="End of the window.")] = None,
+    counters: Annotated[bool, typer.Option(help="Add tracks: queue depth, copy bandwidth, GPU busy, memory.")] = True,
+    critical_path: Annotated[bool, typer.Option("--critical-path", help="Draw the critical path over it.")] = False,
+) -> None:
+    """Write a run as a Chrome trace, with counters added, for the Perfetto UI (https://ui.perfetto.dev)."""
+    from tempfile import TemporaryDirectory
+
+    from analyze.render import to_stdout, visible
+    from analyze.trace.opening import browse, open_in_ui
+
+    shown = open_ or print_url
+    if output is None and not shown:
+        raise InputError("trace: say where to write it, -o out.json.gz, or --open it")
+    if at is not None and not shown:
+        raise InputError("--at says what to --open the trace at")
+    traces = open_traces(paths)
+    moment = traces.moment(at, where, profiler) if at is not None else None
+    with TemporaryDirectory(prefix="tracequarry-") as folder:
+        target = output or Path(folder) / "trace.json.gz"
+        done = traces.trace(target, where, from_ms, to_ms, counters, critical_path, profiler)
+        counts = f"{done.events:,} events, {done.flows:,} arrows, {done.counters:,} counter values"
+        to_stdout(lambda: typer.echo(visible(f"{output or 'trace'}: {done.run_id}: {counts}")), sys.stdout)
+        terminal.note([done.note])
+        if shown:
+            open_in_ui(target, lambda url: browse(url, print_url), moment.within(done) if moment else None)
+
+
+@app.command()
+def flame(
+    paths: Paths,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="out.speedscope.json, or out.folded for flamegraph.pl.")
+    ],
+    tree: Annotated[str, typer.Option("--tree", help="Stacks of what: op, module or python.")] = "op",
+    time: Annotated[str, typer.Option("--time", help="gpu or cpu.")] = "gpu",
+    where: Where = None,
+    profiler: Profiler = None,
+) -> None:
+    """Write the call trees as a flame graph, for https://www.speedscope.app or flamegraph.pl."""
+    from analyze.render import to_stdout, visible
+
+    drawn = open_traces(paths).flame(output, tree, time, where, profiler)
+    what = f"{drawn.total_ns / 1e6:,.3f} ms of {time.upper()} time, {drawn.profiles} profile(s)"
+    to_stdout(lambda: typer.echo(visible(f"{output}: {what}")), sys.stdout)
+    terminal.note([drawn.note])
+
+
+@app.command()
+def mcp(
+    paths: Paths,
+    queries: Annotated[list[Path] | None, typer.Option("--queries", help="A further folder of query files.")] = None,
+) -> None:
+    """Serve the questions to an agent: the Model Context Protocol over stdin and stdout."""
+    from analyze.agents import server
+
+    traces = analyze.open(*paths, queries=queries or ())
+    terminal.warn(traces.warnings)
+    server(traces).run("stdio")
+
+
+@app.command()
+def serve(
+    paths: Paths,
+    host: Annotated[
+        str, typer.Option("--host", help="Address to listen at; another than a loopback one asks for a token.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int | None, typer.Option("--port", min=0, max=65535, help="0: a free one. Default: 8321, else a free one.")
+    ] = None,
+    token: Annotated[
+        bool, typer.Option("--token", help="Ask for a token in any case: where others use this machine, too.")
+    ] = False,
+    open_: Annotated[bool, typer.Option("--open/--no-open", help="Open it in a browser.")] = True,
+    time_limit: Annotated[float, typer.Option("--time-limit", help="Seconds after which a question is ended.")] = 60.0,
+    where: Where = None,
+    profiler: Profiler = None,
+    queries: Annotated[list[Path] | None, typer.Option("--queries", help="A further folder of query files.")] = None,
+) -> None:
+    """Serve recordings as pages on this machine: the report, every question, a box for SQL. Ctrl-C ends it."""
+    from analyze.serve.server import browse, check
+
+    check()
+    traces = open_traces(paths, queries)
+    traces.serve(host, port, token, time_limit, where, profiler, lambda address: browse(address, open_))

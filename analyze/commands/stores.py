@@ -1,0 +1,109 @@
+"""Commands that make stores and keep them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import analyze
+from analyze.commands import completion, terminal
+from analyze.commands.shared import (
+    app,
+    parse_params,
+)
+from analyze.errors import InputError
+
+
+@app.command()
+def ingest(
+    paths: Annotated[list[Path], typer.Argument(help="Run folders, folders of them, or raw trace files.")],
+    store: Annotated[Path, typer.Option("--store", "-s", help="The store: a folder or URL, made if need be.")],
+    jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Processes; default: one per CPU.")] = None,
+    as_one_run: Annotated[
+        bool, typer.Option("--as-one-run", help="The bare files are the ranks of one run; their names say which.")
+    ] = False,
+    again: Annotated[bool, typer.Option("--again", help="Read unchanged files, too.")] = False,
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            "--shard", help="I/N: only this share of the raw files, I from 0 on; `analyze commit` shows them."
+        ),
+    ] = None,
+    launcher: Annotated[
+        str | None,
+        typer.Option(
+            "--launcher",
+            help="Do it in shards: slurm, local (the same here), dask or dask:ADDRESS.",
+            autocompletion=completion.launchers,
+        ),
+    ] = None,
+    shards: Annotated[
+        int | None, typer.Option("--shards", min=1, help="How many shards; default: one a file, 256 at most.")
+    ] = None,
+    launcher_option: Annotated[
+        list[str] | None,
+        typer.Option("--launcher-option", help="Of submitit or dask: slurm_partition=long, timeout_min=60, mem_gb=8."),
+    ] = None,
+    print_script: Annotated[bool, typer.Option("--print", help="Only print a script for sbatch that does it.")] = False,
+) -> None:
+    """Read raw profiler files into a Parquet store."""
+    from time import perf_counter
+
+    from analyze.store.progress import progress_bar
+
+    options = parse_params(launcher_option or [], "--launcher-option")
+    if print_script:
+        if launcher != "slurm":
+            raise InputError("ingest --print: goes with --launcher slurm")
+        script = analyze.slurm_script(
+            *paths, store=store, jobs=jobs, as_one_run=as_one_run, again=again, shards=shards, launcher_options=options
+        )
+        typer.echo(script)
+        return
+    began = perf_counter()
+    with progress_bar() as progress:
+        result = analyze.ingest(
+            *paths, store=store, jobs=jobs, as_one_run=as_one_run, again=again, shard=shard, launcher=launcher,
+            shards=shards, launcher_options=options, progress=progress,
+        )  # fmt: skip
+    terminal.ingested(store, result, perf_counter() - began)
+
+
+@app.command()
+def commit(
+    store: Annotated[Path, typer.Argument(help="The store that the shards were ingested into.")],
+    allow_missing: Annotated[
+        bool, typer.Option("--allow-missing", help="Without the files of shards that are not there.")
+    ] = False,
+) -> None:
+    """Make what `analyze ingest --shard` wrote visible, all of it or nothing."""
+    from time import perf_counter
+
+    began = perf_counter()
+    terminal.ingested(store, analyze.commit(store, allow_missing), perf_counter() - began)
+
+
+@app.command()
+def compact(
+    store: Annotated[Path, typer.Argument(help="The store.")],
+    jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Processes; default: one per CPU.")] = None,
+) -> None:
+    """Put the small files of a store together, so that one of many ranks opens and answers fast."""
+    terminal.compacted(store, analyze.compact(store, jobs))
+
+
+@app.command()
+def cache(
+    clear: Annotated[bool, typer.Option("--clear", help="Remove all that is not in use.")] = False,
+    max_size: Annotated[
+        str | None, typer.Option("--max-size", help="Remove what was not used for longest, down to: 500MB, 5GB.")
+    ] = None,
+) -> None:
+    """List or remove what was made of raw files that queries were given directly."""
+    there = analyze.cache(clear, max_size)
+    if clear or max_size is not None:
+        typer.echo(f"{there.folder}: {len(there.removed)} removed, {sum(e.bytes for e in there.removed) / 1e6:,.1f} MB")
+    else:
+        terminal.list_cache(there)

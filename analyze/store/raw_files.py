@@ -1,0 +1,42 @@
+"""What a raw file says of itself before it is read: its place in a job, and whether another one holds the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from analyze.sources import Source, detect
+from analyze.sources.base import SourceFile
+from analyze.sources.packed import plain_name, unpacked
+from analyze.store.grouping import Told
+from schemas.options import LARGEST_INT32
+
+
+def told(source: Source, path: Path) -> Told:
+    """What a bare file says of its rank and its job. Raises InputError if it is no trace by its beginning."""
+    rank = world_size = job = None
+    if source.kind == "chrome_trace":
+        from analyze.sources.chrome.metadata import read_metadata
+
+        info = read_metadata(path).distributed
+        if info:
+            rank, world_size = info.rank, info.world_size
+    elif source.kind in ("nsys_sqlite", "nsys_tables"):
+        from analyze.sources.nsys.reader import read_job
+
+        with unpacked(path, []) as plain:
+            rank, world_size, job = read_job(plain)
+    if world_size is not None and not 0 < world_size <= LARGEST_INT32:
+        world_size = None
+    if rank is not None and not 0 <= rank < (world_size or LARGEST_INT32):
+        rank = world_size = None  # one of them is wrong
+    return Told(rank, world_size, job)
+
+
+def export_of(source: Source, path: Path, rank: int = 0) -> SourceFile | None:
+    """The file beside a report that holds the same and is read instead, if there is one."""
+    report = path.with_name(plain_name(path))
+    for suffix in source.exported:
+        for export in (report.with_suffix(suffix), report.with_suffix(f"{suffix}.gz")):
+            if export.is_file() and not export.is_symlink() and (found := detect(export)):
+                return SourceFile(export, found.kind, rank)
+    return None

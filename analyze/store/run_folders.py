@@ -1,0 +1,187 @@
+"""Run folders, which `collect` leaves: what each pass is as a run, and which of them are parts of one job."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from analyze.errors import InputError
+from analyze.sources import BY_KIND
+from analyze.sources.base import SourceFile
+from analyze.store.file_digest import Digests, printable
+from analyze.store.grouping import name_rank
+from analyze.store.raw_files import export_of, told
+from schemas.manifest import MANIFEST_NAME, Manifest, ManifestError, Pass, read_manifest
+from schemas.options import LARGEST_INT32
+from schemas.workload import column_values
+
+
+@dataclass
+class RunInput:
+    """A run to ingest: its id, what is known of it beforehand (columns of `runs`), and its raw files."""
+
+    run_id: str
+    files: list[SourceFile]
+    columns: dict[str, Any] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    manifests: list[Path] = field(default_factory=list)
+    """run.json of its run folder, or of each where they are parts of a job."""
+    digests: Digests = field(default_factory=Digests)
+    """Of the files, as far as they were needed."""
+    named: frozenset[Path] = frozenset()
+    """The files that the user named. Another one, found in a folder, is left out with a warning if it is damaged."""
+    hosts: dict[int, str] = field(default_factory=dict)
+    """Hosts of its ranks, as far as they are known beforehand."""
+    part: str | None = None
+    """Of a run folder that one node left of a job on several: its own id."""
+
+
+def run_folder(folder: Path) -> list[RunInput]:
+    """A run for each pass of a run folder. Raises InputError for a run.json that cannot be used."""
+    try:
+        manifest = read_manifest(folder)
+    except ManifestError as e:
+        raise InputError(str(e)) from e
+    several = len(manifest.passes) > 1
+    return [_run_of_pass(folder, manifest, p, several) for p in manifest.passes]
+
+
+def _run_of_pass(folder: Path, manifest: Manifest, one: Pass, several: bool) -> RunInput:
+    files, warnings = [], []
+    for f in one.files:
+        if f.kind not in BY_KIND:
+            continue
+        path = folder / f.path
+        try:
+            if not path.is_file() and (packed := path.with_name(f"{path.name}.gz")).is_file():
+                path = packed
+            inside = path.resolve().is_relative_to(folder.resolve())
+            there = path.is_file()
+        except OSError as e:  # a name that is too long
+            raise InputError(f"{folder / MANIFEST_NAME}: {printable(path)}: {e.strerror}") from e
+        if not inside:
+            raise InputError(f"{folder / MANIFEST_NAME}: {f.path!r} is a link out of the run folder")
+        rank = f.rank if f.rank is not None else _rank_in_folder(path, f.kind)
+        if export := export_of(BY_KIND[f.kind], path, rank):
+            files.append(export)
+        elif there:
+            files.append(SourceFile(path, f.kind, rank))
+        else:
+            warnings.append(f"{f.path}: named in {MANIFEST_NAME} but missing")
+    files = list(dict.fromkeys(files))  # a report and its export are one file
+    by_rank: dict[tuple[str, int], Path] = {}
+    for file in files:
+        if by_rank.setdefault((file.kind, file.rank), file.path) != file.path and file.kind == "chrome_trace":
+            other = by_rank[file.kind, file.rank].name
+            raise InputError(f"{folder / MANIFEST_NAME}: {other} and {file.path.name} are both of rank {file.rank}")
+    name = manifest.job or manifest.run_id
+    return RunInput(
+        run_id=f"{name}.{one.profiler}" if several else name,
+        files=files,
+        columns=_manifest_columns(manifest, one) | {"source": printable(folder)},
+        warnings=warnings,
+        manifests=[folder / MANIFEST_NAME],
+        hosts=_hosts(manifest, one, {f.rank for f in files}),
+        part=manifest.run_id if manifest.job else None,
+    )
+
+
+def join_parts(runs: Iterable[RunInput]) -> list[RunInput]:
+    """The runs, those that are parts of one job (`collect run --job`) as one, where the first of them was.
+
+    What the nodes say of the job is kept where all say the same. Of two parts with one id, a folder and its copy, the
+    second stays beside the job. Raises InputError if two parts have the same rank.
+    """
+    joined: list[RunInput] = []
+    jobs: dict[str, dict[str, RunInput]] = {}
+    for run in runs:
+        if run.part is None or run.part in jobs.get(run.run_id, ()):
+            joined.append(run)
+        else:
+            parts = jobs.setdefault(run.run_id, {})
+            if not parts:
+                joined.append(run)
+            parts[run.part] = run
+    whole = {id(next(iter(parts.values()))): _joined(list(parts.values())) for parts in jobs.values()}
+    return [whole.get(id(run), run) for run in joined]
+
+
+def _joined(parts: list[RunInput]) -> RunInput:
+    """Parts of a job as one run, in the order of their ranks."""
+    if len(parts) == 1:
+        return parts[0]
+    parts.sort(key=lambda p: (min((f.rank for f in p.files), default=LARGEST_INT32), p.part))
+    owners: dict[int, RunInput] = {}
+    for part in parts:
+        for rank in {f.rank for f in part.files if f.kind == "chrome_trace"}:
+            if owners.setdefault(rank, part) is not part:
+                raise InputError(f"{owners[rank].manifests[0]} and {part.manifests[0]}: both have rank {rank} of a job")
+    columns = {name: _agreed(p.columns.get(name) for p in parts) for name in parts[0].columns}
+    reasons = [f"{p.part}: {p.columns['reason']}" for p in parts if p.columns.get("reason")]
+    statuses = {p.columns["status"] for p in parts}
+    return RunInput(
+        run_id=parts[0].run_id,
+        files=[f for p in parts for f in p.files],
+        columns=columns
+        | {
+            "command": parts[0].columns["command"],  # torchrun's says on each node which it is
+            "start_time": min(p.columns["start_time"] for p in parts),
+            "status": next((s for s in ("failed", "running") if s in statuses), "done"),
+            "reason": "; ".join(reasons) or None,
+            "source": printable(Path(os.path.commonpath([p.manifests[0].parent.absolute() for p in parts]))),
+        },
+        warnings=[f"{p.part}: {w}" for p in parts for w in p.warnings],
+        manifests=[m for p in parts for m in p.manifests],
+        hosts={rank: host for p in parts for rank, host in p.hosts.items()},
+        part=parts[0].part,
+    )
+
+
+def _agreed(values: Iterable[Any]) -> Any:
+    """The value that all have that have one; None if they differ."""
+    found = [v for v in values if v is not None]
+    return found[0] if found and all(v == found[0] for v in found) else None
+
+
+def _hosts(manifest: Manifest, one: Pass, ranks: set[int]) -> dict[int, str]:
+    """Where the ranks of a pass ran: what their processes said; the collector's own workers run on its node."""
+    node = manifest.host if manifest.program is None else None
+    return {r: node for r in ranks if node} | {r.rank: r.host for r in one.ranks if r.host}
+
+
+def _rank_in_folder(path: Path, kind: str) -> int:
+    """Rank of a run folder's file whose manifest does not say it: by the file, else by its name, else 0."""
+    rank = told(BY_KIND[kind], path).rank if path.is_file() else None
+    return rank if rank is not None else name_rank(path.name) or 0
+
+
+def _manifest_columns(manifest: Manifest, one: Pass) -> dict[str, Any]:
+    gpu = manifest.gpu_devices[0] if manifest.gpu_devices else None
+    workload = manifest.workload
+    world_sizes = {"ddp": workload.gpus, "dp": 1, "none": 1}
+    world_size, steps = world_sizes.get(workload.parallel or ""), workload.steps
+    if manifest.program is not None:  # the user's own: of it only what was counted is known
+        world_size, steps = manifest.world_size, one.counted_steps
+    return {
+        "workload_id": manifest.job or manifest.run_id,
+        "profiler": one.profiler,
+        "status": one.status,
+        "reason": one.reason or manifest.reason,
+        "gpu_name": gpu.name if gpu else None,
+        "compute_capability": (gpu.compute_capability or None) if gpu else None,
+        "command": " ".join(manifest.command),
+        "start_time": one.start or manifest.start,
+        "world_size": world_size,
+        **{
+            name: getattr(manifest, name)
+            for name in (
+                "host", "driver_version", "cuda_version", "cudnn_version", "nccl_version", "torch_version",
+                "git_commit",
+            )
+        },
+        **column_values(workload),
+        "steps": steps,
+    }  # fmt: skip

@@ -1,0 +1,347 @@
+"""What is asked of recordings that were opened: a method for each command that asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    import pyarrow as pa
+
+    from analyze.flame import Drawn
+    from analyze.info import Info
+    from analyze.notebook import Answer
+    from analyze.query.query_files import Query
+    from analyze.questions import Queries
+    from analyze.report.build import Progress as ReportProgress
+    from analyze.report.files import Drawing
+    from analyze.report.page import Claim
+    from analyze.store.ingest import Progress
+    from analyze.trace.export import Exported
+    from analyze.trace.moments import Moment
+
+
+Paths = str | PathLike[str]
+
+
+class Traces:
+    """Stores, run folders or raw files, opened for questions. Made by `open`.
+
+    What one question computes (the call tree, building blocks) is there for the next ones with the same `by`, `where`
+    and `profiler`. Several threads may ask. Closed at the end of a `with`, by `close`, or when nothing refers to it.
+
+    Options of several methods: `where`: SQL over the columns of `runs` and `rank`: what to look at. `profiler`: torch,
+    nsys, nvprof, ncu or none: only what was recorded under it; all; by default one timing pass of each workload that
+    has several. Methods that return an Arrow table have a twin that returns the `Answer`, which has the documented
+    columns with their units, and `notes`. All raise InputError for what the user can mend.
+    """
+
+    def __init__(self, paths: Sequence[Path], queries: Sequence[Path] = (), progress: Progress | None = None):
+        from analyze.query.engines import Engines
+        from analyze.store.cache import open_stores
+        from analyze.store.urls import url_of
+
+        self._given = [url_of(p) or str(p) for p in paths]
+        self.read_as: list[str] = []
+        """Which runs and ranks the raw files were taken for that had to be ingested now, in sentences."""
+        self.stores, self.warnings = open_stores(paths, progress, self.read_as.append)
+        self.query_folders = tuple(queries)
+        self.engines = Engines(self.stores)
+
+    def close(self) -> None:
+        """Close the stores; there are no questions any more, and rows that were not taken are gone."""
+        self.engines.close()
+        for store in self.stores:
+            store.release()
+
+    def __enter__(self) -> Traces:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"analyze.open({', '.join(map(repr, self._given))})"
+
+    def _repr_html_(self) -> str:
+        return self.info()._repr_html_()
+
+    def query(
+        self,
+        name: str,
+        by: Sequence[str] = (),
+        where: str | None = None,
+        params: Mapping[str, object] | None = None,
+        sort: str | None = None,
+        limit: int | None = None,
+        select: Sequence[str] = (),
+        profiler: str | None = None,
+    ) -> pa.Table:
+        """Answer a query by name (`catalog` lists them) as an Arrow table.
+
+        `by`: columns of `runs` (or `rank`) to group by, and what a query's own parameter `per` can tell apart
+        (dimension, group). `params`: parameters of the query. `sort`: column names, `-` in
+        front for descending. `limit`: at most so many rows. `select`: only these columns, in this order.
+        """
+        return self.answer(name, by, where, params, sort, limit, select, profiler).arrow()
+
+    def answer(
+        self,
+        name: str,
+        by: Sequence[str] = (),
+        where: str | None = None,
+        params: Mapping[str, object] | None = None,
+        sort: str | None = None,
+        limit: int | None = None,
+        select: Sequence[str] = (),
+        profiler: str | None = None,
+    ) -> Answer:
+        """As `query`, with the documented columns, and notes; the rows are computed when they are taken."""
+        from analyze.notebook import Answer
+        from analyze.query.needs import why_empty
+
+        query, given = self._find(name), self._given
+        by, texts = query.own_by(by, as_texts(params))
+        engine = self.engines.get(by, where, profiler, query)
+
+        def draw(answer: Answer, figure: str | None, title: str | None) -> Drawing:
+            from analyze.report.files import draw
+
+            return draw(
+                answer, engine, given, query, texts,
+                by=by, where=where, profiler=profiler, figure=figure, title=title,
+            )  # fmt: skip
+
+        answer = Answer(engine.query(query, texts, sort, limit, select), draw)
+        if limit != 0:
+            answer.why = lambda: why_empty(engine, query, texts)
+        runs = len(engine.run_ids)
+        if query.mixes(by, runs, [c.name for c in answer.columns]):
+            answer.hint = f"{runs} runs taken together; --by run_id (or model, ...) tells them apart"
+        return answer
+
+    @property
+    def queries(self) -> Queries:
+        """The queries as functions that an editor completes: `traces.queries.kernel_share(group="family")`.
+
+        Called, `traces.queries()`, it lists them with what these recordings lack for each.
+        """
+        from analyze.questions import Queries
+
+        return Queries(self)
+
+    def info(self) -> Info:
+        """What was found: how the runs were recorded, what they lack, which queries they can answer."""
+        from analyze.info import inspect
+
+        return inspect(self.engines, self.query_folders)
+
+    def sql(self, statement: str, where: str | None = None, profiler: str | None = None) -> pa.Table:
+        """Answer one SELECT over the tables (`tables` documents them) as an Arrow table."""
+        return self.sql_answer(statement, where, profiler).arrow()
+
+    def sql_answer(self, statement: str, where: str | None = None, profiler: str | None = None) -> Answer:
+        """As `sql`, with notes; the rows are computed when they are taken."""
+        from analyze.notebook import Answer
+
+        return Answer(self.engines.get(where=where, profiler=profiler).sql(statement))
+
+    def flame(
+        self,
+        output: Paths,
+        tree: str = "op",
+        time: str = "gpu",
+        where: str | None = None,
+        profiler: str | None = None,
+    ) -> Drawn:
+        """Write the call trees as a flame graph, as `analyze flame`; see `analyze.flame.flame`."""
+        from analyze.flame import flame
+
+        return flame(self.engines.get(where=where, profiler=profiler), Path(output), tree=tree, time=time)
+
+    def moment(self, at: str, where: str | None = None, profiler: str | None = None) -> Moment:
+        """The place in time that `analyze trace --at` names: gap:3, a finding of `advise`, or ms from the start."""
+        from analyze.trace.moments import find_moment
+
+        return find_moment(self.engines.get(where=where, profiler=profiler), at)
+
+    def plot(
+        self,
+        name: str,
+        output: Paths | None = None,
+        by: Sequence[str] = (),
+        where: str | None = None,
+        params: Mapping[str, object] | None = None,
+        profiler: str | None = None,
+        figure: str | None = None,
+        title: str | None = None,
+    ) -> Drawing:
+        """Draw the answer to a query, which a notebook shows; `output`: write it, too, to a .svg, .png or .html file.
+
+        `figure`: another one than the query declares. The result's `note` says what of the recordings is left out.
+        Needs the extra `plot`.
+        """
+        from analyze.plots.drawing import output_format
+
+        if output is not None:
+            output_format(Path(output))
+        drawing = self.answer(name, by, where, params, profiler=profiler).plot(figure, title)
+        if output is not None:
+            drawing.save(output)
+        return drawing
+
+    def report(
+        self,
+        output: Paths,
+        compare: Traces | None = None,
+        by: Sequence[str] = (),
+        where: str | None = None,
+        profiler: str | None = None,
+        title: str | None = None,
+        progress: ReportProgress | None = None,
+    ) -> None:
+        """Write one HTML page about the recordings; with `compare`, about what changed from them to those.
+
+        `by`: columns of `runs` that tell several runs apart. Needs the extra `plot`.
+        """
+        from analyze.report.files import write_report
+
+        after = (compare.stores, compare._given) if compare else None
+        write_report(
+            self.stores, self._given, Path(output), after=after, by=by, where=where, profiler=profiler, title=title,
+            progress=progress,
+        )  # fmt: skip
+
+    def serve(
+        self,
+        host: str = "127.0.0.1",
+        port: int | None = None,
+        token: bool = False,
+        time_limit: float = 60.0,
+        where: str | None = None,
+        profiler: str | None = None,
+        show: Callable[[str], object] = print,
+    ) -> None:
+        """Serve the report, the questions and a box for SQL as pages, until the process is interrupted.
+
+        `host`, `port`: where to listen; 0 is a free port, by default 8321 or else a free one. `token`: ask who opens a
+        page for one, as is always done where other machines reach it. `time_limit`: seconds after which a question is
+        ended. `show` is given the address to open. Needs the extra `serve`.
+        """
+        from analyze.serve.server import serve
+
+        serve(
+            self.stores, self._given, show, folders=self.query_folders, host=host, port=port, token=token,
+            time_limit=time_limit, where=where, profiler=profiler,
+        )  # fmt: skip
+
+    def study(
+        self, name: Paths, output: Paths, where: str | None = None, progress: ReportProgress | None = None
+    ) -> list[Claim]:
+        """Write the report of a study as one HTML page: its tables and figures, what it printed, which claims hold.
+
+        `name`: one of `studies`, or a folder with a `report.toml`. Returns the claims with their verdicts. Needs the
+        extra `plot`.
+        """
+        from analyze.report.study import write_study
+
+        return write_study(str(name), self.stores, self._given, Path(output), where=where, progress=progress)
+
+    def pivot(
+        self,
+        name: str,
+        rows: Sequence[str],
+        value: str,
+        columns: Sequence[str] = (),
+        agg: str | None = None,
+        filter: str | None = None,
+        where: str | None = None,
+        params: Mapping[str, object] | None = None,
+        profiler: str | None = None,
+    ) -> pa.Table:
+        """One measure of a query as rows x columns of runs, an Arrow table.
+
+        `rows`, `columns`: columns of `runs` (or `rank`) or of the query. `value`: the query's column in the cells.
+        `agg`: sum, avg, min or max, where a cell has several values. `filter`: SQL over the query's result: which rows.
+        """
+        return self.pivot_answer(name, rows, value, columns, agg, filter, where, params, profiler).arrow()
+
+    def pivot_answer(
+        self,
+        name: str,
+        rows: Sequence[str],
+        value: str,
+        columns: Sequence[str] = (),
+        agg: str | None = None,
+        filter: str | None = None,
+        where: str | None = None,
+        params: Mapping[str, object] | None = None,
+        profiler: str | None = None,
+    ) -> Answer:
+        """As `pivot`, with the units of the columns, and notes."""
+        from analyze.notebook import Answer
+        from analyze.pivot import pivot
+
+        options = {"agg": agg, "filter": filter, "where": where, "profiler": profiler}
+        return Answer(pivot(self.engines, self._find(name), rows, columns, value, as_texts(params), **options))
+
+    def advise(self, where: str | None = None, min_pct: float = 1.0, profiler: str | None = None) -> pa.Table:
+        """What costs each run time, the largest saving first, as an Arrow table (`analyze.advise.COLUMNS`).
+
+        `min_pct`: leave out what could save less of the run's time. Savings are upper bounds, in ns and in % of the
+        mean span of the run's GPUs.
+        """
+        return self.advise_answer(where, min_pct, profiler).arrow()
+
+    def advise_answer(self, where: str | None = None, min_pct: float = 1.0, profiler: str | None = None) -> Answer:
+        """As `advise`, with notes; a row holds the fields of an `analyze.advise.Advice`."""
+        from analyze import advise, health
+        from analyze.notebook import Answer
+
+        engine = self.engines.get(where=where, profiler=profiler)
+        found = Answer(advise.answer(advise.advise(engine, min_pct), engine.note))
+        found.cautions = tuple(f.text for f in health.cautions(health.read(engine)))
+        return found
+
+    def trace(
+        self,
+        output: Paths,
+        where: str | None = None,
+        from_ms: float | None = None,
+        to_ms: float | None = None,
+        counters: bool = True,
+        critical_path: bool = False,
+        profiler: str | None = None,
+    ) -> Exported:
+        """Write one run as a Chrome trace for the Perfetto UI, gzip-compressed if the name ends in .gz.
+
+        `where` must leave one run. `from_ms`, `to_ms`: a window, in ms from the first event. `counters`: add tracks of
+        queue depth, copy bandwidth, GPU busy and memory. `critical_path`: draw the critical path over it. Returns what
+        was written, with a note of what was left out.
+        """
+        from analyze.trace.export import export
+
+        return export(
+            self.engines.get(where=where, profiler=profiler),
+            Path(output),
+            from_ms=from_ms,
+            to_ms=to_ms,
+            counters=counters,
+            critical_path=critical_path,
+        )
+
+    def _find(self, name: str) -> Query:
+        from analyze.query.query_files import find
+
+        return find(name, self.query_folders)
+
+
+def as_texts(params: Mapping[str, object] | None) -> dict[str, str]:
+    """Parameters as the command line would have them."""
+    return {name: str(value) for name, value in (params or {}).items()}

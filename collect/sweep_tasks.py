@@ -1,0 +1,132 @@
+"""The cells of a sweep as tasks of a cluster, started by submitit: each on as many GPUs as it trains on."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+
+from collect.errors import UsageError
+from collect.options import RunOptions
+from collect.process import Signals
+from collect.sweep import Cell, Outcome, Work, cell_command, cell_options, only_cells, read_plan, run_cell, sweep_folder
+
+LAUNCHERS = ("slurm", "local")
+_LOGS = ".submitit"
+_POLL_S = {"slurm": 5.0, "local": 0.2}
+
+
+def launch(
+    launcher: str,
+    options: Mapping[str, str],
+    work: Sequence[Work],
+    folder: Path,
+    begin: Callable[..., None],
+    signals: Signals,
+) -> Iterator[tuple[Cell, Outcome]]:
+    """Run cells as tasks; their outcomes as they come. A signal cancels what has not ended.
+
+    By `slurm`, an array for each number of GPUs; by `local`, what it does on this machine, one cell after the other, so
+    that none disturbs another's measurement. `options`: parameters of submitit. Raises UsageError.
+    """
+    if launcher not in LAUNCHERS:
+        raise UsageError(f"--launcher {launcher}: must be {' or '.join(LAUNCHERS)}")
+    try:
+        import submitit
+    except ImportError as e:
+        raise UsageError(f"--launcher {launcher}: needs `pip install 'tracequarry[cluster]'` ({e})") from e
+    logs = folder / _LOGS
+    try:
+        executor = submitit.AutoExecutor(folder=logs, cluster=launcher)
+        parameters = {k: int(v) if v.isdecimal() else v for k, v in options.items()}
+        executor.update_parameters(**{"name": "collect-sweep", "timeout_min": 24 * 60, **parameters})
+    except (RuntimeError, ValueError, NameError, TypeError, AssertionError) as e:
+        raise UsageError(f"--launcher {launcher}: {str(e).partition(chr(10))[0]}") from e
+    arrays = _by_gpus(work)
+    lost = False
+    for together in [[(gpus, [one])] for gpus, group in arrays for one in group] if launcher == "local" else [arrays]:
+        if signals.count:
+            return
+        tasks = []
+        for gpus, group in together:
+            if "gpus_per_node" not in parameters:
+                executor.update_parameters(gpus_per_node=gpus)
+            begin(*(cell for cell, _ in group))
+            with executor.batch():
+                tasks += [(cell, executor.submit(_task, of, cell_command(cell))) for cell, of in group]
+        while tasks and not signals.count:
+            for cell, task in [t for t in tasks if t[1].done()]:
+                tasks.remove((cell, task))
+                try:
+                    yield cell, task.result()
+                except (submitit.core.utils.UncompletedJobError, submitit.core.utils.FailedJobError):
+                    lost = True
+                    where = f"its task was lost; what it said is in {task.paths.stderr}"
+                    yield cell, Outcome("failed", None, where)
+            if tasks:
+                time.sleep(_POLL_S[launcher])
+        for cell, task in tasks:
+            task.cancel()
+            yield cell, Outcome("interrupted", None, "interrupted")
+    if not lost:
+        shutil.rmtree(logs, ignore_errors=True)
+
+
+def _task(options: RunOptions, command: list[str]) -> Outcome:
+    """A cell, wherever this runs."""
+    with Signals() as signals:
+        return run_cell(options, command, signals)
+
+
+def _by_gpus(work: Sequence[Work]) -> list[tuple[int, list[Work]]]:
+    """Cells by the GPUs that they need, fewest first."""
+
+    def gpus(one: Work) -> int:
+        return 0 if one[1].device == "cpu" else one[1].gpus
+
+    return [(number, list(group)) for number, group in groupby(sorted(work, key=gpus), key=gpus)]
+
+
+def parse_options(given: Sequence[str], launcher: str | None, printed: bool) -> dict[str, str]:
+    """Options of a launcher from texts as mem_gb=8. Raises UsageError, also where they have nothing to go with."""
+    if printed and launcher != "slurm":
+        raise UsageError("--print: goes with --launcher slurm")
+    if given and launcher is None:
+        raise UsageError("--launcher-option: goes with --launcher")
+    if wrong := next((text for text in given if not text.partition("=")[2]), None):
+        raise UsageError(f"--launcher-option {wrong}: must have the form name=value")
+    return {name: value for name, _, value in (text.partition("=") for text in given)}
+
+
+def script(plan_path: Path, output: Path | None, only: str | None, options: Mapping[str, str]) -> str:
+    """Batch scripts for `sbatch` that run these cells without submitit, one for each number of GPUs, as a text.
+
+    Each task sweeps one cell into a folder of its own, so that no two write one sweep.json.
+    """
+    plan, folder = read_plan(plan_path), sweep_folder(plan_path, output)
+    cells = [Cell(values=values) for values in plan.cells]
+    chosen = cells if only is None else only_cells(only, cells)
+    work = [(cell, cell_options(plan_path, plan.options, cell.values, "")) for cell in chosen]
+    named = {"timeout_min": "time", "cpus_per_task": "cpus-per-task", "mem_gb": "mem"}
+    scripts = []
+    for gpus, group in _by_gpus(work):
+        lines = ["--job-name=collect-sweep"] + ([f"--gpus-per-node={gpus}"] if gpus else [])
+        for key, value in options.items():
+            name = named.get(key, key.removeprefix("slurm_").replace("_", "-"))
+            lines.append(f"--{name}={value}{'G' if key == 'mem_gb' else ''}")
+        numbers = ",".join(str(number) for number, cell in enumerate(cells, 1) if any(cell is c for c, _ in group))
+        command = shlex.join(["collect", "sweep", str(plan_path)])
+        place = shlex.quote(str(folder / "cell"))
+        scripts.append(
+            "\n".join(
+                [
+                    "#!/bin/bash",
+                    *(f"#SBATCH {line}" for line in [f"--array={numbers}", *lines]),
+                    f"{command} -o {place}-$SLURM_ARRAY_TASK_ID --only cell=$SLURM_ARRAY_TASK_ID",
+                ]
+            )
+        )
+    return "\n".join(scripts)

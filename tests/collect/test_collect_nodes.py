@@ -1,0 +1,100 @@
+"""A job on several nodes: a `collect` on each, or one that starts processes on all."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+from collect_support import Collect, start
+
+import analyze
+from collect.nodes import reaches_nodes, slurm_job
+from schemas.manifest import read_manifest
+
+TRAIN = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(4):
+    model(torch.randn(2, 8)).sum().backward()
+    optimizer.step()
+dist.destroy_process_group()
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def test_a_collect_on_each_node(tmp_path: Path) -> None:
+    """Two "nodes" on loopback leave one run of two ranks, which began its recorded steps together."""
+    program, output, port = tmp_path / "train.py", tmp_path / "runs", free_port()
+    program.write_text(TRAIN)
+    nodes = [
+        start(
+            "run", "-o", str(output), "--job", "two", "--no-echo", "--steps", "2", "--warmup", "2", "--undisturbed",
+            "0",
+            "--", sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", str(node),
+            "--master-addr", "127.0.0.1", "--master-port", str(port), "--local-addr", "127.0.0.1",
+            "--nproc-per-node", "1", str(program),
+        )
+        for node in (0, 1)
+    ]  # fmt: skip
+    said = [node.communicate() for node in nodes]
+    assert [node.wait() for node in nodes] == [0, 0], said
+    parts = sorted(output.glob("two/*"))
+    assert sorted(out.strip() for out, _ in said) == [str(p) for p in parts] and len(parts) == 2
+    assert all(err.endswith(f"next: analyze info {output / 'two'}\n") for _, err in said)
+    manifests = [read_manifest(p) for p in parts]
+    assert {(m.job, m.run_id, m.world_size) for m in manifests} == {("two", p.name, 2) for p in parts}
+    with analyze.open(output / "two") as traces:
+        [run] = traces.sql("SELECT run_id, status, world_size, ranks, steps FROM runs").to_pylist()
+        assert run == {"run_id": "two", "status": "done", "world_size": 2, "ranks": 2, "steps": 2}
+        hosts = traces.sql("SELECT rank, host FROM rank_hosts ORDER BY rank").to_pylist()
+        assert hosts == [{"rank": rank, "host": socket.gethostname()} for rank in (0, 1)]
+        steps = traces.sql(
+            "SELECT rank, count(*) AS n FROM cpu_ops WHERE name = 'aten::addmm' GROUP BY rank ORDER BY 1"
+        )
+        assert steps.to_pylist() == [{"rank": 0, "n": 2}, {"rank": 1, "n": 2}]
+    assert all(rank.aligned for m in manifests for one in m.passes for rank in one.ranks)
+
+
+def test_one_collect_for_all_nodes(collect: Collect, tmp_path: Path) -> None:
+    """Processes that srun starts elsewhere do not see this node's own disks: what they tell goes by the run folder."""
+    srun = tmp_path / "srun"
+    srun.write_text('#!/bin/sh\nfor i in 0 1; do SLURM_PROCID=$i "$@" || exit; done\n')
+    srun.chmod(0o755)
+    program = "import os, torch; torch.randn(4); print(os.environ['TRACEQUARRY_ATTACH'])"
+    ran = collect("--", str(srun), sys.executable, "-c", program)
+    assert ran.code == 0, ran.stderr
+    assert [f.rank for f in ran.manifest.passes[0].files if f.kind == "chrome_trace"] == [0, 1]
+    assert [r.rank for r in ran.manifest.passes[0].ranks] == [0, 1]
+    assert f'"work": "{ran.folder}/.tracequarry-' in (ran.folder / "torch/log.txt").read_text()
+    assert sorted(p.name for p in ran.folder.iterdir()) == ["run.json", "torch"]
+
+
+def test_what_slurm_says() -> None:
+    step = {"SLURM_JOB_ID": "77", "SLURM_STEP_ID": "3", "SLURM_STEP_NUM_TASKS": "4"}
+    assert slurm_job(step) == "slurm-77-3"
+    # A batch script is no step; a step of one task is no job on several nodes.
+    assert slurm_job({"SLURM_JOB_ID": "77", "SLURM_NTASKS": "4"}) is None
+    assert slurm_job(step | {"SLURM_STEP_NUM_TASKS": "1"}) is None and slurm_job({}) is None
+    assert reaches_nodes(("/usr/bin/srun", "python3", "x.py")) and not reaches_nodes(("python3", "srun"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--job", "a/b", "--", "python3"], "--job: 'a/b' cannot name a folder"),
+        (["--job", "a", "--model", "resnet18"], "--job: needs a program of your own after --"),
+    ],
+)
+def test_a_job_that_will_not_do(collect: Collect, arguments: list[str], said: str) -> None:
+    ran = collect(*arguments)
+    assert ran.code == 2 and said in ran.stderr and not ran.output.exists()
