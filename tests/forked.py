@@ -38,8 +38,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import IO, Any, NoReturn
 
-SEEN_LATER = ("COLUMNS", "TRACEQUARRY_", "TMPDIR", "PYTEST_CURRENT_TEST")
-"""Variables that nothing reads while it is imported, or what they begin with."""
+SEEN_LATER = ("COLUMNS", "TRACEQUARRY_", "TMPDIR", "PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR")
+"""Variables that nothing reads while it is imported, or what they begin with.
+
+torchvision sets the last one where it is imported, so also in a process of the tests.
+"""
 
 
 class Template:

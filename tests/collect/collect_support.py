@@ -21,8 +21,8 @@ from forked import Forked, Template
 from schemas.manifest import Manifest, read_manifest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-TINY = ["--model", "resnet18", "--image-size", "32", "--batch-size", "2", "--steps", "2", "--warmup", "1"]
-"""The smallest real training: three steps take about a second, importing torch a few."""
+TINY = ["--model", "squeezenet1_1", "--image-size", "32", "--batch-size", "2", "--steps", "2", "--warmup", "1"]
+"""The smallest real training: three steps take less than a second, importing torch a few."""
 CPU = [*TINY, "--device", "cpu"]
 
 
@@ -89,7 +89,8 @@ def names(trace: dict[str, Any], category: str) -> list[str]:
 
 
 def descendants(pid: int) -> dict[int, str]:
-    """Name of every process below `pid`, from /proc, in the order of their numbers: of a forked one its module's."""
+    """Name and command line of every process below `pid`, from /proc, by their numbers; a forked one has the name of
+    its module, and the command line of what it was forked from."""
     parents: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -106,7 +107,7 @@ def descendants(pid: int) -> dict[int, str]:
     found = {}
     for p in sorted(below - {pid}):
         with contextlib.suppress(OSError):
-            found[p] = Path(f"/proc/{p}/comm").read_text().strip()
+            found[p] = Path(f"/proc/{p}/comm").read_text() + Path(f"/proc/{p}/cmdline").read_text().replace("\0", " ")
     return found
 
 

@@ -48,11 +48,14 @@ def test_interrupted_run_says_so_and_keeps_what_there_is(tmp_path: Path, number:
 def test_killed_rank(tmp_path: Path) -> None:
     (temporary := tmp_path / "temporary").mkdir()
     child = start("run", "-o", str(tmp_path), *LONG, "--parallel", "ddp", "--gpus", "2", TMPDIR=str(temporary))
-    wait_for(lambda: steps_done(temporary), "some steps")
-    # The launcher starts rank 0 first.
-    _, rank1 = (pid for pid, name in descendants(child.pid).items() if name == "collect.worker")
-    os.kill(rank1, signal.SIGKILL)
-    stdout, stderr = child.communicate(timeout=120)
+    try:
+        wait_for(lambda: steps_done(temporary), "some steps")
+        # The launcher starts rank 0 first.
+        _, rank1 = (pid for pid, name in descendants(child.pid).items() if "collect.worker" in name)
+        os.kill(rank1, signal.SIGKILL)
+        stdout, stderr = child.communicate(timeout=120)
+    finally:
+        child.kill()
     assert child.wait() == 1 and "Traceback" not in stderr
     manifest = read_manifest(Path(stdout.strip()))
     assert manifest.status == "failed"
@@ -73,7 +76,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_full_disk(collect: Collect, small_disk: Path) -> None:
     # 8 steps of resnet18 make a trace of about 2.5 MB before compression: more than the disk has.
-    ran = collect(*CPU, "--steps", "8", output=small_disk)
+    ran = collect(*CPU, "--model", "resnet18", "--steps", "8", output=small_disk)
     assert ran.code == 1
     manifest = json.loads((ran.folder / "run.json").read_text())
     assert manifest["status"] == "failed" and "the disk" in manifest["reason"] and "is full" in manifest["reason"]

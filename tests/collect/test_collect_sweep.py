@@ -16,7 +16,7 @@ from schemas.manifest import read_manifest
 
 OPTIONS = """
 [options]
-model = "resnet18"
+model = "squeezenet1_1"
 image_size = 32
 steps = 1
 warmup = 1
@@ -68,9 +68,10 @@ def test_interrupted_sweep_is_taken_up_again(tmp_path: Path) -> None:
 
 def test_goes_on_past_a_failed_cell(tmp_path: Path) -> None:
     plan, output = tmp_path / "plan.toml", tmp_path / "out"
-    # alexnet's pooling leaves nothing of 32 pixels: the cell fails while it trains.
+    # squeezenet's pooling leaves nothing of 8 pixels: the cell fails while it trains.
     plan.write_text(
-        OPTIONS.replace('model = "resnet18"\n', "batch_size = 2\n") + '[grid]\nmodel = ["alexnet", "resnet18"]\n'
+        OPTIONS.replace('model = "squeezenet1_1"\nimage_size = 32\n', "batch_size = 2\nimage_size = 8\n")
+        + '[grid]\nmodel = ["squeezenet1_1", "resnet18"]\n'
     )
     code, stderr = sweep(plan, output)
     assert code == 1 and "1 done, 1 failed" in stderr

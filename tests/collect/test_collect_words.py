@@ -21,7 +21,7 @@ def test_the_cpu_is_said_before_it_starts_and_the_next_command_at_the_end(collec
     ran = collect(*TINY)
     lines = ran.stderr.splitlines()
     said = next(i for i, line in enumerate(lines) if "training on the CPU" in line)
-    started = next(i for i, line in enumerate(lines) if line.startswith("torch: resnet18"))
+    started = next(i for i, line in enumerate(lines) if line.startswith("torch: squeezenet1_1"))
     assert said < started and lines[-1] == f"next: analyze info {ran.folder}" and ran.manifest.workload.device == "cpu"
     asked = [sys.executable, "-m", "analyze", "info", str(ran.folder)]
     info = subprocess.run(asked, capture_output=True, text=True, cwd=ROOT)
