@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from analyze.errors import InputError
+from analyze.query.needs import lacks
 from analyze.query.query_files import Query, ResultColumn, parse
 from analyze.shell import in_shell
 
@@ -184,7 +185,10 @@ def advise(engine: Engine, min_pct: float = 1.0) -> list[Advice]:
     if not spans:
         raise InputError("advise: no run has GPU work with times; there is nothing to advise on")
     found: dict[str, list[_Found]] = {}
+    held: dict[str, bool] = {}
     for finding in findings():
+        if lacks(engine, finding.query, {}, held):
+            continue
         for run_id, saving, evidence, *at, source in engine.query(finding.query).rows():
             # What a finding's SQL adds up is time of the span already; this holds for the next one, too.
             saving_ns = min(round(saving), int(spans.get(run_id, 0)))
