@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -31,6 +32,22 @@ def pytest_xdist_auto_num_workers() -> int:
     return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+@pytest.fixture
+def all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread for each CPU, as users have them."""
+    monkeypatch.delenv("TRACEQUARRY_THREADS")
+
+
+def pytest_collection_finish() -> None:
+    """What all tests and libraries have made up to here stays: it need not be looked through for garbage."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True, scope="session")
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache of the test session's own, so that no test sees what an earlier version ingested; all its processes share
@@ -40,6 +57,8 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder.mkdir(exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRACEQUARRY_CACHE", str(folder))
+        # All CPUs work at tests already: threads of one query would wait for those of others.
+        patch.setenv("TRACEQUARRY_THREADS", "1")
         yield folder
 
 

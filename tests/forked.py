@@ -4,6 +4,9 @@ To start Python and import its libraries takes `analyze` 0.5 s of CPU, and a tra
 rest of most tests. A forked process has all that is its own: arguments, variables, folder, streams, signals and exit
 code. What it shares with its like is how Python started; so a command with other variables than those that the programs
 here read later (SEEN_LATER) gets a Python of its own, and tests of what is imported at start make theirs.
+
+Programs that such a command starts are forked as well, where torch was imported: what Python does at its start is done
+again (its path, sitecustomize), and their `import torch` goes the whole way through Python's import system.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import locale
 import os
 import runpy
 import signal
+import site
 import socket
 import subprocess
 import sys
@@ -27,8 +31,11 @@ import tempfile
 import threading
 import traceback
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import IO, Any, NoReturn
 
 SEEN_LATER = ("COLUMNS", "TRACEQUARRY_", "TMPDIR", "PYTEST_CURRENT_TEST")
@@ -49,7 +56,7 @@ class Template:
         return sys.platform == "linux" and all(name.startswith(SEEN_LATER) for name in differ)
 
     def start(self, arguments: Sequence[str], environment: Mapping[str, str], cwd: Path | None = None) -> Forked:
-        """`python -m ARGUMENTS` by a forked process."""
+        """`python ARGUMENTS` by a forked process."""
         return Forked(self._server, arguments, environment, cwd)
 
     @functools.cached_property
@@ -146,40 +153,104 @@ def _serve(jobs: socket.socket) -> dict[str, Any]:
     return job
 
 
-def _become(job: Mapping[str, Any]) -> str:
-    """Make this process what Python would be at the start of `python -m MODULE ...`; returns the module."""
+def _become(job: Mapping[str, Any]) -> Callable[[], object]:
+    """Make this process what Python would be at the start of `python ARGUMENTS`; returns what that is to run."""
+    before = _python_path()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     os.environ.clear()
     os.environ.update(job["environment"])
     os.chdir(job["cwd"])
+    tempfile.tempdir = None
+    unbuffered = job["arguments"][0] == "-u"
     streams = (
         ("stdin", "r", sys.stdin.errors),
         ("stdout", "w", sys.stdout.errors),
         ("stderr", "w", "backslashreplace"),
     )
     for fd, (name, mode, errors) in enumerate(streams):
-        buffering = 1 if name == "stderr" else -1
+        buffering = 1 if name == "stderr" or unbuffered else -1
         stream: Any = open(fd, mode, buffering, locale.getencoding(), errors, closefd=False)  # noqa: SIM115
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
-    module, *arguments = job["arguments"]
-    sys.orig_argv = [sys.executable, "-m", module, *arguments]
-    sys.argv = ["-m", *arguments]
-    sys.path[0] = job["cwd"]
+    sys.orig_argv = [sys.executable, *job["arguments"]]
+    sys.path[1:] = [*_python_path(), *(p for p in sys.path[1:] if p not in before)]
     subprocess.Popen._execute_child = _fork_child  # type: ignore[attr-defined]
-    return str(module)
+    first, *others = job["arguments"][unbuffered:]
+    if first == "-m":
+        module, sys.path[0] = others[0], job["cwd"]
+        Path("/proc/self/comm").write_text(module)  # its command line is that of the process that it was forked from
+        sys.argv = ["-m", *others[1:]]
+        if not _is_ours(module):
+            _start_as_python()
+        return lambda: runpy.run_module(module, run_name="__main__", alter_sys=True)
+    main = sys.modules["__main__"] = ModuleType("__main__")
+    if first == "-c":
+        name, sys.path[0] = "<string>", ""
+        text, *others = others
+    else:
+        name, sys.path[0] = first, str(Path(first).resolve().parent)
+        text, main.__file__ = Path(first).read_text("utf-8"), first
+    sys.argv = [first, *others]
+    _start_as_python()
+    return lambda: exec(compile(text, name, "exec"), main.__dict__)
+
+
+def _is_ours(module: str) -> bool:
+    return module.split(".")[0] in ("analyze", "collect")
+
+
+def _python_path() -> list[str]:
+    return [str(Path(p).absolute()) for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
+
+
+class _Again(MetaPathFinder, Loader):
+    """Has a program import a module that is there: hooks that wait for its import see it."""
+
+    def __init__(self, name: str) -> None:
+        self._module = sys.modules.pop(name)
+        self._spec = self._module.__spec__
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        if name != self._module.__name__:
+            return None
+        spec = ModuleSpec(name, self, origin=self._module.__file__, is_package=True)
+        spec.submodule_search_locations = list(self._module.__path__)
+        return spec
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return self._module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._spec
+
+
+def _start_as_python() -> None:
+    """What Python does before a program, for one that has not imported torch."""
+    sys.meta_path.insert(0, _Again("torch"))
+    sys.modules.pop("sitecustomize", None)
+    site.execsitecustomize()
+
+
+def _is_forked(command: Sequence[str]) -> bool:
+    """Whether a command that this process starts is forked from it, too."""
+    if command[0] != sys.executable or "torch" not in sys.modules:
+        return False
+    first, *others = command[2:] if command[1:2] == ["-u"] else command[1:]
+    if first == "-m":
+        return _is_ours(others[0]) or others[0] == "torch.distributed.run"
+    return first == "-c" or first.endswith(".py")
 
 
 _start_child = subprocess.Popen._execute_child  # type: ignore[attr-defined]
 
 
 def _fork_child(self: subprocess.Popen[Any], *arguments: Any) -> None:
-    """In its place: fork for `python -m collect.MODULE` from this process, which has imported torch."""
+    """In its place: fork for Python's programs from this process, which has imported torch."""
     given = inspect.signature(_start_child).bind(self, *arguments).arguments
     command = list(given["args"])
-    if command[:2] != [sys.executable, "-m"] or not command[2].startswith("collect."):
+    if not _is_forked(command):
         _start_child(self, *arguments)
         return
     pipes = [given[name] for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")]
@@ -198,14 +269,14 @@ def _fork_child(self: subprocess.Popen[Any], *arguments: Any) -> None:
     # What its parent tidies up when it ends is the parent's.
     weakref.finalize._registry.clear()  # type: ignore[attr-defined]
     environment = dict(os.environ if given["env"] is None else given["env"])
-    _run(_become({"arguments": command[2:], "cwd": given["cwd"] or Path.cwd(), "environment": environment}))
+    _run(_become({"arguments": command[1:], "cwd": str(given["cwd"] or Path.cwd()), "environment": environment}))
 
 
-def _run(module: str) -> NoReturn:
-    """Run it as `python -m MODULE`; end as Python does, but do not take apart what was imported."""
+def _run(program: Callable[[], object]) -> NoReturn:
+    """Run it; end as Python does, but do not take apart what was imported."""
     code: object = 0
     try:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        program()
     except SystemExit as e:
         code = e.code
     except BaseException:

@@ -9,7 +9,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from forked import Template
 
 import analyze
-from analyze.query.engine import Engine
+from analyze.query.engines import Engines
 from analyze.query.query_files import Query, ResultColumn
 from analyze.store.cache import open_stores
 
@@ -67,23 +67,33 @@ def write_trace(path: Path, events: Sequence[dict[str, Any]], **header: Any) -> 
 
 def ask(path: Path, query: str, **options: Any) -> list[dict[str, Any]]:
     """Rows of a query."""
-    answer = analyze.open(path).answer(query, **options)
+    answer = opened(path).answer(query, **options)
     names = [c.name for c in answer.columns]
     return [dict(zip(names, row, strict=True)) for row in answer.rows()]
 
 
 def sql(path: Path, statement: str, **options: Any) -> list[dict[str, Any]]:
     """Rows of a SELECT."""
-    return analyze.open(path).sql(statement, **options).to_pylist()
+    return opened(path).sql(statement, **options).to_pylist()
+
+
+def opened(path: Path) -> analyze.Traces:
+    """A trace or a sample, opened; still the same for the next question of it: to open one takes longer than most."""
+    if isinstance(path, Path) and (path.is_file() or SAMPLES in (path, *path.parents)):
+        stat = path.stat()
+        return _opened(path, stat.st_mtime_ns, stat.st_size, os.environ["TRACEQUARRY_CACHE"])
+    return analyze.open(path)
+
+
+@lru_cache(4)
+def _opened(path: Path, *state: object) -> analyze.Traces:
+    return analyze.open(path)
 
 
 @cache
-def sample_engine(name: str, prefer: str | None = None) -> Engine:
-    """An engine over a sample, or all of them with "", that keeps what questions share: for tests that ask them all."""
-    if prefer is not None and sample_engine(name).note is None:
-        return sample_engine(name)  # no workload has several passes to choose from
-    stores, _ = open_stores([SAMPLES / name])
-    return Engine(stores, prefer=prefer, keep=True)
+def sample_engines(name: str) -> Engines:
+    """Those of a sample, or of all with "", that keep what questions share: for tests that ask them all."""
+    return Engines(open_stores([SAMPLES / name])[0], keep=True)
 
 
 class DefaultAnswer(NamedTuple):
@@ -99,7 +109,7 @@ def default_answer(sample: str, query: Query) -> DefaultAnswer:
     kept = Path(os.environ["TRACEQUARRY_CACHE"]).parent / "answers" / f"{sample or 'all'}-{query.name}"
     if kept.exists():
         return DefaultAnswer(*pickle.loads(kept.read_bytes()))
-    asked = sample_engine(sample, query.prefer).query(query)
+    asked = sample_engines(sample).get(query=query).query(query)
     answer = DefaultAnswer(asked.columns, asked.main, asked.rows())
     kept.parent.mkdir(exist_ok=True)
     part = kept.with_name(f"{kept.name}.{os.getpid()}")
@@ -122,7 +132,7 @@ def run_cli(*arguments: str | Path, cwd: Path | None = None, **environment: str)
     asked = ["analyze", *map(str, arguments)]
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "160", **environment}
     if ANALYZE.fits(variables):
-        forked = ANALYZE.start(asked, variables, cwd)
+        forked = ANALYZE.start(["-m", *asked], variables, cwd)
         out, err = forked.communicate()
         return subprocess.CompletedProcess(asked, forked.wait(), out, err)
     command = [sys.executable, "-m", *asked]

@@ -14,8 +14,9 @@ from support import ROOT, SAMPLES, complaints, event, kernel, launch, run_cli, w
 import analyze
 from analyze.advise import advise, findings, write_text
 from analyze.errors import InputError
+from analyze.query.answer import Answer
 from analyze.query.engine import Engine
-from analyze.query.query_files import catalog
+from analyze.query.query_files import Query, catalog
 from analyze.store.cache import open_stores
 
 
@@ -407,6 +408,27 @@ def test_no_finding_is_more_than_the_span(tmp_path: Path) -> None:
     # What has an owner is there once: all but what overlaps adds up to the span or less.
     overlapping = {f.name for f in findings() if f.overlaps}
     assert sum(rows[0][1] for name, rows in savings.items() if rows and name not in overlapping) <= span_ns
+
+
+def test_what_no_recording_holds_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what is not asked would have found nothing."""
+    asked = []
+    query = Engine.query
+
+    def noted(engine: Engine, of: Query, *arguments: Any, **options: Any) -> Answer:
+        asked.append(of.name)
+        return query(engine, of, *arguments, **options)
+
+    monkeypatch.setattr(Engine, "query", noted)
+    of_several = {"dataparallel", "exposed-communication", "late-unshards", "pipeline-bubble", "stragglers"}
+    copies = {"pageable-copies", "small-copies"}
+    # What sample_traces/README.md says of them: one GPU; ranks, in a program that copies nothing.
+    for sample, lacking in (("resnet18-1gpu", of_several), ("late-rank", {*copies, "pipeline-bubble"})):
+        engine = Engine(open_stores([SAMPLES / sample])[0])
+        asked.clear()
+        advise(engine)
+        assert {f.name for f in findings()} - set(asked) == lacking
+        assert [f.name for f in findings() if f.name in lacking and query(engine, f.query).rows()] == []
 
 
 def test_causes_come_first(tmp_path: Path) -> None:

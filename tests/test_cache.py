@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
-from support import ask, kernel, run_cli, write_trace
+from support import kernel, run_cli, write_trace
 
 import analyze
 from analyze.errors import InputError
@@ -20,6 +21,11 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "cache"
     monkeypatch.setenv("TRACEQUARRY_CACHE", str(folder))
     return folder
+
+
+def ask(path: Path, query: str) -> list[dict[str, Any]]:
+    """Rows of a query of what is opened for it alone: what is open stays in the cache."""
+    return analyze.open(path).query(query).to_pylist()
 
 
 def traces(folder: Path, *names: str) -> list[Path]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
-from support import SAMPLES, complaints, default_answer, event, kernel, launch, run_cli, sample_engine, write_trace
+from support import SAMPLES, complaints, default_answer, event, kernel, launch, run_cli, sample_engines, write_trace
 from test_communication import collective
 
 import analyze
@@ -145,5 +145,5 @@ def test_what_a_program_does_not_do_is_not_lacking() -> None:
 @pytest.mark.parametrize("sample", ["alexnet-ncu", "resnet18-1gpu"])
 def test_what_one_recording_holds(sample: str) -> None:
     """One by one, which a report asks before it asks a query, as all together, which `info` tells."""
-    engine = sample_engine(sample, "all")
+    engine = sample_engines(sample).get(profiler="all")
     assert {name for name in HOLDINGS if held(engine, name)} == set().union(*holdings(engine).values())

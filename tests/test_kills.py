@@ -21,7 +21,7 @@ from support import ROOT, ask, kernel, run_cli, write_trace
 
 import analyze
 
-KILLS = 20
+KILLS = 8
 RUNS, RANKS, KERNELS = 3, 2, 2_000
 
 

@@ -35,10 +35,8 @@ QUIET = (
     "--no-first-run",
 )  # fmt: skip
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".wasm": "application/wasm"}
-TRACES = (
-    "resnet18-checkpoint", "alexnet-dp2 torch", "alexnet-dp2 nsys", "late-rank", "pipeline-4gpu", "cuda-graph",
-)  # fmt: skip
-"""Samples with times, of each kind one: one GPU, two of one process, as Nsight Systems has it, ranks, sends, graphs."""
+TRACES = ("alexnet-dp2 torch", "alexnet-dp2 nsys", "pipeline-4gpu", "cuda-graph")
+"""Samples with times, of each kind one: two GPUs of one process, as Nsight Systems has it, ranks and sends, graphs."""
 
 Show = Callable[[Path, View | None], Any]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ROOT, SAMPLES, event, kernel, launch, run_cli, write_trace
+from support import ROOT, SAMPLES, default_answer, event, kernel, launch, run_cli, write_trace
 
 import analyze
 from analyze.errors import InputError
@@ -35,7 +35,15 @@ def asked(*paths: Path) -> Any:
 
 @pytest.fixture(scope="module", params=SHOWN)
 def sample(request: pytest.FixtureRequest) -> Any:
-    return asked(SAMPLES / request.param)
+    traces = asked(SAMPLES / request.param)
+
+    def ask(query: str, **params: str) -> Rows:
+        if params:
+            return traces(query, **params)
+        answer = default_answer(request.param, find(query))
+        return Rows(answer.columns, answer.rows)
+
+    return ask
 
 
 _AS_SVG: set[str] = set()

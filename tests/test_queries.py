@@ -12,13 +12,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from support import ROOT, SAMPLES, ask, event, kernel, launch, run_cli, write_trace
+from support import ROOT, SAMPLES, ask, event, kernel, launch, run_cli, sample_engines, write_trace
 
 import analyze
 from analyze.advise import findings
 from analyze.errors import InputError
-from analyze.query.blocks import Block, Definition
+from analyze.query.blocks import Block, Definition, defining
 from analyze.query.engine import Engine
+from analyze.query.plain_sql import names_in
 from analyze.query.query_files import Query, catalog, parse
 from analyze.store.store import Store
 from schemas.phases import PHASES
@@ -42,12 +43,11 @@ def samples() -> analyze.Traces:
 @pytest.mark.parametrize("query", CATALOG.values(), ids=lambda q: q.name)
 def test_documented_columns_are_the_ones_returned(query: Query) -> None:
     """With every choice of every parameter; `run_group` comes first and is not documented."""
-    stores, engines = analyze.open(SAMPLES / "late-rank").stores, {}
+    engine = sample_engines("late-rank").get()
     for choice in [{}] + [{p.name: c} for p in query.params for c in p.choices]:
         sql, values, choices = query.bind(choice)
-        # Each has the blocks that it declares, and no others.
-        uses = tuple(query.used(choices))
-        engine = engines[uses] = engines.get(uses) or Engine(stores)
+        # It declares the blocks that it reads, of which the engine has those of other queries, too.
+        assert set(defining(names_in(engine.connection, sql, query.name))) <= set(query.used(choices))
         engine.query(query, choice)
         bare = engine.connection.sql(sql, params=values or None).columns
         documented = [c.name for c in query.result_columns(choices)]
@@ -119,6 +119,7 @@ def test_groups_are_named_and_add_up(grouped: dict[tuple[str, ...], Engine], que
     assert bool(sums) == (query.name not in NOT_ADDED | NO_SUMS)
 
 
+@pytest.mark.usefixtures("all_threads")
 def test_kept_views_change_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every query of an engine that keeps nothing, of one that keeps what they share, and of one of small ones."""
     stores = analyze.open(SAMPLES / "late-rank").stores
@@ -154,6 +155,7 @@ def test_runs_by_rank_shows_every_rank(samples: analyze.Traces) -> None:
     assert [(r["rank"], r["ranks"]) for r in rows] == [(0, 2), (1, 2)]
 
 
+@pytest.mark.usefixtures("all_threads")
 def test_ties_come_in_one_order(tmp_path: Path) -> None:
     """Of rows with one value of what is sorted by, the order is that of the question, then of all columns."""
     names = [f"k{i:03}" for i in range(200)]

@@ -20,6 +20,7 @@ from support import ROOT, SAMPLES, ask, kernel, run_cli, sql, write_trace
 
 import analyze
 from analyze.errors import InputError
+from analyze.query.engine import Engine
 from analyze.query.open_files import most_threads
 from analyze.sources.chrome.json_events import TraceFile
 from analyze.store.catalogue import PARSER_VERSION, STORE_VERSION, path_name
@@ -376,6 +377,20 @@ def test_a_full_disk_is_a_sentence(tmp_path: Path) -> None:
 )
 def test_threads_under_a_limit_of_open_files(limit: int, cpus: int, threads: int) -> None:
     assert most_threads(limit, cpus) == threads
+
+
+def test_threads_are_at_most_what_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    stores = analyze.open(SAMPLES / "matmuls").stores
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    for asked, used in (("1", 1), ("1024", cpus), ("", cpus)):
+        monkeypatch.setenv("TRACEQUARRY_THREADS", asked)
+        assert Engine(stores).rows("SELECT current_setting('threads')") == [(used,)]
+    for wrong in ("0", "-1", "two", "1.5", "1025", "²"):
+        monkeypatch.setenv("TRACEQUARRY_THREADS", wrong)
+        with pytest.raises(
+            InputError, match=r"^\$TRACEQUARRY_THREADS: '.*' is not a number of threads from 1 to 1024$"
+        ):
+            Engine(stores)
 
 
 def test_many_ranks_under_a_low_limit_of_open_files(tmp_path: Path) -> None:

@@ -46,14 +46,13 @@ def events(path: Path, ph: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("sample", ["resnet18-1gpu", "alexnet-dp2", "vgg16-fp32", "resnet18-ncu"])
-@pytest.mark.parametrize("table", TABLES)
-def test_every_table_of_a_rank_reads_back(tmp_path: Path, sample: str, table: str) -> None:
+def test_every_table_of_a_rank_reads_back(tmp_path: Path, sample: str) -> None:
     """Column by column, row by row; times to the nanosecond."""
     torch = "profiler = 'torch'"
     written = write(SAMPLES / sample, tmp_path / "out.json.gz", where=torch)
-    select = f"SELECT {TABLES[table]} FROM {table} ORDER BY ALL"
-    expected = analyze.open(SAMPLES / sample).sql(select, where=torch).to_pylist()
-    assert sql(written, select) == expected
+    for table, columns in TABLES.items():
+        select = f"SELECT {columns} FROM {table} ORDER BY ALL"
+        assert sql(written, select) == sql(SAMPLES / sample, select, where=torch), table
 
 
 def test_the_ranks_of_a_run_read_back(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@
 -- @column source text             Line of the program that most of its time comes from; NULL if not known.
 -- @order run_id
 -- @use blocking_calls, run_gpus, time_owners
--- @needs calls that wait for the GPU, and gaps after them
+-- @needs CUDA calls that wait for the GPU, and gaps after them
 WITH blocked AS (
     SELECT track, start_ns, end_ns FROM idle_gaps WHERE blocked
 ),

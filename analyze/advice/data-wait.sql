@@ -15,7 +15,7 @@
 -- @column source text             Line of the program that most of its time comes from; NULL if not known.
 -- @order run_id
 -- @use intervals, phases, run_gpus, time_owners
--- @needs ranges of the phase `data`, and GPU work
+-- @needs time in the phase `data`, and GPU work
 WITH waiting AS (
     SELECT * FROM intervals_subtraction('data_times', 'profiler_times')
 ),

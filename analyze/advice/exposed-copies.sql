@@ -14,7 +14,7 @@
 -- @column source text             Line of the program that most of its time comes from; NULL if not known.
 -- @order run_id
 -- @use gpu_tracks, run_gpus, time_owners
--- @needs copies without a kernel beside them
+-- @needs GPU work: copies or fills without a kernel beside them
 WITH others AS (
     SELECT track, start_ns, end_ns FROM tracked_memcpys WHERE small OR pageable
 ),

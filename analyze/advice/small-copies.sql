@@ -13,7 +13,7 @@
 -- @column source text             Line of the program that most of its time comes from; NULL if not known.
 -- @order run_id
 -- @use run_gpus, time_owners
--- @needs copies under 64 KiB between host and device
+-- @needs memcpys under 64 KiB between host and device
 WITH small AS (
     SELECT * FROM tracked_memcpys WHERE small
 ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
 import json
@@ -67,7 +68,7 @@ def start(*arguments: str, fresh: bool = False, **extra: str) -> subprocess.Pope
     """`collect ARGUMENTS`; `fresh`: by a Python of its own, whose processes can be told by their command lines."""
     variables = environment(**extra)
     if not fresh and TORCH.fits(variables):
-        return TORCH.start(["collect", *arguments], variables)
+        return TORCH.start(["-m", "collect", *arguments], variables)
     command = [sys.executable, "-m", "collect", *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables)
 
@@ -87,8 +88,8 @@ def names(trace: dict[str, Any], category: str) -> list[str]:
     return [e["name"] for e in trace["traceEvents"] if e.get("cat") == category]
 
 
-def descendants(pid: int) -> dict[int, list[str]]:
-    """Command line of every process below `pid`, from /proc."""
+def descendants(pid: int) -> dict[int, str]:
+    """Name of every process below `pid`, from /proc, in the order of their numbers: of a forked one its module's."""
     parents: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -102,13 +103,11 @@ def descendants(pid: int) -> dict[int, list[str]]:
         if not more:
             break
         below |= more
-    lines = {}
-    for p in below - {pid}:
-        try:
-            lines[p] = Path(f"/proc/{p}/cmdline").read_text().split("\0")
-        except OSError:
-            continue
-    return lines
+    found = {}
+    for p in sorted(below - {pid}):
+        with contextlib.suppress(OSError):
+            found[p] = Path(f"/proc/{p}/comm").read_text().strip()
+    return found
 
 
 def wait_for(condition: Callable[[], Any], what: str, timeout_s: float = 90.0) -> Any:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from collect_support import CPU, Collect, descendants, interrupt, read_trace, start, wait_for
-from forked import Forked
 
 from collect.failure import diagnose, sentence
 from collect.spec import RankReport
@@ -21,17 +20,18 @@ from schemas.manifest import read_manifest
 LONG = [*CPU, "--steps", "100000", "--profiler", "none"]
 
 
-def steps_done(child: subprocess.Popen[str] | Forked) -> bool:
-    """Whether rank 0 has finished a step: its progress file lies beside the spec that it was started with."""
-    specs = [Path(a) for line in descendants(child.pid).values() for a in line if a.endswith("spec.json")]
-    progress = [p.with_name("progress") for p in specs]
-    return any(p.exists() and p.stat().st_size > 2 for p in progress)
+def steps_done(temporary: Path) -> bool:
+    """Whether rank 0 has finished a step: its progress file lies in the run's folder for temporary files."""
+    return any(p.stat().st_size > 2 for p in temporary.rglob("progress"))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_run_says_so_and_keeps_what_there_is(tmp_path: Path, number: signal.Signals) -> None:
-    child = start("run", "-o", str(tmp_path), *CPU, "--steps", "100000", fresh=True)
-    wait_for(lambda: steps_done(child), "some steps")
+    # Once as a user starts it, once forked.
+    fresh = number == signal.SIGINT
+    (temporary := tmp_path / "temporary").mkdir()
+    child = start("run", "-o", str(tmp_path), *CPU, "--steps", "100000", fresh=fresh, TMPDIR=str(temporary))
+    wait_for(lambda: steps_done(temporary), "some steps")
     below = set(descendants(child.pid))
     code, stdout, stderr = interrupt(child, number)
     assert code == 130 and stderr.splitlines()[-1] == "collect: interrupted" and "Traceback" not in stderr
@@ -46,17 +46,14 @@ def test_interrupted_run_says_so_and_keeps_what_there_is(tmp_path: Path, number:
 
 
 def test_killed_rank(tmp_path: Path) -> None:
-    child = start("run", "-o", str(tmp_path), *LONG, "--parallel", "ddp", "--gpus", "2", fresh=True)
-    wait_for(lambda: steps_done(child), "some steps")
-    ranks = {}
-    for pid, line in descendants(child.pid).items():
-        if "collect.worker" in line:
-            variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            ranks[next(int(v[5:]) for v in variables if v.startswith(b"RANK="))] = pid
-    assert sorted(ranks) == [0, 1]
-    os.kill(ranks[1], signal.SIGKILL)
+    (temporary := tmp_path / "temporary").mkdir()
+    child = start("run", "-o", str(tmp_path), *LONG, "--parallel", "ddp", "--gpus", "2", TMPDIR=str(temporary))
+    wait_for(lambda: steps_done(temporary), "some steps")
+    # The launcher starts rank 0 first.
+    _, rank1 = (pid for pid, name in descendants(child.pid).items() if name == "collect.worker")
+    os.kill(rank1, signal.SIGKILL)
     stdout, stderr = child.communicate(timeout=120)
-    assert child.returncode == 1 and "Traceback" not in stderr
+    assert child.wait() == 1 and "Traceback" not in stderr
     manifest = read_manifest(Path(stdout.strip()))
     assert manifest.status == "failed"
     assert "rank 1 was killed by signal 9 (SIGKILL)" in (manifest.reason or "")
