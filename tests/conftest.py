@@ -38,6 +38,11 @@ def all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRACEQUARRY_THREADS")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What uses torch first, side by side: few of the processes import it."""
+    items.sort(key=lambda item: "collect" not in item.path.parts and not hasattr(item.module, "torch"))  # type: ignore[attr-defined]
+
+
 def pytest_collection_finish() -> None:
     """What all tests and libraries have made up to here stays: it need not be looked through for garbage."""
     gc.collect()
