@@ -1,6 +1,6 @@
 -- Which operators of the forward pass run again in the backward pass (activation checkpointing).
 -- @use call_tree_no, outermost_nodes
--- @keep recomputed_ops
+-- @once recomputed_ops
 
 -- @view backward_nodes  a row is an outermost node of the backward pass.
 -- What lies inside which is asked of the paths, of which there are few.
