@@ -20,9 +20,9 @@ from support import SAMPLES, event, kernel
 from analyze.sources.chrome import cutting, forms
 from analyze.sources.chrome.cutting import cut
 from analyze.sources.chrome.events import Args, Tally
-from analyze.sources.chrome.json_events import TraceFile
+from analyze.sources.chrome.json_events import TraceFile, read_chunk
 from analyze.sources.chrome.reader import Decoded, decode
-from analyze.sources.chrome.tables import CATEGORIES
+from analyze.sources.chrome.tables import CATEGORIES, Batches
 
 TRACES = sorted(SAMPLES.glob("*/torch/*.json.gz"))
 
@@ -37,6 +37,10 @@ def one_by_one(chunk: bytes, base_ns: int = 0) -> Decoded:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(forms, "LEAST", 1 << 40)
         return decode(chunk, base_ns)
+
+
+def by_form(chunk: bytes, tally: Tally) -> Batches | None:
+    return forms.build_by_form(chunk, len(chunk), 0, tally)
 
 
 def plain(batch: pa.RecordBatch) -> list[pa.Array]:
@@ -67,11 +71,12 @@ def test_samples_are_read_by_their_forms(tmp_path: Path, trace: Path) -> None:
     path.write_bytes(gzip.decompress(trace.read_bytes()))
     chunks = list(TraceFile(path).chunks())
     for chunk in chunks[:-1]:
-        data = chunk.read()  # type: ignore[union-attr]
+        data = read_chunk(chunk)
         tally = Tally()
-        batches = forms.build_by_form(data, 7, tally)
+        batches = forms.build_by_form(data, len(data), 7, tally)
         assert batches is not None
         check_same(Decoded(batches, tally, True), one_by_one(data, 7))
+        check_same(decode(chunk, 7), one_by_one(data, 7))
     known = [form for form in forms._known.forms.values() if form]
     assert len(known) > 0.95 * len(forms._known.forms)
     [_, last] = chunks  # the last event, and what is behind it
@@ -82,13 +87,13 @@ def test_no_event_becomes_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second chunk of the same forms is read without decoding any event."""
     first = [kernel("k", i, 1, correlation=i, **{"External id": 5 * i}) for i in range(50)]
     later = [kernel("k", 7 * i, 2, correlation=-i, **{"External id": i}) for i in range(50)]
-    assert forms.build_by_form(text(first), 0, Tally()) is not None
+    assert by_form(text(first), Tally()) is not None
     expected = one_by_one(text(later))
     monkeypatch.setattr(forms, "decode_event", lambda data: pytest.fail(f"decoded: {data!r}"))
     # Of a number below zero the sign stays in the text: it is another form.
     tally = Tally()
     positive = [e | {"args": e["args"] | {"correlation": abs(e["args"]["correlation"])}} for e in later]
-    batches = forms.build_by_form(text(positive), 0, tally)
+    batches = by_form(text(positive), tally)
     assert batches is not None and tally == expected.tally
     assert batches["kernels"].column("start_ns").to_pylist() == [7000 * i for i in range(50)]
     assert batches["kernels"].column("correlation_id").to_pylist() == list(range(50))
@@ -199,7 +204,7 @@ def test_objects_in_arguments_are_no_events() -> None:
 
 def test_names_that_never_repeat_are_not_learned() -> None:
     chunk = text([event("python_function", f"f{i}", i, 1) for i in range(2000)])
-    assert forms.build_by_form(chunk, 0, Tally()) is None
+    assert by_form(chunk, Tally()) is None
     assert not forms._known.forms and not forms._known.seen
 
 
@@ -215,7 +220,8 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(st.lists(st.tuples(st.integers(0, 10**18 - 1), st.text("0123456789", max_size=12)), min_size=2, max_size=40))
 def test_numbers_are_those_of_decimal_arithmetic(numbers: list[tuple[int, str]]) -> None:
     texts = [f"{whole}.{behind}" if behind else str(whole) for whole, behind in numbers]
-    parts = cut(",".join(f'{{"ts": {t}}}' for t in texts).encode())
+    chunk = ",".join(f'{{"ts": {t}}}' for t in texts).encode()
+    parts = cut(chunk, len(chunk))
     assert parts is not None and len(parts.texts) == 1
     for i, (number, (whole, behind)) in enumerate(zip(texts, numbers, strict=True)):
         assert parts.whole[i] == whole

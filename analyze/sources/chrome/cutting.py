@@ -20,8 +20,8 @@ Words = npt.NDArray[np.uint64]
 _BOUNDARY = re.compile(rb"\}\s*,\s*\{")
 _AROUND = b" \t\r\n,"
 _LONGEST_GAP = 64
-_PADDING = b" " * 64
-"""Behind the last event, so that words of 8 bytes may be read where a number begins."""
+PADDING = 64
+"""Bytes behind the last event, so that words of 8 bytes may be read where a number begins."""
 
 _BLOCK = 2 << 20
 """Bytes that are looked through at a time: they stay in the processor's cache."""
@@ -51,7 +51,7 @@ class Cut(NamedTuple):
     """A chunk of n events, which have u texts and m numbers."""
 
     data: bytes
-    """The chunk, and some spaces."""
+    """The chunk, with something around it."""
     gap: int
     """How many bytes at the end of each event are what stands before the next."""
     starts: Ints
@@ -72,33 +72,35 @@ class Cut(NamedTuple):
     """Which numbers surely have no more digits behind the point."""
 
 
-def cut(chunk: bytes) -> Cut | None:
+def cut(chunk: bytes, size: int) -> Cut | None:
     """Cut events that stand one behind the other, with the same between every two; None if that is not what they are.
 
-    That the events are well-formed is not said: what is not an event is some text of its own. The end of the last event
-    is given what is between the others.
+    They are the first `size` bytes; is there more, and is it as between them, nothing is copied. That the events are
+    well-formed is not said: what is not an event is some text of its own.
     """
-    begin, end = _within(chunk)
+    begin, end = _within(chunk, size)
     between = _BOUNDARY.search(chunk, begin, end)
     if between is None or chunk[begin] != ord("{") or len(between[0]) > _LONGEST_GAP or len(chunk) >= 2**31 - 256:
         return None
     gap = between[0]
-    data = b"".join((memoryview(chunk)[begin:end], gap[1:-1], _PADDING))
-    end = len(data) - len(_PADDING)
+    data, last = chunk, end + len(gap) - 2
+    if chunk[end:last] != gap[1:-1] or len(chunk) - last < PADDING:
+        data = b"".join((memoryview(chunk)[begin:end], gap[1:-1], b" " * PADDING))
+        begin, last = 0, last - begin
     view = np.frombuffer(data, np.uint8)
     words = np.ndarray((len(data) - 7,), np.dtype("<u8"), data, strides=(1,))
-    starts = np.append(_starts(view, words, gap), end)
-    blocks = [_numbers(view, words, b, min(b + _BLOCK, end)) for b in range(_BEFORE, end, _BLOCK)]
+    starts = np.concatenate(([begin], _starts(view[:last], words, gap), [last]))
+    blocks = [_numbers(view, words, b, min(b + _BLOCK, last)) for b in range(begin + _BEFORE, last, _BLOCK)]
     at, length, whole, thousandths, pointed, exact = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
     # The text is all that is not a number: every other piece of the chunk.
     offsets = np.empty(2 * len(at) + 2, np.int32)
-    offsets[0], offsets[-1] = 0, end
+    offsets[0], offsets[-1] = begin, last
     offsets[1:-1:2] = at
     offsets[2:-1:2] = at + length
     pieces = pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
     left = pieces.take(pa.array(np.arange(0, len(pieces), 2, dtype=np.int32)))
     first = np.searchsorted(at, starts)
-    before = np.append(0, np.cumsum(length))
+    before = np.append(begin, begin + np.cumsum(length))
     offsets = (starts - before[first]).astype(np.int32)
     texts = pa.Array.from_buffers(
         pa.binary(), len(starts) - 1, [None, pa.py_buffer(offsets), left.buffers()[2]]
@@ -117,9 +119,9 @@ def cut(chunk: bytes) -> Cut | None:
     )
 
 
-def _within(chunk: bytes) -> tuple[int, int]:
-    """The chunk without spaces and commas at its ends."""
-    begin, end = 0, len(chunk)
+def _within(chunk: bytes, size: int) -> tuple[int, int]:
+    """Where a chunk of so many bytes begins and ends without the spaces and commas around it."""
+    begin, end = 0, size
     while begin < end and chunk[begin] in _AROUND:
         begin += 1
     while begin < end and chunk[end - 1] in _AROUND:
@@ -128,14 +130,14 @@ def _within(chunk: bytes) -> tuple[int, int]:
 
 
 def _starts(view: npt.NDArray[np.uint8], words: Words, gap: bytes) -> Ints:
-    """Where events begin: at the first byte, and behind each gap (which includes the brackets around it)."""
+    """Where events begin behind a gap, which includes the brackets around it."""
     found = np.flatnonzero(view == ord("{")) - (len(gap) - 1)
     found = found[np.searchsorted(found, 0) :]
     for at in range(0, len(gap), 8):
         part = gap[at : at + 8]
         same = words[found + at] & np.uint64(256 ** len(part) - 1) if len(part) < 8 else words[found + at]
         found = found[same == np.uint64(int.from_bytes(part, "little"))]
-    return np.append(0, found + (len(gap) - 1))
+    return found + (len(gap) - 1)
 
 
 def _hashes(tails: Words) -> Words:

@@ -155,15 +155,15 @@ class _NotSo(Exception):
     """The chunk has something that its forms do not tell."""
 
 
-def build_by_form(chunk: bytes, base_ns: int, tally: Tally) -> Batches | None:
-    """What `build_batches` makes of the events of a chunk, or None for a chunk that is left to it.
+def build_by_form(chunk: bytes, size: int, base_ns: int, tally: Tally) -> Batches | None:
+    """What `build_batches` makes of the events of a chunk of so many bytes, or None for one that is left to it.
 
     That is one of few bytes, of as many forms as events, or that does not hold just events.
     """
     global _known
-    if len(chunk) < LEAST or not _is_utf8(chunk):
+    if size < LEAST or not _is_utf8(chunk, size):
         return None
-    parts = cut(chunk)
+    parts = cut(chunk, size)
     if parts is None or _EVENTS_PER_FORM * len(parts.texts) > len(parts.codes):
         return None
     if _known.bytes > _MOST_BYTES:
@@ -177,9 +177,9 @@ def build_by_form(chunk: bytes, base_ns: int, tally: Tally) -> Batches | None:
     return batches
 
 
-def _is_utf8(chunk: bytes) -> bool:
+def _is_utf8(chunk: bytes, size: int) -> bool:
     try:
-        return chunk.isascii() or bool(chunk.decode())
+        return chunk.isascii() or bool(chunk[:size].decode())
     except UnicodeDecodeError:
         return False
 

@@ -39,12 +39,12 @@ class Piece(NamedTuple):
     start: int
     end: int
 
-    def read(self) -> bytes:
-        """Its bytes; fewer if the file has become shorter."""
+    def read(self, more: int = 0) -> bytes:
+        """Its bytes, and so many of those behind it; fewer if the file has no more, or has become shorter."""
         try:
             with self.path.open("rb") as f:
                 f.seek(self.start)
-                return f.read(self.end - self.start)
+                return f.read(self.end - self.start + more)
         except OSError as e:
             raise InputError(f"{self.path}: cannot be read: {e.strerror}") from e
 

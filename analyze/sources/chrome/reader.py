@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from analyze.errors import InputError
 from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
+from analyze.sources.chrome.cutting import PADDING
 from analyze.sources.chrome.events import Tally, decode_chunk, decode_singles, split_chunk
 from analyze.sources.chrome.forms import build_by_form
 from analyze.sources.chrome.json_events import Chunk, TraceFile, read_chunk
@@ -29,11 +30,11 @@ class Decoded(NamedTuple):
 
 def decode(chunk: Chunk, base_ns: int) -> Decoded:
     """Decode a chunk of comma-separated events into batches (in a worker process, for large files)."""
-    data = read_chunk(chunk)
+    data, size = (chunk, len(chunk)) if isinstance(chunk, bytes) else (chunk.read(2 * PADDING), chunk.end - chunk.start)
     tally = Tally()
-    if (batches := build_by_form(data, base_ns, tally)) is not None:
+    if (batches := build_by_form(data, min(size, len(data)), base_ns, tally)) is not None:
         return Decoded(batches, tally, True)
-    data = data.strip(b" \t\r\n,")
+    data = data[:size].strip(b" \t\r\n,")
     events = decode_chunk(data)
     if events is None:
         repaired = repair(data)
