@@ -89,9 +89,10 @@ def cut(chunk: bytes, size: int) -> Cut | None:
         begin, last = 0, last - begin
     view = np.frombuffer(data, np.uint8)
     words = np.ndarray((len(data) - 7,), np.dtype("<u8"), data, strides=(1,))
-    starts = np.concatenate(([begin], _starts(view[:last], words, gap), [last]))
-    blocks = [_numbers(view, words, b, min(b + _BLOCK, last)) for b in range(begin + _BEFORE, last, _BLOCK)]
-    at, length, whole, thousandths, pointed, exact = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+    blocks = [(b, min(b + _BLOCK, last)) for b in range(begin + _BEFORE, last, _BLOCK)]
+    found = [(_starts(view, words, gap, *block), *_numbers(view, words, *block)) for block in blocks]
+    behind, at, length, whole, thousandths, pointed, exact = (np.concatenate(p) for p in zip(*found, strict=True))
+    starts = np.concatenate(([begin], behind, [last]))
     # The text is all that is not a number: every other piece of the chunk.
     offsets = np.empty(2 * len(at) + 2, np.int32)
     offsets[0], offsets[-1] = begin, last
@@ -129,14 +130,14 @@ def _within(chunk: bytes, size: int) -> tuple[int, int]:
     return begin, end
 
 
-def _starts(view: npt.NDArray[np.uint8], words: Words, gap: bytes) -> Ints:
+def _starts(view: npt.NDArray[np.uint8], words: Words, gap: bytes, begin: int, end: int) -> Ints:
     """Where events begin behind a gap, which includes the brackets around it."""
-    found = np.flatnonzero(view == ord("{")) - (len(gap) - 1)
+    found: Ints = np.flatnonzero(view[begin:end] == ord("{")).astype(np.int64, copy=False)
+    found += begin - (len(gap) - 1)
     found = found[np.searchsorted(found, 0) :]
     for at in range(0, len(gap), 8):
         part = gap[at : at + 8]
-        same = words[found + at] & np.uint64(256 ** len(part) - 1) if len(part) < 8 else words[found + at]
-        found = found[same == np.uint64(int.from_bytes(part, "little"))]
+        found = found[words[found + at] & _FIRST[len(part)] == np.uint64(int.from_bytes(part, "little"))]
     return found + (len(gap) - 1)
 
 
