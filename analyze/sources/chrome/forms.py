@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ import pyarrow.compute as pc
 from analyze.sources.chrome.cutting import Cut, Ints, cut
 from analyze.sources.chrome.decimal_us import MAX_NS
 from analyze.sources.chrome.events import Args, Event, Tally, decode_event
-from analyze.sources.chrome.tables import CATEGORIES, Batches, by_category, category_batch, concat, joined, no_values
+from analyze.sources.chrome.tables import CATEGORIES, Batches, by_category, category_batch, concat, no_values
 
 LEAST = 256 << 10
 """Bytes of a chunk below which its forms are not worth learning."""
@@ -51,13 +52,13 @@ class Form(NamedTuple):
     integers: tuple[int, ...]
     """Which of them have to be integers but are in no column, by their places."""
     row: int = -1
-    """Its row among those of its category; -1 if no table is for it."""
+    """Its row among those of its table; -1 if no table is for it."""
     tally: Tally | None = None
     """What became of each event, if more than that it was read."""
 
 
 class _Rows(NamedTuple):
-    """A row for each form of a category."""
+    """A row of a table for each form."""
 
     batch: pa.RecordBatch
     marks: npt.NDArray[np.int16]
@@ -83,6 +84,7 @@ class _Known:
         self.seen: set[bytes] = set()
         """Texts of one event so far."""
         self.rows: dict[str, _Rows] = {}
+        """By table."""
         self.bytes = 0
 
     def learn(self, texts: Sequence[bytes], counts: Sequence[int], gap: int) -> None:
@@ -126,13 +128,14 @@ class _Known:
         if not len(clear):
             return
         rows = _Rows(one.take(pa.array(clear)), marks[:, clear], signs[:, clear])
-        old = self.rows.get(category)
+        table = CATEGORIES[category][0]
+        old = self.rows.get(table)
         first = old.batch.num_rows if old else 0
         for row, i in enumerate(clear, first):
             text, form = group[i][:2]
             integers = tuple(set(form.integers) - set(marks[:, i].tolist()))
             self.forms[text] = form._replace(integers=integers, row=row, tally=None if all_read else tally)
-        self.rows[category] = rows if old is None else _Rows(
+        self.rows[table] = rows if old is None else _Rows(
             concat([old.batch, rows.batch]), np.hstack([old.marks, rows.marks]), np.hstack([old.signs, rows.signs])
         )  # fmt: skip
 
@@ -149,6 +152,10 @@ class _Member(NamedTuple):
     code: int
     row: int = -1
     event: Event | None = None
+
+
+_Placed = tuple[str, _Member]
+"""A member, with its category before it."""
 
 
 class _NotSo(Exception):
@@ -266,13 +273,11 @@ def _batches(parts: Cut, base_ns: int, tally: Tally) -> Batches:
         ]
         members.sort(key=lambda m: m[0])
         by_category(events, tally)
-    found: dict[str, list[pa.RecordBatch]] = {}
+    tables: dict[str, list[_Placed]] = {}
     for category, own in by_category([m for _, m in members], Tally()).items():
-        own = [m for m in own if m.event is not None or m.row >= 0]
-        if own:
-            batch = _category(category, own, codes, parts, base_ns, tally)
-            found.setdefault(CATEGORIES[category][0], []).append(batch)
-    return joined(found)
+        if placed := [(category, m) for m in own if m.event is not None or m.row >= 0]:
+            tables.setdefault(CATEGORIES[category][0], []).extend(placed)
+    return {table: _table(table, placed, codes, parts, base_ns, tally) for table, placed in tables.items()}
 
 
 def _event(parts: Cut, i: int) -> Event:
@@ -294,52 +299,57 @@ def _check_numbers(parts: Cut, forms: Sequence[Form | None]) -> None:
                 raise _NotSo
 
 
-def _category(
-    category: str, members: Sequence[_Member], codes: npt.NDArray[np.int32], parts: Cut, base_ns: int, tally: Tally
+def _table(
+    table: str, members: Sequence[_Placed], codes: npt.NDArray[np.int32], parts: Cut, base_ns: int, tally: Tally
 ) -> pa.RecordBatch:
-    """The rows of a category: of forms and events in the order of their groups, and in each as they stand."""
-    forms = [m for m in members if m.event is None]
-    alone = [m for m in members if m.event is not None]
-    rows = _rows(category, forms, [m.event for m in alone if m.event is not None], tally)
+    """The rows of a table: of forms and events in the order of their groups, and in each as they stand."""
+    forms = [p for p in members if p[1].event is None]
+    alone = [p for p in members if p[1].event is not None]
+    rows, places = _rows(table, [m.row for _, m in forms], alone, tally)
     at = np.full(int(codes.max()) + 1, -1, np.int32)
-    at[[m.code for m in forms + alone]] = np.arange(len(members))
+    at[[m.code for _, m in forms + alone]] = np.arange(len(members))
     row = at[codes]
     events = np.flatnonzero(row >= 0)
     row = row[events]
-    groups = {key: n for n, key in enumerate(dict.fromkeys((m.ph, m.cat) for m in members))}
+    groups = {key: n for n, key in enumerate(dict.fromkeys((category, m.ph, m.cat) for category, m in members))}
     if len(groups) > 1:
-        order = np.argsort(np.array([groups[m.ph, m.cat] for m in forms + alone])[row], kind="stable")
+        group = np.array([groups[category, m.ph, m.cat] for category, m in forms + alone], np.int16)
+        order = np.argsort(group[row], kind="stable")
         events, row = events[order], row[order]
     first = parts.first[events]
-    fields = rows.batch.schema
+    marks, signs = rows.marks[:, places], rows.signs[:, places]
+    used = pa.array(places)
     columns = [
-        _column(fields.field(i), rows.batch.column(i), rows.marks[i], rows.signs[i], row, first, parts, base_ns)
-        for i in range(len(fields))
+        _column(field, rows.batch.column(i), used, marks[i], signs[i], row, first, parts, base_ns)
+        for i, field in enumerate(rows.batch.schema)
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=fields)
+    return pa.RecordBatch.from_arrays(columns, schema=rows.batch.schema)
 
 
-def _rows(category: str, forms: Sequence[_Member], events: Sequence[Event], tally: Tally) -> _Rows:
-    """The rows of forms, then of events."""
+def _rows(table: str, places: Sequence[int], alone: Sequence[_Placed], tally: Tally) -> tuple[_Rows, Ints]:
+    """Rows of a table, and where among them are those of forms and then those of events."""
+    known = _known.rows.get(table)
+    if known is not None and not alone:
+        return known, np.array(places, np.int64)
     lost = tally.lost.total()
-    own = category_batch(category, events, 0, tally) if events else None
-    if tally.lost.total() > lost:  # it has fewer rows than there are events
-        raise _NotSo
-    if not forms:
-        assert own is not None
-        none = np.full((own.num_columns, own.num_rows), _NO_MARK, np.int16)
-        return _Rows(own, none, none)
-    known, places = _known.rows[category], [m.row for m in forms]
-    batch, marks, signs = known.batch.take(pa.array(places)), known.marks[:, places], known.signs[:, places]
-    if own is not None:
-        batch = concat([batch, own])
-        marks, signs = (np.pad(a, ((0, 0), (0, own.num_rows)), constant_values=_NO_MARK) for a in (marks, signs))
-    return _Rows(batch, marks, signs)
+    batches = [] if known is None else [known.batch.take(pa.array(places, pa.int64()))]
+    for category, group in groupby(alone, key=lambda p: p[0]):
+        batch = category_batch(category, [m.event for _, m in group if m.event is not None], 0, tally)
+        if batch is None or tally.lost.total() > lost:  # fewer rows than there are events
+            raise _NotSo
+        batches.append(batch)
+    batch = concat(batches)
+    marks = np.full((batch.num_columns, batch.num_rows), _NO_MARK, np.int16)
+    signs = np.ones_like(marks)
+    if known is not None:
+        marks[:, : len(places)], signs[:, : len(places)] = known.marks[:, places], known.signs[:, places]
+    return _Rows(batch, marks, signs), np.arange(batch.num_rows)
 
 
 def _column(
     field: pa.Field,
-    values: pa.Array,
+    column: pa.Array,
+    used: pa.Array,
     marks: npt.NDArray[np.int16],
     signs: npt.NDArray[np.int16],
     row: npt.NDArray[np.int32],
@@ -347,35 +357,37 @@ def _column(
     parts: Cut,
     base_ns: int,
 ) -> pa.Array:
-    """A column of n events from the row of each (values, marks and signs of the rows) and its first number."""
-    is_time = field.name in _TIMES
-    if (marks >= 0).any():
-        null = None
-        if (marks == marks[0]).all():
-            numbers = _numbers(parts, first + marks[0], is_time)
-            if (signs < 0).any():
-                numbers = numbers * signs[row]
-        else:
-            place = marks[row]
-            marked = np.flatnonzero(place >= 0)
-            numbers = values.fill_null(0).to_numpy()[row].astype(np.int64, copy=False)
-            numbers[marked] = _numbers(parts, first[marked] + place[marked], is_time) * signs[row[marked]]
-            if values.null_count:
-                null = values.is_null().to_numpy(zero_copy_only=False)[row]
-                null[marked] = False
-        if field.type == pa.int32() and len(numbers) and np.abs(numbers).max() >= 2**31:
-            raise _NotSo
-        array = pa.array(_since(numbers, base_ns) if field.name == "start_ns" else numbers, field.type, mask=null)
-    elif values.null_count == len(values):
-        return no_values(field, len(row))
-    elif pa.types.is_dictionary(field.type):
-        texts = values.cast(pa.string()).dictionary_encode()
-        return pa.DictionaryArray.from_arrays(_at(texts.indices, row), texts.dictionary)
-    else:
+    """A column of n events from the row and the first number of each.
+
+    `used` are the rows in the column of the table; marks and signs, and the row of each event, go by those.
+    """
+    if not (marks >= 0).any():
+        if column.null_count == len(column):
+            return no_values(field, len(row))
+        values = column.take(used)
+        if pa.types.is_dictionary(field.type):
+            texts = values.cast(pa.string()).dictionary_encode()
+            return pa.DictionaryArray.from_arrays(_at(texts.indices, row), texts.dictionary)
         array = _at(values, row)
-        if field.name == "start_ns":
-            array = pa.array(_since(array.to_numpy(), base_ns))
-    return array
+        return pa.array(_since(array.to_numpy(), base_ns)) if field.name == "start_ns" else array
+    is_time = field.name in _TIMES
+    null = None
+    if (marks == marks[0]).all():
+        numbers = _numbers(parts, first + marks[0], is_time)
+        if (signs < 0).any():
+            numbers = numbers * signs[row]
+    else:
+        values = column.take(used)
+        place = marks[row]
+        marked = np.flatnonzero(place >= 0)
+        numbers = values.fill_null(0).to_numpy()[row].astype(np.int64, copy=False)
+        numbers[marked] = _numbers(parts, first[marked] + place[marked], is_time) * signs[row[marked]]
+        if values.null_count:
+            null = values.is_null().to_numpy(zero_copy_only=False)[row]
+            null[marked] = False
+    if field.type == pa.int32() and np.abs(numbers).max() >= 2**31:
+        raise _NotSo
+    return pa.array(_since(numbers, base_ns) if field.name == "start_ns" else numbers, field.type, mask=null)
 
 
 def _at(values: pa.Array, row: npt.NDArray[np.int32]) -> pa.Array:
@@ -391,13 +403,14 @@ def _numbers(parts: Cut, place: Ints, is_time: bool) -> Ints:
         if parts.pointed[place].any():
             raise _NotSo
         return whole
-    if not parts.exact[place].all() or (len(whole) and whole.max() >= MAX_NS // 1000):
+    exact = parts.exact.all() or parts.exact[place].all()
+    if not exact or whole.max() >= MAX_NS // 1000:
         raise _NotSo
     return whole * 1000 + parts.thousandths[place]
 
 
 def _since(starts: Ints, base_ns: int) -> Ints:
     starts = starts + base_ns
-    if len(starts) and np.abs(starts).max() > MAX_NS:
+    if np.abs(starts).max() > MAX_NS:
         raise _NotSo
     return starts

@@ -309,7 +309,7 @@ def build_batches(events: Sequence[Event], base_ns: int, tally: Tally) -> Batche
     for category, group in by_category(events, tally).items():
         if batch := category_batch(category, group, base_ns, tally):
             parts.setdefault(CATEGORIES[category][0], []).append(batch)
-    return joined(parts)
+    return {t: b[0] if len(b) == 1 else concat(b) for t, b in parts.items()}
 
 
 def by_category(events: Sequence[E], tally: Tally) -> dict[str, list[E]]:
@@ -365,11 +365,6 @@ def category_batch(category: str, events: Sequence[Event], base_ns: int, tally: 
     if "name" not in columns:
         columns["name"] = [e.name for e in events]
     return _batch(table, columns, len(events), tally.unheld)
-
-
-def joined(parts: dict[str, list[pa.RecordBatch]]) -> Batches:
-    """The batches of each table as one."""
-    return {t: b[0] if len(b) == 1 else concat(b) for t, b in parts.items()}
 
 
 def process_groups(groups: Sequence[ProcessGroup]) -> pa.RecordBatch:
