@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
-from support import SAMPLES, event, kernel
+from support import SAMPLES, event, kernel, lines_run
 
 from analyze.sources.chrome import cutting, forms
 from analyze.sources.chrome.cutting import cut
@@ -214,6 +214,15 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         events = [event("python_function", f"{'f' * 100}{n}.{i % 10}", i, 1) for i in range(100)]
         check_same(decode(text(events), 0), one_by_one(text(events)))
         assert forms._known.bytes < 20_000
+
+
+def test_long_runs_of_one_character_take_no_longer() -> None:
+    """Lines of Python run: what a loop over the bytes, or over the digits, would be."""
+    for fill in (b" ", b",", b"0", b"9", b"}", b"{", b":"):
+        short, long = (
+            b'{"ts": 1},{"ts": 0.' + fill * n + b"},{" + fill * n + b'},{"ts": 2}' + fill * n for n in (1000, 100_000)
+        )
+        assert lines_run(lambda c=long: cut(c, len(c))) <= lines_run(lambda c=short: cut(c, len(c)))  # type: ignore[misc]
 
 
 @settings(max_examples=100, deadline=None)

@@ -79,7 +79,12 @@ def cut(chunk: bytes, size: int) -> Cut | None:
     """
     begin, end = _within(chunk, size)
     between = _BOUNDARY.search(chunk, begin, end)
-    if between is None or chunk[begin] != ord("{") or len(between[0]) > _LONGEST_GAP or len(chunk) >= 2**31 - 256:
+    if (
+        between is None
+        or chunk[begin : begin + 1] != b"{"
+        or len(between[0]) > _LONGEST_GAP
+        or len(chunk) >= 2**31 - 256
+    ):
         return None
     gap = between[0]
     data, last = chunk, end + len(gap) - 2
@@ -120,13 +125,9 @@ def cut(chunk: bytes, size: int) -> Cut | None:
 
 
 def _within(chunk: bytes, size: int) -> tuple[int, int]:
-    """Where a chunk of so many bytes begins and ends without the spaces and commas around it."""
-    begin, end = 0, size
-    while begin < end and chunk[begin] in _AROUND:
-        begin += 1
-    while begin < end and chunk[end - 1] in _AROUND:
-        end -= 1
-    return begin, end
+    """Where a chunk of so many bytes begins and ends without the spaces and commas around it, if they are not many."""
+    head, tail = chunk[: min(size, _LONGEST_GAP)], chunk[max(0, size - _LONGEST_GAP) : size]
+    return len(head) - len(head.lstrip(_AROUND)), size - (len(tail) - len(tail.rstrip(_AROUND)))
 
 
 def _starts(view: npt.NDArray[np.uint8], words: Words, gap: bytes, begin: int, end: int) -> Ints:
@@ -193,10 +194,11 @@ def _numbers(
         exact[points] = n < 8
         length[points] += 1 + n
         more = points[n == 8]
-        while len(more):
-            _, n = _digits(words[at[more] + length[more]])
-            length[more] += n
-            more = more[n == 8]
+        for _ in range(2):  # of what has still more digits, no number is made
+            if len(more):
+                _, n = _digits(words[at[more] + length[more]])
+                length[more] += n
+                more = more[n == 8]
         behind[points] = view[at[points] + length[points]]
     sound &= _ENDS[behind]
     if not sound.all():
