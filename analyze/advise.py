@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache, partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from analyze.errors import InputError
-from analyze.query.needs import held, needs_of
+from analyze.query.needs import lacks
 from analyze.query.query_files import Query, ResultColumn, parse
 from analyze.shell import in_shell
 
@@ -186,10 +185,10 @@ def advise(engine: Engine, min_pct: float = 1.0) -> list[Advice]:
     if not spans:
         raise InputError("advise: no run has GPU work with times; there is nothing to advise on")
     found: dict[str, list[_Found]] = {}
-    there = cache(partial(held, engine))
+    held: dict[str, bool] = {}
     for finding in findings():
-        if not all(map(there, needs_of(finding.query, {}).names)):
-            continue  # to plan it takes as long as where it has rows
+        if lacks(engine, finding.query, {}, held):
+            continue
         for run_id, saving, evidence, *at, source in engine.query(finding.query).rows():
             # What a finding's SQL adds up is time of the span already; this holds for the next one, too.
             saving_ns = min(round(saving), int(spans.get(run_id, 0)))

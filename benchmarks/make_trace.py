@@ -7,54 +7,46 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import json
-from decimal import Decimal
+import re
 from pathlib import Path
-from typing import Any
 
-SHIFTED_ARGS = ("External id", "correlation", "Ev Idx", "Sequence number")
-
-
-def load(path: Path) -> dict[str, Any]:
-    """A trace with its numbers as exact decimals."""
-    text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    return json.loads(text, parse_float=Decimal)
+_EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[\s*')
+_BEHIND = re.compile(rb'\s*\],\s*"traceName"')
+_SHIFTED = re.compile(
+    rb'("(?:ts|id|External id|correlation|Ev Idx|Sequence number|Python id|Python parent id)": )(\d+)(?:\.(\d{3}))?'
+)
+_LENGTH = re.compile(rb'"ts": (\d+)\.(\d{3}), "dur": (\d+)\.(\d{3})')
 
 
 def grow(source: Path, target: Path, size_bytes: int) -> int:
-    """Write TARGET with at least so many bytes, in Kineto's own layout; returns the number of events."""
-    trace = load(source)
-    events = trace.pop("traceEvents")
-    timed = [e for e in events if e.get("ph") == "X" and "dur" in e]
-    begin = min(Decimal(e["ts"]) for e in timed)
-    period = max(Decimal(e["ts"]) + Decimal(e["dur"]) for e in timed) - begin + 10
-    ids = 1 + max(int(e.get("args", {}).get(k, 0)) for e in timed for k in SHIFTED_ARGS)
-    written = 0
-    with target.open("w", encoding="utf-8") as f:
-        f.write(json.dumps(trace, default=str)[:-1] + ', "traceEvents": [\n')
-        copy = 0
+    """Write TARGET with at least so many bytes, in the layout of the source; returns the number of events."""
+    text = gzip.decompress(source.read_bytes()) if source.suffix == ".gz" else source.read_bytes()
+    begin, behind = _EVENTS.search(text), _BEHIND.search(text)
+    if begin is None or behind is None:
+        raise SystemExit(f"{source}: not as Kineto writes traces")
+    events = text[begin.end() : behind.start()]
+    timed = [(int(a + b), int(c + d)) for a, b, c, d in _LENGTH.findall(events)]
+    period = max(start + dur for start, dur in timed) - min(start for start, _ in timed) + 10_000
+    ids = 1 + max(int(whole) for _, whole, decimals in _SHIFTED.findall(events) if not decimals)
+    pieces: list[bytes] = []
+    numbers: list[tuple[int, bool]] = []
+    at = 0
+    for found in _SHIFTED.finditer(events):
+        pieces.append(events[at : found.end(1)])
+        numbers.append((int(found[2] + (found[3] or b"")), found[3] is not None))
+        at = found.end()
+    copy = 0
+    with target.open("wb") as f:
+        f.write(text[: begin.end()])
         while f.tell() < size_bytes:
-            for event in events:
-                f.write((",\n" if written else "") + "  " + _shifted(event, copy * period, copy * ids))
-                written += 1
+            f.write(b",\n  " if copy else b"")
+            for piece, (number, is_time) in zip(pieces, numbers, strict=True):
+                ns = number + copy * period
+                f.write(piece + (b"%d.%03d" % divmod(ns, 1000) if is_time else b"%d" % (number + copy * ids)))
+            f.write(events[at:])
             copy += 1
-        f.write("\n  ]}\n")
-    return written
-
-
-def _shifted(event: dict[str, Any], by_us: Decimal, by_id: int) -> str:
-    copy = dict(event)
-    if "ts" in copy:
-        copy["ts"] = Decimal(copy["ts"]) + by_us
-    if isinstance(copy.get("id"), int):
-        copy["id"] += by_id
-    if "args" in copy:
-        copy["args"] = {
-            k: v + by_id if k in SHIFTED_ARGS and isinstance(v, int) else v for k, v in copy["args"].items()
-        }
-    # Decimals must be written as numbers with all their digits, which json cannot do: mark them, then unquote.
-    text = json.dumps(copy, indent=2, default=lambda d: f"@{d}@")
-    return text.replace('"@', "").replace('@"', "").replace("\n", "\n  ")
+        f.write(text[behind.start() :])
+    return copy * len(re.findall(rb'"ph":', events))
 
 
 def main() -> None:

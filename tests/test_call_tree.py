@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import sample_engine
 
+from analyze.query.computed import call_tree
 from analyze.query.computed.call_paths import dense, number_paths
 from analyze.query.computed.call_tree import nest
+from analyze.query.engine import Engine
 
 Interval = tuple[int, int, int]
 
@@ -113,3 +117,19 @@ def test_dense_numbers(values: list[int]) -> None:
     number, known = dense(np.array(values, np.int64))
     assert known.tolist() == sorted(set(values)) or not values
     assert [int(known[i]) for i in number] == values
+
+
+@pytest.mark.parametrize(("sample", "times"), [("resnet18-1gpu", 1), ("train-stacks", 3)])
+def test_trees_with_the_same_python_functions_are_nested_once(
+    sample: str, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without Python stacks all three are one; train-stacks has functions that are modules and others."""
+    nested: list[int] = []
+    monkeypatch.setattr(call_tree, "nest", lambda *arrays: (nested.append(len(arrays[0])), nest(*arrays))[1])
+    engine = Engine(sample_engine(sample).stores)
+    trees = ("no", "module", "stack")
+    calls = [engine.rows(f"SELECT count(*) FROM call_tree_{t}", [f"call_tree_{t}"]) for t in trees]
+    assert len(nested) == times
+    assert [n for ((n,),) in calls] == (nested * 3)[:3]
+    paths = [engine.rows(f"SELECT sum(calls) FROM call_paths_{t}") for t in trees]
+    assert paths == [engine.rows(f"SELECT count(path) FROM call_tree_{t}") for t in trees]

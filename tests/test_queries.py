@@ -134,11 +134,12 @@ def test_kept_views_change_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
             for a, b in zip(expected, found, strict=True):
                 assert [v for v in a if not isinstance(v, float)] == [v for v in b if not isinstance(v, float)]
                 assert [v for v in a if isinstance(v, float)] == pytest.approx([v for v in b if isinstance(v, float)])
-    names = "table_name IN ('gpu_work', 'gpu_busy_union')"
+    names = "table_name IN ('enclosing_ops', 'gpu_work', 'gpu_busy_union')"
     found_kinds = f"SELECT table_name, table_type FROM information_schema.tables WHERE {names}"
     kinds = [dict(engine.connection.execute(found_kinds).fetchall()) for engine in (plain, kept, small)]
     table, view = "BASE TABLE", "VIEW"
     assert [(k["gpu_work"], k["gpu_busy_union"]) for k in kinds] == [(view, view), (table, view), (table, table)]
+    assert [k["enclosing_ops"] for k in kinds] == [table] * 3, "every engine makes what is @once"
 
 
 def test_a_view_that_cannot_be_computed_is_in_nobodys_way() -> None:

@@ -20,7 +20,7 @@ from test_parallel import gpipe
 import analyze
 from analyze.errors import InputError
 from analyze.plots import declared
-from analyze.plots.figure import Rows
+from analyze.plots.figure import LIGHT, Rows
 from analyze.query.query_files import ResultColumn, catalog, find
 from analyze.report import build
 from analyze.report.tables import table
@@ -284,6 +284,24 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 @pytest.fixture(params=BROWSED)
 def written(request: pytest.FixtureRequest, pages: Callable[[str], Path]) -> Path:
     return pages(request.param)
+
+
+@needs_browser
+def test_paper_is_light_and_shows_whole_tables(browser: Any, pages: Callable[[str], Path]) -> None:
+    """A page that is read in dark colours, on the width of A4 paper between margins."""
+    opened = Opened(browser, pages("two-ranks"), width=718, scheme="dark")
+    colours = "[document.body, document.querySelector('.plot svg text')].map(e => getComputedStyle(e)).map("
+    ink = f"{colours}(s, i) => i ? s.fill : s.color)"
+    dark = opened.page.evaluate(ink)
+    opened.page.emulate_media(media="print", color_scheme="dark")
+    opened.page.wait_for_function(f"() => {ink}[1] !== {json.dumps(dark[1])}")
+    body, figure = opened.page.evaluate(ink)
+    light = [tuple(int(LIGHT[name][i : i + 2], 16) for i in (1, 3, 5)) for name in ("ink", "soft")]
+    assert [body, figure] == [f"rgb{colour}" for colour in light]
+    assert opened.page.evaluate("[...document.querySelectorAll('details:not([open])')].every(d => !d.offsetHeight)")
+    wide = "[...document.querySelectorAll('.scroll')].filter(s => s.offsetHeight && s.scrollWidth > s.clientWidth)"
+    assert opened.page.evaluate(f"{wide}.map(s => s.innerText.slice(0, 80))") == []
+    opened.close()
 
 
 @needs_browser

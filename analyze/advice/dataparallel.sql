@@ -15,7 +15,7 @@
 -- @column source text             Line of the program that most of its time comes from; NULL if not known.
 -- @order run_id
 -- @use comm_exposed, intervals, run_gpus, time_owners, time_sums
--- @needs communication kernels: broadcasts of one process to several GPUs
+-- @needs communication kernels (broadcasts of one process to several GPUs)
 WITH exposed AS (
     SELECT * FROM run_time_outside('dataparallel_broadcasts', 'compute_times')
 ),

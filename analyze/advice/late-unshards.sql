@@ -16,7 +16,7 @@
 -- @column source text             Line of the program that most of its time comes from; NULL if not known.
 -- @order run_id
 -- @use fsdp, gpu_tracks, run_gpus, time_owners
--- @needs communication kernels: all_gathers that FSDP launched
+-- @needs communication kernels (all_gathers that FSDP launched)
 WITH own AS (
     SELECT * FROM run_times('late_unshards')
 ),

@@ -14,7 +14,7 @@
 -- @column source text             Line of the program that most of its time comes from; NULL if not known.
 -- @order run_id
 -- @use run_gpus, time_owners
--- @needs memcpys from or to pageable memory
+-- @needs memcpys of pageable memory
 WITH pageable AS (
     SELECT * FROM tracked_memcpys WHERE pageable AND NOT small
 ),

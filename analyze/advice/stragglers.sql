@@ -15,7 +15,7 @@
 -- @column source text             Line of the program that most of its time comes from; NULL if not known.
 -- @order run_id
 -- @use gpu_tracks, intervals, run_gpus, time_owners
--- @needs communication kernels: matched collectives of several ranks
+-- @needs communication kernels (of matched collectives of several ranks)
 WITH waits AS MATERIALIZED (
     SELECT * FROM call_waits WHERE NOT pair
 ),

@@ -5,6 +5,7 @@ A block's file begins with comment lines, and each view and macro has its own ab
     -- Any prose about the whole.
     -- @use gpu_work                                            blocks that this one is built on
     -- @keep gpu_tracks                                         views that many questions rest on (`Engine`, keep)
+    -- @once gpu_tracks                                         views of few rows that one question reads in many places
     -- @view gpu_tracks  a row is a GPU of a process.           any prose about it may follow
     -- @column track index    Its number.                       every column of the view, with its unit
     -- @column * of gpu_work                                    or all that the documentation of another one lists
@@ -43,6 +44,7 @@ _RUN_GROUP = ResultColumn("run_group", "index", "Group of runs (--by); NULL with
 
 _USE = re.compile(r"^@use\s+(.*)$")
 _KEEP = re.compile(r"^@keep\s+(.*)$")
+_ONCE = re.compile(r"^@once\s+(.*)$")
 _VIEW = re.compile(r"^@view\s+(\w+)\s+a row is (.*)$")
 _MACRO = re.compile(r"^@macro\s+(\w+)\(([\w, ]*)\)\s+(.*)$")
 _COLUMN = re.compile(r"^@column\s+(\w+)\s+(\S+)\s+(.*)$")
@@ -79,6 +81,8 @@ class Block:
     built_in: bool = True
     keep: tuple[str, ...] = ()
     """Its views that an engine for many questions computes once."""
+    once: tuple[str, ...] = ()
+    """Its views that every engine computes once."""
     create: Callable[[duckdb.DuckDBPyConnection, str], None] | None = None
     """What makes a computed table of this name; None for a block of SQL."""
 
@@ -88,6 +92,7 @@ def parse_block(name: str, text: str, where: str, built_in: bool = True) -> Bloc
     prose: list[str] = []
     uses: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
+    once: tuple[str, ...] = ()
     found: list[Definition] = []
     for number, group in enumerate(_comments(text)):
         current = None
@@ -101,6 +106,8 @@ def parse_block(name: str, text: str, where: str, built_in: bool = True) -> Bloc
                 uses += names_of(m[1])
             elif m := _KEEP.match(line):
                 keep += names_of(m[1])
+            elif m := _ONCE.match(line):
+                once += names_of(m[1])
             elif m := _VIEW.match(line):
                 found.append(current := Definition(m[1], None, m[2]))
             elif m := _MACRO.match(line):
@@ -111,9 +118,10 @@ def parse_block(name: str, text: str, where: str, built_in: bool = True) -> Bloc
                 current.columns += (ResultColumn(*m.groups()),)
             else:
                 raise InputError(f"{where}: not a well-formed comment line of a block: {line}")
-    if unknown := set(keep) - {d.name for d in found if d.params is None}:
-        raise InputError(f"{where}: @keep {min(unknown)}: the block has no such view")
-    return Block(name, "\n".join(prose).strip(), uses, tuple(found), text, built_in, keep)
+    for tag, names in (("@keep", keep), ("@once", once)):
+        if unknown := set(names) - {d.name for d in found if d.params is None}:
+            raise InputError(f"{where}: {tag} {min(unknown)}: the block has no such view")
+    return Block(name, "\n".join(prose).strip(), uses, tuple(found), text, built_in, keep, once)
 
 
 def _comments(text: str) -> Iterator[list[str]]:

@@ -372,7 +372,8 @@ class Engine:
         try:
             if block.create is None:
                 if not (self._small and block.built_in and self._execute_kept(block)):
-                    self.connection.execute(_keeping(block, block.keep if self.keep and block.built_in else ()))
+                    kept = block.once + (block.keep if self.keep else ())
+                    self.connection.execute(_keeping(block, kept if block.built_in else ()))
             else:
                 block.create(self.connection, name)
         except duckdb.Error as e:

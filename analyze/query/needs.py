@@ -34,7 +34,10 @@ class Holding(NamedTuple):
 
 
 _FLOPS = "regexp_matches(metric, '^flop_count|_op_[fdh](add|mul|fma)_|_path_tensor_|_hmma')"
-_COMPILED = "regexp_matches(name, '^(Torch-Compiled Region|CompiledFunction|## Call CompiledFxGraph)|dynamo_timed')"
+_COMPILED = (
+    "(starts_with(name, 'Torch-Compiled Region') OR starts_with(name, 'CompiledFunction')"
+    " OR starts_with(name, '## Call CompiledFxGraph') OR contains(name, 'dynamo_timed'))"
+)
 _GPU_TABLES = ("kernels", "memcpys", "memsets", "gpu_summary")
 
 HOLDINGS = {
@@ -205,6 +208,20 @@ def held(engine: Engine, name: str) -> bool:
     for source in HOLDINGS[name].sources:
         table = source.partition(" ")[0]
         if (table not in TABLES or table in engine.tables) and engine.sql(f"SELECT 1 FROM {source} LIMIT 1").rows():
+            return True
+    return False
+
+
+def lacks(engine: Engine, query: Query, params: Mapping[str, str], known: dict[str, bool]) -> bool:
+    """Whether the recordings hold nothing that a query could answer with: planning it alone takes as long.
+
+    `known`: what they hold, as far as it was asked. Raises InputError as `held` does.
+    """
+    needs = needs_of(query, params)
+    for name in () if needs.any else needs.names:
+        if name not in known:
+            known[name] = held(engine, name)
+        if not known[name]:
             return True
     return False
 

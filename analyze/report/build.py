@@ -18,7 +18,7 @@ from analyze.plots import declared, drawing
 from analyze.plots.figure import Ask, Rows, cut, quantity
 from analyze.query.engine import Engine
 from analyze.query.engines import Engines
-from analyze.query.needs import held, needs_of
+from analyze.query.needs import lacks
 from analyze.query.query_files import Query, find
 from analyze.render import visible
 from analyze.report.page import Finding, Links, Page, Part, Section, command_line, filled_sql
@@ -64,7 +64,7 @@ class Report:
         self.config: dict[str, Any] = {}
         self._engines = Engines(stores, keep=True)
         self._answers: dict[tuple[Any, ...], Future[Rows]] = {}
-        self._held: dict[tuple[tuple[str, ...], str], bool] = {}
+        self._held: dict[tuple[str, ...], dict[str, bool]] = {}
         self._lock = threading.Lock()
         self.engine = self._engine(())
         if not self.engine.run_ids:
@@ -104,24 +104,13 @@ class Report:
             try:
                 query = find(name)
                 engine = self._engine(by, query, engines)
-                if self._lacks(engine, query, params):
+                if lacks(engine, query, params, self._held.setdefault(tuple(engine.run_ids), {})):
                     answer.set_result(Rows(query.result_columns(query.bind(params)[2]), []))
                 else:
                     answer.set_result(Rows.of(engine.query(query, params)))
             except BaseException as e:
                 answer.set_exception(e)
         return answer.result()
-
-    def _lacks(self, engine: Engine, query: Query, params: Mapping[str, str]) -> bool:
-        """Whether the recordings hold nothing that the query could answer with: planning it alone takes as long."""
-        needs = needs_of(query, params)
-        for name in () if needs.any else needs.names:
-            key = (tuple(engine.run_ids), name)
-            if key not in self._held:
-                self._held[key] = held(engine, name)
-            if not self._held[key]:
-                return True
-        return False
 
     def _telling(self) -> tuple[str, ...]:
         """What tells the runs apart: columns that differ, if they name each run, else its id."""

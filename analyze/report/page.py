@@ -216,13 +216,14 @@ def render(page: Page, config: dict[str, Any]) -> str:
 
 
 def _themes() -> str:
-    """The colours of the themes as custom properties: as the system has it, unless the page was told."""
+    """The colours of the themes as custom properties: the system's, unless the page was told; paper is light."""
 
     def block(selector: str, theme: Mapping[str, str]) -> str:
         return f"{selector}{{{''.join(f'--{k}:{v};' for k, v in theme.items())}}}"
 
-    dark = f"@media (prefers-color-scheme:dark){{{block(':root:not([data-theme=light])', DARK)}}}"
-    return "\n".join([block(":root", LIGHT), dark, block(":root[data-theme=dark]", DARK), ""])
+    dark = f"@media screen and (prefers-color-scheme:dark){{{block(':root:not([data-theme=light])', DARK)}}}"
+    chosen = f"@media screen{{{block(':root[data-theme=dark]', DARK)}}}"
+    return "\n".join([block(":root", LIGHT), dark, chosen, ""])
 
 
 def _json(value: Any) -> str:

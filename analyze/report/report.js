@@ -96,6 +96,7 @@ choice.addEventListener('click', () => {
   choose(chosen);
 });
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => recolour(theme()));
+matchMedia('print').addEventListener('change', () => recolour(theme()));
 addEventListener('beforeprint', () => document.querySelectorAll('.plot').forEach(draw));
 addEventListener('scroll', () => { tip.hidden = true; }, { passive: true });
 

@@ -88,6 +88,7 @@ def _set_up(parent: int) -> None:
     # Events are freed by reference count; looking for cycles among millions of them costs a tenth of the time.
     gc.disable()
     _keep_freed_memory()
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # Arrow's own gives freed memory back, too
     # Ctrl-C reaches the whole process group; the parent ends the workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 

@@ -1,7 +1,6 @@
 -- What torch.profiler saw on the CPU, in one: operators (op), ranges (range), ranges of asynchronous collectives, which
 -- end on another thread than they began on (async), CUDA calls (call), the profiler's own work (overhead) and Python
 -- functions (python). op_id is the file's: `linked_to_ops` has those of calls.
--- @keep cpu_events
 -- @view cpu_events  a row is an event.
 -- @column run_id id             The run.
 -- @column rank index            Process rank.

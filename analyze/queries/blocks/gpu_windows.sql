@@ -1,6 +1,6 @@
 -- The windows in which GPU time is divided up, and GPU work in them: the whole span, or the steps.
--- @use gpu_tracks, intervals, step_ranges
--- @keep gpu_windows_span, gpu_windows_step
+-- @use gpu_classes, gpu_tracks, intervals, step_ranges
+-- @keep gpu_lengths_span, gpu_windows_span, gpu_windows_step
 -- @view gpu_windows_span  a row is a GPU of a process.
 -- @column window_id index       Its track's number.
 -- @column track index           The track that it stands on.
@@ -40,3 +40,11 @@ CREATE VIEW gpu_pieces_span AS SELECT track, track AS window_id, class, start_ns
 -- @column end_ns ns             End.
 CREATE VIEW gpu_pieces_step AS
 SELECT track, window_id, class, start_ns, end_ns FROM intervals_cut('gpu_intervals', 'gpu_windows_step');
+
+-- @view gpu_lengths_span  a row is a GPU of a process: how long it does what in the whole recording.
+-- @column * of gpu_class_lengths
+CREATE VIEW gpu_lengths_span AS SELECT * FROM gpu_class_lengths('gpu_pieces_span');
+
+-- @view gpu_lengths_step  a row is a step on a GPU of its process: how long it does what in it.
+-- @column * of gpu_class_lengths
+CREATE VIEW gpu_lengths_step AS SELECT * FROM gpu_class_lengths('gpu_pieces_step');

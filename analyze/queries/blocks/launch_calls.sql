@@ -2,6 +2,7 @@
 -- call of an API an id of its own, so nothing need be grouped. But it counts within a process: where a rank holds
 -- several (traces that somebody merged), an id that more than one of them used is nobody's.
 -- @keep launch_calls
+-- @once shared_correlation_ids
 -- @view shared_correlation_ids  a row is an id that several processes of a rank used.
 -- @column run_id id             The run.
 -- @column rank index            Process rank.

@@ -180,6 +180,12 @@ CREATE MACRO rescored_flops(op, name, b, c, inputs) AS TRY(
 -- @macro is_tf32_kernel(name)  whether a kernel's name says that it computes in TF32.
 CREATE MACRO is_tf32_kernel(name) AS regexp_matches(name, 'tf32|s1688(gemm|fprop|dgrad|wgrad)');
 
+-- @view tf32_kernels  a row is a kernel of a run whose name says so.
+-- @column run_id id             The run.
+-- @column name text             Kernel.
+CREATE VIEW tf32_kernels AS
+SELECT run_id, name FROM kernel_names WHERE is_tf32_kernel(name);
+
 -- @macro compute_roofs(type, tf32)  names of the compute roofs that an operator on inputs of a type may have, the
 -- highest first; those that a GPU lacks are to be left out.
 CREATE MACRO compute_roofs(type, tf32) AS CASE
@@ -206,13 +212,26 @@ END;
 -- @column model_flops FLOP      What the shapes ask for.
 -- @column rescored_flops FLOP   The part of them that an attention backward computes again.
 CREATE VIEW op_calls AS
-WITH _calls AS (
+WITH _calls AS MATERIALIZED (
+    SELECT * FROM flop_calls
+),
+-- There are tens where there are thousands of calls.
+_kinds AS (
     SELECT
         *, shape(input_dims, 0) AS a, shape(input_dims, 1) AS b, shape(input_dims, 2) AS c, shape(input_dims, 3) AS d
-    FROM flop_calls
+    FROM (SELECT DISTINCT name, op, input_dims, input_types, concrete_inputs, gradients FROM _calls)
+),
+_figures AS MATERIALIZED (
+    SELECT
+        name, input_dims, input_types, concrete_inputs, gradients, json_extract_string(input_types, '$[0]') AS type,
+        call_flops(op, name, a, b, c, d, concrete_inputs, gradients) AS model_flops,
+        rescored_flops(op, name, b, c, concrete_inputs) AS rescored_flops
+    FROM _kinds
 )
 SELECT
-    run_id, rank, tid, op_id AS call_id, name, op, json_extract_string(input_types, '$[0]') AS type, input_dims,
-    start_ns, start_ns + dur_ns AS end_ns, call_flops(op, name, a, b, c, d, concrete_inputs, gradients) AS model_flops,
-    rescored_flops(op, name, b, c, concrete_inputs) AS rescored_flops
-FROM _calls;
+    c.run_id, c.rank, c.tid, c.op_id AS call_id, c.name, c.op, f.type, c.input_dims, c.start_ns,
+    c.start_ns + c.dur_ns AS end_ns, f.model_flops, f.rescored_flops
+FROM _calls c JOIN _figures f
+    ON f.name = c.name AND f.input_dims IS NOT DISTINCT FROM c.input_dims
+    AND f.input_types IS NOT DISTINCT FROM c.input_types
+    AND f.concrete_inputs IS NOT DISTINCT FROM c.concrete_inputs AND f.gradients IS NOT DISTINCT FROM c.gradients;

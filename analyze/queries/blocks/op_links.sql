@@ -4,7 +4,7 @@
 -- chance, and then the enclosing operator is the same. Without calls there is nothing to enclose, and it takes more of
 -- them to be sure.
 -- @use cpu_events, gpu_work, innermost, intervals, launch_calls
--- @keep ranks_without_op_ids
+-- @once enclosing_ops, ranks_without_op_ids
 -- @view ranks_without_op_ids  a row is a rank whose file has the correlation id for External id.
 -- @column run_id id             The run.
 -- @column rank index            Process rank.

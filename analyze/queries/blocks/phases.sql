@@ -177,15 +177,18 @@ SELECT track, start_ns, end_ns, latest.phase AS phase, latest.call_ns AS call_ns
 -- @column phase text            Phase that its launch call began in; NULL where there is none.
 -- @column phase_start_ns ns     Start of that call of the phase; NULL where there is none.
 CREATE VIEW gpu_work_phases AS
-WITH _launched AS (
-    SELECT w.*, l.start_ns AS launch_ns, coalesce(own.track, others.track) AS track
-    FROM gpu_work w
-    LEFT JOIN launch_calls l USING (run_id, rank, correlation_id)
-    LEFT JOIN phase_tracks own ON own.run_id = w.run_id AND own.rank = w.rank AND own.tid = l.tid
-    LEFT JOIN phase_tracks others ON others.run_id = w.run_id AND others.rank = w.rank AND others.tid IS NULL
+WITH _launches AS (
+    SELECT l.run_id, l.rank, l.correlation_id, l.start_ns AS launch_ns, coalesce(own.track, others.track) AS track
+    FROM (SELECT * FROM launch_calls SEMI JOIN gpu_work USING (run_id, rank, correlation_id)) l
+    LEFT JOIN phase_tracks own ON own.run_id = l.run_id AND own.rank = l.rank AND own.tid = l.tid
+    LEFT JOIN phase_tracks others ON others.run_id = l.run_id AND others.rank = l.rank AND others.tid IS NULL
+),
+_phased AS (
+    SELECT run_id, rank, correlation_id, s.phase, s.call_ns AS phase_start_ns
+    FROM _launches l ASOF JOIN phase_stretches s ON s.track = l.track AND l.launch_ns >= s.start_ns
+    WHERE launch_ns < s.end_ns
 )
 SELECT
-    run_id, rank, run_group, device, stream, kind, name, correlation_id, op_id, l.start_ns, dur_ns,
-    CASE WHEN launch_ns < s.end_ns THEN s.phase END AS phase,
-    CASE WHEN launch_ns < s.end_ns THEN s.call_ns END AS phase_start_ns
-FROM _launched l ASOF LEFT JOIN phase_stretches s ON s.track = l.track AND l.launch_ns >= s.start_ns;
+    w.run_id, w.rank, w.run_group, w.device, w.stream, w.kind, w.name, w.correlation_id, w.op_id, w.start_ns, w.dur_ns,
+    p.phase, p.phase_start_ns
+FROM gpu_work w LEFT JOIN _phased p USING (run_id, rank, correlation_id);

@@ -1,6 +1,6 @@
 -- Per run: how many GPUs (of all ranks) the trace has, and means over them. What one GPU of several could save is worth
 -- its part of that: findings divide by `gpus`. `host_note` is what to know of times on the host.
--- @use gpu_classes, gpu_tracks, gpu_windows, recording_facts
+-- @use gpu_tracks, gpu_windows, recording_facts
 -- @keep run_gpus
 -- @view run_gpus  a row is a run with GPU work.
 -- @column run_group index       Group of runs (--by); NULL without.
@@ -20,7 +20,7 @@ SELECT
     avg(comm_ns) AS comm_ns, avg(busy_ns - kernel_ns) AS exposed_copy_ns, avg(copy_ns) AS copy_ns,
     CASE WHEN t.run_id IN (SELECT run_id FROM recording_facts WHERE python_stacks)
         THEN '; Python stacks were recorded, which inflates host time' ELSE '' END AS host_note
-FROM gpu_class_lengths('gpu_pieces_span') JOIN gpu_tracks t ON t.track = window_id
+FROM gpu_lengths_span JOIN gpu_tracks t ON t.track = window_id
 GROUP BY t.run_group, t.run_id;
 
 -- @macro ms(ns)  a time as text.

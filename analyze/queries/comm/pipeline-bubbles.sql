@@ -43,7 +43,7 @@
 -- @main run_id, stage, step, micro_batch, moves, peer, start_ns, part, span_ns, compute_ns, transfer_ns,
 --     wait_previous_ns, wait_next_ns, idle_ns, bubble_pct, ideal_pct
 -- @order run_id, pipeline, step, start_ns, stage, device
--- @use arithmetic, comm_exposed, gpu_classes, gpu_tracks, gpu_windows, intervals, pipelines, step_ranges
+-- @use arithmetic, comm_exposed, gpu_tracks, gpu_windows, intervals, pipelines, step_ranges
 -- @needs sends and receives (communication kernels whose peers are known)
 -- @plot bars y=stage,step
 --     x=compute_ns,transfer_ns,wait_previous_ns,wait_next_ns,other_comm_ns,exposed_memcpy_ns,idle_ns top=64
@@ -121,7 +121,7 @@ exposed AS (
     GROUP BY window_id
 ),
 lengths AS (
-    SELECT window_id, busy_ns, kernel_ns, compute_ns FROM gpu_class_lengths('gpu_pieces_{window}')
+    SELECT window_id, busy_ns, kernel_ns, compute_ns FROM gpu_lengths_{window}
 ),
 known AS (
     SELECT

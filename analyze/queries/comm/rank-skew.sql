@@ -18,14 +18,14 @@
 -- @column max_device index        Its device.
 -- @main run_id, metric, min_ns, avg_ns, max_ns, imbalance_pct, max_rank
 -- @order run_id, metric
--- @use gpu_classes, gpu_tracks, gpu_windows, step_ranges
+-- @use gpu_tracks, gpu_windows, step_ranges
 -- @needs work on GPUs
 -- @plot bars y=metric x=imbalance_pct
 -- @drill max_rank breakdown window=step rank={max_rank}
 -- @drill min_rank breakdown window=step rank={min_rank}
 WITH lengths AS (
     SELECT *, kernel_ns - compute_ns AS exposed_comm_ns, last_ns - first_ns AS span_ns
-    FROM gpu_class_lengths('gpu_pieces_span')
+    FROM gpu_lengths_span
 ),
 steps AS (
     SELECT run_id, rank, avg(end_ns - start_ns) AS step_ns FROM step_windows GROUP BY run_id, rank

@@ -44,27 +44,35 @@ WITH gpus AS (
 all_calls AS (
     SELECT row_number() OVER () AS call, * FROM op_calls
 ),
+linked AS MATERIALIZED (
+    SELECT
+        w.run_id, w.rank, w.op_id, w.start_ns AS kernel_ns, w.dur_ns, t.name IS NOT NULL AS tf32,
+        n.family IN ('gemm', 'convolution', 'attention') IS TRUE AS of_product
+    FROM linked_to_ops('gpu_work') w
+    LEFT JOIN tf32_kernels t ON t.run_id = w.run_id AND t.name = w.name
+    LEFT JOIN kernel_names n ON n.run_id = w.run_id AND n.name = w.name
+    WHERE w.kind = 'kernel'
+),
 ops AS (
     SELECT run_id, rank, op_id, arg_max(tid, start_ns) AS tid, max(start_ns) AS op_start_ns
-    FROM cpu_ops
+    FROM cpu_ops SEMI JOIN linked USING (run_id, rank, op_id)
     WHERE op_id > 0
     GROUP BY ALL
 ),
--- Kernels by the operator that launched them, which is the call or lies in it.
-linked AS (
-    SELECT k.name, k.start_ns AS kernel_ns, k.dur_ns, o.run_id, o.rank, o.tid, o.op_start_ns
-    FROM linked_to_ops('gpu_work') k JOIN ops o ON o.run_id = k.run_id AND o.rank = k.rank AND o.op_id = k.op_id
-    WHERE k.kind = 'kernel'
-),
-called AS (
-    SELECT c.call, k.run_id, k.rank, k.name, k.kernel_ns, k.dur_ns
-    FROM linked k
+-- The call that launched kernels by way of an operator, which is the call or lies in it.
+calling AS (
+    SELECT o.run_id, o.rank, o.op_id, c.call
+    FROM ops o
     ASOF JOIN all_calls c
-        ON c.run_id = k.run_id AND c.rank = k.rank AND c.tid = k.tid AND k.op_start_ns >= c.start_ns
-    WHERE k.op_start_ns < c.end_ns
+        ON c.run_id = o.run_id AND c.rank = o.rank AND c.tid = o.tid AND o.op_start_ns >= c.start_ns
+    WHERE o.op_start_ns < c.end_ns
+),
+called AS MATERIALIZED (
+    SELECT c.call, k.run_id, k.rank, k.kernel_ns, k.dur_ns, k.tf32, k.of_product
+    FROM linked k LEFT JOIN calling c ON c.run_id = k.run_id AND c.rank = k.rank AND c.op_id = k.op_id
 ),
 launched AS (
-    SELECT call, bool_or(is_tf32_kernel(name)) AS tf32 FROM called GROUP BY call
+    SELECT call, bool_or(tf32) AS tf32 FROM called WHERE call IS NOT NULL GROUP BY call
 ),
 recomputed AS (
     SELECT c.call
@@ -84,14 +92,10 @@ windows AS (
     ANTI JOIN step_windows s ON s.run_id = g.run_id AND s.rank = g.rank
 ),
 products AS (
-    SELECT k.run_id, k.rank, w.start_ns AS window_ns, sum(all_ns) AS all_ns, sum(called_ns) AS called_ns
-    FROM (
-        SELECT run_id, rank, name, start_ns AS kernel_ns, dur_ns AS all_ns, 0 AS called_ns FROM kernels
-        UNION ALL
-        SELECT run_id, rank, name, kernel_ns, 0, dur_ns FROM called
-    ) k
-    JOIN (SELECT run_id, name FROM kernel_names WHERE family IN ('gemm', 'convolution', 'attention')) n
-        ON n.run_id = k.run_id AND n.name = k.name
+    SELECT
+        k.run_id, k.rank, w.start_ns AS window_ns, sum(dur_ns) AS all_ns,
+        sum(dur_ns) FILTER (call IS NOT NULL) AS called_ns
+    FROM (SELECT * FROM called WHERE of_product) k
     ASOF JOIN windows w ON w.run_id = k.run_id AND w.rank = k.rank AND k.kernel_ns >= w.start_ns
     WHERE k.kernel_ns < w.end_ns
     GROUP BY ALL

@@ -36,8 +36,11 @@ WITH launched AS (
         coalesce(l.start_ns, k.start_ns) AS at_ns
     FROM kernels k
     LEFT JOIN kernel_names n USING (run_id, name)
-    LEFT JOIN (SELECT run_id, rank, correlation_id, min(start_ns) AS start_ns FROM launch_calls GROUP BY ALL) l
-        USING (run_id, rank, correlation_id)
+    LEFT JOIN (
+        SELECT run_id, rank, correlation_id, min(start_ns) AS start_ns
+        FROM launch_calls SEMI JOIN kernels USING (run_id, rank, correlation_id)
+        GROUP BY ALL
+    ) l USING (run_id, rank, correlation_id)
     WHERE contains(k.name, $kernel)
 ),
 stepped AS (

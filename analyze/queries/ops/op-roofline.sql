@@ -40,10 +40,12 @@ outer_calls AS (
     QUALIFY outermost(node, last_node)
 ),
 linked AS (
-    SELECT * FROM linked_to_ops('gpu_work')
+    SELECT
+        w.run_id, w.rank, w.device, w.correlation_id, w.op_id, w.start_ns, w.dur_ns, t.name IS NOT NULL AS tf32
+    FROM linked_to_ops('gpu_work') w LEFT JOIN tf32_kernels t ON t.run_id = w.run_id AND t.name = w.name
 ),
 work AS (
-    SELECT run_id, rank, device, name AS kernel, start_ns, start_ns + dur_ns AS end_ns, node
+    SELECT run_id, rank, device, tf32, start_ns, start_ns + dur_ns AS end_ns, node
     FROM work_nodes('linked', 'call_tree_no')
     WHERE node IS NOT NULL
 ),
@@ -51,26 +53,36 @@ owned AS (
     SELECT w.*, o.node AS call, o.last_node FROM work w ASOF JOIN outer_calls o ON w.node >= o.node
 ),
 launched AS (
-    SELECT call, bool_or(is_tf32_kernel(kernel)) AS tf32
-    FROM owned WHERE node <= last_node GROUP BY call
+    SELECT call, bool_or(tf32) AS tf32 FROM owned WHERE node <= last_node GROUP BY call
+),
+judged AS MATERIALIZED (
+    SELECT o.* EXCLUDE (last_node), l.tf32, g.gradients
+    FROM outer_calls o
+    JOIN launched l ON l.call = o.node
+    LEFT JOIN conv_gradients g
+        ON g.run_id = o.run_id AND g.rank = o.rank AND g.tid = o.tid AND g.start_ns = o.start_ns
 ),
 calls AS (
     SELECT
-        o.node AS call, o.run_group, o.run_id, o.rank, o.name, o.output, c.input_dims, c.input_types, c.concrete_inputs,
-        g.gradients, r.gpu_name, coalesce(l.tf32, false) OR coalesce(r.precision = 'tf32', false) AS tf32
-    FROM outer_calls o
-    JOIN launched l ON l.call = o.node
+        o.node AS call, o.run_group, o.run_id, o.name, o.output, c.input_dims, c.input_types, c.concrete_inputs,
+        o.gradients, r.gpu_name, o.tf32 OR coalesce(r.precision = 'tf32', false) AS tf32
+    FROM judged o
     JOIN cpu_ops c ON c.run_id = o.run_id AND c.rank = o.rank AND c.op_id = o.op_id AND c.name = o.name
         AND c.tid IS NOT DISTINCT FROM o.tid AND c.start_ns = o.start_ns
-    LEFT JOIN conv_gradients g
-        ON g.run_id = o.run_id AND g.rank = o.rank AND g.tid = o.tid AND g.start_ns = o.start_ns
     LEFT JOIN (SELECT run_id, gpu_name, precision FROM runs) r ON r.run_id = o.run_id
 ),
+-- There are tens where there are thousands of calls.
 kinds AS (
     SELECT
-        row_number() OVER () AS shape_id, *,
+        row_number() OVER () AS kind_id, *,
         TRY_CAST(input_dims AS JSON[]) AS dims, TRY_CAST(input_types AS VARCHAR[]) AS types
-    FROM (SELECT DISTINCT name, output, input_dims, input_types, concrete_inputs, gradients FROM calls)
+    FROM (
+        SELECT
+            run_group, gpu_name, tf32, name, output, input_dims, input_types, concrete_inputs, gradients,
+            any_value(run_id) AS run_id, list(call) AS calls
+        FROM calls
+        GROUP BY run_group, gpu_name, tf32, name, output, input_dims, input_types, concrete_inputs, gradients
+    )
 ),
 shapes AS (
     SELECT
@@ -80,7 +92,7 @@ shapes AS (
 ),
 inputs AS (
     SELECT
-        shape_id,
+        kind_id,
         -- Of an argument that is larger than the loop over it, some is read, and the trace does not tell how much.
         CASE WHEN NOT coalesce(bool_or(output = 'arguments' AND size > elements), false)
             THEN sum(size * input_dtype_bytes(type))::BIGINT END AS input_bytes
@@ -88,12 +100,12 @@ inputs AS (
         SELECT * REPLACE (elements(TRY_CAST(size AS BIGINT[])) AS size)
         FROM (
             SELECT
-                shape_id, output, unnest(dims) AS size, unnest(types) AS type,
+                kind_id, output, unnest(dims) AS size, unnest(types) AS type,
                 generated_elements(concrete_inputs) AS elements
             FROM kinds
         )
     )
-    GROUP BY shape_id
+    GROUP BY kind_id
 ),
 figures AS (
     SELECT
@@ -102,22 +114,22 @@ figures AS (
             THEN call_flops(output, name, a, b, c, d, concrete_inputs, gradients)::BIGINT END AS flops,
         input_bytes
             + output_elements(output, name, a, b, c, d, concrete_inputs, flops) * input_dtype_bytes(type) AS bytes
-    FROM shapes s JOIN inputs USING (shape_id)
+    FROM shapes s JOIN inputs USING (kind_id)
 ),
 rows AS (
     SELECT
-        c.*, f.flops, f.bytes, f.type, CASE WHEN '{group}' = 'shape' THEN c.input_dims END AS shapes,
-        f.output IN ('like 0', 'broadcast', 'arguments') AS uncounted,
-        dense_rank() OVER (ORDER BY c.run_group, c.gpu_name, c.name, f.type, shapes, c.tf32) AS row_id
-    FROM calls c
-    JOIN figures f ON f.name = c.name AND f.input_dims IS NOT DISTINCT FROM c.input_dims
-        AND f.input_types IS NOT DISTINCT FROM c.input_types
-        AND f.concrete_inputs IS NOT DISTINCT FROM c.concrete_inputs AND f.gradients IS NOT DISTINCT FROM c.gradients
+        *, CASE WHEN '{group}' = 'shape' THEN input_dims END AS shapes,
+        output IN ('like 0', 'broadcast', 'arguments') AS uncounted,
+        dense_rank() OVER (ORDER BY run_group, gpu_name, name, type, shapes, tf32)::INTEGER AS row_id
+    FROM figures
+),
+called AS (
+    SELECT unnest(calls) AS call, row_id FROM rows
 ),
 tracks AS (
     SELECT
-        dense_rank() OVER (ORDER BY r.row_id, w.run_id, w.rank, w.device) AS track, r.row_id, w.start_ns, w.end_ns
-    FROM owned w JOIN rows r ON r.call = w.call
+        dense_rank() OVER (ORDER BY c.row_id, w.run_id, w.rank, w.device) AS track, c.row_id, w.start_ns, w.end_ns
+    FROM owned w JOIN called c ON c.call = w.call
     WHERE w.node <= w.last_node
 ),
 busy AS (
@@ -129,8 +141,10 @@ sums AS (
     SELECT
         row_id, any_value(run_group) AS run_group, any_value(run_id) AS run_id, any_value(gpu_name) AS gpu_name,
         any_value(name) AS name, any_value(shapes) AS shapes, any_value(type) AS type, bool_or(tf32) AS tf32,
-        count(*) AS calls, CASE WHEN count(flops) = count(*) THEN sum(flops)::BIGINT END AS flops,
-        CASE WHEN count(bytes) = count(*) THEN sum(bytes)::BIGINT END AS bytes, bool_or(uncounted) AS uncounted
+        sum(len(calls))::BIGINT AS calls,
+        CASE WHEN count(flops) = count(*) THEN sum(flops::HUGEINT * len(calls))::BIGINT END AS flops,
+        CASE WHEN count(bytes) = count(*) THEN sum(bytes::HUGEINT * len(calls))::BIGINT END AS bytes,
+        bool_or(uncounted) AS uncounted
     FROM rows
     GROUP BY row_id
 ),

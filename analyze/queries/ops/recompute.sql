@@ -19,9 +19,12 @@
 -- @order run_id, rank, gpu_ns DESC, cpu_ns DESC, name
 -- @use arithmetic, call_tree_no, gpu_named_work, gpu_work, recomputed, work_nodes
 -- @needs operators with input shapes (record_shapes=True) and a backward pass (that checkpointing runs some of again)
-WITH work AS (
+WITH linked AS (
+    SELECT * FROM gpu_named_work SEMI JOIN recomputed_ops USING (run_id, rank)
+),
+work AS (
     SELECT node, sum(dur_ns)::BIGINT AS gpu_ns
-    FROM work_nodes('gpu_named_work', 'call_tree_no')
+    FROM work_nodes('linked', 'call_tree_no')
     WHERE node IS NOT NULL
     GROUP BY node
 ),

@@ -32,11 +32,10 @@ spans AS (
     FROM gpu_work
     GROUP BY run_id, rank
 ),
-called AS (
-    SELECT DISTINCT run_id, rank, correlation_id FROM cuda_calls
-),
 unlaunched AS (
-    SELECT run_id, rank, count(*) AS n FROM gpu_work ANTI JOIN called USING (run_id, rank, correlation_id) GROUP BY ALL
+    SELECT run_id, rank, count(*) AS n
+    FROM gpu_work ANTI JOIN (SELECT run_id, rank, correlation_id FROM cuda_calls) USING (run_id, rank, correlation_id)
+    GROUP BY ALL
 ),
 kernel_launches AS (
     SELECT l.run_id, l.rank, l.tid, l.start_ns, l.correlation_id
@@ -46,18 +45,21 @@ kernel_launches AS (
 captures AS (
     SELECT run_id, rank, tid, start_ns AS at_ns, name LIKE '%StreamBeginCapture%' AS begins
     FROM cuda_calls
-    WHERE regexp_matches(name, 'Stream(Begin|End)Capture')
+    WHERE contains(name, 'StreamBeginCapture') OR contains(name, 'StreamEndCapture')
+),
+workless AS (
+    SELECT * FROM kernel_launches ANTI JOIN gpu_work USING (run_id, rank, correlation_id)
 ),
 lost AS (
-    SELECT l.run_id, l.rank, count(*) AS launches, count(*) FILTER (w.correlation_id IS NULL AND NOT begins) AS n
-    FROM (
-        SELECT k.*, coalesce(c.begins, false) AS begins
-        FROM kernel_launches k
+    SELECT run_id, rank, any_value(launches) AS launches, count(*) FILTER (lost AND begins IS NOT TRUE) AS n
+    FROM (SELECT run_id, rank, count(*) AS launches FROM kernel_launches GROUP BY run_id, rank)
+    LEFT JOIN (
+        SELECT k.run_id, k.rank, c.begins, true AS lost
+        FROM workless k
         ASOF LEFT JOIN captures c
             ON c.run_id = k.run_id AND c.rank = k.rank AND c.tid = k.tid AND k.start_ns >= c.at_ns
-    ) l
-    LEFT JOIN (SELECT DISTINCT run_id, rank, correlation_id FROM gpu_work) w USING (run_id, rank, correlation_id)
-    GROUP BY l.run_id, l.rank
+    ) USING (run_id, rank)
+    GROUP BY run_id, rank
 ),
 overhead AS (
     SELECT r.track, o.name, o.tid, o.start_ns, o.end_ns, row_number() OVER () AS piece

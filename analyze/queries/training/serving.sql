@@ -94,7 +94,7 @@ steps AS (
 ),
 calls AS (
     SELECT s.track, c.run_id, c.rank, c.correlation_id
-    FROM launch_calls c
+    FROM (SELECT * FROM launch_calls SEMI JOIN steps USING (run_id, rank, tid)) c
     ASOF JOIN steps s ON s.run_id = c.run_id AND s.rank = c.rank AND s.tid = c.tid AND c.start_ns >= s.start_ns
     WHERE c.start_ns < s.end_ns
 ),

@@ -34,6 +34,7 @@ def number_paths(owner: Ints, parent: Ints, depth: Ints, label: Ints) -> tuple[I
     """
     of = np.full(len(parent), -1, np.int64)
     labels = int(label.max(initial=0)) + 1
+    depth = depth.astype(np.int16)  # which NumPy sorts in O(n)
     by_level = np.argsort(depth, kind="stable")
     ends = np.searchsorted(depth[by_level], np.arange(depth.max(initial=-1) + 2))
     above, made = [], [0]

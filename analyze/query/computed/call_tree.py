@@ -73,8 +73,7 @@ _calls AS (
 SELECT
     p.process, enum_code(kind::{table}_kind)::TINYINT AS kind, coalesce(enum_code(name::{table}_name)::INTEGER, -1)
         AS name,
-    coalesce({owner}, {unknown}) AS owner, coalesce({stray}, {unknown}) AS stray, tid, e.op_id, start_ns, dur_ns,
-    coalesce(gpu_ns, 0) AS launched_ns
+    coalesce({place}, {unknown}) AS {place_of}, tid, e.op_id, start_ns, dur_ns, coalesce(gpu_ns, 0) AS launched_ns
 FROM {events} e
 JOIN processes p USING (run_id, rank)
 LEFT JOIN launched l ON l.process = p.process AND l.op_id = CASE WHEN kind IN ('op', 'range') THEN e.op_id END
@@ -103,23 +102,23 @@ FROM {table}_path_rows p JOIN sums s USING (path) JOIN {table}_rows r ON r.node 
 
 
 class _Kind(NamedTuple):
-    """What tells the trees apart, in SQL: the events, which of them, and the process and thread each counts for."""
+    """What tells the trees apart, in SQL: the events, which of them, and where they count for."""
 
     events: str
     among: str
-    owner: str
-    stray: str
-    """The thread of a call or overhead that no operator made."""
+    place_of: str
+    """`owner`: the process of each; `stray`: the thread of a call or overhead that no operator made."""
+    place: str
 
 
 _AS_TORCH = _Kind(
     "(SELECT * FROM cpu_events WHERE kind <> 'call' UNION ALL SELECT * FROM linked_to_ops('_calls'))",
     "true",
     # torch.profiler knows threads by their number alone.
-    "0",
+    "stray",
     "coalesce(main, tid)",
 )
-_BY_PLACE = _Kind("cpu_events", "kind IN ('op', 'range', 'async', 'python')", "e.pid", "tid")
+_BY_PLACE = _Kind("cpu_events", "kind IN ('op', 'range', 'async', 'python')", "owner", "e.pid")
 _PYTHON_FUNCTIONS = {
     "no": "kind <> 'python'",
     "yes": "true",
@@ -138,6 +137,10 @@ def create(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     `analyze.query.computed` has its columns.
     """
     tree, _, functions = table.rpartition("_")
+    if tree == "call_tree" and (same := _same(connection, functions)):
+        connection.execute(f"CREATE VIEW {table} AS SELECT * FROM call_tree_{same}")
+        connection.execute(f"CREATE VIEW call_paths_{functions} AS SELECT * FROM call_paths_{same}")
+        return
     kind = _AS_TORCH if tree == "torch_tree" else _BY_PLACE
     among = f"{kind.among} AND {_PYTHON_FUNCTIONS[functions]}"
     events = _EVENTS.format(**(kind._asdict() | {"among": among, "table": table, "unknown": _UNKNOWN}))
@@ -160,6 +163,22 @@ def create(connection: duckdb.DuckDBPyConnection, table: str) -> None:
         connection.execute(f"CREATE VIEW call_paths_{functions} AS SELECT * REPLACE ({texts}) FROM {table}_paths")
 
 
+def _same(connection: duckdb.DuckDBPyConnection, functions: str) -> str | None:
+    """A tree of places that is there and holds the same Python functions: without stacks, none of them has any."""
+    # Its paths come last: where they are, all of it is.
+    made = connection.execute(
+        "SELECT view_name FROM duckdb_views() WHERE regexp_matches(view_name, '^call_paths_(no|module|stack)$')"
+    ).fetchall()
+    if not made:
+        return None
+    of_all, of_modules = connection.execute(
+        "SELECT count(*), count(*) FILTER (starts_with(name, 'nn.Module: ')) FROM cpu_events WHERE kind = 'python'"
+    ).fetchall()[0]
+    held = {"no": 0, "module": of_modules, "stack": of_all}
+    names = (name.rpartition("_")[2] for (name,) in made)
+    return next((name for name in names if held[name] == held[functions]), None)
+
+
 def _add(connection: duckdb.DuckDBPyConnection, table: str, sql: str, rows: pa.Table, there: int) -> None:
     """Add what the SQL makes of rows (call_rows) to a table that has so many; the first make it."""
     connection.register("call_rows", rows)
@@ -169,19 +188,22 @@ def _add(connection: duckdb.DuckDBPyConnection, table: str, sql: str, rows: pa.T
 
 def _nested(events: dict[str, Any], first_node: int, first_path: int | None) -> tuple[pa.Table, pa.Table | None]:
     """The rows of a tree, in pre-order, from the columns of _EVENTS; and its paths, unless `first_path` is None."""
-    process, kind, name, owner, start, length = (
-        np.asarray(events[c]) for c in ("process", "kind", "name", "owner", "start_ns", "dur_ns")
+    process, kind, name, start, length = (
+        np.asarray(events[c]) for c in ("process", "kind", "name", "start_ns", "dur_ns")
     )
     is_op = (kind == _OP) | (kind == _RANGE)
     stray = np.flatnonzero((kind == _CALL) | (kind == _OVERHEAD))
     thread = np.ma.filled(events["tid"], _UNKNOWN)
     op = np.ma.filled(events["op_id"], _UNKNOWN)
     if len(stray):
-        calls = _pairs(process, op)
+        calls = _pairs(process, np.ma.filled(events["op_id"], 0))
         stray = stray[~np.isin(calls[stray], calls[is_op & (op > 0) & (op != _UNKNOWN)])]
         thread = thread.copy()
         thread[stray] = np.asarray(events["stray"])[stray]
-    lane = dense(_pairs(_pairs(process * 2 + (kind == _ASYNC), owner), thread))[0]
+    owner = process * 2 + (kind == _ASYNC)
+    if "owner" in events:
+        owner = _pairs(owner, np.asarray(events["owner"]))
+    lane = dense(_pairs(owner, thread))[0]
     order = _in_order(lane, start, (-length, kind == _CALL, op))
     process, kind, name, start, length, lane = (c[order] for c in (process, kind, name, start, length, lane))
     # The range of a collective ends on another thread than it began on: nobody's child and nobody's parent.
@@ -274,25 +296,27 @@ def nest(thread: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
     parent = np.full(n, -1, np.int64)
     last = np.arange(n, dtype=np.int64)
     depth = np.zeros(n, np.int64)
+    # Of those that are left: their numbers, their ends above those of the threads before, and where a segment begins.
+    left = np.arange(n, dtype=np.int64)
+    new_segment = _changes(thread)
+    lifted = _lifted(end, new_segment)
     empty = start == end
-    lifted = _lifted(end, _changes(thread))
-    remaining = np.arange(n, dtype=np.int64)
-    owner = thread
     level = 0
-    while len(remaining):
-        new_segment = _changes(owner)
-        root = _not_enclosed(lifted[remaining], empty[remaining])
+    while len(left):
+        root = _not_enclosed(lifted, empty)
         if not root[new_segment].all():
             # Something before a segment reaches into it: events that overlap in part.
-            root = _not_enclosed(_lifted(end[remaining], new_segment), empty[remaining])
+            root = _not_enclosed(_lifted(end[left], new_segment), empty)
         roots = np.flatnonzero(root)
-        depth[remaining[roots]] = level
         # The descendants of a root are the events up to the next root.
-        last[remaining[roots]] = remaining[np.append(roots[1:], len(remaining)) - 1]
-        parents = remaining[roots][np.cumsum(root) - 1][~root]
-        remaining = remaining[~root]
-        parent[remaining] = parents
-        owner = parents
+        ends = np.append(roots[1:], len(left))
+        of_root = left[roots]
+        depth[of_root] = level
+        last[of_root] = left[ends - 1]
+        below = ~root
+        new_segment = np.append(False, root[:-1])[below]
+        left, lifted, empty = left[below], lifted[below], empty[below]
+        parent[left] = np.repeat(of_root, ends - roots - 1)
         level += 1
     return parent, last, depth
 

@@ -114,16 +114,20 @@ class Tally:
     """There was something among the events that is none: a number, a list."""
     repaired: bool = False
 
-    def add(self, other: Tally) -> None:
-        """Add what became of other events."""
-        self.events += other.events
-        self.lost += other.lost  # drops what is 0
+    def add(self, other: Tally, times: int = 1) -> None:
+        """Add what became of other events, of which there are so many times as many."""
+        self.events += times * other.events
+        self.lost += _times(other.lost, times)  # drops what is 0
         for category, n in other.unread.items():
             known = category in self.unread or len(self.unread) < _CATEGORIES
-            self.unread[category if known else "others"] += n
-        self.unheld += other.unheld
+            self.unread[category if known else "others"] += times * n
+        self.unheld += _times(other.unheld, times)
         self.stray = self.stray or other.stray
         self.repaired = self.repaired or other.repaired
+
+
+def _times(counts: Counter[str], times: int) -> Counter[str]:
+    return Counter({what: times * n for what, n in counts.items()})
 
 
 def decode_chunk(chunk: bytes) -> list[Event] | None:
@@ -150,17 +154,18 @@ def decode_singles(singles: list[bytes], tally: Tally) -> list[Event]:
             tally.stray = True
             tally.lost[MALFORMED] += count_events(data)
             continue
-        event = _decode_strict(data)
+        event = decode_event(data)
         if event is None:
             fixed = repair(data)
-            event = _decode_strict(fixed) or _decode_lenient(fixed, tally)
+            event = decode_event(fixed) or _decode_lenient(fixed, tally)
             tally.repaired = tally.repaired or (event is not None and fixed != data)
         if event is not None:
             events.append(event)
     return events
 
 
-def _decode_strict(data: bytes) -> Event | None:
+def decode_event(data: bytes) -> Event | None:
+    """Decode an event; None if it is not well-formed and of the expected types."""
     try:
         return _decode_one(data)
     except _ERRORS:

@@ -29,18 +29,20 @@ class Gunzip:
 
     def read(self, size: int) -> bytes:
         """At most so many bytes; fewer only at the end."""
-        out = bytearray()
-        while len(out) < size and self.stopped is None:
+        pieces: list[bytes] = []
+        missing = size
+        while missing > 0 and self.stopped is None:
             if self._stream is None:
                 if not self._begin():
                     break
             else:
-                piece = self._inflate(self._stream, size - len(out))
+                piece = self._inflate(self._stream, missing)
                 self._crc, self._length = zlib.crc32(piece, self._crc), self._length + len(piece)
-                out += piece
+                pieces.append(piece)
+                missing -= len(piece)
                 if self._stream.eof:
                     self._end()
-        return bytes(out)
+        return b"".join(pieces)
 
     def _fill(self, size: int) -> bool:
         """Have so many bytes of input; False if the file has no more."""

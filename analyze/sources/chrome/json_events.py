@@ -39,12 +39,12 @@ class Piece(NamedTuple):
     start: int
     end: int
 
-    def read(self) -> bytes:
-        """Its bytes; fewer if the file has become shorter."""
+    def read(self, more: int = 0) -> bytes:
+        """Its bytes, and so many of those behind it; fewer if the file has no more, or has become shorter."""
         try:
             with self.path.open("rb") as f:
                 f.seek(self.start)
-                return f.read(self.end - self.start)
+                return f.read(self.end - self.start + more)
         except OSError as e:
             raise InputError(f"{self.path}: cannot be read: {e.strerror}") from e
 
@@ -172,19 +172,23 @@ class TraceFile:
             look_back *= 8
 
     def _unpacked(self) -> Iterator[bytes]:
+        rest, new = b"", self._buffer
+        self._buffer = b""
         while True:
             more = self._read()
+            if cut := _last_boundary(new):
+                yield b"".join((rest, memoryview(new)[:cut]))
+                rest = new[cut:]
+            else:
+                rest += new
+                cut = _last_boundary(rest) or (len(rest) if more and len(rest) > LONGEST_EVENT else 0)
+                if cut:
+                    yield rest[:cut]
+                    rest = rest[cut:]
             if not more:
                 break
-            cut = _last_boundary(self._buffer) or (len(self._buffer) if len(self._buffer) > LONGEST_EVENT else 0)
-            if cut:
-                yield self._buffer[:cut]
-            self._buffer = self._buffer[cut:] + more
-        cut = _last_boundary(self._buffer)
-        if cut:
-            yield self._buffer[:cut]
-        yield self._buffer[cut:]
-        self._buffer = b""
+            new = more
+        yield rest
 
 
 def _last_boundary(buffer: bytes) -> int:

@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 from analyze.errors import InputError
 from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
+from analyze.sources.chrome.cutting import PADDING
 from analyze.sources.chrome.events import Tally, decode_chunk, decode_singles, split_chunk
+from analyze.sources.chrome.forms import build_by_form
 from analyze.sources.chrome.json_events import Chunk, TraceFile, read_chunk
 from analyze.sources.chrome.json_recovery import LONGEST_AROUND, OTHER_TRACE, Scanner, repair
 from analyze.sources.chrome.metadata import behind_events, merged, parse_metadata, trailer_object
@@ -28,8 +30,11 @@ class Decoded(NamedTuple):
 
 def decode(chunk: Chunk, base_ns: int) -> Decoded:
     """Decode a chunk of comma-separated events into batches (in a worker process, for large files)."""
-    data = read_chunk(chunk).strip(b" \t\r\n,")
+    data, size = (chunk, len(chunk)) if isinstance(chunk, bytes) else (chunk.read(2 * PADDING), chunk.end - chunk.start)
     tally = Tally()
+    if (batches := build_by_form(data, min(size, len(data)), base_ns, tally)) is not None:
+        return Decoded(batches, tally, True)
+    data = data[:size].strip(b" \t\r\n,")
     events = decode_chunk(data)
     if events is None:
         repaired = repair(data)

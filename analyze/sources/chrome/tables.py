@@ -9,7 +9,7 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 import numpy as np
@@ -34,6 +34,24 @@ _NUMBER = re.compile(r"[-+]?[0-9]{1,100}", re.ASCII)
 _UNSIGNED_MINUS_ONE = (2**32 - 1, 2**64 - 1)
 _MAX_DOUBLE = 1.7976931348623157e308
 
+
+class Kind(Protocol):
+    """What tells which table an event belongs to."""
+
+    @property
+    def ph(self) -> str:
+        """Phase."""
+
+    @property
+    def cat(self) -> str:
+        """Category."""
+
+    @property
+    def name(self) -> str:
+        """Name."""
+
+
+E = TypeVar("E", bound=Kind)
 Columns = dict[str, Any]
 Batches = dict[str, pa.RecordBatch]
 
@@ -104,6 +122,7 @@ def _kernels(events: Sequence[Event]) -> Columns:
         columns[f"block_{axis}"] = _dim(blocks, i)
     columns |= _collectives(args)
     if "collective" in columns:
+        args = [_NO_ARGS if a.collective is None else a for a in args]
         columns |= {
             "group_size": [a.group_size for a in args],
             "group_desc": [a.group_desc for a in args],
@@ -118,6 +137,7 @@ def _collectives(args: Sequence[Args]) -> Columns:
     """What stands beside a collective, on the GPU and where it is asked for; nothing if none of the events is one."""
     if all(a.collective is None for a in args):
         return {}
+    args = [_NO_ARGS if a.collective is None else a for a in args]
     return {
         "collective": [a.collective for a in args],
         "peer": [a.source if a.destination is None else a.destination for a in args],
@@ -177,13 +197,12 @@ def _calls(api: str) -> Callable[[Sequence[Event]], Columns]:
 
 def _cpu_ops(events: Sequence[Event]) -> Columns:
     args = _args(events)
-    dims = _text([a.input_dims for a in args])
     columns = _cpu(events, args) | {
         "op_id": _op_ids(args),
         "sequence_number": [a.sequence_number for a in args],
         "fwd_thread": [a.fwd_thread for a in args],
         "record_function_id": [a.record_function_id for a in args],
-        "input_dims": dims if dims.null_count < len(dims) else _text([a.input_dims_2021 for a in args]),
+        "input_dims": _text([a.input_dims or a.input_dims_2021 for a in args]),
         "input_types": _text([a.input_types for a in args]),
         "concrete_inputs": _text([a.concrete_inputs for a in args]),
     }
@@ -286,7 +305,19 @@ def build_batches(events: Sequence[Event], base_ns: int, tally: Tally) -> Batche
 
     `base_ns` is added to every start: Kineto's baseTimeNanoseconds, 0 where the file has none.
     """
-    groups: defaultdict[tuple[str, str], list[Event]] = defaultdict(list)
+    parts: dict[str, list[pa.RecordBatch]] = {}
+    for category, group in by_category(events, tally).items():
+        if batch := category_batch(category, group, base_ns, tally):
+            parts.setdefault(CATEGORIES[category][0], []).append(batch)
+    return {t: b[0] if len(b) == 1 else concat(b) for t, b in parts.items()}
+
+
+def by_category(events: Sequence[E], tally: Tally) -> dict[str, list[E]]:
+    """Events that tables are for, by their category in `CATEGORIES`; all are counted in `tally`.
+
+    Those of a category stand in their order, the aliases of it one after the other.
+    """
+    groups: defaultdict[tuple[str, str], list[E]] = defaultdict(list)
     no_phase = 0
     unread: Counter[str] = Counter()
     for e in events:
@@ -298,41 +329,42 @@ def build_batches(events: Sequence[Event], base_ns: int, tally: Tally) -> Batche
                 unread[_label(e.cat) + f", phase {_label(ph)}"] += 1
             else:
                 no_phase += 1
-    by_category: defaultdict[str, list[Event]] = defaultdict(list)
+    found: defaultdict[str, list[E]] = defaultdict(list)
     for (ph, cat), group in groups.items():
         category = _ALIASES.get(cat, cat)
         if category in CATEGORIES and (category == "cpu_instant_event") == (ph == "i"):
-            by_category[category] += group
+            found[category] += group
         elif ph == "X" and cat not in _NOT_STORED_CATEGORIES:
             unread[_label(cat)] += len(group)
-    _part_ranges(by_category)
-    parts: dict[str, list[pa.RecordBatch]] = {}
-    lost = 0
-    for category, group in by_category.items():
-        start, known = _starts(group, base_ns)
-        if not known.all():
-            lost += int((~known).sum())
-            group = [e for e, ok in zip(group, known, strict=True) if ok]
-            start = start[known]
-        if not group:
-            continue
-        table, build = CATEGORIES[category]
-        columns = build(group)
-        columns["start_ns"] = start
-        if table != "memory_events":
-            dur, has_dur = to_ns([e.dur for e in group])
-            columns["dur_ns"] = pa.array(dur, mask=~has_dur)
-            if not has_dur.all():
-                tally.unheld["dur"] += int((~has_dur).sum())
-        if "name" not in columns:
-            columns["name"] = [e.name for e in group]
-        parts.setdefault(table, []).append(_batch(table, columns, len(group), tally.unheld))
-    for reason, n in ((NO_PHASE, no_phase), (NO_TIME, lost)):
-        if n:
-            tally.lost[reason] += n
+    _part_ranges(found)
+    if no_phase:
+        tally.lost[NO_PHASE] += no_phase
     tally.unread += unread
-    tally.events += len(events) - no_phase - lost - unread.total()
-    return {t: b[0] if len(b) == 1 else _concat(b) for t, b in parts.items()}
+    tally.events += len(events) - no_phase - unread.total()
+    return found
+
+
+def category_batch(category: str, events: Sequence[Event], base_ns: int, tally: Tally) -> pa.RecordBatch | None:
+    """The rows of a category's events; None if there are none. Those without a time are moved to `tally.lost`."""
+    start, known = _starts(events, base_ns)
+    if lost := int((~known).sum()):
+        tally.lost[NO_TIME] += lost
+        tally.events -= lost
+        events = [e for e, ok in zip(events, known, strict=True) if ok]
+        start = start[known]
+    if not events:
+        return None
+    table, build = CATEGORIES[category]
+    columns = build(events)
+    columns["start_ns"] = start
+    if table != "memory_events":
+        dur, has_dur = to_ns([e.dur for e in events])
+        columns["dur_ns"] = pa.array(dur, mask=~has_dur)
+        if not has_dur.all():
+            tally.unheld["dur"] += int((~has_dur).sum())
+    if "name" not in columns:
+        columns["name"] = [e.name for e in events]
+    return _batch(table, columns, len(events), tally.unheld)
 
 
 def process_groups(groups: Sequence[ProcessGroup]) -> pa.RecordBatch:
@@ -352,12 +384,12 @@ def _label(cat: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in cat[:40]) or "no category"
 
 
-def _part_ranges(by_category: dict[str, list[Event]]) -> None:
+def _part_ranges(found: dict[str, list[E]]) -> None:
     """Move the ranges among the operators to the ranges."""
-    ops = by_category.get("cpu_op", [])
+    ops = found.get("cpu_op", [])
     if any(n.startswith(_RANGE_NAMES) for n in {e.name for e in ops}):
-        by_category["user_annotation"] += [e for e in ops if e.name.startswith(_RANGE_NAMES)]
-        by_category["cpu_op"] = [e for e in ops if not e.name.startswith(_RANGE_NAMES)]
+        found["user_annotation"] += [e for e in ops if e.name.startswith(_RANGE_NAMES)]
+        found["cpu_op"] = [e for e in ops if not e.name.startswith(_RANGE_NAMES)]
 
 
 def _starts(events: Sequence[Event], base_ns: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
@@ -366,7 +398,8 @@ def _starts(events: Sequence[Event], base_ns: int) -> tuple[npt.NDArray[np.int64
     return start, known & (np.abs(start) <= MAX_NS)
 
 
-def _concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Batches of a table as one."""
     table = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
     return table.to_batches()[0]
 
@@ -387,12 +420,17 @@ def _batch(table: str, columns: Columns, n: int, unheld: Counter[str]) -> pa.Rec
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
+def no_values(field: pa.Field, n: int) -> pa.Array:
+    """A column of n NULLs."""
+    if pa.types.is_dictionary(field.type):
+        return pa.DictionaryArray.from_arrays(pa.nulls(n, pa.int32()), pa.array([], pa.string()))
+    return pa.nulls(n, field.type)
+
+
 def _array(values: Any, field: pa.Field, n: int, unheld: Counter[str]) -> pa.Array:
     type_ = field.type
     if values is None:
-        if pa.types.is_dictionary(type_):
-            return pa.DictionaryArray.from_arrays(pa.nulls(n, pa.int32()), pa.array([], pa.string()))
-        return pa.nulls(n, type_)
+        return no_values(field, n)
     if pa.types.is_dictionary(type_):
         if not isinstance(values, pa.Array):
             values = pa.array(values, pa.string()).dictionary_encode()

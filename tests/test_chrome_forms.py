@@ -1,0 +1,241 @@
+"""Events read by their forms give the rows that events decoded one by one give, whatever stands in them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from decimal import ROUND_HALF_EVEN, Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+from support import SAMPLES, event, kernel, lines_run
+
+from analyze.sources.chrome import cutting, forms
+from analyze.sources.chrome.cutting import cut
+from analyze.sources.chrome.events import Args, Tally
+from analyze.sources.chrome.json_events import TraceFile, read_chunk
+from analyze.sources.chrome.reader import Decoded, decode
+from analyze.sources.chrome.tables import CATEGORIES, Batches
+
+TRACES = sorted(SAMPLES.glob("*/torch/*.json.gz"))
+
+
+@pytest.fixture(autouse=True)
+def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forms, "_known", forms._Known())
+    monkeypatch.setattr(forms, "LEAST", 0)
+
+
+def one_by_one(chunk: bytes, base_ns: int = 0) -> Decoded:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(forms, "LEAST", 1 << 40)
+        return decode(chunk, base_ns)
+
+
+def by_form(chunk: bytes, tally: Tally) -> Batches | None:
+    return forms.build_by_form(chunk, len(chunk), 0, tally)
+
+
+def plain(batch: pa.RecordBatch) -> list[pa.Array]:
+    return [c.cast(pa.string()) if pa.types.is_dictionary(c.type) else c for c in batch.columns]
+
+
+def check_same(found: Decoded, expected: Decoded) -> None:
+    assert (found.whole, found.tally) == (expected.whole, expected.tally)
+    assert list(found.batches) == list(expected.batches)
+    for table, batch in expected.batches.items():
+        own = found.batches[table]
+        own.validate(full=True)
+        assert own.schema.equals(batch.schema)
+        assert plain(own) == plain(batch)
+        for a, b in zip(own.columns, batch.columns, strict=True):
+            if pa.types.is_dictionary(a.type):  # kernel names are taken from it
+                assert set(a.dictionary.to_pylist()) == set(b.dictionary.to_pylist())
+
+
+def text(events: list[dict[str, Any]], between: str = ",\n  ", **layout: Any) -> bytes:
+    return between.join(json.dumps(e, **layout) for e in events).encode()
+
+
+@pytest.mark.parametrize("trace", TRACES, ids=lambda p: "-".join((p.parts[-3], p.name.split(".")[0])))
+def test_samples_are_read_by_their_forms(tmp_path: Path, trace: Path) -> None:
+    """Were it not so, nothing but time would tell."""
+    path = tmp_path / "t.json"
+    path.write_bytes(gzip.decompress(trace.read_bytes()))
+    chunks = list(TraceFile(path).chunks())
+    for chunk in chunks[:-1]:
+        data = read_chunk(chunk)
+        tally = Tally()
+        batches = forms.build_by_form(data, len(data), 7, tally)
+        assert batches is not None
+        check_same(Decoded(batches, tally, True), one_by_one(data, 7))
+        check_same(decode(chunk, 7), one_by_one(data, 7))
+    known = [form for form in forms._known.forms.values() if form]
+    assert len(known) > 0.95 * len(forms._known.forms)
+    [_, last] = chunks  # the last event, and what is behind it
+    assert last.end - last.start < 4096  # type: ignore[union-attr]
+
+
+def test_no_event_becomes_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second chunk of the same forms is read without decoding any event."""
+    first = [kernel("k", i, 1, correlation=i, **{"External id": 5 * i}) for i in range(50)]
+    later = [kernel("k", 7 * i, 2, correlation=-i, **{"External id": i}) for i in range(50)]
+    assert by_form(text(first), Tally()) is not None
+    expected = one_by_one(text(later))
+    monkeypatch.setattr(forms, "decode_event", lambda data: pytest.fail(f"decoded: {data!r}"))
+    # Of a number below zero the sign stays in the text: it is another form.
+    tally = Tally()
+    positive = [e | {"args": e["args"] | {"correlation": abs(e["args"]["correlation"])}} for e in later]
+    batches = by_form(text(positive), tally)
+    assert batches is not None and tally == expected.tally
+    assert batches["kernels"].column("start_ns").to_pylist() == [7000 * i for i in range(50)]
+    assert batches["kernels"].column("correlation_id").to_pylist() == list(range(50))
+    assert batches["kernels"].column("op_id").to_pylist() == list(range(50))
+
+
+NUMBERS = st.one_of(
+    st.integers(-3, 3),
+    st.integers(-(2**70), 2**70),
+    st.sampled_from([2**31 - 1, 2**31, -(2**31), 2**32 - 1, 2**53, 2**63 - 1, 2**63, 2**64 - 1, 10**17, 10**18]),
+    st.decimals(allow_nan=False, allow_infinity=False, places=3, min_value=-(10**15), max_value=10**15),
+    st.decimals(allow_nan=False, allow_infinity=False, min_value=-100, max_value=10**6),
+).map(str)
+ODD = st.sampled_from(
+    ["007", "-0", "-0.0005", "0.0005", "0.0015", "1.", ".5", "1e3", "-", "", "null", "NaN", '"5"', '"Spans"', "[1]",
+     "{}", "1.0", "0.12345678", "0.123456789", "0.000500001", "1.9995", "12345678.12345678901234567890", "true",
+     '"a\\": 5, b"', '"\\u00e9"', '"\u00e9"', '"\\ud800"', "1 ", " 1", "--1"]
+)  # fmt: skip
+KEYS = sorted({f.encode_name for f in structs.fields(Args)} | {"Ev Idx", "cbid", "Some Future Key"})
+NAMES = st.sampled_from(
+    ["aten::mm", "[memory]", "ProfilerStep#1", "Memcpy HtoD (Pinned -> Device)", "a}, {b", "x::y: 5,", 'q\\": 5,']
+)
+PLACES = [*CATEGORIES, "Kernel", "Operator", "ac2g", "Trace", "unknown", ""]
+
+
+@st.composite
+def forms_of_events(draw: st.DrawFn) -> tuple[list[str], list[str]]:
+    """The parts of an event around its numbers, and the numbers of a few events."""
+    keys = draw(st.lists(st.sampled_from(KEYS), max_size=6, unique=draw(st.booleans())))
+    phase = draw(st.sampled_from(["X", "X", "X", "i", "s", "M", "B", ""]))
+    colon = draw(st.sampled_from([": ", ":", " : "]))
+    head = f'{{"ph"{colon}"{phase}", "cat"{colon}"{draw(st.sampled_from(PLACES))}", "name"{colon}"{draw(NAMES)}"'
+    parts = [f'{head}, "pid"{colon}', f', "tid"{colon}', f', "ts"{colon}', f', "dur"{colon}']
+    lead = f', "args"{colon}{{'
+    for key in keys:
+        parts.append(f'{lead}"{key}"{colon}')
+        lead = ", "
+    return parts, ["}}" if keys else "}"]
+
+
+@st.composite
+def chunks(draw: st.DrawFn) -> bytes:
+    """Events of a few forms, each with numbers of its own, some of them odd."""
+    found = []
+    for parts, end in draw(st.lists(forms_of_events(), min_size=1, max_size=3)):
+        usual = draw(st.lists(NUMBERS, min_size=len(parts), max_size=len(parts)))
+        for _ in range(draw(st.integers(1, 6))):
+            own = [draw(st.one_of(st.just(n), NUMBERS)) for n in usual]
+            if draw(st.integers(0, 9)) == 0:
+                own[draw(st.integers(0, len(own) - 1))] = draw(ODD)
+            found.append("".join(p + n for p, n in zip(parts, own, strict=True)) + "".join(end))
+    draw(st.randoms(use_true_random=False)).shuffle(found)
+    between = draw(st.sampled_from([",\n  ", ",", ", ", " ,\r\n\t", ",,"]))
+    return between.join(found).encode("utf-8", "surrogatepass")
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(chunks(), min_size=1, max_size=3), st.sampled_from([0, 1, -(10**15), 2**61]))
+@example([text([kernel("k", 1.5, 1), kernel("k", 2, 1), {"ph": "X"}])], 0)
+def test_same_as_one_by_one(found: list[bytes], base_ns: int) -> None:
+    forms._known = forms._Known()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(forms, "_EVENTS_PER_FORM", 0)  # however few
+        for chunk in found * 2:
+            check_same(decode(chunk, base_ns), one_by_one(chunk, base_ns))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_same_where_bytes_are_wrong(seed: int) -> None:
+    """One byte of a real chunk, or a few, are another: at places where they matter and where they do not."""
+    rng = random.Random(seed)
+    data = bytearray(gzip.decompress((SAMPLES / "late-rank/torch/rank-0.trace.json.gz").read_bytes()))
+    data = data[data.index(b'"traceEvents": [') + 16 : data.rindex(b"},") + 1]
+    for _ in range(rng.randint(1, 4)):
+        data[rng.randrange(len(data))] = rng.choice(b'0123456789.,:{}[]"\\-e \n\x00\xff')
+    check_same(decode(bytes(data), 0), one_by_one(bytes(data)))
+
+
+@pytest.mark.parametrize("stay", [True, False])
+@pytest.mark.parametrize("field", [f for f in structs.fields(Args) if "int" in str(f.type)], ids=lambda f: f.name)
+def test_every_number_of_every_category(field: structs.FieldInfo, stay: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it is a column of it or not, is looked up in a list or stands for another: all of them in one chunk.
+
+    Which numbers stay in the text decides nothing but the speed.
+    """
+    if not stay:
+        monkeypatch.setattr(cutting, "_STAYS", np.zeros_like(cutting._STAYS))
+    key, events = field.encode_name, []
+    for category in CATEGORIES:
+        phase, name = ("i", "[memory]") if category == "cpu_instant_event" else ("X", "n")
+        for value in (0, 1, 2, 6, 12, 5, 99):
+            other = {"Collective name": "x"} if key != "Collective name" else {}
+            events.append(event(category, name, value, value, **{key: value}, **other) | {"ph": phase})
+    for layout in ({}, {"separators": (",", ":")}, {"indent": 1}):
+        chunk = text(events, **layout)  # type: ignore[arg-type]
+        check_same(decode(chunk, 0), one_by_one(chunk))
+
+
+def test_objects_in_arguments_are_no_events() -> None:
+    """What looks like the boundary of two events is not always one; the pieces between may be events by themselves."""
+    inner = kernel("inner", 1, 1)
+    outer = [kernel("outer", i, 1, extra=[inner, inner, inner]) for i in range(20)]
+    chunk = text(outer, between=", ")
+    found = decode(chunk, 0)
+    check_same(found, one_by_one(chunk))
+    assert found.batches["kernels"].column("name").to_pylist() == ["outer"] * 20
+
+
+def test_names_that_never_repeat_are_not_learned() -> None:
+    chunk = text([event("python_function", f"f{i}", i, 1) for i in range(2000)])
+    assert by_form(chunk, Tally()) is None
+    assert not forms._known.forms and not forms._known.seen
+
+
+def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forms, "_MOST_BYTES", 10_000)
+    for n in range(30):
+        events = [event("python_function", f"{'f' * 100}{n}.{i % 10}", i, 1) for i in range(100)]
+        check_same(decode(text(events), 0), one_by_one(text(events)))
+        assert forms._known.bytes < 20_000
+
+
+def test_long_runs_of_one_character_take_no_longer() -> None:
+    """Lines of Python run: what a loop over the bytes, or over the digits, would be."""
+    for fill in (b" ", b",", b"0", b"9", b"}", b"{", b":"):
+        short, long = (
+            b'{"ts": 1},{"ts": 0.' + fill * n + b"},{" + fill * n + b'},{"ts": 2}' + fill * n for n in (1000, 100_000)
+        )
+        assert lines_run(lambda c=long: cut(c, len(c))) <= lines_run(lambda c=short: cut(c, len(c)))  # type: ignore[misc]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 10**18 - 1), st.text("0123456789", max_size=12)), min_size=2, max_size=40))
+def test_numbers_are_those_of_decimal_arithmetic(numbers: list[tuple[int, str]]) -> None:
+    texts = [f"{whole}.{behind}" if behind else str(whole) for whole, behind in numbers]
+    chunk = ",".join(f'{{"ts": {t}}}' for t in texts).encode()
+    parts = cut(chunk, len(chunk))
+    assert parts is not None and len(parts.texts) == 1
+    for i, (number, (whole, behind)) in enumerate(zip(texts, numbers, strict=True)):
+        assert parts.whole[i] == whole
+        assert parts.pointed[i] == bool(behind)
+        assert parts.exact[i] == (len(behind) < 8)
+        if parts.exact[i]:
+            ns = (Decimal(number) * 1000).quantize(Decimal(1), ROUND_HALF_EVEN)
+            assert int(parts.whole[i]) * 1000 + int(parts.thousandths[i]) == ns
