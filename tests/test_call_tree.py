@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import sample_engine
+from support import SAMPLES
 
+import analyze
 from analyze.query.computed import call_tree
 from analyze.query.computed.call_paths import dense, number_paths
 from analyze.query.computed.call_tree import nest
@@ -126,7 +127,7 @@ def test_trees_with_the_same_python_functions_are_nested_once(
     """Without Python stacks all three are one; train-stacks has functions that are modules and others."""
     nested: list[int] = []
     monkeypatch.setattr(call_tree, "nest", lambda *arrays: (nested.append(len(arrays[0])), nest(*arrays))[1])
-    engine = Engine(sample_engine(sample).stores)
+    engine = Engine(analyze.open(SAMPLES / sample).stores)
     trees = ("no", "module", "stack")
     calls = [engine.rows(f"SELECT count(*) FROM call_tree_{t}", [f"call_tree_{t}"]) for t in trees]
     assert len(nested) == times
