@@ -401,7 +401,7 @@ def test_a_damaged_report_is_one_sentence(report: Path, tmp_path: Path) -> None:
         done = run_cli("ingest", tmp_path / name, "--store", tmp_path / "store")
         assert done.returncode == 2, name
         assert len(done.stderr.strip().splitlines()) == 1 and name in done.stderr, done.stderr
-    assert (tmp_path / "store" / "store.json").read_text() == '{"version":2,"runs":{},"retired":[]}'
+    assert json.loads((tmp_path / "store" / "store.json").read_text())["runs"] == {}
 
 
 # -- a report of a program without a GPU, recorded here --------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -142,7 +143,7 @@ def test_a_real_log_that_a_spreadsheet_saved_with_tabs() -> None:
 def test_a_failed_run_is_what_nvprof_said(tmp_path: Path, name: str, said: str) -> None:
     result = run_cli("ingest", LOGS / name, "-s", tmp_path / "store")
     assert result.returncode == 2 and said in result.stderr and len(result.stderr.strip().splitlines()) == 1
-    assert (tmp_path / "store" / "store.json").read_text() == '{"version":2,"runs":{},"retired":[]}'
+    assert json.loads((tmp_path / "store" / "store.json").read_text())["runs"] == {}
 
 
 @pytest.mark.parametrize(
