@@ -517,24 +517,6 @@ def test_nothing_to_say(tmp_path: Path) -> None:
     assert none.returncode == 2 and "no run has GPU work" in none.stderr
 
 
-@pytest.mark.parametrize(
-    ("sample", "unasked"),
-    [
-        ("resnet18-1gpu", {"dataparallel", "exposed-communication", "late-unshards", "pipeline-bubble", "stragglers"}),
-        ("late-rank", {"pipeline-bubble"}),
-    ],
-)
-def test_a_finding_about_what_is_not_there_is_not_asked(
-    sample: str, unasked: set[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """resnet18-1gpu has one GPU, late-rank two that only reduce gradients."""
-    asked: list[str] = []
-    query = Engine.query
-    monkeypatch.setattr(Engine, "query", lambda self, q, *a: (asked.append(q.name), query(self, q, *a))[1])
-    advise(Engine(analyze.open(SAMPLES / sample).stores))
-    assert {f.name for f in findings()} - set(asked) == unasked
-
-
 def test_the_command(tmp_path: Path) -> None:
     path = SAMPLES / "resnet18-1gpu"
     text = run_cli("advise", path)
