@@ -18,13 +18,17 @@ laid end to end, so their lengths add up to the window's exactly.
 
 from __future__ import annotations
 
+import gc
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import duckdb
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
 
 _GPU = """
 WITH _waits AS (
@@ -311,7 +315,7 @@ def without_overhead(path: Sequence[Segment], overhead: Sequence[tuple[int | Non
     pieces: list[Segment] = []
     for segment in path:
         at = segment.start
-        if segment.kind in ("cpu", "sync"):
+        if overhead and segment.kind in ("cpu", "sync"):
             first = bisect_right(reached, segment.start)
             for tid, start, end, name in overhead[first : bisect_left(starts, segment.end)]:
                 begin, end = max(start, at), min(end, segment.end)
@@ -320,7 +324,9 @@ def without_overhead(path: Sequence[Segment], overhead: Sequence[tuple[int | Non
                         pieces.append(segment._replace(start=at, end=begin))
                     pieces.append(Segment("profiler", name, segment.tid, None, None, None, None, begin, end))
                     at = end
-        if at < segment.end:
+        if at == segment.start:
+            pieces.append(segment)
+        elif at < segment.end:
             pieces.append(segment._replace(start=at))
     return pieces
 
@@ -336,23 +342,36 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, steps: bool) -> No
 
     The blocks that its declaration uses must have been made.
     """
-    ranks = connection.execute("SELECT run_id, rank, run_group FROM run_groups ORDER BY run_id, rank").fetchall()
-    work = _by_rank(connection.execute(_GPU).fetchall())
-    cpu = _by_rank(connection.execute(_CPU).fetchall())
-    overhead = _by_rank(connection.execute(_OVERHEAD).fetchall())
-    windows = _by_rank(connection.execute(_STEPS).fetchall()) if steps else {}
-    rows: list[tuple[Any, ...]] = []
-    for run_id, number, group in ranks:
-        key = (run_id, number)
-        # As _GPU has them: device, stream, name, correlation_id, op_id, class, start, end, tid, launch ...
-        rank = Rank([Work(*w) for w in work.get(key, ())], cpu.get(key, ()))
-        span = rank.span()
-        if span is None:
-            continue
-        for step, begin, end, on_cpu in windows.get(key, ()) if steps else [(None, *span, False)]:
-            path = without_overhead(rank.walk(begin, end, on_cpu), overhead.get(key, ()))
-            rows += [(*key, group, step, seq, *s[:-1], s.end - s.start) for seq, s in enumerate(path)]
-    _store(connection, table, rows)
+    with _uncollected():
+        ranks = connection.execute("SELECT run_id, rank, run_group FROM run_groups ORDER BY run_id, rank").fetchall()
+        work = _by_rank(connection.execute(_GPU).fetchall())
+        cpu = _by_rank(connection.execute(_CPU).fetchall())
+        overhead = _by_rank(connection.execute(_OVERHEAD).fetchall())
+        windows = _by_rank(connection.execute(_STEPS).fetchall()) if steps else {}
+        made = []
+        for run_id, number, group in ranks:
+            key = (run_id, number)
+            # As _GPU has them: device, stream, name, correlation_id, op_id, class, start, end, tid, launch ...
+            rank = Rank(list(map(Work._make, work.pop(key, ()))), cpu.pop(key, ()))
+            span = rank.span()
+            if span is None:
+                continue
+            for step, begin, end, on_cpu in windows.get(key, ()) if steps else [(None, *span, False)]:
+                path = without_overhead(rank.walk(begin, end, on_cpu), overhead.get(key, ()))
+                made.append(_rows((*key, group, step), path))
+    _store(connection, table, made)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without looking for garbage: what is made here are tuples by the million, and no circles of them."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _by_rank(rows: Sequence[tuple[Any, ...]]) -> dict[tuple[str, int], list[tuple[Any, ...]]]:
@@ -369,11 +388,25 @@ _TYPES = {
 }  # fmt: skip
 
 
-def _store(connection: duckdb.DuckDBPyConnection, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
+def _rows(of: tuple[Any, ...], path: Sequence[Segment]) -> pa.Table:
+    """A path as a table: what it is of, then the number of each piece and the piece."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    n = len(path)
+    *told, starts, ends = zip(*path, strict=True) if path else [()] * len(Segment._fields)
+    types = [getattr(pa, t)() for t in _TYPES.values()]
+    columns = [pa.repeat(pa.scalar(value, type_), n) for value, type_ in zip(of, types, strict=False)]
+    values = [range(n), *told, starts]
+    columns += [pa.array(c, type_) for c, type_ in zip(values, types[len(of) : -1], strict=True)]
+    columns.append(pc.subtract(pa.array(ends, pa.int64()), columns[-1]))
+    return pa.table(columns, names=list(_TYPES))
+
+
+def _store(connection: duckdb.DuckDBPyConnection, table: str, made: Sequence[pa.Table]) -> None:
     import pyarrow as pa
 
-    columns: Iterator[Any] = zip(*rows, strict=True) if rows else iter([[]] * len(_TYPES))
-    made = pa.table({n: pa.array(c, getattr(pa, t)()) for (n, t), c in zip(_TYPES.items(), columns, strict=True)})
-    connection.register("critical_path_made", made)
+    empty = pa.schema([(name, getattr(pa, t)()) for name, t in _TYPES.items()]).empty_table()
+    connection.register("critical_path_made", pa.concat_tables([empty, *made]))
     connection.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT * FROM critical_path_made")
     connection.unregister("critical_path_made")
