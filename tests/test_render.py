@@ -36,11 +36,7 @@ from analyze.render.units import format_columns, is_text
 
 WIDTHS = (80, 120, 200)
 ONE = SAMPLES / "resnet18-1gpu"
-NAMES = (
-    "alexnet-dp2", "alexnet-ncu", "alexnet-roofline", "cuda-graph", "expert-4gpu", "fsdp-tp-4gpu", "generate",
-    "late-rank", "lm-compiled", "matmuls", "pipeline-4gpu", "resnet18-1gpu", "resnet18-checkpoint", "train-stacks",
-)  # fmt: skip
-"""Samples, of each kind one: the others are of the same programs, and are read with all of them."""
+NAMES = sorted(p.name for p in SAMPLES.iterdir() if p.is_dir())
 _NOTE = re.compile(r"^(?:empty|zero|with --wide): ")
 
 EXAMPLES = (

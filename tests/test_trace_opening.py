@@ -20,7 +20,7 @@ from pathlib import Path
 from urllib.parse import parse_qs
 
 import pytest
-from support import ROOT, SAMPLES, ask, complaints, event, kernel, launch, run_cli, write_trace
+from support import ROOT, SAMPLES, ask, complaints, event, kernel, launch, run_cli, sample_engines, write_trace
 
 import analyze
 from analyze import advise
@@ -186,7 +186,7 @@ def test_moments_by_hand(tmp_path: Path) -> None:
 
 def test_every_finding_says_a_command_that_opens_it() -> None:
     for sample in ("resnet18-1gpu", "alexnet-dp2", "late-rank", "vgg16-fp32"):
-        engine = Engine(open_stores([SAMPLES / sample])[0])
+        engine = sample_engines(sample).get()
         found = analyze.open(SAMPLES / sample).advise(min_pct=0).to_pylist()
         assert found
         [(first, last)] = engine.rows("SELECT min(start_ns), max(start_ns + dur_ns) FROM gpu_work", ["gpu_work"])
