@@ -264,11 +264,24 @@ def legend(title: str | None = None, **more: Any) -> dict[str, Any]:
     return {"title": title, "orient": "top", "labelLimit": 240, "columns": {"expr": "legend_columns"}} | more
 
 
+_NARROW = 150
+"""Pixels of an axis of names, below which they are small."""
+_MIDDLE = "lastindexof(slice(datum.label, 0, ceil(length(datum.label) / 2) + 3), ', ')"
+_IN_TWO_LINES = (
+    f"name_width < {_NARROW} && length(datum.label) > 20 && {_MIDDLE} > 0 ? "
+    f"[slice(datum.label, 0, {_MIDDLE}), slice(datum.label, {_MIDDLE} + 2)] : datum.label"
+)
+
+
 def names_axis(title: str | None = None, **more: Any) -> dict[str, Any]:
-    """An axis of names: in a narrow place they get less room."""
+    """An axis of names: in a narrow place they get less room, and those of several parts two lines."""
     return {
         "title": title,
         "labelLimit": {"expr": "name_width"},
+        "labelExpr": _IN_TWO_LINES,
+        "labelFontSize": {"expr": f"name_width < {_NARROW} ? 10 : 12"},
+        "labelLineHeight": 10,
+        "labelSeparation": 1,
         "labelPadding": 5,
         "ticks": False,
         "domain": False,

@@ -31,7 +31,7 @@ async function draw(place) {
   const spec = JSON.parse(place.parentElement.querySelector('script.spec').textContent);
   const initial = new Map(theme());
   const wide = place.clientWidth;
-  initial.set('name_width', Math.round(wide < 560 ? Math.max(84, wide * 0.32) : Math.min(330, wide * 0.36)));
+  initial.set('name_width', Math.round(wide < 560 ? Math.max(84, wide * 0.37) : Math.min(330, wide * 0.36)));
   initial.set('legend_columns', legendColumns(spec, wide, initial.get('name_width')));
   for (const signal of spec.signals) if (initial.has(signal.name)) signal.value = initial.get(signal.name);
   const made = await vegaEmbed(place, spec, {
