@@ -13,6 +13,7 @@ from collect.errors import UsageError
 from collect.options import RunOptions
 from collect.process import Signals
 from collect.sweep import Cell, Outcome, Work, cell_command, cell_options, only_cells, read_plan, run_cell, sweep_folder
+from schemas.slurm import sbatch_options, typed
 
 LAUNCHERS = ("slurm", "local")
 _LOGS = ".submitit"
@@ -41,8 +42,7 @@ def launch(
     logs = folder / _LOGS
     try:
         executor = submitit.AutoExecutor(folder=logs, cluster=launcher)
-        parameters = {k: int(v) if v.isdecimal() else v for k, v in options.items()}
-        executor.update_parameters(**{"name": "collect-sweep", "timeout_min": 24 * 60, **parameters})
+        executor.update_parameters(**{"name": "collect-sweep", "timeout_min": 24 * 60, **typed(options)})
     except (RuntimeError, ValueError, NameError, TypeError, AssertionError) as e:
         raise UsageError(f"--launcher {launcher}: {str(e).partition(chr(10))[0]}") from e
     arrays = _by_gpus(work)
@@ -52,7 +52,7 @@ def launch(
             return
         tasks = []
         for gpus, group in together:
-            if "gpus_per_node" not in parameters:
+            if "gpus_per_node" not in options:
                 executor.update_parameters(gpus_per_node=gpus)
             begin(*(cell for cell, _ in group))
             with executor.batch():
@@ -110,21 +110,18 @@ def script(plan_path: Path, output: Path | None, only: str | None, options: Mapp
     cells = [Cell(values=values) for values in plan.cells]
     chosen = cells if only is None else only_cells(only, cells)
     work = [(cell, cell_options(plan_path, plan.options, cell.values, "")) for cell in chosen]
-    named = {"timeout_min": "time", "cpus_per_task": "cpus-per-task", "mem_gb": "mem"}
     scripts = []
     for gpus, group in _by_gpus(work):
-        lines = ["--job-name=collect-sweep"] + ([f"--gpus-per-node={gpus}"] if gpus else [])
-        for key, value in options.items():
-            name = named.get(key, key.removeprefix("slurm_").replace("_", "-"))
-            lines.append(f"--{name}={value}{'G' if key == 'mem_gb' else ''}")
+        gpu_lines = [f"--gpus-per-node={gpus}"] if gpus else []
         numbers = ",".join(str(number) for number, cell in enumerate(cells, 1) if any(cell is c for c, _ in group))
+        lines = [f"--array={numbers}", "--job-name=collect-sweep", *gpu_lines, *sbatch_options(options)]
         command = shlex.join(["collect", "sweep", str(plan_path)])
         place = shlex.quote(str(folder / "cell"))
         scripts.append(
             "\n".join(
                 [
                     "#!/bin/bash",
-                    *(f"#SBATCH {line}" for line in [f"--array={numbers}", *lines]),
+                    *(f"#SBATCH {line}" for line in lines),
                     f"{command} -o {place}-$SLURM_ARRAY_TASK_ID --only cell=$SLURM_ARRAY_TASK_ID",
                 ]
             )

@@ -21,6 +21,7 @@ from analyze.store.run_folders import RunInput
 from analyze.store.shards import Share, ingest_shard
 from analyze.store.store import Store
 from analyze.store.urls import is_remote
+from schemas.slurm import sbatch_options, typed
 
 MOST_SHARDS = 256
 """Shards that are made unless it is said how many: clusters often take 1,000 tasks of an array at most."""
@@ -70,11 +71,7 @@ def script(
 ) -> str:
     """A batch script for `sbatch` that does the same without submitit, but for starting again what was lost."""
     of = _number(runs, shards)
-    named = {"timeout_min": "time", "cpus_per_task": "cpus-per-task", "mem_gb": "mem"}
-    lines = [f"--array=0-{of - 1}", "--job-name=analyze-ingest"]
-    for key, value in options.items():
-        name = named.get(key, key.removeprefix("slurm_").replace("_", "-"))
-        lines.append(f"--{name}={value}{'G' if key == 'mem_gb' else ''}")
+    lines = [f"--array=0-{of - 1}", "--job-name=analyze-ingest", *sbatch_options(options)]
     command = shlex.join(["analyze", "ingest", *map(str, paths), "--store", str(store_at(store)), *flags])
     return "\n".join(
         [
@@ -128,8 +125,7 @@ def _submitit(
     logs = (Path() if is_remote(place) else Path(place)) / _LOGS
     try:
         executor = submitit.AutoExecutor(folder=logs, cluster=cluster)
-        parameters = {k: int(v) if v.isdecimal() else v for k, v in options.items()}
-        executor.update_parameters(**{"name": "analyze-ingest", "timeout_min": 24 * 60, **parameters})
+        executor.update_parameters(**{"name": "analyze-ingest", "timeout_min": 24 * 60, **typed(options)})
     except (RuntimeError, ValueError, NameError, TypeError, AssertionError) as e:
         raise InputError(f"--launcher {cluster}: {str(e).partition(chr(10))[0]}") from e
 
@@ -158,8 +154,7 @@ def _dask(
         if address != "dask":
             client = Client(address, timeout=30)
         else:
-            numbers = {k: int(v) if v.isdecimal() else v for k, v in options.items()}
-            local = LocalCluster(**{"threads_per_worker": 1, "dashboard_address": None, **numbers})
+            local = LocalCluster(**{"threads_per_worker": 1, "dashboard_address": None, **typed(options)})
             client = Client(local)
     except (OSError, ValueError, TypeError) as e:
         raise InputError(f"--launcher dask: {str(e).partition(chr(10))[0]}") from e
