@@ -240,3 +240,22 @@ def test_what_was_committed_is_not_committed_again(
         analyze.ingest(folder, store=str(store), shard=f"{number}/2", jobs=1)
     analyze.commit(str(store))
     assert names() == {"newer0", "newer1"} and not store.read_shards()
+
+
+def test_two_commits_that_died_over_the_same_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each left its shards, and they lie in one folder."""
+    folder, store = job(tmp_path / "job", 2), tmp_path / "store"
+    shards(store, 0, 1, of=2, paths=folder)
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for missing in (False, True):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(Store, "forget_shards", die)
+            analyze.commit(store, allow_missing=missing)
+        if not missing:
+            shards(store, 0, of=2, paths=folder)
+    with pytest.raises(InputError, match="no shard of an ingest waits here"):
+        analyze.commit(store)
+    assert not list(store.glob(".shards/*"))

@@ -70,8 +70,10 @@ def commit(store: Store, allow_missing: bool = False) -> IngestResult:
     with ExitStack() as stack:
         stack.enter_context(sentences(store))
         stack.enter_context(store.lock())
-        waiting = _waiting(store)
-        unfinished = _finish(store, {one.folder for one in waiting})
+        kept = store.read_shards()
+        committed = _committed(store, kept)
+        waiting = _waiting(store, kept, committed)
+        unfinished = _finish(store, committed, {one.folder for one in waiting})
         chosen = _chosen(store, waiting, allow_missing, result.warnings)
         staging = stack.enter_context(store.staging())
         pool = stack.enter_context(worker_pool(0))
@@ -111,10 +113,9 @@ def commit(store: Store, allow_missing: bool = False) -> IngestResult:
     return result
 
 
-def _waiting(store: Store) -> list[_Waiting]:
+def _waiting(store: Store, kept: Mapping[str, bytes], committed: Mapping[str, list[str]]) -> list[_Waiting]:
     """The plans of which shards wait. Raises InputError for what cannot be read."""
-    kept = store.read_shards()
-    done = {name for names in _committed(store, kept).values() for name in names}
+    done = {name for names in committed.values() for name in names}
     found: dict[str, _Waiting] = {}
     for name in kept:
         folder, _, file = name.partition("/")
@@ -143,19 +144,15 @@ def _committed(store: Store, kept: Mapping[str, bytes]) -> dict[str, list[str]]:
     return found
 
 
-def _finish(store: Store, waiting: set[str]) -> list[str]:
+def _finish(store: Store, committed: Mapping[str, list[str]], waiting: set[str]) -> list[str]:
     """Remove shards that a commit made visible that did not live to remove them, but for plans that `waiting` names.
 
     Returns the marks of the commits of these.
     """
-    unfinished = []
-    for mark, names in _committed(store, store.read_shards()).items():
-        folders = {name.partition("/")[0] for name in names}
-        for folder in folders - waiting:
-            store.forget_shards(folder)
-        if folders & waiting:
-            unfinished.append(mark)
-    return unfinished
+    folders = {mark: {name.partition("/")[0] for name in names} for mark, names in committed.items()}
+    for folder in set().union(*folders.values()) - waiting:  # one may have shards of several commits
+        store.forget_shards(folder)
+    return [mark for mark, own in folders.items() if own & waiting]
 
 
 def _decoded(store: Store, kept: Mapping[str, bytes], name: str, kind: type[T]) -> T:
@@ -168,7 +165,9 @@ def _decoded(store: Store, kept: Mapping[str, bytes], name: str, kind: type[T]) 
 def done_shards(runs: Sequence[RunInput], store: Store, of: int, again: bool) -> set[int]:
     """Which shards of an ingest of these runs wait for their commit."""
     folder = Plan(of=of, again=again, runs=[planned_run(run) for run in runs]).digest()
-    return {number for one in _waiting(store) if one.folder == folder for number in one.parts}
+    kept = store.read_shards()
+    waiting = _waiting(store, kept, _committed(store, kept))
+    return {number for one in waiting if one.folder == folder for number in one.parts}
 
 
 def _chosen(store: Store, waiting: list[_Waiting], allow_missing: bool, warnings: list[str]) -> list[_Waiting]:

@@ -39,7 +39,8 @@ _PART = ".part-"
 SHARDS = ".shards"
 _AT_WORK = ".work"
 DEAD_S = 86_400
-"""Age of a shard's folder that nobody has locked, from which it is taken for dead: locks may not reach other hosts."""
+"""Age of what nobody has locked or named, from which it is taken for left by the dead: locks may not reach other
+hosts."""
 REMOVED = ".removed-"
 """How a folder begins that is being removed."""
 
