@@ -46,8 +46,9 @@ def launch(
     except (RuntimeError, ValueError, NameError, TypeError, AssertionError) as e:
         raise UsageError(f"--launcher {launcher}: {str(e).partition(chr(10))[0]}") from e
     arrays = _by_gpus(work)
+    at_once = [arrays] if launcher == "slurm" else [[(gpus, [one])] for gpus, group in arrays for one in group]
     lost = False
-    for together in [[(gpus, [one])] for gpus, group in arrays for one in group] if launcher == "local" else [arrays]:
+    for together in at_once:
         if signals.count:
             return
         tasks = []

@@ -13,9 +13,13 @@ from analyze.commands import completion, terminal
 from analyze.commands.shared import (
     BY,
     Format,
+    Limit,
     Output,
+    Params,
     Paths,
     Profiler,
+    QueryFolders,
+    Sort,
     Where,
     Wide,
     app,
@@ -55,17 +59,14 @@ def query(
     ] = "",
     where: Where = None,
     profiler: Profiler = None,
-    param: Annotated[
-        list[str] | None,
-        typer.Option("--param", "-p", help="A parameter of the query: k=v.", autocompletion=completion.params),
-    ] = None,
+    param: Params = None,
     sort: Annotated[
         str | None,
         typer.Option(
             "--sort", help="Columns to sort by; -name is descending.", autocompletion=completion.result_columns
         ),
     ] = None,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=0, help="At most so many rows.")] = None,
+    limit: Limit = None,
     select: Annotated[
         str,
         typer.Option(
@@ -76,7 +77,7 @@ def query(
     output: Output = None,
     wide: Wide = False,
     explain: Annotated[bool, typer.Option("--explain", help="Show the query's documentation and SQL.")] = False,
-    queries: Annotated[list[Path] | None, typer.Option("--queries", help="A further folder of query files.")] = None,
+    queries: QueryFolders = None,
 ) -> None:
     """Answer a question; without a name, list the questions."""
     from analyze.query.query_files import find
@@ -160,8 +161,8 @@ def compare(
     flame: Annotated[
         Path | None, typer.Option("--flame", help="Also write both sides' stacks for flamegraph.pl: out.folded.")
     ] = None,
-    sort: Annotated[str | None, typer.Option("--sort", help="Columns to sort by; -name is descending.")] = None,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=0, help="At most so many rows.")] = None,
+    sort: Sort = None,
+    limit: Limit = None,
     format: Format = None,
     output: Output = None,
     wide: Wide = False,
@@ -205,14 +206,11 @@ def pivot(
     filter: Annotated[str | None, typer.Option("--filter", help="SQL over the query's result: which rows.")] = None,
     where: Where = None,
     profiler: Profiler = None,
-    param: Annotated[
-        list[str] | None,
-        typer.Option("--param", "-p", help="A parameter of the query: k=v.", autocompletion=completion.params),
-    ] = None,
+    param: Params = None,
     format: Format = None,
     output: Output = None,
     wide: Wide = False,
-    queries: Annotated[list[Path] | None, typer.Option("--queries", help="A further folder of query files.")] = None,
+    queries: QueryFolders = None,
 ) -> None:
     """Lay out one measure of a query as a table of runs: models down, batch sizes across."""
     from analyze.query.query_files import find

@@ -14,6 +14,7 @@ from analyze.commands.shared import (
     BY,
     Paths,
     Profiler,
+    QueryFolders,
     Where,
     app,
     open_traces,
@@ -42,7 +43,7 @@ def plot(
         str | None, typer.Option("--figure", help="Another one than the query's own: 'bars x=total_ns y=name'.")
     ] = None,
     title: Annotated[str | None, typer.Option("--title", help="What stands above it; the question by default.")] = None,
-    queries: Annotated[list[Path] | None, typer.Option("--queries", help="A further folder of query files.")] = None,
+    queries: QueryFolders = None,
 ) -> None:
     """Draw the answer to a question as the figure that the query declares."""
     from analyze.plots.drawing import output_format
@@ -174,7 +175,7 @@ def flame(
 @app.command()
 def mcp(
     paths: Paths,
-    queries: Annotated[list[Path] | None, typer.Option("--queries", help="A further folder of query files.")] = None,
+    queries: QueryFolders = None,
 ) -> None:
     """Serve the questions to an agent: the Model Context Protocol over stdin and stdout."""
     from analyze.agents import server
@@ -200,7 +201,7 @@ def serve(
     time_limit: Annotated[float, typer.Option("--time-limit", help="Seconds after which a question is ended.")] = 60.0,
     where: Where = None,
     profiler: Profiler = None,
-    queries: Annotated[list[Path] | None, typer.Option("--queries", help="A further folder of query files.")] = None,
+    queries: QueryFolders = None,
 ) -> None:
     """Serve recordings as pages on this machine: the report, every question, a box for SQL. Ctrl-C ends it."""
     from analyze.serve.server import browse, check

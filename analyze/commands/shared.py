@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import analyze
-from analyze.commands import terminal
+from analyze.commands import completion, terminal
 from analyze.errors import InputError
 
 if TYPE_CHECKING:
@@ -47,6 +47,13 @@ Output = Annotated[
 Wide = Annotated[bool, typer.Option("--wide", "-w", help="Tables with all columns, empty ones too.")]
 Where = Annotated[str | None, typer.Option("--where", help="SQL over the columns of runs and rank: what to look at.")]
 BY = "Columns of runs (or rank, node) to group by: model,batch_size; for communication dimension, group or scope, too."
+Params = Annotated[
+    list[str] | None,
+    typer.Option("--param", "-p", help="A parameter of the query: k=v.", autocompletion=completion.params),
+]
+QueryFolders = Annotated[list[Path] | None, typer.Option("--queries", help="A further folder of query files.")]
+Sort = Annotated[str | None, typer.Option("--sort", help="Columns to sort by; -name is descending.")]
+Limit = Annotated[int | None, typer.Option("--limit", "-n", min=0, help="At most so many rows.")]
 Profiler = Annotated[
     str | None,
     typer.Option(
