@@ -11,23 +11,23 @@ RANKS, STEPS = 4, 2
 
 
 @pytest.mark.parametrize(
-    ("sample", "cost", "spread"),
-    [("fsdp-tp-4gpu", 1.25, 1.05), ("pipeline-4gpu", 1.1, 1.15), ("expert-4gpu", 1.1, 1.05)],
+    ("sample", "spread"),
+    [("fsdp-tp-4gpu", 1.05), ("pipeline-4gpu", 1.15), ("expert-4gpu", 1.05)],
 )
-def test_the_recording_is_not_the_story(sample: str, cost: float, spread: float) -> None:
+def test_the_recording_is_not_the_story(sample: str, spread: float) -> None:
     """A recorded step takes little longer than those before it, and all ranks are recorded as long: but for a pipeline,
-    whose later stages begin after the first and end before it. FSDP with tensor parallelism waits for the host."""
+    whose later stages begin after the first and end before it."""
     [health] = [r for r in ask(SAMPLES / sample, "health") if r["fact"] == "recorded / undisturbed step"]
     [ratio] = re.findall(r"^([\d.]+) x", health["value"])
-    assert 0.9 < float(ratio) < cost and (health["verdict"] == "ok") == (float(ratio) <= 1.1)
+    assert 0.9 < float(ratio) < 1.1 and health["verdict"] == "ok"
     spans = sql(SAMPLES / sample, "SELECT max(start_ns + dur_ns) - min(start_ns) AS ns FROM kernels GROUP BY rank")
     shortest, *_, longest = sorted(row["ns"] for row in spans)
     assert len(spans) == RANKS and longest < spread * shortest
 
 
 def test_fsdp_and_tensor_parallelism() -> None:
-    """Three blocks of 4096 x 16384 and back with biases, in bf16, on a mesh of 2 x 2; 8192 rows for each pair of tp."""
-    width, layers, rows = 4096, 3, 8192
+    """Three blocks of 4096 x 16384 and back with biases, in bf16, on a mesh of 2 x 2; 32768 rows for each pair of tp."""
+    width, layers, rows = 4096, 3, 32768
     # A tp rank has half of both weights and of the wide bias, and the whole narrow one. A block is gathered over dp for
     # its forward and again for its backward, its gradients are scattered once.
     block = (2 * (4 * width * width) + 4 * width) // 2 + width
