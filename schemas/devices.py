@@ -14,7 +14,8 @@ _BRAND = re.compile(r"^(?:(?:NVIDIA|AMD|Tesla|GeForce|Instinct)\s+)+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """One GPU as the driver lists it: dense peaks at boost clock; None where the chip or its sheet has none."""
+    """One GPU as the driver lists it: dense peaks at boost clock; None where the chip has none, or no
+    sheet of its maker says it."""
 
     name: str
     match: str
@@ -25,7 +26,7 @@ class Device:
     """CUDA compute capability, e.g. 9.0; the gfx target of AMD GPUs."""
     memory_gb: float
     dram_gb_per_s: float
-    fp32_tflops: float
+    fp32_tflops: float | None = None
     sm_count: int | None = None
     """Streaming multiprocessors (compute units on AMD)."""
     fp64_tflops: float | None = None

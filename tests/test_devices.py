@@ -29,6 +29,7 @@ from schemas.devices import Device, devices, lookup
         ("NVIDIA A100 80GB PCIe", "A100 PCIe 80 GB", 19.5, 1935),
         ("NVIDIA A40", "A40", 37.4, 696),
         ("NVIDIA A10", "A10", 31.2, 600),
+        ("NVIDIA A10G", "A10G", None, 600),
         ("NVIDIA L4", "L4", 30.3, 300),
         ("NVIDIA L40S", "L40S", 91.6, 864),
         ("NVIDIA H100 80GB HBM3", "H100 SXM5", 67, 3350),
@@ -50,7 +51,7 @@ from schemas.devices import Device, devices, lookup
         ("AMD Instinct MI355X", "Instinct MI355X", 157.3, 8000),
     ],
 )
-def test_lookup_by_driver_name(gpu_name: str, device: str, fp32: float, bandwidth: float) -> None:
+def test_lookup_by_driver_name(gpu_name: str, device: str, fp32: float | None, bandwidth: float) -> None:
     found = lookup(gpu_name)
     assert found is not None
     assert (found.name, found.fp32_tflops, found.dram_gb_per_s) == (device, fp32, bandwidth)
@@ -62,7 +63,7 @@ def test_lookup_by_driver_name(gpu_name: str, device: str, fp32: float, bandwidt
         "",
         "NVIDIA",
         "NVIDIA A100-SXM4-40GB MIG 1g.5gb",
-        "NVIDIA A10G",
+        "NVIDIA A10G-12Q",
         "NVIDIA H100",
         "NVIDIA GeForce RTX 3090 Ti",
         "cpu",

@@ -26,7 +26,7 @@ def test_the_recording_is_not_the_story(sample: str, spread: float) -> None:
 
 
 def test_fsdp_and_tensor_parallelism() -> None:
-    """Three blocks of 4096 x 16384 and back with biases, in bf16, on a mesh of 2 x 2; 32768 rows for each pair of tp."""
+    """Three blocks of 4096 x 16384 and back with biases in bf16, on a mesh of 2 x 2; 32768 rows for each pair of tp."""
     width, layers, rows = 4096, 3, 32768
     # A tp rank has half of both weights and of the wide bias, and the whole narrow one. A block is gathered over dp for
     # its forward and again for its backward, its gradients are scattered once.
