@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import ROOT, ask, kernel, run_cli, write_trace
@@ -53,10 +54,10 @@ def wait_for(condition: object, what: str, seconds: float = 60) -> None:
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Traces that take seconds to ingest."""
+    """A run that takes seconds to ingest: nothing of it is there before both of its ranks have been read."""
     folder = tmp_path_factory.mktemp("large")
-    for name in ("a", "b"):
-        write_trace(folder / f"{name}.json", [kernel(f"{name}{i % 7}", i, 1, grid=[1, 2, 3]) for i in range(150_000)])
+    kernels = [kernel(f"new{i % 7}", i, 1, grid=[1, 2, 3]) for i in range(150_000)]
+    write_run(folder, "large", [kernels] * RANKS)
     return folder
 
 
@@ -114,22 +115,21 @@ def test_two_ingests_at_a_time_wait_for_each_other(tmp_path: Path) -> None:
     assert {r["name"] for r in ask(store, "kernel-share")} == set(names)
 
 
+def write_run(folder: Path, run_id: str, ranks: list[list[dict[str, Any]]]) -> None:
+    """A run folder with a trace of these events for each rank."""
+    files = [{"path": f"rank-{rank}.trace.json", "kind": "chrome_trace", "rank": rank} for rank in range(len(ranks))]
+    for file, events in zip(files, ranks, strict=True):
+        write_trace(folder / str(file["path"]), events)
+    passes = [{"profiler": "torch", "files": files}]
+    manifest = {"run_id": run_id, "start": "", "command": [], "passes": passes}
+    (folder / "run.json").write_text(json.dumps(manifest))
+
+
 def write_runs(folder: Path, version: int) -> None:
     """Run folders whose kernels are named after the run and the version."""
     for run in range(RUNS):
-        files = []
-        for rank in range(RANKS):
-            path = f"rank-{rank}.trace.json"
-            name = f"run{run} v{version}"
-            write_trace(folder / f"{run}" / path, [kernel(name, i, 1) for i in range(KERNELS)])
-            files.append({"path": path, "kind": "chrome_trace", "rank": rank})
-        manifest = {
-            "run_id": f"run{run}",
-            "start": "",
-            "command": [],
-            "passes": [{"profiler": "torch", "files": files}],
-        }
-        (folder / f"{run}" / "run.json").write_text(json.dumps(manifest))
+        kernels = [kernel(f"run{run} v{version}", i, 1) for i in range(KERNELS)]
+        write_run(folder / f"{run}", f"run{run}", [kernels] * RANKS)
 
 
 def kill_often(folder: Path, kills: int, seed: int) -> int:
