@@ -95,6 +95,8 @@ NULL = json.dumps({**kernel("odd", 1, 1), "cat": None})
         (changed(args={"registers per thread": 10**70}), (11, 0, 0), "NULL: 1 registers", {"registers": None}),
         (changed(args={}, pid=10**69), (11, 0, 0), "NULL: 1 device", {"device": None}),
         (changed(args={"Seq": 10**40, "Collective name": "x"}), (11, 0, 0), "NULL: 1 seq", {"seq": None}),
+        # Between two doubles: the nearest, ties to even.
+        (changed(args={"blocks per SM": 2**53 + 1}), None, "", {"blocks_per_sm": 2.0**53}),
         (changed(args={"blocks per SM": 10**400}), (11, 0, 0), "NULL: 1 blocks_per_sm", {"blocks_per_sm": None}),
         (changed(args={"blocks per SM": "nan"}), None, "", {"blocks_per_sm": None}),
         (changed(args={"blocks per SM": "inf"}), (11, 0, 0), "NULL: 1 blocks_per_sm", {"blocks_per_sm": None}),

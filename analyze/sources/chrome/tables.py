@@ -449,7 +449,7 @@ def _array(values: Any, field: pa.Field, n: int, unheld: Counter[str]) -> pa.Arr
 
 
 def _held(values: Sequence[Any], field: pa.Field, unheld: Counter[str]) -> list[int | float | None]:
-    """Values that a column can hold, numbers in quotes as numbers; the others are NULL.
+    """Values that a column can hold, numbers in quotes as numbers, in a column of doubles the nearest; others are NULL.
 
     They are counted, but for those that say that there is no number: a label ("pid": "Spans"), unsigned -1, NaN.
     """
@@ -464,7 +464,8 @@ def _held(values: Sequence[Any], field: pa.Field, unheld: Counter[str]) -> list[
             if value not in _UNSIGNED_MINUS_ONE and value == value:
                 unheld[field.name] += 1
             value = None
-        held.append(value)
+        # Arrow takes no integer that lies between two doubles.
+        held.append(float(value) if value is not None and pa.types.is_floating(field.type) else value)
     return held
 
 
