@@ -159,7 +159,7 @@ nested = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(
     values=st.lists(nested, min_size=1, max_size=12),
     chunk=st.integers(1, 200),

@@ -118,27 +118,28 @@ CAUSAL = [
 ]
 
 
-@pytest.mark.parametrize("name", [*CAUSAL, *(f"{n}_backward" for n in CAUSAL)])
-def test_causal_attention_counts_half(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("causal", ["False", None, "True"])
+def test_causal_attention_counts_half(tmp_path: Path, causal: str | None) -> None:
     # q, k, v [2, 4, 32, 16]: scores and values are 2 * 2 * 4 * 32 * 32 * (16 + 16) = 524,288; a backward 2.5 times
     # that. Where is_causal stands among the arguments, torch's own schema says.
-    places = [a.name for a in getattr(torch.ops.aten, name).default._schema.arguments]
-    whole = 524_288 * 5 // 2 if name.endswith("_backward") else 524_288
-
-    def counted(causal: str | None) -> tuple[int, int | None]:
-        inputs = [causal if p == "is_causal" else "" for p in places]
-        concrete = {} if causal is None else {"Concrete Inputs": inputs}
-        dims, types = [[2, 4, 32, 16]] * 4, ["float"] * 4
-        attributes = {"Input Dims": dims, "Input type": types, "External id": 1, **concrete}
-        events = [
-            event("cpu_op", f"aten::{name}", 0, 20, **attributes),
-            launch(5, 1, **{"External id": 1}), kernel("k", 10, 5, correlation=1, **{"External id": 1}),
+    events: list[dict[str, Any]] = []
+    expected: dict[str, int] = {}
+    for at, name in enumerate([*CAUSAL, *(f"{n}_backward" for n in CAUSAL)], 1):
+        whole = 524_288 * 5 // 2 if name.endswith("_backward") else 524_288
+        expected[f"aten::{name}"] = whole // 2 if causal == "True" else whole
+        places = [a.name for a in getattr(torch.ops.aten, name).default._schema.arguments]
+        inputs: dict[str, Any] = {"Input Dims": [[2, 4, 32, 16]] * 4, "Input type": ["float"] * 4}
+        if causal:
+            inputs["Concrete Inputs"] = [causal if p == "is_causal" else "" for p in places]
+        start = 100 * at
+        op: dict[str, Any] = {"External id": at}
+        events += [
+            event("cpu_op", f"aten::{name}", start, 20, **op, **inputs),
+            launch(start + 5, at, **op), kernel("k", start + 10, 5, correlation=at, **op),
         ]  # fmt: skip
-        path = write_trace(tmp_path / str(causal) / "t.json", events)
-        return ask(path, "flops-by-op")[0]["flops"], ask(path, "op-roofline")[0]["flops"]
-
-    assert counted("False") == counted(None) == (whole, whole)
-    assert counted("True") == (whole // 2, whole // 2)
+    path = write_trace(tmp_path / "t.json", events)
+    for query in ("flops-by-op", "op-roofline"):
+        assert {row["name"]: row["flops"] for row in ask(path, query)} == expected
 
 
 def test_causal_attention_as_torch_records_it(tmp_path: Path) -> None:

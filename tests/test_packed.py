@@ -140,8 +140,8 @@ def test_the_bar_moves_while_one_file_is_read(tmp_path: Path, suffix: str, monke
     """By bytes of the file as it lies on the disk: packed ones, of a packed file."""
     monkeypatch.setattr("analyze.store.ingest._BIG_FILE", 1)
     monkeypatch.setattr("analyze.store.ingest.LITTLE", 1 << 40)  # no processes: the work is done here
-    monkeypatch.setattr("analyze.sources.chrome.reader.TraceFile", partial(TraceFile, chunk_bytes=1 << 20))
-    path = write_trace(tmp_path / "t.json", [kernel(f"k{i % 997}_{i * 7919 % 1000003}", i, 1) for i in range(120_000)])
+    monkeypatch.setattr("analyze.sources.chrome.reader.TraceFile", partial(TraceFile, chunk_bytes=1 << 19))
+    path = write_trace(tmp_path / "t.json", [kernel(f"k{i % 997}_{i * 7919 % 1000003}", i, 1) for i in range(60_000)])
     if suffix == ".json.gz":
         path = packed(path, tmp_path / "p" / "t.json.gz")
     told = Told()

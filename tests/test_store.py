@@ -395,15 +395,15 @@ def test_threads_are_at_most_what_is_asked(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_many_ranks_under_a_low_limit_of_open_files(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    ingest(discover([job(tmp_path / "job", *(f"k{r}" for r in range(250)))]), Store(store))
+    ingest(discover([job(tmp_path / "job", *(f"k{r}" for r in range(120)))]), Store(store))
     result = subprocess.run(
         [sys.executable, "-m", "analyze", "query", "kernel-share", str(store), "-f", "csv"],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (128, 1024)),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 1024)),
     )
-    assert result.returncode == 0 and len(result.stdout.splitlines()) == 251, result.stderr
+    assert result.returncode == 0 and len(result.stdout.splitlines()) == 121, result.stderr
 
 
 def test_every_table_is_declared_once() -> None:

@@ -185,7 +185,7 @@ def test_moments_by_hand(tmp_path: Path) -> None:
 
 
 def test_every_finding_says_a_command_that_opens_it() -> None:
-    for sample in ("resnet18-1gpu", "alexnet-dp2", "late-rank", "vgg16-fp32"):
+    for sample in ("resnet18-1gpu", "late-rank"):
         engine = sample_engines(sample).get()
         found = analyze.open(SAMPLES / sample).advise(min_pct=0).to_pylist()
         assert found
