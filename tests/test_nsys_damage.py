@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from analyze.errors import InputError
 from analyze.sources.base import FileReport
+from analyze.sources.nsys import tables
 from analyze.sources.nsys.reader import read
 from tests.support import SAMPLES
 from tests.test_nsys_layouts import OLD, _new, _two_processes, process, write_export
@@ -261,3 +265,57 @@ def test_a_real_export_loses_nothing() -> None:
         (there,) = db.execute(f"SELECT count(*) FROM {KERNEL}").fetchone()
     found, report = read_rows(path)
     assert len(found["kernels"]) == there and report.lost == 0
+
+
+INTEGERS = st.integers(-(2**63), TOP)
+ANY = st.one_of(
+    st.none(), INTEGERS, st.floats(), st.text(max_size=4), st.binary(max_size=4),
+    st.sampled_from(["7", " 8 ", "1.0", "a\x00b", 2.0, 2.0**60]),
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.one_of(st.tuples(INTEGERS, st.none()), st.tuples(INTEGERS, st.just("s")), st.tuples(ANY, ANY)),
+        max_size=12,
+    ),
+    st.binary(max_size=3),
+)
+@example([(1, 0)], b"")
+@example([(1, None)] * 4 + [(2, "late")] * 4 + [(1.5, "x")], b"\xff")
+def test_the_driver_of_large_files_reads_the_same(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[Any, Any]], broken: bytes
+) -> None:
+    """Batches of three rows: types change between them, and within them."""
+    path = tmp_path_factory.mktemp("any") / "x.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE t (start, text)")
+        db.executemany("INSERT INTO t VALUES (?, ?)", rows)
+        db.execute("INSERT INTO t VALUES (0, CAST(? AS TEXT))", (broken,))
+        db.commit()
+    found = []
+    for large in (0, 1 << 40):
+        with pytest.MonkeyPatch.context() as patch, closing(tables._connect(path)) as connection:
+            patch.setattr(tables, "_LARGE", large)
+            patch.setattr(tables, "_ROWS", 3)
+            opened = tables.SqliteTables(connection, path)
+            read = [b for b in opened.batches("t", ["start", "text", "missing"])]
+            assert {b["start"].type for b in read} == {pa.int64()} and {b["text"].type for b in read} == {pa.string()}
+            columns = {c: [v for b in read for v in b[c].to_pylist()] for c in ("start", "text", "missing")}
+            found.append((columns, opened.unreadable))
+    assert found[0] == found[1] and len(found[0][0]["start"]) == len(rows) + 1
+
+
+def test_a_large_file_is_read_by_its_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were it not so, nothing but time would tell."""
+    [sample] = SAMPLES.glob("alexnet-dp2/nsys/*.sqlite")
+    monkeypatch.setattr(tables, "_LARGE", 0)
+    with closing(tables._connect(sample)) as connection:
+        opened = tables.SqliteTables(connection, sample)
+        monkeypatch.setattr(tables, "_typed", lambda column, *_: pytest.fail(f"{column}: by Python"))
+        names = ["start", "end", "deviceId", "streamId", "correlationId", "globalPid", "demangledName"]
+        [batch] = opened.batches(KERNEL, names)
+        assert [len(b["text"]) for b in opened.batches("NVTX_EVENTS", ["start", "text", "textId"])]
+    expected = sqlite3.connect(sample).execute(f"SELECT {', '.join(names)} FROM {KERNEL}").fetchall()
+    assert list(zip(*(batch[n].to_pylist() for n in names), strict=True)) == expected and expected

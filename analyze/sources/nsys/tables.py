@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 
 from analyze.errors import InputError
 from analyze.sources.lines import whole
+from analyze.sources.nsys.arrow_rows import arrow_batches
 from schemas.tools import NSYS
 
 Columns = dict[str, pa.Array]
@@ -40,6 +41,8 @@ _ROWS = 64 << 10
 _SQLITE_HEADER = b"SQLite format 3\0"
 _JOURNAL_HEADER = bytes.fromhex("d9d505f920a163d7")
 _LONGEST_VALUE = 64 << 20
+_LARGE = 8 << 20
+"""Bytes of an SQLite file from which another driver is worth its import, of 0.2 s."""
 _ROW_FAULT = re.compile(r" value in |constraint failed")
 """What SQLite's check says of a value of a sound file."""
 _FOLDER_SUFFIXES = (".parquet", ".arrow")
@@ -182,9 +185,10 @@ class SqliteTables:
         self._names = {name for name, type_, page in listed if type_ == "table" and page}
         self.views = frozenset(name for name, type_, page in listed if type_ in ("table", "view") and not page)
         # The connection may be to an export of `path`.
-        file = Path(connection.execute("PRAGMA database_list").fetchone()[2])
-        if file.stat().st_size < pages * page_bytes:
-            raise InputError(f"{path}: truncated: {file.stat().st_size} of {pages * page_bytes} bytes are there")
+        self._file = Path(connection.execute("PRAGMA database_list").fetchone()[2])
+        self._bytes = self._file.stat().st_size
+        if self._bytes < pages * page_bytes:
+            raise InputError(f"{path}: truncated: {self._bytes} of {pages * page_bytes} bytes are there")
         with _readable(path, "the file"):
             # A damaged page may read as fewer rows, or as more.
             connection.execute("PRAGMA ignore_check_constraints = ON")
@@ -207,10 +211,16 @@ class SqliteTables:
         there = self.columns(table)
         if not there:
             return
-        selected = ", ".join(f'"{c}"' if c in there else "NULL" for c in columns)
+        selected = {c: f'"{c}"' if c in there else "NULL" for c in columns}
         unreadable: Counter[str] = Counter()
+        done: int | None = 0
+        if self._bytes >= _LARGE:
+            done = yield from arrow_batches(self._file, table, selected, _TEXT_COLUMNS & selected.keys(), _ROWS)
+        if done is None:
+            return
         with _readable(self.path, table):
-            cursor = self._connection.execute(f'SELECT {selected} FROM "{table}"')
+            sql = f'SELECT {", ".join(selected.values())} FROM "{table}" LIMIT -1 OFFSET {done}'
+            cursor = self._connection.execute(sql)
             while rows := cursor.fetchmany(_ROWS):
                 yield {
                     name: _typed(name, values, unreadable)
@@ -237,7 +247,7 @@ def _typed(column: str, values: Sequence[Any], unreadable: Counter[str]) -> pa.A
     """A column as text or int64, whatever the values are: any value may stand in any column of SQLite."""
     if column in _TEXT_COLUMNS:
         if not set(map(type, values)) <= {str, type(None)}:
-            values = [v.decode("utf-8", "replace") if isinstance(v, bytes) else v and str(v) for v in values]
+            values = [_printed(v) for v in values]
         return pa.array(values, pa.string())
     try:
         # Told to make int64 of them, Arrow would cut doubles off.
@@ -249,6 +259,10 @@ def _typed(column: str, values: Sequence[Any], unreadable: Counter[str]) -> pa.A
         unreadable[column] += sum(v is None for v in whole_values) - sum(v is None for v in values)
         found = pa.array(whole_values, pa.int64())
     return found.cast(pa.int64())
+
+
+def _printed(value: Any) -> str | None:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else None if value is None else str(value)
 
 
 def _whole(value: Any) -> int | None:

@@ -1,0 +1,68 @@
+"""Rows of a large SQLite file as Arrow arrays by the ADBC driver, which makes no Python object of a value."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence, Set
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+
+_TRIES = 3
+"""The driver takes its types from the first batch: a column may be all NULL there, and be text further on."""
+
+
+def arrow_batches(
+    file: Path, table: str, columns: Mapping[str, str], text: Set[str], rows: int
+) -> Generator[dict[str, pa.Array], None, int | None]:
+    """Batches of so many rows of a table in the order of the file; columns are SQL by name, int64 or (`text`) string.
+
+    Returns None at the table's end. It stops before rows with a value of another type than its column's, with text that
+    is not UTF-8, or that cannot be read, and returns how many there were up to them: those are for a reader that says
+    what is wrong with them.
+    """
+    from adbc_driver_manager import Error
+    from adbc_driver_sqlite import dbapi
+
+    types = {name: pa.string() if name in text else pa.int64() for name in columns}
+    named = ", ".join(f"{sql} AS c{i}" for i, sql in enumerate(columns.values()))
+    done = 0
+    for _ in range(_TRIES):
+        try:
+            with (
+                closing(dbapi.connect(f"file:{quote(str(file.resolve()))}?mode=ro&immutable=1")) as connection,
+                closing(connection.cursor()) as cursor,
+            ):
+                if _odd_text(cursor, table, [sql for name, sql in columns.items() if name in text]):
+                    return done
+                cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(rows)})
+                cursor.execute(f'SELECT {named} FROM "{table}" LIMIT -1 OFFSET {done}')
+                for batch in cursor.fetch_record_batch():
+                    batch.validate(full=True)
+                    arrays = [_of_type(a, t) for a, t in zip(batch.columns, types.values(), strict=True)]
+                    if any(a is None for a in arrays):
+                        return done
+                    yield dict(zip(columns, arrays, strict=True))
+                    done += batch.num_rows
+                return None
+        except (Error, pa.ArrowException, OSError, UnicodeDecodeError):
+            continue
+    return done
+
+
+def _odd_text(cursor: Any, table: str, columns: Sequence[str]) -> bool:
+    """Whether columns of text hold numbers, which the driver would print in its own way."""
+    if not columns:
+        return False
+    found = " OR ".join(f"typeof({sql}) NOT IN ('text', 'null')" for sql in columns)
+    cursor.execute(f'SELECT count(*) FROM (SELECT 1 FROM "{table}" WHERE {found} LIMIT 1)')
+    return bool(cursor.fetchone()[0])
+
+
+def _of_type(array: pa.Array, type_: pa.DataType) -> pa.Array | None:
+    """The array; None if it is of another type, unless it is of NULLs, which the driver says are int64."""
+    if array.type == type_:
+        return array
+    return pa.nulls(len(array), type_) if array.null_count == len(array) else None
