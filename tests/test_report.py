@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -108,6 +109,27 @@ def test_sections_of_a_pipeline_and_of_experts(tmp_path: Path) -> None:
         text = page(tmp_path / f"{query}.html", path)
         assert f"analyze query {query} " in text and f"analyze query {other} " not in text
         assert find(other).question in words(text[text.index('id="lacking"') :])
+
+
+def test_what_takes_longest_and_the_places_of_findings_are_asked_beside_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two threads ask: what both come to last would be computed by one while the other waits."""
+    asked: list[tuple[str, str]] = []
+    ask = build.Report._ask
+
+    def noted(report: Any, name: str, *arguments: Any) -> Any:
+        asked.append((threading.current_thread().name, name))
+        return ask(report, name, *arguments)
+
+    monkeypatch.setattr(build.Report, "_ask", noted)
+    page(tmp_path / "a.html", SAMPLES / "resnet18-1gpu")
+    beside = [name for thread, name in asked if thread != "MainThread"]
+    declaration = build._declaration()
+    slow = [p["query"] for s in declaration["section"] for p in s["part"] if p.get("slow")]
+    found = analyze.open(SAMPLES / "resnet18-1gpu").advise()["finding"].to_pylist()
+    places = [declaration["place"][f]["query"] for f in found if f in declaration["place"]]
+    assert slow and places and beside[: len(slow + places)] == slow + places
 
 
 def test_what_no_recording_holds_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -249,17 +249,26 @@ class Report:
             )
         return shown
 
-    def _beside(self, declarations: Sequence[Mapping[str, Any]], advice: Future[list[Advice]]) -> None:
-        """Advise, then ask what the parts will: the last one first, up to where the page is."""
+    def _beside(self, parts: Sequence[Mapping[str, Any]], advice: Future[list[Advice]]) -> None:
+        """Advise and ask ahead: what takes longest, then the advice and its places, then the parts, the last one first,
+        up to where the page is."""
         engines = self._engines.beside()
+        found: list[Advice] = []
+        self._ask_ahead([p for p in parts if p.get("slow")], engines)
         try:
-            advice.set_result(advise(engines.get(where=self.where, profiler=self.profiler)))
+            found = advise(engines.get(where=self.where, profiler=self.profiler))
+            advice.set_result(found)
         except BaseException as e:
             advice.set_exception(e)
-        for declaration in reversed(declarations):
+        places = _declaration()["place"]
+        self._ask_ahead([places[a.finding] for a in found if a.finding in places and not self.several], engines)
+        self._ask_ahead(parts[::-1], engines)
+        engines.close()
+
+    def _ask_ahead(self, declarations: Sequence[Mapping[str, Any]], engines: Engines) -> None:
+        for declaration in declarations:
             with suppress(Exception):  # The page meets it again.
                 self._ask(declaration["query"], *self._asked(declaration), engines)
-        engines.close()
 
     def advice(self, found: Callable[[], list[Advice]]) -> tuple[list[Finding], str]:
         """The findings as they are shown, and why there are none, if there are none."""

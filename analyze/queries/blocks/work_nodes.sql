@@ -49,7 +49,7 @@ _began AS (
     GROUP BY run_id, rank, tid, start_ns
 ),
 -- Of the tree, the threads of such calls; most recordings have none.
-_climbed AS (
+_climbed AS MATERIALIZED (
     SELECT node, parent, start_ns, dur_ns FROM query_table(t) SEMI JOIN _unlinked USING (run_id, rank, tid)
 ),
 _climb AS (

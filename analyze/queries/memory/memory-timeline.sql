@@ -22,56 +22,49 @@
 -- @use allocators
 -- @needs allocator events (profile_memory=True)
 -- @plot area x=start_ns y=peak_allocated_bytes,peak_reserved_bytes by=run_id,rank,device_type,device bands=phase-ranges
-WITH changes AS (
+WITH pools AS MATERIALIZED (
     SELECT
-        run_group, run_id, rank, device_type, device, start_ns, bytes, allocated_bytes, reserved_bytes,
-        min(start_ns) OVER pool AS first_ns, max(start_ns) OVER pool + 1 AS end_ns,
-        row_number() OVER (pool ORDER BY start_ns, addr) - 1 AS event
+        row_number() OVER ()::INTEGER AS pool, run_group, run_id, rank, device_type, device, min(start_ns) AS first_ns,
+        max(start_ns) + 1 AS end_ns,
+        CASE WHEN $buckets > 0
+            THEN greatest(1, ceil((max(start_ns) + 1 - min(start_ns)) / nullif($buckets, 0)))::BIGINT END AS width_ns
     FROM memory_events
     WHERE is_allocator('{device_type}', device_type)
-    WINDOW pool AS (PARTITION BY run_group, run_id, rank, device_type, device)
+    GROUP BY run_group, run_id, rank, device_type, device
 ),
-numbered AS (
+changes AS (
     SELECT
-        *,
-        CASE WHEN $buckets > 0
-            THEN greatest(1, ceil((end_ns - first_ns) / nullif($buckets, 0)))::BIGINT END AS width_ns,
-        coalesce((start_ns - first_ns) // width_ns, event) AS bucket
-    FROM changes
+        p.pool, p.first_ns, p.width_ns, e.start_ns, e.bytes, e.allocated_bytes, e.reserved_bytes,
+        row_number() OVER (PARTITION BY p.pool ORDER BY e.start_ns, e.addr) - 1 AS event
+    FROM memory_events e
+    JOIN pools p ON p.run_id = e.run_id AND p.rank = e.rank AND p.device_type IS NOT DISTINCT FROM e.device_type
+        AND p.device IS NOT DISTINCT FROM e.device
 ),
 filled AS (
     SELECT
-        run_group, run_id, rank, device_type, device, bucket, any_value(width_ns) AS width_ns,
-        any_value(first_ns) AS first_ns, any_value(end_ns) AS end_ns, min(start_ns) AS event_ns, count(*) AS events,
-        sum(bytes)::BIGINT AS change_bytes,
+        pool, coalesce((start_ns - first_ns) // width_ns, event) AS bucket, min(start_ns) AS event_ns,
+        count(*) AS events, sum(bytes)::BIGINT AS change_bytes,
         arg_max(allocated_bytes, event) AS allocated_bytes, arg_max(reserved_bytes, event) AS reserved_bytes,
         max(allocated_bytes) AS most_allocated, max(reserved_bytes) AS most_reserved
-    FROM numbered
-    GROUP BY run_group, run_id, rank, device_type, device, bucket
+    FROM changes
+    GROUP BY pool, bucket
 ),
 every_bucket AS (
     SELECT
-        run_group, run_id, rank, device_type, device, width_ns, first_ns, end_ns,
+        pool,
         unnest(
-            CASE WHEN width_ns IS NULL THEN range(max(bucket) + 1)
+            CASE WHEN width_ns IS NULL THEN range(last_bucket + 1)
                 ELSE range((end_ns - first_ns - 1) // width_ns + 1) END
         ) AS bucket
-    FROM filled
-    GROUP BY run_group, run_id, rank, device_type, device, width_ns, first_ns, end_ns
+    FROM pools JOIN (SELECT pool, max(bucket) AS last_bucket FROM filled GROUP BY pool) USING (pool)
 ),
 carried AS (
     SELECT
-        b.*, f.event_ns, coalesce(events, 0) AS events, coalesce(change_bytes, 0) AS change_bytes,
+        p.*, bucket, f.event_ns, coalesce(events, 0) AS events, coalesce(change_bytes, 0) AS change_bytes,
         last_value(allocated_bytes IGNORE NULLS) OVER so_far AS allocated_bytes,
         last_value(reserved_bytes IGNORE NULLS) OVER so_far AS reserved_bytes, most_allocated, most_reserved
-    FROM every_bucket b
-    LEFT JOIN filled f ON f.run_id = b.run_id AND f.rank = b.rank AND f.device_type IS NOT DISTINCT FROM b.device_type
-        AND f.device IS NOT DISTINCT FROM b.device AND f.bucket = b.bucket
-        AND f.run_group IS NOT DISTINCT FROM b.run_group
-    WINDOW so_far AS (
-        PARTITION BY b.run_group, b.run_id, b.rank, b.device_type, b.device ORDER BY b.bucket
-        ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-    )
+    FROM every_bucket JOIN pools p USING (pool) LEFT JOIN filled f USING (pool, bucket)
+    WINDOW so_far AS (PARTITION BY pool ORDER BY bucket ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
 )
 SELECT
     run_group, run_id, rank, device_type, device, bucket,
@@ -92,4 +85,4 @@ SELECT
         ELSE greatest(most_reserved, lag(reserved_bytes) OVER in_order)
     END AS peak_reserved_bytes
 FROM carried
-WINDOW in_order AS (PARTITION BY run_group, run_id, rank, device_type, device ORDER BY bucket)
+WINDOW in_order AS (PARTITION BY pool ORDER BY bucket)
