@@ -16,7 +16,7 @@ from support import SAMPLES, kernel, sql, write_trace
 import analyze
 from analyze.errors import InputError
 from analyze.store.remote import RemoteStore, existing_store, store_at
-from analyze.store.urls import is_remote
+from schemas.urls import is_remote
 
 fsspec = pytest.importorskip("fsspec")
 

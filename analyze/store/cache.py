@@ -23,9 +23,9 @@ from analyze.store.catalogue import PARSER_VERSION
 from analyze.store.file_digest import printable
 from analyze.store.remote import existing_store
 from analyze.store.store import REMOVED, Store, remove
-from analyze.store.urls import is_remote
 from schemas.files import write_synced
 from schemas.manifest import MANIFEST_NAME
+from schemas.urls import is_remote
 
 SIZE_VARIABLE = "TRACEQUARRY_CACHE_SIZE"
 DEFAULT_SIZE = "20GB"

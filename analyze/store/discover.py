@@ -15,8 +15,8 @@ from analyze.store.file_digest import Digests, FileState, printable
 from analyze.store.grouping import BareFile, FileSet, as_one_run, group, named_like_ranks
 from analyze.store.raw_files import export_of, told
 from analyze.store.run_folders import RunInput, join_parts, run_folder
-from analyze.store.urls import is_remote
 from schemas.manifest import MANIFEST_NAME
+from schemas.urls import is_remote
 
 _SUFFIXES = re.compile(
     r"(?:(\.pt)?(\.trace)?\.json|\.(sqlite|nsys-rep|qdrep|ncu-rep|csv|log|txt))(\.gz)?$", re.IGNORECASE

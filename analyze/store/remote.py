@@ -22,7 +22,7 @@ import msgspec
 from analyze.errors import InputError
 from analyze.store.catalogue import Catalogue, StoredRun, TableFile, decode, encode, table_path
 from analyze.store.store import DEAD_S, SHARDS, StagedFile, Store
-from analyze.store.urls import url_of
+from schemas.urls import url_of
 
 _CATALOGUE = "catalogue"
 _KEPT = 2
