@@ -4,7 +4,7 @@ The Python API mirrors the command line, command by command and option by option
 
     import analyze
 
-    with analyze.open("runs/") as traces:                # stores, run folders or raw files
+    with analyze.open("runs/") as traces:                # stores, run folders or raw files; URLs, too
         traces.query("kernel-share", by=["model"])       # an Arrow table
         traces.answer("gpu-busy").df(units=True)         # pandas; .pl() polars, .plot() the figure; a notebook shows it
         traces.queries.kernel_share(group="family")      # the same as answer(...), completed by an editor
@@ -64,7 +64,7 @@ __all__ = [
 
 
 def open(*paths: Paths, queries: Sequence[Paths] = (), progress: Progress | None = None) -> Traces:
-    """Open stores, run folders, folders of them, or raw files; raw ones are ingested into the cache first.
+    """Open stores, run folders, folders of them, or raw files, at URLs too; raw ones go into the cache first.
 
     `queries`: further folders of query files. `progress`: is told how the ingest gets on. Raises InputError for what
     cannot be read; `Traces.warnings` say what was lost of the rest.
@@ -84,7 +84,7 @@ def ingest(
     launcher_options: Mapping[str, object] | None = None,
     progress: Progress | None = None,
 ) -> IngestResult:
-    """Read run folders, folders of them, or raw trace files into a Parquet store: a folder or URL, made if need be.
+    """Read run folders, folders of them, or raw trace files into a Parquet store, made if need be; all may be URLs.
 
     `jobs`: processes; by default one per CPU. `as_one_run`: the bare files are the ranks of one run; their names say
     which. `again`: read unchanged files, too. `shard`: as "3/8", only that share of the raw files (from 0 on), without
@@ -100,7 +100,7 @@ def ingest(
     _checked_jobs(jobs)
     share = parse_share(shard) if shard is not None else None
     target = store_at(store)
-    found = discover([Path(p) for p in paths], target.digests(), as_one_run)
+    found = discover([Path(p) for p in paths], target.raw_files(), as_one_run)
     if launcher is not None:
         from analyze.store.launchers import launch
 

@@ -14,6 +14,7 @@ from analyze.commands import answers, pages, stores, terminal  # noqa: F401  (ea
 from analyze.commands.shared import app
 from analyze.errors import InputError
 from analyze.shell import command
+from schemas.urls import is_remote
 
 
 def _print_version(asked: bool) -> None:
@@ -50,7 +51,7 @@ def _meant(arguments: list[str]) -> list[str]:
 
     if first in catalog():
         raise InputError(f"{first} is a query; ask it with: analyze query {command(arguments)}")
-    return ["info", *arguments] if os.path.lexists(first) else arguments
+    return ["info", *arguments] if os.path.lexists(first) or is_remote(first) else arguments
 
 
 def main() -> None:

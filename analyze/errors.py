@@ -1,5 +1,9 @@
-"""The one exception for what the user can mend."""
+"""The exceptions for what the user can mend."""
 
 
 class InputError(Exception):
     """Bad input: one clear sentence that names the file and the place. The CLI prints it and exits with 2."""
+
+
+class StorageError(InputError):
+    """What the storage behind a URL refuses, or fails to do: nothing is known of the file, so none is left out."""

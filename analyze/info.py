@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from analyze.query.query_files import ResultColumn
 from analyze.render import inline
 from analyze.shell import command
+from schemas.urls import as_given
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -165,7 +166,7 @@ def _recorded_by(info: Info) -> list[tuple[str, str]]:
 
 def commands(info: Info, paths: Sequence[Path]) -> list[str]:
     """What to type next."""
-    where = command(map(str, paths))
+    where = command(map(as_given, paths))
     can = {q.name for q in info.answered}
     asked = [name for name in _FIRST if name in can][:3]
     advice = [f"analyze advise {where}"] if any("GPU work" in run.held for run in info.runs) else []

@@ -43,9 +43,9 @@ class Traces:
     def __init__(self, paths: Sequence[Path], queries: Sequence[Path] = (), progress: Progress | None = None):
         from analyze.query.engines import Engines
         from analyze.store.cache import open_stores
-        from analyze.store.urls import url_of
+        from schemas.urls import as_given
 
-        self._given = [url_of(p) or str(p) for p in paths]
+        self._given = list(map(as_given, paths))
         self.read_as: list[str] = []
         """Which runs and ranks the raw files were taken for that had to be ingested now, in sentences."""
         self.stores, self.warnings = open_stores(paths, progress, self.read_as.append)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from analyze.errors import InputError
 from schemas.files import part_file
+from schemas.urls import url_of
 
 
 def write_whole(output: Path, write: Callable[[Path], object]) -> None:
@@ -24,6 +25,8 @@ def whole_file(output: Path) -> Iterator[Path]:
     A link is followed. What is no file (a pipe, /dev/stdout) is written as it stands. Raises InputError if it cannot
     be written.
     """
+    if url := url_of(output):
+        raise InputError(f"{url}: cannot be written: an output is a file here; copy it there")
     if not output.name:
         raise InputError(f"{str(output)!r}: not the name of a file")
     try:

@@ -15,6 +15,7 @@ from collect.options import RunOptions
 from collect.profilers import PROFILERS, make_profiler
 from schemas.manifest import is_run_id
 from schemas.options import Declared, declared
+from schemas.urls import url_of
 
 PATH_DATA = ("cifar100", "food101", "imagefolder")
 """Data sets that are given as NAME:PATH."""
@@ -33,6 +34,13 @@ def all_options() -> dict[str, Declared]:
 def default_label(key: str) -> str:
     """Name of an option as the command line writes it."""
     return "--" + key.replace("_", "-")
+
+
+def output_folder(output: str | Path, label: str = "--output") -> Path:
+    """The folder to record into. Raises UsageError for a URL, which would be a folder `s3:` here."""
+    if url := url_of(output):
+        raise UsageError(f"{label}: {url} is a URL; record into a folder, and copy that: `analyze` reads it there")
+    return Path(output)
 
 
 def make_options(values: Mapping[str, Any], label: Callable[[str], str] = default_label) -> RunOptions:
@@ -91,6 +99,7 @@ def _check(o: RunOptions, label: Callable[[str], str]) -> None:
         fail("profiler", f"name at least one of {', '.join(PROFILERS)}")
     if len(set(o.profiler)) != len(o.profiler):
         fail("profiler", "each profiler may be named once")
+    output_folder(o.output, label("output"))
     if o.undisturbed and o.warmup < 2:
         fail("undisturbed", "needs --warmup 2 or more: a step before them, and one with the profiler on behind them")
     if o.job is not None and not is_run_id(o.job):

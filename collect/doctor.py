@@ -17,6 +17,7 @@ from collect.environment import ask, driver_version
 from collect.profilers import PROFILERS
 from collect.profilers.ncu import PERMISSION_FIX
 from schemas.tools import Tool
+from schemas.urls import url_of
 
 LITTLE_DISK = 5 << 30
 """Bytes; a study of a few dozen runs fills this."""
@@ -173,6 +174,8 @@ def _counter_permission() -> Check:
 
 
 def _disk(output: Path) -> Check:
+    if url := url_of(output):
+        return Check(name="output", status="missing", found=f"{url} is a URL", fix="give a folder as --output")
     folder = output.expanduser().absolute()
     while not folder.exists():
         folder = folder.parent

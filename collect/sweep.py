@@ -34,7 +34,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from collect.checks import make_options
+from collect.checks import make_options, output_folder
 from collect.errors import CollectError, UsageError
 from collect.failure import os_sentence
 from collect.options import RunOptions
@@ -254,10 +254,10 @@ def _bar(console: Console) -> Progress:
 
 
 def sweep_folder(plan_path: Path, output: Path | None) -> Path:
-    """The folder of a sweep. Raises UsageError for a plan whose name cannot be one."""
+    """The folder of a sweep. Raises UsageError for a plan whose name cannot be one, and for a URL."""
     if output is None and not is_run_id(plan_path.stem):
         raise UsageError(f"{plan_path}: {plan_path.stem!r} cannot name a folder; give one by --output")
-    return output or Path("runs") / plan_path.stem
+    return output_folder(output) if output else Path("runs") / plan_path.stem
 
 
 def _outcomes(

@@ -121,3 +121,26 @@ def one_nsys(nsys_alone: Alone) -> Iterator[None]:
     """`nsys_alone` for the whole test."""
     with nsys_alone():
         yield
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    """The URL of a bucket of an S3 server of the tests' own."""
+    s3fs = pytest.importorskip("s3fs")
+    server = pytest.importorskip("moto.server")
+    running = server.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    running.start()
+    host, port = running.get_host_and_port()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {
+            "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+            "AWS_ACCESS_KEY_ID": "testing",
+            "AWS_SECRET_ACCESS_KEY": "testing",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "NO_PROXY": "127.0.0.1",
+        }.items():
+            patch.setenv(name, value)
+        s3fs.S3FileSystem.clear_instance_cache()  # of a server before
+        s3fs.S3FileSystem().mkdirs("stores", exist_ok=True)
+        yield "s3://stores"
+    running.stop()

@@ -6,7 +6,6 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from support import SAMPLES, kernel, sql, write_trace
 import analyze
 from analyze.errors import InputError
 from analyze.store.remote import RemoteStore, existing_store, store_at
-from analyze.store.urls import is_remote
+from schemas.urls import is_remote
 
 fsspec = pytest.importorskip("fsspec")
 
@@ -24,28 +23,6 @@ TOLD = ("runs", "kernels", "ranges", "kernel_names")
 """Tables that are compared; each answer of the server takes this process a hundredth of a second."""
 
 _numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def bucket() -> Iterator[str]:
-    """The URL of a bucket of a server of the tests' own."""
-    pytest.importorskip("s3fs")
-    server = pytest.importorskip("moto.server")
-    running = server.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    running.start()
-    host, port = running.get_host_and_port()
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {
-            "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-            "AWS_ACCESS_KEY_ID": "testing",
-            "AWS_SECRET_ACCESS_KEY": "testing",
-            "AWS_DEFAULT_REGION": "us-east-1",
-            "NO_PROXY": "127.0.0.1",
-        }.items():
-            patch.setenv(name, value)
-        fsspec.filesystem("s3").mkdir("stores")
-        yield "s3://stores"
-    running.stop()
 
 
 @pytest.fixture
@@ -107,7 +84,7 @@ def test_samples_have_the_same_rows_as_in_a_folder(tmp_path: Path, url: str) -> 
     assert reader.sql("SELECT count(*) AS n FROM kernels").to_pylist() == [{"n": len(expected["kernels"])}]
     assert analyze.ingest(*paths, store=url).ingested == []
     assert rows(url) == expected
-    with pytest.raises(InputError, match="raw files are read from folders"):
+    with pytest.raises(InputError, match="no run folder and no file that a source reads"):
         analyze.ingest(url, store=tmp_path / "other")
 
 

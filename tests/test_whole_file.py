@@ -62,3 +62,11 @@ def test_a_long_name(tmp_path: Path) -> None:
 def test_places_that_cannot_be_written(path: str, says: str) -> None:
     with pytest.raises(InputError, match=says):
         write_whole(Path(path), lambda part: part.write_text("rows"))
+
+
+def test_a_url_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does it become a folder `s3:`."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"^s3://bucket/out\.csv: cannot be written: an output is a file here"):
+        write_whole(Path("s3://bucket/out.csv"), lambda part: part.write_text("rows"))
+    assert not list(tmp_path.iterdir())

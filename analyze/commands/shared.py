@@ -33,7 +33,9 @@ def finite(value: float) -> float:
     return value
 
 
-Paths = Annotated[list[Path], typer.Argument(help="Stores, run folders, folders of them, or raw trace files.")]
+Paths = Annotated[
+    list[Path], typer.Argument(help="Stores, run folders, folders of them, or raw trace files; URLs, too.")
+]
 Format = Annotated[
     str | None,
     typer.Option(

@@ -18,7 +18,7 @@ from analyze.errors import InputError
 
 @app.command()
 def ingest(
-    paths: Annotated[list[Path], typer.Argument(help="Run folders, folders of them, or raw trace files.")],
+    paths: Annotated[list[Path], typer.Argument(help="Run folders, folders of them, or raw trace files; URLs, too.")],
     store: Annotated[Path, typer.Option("--store", "-s", help="The store: a folder or URL, made if need be.")],
     jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Processes; default: one per CPU.")] = None,
     as_one_run: Annotated[

@@ -41,22 +41,22 @@ def say(text: str) -> None:
 
 def ingested(store: Path, result: IngestResult, seconds: float) -> None:
     """What an ingest did."""
-    from analyze.store.urls import url_of
+    from schemas.urls import as_given
 
     warn(result.warnings)
     say(f"read as: {result.read_as}")
     say(
-        f"{url_of(store) or store}: {len(result.ingested)} run(s) ingested, {len(result.unchanged)} unchanged; "
+        f"{as_given(store)}: {len(result.ingested)} run(s) ingested, {len(result.unchanged)} unchanged; "
         f"{result.rows:,} rows from {result.bytes / 1e6:,.1f} MB in {seconds:.1f} s"
     )
 
 
 def compacted(store: Path, done: Compacted) -> None:
     """What was put together."""
-    from analyze.store.urls import url_of
+    from schemas.urls import as_given
 
     say(
-        f"{url_of(store) or store}: {len(done.runs)} run(s) compacted, {done.bytes / 1e6:,.1f} MB; "
+        f"{as_given(store)}: {len(done.runs)} run(s) compacted, {done.bytes / 1e6:,.1f} MB; "
         f"{done.files_before:,} files became {done.files_after:,}"
     )
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
 from analyze.sources.packed import head, is_packed, plain_name, unpacked
+from analyze.sources.remote import RawPath, fetched
 
 
 class Source(NamedTuple):
@@ -22,8 +24,8 @@ class Source(NamedTuple):
     the run that a bare file becomes, None for files that only mean something inside a run folder; `name`: what a bare
     file may be called, .gz aside; `begins`: what a bare file's first 64 KiB must hold; `splits`: its `read` spreads the
     work of a large file over processes through the mapper; `exported`: suffixes of files beside it that hold the same
-    and are read instead; `folder`: the file stands for all files of its folder; `unpacks`: its `read`
-    takes a .gz itself.
+    and are read instead; `folder`: the file stands for all files of its folder; `beside`: endings of other files' names
+    that belong to it; `unpacks`: its `read` takes a .gz itself.
     """
 
     kind: str
@@ -34,12 +36,13 @@ class Source(NamedTuple):
     splits: bool = False
     exported: tuple[str, ...] = ()
     folder: bool = False
+    beside: tuple[str, ...] = ()
     unpacks: bool = False
 
 
 # Logs have any name: out.757751, alexnet_k80.log, rank-0.ncu.csv.
 _LOG_NAME = re.compile(
-    r"(?!.*\.(json|gz|zip|tar|parquet|arrow|sqlite|nsys-rep|ncu-rep|nvvp|py|so|pth?|png|jpe?g)$)", re.I
+    r"(?!.*\.(json|gz|zip|tar|parquet|arrow|sqlite(-\w+)?|nsys-rep|ncu-rep|nvvp|py|so|pth?|png|jpe?g)$)", re.I
 )
 # A log that only says where the report went is nobody's.
 _NCU = rb'(?s)\A(?!.*\n==PROF== Report:).*(^|\n)("?ID"?,"?Process ID"?,|==PROF== |==ERROR== |\[\d+\] \S+@\S+\s)'
@@ -47,7 +50,7 @@ _NVPROF = rb'(^|\n)(==\d+== NVPROF is profiling|=+ Profiling result:|"?(Type"?[,
 
 SOURCES = (
     Source("chrome_trace", "chrome.reader", "torch", re.compile(r".*\.json$", re.I), splits=True, unpacks=True),
-    Source("nsys_sqlite", "nsys.reader", "nsys", re.compile(r".*\.sqlite$", re.I)),
+    Source("nsys_sqlite", "nsys.reader", "nsys", re.compile(r".*\.sqlite$", re.I), beside=("-journal", "-wal")),
     Source("nsys_report", "nsys.reader", "nsys", re.compile(r".*\.(nsys-rep|qdrep)$", re.I), exported=(".sqlite",)),
     Source("nsys_tables", "nsys.reader", "nsys", re.compile(r"META_DATA_EXPORT\.(parquet|arrow)$"), folder=True),
     Source("ncu_csv", "ncu.reader", "ncu", _LOG_NAME, re.compile(_NCU)),
@@ -60,7 +63,7 @@ BY_KIND = {s.kind: s for s in SOURCES}
 _HEAD_BYTES = 64 << 10
 
 
-def detect(path: Path) -> Source | None:
+def detect(path: RawPath) -> Source | None:
     """The format of a bare file by its name and beginning; None if no source claims it. Raises InputError."""
     for source in SOURCES:
         if source.name is None or not source.name.match(plain_name(path)) or (source.folder and is_packed(path)):
@@ -68,6 +71,23 @@ def detect(path: Path) -> Source | None:
         if source.begins is None or source.begins.search(head(path, _HEAD_BYTES)):
             return source
     return None
+
+
+@contextmanager
+def on_disk(
+    kind: str, path: RawPath, folder: Path | None = None, tell: Callable[[int], object] | None = None
+) -> Iterator[Path]:
+    """The raw file itself, or of one at a URL a copy with all that it needs; see `analyze.sources.remote.fetched`."""
+    if isinstance(path, Path):
+        yield path
+        return
+    source = BY_KIND[kind]
+    if source.folder:
+        beside = [p for p in path.parent.iterdir() if p.suffix == path.suffix and p.is_file()]
+    else:
+        beside = [p for end in source.beside if (p := path.with_name(path.name + end)).is_file()]
+    with fetched(path, beside, folder, tell) as copy:
+        yield copy
 
 
 def read(kind: str, path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterator[TableBatch]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from analyze.sources.remote import RawPath
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +41,7 @@ class FileReport:
 class SourceFile:
     """One raw file of a run: where it is, what it is (a kind of schemas.manifest) and its rank."""
 
-    path: Path
+    path: RawPath
     kind: str
     rank: int
 

@@ -9,21 +9,22 @@ from pathlib import Path
 
 from analyze.errors import InputError
 from analyze.sources.chrome.gunzip import MAGIC, Gunzip
+from analyze.sources.remote import RawPath
 
 _PIECE = 1 << 20
 
 
-def is_packed(path: Path) -> bool:
+def is_packed(path: RawPath) -> bool:
     """Whether a file is called NAME.gz."""
     return path.suffix.lower() == ".gz"
 
 
-def plain_name(path: Path) -> str:
+def plain_name(path: RawPath) -> str:
     """The name of a file without .gz."""
     return path.name[:-3] if is_packed(path) else path.name
 
 
-def head(path: Path, size: int) -> bytes:
+def head(path: RawPath, size: int) -> bytes:
     """The first bytes of a file, unpacked. Raises InputError."""
     try:
         with path.open("rb") as f:

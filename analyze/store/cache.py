@@ -19,11 +19,11 @@ from typing import NamedTuple
 import msgspec
 
 from analyze.errors import InputError
+from analyze.sources.remote import RawPath, RemotePath, raw_paths
 from analyze.store.catalogue import PARSER_VERSION
-from analyze.store.file_digest import printable
-from analyze.store.remote import existing_store
+from analyze.store.file_digest import file_state, printable_text
+from analyze.store.remote import store_at
 from analyze.store.store import REMOVED, Store, remove
-from analyze.store.urls import is_remote
 from schemas.files import write_synced
 from schemas.manifest import MANIFEST_NAME
 
@@ -98,25 +98,26 @@ def open_stores(
     """Stores for what the user gave, and the warnings of what had to be ingested for it.
 
     A store is opened as it is. Raw files and folders are ingested into the cache: a run folder into a store of its
-    own, all others into one, for only together do they tell which are one run. It is brought up to date when a size or
-    modification time changes; `tell` is then told what the files were read as. Raises InputError.
+    own, all others into one, for only together do they tell which are one run. It is brought up to date when a size,
+    modification time or entity tag changes; `tell` is then told what the files were read as. Raises InputError.
     """
     stores: list[Store] = []
     warnings: list[str] = []
-    together: list[Path] = []
-    for path in paths:
-        if is_remote(path):
-            stores.append(_opened(existing_store(path), warnings))
-        elif path.is_dir() and Store.is_store(path):
+    together: list[RawPath] = []
+    given = raw_paths(paths)
+    for path in given:
+        if isinstance(path, RemotePath) and (store := store_at(str(path))).exists():
+            stores.append(_opened(store, warnings))
+        elif isinstance(path, Path) and path.is_dir() and Store.is_store(path):
             stores.append(_opened(Store(path), warnings))
-        elif path.name == MANIFEST_NAME or (path / MANIFEST_NAME).is_file():
+        elif path.name == MANIFEST_NAME or (path.is_dir() and (path / MANIFEST_NAME).is_file()):
             stores.append(_cached([path], progress, warnings, tell))
         else:
             together.append(path)
     if together:
         stores.append(_cached(together, progress, warnings, tell))
     if not any(s.snapshot.runs for s in stores):
-        raise InputError(f"{paths[0] if paths else 'PATH'}: the store has no runs")
+        raise InputError(f"{given[0] if given else 'PATH'}: the store has no runs")
     return stores, warnings
 
 
@@ -136,13 +137,14 @@ def _opened(store: Store, warnings: list[str]) -> Store:
     return store
 
 
-def _cached(paths: Sequence[Path], progress: object, warnings: list[str], tell: Callable[[str], object]) -> Store:
+def _cached(given: Sequence[RawPath], progress: object, warnings: list[str], tell: Callable[[str], object]) -> Store:
     """The entry of some paths, up to date."""
-    resolved = [p.resolve() for p in paths]
-    key = "\0".join(map(str, resolved)).encode("utf-8", "surrogateescape")
+    resolved = [str(p.resolve()) for p in given]
+    key = "\0".join(resolved).encode("utf-8", "surrogateescape")
     folder = cache_folder() / hashlib.blake2b(key, digest_size=8).hexdigest()
-    for _ in range(_TRIES):
-        state = _state(resolved)
+    for attempt in range(_TRIES):
+        paths = raw_paths(map(str, given)) if attempt else given  # what was listed before is listed anew
+        state = _state([p.resolve() for p in paths])
         store = Store(folder)
         store.hold()
         if _is_current(store, state):
@@ -152,19 +154,19 @@ def _cached(paths: Sequence[Path], progress: object, warnings: list[str], tell: 
         from analyze.store.discover import discover
         from analyze.store.ingest import ingest, sentences
 
-        runs = discover(paths, store.digests())
+        runs = discover(paths, store.raw_files())
         result = ingest(runs, store, progress=progress)  # type: ignore[arg-type]
         with sentences(store), store.lock():
             for run_id in set(store.snapshot.runs) - ({r.run_id for r in runs} - set(result.failed)):
                 store.forget(run_id)
             store.sweep()
-            made = _Made(paths=[printable(p) for p in resolved], state=state)
+            made = _Made(paths=[printable_text(p) for p in resolved], state=state)
             write_synced(folder / _SOURCE, msgspec.json.encode(made))
         warnings += runs.warnings + result.warnings
         tell(result.read_as)
         if _takes(_bytes(folder)) > limit():
             evict(keep=folder)
-    raise InputError(f"{paths[0]}: the files change faster than they are read")
+    raise InputError(f"{given[0]}: the files change faster than they are read")
 
 
 def _is_current(store: Store, state: str) -> bool:
@@ -175,10 +177,14 @@ def _is_current(store: Store, state: str) -> bool:
     return made.state == state and not any(map(store.damage, store.snapshot.runs))
 
 
-def _state(paths: Sequence[Path]) -> str:
+def _state(paths: Sequence[RawPath]) -> str:
     """Digest of what decides what would be read: files below the paths, and the version of the parsers."""
     digest = hashlib.blake2b(str(PARSER_VERSION).encode(), digest_size=16)
     for path in paths:
+        if isinstance(path, RemotePath):
+            states = [file_state(file) for file in path.files()]
+            digest.update(repr(states).encode("utf-8", "surrogateescape"))
+            continue
         for file in (path,) if path.is_file() else _files(path):
             try:
                 stat = file.stat(follow_symlinks=file == path)

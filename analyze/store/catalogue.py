@@ -17,6 +17,7 @@ import msgspec
 
 from analyze.errors import InputError
 from analyze.store.file_digest import FileState
+from analyze.store.grouping import Looked
 
 STORE_VERSION = 2
 """Raised when older programs could not read a store; newer ones read every older version."""
@@ -33,7 +34,7 @@ Rank = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 _LONGEST_NAME = 120
 
 
-class StoredFile(msgspec.Struct, kw_only=True, frozen=True):
+class StoredFile(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """A raw file as it was when it was ingested."""
 
     path: str
@@ -41,11 +42,15 @@ class StoredFile(msgspec.Struct, kw_only=True, frozen=True):
     mtime_ns: int
     digest: str | None = None
     """SHA-256, where it was needed to tell files apart."""
+    etag: str | None = None
+    """The entity tag of one at a URL, where its storage has such a thing."""
+    looked: Looked | None = None
+    """What was found of one outside a run folder by looking into it."""
 
     @property
     def state(self) -> FileState:
         """What stays while the file does."""
-        return self.path, self.bytes, self.mtime_ns
+        return FileState(self.path, self.bytes, self.mtime_ns, self.etag)
 
 
 class TableFile(msgspec.Struct, kw_only=True, frozen=True):

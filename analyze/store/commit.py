@@ -13,6 +13,7 @@ import msgspec
 
 from analyze.errors import InputError
 from analyze.sources.base import FileReport
+from analyze.sources.remote import raw_path
 from analyze.store.catalogue import PARSER_VERSION, RUN_TABLES, StoredFile, StoredRun, TableFile
 from analyze.store.grouping import read_as, spans
 from analyze.store.ingest import (
@@ -251,7 +252,7 @@ def _taken(one: _Waiting, planned: PlannedRun, numbers: list[int]) -> _Taken:
         files=[source for _, source in pairs.values()],
         columns=planned.columns,
         warnings=list(planned.warnings),
-        named=frozenset(map(Path, planned.named)),
+        named=frozenset(map(raw_path, planned.named)),
         hosts=planned.hosts,
     )
     taken = _Taken(run, manifests + [stored for stored, _ in pairs.values()], [], [], {})

@@ -1,29 +1,41 @@
-"""From the paths a user gives to runs: which raw files there are, and which run and which rank each belongs to."""
+"""From the paths and URLs a user gives to runs: which raw files there are, and of which run and rank each is."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
-from analyze.errors import InputError
-from analyze.sources import SOURCES, detect
+from analyze.errors import InputError, StorageError
+from analyze.sources import BY_KIND, SOURCES, Source, detect
 from analyze.sources.base import SourceFile
-from analyze.store.file_digest import Digests, FileState, printable
-from analyze.store.grouping import BareFile, FileSet, as_one_run, group, named_like_ranks
+from analyze.sources.remote import RawPath, RemotePath, common_folder, raw_paths
+from analyze.store.catalogue import StoredFile
+from analyze.store.file_digest import Digests, FileState, file_state, printable
+from analyze.store.grouping import BareFile, FileSet, Looked, as_one_run, group, named_like_ranks
 from analyze.store.raw_files import export_of, told
 from analyze.store.run_folders import RunInput, join_parts, run_folder
-from analyze.store.urls import is_remote
 from schemas.manifest import MANIFEST_NAME
 
 _SUFFIXES = re.compile(
     r"(?:(\.pt)?(\.trace)?\.json|\.(sqlite|nsys-rep|qdrep|ncu-rep|csv|log|txt))(\.gz)?$", re.IGNORECASE
 )
-_NOT_TRACES = {"sweep.json", "store.json"}
+_NOT_TRACES = re.compile(r"\..*|sweep\.json|store\.json")
+_CATALOGUE = re.compile(r".*/catalogue/[0-9]{8}\.json")
+"""Of a store at a URL."""
 _SLUG_LENGTH = 80
 _NAMED_LINKS = 3
+_MD5 = re.compile(r"[0-9a-f]{32}")
+_AT_ONCE = 8
+"""Files at URLs that are looked into side by side: it is the answers that take long."""
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Found(list[RunInput]):
@@ -34,21 +46,26 @@ class Found(list[RunInput]):
         self.warnings: list[str] = []
 
 
-def discover(paths: Iterable[Path], known: Mapping[FileState, str] | None = None, as_one: bool = False) -> Found:
-    """Runs in the given files and folders, in a stable order.
+def discover(
+    paths: Iterable[str | Path | RawPath], known: Mapping[FileState, StoredFile] | None = None, as_one: bool = False
+) -> Found:
+    """Runs in the given files and folders, which may be URLs, in a stable order.
 
     A folder with a run.json is a run folder, and those of one job on several nodes are one run. Bare files are one run
     only if they say so (module `grouping`), or with `as_one`, by which the user says so; any other is a run of its own.
     Links below a folder are not followed.
-    `known`: digests of files from before. Raises InputError for a path that does not exist or holds nothing to read.
+    `known`: files that were found before; those are not looked into again. Raises InputError for a path that does not
+    exist or holds nothing to read, StorageError for what the storage behind a URL refuses.
     """
     found = Found()
-    digests = Digests(known)
-    folders: dict[Path, Path] = {}
-    bare: dict[Path, BareFile] = {}
-    given = list(paths)
+    known = known or {}
+    digests = Digests({state: file.digest for state, file in known.items() if file.digest})
+    looked = {state: file.looked for state, file in known.items() if file.looked}
+    folders: dict[RawPath, RawPath] = {}
+    bare: dict[RawPath, BareFile] = {}
+    given = raw_paths(paths)
     for path in given:
-        below = _look(path)
+        below = _look(path, looked)
         found.warnings += below.warnings
         if not below.folders and not below.files:
             raise InputError(
@@ -60,13 +77,13 @@ def discover(paths: Iterable[Path], known: Mapping[FileState, str] | None = None
         for file in below.files:
             bare.setdefault(file.path.resolve(), file)
     broken: list[str] = []
-    for folder in folders.values():
-        try:
-            found += run_folder(folder)
-        except InputError as e:
-            if folder in given or folder / MANIFEST_NAME in given:
-                raise
-            broken.append(str(e))
+    for folder, runs in zip(folders.values(), _each(_run_folder, list(folders.values())), strict=True):
+        if isinstance(runs, list):
+            found += runs
+        elif folder in given or folder / MANIFEST_NAME in given:
+            raise runs
+        else:
+            broken.append(str(runs))
     files = list(bare.values())
     if as_one:
         sets = as_one_run(files)
@@ -74,11 +91,14 @@ def discover(paths: Iterable[Path], known: Mapping[FileState, str] | None = None
         sets = group(_without_copies(files, digests, found.warnings))
         found.warnings += named_like_ranks(sets)
     found[:] = join_parts(found)
+    _each(digests.of, [one.files[0][1].path for one in sets])  # their ids need them: several are fetched at a time
     found += [_bare_run(one, digests) for one in sets]
     if broken and not found:
         raise InputError("; ".join(broken[:3]))
     found.warnings += [f"{problem}; left out" for problem in broken]
     _drop_second(found)
+    for copies in {path.copies for path in given if isinstance(path, RemotePath)}:
+        copies.drop_others(file.path for run in found for file in run.files)
     return found
 
 
@@ -86,13 +106,13 @@ def discover(paths: Iterable[Path], known: Mapping[FileState, str] | None = None
 class _Below:
     """What lies below a path."""
 
-    folders: list[Path] = field(default_factory=list)
+    folders: list[RawPath] = field(default_factory=list)
     """Run folders."""
     files: list[BareFile] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
 
-def _look(path: Path) -> _Below:
+def _look(path: RawPath, looked: Mapping[FileState, Looked]) -> _Below:
     """What a given path holds. Raises InputError if it does not exist, or is a file that no source reads."""
     below = _Below()
     try:
@@ -100,22 +120,25 @@ def _look(path: Path) -> _Below:
             if path.name == MANIFEST_NAME:
                 below.folders.append(path.parent)
                 return below
-            source = detect(path)
-            if source is None:
+            if (file := _bare_file(path, looked, given=True)) is None:
                 kinds = ", ".join(s.kind for s in SOURCES if s.name)
                 raise InputError(f"{path}: not a file that any source reads ({kinds})")
-            below.files.append(BareFile(path, source, told(source, path), given=True))
+            below.files.append(file)
             return below
-        if is_remote(path):
-            raise InputError(f"{path}: raw files are read from folders: mount the storage, or copy them")
         if not path.is_dir():
             raise InputError(f"{path}: {'not a file or folder' if path.exists() else 'no such file or folder'}")
     except (OSError, ValueError) as e:
         raise InputError(f"{printable(path)!r}: cannot be read: {getattr(e, 'strerror', None) or e}") from e
     links: list[str] = []
+    seen: list[RawPath | InputError] = []
     pending = [path]
     while pending:
-        _look_into(pending.pop(), below, pending, links)
+        _look_into(pending.pop(), below, seen, pending, links)
+    for found in _each(partial(_bare_or_why, looked=looked), seen):
+        if isinstance(found, BareFile):
+            below.files.append(found)
+        elif found:
+            below.warnings.append(f"{found}; left out")
     if links:
         named = ", ".join(links[:_NAMED_LINKS]) + (", ..." if len(links) > _NAMED_LINKS else "")
         many = "links are" if len(links) > 1 else "link is"
@@ -123,43 +146,79 @@ def _look(path: Path) -> _Below:
     return below
 
 
-def _look_into(folder: Path, below: _Below, pending: list[Path], links: list[str]) -> None:
-    """Add what one folder holds; folders in it go to `pending`."""
+def _look_into(
+    folder: RawPath, below: _Below, seen: list[RawPath | InputError], pending: list[RawPath], links: list[str]
+) -> None:
+    """Add what one folder holds; its files go to `seen`, with why it cannot be read, and folders in it to `pending`."""
     try:
-        with os.scandir(folder) as entries:
-            found = sorted(entries, key=lambda e: _natural(e.name))
+        entries: list[os.DirEntry[str] | RemotePath]
+        entries = list(folder.iterdir() if isinstance(folder, RemotePath) else os.scandir(folder))
+        found = sorted(entries, key=lambda e: _natural(e.name))
     except OSError as e:
-        below.warnings.append(f"{folder}: cannot be read: {e.strerror}; left out")
+        seen.append(InputError(f"{folder}: cannot be read: {e.strerror}"))
         return
     links += [printable(folder / e.name) for e in found if e.is_symlink() and not e.name.startswith(".")]
     plain = [e for e in found if e.is_file(follow_symlinks=False)]
     if any(e.name == MANIFEST_NAME for e in plain):
         below.folders.append(folder)
         return
-    for entry in plain:
-        if entry.name.startswith(".") or entry.name in _NOT_TRACES:
-            continue
-        path = folder / entry.name
-        try:
-            source = detect(path)
-            if source and not export_of(source, path):
-                below.files.append(BareFile(path, source, told(source, path), given=False))
-        except InputError as e:
-            below.warnings.append(f"{e}; left out")
+    files = [folder / e.name for e in plain if not _NOT_TRACES.fullmatch(e.name)]
+    seen += [f for f in files if not (isinstance(f, RemotePath) and _CATALOGUE.fullmatch(str(f)))]
     pending += [
         folder / e.name for e in reversed(found) if e.is_dir(follow_symlinks=False) and not e.name.startswith(".")
     ]
+
+
+def _bare_file(path: RawPath, looked: Mapping[FileState, Looked], given: bool) -> BareFile | None:
+    """A file, or None if no source reads it, or instead of one below a folder its export. Raises InputError."""
+    if before := looked.get(file_state(path)) if looked else None:
+        source: Source | None = BY_KIND[before.kind]
+    else:
+        source = detect(path)
+    if source is None or (not given and export_of(source, path)):
+        return None
+    return BareFile(path, source, before.told if before else told(source, path), given)
+
+
+def _bare_or_why(path: RawPath | InputError, looked: Mapping[FileState, Looked]) -> BareFile | InputError | None:
+    """As `_bare_file` of a file below a folder, or why it cannot be read. Raises StorageError."""
+    if isinstance(path, InputError):
+        return path
+    try:
+        return _bare_file(path, looked, given=False)
+    except StorageError:
+        raise
+    except InputError as e:
+        return e
+
+
+def _run_folder(folder: RawPath) -> list[RunInput] | InputError:
+    """The runs of a run folder, or why it has none. Raises StorageError."""
+    try:
+        return run_folder(folder)
+    except StorageError:
+        raise
+    except InputError as e:
+        return e
+
+
+def _each(function: Callable[[T], R], arguments: list[T]) -> list[R]:
+    """The results for all arguments, side by side where answers of a storage are waited for."""
+    if not any(isinstance(a, RemotePath) for a in arguments):
+        return list(map(function, arguments))
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(function, arguments))
 
 
 def _without_copies(files: list[BareFile], digests: Digests, warnings: list[str]) -> list[BareFile]:
     """The files without those that are copies of another, byte for byte."""
     sizes: dict[int, list[BareFile]] = {}
     for file in files:
-        sizes.setdefault(file.path.stat().st_size, []).append(file)
-    copies: set[Path] = set()
+        sizes.setdefault(file_state(file.path).bytes, []).append(file)
+    copies: set[RawPath] = set()
     for same_size in sizes.values():
-        if len(same_size) > 1:
-            first: dict[tuple[str, str], Path] = {}
+        if len(same_size) > 1 and not _differ(same_size):
+            first: dict[tuple[str, str], RawPath] = {}
             for file in same_size:
                 # The file that stands for a folder (nsys's parquetdir) may be alike in many of them.
                 own = str(file.path.parent) if file.source.folder else ""
@@ -170,11 +229,17 @@ def _without_copies(files: list[BareFile], digests: Digests, warnings: list[str]
     return [f for f in files if f.path not in copies]
 
 
+def _differ(files: list[BareFile]) -> bool:
+    """Whether it is known without reading them that no two are alike: S3's entity tag is a file's MD5, mostly."""
+    etags = {file_state(f.path).etag or "" for f in files}
+    return len(etags) == len(files) and all(map(_MD5.fullmatch, etags))
+
+
 def _bare_run(one: FileSet, digests: Digests) -> RunInput:
     """A run of bare files; its id is a name and the digest of the file of the lowest rank."""
     first = one.files[0][1]
     if len(one.files) > 1:
-        origin = Path(os.path.commonpath([str(f.path.parent.absolute()) for _, f in one.files]))
+        origin = common_folder([f.path.parent for _, f in one.files])
         if origin == first.path.parent.absolute():
             origin = first.path.parent
         name = origin.absolute().name
@@ -194,6 +259,7 @@ def _bare_run(one: FileSet, digests: Digests) -> RunInput:
         },
         warnings=one.warnings,
         digests=digests,
+        looked={f.path: f.looked for _, f in one.files},
         named=frozenset(f.path for _, f in one.files if f.given),
     )
 

@@ -7,17 +7,26 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from analyze.errors import InputError
+from analyze.sources.remote import RawPath, RemotePath, fetched
 
 _SEGMENT = 32 << 20
 _READ = 1 << 20
 
-FileState = tuple[str, int, int]
-"""Printable path, bytes and modification time: while they stay, a file is taken to be what it was."""
+
+class FileState(NamedTuple):
+    """What stays while a file is what it was."""
+
+    path: str
+    """The printable path, or the URL."""
+    bytes: int
+    mtime_ns: int
+    etag: str | None = None
 
 
-def printable(path: Path) -> str:
+def printable(path: RawPath) -> str:
     """A path as text that can be stored and printed."""
     return printable_text(str(path))
 
@@ -27,11 +36,13 @@ def printable_text(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def file_state(path: Path) -> FileState:
+def file_state(path: RawPath) -> FileState:
     """The state of a file. Raises InputError if there is none."""
+    if isinstance(path, RemotePath):
+        return FileState(printable(path), *path.facts())
     try:
         stat = path.stat()
-        return printable(path.resolve()), stat.st_size, stat.st_mtime_ns
+        return FileState(printable(path.resolve()), stat.st_size, stat.st_mtime_ns)
     except OSError as e:
         raise InputError(f"{path}: cannot be read: {e.strerror}") from e
 
@@ -46,11 +57,15 @@ class Digests:
     def __init__(self, known: Mapping[FileState, str] | None = None):
         self._known = dict(known or {})
 
-    def of(self, path: Path) -> str:
+    def of(self, path: RawPath) -> str:
         """64 hex digits. Raises InputError if the file cannot be read."""
         state = file_state(path)
         if state not in self._known:
-            self._known[state] = _digest(path, state[1])
+            if isinstance(path, RemotePath):
+                with fetched(path) as copy:
+                    self._known[state] = _digest(copy, state.bytes)
+            else:
+                self._known[state] = _digest(path, state.bytes)
         return self._known[state]
 
     def if_known(self, state: FileState) -> str | None:

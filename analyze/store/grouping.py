@@ -12,11 +12,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
 from typing import NamedTuple
 
 from analyze.errors import InputError
 from analyze.sources import Source
+from analyze.sources.remote import RawPath
 
 _RANK_PATTERNS = (
     re.compile(r"rank[-_.=\[ ]?(\d{1,6})(?!\d)", re.IGNORECASE),
@@ -41,14 +41,26 @@ class Told(NamedTuple):
     """What tells this job from others, where the format has such a thing."""
 
 
+class Looked(NamedTuple):
+    """What looking into a file found: its format, a kind of `analyze.sources`, and its place in a job."""
+
+    kind: str
+    told: Told
+
+
 @dataclass
 class BareFile:
     """A raw file outside a run folder. `given`: the user named the file itself, not a folder above it."""
 
-    path: Path
+    path: RawPath
     source: Source
     told: Told
     given: bool
+
+    @property
+    def looked(self) -> Looked:
+        """What is kept of it."""
+        return Looked(self.source.kind, self.told)
 
 
 @dataclass
@@ -68,7 +80,7 @@ class FileSet:
 def group(files: Iterable[BareFile]) -> list[FileSet]:
     """Sets of files that are one run; a file that is in none is a set of its own."""
     sets: list[FileSet] = []
-    claims: dict[tuple[str, int, str | None], dict[Path, list[BareFile]]] = {}
+    claims: dict[tuple[str, int, str | None], dict[RawPath, list[BareFile]]] = {}
     for file in files:
         _, world_size, job = file.told
         if world_size is None or world_size < 2:
@@ -109,7 +121,7 @@ def _one_run(files: Sequence[BareFile]) -> FileSet:
 
 def named_like_ranks(sets: Iterable[FileSet]) -> list[str]:
     """A hint for each folder whose files say nothing, but are named as the ranks of one run are."""
-    silent: dict[Path, list[str]] = {}
+    silent: dict[RawPath, list[str]] = {}
     for one in sets:
         file = one.files[0][1]
         if len(one.files) == 1 and file.told.rank is None and file.source.kind == "chrome_trace":
@@ -173,7 +185,7 @@ def _alone(file: BareFile) -> FileSet:
     return FileSet([(file.told.rank or 0, file)], file.told.world_size)
 
 
-def _of_folder(folder: Path, files: list[BareFile], world_size: int) -> list[FileSet]:
+def _of_folder(folder: RawPath, files: list[BareFile], world_size: int) -> list[FileSet]:
     """Runs among the files of one folder that say the same world size."""
     ranked: list[tuple[int, BareFile]] = []
     unranked = []

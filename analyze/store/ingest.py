@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from analyze import sources
-from analyze.errors import InputError
+from analyze.errors import InputError, StorageError
 from analyze.sources.base import FileReport, Mapper, SourceFile, inline_map
 from analyze.sources.packed import is_packed
+from analyze.sources.remote import RemotePath
 from analyze.store import kernel_names
 from analyze.store.catalogue import PARSER_VERSION, StoredFile, StoredRun
 from analyze.store.file_digest import file_state, printable_text
@@ -191,8 +192,11 @@ def tasks(sizes: list[int]) -> int:
 
 def stored_files(run: RunInput) -> list[StoredFile]:
     """The raw files of a run as they are now, its run.json first, or those of its parts."""
-    states = [file_state(path) for path in run.manifests + [f.path for f in run.files]]
-    return [StoredFile(path=s[0], bytes=s[1], mtime_ns=s[2], digest=run.digests.if_known(s)) for s in states]
+    states = [(path, file_state(path)) for path in run.manifests + [f.path for f in run.files]]
+    return [
+        StoredFile(**state._asdict(), digest=run.digests.if_known(state), looked=run.looked.get(path))
+        for path, state in states
+    ]
 
 
 def is_current(store: Store, run: RunInput, files: list[StoredFile]) -> bool:
@@ -217,9 +221,13 @@ def read_files(
     lost: dict[SourceFile, str] = {}
     waiting: list[tuple[SourceFile, Future[FileResult]]] = []
     large = []
+    split = {file for file in run.files if _is_large(file)} if jobs > 1 else set()
+    if len(split) >= jobs:
+        # Of those at URLs each process takes its own: one is fetched while another one is read.
+        split = {file for file in split if isinstance(file.path, Path)}
     for at, file in enumerate(run.files):
         own = folder / str(at)
-        if _is_large(file) and jobs > 1:
+        if file in split:
             large.append((file, own))
         else:
             waiting.append((file, pool.submit(_write_file, run.run_id, file, own)))
@@ -228,7 +236,7 @@ def read_files(
         try:
             done[file] = read()
         except InputError as e:
-            if file.path in run.named:
+            if file.path in run.named or isinstance(e, StorageError):
                 raise
             lost[file] = str(e)
 
@@ -236,12 +244,12 @@ def read_files(
         take(file, partial(_write_file, run.run_id, file, own, _pool_map(pool, jobs), progress))
     for file, future in waiting:
         take(file, future.result)
-        progress.advance(file_state(file.path)[1], file.path.name)
+        progress.advance(file_state(file.path).bytes, file.path.name)
     return [done[f] for f in run.files if f in done], lost
 
 
 def _is_large(file: SourceFile) -> bool:
-    size = file_state(file.path)[1]
+    size = file_state(file.path).bytes
     return sources.BY_KIND[file.kind].splits and size * (_PACKED_INTO if is_packed(file.path) else 1) >= _BIG_FILE
 
 
@@ -264,29 +272,34 @@ def _write_file(
 ) -> FileResult:
     """Read one raw file and write its rows to FOLDER/TABLE/rank-N.parquet."""
     result = FileResult(file, FileReport(), set(), {})
-    size = file_state(file.path)[1]
+    size = file_state(file.path).bytes
+    before = size // 2 if isinstance(file.path, RemotePath) else 0  # half of the work is that it is fetched
     told = 0
+
+    def tell(position: int) -> None:
+        nonlocal told
+        if progress and position > told:
+            progress.advance(position - told, file.path.name)
+            told = position
+
     with ExitStack() as stack:
         writers: dict[tuple[str, int], TableWriter] = {}
-        for table, own_rank, batch in sources.read(file.kind, file.path, result.report, mapper):
+        folder.mkdir(parents=True, exist_ok=True)
+        path = stack.enter_context(sources.on_disk(file.kind, file.path, folder, lambda there: tell(there // 2)))
+        for table, own_rank, batch in sources.read(file.kind, path, result.report, mapper):
             rank = file.rank if own_rank is None else own_rank
             if (table, rank) not in writers:
-                path = folder / table / f"rank-{rank}.parquet"
-                writers[table, rank] = stack.enter_context(TableWriter(path, table, run_id, rank))
+                target = folder / table / f"rank-{rank}.parquet"
+                writers[table, rank] = stack.enter_context(TableWriter(target, table, run_id, rank))
             writers[table, rank].write(batch)
             if table in KERNEL_NAME_COLUMNS:
                 names = batch.column(KERNEL_NAME_COLUMNS[table])
                 result.kernel_names.update(n for n in names.dictionary.to_pylist() if n is not None)
-            if progress:
-                step = min(size, result.report.position) - told
-                if step > 0:
-                    progress.advance(step, file.path.name)
-                    told += step
+            tell(before + min(size, result.report.position) * (size - before) // max(size, 1))
         result.report.rows = {key: w.rows for key, w in writers.items()}
         result.written = {key: w.path for key, w in writers.items() if w.rows}
     result.report.warnings = [printable_text(w) for w in result.report.warnings]
-    if progress:
-        progress.advance(size - told, file.path.name)
+    tell(size)
     return result
 
 

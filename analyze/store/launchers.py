@@ -20,8 +20,8 @@ from analyze.store.remote import store_at
 from analyze.store.run_folders import RunInput
 from analyze.store.shards import Share, ingest_shard
 from analyze.store.store import Store
-from analyze.store.urls import is_remote
 from schemas.slurm import sbatch_options, typed
+from schemas.urls import as_given, is_remote
 
 MOST_SHARDS = 256
 """Shards that are made unless it is said how many: clusters often take 1,000 tasks of an array at most."""
@@ -72,7 +72,7 @@ def script(
     """A batch script for `sbatch` that does the same without submitit, but for starting again what was lost."""
     of = _number(runs, shards)
     lines = [f"--array=0-{of - 1}", "--job-name=analyze-ingest", *sbatch_options(options)]
-    command = shlex.join(["analyze", "ingest", *map(str, paths), "--store", str(store_at(store)), *flags])
+    command = shlex.join(["analyze", "ingest", *map(as_given, paths), "--store", str(store_at(store)), *flags])
     return "\n".join(
         [
             "#!/bin/bash",

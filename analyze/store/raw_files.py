@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from contextlib import nullcontext
 
-from analyze.sources import Source, detect
+from analyze.sources import Source, detect, on_disk
 from analyze.sources.base import SourceFile
-from analyze.sources.packed import plain_name, unpacked
+from analyze.sources.packed import is_packed, plain_name, unpacked
+from analyze.sources.remote import RawPath, RemotePath
 from analyze.store.grouping import Told
 from schemas.options import LARGEST_INT32
 
 
-def told(source: Source, path: Path) -> Told:
+def told(source: Source, path: RawPath) -> Told:
     """What a bare file says of its rank and its job. Raises InputError if it is no trace by its beginning."""
     rank = world_size = job = None
     if source.kind == "chrome_trace":
-        from analyze.sources.chrome.metadata import read_metadata
+        from analyze.sources.chrome.metadata import LONGEST_GZIP, read_metadata
 
-        info = read_metadata(path).distributed
+        whole = isinstance(path, RemotePath) and is_packed(path) and path.facts().bytes <= LONGEST_GZIP
+        with on_disk(source.kind, path) if whole else nullcontext(path) as here:
+            info = read_metadata(here).distributed
         if info:
             rank, world_size = info.rank, info.world_size
     elif source.kind in ("nsys_sqlite", "nsys_tables"):
         from analyze.sources.nsys.reader import read_job
 
-        with unpacked(path, []) as plain:
+        with on_disk(source.kind, path) as here, unpacked(here, []) as plain:
             rank, world_size, job = read_job(plain)
     if world_size is not None and not 0 < world_size <= LARGEST_INT32:
         world_size = None
@@ -32,7 +35,7 @@ def told(source: Source, path: Path) -> Told:
     return Told(rank, world_size, job)
 
 
-def export_of(source: Source, path: Path, rank: int = 0) -> SourceFile | None:
+def export_of(source: Source, path: RawPath, rank: int = 0) -> SourceFile | None:
     """The file beside a report that holds the same and is read instead, if there is one."""
     report = path.with_name(plain_name(path))
     for suffix in source.exported:

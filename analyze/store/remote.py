@@ -12,17 +12,16 @@ import datetime
 import secrets
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from analyze.errors import InputError
+from analyze.sources.storage import file_system, storage_errors
 from analyze.store.catalogue import Catalogue, StoredRun, TableFile, decode, encode, table_path
 from analyze.store.store import DEAD_S, SHARDS, StagedFile, Store
-from analyze.store.urls import url_of
+from schemas.urls import url_of
 
 _CATALOGUE = "catalogue"
 _KEPT = 2
@@ -50,13 +49,7 @@ class RemoteStore(Store):
     def __init__(self, url: str):
         self._url = url
         self._number = 0
-        with self._told():
-            try:
-                from fsspec.core import url_to_fs
-
-                self._fs, self._root = url_to_fs(url)
-            except ImportError as e:
-                raise InputError(f"{url}: needs `pip install 'tracequarry[cloud]'` ({e})") from e
+        self._fs, self._root = file_system(url)
         self._held = None
         self.snapshot = self._read()
 
@@ -220,15 +213,8 @@ class RemoteStore(Store):
             except FileNotFoundError:
                 continue  # another writer was faster
 
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Errors of the storage, whatever its library raises, as InputError; but not that a file is there or not."""
-        try:
-            yield
-        except (InputError, FileExistsError, FileNotFoundError, msgspec.MsgspecError):
-            raise
-        except Exception as e:
-            raise InputError(f"{self._url}: {type(e).__name__}: {str(e).partition(chr(10))[0]}") from e
+    def _told(self) -> AbstractContextManager[None]:
+        return storage_errors(self._url)
 
 
 def _catalogue_name(number: int) -> str:

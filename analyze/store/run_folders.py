@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from analyze.errors import InputError
 from analyze.sources import BY_KIND
 from analyze.sources.base import SourceFile
+from analyze.sources.remote import RawPath, RemotePath, common_folder, fetched
 from analyze.store.file_digest import Digests, printable
-from analyze.store.grouping import name_rank
+from analyze.store.grouping import Looked, name_rank
 from analyze.store.raw_files import export_of, told
 from schemas.manifest import MANIFEST_NAME, Manifest, ManifestError, Pass, read_manifest
 from schemas.options import LARGEST_INT32
@@ -27,29 +27,33 @@ class RunInput:
     files: list[SourceFile]
     columns: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
-    manifests: list[Path] = field(default_factory=list)
+    manifests: list[RawPath] = field(default_factory=list)
     """run.json of its run folder, or of each where they are parts of a job."""
     digests: Digests = field(default_factory=Digests)
     """Of the files, as far as they were needed."""
-    named: frozenset[Path] = frozenset()
+    named: frozenset[RawPath] = frozenset()
     """The files that the user named. Another one, found in a folder, is left out with a warning if it is damaged."""
+    looked: dict[RawPath, Looked] = field(default_factory=dict)
+    """What was found by looking into the files outside run folders."""
     hosts: dict[int, str] = field(default_factory=dict)
     """Hosts of its ranks, as far as they are known beforehand."""
     part: str | None = None
     """Of a run folder that one node left of a job on several: its own id."""
 
 
-def run_folder(folder: Path) -> list[RunInput]:
+def run_folder(folder: RawPath) -> list[RunInput]:
     """A run for each pass of a run folder. Raises InputError for a run.json that cannot be used."""
-    try:
-        manifest = read_manifest(folder)
-    except ManifestError as e:
-        raise InputError(str(e)) from e
+    path = folder / MANIFEST_NAME
+    with fetched(path) if isinstance(path, RemotePath) else nullcontext(path) as here:
+        try:
+            manifest = read_manifest(here.parent)
+        except ManifestError as e:
+            raise InputError(str(e)) from e
     several = len(manifest.passes) > 1
     return [_run_of_pass(folder, manifest, p, several) for p in manifest.passes]
 
 
-def _run_of_pass(folder: Path, manifest: Manifest, one: Pass, several: bool) -> RunInput:
+def _run_of_pass(folder: RawPath, manifest: Manifest, one: Pass, several: bool) -> RunInput:
     files, warnings = [], []
     for f in one.files:
         if f.kind not in BY_KIND:
@@ -58,7 +62,7 @@ def _run_of_pass(folder: Path, manifest: Manifest, one: Pass, several: bool) -> 
         try:
             if not path.is_file() and (packed := path.with_name(f"{path.name}.gz")).is_file():
                 path = packed
-            inside = path.resolve().is_relative_to(folder.resolve())
+            inside = isinstance(path, RemotePath) or path.resolve().is_relative_to(str(folder.resolve()))
             there = path.is_file()
         except OSError as e:  # a name that is too long
             raise InputError(f"{folder / MANIFEST_NAME}: {printable(path)}: {e.strerror}") from e
@@ -72,7 +76,7 @@ def _run_of_pass(folder: Path, manifest: Manifest, one: Pass, several: bool) -> 
         else:
             warnings.append(f"{f.path}: named in {MANIFEST_NAME} but missing")
     files = list(dict.fromkeys(files))  # a report and its export are one file
-    by_rank: dict[tuple[str, int], Path] = {}
+    by_rank: dict[tuple[str, int], RawPath] = {}
     for file in files:
         if by_rank.setdefault((file.kind, file.rank), file.path) != file.path and file.kind == "chrome_trace":
             other = by_rank[file.kind, file.rank].name
@@ -131,7 +135,7 @@ def _joined(parts: list[RunInput]) -> RunInput:
             "start_time": min(p.columns["start_time"] for p in parts),
             "status": next((s for s in ("failed", "running") if s in statuses), "done"),
             "reason": "; ".join(reasons) or None,
-            "source": printable(Path(os.path.commonpath([p.manifests[0].parent.absolute() for p in parts]))),
+            "source": printable(common_folder([p.manifests[0].parent for p in parts])),
         },
         warnings=[f"{p.part}: {w}" for p in parts for w in p.warnings],
         manifests=[m for p in parts for m in p.manifests],
@@ -152,7 +156,7 @@ def _hosts(manifest: Manifest, one: Pass, ranks: set[int]) -> dict[int, str]:
     return {r: node for r in ranks if node} | {r.rank: r.host for r in one.ranks if r.host}
 
 
-def _rank_in_folder(path: Path, kind: str) -> int:
+def _rank_in_folder(path: RawPath, kind: str) -> int:
     """Rank of a run folder's file whose manifest does not say it: by the file, else by its name, else 0."""
     rank = told(BY_KIND[kind], path).rank if path.is_file() else None
     return rank if rank is not None else name_rank(path.name) or 0

@@ -22,6 +22,7 @@ import msgspec
 
 from analyze.errors import InputError
 from analyze.sources.base import SourceFile
+from analyze.sources.remote import raw_path
 from analyze.store.catalogue import PARSER_VERSION, StoredFile, TableFile
 from analyze.store.file_digest import printable
 from analyze.store.ingest import (
@@ -211,7 +212,7 @@ def files_of(run: PlannedRun, places: Iterable[int]) -> Iterator[tuple[StoredFil
     manifests = len(run.stored) - len(run.files)
     for place in places:
         path, kind, rank = run.files[place]
-        yield run.stored[manifests + place], SourceFile(Path(path), kind, rank)
+        yield run.stored[manifests + place], SourceFile(raw_path(path), kind, rank)
 
 
 def shards_of(runs: list[PlannedRun], of: int) -> list[list[int]]:

@@ -26,7 +26,17 @@ from pathlib import Path
 from typing import Any
 
 from analyze.errors import InputError
-from analyze.store.catalogue import Catalogue, StoredRun, TableFile, decode, encode, generation_mark, table_path
+from analyze.store.catalogue import (
+    PARSER_VERSION,
+    Catalogue,
+    StoredFile,
+    StoredRun,
+    TableFile,
+    decode,
+    encode,
+    generation_mark,
+    table_path,
+)
 from analyze.store.file_digest import FileState
 from analyze.store.file_lock import locked, make_lock_file
 from schemas.files import write_synced
@@ -147,9 +157,10 @@ class Store:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def digests(self) -> Mapping[FileState, str]:
-        """Digests of the raw files that were needed before."""
-        return {f.state: f.digest for run in self.snapshot.runs.values() for f in run.files if f.digest}
+    def raw_files(self) -> Mapping[FileState, StoredFile]:
+        """The raw files of all runs, with what was found of them before. What an older parser found says nothing."""
+        runs = self.snapshot.runs.values()
+        return {f.state: f for run in runs if run.parser == PARSER_VERSION for f in run.files}
 
     def damage(self, run_id: str) -> str | None:
         """What is wrong with the first Parquet file of a run that is not there, or not as large as it was."""

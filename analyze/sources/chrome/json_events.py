@@ -11,12 +11,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from analyze.errors import InputError
 from analyze.sources.chrome.gunzip import MAGIC, Gunzip
 from analyze.sources.chrome.json_recovery import LONGEST_AROUND, LONGEST_EVENT, events_list
+from analyze.sources.remote import RawPath
 
 CHUNK_BYTES = 8 << 20
 _LOOK_BACK = 64 << 10
@@ -35,7 +35,7 @@ class Header(NamedTuple):
 class Piece(NamedTuple):
     """A chunk of a plain file by its place, for the process that decodes it to read."""
 
-    path: Path
+    path: RawPath
     start: int
     end: int
 
@@ -63,7 +63,7 @@ class TraceFile:
     Raises InputError when the file cannot be read or is no Chrome trace by its beginning.
     """
 
-    def __init__(self, path: Path, chunk_bytes: int = CHUNK_BYTES):
+    def __init__(self, path: RawPath, chunk_bytes: int = CHUNK_BYTES):
         self.path = path
         self.chunk_bytes = chunk_bytes
         try:
@@ -97,9 +97,9 @@ class TraceFile:
         """The last MiB of the trace; a gzip file is unpacked for it, unless it has more than `longest` bytes itself."""
         try:
             with self.path.open("rb") as f:
-                size = os.fstat(f.fileno()).st_size
+                size = f.seek(0, os.SEEK_END)
+                f.seek(0 if self._gunzip else max(0, size - _TAIL_BYTES))
                 if self._gunzip is None:
-                    f.seek(max(0, size - _TAIL_BYTES))
                     return f.read()
                 last = b""
                 if longest is None or size <= longest:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -10,11 +9,13 @@ import msgspec
 from analyze.sources.chrome.decimal_us import MAX_NS
 from analyze.sources.chrome.json_events import TraceFile
 from analyze.sources.chrome.json_recovery import find_trailer, repair
+from analyze.sources.remote import RawPath
 
 _ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _S = TypeVar("_S", bound=msgspec.Struct)
 _LARGEST_RANK = 2**31 - 1
-_LONGEST_GZIP = 4 << 20
+LONGEST_GZIP = 4 << 20
+"""Bytes of a packed file that is unpacked as a whole to know its end."""
 _TEXTS = {"nccl_version", "pytorch_version", "host_name"}
 
 
@@ -150,7 +151,7 @@ def merged(first: Metadata, second: Metadata) -> Metadata:
     return Metadata(**{n: getattr(second, n) if v is None else v for n, v in fields.items()})
 
 
-def read_metadata(path: Path) -> Metadata:
+def read_metadata(path: RawPath) -> Metadata:
     """Metadata of a trace file; raises InputError if it is none.
 
     What stands behind the events is found if it is in the last MiB of a plain file, or of a gzip file of up to 4 MiB on
@@ -161,6 +162,6 @@ def read_metadata(path: Path) -> Metadata:
         before, _ = parse_metadata(trace.header.text)
         if before.distributed or trace.header.is_array:
             return before
-        return merged(before, behind_events(trace, _LONGEST_GZIP))
+        return merged(before, behind_events(trace, LONGEST_GZIP))
     finally:
         trace.close()

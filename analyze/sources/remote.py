@@ -1,0 +1,321 @@
+"""Raw files at URLs: as paths to look around with, and as copies to read.
+
+What discovery asks of a `Path`, it can ask of a `RemotePath`: what is there, how large and how new comes from one
+listing, and the beginning and the end of a file are read by themselves. Who reads all of a file reads a copy
+(`fetched`) that is gone when it was read: there is one for each process, however many files there are. What had to be
+fetched as a whole to know what it is stays until it is read, as long as that is little.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import posixpath
+import shutil
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, Literal
+
+from analyze.errors import InputError, StorageError
+from analyze.sources.storage import FileFacts, Tree, storage_errors
+from schemas.urls import url_of
+
+_BLOCK = 256 << 10
+"""Bytes that are read at a time of a file that is looked into; one that is no longer is fetched as a whole."""
+_MOST_KEPT = 2 << 30
+"""Bytes of copies that are kept until they are read; one larger file is kept, too."""
+_LONGEST_NAME = 255
+
+
+class RemotePath:
+    """A file or folder at a URL. Paths that are made of one another know what one listing said.
+
+    Methods are those of `Path`; they raise InputError for what is not there, StorageError for what the storage refuses.
+    Pickled, it takes along what is known of the file itself.
+    """
+
+    def __init__(self, url: str, tree: Tree, copies: Copies):
+        self._url = url
+        self._tree = tree
+        self.copies = copies
+
+    def __str__(self) -> str:
+        return self._url
+
+    def __repr__(self) -> str:
+        return f"RemotePath({self._url!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RemotePath) and self._url == other._url
+
+    def __hash__(self) -> int:
+        return hash(self._url)
+
+    def __reduce__(self) -> Any:
+        return _unpickled, (self._url, self._tree.known(self._url), self.copies.find(self))
+
+    def _at(self, url: str) -> RemotePath:
+        return RemotePath(url, self._tree, self.copies)
+
+    def __truediv__(self, name: str) -> RemotePath:
+        return self._at(f"{self._url}/{PurePosixPath(name)}")
+
+    @property
+    def name(self) -> str:
+        """What stands behind the last slash."""
+        return self._url.rpartition("/")[2]
+
+    @property
+    def suffix(self) -> str:
+        """As of a path."""
+        return PurePosixPath(self.name).suffix
+
+    @property
+    def parent(self) -> RemotePath:
+        """The folder that it is in."""
+        return self._at(self._url.rpartition("/")[0])
+
+    def with_name(self, name: str) -> RemotePath:
+        """Another file of the folder."""
+        return self.parent / name
+
+    def with_suffix(self, suffix: str) -> RemotePath:
+        """As of a path."""
+        return self.with_name(PurePosixPath(self.name).with_suffix(suffix).name)
+
+    def absolute(self) -> RemotePath:
+        """Itself."""
+        return self
+
+    def resolve(self) -> RemotePath:
+        """Itself: storage has no links."""
+        return self
+
+    def is_symlink(self) -> bool:
+        """No."""
+        return False
+
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether a file is there."""
+        return self._tree.file(self._url) is not None
+
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether there are files below it."""
+        return not self.is_file() and bool(self._tree.folder(self._url))
+
+    def exists(self) -> bool:
+        """Whether there is anything."""
+        return self.is_file() or self.is_dir()
+
+    def iterdir(self) -> Iterator[RemotePath]:
+        """What lies in a folder."""
+        return map(self.__truediv__, self._tree.folder(self._url))
+
+    def files(self) -> list[RemotePath]:
+        """The file itself, or all below a folder, sorted."""
+        return [self] if self.is_file() else list(map(self._at, self._tree.below(self._url)))
+
+    def facts(self) -> FileFacts:
+        """What the storage says of the file, or said before."""
+        if (found := self._tree.file(self._url)) is None:
+            raise InputError(f"{self}: cannot be read: no such file")
+        return found
+
+    def open(self, mode: Literal["rb"]) -> BinaryIO:
+        """To look into the file: what is read of it is fetched, all of a small one."""
+        if copy := self.copies.find(self):
+            return copy.open("rb")
+        size = self.facts().bytes
+        if size > _BLOCK:
+            return io.BufferedReader(_Ranges(self, size), _BLOCK)
+        with fetched(self) as copy:
+            return io.BytesIO(copy.read_bytes())
+
+    def read_range(self, start: int, end: int) -> bytes:
+        """The bytes from one place to another."""
+        if start >= end:
+            return b""
+        with self._errors():
+            data: bytes = self._tree.system.cat_file(self._tree.name(self._url), start=start, end=end)
+        self._check(len(data), end - start)
+        return data
+
+    def fetch(self, folder: Path, tell: Callable[[int], object] | None = None) -> Path:
+        """Copy the file into a folder; `tell` is told how many of its bytes are there."""
+        from fsspec.callbacks import Callback
+
+        if Path(self.name).name != self.name or len(self.name.encode()) > _LONGEST_NAME:
+            raise InputError(f"{self}: cannot be read: no file of this machine can have its name")
+        copy, size = folder / self.name, self.facts().bytes
+        hooks = {"told": lambda size, value, **_: tell(value)} if tell else {}
+        with self._errors():
+            self._tree.system.get_file(self._tree.name(self._url), str(copy), callback=Callback(hooks=hooks))
+        self._check(copy.stat().st_size, size)
+        return copy
+
+    def _check(self, came: int, size: int) -> None:
+        if came != size:
+            raise InputError(f"{self}: changed while it was read: {came} of {size} bytes came")
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        with storage_errors(self._url):
+            try:
+                yield
+            except FileNotFoundError as e:
+                raise InputError(f"{self}: cannot be read: no such file") from e
+
+
+RawPath = Path | RemotePath
+"""Where a raw file is, or a folder of them."""
+
+
+def raw_paths(paths: Iterable[str | os.PathLike[str] | RemotePath]) -> list[RawPath]:
+    """Paths, and URLs as what can be asked as a path is; those that are that already stay."""
+    copies = Copies()
+
+    def one(path: str | os.PathLike[str] | RemotePath) -> RawPath:
+        if isinstance(path, RemotePath):
+            return path
+        url = url_of(path)
+        return RemotePath(url, Tree(url), copies) if url else Path(path)
+
+    return list(map(one, paths))
+
+
+def raw_path(path: str) -> RawPath:
+    """A path or a URL from its text."""
+    return raw_paths([path])[0]
+
+
+def common_folder(folders: Sequence[RawPath]) -> RawPath:
+    """The folder that all others are in; where there is none, the first of them."""
+    local = [str(f.absolute()) for f in folders if isinstance(f, Path)]
+    urls = [str(f).split("://", 1) for f in folders if isinstance(f, RemotePath)]
+    with suppress(ValueError):  # of other drives
+        if not urls:
+            return Path(os.path.commonpath(local))
+        common = posixpath.commonpath([rest for _, rest in urls])
+        if not local and common and len({scheme for scheme, _ in urls}) == 1:
+            return raw_path(f"{urls[0][0]}://{common}")
+    return folders[0].absolute()
+
+
+@contextmanager
+def fetched(
+    path: RemotePath,
+    beside: Iterable[RemotePath] = (),
+    folder: Path | None = None,
+    tell: Callable[[int], object] | None = None,
+) -> Iterator[Path]:
+    """A copy of a file, with others beside it, that is gone at the end; `tell` as of `RemotePath.fetch`.
+
+    With `folder` it is made in there, unless there is one from before. Without, it may be kept for who asks next. An
+    InputError names the file as it was given. Raises InputError, StorageError also where the disk here is full.
+    """
+    keep = folder is None
+    copy = path.copies.find(path)
+    with storage_errors(str(path)):
+        place = copy.parent if copy else Path(tempfile.mkdtemp(prefix="tracequarry-", dir=folder))
+    stays = keep and copy is not None
+    try:
+        copy = copy or path.fetch(place, tell)
+        for other in beside:
+            if not (place / other.name).exists():
+                other.fetch(place)
+        yield copy
+        stays = keep and path.copies.keep(path, copy)
+    except StorageError:
+        raise
+    except InputError as e:
+        raise InputError(str(e).replace(str(place), str(path.parent))) from e
+    finally:
+        if not stays:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+class Copies:
+    """Copies of files that were looked into; those made here are gone when nothing refers to this any more."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, Path] = {}
+        self._bytes = 0
+        self._lock = threading.Lock()
+        self._folders: list[Path] = []
+        weakref.finalize(self, _remove, self._folders)
+
+    def find(self, path: RemotePath) -> Path | None:
+        """The copy of a file, if it is on this machine."""
+        copy = self._found.get(str(path))
+        return copy if copy and copy.exists() else None
+
+    def name(self, path: RemotePath, copy: Path) -> None:
+        """Say where a copy is, which another process made."""
+        self._found[str(path)] = copy
+
+    def keep(self, path: RemotePath, copy: Path) -> bool:
+        """Keep a copy and its folder if there is no other and there is room; returns whether it is kept."""
+        size = copy.stat().st_size
+        with self._lock:
+            if other := self.find(path):
+                return other == copy
+            if self._bytes and self._bytes + size > _MOST_KEPT:
+                return False
+            self._bytes += size
+            self._folders.append(copy.parent)
+            self._found[str(path)] = copy
+            return True
+
+    def drop_others(self, files: Iterable[RawPath]) -> None:
+        """Remove all but the copies of these files."""
+        named = set(map(str, files))
+        _remove(copy.parent for url, copy in self._found.items() if url not in named)
+
+
+def _remove(folders: Iterable[Path]) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _unpickled(url: str, facts: FileFacts | None, copy: Path | None) -> RemotePath:
+    path = RemotePath(url, Tree(url, {url: facts} if facts else {}), Copies())
+    if copy:
+        path.copies.name(path, copy)
+    return path
+
+
+class _Ranges(io.RawIOBase):
+    """A file at a URL, of which each read fetches what it gives."""
+
+    def __init__(self, path: RemotePath, size: int):
+        self._path = path
+        self._size = size
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._path.read_range(self._at, min(self._at + len(buffer), self._size))
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def readall(self) -> bytes:
+        data = self._path.read_range(self._at, self._size)
+        self._at += len(data)
+        return data
