@@ -444,3 +444,10 @@ def test_version() -> None:
     for command in ("analyze", "collect"):
         result = subprocess.run([sys.executable, "-m", command, "--version"], capture_output=True, text=True, cwd=ROOT)
         assert (result.stdout, result.stderr, result.returncode) == (f"{command} {declared}\n", "", 0)
+
+
+@pytest.mark.parametrize("arguments", [(), ("kernel-share",), ("kernel-share", SAMPLES / "late-rank")])
+def test_a_folder_of_queries_that_is_not_there_is_named(tmp_path: Path, arguments: tuple[str | Path, ...]) -> None:
+    done = run_cli("query", *arguments, "--queries", tmp_path / "mine")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"analyze: {tmp_path / 'mine'}: no such folder of query files\n"

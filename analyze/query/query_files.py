@@ -325,18 +325,24 @@ def unwrap(lines: Iterable[str]) -> list[str]:
 def catalog(folders: Iterable[Path] = ()) -> dict[str, Query]:
     """Built-in queries and those of further folders by name; a user's query hides a built-in one of the same name."""
     found: dict[str, Query] = {}
-    for folder in (BUILT_IN, *folders):
-        if not folder.is_dir():
-            raise InputError(f"{folder}: no such folder of query files")
+    for folder in (BUILT_IN, *_there(folders)):
         for path in sorted(folder.rglob("*.sql")):
             if path.parent.name != BLOCKS:
                 found[path.stem] = parse(path)
     return found
 
 
+def _there(folders: Iterable[Path]) -> list[Path]:
+    found = list(folders)
+    for folder in found:
+        if not folder.is_dir():
+            raise InputError(f"{folder}: no such folder of query files")
+    return found
+
+
 def find(name: str, folders: Iterable[Path] = ()) -> Query:
     """The query of a name; raises InputError with the nearest names."""
-    folders = list(folders)
+    folders = _there(folders)
     for folder in (*reversed(folders), BUILT_IN):
         for path in folder.rglob(f"{name}.sql") if re.fullmatch(r"[\w-]+", name) else ():
             if path.parent.name != BLOCKS:
