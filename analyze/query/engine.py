@@ -123,7 +123,12 @@ class Engine:
         folder = spill.spill_folder()
         self._at_end: Callable[[], object] = weakref.finalize(self, spill.remove, folder)
         self.connection = duckdb.connect(
-            config={"autoinstall_known_extensions": False, "temp_directory": str(folder), "threads": threads()}
+            config={
+                "autoinstall_known_extensions": False,
+                "temp_directory": str(folder),
+                "threads": threads(),
+                **spill.memory_limit(),
+            }
         )
         self._lock()
         self._create_run_keys()
