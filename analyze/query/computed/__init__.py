@@ -113,7 +113,7 @@ CUDA calls that no operator made, and the profiler's overhead, are filed under t
 @view {name}  a row is an operator, range, CUDA call or Python function.
 """ + _EVENT.replace("{kinds}", "op, range, async, call, overhead or python")
 _PATH = """The critical path of each rank: {what} (docs/critical-path.md has the rules).
-@use api_roles, cpu_events, gpu_work, launch_calls, op_links, outer_ops, profiler_overhead, step_ranges
+@use api_roles, cpu_events, gpu_work, launch_calls, op_links, profiler_overhead, step_ranges
 @view {name}  a row is a piece of the path.
 @column run_id id  The run.
 @column rank index  Process rank.

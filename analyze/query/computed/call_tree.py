@@ -204,7 +204,7 @@ def _nested(events: dict[str, Any], first_node: int, first_path: int | None) -> 
     if "owner" in events:
         owner = _pairs(owner, np.asarray(events["owner"]))
     lane = dense(_pairs(owner, thread))[0]
-    order = _in_order(lane, start, (-length, kind == _CALL, op))
+    order = in_order(lane, start, (-length, kind == _CALL, op))
     process, kind, name, start, length, lane = (c[order] for c in (process, kind, name, start, length, lane))
     # The range of a collective ends on another thread than it began on: nobody's child and nobody's parent.
     alone = kind == _ASYNC
@@ -273,7 +273,7 @@ def _pairs(a: Ints, b: Ints) -> Ints:
     return dense(a)[0] * max(len(known), 1) + inner
 
 
-def _in_order(lane: Ints, start: Ints, ties: tuple[Any, ...]) -> Ints:
+def in_order(lane: Ints, start: Ints, ties: tuple[Any, ...]) -> Ints:
     """Places of events in the order of lane, start and `ties`. Files are nearly in that of start, so this is fast."""
     order = np.argsort(start, kind="stable")
     lanes = lane[order]

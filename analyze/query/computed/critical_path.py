@@ -18,62 +18,101 @@ laid end to end, so their lengths add up to the window's exactly.
 
 from __future__ import annotations
 
-import gc
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import accumulate
+from collections.abc import Callable, Sequence
+from itertools import accumulate, groupby, pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from analyze.query.computed.call_paths import dense
+from analyze.query.computed.call_tree import in_order
 
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
+Ints = npt.NDArray[np.int64]
+
+_UNKNOWN = int(np.iinfo(np.int64).min)
+"""A number that the recording does not say."""
+
+_BATCH = 4_000_000
+"""Operators, calls and GPU work that are read at once, to the next whole rank: what bounds the memory."""
+
+_HERE = "true /* of these ranks */"
+"""Stands in the SQL for a condition on run_id and rank."""
+
+_RANKS = """
+WITH _counts AS (
+    SELECT run_id, rank, count(*) AS events FROM cpu_ops GROUP BY run_id, rank
+    UNION ALL
+    SELECT run_id, rank, count(*) FROM cuda_calls GROUP BY run_id, rank
+    UNION ALL
+    SELECT run_id, rank, count(*) FROM gpu_work GROUP BY run_id, rank
+),
+_events AS (
+    SELECT run_id, rank, sum(events) AS events FROM _counts GROUP BY run_id, rank
+)
+SELECT run_id, rank, run_group, (sum(events) OVER in_order - events)::BIGINT // $batch AS batch,
+    row_number() OVER in_order AS process
+FROM run_groups JOIN _events USING (run_id, rank)
+WINDOW in_order AS (ORDER BY run_id, rank)
+"""
 _GPU = """
-WITH _waits AS (
-    SELECT run_id, rank, tid, start_ns AS wait_ns FROM cuda_calls JOIN api_roles USING (name)
-    WHERE role = 'stream_wait' AND api <> 'sync'
+WITH _launches AS (
+    SELECT * FROM launch_calls WHERE true /* of these ranks */
 ),
 _work AS (
-    SELECT
-        w.run_id, w.rank, w.device, w.stream, coalesce(n.short_name, w.name, w.kind) AS name, w.correlation_id, w.op_id,
-        CASE WHEN n.family = 'communication' THEN 'communication' WHEN w.kind = 'kernel' THEN 'kernel' ELSE 'copy' END
-            AS class,
-        w.start_ns, w.start_ns + greatest(coalesce(w.dur_ns, 0), 0) AS end_ns,
-        l.tid, l.start_ns AS launch_ns, l.start_ns + l.dur_ns AS launch_end_ns, l.name AS launch
-    FROM linked_to_ops('gpu_work') w
-    LEFT JOIN kernel_names n ON n.run_id = w.run_id AND n.name = w.name
-    LEFT JOIN launch_calls l ON l.run_id = w.run_id AND l.rank = w.rank AND l.correlation_id = w.correlation_id
+    SELECT * FROM linked_to_ops('gpu_work') WHERE true /* of these ranks */
 )
 SELECT
-    w.*,
-    -- The trace does not say which stream a call makes wait: this one, if later than the last launch into it.
-    coalesce(s.wait_ns >= lag(launch_ns) OVER (
-        PARTITION BY w.run_id, w.rank, device, stream ORDER BY start_ns, end_ns, correlation_id
-    ), s.wait_ns IS NOT NULL) AS waits
+    p.process, w.device, w.stream, coalesce(n.short_name, w.name, w.kind) AS name, w.correlation_id, w.op_id,
+    CASE WHEN n.family = 'communication' THEN 'communication' WHEN w.kind = 'kernel' THEN 'kernel' ELSE 'copy' END
+        AS class,
+    w.start_ns, w.start_ns + greatest(coalesce(w.dur_ns, 0), 0) AS end_ns,
+    l.tid, l.start_ns AS launch_ns, l.start_ns + l.dur_ns AS launch_end_ns, l.name AS launch
 FROM _work w
-ASOF LEFT JOIN _waits s ON s.run_id = w.run_id AND s.rank = w.rank AND s.tid = w.tid AND w.launch_ns >= s.wait_ns
-ORDER BY w.run_id, w.rank, start_ns, end_ns, w.correlation_id
+JOIN path_ranks p ON p.run_id = w.run_id AND p.rank = w.rank
+LEFT JOIN kernel_names n ON n.run_id = w.run_id AND n.name = w.name
+LEFT JOIN _launches l ON l.run_id = w.run_id AND l.rank = w.rank AND l.correlation_id = w.correlation_id
+ORDER BY process
+"""
+
+_WAITS = """
+SELECT process, tid, start_ns
+FROM cuda_calls JOIN path_ranks USING (run_id, rank)
+WHERE name IN (SELECT name FROM api_roles WHERE role = 'stream_wait') AND api <> 'sync' AND tid IS NOT NULL
+    AND true /* of these ranks */
+ORDER BY process
 """
 
 # What keeps a thread busy: operators, calls that launch or wait. Those that only ask (cudaEventQuery) do not.
-_CPU = """
-WITH _linked AS (SELECT DISTINCT run_id, rank, correlation_id FROM gpu_work),
+_OPS = """
+SELECT process, tid, start_ns, start_ns + dur_ns AS end_ns
+FROM cpu_ops JOIN path_ranks USING (run_id, rank)
+WHERE tid IS NOT NULL AND dur_ns IS NOT NULL AND true /* of these ranks */
+ORDER BY process
+"""
+_CALLS = """
+WITH _launched AS (SELECT run_id, rank, correlation_id FROM gpu_work WHERE true /* of these ranks */),
 _calls AS (
-    SELECT c.run_id, c.rank, c.tid, c.start_ns, c.start_ns + c.dur_ns AS end_ns, c.name, c.correlation_id,
-        CASE WHEN r.role IN ('copy', 'copy_async') THEN 'copy' WHEN r.role = 'sync' THEN 'sync' END AS blocks,
-        g.correlation_id IS NOT NULL AS linked
-    FROM cuda_calls c
-    LEFT JOIN _linked g USING (run_id, rank, correlation_id)
-    LEFT JOIN api_roles r ON r.name = c.name
-    WHERE c.api <> 'sync' AND c.dur_ns IS NOT NULL AND c.tid IS NOT NULL
+    SELECT
+        run_id, rank, tid, start_ns, start_ns + dur_ns AS end_ns, name, correlation_id,
+        CASE WHEN role IN ('copy', 'copy_async') THEN 'copy' WHEN role = 'sync' THEN 'sync' END AS blocks
+    FROM cuda_calls LEFT JOIN api_roles USING (name)
+    WHERE api <> 'sync' AND dur_ns IS NOT NULL AND tid IS NOT NULL AND true /* of these ranks */
 )
-SELECT run_id, rank, tid, start_ns, end_ns, NULL AS name, NULL AS correlation_id, NULL AS blocks FROM outer_ops
-WHERE tid IS NOT NULL AND end_ns IS NOT NULL
-UNION ALL
-SELECT run_id, rank, tid, start_ns, end_ns, name, correlation_id, blocks FROM _calls WHERE linked OR blocks IS NOT NULL
-ORDER BY run_id, rank, tid, start_ns, end_ns DESC
+SELECT process, tid, start_ns, end_ns, name, correlation_id, blocks
+FROM (
+    SELECT * FROM _calls WHERE blocks IS NOT NULL
+    UNION ALL
+    SELECT * FROM _calls SEMI JOIN _launched USING (run_id, rank, correlation_id) WHERE blocks IS NULL
+)
+JOIN path_ranks USING (run_id, rank)
+ORDER BY process
 """
 
 # The profiler's own time. CUPTI's number of the thread need not be the one that the rest of the trace has for it: where
@@ -82,34 +121,16 @@ _OVERHEAD = """
 WITH _threads AS (
     SELECT DISTINCT run_id, rank, tid FROM cpu_events WHERE kind IN ('op', 'range', 'call')
 )
-SELECT o.run_id, o.rank, t.tid, o.start_ns, o.end_ns, o.name
-FROM profiler_overhead o LEFT JOIN _threads t USING (run_id, rank, tid)
+SELECT p.process, t.tid, o.start_ns, o.end_ns, o.name
+FROM profiler_overhead o JOIN path_ranks p USING (run_id, rank) LEFT JOIN _threads t USING (run_id, rank, tid)
 WHERE o.end_ns > o.start_ns
-ORDER BY o.run_id, o.rank, o.start_ns, o.end_ns DESC
+ORDER BY p.process, o.start_ns, o.end_ns DESC
 """
 
 _STEPS = """
-SELECT run_id, rank, step, start_ns, end_ns, NOT ends_on_gpu FROM step_windows
-ORDER BY run_id, rank, start_ns
+SELECT process, step, start_ns, end_ns, NOT ends_on_gpu FROM step_windows JOIN path_ranks USING (run_id, rank)
+ORDER BY process, start_ns
 """
-
-
-class Work(NamedTuple):
-    """GPU work, as the walk needs it. Times in ns; None where the trace has no launch call."""
-
-    device: int | None
-    stream: int | None
-    name: str
-    correlation_id: int | None
-    op_id: int | None
-    kind: str
-    start: int
-    end: int
-    tid: int | None
-    launch: int | None
-    launch_end: int | None
-    launch_name: str | None
-    waits: bool
 
 
 class Segment(NamedTuple):
@@ -126,66 +147,73 @@ class Segment(NamedTuple):
     end: int
 
 
-@dataclass
-class _Thread:
+class _Thread(NamedTuple):
     """Activities of a thread, one after the other, and the calls on it that waited for GPU work (by their end)."""
 
-    starts: list[int] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)
-    sync_ends: list[int] = field(default_factory=list)
-    syncs: list[tuple[int, str, int]] = field(default_factory=list)
+    starts: list[int]
+    ends: list[int]
+    sync_ends: list[int]
+    syncs: list[tuple[int, str, int]]
     """Start, name, and index of the GPU work waited for."""
 
 
 class Rank:
-    """What ran on one rank, indexed for the walk."""
+    """What ran on one rank, indexed for the walk. Times in ns."""
 
-    def __init__(self, work: Sequence[Work], cpu: Sequence[tuple[Any, ...]]):
-        """`work` by start; `cpu`: (tid, start, end, name, correlation_id, blocks) by thread and start."""
-        self.work = work
-        self.by_end = sorted(range(len(work)), key=lambda i: work[i].end)
-        self.ends = [work[i].end for i in self.by_end]
-        self.before: list[int | None] = []
-        last: dict[tuple[Any, Any], int] = {}
-        by_correlation: dict[int, int] = {}
-        for i, w in enumerate(work):
-            self.before.append(last.get((w.device, w.stream)))
-            last[w.device, w.stream] = i
-            if w.correlation_id is not None:
-                by_correlation[w.correlation_id] = i
+    def __init__(self, work: pa.Table, cpu: pa.Table):
+        """`work` by start, with the columns of _GPU and `waits`: whether it may have had to wait for another stream, as
+        its thread was made to since the last launch into its own; `cpu` by thread and start, as _CALLS has it."""
+        import pyarrow.compute as pc
+
+        self.texts = {c: work[c].combine_chunks() for c in ("name", "class", "launch")}
+        columns = {c: _ints(work[c]) for c in _PLACE + _TIMES}
+        # Columns as memory, of which bisect and the walk take single numbers as quickly as of a list.
+        self.place = [columns[c].data for c in _PLACE]
+        self.start, self.end, self.tid, self.launch, self.launch_end = (columns[c].data for c in _TIMES)
+        self.waits = work["waits"].to_numpy(zero_copy_only=False)
+        by_end = np.argsort(columns["end_ns"], kind="stable")
+        ends = columns["end_ns"][by_end]
+        self.by_end, self.ends = by_end.data, ends.data
+        self.stream = _streams(work)
+        self.before = _before(self.stream).data
+        """The work before it on its stream; -1 for the first."""
+
+        tid, start, end = (_ints(cpu[c]) for c in ("tid", "start_ns", "end_ns"))
+        blocks = pc.fill_null(cpu["blocks"], "").to_numpy(zero_copy_only=False)
+        after = np.searchsorted(ends, end, "right") - 1
+        awaited = np.where(blocks == "sync", np.append(by_end, -1)[after], -1)
+        awaited = np.where(blocks == "copy", _last_of(columns["correlation_id"], _ints(cpu["correlation_id"])), awaited)
+        done = np.append(columns["end_ns"], _UNKNOWN)[awaited]
+        waited = (awaited >= 0) & (start < done) & (done <= end)
         self.threads: dict[int, _Thread] = {}
-        for tid, start, end, name, correlation_id, blocks in cpu:
-            thread = self.threads.setdefault(tid, _Thread())
-            if thread.ends and start < thread.ends[-1]:
-                thread.ends[-1] = max(end, thread.ends[-1])
-            else:
-                thread.starts.append(start)
-                thread.ends.append(end)
-            if blocks is not None:
-                awaited = self._last_end(end) if blocks == "sync" else by_correlation.get(correlation_id)
-                if awaited is not None and start < work[awaited].end <= end:
-                    thread.syncs.append((start, name, awaited))
-                    thread.sync_ends.append(end)
-        for thread in self.threads.values():
-            order = sorted(range(len(thread.syncs)), key=thread.sync_ends.__getitem__)
-            thread.syncs = [thread.syncs[i] for i in order]
-            thread.sync_ends = [thread.sync_ends[i] for i in order]
-        activities = sorted(
-            (e, s, tid) for tid, t in self.threads.items() for s, e in zip(t.starts, t.ends, strict=True)
+        activities = []
+        for rows in _runs(tid):
+            calls = rows.start + np.flatnonzero(waited[rows])
+            calls = calls[np.argsort(end[calls], kind="stable")]
+            names = cpu["name"].take(calls).to_pylist()
+            syncs = list(zip(start[calls].tolist(), names, awaited[calls].tolist(), strict=True))
+            starts, finishes = _merged(start[rows], end[rows])
+            thread = _Thread(starts.tolist(), finishes.tolist(), end[calls].tolist(), syncs)
+            self.threads[int(tid[rows.start])] = thread
+            activities.append((finishes, starts, np.full(len(starts), tid[rows.start])))
+        finishes, starts, tids = map(np.concatenate, zip(*activities, strict=True)) if activities else (ends[:0],) * 3
+        order = np.lexsort((tids, starts, finishes))
+        self.activity_ends, self.activity_starts, self.activity_tids = (
+            c[order].tolist() for c in (finishes, starts, tids)
         )
-        self.activities = activities
-        self.activity_ends = [a[0] for a in activities]
 
-    def _last_end(self, at: int) -> int | None:
+    def last_end(self, at: int) -> int | None:
         """The GPU work that ended last, at `at` or before."""
         n = bisect_right(self.ends, at)
         return self.by_end[n - 1] if n else None
 
     def span(self) -> tuple[int, int] | None:
         """First start and last end of all that the walk knows; None if that is nothing."""
-        starts = [w.start for w in self.work[:1]] + [t.starts[0] for t in self.threads.values()]
-        starts += [w.launch for w in self.work if w.launch is not None]
-        ends = self.ends[-1:] + self.activity_ends[-1:]
+        launches = np.asarray(self.launch)
+        launches = launches[launches != _UNKNOWN]
+        starts = [*self.start[:1], *(t.starts[0] for t in self.threads.values())]
+        starts += [int(launches.min())] if len(launches) else []
+        ends = [*self.ends[-1:], *self.activity_ends[-1:]]
         return (min(starts), max(ends)) if starts and ends else None
 
     def walk(self, begin: int, end: int, on_cpu: bool) -> list[Segment]:
@@ -203,26 +231,31 @@ class _Walk:
         self.path: list[Segment] = []
         self.done: set[tuple[int, int]] = set()
 
-    def _emit(self, kind: str, name: str | None, start: int, work: Work | None = None, tid: int | None = None) -> None:
+    def _emit(self, kind: str, name: str | None, start: int, work: int | None = None, tid: int | None = None) -> None:
         """The piece from `start` to where the path is now; the path is at its start then."""
         start = max(start, self.begin)
         if start < self.at:
-            place = (work.device, work.stream, work.correlation_id, work.op_id) if work else (None,) * 4
-            self.path.append(Segment(kind, name, tid, *place, start, self.at))
+            device, stream, correlation, op = (
+                (None,) * len(_PLACE)
+                if work is None
+                else (None if c[work] == _UNKNOWN else c[work] for c in self.rank.place)
+            )
+            self.path.append(Segment(kind, name, tid, device, stream, correlation, op, start, self.at))
             self.at = start
 
     def run(self, on_cpu: bool) -> None:
         """Walk until the beginning."""
-        work = None if on_cpu else self.rank._last_end(self.at)
-        n = bisect_right(self.rank.activity_ends, self.at)
-        tid = self.rank.activities[n - 1][2] if n else None
-        if work is not None and n and self.rank.activity_ends[n - 1] >= self.rank.work[work].end:
+        rank = self.rank
+        work = None if on_cpu else rank.last_end(self.at)
+        n = bisect_right(rank.activity_ends, self.at)
+        tid = rank.activity_tids[n - 1] if n else None
+        if work is not None and n and rank.activity_ends[n - 1] >= rank.end[work]:
             work = None
         # A step may begin and end inside of one operator.
-        if tid is None and self.rank.activities:
-            tid = self.rank.activities[0][2]
+        if tid is None and rank.activity_tids:
+            tid = rank.activity_tids[0]
         # Each turn leaves a piece of work, a sync or an activity behind; the limit only guards against damaged times.
-        for _ in range(4 * (len(self.rank.work) + len(self.rank.activities)) + 100):
+        for _ in range(4 * (len(rank.start) + len(rank.activity_ends)) + 100):
             if self.at <= self.begin:
                 return
             if work is not None:
@@ -235,31 +268,33 @@ class _Walk:
 
     def _leave_work(self, index: int) -> tuple[int | None, int | None]:
         """Go through GPU work to what it waited for: other work, or the thread that launched it."""
-        work = self.rank.work[index]
-        self._emit("gap", work.name, work.end, work)
-        self._emit(work.kind, work.name, work.start, work)
-        before = self.rank.before[index]
-        other = self._other_stream(work) if work.waits else None
+        rank = self.rank
+        name = rank.texts["name"][index].as_py()
+        self._emit("gap", name, rank.end[index], index)
+        self._emit(rank.texts["class"][index].as_py(), name, rank.start[index], index)
+        before = rank.before[index] if rank.before[index] >= 0 else None
+        other = self._other_stream(index) if rank.waits[index] else None
         kind = "gap"
-        if other is not None and (before is None or self.rank.work[other].end > self.rank.work[before].end):
+        if other is not None and (before is None or rank.end[other] > rank.end[before]):
             before, kind = other, "stream_wait"
-        released = self.rank.work[before].end if before is not None else None
-        if work.launch is not None and work.launch_end is not None and (released is None or work.launch >= released):
-            self._emit("launch", work.launch_name, work.launch_end, work)
-            return None, work.tid
-        if before is not None and released is not None:
-            self._emit(kind, work.name, released, work)
+        released = rank.end[before] if before is not None else _UNKNOWN
+        if _UNKNOWN not in (rank.launch[index], rank.launch_end[index]) and rank.launch[index] >= released:
+            self._emit("launch", rank.texts["launch"][index].as_py(), rank.launch_end[index], index)
+            return None, None if rank.tid[index] == _UNKNOWN else rank.tid[index]
+        if before is not None:
+            self._emit(kind, name, released, index)
         return before, None
 
-    def _other_stream(self, work: Work) -> int | None:
+    def _other_stream(self, index: int) -> int | None:
         """The work of another stream that ended last before this began, of those launched before it."""
-        n = bisect_right(self.rank.ends, work.start)
-        for i in self.rank.by_end[max(0, n - 16) : n][::-1]:
-            other = self.rank.work[i]
-            if (other.device, other.stream) != (work.device, work.stream) and (
-                other.launch is None or work.launch is None or other.launch <= work.launch
+        rank = self.rank
+        launch = rank.launch[index]
+        n = bisect_right(rank.ends, rank.start[index])
+        for i in reversed(rank.by_end[max(0, n - 16) : n]):
+            if rank.stream[i] != rank.stream[index] and (
+                _UNKNOWN in (rank.launch[i], launch) or rank.launch[i] <= launch
             ):
-                return i if other.start < work.start else None
+                return i if rank.start[i] < rank.start[index] else None
         return None
 
     def _leave_cpu(self, tid: int) -> tuple[int | None, int | None]:
@@ -287,7 +322,7 @@ class _Walk:
                 self.done.add((tid, s))
                 start, name, awaited = thread.syncs[s]
                 self._emit("cpu", None, sync_end, tid=tid)
-                self._emit("sync", name, max(start, self.rank.work[awaited].end), tid=tid)
+                self._emit("sync", name, max(start, self.rank.end[awaited]), tid=tid)
                 return awaited, None
             if a < 0:
                 break
@@ -300,7 +335,8 @@ class _Walk:
         n = bisect_right(self.rank.activity_ends, idle_to)
         if n == 0:
             return None
-        end, start, other = self.rank.activities[n - 1]
+        rank = self.rank
+        end, start, other = rank.activity_ends[n - 1], rank.activity_starts[n - 1], rank.activity_tids[n - 1]
         return (end, other) if other != tid and start >= idle_from and end > start else None
 
 
@@ -342,45 +378,131 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, steps: bool) -> No
 
     The blocks that its declaration uses must have been made.
     """
-    with _uncollected():
-        ranks = connection.execute("SELECT run_id, rank, run_group FROM run_groups ORDER BY run_id, rank").fetchall()
-        work = _by_rank(connection.execute(_GPU).fetchall())
-        cpu = _by_rank(connection.execute(_CPU).fetchall())
-        overhead = _by_rank(connection.execute(_OVERHEAD).fetchall())
-        windows = _by_rank(connection.execute(_STEPS).fetchall()) if steps else {}
-        made = []
-        for run_id, number, group in ranks:
-            key = (run_id, number)
-            # As _GPU has them: device, stream, name, correlation_id, op_id, class, start, end, tid, launch ...
-            rank = Rank(list(map(Work._make, work.pop(key, ()))), cpu.pop(key, ()))
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE path_ranks AS {_RANKS}", {"batch": _BATCH})
+    ranks = connection.execute("SELECT batch, process, run_id, rank, run_group FROM path_ranks ORDER BY ALL").fetchall()
+    overhead = _by_process(connection.sql(_OVERHEAD).to_arrow_table())
+    windows = _by_process(connection.sql(_STEPS).to_arrow_table()) if steps else None
+    made = []
+    for _, batch in groupby(ranks, key=itemgetter(0)):
+        there = list(batch)
+        only = _only(there) if len(there) < len(ranks) else "true"
+        work, waits, ops, calls = (
+            _by_process(connection.sql(sql.replace(_HERE, only)).to_arrow_table())
+            for sql in (_GPU, _WAITS, _OPS, _CALLS)
+        )
+        for _, process, *key in there:
+            rank = Rank(_in_turn(work(process), waits(process)), _busy(ops(process), calls(process)))
             span = rank.span()
             if span is None:
                 continue
-            for step, begin, end, on_cpu in windows.get(key, ()) if steps else [(None, *span, False)]:
-                path = without_overhead(rank.walk(begin, end, on_cpu), overhead.get(key, ()))
-                made.append(_rows((*key, group, step), path))
+            ranges = _tuples(overhead(process))
+            for step, begin, end, on_cpu in _tuples(windows(process)) if windows else [(None, *span, False)]:
+                path = without_overhead(rank.walk(begin, end, on_cpu), ranges)
+                made.append(_rows((*key, step), path))
     _store(connection, table, made)
 
 
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without looking for garbage: what is made here are tuples by the million, and no circles of them."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
+def _only(ranks: Sequence[tuple[Any, ...]]) -> str:
+    """A condition that few other ranks fulfil, and that says which files need not be read."""
+    runs = ", ".join(sorted({"'" + run_id.replace("'", "''") + "'" for _, _, run_id, *_ in ranks}))
+    numbers = [rank for *_, rank, _ in ranks]
+    return f"run_id IN ({runs}) AND rank BETWEEN {min(numbers)} AND {max(numbers)}"
 
 
-def _by_rank(rows: Sequence[tuple[Any, ...]]) -> dict[tuple[str, int], list[tuple[Any, ...]]]:
-    found: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
-    for row in rows:
-        found.setdefault((row[0], row[1]), []).append(row[2:])
-    return found
+def _by_process(rows: pa.Table) -> Callable[[int], pa.Table]:
+    """The rows of a process, of a table by process."""
+    process = rows["process"].to_numpy()
+    found = {int(process[r.start]): r for r in _runs(process)}
+
+    def of(number: int) -> pa.Table:
+        place = found.get(number, slice(0))
+        return rows.slice(place.start or 0, place.stop - (place.start or 0)).drop_columns("process")
+
+    return of
 
 
+def _tuples(rows: pa.Table) -> list[tuple[Any, ...]]:
+    return list(zip(*(c.to_pylist() for c in rows.columns), strict=True))
+
+
+def _in_turn(work: pa.Table, waits: pa.Table) -> pa.Table:
+    """GPU work by start, and which `waits`. The trace does not say which stream a call makes wait: the one into which
+    its thread launches next, if that is later than the last launch into it."""
+    import pyarrow as pa
+
+    start, end, correlation = (_ints(work[c]) for c in ("start_ns", "end_ns", "correlation_id"))
+    work = work.take(in_order(np.zeros(len(start), np.int64), start, (end, correlation == _UNKNOWN, correlation)))
+    tid, launch = _ints(work["tid"]), _ints(work["launch_ns"])
+    thread, called = _ints(waits["tid"]), _ints(waits["start_ns"])
+    made_to = np.full(len(tid), _UNKNOWN)
+    for number in np.unique(thread):
+        rows = np.flatnonzero(tid == number)
+        of_thread = np.append(np.sort(called[thread == number]), _UNKNOWN)
+        made_to[rows] = of_thread[np.searchsorted(of_thread[:-1], launch[rows], "right") - 1]
+    last = np.append(launch, _UNKNOWN)[_before(_streams(work))]
+    return work.append_column("waits", pa.array((made_to != _UNKNOWN) & (made_to >= last)))
+
+
+def _streams(work: pa.Table) -> Ints:
+    """A number for the stream of each piece of work."""
+    stream, known = dense(_ints(work["stream"]))
+    return dense(_ints(work["device"]))[0] * max(len(known), 1) + stream
+
+
+def _before(stream: Ints) -> Ints:
+    """The place of the one before it on its stream; -1 for the first."""
+    in_turn = np.argsort(stream, kind="stable")
+    same = stream[in_turn[1:]] == stream[in_turn[:-1]]
+    before = np.full(len(stream), -1)
+    before[in_turn[1:][same]] = in_turn[:-1][same]
+    return before
+
+
+def _busy(ops: pa.Table, calls: pa.Table) -> pa.Table:
+    """Calls, and the operators that no other operator encloses, by thread and start."""
+    import pyarrow as pa
+
+    tid, start, end = (_ints(ops[c]) for c in ("tid", "start_ns", "end_ns"))
+    order = in_order(dense(tid)[0], start, (-end,))
+    outer = np.zeros(len(order), bool)
+    for rows in _runs(tid[order]):
+        here = order[rows]
+        outer[rows] = np.append(True, start[here[1:]] >= np.maximum.accumulate(end[here])[:-1])
+    both = pa.concat_tables([ops.take(order[outer]), calls], promote_options="default")
+    tid, start, end = (_ints(both[c]) for c in ("tid", "start_ns", "end_ns"))
+    return both.take(in_order(dense(tid)[0], start, (-end,)))
+
+
+def _ints(column: pa.ChunkedArray) -> Ints:
+    """Numbers of 64 bits; _UNKNOWN where there is none."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.fill_null(column.cast(pa.int64()), _UNKNOWN).to_numpy()
+
+
+def _runs(values: Ints) -> list[slice]:
+    """Where equal values stand side by side."""
+    begins = np.flatnonzero(np.append(True, values[1:] != values[:-1])[: len(values)])
+    return [slice(a, b) for a, b in pairwise([*begins.tolist(), len(values)])]
+
+
+def _merged(start: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """Starts and ends of intervals, by start, of which those that overlap are one."""
+    reached = np.maximum.accumulate(end)
+    new = np.flatnonzero(np.append(True, start[1:] >= reached[:-1]))
+    return start[new], reached[np.append(new[1:], len(end)) - 1]
+
+
+def _last_of(values: Ints, wanted: Ints) -> Ints:
+    """The place of the last value that is what is wanted; -1 for none, and for _UNKNOWN."""
+    order = np.argsort(values, kind="stable")
+    at = np.append(order, -1)[np.searchsorted(values[order], wanted, "right") - 1]
+    return np.where((np.append(values, _UNKNOWN)[at] == wanted) & (wanted != _UNKNOWN), at, -1)
+
+
+_PLACE = ("device", "stream", "correlation_id", "op_id")
+_TIMES = ("start_ns", "end_ns", "tid", "launch_ns", "launch_end_ns")
 _TYPES = {
     "run_id": "string", "rank": "int32", "run_group": "int32", "step": "int32", "seq": "int64", "kind": "string",
     "name": "string", "tid": "int64", "device": "int32", "stream": "int64", "correlation_id": "int64", "op_id": "int64",
