@@ -40,7 +40,6 @@ IDS = ("op_id", "correlation_id", "record_function_id", "python_id", "python_par
 """0 is none of them."""
 SEQUENCES = ("sequence_number", "seq")
 """Negative is none of them."""
-ID_STEP = 10_000_000
 GAP_NS = 10_000
 STEP = re.compile(r"(ProfilerStep#)(\d+)")
 SUMS = {
@@ -69,6 +68,8 @@ def grow(source: Path, folder: Path, kernels: int, ranks: int) -> Fraction:
     there = sorted(run.ranks)
     spans = [span(t) for t in tables.values() if "start_ns" in t.column_names]
     period = max(end for _, end in spans) - min(start for start, _ in spans) + GAP_NS
+    # Each copy's follow on those of the one before, as those of a long recording do.
+    ids = 1 + max(pc.max(t[c]).as_py() or 0 for t in tables.values() for c in IDS + SEQUENCES if c in t.column_names)
     steps = max(len(step_numbers(t)) for (name, _), t in tables.items() if name == "ranges")
     of_all = sum(t.num_rows for (name, _), t in tables.items() if name == "kernels")
     copies = -(-kernels * len(there) // (of_all * ranks))
@@ -85,7 +86,7 @@ def grow(source: Path, folder: Path, kernels: int, ranks: int) -> Fraction:
                 path.parent.mkdir(exist_ok=True)
                 with RowGroupWriter(path, made.schema) as writer:
                     for copy in range(copies if "start_ns" in rows.column_names else 1):
-                        writer.write(shifted(made, copy, period, steps))
+                        writer.write(shifted(made, copy, period, ids, steps))
                 staged.append(StagedFile(table, [rank], path))
         store.commit(run_id, run, staged)
     return Fraction(copies * ranks, len(there))
@@ -136,7 +137,7 @@ def of_rank(rows: pa.Table, rank: int, further: int) -> pa.Table:
     return rows
 
 
-def shifted(rows: pa.Table, copy: int, period: int, steps: int) -> pa.Table:
+def shifted(rows: pa.Table, copy: int, period: int, ids: int, steps: int) -> pa.Table:
     """A copy of rows, later by so many periods, with ids and steps of its own."""
     if not copy:
         return rows
@@ -146,7 +147,7 @@ def shifted(rows: pa.Table, copy: int, period: int, steps: int) -> pa.Table:
             rows = replaced(rows, name, pc.add(column, copy * period))
         elif name in IDS + SEQUENCES:
             some = pc.greater(column, 0) if name in IDS else pc.greater_equal(column, 0)
-            rows = replaced(rows, name, pc.if_else(some, pc.add(column, copy * ID_STEP), column))
+            rows = replaced(rows, name, pc.if_else(some, pc.add(column, copy * ids), column))
         elif name == "name" and "origin" in rows.column_names:
             later = {
                 v: m[1] + str(int(m[2]) + copy * steps)

@@ -134,3 +134,26 @@ def test_trees_with_the_same_python_functions_are_nested_once(
     assert [n for ((n,),) in calls] == (nested * 3)[:3]
     paths = [engine.rows(f"SELECT sum(calls) FROM call_paths_{t}") for t in trees]
     assert paths == [engine.rows(f"SELECT count(path) FROM call_tree_{t}") for t in trees]
+
+
+@pytest.mark.parametrize("functions", ["no", "yes"])
+def test_sums_are_those_of_the_rows(functions: str) -> None:
+    engine = Engine(analyze.open(SAMPLES / "train-stacks").stores)
+    columns = "run_id, rank, run_group, kind, name, folded"
+    added = engine.rows(
+        f"SELECT {columns}, count(*), sum(dur_ns), sum(self_ns), sum(gpu_ns), sum(total_gpu_ns)"
+        f" FROM torch_tree_{functions} GROUP BY ALL ORDER BY ALL",
+        [f"torch_tree_{functions}"],
+    )
+    assert len(added) > 50
+    sums = f"SELECT {columns}, calls, total_ns, self_ns, gpu_ns, total_gpu_ns FROM torch_sums_{functions} ORDER BY ALL"
+    assert engine.rows(sums, [f"torch_sums_{functions}"]) == added
+
+
+@pytest.mark.parametrize("table", ["call_tree_no", "call_paths_no", "torch_sums_no"])
+def test_batches_of_ranks_make_the_same_tree(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stores = analyze.open(SAMPLES / "pipeline-4gpu").stores
+    block = table.replace("paths", "tree")
+    whole = Engine(stores).rows(f"SELECT * FROM {table} ORDER BY ALL", [block])
+    monkeypatch.setattr(call_tree, "_BATCH", 1)
+    assert Engine(stores).rows(f"SELECT * FROM {table} ORDER BY ALL", [block]) == whole

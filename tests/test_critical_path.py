@@ -13,6 +13,7 @@ import pytest
 from support import SAMPLES, ask, event, kernel, launch, lines_run, sql, write_trace
 
 import analyze
+from analyze.query.computed import critical_path
 from analyze.query.computed.critical_path import Rank, Segment, without_overhead
 from analyze.query.engine import Engine
 
@@ -275,3 +276,13 @@ def test_overhead_that_overlaps_counts_once() -> None:
         ("cpu", None, 0, 10), ("profiler", "a", 10, 60), ("profiler", "c", 60, 70), ("cpu", None, 70, 90),
         ("profiler", "e", 90, 100), ("kernel", "k", 100, 200),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("window", ["span", "step"])
+def test_batches_of_ranks_have_the_same_paths(window: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stores = analyze.open(SAMPLES / "pipeline-4gpu").stores
+    rows = f"SELECT * FROM critical_path_{window} ORDER BY ALL"
+    whole = Engine(stores).rows(rows, [f"critical_path_{window}"])
+    assert len({(r[0], r[1]) for r in whole}) == 4
+    monkeypatch.setattr(critical_path, "_BATCH", 1)
+    assert Engine(stores).rows(rows, [f"critical_path_{window}"]) == whole

@@ -86,6 +86,19 @@ JOIN call_processes USING (process)
 JOIN call_kinds k ON k.code = r.kind
 LEFT JOIN call_names n ON n.code = r.name
 """
+_SUMS = """
+SELECT run_id, rank, run_group, k.text AS kind, n.text AS name, s.* EXCLUDE (process, kind, name)
+FROM (
+    SELECT
+        process, kind, name, folded, count(*) AS calls, sum(dur_ns)::BIGINT AS total_ns,
+        sum(self_ns)::BIGINT AS self_ns, sum(gpu_ns)::BIGINT AS gpu_ns, sum(total_gpu_ns)::BIGINT AS total_gpu_ns
+    FROM call_rows
+    GROUP BY process, kind, name, folded
+) s
+JOIN call_processes USING (process)
+JOIN call_kinds k ON k.code = s.kind
+LEFT JOIN call_names n ON n.code = s.name
+"""
 _PATHS = """
 CREATE TABLE {table}_paths AS
 WITH sums AS (
@@ -133,6 +146,7 @@ def create(connection: duckdb.DuckDBPyConnection, table: str) -> None:
 
     Its name says which: `torch_tree_` (torch.profiler's) with `no` or `yes` for Python functions; `call_tree_` (of
     places) with `no`, `module` (those of nn.Modules) or `stack` (all of them), which has its paths beside it.
+    `torch_sums_` is what torch_tree_ has for each name, without the rows of the tree: those are as many as the events.
 
     `analyze.query.computed` has its columns.
     """
@@ -141,7 +155,7 @@ def create(connection: duckdb.DuckDBPyConnection, table: str) -> None:
         connection.execute(f"CREATE VIEW {table} AS SELECT * FROM call_tree_{same}")
         connection.execute(f"CREATE VIEW call_paths_{functions} AS SELECT * FROM call_paths_{same}")
         return
-    kind = _AS_TORCH if tree == "torch_tree" else _BY_PLACE
+    kind = _BY_PLACE if tree == "call_tree" else _AS_TORCH
     among = f"{kind.among} AND {_PYTHON_FUNCTIONS[functions]}"
     events = _EVENTS.format(**(kind._asdict() | {"among": among, "table": table, "unknown": _UNKNOWN}))
     connection.execute(_TEXTS.format(table=table))
@@ -151,7 +165,7 @@ def create(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     for (batch,) in batches or [(0,)]:
         found = connection.execute(events, {"batch": batch}).fetchnumpy()
         rows, numbered = _nested(found, nodes, paths if tree == "call_tree" else None)
-        _add(connection, f"{table}_rows", _ROWS, rows, nodes)
+        _add(connection, f"{table}_rows", _SUMS if tree == "torch_sums" else _ROWS, rows, nodes)
         nodes += len(rows)
         if numbered is not None:
             _add(connection, f"{table}_path_rows", "SELECT * FROM call_rows", numbered, paths)
