@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import signal
+import resource
 import subprocess
 import sys
 import tempfile
@@ -192,22 +192,15 @@ class Cost(NamedTuple):
     says: str
 
 
-def timed_query(arguments: list[str], memory: str, seconds: float) -> Cost:
-    """One `analyze query` as a process of its own, killed after so many seconds."""
+def timed_query(arguments: list[str], memory: str, seconds: int) -> Cost:
+    """One `analyze query` as a process of its own, killed after so many CPU seconds."""
     command = [sys.executable, "-m", "analyze", "query", *arguments, "--limit", "20", "--format", "csv"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), MEMORY_VARIABLE: memory}
     began = time.perf_counter()
     with tempfile.TemporaryFile("w+") as errors:
-        child = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=errors, env=environment, start_new_session=True
-        )
-        while True:
-            done, status, usage = os.wait4(child.pid, os.WNOHANG)
-            if done:
-                break
-            if time.perf_counter() - began > seconds:
-                os.kill(child.pid, signal.SIGKILL)
-            time.sleep(0.01)
+        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env=environment)
+        resource.prlimit(child.pid, resource.RLIMIT_CPU, (seconds, seconds))
+        _, status, usage = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)
         errors.seek(0)
         says = errors.read().strip().splitlines()[-1:] or [""]
@@ -225,7 +218,7 @@ def main() -> None:
     parser.add_argument("--store", type=Path, help="keep the grown store here, and use it if it is there")
     parser.add_argument("--check", action="store_true", help="only make the store, and compare sums")
     parser.add_argument("--memory", default="8GB", help="that each query may take")
-    parser.add_argument("--seconds", type=float, default=300, help="longest time for a query")
+    parser.add_argument("--seconds", type=int, default=300, help="CPU seconds after which a query is killed")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         store = asked.store or Path(scratch) / "store"
