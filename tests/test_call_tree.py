@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +11,8 @@ from hypothesis import strategies as st
 from support import SAMPLES
 
 import analyze
-from analyze.query.computed import call_tree
+from analyze.errors import InputError
+from analyze.query.computed import call_tree, critical_path
 from analyze.query.computed.call_paths import dense, number_paths
 from analyze.query.computed.call_tree import nest
 from analyze.query.engine import Engine
@@ -157,3 +160,17 @@ def test_batches_of_ranks_make_the_same_tree(table: str, monkeypatch: pytest.Mon
     whole = Engine(stores).rows(f"SELECT * FROM {table} ORDER BY ALL", [block])
     monkeypatch.setattr(call_tree, "_BATCH", 1)
     assert Engine(stores).rows(f"SELECT * FROM {table} ORDER BY ALL", [block]) == whole
+
+
+@pytest.mark.parametrize(
+    ("module", "table"),
+    [(call_tree, "call_tree_no"), (call_tree, "torch_sums_no"), (critical_path, "critical_path_span")],
+)
+def test_a_rank_that_does_not_fit_into_memory(module: ModuleType, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One sentence in place of a process that the system ends; the engine can be asked on."""
+    engine = Engine(analyze.open(SAMPLES / "resnet18-1gpu").stores)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_EVENT_BYTES", 1 << 40)
+        with pytest.raises(InputError, match=r", rank 0: out of memory: its [\d,]+ events take [\d.]+ GB at once"):
+            engine.rows(f"SELECT * FROM {table}", [table])
+    assert len(engine.rows(f"SELECT * FROM {table}", [table])) > 30

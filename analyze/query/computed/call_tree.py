@@ -20,13 +20,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from analyze.query import spill
 from analyze.query.computed.call_paths import dense, number_paths
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-_BATCH = 8_000_000
+_BATCH = 4_000_000
 """Events that are sorted and nested at once, to the next whole rank: what bounds the memory."""
+
+_EVENT_BYTES = 300
+"""Memory that an event takes while it is nested."""
 
 _UNKNOWN = np.iinfo(np.int64).max
 """What a file does not say comes behind what it says."""
@@ -46,11 +50,11 @@ SELECT text, enum_code(text) AS code FROM (SELECT unnest(enum_range(NULL::{{tabl
 _PROCESSES = """
 CREATE OR REPLACE TEMP TABLE call_processes AS
 SELECT
-    run_id, rank, run_group, (row_number() OVER in_order)::INTEGER AS process, main,
+    run_id, rank, run_group, (row_number() OVER in_order)::INTEGER AS process, main, events,
     (sum(events) OVER in_order - events) // $batch AS batch
 FROM (
     SELECT
-        run_id, rank, any_value(run_group) AS run_group, count(*) AS events,
+        run_id, rank, any_value(run_group) AS run_group, count(*) FILTER ({among}) AS events,
         min(pid) FILTER (kind IN ('op', 'range')) AS main
     FROM cpu_events
     GROUP BY run_id, rank
@@ -158,8 +162,9 @@ def create(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     kind = _BY_PLACE if tree == "call_tree" else _AS_TORCH
     among = f"{kind.among} AND {_PYTHON_FUNCTIONS[functions]}"
     events = _EVENTS.format(**(kind._asdict() | {"among": among, "table": table, "unknown": _UNKNOWN}))
+    connection.execute(_PROCESSES.format(among=among), {"batch": _BATCH})
+    spill.check_room(connection, "call_processes", _EVENT_BYTES)
     connection.execute(_TEXTS.format(table=table))
-    connection.execute(_PROCESSES, {"batch": _BATCH})
     batches = connection.execute("SELECT DISTINCT batch FROM call_processes ORDER BY batch").fetchall()
     nodes = paths = 0
     for (batch,) in batches or [(0,)]:

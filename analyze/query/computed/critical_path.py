@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from analyze.query import spill
 from analyze.query.computed.call_paths import dense
 from analyze.query.computed.call_tree import in_order
 
@@ -42,6 +43,9 @@ _UNKNOWN = int(np.iinfo(np.int64).min)
 _BATCH = 4_000_000
 """Operators, calls and GPU work that are read at once, to the next whole rank: what bounds the memory."""
 
+_EVENT_BYTES = 250
+"""Memory that each of them takes meanwhile."""
+
 _HERE = "true /* of these ranks */"
 """Stands in the SQL for a condition on run_id and rank."""
 
@@ -56,7 +60,7 @@ WITH _counts AS (
 _events AS (
     SELECT run_id, rank, sum(events) AS events FROM _counts GROUP BY run_id, rank
 )
-SELECT run_id, rank, run_group, (sum(events) OVER in_order - events)::BIGINT // $batch AS batch,
+SELECT run_id, rank, run_group, events, (sum(events) OVER in_order - events)::BIGINT // $batch AS batch,
     row_number() OVER in_order AS process
 FROM run_groups JOIN _events USING (run_id, rank)
 WINDOW in_order AS (ORDER BY run_id, rank)
@@ -379,6 +383,7 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, steps: bool) -> No
     The blocks that its declaration uses must have been made.
     """
     connection.execute(f"CREATE OR REPLACE TEMP TABLE path_ranks AS {_RANKS}", {"batch": _BATCH})
+    spill.check_room(connection, "path_ranks", _EVENT_BYTES)
     ranks = connection.execute("SELECT batch, process, run_id, rank, run_group FROM path_ranks ORDER BY ALL").fetchall()
     overhead = _by_process(connection.sql(_OVERHEAD).to_arrow_table())
     windows = _by_process(connection.sql(_STEPS).to_arrow_table()) if steps else None
