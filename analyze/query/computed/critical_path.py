@@ -420,8 +420,8 @@ def _by_process(rows: pa.Table) -> Callable[[int], pa.Table]:
     found = {int(process[r.start]): r for r in _runs(process)}
 
     def of(number: int) -> pa.Table:
-        place = found.get(number, slice(0))
-        return rows.slice(place.start or 0, place.stop - (place.start or 0)).drop_columns("process")
+        place = found.get(number, slice(0, 0))
+        return rows.slice(place.start, place.stop - place.start).drop_columns("process")
 
     return of
 
