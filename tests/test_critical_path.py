@@ -14,7 +14,7 @@ from support import SAMPLES, ask, event, kernel, launch, lines_run, sql, write_t
 
 import analyze
 from analyze.query.computed import critical_path
-from analyze.query.computed.critical_path import Rank, Segment, without_overhead
+from analyze.query.computed.path_walk import Rank, Segment, without_overhead
 from analyze.query.engine import Engine
 
 
