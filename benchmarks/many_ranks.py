@@ -27,7 +27,6 @@ from analyze.store import packing  # noqa: E402
 from analyze.store.catalogue import RUN_TABLES  # noqa: E402
 from analyze.store.compact import compact  # noqa: E402
 from analyze.store.store import StagedFile, Store  # noqa: E402
-from analyze.store.table_files import open_writer  # noqa: E402
 
 SAMPLE = ROOT / "sample_traces/resnet18-ddp2"
 ASKED = {
@@ -67,7 +66,7 @@ def make(folder: Path, ranks: int, rows: int, one_file: bool) -> Store:
 def write(path: Path, rows: pa.Table, ranks: list[int] | range) -> None:
     """Rows under each of the ranks, in row groups as `analyze compact` makes them."""
     at = rows.schema.get_field_index("rank")
-    with open_writer(path, rows.schema) as writer:
+    with packing._Writer(path, rows.schema) as writer:
         step = max(1, packing._LEAST_ROWS // max(rows.num_rows, 1))
         for start in range(0, len(ranks), step):
             some = ranks[start : start + step]
@@ -75,7 +74,8 @@ def write(path: Path, rows: pa.Table, ranks: list[int] | range) -> None:
                 rows if at < 0 else rows.set_column(at, "rank", pa.repeat(pa.scalar(r, pa.int32()), rows.num_rows))
                 for r in some
             ]
-            writer.write_table(pa.concat_tables(copies))
+            writer.write(pa.concat_tables(copies))
+            writer.end()
 
 
 def measure(arguments: list[str], store: Path) -> tuple[float, float, float]:

@@ -1,139 +1,247 @@
 """Time and memory of every query on a big store: `python benchmarks/queries.py --kernels 10000000`.
 
-The store is grown from a recorded run: its rows again and again, one copy after the other in time, with ids of their
-own, on as many ranks as wished. Each query is one `analyze query`, in a process of its own. DuckDB spills what does not
-fit into memory, so the peak depends on the machine.
+The store is grown from a recorded run: its rows again and again, one copy after the other in time, with ids and numbers
+of steps of their own, on as many ranks as wished. Ranks beyond those recorded are further process groups of the same
+shape. Each query is one `analyze query`, in a process of its own, with `--memory` for all that it takes. `--check`
+compares sums over the store with those over the run that it was grown from.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import shutil
+import re
+import resource
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fractions import Fraction
 from pathlib import Path
+from typing import NamedTuple
 
-import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from analyze.query.query_files import catalog
-from analyze.store.store import Store
-from schemas.tables import TABLES
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
 
-SHIFTED_IDS = (
-    "op_id",
-    "correlation_id",
-    "sequence_number",
-    "record_function_id",
-    "seq",
-    "python_id",
-    "python_parent_id",
-)
+import analyze  # noqa: E402
+from analyze.query.query_files import catalog  # noqa: E402
+from analyze.query.spill import MEMORY_VARIABLE  # noqa: E402
+from analyze.store.catalogue import RUN_TABLES  # noqa: E402
+from analyze.store.store import StagedFile, Store  # noqa: E402
+from analyze.store.table_files import RowGroupWriter  # noqa: E402
 
-
-def grow(source: Path, store: Path, kernels: int, ranks: int) -> None:
-    """Make STORE from the first torch run of SOURCE, with at least so many kernels over so many ranks."""
-    shutil.rmtree(store, ignore_errors=True)
-    subprocess.run([sys.executable, "-m", "analyze", "ingest", str(source), "-s", str(store)], check=True)
-    snapshot = Store(store).snapshot
-    run_id, run = next(iter(snapshot.runs.items()))
-    recorded = run.tables["kernels"]
-    con = duckdb.connect()
-
-    def scan(table: str, rank: int) -> str:
-        return f"read_parquet('{store}/{table}/run_id={run_id}/rank-{rank}.parquet', hive_partitioning = false)"
-
-    timed = [t for t in run.tables if any(c.name == "start_ns" for c in TABLES[t].columns)]
-    spans = " UNION ALL ".join(
-        f"SELECT min(start_ns) AS lo, max(start_ns + {'dur_ns' if t != 'memory_events' else '0'}) AS hi"
-        f" FROM {scan(t, r)}"
-        for t in timed
-        for r in run.tables[t]
-    )
-    period = con.execute(f"SELECT max(hi) - min(lo) + 10000 FROM ({spans})").fetchall()[0][0]
-    per_copy = sum(
-        con.execute(f"SELECT count(*) FROM {scan('kernels', recorded[r % len(recorded)])}").fetchall()[0][0]
-        for r in range(ranks)
-    )
-    copies = -(-kernels // per_copy)
-    grown = store / "grown"
-    for table in timed:
-        (grown / table).mkdir(parents=True)
-        for rank in range(ranks):
-            from_rank = recorded[rank % len(recorded)]
-            if from_rank not in run.tables[table]:
-                continue
-            names = [c.name for c in TABLES[table].columns]
-            changed = {"rank": str(rank), "start_ns": f"start_ns + i * {period}"}
-            changed |= {n: f"CASE WHEN {n} > 0 THEN {n} + i * 10000000 ELSE {n} END" for n in SHIFTED_IDS}
-            if table == "ranges":
-                steps = f"(SELECT count(*) FROM {scan('ranges', from_rank)} WHERE origin = 'profiler_step')"
-                changed["name"] = (
-                    "CASE WHEN origin = 'profiler_step' THEN"
-                    f" 'ProfilerStep#' || (regexp_extract(name, '\\d+$')::BIGINT + i * {steps}) ELSE name END"
-                )
-            listed = ", ".join(f"({changed[n]})::{_type(table, n)} AS {n}" if n in changed else n for n in names)
-            con.execute(
-                f"COPY (SELECT {listed} FROM range({copies}) t(i), {scan(table, from_rank)} ORDER BY start_ns)"
-                f" TO '{grown}/{table}/rank-{rank}.parquet' (COMPRESSION zstd)"
-            )
-        run.tables[table] = list(range(ranks))
-    for table in set(run.tables) - set(timed):
-        shutil.copytree(store / table / f"run_id={run_id}", grown / table)
-    writing = Store(store)
-    with writing.lock():
-        files = {(t, r): grown / t / f"rank-{r}.parquet" for t, there in run.tables.items() for r in there}
-        writing.commit(run_id, run, files)
-        writing.sweep()
-    shutil.rmtree(grown)
+IDS = ("op_id", "correlation_id", "record_function_id", "python_id", "python_parent_id")
+"""0 is none of them."""
+SEQUENCES = ("sequence_number", "seq")
+"""Negative is none of them."""
+GAP_NS = 10_000
+STEP = re.compile(r"(ProfilerStep#)(\d+)")
+SUMS = {
+    "kernel-share": ("calls", "total_ns"),
+    "copies": ("bytes",),
+    "cuda-api": ("calls",),
+    "ops": ("calls", "self_cpu_ns"),
+    "collectives": ("calls", "bytes"),
+}
+"""What grows with the store: columns of answers, `*` for their rows."""
 
 
-def _type(table: str, column: str) -> str:
-    kind = next(c.type for c in TABLES[table].columns if c.name == column)
-    return {"int32": "INTEGER", "int64": "BIGINT", "string": "VARCHAR"}[kind]
+def grow(source: Path, folder: Path, kernels: int, ranks: int) -> Fraction:
+    """Make a store from the torch run of SOURCE, with at least so many kernels over so many ranks.
+
+    Returns how many times the rows of the run it holds.
+    """
+    with source_store(source) as recorded:
+        run_id, run = next((r, x) for r, x in recorded.snapshot.runs.items() if "kernels" in x.tables)
+        tables = {
+            (table, rank): rows_of(recorded.folder / file.path, rank)
+            for table, files in run.tables.items()
+            for file in files
+            for rank in file.ranks
+        }
+    there = sorted(run.ranks)
+    spans = [span(t) for t in tables.values() if "start_ns" in t.column_names]
+    period = max(end for _, end in spans) - min(start for start, _ in spans) + GAP_NS
+    # Each copy's follow on those of the one before, as those of a long recording do.
+    ids = 1 + max(pc.max(t[c]).as_py() or 0 for t in tables.values() for c in IDS + SEQUENCES if c in t.column_names)
+    steps = max(len(step_numbers(t)) for (name, _), t in tables.items() if name == "ranges")
+    of_all = sum(t.num_rows for (name, _), t in tables.items() if name == "kernels")
+    copies = -(-kernels * len(there) // (of_all * ranks))
+    store = Store(folder)
+    run.tables, run.world_size = {}, ranks
+    with store.lock(), store.staging() as staging:
+        staged = []
+        for (table, first), rows in tables.items():
+            ranks_made = range(there.index(first), ranks, len(there)) if table not in RUN_TABLES else [first]
+            for rank in ranks_made:
+                path = staging / table / f"{rank}.parquet"
+                further = rank // len(there) * len(there)
+                made = of_job(rows, ranks) if table in RUN_TABLES else of_rank(rows, rank, further)
+                path.parent.mkdir(exist_ok=True)
+                with RowGroupWriter(path, made.schema) as writer:
+                    for copy in range(copies if "start_ns" in rows.column_names else 1):
+                        writer.write(shifted(made, copy, period, ids, steps))
+                staged.append(StagedFile(table, [rank], path))
+        store.commit(run_id, run, staged)
+    return Fraction(copies * ranks, len(there))
 
 
-def timed_query(arguments: list[str], seconds: float) -> tuple[float, float, int]:
-    """Wall seconds, peak GB and exit code of one `analyze query`; killed after so many seconds."""
+@contextmanager
+def source_store(source: Path) -> Iterator[Store]:
+    """A store of the recorded run."""
+    with tempfile.TemporaryDirectory() as scratch:
+        analyze.ingest(source, store=Path(scratch), jobs=1)
+        yield Store(Path(scratch))
+
+
+def span(rows: pa.Table) -> tuple[int, int]:
+    """First start and last end."""
+    lengths = pc.fill_null(rows["dur_ns"], 0) if "dur_ns" in rows.column_names else 0
+    return pc.min(rows["start_ns"]).as_py(), pc.max(pc.add(rows["start_ns"], lengths)).as_py()
+
+
+def rows_of(path: Path, rank: int) -> pa.Table:
+    """The rows of a Parquet file that are of a rank, or of the whole run."""
+    rows = pq.read_table(path, partitioning=None)
+    return rows.filter(pc.equal(rows["rank"], rank)) if "rank" in rows.column_names else rows
+
+
+def step_numbers(ranges: pa.Table) -> set[int]:
+    """The numbers of the steps that ranges are of."""
+    found = (STEP.fullmatch(name) for name in pc.unique(ranges["name"]).to_pylist() if name)
+    return {int(m[2]) for m in found if m}
+
+
+def of_job(rows: pa.Table, ranks: int) -> pa.Table:
+    """Rows of a run, of so many ranks."""
+    for name in {"ranks", "world_size"} & set(rows.column_names):
+        rows = replaced(rows, name, pa.repeat(pa.scalar(ranks, pa.int32()), rows.num_rows))
+    return rows
+
+
+def of_rank(rows: pa.Table, rank: int, further: int) -> pa.Table:
+    """Rows of a rank of the job, whose groups have ranks that are so much higher."""
+    rows = replaced(rows, "rank", pa.repeat(pa.scalar(rank, pa.int32()), rows.num_rows))
+    for name in ("group_ranks", "ranks"):
+        if name in rows.column_names and further:
+            higher = {
+                v: re.sub(r"\d+", lambda m: str(int(m[0]) + further), v) for v in pc.unique(rows[name]).to_pylist() if v
+            }
+            rows = renamed(rows, name, higher)
+    return rows
+
+
+def shifted(rows: pa.Table, copy: int, period: int, ids: int, steps: int) -> pa.Table:
+    """A copy of rows, later by so many periods, with ids and steps of its own."""
+    if not copy:
+        return rows
+    for name in rows.column_names:
+        column = rows[name]
+        if name == "start_ns":
+            rows = replaced(rows, name, pc.add(column, copy * period))
+        elif name in IDS + SEQUENCES:
+            some = pc.greater(column, 0) if name in IDS else pc.greater_equal(column, 0)
+            rows = replaced(rows, name, pc.if_else(some, pc.add(column, copy * ids), column))
+        elif name == "name" and "origin" in rows.column_names:
+            later = {
+                v: m[1] + str(int(m[2]) + copy * steps)
+                for v in pc.unique(column).to_pylist()
+                if v and (m := STEP.fullmatch(v))
+            }
+            rows = renamed(rows, name, later)
+    return rows
+
+
+def replaced(rows: pa.Table, name: str, values: pa.Array) -> pa.Table:
+    """Rows with other values in a column."""
+    return rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), values)
+
+
+def renamed(rows: pa.Table, name: str, texts: dict[str, str]) -> pa.Table:
+    """Rows with other texts in a column, where there is one for a value."""
+    column = rows[name].unify_dictionaries().combine_chunks()
+    words = pa.array([texts.get(v, v) for v in column.dictionary.to_pylist()], column.dictionary.type)
+    return replaced(rows, name, pa.DictionaryArray.from_arrays(column.indices, words))
+
+
+def check(source: Path, store: Path, times: Fraction) -> None:
+    """Compare sums over a grown store with those over its source; SystemExit where they are not so many times those."""
+    with source_store(source) as recorded, analyze.open(recorded.folder) as small, analyze.open(store) as large:
+        for query, columns in SUMS.items():
+            for column in columns:
+                answers = (traces.query(query) for traces in (small, large))
+                sums = [a.num_rows if column == "*" else pc.sum(a[column]).as_py() for a in answers]
+                print(f"{query}.{column}: {sums[0]:,} x {float(times):,.1f} = {sums[1]:,}", flush=True)
+                if sums[1] != sums[0] * times:
+                    raise SystemExit(f"not {times} times as much")
+
+
+class Cost(NamedTuple):
+    """What a process took."""
+
+    wall_s: float
+    cpu_s: float
+    peak_gb: float
+    code: int
+    says: str
+
+
+def timed_query(arguments: list[str], memory: str, seconds: int) -> Cost:
+    """One `analyze query` as a process of its own, killed after so many CPU seconds."""
+    command = [sys.executable, "-m", "analyze", "query", *arguments, "--limit", "20", "--format", "csv"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), MEMORY_VARIABLE: memory}
     began = time.perf_counter()
-    pid = os.fork()
-    if not pid:
-        null = os.open(os.devnull, os.O_RDWR)
-        os.dup2(null, 1)
-        os.execv(
-            sys.executable, [sys.executable, "-m", "analyze", "query", *arguments, "--limit", "20", "--format", "csv"]
-        )
-    while True:
-        done, status, usage = os.wait4(pid, os.WNOHANG)
-        if done:
-            return time.perf_counter() - began, usage.ru_maxrss / 1e6, os.waitstatus_to_exitcode(status)
-        if time.perf_counter() - began > seconds:
-            os.kill(pid, 9)
-        time.sleep(0.01)
+    with tempfile.TemporaryFile("w+") as errors:
+        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env=environment)
+        resource.prlimit(child.pid, resource.RLIMIT_CPU, (seconds, seconds))
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        errors.seek(0)
+        says = errors.read().strip().splitlines()[-1:] or [""]
+    wall = time.perf_counter() - began
+    return Cost(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1e6, child.returncode, says[0])
 
 
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("queries", nargs="*", help="names, with parameters after a colon: breakdown:window=step")
     parser.add_argument("--kernels", type=int, default=10_000_000)
     parser.add_argument("--ranks", type=int, default=8)
-    parser.add_argument("--source", type=Path, default=Path("sample_traces/resnet18-ddp2"))
+    parser.add_argument("--source", type=Path, default=ROOT / "sample_traces/resnet18-ddp2")
     parser.add_argument("--store", type=Path, help="keep the grown store here, and use it if it is there")
-    parser.add_argument("--seconds", type=float, default=300, help="longest time for a query")
-    options = parser.parse_args()
-    store = options.store or Path(tempfile.mkdtemp()) / "store"
-    if not Store.is_store(store):
-        grow(options.source, store, options.kernels, options.ranks)
-    for text in options.queries or list(catalog()):
-        name, *parameters = text.split(":")
-        arguments = [name, str(store)] + [a for p in parameters for a in ("--param", p)]
-        took, peak, code = timed_query(arguments, options.seconds)
-        print(f"{text:40}{took:8.1f} s{peak:8.1f} GB{'' if code == 0 else f'  exit {code}'}", flush=True)
-    if not options.store:
-        shutil.rmtree(store.parent)
+    parser.add_argument("--check", action="store_true", help="only make the store, and compare sums")
+    parser.add_argument("--memory", default="8GB", help="that each query may take")
+    parser.add_argument("--seconds", type=int, default=300, help="CPU seconds after which a query is killed")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        store = asked.store or Path(scratch) / "store"
+        if not Store.is_store(store):
+            times = grow(asked.source, store, asked.kernels, asked.ranks)
+            if asked.check:
+                check(asked.source, store, times)
+        if asked.check:
+            return
+        costs = {}
+        for text in asked.queries or list(catalog()):
+            name, *parameters = text.split(":")
+            arguments = [name, str(store)] + [a for p in parameters for a in ("--param", p)]
+            cost = costs[text] = timed_query(arguments, asked.memory, asked.seconds)
+            print(line(text, cost), file=sys.stderr, flush=True)
+        for text, cost in sorted(costs.items(), key=lambda found: -found[1].cpu_s):
+            print(line(text, cost))
+
+
+def line(text: str, cost: Cost) -> str:
+    """A line of the table."""
+    failed = f"  exit {cost.code}: {cost.says}" if cost.code else ""
+    return f"{text:40}{cost.wall_s:8.1f} s, CPU {cost.cpu_s:8.1f} s{cost.peak_gb:8.1f} GB{failed}"
 
 
 if __name__ == "__main__":

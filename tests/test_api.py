@@ -19,6 +19,7 @@ import analyze
 from analyze import cli
 from analyze.errors import InputError
 from analyze.query import engines
+from analyze.query.computed import call_tree
 from analyze.query.engine import Engine
 from analyze.query.query_files import find
 
@@ -435,3 +436,18 @@ def test_own_blocks_are_read_again(tmp_path: Path) -> None:
         assert traces.query("own").to_pylist() == [{"n": n}]
     assert traces.sql("SELECT count(*) AS n FROM gpu_work").to_pylist() == [{"n": 1}]
     assert find("own", [tmp_path / "mine"]).path == query
+
+
+def test_what_lacks_is_not_computed_from_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory by operator of a recording without allocator events: columns, why there are no rows, and no call tree."""
+    nested: list[int] = []
+    nest = call_tree.nest
+    monkeypatch.setattr(call_tree, "nest", lambda *arrays: (nested.append(len(arrays[0])), nest(*arrays))[1])
+    with analyze.open(DDP2) as traces:
+        answer = traces.answer("memory-by-op")
+        assert answer.arrow().schema.names == [c.name for c in find("memory-by-op").columns]
+        [note] = answer.notes
+        assert note.startswith("no rows: the recording has no allocator events (recorded by: torch.profiler")
+        assert sum(nested) == 0
+        traces.answer("op-tree").rows()
+        assert sum(nested) > 1000

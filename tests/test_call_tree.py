@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +11,8 @@ from hypothesis import strategies as st
 from support import SAMPLES
 
 import analyze
-from analyze.query.computed import call_tree
+from analyze.errors import InputError
+from analyze.query.computed import call_tree, critical_path
 from analyze.query.computed.call_paths import dense, number_paths
 from analyze.query.computed.call_tree import nest
 from analyze.query.engine import Engine
@@ -134,3 +137,40 @@ def test_trees_with_the_same_python_functions_are_nested_once(
     assert [n for ((n,),) in calls] == (nested * 3)[:3]
     paths = [engine.rows(f"SELECT sum(calls) FROM call_paths_{t}") for t in trees]
     assert paths == [engine.rows(f"SELECT count(path) FROM call_tree_{t}") for t in trees]
+
+
+@pytest.mark.parametrize("functions", ["no", "yes"])
+def test_sums_are_those_of_the_rows(functions: str) -> None:
+    engine = Engine(analyze.open(SAMPLES / "train-stacks").stores)
+    columns = "run_id, rank, run_group, kind, name, folded"
+    added = engine.rows(
+        f"SELECT {columns}, count(*), sum(dur_ns), sum(self_ns), sum(gpu_ns), sum(total_gpu_ns)"
+        f" FROM torch_tree_{functions} GROUP BY ALL ORDER BY ALL",
+        [f"torch_tree_{functions}"],
+    )
+    assert len(added) > 50
+    sums = f"SELECT {columns}, calls, total_ns, self_ns, gpu_ns, total_gpu_ns FROM torch_sums_{functions} ORDER BY ALL"
+    assert engine.rows(sums, [f"torch_sums_{functions}"]) == added
+
+
+@pytest.mark.parametrize("table", ["call_tree_no", "call_paths_no", "torch_sums_no"])
+def test_batches_of_ranks_make_the_same_tree(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stores = analyze.open(SAMPLES / "pipeline-4gpu").stores
+    block = table.replace("paths", "tree")
+    whole = Engine(stores).rows(f"SELECT * FROM {table} ORDER BY ALL", [block])
+    monkeypatch.setattr(call_tree, "_BATCH", 1)
+    assert Engine(stores).rows(f"SELECT * FROM {table} ORDER BY ALL", [block]) == whole
+
+
+@pytest.mark.parametrize(
+    ("module", "table"),
+    [(call_tree, "call_tree_no"), (call_tree, "torch_sums_no"), (critical_path, "critical_path_span")],
+)
+def test_a_rank_that_does_not_fit_into_memory(module: ModuleType, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One sentence in place of a process that the system ends; the engine can be asked on."""
+    engine = Engine(analyze.open(SAMPLES / "resnet18-1gpu").stores)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_EVENT_BYTES", 1 << 40)
+        with pytest.raises(InputError, match=r", rank 0: out of memory: its [\d,]+ events take [\d.]+ GB at once"):
+            engine.rows(f"SELECT * FROM {table}", [table])
+    assert len(engine.rows(f"SELECT * FROM {table}", [table])) > 30

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from support import SAMPLES, ask, event, kernel, launch, lines_run, sql, write_trace
 
 import analyze
-from analyze.query.computed.critical_path import Rank, Segment, Work, without_overhead
+from analyze.query.computed import critical_path
+from analyze.query.computed.path_walk import Rank, Segment, without_overhead
 from analyze.query.engine import Engine
 
 
@@ -156,6 +158,25 @@ def test_pieces_add_up_on_every_sample(window: str, group: str) -> None:
             assert lengths.get((r["run_id"], r["rank"], r["step"]), r["ns"]) == r["ns"]
 
 
+def rank_of(work: list[tuple[Any, ...]], cpu: list[tuple[Any, ...]]) -> Rank:
+    """A rank of GPU work and of calls, each with these columns in order."""
+    integer, text = pa.int64(), pa.string()
+    of_work = {
+        "device": integer, "stream": integer, "name": text, "correlation_id": integer, "op_id": integer, "class": text,
+        "start_ns": integer, "end_ns": integer, "tid": integer, "launch_ns": integer, "launch_end_ns": integer,
+        "launch": text, "waits": pa.bool_(),
+    }  # fmt: skip
+    of_cpu = {
+        "tid": integer, "start_ns": integer, "end_ns": integer, "name": text, "correlation_id": integer, "blocks": text,
+    }  # fmt: skip
+    return Rank(
+        *(
+            pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in rows], schema=pa.schema(columns))
+            for rows, columns in ((work, of_work), (cpu, of_cpu))
+        )
+    )
+
+
 def test_any_events_give_a_path_of_the_right_length() -> None:
     """Overlaps, 0 ns, unlinked work and calls in any order: the walk ends, and its pieces fill the window."""
     random = np.random.default_rng(0)
@@ -166,7 +187,7 @@ def test_any_events_give_a_path_of_the_right_length() -> None:
         for i, start in enumerate(starts.tolist()):
             launch_at = int(start - random.integers(-2, 20)) if random.random() < 0.8 else None
             work.append(
-                Work(
+                (
                     0, int(random.integers(0, 3)), "k", i, None, "kernel", start, start + int(random.integers(0, 12)),
                     int(random.integers(1, 3)), launch_at,
                     None if launch_at is None else launch_at + int(random.integers(0, 4)),
@@ -182,7 +203,7 @@ def test_any_events_give_a_path_of_the_right_length() -> None:
                 random.integers(0, 70, n).tolist(), random.choice(["", "sync", "copy"], n).tolist(), strict=True
             )
         )  # fmt: skip
-        rank = Rank(work, cpu)
+        rank = rank_of(work, cpu)
         begin, end = rank.span() or (0, 0)
         for a, b in ((begin, end), (begin + 3, max(begin + 3, end - 5))):
             for on_cpu in (True, False):
@@ -194,7 +215,7 @@ def test_any_events_give_a_path_of_the_right_length() -> None:
 def waited_for(kernels: int) -> list[Segment]:
     """The path through so many kernels, each waited for: cpu, launch, kernel, sync for each."""
     work = [
-        Work(0, 7, "k", i, None, "kernel", 10 * i + 3, 10 * i + 8, 1, 10 * i, 10 * i + 1, "l", False)
+        (0, 7, "k", i, None, "kernel", 10 * i + 3, 10 * i + 8, 1, 10 * i, 10 * i + 1, "l", False)
         for i in range(kernels)
     ]
     cpu = [
@@ -202,7 +223,7 @@ def waited_for(kernels: int) -> list[Segment]:
         for i in range(kernels)
         for c in ((1, 10 * i, 10 * i + 1, "l", i, None), (1, 10 * i + 2, 10 * i + 9, "s", None, "sync"))
     ]
-    return Rank(work, cpu).walk(0, 10 * kernels - 1, True)
+    return rank_of(work, cpu).walk(0, 10 * kernels - 1, True)
 
 
 def test_cost_is_linear() -> None:
@@ -255,3 +276,13 @@ def test_overhead_that_overlaps_counts_once() -> None:
         ("cpu", None, 0, 10), ("profiler", "a", 10, 60), ("profiler", "c", 60, 70), ("cpu", None, 70, 90),
         ("profiler", "e", 90, 100), ("kernel", "k", 100, 200),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("window", ["span", "step"])
+def test_batches_of_ranks_have_the_same_paths(window: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stores = analyze.open(SAMPLES / "pipeline-4gpu").stores
+    rows = f"SELECT * FROM critical_path_{window} ORDER BY ALL"
+    whole = Engine(stores).rows(rows, [f"critical_path_{window}"])
+    assert len({(r[0], r[1]) for r in whole}) == 4
+    monkeypatch.setattr(critical_path, "_BATCH", 1)
+    assert Engine(stores).rows(rows, [f"critical_path_{window}"]) == whole

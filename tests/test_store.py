@@ -393,6 +393,18 @@ def test_threads_are_at_most_what_is_asked(monkeypatch: pytest.MonkeyPatch) -> N
             Engine(stores)
 
 
+def test_memory_is_what_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    stores = analyze.open(SAMPLES / "matmuls").stores
+    # 70 % of it; DuckDB shows 1024s: 1.4 GB are 1.304 x 2^30 bytes, 350 MB are 333.8 x 2^20.
+    for asked, used in (("2GB", "1.3 GiB"), ("500MB", "333.7 MiB")):
+        monkeypatch.setenv("TRACEQUARRY_MEMORY", asked)
+        assert Engine(stores).rows("SELECT current_setting('memory_limit')") == [(used,)]
+    for wrong in ("0GB", "8", "8 GB", "-1GB", "half", "8TB"):
+        monkeypatch.setenv("TRACEQUARRY_MEMORY", wrong)
+        with pytest.raises(InputError, match=r"^\$TRACEQUARRY_MEMORY: '.*' is not a size such as 8GB or 500MB$"):
+            Engine(stores)
+
+
 def test_many_ranks_under_a_low_limit_of_open_files(tmp_path: Path) -> None:
     store = tmp_path / "store"
     ingest(discover([job(tmp_path / "job", *(f"k{r}" for r in range(120)))]), Store(store))

@@ -123,7 +123,12 @@ class Engine:
         folder = spill.spill_folder()
         self._at_end: Callable[[], object] = weakref.finalize(self, spill.remove, folder)
         self.connection = duckdb.connect(
-            config={"autoinstall_known_extensions": False, "temp_directory": str(folder), "threads": threads()}
+            config={
+                "autoinstall_known_extensions": False,
+                "temp_directory": str(folder),
+                "threads": threads(),
+                **spill.memory_limit(),
+            }
         )
         self._lock()
         self._create_run_keys()
@@ -221,7 +226,7 @@ class Engine:
     def _create_run_keys(self) -> None:
         """Type of every run_id: joins and groups on a number instead of a long text take half the time and memory."""
         keys = sorted(r for _, r in self._chosen)
-        listed = ", ".join("'" + k.replace("'", "''") + "'" for k in keys)
+        listed = ", ".join(map(_text, keys))
         self._execute(f"CREATE TYPE run_key AS ENUM ({listed})")
 
     def _create_runs(self, wheres: Sequence[str | None]) -> None:
@@ -331,11 +336,12 @@ class Engine:
         ranks = {r for found in self._ranks.values() for r in found} if table not in RUN_TABLES else set()
         # The least and greatest rank of a row group say whether it is read at all.
         only = f" WHERE rank BETWEEN {min(ranks)} AND {max(ranks)}" if ranks else ""
+        of_one = self.run_ids[0] if len(self.run_ids) == 1 else None
         for parser, files in self._files(table).items():
-            listed = ", ".join("'" + _literal(f).replace("'", "''") + "'" for f in files)
+            listed = ", ".join(_text(_literal(f)) for f in files)
             source = f"read_parquet([{listed}], hive_partitioning = false, union_by_name = false)"
             there = None if parser == PARSER_VERSION else set(self.connection.sql(f"SELECT * FROM {source}").columns)
-            names = ", ".join(_selected(c, there) for c in TABLES[table].columns)
+            names = ", ".join(_selected(c, there, of_one) for c in TABLES[table].columns)
             selects.append(f"SELECT {names} FROM {source}{only}")
         return " UNION ALL ".join(selects) or _no_rows(table)
 
@@ -510,9 +516,14 @@ def _no_rows(table: str) -> str:
     return f"SELECT {', '.join(_selected(c, ()) for c in TABLES[table].columns)} WHERE false"
 
 
-def _selected(column: Column, there: Container[str] | None) -> str:
-    """A column of a scan, NULL if it is not there; None: all are, in their types."""
+def _selected(column: Column, there: Container[str] | None, run_id: str | None = None) -> str:
+    """A column of a scan, NULL if it is not there; None: all are, in their types.
+
+    `run_id`: that of all rows. As a constant it is not read, and joins and groups need not look at it.
+    """
     kind = "run_key" if column.name == "run_id" else _SQL_TYPES[column.type]
+    if run_id is not None and column.name == "run_id":
+        return f"{_text(run_id)}::run_key AS run_id"
     if there is not None and column.name not in there:
         return f'NULL::{kind} AS "{column.name}"'
     return f'"{column.name}"::{kind} AS "{column.name}"' if there or column.name == "run_id" else f'"{column.name}"'
@@ -527,6 +538,11 @@ def _group_column(name: str) -> ResultColumn:
     if column is None:
         return ResultColumn(name, *RANK_COLUMNS[name])
     return ResultColumn(name, {"string": "text", "bool": "bool"}.get(column.type, "index"), column.doc)
+
+
+def _text(value: str) -> str:
+    """A text in SQL."""
+    return "'" + value.replace("'", "''") + "'"
 
 
 def _literal(path: str) -> str:

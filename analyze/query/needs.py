@@ -230,9 +230,8 @@ def why_empty(engine: Engine, query: Query, params: Mapping[str, str]) -> str:
     """Why an answer has no rows, in a phrase."""
     if not engine.run_ids:
         return "no run matched --where or --profiler"
-    held = set().union(*holdings(engine).values())
     needs = needs_of(query, params)
-    if missing := needs.lacking(held):
+    if missing := needs.lacking([name for name in needs.names if held(engine, name)]):
         between = " nor " if needs.any else " and no "
         recorded = "; ".join(dict.fromkeys(HOLDINGS[m].recorded for m in missing))
         neither = "neither" if needs.any and len(missing) > 1 else "no"

@@ -148,6 +148,9 @@ def sentence(error: Exception) -> str:
     for line in str(error).strip().splitlines():
         if line.startswith("LINE "):
             break
+        if line.startswith("Possible solutions"):  # settings of DuckDB, which are not the user's
+            lines.append("(what helps: more of it, $TRACEQUARRY_MEMORY; fewer threads, $TRACEQUARRY_THREADS; --where)")
+            break
         if line.strip():
             lines.append(line.strip())
     return " ".join(lines) or type(error).__name__

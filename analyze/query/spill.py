@@ -1,23 +1,66 @@
-"""Folders for what DuckDB cannot hold in memory: one for each connection, and none is left behind for long."""
+"""How much DuckDB holds in memory, and folders for the rest: one for each connection, and none is left for long."""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 import time
 from pathlib import Path
 from shutil import rmtree
 from stat import S_ISDIR
+from typing import TYPE_CHECKING
 
+from analyze.errors import InputError
 from analyze.store.file_lock import locked
 
+if TYPE_CHECKING:
+    import duckdb
+
+MEMORY_VARIABLE = "TRACEQUARRY_MEMORY"
+
+_SIZE = re.compile(r"([1-9]\d{0,5})([MG])B")
+_MEGABYTES = {"M": 1, "G": 1000}
+_SHARE = 0.7
+"""What DuckDB gets of the memory: it does not count all that it takes, and Python computes beside it."""
 _PREFIX = "tracequarry-spill-"
 _LOCK = "owner.lock"
 _NEW_S = 60
 """A folder younger than this may not have its lock yet."""
 
 _held: dict[Path, int] = {}
+
+
+def memory_limit() -> dict[str, str]:
+    """DuckDB's setting for $TRACEQUARRY_MEMORY, the memory that a query may take in all; none without it: DuckDB then
+    takes four fifths of what the machine, or its control group, has. Raises InputError."""
+    text = os.environ.get(MEMORY_VARIABLE)
+    if not text:
+        return {}
+    size = _SIZE.fullmatch(text)
+    if size is None:
+        raise InputError(f"${MEMORY_VARIABLE}: {text!r} is not a size such as 8GB or 500MB")
+    return {"memory_limit": f"{int(int(size[1]) * _MEGABYTES[size[2]] * _SHARE)}MB"}
+
+
+def check_room(connection: duckdb.DuckDBPyConnection, ranks: str, event_bytes: int) -> None:
+    """Raise InputError if the events of a rank, which are worked on at once in Python, take more than DuckDB may.
+
+    `ranks`: a table with run_id, rank and events. Python's own memory has no limit: the system would end the process.
+    """
+    [(text,)] = connection.execute("SELECT current_setting('memory_limit')").fetchall()
+    number, unit = text.split()
+    limit = float(number) * 1024 ** " KMGT".index(unit[0].strip("b") or " ")
+    most = connection.execute(
+        f"SELECT events, run_id, rank FROM {ranks} WHERE events * {event_bytes} > {limit} ORDER BY events DESC LIMIT 1"
+    ).fetchall()
+    for events, run_id, rank in most:
+        taken = f"{events * event_bytes / 1e9:.1f} GB at once, of {limit / 1e9:.1f} GB that there are"
+        raise InputError(
+            f"{run_id}, rank {rank}: out of memory: its {events:,} events take {taken} (${MEMORY_VARIABLE});"
+            " --where selects other ranks"
+        )
 
 
 def spill_folder() -> Path:

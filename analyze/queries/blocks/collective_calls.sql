@@ -1,6 +1,6 @@
 -- Collectives: which kernels are one call, and what is known of it.
 -- @use batches, collective_kinds, comm_groups, launched_collectives
--- @keep collective_kernels
+-- @once collective_kernels
 
 -- @view pair_annotations  a row is the range that NCCL's process group draws around a send or receive on the GPU.
 -- @column run_id id             The run.

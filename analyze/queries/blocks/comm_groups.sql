@@ -1,5 +1,6 @@
 -- Process groups: which ranks they hold, and which dimension of the parallelism they are.
 -- @use collective_kinds
+-- @once comm_groups
 
 -- @macro says(text, what)  whether a word of a description is `what`, a regular expression. Words end at anything but
 -- letters.

@@ -1,5 +1,6 @@
 -- Threads as tracks: a window partitioned by one number is ten times as fast as one by run, rank and thread.
 -- @use cpu_events
+-- @once cpu_tracks
 -- @view cpu_tracks  a row is a thread that runs operators or ranges.
 -- @column track index           Its number.
 -- @column run_id id             The run.

@@ -1,6 +1,7 @@
 -- GPUs as tracks for the macros of `intervals`: a number sorts faster than run, rank and device do.
 -- @use gpu_work
--- @keep gpu_tracks, gpu_intervals
+-- @keep gpu_intervals
+-- @once gpu_tracks
 -- @view gpu_tracks  a row is a GPU of a process.
 -- @column track index           Its number.
 -- @column run_id id             The run.

@@ -162,11 +162,14 @@ WITH _edges AS (
     )
     WINDOW edge AS (PARTITION BY track ORDER BY at_ns)
 ),
+-- Materialized, or both edges may be joined to each other first, on the track alone.
+_begun AS MATERIALIZED (
+    SELECT i AS held, a.number
+    FROM query_table(t) i JOIN _edges a ON a.track = i.track AND a.at_ns = i.start_ns
+),
 _laid AS (
-    SELECT i AS held, unnest(range(a.number, b.number)) AS number
-    FROM query_table(t) i
-    JOIN _edges a ON a.track = i.track AND a.at_ns = i.start_ns
-    JOIN _edges b ON b.track = i.track AND b.at_ns = i.end_ns
+    SELECT held, unnest(range(a.number, b.number)) AS number
+    FROM _begun a JOIN _edges b ON b.track = held.track AND b.at_ns = held.end_ns
 )
 SELECT
     e.track, e.at_ns AS start_ns, e.next_ns AS end_ns,

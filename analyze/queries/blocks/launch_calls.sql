@@ -25,16 +25,22 @@ HAVING min(pid) <> max(pid);
 -- @column start_ns ns           Start.
 -- @column dur_ns ns             Length.
 CREATE VIEW launch_calls AS
+WITH _driver AS (
+    SELECT * FROM cuda_calls WHERE api = 'driver' AND correlation_id IS NOT NULL
+),
+-- Driver calls are few: of the runtime's, only those that hold one are kept in memory.
+_holding AS (
+    SELECT run_id, rank, correlation_id
+    FROM cuda_calls SEMI JOIN _driver USING (run_id, rank, correlation_id)
+    WHERE api = 'runtime'
+)
 SELECT *
 FROM (
     SELECT run_id, rank, run_group, correlation_id, tid, name, start_ns, dur_ns
     FROM cuda_calls
     WHERE api = 'runtime' AND correlation_id IS NOT NULL
     UNION ALL
-    SELECT d.run_id, d.rank, d.run_group, d.correlation_id, d.tid, d.name, d.start_ns, d.dur_ns
-    FROM cuda_calls d
-    ANTI JOIN (SELECT run_id, rank, correlation_id FROM cuda_calls WHERE api = 'runtime') r
-        USING (run_id, rank, correlation_id)
-    WHERE d.api = 'driver' AND d.correlation_id IS NOT NULL
+    SELECT run_id, rank, run_group, correlation_id, tid, name, start_ns, dur_ns
+    FROM _driver ANTI JOIN _holding USING (run_id, rank, correlation_id)
 )
 ANTI JOIN shared_correlation_ids USING (run_id, rank, correlation_id);

@@ -17,15 +17,16 @@
 -- @column copies count            Memcpys and memsets.
 -- @main run_id, rank, steps, cpu_ns, device_ns, op_calls, kernels
 -- @order run_id, rank
--- @use epoch_steps, gpu_work, torch_tree_no
+-- @use epoch_steps, gpu_work, torch_sums_no
 -- @needs operators, ranges, CUDA calls or GPU work
 -- @plot bars y=run_id,rank x=cpu_ns,device_ns
 WITH added AS (
     SELECT
         run_group, run_id, rank, sum(self_ns) FILTER (kind <> 'async') AS cpu_ns, 0 AS device_ns,
-        count(*) FILTER (kind = 'op' AND NOT folded) AS op_calls, count(*) FILTER (kind = 'call') AS cuda_calls,
+        coalesce(sum(calls) FILTER (kind = 'op' AND NOT folded), 0) AS op_calls,
+        coalesce(sum(calls) FILTER (kind = 'call'), 0) AS cuda_calls,
         0 AS kernels, 0 AS copies
-    FROM torch_tree_no
+    FROM torch_sums_no
     GROUP BY ALL
     UNION ALL
     SELECT

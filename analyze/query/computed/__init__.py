@@ -112,8 +112,25 @@ CUDA calls that no operator made, and the profiler's overhead, are filed under t
 @use cpu_events, gpu_work, op_links
 @view {name}  a row is an operator, range, CUDA call or Python function.
 """ + _EVENT.replace("{kinds}", "op, range, async, call, overhead or python")
+_TORCH_SUMS = """The time of what has one name in torch.profiler's call tree: {what}.
+
+`torch_tree_{choice}` added up, without a row for each event.
+@use cpu_events, gpu_work, op_links
+@view {name}  a row is a name of operators, ranges, CUDA calls or Python functions, folded ones apart.
+@column run_id id  The run.
+@column rank index  Process rank.
+@column run_group index  Group of runs (--by); NULL without.
+@column kind text  op, range, async, call, overhead or python.
+@column name text  Name.
+@column folded bool  Whether each is its parent's only child and has its name.
+@column calls count  Calls.
+@column total_ns ns  Sum of their durations.
+@column self_ns ns  The same without that of their children.
+@column gpu_ns ns  GPU work that they launched by External id; 0 for what something folded into brings along.
+@column total_gpu_ns ns  The same with all below each.
+"""
 _PATH = """The critical path of each rank: {what} (docs/critical-path.md has the rules).
-@use api_roles, cpu_events, gpu_work, launch_calls, op_links, outer_ops, profiler_overhead, step_ranges
+@use api_roles, cpu_events, gpu_work, launch_calls, op_links, profiler_overhead, step_ranges
 @view {name}  a row is a piece of the path.
 @column run_id id  The run.
 @column rank index  Process rank.
@@ -204,6 +221,7 @@ COMPUTED = (
     Computed("device_peaks", _DEVICE_PEAKS, _device_peaks),
     Computed("known_devices", _KNOWN_DEVICES, _known_devices),
     Computed("source_times", _SOURCE_TIMES, _source_times),
+    *_of_each("torch_sums", _TORCH_SUMS, {k: _FUNCTIONS[k] for k in ("no", "yes")}, _call_tree),
     *_of_each("torch_tree", _TORCH_TREE, {k: _FUNCTIONS[k] for k in ("no", "yes")}, _call_tree),
     Computed("workload_keys", _WORKLOAD_KEYS, _workload_keys),
 )

@@ -20,13 +20,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from analyze.query import spill
 from analyze.query.computed.call_paths import dense, number_paths
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-_BATCH = 8_000_000
+_BATCH = 4_000_000
 """Events that are sorted and nested at once, to the next whole rank: what bounds the memory."""
+
+_EVENT_BYTES = 300
+"""Memory that an event takes while it is nested."""
 
 _UNKNOWN = np.iinfo(np.int64).max
 """What a file does not say comes behind what it says."""
@@ -46,11 +50,11 @@ SELECT text, enum_code(text) AS code FROM (SELECT unnest(enum_range(NULL::{{tabl
 _PROCESSES = """
 CREATE OR REPLACE TEMP TABLE call_processes AS
 SELECT
-    run_id, rank, run_group, (row_number() OVER in_order)::INTEGER AS process, main,
+    run_id, rank, run_group, (row_number() OVER in_order)::INTEGER AS process, main, events,
     (sum(events) OVER in_order - events) // $batch AS batch
 FROM (
     SELECT
-        run_id, rank, any_value(run_group) AS run_group, count(*) AS events,
+        run_id, rank, any_value(run_group) AS run_group, count(*) FILTER ({among}) AS events,
         min(pid) FILTER (kind IN ('op', 'range')) AS main
     FROM cpu_events
     GROUP BY run_id, rank
@@ -85,6 +89,19 @@ FROM call_rows r
 JOIN call_processes USING (process)
 JOIN call_kinds k ON k.code = r.kind
 LEFT JOIN call_names n ON n.code = r.name
+"""
+_SUMS = """
+SELECT run_id, rank, run_group, k.text AS kind, n.text AS name, s.* EXCLUDE (process, kind, name)
+FROM (
+    SELECT
+        process, kind, name, folded, count(*) AS calls, sum(dur_ns)::BIGINT AS total_ns,
+        sum(self_ns)::BIGINT AS self_ns, sum(gpu_ns)::BIGINT AS gpu_ns, sum(total_gpu_ns)::BIGINT AS total_gpu_ns
+    FROM call_rows
+    GROUP BY process, kind, name, folded
+) s
+JOIN call_processes USING (process)
+JOIN call_kinds k ON k.code = s.kind
+LEFT JOIN call_names n ON n.code = s.name
 """
 _PATHS = """
 CREATE TABLE {table}_paths AS
@@ -133,6 +150,7 @@ def create(connection: duckdb.DuckDBPyConnection, table: str) -> None:
 
     Its name says which: `torch_tree_` (torch.profiler's) with `no` or `yes` for Python functions; `call_tree_` (of
     places) with `no`, `module` (those of nn.Modules) or `stack` (all of them), which has its paths beside it.
+    `torch_sums_` is what torch_tree_ has for each name, without the rows of the tree: those are as many as the events.
 
     `analyze.query.computed` has its columns.
     """
@@ -141,17 +159,18 @@ def create(connection: duckdb.DuckDBPyConnection, table: str) -> None:
         connection.execute(f"CREATE VIEW {table} AS SELECT * FROM call_tree_{same}")
         connection.execute(f"CREATE VIEW call_paths_{functions} AS SELECT * FROM call_paths_{same}")
         return
-    kind = _AS_TORCH if tree == "torch_tree" else _BY_PLACE
+    kind = _BY_PLACE if tree == "call_tree" else _AS_TORCH
     among = f"{kind.among} AND {_PYTHON_FUNCTIONS[functions]}"
     events = _EVENTS.format(**(kind._asdict() | {"among": among, "table": table, "unknown": _UNKNOWN}))
+    connection.execute(_PROCESSES.format(among=among), {"batch": _BATCH})
+    spill.check_room(connection, "call_processes", _EVENT_BYTES)
     connection.execute(_TEXTS.format(table=table))
-    connection.execute(_PROCESSES, {"batch": _BATCH})
     batches = connection.execute("SELECT DISTINCT batch FROM call_processes ORDER BY batch").fetchall()
     nodes = paths = 0
     for (batch,) in batches or [(0,)]:
         found = connection.execute(events, {"batch": batch}).fetchnumpy()
         rows, numbered = _nested(found, nodes, paths if tree == "call_tree" else None)
-        _add(connection, f"{table}_rows", _ROWS, rows, nodes)
+        _add(connection, f"{table}_rows", _SUMS if tree == "torch_sums" else _ROWS, rows, nodes)
         nodes += len(rows)
         if numbered is not None:
             _add(connection, f"{table}_path_rows", "SELECT * FROM call_rows", numbered, paths)
@@ -204,7 +223,7 @@ def _nested(events: dict[str, Any], first_node: int, first_path: int | None) -> 
     if "owner" in events:
         owner = _pairs(owner, np.asarray(events["owner"]))
     lane = dense(_pairs(owner, thread))[0]
-    order = _in_order(lane, start, (-length, kind == _CALL, op))
+    order = in_order(lane, start, (-length, kind == _CALL, op))
     process, kind, name, start, length, lane = (c[order] for c in (process, kind, name, start, length, lane))
     # The range of a collective ends on another thread than it began on: nobody's child and nobody's parent.
     alone = kind == _ASYNC
@@ -273,7 +292,7 @@ def _pairs(a: Ints, b: Ints) -> Ints:
     return dense(a)[0] * max(len(known), 1) + inner
 
 
-def _in_order(lane: Ints, start: Ints, ties: tuple[Any, ...]) -> Ints:
+def in_order(lane: Ints, start: Ints, ties: tuple[Any, ...]) -> Ints:
     """Places of events in the order of lane, start and `ties`. Files are nearly in that of start, so this is fast."""
     order = np.argsort(start, kind="stable")
     lanes = lane[order]
