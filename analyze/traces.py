@@ -104,7 +104,7 @@ class Traces:
     ) -> Answer:
         """As `query`, with the documented columns, and notes; the rows are computed when they are taken."""
         from analyze.notebook import Answer
-        from analyze.query.needs import lacks, why_empty
+        from analyze.query.needs import why_empty
 
         query, given = self._find(name), self._given
         by, texts = query.own_by(by, as_texts(params))
@@ -118,13 +118,7 @@ class Traces:
                 by=by, where=where, profiler=profiler, figure=figure, title=title,
             )  # fmt: skip
 
-        asked = engine
-        if engine.run_ids and lacks(engine, query, texts, {}):
-            # What nothing is recorded of need not be computed from the rest: asked of no run, the answer is the same.
-            asked = self.engines.get(by, [where, "false"], profiler, query)
-        found = asked.query(query, texts, sort, limit, select)
-        found.note = engine.note
-        answer = Answer(found, draw)
+        answer = Answer(engine.query(query, texts, sort, limit, select), draw)
         if limit != 0:
             answer.why = lambda: why_empty(engine, query, texts)
         runs = len(engine.run_ids)

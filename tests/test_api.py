@@ -247,7 +247,6 @@ def test_questions_of_the_same_runs_ask_one_engine(made: list[Engine], tmp_path:
 
 
 def test_the_call_tree_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from analyze.query.computed import call_tree
 
     nested: list[int] = []
     nest = call_tree.nest
@@ -260,7 +259,6 @@ def test_the_call_tree_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_engines_beside_each_other_share_what_they_compute(made: list[Engine], monkeypatch: pytest.MonkeyPatch) -> None:
     """Two threads that both need the tree: one makes it, the other waits for it."""
-    from analyze.query.computed import call_tree
 
     nested: list[int] = []
     nest = call_tree.nest
@@ -401,7 +399,6 @@ def test_what_fails_leaves_the_engine_as_it_was(made: list[Engine], tmp_path: Pa
 
 def test_what_is_half_made_is_not_asked_again(made: list[Engine], monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C, or memory that does not suffice, while a table is made."""
-    from analyze.query.computed import call_tree
 
     expected = analyze.open(ONE).query("op-tree").to_pylist()
     for error in (KeyboardInterrupt(), duckdb.OutOfMemoryException("Out of Memory Error: none left")):
@@ -436,18 +433,3 @@ def test_own_blocks_are_read_again(tmp_path: Path) -> None:
         assert traces.query("own").to_pylist() == [{"n": n}]
     assert traces.sql("SELECT count(*) AS n FROM gpu_work").to_pylist() == [{"n": 1}]
     assert find("own", [tmp_path / "mine"]).path == query
-
-
-def test_what_lacks_is_not_computed_from_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory by operator of a recording without allocator events: columns, why there are no rows, and no call tree."""
-    nested: list[int] = []
-    nest = call_tree.nest
-    monkeypatch.setattr(call_tree, "nest", lambda *arrays: (nested.append(len(arrays[0])), nest(*arrays))[1])
-    with analyze.open(DDP2) as traces:
-        answer = traces.answer("memory-by-op")
-        assert answer.arrow().schema.names == [c.name for c in find("memory-by-op").columns]
-        [note] = answer.notes
-        assert note.startswith("no rows: the recording has no allocator events (recorded by: torch.profiler")
-        assert sum(nested) == 0
-        traces.answer("op-tree").rows()
-        assert sum(nested) > 1000
