@@ -159,19 +159,22 @@ def race(trace: Path, folder: Path, peers: str | None, perfetto: bool) -> None:
         line(name, float(said[-2]) if tool == "perfetto" else seconds, peak, float(said[-1]))
 
 
-def growth(trace: Path, folder: Path) -> None:
-    """Files and processes."""
+def grow(target: Path, megabytes: int) -> Path:
+    """The sample, grown."""
+    target.parent.mkdir(exist_ok=True)
+    maker = [sys.executable, str(Path(__file__).with_name("make_trace.py")), str(SAMPLE), str(target)]
+    subprocess.run([*maker, "--mb", str(megabytes)], check=True, stdout=subprocess.DEVNULL)
+    return target
+
+
+def growth(folder: Path, megabytes: int) -> None:
+    """Files and processes. Of equal files only one would be read, so each is 5 MB longer than the one before."""
     print(f"\n{'files':>5} {'processes':>9} {'time':>10} {'throughput':>13} {'memory':>11}")
+    traces = [grow(folder / f"job/{number}.json", megabytes + 5 * number) for number in range(4)]
     for files in (1, 2, 4):
-        copies = []
-        for number in range(files):
-            copies.append(folder / f"job/{number}.json")
-            copies[-1].parent.mkdir(exist_ok=True)
-            if not copies[-1].exists():
-                copies[-1].hardlink_to(trace)
         for jobs in (1, 2):
-            seconds, peak = ours(copies, folder / f"store-{files}-{jobs}", jobs)
-            bytes_ = files * trace.stat().st_size
+            seconds, peak = ours(traces[:files], folder / f"store-{files}-{jobs}", jobs)
+            bytes_ = sum(trace.stat().st_size for trace in traces[:files])
             print(f"{files:5} {jobs:9} {seconds:8.1f} s {bytes_ / 1e6 / seconds:8.0f} MB/s {peak:8,.0f} MB")
 
 
@@ -190,12 +193,11 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        trace = folder / "trace.json"
-        maker = [sys.executable, str(Path(__file__).with_name("make_trace.py")), str(SAMPLE), str(trace)]
-        subprocess.run([*maker, "--mb", str(options.mb)], check=True)
+        trace = grow(folder / "trace.json", options.mb)
+        print(f"{trace.stat().st_size / 1e6:,.0f} MB")
         race(trace, folder, options.peers, options.perfetto)
         if options.growth:
-            growth(trace, folder)
+            growth(folder, options.mb)
 
 
 if __name__ == "__main__":
