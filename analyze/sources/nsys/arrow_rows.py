@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence, Set
 from contextlib import closing
-from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import pyarrow as pa
 
@@ -15,7 +13,7 @@ _TRIES = 3
 
 
 def arrow_batches(
-    file: Path, table: str, columns: Mapping[str, str], text: Set[str], rows: int
+    uri: str, table: str, columns: Mapping[str, str], text: Set[str], rows: int
 ) -> Generator[dict[str, pa.Array], None, int | None]:
     """Batches of so many rows of a table in the order of the file; columns are SQL by name, int64 or (`text`) string.
 
@@ -32,7 +30,7 @@ def arrow_batches(
     for _ in range(_TRIES):
         try:
             with (
-                closing(dbapi.connect(f"file:{quote(str(file.resolve()))}?mode=ro&immutable=1")) as connection,
+                closing(dbapi.connect(uri)) as connection,
                 closing(connection.cursor()) as cursor,
             ):
                 if _odd_text(cursor, table, [sql for name, sql in columns.items() if name in text]):

@@ -145,6 +145,11 @@ def _without_log(path: Path) -> Iterator[Path]:
         yield copy
 
 
+def _uri(path: Path) -> str:
+    """What SQLite is told: an export does not change, and its folder may be read-only, so no locks and no journal."""
+    return f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
+
+
 def _connect(path: Path) -> sqlite3.Connection:
     try:
         with path.open("rb") as f:
@@ -153,8 +158,7 @@ def _connect(path: Path) -> sqlite3.Connection:
         raise InputError(f"{path}: cannot be read: {e.strerror}") from e
     if header != _SQLITE_HEADER:
         raise InputError(f"{path}: not an SQLite file" + ("" if header else ": the file is empty"))
-    # An export does not change, and its folder may be read-only: no locks and no journal.
-    connection = sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1", uri=True)
+    connection = sqlite3.connect(_uri(path), uri=True)
     connection.text_factory = lambda data: data.decode("utf-8", "replace")
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
     return connection
@@ -215,7 +219,7 @@ class SqliteTables:
         unreadable: Counter[str] = Counter()
         done: int | None = 0
         if self._bytes >= _LARGE:
-            done = yield from arrow_batches(self._file, table, selected, _TEXT_COLUMNS & selected.keys(), _ROWS)
+            done = yield from arrow_batches(_uri(self._file), table, selected, _TEXT_COLUMNS & selected.keys(), _ROWS)
         if done is None:
             return
         with _readable(self.path, table):
