@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from analyze.errors import InputError
+from analyze.query.literals import of_run
 from analyze.query.needs import lacks
 from analyze.query.query_files import Query, ResultColumn, parse
 from analyze.shell import in_shell
@@ -277,7 +278,7 @@ def write_text(advice: Sequence[Advice], file: TextIO, chosen: bool = False, cau
     for number, (run_id, group) in enumerate(groupby(advice, key=lambda a: a.run_id)):
         findings_of_run = list(group)
         numbers = {a.finding: n for n, a in enumerate(findings_of_run, 1)}
-        only = f" --where {in_shell(_of_run(run_id))}" if several else ""
+        only = f" --where {in_shell(of_run(run_id))}" if several else ""
         file.write(f"{chr(10) if number else ''}{run_id}\n")
         for a in findings_of_run:
             saving = f"up to {a.saving_ns / 1e6:,.3f} ms ({a.saving_pct:.1f} %)"
@@ -290,8 +291,3 @@ def write_text(advice: Sequence[Advice], file: TextIO, chosen: bool = False, cau
             file.write(f"     look: analyze trace PATH --open --at {a.finding}{only}\n")
     if not advice:
         file.write("no findings\n")
-
-
-def _of_run(run_id: str) -> str:
-    """SQL that holds for a run."""
-    return "run_id = '" + run_id.replace("'", "''") + "'"

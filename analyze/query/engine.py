@@ -19,6 +19,7 @@ from analyze.errors import InputError
 from analyze.query import spill
 from analyze.query.answer import Answer, Statement
 from analyze.query.blocks import Block, blocks, defining
+from analyze.query.literals import text_literal
 from analyze.query.open_files import threads
 from analyze.query.plain_sql import check_block, check_expression, check_select, names_in, names_in_block, sentence
 from analyze.query.query_files import BUILT_IN, RANK_COLUMNS, TIMING, Query, ResultColumn
@@ -226,7 +227,7 @@ class Engine:
     def _create_run_keys(self) -> None:
         """Type of every run_id: joins and groups on a number instead of a long text take half the time and memory."""
         keys = sorted(r for _, r in self._chosen)
-        listed = ", ".join(map(_text, keys))
+        listed = ", ".join(map(text_literal, keys))
         self._execute(f"CREATE TYPE run_key AS ENUM ({listed})")
 
     def _create_runs(self, wheres: Sequence[str | None]) -> None:
@@ -338,7 +339,7 @@ class Engine:
         only = f" WHERE rank BETWEEN {min(ranks)} AND {max(ranks)}" if ranks else ""
         of_one = self.run_ids[0] if len(self.run_ids) == 1 else None
         for parser, files in self._files(table).items():
-            listed = ", ".join(_text(_literal(f)) for f in files)
+            listed = ", ".join(text_literal(_literal(f)) for f in files)
             source = f"read_parquet([{listed}], hive_partitioning = false, union_by_name = false)"
             there = None if parser == PARSER_VERSION else set(self.connection.sql(f"SELECT * FROM {source}").columns)
             names = ", ".join(_selected(c, there, of_one) for c in TABLES[table].columns)
@@ -523,7 +524,7 @@ def _selected(column: Column, there: Container[str] | None, run_id: str | None =
     """
     kind = "run_key" if column.name == "run_id" else _SQL_TYPES[column.type]
     if run_id is not None and column.name == "run_id":
-        return f"{_text(run_id)}::run_key AS run_id"
+        return f"{text_literal(run_id)}::run_key AS run_id"
     if there is not None and column.name not in there:
         return f'NULL::{kind} AS "{column.name}"'
     return f'"{column.name}"::{kind} AS "{column.name}"' if there or column.name == "run_id" else f'"{column.name}"'
@@ -538,11 +539,6 @@ def _group_column(name: str) -> ResultColumn:
     if column is None:
         return ResultColumn(name, *RANK_COLUMNS[name])
     return ResultColumn(name, {"string": "text", "bool": "bool"}.get(column.type, "index"), column.doc)
-
-
-def _text(value: str) -> str:
-    """A text in SQL."""
-    return "'" + value.replace("'", "''") + "'"
 
 
 def _literal(path: str) -> str:

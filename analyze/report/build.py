@@ -18,6 +18,7 @@ from analyze.plots import declared, drawing
 from analyze.plots.figure import Ask, Rows, cut, quantity
 from analyze.query.engine import Engine
 from analyze.query.engines import Engines
+from analyze.query.literals import of_run, of_runs
 from analyze.query.needs import lacks
 from analyze.query.query_files import Query, find
 from analyze.render import visible
@@ -86,8 +87,7 @@ class Report:
 
     def _engine(self, by: tuple[str, ...], query: Query | None = None, engines: Engines | None = None) -> Engine:
         # By run, every pass of a workload would count: only those that the report is about.
-        chosen = ", ".join("'" + r.replace("'", "''") + "'" for r in self.engine.run_ids) if by else ""
-        wheres = [self.where, f"run_id IN ({chosen})" if chosen else None]
+        wheres = [self.where, of_runs(self.engine.run_ids) if by and self.engine.run_ids else None]
         return (engines or self._engines).get(by, wheres, self.profiler, query)
 
     def ask(self, name: str, params: Mapping[str, str] | None = None, by: tuple[str, ...] = (), **more: str) -> Rows:
@@ -224,7 +224,7 @@ class Report:
         worst = sorted((of[0] for of in same.values()), key=lambda a: -a.saving_pct) if self.several else list(found)
         shown = []
         for a in worst:
-            where = "run_id = '" + a.run_id.replace("'", "''") + "'" if self.several else ""
+            where = of_run(a.run_id) if self.several else ""
             declaration = places.get(a.finding, {})
             overlaps = "; ".join(titles.get(name, name) for name in (a.overlaps or "").split(", ") if name)
             params = declaration.get("params", {}) if declaration.get("query") == a.query else {}

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from analyze.plots.figure import Rows
+from analyze.query.literals import of_run, text_literal
 from analyze.query.query_files import Drill, Query, find
 from analyze.report.tables import Link
 
@@ -35,7 +36,7 @@ class Selection:
     @property
     def wheres(self) -> tuple[str, ...]:
         """As SQL over the columns of runs and rank; all of it must hold."""
-        return tuple(filter(None, (f"run_id = {literal(self.run)}" if self.run else "", self.where)))
+        return tuple(filter(None, (of_run(self.run) if self.run else "", self.where)))
 
     def pairs(self) -> list[tuple[str, str]]:
         """As parameters of an address."""
@@ -44,7 +45,7 @@ class Selection:
 
 def literal(value: Any) -> str:
     """A value in SQL."""
-    return str(value) if isinstance(value, bool | int | float) else "'" + str(value).replace("'", "''") + "'"
+    return str(value) if isinstance(value, bool | int | float) else text_literal(str(value))
 
 
 def address(path: str, pairs: Iterable[tuple[str, str]]) -> str:

@@ -38,6 +38,7 @@ from analyze.query.computed.path_walk import (
     stream_numbers,
     without_overhead,
 )
+from analyze.query.literals import of_runs
 
 if TYPE_CHECKING:
     import duckdb
@@ -178,9 +179,9 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, steps: bool) -> No
 
 def _only(ranks: Sequence[tuple[Any, ...]]) -> str:
     """A condition that few other ranks fulfil, and that says which files need not be read."""
-    runs = ", ".join(sorted({"'" + run_id.replace("'", "''") + "'" for _, _, run_id, *_ in ranks}))
+    runs = sorted({run_id for _, _, run_id, *_ in ranks})
     numbers = [rank for *_, rank, _ in ranks]
-    return f"run_id IN ({runs}) AND rank BETWEEN {min(numbers)} AND {max(numbers)}"
+    return f"{of_runs(runs)} AND rank BETWEEN {min(numbers)} AND {max(numbers)}"
 
 
 def _by_process(rows: pa.Table) -> Callable[[int], pa.Table]:
