@@ -14,7 +14,8 @@ FORMATS = ("svg", "png", "html")
 
 _SCRIPT = "window.vegaEmbed = vegaEmbed;"
 _NARROW = 150
-_VERSION = "v6.1"
+VERSION = "v6.1"
+"""Of Vega-Lite."""
 
 
 def output_format(output: Path) -> str:
@@ -56,8 +57,14 @@ def vega_lite(figure: Figure, title: str = "", dark: bool = False) -> dict[str, 
 
 def vega(figure: Figure) -> dict[str, Any]:
     """A figure compiled to Vega, as wide as its place, whose theme is set where it is drawn."""
+    compiled: dict[str, Any] = library().vegalite_to_vega(vega_lite_of_page(figure), vl_version=VERSION)
+    return compiled
+
+
+def vega_lite_of_page(figure: Figure) -> dict[str, Any]:
+    """The Vega-Lite specification that `vega` compiles."""
     spec = dict(figure.spec)
-    spec |= {
+    return spec | {
         "description": figure.alt,
         "width": "container",
         "autosize": {"type": "fit-x", "contains": "padding"},
@@ -66,27 +73,25 @@ def vega(figure: Figure) -> dict[str, Any]:
         "config": config() | {"aria": False},
         "params": [*params(LIGHT), *spec.pop("params", [])],
     }
-    compiled: dict[str, Any] = library().vegalite_to_vega(spec, vl_version=_VERSION)
-    return compiled
 
 
 def svg(figure: Figure, title: str) -> str:
     """The figure as SVG."""
-    return str(library().vegalite_to_svg(vega_lite(figure, title), vl_version=_VERSION))
+    return str(library().vegalite_to_svg(vega_lite(figure, title), vl_version=VERSION))
 
 
 def png(figure: Figure, title: str) -> bytes:
     """The figure as PNG."""
-    return bytes(library().vegalite_to_png(vega_lite(figure, title), vl_version=_VERSION, scale=2))
+    return bytes(library().vegalite_to_png(vega_lite(figure, title), vl_version=VERSION, scale=2))
 
 
 def runtime() -> str:
     """The JavaScript that draws Vega in a page: the library's own bundle, kept in the cache, since it takes seconds."""
     vl_convert = library()
-    kept = cache_folder() / f"vega-{vl_convert.__version__}-{_VERSION}.js"
+    kept = cache_folder() / f"vega-{vl_convert.__version__}-{VERSION}.js"
     if kept.is_file():
         return kept.read_text(encoding="utf-8")
-    script = str(vl_convert.javascript_bundle(_SCRIPT, vl_version=_VERSION))
+    script = str(vl_convert.javascript_bundle(_SCRIPT, vl_version=VERSION))
     kept.parent.mkdir(parents=True, exist_ok=True)
     write_synced(kept, script.encode())
     return script

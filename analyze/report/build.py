@@ -14,7 +14,7 @@ from typing import Any
 from analyze import health
 from analyze.advise import Advice, advise
 from analyze.errors import InputError
-from analyze.plots import declared, drawing
+from analyze.plots import compiling, declared
 from analyze.plots.figure import Ask, Rows, cut, quantity
 from analyze.query.engine import Engine
 from analyze.query.engines import Engines
@@ -62,7 +62,7 @@ class Report:
         self.stores, self.paths, self.where, self.profiler = stores, list(paths), where, profiler
         self.progress: Progress = progress or (lambda done, total, name: None)
         self.links = links
-        self.config: dict[str, Any] = {}
+        compiling.start()
         self._engines = Engines(stores, keep=True)
         self._answers: dict[tuple[Any, ...], Future[Rows]] = {}
         self._held: dict[tuple[str, ...], dict[str, bool]] = {}
@@ -154,7 +154,7 @@ class Report:
         return dict(declaration.get("params", {})), self.by if declaration.get("by") == "differing" else ()
 
     def _draw(self, part: Part, declaration: declared.Declaration, rows: Rows, ask: Ask | None = None) -> None:
-        self.config = draw(part, declaration, rows, ask or self.ask) or self.config
+        draw(part, declaration, rows, ask or self.ask)
 
     def command(self, verb: str, name: str, params: Mapping[str, str], by: Sequence[str] = (), where: str = "") -> str:
         """The command line that gives the same."""
@@ -416,13 +416,10 @@ def _declaration() -> dict[str, Any]:
     return tomllib.loads((_HERE / "page.toml").read_text(encoding="utf-8"))
 
 
-def draw(part: Part, declaration: declared.Declaration, rows: Rows, ask: Ask) -> dict[str, Any]:
-    """Give a part its figure, if there is one of the rows; returns what figures of a page have in common."""
+def draw(part: Part, declaration: declared.Declaration, rows: Rows, ask: Ask) -> None:
+    """Give a part its figure, if there is one of the rows."""
     part.figure = declared.draw(declaration, rows, ask)
-    if part.figure is None:
-        return {}
-    part.spec = drawing.vega(part.figure)
-    return dict(part.spec.pop("config", {}))
+    part.vega = compiling.vega(part.figure) if part.figure else None
 
 
 def _dicts(rows: Rows) -> list[dict[str, Any]]:

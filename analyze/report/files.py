@@ -48,7 +48,7 @@ def write_report(
     check_page(output)
     report = Report(stores, paths, where, by, profiler, progress)
     page = report.page(title) if after is None else report.compared(Report(*after, where, by, profiler), title)
-    text = render(page, report.config)
+    text = render(page)
     write_whole(output, lambda part: part.write_text(text, encoding="utf-8"))
 
 

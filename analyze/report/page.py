@@ -6,12 +6,13 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from analyze.errors import InputError
-from analyze.plots import drawing
+from analyze.plots import compiling, drawing
 from analyze.plots.figure import DARK, LIGHT, Figure, Rows
 from analyze.query.query_files import Query
 from analyze.render import visible
@@ -41,8 +42,8 @@ class Part:
     command: str
     sql: str
     figure: Figure | None = None
-    spec: dict[str, Any] | None = None
-    """What draws the figure: Vega."""
+    vega: Future[dict[str, Any]] | None = None
+    """What draws the figure, once it is compiled."""
     table: Table | None = None
     open: bool = False
     """Whether the table is to be seen at once."""
@@ -60,6 +61,19 @@ class Part:
     """What a study printed about the same."""
     different: str = ""
     """What is different from that, and why."""
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The figure in Vega, without its configuration; empty without a figure."""
+        return {k: v for k, v in self._compiled().items() if k != "config"}
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The configuration of its figure, which all figures of a page have in common."""
+        return dict(self._compiled().get("config", {}))
+
+    def _compiled(self) -> dict[str, Any]:
+        return self.vega.result() if self.vega else {}
 
     @property
     def shown(self) -> list[Part]:
@@ -134,6 +148,12 @@ class Page:
     claimed: str = ""
     """How many of the claims hold."""
 
+    @property
+    def config(self) -> dict[str, Any]:
+        """The configuration that its figures have in common."""
+        drawn = (p for s in self.sections for part in s.parts for p in part.shown if p.vega)
+        return next((p.config for p in drawn), {})
+
 
 def filled_sql(query: Query, params: Mapping[str, str]) -> str:
     """The SQL of a query with its parameters in place."""
@@ -166,12 +186,10 @@ def command_line(
 
 def single(figure: Figure, part: Part, title: str) -> str:
     """A page of one figure, as `analyze plot` writes it."""
-    compiled = drawing.vega(figure)
-    config = compiled.pop("config", {})
-    part.figure, part.spec, part.open = figure, compiled, True
+    part.figure, part.vega, part.open = figure, compiling.vega(figure), True
     sections = [Section("figure", "", [part])]
     page = Page(title, [], [], [], "", sections, [], [], part.command, False)
-    return render(page, config)
+    return render(page)
 
 
 def environment(*folders: Path) -> Any:
@@ -199,7 +217,7 @@ def script() -> str:
     return (_HERE / "report.js").read_text(encoding="utf-8")
 
 
-def render(page: Page, config: dict[str, Any]) -> str:
+def render(page: Page) -> str:
     """The page as HTML, with all that it needs in it. Raises InputError where Jinja is not installed."""
     sheet, runtime, own = style(), drawing.runtime(), script()
     # A page may hold a script's end or a comment's start as text only in these forms.
@@ -211,7 +229,7 @@ def render(page: Page, config: dict[str, Any]) -> str:
     return str(
         environment()
         .get_template("template.html.j2")
-        .render(page=page, policy=policy, style=sheet, runtime=runtime, script=own, config=config)
+        .render(page=page, policy=policy, style=sheet, runtime=runtime, script=own)
     )
 
 

@@ -218,6 +218,6 @@ def write_study(
     check_page(output)
     report = StudyReport(study_files.find_file(name), name, stores, paths, where, progress)
     page = report.study_page()
-    text = render(page, report.config)
+    text = render(page)
     write_whole(output, lambda part: part.write_text(text, encoding="utf-8"))
     return page.claims

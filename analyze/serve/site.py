@@ -178,7 +178,7 @@ class Site:
             part = report.part(declarations[name])
             if part is None:
                 return self._fill("lacking", title=heading(declarations[name]), lacks=declarations[name].get("lacks"))
-            return self._article(part, name.replace(".", "-"), report.config)
+            return self._article(part, name.replace(".", "-"))
 
     # --- a question -----------------------------------------------------------------------------------------------
 
@@ -229,19 +229,16 @@ class Site:
             sql = filled_sql(query, params)
             part = Part(query.question, query.description, query.name, self._command(asked), sql, open=True)
             links = Addresses(selection, self._folders)
-            config: dict[str, Any] = {}
             if query.plot and rows.rows:
                 try:
                     declaration = declared.of_query(query, params, None, by)
-                    config = draw(
-                        part, declaration, rows, lambda other, **more: Rows.of(engine.query(find(other), more))
-                    )
+                    draw(part, declaration, rows, lambda other, **more: Rows.of(engine.query(find(other), more)))
                 except InputError as e:
                     notes.append(str(e))
         if rows.rows:
             part.table = table(rows, (), asked.rows, links.cells(query, rows, params, by))
         box = address("/sql", [*selection.pairs(), ("statement", sql)])
-        return self._article(part, "answer-1", config, notes, box, headed=False)
+        return self._article(part, "answer-1", notes, box, headed=False)
 
     def save(self, name: str, form: str, given: Mapping[str, str], job: Job) -> Path:
         """The answer to a query as a file, which whoever sends it removes."""
@@ -285,7 +282,7 @@ class Site:
             "the answer", "", "", command_line("sql", statement, self._paths, {}, (), where, profiler), "", open=True
         )
         part.table = table(rows, (), MOST_SQL_ROWS) if taken else None
-        return self._article(part, "sql-1", {}, notes, headed=False)
+        return self._article(part, "sql-1", notes, headed=False)
 
     def save_sql(self, form: str, given: Mapping[str, str], job: Job) -> Path:
         """The answer to a SELECT as a file, which whoever sends it removes."""
@@ -325,7 +322,7 @@ class Site:
                 part, notes = None, [str(e)]
             if part is None:
                 return self._fill("lacking", title=declarations[number]["title"], lacks=None, said="; ".join(notes))
-            return self._article(part, f"changes-{number}", one.config, notes)
+            return self._article(part, f"changes-{number}", notes)
 
     # --- what pages need ------------------------------------------------------------------------------------------
 
@@ -368,18 +365,17 @@ class Site:
         self,
         part: Part,
         number: str,
-        config: dict[str, Any],
         notes: Sequence[str] = (),
         box: str = "",
         headed: bool = True,
     ) -> str:
         def filled(*more: str) -> str:
             all_notes = [*notes, *more]
-            return self._fill("article", part=part, id=number, config=config, notes=all_notes, box=box, headed=headed)
+            return self._fill("article", part=part, id=number, notes=all_notes, box=box, headed=headed)
 
         text = filled()
         if len(text) > MOST_FRAGMENT and part.figure is not None:
-            part.figure = part.spec = None
+            part.figure = part.vega = None
             text = filled("The figure is too large for a page.")
         if len(text) > MOST_FRAGMENT:
             raise InputError("the answer is too large for a page: ask for fewer rows, or write it to a file")
