@@ -10,6 +10,10 @@ import resource
 import shutil
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +26,12 @@ import analyze
 from analyze.errors import InputError
 from analyze.query.engine import Engine
 from analyze.query.open_files import most_threads
+from analyze.sources.base import SourceFile
 from analyze.sources.chrome.json_events import TraceFile
+from analyze.store import ingest as ingest_module
 from analyze.store.catalogue import PARSER_VERSION, STORE_VERSION, path_name
 from analyze.store.discover import discover
-from analyze.store.ingest import ingest
+from analyze.store.ingest import _pool_map, ingest, workers
 from analyze.store.store import Store
 from schemas.tables import TABLES, arrow_schema
 
@@ -450,3 +456,36 @@ def test_every_table_is_declared_once() -> None:
         assert len(names) == len(set(names)) and table.name == name
         assert names[0] == "run_id"
         assert all(c.doc for c in table.columns)
+
+
+def test_this_process_reads_with_the_others() -> None:
+    """In the order of the chunks, whoever reads them, and never with more of them than the processes need."""
+    here, begun = threading.get_ident(), 0
+
+    def read(chunk: int) -> tuple[int, bool]:
+        time.sleep(0.001 * (chunk % 3))
+        return chunk, threading.get_ident() == here
+
+    def chunks() -> Iterator[tuple[int]]:
+        nonlocal begun
+        for begun in range(200):
+            yield (begun,)
+
+    with ThreadPoolExecutor(2) as pool:
+        found = []
+        for result in _pool_map(pool, 3)(read, chunks()):
+            found.append(result)
+            assert begun - result[0] <= 2 * 3 + 1
+    assert [chunk for chunk, _ in found] == list(range(200))
+    assert 20 < sum(own for _, own in found) < 180
+
+
+def test_no_more_processes_than_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where all files are large, this process is one of them; it only waits for those that read small files."""
+    monkeypatch.setattr(ingest_module, "_BIG_FILE", 2 << 20)
+    small, large = (SourceFile(tmp_path / name, "chrome_trace", 0) for name in ("small.json", "large.json"))
+    small.path.write_bytes(bytes(1 << 20))  # type: ignore[union-attr]
+    large.path.write_bytes(bytes(40 << 20))  # type: ignore[union-attr]
+    assert [workers([large], jobs) for jobs in (1, 2, 4, 64)] == [1, 1, 3, 5]
+    assert [workers([large, small], jobs) for jobs in (1, 2, 64)] == [1, 2, 6]
+    assert [workers([small] * n, 4) for n in (0, 1, 2, 9)] == [0, 1, 2, 4]

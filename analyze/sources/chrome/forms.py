@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import groupby
+from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
@@ -142,6 +143,8 @@ class _Known:
 
 
 _known = _Known()
+_lock = Lock()
+"""Of what is known: threads of this process may read two traces at a time."""
 
 
 class _Member(NamedTuple):
@@ -174,13 +177,14 @@ def build_by_form(chunk: bytes, size: int, base_ns: int, tally: Tally) -> Batche
     parts = cut(chunk, size)
     if parts is None or _EVENTS_PER_FORM * len(parts.texts) > len(parts.codes):
         return None
-    if _known.bytes > _MOST_BYTES:
-        _known = _Known()
-    try:
-        own = Tally()
-        batches = _batches(parts, base_ns, own)
-    except _NotSo:
-        return None
+    own = Tally()
+    with _lock:
+        if _known.bytes > _MOST_BYTES:
+            _known = _Known()
+        try:
+            batches = _batches(parts, base_ns, own)
+        except _NotSo:
+            return None
     tally.add(own)
     return batches
 
