@@ -244,6 +244,9 @@ def read_files(
                 raise
             lost[file] = str(e)
 
+    for file, _ in large[:1]:
+        for _ in range(jobs - 1):  # so that processes start at once, and not when this one has read its first chunks
+            pool.submit(sources.load, file.kind)
     for file, own in large:
         take(file, partial(_write_file, run.run_id, file, own, _pool_map(pool, jobs), progress))
     for file, future in waiting:
