@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import pickle
 import random
 from pathlib import Path
 from typing import Any
@@ -75,11 +76,20 @@ def test_samples_are_read_by_their_forms(tmp_path: Path, trace: Path) -> None:
         batches = forms.build_by_form(data, len(data), 7, tally)
         assert batches is not None
         check_same(Decoded(batches, tally, True), one_by_one(data, 7))
-        check_same(decode(chunk, 7), one_by_one(data, 7))
+        found = decode(chunk, 7)
+        check_same(found, one_by_one(data, 7))
+        check_same(pickle.loads(pickle.dumps(found)), found)
     known = [form for form in forms._known.forms.values() if form]
     assert len(known) > 0.95 * len(forms._known.forms)
     [_, last] = chunks  # the last event, and what is behind it
     assert last.end - last.start < 4096  # type: ignore[union-attr]
+
+
+def test_rows_go_from_process_to_process() -> None:
+    """Without columns that are NULL throughout, and empty ones among them."""
+    for events in ([kernel("k", 1, 1, correlation=3), kernel("l", 2, 1)], [], [{"ph": "s", "ts": 1}]):
+        found = decode(text(events), 5)
+        check_same(pickle.loads(pickle.dumps(found)), found)
 
 
 def test_no_event_becomes_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
