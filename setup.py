@@ -1,14 +1,17 @@
-"""What pyproject.toml cannot say: the description that a package index shows, and the studies beside the packages.
+"""What pyproject.toml cannot say: the description of a package index, the studies, and what is compiled.
 
 The description is the README, but its links to files of this repository lead nowhere there: each becomes its text and
-the path. The studies, which stand in a folder of their own, are found in `schemas` once installed.
+the path. The studies, which stand in a folder of their own, are found in `schemas` once installed. One module is
+compiled, where that can be: without it the same is done by NumPy, slower. It is of Python's stable ABI, so that one
+wheel for each platform is for all versions of Python.
 """
 
 import re
 import shutil
+import sysconfig
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import Extension, setup
 from setuptools.command.build_py import build_py
 
 _LINK_TO_FILE = re.compile(r"\[([^]]+)\]\((?!https?://)([^)#]*)(?:#[^)]*)?\)")
@@ -30,8 +33,21 @@ class Build(build_py):
             shutil.copytree(Path(__file__).with_name("studies"), target, dirs_exist_ok=True)
 
 
+# Python without its lock has no stable ABI.
+STABLE = not sysconfig.get_config_var("Py_GIL_DISABLED")
+
 setup(
     cmdclass={"build_py": Build},
+    ext_modules=[
+        Extension(
+            name="analyze.sources.chrome._cutting",
+            sources=["analyze/sources/chrome/_cutting.c"],
+            define_macros=[("Py_LIMITED_API", "0x030B0000")] if STABLE else [],
+            py_limited_api=STABLE,
+            optional=True,
+        )
+    ],
+    options={"bdist_wheel": {"py_limited_api": "cp311"}} if STABLE else {},
     long_description=description(Path(__file__).with_name("README.md").read_text("utf-8")),
     long_description_content_type="text/markdown",
 )

@@ -18,7 +18,7 @@ CODE = re.compile(r"^```.*?^```$", re.M | re.S)
 
 def test_the_description_is_the_readme_without_links_into_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
     said: dict[str, Any] = {}
-    monkeypatch.setitem(sys.modules, "setuptools", SimpleNamespace(setup=said.update))
+    monkeypatch.setitem(sys.modules, "setuptools", SimpleNamespace(setup=said.update, Extension=dict))
     monkeypatch.setitem(sys.modules, "setuptools.command.build_py", SimpleNamespace(build_py=object))
     runpy.run_path(str(ROOT / "setup.py"))
     text, readme = said["long_description"], (ROOT / "README.md").read_text("utf-8")

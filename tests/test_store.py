@@ -10,6 +10,10 @@ import resource
 import shutil
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +26,12 @@ import analyze
 from analyze.errors import InputError
 from analyze.query.engine import Engine
 from analyze.query.open_files import most_threads
+from analyze.sources.base import SourceFile
 from analyze.sources.chrome.json_events import TraceFile
+from analyze.store import ingest as ingest_module
 from analyze.store.catalogue import PARSER_VERSION, STORE_VERSION, path_name
 from analyze.store.discover import discover
-from analyze.store.ingest import ingest
+from analyze.store.ingest import _pool_map, ingest, workers
 from analyze.store.store import Store
 from schemas.tables import TABLES, arrow_schema
 
@@ -58,6 +64,32 @@ def run_folder(folder: Path, run_id: str, name: str = "k") -> Path:
     manifest = {"run_id": run_id, "start": "", "command": [], "passes": [{"profiler": "torch", "files": files}]}
     (folder / "run.json").write_text(json.dumps(manifest))
     return folder
+
+
+def test_writing_rows_does_not_import_pandas(tmp_path: Path) -> None:
+    """Which many functions of pyarrow do where there is one: 0.3 s for nothing."""
+    write = (
+        "import sys; from pathlib import Path; import pyarrow as pa\n"
+        "from analyze.store.table_files import TableWriter\n"
+        "from schemas.tables import arrow_schema\n"
+        "fields = [f for f in arrow_schema('memsets') if f.name not in ('run_id', 'rank')]\n"
+        "columns = [pa.nulls(2, f.type) if not pa.types.is_dictionary(f.type) else pa.DictionaryArray.from_arrays(\n"
+        "    pa.nulls(2, pa.int32()), pa.nulls(0, pa.string())) for f in fields]\n"
+        "with TableWriter(Path('t.parquet'), 'memsets', 'r\u00fcn', 5) as writer:\n"
+        "    writer.write(pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)))\n"
+        "print('pandas' in sys.modules)\n"
+    )
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", write],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.stdout, done.stderr) == ("False\n", "")
+    rows = pq.read_table(tmp_path / "t.parquet").select(["run_id", "rank"])
+    assert rows.to_pylist() == 2 * [{"run_id": "r\u00fcn", "rank": 5}]
 
 
 def test_ingesting_again_changes_nothing(tmp_path: Path) -> None:
@@ -424,3 +456,36 @@ def test_every_table_is_declared_once() -> None:
         assert len(names) == len(set(names)) and table.name == name
         assert names[0] == "run_id"
         assert all(c.doc for c in table.columns)
+
+
+def test_this_process_reads_with_the_others() -> None:
+    """In the order of the chunks, whoever reads them, and never with more of them than the processes need."""
+    here, begun = threading.get_ident(), 0
+
+    def read(chunk: int) -> tuple[int, bool]:
+        time.sleep(0.001 * (chunk % 3))
+        return chunk, threading.get_ident() == here
+
+    def chunks() -> Iterator[tuple[int]]:
+        nonlocal begun
+        for begun in range(200):
+            yield (begun,)
+
+    with ThreadPoolExecutor(2) as pool:
+        found = []
+        for result in _pool_map(pool, 3)(read, chunks()):
+            found.append(result)
+            assert begun - result[0] <= 2 * 3 + 1
+    assert [chunk for chunk, _ in found] == list(range(200))
+    assert 20 < sum(own for _, own in found) < 180
+
+
+def test_no_more_processes_than_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where all files are large, this process is one of them; it only waits for those that read small files."""
+    monkeypatch.setattr(ingest_module, "_BIG_FILE", 2 << 20)
+    small, large = (SourceFile(tmp_path / name, "chrome_trace", 0) for name in ("small.json", "large.json"))
+    small.path.write_bytes(bytes(1 << 20))  # type: ignore[union-attr]
+    large.path.write_bytes(bytes(40 << 20))  # type: ignore[union-attr]
+    assert [workers([large], jobs) for jobs in (1, 2, 4, 64)] == [1, 1, 3, 5]
+    assert [workers([large, small], jobs) for jobs in (1, 2, 64)] == [1, 2, 6]
+    assert [workers([small] * n, 4) for n in (0, 1, 2, 9)] == [0, 1, 2, 4]

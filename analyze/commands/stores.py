@@ -52,6 +52,7 @@ def ingest(
     from time import perf_counter
 
     from analyze.store.progress import progress_bar
+    from analyze.store.workers import only_reads
 
     options = parse_params(launcher_option or [], "--launcher-option")
     if print_script:
@@ -63,6 +64,8 @@ def ingest(
         typer.echo(script)
         return
     began = perf_counter()
+    if launcher is None:
+        only_reads()
     with progress_bar() as progress:
         result = analyze.ingest(
             *paths, store=store, jobs=jobs, as_one_run=as_one_run, again=again, shard=shard, launcher=launcher,

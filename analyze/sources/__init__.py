@@ -90,6 +90,11 @@ def on_disk(
         yield copy
 
 
+def load(kind: str) -> None:
+    """Import what reads files of a kind."""
+    importlib.import_module(f"analyze.sources.{BY_KIND[kind].module}")
+
+
 def read(kind: str, path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterator[TableBatch]:
     """Rows of a raw file of a kind. Raises InputError if it is not what its kind says."""
     source = BY_KIND[kind]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
@@ -32,6 +32,8 @@ LITTLE = 1 << 20
 """Bytes on disk, of all files together, below which no process is started."""
 _BIG_FILE = 48 << 20
 """Bytes on disk from which a file's chunks go to several processes; smaller files go to one process each."""
+_AHEAD = 2
+"""Chunks that each process has before it, with the one that it reads, before this process takes one."""
 _PACKED_INTO = 8
 """Bytes of a trace that gzip packs into one, or more: so much sooner is a packed file big."""
 _MOST_FILES = 64
@@ -136,7 +138,7 @@ def ingest(
             progress.start(sum(sizes))
             stack.callback(store.sweep)
             staging = stack.enter_context(store.staging())
-            pool = stack.enter_context(worker_pool(min(jobs, tasks(sizes))))
+            pool = stack.enter_context(worker_pool(workers([f for run, _ in todo for f in run.files], jobs)))
             for at, (run, files) in enumerate(todo):
                 result.warnings += replaced(store, run, files)
                 done, lost = read_files(run, staging / str(at), pool, jobs, progress)
@@ -183,11 +185,16 @@ def cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def tasks(sizes: list[int]) -> int:
-    """How many processes have something to do; 0 if starting one would take longer than the work."""
+def workers(files: Collection[SourceFile], jobs: int) -> int:
+    """How many processes to start for some raw files; 0 if starting one would take longer than the work.
+
+    Where all files are read by all processes, this one reads with the others, and is one of the jobs.
+    """
+    sizes = [file_state(f.path).bytes for f in files]
     if sum(sizes) < LITTLE:
         return 0
-    return sum(max(1, size // (8 << 20)) for size in sizes)
+    here = len(_by_all(files, jobs)) == len(files)
+    return min(jobs - here, sum(max(1, size // (8 << 20)) for size in sizes))
 
 
 def stored_files(run: RunInput) -> list[StoredFile]:
@@ -221,10 +228,7 @@ def read_files(
     lost: dict[SourceFile, str] = {}
     waiting: list[tuple[SourceFile, Future[FileResult]]] = []
     large = []
-    split = {file for file in run.files if _is_large(file)} if jobs > 1 else set()
-    if len(split) >= jobs:
-        # Of those at URLs each process takes its own: one is fetched while another one is read.
-        split = {file for file in split if isinstance(file.path, Path)}
+    split = _by_all(run.files, jobs)
     for at, file in enumerate(run.files):
         own = folder / str(at)
         if file in split:
@@ -240,12 +244,24 @@ def read_files(
                 raise
             lost[file] = str(e)
 
+    for file, _ in large[:1]:
+        for _ in range(jobs - 1):  # so that processes start at once, and not when this one has read its first chunks
+            pool.submit(sources.load, file.kind)
     for file, own in large:
         take(file, partial(_write_file, run.run_id, file, own, _pool_map(pool, jobs), progress))
     for file, future in waiting:
         take(file, future.result)
         progress.advance(file_state(file.path).bytes, file.path.name)
     return [done[f] for f in run.files if f in done], lost
+
+
+def _by_all(files: Iterable[SourceFile], jobs: int) -> set[SourceFile]:
+    """Files whose chunks go to all processes."""
+    large = {file for file in files if _is_large(file)} if jobs > 1 else set()
+    if len(large) >= jobs:
+        # Of those at URLs each process takes its own: one is fetched while another one is read.
+        return {file for file in large if isinstance(file.path, Path)}
+    return large
 
 
 def _is_large(file: SourceFile) -> bool:
@@ -258,8 +274,13 @@ def _pool_map(pool: Executor, jobs: int) -> Mapper:
         # Bounded look-ahead: at most 2 x jobs chunks are in memory.
         pending: deque[Future[Any]] = deque()
         for args in arguments:
-            pending.append(pool.submit(function, *args))
-            if len(pending) > 2 * jobs:
+            # This process takes a chunk itself when the others have enough before them.
+            if sum(not future.done() for future in pending) < _AHEAD * (jobs - 1):
+                pending.append(pool.submit(function, *args))
+            else:
+                pending.append(Future())
+                pending[-1].set_result(function(*args))
+            while pending and (pending[0].done() or len(pending) > 2 * jobs):
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()

@@ -35,7 +35,7 @@ from analyze.store.ingest import (
     read_files,
     sentences,
     stored_files,
-    tasks,
+    workers,
 )
 from analyze.store.packing import packed
 from analyze.store.run_folders import RunInput
@@ -166,7 +166,8 @@ def ingest_shard(
         sizes = [file.bytes for run, places in zip(planned, own, strict=True) for file, _ in files_of(run, places)]
         with ExitStack() as stack:
             staging = stack.enter_context(store.shard_at_work(name))
-            pool = stack.enter_context(worker_pool(min(jobs, tasks(sizes))))
+            files = [run.files[place] for run, places in zip(runs, own, strict=True) for place in places]
+            pool = stack.enter_context(worker_pool(workers(files, jobs)))
             progress.start(sum(sizes))
             names: dict[str, int] = {}
             for at, (run, plan_of_run) in enumerate(zip(runs, planned, strict=True)):

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import groupby
-from typing import NamedTuple
+from threading import Lock
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -58,13 +60,39 @@ class Form(NamedTuple):
     """What became of each event, if more than that it was read."""
 
 
-class _Rows(NamedTuple):
+class _Values(NamedTuple):
+    """What a column of a table says of each of its forms."""
+
+    values: npt.NDArray[Any]
+    """Numbers, or of texts their places in the dictionary; anything for what is NULL."""
+    null: npt.NDArray[np.bool_] | None
+    """Which are NULL, if any are."""
+    dictionary: pa.Array | None
+    """Of texts."""
+
+
+class _Rows:
     """A row of a table for each form."""
 
-    batch: pa.RecordBatch
-    marks: npt.NDArray[np.int16]
-    """(columns, rows): which of the form's numbers the column is, or _NO_MARK."""
-    signs: npt.NDArray[np.int16]
+    def __init__(self, batch: pa.RecordBatch, marks: npt.NDArray[np.int16], signs: npt.NDArray[np.int16]):
+        self.batch = batch
+        self.marks = marks
+        """(columns, rows): which of the form's numbers the column is, or _NO_MARK."""
+        self.signs = signs
+
+    @cached_property
+    def columns(self) -> list[_Values]:
+        """The columns of the batch."""
+        return [_values(column) for column in self.batch.columns]
+
+
+def _values(column: pa.Array) -> _Values:
+    null = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
+    dictionary = None
+    if pa.types.is_dictionary(column.type):
+        texts = column.cast(pa.string()).dictionary_encode()
+        column, dictionary = texts.indices, texts.dictionary
+    return _Values(column.fill_null(0).to_numpy(), null, dictionary)
 
 
 class _Learned(NamedTuple):
@@ -142,6 +170,8 @@ class _Known:
 
 
 _known = _Known()
+_lock = Lock()
+"""Of what is known: threads of this process may read two traces at a time."""
 
 
 class _Member(NamedTuple):
@@ -174,13 +204,14 @@ def build_by_form(chunk: bytes, size: int, base_ns: int, tally: Tally) -> Batche
     parts = cut(chunk, size)
     if parts is None or _EVENTS_PER_FORM * len(parts.texts) > len(parts.codes):
         return None
-    if _known.bytes > _MOST_BYTES:
-        _known = _Known()
-    try:
-        own = Tally()
-        batches = _batches(parts, base_ns, own)
-    except _NotSo:
-        return None
+    own = Tally()
+    with _lock:
+        if _known.bytes > _MOST_BYTES:
+            _known = _Known()
+        try:
+            batches = _batches(parts, base_ns, own)
+        except _NotSo:
+            return None
     tally.add(own)
     return batches
 
@@ -320,11 +351,22 @@ def _table(
         events, row = events[order], row[order]
     first = parts.first[events]
     marks, signs = rows.marks[:, places], rows.signs[:, places]
-    used = pa.array(places)
-    columns = [
-        _column(field, rows.batch.column(i), used, marks[i], signs[i], row, first, parts, base_ns)
-        for i, field in enumerate(rows.batch.schema)
-    ]
+    least, most, negative = marks.min(axis=1), marks.max(axis=1), signs.min(axis=1) < 0
+    columns = []
+    for i, (field, column) in enumerate(zip(rows.batch.schema, rows.columns, strict=True)):
+        if most[i] == _NO_MARK:
+            columns.append(_constant(field, column, places, row, base_ns))
+            continue
+        null = None
+        if least[i] == most[i]:
+            numbers = _numbers(parts, first + most[i], field.name in _TIMES)
+            if negative[i]:
+                numbers = numbers * signs[i, row]
+        else:
+            numbers, null = _mixed(column, places, marks[i], signs[i], row, first, parts, field.name in _TIMES)
+        if field.type == pa.int32() and np.abs(numbers).max() >= 2**31:
+            raise _NotSo
+        columns.append(pa.array(_since(field, numbers, base_ns), field.type, mask=null))
     return pa.RecordBatch.from_arrays(columns, schema=rows.batch.schema)
 
 
@@ -348,55 +390,42 @@ def _rows(table: str, places: Sequence[int], alone: Sequence[_Placed], tally: Ta
     return _Rows(batch, marks, signs), np.arange(batch.num_rows)
 
 
-def _column(
-    field: pa.Field,
-    column: pa.Array,
-    used: pa.Array,
+def _constant(field: pa.Field, column: _Values, places: Ints, row: npt.NDArray[np.int32], base_ns: int) -> pa.Array:
+    """A column that is the same for all events of a form; `row` is the place of each event's form in `places`."""
+    null: npt.NDArray[np.bool_] | None = None if column.null is None else column.null[places]
+    if null is not None and null.all():
+        return no_values(field, len(row))
+    values = column.values[places]
+    mask = None if null is None or not null.any() else null[row]
+    if column.dictionary is None:
+        return pa.array(_since(field, values[row], base_ns), field.type, mask=mask)
+    # No other texts than those of the events: the names of kernels are taken from there.
+    used = np.unique(values if null is None else values[~null])
+    indices = np.searchsorted(used, values).astype(np.int32)[row]
+    texts = column.dictionary if len(used) == len(column.dictionary) else column.dictionary.take(pa.array(used))
+    return pa.DictionaryArray.from_arrays(pa.array(indices, mask=mask), texts)
+
+
+def _mixed(
+    column: _Values,
+    places: Ints,
     marks: npt.NDArray[np.int16],
     signs: npt.NDArray[np.int16],
     row: npt.NDArray[np.int32],
     first: Ints,
     parts: Cut,
-    base_ns: int,
-) -> pa.Array:
-    """A column of n events from the row and the first number of each.
-
-    `used` are the rows in the column of the table; marks and signs, and the row of each event, go by those.
-    """
-    if not (marks >= 0).any():
-        if column.null_count == len(column):
-            return no_values(field, len(row))
-        values = column.take(used)
-        if pa.types.is_dictionary(field.type):
-            texts = values.cast(pa.string()).dictionary_encode()
-            return pa.DictionaryArray.from_arrays(_at(texts.indices, row), texts.dictionary)
-        array = _at(values, row)
-        return pa.array(_since(array.to_numpy(), base_ns)) if field.name == "start_ns" else array
-    is_time = field.name in _TIMES
-    null = None
-    if (marks == marks[0]).all():
-        numbers = _numbers(parts, first + marks[0], is_time)
-        if (signs < 0).any():
-            numbers = numbers * signs[row]
-    else:
-        values = column.take(used)
-        place = marks[row]
-        marked = np.flatnonzero(place >= 0)
-        numbers = values.fill_null(0).to_numpy()[row].astype(np.int64, copy=False)
-        numbers[marked] = _numbers(parts, first[marked] + place[marked], is_time) * signs[row[marked]]
-        if values.null_count:
-            null = values.is_null().to_numpy(zero_copy_only=False)[row]
-            null[marked] = False
-    if field.type == pa.int32() and np.abs(numbers).max() >= 2**31:
-        raise _NotSo
-    return pa.array(_since(numbers, base_ns) if field.name == "start_ns" else numbers, field.type, mask=null)
-
-
-def _at(values: pa.Array, row: npt.NDArray[np.int32]) -> pa.Array:
-    """For each row its value."""
-    if values.null_count:
-        return values.take(pa.array(row))
-    return pa.array(values.to_numpy()[row])
+    is_time: bool,
+) -> tuple[Ints, npt.NDArray[np.bool_] | None]:
+    """A column that is a number of some events, with which are NULL; `first` is the first number of each."""
+    place = marks[row]
+    marked = np.flatnonzero(place >= 0)
+    numbers = column.values[places][row].astype(np.int64, copy=False)
+    numbers[marked] = _numbers(parts, first[marked] + place[marked], is_time) * signs[row[marked]]
+    if column.null is None:
+        return numbers, None
+    null = column.null[places][row]
+    null[marked] = False
+    return numbers, null
 
 
 def _numbers(parts: Cut, place: Ints, is_time: bool) -> Ints:
@@ -411,8 +440,11 @@ def _numbers(parts: Cut, place: Ints, is_time: bool) -> Ints:
     return whole * 1000 + parts.thousandths[place]
 
 
-def _since(starts: Ints, base_ns: int) -> Ints:
-    starts = starts + base_ns
+def _since(field: pa.Field, values: Ints, base_ns: int) -> Ints:
+    """Starts as they are with what is added to each; values of other columns as they are."""
+    if field.name != "start_ns":
+        return values
+    starts = values + base_ns
     if np.abs(starts).max() > MAX_NS:
         raise _NotSo
     return starts

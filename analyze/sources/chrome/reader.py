@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import pyarrow as pa
 
 from analyze.errors import InputError
 from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
@@ -15,7 +17,7 @@ from analyze.sources.chrome.forms import build_by_form
 from analyze.sources.chrome.json_events import Chunk, TraceFile, read_chunk
 from analyze.sources.chrome.json_recovery import LONGEST_AROUND, OTHER_TRACE, Scanner, repair
 from analyze.sources.chrome.metadata import behind_events, merged, parse_metadata, trailer_object
-from analyze.sources.chrome.tables import Batches, build_batches, process_groups
+from analyze.sources.chrome.tables import Batches, batch_fields, build_batches, no_values, process_groups
 
 _TOLD = 8
 
@@ -26,6 +28,23 @@ class Decoded(NamedTuple):
     batches: Batches
     tally: Tally
     whole: bool
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """From process to process go columns, without those that are NULL throughout: tables say what they are."""
+        columns = {
+            table: (batch.num_rows, [None if c.null_count == len(c) else c for c in batch.columns])
+            for table, batch in self.batches.items()
+        }
+        return _decoded, (columns, self.tally, self.whole)
+
+
+def _decoded(columns: dict[str, tuple[int, list[pa.Array | None]]], tally: Tally, whole: bool) -> Decoded:
+    batches = {}
+    for table, (n, found) in columns.items():
+        fields = batch_fields(table)
+        arrays = [no_values(f, n) if c is None else c for f, c in zip(fields, found, strict=True)]
+        batches[table] = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+    return Decoded(batches, tally, whole)
 
 
 def decode(chunk: Chunk, base_ns: int) -> Decoded:

@@ -1,0 +1,3 @@
+def cut(
+    data: bytes, begin: int, last: int, gap: bytes, stays: bytes
+) -> tuple[bytes, bytes, list[bytes], bytes, bytes, bytes, bytes, bytes]: ...
