@@ -8,15 +8,18 @@ import os
 import pickle
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
+import pytest
 from forked import Template
 
 import analyze
+from analyze.compiled import SWITCH
 from analyze.query.engines import Engines
 from analyze.query.query_files import Query, ResultColumn
 from analyze.store.cache import open_stores
@@ -160,3 +163,17 @@ def lines_run(task: Callable[[], object]) -> int:
     finally:
         sys.settrace(before)
     return count
+
+
+def require_compiled(module: object, name: str) -> None:
+    """Skips where nothing can be compiled; fails where a module of C could be and is not there: it was lost."""
+    if module is not None:
+        return
+    if os.environ.get(SWITCH) == "0":
+        pytest.skip(f"{SWITCH}=0 leaves what is compiled out")
+    with tempfile.TemporaryDirectory() as built:
+        command = [sys.executable, "setup.py", "-q", "build_ext", "--build-lib", built, "--build-temp", built]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        made = list(Path(built).rglob(f"{name}.*[!c]"))
+    assert not made, f"{name} can be compiled here and is not: pip install -e . again"
+    pytest.skip(f"nothing can be compiled here (no compiler, or no Python.h): {done.stderr.strip()[-200:]}")

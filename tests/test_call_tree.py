@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
-from support import SAMPLES
+from support import SAMPLES, require_compiled
 
 import analyze
 from analyze.errors import InputError
@@ -63,6 +64,61 @@ def test_equals_the_stack(intervals: list[Interval]) -> None:
         descendants = [j for j in range(len(intervals)) if i in chain(parent, j)]
         assert last[i] == max(descendants)
         assert depth[i] == len(chain(parent, i)) - 1
+
+
+Event = tuple[int, int, int, int, int | None, int | None, int, int, int]
+
+events_strategy = st.lists(
+    st.tuples(
+        st.integers(0, 1), st.integers(0, 5), st.integers(0, 2), st.sampled_from([0, 7, -1]),
+        st.none() | st.integers(-1, 2), st.none() | st.sampled_from([-1, 0, 1, 2, 3, 2**62]), st.integers(0, 30),
+        st.integers(0, 12), st.integers(0, 9),
+    ),
+    max_size=60,
+)  # fmt: skip
+
+
+def columns(events: list[Event], tree: str) -> dict[str, Any]:
+    """As call_tree has them from DuckDB: a tree of places has no calls and no overhead."""
+    events = [e for e in events if tree == "torch_tree" or e[1] not in (call_tree._CALL, call_tree._OVERHEAD)]
+    process, kind, name, owner, tid, op, start, length, launched = zip(*events, strict=True) if events else [()] * 9
+
+    def known(values: tuple[int | None, ...]) -> Any:
+        return np.ma.masked_array([v or 0 for v in values], [v is None for v in values], np.int64)
+
+    numbers = {"process": (process, np.int32), "kind": (kind, np.int8), "name": (name, np.int32)}
+    numbers |= {c: (v, np.int64) for c, v in (("start_ns", start), ("dur_ns", length), ("launched_ns", launched))}
+    numbers |= {"owner" if tree == "call_tree" else "stray": (owner, np.int64)}
+    return {c: np.array(v, t) for c, (v, t) in numbers.items()} | {"tid": known(tid), "op_id": known(op)}
+
+
+def test_the_compiled_tree_is_there() -> None:
+    require_compiled(call_tree.compiled, "_nesting")
+
+
+@pytest.mark.skipif(call_tree.compiled is None, reason="test_the_compiled_tree_is_there says why")
+@pytest.mark.parametrize("tree", ["call_tree", "torch_tree"])
+@given(events=events_strategy)
+# A parent whose children overlap each other for longer than it is; a range of a collective between operators; a call of
+# no operator, on the main thread.
+@example([(0, 4, 0, 0, 1, None, 0, 10, 0)] + [(0, 4, n, 0, 1, None, 1 + n, 6, 0) for n in range(3)])
+@example([(0, 2, 0, 0, 1, 1, 0, 10, 4), (0, 0, 1, 0, 1, None, 1, 5, 0), (0, 5, 0, 0, 1, 2, 2, 5, 3)])
+@example([(0, 2, 0, 7, 7, 1, 0, 10, 4), (0, 1, 1, 7, 1, 3, 1, 5, 0), (0, 1, 1, 7, 1, 1, 2, 5, 3)])
+def test_the_compiled_tree_is_that_of_numpy(tree: str, events: list[Event]) -> None:
+    found, expected = (way(columns(events, tree)) for way in (call_tree.event_by_event, call_tree.level_by_level))
+    for name, one, other in zip(call_tree.Tree._fields, found, expected, strict=True):
+        assert one.tolist() == other.tolist(), name
+
+
+@pytest.mark.skipif(call_tree.compiled is None, reason="test_the_compiled_tree_is_there says why")
+def test_the_compiled_tree_refuses_columns_that_are_too_short() -> None:
+    given = columns([(0, 2, 0, 0, 1, 1, 0, 10, 4)], "call_tree")
+    with pytest.raises(ValueError, match="not as long"):
+        call_tree.event_by_event(given | {"process": np.array([], np.int32)})
+    assert call_tree.compiled is not None
+    for n in (-1, 2**31):
+        with pytest.raises(ValueError, match="32 bits"):
+            call_tree.compiled.tree(n, *[b""] * 10)
 
 
 def chain(parent: list[int], node: int) -> list[int]:
@@ -129,7 +185,8 @@ def test_trees_with_the_same_python_functions_are_nested_once(
 ) -> None:
     """Without Python stacks all three are one; train-stacks has functions that are modules and others."""
     nested: list[int] = []
-    monkeypatch.setattr(call_tree, "nest", lambda *arrays: (nested.append(len(arrays[0])), nest(*arrays))[1])
+    make = call_tree._nested
+    monkeypatch.setattr(call_tree, "_nested", lambda *given: (nested.append(len(given[0]["kind"])), make(*given))[1])
     engine = Engine(analyze.open(SAMPLES / sample).stores)
     trees = ("no", "module", "stack")
     calls = [engine.rows(f"SELECT count(*) FROM call_tree_{t}", [f"call_tree_{t}"]) for t in trees]

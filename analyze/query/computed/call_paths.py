@@ -6,7 +6,7 @@ There are thousands of paths where there are millions of calls, so what is asked
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,9 @@ class Paths(NamedTuple):
     depth: Ints
 
 
-def number_paths(owner: Ints, parent: Ints, depth: Ints, label: Ints) -> tuple[Ints, Paths]:
+def number_paths(
+    owner: Ints, parent: npt.NDArray[np.integer[Any]], depth: npt.NDArray[np.integer[Any]], label: Ints
+) -> tuple[Ints, Paths]:
     """The path of each of n nodes (-1: none), and the paths.
 
     Of the nodes (all of shape n): the parent (-1 for a root), the level from 0, and the number of the name.

@@ -6,13 +6,16 @@ functions alone, each on its thread.
 
 The rule of nesting is torch.profiler's (`EventList._populate_cpu_children`): on one thread, in order of start (longer
 first), the parent of an event is the last event before it that ends at or after its end, and after its start. Events
-that overlap in part are not nested. Done level by level over whole arrays: the events that nothing encloses are the
-roots of their thread; every other one belongs to the last root before it, and the rest is the same question inside each
-root.
+that overlap in part are not nested.
+
+It is done event by event by `_nesting.c` where that is compiled (`analyze.compiled`); elsewhere level by level over
+whole arrays: the events that nothing encloses are the roots of their thread; every other one belongs to the last root
+before it, and the rest is the same question inside each root.
 """
 
 from __future__ import annotations
 
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import duckdb
@@ -20,8 +23,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from analyze.compiled import if_compiled
 from analyze.query import spill
 from analyze.query.computed.call_paths import dense, number_paths
+
+compiled = if_compiled("analyze.query.computed._nesting")
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -29,8 +35,8 @@ Bools = npt.NDArray[np.bool_]
 _BATCH = 4_000_000
 """Events that are sorted and nested at once, to the next whole rank: what bounds the memory."""
 
-_EVENT_BYTES = 300
-"""Memory that an event takes while it is nested."""
+_EVENT_BYTES = 360
+"""Memory that an event takes while it is nested, and those of the next batch are read."""
 
 _UNKNOWN = np.iinfo(np.int64).max
 """What a file does not say comes behind what it says."""
@@ -167,14 +173,26 @@ def create(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     connection.execute(_TEXTS.format(table=table))
     batches = connection.execute("SELECT DISTINCT batch FROM call_processes ORDER BY batch").fetchall()
     nodes = paths = 0
-    for (batch,) in batches or [(0,)]:
-        found = connection.execute(events, {"batch": batch}).fetchnumpy()
-        rows, numbered = _nested(found, nodes, paths if tree == "call_tree" else None)
+
+    def add(made: tuple[pa.Table, pa.Table | None]) -> None:
+        nonlocal nodes, paths
+        rows, numbered = made
         _add(connection, f"{table}_rows", _SUMS if tree == "torch_sums" else _ROWS, rows, nodes)
         nodes += len(rows)
         if numbered is not None:
             _add(connection, f"{table}_path_rows", "SELECT * FROM call_rows", numbered, paths)
             paths += len(numbered)
+
+    # DuckDB reads the events of the next batch meanwhile.
+    with ThreadPoolExecutor(1) as beside:
+        before: Future[tuple[pa.Table, pa.Table | None]] | None = None
+        for (batch,) in batches or [(0,)]:
+            found = connection.execute(events, {"batch": batch}).fetchnumpy()
+            if before is not None:
+                add(before.result())
+            before = beside.submit(_nested, found, nodes, paths if tree == "call_tree" else None)
+        if before is not None:
+            add(before.result())
     texts = "kind::VARCHAR AS kind, name::VARCHAR AS name"
     connection.execute(f"CREATE VIEW {table} AS SELECT * REPLACE ({texts}) FROM {table}_rows")
     if tree == "call_tree":
@@ -205,8 +223,75 @@ def _add(connection: duckdb.DuckDBPyConnection, table: str, sql: str, rows: pa.T
     connection.unregister("call_rows")
 
 
+class Tree(NamedTuple):
+    """A tree of n events, of which each has those below it behind it (pre-order); all of shape n."""
+
+    order: Ints
+    """Where each event stands among those that were given."""
+    parent: npt.NDArray[np.integer[Any]]
+    """-1 for a root."""
+    last: npt.NDArray[np.integer[Any]]
+    """The last event below; its own number if there is none."""
+    depth: npt.NDArray[np.integer[Any]]
+    self_ns: Ints
+    folded: Bools
+    gpu_ns: Ints
+    total_gpu_ns: Ints
+
+
 def _nested(events: dict[str, Any], first_node: int, first_path: int | None) -> tuple[pa.Table, pa.Table | None]:
     """The rows of a tree, in pre-order, from the columns of _EVENTS; and its paths, unless `first_path` is None."""
+    tree = (level_by_level if compiled is None else event_by_event)(events)
+    order = tree.order
+    process, kind, name = (np.asarray(events[c])[order] for c in ("process", "kind", "name"))
+    numbers = np.arange(first_node, first_node + len(order), dtype=np.int32)
+    rows = {
+        "process": _column(process),
+        "kind": _column(kind),
+        "name": _column(name),
+        "tid": _column(np.ma.getdata(events["tid"])[order], np.ma.getmaskarray(events["tid"])[order]),
+        "op_id": _column(np.ma.getdata(events["op_id"])[order], np.ma.getmaskarray(events["op_id"])[order]),
+        "start_ns": _column(np.asarray(events["start_ns"])[order]),
+        "dur_ns": _column(np.asarray(events["dur_ns"])[order]),
+        "node": _column(numbers),
+        "parent": _column((tree.parent + first_node).astype(np.int32), tree.parent < 0),
+        "last_node": _column((tree.last + first_node).astype(np.int32)),
+        "depth": _column(tree.depth.astype(np.int16)),
+        "self_ns": _column(tree.self_ns),
+        "folded": _column(tree.folded),
+        "gpu_ns": _column(tree.gpu_ns),
+        "total_gpu_ns": _column(tree.total_gpu_ns),
+    }
+    if first_path is None:
+        return pa.Table.from_pydict(rows), None
+    label = kind.astype(np.int64) * (int(name.max(initial=0)) + 2) + name + 1
+    path, paths = number_paths(process, tree.parent, np.where(kind == _ASYNC, -1, tree.depth), label)
+    rows["path"] = _column((path + first_path).astype(np.int32), path < 0)
+    numbered = {
+        "path": _column((np.arange(len(paths.parent)) + first_path).astype(np.int32)),
+        "parent": _column((paths.parent + first_path).astype(np.int32), paths.parent < 0),
+        "last_path": _column((paths.last + first_path).astype(np.int32)),
+        "depth": _column(paths.depth.astype(np.int16)),
+    }
+    return pa.Table.from_pydict(rows), pa.Table.from_pydict(numbered)
+
+
+def event_by_event(events: dict[str, Any]) -> Tree:
+    """The tree of the columns of _EVENTS: compiled."""
+    if compiled is None:
+        raise ImportError("analyze.query.computed._nesting is not built, or switched off")
+    thread, op = (np.ma.filled(events[c], _UNKNOWN) for c in ("tid", "op_id"))
+    columns = [np.ascontiguousarray(c) if c is not None else None for c in (
+        events["process"], events["kind"], events["name"], events.get("owner"), events.get("stray"), thread, op,
+        events["start_ns"], events["dur_ns"], events["launched_ns"],
+    )]  # fmt: skip
+    made = compiled.tree(len(thread), *columns)
+    types = (np.int64, np.int32, np.int32, np.int16, np.int64, np.bool_, np.int64, np.int64)
+    return Tree(*(np.frombuffer(column, kind) for column, kind in zip(made, types, strict=True)))
+
+
+def level_by_level(events: dict[str, Any]) -> Tree:
+    """The same where nothing could be compiled, and what the compiled one is held to."""
     process, kind, name, start, length = (
         np.asarray(events[c]) for c in ("process", "kind", "name", "start_ns", "dur_ns")
     )
@@ -224,7 +309,7 @@ def _nested(events: dict[str, Any], first_node: int, first_path: int | None) -> 
         owner = _pairs(owner, np.asarray(events["owner"]))
     lane = dense(_pairs(owner, thread))[0]
     order = in_order(lane, start, (-length, kind == _CALL, op))
-    process, kind, name, start, length, lane = (c[order] for c in (process, kind, name, start, length, lane))
+    kind, name, start, length, lane = (c[order] for c in (kind, name, start, length, lane))
     # The range of a collective ends on another thread than it began on: nobody's child and nobody's parent.
     alone = kind == _ASYNC
     end = start + length
@@ -247,36 +332,7 @@ def _nested(events: dict[str, Any], first_node: int, first_path: int | None) -> 
     gpu = np.asarray(events["launched_ns"])[order]
     gpu[parent[folded]] = 0
     so_far = np.append(0, np.cumsum(gpu))
-    numbers = np.arange(len(parent))
-    rows = {
-        "process": _column(process),
-        "kind": _column(kind),
-        "name": _column(name),
-        "tid": _column(np.ma.getdata(events["tid"])[order], np.ma.getmaskarray(events["tid"])[order]),
-        "op_id": _column(np.ma.getdata(events["op_id"])[order], np.ma.getmaskarray(events["op_id"])[order]),
-        "start_ns": _column(start),
-        "dur_ns": _column(length),
-        "node": _column((numbers + first_node).astype(np.int32)),
-        "parent": _column((parent + first_node).astype(np.int32), parent < 0),
-        "last_node": _column((last + first_node).astype(np.int32)),
-        "depth": _column(depth.astype(np.int16)),
-        "self_ns": _column(self_ns),
-        "folded": _column(folded),
-        "gpu_ns": _column(gpu),
-        "total_gpu_ns": _column(so_far[last + 1] - so_far[numbers]),
-    }
-    if first_path is None:
-        return pa.Table.from_pydict(rows), None
-    label = kind.astype(np.int64) * (int(name.max(initial=0)) + 2) + name + 1
-    path, paths = number_paths(process, parent, np.where(alone, -1, depth), label)
-    rows["path"] = _column((path + first_path).astype(np.int32), path < 0)
-    numbered = {
-        "path": _column((np.arange(len(paths.parent)) + first_path).astype(np.int32)),
-        "parent": _column((paths.parent + first_path).astype(np.int32), paths.parent < 0),
-        "last_path": _column((paths.last + first_path).astype(np.int32)),
-        "depth": _column(paths.depth.astype(np.int16)),
-    }
-    return pa.Table.from_pydict(rows), pa.Table.from_pydict(numbered)
+    return Tree(order, parent, last, depth, self_ns, folded, gpu, so_far[last + 1] - so_far[np.arange(len(parent))])
 
 
 def _column(values: npt.NDArray[Any], null: Bools | None = None) -> pa.Array:

@@ -3,27 +3,22 @@
 Few texts are left, and they repeat: every call of an operator with inputs of the same shapes leaves the same one. Here
 is only arithmetic over bytes; what a text means, and that a number in it is one, `forms` asks the JSON decoder.
 
-It is done in one pass by `_cutting.c` where that could be compiled when the package was installed or its wheel built,
-and everywhere else by NumPy, of all events at once: slower, and the same to the byte. TRACEQUARRY_COMPILED=0 in the
-environment leaves the compiled one out.
+It is done in one pass by `_cutting.c` where that is compiled (`analyze.compiled`), and everywhere else by NumPy, of all
+events at once: slower, and the same to the byte.
 """
 
 from __future__ import annotations
 
-import os
 import re
-from contextlib import suppress
-from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-compiled: ModuleType | None = None
-if os.environ.get("TRACEQUARRY_COMPILED") != "0":
-    with suppress(ImportError):
-        from analyze.sources.chrome import _cutting as compiled
+from analyze.compiled import if_compiled
+
+compiled = if_compiled("analyze.sources.chrome._cutting")
 
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]

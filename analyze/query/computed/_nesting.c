@@ -1,0 +1,461 @@
+/* What `call_tree` does in NumPy, event by event: the same order, nesting and sums, faster.
+
+   Events of a lane (a thread of a process) are put in order of start, longer first. Then one walk over them, with a
+   stack of those that may still take others in, gives each its parent: the last event before it that ends at or after
+   its end, and after its start. One that ends earlier takes in nothing that comes later.
+
+   Python is not asked for anything meanwhile, so other threads may run. */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* As call_tree._KINDS has them. */
+enum { ASYNC, CALL, OP, OVERHEAD, PYTHON, RANGE };
+
+/* What a file does not say. */
+static const int64_t UNKNOWN = INT64_MAX;
+
+/* n events, as they stand in the file. */
+typedef struct {
+    Py_ssize_t n;
+    const int32_t *process, *name;
+    const int8_t *kind;
+    const int64_t *owner; /* NULL: the process alone says whose a thread is */
+    const int64_t *stray; /* the thread of a call or overhead that no operator made; NULL: they stay on theirs */
+    const int64_t *thread, *op, *start, *length, *launched;
+} Events;
+
+/* The same n in pre-order. */
+typedef struct {
+    int64_t *order; /* where each stands in the file */
+    int32_t *parent, *last;
+    int16_t *depth;
+    int64_t *self, *gpu, *total_gpu;
+    uint8_t *folded;
+} Tree;
+
+typedef struct {
+    int64_t process, owner, thread;
+} Lane;
+
+static uint64_t mixed(uint64_t a, uint64_t b)
+{
+    uint64_t h = (a ^ (b * 0x9E3779B97F4A7C15u)) * 0xD6E8FEB86659FD93u;
+    return h ^ (h >> 32);
+}
+
+static size_t table_size(size_t entries)
+{
+    size_t size = 64;
+    while (size < 2 * entries)
+        size *= 2;
+    return size;
+}
+
+/* --- calls that no operator made ------------------------------------------------------------------------------- */
+
+static int is_op(const Events *e, Py_ssize_t i)
+{
+    return (e->kind[i] == OP || e->kind[i] == RANGE) && e->op[i] > 0 && e->op[i] != UNKNOWN;
+}
+
+static int may_stray(const Events *e, Py_ssize_t i)
+{
+    return e->kind[i] == CALL || e->kind[i] == OVERHEAD;
+}
+
+/* Where in a table of places + 1 an event with this process and op id is, or the free entry for it. */
+static size_t slot_of(const Events *e, const uint32_t *slots, size_t size, Py_ssize_t i)
+{
+    size_t at = mixed((uint64_t)e->op[i], (uint64_t)e->process[i]) & (size - 1);
+    while (slots[at]) {
+        Py_ssize_t other = (Py_ssize_t)slots[at] - 1;
+        if (e->op[other] == e->op[i] && e->process[other] == e->process[i])
+            break;
+        at = (at + 1) & (size - 1);
+    }
+    return at;
+}
+
+/* The thread on which each event counts; 0 if there is no memory. */
+static int find_threads(const Events *e, int64_t *threads)
+{
+    size_t ops = 0, strays = 0;
+    memcpy(threads, e->thread, (size_t)e->n * sizeof *threads);
+    for (Py_ssize_t i = 0; i < e->n; i++) {
+        ops += (size_t)is_op(e, i);
+        strays += (size_t)may_stray(e, i);
+    }
+    if (e->stray == NULL || strays == 0)
+        return 1;
+    size_t size = table_size(ops);
+    uint32_t *slots = calloc(size, sizeof *slots);
+    if (slots == NULL)
+        return 0;
+    for (Py_ssize_t i = 0; i < e->n; i++)
+        if (is_op(e, i))
+            slots[slot_of(e, slots, size, i)] = (uint32_t)i + 1;
+    for (Py_ssize_t i = 0; i < e->n; i++)
+        if (may_stray(e, i) && slots[slot_of(e, slots, size, i)] == 0)
+            threads[i] = e->stray[i];
+    free(slots);
+    return 1;
+}
+
+/* --- lanes ----------------------------------------------------------------------------------------------------- */
+
+static int compare_lanes(const void *a, const void *b)
+{
+    const Lane *x = a, *y = b;
+    if (x->process != y->process)
+        return x->process < y->process ? -1 : 1;
+    if (x->owner != y->owner)
+        return x->owner < y->owner ? -1 : 1;
+    return (x->thread > y->thread) - (x->thread < y->thread);
+}
+
+static Lane lane_of(const Events *e, const int64_t *threads, Py_ssize_t i)
+{
+    /* The ranges of collectives are apart: they end on another thread than they began on. */
+    Lane lane = {(int64_t)e->process[i] * 2 + (e->kind[i] == ASYNC), e->owner ? e->owner[i] : 0, threads[i]};
+    return lane;
+}
+
+/* The lane of each event by its place among all lanes, which are sorted; how many there are, or -1 without memory. */
+static Py_ssize_t find_lanes(const Events *e, const int64_t *threads, uint32_t *lane)
+{
+    size_t size = 1024, count = 0, room = 256;
+    uint32_t *slots = calloc(size, sizeof *slots), *rank = NULL;
+    Lane *lanes = malloc(room * sizeof *lanes), *sorted = NULL;
+    int done = slots != NULL && lanes != NULL;
+    for (Py_ssize_t i = 0; done && i < e->n; i++) {
+        Lane own = lane_of(e, threads, i);
+        /* Neighbours in a file are mostly of one thread. */
+        if (i && compare_lanes(&own, &lanes[lane[i - 1]]) == 0) {
+            lane[i] = lane[i - 1];
+            continue;
+        }
+        size_t at = mixed((uint64_t)own.thread, mixed((uint64_t)own.process, (uint64_t)own.owner)) & (size - 1);
+        while (slots[at] && compare_lanes(&own, &lanes[slots[at] - 1]) != 0)
+            at = (at + 1) & (size - 1);
+        if (slots[at] == 0) {
+            if (count == room) {
+                Lane *more = realloc(lanes, 2 * room * sizeof *lanes);
+                if (more == NULL) {
+                    done = 0;
+                    break;
+                }
+                lanes = more;
+                room *= 2;
+            }
+            lanes[count++] = own;
+            slots[at] = (uint32_t)count;
+            if (2 * count > size) { /* a table twice as large */
+                uint32_t *wider = calloc(2 * size, sizeof *wider);
+                if (wider == NULL) {
+                    done = 0;
+                    break;
+                }
+                free(slots);
+                slots = wider;
+                size *= 2;
+                for (size_t k = 0; k < count; k++) {
+                    size_t to = mixed((uint64_t)lanes[k].thread,
+                                      mixed((uint64_t)lanes[k].process, (uint64_t)lanes[k].owner)) & (size - 1);
+                    while (slots[to])
+                        to = (to + 1) & (size - 1);
+                    slots[to] = (uint32_t)k + 1;
+                }
+            }
+            lane[i] = (uint32_t)count - 1;
+        } else
+            lane[i] = slots[at] - 1;
+    }
+    if (done) {
+        sorted = malloc((count + 1) * sizeof *sorted);
+        rank = malloc((count + 1) * sizeof *rank);
+        done = sorted != NULL && rank != NULL;
+    }
+    if (done) {
+        memcpy(sorted, lanes, count * sizeof *sorted);
+        qsort(sorted, count, sizeof *sorted, compare_lanes);
+        for (size_t k = 0; k < count; k++) {
+            Lane *found = bsearch(&lanes[k], sorted, count, sizeof *sorted, compare_lanes);
+            rank[k] = (uint32_t)(found - sorted);
+        }
+        for (Py_ssize_t i = 0; i < e->n; i++)
+            lane[i] = rank[lane[i]];
+    }
+    free(slots);
+    free(lanes);
+    free(sorted);
+    free(rank);
+    return done ? (Py_ssize_t)count : -1;
+}
+
+/* --- order ----------------------------------------------------------------------------------------------------- */
+
+/* Whether event b stands before event a, which is before it in the file. */
+static int is_before(const Events *e, int64_t b, int64_t a)
+{
+    if (e->start[b] != e->start[a])
+        return e->start[b] < e->start[a];
+    if (e->length[b] != e->length[a])
+        return e->length[b] > e->length[a];
+    int call_b = e->kind[b] == CALL, call_a = e->kind[a] == CALL;
+    return call_b != call_a ? call_b < call_a : e->op[b] < e->op[a];
+}
+
+/* Sort n places of events, each run of which that is in order already is taken as it is; 0 if there is no memory.
+
+   A lane holds a few such runs, those of each table that its events come from. */
+static int sort_runs(const Events *e, int64_t *places, size_t n, int64_t *spare)
+{
+    size_t count = 0, room = 64;
+    size_t *ends = malloc(room * sizeof *ends);
+    if (ends == NULL)
+        return 0;
+    for (size_t i = 1; i <= n; i++)
+        if (i == n || is_before(e, places[i], places[i - 1])) {
+            if (count == room) {
+                size_t *more = realloc(ends, 2 * room * sizeof *ends);
+                if (more == NULL) {
+                    free(ends);
+                    return 0;
+                }
+                ends = more;
+                room *= 2;
+            }
+            ends[count++] = i;
+        }
+    int64_t *from = places, *to = spare;
+    while (count > 1) {
+        size_t made = 0, begin = 0;
+        for (size_t k = 0; k < count; k += 2) {
+            size_t middle = ends[k], end = k + 1 < count ? ends[k + 1] : middle;
+            size_t a = begin, b = middle, out = begin;
+            while (a < middle && b < end)
+                to[out++] = is_before(e, from[b], from[a]) ? from[b++] : from[a++];
+            memcpy(to + out, from + a, (middle - a) * sizeof *to);
+            out += middle - a;
+            memcpy(to + out, from + b, (end - b) * sizeof *to);
+            ends[made++] = end;
+            begin = end;
+        }
+        count = made;
+        int64_t *other = from;
+        from = to;
+        to = other;
+    }
+    if (from != places)
+        memcpy(places, from, n * sizeof *places);
+    free(ends);
+    return 1;
+}
+
+/* --- the tree -------------------------------------------------------------------------------------------------- */
+
+/* The time of an event without that of its children, which overlap each other: each moment counts once. */
+static int64_t self_of_overlapping(const Events *e, const Tree *t, int32_t i)
+{
+    int64_t start = e->start[t->order[i]], left = e->length[t->order[i]], covered = start;
+    for (int32_t c = i + 1; c <= t->last[i]; c++) {
+        if (t->parent[c] != i)
+            continue;
+        int64_t from = e->start[t->order[c]], end = from + e->length[t->order[c]];
+        if (end > (from > covered ? from : covered))
+            left -= end - (from > covered ? from : covered);
+        if (end > covered)
+            covered = end;
+    }
+    return left;
+}
+
+/* Parents, depths and last descendants of the events begin to end - 1, which are a lane in order. */
+static void nest(const Events *e, Tree *t, int32_t begin, int32_t end, int32_t *stack)
+{
+    int32_t depth = 0;
+    for (int32_t i = begin; i < end; i++) {
+        int64_t at = t->order[i], start = e->start[at], stop = start + e->length[at];
+        int alone = e->kind[at] == ASYNC;
+        while (depth) {
+            int64_t above = t->order[stack[depth - 1]], ends = e->start[above] + e->length[above];
+            if (!alone && ends >= stop && ends > start)
+                break;
+            t->last[stack[--depth]] = i - 1;
+        }
+        t->parent[i] = depth ? stack[depth - 1] : -1;
+        t->depth[i] = (int16_t)depth;
+        t->last[i] = i;
+        t->self[i] = e->length[at];
+        if (!alone)
+            stack[depth++] = i;
+    }
+    while (depth)
+        t->last[stack[--depth]] = end - 1;
+}
+
+static int32_t name_at(const Events *e, const Tree *t, int32_t i)
+{
+    return e->name[t->order[i]];
+}
+
+/* What the events have of their own, and with all below them. `children`: room for as many counts as events. */
+static void sum_up(const Events *e, Tree *t, uint32_t *children)
+{
+    int32_t n = (int32_t)e->n;
+    memset(children, 0, (size_t)n * sizeof *children);
+    for (int32_t i = 0; i < n; i++) {
+        t->gpu[i] = e->launched[t->order[i]];
+        if (t->parent[i] >= 0) {
+            t->self[t->parent[i]] -= e->length[t->order[i]];
+            children[t->parent[i]]++;
+        }
+    }
+    for (int32_t i = 0; i < n; i++) {
+        int32_t above = t->parent[i];
+        if (t->self[i] < 0)
+            t->self[i] = self_of_overlapping(e, t, i);
+        t->folded[i] = above >= 0 && children[above] == 1 && name_at(e, t, above) == name_at(e, t, i);
+        if (t->folded[i])
+            t->gpu[above] = 0;
+    }
+    /* Sums up to each event first: what lies below one is the difference of two. */
+    int64_t so_far = 0;
+    for (int32_t i = 0; i < n; i++)
+        t->total_gpu[i] = so_far += t->gpu[i];
+    for (int32_t i = 0; i < n; i++)
+        t->total_gpu[i] = t->total_gpu[t->last[i]] - t->total_gpu[i] + t->gpu[i];
+}
+
+/* 0 if there is no memory. */
+static int make(const Events *e, Tree *t)
+{
+    size_t n = (size_t)e->n;
+    int64_t *threads = malloc((n + 1) * sizeof *threads);
+    uint32_t *lane = malloc((n + 1) * sizeof *lane);
+    size_t *begins = NULL;
+    int done = threads != NULL && lane != NULL && find_threads(e, threads);
+    Py_ssize_t lanes = done ? find_lanes(e, threads, lane) : -1;
+    done = lanes >= 0;
+    if (done) {
+        begins = calloc((size_t)lanes + 2, sizeof *begins);
+        done = begins != NULL;
+    }
+    if (done) {
+        for (size_t i = 0; i < n; i++)
+            begins[lane[i] + 2]++;
+        for (Py_ssize_t k = 2; k < lanes + 2; k++)
+            begins[k] += begins[k - 1];
+        for (size_t i = 0; i < n; i++)
+            t->order[begins[lane[i] + 1]++] = (int64_t)i;
+        /* Now a lane begins where the one before it was filled to. */
+        for (Py_ssize_t k = 0; done && k < lanes; k++) {
+            size_t begin = begins[k], end = begins[k + 1];
+            done = sort_runs(e, t->order + begin, end - begin, threads);
+            if (done)
+                nest(e, t, (int32_t)begin, (int32_t)end, (int32_t *)(void *)threads);
+        }
+    }
+    if (done)
+        sum_up(e, t, lane);
+    free(begins);
+    free(lane);
+    free(threads);
+    return done;
+}
+
+/* --- for Python ------------------------------------------------------------------------------------------------ */
+
+/* The values of a column of n; NULL, with an exception set, if it is not as long. */
+static const void *column(PyObject *given, Py_buffer *view, Py_ssize_t n, Py_ssize_t size)
+{
+    if (PyObject_GetBuffer(given, view, PyBUF_SIMPLE) < 0)
+        return NULL;
+    if (view->len == n * size)
+        return n ? view->buf : "";
+    PyErr_SetString(PyExc_ValueError, "a column is not as long as the others");
+    return NULL;
+}
+
+PyDoc_STRVAR(tree_doc,
+"tree(n, process, kind, name, owner, stray, thread, op, start, length, launched)\n"
+"    -> (order, parent, last, depth, self, folded, gpu, total_gpu)\n\n"
+"The call tree of n events. Takes buffers: process and name int32, kind int8, the others int64; owner and stray may\n"
+"be None. Gives bytearrays: order, self, gpu and total_gpu int64, parent and last int32, depth int16, folded bool.");
+
+static PyObject *make_tree(PyObject *self, PyObject *args)
+{
+    enum { COLUMNS = 10, MADE = 8 };
+    static const Py_ssize_t sizes[COLUMNS] = {4, 1, 4, 8, 8, 8, 8, 8, 8, 8};
+    static const Py_ssize_t made_sizes[MADE] = {8, 4, 4, 2, 8, 1, 8, 8};
+    PyObject *given[COLUMNS], *made[MADE] = {NULL}, *result = NULL;
+    Py_buffer views[COLUMNS];
+    const void *columns[COLUMNS];
+    Py_ssize_t n;
+    int held = 0, sound = 1, done = 0;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "nOOOOOOOOOO:tree", &n, &given[0], &given[1], &given[2], &given[3], &given[4],
+                          &given[5], &given[6], &given[7], &given[8], &given[9]))
+        return NULL;
+    if (n < 0 || n >= INT32_MAX) {
+        PyErr_SetString(PyExc_ValueError, "there are too many events to count them in 32 bits");
+        return NULL;
+    }
+    memset(views, 0, sizeof views);
+    for (; sound && held < COLUMNS; held++) {
+        columns[held] = NULL;
+        if (given[held] == Py_None && (held == 3 || held == 4))
+            continue;
+        columns[held] = column(given[held], &views[held], n, sizes[held]);
+        sound = columns[held] != NULL;
+    }
+    for (int i = 0; sound && i < MADE; i++) {
+        made[i] = PyByteArray_FromStringAndSize(NULL, n * made_sizes[i]);
+        sound = made[i] != NULL;
+    }
+    if (sound) {
+        Events events = {n, columns[0], columns[2], columns[1], columns[3], columns[4],
+                         columns[5], columns[6], columns[7], columns[8], columns[9]};
+        void *to[MADE];
+        for (int i = 0; i < MADE; i++)
+            to[i] = PyByteArray_AsString(made[i]);
+        Tree tree = {to[0], to[1], to[2], to[3], to[4], to[6], to[7], to[5]};
+        Py_BEGIN_ALLOW_THREADS
+        done = make(&events, &tree);
+        Py_END_ALLOW_THREADS
+        if (done)
+            result = PyTuple_Pack(MADE, made[0], made[1], made[2], made[3], made[4], made[5], made[6], made[7]);
+        else
+            PyErr_NoMemory();
+    }
+    for (int i = 0; i < MADE; i++)
+        Py_XDECREF(made[i]);
+    for (int i = 0; i < held; i++)
+        if (views[i].obj != NULL)
+            PyBuffer_Release(&views[i]);
+    return result;
+}
+
+static PyMethodDef methods[] = {{"tree", make_tree, METH_VARARGS, tree_doc}, {NULL, NULL, 0, NULL}};
+
+static PyModuleDef_Slot slots[] = {
+#ifdef Py_GIL_DISABLED
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
+#endif
+    {0, NULL},
+};
+
+static struct PyModuleDef module = {
+    PyModuleDef_HEAD_INIT, "_nesting", "The nesting of call trees, event by event.", 0, methods, slots, NULL, NULL,
+    NULL,
+};
+
+PyMODINIT_FUNC PyInit__nesting(void)
+{
+    return PyModuleDef_Init(&module);
+}
