@@ -24,7 +24,7 @@ FILES = {
 }
 
 FLOORS = (
-    ("analyze.errors", "analyze.shell", "analyze.whole_file"),
+    ("analyze.compiled", "analyze.errors", "analyze.shell", "analyze.whole_file"),
     ("analyze.sources",),
     ("analyze.store",),
     ("analyze.query",),
