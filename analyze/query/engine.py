@@ -18,7 +18,7 @@ import duckdb
 from analyze.errors import InputError
 from analyze.query import spill
 from analyze.query.answer import Answer, Statement
-from analyze.query.blocks import Block, blocks, defining
+from analyze.query.blocks import Part, blocks, defining, parts
 from analyze.query.literals import text_literal
 from analyze.query.open_files import threads
 from analyze.query.plain_sql import check_block, check_expression, check_select, names_in, names_in_block, sentence
@@ -363,39 +363,42 @@ class Engine:
         runs = (store.snapshot.runs[run_id] for store, run_id in self._chosen)
         return sum(inf if file.bytes is None else file.bytes for run in runs for file in run.table_files)
 
-    def _make_blocks(self, names: Iterable[str], folders: Iterable[Path] = ()) -> None:
-        """Make the blocks of these names and those that they use, unless they are there."""
-        for name, block in blocks(names, folders).items():
-            with self._blocks.lock(name):
-                if name not in self._blocks.made:
-                    self._make_block(name, block)
-                    self._blocks.made.add(name)
+    def _make_blocks(self, names: Iterable[str], sql: str, folders: Iterable[Path] = ()) -> None:
+        """Make what SQL reads of the blocks of these names and of those that they use, unless it is there."""
+        for part in parts(blocks(names, folders), sql):
+            with self._blocks.lock(part.name):
+                if part.name not in self._blocks.made:
+                    self._make(part)
+                    self._blocks.made.add(part.name)
 
-    def _make_block(self, name: str, block: Block) -> None:
+    def _make(self, part: Part) -> None:
+        block = part.block
         if not block.built_in:
-            what = f"block {name}"
+            what = f"block {block.name}"
             _check_declared(names_in_block(self.connection, block.sql, what), block.uses, what)
             check_block(self.connection, block.sql, what)
         try:
-            if block.create is None:
-                if not (self._small and block.built_in and self._execute_kept(block)):
-                    kept = block.once + (block.keep if self.keep else ())
-                    self.connection.execute(_keeping(block, kept if block.built_in else ()))
-            else:
-                block.create(self.connection, name)
+            if block.create is not None:
+                block.create(self.connection, block.name)
+            elif not (block.built_in and self._keeps(part) and self._make_table(part)):
+                self.connection.execute(part.sql)
         except duckdb.Error as e:
-            raise InputError(f"{self._folders() if block.create else f'block {name}'}: {sentence(e)}") from e
+            raise InputError(f"{self._folders() if block.create else f'block {block.name}'}: {sentence(e)}") from e
 
-    def _execute_kept(self, block: Block) -> bool:
-        """Make a block with all its views as tables; False, and nothing made, if one cannot be computed: a question
-        that does not read it is none the worse."""
-        self.connection.begin()
+    def _keeps(self, part: Part) -> bool:
+        kept = part.block.once + (part.block.keep if self.keep else ())
+        return self._small or part.name in kept
+
+    def _make_table(self, part: Part) -> bool:
+        """Make a table in place of a view; False, and nothing made, if it is none or, of small recordings, cannot be
+        computed: it may be that no question reads it."""
+        view = f"CREATE VIEW {part.name} AS"
+        if not part.sql.startswith(view):
+            return False
         try:
-            self.connection.execute(_keeping(block, [d.name for d in block.definitions if d.params is None]))
-            self.connection.commit()
+            self.connection.execute(part.sql.replace(view, f"CREATE TABLE {part.name} AS", 1))
         except duckdb.Error as e:
-            self.connection.rollback()
-            if isinstance(e, duckdb.InterruptException):
+            if not self._small or isinstance(e, duckdb.InterruptException):
                 raise
             return False
         return True
@@ -419,7 +422,6 @@ class Engine:
         built_in = query.path.is_relative_to(BUILT_IN.parent)
         if not built_in:
             _check_declared(names_in(self.connection, sql, f"query {query.name}"), uses, f"query {query.name}")
-        self._make_blocks(uses, [query.path.parent.parent])
         documented = query.result_columns(choices)
         columns = {b: (_group_column(b), f'_group."_{b}"') for b in self.by}
         for c in documented:
@@ -450,6 +452,7 @@ class Engine:
         final += f"\nWHERE {' AND '.join(held)}" if held else ""
         final += "\nORDER BY " + ", ".join(filter(None, order))
         final += f"\nLIMIT {int(limit)}" if limit is not None else ""
+        self._make_blocks(uses, final, [query.path.parent.parent])
         what = f"query {query.name}"
         result: duckdb.DuckDBPyRelation | Statement
         if built_in:
@@ -466,7 +469,7 @@ class Engine:
     @_one_at_a_time
     def execute(self, sql: str, uses: Iterable[str] = ()) -> duckdb.DuckDBPyConnection:
         """Run SQL of this package's own, which reads the blocks `uses`; within `alone`. Raises duckdb.Error."""
-        self._make_blocks(uses)
+        self._make_blocks(uses, sql)
         return self.connection.execute(sql)
 
     @_one_at_a_time
@@ -480,7 +483,8 @@ class Engine:
 
         Raises InputError for anything else and for errors in it.
         """
-        self._make_blocks(defining(names_in(self.connection, sql, "SQL")))
+        names = names_in(self.connection, sql, "SQL")
+        self._make_blocks(defining(names), " ".join(names))
         check_select(self.connection, sql, "SQL")
         result = self._run(sql, {}, "SQL")
         types = zip(result.columns, result.types, strict=True)
@@ -492,14 +496,6 @@ class Engine:
             return self.connection.sql(sql, params=_bound(values))
         except (duckdb.Error, UnicodeError) as e:
             raise InputError(f"{what}: {sentence(e)}") from e
-
-
-def _keeping(block: Block, views: Iterable[str]) -> str:
-    """A block's SQL with tables in place of these views."""
-    sql = block.sql
-    for view in views:
-        sql = sql.replace(f"CREATE VIEW {view} AS", f"CREATE TABLE {view} AS")
-    return sql
 
 
 def _bound(values: dict[str, Any]) -> dict[str, Any] | None:
