@@ -88,6 +88,8 @@ class Block:
     """Its views that every engine computes once."""
     create: Callable[[duckdb.DuckDBPyConnection, str], None] | None = None
     """What makes a computed table of this name; None for a block of SQL."""
+    tables: tuple[str, ...] = ()
+    """Stored tables that a computed one reads."""
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
@@ -113,7 +115,8 @@ class Part:
     def words(self) -> frozenset[str]:
         """What it may read, by name; a computed table's SQL is in Python, so that is all of what its block uses."""
         if self.block.create:
-            return frozenset(d.name for name in self.block.uses for d in built_in()[name].definitions)
+            used = (d.name for name in self.block.uses for d in built_in()[name].definitions)
+            return frozenset((*self.block.tables, *used))
         return words(self.sql)
 
 
@@ -236,7 +239,7 @@ def built_in() -> dict[str, Block]:
     for table in COMPUTED:
         head = "\n".join(f"-- {line}".rstrip() for line in table.header.splitlines())
         declared = parse_block(table.name, head, f"computed table {table.name}")
-        found[table.name] = replace(declared, sql="", create=table.create)
+        found[table.name] = replace(declared, sql="", create=table.create, tables=table.tables)
     return dict(sorted(found.items()))
 
 

@@ -18,7 +18,7 @@ import duckdb
 from analyze.errors import InputError
 from analyze.query import spill
 from analyze.query.answer import Answer, Statement
-from analyze.query.blocks import Part, blocks, defining, parts
+from analyze.query.blocks import Part, blocks, defining, parts, words
 from analyze.query.literals import text_literal
 from analyze.query.open_files import threads
 from analyze.query.plain_sql import check_block, check_expression, check_select, names_in, names_in_block, sentence
@@ -36,6 +36,10 @@ _SMALL = 3 << 20
 _BIGINT = duckdb.sqltypes.BIGINT
 _RUN_COLUMNS = {c.name: c for c in TABLES["runs"].columns} | dict.fromkeys(RANK_COLUMNS)
 """What runs are selected and grouped by."""
+
+_STORED = TABLES.keys() - {"runs"}
+"""Tables of which an engine makes a view when something reads them. Of SQL that is not this package's own, all: what it
+may mean by a name that is not there is said."""
 
 _SQL_TYPES = {"string": "VARCHAR", "int64": "BIGINT", "int32": "INTEGER", "double": "DOUBLE", "bool": "BOOLEAN"}
 
@@ -69,16 +73,19 @@ def _one_at_a_time(ask: Callable[Concatenate[Engine, P], T]) -> Callable[Concate
 
 
 class _Blocks:
-    """What engines beside each other have made of the blocks; a thread makes one while no other makes the same."""
+    """What engines beside each other have made of stored tables and blocks, by name."""
 
     def __init__(self) -> None:
         self.made: set[str] = set()
         self.whole = True
         self._locks: dict[str, threading.Lock] = {}
 
-    def lock(self, name: str) -> threading.Lock:
-        """Held while a block is made."""
-        return self._locks.setdefault(name, threading.Lock())
+    @contextmanager
+    def made_once(self, name: str) -> Iterator[bool]:
+        """Whether it is to be made now; no other thread makes the same meanwhile."""
+        with self._locks.setdefault(name, threading.Lock()):
+            yield name not in self.made
+            self.made.add(name)
 
 
 class Engine:
@@ -137,10 +144,6 @@ class Engine:
         self._choose_passes(profiler, prefer)
         self._create_groups()
         self._small = self._bytes() <= _SMALL
-        for table in TABLES:
-            if table not in ("runs", "kernel_names"):
-                self._create_view(table)
-        self._create_kernel_names()
 
     def close(self) -> None:
         """Close the connection; rows of answers that were not taken cannot be taken any more."""
@@ -235,16 +238,12 @@ class Engine:
         for name in self.by:
             if name not in _RUN_COLUMNS:
                 raise InputError(f"--by {name}: runs has no such column; it has {', '.join(sorted(_RUN_COLUMNS))}")
-        self._execute(f"CREATE TABLE all_runs AS {self._scan('runs')}")
         ranks = [(r, rank) for s, r in self._chosen for rank in _ranks(s, r)]
-        self._execute("CREATE TABLE run_ranks (run_id run_key, rank INTEGER)")
-        if ranks:
-            self._execute(
-                "INSERT INTO run_ranks SELECT unnest($1), unnest($2)", [[r for r, _ in ranks], [n for _, n in ranks]]
-            )
         self._execute(
-            "CREATE TABLE selected AS SELECT a.*, rank, h.host AS node FROM all_runs a JOIN run_ranks USING (run_id)"
-            f" LEFT JOIN ({self._scan('rank_hosts')}) h USING (run_id, rank)"
+            f"CREATE TABLE selected AS SELECT a.*, rank, h.host AS node FROM ({self._scan('runs')}) a"
+            " JOIN (SELECT unnest($1::VARCHAR[])::run_key AS run_id, unnest($2::INTEGER[]) AS rank) USING (run_id)"
+            f" LEFT JOIN ({self._scan('rank_hosts')}) h USING (run_id, rank)",
+            [[r for r, _ in ranks], [n for _, n in ranks]],
         )
         for where in filter(None, wheres):
             what = f"--where {where!r}"
@@ -260,7 +259,7 @@ class Engine:
             raise InputError(f"--profiler {profiler}: must be one of {', '.join(PROFILERS)} or all")
         if profiler not in (None, "all"):
             self._execute("DELETE FROM selected WHERE profiler IS DISTINCT FROM $1", [profiler])
-        if profiler is not None or prefer == "all" or {"run_id", "profiler"} & set(self.by):
+        if profiler is not None or prefer == "all" or {"run_id", "profiler"} & set(self.by) or len(self._chosen) < 2:
             return
         tables = {r: s.snapshot.runs[r].tables for s, r in self._chosen}
         passes: dict[str, dict[str, tuple[bool, bool, int]]] = {}
@@ -289,25 +288,26 @@ class Engine:
             )
 
     def _create_groups(self) -> None:
-        """Table `run_groups`: what is selected, numbered into groups by `by`; and `runs`, a row for each run of it."""
+        """`run_groups`: what is selected, numbered into groups by `by`; and `runs`, a row for each run of it."""
         by = ", ".join(f'"{b}"' for b in self.by)
         number = f"dense_rank() OVER (ORDER BY {by})::INTEGER" if by else "NULL::INTEGER"
-        self._execute(f"CREATE TABLE run_groups AS SELECT *, {number} AS run_group FROM selected")
+        kind = "TABLE" if by else "VIEW"
+        self._execute(f"CREATE {kind} run_groups AS SELECT *, {number} AS run_group FROM selected")
         self._execute(
             "CREATE VIEW runs AS SELECT DISTINCT ON (run_id) * EXCLUDE (rank, node)"
             " FROM run_groups ORDER BY run_id, rank"
         )
         ranks = self._execute("SELECT run_id, list(rank) FROM selected GROUP BY run_id").fetchall()
         kept = {run_id: set(found) for run_id, found in ranks}
-        self._filtered = self._execute(
-            "SELECT (SELECT count(*) FROM selected)"
-            " < (SELECT count(*) FROM run_ranks WHERE run_id IN (SELECT run_id FROM selected))"
-        ).fetchone() == (True,)
         self._chosen = [(s, r) for s, r in self._chosen if r in kept]
+        self._filtered = any(len(kept[r]) < len(_ranks(s, r)) for s, r in self._chosen)
         if self._filtered:
             self._ranks = kept
 
     def _create_view(self, table: str) -> None:
+        if table == "kernel_names":
+            self._create_kernel_names()
+            return
         scan = self._scan(table)
         if self.by or self._filtered:
             sql = f"SELECT t.*, g.run_group FROM ({scan}) t JOIN run_groups g USING (run_id, rank)"
@@ -363,13 +363,17 @@ class Engine:
         runs = (store.snapshot.runs[run_id] for store, run_id in self._chosen)
         return sum(inf if file.bytes is None else file.bytes for run in runs for file in run.table_files)
 
-    def _make_blocks(self, names: Iterable[str], sql: str, folders: Iterable[Path] = ()) -> None:
-        """Make what SQL reads of the blocks of these names and of those that they use, unless it is there."""
-        for part in parts(blocks(names, folders), sql):
-            with self._blocks.lock(part.name):
-                if part.name not in self._blocks.made:
+    def _make_read(self, sql: str, uses: Iterable[str], folders: Iterable[Path] = ()) -> None:
+        """Make what SQL reads, unless it is there: stored tables, and of the blocks that it uses, with their own."""
+        read = parts(blocks(uses, folders), sql)
+        for table in _STORED & words(sql).union(*(part.words for part in read)):
+            with self._blocks.made_once(table) as new:
+                if new:
+                    self._create_view(table)
+        for part in read:
+            with self._blocks.made_once(part.name) as new:
+                if new:
                     self._make(part)
-                    self._blocks.made.add(part.name)
 
     def _make(self, part: Part) -> None:
         block = part.block
@@ -452,7 +456,7 @@ class Engine:
         final += f"\nWHERE {' AND '.join(held)}" if held else ""
         final += "\nORDER BY " + ", ".join(filter(None, order))
         final += f"\nLIMIT {int(limit)}" if limit is not None else ""
-        self._make_blocks(uses, final, [query.path.parent.parent])
+        self._make_read(final if built_in else " ".join([final, *_STORED]), uses, [query.path.parent.parent])
         what = f"query {query.name}"
         result: duckdb.DuckDBPyRelation | Statement
         if built_in:
@@ -469,7 +473,7 @@ class Engine:
     @_one_at_a_time
     def execute(self, sql: str, uses: Iterable[str] = ()) -> duckdb.DuckDBPyConnection:
         """Run SQL of this package's own, which reads the blocks `uses`; within `alone`. Raises duckdb.Error."""
-        self._make_blocks(uses, sql)
+        self._make_read(sql, uses)
         return self.connection.execute(sql)
 
     @_one_at_a_time
@@ -484,7 +488,7 @@ class Engine:
         Raises InputError for anything else and for errors in it.
         """
         names = names_in(self.connection, sql, "SQL")
-        self._make_blocks(defining(names), " ".join(names))
+        self._make_read(" ".join([*names, *_STORED]), defining(names))
         check_select(self.connection, sql, "SQL")
         result = self._run(sql, {}, "SQL")
         types = zip(result.columns, result.types, strict=True)
