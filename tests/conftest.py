@@ -56,8 +56,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: "collect" not in item.path.parts and not hasattr(item.module, "torch"))  # type: ignore[attr-defined]
 
 
-def pytest_collection_finish() -> None:
+IMPORTED = pytest.StashKey[set[str]]()
+"""The modules that were there once all tests were found."""
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
     """What all tests and libraries have made up to here stays: it need not be looked through for garbage."""
+    session.config.stash[IMPORTED] = set(sys.modules)
     gc.collect()
     gc.freeze()
 

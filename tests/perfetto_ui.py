@@ -58,10 +58,12 @@ def opener(timeout_s: float = 120) -> Iterator[Show]:
         context.grant_permissions(["local-network-access"], origin=UI)
         context.route("**/*", answer)
 
-        same = context.new_page()
+        pages: list[Any] = []
 
         def opened(trace: Path, view: View | None = None) -> Any:
-            page = context.new_page() if view else same
+            if view or not pages:
+                pages.append(context.new_page())
+            page = pages[-1]
             # The page is driven from here, so what serves the trace waits elsewhere.
             addresses: Queue[str] = Queue()
             serving = Thread(target=open_in_ui, args=(trace, addresses.put, view), daemon=True)

@@ -39,7 +39,7 @@ class Late:
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
-        if attribute.startswith(("__", "_pytest")):  # pytest looks at everything that a file of tests holds
+        if attribute.startswith(("__", "_pytest", "_mock")):  # pytest looks at everything that a file of tests holds
             raise AttributeError(attribute)
         return getattr(importlib.import_module(self._name), attribute)
 

@@ -32,7 +32,7 @@ DUCKDB = duckdb.connect()
 @pytest.fixture(scope="module")
 def engine() -> Engine:
     made = Engine(analyze.open(SAMPLES / "late-rank").stores)
-    made._make_blocks(built_in())
+    made._make_read(" ".join([*home(), *TABLES]), built_in())
     return made
 
 
@@ -249,20 +249,27 @@ def one_kernel(tmp_path: Path) -> Path:
 def test_what_sql_only_mentions_is_not_made(one_kernel: Path, statement: str) -> None:
     engine = Engine(analyze.open(one_kernel).stores)
     engine.sql(statement).rows()
-    assert engine._blocks.made == set()
+    assert engine._blocks.made - TABLES.keys() == set()
     assert engine.connection.execute(BUILT).fetchall() == [(0,)]
 
 
 def test_what_sql_reads_is_made(one_kernel: Path) -> None:
     engine = Engine(analyze.open(one_kernel).stores)
     assert engine.sql("SELECT count(*) FROM (SELECT * FROM main.Call_Tree_No)").rows() == [(0,)]
-    assert engine._blocks.made == {"call_tree_no", *blocks(built_in()["call_tree_no"].uses)}
+    assert {"call_tree_no", "cpu_events", "gpu_work", "linked_to_ops"} <= engine._blocks.made
     # A view that a macro is given by its name.
     assert engine.sql("SELECT count(*) FROM work_nodes('gpu_named_work', 'call_tree_no')").rows() == [(1,)]
     # The view behind a CTE of its name.
     assert engine.sql("WITH gpu_busy_union AS (FROM gpu_busy_union) SELECT busy_ns FROM gpu_busy_union").rows() == [
         (5000,)
     ]
+
+
+def test_of_a_block_only_what_is_read_is_made(one_kernel: Path) -> None:
+    """A view of three, each of another block or the second of its block, and a macro of thirteen."""
+    engine = Engine(analyze.open(one_kernel).stores)
+    assert engine.sql("SELECT start_ns, end_ns FROM Intervals_Union('gpu_intervals')").rows() == [(10_000, 15_000)]
+    assert engine._blocks.made - TABLES.keys() == {"gpu_work", "gpu_tracks", "gpu_intervals", "intervals_union"}
 
 
 def own_query(folder: Path, use: str, sql: str, param: str = "") -> Path:

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import IMPORTED
 from support import ROOT, kernel, write_trace
 
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
@@ -23,6 +24,11 @@ def shown(heading: str) -> list[str]:
     section = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", TEXT, re.M | re.S)
     assert section, heading
     return re.findall(r"^```\w+\n(.*?)^```$", section[1], re.M | re.S)
+
+
+def test_tests_are_found_without_torch(pytestconfig: pytest.Config) -> None:
+    """Every process of the tests imports every file of them, and few run a test that needs it: see `support.Late`."""
+    assert {"torch", "torchvision"} & pytestconfig.stash[IMPORTED] == set()
 
 
 @pytest.fixture

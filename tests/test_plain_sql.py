@@ -13,7 +13,7 @@ from support import kernel, run_cli, write_trace
 import analyze
 from analyze.advise import findings
 from analyze.errors import InputError
-from analyze.query.blocks import built_in
+from analyze.query.blocks import built_in, home
 from analyze.query.engine import Engine
 from analyze.query.plain_sql import check_block, check_expression, check_select
 from analyze.query.query_files import catalog
@@ -311,7 +311,7 @@ def test_a_store_in_a_folder_with_the_signs_of_a_pattern(tmp_path: Path) -> None
 
 def test_own_blocks_are_of_the_form_that_is_asked_of_others(place: Place) -> None:
     engine = Engine([Store(place.store)])
-    engine._make_blocks(built_in())
+    engine._make_read(" ".join(home()), built_in())
     own = {name: block.sql for name, block in built_in().items() if block.sql}
     assert len(own) > 20
     for name, text in own.items():
@@ -324,8 +324,7 @@ def test_questions_that_are_not_checked_pass_the_check(place: Place) -> None:
     questions = [*catalog().values(), *(f.query for f in findings())]
     for query in questions:
         sql, _, choices = query.bind({})
-        with engine.alone():
-            engine.execute("SELECT 1", query.used(choices))
+        engine._make_read(sql, query.used(choices))
         check_select(engine.connection, sql, query.name)
     assert len(questions) > 50
 

@@ -144,10 +144,11 @@ def test_kept_views_change_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_view_that_cannot_be_computed_is_in_nobodys_way() -> None:
     """Of small recordings all views of a block are computed; a question reads some of them."""
-    sql = "CREATE VIEW bad AS SELECT error('no') AS x; CREATE VIEW good AS SELECT 1 AS x"
+    sql = "CREATE VIEW bad AS SELECT error('no') AS x;\nCREATE VIEW good AS SELECT 1 AS x"
     block = Block("own", "", (), tuple(Definition(name, None, "") for name in ("bad", "good")), sql)
     engine = Engine(analyze.open(SAMPLES / "late-rank").stores)
-    engine._make_block("own", block)
+    for part in block.parts:
+        engine._make(part)
     assert engine.connection.execute("SELECT x FROM good").fetchall() == [(1,)]
 
 

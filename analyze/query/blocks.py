@@ -23,9 +23,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,6 +47,9 @@ _KEEP = re.compile(r"^@keep\s+(.*)$")
 _ONCE = re.compile(r"^@once\s+(.*)$")
 _VIEW = re.compile(r"^@view\s+(\w+)\s+a row is (.*)$")
 _MACRO = re.compile(r"^@macro\s+(\w+)\(([\w, ]*)\)\s+(.*)$")
+_CREATE = re.compile(r"^(?=CREATE )", re.MULTILINE)
+_REMARK = re.compile(r"^\s*--.*", re.MULTILINE)
+_WORD = re.compile(r"\w+")
 _COLUMN = re.compile(r"^@column\s+(\w+)\s+(\S+)\s+(.*)$")
 _SPREAD = re.compile(r"^@column\s+\* of (\w+)$")
 
@@ -85,6 +88,36 @@ class Block:
     """Its views that every engine computes once."""
     create: Callable[[duckdb.DuckDBPyConnection, str], None] | None = None
     """What makes a computed table of this name; None for a block of SQL."""
+    tables: tuple[str, ...] = ()
+    """Stored tables that a computed one reads."""
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """What is made of it one by one: of a built-in block of SQL each view and macro, of others the whole."""
+        if self.create or not self.built_in:
+            return (Part(self, self.name, tuple(d.name for d in self.definitions), self.sql),)
+        statements = _CREATE.split(_REMARK.sub("", self.sql))[1:]
+        return tuple(Part(self, d.name, (d.name,), sql) for d, sql in zip(self.definitions, statements, strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """What is made of a block at once."""
+
+    block: Block
+    name: str
+    """Its own: that of a built-in block's view or macro, else of the block."""
+    defines: tuple[str, ...]
+    """The views and macros in it, as far as they are declared: those of a user's block need not be."""
+    sql: str
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """What it may read, by name; a computed table's SQL is in Python, so that is all of what its block uses."""
+        if self.block.create:
+            used = (d.name for name in self.block.uses for d in built_in()[name].definitions)
+            return frozenset((*self.block.tables, *used))
+        return words(self.sql)
 
 
 def parse_block(name: str, text: str, where: str, built_in: bool = True) -> Block:
@@ -161,6 +194,28 @@ def blocks(names: Iterable[str], folders: Iterable[Path] = ()) -> dict[str, Bloc
     return found
 
 
+def parts(found: Mapping[str, Block], sql: str) -> list[Part]:
+    """The parts of blocks that SQL reads, each behind what it reads itself; of a user's block, the whole.
+
+    What it reads is one of its words, be it a text that a macro is given as the name of a table. That a word may mean
+    something else costs the time to make a view; to read the SQL as DuckDB does would cost more.
+    """
+    every = [part for block in found.values() for part in block.parts]
+    home = {name: part for part in every for name in part.defines}
+    read = {part for part in every if not part.block.built_in}
+    todo = [words(sql), *(part.words for part in read)]
+    while todo:
+        new = {home[word] for word in todo.pop() & home.keys()} - read
+        read |= new
+        todo += [part.words for part in new]
+    return [part for part in every if part in read]
+
+
+def words(sql: str) -> frozenset[str]:
+    """The words of SQL in small letters."""
+    return frozenset(_WORD.findall(sql.lower()))
+
+
 def _find(name: str, places: list[Path]) -> Block:
     named = places if re.fullmatch(r"[\w-]+", name) else ()
     path = next((p for place in named if (p := place / f"{name}.sql").is_file()), None)
@@ -184,7 +239,7 @@ def built_in() -> dict[str, Block]:
     for table in COMPUTED:
         head = "\n".join(f"-- {line}".rstrip() for line in table.header.splitlines())
         declared = parse_block(table.name, head, f"computed table {table.name}")
-        found[table.name] = replace(declared, sql="", create=table.create)
+        found[table.name] = replace(declared, sql="", create=table.create, tables=table.tables)
     return dict(sorted(found.items()))
 
 

@@ -18,7 +18,7 @@ import duckdb
 from analyze.errors import InputError
 from analyze.query import spill
 from analyze.query.answer import Answer, Statement
-from analyze.query.blocks import Block, blocks, defining
+from analyze.query.blocks import Part, blocks, defining, parts, words
 from analyze.query.literals import text_literal
 from analyze.query.open_files import threads
 from analyze.query.plain_sql import check_block, check_expression, check_select, names_in, names_in_block, sentence
@@ -36,6 +36,10 @@ _SMALL = 3 << 20
 _BIGINT = duckdb.sqltypes.BIGINT
 _RUN_COLUMNS = {c.name: c for c in TABLES["runs"].columns} | dict.fromkeys(RANK_COLUMNS)
 """What runs are selected and grouped by."""
+
+_STORED = TABLES.keys() - {"runs"}
+"""Tables of which an engine makes a view when something reads them. Of SQL that is not this package's own, all: what it
+may mean by a name that is not there is said."""
 
 _SQL_TYPES = {"string": "VARCHAR", "int64": "BIGINT", "int32": "INTEGER", "double": "DOUBLE", "bool": "BOOLEAN"}
 
@@ -69,16 +73,19 @@ def _one_at_a_time(ask: Callable[Concatenate[Engine, P], T]) -> Callable[Concate
 
 
 class _Blocks:
-    """What engines beside each other have made of the blocks; a thread makes one while no other makes the same."""
+    """What engines beside each other have made of stored tables and blocks, by name."""
 
     def __init__(self) -> None:
         self.made: set[str] = set()
         self.whole = True
         self._locks: dict[str, threading.Lock] = {}
 
-    def lock(self, name: str) -> threading.Lock:
-        """Held while a block is made."""
-        return self._locks.setdefault(name, threading.Lock())
+    @contextmanager
+    def made_once(self, name: str) -> Iterator[bool]:
+        """Whether it is to be made now; no other thread makes the same meanwhile."""
+        with self._locks.setdefault(name, threading.Lock()):
+            yield name not in self.made
+            self.made.add(name)
 
 
 class Engine:
@@ -137,10 +144,6 @@ class Engine:
         self._choose_passes(profiler, prefer)
         self._create_groups()
         self._small = self._bytes() <= _SMALL
-        for table in TABLES:
-            if table not in ("runs", "kernel_names"):
-                self._create_view(table)
-        self._create_kernel_names()
 
     def close(self) -> None:
         """Close the connection; rows of answers that were not taken cannot be taken any more."""
@@ -235,16 +238,12 @@ class Engine:
         for name in self.by:
             if name not in _RUN_COLUMNS:
                 raise InputError(f"--by {name}: runs has no such column; it has {', '.join(sorted(_RUN_COLUMNS))}")
-        self._execute(f"CREATE TABLE all_runs AS {self._scan('runs')}")
         ranks = [(r, rank) for s, r in self._chosen for rank in _ranks(s, r)]
-        self._execute("CREATE TABLE run_ranks (run_id run_key, rank INTEGER)")
-        if ranks:
-            self._execute(
-                "INSERT INTO run_ranks SELECT unnest($1), unnest($2)", [[r for r, _ in ranks], [n for _, n in ranks]]
-            )
         self._execute(
-            "CREATE TABLE selected AS SELECT a.*, rank, h.host AS node FROM all_runs a JOIN run_ranks USING (run_id)"
-            f" LEFT JOIN ({self._scan('rank_hosts')}) h USING (run_id, rank)"
+            f"CREATE TABLE selected AS SELECT a.*, rank, h.host AS node FROM ({self._scan('runs')}) a"
+            " JOIN (SELECT unnest($1::VARCHAR[])::run_key AS run_id, unnest($2::INTEGER[]) AS rank) USING (run_id)"
+            f" LEFT JOIN ({self._scan('rank_hosts')}) h USING (run_id, rank)",
+            [[r for r, _ in ranks], [n for _, n in ranks]],
         )
         for where in filter(None, wheres):
             what = f"--where {where!r}"
@@ -260,7 +259,7 @@ class Engine:
             raise InputError(f"--profiler {profiler}: must be one of {', '.join(PROFILERS)} or all")
         if profiler not in (None, "all"):
             self._execute("DELETE FROM selected WHERE profiler IS DISTINCT FROM $1", [profiler])
-        if profiler is not None or prefer == "all" or {"run_id", "profiler"} & set(self.by):
+        if profiler is not None or prefer == "all" or {"run_id", "profiler"} & set(self.by) or len(self._chosen) < 2:
             return
         tables = {r: s.snapshot.runs[r].tables for s, r in self._chosen}
         passes: dict[str, dict[str, tuple[bool, bool, int]]] = {}
@@ -289,25 +288,26 @@ class Engine:
             )
 
     def _create_groups(self) -> None:
-        """Table `run_groups`: what is selected, numbered into groups by `by`; and `runs`, a row for each run of it."""
+        """`run_groups`: what is selected, numbered into groups by `by`; and `runs`, a row for each run of it."""
         by = ", ".join(f'"{b}"' for b in self.by)
         number = f"dense_rank() OVER (ORDER BY {by})::INTEGER" if by else "NULL::INTEGER"
-        self._execute(f"CREATE TABLE run_groups AS SELECT *, {number} AS run_group FROM selected")
+        kind = "TABLE" if by else "VIEW"
+        self._execute(f"CREATE {kind} run_groups AS SELECT *, {number} AS run_group FROM selected")
         self._execute(
             "CREATE VIEW runs AS SELECT DISTINCT ON (run_id) * EXCLUDE (rank, node)"
             " FROM run_groups ORDER BY run_id, rank"
         )
         ranks = self._execute("SELECT run_id, list(rank) FROM selected GROUP BY run_id").fetchall()
         kept = {run_id: set(found) for run_id, found in ranks}
-        self._filtered = self._execute(
-            "SELECT (SELECT count(*) FROM selected)"
-            " < (SELECT count(*) FROM run_ranks WHERE run_id IN (SELECT run_id FROM selected))"
-        ).fetchone() == (True,)
         self._chosen = [(s, r) for s, r in self._chosen if r in kept]
+        self._filtered = any(len(kept[r]) < len(_ranks(s, r)) for s, r in self._chosen)
         if self._filtered:
             self._ranks = kept
 
     def _create_view(self, table: str) -> None:
+        if table == "kernel_names":
+            self._create_kernel_names()
+            return
         scan = self._scan(table)
         if self.by or self._filtered:
             sql = f"SELECT t.*, g.run_group FROM ({scan}) t JOIN run_groups g USING (run_id, rank)"
@@ -363,39 +363,46 @@ class Engine:
         runs = (store.snapshot.runs[run_id] for store, run_id in self._chosen)
         return sum(inf if file.bytes is None else file.bytes for run in runs for file in run.table_files)
 
-    def _make_blocks(self, names: Iterable[str], folders: Iterable[Path] = ()) -> None:
-        """Make the blocks of these names and those that they use, unless they are there."""
-        for name, block in blocks(names, folders).items():
-            with self._blocks.lock(name):
-                if name not in self._blocks.made:
-                    self._make_block(name, block)
-                    self._blocks.made.add(name)
+    def _make_read(self, sql: str, uses: Iterable[str], folders: Iterable[Path] = ()) -> None:
+        """Make what SQL reads, unless it is there: stored tables, and of the blocks that it uses, with their own."""
+        read = parts(blocks(uses, folders), sql)
+        for table in _STORED & words(sql).union(*(part.words for part in read)):
+            with self._blocks.made_once(table) as new:
+                if new:
+                    self._create_view(table)
+        for part in read:
+            with self._blocks.made_once(part.name) as new:
+                if new:
+                    self._make(part)
 
-    def _make_block(self, name: str, block: Block) -> None:
+    def _make(self, part: Part) -> None:
+        block = part.block
         if not block.built_in:
-            what = f"block {name}"
+            what = f"block {block.name}"
             _check_declared(names_in_block(self.connection, block.sql, what), block.uses, what)
             check_block(self.connection, block.sql, what)
         try:
-            if block.create is None:
-                if not (self._small and block.built_in and self._execute_kept(block)):
-                    kept = block.once + (block.keep if self.keep else ())
-                    self.connection.execute(_keeping(block, kept if block.built_in else ()))
-            else:
-                block.create(self.connection, name)
+            if block.create is not None:
+                block.create(self.connection, block.name)
+            elif not (block.built_in and self._keeps(part) and self._make_table(part)):
+                self.connection.execute(part.sql)
         except duckdb.Error as e:
-            raise InputError(f"{self._folders() if block.create else f'block {name}'}: {sentence(e)}") from e
+            raise InputError(f"{self._folders() if block.create else f'block {block.name}'}: {sentence(e)}") from e
 
-    def _execute_kept(self, block: Block) -> bool:
-        """Make a block with all its views as tables; False, and nothing made, if one cannot be computed: a question
-        that does not read it is none the worse."""
-        self.connection.begin()
+    def _keeps(self, part: Part) -> bool:
+        kept = part.block.once + (part.block.keep if self.keep else ())
+        return self._small or part.name in kept
+
+    def _make_table(self, part: Part) -> bool:
+        """Make a table in place of a view; False, and nothing made, if it is none or, of small recordings, cannot be
+        computed: it may be that no question reads it."""
+        view = f"CREATE VIEW {part.name} AS"
+        if not part.sql.startswith(view):
+            return False
         try:
-            self.connection.execute(_keeping(block, [d.name for d in block.definitions if d.params is None]))
-            self.connection.commit()
+            self.connection.execute(part.sql.replace(view, f"CREATE TABLE {part.name} AS", 1))
         except duckdb.Error as e:
-            self.connection.rollback()
-            if isinstance(e, duckdb.InterruptException):
+            if not self._small or isinstance(e, duckdb.InterruptException):
                 raise
             return False
         return True
@@ -419,7 +426,6 @@ class Engine:
         built_in = query.path.is_relative_to(BUILT_IN.parent)
         if not built_in:
             _check_declared(names_in(self.connection, sql, f"query {query.name}"), uses, f"query {query.name}")
-        self._make_blocks(uses, [query.path.parent.parent])
         documented = query.result_columns(choices)
         columns = {b: (_group_column(b), f'_group."_{b}"') for b in self.by}
         for c in documented:
@@ -450,6 +456,7 @@ class Engine:
         final += f"\nWHERE {' AND '.join(held)}" if held else ""
         final += "\nORDER BY " + ", ".join(filter(None, order))
         final += f"\nLIMIT {int(limit)}" if limit is not None else ""
+        self._make_read(final if built_in else " ".join([final, *_STORED]), uses, [query.path.parent.parent])
         what = f"query {query.name}"
         result: duckdb.DuckDBPyRelation | Statement
         if built_in:
@@ -466,7 +473,7 @@ class Engine:
     @_one_at_a_time
     def execute(self, sql: str, uses: Iterable[str] = ()) -> duckdb.DuckDBPyConnection:
         """Run SQL of this package's own, which reads the blocks `uses`; within `alone`. Raises duckdb.Error."""
-        self._make_blocks(uses)
+        self._make_read(sql, uses)
         return self.connection.execute(sql)
 
     @_one_at_a_time
@@ -480,7 +487,8 @@ class Engine:
 
         Raises InputError for anything else and for errors in it.
         """
-        self._make_blocks(defining(names_in(self.connection, sql, "SQL")))
+        names = names_in(self.connection, sql, "SQL")
+        self._make_read(" ".join([*names, *_STORED]), defining(names))
         check_select(self.connection, sql, "SQL")
         result = self._run(sql, {}, "SQL")
         types = zip(result.columns, result.types, strict=True)
@@ -492,14 +500,6 @@ class Engine:
             return self.connection.sql(sql, params=_bound(values))
         except (duckdb.Error, UnicodeError) as e:
             raise InputError(f"{what}: {sentence(e)}") from e
-
-
-def _keeping(block: Block, views: Iterable[str]) -> str:
-    """A block's SQL with tables in place of these views."""
-    sql = block.sql
-    for view in views:
-        sql = sql.replace(f"CREATE VIEW {view} AS", f"CREATE TABLE {view} AS")
-    return sql
 
 
 def _bound(values: dict[str, Any]) -> dict[str, Any] | None:

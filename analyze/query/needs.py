@@ -11,7 +11,11 @@ import re
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+import duckdb
+
+from analyze.errors import InputError
 from analyze.query.blocks import defining
+from analyze.query.plain_sql import sentence
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
@@ -207,8 +211,12 @@ def held(engine: Engine, name: str) -> bool:
     """
     for source in HOLDINGS[name].sources:
         table = source.partition(" ")[0]
-        if (table not in TABLES or table in engine.tables) and engine.sql(f"SELECT 1 FROM {source} LIMIT 1").rows():
-            return True
+        if table not in TABLES or table in engine.tables:
+            try:
+                if engine.rows(f"SELECT 1 FROM {source} LIMIT 1", defining([table])):
+                    return True
+            except duckdb.Error as e:
+                raise InputError(f"{table}: {sentence(e)}") from e
     return False
 
 

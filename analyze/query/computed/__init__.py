@@ -18,6 +18,8 @@ class Computed(NamedTuple):
     name: str
     header: str
     create: Callable[[duckdb.DuckDBPyConnection, str], None]
+    tables: tuple[str, ...] = ()
+    """Stored tables that it reads itself; `runs` is always there."""
 
 
 def _call_tree(connection: duckdb.DuckDBPyConnection, table: str) -> None:
@@ -207,20 +209,21 @@ _WINDOWS = {"span": "the whole recording", "step": "each training step"}
 
 
 def _of_each(
-    stem: str, header: str, what: dict[str, str], create: Callable[[duckdb.DuckDBPyConnection, str], None]
+    stem: str, header: str, what: dict[str, str], create: Callable[[duckdb.DuckDBPyConnection, str], None], *tables: str
 ) -> Iterator[Computed]:
     """A table for each choice of a query's parameter, in which its name ends."""
     for choice, words in what.items():
-        yield Computed(f"{stem}_{choice}", header.format(name=f"{stem}_{choice}", what=words, choice=choice), create)
+        name = f"{stem}_{choice}"
+        yield Computed(name, header.format(name=name, what=words, choice=choice), create, tables)
 
 
 COMPUTED = (
-    Computed("api_roles", _API_ROLES, _api_roles),
+    Computed("api_roles", _API_ROLES, _api_roles, ("cuda_calls",)),
     *_of_each("call_tree", _CALL_TREE, {k: _FUNCTIONS[k] for k in ("module", "no", "stack")}, _call_tree),
-    *_of_each("critical_path", _PATH, _WINDOWS, _critical_path),
+    *_of_each("critical_path", _PATH, _WINDOWS, _critical_path, "cpu_ops", "cuda_calls", "kernel_names"),
     Computed("device_peaks", _DEVICE_PEAKS, _device_peaks),
     Computed("known_devices", _KNOWN_DEVICES, _known_devices),
-    Computed("source_times", _SOURCE_TIMES, _source_times),
+    Computed("source_times", _SOURCE_TIMES, _source_times, ("ranges",)),
     *_of_each("torch_sums", _TORCH_SUMS, {k: _FUNCTIONS[k] for k in ("no", "yes")}, _call_tree),
     *_of_each("torch_tree", _TORCH_TREE, {k: _FUNCTIONS[k] for k in ("no", "yes")}, _call_tree),
     Computed("workload_keys", _WORKLOAD_KEYS, _workload_keys),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -106,7 +107,7 @@ def parse_metadata(text: bytes) -> tuple[Metadata, list[str]]:
 def _lenient(struct: type[_S], fields: dict[str, msgspec.Raw], odd: list[str]) -> _S:
     """A struct of those fields that can be read."""
     found = struct()
-    for spec in msgspec.structs.fields(struct):
+    for spec in _fields(struct):
         text = bytes(fields.get(spec.encode_name, b"null"))
         try:
             value = msgspec.json.decode(text, type=spec.type, strict=False)
@@ -117,6 +118,12 @@ def _lenient(struct: type[_S], fields: dict[str, msgspec.Raw], odd: list[str]) -
                 value = _parts(spec.encode_name, text, odd)
         setattr(found, spec.name, value)
     return found
+
+
+@cache
+def _fields(struct: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    """What msgspec compiles anew whenever it is asked: an eighth of the time that a file of a few events takes."""
+    return msgspec.structs.fields(struct)
 
 
 def _parts(name: str, text: bytes, odd: list[str]) -> Any:
