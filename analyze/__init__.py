@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analyze.errors import InputError
-from analyze.traces import Paths, Traces, as_texts
+from analyze.traces import Paths, Traces, as_paths, as_texts
 
 if TYPE_CHECKING:
     from analyze.comparison import Comparison
@@ -63,13 +63,13 @@ __all__ = [
 ]
 
 
-def open(*paths: Paths, queries: Sequence[Paths] = (), progress: Progress | None = None) -> Traces:
+def open(*paths: Paths, queries: Paths | Sequence[Paths] = (), progress: Progress | None = None) -> Traces:
     """Open stores, run folders, folders of them, or raw files, at URLs too; raw ones go into the cache first.
 
     `queries`: further folders of query files. `progress`: is told how the ingest gets on. Raises InputError for what
     cannot be read; `Traces.warnings` say what was lost of the rest.
     """
-    return Traces([Path(p) for p in paths], [Path(q) for q in queries], progress)
+    return Traces(paths, queries, progress)
 
 
 def ingest(
@@ -169,7 +169,7 @@ def compare(
     where_b: str | None = None,
     per_step: bool | None = None,
     tolerance: float = 1.0,
-    fail_if: Sequence[str] = (),
+    fail_if: str | Sequence[str] = (),
     sort: str | None = None,
     limit: int | None = None,
     profiler: str | None = None,
@@ -193,7 +193,7 @@ def compare(
             time=time,
             per_step=per_step,
             tolerance=tolerance,
-            fail_if=fail_if,
+            fail_if=[fail_if] if isinstance(fail_if, str) else fail_if,
             sort=sort,
             limit=limit,
             flame=Path(flame) if flame is not None else None,
@@ -203,11 +203,11 @@ def compare(
         return replace(result, answer=Answer(result.answer), warnings=warnings)
 
 
-def catalog(queries: Sequence[Paths] = ()) -> dict[str, Query]:
+def catalog(queries: Paths | Sequence[Paths] = ()) -> dict[str, Query]:
     """All queries by name, built-in ones and those of further folders, with their documentation, parameters and SQL."""
     from analyze.query.query_files import catalog as all_queries
 
-    return all_queries([Path(q) for q in queries])
+    return all_queries(as_paths(queries))
 
 
 def studies() -> dict[str, str]:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 
 Paths = str | PathLike[str]
+Names = str | Sequence[str]
+"""Several, or one text as on the command line: "model" or "model,gpus"."""
 
 
 class Traces:
@@ -40,16 +42,19 @@ class Traces:
     columns with their units, and `notes`. All raise InputError for what the user can mend.
     """
 
-    def __init__(self, paths: Sequence[Path], queries: Sequence[Path] = (), progress: Progress | None = None):
+    def __init__(
+        self, paths: Paths | Sequence[Paths], queries: Paths | Sequence[Paths] = (), progress: Progress | None = None
+    ):
         from analyze.query.engines import Engines
         from analyze.store.cache import open_stores
         from schemas.urls import as_given
 
-        self._given = list(map(as_given, paths))
+        places = as_paths(paths)
+        self._given = list(map(as_given, places))
         self.read_as: list[str] = []
         """Which runs and ranks the raw files were taken for that had to be ingested now, in sentences."""
-        self.stores, self.warnings = open_stores(paths, progress, self.read_as.append)
-        self.query_folders = tuple(queries)
+        self.stores, self.warnings = open_stores(places, progress, self.read_as.append)
+        self.query_folders = tuple(as_paths(queries))
         self.engines = Engines(self.stores)
 
     def close(self) -> None:
@@ -75,12 +80,12 @@ class Traces:
     def query(
         self,
         name: str,
-        by: Sequence[str] = (),
+        by: Names = (),
         where: str | None = None,
         params: Mapping[str, object] | None = None,
         sort: str | None = None,
         limit: int | None = None,
-        select: Sequence[str] = (),
+        select: Names = (),
         profiler: str | None = None,
     ) -> pa.Table:
         """Answer a query by name (`catalog` lists them) as an Arrow table.
@@ -94,12 +99,12 @@ class Traces:
     def answer(
         self,
         name: str,
-        by: Sequence[str] = (),
+        by: Names = (),
         where: str | None = None,
         params: Mapping[str, object] | None = None,
         sort: str | None = None,
         limit: int | None = None,
-        select: Sequence[str] = (),
+        select: Names = (),
         profiler: str | None = None,
     ) -> Answer:
         """As `query`, with the documented columns, and notes; the rows are computed when they are taken."""
@@ -107,7 +112,7 @@ class Traces:
         from analyze.query.needs import why_empty
 
         query, given = self._find(name), self._given
-        by, texts = query.own_by(by, as_texts(params))
+        by, texts = query.own_by(as_names(by), as_texts(params))
         engine = self.engines.get(by, where, profiler, query)
 
         def draw(answer: Answer, figure: str | None, title: str | None) -> Drawing:
@@ -118,7 +123,7 @@ class Traces:
                 by=by, where=where, profiler=profiler, figure=figure, title=title,
             )  # fmt: skip
 
-        answer = Answer(engine.query(query, texts, sort, limit, select), draw)
+        answer = Answer(engine.query(query, texts, sort, limit, as_names(select)), draw)
         if limit != 0:
             answer.why = lambda: why_empty(engine, query, texts)
         runs = len(engine.run_ids)
@@ -175,7 +180,7 @@ class Traces:
         self,
         name: str,
         output: Paths | None = None,
-        by: Sequence[str] = (),
+        by: Names = (),
         where: str | None = None,
         params: Mapping[str, object] | None = None,
         profiler: str | None = None,
@@ -200,7 +205,7 @@ class Traces:
         self,
         output: Paths,
         compare: Traces | None = None,
-        by: Sequence[str] = (),
+        by: Names = (),
         where: str | None = None,
         profiler: str | None = None,
         title: str | None = None,
@@ -214,8 +219,8 @@ class Traces:
 
         after = (compare.stores, compare._given) if compare else None
         write_report(
-            self.stores, self._given, Path(output), after=after, by=by, where=where, profiler=profiler, title=title,
-            progress=progress,
+            self.stores, self._given, Path(output), after=after, by=as_names(by), where=where, profiler=profiler,
+            title=title, progress=progress,
         )  # fmt: skip
 
     def serve(
@@ -256,9 +261,9 @@ class Traces:
     def pivot(
         self,
         name: str,
-        rows: Sequence[str],
+        rows: Names,
         value: str,
-        columns: Sequence[str] = (),
+        columns: Names = (),
         agg: str | None = None,
         filter: str | None = None,
         where: str | None = None,
@@ -275,9 +280,9 @@ class Traces:
     def pivot_answer(
         self,
         name: str,
-        rows: Sequence[str],
+        rows: Names,
         value: str,
-        columns: Sequence[str] = (),
+        columns: Names = (),
         agg: str | None = None,
         filter: str | None = None,
         where: str | None = None,
@@ -289,7 +294,10 @@ class Traces:
         from analyze.pivot import pivot
 
         options = {"agg": agg, "filter": filter, "where": where, "profiler": profiler}
-        return Answer(pivot(self.engines, self._find(name), rows, columns, value, as_texts(params), **options))
+        found = pivot(
+            self.engines, self._find(name), as_names(rows), as_names(columns), value, as_texts(params), **options
+        )
+        return Answer(found)
 
     def advise(self, where: str | None = None, min_pct: float = 1.0, profiler: str | None = None) -> pa.Table:
         """What costs each run time, the largest saving first, as an Arrow table (`analyze.advise.COLUMNS`).
@@ -345,3 +353,13 @@ class Traces:
 def as_texts(params: Mapping[str, object] | None) -> dict[str, str]:
     """Parameters as the command line would have them."""
     return {name: str(value) for name, value in (params or {}).items()}
+
+
+def as_names(given: Names) -> list[str]:
+    """Names, of which one text may hold several."""
+    return [n.strip() for n in given.split(",") if n.strip()] if isinstance(given, str) else list(given)
+
+
+def as_paths(given: Paths | Sequence[Paths]) -> list[Path]:
+    """Paths, of which there may be one."""
+    return [Path(given)] if isinstance(given, str | PathLike) else [Path(p) for p in given]

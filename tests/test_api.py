@@ -175,6 +175,25 @@ def test_ingest(tmp_path: Path) -> None:
     assert len(analyze.ingest(*ranks, store=tmp_path / "one", as_one_run=True).ingested) == 1
 
 
+def test_one_text_is_one_name(tmp_path: Path) -> None:
+    """A text is a sequence of its letters; and `Traces("/data")` would look for traces in all of /."""
+    sample = SAMPLES / "alexnet-dp2"
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "one.sql").write_text(
+        "-- Is it one?\n-- @column one number  One.\nSELECT NULL AS run_group, 1 AS one"
+    )
+    with analyze.Traces(str(sample), str(tmp_path)) as one, analyze.open(sample, queries=[tmp_path]) as several:
+        assert one._given == several._given and one.query_folders == several.query_folders
+        for given in ("model,gpus", "model, gpus"):
+            assert one.query("kernel-share", by=given).equals(several.query("kernel-share", by=["model", "gpus"]))
+        assert one.query("kernel-share", select="name").equals(several.query("kernel-share", select=["name"]))
+        pivoted = one.pivot("kernel-share", rows="model", columns="gpus", value="total_ns", agg="sum")
+        assert pivoted.equals(several.pivot("kernel-share", ["model"], "total_ns", ["gpus"], "sum"))
+        assert one.query("one").to_pylist() == [{"one": 1}]
+    assert "one" in analyze.catalog(queries=tmp_path)
+    assert analyze.compare(sample, sample, fail_if="kernel_time < 5%").failures
+
+
 def test_compare_returns_what_failed(tmp_path: Path) -> None:
     a, b = (write_trace(tmp_path / n / "t.json", [kernel("k", 0, dur)]) for n, dur in (("a", 1), ("b", 9)))
     result = analyze.compare(a, b, fail_if=["kernel_time > 5%", "kernel_time < 5%"])
@@ -249,8 +268,8 @@ def test_questions_of_the_same_runs_ask_one_engine(made: list[Engine], tmp_path:
 def test_the_call_tree_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     nested: list[int] = []
-    nest = call_tree.nest
-    monkeypatch.setattr(call_tree, "nest", lambda *arrays: (nested.append(len(arrays[0])), nest(*arrays))[1])
+    make = call_tree._nested
+    monkeypatch.setattr(call_tree, "_nested", lambda *given: (nested.append(len(given[0]["kind"])), make(*given))[1])
     traces = analyze.open(ONE)
     first = traces.query("op-tree")
     assert len(nested) == 1
@@ -261,8 +280,8 @@ def test_engines_beside_each_other_share_what_they_compute(made: list[Engine], m
     """Two threads that both need the tree: one makes it, the other waits for it."""
 
     nested: list[int] = []
-    nest = call_tree.nest
-    monkeypatch.setattr(call_tree, "nest", lambda *arrays: (nested.append(len(arrays[0])), nest(*arrays))[1])
+    make = call_tree._nested
+    monkeypatch.setattr(call_tree, "_nested", lambda *given: (nested.append(len(given[0]["kind"])), make(*given))[1])
     traces = analyze.open(ONE)
     first = traces.engines
     second = first.beside()
@@ -409,7 +428,7 @@ def test_what_is_half_made_is_not_asked_again(made: list[Engine], monkeypatch: p
             def fail(*arrays: object, error: BaseException = error) -> None:
                 raise error
 
-            patch.setattr(call_tree, "nest", fail)
+            patch.setattr(call_tree, "_nested", fail)
             with pytest.raises((KeyboardInterrupt, InputError)):
                 traces.query("op-tree")
         assert traces.query("op-tree").to_pylist() == expected
