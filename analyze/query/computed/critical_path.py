@@ -86,7 +86,6 @@ FROM _work w
 JOIN path_ranks p ON p.run_id = w.run_id AND p.rank = w.rank
 LEFT JOIN kernel_names n ON n.run_id = w.run_id AND n.name = w.name
 LEFT JOIN _launches l ON l.run_id = w.run_id AND l.rank = w.rank AND l.correlation_id = w.correlation_id
-ORDER BY process
 """
 
 _WAITS = """
@@ -94,7 +93,6 @@ SELECT process, tid, start_ns
 FROM cuda_calls JOIN path_ranks USING (run_id, rank)
 WHERE name IN (SELECT name FROM api_roles WHERE role = 'stream_wait') AND api <> 'sync' AND tid IS NOT NULL
     AND true /* of these ranks */
-ORDER BY process
 """
 
 # What keeps a thread busy: operators, calls that launch or wait. Those that only ask (cudaEventQuery) do not.
@@ -102,7 +100,6 @@ _OPS = """
 SELECT process, tid, start_ns, start_ns + dur_ns AS end_ns
 FROM cpu_ops JOIN path_ranks USING (run_id, rank)
 WHERE tid IS NOT NULL AND dur_ns IS NOT NULL AND true /* of these ranks */
-ORDER BY process
 """
 _CALLS = """
 WITH _launched AS (SELECT run_id, rank, correlation_id FROM gpu_work WHERE true /* of these ranks */),
@@ -120,7 +117,6 @@ FROM (
     SELECT * FROM _calls SEMI JOIN _launched USING (run_id, rank, correlation_id) WHERE blocks IS NULL
 )
 JOIN path_ranks USING (run_id, rank)
-ORDER BY process
 """
 
 # The profiler's own time. CUPTI's number of the thread need not be the one that the rest of the trace has for it: where
@@ -161,8 +157,9 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, steps: bool) -> No
     for _, batch in groupby(ranks, key=itemgetter(0)):
         there = list(batch)
         only = _only(there) if len(there) < len(ranks) else "true"
+        in_turn = "\nORDER BY process" if len(there) > 1 else ""
         work, waits, ops, calls = (
-            _by_process(connection.sql(sql.replace(_HERE, only)).to_arrow_table())
+            _by_process(connection.sql(sql.replace(_HERE, only) + in_turn).to_arrow_table())
             for sql in (_GPU, _WAITS, _OPS, _CALLS)
         )
         for _, process, *key in there:

@@ -46,6 +46,8 @@ class _Thread(NamedTuple):
     sync_ends: list[int]
     syncs: list[tuple[int, str, int]]
     """Start, name, and index of the GPU work waited for."""
+    handed: list[int]
+    """Activities, but for the last, in the idle time behind which another thread handed over to this one."""
 
 
 class Rank:
@@ -87,14 +89,19 @@ class Rank:
             names = cpu["name"].take(calls).to_pylist()
             syncs = list(zip(start[calls].tolist(), names, awaited[calls].tolist(), strict=True))
             starts, finishes = _merged(start[rows], end[rows])
-            thread = _Thread(starts.tolist(), finishes.tolist(), end[calls].tolist(), syncs)
+            thread = _Thread(starts.tolist(), finishes.tolist(), end[calls].tolist(), syncs, [])
             self.threads[int(tid[rows.start])] = thread
             activities.append((finishes, starts, np.full(len(starts), tid[rows.start])))
         finishes, starts, tids = map(np.concatenate, zip(*activities, strict=True)) if activities else (ends[:0],) * 3
         order = np.lexsort((tids, starts, finishes))
-        self.activity_ends, self.activity_starts, self.activity_tids = (
-            c[order].tolist() for c in (finishes, starts, tids)
-        )
+        finishes, starts, tids = (c[order] for c in (finishes, starts, tids))
+        self.activity_ends, self.activity_starts, self.activity_tids = (c.tolist() for c in (finishes, starts, tids))
+        for number, (own_ends, own_starts, _) in zip(self.threads, activities, strict=True):
+            idle_from, idle_to = own_ends[:-1], own_starts[1:]
+            # As _handed_over says it. The own activity has ended by then, so there is a last one.
+            last = np.searchsorted(finishes, idle_to, "right") - 1
+            other = (tids[last] != number) & (starts[last] >= idle_from) & (finishes[last] > starts[last])
+            self.threads[number].handed.extend(np.flatnonzero(other & (idle_from < idle_to)).tolist())
 
     def last_end(self, at: int) -> int | None:
         """The GPU work that ended last, at `at` or before."""
@@ -197,15 +204,14 @@ class _Walk:
         if thread is None:
             self._emit("cpu", None, self.begin, tid=tid)
             return None, None
-        entered = self.at
-        now = entered
+        now = self.at
+        s = bisect_right(thread.sync_ends, now) - 1
+        while s >= 0 and (tid, s) in self.done:
+            s -= 1
+        sync_end = thread.sync_ends[s] if s >= 0 else self.begin
+        # The activity that began last before now: the thread is in it, or in the idle time behind it.
+        a = bisect_right(thread.starts, now - 1) - 1
         while now > self.begin:
-            s = bisect_right(thread.sync_ends, now) - 1
-            while s >= 0 and (tid, s) in self.done:
-                s -= 1
-            sync_end = thread.sync_ends[s] if s >= 0 else self.begin
-            # The activity that began last before now: the thread is in it, or in the idle time behind it.
-            a = bisect_right(thread.starts, now - 1) - 1
             idle_from = thread.ends[a] if a >= 0 else self.begin
             if idle_from < now:
                 handed = self._handed_over(tid, idle_from, now)
@@ -220,7 +226,10 @@ class _Walk:
                 return awaited, None
             if a < 0:
                 break
-            now = min(now, thread.starts[a])
+            # On to the next activity before it at which one of these may be; the sync ended in or behind its own.
+            h = bisect_left(thread.handed, a) - 1
+            a = max(thread.handed[h] if h >= 0 else -1, bisect_right(thread.starts, sync_end) - 1 if s >= 0 else -1)
+            now = min(now, thread.starts[a + 1])
         self._emit("cpu", None, self.begin, tid=tid)
         return None, None
 
