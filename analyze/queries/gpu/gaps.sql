@@ -6,7 +6,7 @@
 -- itself worked (it asked for a buffer, wrote one out, loaded a function), on that thread or on one of its own; where
 -- that is the larger part, it is the cause, and `cpu` names what the profiler did: the operator around it was only held
 -- up.
--- @param top int[0..1000000] = 20 How many gaps, per group of runs.
+-- @param top int[0..999999] = 20 How many gaps, per group of runs.
 -- @param threshold_us number[0..1e9] = 30 Longest gap that counts as kernel_wait, exclusive, in us.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
@@ -30,10 +30,19 @@
 WITH spans AS (
     SELECT track, min(start_ns) AS first_ns, max(end_ns) AS last_ns FROM gpu_intervals GROUP BY track
 ),
-ranked AS (
+gaps AS MATERIALIZED (
     SELECT t.*, g.* EXCLUDE (track, stream), g.end_ns - g.start_ns AS gap_ns
     FROM device_gaps g JOIN gpu_tracks t USING (track)
-    QUALIFY row_number() OVER (PARTITION BY run_group ORDER BY gap_ns DESC, t.track, g.start_ns) <= $top
+),
+-- Few are left to be ranked: as many of a group as are asked for, and those as long as the last of them.
+shortest AS (
+    SELECT run_group, list_min(max(gap_ns, greatest($top, 1)::BIGINT)) AS least_ns FROM gaps GROUP BY run_group
+),
+ranked AS (
+    SELECT g.*
+    FROM gaps g JOIN shortest s ON s.run_group IS NOT DISTINCT FROM g.run_group
+    WHERE gap_ns >= least_ns
+    QUALIFY row_number() OVER (PARTITION BY g.run_group ORDER BY gap_ns DESC, track, start_ns) <= $top
 ),
 longest AS MATERIALIZED (
     SELECT
