@@ -74,9 +74,9 @@ def test_a_pass_without_gpu_work_or_that_failed_gives_way() -> None:
                         run.tables = {t: r for t, r in run.tables.items() if t in ("runs", "cpu_ops", "kernel_names")}
             engine = Engine(stores)
         else:
-            engine._execute(prepare)
-            engine._choose_passes(None, None)
-        left = engine._execute("SELECT DISTINCT profiler FROM selected").fetchall()
+            engine._recordings.execute(prepare)
+            engine._recordings._choose_passes(None, None)
+        left = engine._recordings.execute("SELECT DISTINCT profiler FROM selected").fetchall()
         assert left == [("nsys",)], prepare
 
 

@@ -1,4 +1,4 @@
-"""DuckDB over stores: a view for every table, the blocks, and the answer to a query."""
+"""DuckDB over stores: the blocks, and the answer to a query."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import copy
 import re
 import threading
 import weakref
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import wraps
-from math import inf
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -19,29 +18,20 @@ from analyze.errors import InputError
 from analyze.query import spill
 from analyze.query.answer import Answer, Statement
 from analyze.query.blocks import Part, blocks, defining, parts, words
-from analyze.query.literals import text_literal
 from analyze.query.open_files import threads
-from analyze.query.plain_sql import check_block, check_expression, check_select, names_in, names_in_block, sentence
-from analyze.query.query_files import BUILT_IN, RANK_COLUMNS, TIMING, Query, ResultColumn
-from analyze.store import kernel_names
-from analyze.store.catalogue import PARSER_VERSION, RUN_TABLES
+from analyze.query.plain_sql import check_block, check_select, names_in, names_in_block, sentence
+from analyze.query.query_files import BUILT_IN, RANK_COLUMNS, Query, ResultColumn
+from analyze.query.recordings import RUN_COLUMNS, Recordings, literal_path
 from analyze.store.store import Store
-from schemas.tables import TABLES, Column
-
-PROFILERS = (*TIMING, "ncu", "none")
+from schemas.tables import TABLES
 
 _SMALL = 3 << 20
 """Bytes of Parquet files up to which recordings are small: those of some 50 MB of traces."""
 
 _BIGINT = duckdb.sqltypes.BIGINT
-_RUN_COLUMNS = {c.name: c for c in TABLES["runs"].columns} | dict.fromkeys(RANK_COLUMNS)
-"""What runs are selected and grouped by."""
-
 _STORED = TABLES.keys() - {"runs"}
 """Tables of which an engine makes a view when something reads them. Of SQL that is not this package's own, all: what it
 may mean by a name that is not there is said."""
-
-_SQL_TYPES = {"string": "VARCHAR", "int64": "BIGINT", "int32": "INTEGER", "double": "DOUBLE", "bool": "BOOLEAN"}
 
 _NUMERIC = re.compile(r"(?:U?(?:TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL\(\d+,\d+\))$")
 
@@ -95,10 +85,8 @@ class Engine:
     only what it selects exists. `by` names columns of `runs` (or `rank`, `node`) whose values become groups of their
     own in every answer.
 
-    A workload that was recorded under several profilers has a run for each pass. So that none of its work counts
-    twice, one timing pass of each workload exists: of those that `where` selects and that hold GPU work, the first of
-    TIMING, or `prefer` if that is among them. All do with `prefer` "all", and where `by` tells them apart (run_id,
-    profiler). `profiler`: instead, only runs that were recorded under it; "all" for all.
+    Of a workload that was recorded under several profilers one pass exists, as `profiler` and `prefer` say
+    (`Recordings`).
 
     `keep`: views that many questions rest on (@keep of the blocks) are computed once and kept, for who asks many. Of
     small recordings every view is: to plan it again in each place that reads it takes longer.
@@ -117,17 +105,9 @@ class Engine:
         """May be set later, for blocks that are not made yet."""
         self.stores = list(stores)
         self.by = tuple(by)
-        self.note = ""
-        """What of the recordings is left out, in a sentence."""
         self.lock = threading.RLock()
         """Held while the connection works: it refuses a second thread."""
         self._blocks = _Blocks()
-        self._chosen: list[tuple[Store, str]] = []
-        self._ranks: dict[str, set[int]] = {}
-        """The ranks of each run that exist, where some are left out: other files need not be opened."""
-        for store in stores:
-            seen = {r for _, r in self._chosen}
-            self._chosen += [(store, r) for r in store.snapshot.runs if r not in seen]
         folder = spill.spill_folder()
         self._at_end: Callable[[], object] = weakref.finalize(self, spill.remove, folder)
         self.connection = duckdb.connect(
@@ -138,12 +118,10 @@ class Engine:
                 **spill.memory_limit(),
             }
         )
+        self._recordings = Recordings(self.connection, stores, by)
         self._lock()
-        self._create_run_keys()
-        self._create_runs([where] if isinstance(where, str) else list(where or ()))
-        self._choose_passes(profiler, prefer)
-        self._create_groups()
-        self._small = self._bytes() <= _SMALL
+        self._recordings.select([where] if isinstance(where, str) else list(where or ()), profiler, prefer)
+        self._small = self._recordings.bytes() <= _SMALL
 
     def close(self) -> None:
         """Close the connection; rows of answers that were not taken cannot be taken any more."""
@@ -157,6 +135,7 @@ class Engine:
         other.lock = threading.RLock()
         with self.lock:
             other.connection = self.connection.cursor()
+        other._recordings = self._recordings.beside(other.connection)
         other._at_end = lambda: self  # which is there as long as the other
         return other
 
@@ -186,29 +165,24 @@ class Engine:
             return 0
         try:
             held = "SELECT memory_usage_bytes FROM duckdb_memory() WHERE tag = 'IN_MEMORY_TABLE'"
-            return sum(size for (size,) in self._execute(held).fetchall())
+            return sum(size for (size,) in self._recordings.execute(held).fetchall())
         finally:
             self.lock.release()
 
     @property
     def run_ids(self) -> list[str]:
         """The runs that exist here."""
-        return [r for _, r in self._chosen]
+        return self._recordings.run_ids
 
     @property
     def tables(self) -> set[str]:
         """The stored tables that these runs have."""
-        return {table for store, run_id in self._chosen for table in store.snapshot.runs[run_id].tables}
+        return self._recordings.tables
 
-    def _execute(self, sql: str, parameters: object = None) -> duckdb.DuckDBPyConnection:
-        """Run a statement of this module's own: what fails is the store (a file damaged, gone) or the machine."""
-        try:
-            return self.connection.execute(sql, parameters)
-        except (duckdb.Error, UnicodeError) as e:
-            raise InputError(f"{self._folders()}: {sentence(e)}") from e
-
-    def _folders(self) -> str:
-        return ", ".join(map(str, self.stores))
+    @property
+    def note(self) -> str:
+        """What of the recordings is left out, in a sentence."""
+        return self._recordings.note
 
     def _lock(self) -> None:
         """From here on: the stores' Parquet files can be read, nothing else can be opened, and no setting changed.
@@ -218,150 +192,14 @@ class Engine:
         """
         for system in {str(s.filesystem.protocol): s.filesystem for s in self.stores if s.filesystem}.values():
             self.connection.register_filesystem(system)
-        files = {file for table in TABLES for found in self._files(table).values() for file in found}
+        files = {file for table in TABLES for found in self._recordings.files(table).values() for file in found}
         for setting in ("autoload_known_extensions", "python_enable_replacements"):
-            self._execute(f"SET {setting} = false")
-        self._execute("SET GLOBAL TimeZone = 'UTC'")
+            self._recordings.execute(f"SET {setting} = false")
+        self._recordings.execute("SET GLOBAL TimeZone = 'UTC'")
         # A file whose name reads as a pattern is opened under its name, too.
-        self._execute("SET allowed_paths = $1", [sorted(files | {_literal(f) for f in files})])
-        self._execute("SET enable_external_access = false")
-        self._execute("SET lock_configuration = true")
-
-    def _create_run_keys(self) -> None:
-        """Type of every run_id: joins and groups on a number instead of a long text take half the time and memory."""
-        keys = sorted(r for _, r in self._chosen)
-        listed = ", ".join(map(text_literal, keys))
-        self._execute(f"CREATE TYPE run_key AS ENUM ({listed})")
-
-    def _create_runs(self, wheres: Sequence[str | None]) -> None:
-        """Table `selected`: the runs and ranks that all of `wheres` hold for."""
-        for name in self.by:
-            if name not in _RUN_COLUMNS:
-                raise InputError(f"--by {name}: runs has no such column; it has {', '.join(sorted(_RUN_COLUMNS))}")
-        ranks = [(r, rank) for s, r in self._chosen for rank in _ranks(s, r)]
-        self._execute(
-            f"CREATE TABLE selected AS SELECT a.*, rank, h.host AS node FROM ({self._scan('runs')}) a"
-            " JOIN (SELECT unnest($1::VARCHAR[])::run_key AS run_id, unnest($2::INTEGER[]) AS rank) USING (run_id)"
-            f" LEFT JOIN ({self._scan('rank_hosts')}) h USING (run_id, rank)",
-            [[r for r, _ in ranks], [n for _, n in ranks]],
-        )
-        for where in filter(None, wheres):
-            what = f"--where {where!r}"
-            check_expression(self.connection, where, what)
-            try:
-                self.connection.execute(f"DELETE FROM selected WHERE (\n{where}\n) IS NOT TRUE")
-            except duckdb.Error as e:
-                raise InputError(f"{what}: {sentence(e)}") from e
-
-    def _choose_passes(self, profiler: str | None, prefer: str | None) -> None:
-        """Leave one timing pass of each workload in `selected`, as the class says."""
-        if profiler not in (None, "all", *PROFILERS):
-            raise InputError(f"--profiler {profiler}: must be one of {', '.join(PROFILERS)} or all")
-        if profiler not in (None, "all"):
-            self._execute("DELETE FROM selected WHERE profiler IS DISTINCT FROM $1", [profiler])
-        if profiler is not None or prefer == "all" or {"run_id", "profiler"} & set(self.by) or len(self._chosen) < 2:
-            return
-        tables = {r: s.snapshot.runs[r].tables for s, r in self._chosen}
-        passes: dict[str, dict[str, tuple[bool, bool, int]]] = {}
-        for workload, run_id, name, status in self._execute(
-            "SELECT DISTINCT workload_id, run_id, profiler, status FROM selected WHERE workload_id IS NOT NULL"
-        ).fetchall():
-            if name in TIMING:
-                no_work = not any(tables[run_id].get(t) for t in ("kernels", "memcpys", "memsets", "gpu_summary"))
-                worth = (no_work or status == "failed", name != prefer, TIMING.index(name))
-                known = passes.setdefault(workload, {})
-                known[name] = min(worth, known.get(name, worth))
-        used, unused = set(), set()
-        for workload, known in passes.items():
-            best = min(known, key=lambda name: known[name])
-            others = sorted(set(known) - {best})
-            if others:
-                used.add(best)
-                unused.update(others)
-                self._execute(
-                    "DELETE FROM selected WHERE workload_id = $1 AND list_contains($2, profiler)", [workload, others]
-                )
-        if used:
-            self.note = (
-                f"of the passes of a workload, {' or '.join(sorted(used))} is used and {', '.join(sorted(unused))} left"
-                " out: --profiler chooses, --by profiler tells them apart"
-            )
-
-    def _create_groups(self) -> None:
-        """`run_groups`: what is selected, numbered into groups by `by`; and `runs`, a row for each run of it."""
-        by = ", ".join(f'"{b}"' for b in self.by)
-        number = f"dense_rank() OVER (ORDER BY {by})::INTEGER" if by else "NULL::INTEGER"
-        kind = "TABLE" if by else "VIEW"
-        self._execute(f"CREATE {kind} run_groups AS SELECT *, {number} AS run_group FROM selected")
-        self._execute(
-            "CREATE VIEW runs AS SELECT DISTINCT ON (run_id) * EXCLUDE (rank, node)"
-            " FROM run_groups ORDER BY run_id, rank"
-        )
-        ranks = self._execute("SELECT run_id, list(rank) FROM selected GROUP BY run_id").fetchall()
-        kept = {run_id: set(found) for run_id, found in ranks}
-        self._chosen = [(s, r) for s, r in self._chosen if r in kept]
-        self._filtered = any(len(kept[r]) < len(_ranks(s, r)) for s, r in self._chosen)
-        if self._filtered:
-            self._ranks = kept
-
-    def _create_view(self, table: str) -> None:
-        if table == "kernel_names":
-            self._create_kernel_names()
-            return
-        scan = self._scan(table)
-        if self.by or self._filtered:
-            sql = f"SELECT t.*, g.run_group FROM ({scan}) t JOIN run_groups g USING (run_id, rank)"
-        else:
-            sql = f"SELECT *, NULL::INTEGER AS run_group FROM ({scan})"
-        self._execute(f"CREATE VIEW {table} AS {sql}")
-
-    def _create_kernel_names(self) -> None:
-        """`kernel_names` as stored, or classified anew where the rules have changed since."""
-        stale = [(s, r) for s, r in self._chosen if s.snapshot.runs[r].rules != kernel_names.rules_digest()]
-        if not stale:
-            self._execute(f"CREATE VIEW kernel_names AS {self._scan('kernel_names')}")
-            return
-        stored = self._execute(f"SELECT run_id, name FROM ({self._scan('kernel_names')})").fetchall()
-        columns = [c.name for c in TABLES["kernel_names"].columns]
-        self._execute(f"CREATE TABLE kernel_names AS {_no_rows('kernel_names')}")
-        rows = [row for run_id, name in stored for row in kernel_names.rows(run_id, [name])]
-        arrays = ", ".join(f"unnest(${i + 1})" for i in range(len(columns)))
-        self._execute(f"INSERT INTO kernel_names SELECT {arrays}", [[row[c] for row in rows] for c in columns])
-
-    def _scan(self, table: str) -> str:
-        """SELECT over the Parquet files of a table; an empty one of the right types where there are none.
-
-        Columns that an older version did not write are NULL.
-        """
-        selects = []
-        ranks = {r for found in self._ranks.values() for r in found} if table not in RUN_TABLES else set()
-        # The least and greatest rank of a row group say whether it is read at all.
-        only = f" WHERE rank BETWEEN {min(ranks)} AND {max(ranks)}" if ranks else ""
-        of_one = self.run_ids[0] if len(self.run_ids) == 1 else None
-        for parser, files in self._files(table).items():
-            listed = ", ".join(text_literal(_literal(f)) for f in files)
-            source = f"read_parquet([{listed}], hive_partitioning = false, union_by_name = false)"
-            there = None if parser == PARSER_VERSION else set(self.connection.sql(f"SELECT * FROM {source}").columns)
-            names = ", ".join(_selected(c, there, of_one) for c in TABLES[table].columns)
-            selects.append(f"SELECT {names} FROM {source}{only}")
-        return " UNION ALL ".join(selects) or _no_rows(table)
-
-    def _files(self, table: str) -> dict[int, list[str]]:
-        """Parquet files of a table, by the version of the parser that wrote them."""
-        files: dict[int, list[str]] = {}
-        for store, run_id in self._chosen:
-            run = store.snapshot.runs[run_id]
-            found = run.tables.get(table, [])
-            if run_id in self._ranks and table not in RUN_TABLES:
-                found = [f for f in found if not self._ranks[run_id].isdisjoint(f.ranks)]
-            if found:
-                files.setdefault(run.parser, []).extend(store.for_readers(found))
-        return files
-
-    def _bytes(self) -> float:
-        """Of the Parquet files of what is selected; infinite where a store does not say."""
-        runs = (store.snapshot.runs[run_id] for store, run_id in self._chosen)
-        return sum(inf if file.bytes is None else file.bytes for run in runs for file in run.table_files)
+        self._recordings.execute("SET allowed_paths = $1", [sorted(files | {literal_path(f) for f in files})])
+        self._recordings.execute("SET enable_external_access = false")
+        self._recordings.execute("SET lock_configuration = true")
 
     def _make_read(self, sql: str, uses: Iterable[str], folders: Iterable[Path] = ()) -> None:
         """Make what SQL reads, unless it is there: stored tables, and of the blocks that it uses, with their own."""
@@ -369,7 +207,7 @@ class Engine:
         for table in _STORED & words(sql).union(*(part.words for part in read)):
             with self._blocks.made_once(table) as new:
                 if new:
-                    self._create_view(table)
+                    self._recordings.create_view(table)
         for part in read:
             with self._blocks.made_once(part.name) as new:
                 if new:
@@ -387,7 +225,7 @@ class Engine:
             elif not (block.built_in and self._keeps(part) and self._make_table(part)):
                 self.connection.execute(part.sql)
         except duckdb.Error as e:
-            raise InputError(f"{self._folders() if block.create else f'block {block.name}'}: {sentence(e)}") from e
+            raise InputError(f"{self._recordings if block.create else f'block {block.name}'}: {sentence(e)}") from e
 
     def _keeps(self, part: Part) -> bool:
         kept = part.block.once + (part.block.keep if self.keep else ())
@@ -513,37 +351,11 @@ def _check_declared(names: Iterable[str], uses: Iterable[str], what: str) -> Non
         raise InputError(f"{what}: it reads what the block {missing[0]} defines, so it needs -- @use {missing[0]}")
 
 
-def _no_rows(table: str) -> str:
-    return f"SELECT {', '.join(_selected(c, ()) for c in TABLES[table].columns)} WHERE false"
-
-
-def _selected(column: Column, there: Container[str] | None, run_id: str | None = None) -> str:
-    """A column of a scan, NULL if it is not there; None: all are, in their types.
-
-    `run_id`: that of all rows. As a constant it is not read, and joins and groups need not look at it.
-    """
-    kind = "run_key" if column.name == "run_id" else _SQL_TYPES[column.type]
-    if run_id is not None and column.name == "run_id":
-        return f"{text_literal(run_id)}::run_key AS run_id"
-    if there is not None and column.name not in there:
-        return f'NULL::{kind} AS "{column.name}"'
-    return f'"{column.name}"::{kind} AS "{column.name}"' if there or column.name == "run_id" else f'"{column.name}"'
-
-
-def _ranks(store: Store, run_id: str) -> list[int]:
-    return sorted(store.snapshot.runs[run_id].ranks or {0})
-
-
 def _group_column(name: str) -> ResultColumn:
-    column = _RUN_COLUMNS[name]
+    column = RUN_COLUMNS[name]
     if column is None:
         return ResultColumn(name, *RANK_COLUMNS[name])
     return ResultColumn(name, {"string": "text", "bool": "bool"}.get(column.type, "index"), column.doc)
-
-
-def _literal(path: str) -> str:
-    """A path as a pattern that only it matches: DuckDB takes what stands in read_parquet for one."""
-    return re.sub(r"[*?\[]", r"[\g<0>]", path)
 
 
 def guess_unit(name: str, sql_type: str) -> str:

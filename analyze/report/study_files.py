@@ -14,8 +14,8 @@ import schemas
 from analyze.errors import InputError
 from analyze.plots import declared
 from analyze.plots.figure import Rows
-from analyze.query.engine import PROFILERS
 from analyze.query.query_files import RANK_COLUMNS, UNITS, ResultColumn, find
+from analyze.query.recordings import PROFILERS
 from schemas.tables import TABLES
 
 FILE = "report.toml"

@@ -17,9 +17,10 @@ from analyze.advise import advise
 from analyze.errors import InputError
 from analyze.plots import declared, drawing
 from analyze.plots.figure import Rows, cut, label
-from analyze.query.engine import PROFILERS, Engine
+from analyze.query.engine import Engine
 from analyze.query.needs import why_empty
 from analyze.query.query_files import Query, catalog, find
+from analyze.query.recordings import PROFILERS
 from analyze.render import visible
 from analyze.render.units import finite
 from analyze.report.build import Report, draw, heading

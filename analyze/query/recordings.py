@@ -1,0 +1,246 @@
+"""Which runs and ranks a question is about: the files that hold them, and views of the stored tables."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Container, Sequence
+from math import inf
+
+import duckdb
+
+from analyze.errors import InputError
+from analyze.query.literals import text_literal
+from analyze.query.plain_sql import check_expression, sentence
+from analyze.query.query_files import RANK_COLUMNS, TIMING
+from analyze.store import kernel_names
+from analyze.store.catalogue import PARSER_VERSION, RUN_TABLES
+from analyze.store.store import Store
+from schemas.tables import TABLES, Column
+
+PROFILERS = (*TIMING, "ncu", "none")
+
+RUN_COLUMNS = {c.name: c for c in TABLES["runs"].columns} | dict.fromkeys(RANK_COLUMNS)
+"""What runs are selected and grouped by."""
+
+_SQL_TYPES = {"string": "VARCHAR", "int64": "BIGINT", "int32": "INTEGER", "double": "DOUBLE", "bool": "BOOLEAN"}
+
+
+class Recordings:
+    """The runs of one or several stores in a DuckDB, of which `select` leaves those that a question is about.
+
+    A workload that was recorded under several profilers has a run for each pass. So that none of its work counts
+    twice, one timing pass of each workload exists: of those that `where` selects and that hold GPU work, the first of
+    TIMING, or `prefer` if that is among them. All do with `prefer` "all", and where `by` tells them apart (run_id,
+    profiler). `profiler`: instead, only runs that were recorded under it; "all" for all.
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, stores: Sequence[Store], by: Sequence[str]):
+        self.connection = connection
+        self.stores = list(stores)
+        self.by = tuple(by)
+        self.note = ""
+        """What of the recordings is left out, in a sentence."""
+        self.chosen: list[tuple[Store, str]] = []
+        self._ranks: dict[str, set[int]] = {}
+        """The ranks of each run that exist, where some are left out: other files need not be opened."""
+        self._filtered = False
+        for store in stores:
+            seen = {r for _, r in self.chosen}
+            self.chosen += [(store, r) for r in store.snapshot.runs if r not in seen]
+
+    def select(self, wheres: Sequence[str | None], profiler: str | None, prefer: str | None) -> None:
+        """Leave what all of `wheres` hold for, and of that one pass of each workload. Raises InputError."""
+        self._create_run_keys()
+        self._create_selected(wheres)
+        self._choose_passes(profiler, prefer)
+        self._create_groups()
+
+    def beside(self, connection: duckdb.DuckDBPyConnection) -> Recordings:
+        """The same for another connection to the same DuckDB."""
+        other = copy.copy(self)
+        other.connection = connection
+        return other
+
+    @property
+    def run_ids(self) -> list[str]:
+        """The runs that exist here."""
+        return [r for _, r in self.chosen]
+
+    @property
+    def tables(self) -> set[str]:
+        """The stored tables that these runs have."""
+        return {table for store, run_id in self.chosen for table in store.snapshot.runs[run_id].tables}
+
+    def execute(self, sql: str, parameters: object = None) -> duckdb.DuckDBPyConnection:
+        """Run a statement of the package's own: what fails is the store (a file damaged, gone) or the machine."""
+        try:
+            return self.connection.execute(sql, parameters)
+        except (duckdb.Error, UnicodeError) as e:
+            raise InputError(f"{self}: {sentence(e)}") from e
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.stores))
+
+    def _create_run_keys(self) -> None:
+        """Type of every run_id: joins and groups on a number instead of a long text take half the time and memory."""
+        keys = sorted(r for _, r in self.chosen)
+        listed = ", ".join(map(text_literal, keys))
+        self.execute(f"CREATE TYPE run_key AS ENUM ({listed})")
+
+    def _create_selected(self, wheres: Sequence[str | None]) -> None:
+        """Table `selected`: the runs and ranks that all of `wheres` hold for."""
+        for name in self.by:
+            if name not in RUN_COLUMNS:
+                raise InputError(f"--by {name}: runs has no such column; it has {', '.join(sorted(RUN_COLUMNS))}")
+        ranks = [(r, rank) for s, r in self.chosen for rank in _ranks(s, r)]
+        self.execute(
+            f"CREATE TABLE selected AS SELECT a.*, rank, h.host AS node FROM ({self._scan('runs')}) a"
+            " JOIN (SELECT unnest($1::VARCHAR[])::run_key AS run_id, unnest($2::INTEGER[]) AS rank) USING (run_id)"
+            f" LEFT JOIN ({self._scan('rank_hosts')}) h USING (run_id, rank)",
+            [[r for r, _ in ranks], [n for _, n in ranks]],
+        )
+        for where in filter(None, wheres):
+            what = f"--where {where!r}"
+            check_expression(self.connection, where, what)
+            try:
+                self.connection.execute(f"DELETE FROM selected WHERE (\n{where}\n) IS NOT TRUE")
+            except duckdb.Error as e:
+                raise InputError(f"{what}: {sentence(e)}") from e
+
+    def _choose_passes(self, profiler: str | None, prefer: str | None) -> None:
+        """Leave one timing pass of each workload in `selected`, as the class says."""
+        if profiler not in (None, "all", *PROFILERS):
+            raise InputError(f"--profiler {profiler}: must be one of {', '.join(PROFILERS)} or all")
+        if profiler not in (None, "all"):
+            self.execute("DELETE FROM selected WHERE profiler IS DISTINCT FROM $1", [profiler])
+        if profiler is not None or prefer == "all" or {"run_id", "profiler"} & set(self.by) or len(self.chosen) < 2:
+            return
+        tables = {r: s.snapshot.runs[r].tables for s, r in self.chosen}
+        passes: dict[str, dict[str, tuple[bool, bool, int]]] = {}
+        for workload, run_id, name, status in self.execute(
+            "SELECT DISTINCT workload_id, run_id, profiler, status FROM selected WHERE workload_id IS NOT NULL"
+        ).fetchall():
+            if name in TIMING:
+                no_work = not any(tables[run_id].get(t) for t in ("kernels", "memcpys", "memsets", "gpu_summary"))
+                worth = (no_work or status == "failed", name != prefer, TIMING.index(name))
+                known = passes.setdefault(workload, {})
+                known[name] = min(worth, known.get(name, worth))
+        used, unused = set(), set()
+        for workload, known in passes.items():
+            best = min(known, key=lambda name: known[name])
+            others = sorted(set(known) - {best})
+            if others:
+                used.add(best)
+                unused.update(others)
+                self.execute(
+                    "DELETE FROM selected WHERE workload_id = $1 AND list_contains($2, profiler)", [workload, others]
+                )
+        if used:
+            self.note = (
+                f"of the passes of a workload, {' or '.join(sorted(used))} is used and {', '.join(sorted(unused))} left"
+                " out: --profiler chooses, --by profiler tells them apart"
+            )
+
+    def _create_groups(self) -> None:
+        """`run_groups`: what is selected, numbered into groups by `by`; and `runs`, a row for each run of it."""
+        by = ", ".join(f'"{b}"' for b in self.by)
+        number = f"dense_rank() OVER (ORDER BY {by})::INTEGER" if by else "NULL::INTEGER"
+        kind = "TABLE" if by else "VIEW"
+        self.execute(f"CREATE {kind} run_groups AS SELECT *, {number} AS run_group FROM selected")
+        self.execute(
+            "CREATE VIEW runs AS SELECT DISTINCT ON (run_id) * EXCLUDE (rank, node)"
+            " FROM run_groups ORDER BY run_id, rank"
+        )
+        ranks = self.execute("SELECT run_id, list(rank) FROM selected GROUP BY run_id").fetchall()
+        kept = {run_id: set(found) for run_id, found in ranks}
+        self.chosen = [(s, r) for s, r in self.chosen if r in kept]
+        self._filtered = any(len(kept[r]) < len(_ranks(s, r)) for s, r in self.chosen)
+        if self._filtered:
+            self._ranks = kept
+
+    def create_view(self, table: str) -> None:
+        """Make a stored table one of the DuckDB's, with the rows of what is selected and their group."""
+        if table == "kernel_names":
+            self._create_kernel_names()
+            return
+        scan = self._scan(table)
+        if self.by or self._filtered:
+            sql = f"SELECT t.*, g.run_group FROM ({scan}) t JOIN run_groups g USING (run_id, rank)"
+        else:
+            sql = f"SELECT *, NULL::INTEGER AS run_group FROM ({scan})"
+        self.execute(f"CREATE VIEW {table} AS {sql}")
+
+    def _create_kernel_names(self) -> None:
+        """`kernel_names` as stored, or classified anew where the rules have changed since."""
+        stale = [(s, r) for s, r in self.chosen if s.snapshot.runs[r].rules != kernel_names.rules_digest()]
+        if not stale:
+            self.execute(f"CREATE VIEW kernel_names AS {self._scan('kernel_names')}")
+            return
+        stored = self.execute(f"SELECT run_id, name FROM ({self._scan('kernel_names')})").fetchall()
+        columns = [c.name for c in TABLES["kernel_names"].columns]
+        self.execute(f"CREATE TABLE kernel_names AS {_no_rows('kernel_names')}")
+        rows = [row for run_id, name in stored for row in kernel_names.rows(run_id, [name])]
+        arrays = ", ".join(f"unnest(${i + 1})" for i in range(len(columns)))
+        self.execute(f"INSERT INTO kernel_names SELECT {arrays}", [[row[c] for row in rows] for c in columns])
+
+    def _scan(self, table: str) -> str:
+        """SELECT over the Parquet files of a table; an empty one of the right types where there are none.
+
+        Columns that an older version did not write are NULL.
+        """
+        selects = []
+        ranks = {r for found in self._ranks.values() for r in found} if table not in RUN_TABLES else set()
+        # The least and greatest rank of a row group say whether it is read at all.
+        only = f" WHERE rank BETWEEN {min(ranks)} AND {max(ranks)}" if ranks else ""
+        of_one = self.run_ids[0] if len(self.run_ids) == 1 else None
+        for parser, files in self.files(table).items():
+            listed = ", ".join(text_literal(literal_path(f)) for f in files)
+            source = f"read_parquet([{listed}], hive_partitioning = false, union_by_name = false)"
+            there = None if parser == PARSER_VERSION else set(self.connection.sql(f"SELECT * FROM {source}").columns)
+            names = ", ".join(_selected(c, there, of_one) for c in TABLES[table].columns)
+            selects.append(f"SELECT {names} FROM {source}{only}")
+        return " UNION ALL ".join(selects) or _no_rows(table)
+
+    def files(self, table: str) -> dict[int, list[str]]:
+        """Parquet files of a table, by the version of the parser that wrote them."""
+        files: dict[int, list[str]] = {}
+        for store, run_id in self.chosen:
+            run = store.snapshot.runs[run_id]
+            found = run.tables.get(table, [])
+            if run_id in self._ranks and table not in RUN_TABLES:
+                found = [f for f in found if not self._ranks[run_id].isdisjoint(f.ranks)]
+            if found:
+                files.setdefault(run.parser, []).extend(store.for_readers(found))
+        return files
+
+    def bytes(self) -> float:
+        """Of the Parquet files of what is selected; infinite where a store does not say."""
+        runs = (store.snapshot.runs[run_id] for store, run_id in self.chosen)
+        return sum(inf if file.bytes is None else file.bytes for run in runs for file in run.table_files)
+
+
+def _no_rows(table: str) -> str:
+    return f"SELECT {', '.join(_selected(c, ()) for c in TABLES[table].columns)} WHERE false"
+
+
+def _selected(column: Column, there: Container[str] | None, run_id: str | None = None) -> str:
+    """A column of a scan, NULL if it is not there; None: all are, in their types.
+
+    `run_id`: that of all rows. As a constant it is not read, and joins and groups need not look at it.
+    """
+    kind = "run_key" if column.name == "run_id" else _SQL_TYPES[column.type]
+    if run_id is not None and column.name == "run_id":
+        return f"{text_literal(run_id)}::run_key AS run_id"
+    if there is not None and column.name not in there:
+        return f'NULL::{kind} AS "{column.name}"'
+    return f'"{column.name}"::{kind} AS "{column.name}"' if there or column.name == "run_id" else f'"{column.name}"'
+
+
+def _ranks(store: Store, run_id: str) -> list[int]:
+    return sorted(store.snapshot.runs[run_id].ranks or {0})
+
+
+def literal_path(path: str) -> str:
+    """A path as a pattern that only it matches: DuckDB takes what stands in read_parquet for one."""
+    return re.sub(r"[*?\[]", r"[\g<0>]", path)
