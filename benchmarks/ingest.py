@@ -1,12 +1,14 @@
 """Reading a large Chrome trace, against what else reads them, in one run.
 
     python benchmarks/ingest.py [--mb 100] [--peers peers/bin/python] [--perfetto] [--growth]
+    python benchmarks/ingest.py --job 2000
 
 Every tool reads the same file, grown from sample_traces/resnet18-1gpu, in processes of its own, and says how long its
 kernels ran; Python's json with decimal numbers says what is right. Prints time, throughput, memory (of all processes
 together, shared pages once) and the ratios of time. `--peers` is the environment with HolisticTraceAnalysis and
 TraceLens that benchmarks/peers.py describes; `--perfetto` loads the file into Perfetto's UI, in a browser (the dev
-extra and chromium). `--growth` reads 1, 2 and 4 such files, with 1 and 2 processes.
+extra and chromium). `--growth` reads 1, 2 and 4 such files, with 1 and 2 processes. `--job`: instead, a job
+of so many ranks, whose traces have 6 MB each.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 SAMPLE = ROOT / "sample_traces/resnet18-1gpu/torch/rank-0.trace.json.gz"
+OF_TWO = ROOT / "sample_traces/resnet18-ddp2/torch/rank-0.trace.json.gz"
 CATEGORY = "kernel"
 
 
@@ -159,10 +162,10 @@ def race(trace: Path, folder: Path, peers: str | None, perfetto: bool) -> None:
         line(name, float(said[-2]) if tool == "perfetto" else seconds, peak, float(said[-1]))
 
 
-def grow(target: Path, megabytes: int) -> Path:
+def grow(target: Path, megabytes: int, source: Path = SAMPLE) -> Path:
     """The sample, grown."""
     target.parent.mkdir(exist_ok=True)
-    maker = [sys.executable, str(Path(__file__).with_name("make_trace.py")), str(SAMPLE), str(target)]
+    maker = [sys.executable, str(Path(__file__).with_name("make_trace.py")), str(source), str(target)]
     subprocess.run([*maker, "--mb", str(megabytes)], check=True, stdout=subprocess.DEVNULL)
     return target
 
@@ -178,6 +181,26 @@ def growth(folder: Path, megabytes: int) -> None:
             print(f"{files:5} {jobs:9} {seconds:8.1f} s {bytes_ / 1e6 / seconds:8.0f} MB/s {peak:8,.0f} MB")
 
 
+def job(folder: Path, ranks: int, megabytes: int = 5) -> None:
+    """A job of many ranks, each of which is rank 0 of a sample of two, grown: ingest and two questions."""
+    one = grow(folder / "one.json", megabytes, OF_TWO)
+    right = float(measure([sys.executable, __file__, "--as", "exactly", str(one)])[2][-1]) * ranks
+    text, traces = one.read_bytes(), folder / "traces"
+    traces.mkdir()
+    for rank in range(ranks):
+        said = b'"rank": %d, "world_size": %d' % (rank, ranks)
+        (traces / f"rank-{rank}.trace.json").write_bytes(text.replace(b'"rank": 0, "world_size": 2', said, 1))
+    total = ranks * len(text) / 1e6
+    seconds, peak = ours([traces], folder / "job")
+    print(f"{ranks:,} ranks, {total:,.0f} MB: {seconds:.1f} s, {total / seconds:.0f} MB/s, {peak:,.0f} MB of memory")
+    for question in (["sql", "SELECT sum(dur_ns)::BIGINT AS ns FROM kernels"], ["query", "breakdown"]):
+        asked, least, lines = measure(
+            [sys.executable, "-m", "analyze", *question, str(folder / "job"), "--format", "csv"]
+        )
+        verdict = ("right" if float(lines[-1]) == right else f"not {right}") if question[0] == "sql" else ""
+        print(f"{question[0]} {question[1].split('(')[0]}: {asked:.1f} s, {least:,.0f} MB of memory {verdict}")
+
+
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -185,6 +208,7 @@ def main() -> None:
     parser.add_argument("--peers", help="Python of the environment that has HolisticTraceAnalysis and TraceLens")
     parser.add_argument("--perfetto", action="store_true", help="Perfetto's UI in a browser, too")
     parser.add_argument("--growth", action="store_true", help="1, 2 and 4 files with 1 and 2 processes, too")
+    parser.add_argument("--job", type=int, metavar="RANKS", help="instead, a job of so many ranks")
     parser.add_argument("--as", dest="tool", nargs=2, metavar=("TOOL", "TRACE"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.tool:
@@ -193,6 +217,9 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
+        if options.job:
+            job(folder, options.job)
+            return
         trace = grow(folder / "trace.json", options.mb)
         print(f"{trace.stat().st_size / 1e6:,.0f} MB")
         race(trace, folder, options.peers, options.perfetto)
