@@ -97,7 +97,8 @@ class FileResult:
 
     file: SourceFile
     report: FileReport
-    kernel_names: set[str]
+    kernel_names: set[str] | None
+    """None if there are too many to keep them."""
     written: dict[tuple[str, int], Path]
     """Parquet file by table and rank."""
 
@@ -313,9 +314,11 @@ def _write_file(
                 target = folder / table / f"rank-{rank}.parquet"
                 writers[table, rank] = stack.enter_context(TableWriter(target, table, run_id, rank))
             writers[table, rank].write(batch)
-            if table in KERNEL_NAME_COLUMNS:
+            if table in KERNEL_NAME_COLUMNS and result.kernel_names is not None:
                 names = batch.column(KERNEL_NAME_COLUMNS[table])
                 result.kernel_names.update(n for n in names.dictionary.to_pylist() if n is not None)
+                if len(result.kernel_names) > kernel_names.MOST:
+                    result.kernel_names = None
             tell(before + min(size, result.report.position) * (size - before) // max(size, 1))
         result.report.rows = {key: w.rows for key, w in writers.items()}
         result.written = {key: w.path for key, w in writers.items() if w.rows}
@@ -373,10 +376,13 @@ def tables_of_run(
         staged.append(StagedFile("rank_hosts", sorted(hosts), folder / "rank_hosts.parquet"))
         rows = [{"run_id": run.run_id, "rank": rank, "host": hosts[rank]} for rank in sorted(hosts)]
         write_rows("rank_hosts", rows, staged[-1].path)
-    names = sorted(set().union(*(d.kernel_names for d in done)))
-    if names:
-        staged.append(StagedFile("kernel_names", [0], folder / "kernel_names.parquet"))
-        _write_kernel_names(run.run_id, names, staged[-1].path, _pool_map(pool, jobs))
+    path = folder / "kernel_names.parquet"
+    with TableWriter(path, "kernel_names", run.run_id) as writer:
+        parts = ((part,) for part in names_of(done, folder))
+        for batch in _pool_map(pool, jobs)(kernel_names.batch, parts):
+            writer.write(batch)
+    if writer.rows:
+        staged.append(StagedFile("kernel_names", [0], path))
     write.result()
     stored = StoredRun(
         parser=PARSER_VERSION,
@@ -393,8 +399,13 @@ def _hosts(run: RunInput, done: Sequence[FileResult]) -> dict[int, str]:
     return {rank: host for rank, file_host in said.items() if (host := run.hosts.get(rank) or file_host)}
 
 
-def _write_kernel_names(run_id: str, names: Sequence[str], path: Path, mapper: Mapper) -> None:
-    parts = ((names[start : start + _NAMES],) for start in range(0, len(names), _NAMES))
-    with TableWriter(path, "kernel_names", run_id) as writer:
-        for batch in mapper(kernel_names.batch, parts):
-            writer.write(batch)
+def names_of(done: Sequence[FileResult], folder: Path) -> Iterator[list[str]]:
+    """The kernel names of some files in ascending order, some at a time; what is too much for memory is in `folder`."""
+    if any(d.kernel_names is None for d in done):
+        written = [(table, path) for d in done for (table, _), path in d.written.items()]
+        columns = [(path, KERNEL_NAME_COLUMNS[table]) for table, path in written if table in KERNEL_NAME_COLUMNS]
+        yield from kernel_names.distinct(columns, folder / "names", _NAMES)
+        return
+    names = sorted(set().union(*(d.kernel_names or () for d in done)))
+    for start in range(0, len(names), _NAMES):
+        yield names[start : start + _NAMES]

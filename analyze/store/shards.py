@@ -32,6 +32,7 @@ from analyze.store.ingest import (
     Silent,
     cpus,
     is_current,
+    names_of,
     read_files,
     sentences,
     stored_files,
@@ -179,7 +180,7 @@ def ingest_shard(
                     done, lost = read_files(mine, staging / str(at), pool, jobs, progress)
                     places = {run.files[place]: place for place in own[at]}
                     part.files[run.run_id] = sorted(
-                        [_read_file(places[d.file], d, names) for d in done]
+                        [_read_file(places[d.file], d, names, staging) for d in done]
                         + [ReadFile(place=places[file], problem=problem) for file, problem in lost.items()],
                         key=lambda f: f.place,
                     )
@@ -230,7 +231,7 @@ def shards_of(runs: list[PlannedRun], of: int) -> list[list[int]]:
     return found
 
 
-def _read_file(place: int, done: FileResult, names: dict[str, int]) -> ReadFile:
+def _read_file(place: int, done: FileResult, names: dict[str, int], folder: Path) -> ReadFile:
     report = done.report
     return ReadFile(
         place=place,
@@ -239,7 +240,7 @@ def _read_file(place: int, done: FileResult, names: dict[str, int]) -> ReadFile:
         info=report.info,
         rows=[(table, rank, rows) for (table, rank), rows in report.rows.items()],
         written=list(done.written),
-        kernel_names=[names.setdefault(name, len(names)) for name in sorted(done.kernel_names)],
+        kernel_names=[names.setdefault(name, len(names)) for part in names_of([done], folder) for name in part],
     )
 
 
