@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
@@ -135,11 +135,15 @@ def ingest(
             else:
                 todo.append((run, files))
         if todo:
-            sizes = [f.bytes for _, files in todo for f in files]
-            progress.start(sum(sizes))
+            progress.start(sum(f.bytes for _, files in todo for f in files))
+            raw = [
+                (file, stored.bytes)
+                for run, files in todo
+                for file, stored in zip(run.files, files[len(run.manifests) :], strict=True)
+            ]
             stack.callback(store.sweep)
             staging = stack.enter_context(store.staging())
-            pool = stack.enter_context(worker_pool(workers([f for run, _ in todo for f in run.files], jobs)))
+            pool = stack.enter_context(worker_pool(workers(raw, jobs)))
             for at, (run, files) in enumerate(todo):
                 result.warnings += replaced(store, run, files)
                 done, lost = read_files(run, staging / str(at), pool, jobs, progress)
@@ -186,16 +190,15 @@ def cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def workers(files: Collection[SourceFile], jobs: int) -> int:
-    """How many processes to start for some raw files; 0 if starting one would take longer than the work.
+def workers(files: Sequence[tuple[SourceFile, int]], jobs: int) -> int:
+    """How many processes to start for raw files of so many bytes; 0 if starting one would take longer than the work.
 
     Where all files are read by all processes, this one reads with the others, and is one of the jobs.
     """
-    sizes = [file_state(f.path).bytes for f in files]
-    if sum(sizes) < LITTLE:
+    if sum(size for _, size in files) < LITTLE:
         return 0
     here = len(_by_all(files, jobs)) == len(files)
-    return min(jobs - here, sum(max(1, size // (8 << 20)) for size in sizes))
+    return min(jobs - here, sum(max(1, size // (8 << 20)) for _, size in files))
 
 
 def stored_files(run: RunInput) -> list[StoredFile]:
@@ -229,7 +232,7 @@ def read_files(
     lost: dict[SourceFile, str] = {}
     waiting: list[tuple[SourceFile, Future[FileResult]]] = []
     large = []
-    split = _by_all(run.files, jobs)
+    split = _by_all(((file, file_state(file.path).bytes) for file in run.files), jobs)
     for at, file in enumerate(run.files):
         own = folder / str(at)
         if file in split:
@@ -256,17 +259,16 @@ def read_files(
     return [done[f] for f in run.files if f in done], lost
 
 
-def _by_all(files: Iterable[SourceFile], jobs: int) -> set[SourceFile]:
-    """Files whose chunks go to all processes."""
-    large = {file for file in files if _is_large(file)} if jobs > 1 else set()
+def _by_all(files: Iterable[tuple[SourceFile, int]], jobs: int) -> set[SourceFile]:
+    """Of files of so many bytes those whose chunks go to all processes."""
+    large = {file for file, size in files if _is_large(file, size)} if jobs > 1 else set()
     if len(large) >= jobs:
         # Of those at URLs each process takes its own: one is fetched while another one is read.
         return {file for file in large if isinstance(file.path, Path)}
     return large
 
 
-def _is_large(file: SourceFile) -> bool:
-    size = file_state(file.path).bytes
+def _is_large(file: SourceFile, size: int) -> bool:
     return sources.BY_KIND[file.kind].splits and size * (_PACKED_INTO if is_packed(file.path) else 1) >= _BIG_FILE
 
 

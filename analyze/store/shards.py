@@ -164,12 +164,15 @@ def ingest_shard(
             [place for place, number in enumerate(files) if number == share.number]
             for files in shards_of(planned, share.of)
         ]
-        sizes = [file.bytes for run, places in zip(planned, own, strict=True) for file, _ in files_of(run, places)]
+        raw = [
+            (file, stored.bytes)
+            for run, places in zip(planned, own, strict=True)
+            for stored, file in files_of(run, places)
+        ]
         with ExitStack() as stack:
             staging = stack.enter_context(store.shard_at_work(name))
-            files = [run.files[place] for run, places in zip(runs, own, strict=True) for place in places]
-            pool = stack.enter_context(worker_pool(workers(files, jobs)))
-            progress.start(sum(sizes))
+            pool = stack.enter_context(worker_pool(workers(raw, jobs)))
+            progress.start(sum(size for _, size in raw))
             names: dict[str, int] = {}
             for at, (run, plan_of_run) in enumerate(zip(runs, planned, strict=True)):
                 if not again and is_current(store, run, plan_of_run.stored):
@@ -192,7 +195,7 @@ def ingest_shard(
             part.names, part.finished_ns = list(names), time.time_ns()
             store.write_shard(f"{folder}/{PLAN}", msgspec.json.encode(plan))
             store.write_shard(f"{name}.json", msgspec.json.encode(part))
-    result.read_as = f"shard {share.number} of {share.of}: {len(sizes)} of {sum(len(r.files) for r in runs)} raw files"
+    result.read_as = f"shard {share.number} of {share.of}: {len(raw)} of {sum(len(r.files) for r in runs)} raw files"
     return result
 
 
