@@ -28,6 +28,7 @@ from analyze.query.engine import Engine
 from analyze.query.open_files import most_threads
 from analyze.sources.base import SourceFile
 from analyze.sources.chrome.json_events import TraceFile
+from analyze.sources.remote import raw_path
 from analyze.store import ingest as ingest_module
 from analyze.store.catalogue import PARSER_VERSION, STORE_VERSION, path_name
 from analyze.store.discover import discover
@@ -483,9 +484,32 @@ def test_this_process_reads_with_the_others() -> None:
 def test_no_more_processes_than_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where all files are large, this process is one of them; it only waits for those that read small files."""
     monkeypatch.setattr(ingest_module, "_BIG_FILE", 2 << 20)
-    small, large = (SourceFile(tmp_path / name, "chrome_trace", 0) for name in ("small.json", "large.json"))
-    small.path.write_bytes(bytes(1 << 20))  # type: ignore[union-attr]
-    large.path.write_bytes(bytes(40 << 20))  # type: ignore[union-attr]
+    small = SourceFile(tmp_path / "small.json", "chrome_trace", 0), 1 << 20
+    large = SourceFile(tmp_path / "large.json", "chrome_trace", 0), 40 << 20
     assert [workers([large], jobs) for jobs in (1, 2, 4, 64)] == [1, 1, 3, 5]
     assert [workers([large, small], jobs) for jobs in (1, 2, 64)] == [1, 2, 6]
     assert [workers([small] * n, 4) for n in (0, 1, 2, 9)] == [0, 1, 2, 4]
+    at_url = SourceFile(raw_path("memory://bucket/large.json"), "chrome_trace", 0), 40 << 20
+    assert [workers([at_url], 2), workers([at_url, large], 2)] == [1, 2]
+
+
+def test_names_that_are_too_many_are_read_from_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["sgemm", "a b", "\u00e9t\u00e9", "\U0001f600", "\uffee", "Z", "void f<int>(int)"]
+    files = [
+        write_trace(tmp_path / f"rank{n}.json", [kernel(k, i, 1) for i, k in enumerate(names[n:])]) for n in (0, 3)
+    ]
+    ask_names = "SELECT * FROM kernel_names ORDER BY ALL"
+    stored: list[list[dict[str, Any]]] = []
+    for most in (len(names), len(names) - 1, 0):
+        monkeypatch.setattr("analyze.store.kernel_names.MOST", most)
+        store = tmp_path / f"store{most}"
+        ingest(discover(files), Store(store), jobs=1)
+        stored.append(sql(store, ask_names))
+        [path] = (store / "kernel_names").glob("run_id=rank0*/*.parquet")
+        assert pq.read_table(path)["name"].to_pylist() == sorted(names)
+        shards = tmp_path / f"shards{most}"
+        for n in (0, 1):
+            analyze.ingest(*files, store=shards, shard=f"{n}/2")
+        analyze.commit(shards)
+        assert sql(shards, ask_names) == stored[0]
+    assert stored[0] == stored[1] == stored[2] and len(stored[0]) == len(names) + len(names[3:])

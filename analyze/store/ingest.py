@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
@@ -97,7 +97,8 @@ class FileResult:
 
     file: SourceFile
     report: FileReport
-    kernel_names: set[str]
+    kernel_names: set[str] | None
+    """None if there are too many to keep them."""
     written: dict[tuple[str, int], Path]
     """Parquet file by table and rank."""
 
@@ -134,11 +135,15 @@ def ingest(
             else:
                 todo.append((run, files))
         if todo:
-            sizes = [f.bytes for _, files in todo for f in files]
-            progress.start(sum(sizes))
+            progress.start(sum(f.bytes for _, files in todo for f in files))
+            raw = [
+                (file, stored.bytes)
+                for run, files in todo
+                for file, stored in zip(run.files, files[len(run.manifests) :], strict=True)
+            ]
             stack.callback(store.sweep)
             staging = stack.enter_context(store.staging())
-            pool = stack.enter_context(worker_pool(workers([f for run, _ in todo for f in run.files], jobs)))
+            pool = stack.enter_context(worker_pool(workers(raw, jobs)))
             for at, (run, files) in enumerate(todo):
                 result.warnings += replaced(store, run, files)
                 done, lost = read_files(run, staging / str(at), pool, jobs, progress)
@@ -185,16 +190,15 @@ def cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def workers(files: Collection[SourceFile], jobs: int) -> int:
-    """How many processes to start for some raw files; 0 if starting one would take longer than the work.
+def workers(files: Sequence[tuple[SourceFile, int]], jobs: int) -> int:
+    """How many processes to start for raw files of so many bytes; 0 if starting one would take longer than the work.
 
     Where all files are read by all processes, this one reads with the others, and is one of the jobs.
     """
-    sizes = [file_state(f.path).bytes for f in files]
-    if sum(sizes) < LITTLE:
+    if sum(size for _, size in files) < LITTLE:
         return 0
     here = len(_by_all(files, jobs)) == len(files)
-    return min(jobs - here, sum(max(1, size // (8 << 20)) for size in sizes))
+    return min(jobs - here, sum(max(1, size // (8 << 20)) for _, size in files))
 
 
 def stored_files(run: RunInput) -> list[StoredFile]:
@@ -228,7 +232,7 @@ def read_files(
     lost: dict[SourceFile, str] = {}
     waiting: list[tuple[SourceFile, Future[FileResult]]] = []
     large = []
-    split = _by_all(run.files, jobs)
+    split = _by_all(((file, file_state(file.path).bytes) for file in run.files), jobs)
     for at, file in enumerate(run.files):
         own = folder / str(at)
         if file in split:
@@ -255,17 +259,16 @@ def read_files(
     return [done[f] for f in run.files if f in done], lost
 
 
-def _by_all(files: Iterable[SourceFile], jobs: int) -> set[SourceFile]:
-    """Files whose chunks go to all processes."""
-    large = {file for file in files if _is_large(file)} if jobs > 1 else set()
+def _by_all(files: Iterable[tuple[SourceFile, int]], jobs: int) -> set[SourceFile]:
+    """Of files of so many bytes those whose chunks go to all processes."""
+    large = {file for file, size in files if _is_large(file, size)} if jobs > 1 else set()
     if len(large) >= jobs:
         # Of those at URLs each process takes its own: one is fetched while another one is read.
         return {file for file in large if isinstance(file.path, Path)}
     return large
 
 
-def _is_large(file: SourceFile) -> bool:
-    size = file_state(file.path).bytes
+def _is_large(file: SourceFile, size: int) -> bool:
     return sources.BY_KIND[file.kind].splits and size * (_PACKED_INTO if is_packed(file.path) else 1) >= _BIG_FILE
 
 
@@ -313,9 +316,11 @@ def _write_file(
                 target = folder / table / f"rank-{rank}.parquet"
                 writers[table, rank] = stack.enter_context(TableWriter(target, table, run_id, rank))
             writers[table, rank].write(batch)
-            if table in KERNEL_NAME_COLUMNS:
+            if table in KERNEL_NAME_COLUMNS and result.kernel_names is not None:
                 names = batch.column(KERNEL_NAME_COLUMNS[table])
                 result.kernel_names.update(n for n in names.dictionary.to_pylist() if n is not None)
+                if len(result.kernel_names) > kernel_names.MOST:
+                    result.kernel_names = None
             tell(before + min(size, result.report.position) * (size - before) // max(size, 1))
         result.report.rows = {key: w.rows for key, w in writers.items()}
         result.written = {key: w.path for key, w in writers.items() if w.rows}
@@ -373,10 +378,13 @@ def tables_of_run(
         staged.append(StagedFile("rank_hosts", sorted(hosts), folder / "rank_hosts.parquet"))
         rows = [{"run_id": run.run_id, "rank": rank, "host": hosts[rank]} for rank in sorted(hosts)]
         write_rows("rank_hosts", rows, staged[-1].path)
-    names = sorted(set().union(*(d.kernel_names for d in done)))
-    if names:
-        staged.append(StagedFile("kernel_names", [0], folder / "kernel_names.parquet"))
-        _write_kernel_names(run.run_id, names, staged[-1].path, _pool_map(pool, jobs))
+    path = folder / "kernel_names.parquet"
+    with TableWriter(path, "kernel_names", run.run_id) as writer:
+        parts = ((part,) for part in names_of(done, folder))
+        for batch in _pool_map(pool, jobs)(kernel_names.batch, parts):
+            writer.write(batch)
+    if writer.rows:
+        staged.append(StagedFile("kernel_names", [0], path))
     write.result()
     stored = StoredRun(
         parser=PARSER_VERSION,
@@ -393,8 +401,13 @@ def _hosts(run: RunInput, done: Sequence[FileResult]) -> dict[int, str]:
     return {rank: host for rank, file_host in said.items() if (host := run.hosts.get(rank) or file_host)}
 
 
-def _write_kernel_names(run_id: str, names: Sequence[str], path: Path, mapper: Mapper) -> None:
-    parts = ((names[start : start + _NAMES],) for start in range(0, len(names), _NAMES))
-    with TableWriter(path, "kernel_names", run_id) as writer:
-        for batch in mapper(kernel_names.batch, parts):
-            writer.write(batch)
+def names_of(done: Sequence[FileResult], folder: Path) -> Iterator[list[str]]:
+    """The kernel names of some files in ascending order, some at a time; what is too much for memory is in `folder`."""
+    if any(d.kernel_names is None for d in done):
+        written = [(table, path) for d in done for (table, _), path in d.written.items()]
+        columns = [(path, KERNEL_NAME_COLUMNS[table]) for table, path in written if table in KERNEL_NAME_COLUMNS]
+        yield from kernel_names.distinct(columns, folder / "names", _NAMES)
+        return
+    names = sorted(set().union(*(d.kernel_names or () for d in done)))
+    for start in range(0, len(names), _NAMES):
+        yield names[start : start + _NAMES]

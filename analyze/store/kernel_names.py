@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,11 @@ import schemas
 if TYPE_CHECKING:
     import pyarrow as pa
 
+MOST = 256 << 10
+"""Names that are kept in memory; more of them are read from the rows again."""
 _FILES = ("kernel_rules.toml", "kernel_rules.py")
+_MEMORY = "100MB"
+"""For DuckDB, beside the 150 MB that it takes by itself; more than that spills."""
 
 
 @cache
@@ -24,6 +28,30 @@ def rules_digest() -> str:
     for name in _FILES:
         digest.update((folder / name).read_bytes())
     return digest.hexdigest()
+
+
+def distinct(columns: Sequence[tuple[Path, str]], folder: Path, size: int) -> Iterator[list[str]]:
+    """The distinct texts of columns of Parquet files, in ascending order and at most so many at a time.
+
+    What does not fit into memory is kept below `folder`.
+    """
+    import duckdb
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pa.schema([("name", pa.string())])
+
+    def texts() -> Iterator[pa.RecordBatch]:
+        for path, column in columns:
+            with pq.ParquetFile(path) as file:
+                for batch in file.iter_batches(columns=[column]):
+                    yield pa.RecordBatch.from_arrays([batch.column(0).cast(pa.string())], schema=schema)
+
+    with duckdb.connect(config={"memory_limit": _MEMORY, "temp_directory": str(folder), "threads": 2}) as con:
+        con.register("texts", pa.RecordBatchReader.from_batches(schema, texts()))
+        names = con.sql("SELECT DISTINCT name FROM texts WHERE name IS NOT NULL ORDER BY name")
+        for batch in names.to_arrow_reader(size):
+            yield batch.column(0).to_pylist()
 
 
 def rows(run_id: str, names: Iterable[str]) -> list[dict[str, Any]]:

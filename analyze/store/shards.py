@@ -32,6 +32,7 @@ from analyze.store.ingest import (
     Silent,
     cpus,
     is_current,
+    names_of,
     read_files,
     sentences,
     stored_files,
@@ -163,12 +164,15 @@ def ingest_shard(
             [place for place, number in enumerate(files) if number == share.number]
             for files in shards_of(planned, share.of)
         ]
-        sizes = [file.bytes for run, places in zip(planned, own, strict=True) for file, _ in files_of(run, places)]
+        raw = [
+            (file, stored.bytes)
+            for run, places in zip(planned, own, strict=True)
+            for stored, file in files_of(run, places)
+        ]
         with ExitStack() as stack:
             staging = stack.enter_context(store.shard_at_work(name))
-            files = [run.files[place] for run, places in zip(runs, own, strict=True) for place in places]
-            pool = stack.enter_context(worker_pool(workers(files, jobs)))
-            progress.start(sum(sizes))
+            pool = stack.enter_context(worker_pool(workers(raw, jobs)))
+            progress.start(sum(size for _, size in raw))
             names: dict[str, int] = {}
             for at, (run, plan_of_run) in enumerate(zip(runs, planned, strict=True)):
                 if not again and is_current(store, run, plan_of_run.stored):
@@ -179,7 +183,7 @@ def ingest_shard(
                     done, lost = read_files(mine, staging / str(at), pool, jobs, progress)
                     places = {run.files[place]: place for place in own[at]}
                     part.files[run.run_id] = sorted(
-                        [_read_file(places[d.file], d, names) for d in done]
+                        [_read_file(places[d.file], d, names, staging) for d in done]
                         + [ReadFile(place=places[file], problem=problem) for file, problem in lost.items()],
                         key=lambda f: f.place,
                     )
@@ -191,7 +195,7 @@ def ingest_shard(
             part.names, part.finished_ns = list(names), time.time_ns()
             store.write_shard(f"{folder}/{PLAN}", msgspec.json.encode(plan))
             store.write_shard(f"{name}.json", msgspec.json.encode(part))
-    result.read_as = f"shard {share.number} of {share.of}: {len(sizes)} of {sum(len(r.files) for r in runs)} raw files"
+    result.read_as = f"shard {share.number} of {share.of}: {len(raw)} of {sum(len(r.files) for r in runs)} raw files"
     return result
 
 
@@ -230,7 +234,7 @@ def shards_of(runs: list[PlannedRun], of: int) -> list[list[int]]:
     return found
 
 
-def _read_file(place: int, done: FileResult, names: dict[str, int]) -> ReadFile:
+def _read_file(place: int, done: FileResult, names: dict[str, int], folder: Path) -> ReadFile:
     report = done.report
     return ReadFile(
         place=place,
@@ -239,7 +243,7 @@ def _read_file(place: int, done: FileResult, names: dict[str, int]) -> ReadFile:
         info=report.info,
         rows=[(table, rank, rows) for (table, rank), rows in report.rows.items()],
         written=list(done.written),
-        kernel_names=[names.setdefault(name, len(names)) for name in sorted(done.kernel_names)],
+        kernel_names=[names.setdefault(name, len(names)) for part in names_of([done], folder) for name in part],
     )
 
 
