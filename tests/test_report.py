@@ -9,10 +9,10 @@ import shlex
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
+import portalocker
 import pytest
 from support import SAMPLES, event, kernel, launch, run_cli, write_trace
 from test_communication import collective, write_ranks
@@ -67,8 +67,8 @@ def test_places_are_of_findings() -> None:
     assert set(build._declaration()["place"]) <= {f.name for f in findings()}
 
 
-def test_what_a_report_of_one_run_says(tmp_path: Path) -> None:
-    text = words(page(tmp_path / "a.html", SAMPLES / "late-rank"))
+def test_what_a_report_of_one_run_says(pages: Callable[[str], Path]) -> None:
+    text = words(pages("late-rank").read_text())
     # sample_traces/README.md: rank 3 is late; advise has 63.175 ms, 75.1 %.
     assert "Ranks wait for the slowest one in collectives" in text and "up to 63.2 ms (75.1 %)" in text
     assert "rank 3, GPU 3 is last in 3 of 3 calls" in text
@@ -89,10 +89,10 @@ def test_what_a_report_of_one_run_says(tmp_path: Path) -> None:
         ("late-rank", {"comm-exposed", "collectives", "kernel-pace"}),
     ],
 )
-def test_sections_are_of_what_was_recorded(tmp_path: Path, sample: str, asked: set[str]) -> None:
+def test_sections_are_of_what_was_recorded(pages: Callable[[str], Path], sample: str, asked: set[str]) -> None:
     """What the program does (sample_traces/README.md) is shown, what it does not is not, and how to record that is."""
     special = {"graph-replays", "serving", "compiled", "recompute", "comm-exposed", "pipeline-bubbles", "moe-balance"}
-    text = page(tmp_path / "a.html", SAMPLES / sample)
+    text = pages(sample).read_text()
     shown = {m for m in re.findall(r"<code>analyze query ([a-z-]+)", text)}
     assert asked <= shown and shown & special == asked & special
     lacking = words(text[text.index('id="lacking"') :])
@@ -290,15 +290,20 @@ BROWSED = {
 }
 
 
-@pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The pages of BROWSED, each written once."""
-    folder = tmp_path_factory.mktemp("report")
+@pytest.fixture(scope="session")
+def pages(own_cache: Path) -> Callable[[str], Path]:
+    """The pages of BROWSED, and of single samples by their names, each written once for all processes of the tests."""
+    folder = own_cache.parent / "reports"
+    folder.mkdir(exist_ok=True)
 
-    @cache
     def written(name: str) -> Path:
-        page(folder / f"{name}.html", *([SAMPLES / n for n in BROWSED[name]] or [hostile_run(folder)]))
-        return folder / f"{name}.html"
+        target = folder / f"{name}.html"
+        with (folder / f"{name}.lock").open("w") as lock:
+            portalocker.lock(lock, portalocker.LockFlags.EXCLUSIVE)
+            if not target.exists():
+                samples = BROWSED.get(name, [name])
+                page(target, *([SAMPLES / n for n in samples] or [hostile_run(folder)]))
+        return target
 
     return written
 
