@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support import ROOT, SAMPLES
+from support import ROOT, SAMPLES, require_compiled
 from test_chrome_forms import TRACES, chunks
 
 from analyze.sources.chrome import cutting
@@ -25,17 +25,8 @@ Way = Callable[[bytes, int, int, bytes], Cut]
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Skips where nothing can be compiled; where it could be and is not there, an installation lost it."""
-    if cutting.compiled is not None:
-        return
-    if os.environ.get("TRACEQUARRY_COMPILED") == "0":
-        pytest.skip("TRACEQUARRY_COMPILED=0 leaves the compiled pass out")
-    built = tmp_path_factory.mktemp("built")
-    command = [sys.executable, "setup.py", "-q", "build_ext", "--build-lib", built, "--build-temp", built]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert not list(built.rglob("_cutting.*[!c]")), "_cutting can be compiled here and is not: pip install -e . again"
-    pytest.skip(f"nothing can be compiled here (no compiler, or no Python.h): {done.stderr.strip()[-200:]}")
+def compiled() -> None:
+    require_compiled(cutting.compiled, "_cutting")
 
 
 @pytest.fixture(scope="module", params=[in_one_pass, in_numpy])
@@ -148,7 +139,8 @@ def test_numbers_are_those_of_decimal_arithmetic(way: Way, numbers: list[tuple[i
 
 
 def test_it_can_be_switched_off() -> None:
-    ask = "from analyze.sources.chrome import cutting; print(cutting.compiled)"
+    ask = "from analyze.query.computed.call_tree import compiled as c; from analyze.sources.chrome import cutting; "
+    ask += "print(cutting.compiled, c)"
     environment = os.environ | {"TRACEQUARRY_COMPILED": "0"}
     done = subprocess.run([sys.executable, "-c", ask], cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.stdout == "None\n"
+    assert done.stdout == "None None\n"
