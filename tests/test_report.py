@@ -116,13 +116,13 @@ def test_what_takes_longest_and_the_places_of_findings_are_asked_beside_the_page
 ) -> None:
     """Two threads ask: what both come to last would be computed by one while the other waits."""
     asked: list[tuple[str, str]] = []
-    ask = build.Report._ask
+    ask = build.Answers.ask
 
-    def noted(report: Any, name: str, *arguments: Any) -> Any:
+    def noted(answers: Any, name: str, *arguments: Any) -> Any:
         asked.append((threading.current_thread().name, name))
-        return ask(report, name, *arguments)
+        return ask(answers, name, *arguments)
 
-    monkeypatch.setattr(build.Report, "_ask", noted)
+    monkeypatch.setattr(build.Answers, "ask", noted)
     page(tmp_path / "a.html", SAMPLES / "resnet18-1gpu")
     beside = [name for thread, name in asked if thread != "MainThread"]
     declaration = build._declaration()

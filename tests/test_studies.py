@@ -46,7 +46,7 @@ def test_the_committed_report_is_that_of_the_recordings(study: Path) -> None:
     with analyze.open(path) as traces:
         report = StudyReport(study / "report.toml", study.name, traces.stores, [str(path)])
         page = report.study_page()
-    again, committed = render(page, report.config), (RESULTS / study.name / "report.html").read_text()
+    again, committed = render(page), (RESULTS / study.name / "report.html").read_text()
     assert drawn(committed) and drawn(again) == drawn(committed)
     assert told(committed) and told(again) == told(committed)
     assert any(c.verdict != UNKNOWN for c in page.claims) and str(ROOT) not in committed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,10 +17,10 @@ from analyze.plots import compiling, declared
 from analyze.plots.figure import Ask, Rows, cut, quantity
 from analyze.query.engine import Engine
 from analyze.query.engines import Engines
-from analyze.query.literals import of_run, of_runs
-from analyze.query.needs import lacks
-from analyze.query.query_files import Query, find
+from analyze.query.literals import of_run
+from analyze.query.query_files import find
 from analyze.render import visible
+from analyze.report.answers import Answers
 from analyze.report.page import Finding, Links, Page, Part, Section, command_line, filled_sql
 from analyze.report.tables import table
 from analyze.shell import command
@@ -63,11 +62,8 @@ class Report:
         self.progress: Progress = progress or (lambda done, total, name: None)
         self.links = links
         compiling.start()
-        self._engines = Engines(stores, keep=True)
-        self._answers: dict[tuple[Any, ...], Future[Rows]] = {}
-        self._held: dict[tuple[str, ...], dict[str, bool]] = {}
-        self._lock = threading.Lock()
-        self.engine = self._engine(())
+        self.answers = Answers(stores, where, profiler)
+        self.engine: Engine = self.answers.engine
         if not self.engine.run_ids:
             raise InputError("report: no run that --where selects")
         self.runs = _dicts(self.ask("runs"))
@@ -78,39 +74,15 @@ class Report:
 
     def interrupt(self) -> None:
         """End the question that is asked now, from another thread."""
-        self.engine.interrupt()
-        self._engines.interrupt()
+        self.answers.interrupt()
 
     def close(self) -> None:
         """Let go of what was computed."""
-        self._engines.close()
-
-    def _engine(self, by: tuple[str, ...], query: Query | None = None, engines: Engines | None = None) -> Engine:
-        # By run, every pass of a workload would count: only those that the report is about.
-        wheres = [self.where, of_runs(self.engine.run_ids) if by and self.engine.run_ids else None]
-        return (engines or self._engines).get(by, wheres, self.profiler, query)
+        self.answers.close()
 
     def ask(self, name: str, params: Mapping[str, str] | None = None, by: tuple[str, ...] = (), **more: str) -> Rows:
         """The answer to a query, asked once."""
-        return self._ask(name, {**(params or {}), **more}, by, self._engines)
-
-    def _ask(self, name: str, params: dict[str, str], by: tuple[str, ...], engines: Engines) -> Rows:
-        """Ask the engines, or wait for the thread that asks already."""
-        key = (name, tuple(sorted(params.items())), by)
-        with self._lock:
-            first = key not in self._answers
-            answer = self._answers.setdefault(key, Future())
-        if first:
-            try:
-                query = find(name)
-                engine = self._engine(by, query, engines)
-                if lacks(engine, query, params, self._held.setdefault(tuple(engine.run_ids), {})):
-                    answer.set_result(Rows(query.result_columns(query.bind(params)[2]), []))
-                else:
-                    answer.set_result(Rows.of(engine.query(query, params)))
-            except BaseException as e:
-                answer.set_exception(e)
-        return answer.result()
+        return self.answers.ask(name, {**(params or {}), **more}, by)
 
     def _telling(self) -> tuple[str, ...]:
         """What tells the runs apart: columns that differ, if they name each run, else its id."""
@@ -252,7 +224,7 @@ class Report:
     def _beside(self, parts: Sequence[Mapping[str, Any]], advice: Future[list[Advice]]) -> None:
         """Advise and ask ahead: what takes longest, then the advice and its places, then the parts, the last one first,
         up to where the page is."""
-        engines = self._engines.beside()
+        engines = self.answers.engines.beside()
         found: list[Advice] = []
         self._ask_ahead([p for p in parts if p.get("slow")], engines)
         try:
@@ -268,7 +240,7 @@ class Report:
     def _ask_ahead(self, declarations: Sequence[Mapping[str, Any]], engines: Engines) -> None:
         for declaration in declarations:
             with suppress(Exception):  # The page meets it again.
-                self._ask(declaration["query"], *self._asked(declaration), engines)
+                self.answers.ask(declaration["query"], *self._asked(declaration), engines)
 
     def advice(self, found: Callable[[], list[Advice]]) -> tuple[list[Finding], str]:
         """The findings as they are shown, and why there are none, if there are none."""

@@ -99,7 +99,7 @@ class StudyReport(Report):
 
     def _answer(self, part: Part, declaration: study_files.Part, query: Query | None) -> None:
         """Ask, draw and print."""
-        engine = self._engines.get(declaration.by, self._wheres(declaration), declaration.profiler, query)
+        engine = self.answers.engines.get(declaration.by, self._wheres(declaration), declaration.profiler, query)
         rows = Rows.of(
             engine.query(query, declaration.texts, declaration.sort or None) if query else engine.sql(declaration.sql)
         )
