@@ -5,15 +5,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from support import run_cli
+from support import bash, run_cli
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -62,12 +59,7 @@ def run(command: str) -> str:
     Notes and warnings on stderr depend on what was ingested before.
     """
     words = re.fullmatch(r"(?:COLUMNS=(\d+) )?analyze ([^|<>;&$`()]*)", command.replace("\\\n", " "))
-    if words:
-        result = run_cli(*shlex.split(words[2]), cwd=ROOT, COLUMNS=words[1] or "160")
-    else:
-        script = f'analyze() {{ "{sys.executable}" -m analyze "$@"; }}\n{command}\n'
-        variables = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "160"}
-        result = subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, text=True, env=variables)
+    result = run_cli(*shlex.split(words[2]), cwd=ROOT, COLUMNS=words[1] or "160") if words else bash(command)
     lines = (result.stderr if result.returncode else result.stdout).splitlines()
     return "\n".join(line.rstrip() for line in lines if not line.startswith("read as: ")).strip("\n")
 

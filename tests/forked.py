@@ -38,7 +38,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import IO, Any, NoReturn
 
-SEEN_LATER = ("COLUMNS", "TRACEQUARRY_", "TMPDIR", "PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR")
+SEEN_LATER = (
+    "COLUMNS", "LINES", "NO_COLOR", "TERM", "TRACEQUARRY_", "TMPDIR", "PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR",
+)  # fmt: skip
 """Variables that nothing reads while it is imported, or what they begin with.
 
 torchvision sets the last one where it is imported, so also in a process of the tests.
@@ -58,9 +60,20 @@ class Template:
         differ = [name for name in names if self._environment.get(name) != environment.get(name)]
         return sys.platform == "linux" and all(name.startswith(SEEN_LATER) for name in differ)
 
-    def start(self, arguments: Sequence[str], environment: Mapping[str, str], cwd: Path | None = None) -> Forked:
-        """`python ARGUMENTS` by a forked process."""
-        return Forked(self._server, arguments, environment, cwd)
+    def start(
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        cwd: Path | None = None,
+        streams: Sequence[int] = (),
+    ) -> Forked:
+        """`python ARGUMENTS` by a forked process; its streams are these files, by default what `communicate` gives."""
+        return Forked(self._server, arguments, environment, cwd, streams)
+
+    def in_shell(self) -> tuple[str, int]:
+        """What stands for `python` in a shell, whose streams are then its, and the file that the shell must inherit."""
+        fd = self._server.fileno()
+        return f"{sys.executable} -IS {Path(__file__).with_name('ask_forked.py')} {fd}", fd
 
     @functools.cached_property
     def _server(self) -> socket.socket:
@@ -76,16 +89,25 @@ class Forked:
     """A command; the part of subprocess.Popen that tests use."""
 
     def __init__(
-        self, server: socket.socket, arguments: Sequence[str], environment: Mapping[str, str], cwd: Path | None
+        self,
+        server: socket.socket,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        cwd: Path | None,
+        streams: Sequence[int] = (),
     ):
         self.args = list(arguments)
         self.returncode: int | None = None
-        self._output: list[IO[bytes]] = [tempfile.TemporaryFile() for _ in ("stdout", "stderr")]  # noqa: SIM115
+        self._output: list[IO[bytes]] = [
+            tempfile.TemporaryFile()  # noqa: SIM115
+            for _ in (() if streams else ("stdout", "stderr"))
+        ]
         self._told, its = socket.socketpair()
-        fds = [os.open(os.devnull, os.O_RDONLY), *(f.fileno() for f in self._output), its.fileno()]
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        fds = [*(streams or (nothing, *(f.fileno() for f in self._output))), its.fileno()]
         job = {"arguments": self.args, "cwd": str(cwd or Path.cwd()), "environment": dict(environment)}
         socket.send_fds(server, [json.dumps(job).encode()], fds)
-        os.close(fds[0])
+        os.close(nothing)
         its.close()
         self.pid = self._next()
 
@@ -231,7 +253,8 @@ class _Again(MetaPathFinder, Loader):
 
 def _start_as_python() -> None:
     """What Python does before a program, for one that has not imported torch."""
-    sys.meta_path.insert(0, _Again("torch"))
+    if "torch" in sys.modules:
+        sys.meta_path.insert(0, _Again("torch"))
     sys.modules.pop("sitecustomize", None)
     site.execsitecustomize()
 

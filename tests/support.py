@@ -143,6 +143,15 @@ def run_cli(*arguments: str | Path, cwd: Path | None = None, **environment: str)
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=variables)
 
 
+def bash(command: str) -> subprocess.CompletedProcess[str]:
+    """A command line in bash that fails where any of a pipe does; `analyze` in it is the one of this Python."""
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "160"}
+    python, fd = ANALYZE.in_shell() if ANALYZE.fits(variables) else (sys.executable, 0)
+    script = f'analyze() {{ {python} -m analyze "$@"; }}\n{command}\n'
+    shell = ["bash", "-o", "pipefail", "-c", script]
+    return subprocess.run(shell, capture_output=True, text=True, cwd=ROOT, env=variables, pass_fds=[fd] if fd else ())
+
+
 def complaints(result: subprocess.CompletedProcess[str]) -> list[str]:
     """Lines on stderr beside the one that says what files were read as, which is there the first time."""
     return [line for line in result.stderr.splitlines() if not line.startswith("read as: ")]

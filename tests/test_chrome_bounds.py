@@ -5,21 +5,19 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import resource
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from support import ROOT, kernel
+from support import ANALYZE, ROOT, kernel
 
 MEMORY_MB = 700
 CPU_SECONDS = 100
 """Generous: a linear reader needs a few; what is told apart here took minutes or gigabytes. Of the process, not of the
 clock: other work on the machine does not count."""
 
-READ = """
-import re, sys
+READ = f"""
+import re, resource, sys
+resource.setrlimit(resource.RLIMIT_CPU, ({CPU_SECONDS}, {CPU_SECONDS}))
 from pathlib import Path
 from analyze.errors import InputError
 from analyze.sources import read
@@ -46,15 +44,10 @@ def with_odd(old: str, new: str) -> bytes:
 
 
 def check(path: Path, rows: int, *says: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", READ, path],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS)),
-    )
-    assert done.returncode == 0, done.stderr
-    *told, memory = done.stdout.splitlines()
+    forked = ANALYZE.start(["-c", READ, str(path)], {**os.environ, "PYTHONPATH": str(ROOT)})
+    out, err = forked.communicate()
+    assert forked.wait() == 0, err
+    *told, memory = out.splitlines()
     assert told[0].split()[0] == (str(rows) if rows else "error"), told
     assert all(s in told[0] for s in says), told
     assert int(memory) < MEMORY_MB

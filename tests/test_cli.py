@@ -11,12 +11,11 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from rich.cells import cell_len
-from support import ROOT, SAMPLES, complaints, kernel, run_cli, write_trace
+from support import ANALYZE, ROOT, SAMPLES, bash, complaints, kernel, run_cli, write_trace
 
 import analyze
 from analyze.query.query_files import catalog
@@ -151,19 +150,17 @@ def in_terminal(columns: int, *arguments: str | Path) -> list[str]:
     master, slave = pty.openpty()
     termios.tcsetwinsize(slave, (50, columns))
     environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR")}
-    command = [sys.executable, "-m", "analyze", *map(str, arguments)]
-    with subprocess.Popen(
-        command, stdin=slave, stdout=slave, stderr=slave, env=environment | {"TERM": "xterm"}, cwd=ROOT
-    ) as process:
-        os.close(slave)
-        parts = []
-        try:
-            while part := os.read(master, 1 << 16):
-                parts.append(part)
-        except OSError:
-            pass  # the other side is closed
+    environment |= {"TERM": "xterm", "PYTHONPATH": str(ROOT)}
+    process = ANALYZE.start(["-m", "analyze", *map(str, arguments)], environment, ROOT, [slave] * 3)
+    os.close(slave)
+    parts = []
+    try:
+        while part := os.read(master, 1 << 16):
+            parts.append(part)
+    except OSError:
+        pass  # the other side is closed
     os.close(master)
-    assert process.returncode == 0
+    assert process.wait() == 0
     return re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", b"".join(parts).decode()).splitlines()
 
 
@@ -210,16 +207,6 @@ def test_warnings_go_to_stderr_once(tmp_path: Path) -> None:
     assert run_cli("query", "runs", path, "-f", "csv").stdout.count("truncated") == 1
 
 
-ANALYZE = f"{sys.executable} -m analyze"
-
-
-def shell(command: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """A command line in bash that fails where any of a pipe does."""
-    return subprocess.run(
-        ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, cwd=ROOT, **options
-    )
-
-
 @pytest.mark.parametrize(
     ("command", "first"),
     [
@@ -235,13 +222,13 @@ def shell(command: str, **options: Any) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_a_reader_that_goes_away_is_no_error(command: str, first: str) -> None:
-    result = shell(f"{ANALYZE} {command} | head -n 1")
+    result = bash(f"analyze {command} | head -n 1")
     assert result.stdout.startswith(first) and (complaints(result), result.returncode) == ([], 0)
 
 
 def test_a_condition_that_fails_is_told_though_nobody_reads_the_table(tmp_path: Path) -> None:
     a, b = (write_trace(tmp_path / n / "t.json", [kernel("k", 0, dur)]) for n, dur in (("a", 1), ("b", 9)))
-    result = shell(f"{ANALYZE} compare {a} {b} --fail-if 'kernel_time > 5%' | head -n 1")
+    result = bash(f"analyze compare {a} {b} --fail-if 'kernel_time > 5%' | head -n 1")
     assert result.returncode == 1 and "failed: kernel_time" in result.stderr
 
 
@@ -249,24 +236,25 @@ def test_output_that_fails_is_one_sentence_and_leaves_nothing(tmp_path: Path) ->
     """A full device, a folder, no name; an older file stays as it was, and no part of the new one is left."""
     old = tmp_path / "old.csv"
     old.write_text("old")
-    asked = f"{ANALYZE} query kernel-share {ONE} -f csv"
-    bad = f"{ANALYZE} sql \"SELECT error('x' || name) FROM kernels\" {ONE}"
+    fresh = f"{sys.executable} -m analyze"  # what it inherits of the shell counts
+    asked = f"analyze query kernel-share {ONE} -f csv"
+    bad = f"analyze sql \"SELECT error('x' || name) FROM kernels\" {ONE}"
     for command, says in (
         (f"{asked} > /dev/full", "stdout: cannot be written: No space left on device"),
-        (f"{asked} >&-", "stdout is closed"),
+        (f"{fresh} query kernel-share {ONE} -f csv >&-", "stdout is closed"),
         (f"{asked} -o ''", "not the name of a file"),
         (f"{asked} -o {tmp_path}/", "cannot be written: it is a folder"),
         (f"{asked} -o /dev/full", "/dev/full: cannot be written: No space left on device"),
         (f"{asked} -o {old}/x.csv", "cannot be written: Not a directory"),
         (f"{asked} -o {tmp_path}/{'x' * 300}.csv", "cannot be written: File name too long"),
-        (f"{ANALYZE} query kernel-share {ONE} -f parquet -o /dev/full", "/dev/full: cannot be written"),
-        (f"{ANALYZE} trace {ONE} -o /dev/full", "/dev/full: cannot be written: No space left on device"),
+        (f"analyze query kernel-share {ONE} -f parquet -o /dev/full", "/dev/full: cannot be written"),
+        (f"analyze trace {ONE} -o /dev/full", "/dev/full: cannot be written: No space left on device"),
         (f"{bad} -f csv -o {old}", "SQL: Invalid Input Error: x"),
         (f"{bad} -f json -o {tmp_path}/x.json", "SQL: Invalid Input Error: x"),
         (f"{bad} -o {tmp_path}/x.parquet", "SQL: Invalid Input Error: x"),
-        (f"ulimit -f 1; trap '' XFSZ; {ANALYZE} sql 'FROM range(100000)' {ONE} -f csv -o {old}", "File too large"),
+        (f"ulimit -f 1; trap '' XFSZ; {fresh} sql 'FROM range(100000)' {ONE} -f csv -o {old}", "File too large"),
     ):
-        result = shell(command)
+        result = bash(command)
         assert (result.returncode, result.stdout, len(complaints(result))) == (2, "", 1), (command, result)
         assert says in result.stderr, result.stderr
         assert [p.name for p in tmp_path.iterdir()] == ["old.csv"] and old.read_text() == "old"
@@ -286,7 +274,7 @@ def test_a_planted_part_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "latest.csv").symlink_to(tmp_path / "x.csv")
     assert run_cli("query", "gpu-busy", ONE, "-f", "csv", "-o", tmp_path / "latest.csv").returncode == 0
     assert (tmp_path / "latest.csv").is_symlink() and (tmp_path / "x.csv").read_text().startswith("run_id,")
-    piped = shell(f"{ANALYZE} query gpu-busy {ONE} -f csv -o /dev/stdout | cat")
+    piped = bash(f"analyze query gpu-busy {ONE} -f csv -o /dev/stdout | cat")
     assert piped.stdout.startswith("run_id,") and Path("/dev/stdout").is_symlink()
 
 
