@@ -56,13 +56,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: "collect" not in item.path.parts and not hasattr(item.module, "torch"))  # type: ignore[attr-defined]
 
 
-IMPORTED = pytest.StashKey[set[str]]()
-"""The modules that were there once all tests were found."""
+_found_with: set[str] = set()
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
+@pytest.fixture
+def found_with() -> set[str]:
+    """The modules that were there once all tests were found."""
+    return _found_with
+
+
+def pytest_collection_finish() -> None:
     """What all tests and libraries have made up to here stays: it need not be looked through for garbage."""
-    session.config.stash[IMPORTED] = set(sys.modules)
+    _found_with.update(sys.modules)
     gc.collect()
     gc.freeze()
 
