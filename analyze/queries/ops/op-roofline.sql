@@ -126,16 +126,21 @@ rows AS (
 called AS (
     SELECT unnest(calls) AS call, row_id FROM rows
 ),
+gpus AS (
+    SELECT row_number() OVER () AS gpu, * FROM (SELECT DISTINCT run_id, rank, device FROM owned)
+),
+-- A track is a GPU in a row's calls: the row's number above that of the GPU.
 tracks AS (
-    SELECT
-        dense_rank() OVER (ORDER BY c.row_id, w.run_id, w.rank, w.device) AS track, c.row_id, w.start_ns, w.end_ns
-    FROM owned w JOIN called c ON c.call = w.call
+    SELECT (c.row_id::BIGINT << 32) + g.gpu AS track, w.start_ns, w.end_ns
+    FROM owned w
+    JOIN called c ON c.call = w.call
+    JOIN gpus g ON g.run_id = w.run_id AND g.rank = w.rank AND g.device IS NOT DISTINCT FROM w.device
     WHERE w.node <= w.last_node
 ),
 busy AS (
-    SELECT row_id, sum(covered_ns)::BIGINT AS busy_ns
-    FROM intervals_length('tracks') JOIN (SELECT DISTINCT track, row_id FROM tracks) USING (track)
-    GROUP BY row_id
+    SELECT (track >> 32)::INTEGER AS row_id, sum(covered_ns)::BIGINT AS busy_ns
+    FROM intervals_length('tracks')
+    GROUP BY ALL
 ),
 sums AS (
     SELECT
