@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 
 Paths = str | PathLike[str]
-Names = str | Sequence[str]
-"""Several, or one text as on the command line: "model" or "model,gpus"."""
 
 
 class Traces:
@@ -80,18 +78,18 @@ class Traces:
     def query(
         self,
         name: str,
-        by: Names = (),
+        by: str | Sequence[str] = (),
         where: str | None = None,
         params: Mapping[str, object] | None = None,
         sort: str | None = None,
         limit: int | None = None,
-        select: Names = (),
+        select: str | Sequence[str] = (),
         profiler: str | None = None,
     ) -> pa.Table:
         """Answer a query by name (`catalog` lists them) as an Arrow table.
 
-        `by`: columns of `runs` (or `rank`) to group by, and what a query's own parameter `per` can tell apart
-        (dimension, group). `params`: parameters of the query. `sort`: column names, `-` in
+        `by`: columns of `runs` (or `rank`) to group by, as a list or "model,gpus", and what a query's own parameter
+        `per` can tell apart (dimension, group). `params`: parameters of the query. `sort`: column names, `-` in
         front for descending. `limit`: at most so many rows. `select`: only these columns, in this order.
         """
         return self.answer(name, by, where, params, sort, limit, select, profiler).arrow()
@@ -99,12 +97,12 @@ class Traces:
     def answer(
         self,
         name: str,
-        by: Names = (),
+        by: str | Sequence[str] = (),
         where: str | None = None,
         params: Mapping[str, object] | None = None,
         sort: str | None = None,
         limit: int | None = None,
-        select: Names = (),
+        select: str | Sequence[str] = (),
         profiler: str | None = None,
     ) -> Answer:
         """As `query`, with the documented columns, and notes; the rows are computed when they are taken."""
@@ -180,7 +178,7 @@ class Traces:
         self,
         name: str,
         output: Paths | None = None,
-        by: Names = (),
+        by: str | Sequence[str] = (),
         where: str | None = None,
         params: Mapping[str, object] | None = None,
         profiler: str | None = None,
@@ -205,7 +203,7 @@ class Traces:
         self,
         output: Paths,
         compare: Traces | None = None,
-        by: Names = (),
+        by: str | Sequence[str] = (),
         where: str | None = None,
         profiler: str | None = None,
         title: str | None = None,
@@ -261,9 +259,9 @@ class Traces:
     def pivot(
         self,
         name: str,
-        rows: Names,
+        rows: str | Sequence[str],
         value: str,
-        columns: Names = (),
+        columns: str | Sequence[str] = (),
         agg: str | None = None,
         filter: str | None = None,
         where: str | None = None,
@@ -280,9 +278,9 @@ class Traces:
     def pivot_answer(
         self,
         name: str,
-        rows: Names,
+        rows: str | Sequence[str],
         value: str,
-        columns: Names = (),
+        columns: str | Sequence[str] = (),
         agg: str | None = None,
         filter: str | None = None,
         where: str | None = None,
@@ -355,8 +353,8 @@ def as_texts(params: Mapping[str, object] | None) -> dict[str, str]:
     return {name: str(value) for name, value in (params or {}).items()}
 
 
-def as_names(given: Names) -> list[str]:
-    """Names, of which one text may hold several."""
+def as_names(given: str | Sequence[str]) -> list[str]:
+    """Names, of which one text may hold several, as on the command line: "model" or "model,gpus"."""
     return [n.strip() for n in given.split(",") if n.strip()] if isinstance(given, str) else list(given)
 
 
