@@ -13,9 +13,9 @@ from support import SAMPLES, require_compiled
 
 import analyze
 from analyze.errors import InputError
-from analyze.query.computed import call_tree, critical_path
+from analyze.query.computed import call_tree, critical_path, nesting
 from analyze.query.computed.call_paths import dense, number_paths
-from analyze.query.computed.call_tree import nest
+from analyze.query.computed.nesting import nest
 from analyze.query.engine import Engine
 
 Interval = tuple[int, int, int]
@@ -80,7 +80,7 @@ events_strategy = st.lists(
 
 def columns(events: list[Event], tree: str) -> dict[str, Any]:
     """As call_tree has them from DuckDB: a tree of places has no calls and no overhead."""
-    events = [e for e in events if tree == "torch_tree" or e[1] not in (call_tree._CALL, call_tree._OVERHEAD)]
+    events = [e for e in events if tree == "torch_tree" or e[1] not in (nesting.CALL, nesting.OVERHEAD)]
     process, kind, name, owner, tid, op, start, length, launched = zip(*events, strict=True) if events else [()] * 9
 
     def known(values: tuple[int | None, ...]) -> Any:
@@ -93,10 +93,10 @@ def columns(events: list[Event], tree: str) -> dict[str, Any]:
 
 
 def test_the_compiled_tree_is_there() -> None:
-    require_compiled(call_tree.compiled, "_nesting")
+    require_compiled(nesting.compiled, "_nesting")
 
 
-@pytest.mark.skipif(call_tree.compiled is None, reason="test_the_compiled_tree_is_there says why")
+@pytest.mark.skipif(nesting.compiled is None, reason="test_the_compiled_tree_is_there says why")
 @pytest.mark.parametrize("tree", ["call_tree", "torch_tree"])
 @given(events=events_strategy)
 # A parent whose children overlap each other for longer than it is; a range of a collective between operators; a call of
@@ -105,20 +105,20 @@ def test_the_compiled_tree_is_there() -> None:
 @example([(0, 2, 0, 0, 1, 1, 0, 10, 4), (0, 0, 1, 0, 1, None, 1, 5, 0), (0, 5, 0, 0, 1, 2, 2, 5, 3)])
 @example([(0, 2, 0, 7, 7, 1, 0, 10, 4), (0, 1, 1, 7, 1, 3, 1, 5, 0), (0, 1, 1, 7, 1, 1, 2, 5, 3)])
 def test_the_compiled_tree_is_that_of_numpy(tree: str, events: list[Event]) -> None:
-    found, expected = (way(columns(events, tree)) for way in (call_tree.event_by_event, call_tree.level_by_level))
-    for name, one, other in zip(call_tree.Tree._fields, found, expected, strict=True):
+    found, expected = (way(columns(events, tree)) for way in (nesting.event_by_event, nesting.level_by_level))
+    for name, one, other in zip(nesting.Tree._fields, found, expected, strict=True):
         assert one.tolist() == other.tolist(), name
 
 
-@pytest.mark.skipif(call_tree.compiled is None, reason="test_the_compiled_tree_is_there says why")
+@pytest.mark.skipif(nesting.compiled is None, reason="test_the_compiled_tree_is_there says why")
 def test_the_compiled_tree_refuses_columns_that_are_too_short() -> None:
     given = columns([(0, 2, 0, 0, 1, 1, 0, 10, 4)], "call_tree")
     with pytest.raises(ValueError, match="not as long"):
-        call_tree.event_by_event(given | {"process": np.array([], np.int32)})
-    assert call_tree.compiled is not None
+        nesting.event_by_event(given | {"process": np.array([], np.int32)})
+    assert nesting.compiled is not None
     for n in (-1, 2**31):
         with pytest.raises(ValueError, match="32 bits"):
-            call_tree.compiled.tree(n, *[b""] * 10)
+            nesting.compiled.tree(n, *[b""] * 10)
 
 
 def chain(parent: list[int], node: int) -> list[int]:

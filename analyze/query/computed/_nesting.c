@@ -1,4 +1,4 @@
-/* What `call_tree` does in NumPy, event by event: the same order, nesting and sums, faster.
+/* What `nesting` does in NumPy, event by event: the same order, nesting and sums, faster.
 
    Events of a lane (a thread of a process) are put in order of start, longer first. Then one walk over them, with a
    stack of those that may still take others in, gives each its parent: the last event before it that ends at or after
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* As call_tree._KINDS has them. */
+/* As nesting.KINDS has them. */
 enum { ASYNC, CALL, OP, OVERHEAD, PYTHON, RANGE };
 
 /* What a file does not say. */

@@ -27,7 +27,7 @@ import numpy as np
 
 from analyze.query import spill
 from analyze.query.computed.call_paths import dense
-from analyze.query.computed.call_tree import in_order
+from analyze.query.computed.nesting import in_order
 from analyze.query.computed.path_walk import (
     UNKNOWN,
     Rank,
