@@ -28,7 +28,6 @@ from analyze.commands.shared import (
     open_traces,
     parse_params,
     print_answer,
-    split_names,
 )
 from analyze.errors import InputError
 
@@ -98,7 +97,7 @@ def query(
         raise InputError(f"query {name}: say what to look at: analyze query {name} PATH...")
     traces = open_traces(paths, queries)
     print_answer(
-        traces.answer(name, split_names(by), where, params, sort, limit, split_names(select), profiler),
+        traces.answer(name, by, where, params, sort, limit, select, profiler),
         form,
         output,
         wide,
@@ -219,7 +218,7 @@ def pivot(
     params = parse_params(param or [])
     find(name, queries or ()).bind(params)  # Bad ones are told before anything is read.
     laid_out = open_traces(paths, queries).pivot_answer(
-        name, split_names(rows), value, split_names(columns), agg, filter, where, params, profiler
+        name, rows, value, columns, agg, filter, where, params, profiler
     )
     print_answer(laid_out, form, output, wide)
 

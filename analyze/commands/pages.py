@@ -19,7 +19,6 @@ from analyze.commands.shared import (
     app,
     open_traces,
     parse_params,
-    split_names,
 )
 from analyze.errors import InputError
 
@@ -52,7 +51,7 @@ def plot(
     output_format(output)
     params = parse_params(param or [])
     find(name, queries or ()).bind(params)  # Bad ones are told before anything is read.
-    drawing = open_traces(paths, queries).plot(name, output, split_names(by), where, params, profiler, figure, title)
+    drawing = open_traces(paths, queries).plot(name, output, by, where, params, profiler, figure, title)
     terminal.note([drawing.note])
 
 
@@ -73,7 +72,7 @@ def report(
     traces = open_traces(paths)
     after = open_traces(compare) if compare else None
     with progress_bar() as progress:
-        traces.report(output, after, split_names(by), where, profiler, title, progress)
+        traces.report(output, after, by, where, profiler, title, progress)
 
 
 @app.command()

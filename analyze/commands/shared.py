@@ -92,11 +92,6 @@ def form_of(format: str | None, output: Path | None) -> str:
     return output_format(format, output)
 
 
-def split_names(text: str) -> list[str]:
-    """Names from a text as a,b."""
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
 def parse_params(texts: list[str], option: str = "--param") -> dict[str, str]:
     """Parameters from texts as name=value. Raises InputError, which names the option."""
     params = {}
