@@ -125,6 +125,16 @@ static Lane lane_of(const Events *e, const int64_t *threads, Py_ssize_t i)
     return lane;
 }
 
+/* Where in a table of places + 1 a lane is, or the free entry for it. */
+static size_t slot_of_lane(const Lane *lanes, const uint32_t *slots, size_t size, const Lane *lane)
+{
+    uint64_t owner = mixed((uint64_t)lane->process, (uint64_t)lane->owner);
+    size_t at = mixed((uint64_t)lane->thread, owner) & (size - 1);
+    while (slots[at] && compare_lanes(lane, &lanes[slots[at] - 1]) != 0)
+        at = (at + 1) & (size - 1);
+    return at;
+}
+
 /* The lane of each event by its place among all lanes, which are sorted; how many there are, or -1 without memory. */
 static Py_ssize_t find_lanes(const Events *e, const int64_t *threads, uint32_t *lane)
 {
@@ -139,9 +149,7 @@ static Py_ssize_t find_lanes(const Events *e, const int64_t *threads, uint32_t *
             lane[i] = lane[i - 1];
             continue;
         }
-        size_t at = mixed((uint64_t)own.thread, mixed((uint64_t)own.process, (uint64_t)own.owner)) & (size - 1);
-        while (slots[at] && compare_lanes(&own, &lanes[slots[at] - 1]) != 0)
-            at = (at + 1) & (size - 1);
+        size_t at = slot_of_lane(lanes, slots, size, &own);
         if (slots[at] == 0) {
             if (count == room) {
                 Lane *more = realloc(lanes, 2 * room * sizeof *lanes);
@@ -163,13 +171,8 @@ static Py_ssize_t find_lanes(const Events *e, const int64_t *threads, uint32_t *
                 free(slots);
                 slots = wider;
                 size *= 2;
-                for (size_t k = 0; k < count; k++) {
-                    size_t to = mixed((uint64_t)lanes[k].thread,
-                                      mixed((uint64_t)lanes[k].process, (uint64_t)lanes[k].owner)) & (size - 1);
-                    while (slots[to])
-                        to = (to + 1) & (size - 1);
-                    slots[to] = (uint32_t)k + 1;
-                }
+                for (size_t k = 0; k < count; k++)
+                    slots[slot_of_lane(lanes, slots, size, &lanes[k])] = (uint32_t)k + 1;
             }
             lane[i] = (uint32_t)count - 1;
         } else
