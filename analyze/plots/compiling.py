@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -62,22 +63,27 @@ class _Compiler:
 
 _compilers: list[_Compiler] = []
 """The one that was started, for as long as this process lives."""
+_lock = threading.Lock()
 
 
-def start() -> None:
-    """Start the compiler, for figures to come."""
-    if not _compilers:
-        _compilers.append(_Compiler())
-        atexit.register(_compilers[0].end)
+def start() -> _Compiler:
+    """Start the compiler, for figures to come, unless it is there."""
+    with _lock:
+        if not _compilers:
+            _compilers.append(_Compiler())
+            atexit.register(_compilers[0].end)
+        return _compilers[0]
 
 
 def vega(figure: Figure) -> Future[dict[str, Any]]:
     """What `drawing.vega` makes of a figure, once it is there."""
-    start()
-    return _compilers[0].thread.submit(_compilers[0].vega, figure)
+    compiler = start()
+    return compiler.thread.submit(compiler.vega, figure)
 
 
 def _forget() -> None:
+    global _lock
+    _lock = threading.Lock()  # another thread of the parent may have held it
     for compiler in _compilers:
         atexit.unregister(compiler.end)
     _compilers.clear()
