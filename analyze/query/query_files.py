@@ -35,6 +35,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from analyze.errors import InputError
@@ -324,12 +325,24 @@ def unwrap(lines: Iterable[str]) -> list[str]:
 
 def catalog(folders: Iterable[Path] = ()) -> dict[str, Query]:
     """Built-in queries and those of further folders by name; a user's query hides a built-in one of the same name."""
-    found: dict[str, Query] = {}
-    for folder in (BUILT_IN, *_there(folders)):
-        for path in sorted(folder.rglob("*.sql")):
-            if path.parent.name != BLOCKS:
-                found[path.stem] = parse(path)
+    found = {name: _built_in(path) for name, path in _built_in_paths().items()}
+    for folder in _there(folders):
+        found |= {name: parse(path) for name, path in _paths(folder).items()}
     return found
+
+
+def _paths(folder: Path) -> dict[str, Path]:
+    """The query files of a folder by the names of their queries."""
+    return {path.stem: path for path in sorted(folder.rglob("*.sql")) if path.parent.name != BLOCKS}
+
+
+@cache
+def _built_in_paths() -> dict[str, Path]:
+    return _paths(BUILT_IN)
+
+
+_built_in = cache(parse)
+"""Read once: a report asks for a hundred."""
 
 
 def _there(folders: Iterable[Path]) -> list[Path]:
@@ -343,10 +356,12 @@ def _there(folders: Iterable[Path]) -> list[Path]:
 def find(name: str, folders: Iterable[Path] = ()) -> Query:
     """The query of a name; raises InputError with the nearest names."""
     folders = _there(folders)
-    for folder in (*reversed(folders), BUILT_IN):
+    for folder in reversed(folders):
         for path in folder.rglob(f"{name}.sql") if re.fullmatch(r"[\w-]+", name) else ():
             if path.parent.name != BLOCKS:
                 return parse(path)
+    if name in _built_in_paths():
+        return _built_in(_built_in_paths()[name])
     import difflib
 
     names = list(catalog(folders))
