@@ -72,12 +72,12 @@ def test_writing_rows_does_not_import_pandas(tmp_path: Path) -> None:
     write = (
         "import sys; from pathlib import Path; import pyarrow as pa\n"
         "from analyze.store.table_files import TableWriter\n"
-        "from schemas.tables import arrow_schema\n"
-        "fields = [f for f in arrow_schema('memsets') if f.name not in ('run_id', 'rank')]\n"
+        "from analyze.sources.base import batch_schema\n"
+        "schema = batch_schema('memsets')\n"
         "columns = [pa.nulls(2, f.type) if not pa.types.is_dictionary(f.type) else pa.DictionaryArray.from_arrays(\n"
-        "    pa.nulls(2, pa.int32()), pa.nulls(0, pa.string())) for f in fields]\n"
+        "    pa.nulls(2, pa.int32()), pa.nulls(0, pa.string())) for f in schema]\n"
         "with TableWriter(Path('t.parquet'), 'memsets', 'r\u00fcn', 5) as writer:\n"
-        "    writer.write(pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)))\n"
+        "    writer.write(pa.RecordBatch.from_arrays(columns, schema=schema))\n"
         "print('pandas' in sys.modules)\n"
     )
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])

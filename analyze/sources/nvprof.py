@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from analyze.errors import InputError
-from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
+from analyze.sources.base import FileReport, Mapper, TableBatch, batch_schema, inline_map
 from analyze.sources.lines import (
     NOT_WHOLE,
     LostRows,
@@ -32,7 +32,6 @@ from analyze.sources.lines import (
     scaled,
     whole,
 )
-from schemas.tables import arrow_schema
 
 _BATCH_ROWS = 64 << 10
 
@@ -83,15 +82,7 @@ class _Rows:
     def take(self, at_least: int) -> Iterator[TableBatch]:
         """The tables that have so many rows."""
         for table in [t for t, rows in self._rows.items() if len(rows) >= at_least]:
-            fields = [f for f in arrow_schema(table) if f.name not in ("run_id", "rank")]
-            rows = self._rows.pop(table)
-            arrays = [
-                pa.array(values, pa.string()).dictionary_encode()
-                if pa.types.is_dictionary(f.type)
-                else pa.array(values, f.type)
-                for f, values in ((f, [r.get(f.name) for r in rows]) for f in fields)
-            ]
-            yield table, None, pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+            yield table, None, pa.RecordBatch.from_pylist(self._rows.pop(table), schema=batch_schema(table))
 
 
 def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterator[TableBatch]:

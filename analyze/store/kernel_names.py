@@ -65,8 +65,6 @@ def batch(names: list[str]) -> pa.RecordBatch:
     """The same as a batch, without run_id (in a worker process: there may be a million names)."""
     import pyarrow as pa
 
-    from schemas.tables import arrow_schema
+    from analyze.sources.base import batch_schema
 
-    schema = arrow_schema("kernel_names")
-    schema = schema.remove(schema.get_field_index("run_id"))
-    return pa.RecordBatch.from_pylist(rows("", names), schema=schema)
+    return pa.RecordBatch.from_pylist(rows("", names), schema=batch_schema("kernel_names"))

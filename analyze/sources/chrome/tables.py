@@ -17,11 +17,11 @@ import numpy.typing as npt
 import pyarrow as pa
 from msgspec import Raw
 
+from analyze.sources.base import batch_schema
 from analyze.sources.chrome.decimal_us import MAX_NS, to_ns
 from analyze.sources.chrome.events import Args, Event, Tally
 from analyze.sources.chrome.json_recovery import repair
 from analyze.sources.chrome.metadata import ProcessGroup
-from schemas.tables import arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -404,20 +404,10 @@ def concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return table.to_batches()[0]
 
 
-_FIELDS: dict[str, list[pa.Field]] = {}
-
-
-def batch_fields(table: str) -> list[pa.Field]:
-    """Fields of a table without run_id and rank, in order."""
-    if table not in _FIELDS:
-        _FIELDS[table] = [f for f in arrow_schema(table) if f.name not in ("run_id", "rank")]
-    return _FIELDS[table]
-
-
 def _batch(table: str, columns: Columns, n: int, unheld: Counter[str]) -> pa.RecordBatch:
-    fields = batch_fields(table)
-    arrays = [_array(columns.get(f.name), f, n, unheld) for f in fields]
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+    schema = batch_schema(table)
+    arrays = [_array(columns.get(f.name), f, n, unheld) for f in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def no_values(field: pa.Field, n: int) -> pa.Array:

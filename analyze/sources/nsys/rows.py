@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from functools import cache
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analyze.errors import InputError
+from analyze.sources.base import batch_schema
 from analyze.sources.nsys.tables import PROCESS_BITS, Columns, Tables, rows
-from schemas.tables import arrow_schema
 
 _THREAD_BITS = ~PROCESS_BITS
 _UNKNOWN_DEVICE = 2**31 - 1
@@ -408,16 +407,11 @@ def _memory_operations(tables: Tables) -> dict[int, str]:
     return {0: "Allocation", 1: "Deallocation"} | _labels(tables, "ENUM_CUDA_DEV_MEM_EVENT_OPER", str)
 
 
-@cache
-def _fields(table: str) -> list[pa.Field]:
-    return [f for f in arrow_schema(table) if f.name not in ("run_id", "rank")]
-
-
 def record_batch(table: str, columns: Built, n: int) -> pa.RecordBatch:
     """A batch of a table without run_id and rank; columns that are not given are NULL."""
-    fields: Iterable[pa.Field] = _fields(table)
-    arrays = [_array(columns.get(f.name), f.type, n) for f in fields]
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+    schema = batch_schema(table)
+    arrays = [_array(columns.get(f.name), f.type, n) for f in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _array(value: Any, type_: pa.DataType, n: int) -> pa.Array:
