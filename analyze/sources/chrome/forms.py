@@ -23,10 +23,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import astuple
 
+from analyze.sources.chrome.arrow_columns import concat, no_values
 from analyze.sources.chrome.cutting import Cut, Ints, cut
 from analyze.sources.chrome.decimal_us import MAX_NS
 from analyze.sources.chrome.events import Args, Event, Tally, decode_event
-from analyze.sources.chrome.tables import CATEGORIES, Batches, by_category, category_batch, concat, no_values
+from analyze.sources.chrome.tables import CATEGORIES, Batches, by_category, category_batch
 
 LEAST = 4 << 20
 """Bytes of a chunk below which its forms are not worth learning: some 500 take as long as decoding 5 MB."""

@@ -11,13 +11,14 @@ import pyarrow as pa
 
 from analyze.errors import InputError
 from analyze.sources.base import FileReport, Mapper, TableBatch, batch_schema, inline_map
+from analyze.sources.chrome.arrow_columns import no_values
 from analyze.sources.chrome.cutting import PADDING
 from analyze.sources.chrome.events import Tally, decode_chunk, decode_singles, split_chunk
 from analyze.sources.chrome.forms import build_by_form
 from analyze.sources.chrome.json_events import Chunk, TraceFile, read_chunk
 from analyze.sources.chrome.json_recovery import LONGEST_AROUND, OTHER_TRACE, Scanner, repair
 from analyze.sources.chrome.metadata import behind_events, merged, parse_metadata, trailer_object
-from analyze.sources.chrome.tables import Batches, build_batches, no_values, process_groups
+from analyze.sources.chrome.tables import Batches, build_batches, process_groups
 
 _TOLD = 8
 
