@@ -24,7 +24,7 @@ FILES = {
 }
 
 FLOORS = (
-    ("analyze.compiled", "analyze.errors", "analyze.shell", "analyze.whole_file"),
+    ("analyze.compiled", "analyze.cpus", "analyze.errors", "analyze.shell", "analyze.whole_file"),
     ("analyze.sources",),
     ("analyze.store",),
     ("analyze.query",),

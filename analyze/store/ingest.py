@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from analyze import sources
+from analyze.cpus import cpus
 from analyze.errors import InputError, StorageError
 from analyze.sources.base import FileReport, Mapper, SourceFile, inline_map
 from analyze.sources.packed import is_packed
@@ -183,11 +184,6 @@ def replaced(store: Store, run: RunInput, files: list[StoredFile]) -> list[str]:
     if old is None or not old.files or {f.path for f in old.files} & {f.path for f in files}:
         return []
     return [f"{run.columns['source']}: replaces {run.run_id}, which was read from {old.files[0].path}"]
-
-
-def cpus() -> int:
-    """CPUs that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def workers(files: Sequence[tuple[SourceFile, int]], jobs: int) -> int:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from analyze.cpus import cpus
 from analyze.errors import InputError
 from analyze.sources.base import SourceFile
 from analyze.sources.remote import raw_path
@@ -30,7 +31,6 @@ from analyze.store.ingest import (
     IngestResult,
     Progress,
     Silent,
-    cpus,
     is_current,
     names_of,
     read_files,
