@@ -225,8 +225,8 @@ def test_large_files(tmp_path: Path, url: str, scratch: Path, monkeypatch: pytes
     put(tmp_path / "job", f"{url}/job")
     ranges: list[int] = []
     monkeypatch.setattr("analyze.sources.remote._MOST_KEPT", 1)
-    monkeypatch.setattr("analyze.store.ingest._BIG_FILE", 1 << 20)
-    monkeypatch.setattr("analyze.store.ingest.LITTLE", 1 << 30)  # no processes
+    monkeypatch.setattr("analyze.store.staging._BIG_FILE", 1 << 20)
+    monkeypatch.setattr("analyze.store.staging.LITTLE", 1 << 30)  # no processes
     monkeypatch.setattr(
         "analyze.sources.remote.RemotePath._check", lambda path, came, size: ranges.append(came) or came == size
     )

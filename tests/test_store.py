@@ -29,10 +29,10 @@ from analyze.query.open_files import most_threads
 from analyze.sources.base import SourceFile
 from analyze.sources.chrome.json_events import TraceFile
 from analyze.sources.remote import raw_path
-from analyze.store import ingest as ingest_module
 from analyze.store.catalogue import PARSER_VERSION, STORE_VERSION, path_name
 from analyze.store.discover import discover
-from analyze.store.ingest import _pool_map, ingest, workers
+from analyze.store.ingest import ingest
+from analyze.store.staging import pool_map, workers
 from analyze.store.store import Store
 from schemas.tables import TABLES, arrow_schema
 
@@ -170,7 +170,7 @@ def test_several_processes_read_a_large_file_as_one_does(tmp_path: Path, monkeyp
         path.write_bytes(packed.read_bytes() if name.endswith(".gz") else gzip.decompress(packed.read_bytes()))
         ingest(discover([path]), Store(tmp_path / "one"), jobs=1)
         with monkeypatch.context() as small:
-            small.setattr("analyze.store.ingest._BIG_FILE", 1)
+            small.setattr("analyze.store.staging._BIG_FILE", 1)
             small.setattr("analyze.store.ingest._NAMES", 7)
             small.setattr(TraceFile.__init__, "__defaults__", (100_000,))
             assert len(list(TraceFile(path).chunks())) > 10
@@ -474,7 +474,7 @@ def test_this_process_reads_with_the_others() -> None:
 
     with ThreadPoolExecutor(2) as pool:
         found = []
-        for result in _pool_map(pool, 3)(read, chunks()):
+        for result in pool_map(pool, 3)(read, chunks()):
             found.append(result)
             assert begun - result[0] <= 2 * 3 + 1
     assert [chunk for chunk, _ in found] == list(range(200))
@@ -483,7 +483,7 @@ def test_this_process_reads_with_the_others() -> None:
 
 def test_no_more_processes_than_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where all files are large, this process is one of them; it only waits for those that read small files."""
-    monkeypatch.setattr(ingest_module, "_BIG_FILE", 2 << 20)
+    monkeypatch.setattr("analyze.store.staging._BIG_FILE", 2 << 20)
     small = SourceFile(tmp_path / "small.json", "chrome_trace", 0), 1 << 20
     large = SourceFile(tmp_path / "large.json", "chrome_trace", 0), 40 << 20
     assert [workers([large], jobs) for jobs in (1, 2, 4, 64)] == [1, 1, 3, 5]

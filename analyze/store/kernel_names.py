@@ -13,6 +13,8 @@ import schemas
 if TYPE_CHECKING:
     import pyarrow as pa
 
+COLUMNS = {"kernels": "name", "ncu_metrics": "kernel", "gpu_summary": "name", "metric_summary": "kernel"}
+"""Where kernel names stand, by table."""
 MOST = 256 << 10
 """Names that are kept in memory; more of them are read from the rows again."""
 _FILES = ("kernel_rules.toml", "kernel_rules.py")
