@@ -10,7 +10,7 @@ import pytest
 from support import ROOT, ask, run_cli, sql
 
 from analyze.sources.base import FileReport
-from analyze.sources.nvprof import read
+from analyze.sources.nvprof.reader import read
 from tests.nvprof_tables import API_TRACE, BANNER, GPU_TRACE, METRICS, SUMMARY
 
 LOGS = ROOT / "tests" / "data" / "nvprof"
