@@ -16,7 +16,8 @@ from analyze.sources.chrome.cutting import PADDING
 from analyze.sources.chrome.events import Tally, decode_chunk, decode_singles, split_chunk
 from analyze.sources.chrome.forms import build_by_form
 from analyze.sources.chrome.json_events import Chunk, TraceFile, read_chunk
-from analyze.sources.chrome.json_recovery import LONGEST_AROUND, OTHER_TRACE, Scanner, repair
+from analyze.sources.chrome.json_recovery import LONGEST_AROUND, OTHER_TRACE, Scanner
+from analyze.sources.chrome.json_repair import repair
 from analyze.sources.chrome.metadata import behind_events, merged, parse_metadata, trailer_object
 from analyze.sources.chrome.tables import Batches, build_batches, process_groups
 

@@ -20,7 +20,7 @@ from msgspec import Raw
 from analyze.sources.chrome.arrow_columns import Columns, concat, json_texts, record_batch
 from analyze.sources.chrome.decimal_us import MAX_NS, to_ns
 from analyze.sources.chrome.events import Args, Event, Tally
-from analyze.sources.chrome.json_recovery import repair
+from analyze.sources.chrome.json_repair import repair
 from analyze.sources.chrome.metadata import ProcessGroup
 
 if TYPE_CHECKING:
