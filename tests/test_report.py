@@ -14,8 +14,8 @@ from typing import Any
 
 import portalocker
 import pytest
-from support import SAMPLES, event, kernel, launch, run_cli, write_trace
-from test_communication import collective, write_ranks
+from support import SAMPLES, event, kernel, launch, run_cli, write_ranks, write_trace
+from test_communication import collective
 from test_parallel import gpipe
 
 import analyze

@@ -20,7 +20,7 @@ from typing import Any
 import duckdb
 import pyarrow.parquet as pq
 import pytest
-from support import ROOT, SAMPLES, ask, kernel, run_cli, sql, write_trace
+from support import ROOT, SAMPLES, ask, kernel, run_cli, sql, write_ranks, write_run, write_trace
 
 import analyze
 from analyze.errors import InputError
@@ -45,10 +45,7 @@ def contents(store: Path) -> dict[str, tuple[int, int]]:
 
 def job(folder: Path, *names: str) -> Path:
     """Traces of the ranks of a job, each with one kernel of this name."""
-    for rank, name in enumerate(names):
-        told = {"rank": rank, "world_size": len(names)}
-        write_trace(folder / f"rank{rank}.json", [kernel(name, 0, 1)], distributedInfo=told)
-    return folder
+    return write_ranks(folder, *([kernel(name, 0, 1)] for name in names))
 
 
 def stored(tmp_path: Path, name: str = "k") -> tuple[Path, Path]:
@@ -61,10 +58,7 @@ def stored(tmp_path: Path, name: str = "k") -> tuple[Path, Path]:
 def run_folder(folder: Path, run_id: str, name: str = "k") -> Path:
     """A run folder with a trace of one kernel."""
     write_trace(folder / "t.json", [kernel(name, 0, 1)])
-    files = [{"path": "t.json", "kind": "chrome_trace", "rank": 0}]
-    manifest = {"run_id": run_id, "start": "", "command": [], "passes": [{"profiler": "torch", "files": files}]}
-    (folder / "run.json").write_text(json.dumps(manifest))
-    return folder
+    return write_run(folder, [("t.json", "chrome_trace", 0)], run_id=run_id)
 
 
 def test_writing_rows_does_not_import_pandas(tmp_path: Path) -> None:
