@@ -66,7 +66,7 @@ class Report:
         self.engine: Engine = self.answers.engine
         if not self.engine.run_ids:
             raise InputError("report: no run that --where selects")
-        self.runs = _dicts(self.ask("runs"))
+        self.runs = self.ask("runs").dicts()
         chosen = set(self.engine.run_ids)
         self.timed = [r for r in self.runs if r["run_id"] in chosen and r["profiler"] != "ncu"]
         self.several = len(self.timed or self.runs) > 1
@@ -165,7 +165,7 @@ class Report:
     def _run_rows(self) -> list[dict[str, Any]]:
         chosen = sorted({r["run_id"] for r in self.runs} & set(self.engine.run_ids))
         answer = self.engine.sql("SELECT * FROM runs ORDER BY run_id")
-        return [r for r in _dicts(Rows.of(answer)) if r["run_id"] in chosen]
+        return [r for r in Rows.of(answer).dicts() if r["run_id"] in chosen]
 
     def trust(self) -> list[dict[str, str]]:
         """Facts about the recording; of several runs, those to be borne in mind, with how many they are true of."""
@@ -252,7 +252,7 @@ class Report:
         if not declaration or self.several:
             return ""
         rows = kept(self.ask(declaration["query"], declaration.get("params", {})), declaration.get("keep", {}))
-        found = _dicts(rows)
+        found = rows.dicts()
         if most := declaration.get("most"):
             found.sort(key=lambda r: -(r[most] or 0))
         if not found:
@@ -330,11 +330,6 @@ def draw(part: Part, declaration: declared.Declaration, rows: Rows, ask: Ask) ->
     """Give a part its figure, if there is one of the rows."""
     part.figure = declared.draw(declaration, rows, ask)
     part.vega = compiling.vega(part.figure) if part.figure else None
-
-
-def _dicts(rows: Rows) -> list[dict[str, Any]]:
-    names = [c.name for c in rows.columns]
-    return [dict(zip(names, row, strict=True)) for row in rows.rows]
 
 
 def kept(rows: Rows, keep: Mapping[str, Any]) -> Rows:
