@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from analyze.query.query_files import Query
     from analyze.store.cache import Contents
     from analyze.store.compact import Compacted
-    from analyze.store.ingest import IngestResult, Progress
+    from analyze.store.ingest import IngestResult
+    from analyze.store.progress import Progress
     from schemas.tables import Table
 
 __all__ = [

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from analyze.report.build import Progress as ReportProgress
     from analyze.report.files import Drawing
     from analyze.report.page import Claim
-    from analyze.store.ingest import Progress
+    from analyze.store.progress import Progress
     from analyze.trace.export import Exported
     from analyze.trace.moments import Moment
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from collect.checks import all_options, default_label, make_options
+from collect.checked_options import all_options, default_label, make_options
 
 app = typer.Typer(
     name="collect",
@@ -29,7 +29,7 @@ def _fail(sentence: str, code: int) -> NoReturn:
 
 
 def _takes_all_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that are declared for a run (collect.checks.all_options) as its parameters."""
+    """Give a command the options that are declared for a run (`all_options`) as its parameters."""
     argument = typer.Argument(metavar="-- COMMAND ARGS", help="A program of your own, run instead of --model.")
     takes = [
         Parameter("program", Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[list[str] | None, argument])

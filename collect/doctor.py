@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from collect.checks import has_gpu
+from collect.checked_options import has_gpu
 from collect.environment import ask, driver_version
 from collect.profilers import PROFILERS
 from collect.profilers.ncu import PERMISSION_FIX

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from collect.checks import resolve
+from collect.checked_options import resolve
 from collect.environment import describe_node
 from collect.errors import CollectError, ToolError, UsageError
 from collect.failure import diagnose, is_disk_full, os_sentence

@@ -34,7 +34,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from collect.checks import make_options, output_folder
+from collect.checked_options import make_options, output_folder
 from collect.errors import CollectError, UsageError
 from collect.failure import os_sentence
 from collect.options import RunOptions

@@ -6,11 +6,12 @@ import importlib
 import json
 import os
 import pickle
+import re
 import shlex
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 from types import FrameType
@@ -24,6 +25,7 @@ from analyze.compiled import SWITCH
 from analyze.query.engines import Engines
 from analyze.query.query_files import Query, ResultColumn
 from analyze.store.cache import open_stores
+from schemas.tables import TABLES
 
 ROOT = Path(__file__).parent.parent
 SAMPLES = ROOT / "sample_traces"
@@ -69,6 +71,45 @@ def write_trace(path: Path, events: Sequence[dict[str, Any]], **header: Any) -> 
     return path
 
 
+def op(name: str, ts: float, dur: float, op_id: int, tid: int = 1, **args: Any) -> dict[str, Any]:
+    """An operator, which work names by its External id; times in us."""
+    return event("cpu_op", name, ts, dur, tid=tid, **{"External id": op_id, **args})
+
+
+def launched(ts: float, op_id: int, start: float, dur: float, name: str = "k") -> list[dict[str, Any]]:
+    """A launch of 1 us in an operator, and the kernel that it starts; times in us."""
+    own = {"External id": op_id}
+    return [launch(ts, op_id, **own), kernel(name, start, dur, correlation=op_id, **own)]
+
+
+def step(number: int, ts: float, dur: float) -> dict[str, Any]:
+    """A step as torch.profiler marks it; times in us."""
+    return event("user_annotation", f"ProfilerStep#{number}", ts, dur)
+
+
+def write_ranks(
+    folder: Path, *ranks: Sequence[dict[str, Any]], groups: Sequence[list[dict[str, Any]]] | None = None
+) -> Path:
+    """Traces of the ranks of a job, with the process groups that each lists; the folder."""
+    for rank, events in enumerate(ranks):
+        job: dict[str, Any] = {"rank": rank, "world_size": len(ranks)}
+        job |= {"pg_config": groups[rank]} if groups else {}
+        write_trace(folder / f"rank-{rank}.json", events, distributedInfo=job)
+    return folder
+
+
+def write_run(folder: Path, files: Sequence[tuple[str, str, int]], profiler: str = "torch", **fields: Any) -> Path:
+    """The run.json of a run folder: one pass, which left files of these paths, kinds and ranks; the folder."""
+    left = [{"path": path, "kind": kind, "rank": rank} for path, kind, rank in files]
+    manifest = {
+        "run_id": folder.name, "status": "done", "start": "2026-01-01T00:00:00+00:00", "command": ["collect"],
+        "passes": [{"profiler": profiler, "status": "done", "files": left}],
+    }  # fmt: skip
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "run.json").write_text(json.dumps(manifest | fields))
+    return folder
+
+
 def ask(path: Path, query: str, **options: Any) -> list[dict[str, Any]]:
     """Rows of a query."""
     answer = opened(path).answer(query, **options)
@@ -79,6 +120,12 @@ def ask(path: Path, query: str, **options: Any) -> list[dict[str, Any]]:
 def sql(path: Path, statement: str, **options: Any) -> list[dict[str, Any]]:
     """Rows of a SELECT."""
     return opened(path).sql(statement, **options).to_pylist()
+
+
+def stored_rows(store: Path | str, tables: Iterable[str] = TABLES) -> dict[str, list[dict[str, Any]]]:
+    """All rows of a store by table, in an order of their own."""
+    with analyze.open(store) as traces:
+        return {t: traces.sql(f"SELECT * FROM {t} ORDER BY ALL", profiler="all").to_pylist() for t in tables}
 
 
 def opened(path: Path) -> analyze.Traces:
@@ -141,6 +188,28 @@ def run_cli(*arguments: str | Path, cwd: Path | None = None, **environment: str)
         return subprocess.CompletedProcess(asked, forked.wait(), out, err)
     command = [sys.executable, "-m", *asked]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=variables)
+
+
+def in_terminal(columns: int, *arguments: str | Path) -> list[str]:
+    """What a command prints to a terminal of so many columns, line by line, without what makes it bold."""
+    import pty  # not on Windows
+    import termios
+
+    master, slave = pty.openpty()
+    termios.tcsetwinsize(slave, (50, columns))
+    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR")}
+    environment |= {"TERM": "xterm", "PYTHONPATH": str(ROOT)}
+    process = ANALYZE.start(["-m", "analyze", *map(str, arguments)], environment, ROOT, [slave] * 3)
+    os.close(slave)
+    parts = []
+    try:
+        while part := os.read(master, 1 << 16):
+            parts.append(part)
+    except OSError:
+        pass  # the other side is closed
+    os.close(master)
+    assert process.wait() == 0
+    return re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", b"".join(parts).decode()).splitlines()
 
 
 def bash(command: str) -> subprocess.CompletedProcess[str]:

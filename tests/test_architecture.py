@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from functools import cache
@@ -24,7 +25,7 @@ FILES = {
 }
 
 FLOORS = (
-    ("analyze.compiled", "analyze.errors", "analyze.shell", "analyze.whole_file"),
+    ("analyze.compiled", "analyze.cpus", "analyze.errors", "analyze.shell", "analyze.whole_file"),
     ("analyze.sources",),
     ("analyze.store",),
     ("analyze.query",),
@@ -108,6 +109,16 @@ def test_nothing_is_imported_from_above() -> None:
     assert [m for m in rooms if m != "analyze" and ".".join(m.split(".")[:2]) not in known] == [], "no floor of its own"
     above = [(m, n) for m in rooms for n in sorted(import_graph()[m]) if n in rooms and rooms[n] > rooms[m]]
     assert above == []
+
+
+def test_the_documented_rooms_are_those_there_are() -> None:
+    """docs/architecture.md lists every folder, and each below those that it imports from."""
+    listed = (ROOT / "docs/architecture.md").read_text().partition("```text\n")[2].partition("```")[0]
+    rooms = re.findall(r"^(analyze/\w+)(?:/|\.py) ", listed, re.M)
+    folders = {f"analyze/{p.name}" for p in (ROOT / "analyze").glob("[!_]*") if any(p.glob("[!_]*"))}
+    assert folders - set(rooms) == set()
+    floors = [floor(module) for room in rooms if (module := room.replace("/", ".")) in FILES]
+    assert len(floors) > 10 and floors == sorted(floors)
 
 
 def test_analyze_works_without_torch() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ROOT, ask, event, kernel, launch, sql
-from test_communication import NAMES, write_ranks
+from support import ROOT, ask, event, kernel, launch, sql, write_ranks
+from test_communication import NAMES
 from test_parallel import pair
 
 COMPUTE = "sm90_xmma_gemm"

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from msgspec import structs
 from support import SAMPLES, event, kernel, lines_run
 
-from analyze.sources.chrome import cutting, forms
+from analyze.sources.chrome import cutting, forms, known_forms
 from analyze.sources.chrome.cutting import cut
 from analyze.sources.chrome.events import Args, Tally
 from analyze.sources.chrome.json_events import TraceFile, read_chunk
+from analyze.sources.chrome.known_forms import Known
 from analyze.sources.chrome.reader import Decoded, decode
 from analyze.sources.chrome.tables import CATEGORIES, Batches
 
@@ -29,7 +30,7 @@ TRACES = sorted(SAMPLES.glob("*/torch/*.json.gz"))
 
 @pytest.fixture(autouse=True)
 def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forms, "_known", forms._Known())
+    monkeypatch.setattr(forms, "_known", Known())
     monkeypatch.setattr(forms, "LEAST", 0)
 
 
@@ -98,7 +99,8 @@ def test_no_event_becomes_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
     later = [kernel("k", 7 * i, 2, correlation=-i, **{"External id": i}) for i in range(50)]
     assert by_form(text(first), Tally()) is not None
     expected = one_by_one(text(later))
-    monkeypatch.setattr(forms, "decode_event", lambda data: pytest.fail(f"decoded: {data!r}"))
+    for module in (forms, known_forms):
+        monkeypatch.setattr(module, "decode_event", lambda data: pytest.fail(f"decoded: {data!r}"))
     # Of a number below zero the sign stays in the text: it is another form.
     tally = Tally()
     positive = [e | {"args": e["args"] | {"correlation": abs(e["args"]["correlation"])}} for e in later]
@@ -164,7 +166,7 @@ def chunks(draw: st.DrawFn) -> bytes:
 @example([text([kernel("k", 1.5, 1), kernel("k", 2, 1), {"ph": "X"}])], 0)
 @example([text([kernel("k", i, 1, **{"blocks per SM": 2**53 + 1}) for i in range(2)])], 0)
 def test_same_as_one_by_one(found: list[bytes], base_ns: int) -> None:
-    forms._known = forms._Known()
+    forms._known = Known()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(forms, "_EVENTS_PER_FORM", 0)  # however few
         for chunk in found * 2:

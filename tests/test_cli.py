@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import os
-import re
 import subprocess
 import sys
 import tomllib
@@ -15,7 +14,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from rich.cells import cell_len
-from support import ANALYZE, ROOT, SAMPLES, bash, complaints, kernel, run_cli, write_trace
+from support import ROOT, SAMPLES, bash, complaints, in_terminal, kernel, run_cli, write_trace
 
 import analyze
 from analyze.query.query_files import catalog
@@ -140,28 +139,6 @@ def test_bad_input_is_one_sentence(arguments: list[str], says: str) -> None:
     result = run_cli(*arguments)
     assert result.returncode == 2 and result.stdout == ""
     assert len(complaints(result)) == 1 and says in complaints(result)[0]
-
-
-def in_terminal(columns: int, *arguments: str | Path) -> list[str]:
-    """What a command prints to a terminal of so many columns, line by line, without what makes it bold."""
-    import pty
-    import termios
-
-    master, slave = pty.openpty()
-    termios.tcsetwinsize(slave, (50, columns))
-    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR")}
-    environment |= {"TERM": "xterm", "PYTHONPATH": str(ROOT)}
-    process = ANALYZE.start(["-m", "analyze", *map(str, arguments)], environment, ROOT, [slave] * 3)
-    os.close(slave)
-    parts = []
-    try:
-        while part := os.read(master, 1 << 16):
-            parts.append(part)
-    except OSError:
-        pass  # the other side is closed
-    os.close(master)
-    assert process.wait() == 0
-    return re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", b"".join(parts).decode()).splitlines()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no pty")

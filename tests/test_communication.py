@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support import SAMPLES, ask, event, kernel, launch, write_trace
+from support import SAMPLES, ask, event, kernel, launch, write_ranks, write_trace
 
 NAMES = {
     "allreduce": "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
@@ -42,12 +41,6 @@ def collective(
 def bare(name: str, ts: float, dur: float, device: int = 0) -> dict[str, Any]:
     """A communication kernel of which the profiler says nothing but the name."""
     return kernel(NAMES[name], ts, dur, device, 17)
-
-
-def write_ranks(folder: Path, *ranks: Sequence[dict[str, Any]]) -> Path:
-    for rank, events in enumerate(ranks):
-        write_trace(folder / f"rank-{rank}.json", events, distributedInfo={"rank": rank, "world_size": len(ranks)})
-    return folder
 
 
 def test_collectives(tmp_path: Path) -> None:

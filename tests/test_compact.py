@@ -8,29 +8,25 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from support import SAMPLES, kernel, run_cli, sql, write_trace
+from support import SAMPLES, kernel, run_cli, sql, stored_rows, write_ranks
 
 import analyze
 from analyze.errors import InputError
 from analyze.store import packing
 from analyze.store.packing import groups
-from schemas.tables import TABLES
 
 MB = 1 << 20
 
 
-def rows(store: Path) -> dict[str, list[dict[str, Any]]]:
-    """All rows of a store by table, in an order of their own."""
-    with analyze.open(store) as traces:
-        return {t: traces.sql(f"SELECT * FROM {t} ORDER BY ALL", profiler="all").to_pylist() for t in TABLES}
-
-
 def job(folder: Path, ranks: int, devices: Sequence[int] = (0,), kernels: int = 1) -> Path:
     """Traces of a job, with kernels of every device by turns, named after their rank."""
-    for rank in range(ranks):
-        events = [kernel(f"k{rank}", i, 1 + rank, devices[i % len(devices)]) for i in range(kernels)]
-        write_trace(folder / f"rank{rank}.json", events, distributedInfo={"rank": rank, "world_size": ranks})
-    return folder
+    return write_ranks(
+        folder,
+        *(
+            [kernel(f"k{rank}", i, 1 + rank, devices[i % len(devices)]) for i in range(kernels)]
+            for rank in range(ranks)
+        ),
+    )
 
 
 def row_groups(path: Path, column: str) -> list[tuple[Any, Any]]:
@@ -61,11 +57,11 @@ def test_which_files_become_one(sizes: list[int], expected: list[list[int]]) -> 
 def test_samples_keep_every_row(tmp_path: Path) -> None:
     store = tmp_path / "store"
     analyze.ingest(SAMPLES / "resnet18-ddp2", SAMPLES / "late-rank", store=store)
-    before = rows(store)
+    before = stored_rows(store)
     reader = analyze.open(store)
     result = run_cli("compact", store)
     assert result.returncode == 0 and "2 run(s) compacted" in result.stderr
-    assert rows(store) == before
+    assert stored_rows(store) == before
     # Who opened it before reads the files that were there.
     assert reader.sql("SELECT count(*) AS n FROM kernels").to_pylist() == [{"n": len(before["kernels"])}]
     reader.close()
@@ -78,14 +74,14 @@ def test_ranks_and_devices_are_sorted(tmp_path: Path, monkeypatch: pytest.Monkey
     """Row groups hold one rank and one device where these have rows enough, which are 10 here."""
     store = tmp_path / "store"
     analyze.ingest(job(tmp_path / "job", 3, devices=(1, 0), kernels=30), store=store, jobs=1)
-    before = rows(store)
+    before = stored_rows(store)
     monkeypatch.setattr(packing, "_LEAST_ROWS", 10)
     analyze.compact(store, jobs=1)
     [path] = store.glob("kernels/*/*.parquet")
     assert path.name == "ranks-0-2.g2.parquet"
     assert row_groups(path, "rank") == [(0, 0), (0, 0), (1, 1), (1, 1), (2, 2), (2, 2)]
     assert row_groups(path, "device") == [(0, 0), (1, 1)] * 3
-    assert rows(store) == before
+    assert stored_rows(store) == before
     assert sql(store, "SELECT DISTINCT name, dur_ns FROM kernels", where="rank = 1") == [{"name": "k1", "dur_ns": 2000}]
 
 

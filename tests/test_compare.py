@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from support import SAMPLES, ask, complaints, event, kernel, launch, run_cli, write_trace
+from support import SAMPLES, ask, complaints, event, kernel, launch, op, run_cli, step, write_run, write_trace
 
 import analyze
 from analyze.comparison import Condition
@@ -18,14 +18,6 @@ from analyze.errors import InputError
 
 CONV = "cudnn::winograd_nonfused::winogradForwardData4x4<float>"
 GEMM = "ampere_sgemm_128x64_tn"
-
-
-def step(number: int, ts: float, dur: float) -> dict[str, Any]:
-    return event("user_annotation", f"ProfilerStep#{number}", ts, dur)
-
-
-def op(name: str, ts: float, dur: float, op_id: int) -> dict[str, Any]:
-    return event("cpu_op", name, ts, dur, **{"External id": op_id})
 
 
 def before(path: Path) -> Path:
@@ -327,7 +319,7 @@ def run_folder(
     for rank in range(ranks):
         steps = [step(n, n * step_s * 1e6, step_s * 1e6) for n in range(2)]
         write_trace(folder / "torch" / f"rank-{rank}.trace.json", steps)
-        files.append({"path": f"torch/rank-{rank}.trace.json", "kind": "chrome_trace", "rank": rank})
+        files.append((f"torch/rank-{rank}.trace.json", "chrome_trace", rank))
         if metrics:
             path = folder / "torch" / f"rank-{rank}.step_metrics.csv"
             rows = [
@@ -335,15 +327,12 @@ def run_folder(
             ]
             header = "rank,step,warmup,data_s,h2d_s,forward_s,loss_s,backward_s,optimizer_s,step_s,images,loss"
             path.write_text("\n".join([header + ",max_allocated_bytes,max_reserved_bytes", *rows]) + "\n")
-            files.append({"path": f"torch/{path.name}", "kind": "step_metrics", "rank": rank})
-    one = {"profiler": "torch", "status": "done", "files": files}
-    manifest = {
-        "run_id": name, "status": "done", "start": "2026-01-01T00:00:00+00:00", "command": ["collect"], "passes": [one],
+            files.append((f"torch/{path.name}", "step_metrics", rank))
+    workload = {
         "model": "m", "precision": "fp32", "dataset": "synthetic", "image_size": 224, "batch_size": batch_size,
         "gpus": gpus, "parallelism": parallelism, "steps": 2,
     }  # fmt: skip
-    (folder / "run.json").write_text(json.dumps(manifest | columns))
-    return folder
+    return write_run(folder, files, **workload | columns)
 
 
 def test_strong_scaling_by_hand(tmp_path: Path) -> None:

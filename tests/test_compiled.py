@@ -6,17 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ROOT, SAMPLES, Late, ask, event, kernel, launch, sql, write_trace
+from support import ROOT, SAMPLES, Late, ask, event, kernel, launched, op, sql, write_trace
 
 torch = Late("torch")
 
 
 def work(ts: float, number: int, name: str, dur: float) -> list[dict[str, Any]]:
     """An operator of 4 us with the kernel's name, and the kernel."""
-    call = launch(ts + 1, number)
-    call["args"]["External id"] = number
-    args = {"External id": number}
-    return [event("cpu_op", name, ts, 4, **args), call, kernel(name, ts + 50, dur, correlation=number, **args)]
+    return [op(name, ts, 4, number), *launched(ts + 1, number, ts + 50, dur, name)]
 
 
 @pytest.mark.parametrize(

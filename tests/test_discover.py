@@ -6,12 +6,13 @@ import hashlib
 import json
 import os
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support import SAMPLES, kernel, run_cli, sql, write_trace
+from support import SAMPLES, kernel, run_cli, sql, write_run, write_trace
 
 from analyze.errors import InputError
 from analyze.store import file_digest
@@ -269,14 +270,10 @@ def test_a_name_that_is_no_text(tmp_path: Path) -> None:
     assert sql(tmp_path, "SELECT source FROM runs")[0]["source"].endswith(r"\udcff\udcfe.json")
 
 
-def run_folder(folder: Path, files: list[dict[str, Any]] | None = None, **fields: Any) -> Path:
+def run_folder(folder: Path, files: Sequence[tuple[str, str, int]] = (), **fields: Any) -> Path:
     """A run folder with a trace, and a manifest of these fields."""
     one(folder / "torch" / "rank-0.trace.json")
-    files = files or [{"path": "torch/rank-0.trace.json", "kind": "chrome_trace", "rank": 0}]
-    passes = [{"profiler": "torch", "status": "done", "files": files}]
-    manifest = {"version": 1, "run_id": folder.name, "start": "", "command": ["x"], "passes": passes}
-    (folder / "run.json").write_text(json.dumps({**manifest, **fields}))
-    return folder
+    return write_run(folder, files or [("torch/rank-0.trace.json", "chrome_trace", 0)], **fields)
 
 
 @pytest.mark.parametrize(
@@ -292,7 +289,7 @@ def run_folder(folder: Path, files: list[dict[str, Any]] | None = None, **fields
 )
 def test_a_manifest_names_files_of_its_own_folder(tmp_path: Path, path: str, says: str) -> None:
     one(tmp_path / "other" / "t.json")
-    folder = run_folder(tmp_path / "run", [{"path": path, "kind": "chrome_trace", "rank": 0}])
+    folder = run_folder(tmp_path / "run", [(path, "chrome_trace", 0)])
     (folder / "torch" / "link.json").symlink_to(tmp_path / "other" / "t.json")
     with pytest.raises(InputError, match=f"run.json: .*{says}"):
         discover([folder])
@@ -323,8 +320,7 @@ def test_a_manifest_that_cannot_be_true_is_a_sentence(tmp_path: Path, fields: di
 
 
 def test_two_files_of_one_rank_in_a_manifest(tmp_path: Path) -> None:
-    files = [{"path": f"torch/{n}.json", "kind": "chrome_trace", "rank": 0} for n in ("a", "b")]
-    folder = run_folder(tmp_path / "run", files)
+    folder = run_folder(tmp_path / "run", [(f"torch/{n}.json", "chrome_trace", 0) for n in ("a", "b")])
     for name in ("a", "b"):
         one(folder / "torch" / f"{name}.json", name)
     with pytest.raises(InputError, match=r"a\.json and b\.json are both of rank 0"):

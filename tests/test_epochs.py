@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from support import SAMPLES, ask, event, kernel, launch, write_trace
+from support import SAMPLES, ask, event, kernel, launch, write_run, write_trace
 
 
 def run_folder(root: Path, dataset: str, parallelism: str = "dp", ranks: int = 1, profiler: str = "none") -> Path:
@@ -22,15 +20,11 @@ def run_folder(root: Path, dataset: str, parallelism: str = "dp", ranks: int = 1
         path = root / profiler / f"rank-{rank}.step_metrics.csv"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("\n".join([header, *rows]) + "\n")
-        files.append({"path": f"{profiler}/{path.name}", "kind": "step_metrics", "rank": rank})
-    manifest: dict[str, Any] = {
-        "run_id": root.name, "status": "done", "start": "2026-01-01T00:00:00+00:00", "command": ["collect"],
-        "passes": [{"profiler": profiler, "status": "done", "files": files}], "model": "m", "precision": "fp32",
-        "dataset": dataset, "image_size": 32, "batch_size": 64, "gpus": ranks, "parallelism": parallelism, "steps": 2,
-        "world_size": ranks,
-    }  # fmt: skip
-    (root / "run.json").write_text(json.dumps(manifest))
-    return root
+        files.append((f"{profiler}/{path.name}", "step_metrics", rank))
+    return write_run(
+        root, files, profiler, model="m", precision="fp32", dataset=dataset, image_size=32, batch_size=64, gpus=ranks,
+        parallelism=parallelism, steps=2, world_size=ranks,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ROOT, ask, event
-from test_communication import collective, write_ranks
+from support import ROOT, ask, event, write_ranks
+from test_communication import collective
 
 _WIDTH, _HIDDEN = 8, 32
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from support import ROOT, ask, event, kernel, launch, write_trace
-from test_communication import collective, write_ranks
+from support import ROOT, ask, event, kernel, launch, write_ranks, write_trace
+from test_communication import collective
 
 import analyze
 

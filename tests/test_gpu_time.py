@@ -12,17 +12,13 @@ from random import Random
 from typing import Any
 
 import pytest
-from support import SAMPLES, ask, event, kernel, launch, write_trace
+from support import SAMPLES, ask, event, kernel, launch, step, write_trace
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
 
 def memcpy(ts: float, dur: float, nbytes: int, kind: str = "HtoD (Pinned -> Device)", **args: Any) -> dict[str, Any]:
     return event("gpu_memcpy", f"Memcpy {kind}", ts, dur, 0, 7, **{"device": 0, "stream": 7, "bytes": nbytes, **args})
-
-
-def step(number: int, ts: float, dur: float) -> dict[str, Any]:
-    return event("user_annotation", f"ProfilerStep#{number}", ts, dur)
 
 
 def overlapping() -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import SAMPLES, ask, event, kernel, launch, run_cli, write_trace
+from support import SAMPLES, ask, event, kernel, launch, run_cli, write_run, write_trace
 
 import analyze
 from analyze import health
@@ -28,18 +28,12 @@ def run_folder(path: Path, ranks: dict[int, Events], times_ms: dict[int, list[tu
     for rank, events in ranks.items():
         about = {"rank": rank, "world_size": len(ranks)}
         write_trace(path / f"torch/rank-{rank}.trace.json", events, distributedInfo=about)
-        files.append({"path": f"torch/rank-{rank}.trace.json", "kind": "chrome_trace", "rank": rank})
+        files.append((f"torch/rank-{rank}.trace.json", "chrome_trace", rank))
         if rank in times_ms:
             rows = [f"{rank},{n},{u},{u},{ms / 1e3}" for n, (u, ms) in enumerate(times_ms[rank])]
             (path / f"torch/rank-{rank}.step_metrics.csv").write_text("\n".join([HEADER, *rows]) + "\n")
-            files.append({"path": f"torch/rank-{rank}.step_metrics.csv", "kind": "step_metrics", "rank": rank})
-    done = {"profiler": "torch", "status": "done", "files": files}
-    manifest = {
-        "version": 2, "run_id": "r", "status": "done", "start": "2026-01-01T00:00:00Z", "command": ["collect"],
-        "passes": [done], "world_size": len(ranks),
-    }  # fmt: skip
-    (path / "run.json").write_text(json.dumps(manifest))
-    return path
+            files.append((f"torch/rank-{rank}.step_metrics.csv", "step_metrics", rank))
+    return write_run(path, files, run_id="r", world_size=len(ranks))
 
 
 def one(*more: dict[str, Any]) -> Events:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ROOT, ask, kernel, run_cli, write_trace
+from support import ROOT, ask, kernel, run_cli, write_run, write_trace
 
 import analyze
 
@@ -57,7 +56,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that takes seconds to ingest: nothing of it is there before both of its ranks have been read."""
     folder = tmp_path_factory.mktemp("large")
     kernels = [kernel(f"new{i % 7}", i, 1, grid=[1, 2, 3]) for i in range(150_000)]
-    write_run(folder, "large", [kernels] * RANKS)
+    run_folder(folder, "large", [kernels] * RANKS)
     return folder
 
 
@@ -115,21 +114,19 @@ def test_two_ingests_at_a_time_wait_for_each_other(tmp_path: Path) -> None:
     assert {r["name"] for r in ask(store, "kernel-share")} == set(names)
 
 
-def write_run(folder: Path, run_id: str, ranks: list[list[dict[str, Any]]]) -> None:
+def run_folder(folder: Path, run_id: str, ranks: list[list[dict[str, Any]]]) -> None:
     """A run folder with a trace of these events for each rank."""
-    files = [{"path": f"rank-{rank}.trace.json", "kind": "chrome_trace", "rank": rank} for rank in range(len(ranks))]
-    for file, events in zip(files, ranks, strict=True):
-        write_trace(folder / str(file["path"]), events)
-    passes = [{"profiler": "torch", "files": files}]
-    manifest = {"run_id": run_id, "start": "", "command": [], "passes": passes}
-    (folder / "run.json").write_text(json.dumps(manifest))
+    for rank, events in enumerate(ranks):
+        write_trace(folder / f"rank-{rank}.trace.json", events)
+    files = [(f"rank-{rank}.trace.json", "chrome_trace", rank) for rank in range(len(ranks))]
+    write_run(folder, files, run_id=run_id)
 
 
 def write_runs(folder: Path, version: int) -> None:
     """Run folders whose kernels are named after the run and the version."""
     for run in range(RUNS):
         kernels = [kernel(f"run{run} v{version}", i, 1) for i in range(KERNELS)]
-        write_run(folder / f"{run}", f"run{run}", [kernels] * RANKS)
+        run_folder(folder / f"{run}", f"run{run}", [kernels] * RANKS)
 
 
 def kill_often(folder: Path, kills: int, seed: int) -> int:

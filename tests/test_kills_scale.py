@@ -18,7 +18,7 @@ from typing import Any
 import fsspec
 import pytest
 from fsspec.implementations.local import LocalFileSystem
-from support import kernel, write_trace
+from support import kernel, write_ranks
 
 import analyze
 from analyze.errors import InputError
@@ -29,12 +29,8 @@ RANKS = 2
 
 def job(folder: Path, version: str) -> list[Path]:
     """Two jobs whose kernels are named after the version."""
-    for name in ("a", "b"):
-        for rank in range(RANKS):
-            told = {"rank": rank, "world_size": RANKS}
-            events = [kernel(f"{name} {version}", i, 1) for i in range(3)]
-            write_trace(folder / name / f"rank{rank}.json", events, distributedInfo=told)
-    return [folder / "a", folder / "b"]
+    ranks = {name: RANKS * [[kernel(f"{name} {version}", i, 1) for i in range(3)]] for name in ("a", "b")}
+    return [write_ranks(folder / name, *events) for name, events in ranks.items()]
 
 
 class Bucket(LocalFileSystem):  # type: ignore[misc]

@@ -6,11 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import SAMPLES, ask, event, kernel, launch, sql, write_trace
-
-
-def op(name: str, ts: float, dur: float, op_id: int, **args: Any) -> dict[str, Any]:
-    return event("cpu_op", name, ts, dur, **{"External id": op_id, **args})
+from support import SAMPLES, ask, event, kernel, launch, op, sql, write_trace
 
 
 def test_launch(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import kernel, run_cli, sql, write_trace
+from support import kernel, run_cli, sql, stored_rows, write_ranks, write_trace
 
 import analyze
 from analyze.errors import InputError
@@ -21,18 +21,9 @@ from analyze.store.shards import Share
 from analyze.store.store import Store
 
 
-def rows(store: Path) -> list[list[dict[str, Any]]]:
-    """All rows of the tables that hold any, in an order of their own."""
-    with analyze.open(store) as traces:
-        return [traces.sql(f"SELECT * FROM {t} ORDER BY ALL").to_pylist() for t in ("runs", "kernels", "kernel_names")]
-
-
 def job(folder: Path, ranks: int) -> Path:
     """Traces of a job with one kernel for each rank."""
-    for rank in range(ranks):
-        told = {"rank": rank, "world_size": ranks}
-        write_trace(folder / f"rank{rank}.json", [kernel(f"k{rank}", 0, 1)], distributedInfo=told)
-    return folder
+    return write_ranks(folder, *([kernel(f"k{rank}", 0, 1)] for rank in range(ranks)))
 
 
 @pytest.mark.parametrize(("launcher", "options"), [("local", {}), ("dask", {"n_workers": "1", "processes": "True"})])
@@ -59,7 +50,7 @@ def test_the_rows_of_a_local_ingest_though_a_worker_is_lost(
     monkeypatch.setattr(launchers, "run_shard", deadly)  # a closure: it is sent as it is, not by its name
     result = launchers.launch(discover(paths), Store(store), launcher, 2, options, 1)
     assert (store / "was-killed").exists() and len(result.ingested) == 2
-    assert rows(store) == rows(tmp_path / "one")
+    assert stored_rows(store) == stored_rows(tmp_path / "one")
     assert not list(store.glob(".shards/*")) and not (store / ".submitit").exists()
 
 

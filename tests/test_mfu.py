@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import SAMPLES, ask, event, kernel, launch, write_trace
+from support import SAMPLES, ask, event, kernel, launched, write_trace
 
 BF16, FP8 = "c10::BFloat16", "c10::Float8_e4m3fn"
 
@@ -18,11 +18,9 @@ def op(name: str, ts: float, op_id: int, dims: list[list[int]], kind: str = BF16
     return event("cpu_op", name, ts, 10, **{"External id": op_id, "Input Dims": dims, "Input type": types, **args})
 
 
-def work(ts: float, op_id: int, start: float, name: str = "nvjet_tst") -> list[dict[str, Any]]:
+def work(ts: float, op_id: int, start: float) -> list[dict[str, Any]]:
     """A launch of 1 us and its kernel of 5 us."""
-    call = launch(ts, op_id)
-    call["args"]["External id"] = op_id
-    return [call, kernel(name, start, 5, correlation=op_id, **{"External id": op_id})]
+    return launched(ts, op_id, start, 5, "nvjet_tst")
 
 
 def mfu(path: Path, gpu: str = "NVIDIA H200", **params: object) -> list[dict[str, Any]]:

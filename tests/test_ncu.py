@@ -174,7 +174,7 @@ def test_the_details_page_with_rules_and_the_columns_of_2020(tmp_path: Path) -> 
     ]
 
 
-SEED_004 = """\
+TEXT = """\
 ==PROF== Connected to process 1080 (/usr/bin/python3.12)
 ==PROF== Profiling "k" - 0 (1/2): 0%....50%....100% - 1 pass
 [1080] python3.12@127.0.0.1
@@ -198,8 +198,8 @@ SEED_004 = """\
 """
 
 
-def test_text_as_seed_004_records_it(tmp_path: Path) -> None:
-    path = write(tmp_path / "profile.log", SEED_004)
+def test_text_of_a_list_of_metrics(tmp_path: Path) -> None:
+    path = write(tmp_path / "profile.log", TEXT)
     found, report = rows(path)
     assert [(r["launch_id"], r["kernel"], r["grid"], r["unit"], r["value"]) for r in found] == [
         (0, "void ns::k<int, 2>(T1 *, const T2 *)", "(16, 1, 8)", "inst", 4194304.0),
@@ -462,8 +462,8 @@ def test_a_launch_that_is_printed_twice_counts_once(tmp_path: Path) -> None:
     ],
 )
 def test_text_that_lost_something(tmp_path: Path, old: str, new: str, kept: int, lost: int) -> None:
-    assert old in SEED_004
-    found, report = rows(write(tmp_path / "a.log", SEED_004.replace(old, new, 1)))
+    assert old in TEXT
+    found, report = rows(write(tmp_path / "a.log", TEXT.replace(old, new, 1)))
     assert (len(found), report.lost) == (kept, lost)
     assert all(r["kernel"] != "sgemm" or r["value"] == 16 for r in found)
 
@@ -473,12 +473,12 @@ def test_a_line_of_a_million_characters(tmp_path: Path, filler: str) -> None:
     """In place of a name, a heading, a row and a line of output: found wherever it may stand, and in no time."""
     million = filler * (1_000_000 // len(filler))
     for old in ("sgemm", "(8, 8, 4)", "l2__nothing", "\n\n", "Section: ", "[1080]"):
-        found, report = rows(write(tmp_path / "a.log", SEED_004.replace(old, f"{old}{million} ", 1)))
+        found, report = rows(write(tmp_path / "a.log", TEXT.replace(old, f"{old}{million} ", 1)))
         assert len(found) + report.lost >= 2
 
 
 def test_text_cut_inside_a_number(tmp_path: Path) -> None:
-    found, report = rows(write(tmp_path / "a.log", SEED_004[: SEED_004.index("4,194,304") + 5]))
+    found, report = rows(write(tmp_path / "a.log", TEXT[: TEXT.index("4,194,304") + 5]))
     # 4,194 is a number, too.
     assert not found and report.lost == 1
 

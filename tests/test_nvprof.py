@@ -1,4 +1,4 @@
-"""nvprof logs: the real ones of seed 003, and every other table of the format by hand."""
+"""nvprof logs: real ones of the study `nvprof-imagenet`, and every other table of the format by hand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from support import ROOT, ask, run_cli, sql
 
 from analyze.sources.base import FileReport
-from analyze.sources.nvprof import read
+from analyze.sources.nvprof.reader import read
 from tests.nvprof_tables import API_TRACE, BANNER, GPU_TRACE, METRICS, SUMMARY
 
 LOGS = ROOT / "tests" / "data" / "nvprof"
@@ -98,7 +98,7 @@ def test_summaries_of_older_versions_have_a_title_instead_of_a_column(tmp_path: 
     assert [(r["name"], r["total_ns"]) for r in ask(path, "cuda-api")] == [("cudaMalloc", 2_000_000)]
 
 
-def test_a_real_summary_log_answers_the_memory_donut_of_seed_003() -> None:
+def test_a_real_summary_log_of_api_calls_alone() -> None:
     """`No kernels were profiled` and a table of API calls; the shares are those that the log prints itself."""
     rows = ask(LOGS / "resnet18_k80_mem.log", "cuda-api")
     assert [(r["name"], r["calls"], round(r["api_time_pct"], 2)) for r in rows[:4]] == [

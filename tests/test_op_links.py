@@ -6,13 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import SAMPLES, ask, event, kernel, launch, sql, write_trace
+from support import SAMPLES, ask, event, kernel, launch, op, sql, write_trace
 
 import analyze
-
-
-def op(name: str, ts: float, dur: float, op_id: int, tid: int = 1, **more: Any) -> dict[str, Any]:
-    return event("cpu_op", name, ts, dur, tid=tid, **{"External id": op_id, **more})
 
 
 def by_op(path: Path) -> dict[str, int]:

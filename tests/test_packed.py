@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import gzip
-import json
 import shutil
 from functools import partial
 from pathlib import Path
 
 import pytest
-from support import ROOT, SAMPLES, ask, complaints, kernel, run_cli, sql, write_trace
+from support import ROOT, SAMPLES, ask, complaints, kernel, run_cli, sql, write_run, write_trace
 
 from analyze.errors import InputError
 from analyze.sources.chrome.json_events import TraceFile
@@ -101,9 +100,7 @@ def test_a_bad_rank_of_a_run_is_a_warning_of_the_run(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     write_trace(folder / "r0.json", [kernel("good", 0, 5)])
     (folder / "r1.json").write_text('{"traceEvents": [nonsense')
-    files = [{"path": f"r{rank}.json", "kind": "chrome_trace", "rank": rank} for rank in (0, 1)]
-    manifest = {"run_id": "r", "start": "", "command": [], "passes": [{"profiler": "torch", "files": files}]}
-    (folder / "run.json").write_text(json.dumps(manifest))
+    write_run(folder, [(f"r{rank}.json", "chrome_trace", rank) for rank in (0, 1)])
     [row] = ask(folder, "runs")
     assert row["ranks"] == 1 and "r1.json" in row["warnings"] and "left out" in row["warnings"]
 
@@ -113,9 +110,7 @@ def test_what_became_unreadable_is_no_longer_answered(tmp_path: Path) -> None:
     write_trace(tmp_path / "a" / "t.json", [kernel("stays", 0, 5)])
     folder = tmp_path / "b"
     write_trace(folder / "t.json", [kernel("goes", 0, 5)])
-    files = [{"path": "t.json", "kind": "chrome_trace", "rank": 0}]
-    manifest = {"run_id": "r", "start": "", "command": [], "passes": [{"profiler": "torch", "files": files}]}
-    (folder / "run.json").write_text(json.dumps(manifest))
+    write_run(folder, [("t.json", "chrome_trace", 0)])
     assert len(ask(tmp_path, "kernel-share")) == 2
     (folder / "t.json").write_text('{"traceEvents": [nonsense')
     assert [r["name"] for r in ask(tmp_path, "kernel-share")] == ["stays"]
@@ -138,8 +133,8 @@ class Told:
 @pytest.mark.parametrize("suffix", [".json", ".json.gz"])
 def test_the_bar_moves_while_one_file_is_read(tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By bytes of the file as it lies on the disk: packed ones, of a packed file."""
-    monkeypatch.setattr("analyze.store.ingest._BIG_FILE", 1)
-    monkeypatch.setattr("analyze.store.ingest.LITTLE", 1 << 40)  # no processes: the work is done here
+    monkeypatch.setattr("analyze.store.staging._BIG_FILE", 1)
+    monkeypatch.setattr("analyze.store.staging.LITTLE", 1 << 40)  # no processes: the work is done here
     monkeypatch.setattr("analyze.sources.chrome.reader.TraceFile", partial(TraceFile, chunk_bytes=1 << 19))
     path = write_trace(tmp_path / "t.json", [kernel(f"k{i % 997}_{i * 7919 % 1000003}", i, 1) for i in range(60_000)])
     if suffix == ".json.gz":

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import SAMPLES, ask, event, kernel, sql, write_trace
+from support import SAMPLES, ask, event, kernel, sql, write_ranks, write_trace
 from test_communication import collective
 
 import analyze
@@ -21,14 +21,6 @@ def pair(kind: str, peer: int, ts: float, dur: float, elems: int = 1000, **args:
     """A send or receive as torch 2.11 writes it, on a stream of its own."""
     side = "Dst Rank" if kind == "send" else "Src Rank"
     return collective(kind, ts, dur, elems, members=4, **{side: peer} | args)
-
-
-def write_ranks(folder: Path, *ranks: list[dict[str, Any]], groups: list[list[dict[str, Any]]] | None = None) -> Path:
-    for rank, events in enumerate(ranks):
-        job: dict[str, Any] = {"rank": rank, "world_size": len(ranks)}
-        job |= {"pg_config": groups[rank]} if groups else {}
-        write_trace(folder / f"rank-{rank}.json", events, distributedInfo=job)
-    return folder
 
 
 def group(name: str, description: str, ranks: list[int], **more: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import SAMPLES, kernel, sql, write_trace
+from support import SAMPLES, kernel, sql, stored_rows, write_ranks, write_trace
 
 import analyze
 from analyze.errors import InputError
@@ -37,19 +37,11 @@ def trace(folder: Path, name: str) -> Path:
 
 def job(folder: Path) -> Path:
     """Two ranks of a job."""
-    for rank in (0, 1):
-        told = {"rank": rank, "world_size": 2}
-        write_trace(folder / f"rank{rank}.json", [kernel(f"k{rank}", i, 1) for i in range(3)], distributedInfo=told)
-    return folder
+    return write_ranks(folder, *([kernel(f"k{rank}", i, 1) for i in range(3)] for rank in (0, 1)))
 
 
 def names(url: str) -> set[str]:
     return {r["name"] for r in sql(url, "SELECT name FROM kernels")}  # type: ignore[arg-type]
-
-
-def rows(store: Any) -> dict[str, list[dict[str, Any]]]:
-    with analyze.open(store) as traces:
-        return {t: traces.sql(f"SELECT * FROM {t} ORDER BY ALL", profiler="all").to_pylist() for t in TOLD}
 
 
 def objects(url: str, end: str = ".parquet") -> list[str]:
@@ -69,7 +61,7 @@ def test_samples_have_the_same_rows_as_in_a_folder(tmp_path: Path, url: str) -> 
     """By two shards and a commit, and put together."""
     paths = [job(tmp_path / "job")]
     analyze.ingest(*paths, store=tmp_path / "store")
-    expected = rows(tmp_path / "store")
+    expected = stored_rows(tmp_path / "store", TOLD)
     for number in (0, 1):
         analyze.ingest(*paths, store=url, shard=f"{number}/2", jobs=1)
         with pytest.raises(InputError, match="the store has no runs"):
@@ -77,13 +69,14 @@ def test_samples_have_the_same_rows_as_in_a_folder(tmp_path: Path, url: str) -> 
     with pytest.raises(InputError, match="not a store"):
         analyze.commit(f"{url}/elsewhere")
     analyze.commit(url)
-    assert rows(url) == expected and objects(url, ".json") == ["catalogue/00000001.json", "catalogue/00000002.json"]
+    assert stored_rows(url, TOLD) == expected
+    assert objects(url, ".json") == ["catalogue/00000001.json", "catalogue/00000002.json"]
     reader = analyze.open(url)
     analyze.compact(url)
     # Who opened it before still has its files.
     assert reader.sql("SELECT count(*) AS n FROM kernels").to_pylist() == [{"n": len(expected["kernels"])}]
     assert analyze.ingest(*paths, store=url).ingested == []
-    assert rows(url) == expected
+    assert stored_rows(url, TOLD) == expected
     with pytest.raises(InputError, match="no run folder and no file that a source reads"):
         analyze.ingest(url, store=tmp_path / "other")
 

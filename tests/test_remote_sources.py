@@ -23,7 +23,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support import ROOT, SAMPLES, kernel, write_trace
+from support import ROOT, SAMPLES, kernel, write_ranks, write_trace
 
 import analyze
 from analyze import cli
@@ -89,10 +89,7 @@ def forget(scratch: Path) -> None:
 
 def job(folder: Path) -> Path:
     """Two ranks of a job."""
-    for rank in (0, 1):
-        told = {"rank": rank, "world_size": 2}
-        write_trace(folder / f"rank{rank}.json", [kernel(f"k{rank}", i, 1) for i in range(3)], distributedInfo=told)
-    return folder
+    return write_ranks(folder, *([kernel(f"k{rank}", i, 1) for i in range(3)] for rank in (0, 1)))
 
 
 def rows(store: Path | str) -> dict[str, pa.Table]:
@@ -193,7 +190,7 @@ def test_shards_read_what_was_found_once(
     """Rank 0 lies here and rank 1 at a URL; both are of one run. Who reads gets the runs as a launcher sends them."""
     job(tmp_path / "job")
     put(tmp_path / "job", f"{url}/job")
-    given = [tmp_path / "job" / "rank0.json", f"{url}/job/rank1.json"]
+    given = [tmp_path / "job" / "rank-0.json", f"{url}/job/rank-1.json"]
     runs = discover(given)
     assert [sorted(f.rank for f in run.files) for run in runs] == [[0, 1]] and not runs.warnings
     assert [source for _, source in files_of(planned_run(runs[0]), (0, 1))] == runs[0].files
@@ -202,7 +199,7 @@ def test_shards_read_what_was_found_once(
     fetched()
     for number in (0, 1):
         assert run_shard(pickle.loads(sent), str(tmp_path / "shards"), Share(number, 2), 1, False) is None
-    assert fetched() == {"rank1.json": 1}
+    assert fetched() == {"rank-1.json": 1}
     analyze.commit(tmp_path / "shards")
     analyze.ingest(tmp_path / "job", store=tmp_path / "local")
     assert rows(tmp_path / "shards") == rows(tmp_path / "local")
@@ -225,8 +222,8 @@ def test_large_files(tmp_path: Path, url: str, scratch: Path, monkeypatch: pytes
     put(tmp_path / "job", f"{url}/job")
     ranges: list[int] = []
     monkeypatch.setattr("analyze.sources.remote._MOST_KEPT", 1)
-    monkeypatch.setattr("analyze.store.ingest._BIG_FILE", 1 << 20)
-    monkeypatch.setattr("analyze.store.ingest.LITTLE", 1 << 30)  # no processes
+    monkeypatch.setattr("analyze.store.staging._BIG_FILE", 1 << 20)
+    monkeypatch.setattr("analyze.store.staging.LITTLE", 1 << 30)  # no processes
     monkeypatch.setattr(
         "analyze.sources.remote.RemotePath._check", lambda path, came, size: ranges.append(came) or came == size
     )
@@ -273,14 +270,14 @@ def test_damage(tmp_path: Path, url: str, scratch: Path) -> None:
         with pytest.raises(InputError) as there:
             analyze.open(f"{url}/{name}")
         assert str(there.value) == str(here.value).replace(str(folder), url)
-    found = [discover([given]) for given in (url, f"{url}/rank0.json")]
+    found = [discover([given]) for given in (url, f"{url}/rank-0.json")]
     system, root = fsspec.core.url_to_fs(url)
-    system.rm_file(f"{root}/rank1.json")
-    system.pipe_file(f"{root}/rank0.json", (folder / "rank0.json").read_bytes()[:-9])
-    size = (folder / "rank0.json").stat().st_size
+    system.rm_file(f"{root}/rank-1.json")
+    system.pipe_file(f"{root}/rank-0.json", (folder / "rank-0.json").read_bytes()[:-9])
+    size = (folder / "rank-0.json").stat().st_size
     forget(scratch)
-    told = f"{url}/rank0.json: changed while it was read: {size - 9} of {size} bytes came"
-    gone = f"{url}/rank1.json: cannot be read: no such file"
+    told = f"{url}/rank-0.json: changed while it was read: {size - 9} of {size} bytes came"
+    gone = f"{url}/rank-1.json: cannot be read: no such file"
     left = ingest(found[0], Store(tmp_path / "left")).warnings[-2:]
     assert left == [f"{told}; left out", f"{gone}; left out"]
     with pytest.raises(InputError, match=f"^{re.escape(told)}$"):

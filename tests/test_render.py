@@ -7,23 +7,17 @@ from __future__ import annotations
 
 import csv
 import io
-import os
-import pty
 import re
-import struct
-import subprocess
 import sys
-import termios
 import time
 import zipfile
-from fcntl import ioctl
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.cells import cell_len
-from support import ROOT, SAMPLES, complaints, default_answer, kernel, run_cli, sample_engines, write_trace
+from support import ROOT, SAMPLES, complaints, default_answer, in_terminal, kernel, run_cli, sample_engines, write_trace
 
 import analyze
 from analyze.query.answer import Answer
@@ -251,27 +245,6 @@ def test_names_in_square_brackets_stay_text() -> None:
     asked = columns(name="text", calls="count")
     lines = render(asked, [("[red]x[/red]", 1), ("tracequarry[collect]", 2), ("[/]", 3)], 80)
     assert [line.split()[0] for line in lines[2:]] == ["[red]x[/red]", "tracequarry[collect]", "[/]"]
-
-
-def in_terminal(columns: int, *arguments: str | Path) -> list[str]:
-    """What a command prints on a terminal of so many columns."""
-    main, other = pty.openpty()
-    ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    environment = {k: v for k, v in os.environ.items() if k != "COLUMNS"} | {"PYTHONPATH": str(ROOT), "TERM": "xterm"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "analyze", *map(str, arguments)], stdout=other, stderr=subprocess.PIPE, env=environment
-    )
-    os.close(other)
-    said = b""
-    try:
-        while piece := os.read(main, 1 << 16):
-            said += piece
-    except OSError:
-        pass  # the other end is closed
-    process.communicate()
-    os.close(main)
-    assert process.returncode == 0
-    return re.sub("\x1b\\[[0-9;]*m", "", said.decode()).splitlines()
 
 
 def test_a_table_takes_the_terminal_it_is_printed_to() -> None:

@@ -14,8 +14,8 @@ from typing import Any
 import portalocker
 import pytest
 from chromium import CHROMIUM, QUIET
-from support import SAMPLES, event, kernel, launch, run_cli, write_trace
-from test_communication import collective, write_ranks
+from support import SAMPLES, event, kernel, launch, run_cli, write_ranks, write_trace
+from test_communication import collective
 from test_parallel import gpipe
 
 import analyze
@@ -42,7 +42,7 @@ def words(text: str) -> str:
 
 
 def test_page_declares_queries_that_are_there() -> None:
-    declaration = build._declaration()
+    declaration = build.page_toml()
     queries = catalog()
     parts = [p for s in declaration["section"] for p in s["part"]]
     assert {s["when"] for s in declaration["section"]} == {"one", "several", "any"}
@@ -64,7 +64,7 @@ def test_page_declares_queries_that_are_there() -> None:
 def test_places_are_of_findings() -> None:
     from analyze.advise import findings
 
-    assert set(build._declaration()["place"]) <= {f.name for f in findings()}
+    assert set(build.page_toml()["place"]) <= {f.name for f in findings()}
 
 
 def test_what_a_report_of_one_run_says(pages: Callable[[str], Path]) -> None:
@@ -125,7 +125,7 @@ def test_what_takes_longest_and_the_places_of_findings_are_asked_beside_the_page
     monkeypatch.setattr(build.Answers, "ask", noted)
     page(tmp_path / "a.html", SAMPLES / "resnet18-1gpu")
     beside = [name for thread, name in asked if thread != "MainThread"]
-    declaration = build._declaration()
+    declaration = build.page_toml()
     slow = [p["query"] for s in declaration["section"] for p in s["part"] if p.get("slow")]
     found = analyze.open(SAMPLES / "resnet18-1gpu").advise()["finding"].to_pylist()
     places = [declaration["place"][f]["query"] for f in found if f in declaration["place"]]

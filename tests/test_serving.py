@@ -6,15 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import SAMPLES, ask, event, kernel, launch, sql, write_trace
+from support import SAMPLES, ask, event, launched, sql, write_trace
 
 ATTENTION = "flash_fwd_kernel"
-
-
-def work(ts: float, number: int, start: float, dur: float, name: str = "k") -> list[dict[str, Any]]:
-    call = launch(ts, number, 1)
-    call["args"]["External id"] = number
-    return [call, kernel(name, start, dur, correlation=number, **{"External id": number})]
 
 
 def lookup(ts: float, batch: int, tokens: int, words: int = 1000) -> dict[str, Any]:
@@ -36,7 +30,7 @@ def lookup(ts: float, batch: int, tokens: int, words: int = 1000) -> dict[str, A
 )
 def test_names_of_servers(tmp_path: Path, name: str, kind: str, tokens: int | None) -> None:
     # 10 us, of which 4 are busy; and a range inside that is not a step of its own.
-    events = [event("user_annotation", name, 0, 10), event("user_annotation", "decode", 1, 5), *work(2, 1, 4, 4)]
+    events = [event("user_annotation", name, 0, 10), event("user_annotation", "decode", 1, 5), *launched(2, 1, 4, 4)]
     [row] = ask(write_trace(tmp_path / "t.json", events), "serving")
     assert (row["kind"], row["tokens"], row["steps"], row["time_ns"]) == (kind, tokens, 1, 10_000)
     assert (row["busy_ns"], row["idle_ns"], row["idle_pct"], row["launches"]) == (4_000, 6_000, 60, 1)
@@ -49,10 +43,11 @@ def test_steps_by_hand(tmp_path: Path) -> None:
     cat = {"Input Dims": [[[2, 4, 8, 16], [2, 4, 1, 16]], []], "Concrete Inputs": ["", "2"], "External id": 3}
     halves = {"Input Dims": [[[2, 4, 8, 8], [2, 4, 8, 8]], []], "Concrete Inputs": ["", "-1"], "External id": 2}
     events = [
-        event("user_annotation", "prefill", 0, 20), lookup(1, 2, 8), *work(2, 1, 10, 10, ATTENTION),
-        event("cpu_op", "aten::cat", 12, 4, **halves), *work(13, 2, 28, 2),
+        event("user_annotation", "prefill", 0, 20), lookup(1, 2, 8), *launched(2, 1, 10, 10, ATTENTION),
+        event("cpu_op", "aten::cat", 12, 4, **halves), *launched(13, 2, 28, 2),
         event("user_annotation", "decode 0", 40, 10), lookup(41, 2, 1), event("cpu_op", "aten::cat", 42, 4, **cat),
-        *work(43, 3, 46, 2), event("user_annotation", "decode 1", 60, 10), lookup(61, 2, 1), *work(62, 4, 64, 3),
+        *launched(43, 3, 46, 2), event("user_annotation", "decode 1", 60, 10), lookup(61, 2, 1),
+        *launched(62, 4, 64, 3),
     ]  # fmt: skip
     path = write_trace(tmp_path / "t.json", events)
     columns = ("kind", "steps", "tokens", "time_ns", "busy_ns", "attention_ns", "kv_cache_ns")
@@ -68,8 +63,8 @@ def test_steps_by_hand(tmp_path: Path) -> None:
 def test_without_ranges_a_step_is_a_pass_over_the_model(tmp_path: Path) -> None:
     # The same table begins each pass; that of positions, of another shape, does not.
     events = [
-        lookup(0, 1, 8), lookup(2, 1, 8, 512), *work(4, 1, 10, 6), lookup(20, 1, 1), lookup(22, 1, 1, 512),
-        *work(24, 2, 26, 4),
+        lookup(0, 1, 8), lookup(2, 1, 8, 512), *launched(4, 1, 10, 6), lookup(20, 1, 1), lookup(22, 1, 1, 512),
+        *launched(24, 2, 26, 4),
     ]  # fmt: skip
     rows = ask(write_trace(tmp_path / "t.json", events), "serving")
     assert [(r["kind"], r["tokens"], r["time_ns"], r["busy_ns"]) for r in rows] == [

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
-from support import SAMPLES, kernel, run_cli, sql, write_trace
+from support import SAMPLES, kernel, run_cli, sql, stored_rows, write_ranks, write_run, write_trace
 
 import analyze
 from analyze.errors import InputError
@@ -19,21 +17,11 @@ from analyze.store.ingest import ingest
 from analyze.store.remote import store_at
 from analyze.store.shards import Share, ingest_shard, parse_share
 from analyze.store.store import Store
-from schemas.tables import TABLES
-
-
-def rows(store: Path) -> dict[str, list[dict[str, Any]]]:
-    """All rows of a store by table, in an order of their own."""
-    with analyze.open(store) as traces:
-        return {t: traces.sql(f"SELECT * FROM {t} ORDER BY ALL", profiler="all").to_pylist() for t in TABLES}
 
 
 def job(folder: Path, ranks: int = 4, name: str = "k") -> Path:
     """Traces of a job with one kernel for each rank."""
-    for rank in range(ranks):
-        told = {"rank": rank, "world_size": ranks}
-        write_trace(folder / f"rank{rank}.json", [kernel(f"{name}{rank}", 0, 1)], distributedInfo=told)
-    return folder
+    return write_ranks(folder, *([kernel(f"{name}{rank}", 0, 1)] for rank in range(ranks)))
 
 
 def shards(store: Path, *numbers: int, of: int = 4, paths: Path) -> None:
@@ -55,8 +43,8 @@ def test_samples_have_the_same_rows_as_by_one_ingest(tmp_path: Path) -> None:
         analyze.ingest(*paths, store=many, shard=f"{number}/3", jobs=1)
         assert not Store(many).snapshot.runs
     assert run_cli("commit", many).returncode == 0
-    expected = rows(one)
-    assert rows(many) == expected and len(expected["kernels"]) > 1000 and len(expected["runs"]) > 3
+    expected = stored_rows(one)
+    assert stored_rows(many) == expected and len(expected["kernels"]) > 1000 and len(expected["runs"]) > 3
     assert not list(many.glob(".shards/*")) and not list(many.glob(".part*"))
     # Of what is there already no shard reads anything.
     before = files(many)
@@ -119,7 +107,7 @@ def test_a_shard_that_is_done_again_counts_once(tmp_path: Path) -> None:
 def test_shards_of_other_inputs_are_named(tmp_path: Path) -> None:
     folder, store = job(tmp_path / "job"), tmp_path / "store"
     shards(store, 0, 2, 3, paths=folder)
-    changed = folder / "rank1.json"
+    changed = folder / "rank-1.json"
     os.utime(changed, ns=(1, 1))
     shards(store, 1, paths=folder)
     result = run_cli("commit", store, "--allow-missing")
@@ -168,12 +156,9 @@ def test_what_waits_is_not_swept_away_and_what_is_dead_is(tmp_path: Path) -> Non
 
 def run_folder(folder: Path, *names: str) -> Path:
     """A run folder with a trace of one kernel for each name, of ranks in their order."""
-    kinds = [{"path": f"{n}.json", "kind": "chrome_trace", "rank": i} for i, n in enumerate(names)]
     for name in names:
         write_trace(folder / f"{name}.json", [kernel(name, 0, 1)])
-    manifest = {"run_id": "r", "start": "", "command": [], "passes": [{"profiler": "torch", "files": kinds}]}
-    (folder / "run.json").write_text(json.dumps(manifest))
-    return folder
+    return write_run(folder, [(f"{name}.json", "chrome_trace", rank) for rank, name in enumerate(names)], run_id="r")
 
 
 def test_a_rank_that_two_shards_read_is_left_out_of_the_second(tmp_path: Path) -> None:
@@ -188,7 +173,7 @@ def test_a_rank_that_two_shards_read_is_left_out_of_the_second(tmp_path: Path) -
     for number in (0, 1):
         ingest_shard(found[1 + number], two, Share(number, 2), jobs=1)
     assert commit(two).warnings == warnings and "again.json: has kernels of rank 0, and so has" in warnings[0]
-    assert rows(two.folder) == rows(one.folder)
+    assert stored_rows(two.folder) == stored_rows(one.folder)
     assert [r["name"] for r in sql(two.folder, "SELECT name FROM kernels ORDER BY name")] == ["a", "b", "c"]
 
 
@@ -199,7 +184,7 @@ def test_a_file_that_cannot_be_read_is_a_warning_of_the_commit(tmp_path: Path) -
     warnings = analyze.ingest(folder, store=one).warnings
     shards(two, 0, 1, of=2, paths=folder)
     assert analyze.commit(two).warnings == warnings and "b.json" in warnings[0]
-    assert rows(two) == rows(one)
+    assert stored_rows(two) == stored_rows(one)
 
 
 @pytest.mark.parametrize("remote", [False, True])
@@ -209,12 +194,7 @@ def test_what_was_committed_is_not_committed_again(
     """A commit that died when its rows were visible, but its shards still there; then the run was read anew."""
     folder = job(tmp_path / "job", 2, "old")
     store = store_at(f"memory://{os.getpid()}/again" if remote else tmp_path / "store")
-    (folder / "run.json").write_text(json.dumps({
-        "version": 2, "run_id": "r", "status": "done", "start": "2026-01-01T00:00:00Z", "command": ["collect"],
-        "passes": [{"profiler": "torch", "status": "done", "files": [
-            {"path": f"rank{rank}.json", "kind": "chrome_trace", "rank": rank} for rank in (0, 1)
-        ]}],
-    }))  # fmt: skip
+    write_run(folder, [(f"rank-{rank}.json", "chrome_trace", rank) for rank in (0, 1)], run_id="r")
 
     def names() -> set[str]:
         with analyze.open(str(store)) as traces:

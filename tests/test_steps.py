@@ -11,15 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import SAMPLES, ask, event, kernel, launch, sql, write_trace
+from support import SAMPLES, ask, event, kernel, launch, sql, step, write_run, write_trace
 
 import analyze
 
 SAMPLE_NAMES = sorted(p.name for p in SAMPLES.iterdir() if p.is_dir())
-
-
-def step(number: int, ts: float, dur: float) -> dict[str, Any]:
-    return event("user_annotation", f"ProfilerStep#{number}", ts, dur)
 
 
 def annotated(name: str, ts: float, dur: float, tid: int = 1) -> dict[str, Any]:
@@ -88,18 +84,12 @@ def run_folder(root: Path, events: list[dict[str, Any]] | None, metrics: list[st
     files = []
     if events is not None:
         write_trace(root / "torch" / "rank-0.trace.json", events)
-        files.append({"path": "torch/rank-0.trace.json", "kind": "chrome_trace", "rank": 0})
+        files.append(("torch/rank-0.trace.json", "chrome_trace", 0))
     if metrics:
         (root / "torch").mkdir(parents=True, exist_ok=True)
         (root / "torch" / "rank-0.step_metrics.csv").write_text("\n".join([HEADER, *metrics]) + "\n")
-        files.append({"path": "torch/rank-0.step_metrics.csv", "kind": "step_metrics", "rank": 0})
-    one = {"profiler": "torch", "status": "done", "files": files}
-    manifest = {
-        "run_id": root.name, "status": "done", "start": "2026-01-01T00:00:00+00:00", "command": ["collect"],
-        "passes": [one], "model": "m", "batch_size": 8, "gpus": 1, "steps": 5,
-    }  # fmt: skip
-    (root / "run.json").write_text(json.dumps(manifest | columns))
-    return root
+        files.append(("torch/rank-0.step_metrics.csv", "step_metrics", 0))
+    return write_run(root, files, **{"model": "m", "batch_size": 8, "gpus": 1, "steps": 5} | columns)
 
 
 def metrics_line(number: int, warmup: bool, data_us: int, step_us: int) -> str:

@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import re
-import resource
 import shutil
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow.parquet as pq
 import pytest
-from support import ROOT, SAMPLES, ask, kernel, run_cli, sql, write_trace
+from support import ROOT, ask, kernel, run_cli, sql, write_ranks, write_run, write_trace
 
 import analyze
 from analyze.errors import InputError
-from analyze.query.engine import Engine
-from analyze.query.open_files import most_threads
-from analyze.sources.base import SourceFile
-from analyze.sources.chrome.json_events import TraceFile
-from analyze.sources.remote import raw_path
-from analyze.store import ingest as ingest_module
 from analyze.store.catalogue import PARSER_VERSION, STORE_VERSION, path_name
 from analyze.store.discover import discover
-from analyze.store.ingest import _pool_map, ingest, workers
+from analyze.store.ingest import ingest
 from analyze.store.store import Store
 from schemas.tables import TABLES, arrow_schema
 
@@ -45,10 +33,7 @@ def contents(store: Path) -> dict[str, tuple[int, int]]:
 
 def job(folder: Path, *names: str) -> Path:
     """Traces of the ranks of a job, each with one kernel of this name."""
-    for rank, name in enumerate(names):
-        told = {"rank": rank, "world_size": len(names)}
-        write_trace(folder / f"rank{rank}.json", [kernel(name, 0, 1)], distributedInfo=told)
-    return folder
+    return write_ranks(folder, *([kernel(name, 0, 1)] for name in names))
 
 
 def stored(tmp_path: Path, name: str = "k") -> tuple[Path, Path]:
@@ -61,10 +46,7 @@ def stored(tmp_path: Path, name: str = "k") -> tuple[Path, Path]:
 def run_folder(folder: Path, run_id: str, name: str = "k") -> Path:
     """A run folder with a trace of one kernel."""
     write_trace(folder / "t.json", [kernel(name, 0, 1)])
-    files = [{"path": "t.json", "kind": "chrome_trace", "rank": 0}]
-    manifest = {"run_id": run_id, "start": "", "command": [], "passes": [{"profiler": "torch", "files": files}]}
-    (folder / "run.json").write_text(json.dumps(manifest))
-    return folder
+    return write_run(folder, [("t.json", "chrome_trace", 0)], run_id=run_id)
 
 
 def test_writing_rows_does_not_import_pandas(tmp_path: Path) -> None:
@@ -72,12 +54,12 @@ def test_writing_rows_does_not_import_pandas(tmp_path: Path) -> None:
     write = (
         "import sys; from pathlib import Path; import pyarrow as pa\n"
         "from analyze.store.table_files import TableWriter\n"
-        "from schemas.tables import arrow_schema\n"
-        "fields = [f for f in arrow_schema('memsets') if f.name not in ('run_id', 'rank')]\n"
+        "from analyze.sources.base import batch_schema\n"
+        "schema = batch_schema('memsets')\n"
         "columns = [pa.nulls(2, f.type) if not pa.types.is_dictionary(f.type) else pa.DictionaryArray.from_arrays(\n"
-        "    pa.nulls(2, pa.int32()), pa.nulls(0, pa.string())) for f in fields]\n"
+        "    pa.nulls(2, pa.int32()), pa.nulls(0, pa.string())) for f in schema]\n"
         "with TableWriter(Path('t.parquet'), 'memsets', 'r\u00fcn', 5) as writer:\n"
-        "    writer.write(pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)))\n"
+        "    writer.write(pa.RecordBatch.from_arrays(columns, schema=schema))\n"
         "print('pandas' in sys.modules)\n"
     )
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
@@ -161,26 +143,6 @@ def test_files_are_plain_parquet_of_the_declared_schema(tmp_path: Path) -> None:
     assert duckdb.sql(f"SELECT name, dur_ns FROM read_parquet('{glob}', hive_partitioning = true)").fetchall() == [
         ("k", 1000)
     ]
-
-
-def test_several_processes_read_a_large_file_as_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    packed = SAMPLES / "resnet18-1gpu" / "torch" / "rank-0.trace.json.gz"
-    for name in ("plain.json", "packed.json.gz"):
-        path = tmp_path / name
-        path.write_bytes(packed.read_bytes() if name.endswith(".gz") else gzip.decompress(packed.read_bytes()))
-        ingest(discover([path]), Store(tmp_path / "one"), jobs=1)
-        with monkeypatch.context() as small:
-            small.setattr("analyze.store.ingest._BIG_FILE", 1)
-            small.setattr("analyze.store.ingest._NAMES", 7)
-            small.setattr(TraceFile.__init__, "__defaults__", (100_000,))
-            assert len(list(TraceFile(path).chunks())) > 10
-            ingest(discover([path]), Store(tmp_path / "two"), jobs=2)
-    files = sorted(p.relative_to(tmp_path / "one") for p in (tmp_path / "one").rglob("*.parquet"))
-    assert len(files) > 10
-    for file in files:
-        # In each chunk the events of a category come together, so where it is cut changes the order.
-        one, two = (sorted(map(repr, pq.read_table(tmp_path / store / file).to_pylist())) for store in ("one", "two"))
-        assert one == two, file
 
 
 @pytest.mark.parametrize(
@@ -405,111 +367,9 @@ def test_a_full_disk_is_a_sentence(tmp_path: Path) -> None:
     assert [r["name"] for r in ask(store, "kernel-share")] == ["old"]
 
 
-@pytest.mark.parametrize(
-    ("limit", "cpus", "threads"), [(100, 4, 1), (1024, 64, 8), (1024, 4, 4), (256, 64, 1), (65536, 64, 64)]
-)
-def test_threads_under_a_limit_of_open_files(limit: int, cpus: int, threads: int) -> None:
-    assert most_threads(limit, cpus) == threads
-
-
-def test_threads_are_at_most_what_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    stores = analyze.open(SAMPLES / "matmuls").stores
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    for asked, used in (("1", 1), ("1024", cpus), ("", cpus)):
-        monkeypatch.setenv("TRACEQUARRY_THREADS", asked)
-        assert Engine(stores).rows("SELECT current_setting('threads')") == [(used,)]
-    for wrong in ("0", "-1", "two", "1.5", "1025", "²"):
-        monkeypatch.setenv("TRACEQUARRY_THREADS", wrong)
-        with pytest.raises(
-            InputError, match=r"^\$TRACEQUARRY_THREADS: '.*' is not a number of threads from 1 to 1024$"
-        ):
-            Engine(stores)
-
-
-def test_memory_is_what_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    stores = analyze.open(SAMPLES / "matmuls").stores
-    # 70 % of it; DuckDB shows 1024s: 1.4 GB are 1.304 x 2^30 bytes, 350 MB are 333.8 x 2^20.
-    for asked, used in (("2GB", "1.3 GiB"), ("500MB", "333.7 MiB")):
-        monkeypatch.setenv("TRACEQUARRY_MEMORY", asked)
-        assert Engine(stores).rows("SELECT current_setting('memory_limit')") == [(used,)]
-    for wrong in ("0GB", "8", "8 GB", "-1GB", "half", "8TB"):
-        monkeypatch.setenv("TRACEQUARRY_MEMORY", wrong)
-        with pytest.raises(InputError, match=r"^\$TRACEQUARRY_MEMORY: '.*' is not a size such as 8GB or 500MB$"):
-            Engine(stores)
-
-
-def test_many_ranks_under_a_low_limit_of_open_files(tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    ingest(discover([job(tmp_path / "job", *(f"k{r}" for r in range(120)))]), Store(store))
-    result = subprocess.run(
-        [sys.executable, "-m", "analyze", "query", "kernel-share", str(store), "-f", "csv"],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 1024)),
-    )
-    assert result.returncode == 0 and len(result.stdout.splitlines()) == 121, result.stderr
-
-
 def test_every_table_is_declared_once() -> None:
     for name, table in TABLES.items():
         names = [c.name for c in table.columns]
         assert len(names) == len(set(names)) and table.name == name
         assert names[0] == "run_id"
         assert all(c.doc for c in table.columns)
-
-
-def test_this_process_reads_with_the_others() -> None:
-    """In the order of the chunks, whoever reads them, and never with more of them than the processes need."""
-    here, begun = threading.get_ident(), 0
-
-    def read(chunk: int) -> tuple[int, bool]:
-        time.sleep(0.001 * (chunk % 3))
-        return chunk, threading.get_ident() == here
-
-    def chunks() -> Iterator[tuple[int]]:
-        nonlocal begun
-        for begun in range(200):
-            yield (begun,)
-
-    with ThreadPoolExecutor(2) as pool:
-        found = []
-        for result in _pool_map(pool, 3)(read, chunks()):
-            found.append(result)
-            assert begun - result[0] <= 2 * 3 + 1
-    assert [chunk for chunk, _ in found] == list(range(200))
-    assert 20 < sum(own for _, own in found) < 180
-
-
-def test_no_more_processes_than_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where all files are large, this process is one of them; it only waits for those that read small files."""
-    monkeypatch.setattr(ingest_module, "_BIG_FILE", 2 << 20)
-    small = SourceFile(tmp_path / "small.json", "chrome_trace", 0), 1 << 20
-    large = SourceFile(tmp_path / "large.json", "chrome_trace", 0), 40 << 20
-    assert [workers([large], jobs) for jobs in (1, 2, 4, 64)] == [1, 1, 3, 5]
-    assert [workers([large, small], jobs) for jobs in (1, 2, 64)] == [1, 2, 6]
-    assert [workers([small] * n, 4) for n in (0, 1, 2, 9)] == [0, 1, 2, 4]
-    at_url = SourceFile(raw_path("memory://bucket/large.json"), "chrome_trace", 0), 40 << 20
-    assert [workers([at_url], 2), workers([at_url, large], 2)] == [1, 2]
-
-
-def test_names_that_are_too_many_are_read_from_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ["sgemm", "a b", "\u00e9t\u00e9", "\U0001f600", "\uffee", "Z", "void f<int>(int)"]
-    files = [
-        write_trace(tmp_path / f"rank{n}.json", [kernel(k, i, 1) for i, k in enumerate(names[n:])]) for n in (0, 3)
-    ]
-    ask_names = "SELECT * FROM kernel_names ORDER BY ALL"
-    stored: list[list[dict[str, Any]]] = []
-    for most in (len(names), len(names) - 1, 0):
-        monkeypatch.setattr("analyze.store.kernel_names.MOST", most)
-        store = tmp_path / f"store{most}"
-        ingest(discover(files), Store(store), jobs=1)
-        stored.append(sql(store, ask_names))
-        [path] = (store / "kernel_names").glob("run_id=rank0*/*.parquet")
-        assert pq.read_table(path)["name"].to_pylist() == sorted(names)
-        shards = tmp_path / f"shards{most}"
-        for n in (0, 1):
-            analyze.ingest(*files, store=shards, shard=f"{n}/2")
-        analyze.commit(shards)
-        assert sql(shards, ask_names) == stored[0]
-    assert stored[0] == stored[1] == stored[2] and len(stored[0]) == len(names) + len(names[3:])

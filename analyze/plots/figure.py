@@ -105,6 +105,11 @@ class Rows(NamedTuple):
         at = self.at(name)
         return [row[at] for row in self.rows]
 
+    def dicts(self) -> list[dict[str, Any]]:
+        """The rows, each by the names of its columns."""
+        names = [c.name for c in self.columns]
+        return [dict(zip(names, row, strict=True)) for row in self.rows]
+
     def numbers(self, name: str) -> list[float]:
         """A column of numbers; 0 where there is none. Raises InputError for a column of something else."""
         try:

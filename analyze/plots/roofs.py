@@ -1,4 +1,4 @@
-"""What figures show, apart from how they are read and drawn."""
+"""What the figure of a roofline shows: its roofs, and the kernels under them."""
 
 from __future__ import annotations
 

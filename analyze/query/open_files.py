@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from analyze.cpus import cpus
 from analyze.errors import InputError
 
 THREADS_VARIABLE = "TRACEQUARRY_THREADS"
@@ -21,13 +22,13 @@ def threads() -> int:
 
     At most $TRACEQUARRY_THREADS, else as many as there are CPUs. Raises InputError.
     """
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    most = cpus()
     if text := os.environ.get(THREADS_VARIABLE):
         if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= _MOST_THREADS):
             raise InputError(f"${THREADS_VARIABLE}: {text!r} is not a number of threads from 1 to {_MOST_THREADS}")
-        cpus = min(cpus, int(text))
+        most = min(most, int(text))
     if sys.platform == "win32":  # has no such limit
-        return cpus
+        return most
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -38,7 +39,7 @@ def threads() -> int:
             soft = wanted
         except (OSError, ValueError):
             pass  # not allowed here: what there is must do
-    return cpus if soft == resource.RLIM_INFINITY else most_threads(soft, cpus)
+    return most if soft == resource.RLIM_INFINITY else most_threads(soft, most)
 
 
 def most_threads(limit: int, cpus: int) -> int:

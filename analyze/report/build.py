@@ -66,7 +66,7 @@ class Report:
         self.engine: Engine = self.answers.engine
         if not self.engine.run_ids:
             raise InputError("report: no run that --where selects")
-        self.runs = _dicts(self.ask("runs"))
+        self.runs = self.ask("runs").dicts()
         chosen = set(self.engine.run_ids)
         self.timed = [r for r in self.runs if r["run_id"] in chosen and r["profiler"] != "ncu"]
         self.several = len(self.timed or self.runs) > 1
@@ -112,7 +112,7 @@ class Report:
         )
         if text not in ("", "none"):
             try:
-                self._draw(part, declared.of_query(query, params, text, by), rows)
+                draw(part, declared.of_query(query, params, text, by), rows, self.ask)
             except InputError as e:
                 part.note = str(e)
         if declaration.get("table", True):
@@ -124,9 +124,6 @@ class Report:
     def _asked(self, declaration: Mapping[str, Any]) -> tuple[dict[str, str], tuple[str, ...]]:
         """The parameters and the groups of what a part asks."""
         return dict(declaration.get("params", {})), self.by if declaration.get("by") == "differing" else ()
-
-    def _draw(self, part: Part, declaration: declared.Declaration, rows: Rows, ask: Ask | None = None) -> None:
-        draw(part, declaration, rows, ask or self.ask)
 
     def command(self, verb: str, name: str, params: Mapping[str, str], by: Sequence[str] = (), where: str = "") -> str:
         """The command line that gives the same."""
@@ -168,7 +165,7 @@ class Report:
     def _run_rows(self) -> list[dict[str, Any]]:
         chosen = sorted({r["run_id"] for r in self.runs} & set(self.engine.run_ids))
         answer = self.engine.sql("SELECT * FROM runs ORDER BY run_id")
-        return [r for r in _dicts(Rows.of(answer)) if r["run_id"] in chosen]
+        return [r for r in Rows.of(answer).dicts() if r["run_id"] in chosen]
 
     def trust(self) -> list[dict[str, str]]:
         """Facts about the recording; of several runs, those to be borne in mind, with how many they are true of."""
@@ -232,7 +229,7 @@ class Report:
             advice.set_result(found)
         except BaseException as e:
             advice.set_exception(e)
-        places = _declaration()["place"]
+        places = page_toml()["place"]
         self._ask_ahead([places[a.finding] for a in found if a.finding in places and not self.several], engines)
         self._ask_ahead(parts[::-1], engines)
         engines.close()
@@ -245,7 +242,7 @@ class Report:
     def advice(self, found: Callable[[], list[Advice]]) -> tuple[list[Finding], str]:
         """The findings as they are shown, and why there are none, if there are none."""
         try:
-            findings = self.findings(found(), _declaration()["place"])
+            findings = self.findings(found(), page_toml()["place"])
         except InputError as e:
             return [], str(e).removeprefix("advise: ")
         return findings, "" if findings else "nothing here could save 1 % of the time or more"
@@ -255,7 +252,7 @@ class Report:
         if not declaration or self.several:
             return ""
         rows = kept(self.ask(declaration["query"], declaration.get("params", {})), declaration.get("keep", {}))
-        found = _dicts(rows)
+        found = rows.dicts()
         if most := declaration.get("most"):
             found.sort(key=lambda r: -(r[most] or 0))
         if not found:
@@ -266,7 +263,7 @@ class Report:
 
     def sections(self) -> list[dict[str, Any]]:
         """What `page.toml` declares of recordings like these: sections with their parts."""
-        return [s for s in _declaration()["section"] if s["when"] in ("any", "several" if self.several else "one")]
+        return [s for s in page_toml()["section"] if s["when"] in ("any", "several" if self.several else "one")]
 
     # --- the page -------------------------------------------------------------------------------------------------
 
@@ -318,73 +315,14 @@ class Report:
         gpus = f"{run['gpus']} x " if (run["gpus"] or 1) > 1 else ""
         return cut(f"{named} on {gpus}{run['gpu_name']}" if run["gpu_name"] else named, 120)
 
-    def changes(self) -> list[dict[str, Any]]:
-        """What `page.toml` declares of two recordings: a part each."""
-        return list(_declaration()["compare"])
-
-    def change(self, other: Report, declaration: Mapping[str, Any]) -> tuple[Part | None, list[str]]:
-        """A part of what changed from these recordings to others, and what to know of it; None if there is nothing.
-
-        Raises InputError where they cannot be compared so.
-        """
-        from analyze.comparison import compare
-
-        level, time = declaration["level"], declaration.get("time", "gpu")
-        result = compare(self.engine, other.engine, level=level, time=time)
-        rows = Rows.of(result.answer)
-        if not rows.rows:
-            return None, list(result.notes)
-        changed = [r for r in rows.rows if r[rows.at("status")] != "same"]
-        words = ["analyze", "compare", *self.paths, *other.paths, "--level", level]
-        words += ["--time", time] if time != "gpu" else []
-        for side, report in (("a", self), ("b", other)):
-            words += [f"--where-{side}", report.where] if report.where else []
-        part = Part(declaration["title"], "", f"compare {level}", visible(command(words)), "")
-        shown = rows if declaration["figure"].startswith("icicle") else Rows(rows.columns, changed)
-        self._draw(part, declared.parse(declaration["figure"], "page.toml"), shown)
-        part.table = table(Rows(rows.columns, changed or rows.rows), (), 200)
-        part.open = part.figure is None
-        return part, list(result.notes)
-
-    def against(self, other: Report) -> tuple[str, list[tuple[str, str]]]:
-        """A title for these recordings and others, and the facts about both."""
-        before, after = dict(self.facts()), dict(other.facts())
-        facts = [
-            (k, before[k])
-            if before.get(k) == after.get(k)
-            else (k, f"A: {before.get(k, 'unknown')}; B: {after.get(k, 'unknown')}")
-            for k in {**before, **after}
-        ]
-        return f"{self.title()} (A) and {other.title()} (B)", facts
-
-    def compared(self, other: Report, title: str | None) -> Page:
-        """The report of what changed from these recordings to others."""
-        sections, notes, lacking = [Section("changes", "What changed")], [], []
-        declarations = self.changes()
-        for done, c in enumerate(declarations):
-            self.progress(done, len(declarations), f"compare {c['level']}")
-            try:
-                part, said = self.change(other, c)
-            except InputError as e:
-                lacking.append((c["title"], str(e)))
-                continue
-            notes += [n for n in said if n not in notes]
-            sections[0].parts += [part] if part else []
-        self.progress(len(declarations), len(declarations), "")
-        both, facts = self.against(other)
-        trust = [{**t, "fact": f"{side}: {t['fact']}"} for side, r in (("A", self), ("B", other)) for t in r.trust()]
-        words = ["analyze", "report", *self.paths, "--compare", *other.paths, "-o", "report.html"]
-        return Page(
-            title or both, facts, trust, [], "", sections, lacking, notes, visible(command(words)), self.several
-        )
-
 
 def heading(part: Mapping[str, Any]) -> str:
     """What stands above a declared part."""
     return str(part.get("title") or find(part["query"]).question)
 
 
-def _declaration() -> dict[str, Any]:
+def page_toml() -> dict[str, Any]:
+    """What `page.toml` declares."""
     return tomllib.loads((_HERE / "page.toml").read_text(encoding="utf-8"))
 
 
@@ -392,11 +330,6 @@ def draw(part: Part, declaration: declared.Declaration, rows: Rows, ask: Ask) ->
     """Give a part its figure, if there is one of the rows."""
     part.figure = declared.draw(declaration, rows, ask)
     part.vega = compiling.vega(part.figure) if part.figure else None
-
-
-def _dicts(rows: Rows) -> list[dict[str, Any]]:
-    names = [c.name for c in rows.columns]
-    return [dict(zip(names, row, strict=True)) for row in rows.rows]
 
 
 def kept(rows: Rows, keep: Mapping[str, Any]) -> Rows:

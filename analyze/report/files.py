@@ -16,6 +16,7 @@ from analyze.query.answer import Answer
 from analyze.query.engine import Engine
 from analyze.query.query_files import Query, find
 from analyze.report.build import Progress, Report
+from analyze.report.changes import page_of_changes
 from analyze.report.page import Part, command_line, filled_sql, render, single
 from analyze.report.tables import table
 from analyze.store.store import Store
@@ -47,7 +48,7 @@ def write_report(
     """
     check_page(output)
     report = Report(stores, paths, where, by, profiler, progress)
-    page = report.page(title) if after is None else report.compared(Report(*after, where, by, profiler), title)
+    page = report.page(title) if after is None else page_of_changes(report, Report(*after, where, by, profiler), title)
     text = render(page)
     write_whole(output, lambda part: part.write_text(text, encoding="utf-8"))
 

@@ -17,7 +17,7 @@ from analyze.query.plain_sql import check_select, sentence
 from analyze.query.query_files import Query, ResultColumn, find
 from analyze.render.units import finite
 from analyze.report import study_files
-from analyze.report.build import Progress, Report, kept
+from analyze.report.build import Progress, Report, draw, kept
 from analyze.report.files import check_page
 from analyze.report.page import Claim, Page, Part, Section, command_line, filled_sql, render
 from analyze.report.tables import table
@@ -129,7 +129,7 @@ class StudyReport(Report):
             return
         if figure is not None:
             try:
-                self._draw(part, figure, rows, lambda name, **more: Rows.of(engine.query(find(name), more)))
+                draw(part, figure, rows, lambda name, **more: Rows.of(engine.query(find(name), more)))
             except InputError as e:
                 part.note = str(e)
         if declaration.table:
@@ -157,7 +157,7 @@ class StudyReport(Report):
             create_table(self._tables, f"{declaration.id}_printed", rows.columns, rows.rows)
         if rows.rows:
             if printed.figure:
-                self._draw(shown, declared.parse(printed.figure, "printed.figure"), rows)
+                draw(shown, declared.parse(printed.figure, "printed.figure"), rows, self.ask)
             shown.table = table(rows, (), len(rows.rows))
             shown.open = shown.figure is None
         return shown

@@ -24,6 +24,7 @@ from analyze.query.recordings import PROFILERS
 from analyze.render import visible
 from analyze.render.units import finite
 from analyze.report.build import Report, draw, heading
+from analyze.report.changes import change, declared_changes, facts_of_both
 from analyze.report.page import Part, command_line, environment, filled_sql, script, style
 from analyze.report.tables import table
 from analyze.serve.addresses import ONLY, Addresses, Selection, address
@@ -300,9 +301,10 @@ class Site:
         view = View("Compare two runs", "compare")
         if a and b:
             with self._reports.lend(job, Selection(a)) as one, self._reports.lend(job, Selection(b)) as other:
-                view.title, view.facts = one.against(other)
+                view.title, view.facts = facts_of_both(one, other)
                 places = [
-                    Place.at("/compare", [("a", a), ("b", b)], str(n), c["title"]) for n, c in enumerate(one.changes())
+                    Place.at("/compare", [("a", a), ("b", b)], str(n), c["title"])
+                    for n, c in enumerate(declared_changes())
                 ]
             view.sections = [Chapter("changes", "What changed", places)]
         return self._page(view, given, "compare", runs=self.runs, a=a, b=b)
@@ -311,12 +313,12 @@ class Site:
         """A part of that page."""
         a, b = Selection(given.get("a", "")), Selection(given.get("b", ""))
         with self._reports.lend(job, a) as one, self._reports.lend(job, b) as other:
-            declarations = dict(enumerate(one.changes()))
+            declarations = dict(enumerate(declared_changes()))
             number = int(given["part"]) if given["part"].isdecimal() else -1
             if number not in declarations:
                 raise InputError(f"the page has no part {cut(given['part'], 60)!r}")
             try:
-                part, notes = one.change(other, declarations[number])
+                part, notes = change(one, other, declarations[number])
             except InputError as e:
                 if job.stopped:
                     raise

@@ -55,7 +55,7 @@ SOURCES = (
     Source("nsys_tables", "nsys.reader", "nsys", re.compile(r"META_DATA_EXPORT\.(parquet|arrow)$"), folder=True),
     Source("ncu_csv", "ncu.reader", "ncu", _LOG_NAME, re.compile(_NCU)),
     Source("ncu_report", "ncu.report", "ncu", re.compile(r".*\.ncu-rep$", re.I), exported=(".ncu.csv", ".csv")),
-    Source("nvprof_log", "nvprof", "nvprof", _LOG_NAME, re.compile(_NVPROF)),
+    Source("nvprof_log", "nvprof.reader", "nvprof", _LOG_NAME, re.compile(_NVPROF)),
     Source("step_metrics", "step_metrics", None),
 )
 BY_KIND = {s.kind: s for s in SOURCES}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from analyze.sources.remote import RawPath
+from schemas.tables import arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,6 +46,14 @@ class SourceFile:
     path: RawPath
     kind: str
     rank: int
+
+
+@cache
+def batch_schema(table: str) -> pa.Schema:
+    """What a batch of a table holds: its columns but for run_id and rank."""
+    import pyarrow as pa
+
+    return pa.schema([f for f in arrow_schema(table) if f.name not in ("run_id", "rank")])
 
 
 def inline_map(function: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> Iterator[Any]:

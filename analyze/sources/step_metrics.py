@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from analyze.errors import InputError
-from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
+from analyze.sources.base import FileReport, Mapper, TableBatch, batch_schema, inline_map
 from analyze.sources.lines import NOT_WHOLE, LostRows, csv_cells, number, numbered_lines, whole
-from schemas.tables import STEP_METRICS_CSV, TABLES, arrow_schema
+from schemas.tables import STEP_METRICS_CSV, TABLES
 
 _BAD_VALUE = "a value in it cannot be read"
 
@@ -20,8 +20,6 @@ def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterato
 
     Raises InputError for a file with another header.
     """
-    schema = arrow_schema("step_metrics")
-    fields = [f for f in schema if f.name not in ("run_id", "rank")]
     kinds = {c.name: c.type for c in TABLES["step_metrics"].columns}
     rows: list[dict[str, object]] = []
     lost = LostRows(path, report)
@@ -44,8 +42,7 @@ def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterato
     if not header:
         _header(path, "", [])
     lost.tell()
-    columns = [pa.array([r.get(f.name) for r in rows], type=f.type) for f in fields]
-    yield "step_metrics", None, pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+    yield "step_metrics", None, pa.RecordBatch.from_pylist(rows, schema=batch_schema("step_metrics"))
 
 
 def _header(path: Path, line: str, cells: list[str] | None) -> list[str]:

@@ -16,18 +16,11 @@ from analyze.sources.base import FileReport
 from analyze.sources.remote import raw_path
 from analyze.store.catalogue import PARSER_VERSION, RUN_TABLES, StoredFile, StoredRun, TableFile
 from analyze.store.grouping import read_as, spans
-from analyze.store.ingest import (
-    TOLD,
-    FileResult,
-    IngestResult,
-    leave_out_second,
-    replaced,
-    sentences,
-    tables_of_run,
-)
+from analyze.store.ingest import TOLD, IngestResult, leave_out_second, replaced, sentences, tables_of_run
 from analyze.store.packing import pack
 from analyze.store.run_folders import RunInput
 from analyze.store.shards import COMMIT, PLAN, SHARD, Part, Plan, PlannedRun, files_of, planned_run, shards_of
+from analyze.store.staging import FileResult
 from analyze.store.store import SHARDS, StagedFile, Store
 from analyze.store.workers import worker_pool
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from analyze.cpus import cpus
 from analyze.store.catalogue import RUN_TABLES, StoredRun, TableFile
-from analyze.store.ingest import LITTLE, cpus, sentences
+from analyze.store.ingest import sentences
 from analyze.store.packing import groups, pack_groups
+from analyze.store.staging import LITTLE
 from analyze.store.store import StagedFile, Store
 from analyze.store.workers import worker_pool
 

@@ -13,6 +13,8 @@ import schemas
 if TYPE_CHECKING:
     import pyarrow as pa
 
+COLUMNS = {"kernels": "name", "ncu_metrics": "kernel", "gpu_summary": "name", "metric_summary": "kernel"}
+"""Where kernel names stand, by table."""
 MOST = 256 << 10
 """Names that are kept in memory; more of them are read from the rows again."""
 _FILES = ("kernel_rules.toml", "kernel_rules.py")
@@ -65,8 +67,6 @@ def batch(names: list[str]) -> pa.RecordBatch:
     """The same as a batch, without run_id (in a worker process: there may be a million names)."""
     import pyarrow as pa
 
-    from schemas.tables import arrow_schema
+    from analyze.sources.base import batch_schema
 
-    schema = arrow_schema("kernel_names")
-    schema = schema.remove(schema.get_field_index("run_id"))
-    return pa.RecordBatch.from_pylist(rows("", names), schema=schema)
+    return pa.RecordBatch.from_pylist(rows("", names), schema=batch_schema("kernel_names"))

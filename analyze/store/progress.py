@@ -1,15 +1,35 @@
-"""A progress bar on stderr for work that lasts."""
+"""What an ingest tells while it works, and a progress bar on stderr that shows it."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
+
+
+class Progress(Protocol):
+    """What the ingest tells while it works."""
+
+    def start(self, total_bytes: int) -> None:
+        """Work of so many bytes begins."""
+
+    def advance(self, done_bytes: int, name: str) -> None:
+        """So many more bytes of a file are done."""
+
+
+class Silent:
+    """Progress to nobody."""
+
+    def start(self, total_bytes: int) -> None:
+        """Do nothing."""
+
+    def advance(self, done_bytes: int, name: str) -> None:
+        """Do nothing."""
 
 
 class Bar:
-    """Progress of an ingest (analyze.store.ingest.Progress) as a rich bar that appears when work begins."""
+    """Progress as a rich bar that appears when work begins."""
 
     def __init__(self) -> None:
         self._bar: Any = None

@@ -20,26 +20,17 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from analyze.cpus import cpus
 from analyze.errors import InputError
 from analyze.sources.base import SourceFile
 from analyze.sources.remote import raw_path
 from analyze.store.catalogue import PARSER_VERSION, StoredFile, TableFile
 from analyze.store.file_digest import printable
-from analyze.store.ingest import (
-    FileResult,
-    IngestResult,
-    Progress,
-    Silent,
-    cpus,
-    is_current,
-    names_of,
-    read_files,
-    sentences,
-    stored_files,
-    workers,
-)
+from analyze.store.ingest import IngestResult, is_current, names_of, sentences, stored_files
 from analyze.store.packing import packed
+from analyze.store.progress import Progress, Silent
 from analyze.store.run_folders import RunInput
+from analyze.store.staging import FileResult, read_files, workers
 from analyze.store.store import StagedFile, Store
 from analyze.store.workers import worker_pool
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from collect_support import ROOT, environment
 
-from collect.checks import all_options
+from collect.checked_options import all_options
 from collect.options import RunOptions
 from collect.profilers import PROFILERS
 from collect.workload import OPTIMIZERS
@@ -64,7 +64,7 @@ from pathlib import Path
 from typing import Any
 from typer.testing import CliRunner
 import analyze
-from collect.checks import make_options
+from collect.checked_options import make_options
 from collect.cli import app
 from collect.errors import UsageError
 from schemas.manifest import Manifest, Pass, RunFile, read_manifest, write_manifest

@@ -15,7 +15,7 @@ import pytest
 from collect_support import CPU, TORCH, Collect, environment, names, read_csv, read_trace
 from PIL import Image
 
-from collect.checks import make_options
+from collect.checked_options import make_options
 from collect.data import open_source
 from collect.errors import UsageError
 from collect.trace_files import KEY_AVERAGES_COLUMNS

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from collect_support import Collect, start
 
-from collect.checks import make_options
+from collect.checked_options import make_options
 from collect.new_files import new_file, private_folder
 from collect.profilers.nsys_scrub import scrub_export
 from collect.redact import Redactor, is_secret_name, safe_variables

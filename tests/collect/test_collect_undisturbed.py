@@ -10,7 +10,7 @@ import pytest
 from collect_support import CPU, Collect, names, read_csv, read_trace
 
 from collect import attach
-from collect.checks import make_options
+from collect.checked_options import make_options
 from collect.errors import UsageError
 from collect.phases import mean_step_ns
 from collect.profilers.torch_profiler import TorchOptions

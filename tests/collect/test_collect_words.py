@@ -11,7 +11,7 @@ import pytest
 from collect_support import ROOT, TINY, Collect
 
 from collect import doctor
-from collect.checks import has_gpu, make_options
+from collect.checked_options import has_gpu, make_options
 from collect.doctor import Check
 from collect.errors import UsageError
 from collect.sweep import sweep_folder

@@ -15,17 +15,16 @@ import sys
 import tempfile
 import traceback
 from collections import Counter
-from concurrent.futures import Future
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
 import analyze
-import analyze.store.ingest as ingest_module
 from analyze.errors import InputError
+from analyze.store import staging
 from analyze.store.discover import discover
+from analyze.store.ingest import ingest as run_ingest
 from analyze.store.store import Store
 
 MEMORY = 6 << 30
@@ -41,33 +40,11 @@ class Hang(BaseException):
     """An input took too long."""
 
 
-class _Inline:
-    """Stands in for the pool of worker processes: starting one takes longer than reading an input."""
-
-    def submit(self, function: Any, *arguments: Any, **options: Any) -> Future[Any]:
-        """Run it now."""
-        future: Future[Any] = Future()
-        try:
-            future.set_result(function(*arguments, **options))
-        except Exception as e:
-            future.set_exception(e)
-        return future
-
-
-@contextmanager
-def _inline_pool(*_: Any, **__: Any) -> Any:
-    yield _Inline()
-
-
 def ingest(path: Path, store: Path) -> Any:
-    """Bring a path into a store, in this process; the result of `analyze.store.ingest.ingest`."""
-    assert hasattr(ingest_module, "worker_pool"), "the ingest has another way to start processes"
-    whole = ingest_module.worker_pool
-    ingest_module.worker_pool = _inline_pool
-    try:
-        return ingest_module.ingest(discover([path]), Store(store), jobs=1)
-    finally:
-        ingest_module.worker_pool = whole
+    """Bring a path into a store, in this process: starting another takes longer than reading an input."""
+    assert hasattr(staging, "LITTLE"), "the ingest has another way to start processes"
+    staging.LITTLE = 1 << 62
+    return run_ingest(discover([path]), Store(store), jobs=1)
 
 
 def kept_rows(store: Path) -> dict[str, int]:

@@ -32,11 +32,9 @@ def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
 
 def read(rows: Rows, ask: Ask) -> Roofline:
     """What the figure shows. Raises InputError where there is nothing to show, or several GPUs."""
-    names = [c.name for c in rows.columns]
-    found = [dict(zip(names, row, strict=True)) for row in rows.rows]
-    found.sort(key=lambda r: (-r["dur_ns"], r["kernel"], r["run_id"], r["level"]))
+    found = sorted(rows.dicts(), key=lambda r: (-r["dur_ns"], r["kernel"], r["run_id"], r["level"]))
     run_ids = {r["run_id"] for r in found}
-    runs = _runs(ask, run_ids)
+    runs = [r for r in ask("runs").dicts() if r["run_id"] in run_ids]
     gpus = sorted({str(r["gpu_name"]) for r in runs if r["gpu_name"]})
     if len(gpus) > 1:
         raise InputError(
@@ -63,12 +61,6 @@ def read(rows: Rows, ask: Ask) -> Roofline:
         unplaced=len(unplaced),
         unplaced_ns=sum(r["dur_ns"] for r in unplaced),
     )
-
-
-def _runs(ask: Ask, run_ids: set[str]) -> list[dict[str, Any]]:
-    rows = ask("runs")
-    names = [c.name for c in rows.columns]
-    return [r for row in rows.rows if (r := dict(zip(names, row, strict=True)))["run_id"] in run_ids]
 
 
 def _highest(rows: Rows, column: str, factor: float, names: set[str]) -> list[Roof]:

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from analyze.sources.chrome.json_recovery import MALFORMED, TOO_DEEP, count_events, repair
+from analyze.sources.chrome.json_recovery import MALFORMED, TOO_DEEP, count_events
+from analyze.sources.chrome.json_repair import repair
 
 _NONE = Raw(b"")
 _Int = int | None

@@ -1,32 +1,28 @@
 """Events of a few forms as Arrow batches, without an object for each event.
 
-A form is the text of an event without the numbers that change (see `cutting`). An event of each form, its numbers
-replaced by marks, goes the ordinary way: through the JSON decoder and `tables`; and once more with other marks. Where
-the two rows that come out differ, and by their marks, a column is a number of the text; all else is the same for all
-events of the form. So whatever the layout of a file, and whatever a version of Kineto writes into it, the rows are
-those that the ordinary way makes. An event whose form is seen once is decoded as it is; a chunk that holds anything
-else than events goes the ordinary way as a whole.
+A form is the text of an event without the numbers that change (see `cutting`). Of each, `known_forms` has the row that
+its events make, and which columns of it are which of their numbers; here rows are repeated for the events of a chunk,
+and the numbers put in. An event whose form is seen once is decoded as it is; a chunk that holds anything else than
+events goes the ordinary way as a whole.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from functools import cached_property
 from itertools import groupby
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
-from msgspec.structs import astuple
 
+from analyze.sources.chrome.arrow_columns import concat, no_values
 from analyze.sources.chrome.cutting import Cut, Ints, cut
 from analyze.sources.chrome.decimal_us import MAX_NS
-from analyze.sources.chrome.events import Args, Event, Tally, decode_event
-from analyze.sources.chrome.tables import CATEGORIES, Batches, by_category, category_batch, concat, no_values
+from analyze.sources.chrome.events import Event, Tally, decode_event
+from analyze.sources.chrome.known_forms import NO_MARK, TIMES, Form, FormRows, Known, Values
+from analyze.sources.chrome.tables import CATEGORIES, Batches, by_category, category_batch
 
 LEAST = 4 << 20
 """Bytes of a chunk below which its forms are not worth learning: some 500 take as long as decoding 5 MB."""
@@ -34,142 +30,8 @@ _EVENTS_PER_FORM = 2
 """On average, below which decoding them is faster."""
 _MOST_BYTES = 64 << 20
 """Of the texts of earlier chunks that are kept."""
-_GONE = re.compile(rb'": ?+-?+(?=[,}\s])')
-"""What stands before a number that was cut out: JSON has something behind a colon."""
-_MARKS = (1_000_000, 2_000_000)
-"""What the first number of a form is replaced by, the next by one more: they fit into every column."""
-_NO_MARK, _UNCLEAR = -1, -2
-_TIMES = ("start_ns", "dur_ns")
-_NOT_AS_IT_IS = "memory_device_type"
-"""The one number that is not written into its column, but looked up."""
 
-
-class Form(NamedTuple):
-    """What is known of the events that leave a text."""
-
-    ph: str
-    cat: str
-    name: str
-    numbers: int
-    """How many were cut out of each."""
-    integers: tuple[int, ...]
-    """Which of them have to be integers but are in no column, by their places."""
-    row: int = -1
-    """Its row among those of its table; -1 if no table is for it."""
-    tally: Tally | None = None
-    """What became of each event, if more than that it was read."""
-
-
-class _Values(NamedTuple):
-    """What a column of a table says of each of its forms."""
-
-    values: npt.NDArray[Any]
-    """Numbers, or of texts their places in the dictionary; anything for what is NULL."""
-    null: npt.NDArray[np.bool_] | None
-    """Which are NULL, if any are."""
-    dictionary: pa.Array | None
-    """Of texts."""
-
-
-class _Rows:
-    """A row of a table for each form."""
-
-    def __init__(self, batch: pa.RecordBatch, marks: npt.NDArray[np.int16], signs: npt.NDArray[np.int16]):
-        self.batch = batch
-        self.marks = marks
-        """(columns, rows): which of the form's numbers the column is, or _NO_MARK."""
-        self.signs = signs
-
-    @cached_property
-    def columns(self) -> list[_Values]:
-        """The columns of the batch."""
-        return [_values(column) for column in self.batch.columns]
-
-
-def _values(column: pa.Array) -> _Values:
-    null = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
-    dictionary = None
-    if pa.types.is_dictionary(column.type):
-        texts = column.cast(pa.string()).dictionary_encode()
-        column, dictionary = texts.indices, texts.dictionary
-    return _Values(column.fill_null(0).to_numpy(), null, dictionary)
-
-
-class _Learned(NamedTuple):
-    """A form, and an event of it with each set of marks."""
-
-    text: bytes
-    form: Form
-    one: Event
-    two: Event
-
-
-class _Known:
-    """The forms of the chunks that this process has read so far."""
-
-    def __init__(self) -> None:
-        self.forms: dict[bytes, Form | None] = {}
-        """None for a text that says nothing of its events: they are decoded one by one."""
-        self.seen: set[bytes] = set()
-        """Texts of one event so far."""
-        self.rows: dict[str, _Rows] = {}
-        """By table."""
-        self.bytes = 0
-
-    def learn(self, texts: Sequence[bytes], counts: Sequence[int], gap: int) -> None:
-        """Take note of the texts of a chunk, of which so many events each; they end with `gap` bytes of no event."""
-        groups: dict[str, list[_Learned]] = {}
-        for text, count in zip(texts, counts, strict=True):
-            if text in self.forms:
-                continue
-            if count == 1 and text not in self.seen:
-                self.seen.add(text)
-                self.bytes += len(text)
-                continue
-            self.bytes += len(text)
-            self.forms[text] = None
-            found = _marked(text, gap)
-            if found is None:
-                continue
-            tally = Tally()
-            categories = list(by_category([found.one], tally))
-            if categories:
-                groups.setdefault(categories[-1], []).append(found)
-            else:
-                self.forms[text] = found.form._replace(tally=None if tally == Tally(events=1) else tally)
-        for category, group in groups.items():
-            self._add(category, group)
-
-    def _add(self, category: str, group: list[_Learned]) -> None:
-        tally, again = Tally(events=len(group)), Tally()
-        one = category_batch(category, [g.one for g in group], 0, tally)
-        two = category_batch(category, [g.two for g in group], 0, again)
-        all_read = tally == Tally(events=len(group))
-        if not all_read and len(group) > 1:
-            for learned in group:
-                self._add(category, [learned])
-            return
-        if one is None or two is None:
-            self.forms[group[0].text] = group[0].form._replace(tally=tally)
-            return
-        marks, signs = _compare(one, two)
-        clear = np.flatnonzero((marks != _UNCLEAR).all(axis=0))
-        if not len(clear):
-            return
-        rows = _Rows(one.take(pa.array(clear)), marks[:, clear], signs[:, clear])
-        table = CATEGORIES[category][0]
-        old = self.rows.get(table)
-        first = old.batch.num_rows if old else 0
-        for row, i in enumerate(clear, first):
-            text, form = group[i][:2]
-            integers = tuple(set(form.integers) - set(marks[:, i].tolist()))
-            self.forms[text] = form._replace(integers=integers, row=row, tally=None if all_read else tally)
-        self.rows[table] = rows if old is None else _Rows(
-            concat([old.batch, rows.batch]), np.hstack([old.marks, rows.marks]), np.hstack([old.signs, rows.signs])
-        )  # fmt: skip
-
-
-_known = _Known()
+_known = Known()
 _lock = Lock()
 """Of what is known: threads of this process may read two traces at a time."""
 
@@ -207,7 +69,7 @@ def build_by_form(chunk: bytes, size: int, base_ns: int, tally: Tally) -> Batche
     own = Tally()
     with _lock:
         if _known.bytes > _MOST_BYTES:
-            _known = _Known()
+            _known = Known()
         try:
             batches = _batches(parts, base_ns, own)
         except _NotSo:
@@ -221,58 +83,6 @@ def _is_utf8(chunk: bytes, size: int) -> bool:
         return chunk.isascii() or bool(chunk[:size].decode())
     except UnicodeDecodeError:
         return False
-
-
-def _marked(text: bytes, gap: int) -> _Learned | None:
-    """What a text says of itself; None if it is no event, or if its numbers are not numbers."""
-    at = [m.end() for m in _GONE.finditer(text)]
-    pieces = [text[a:b] for a, b in zip([0, *at], [*at, len(text) - gap], strict=True)]
-    events = []
-    for first in _MARKS:
-        marks = [b"%d" % n for n in range(first, first + len(at))]
-        event = decode_event(b"".join(p for pair in zip(pieces, [*marks, b""], strict=True) for p in pair))
-        if event is None:
-            return None
-        events.append(event)
-    one, two = events
-    if (one.ph, one.cat, one.name) != (two.ph, two.cat, two.name):
-        return None
-    integers = []
-    fields = [("pid", one.pid, two.pid), ("tid", one.tid, two.tid)]
-    if one.args is not None and two.args is not None:
-        fields += zip(Args.__struct_fields__, astuple(one.args), astuple(two.args), strict=True)
-    for name, value, other in fields:
-        if value is not other and value != other:
-            if name == _NOT_AS_IT_IS:
-                return None
-            if isinstance(value, int):
-                integers.append(abs(value) - _MARKS[0])
-    return _Learned(text, Form(one.ph, one.cat, one.name, len(at), tuple(integers)), one, two)
-
-
-def _compare(one: pa.RecordBatch, two: pa.RecordBatch) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.int16]]:
-    """Where each column of each row has a mark: (columns, rows), and the sign that stood before it."""
-    marks = np.full((one.num_columns, one.num_rows), _NO_MARK, np.int16)
-    signs = np.ones_like(marks)
-    for i, name in enumerate(one.schema.names):
-        a, b = one.column(i), two.column(i)
-        if pa.types.is_dictionary(a.type):
-            a, b = a.cast(pa.string()), b.cast(pa.string())
-        other = pc.fill_null(pc.not_equal(a, b), False).to_numpy(zero_copy_only=False)
-        other |= a.is_null().to_numpy(zero_copy_only=False) != b.is_null().to_numpy(zero_copy_only=False)
-        if not other.any():
-            continue
-        if not pa.types.is_integer(a.type):
-            marks[i, other] = _UNCLEAR
-            continue
-        unit = 1000 if name in _TIMES else 1
-        x, y = (c.fill_null(0).to_numpy()[other].astype(np.int64) for c in (a, b))
-        place = np.abs(x) // unit - _MARKS[0]
-        sign = np.sign(x)
-        first, second = (sign * unit * (place + mark) for mark in _MARKS)
-        marks[i, other] = np.where((place >= 0) & (x == first) & (y == second), place, _UNCLEAR)
-        signs[i, other] = sign
-    return marks, signs
 
 
 def _batches(parts: Cut, base_ns: int, tally: Tally) -> Batches:
@@ -354,23 +164,23 @@ def _table(
     least, most, negative = marks.min(axis=1), marks.max(axis=1), signs.min(axis=1) < 0
     columns = []
     for i, (field, column) in enumerate(zip(rows.batch.schema, rows.columns, strict=True)):
-        if most[i] == _NO_MARK:
+        if most[i] == NO_MARK:
             columns.append(_constant(field, column, places, row, base_ns))
             continue
         null = None
         if least[i] == most[i]:
-            numbers = _numbers(parts, first + most[i], field.name in _TIMES)
+            numbers = _numbers(parts, first + most[i], field.name in TIMES)
             if negative[i]:
                 numbers = numbers * signs[i, row]
         else:
-            numbers, null = _mixed(column, places, marks[i], signs[i], row, first, parts, field.name in _TIMES)
+            numbers, null = _mixed(column, places, marks[i], signs[i], row, first, parts, field.name in TIMES)
         if field.type == pa.int32() and np.abs(numbers).max() >= 2**31:
             raise _NotSo
         columns.append(pa.array(_since(field, numbers, base_ns), field.type, mask=null))
     return pa.RecordBatch.from_arrays(columns, schema=rows.batch.schema)
 
 
-def _rows(table: str, places: Sequence[int], alone: Sequence[_Placed], tally: Tally) -> tuple[_Rows, Ints]:
+def _rows(table: str, places: Sequence[int], alone: Sequence[_Placed], tally: Tally) -> tuple[FormRows, Ints]:
     """Rows of a table, and where among them are those of forms and then those of events."""
     known = _known.rows.get(table)
     if known is not None and not alone:
@@ -383,14 +193,14 @@ def _rows(table: str, places: Sequence[int], alone: Sequence[_Placed], tally: Ta
             raise _NotSo
         batches.append(batch)
     batch = concat(batches)
-    marks = np.full((batch.num_columns, batch.num_rows), _NO_MARK, np.int16)
+    marks = np.full((batch.num_columns, batch.num_rows), NO_MARK, np.int16)
     signs = np.ones_like(marks)
     if known is not None:
         marks[:, : len(places)], signs[:, : len(places)] = known.marks[:, places], known.signs[:, places]
-    return _Rows(batch, marks, signs), np.arange(batch.num_rows)
+    return FormRows(batch, marks, signs), np.arange(batch.num_rows)
 
 
-def _constant(field: pa.Field, column: _Values, places: Ints, row: npt.NDArray[np.int32], base_ns: int) -> pa.Array:
+def _constant(field: pa.Field, column: Values, places: Ints, row: npt.NDArray[np.int32], base_ns: int) -> pa.Array:
     """A column that is the same for all events of a form; `row` is the place of each event's form in `places`."""
     null: npt.NDArray[np.bool_] | None = None if column.null is None else column.null[places]
     if null is not None and null.all():
@@ -407,7 +217,7 @@ def _constant(field: pa.Field, column: _Values, places: Ints, row: npt.NDArray[n
 
 
 def _mixed(
-    column: _Values,
+    column: Values,
     places: Ints,
     marks: npt.NDArray[np.int16],
     signs: npt.NDArray[np.int16],

@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from itertools import chain, pairwise
 from typing import NamedTuple
 
 import msgspec
+
+from analyze.sources.chrome.json_repair import EVENT_START, LONGEST_REPAIR, STRING, repair
 
 LONGEST_EVENT = 16 << 20
 """Bytes; also how much may stand between two events."""
@@ -26,11 +27,9 @@ TOO_DEEP = "nested too deeply"
 OTHER_TRACE = "of another trace in the same file"
 OUTSIDE = "outside the list of events"
 
-_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
-_TOKEN = re.compile(_STRING + rb'|"|[{\[]+|[}\]]+', re.DOTALL)  # brackets in runs: there are files of nothing else
-_EVENT_START = re.compile(rb'\{\s*"(?:ph|name|cat|pid|tid|ts|args|id|dur|s|bp)"\s*:')
+_TOKEN = re.compile(STRING + rb'|"|[{\[]+|[}\]]+', re.DOTALL)  # brackets in runs: there are files of nothing else
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
-_GOES_ON = re.compile(_EVENT_START.pattern + rb"|" + _EVENTS_KEY.pattern)
+_GOES_ON = re.compile(EVENT_START.pattern + rb"|" + _EVENTS_KEY.pattern)
 _AFTER_DEEP = re.compile(rb"\}\s*,\s*(?=\{)")
 _PH = re.compile(rb'"ph"\s*:')
 _GAP = re.compile(rb"[ \t\r\n,]*")
@@ -39,19 +38,6 @@ _BRACKETS = re.compile(rb"[}\[:]*")
 _BEGUN = re.compile(rb"\{[\s,:]*[^\s\[\]{},:]")
 _LIST_END = re.compile(rb'\]\s*(?=,\s*"|\}\s*\Z|\Z)')
 _LIST_ENDS_TRIED = 256
-
-_REPAIR = re.compile(
-    _STRING
-    + rb'|"[^"\\]*+(?:\\.[^"\\]*+)*+\\?\Z|,(?=\s*[}\]])'
-    + rb"|(?<=[:,\[\s])[-+]?(?:NaN|nan|Infinity|inf|N/A|undefined)(?=[\s,}\]])",
-    re.DOTALL,
-)
-_CONTROL = re.compile(rb"[\x00-\x1f]")
-_ESCAPE = re.compile(
-    rb'\\(?:(u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w)|(u[dD][89a-fA-F][0-9a-fA-F]{2})|["\\/bfnrt]|u[0-9a-fA-F]{4})?',
-    re.DOTALL,
-)
-_LONGEST_REPAIR = 1 << 20
 _REPAIR_TRIES = 4
 _FIRST_WINDOW = 16 << 10
 _WINDOW_EDGE = 16
@@ -71,34 +57,6 @@ def count_events(data: bytes, at: int = 0, on: int | None = None) -> int:
     """How many events began between two places, by their `"ph":`."""
     end = len(data) if on is None else on
     return sum(m.start() < end for m in _PH.finditer(data, at, end + _LOOK_BACK))
-
-
-def repair(data: bytes) -> bytes:
-    """The same JSON with NaN and N/A as null, no trailing commas, and strings of valid escapes and UTF-8.
-
-    Every event is mended by itself, so that a quote too many in one of them does not turn the others inside out.
-    """
-    data = data.decode("utf-8", "replace").encode()
-    out = bytearray()
-    cuts = chain((m.start() for m in _EVENT_START.finditer(data)), [len(data)])
-    for begin, end in pairwise(chain([0], cuts)):
-        piece = data[begin:end]
-        out += _REPAIR.sub(_mend, piece) if len(piece) <= _LONGEST_REPAIR else piece
-    return bytes(out)
-
-
-def _mend(match: re.Match[bytes]) -> bytes:
-    text = match.group()
-    if text[0] == ord('"'):
-        text = _CONTROL.sub(lambda m: b"\\u%04x" % m.group()[0], text)
-        return _ESCAPE.sub(_mend_escape, text) if b"\\" in text else text
-    return b"" if text[0] == ord(",") else b"null"
-
-
-def _mend_escape(match: re.Match[bytes]) -> bytes:
-    if match.group(2):
-        return rb"\ufffd"  # half a surrogate pair
-    return rb"\\" if match.end() == match.start() + 1 else match.group()
 
 
 def find_trailer(data: bytes) -> int:
@@ -223,7 +181,7 @@ class Scanner:
         if behind == len(data) and not at_end:
             return None
         follows = data[behind : behind + 1]
-        if (follows != b'"' or not self._in_object) if comma else follows == b"]" or _EVENT_START.match(data, behind):
+        if (follows != b'"' or not self._in_object) if comma else follows == b"]" or EVENT_START.match(data, behind):
             self.stray = True
             return at + 1
         self.ended, self._in_list = True, False
@@ -306,7 +264,7 @@ class Scanner:
                 self._depth = max(0, self._depth + _run(data, token))
             elif self._depth:
                 self._depth += _run(data, token)
-            elif first == ord("{") and _EVENT_START.match(data, start):
+            elif first == ord("{") and EVENT_START.match(data, start):
                 self._keep(data, at, start)
                 self.stray, self.ended, self._in_list = True, False, True
                 return start
@@ -350,8 +308,8 @@ def _event(data: bytes, text: str, at: int, at_end: bool) -> _Value:
         return value
     limit = value.problem
     for _ in range(_REPAIR_TRIES):
-        match = _EVENT_START.search(data, limit, at + _LONGEST_REPAIR)
-        limit = match.start() if match else min(len(data), at + _LONGEST_REPAIR)
+        match = EVENT_START.search(data, limit, at + LONGEST_REPAIR)
+        limit = match.start() if match else min(len(data), at + LONGEST_REPAIR)
         end = _brackets_end(data, at, limit)
         fixed = repair(data[at:end]) if end > 0 else b""
         if fixed and _object(fixed.decode("latin-1"), 0).end == len(fixed):

@@ -9,7 +9,8 @@ import msgspec
 
 from analyze.sources.chrome.decimal_us import MAX_NS
 from analyze.sources.chrome.json_events import TraceFile
-from analyze.sources.chrome.json_recovery import find_trailer, repair
+from analyze.sources.chrome.json_recovery import find_trailer
+from analyze.sources.chrome.json_repair import repair
 from analyze.sources.remote import RawPath
 
 _ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

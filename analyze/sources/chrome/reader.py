@@ -10,14 +10,16 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from analyze.errors import InputError
-from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
+from analyze.sources.base import FileReport, Mapper, TableBatch, batch_schema, inline_map
+from analyze.sources.chrome.arrow_columns import no_values
 from analyze.sources.chrome.cutting import PADDING
 from analyze.sources.chrome.events import Tally, decode_chunk, decode_singles, split_chunk
 from analyze.sources.chrome.forms import build_by_form
 from analyze.sources.chrome.json_events import Chunk, TraceFile, read_chunk
-from analyze.sources.chrome.json_recovery import LONGEST_AROUND, OTHER_TRACE, Scanner, repair
+from analyze.sources.chrome.json_recovery import LONGEST_AROUND, OTHER_TRACE, Scanner
+from analyze.sources.chrome.json_repair import repair
 from analyze.sources.chrome.metadata import behind_events, merged, parse_metadata, trailer_object
-from analyze.sources.chrome.tables import Batches, batch_fields, build_batches, no_values, process_groups
+from analyze.sources.chrome.tables import Batches, build_batches, process_groups
 
 _TOLD = 8
 
@@ -41,9 +43,9 @@ class Decoded(NamedTuple):
 def _decoded(columns: dict[str, tuple[int, list[pa.Array | None]]], tally: Tally, whole: bool) -> Decoded:
     batches = {}
     for table, (n, found) in columns.items():
-        fields = batch_fields(table)
-        arrays = [no_values(f, n) if c is None else c for f, c in zip(fields, found, strict=True)]
-        batches[table] = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+        schema = batch_schema(table)
+        arrays = [no_values(f, n) if c is None else c for f, c in zip(schema, found, strict=True)]
+        batches[table] = pa.RecordBatch.from_arrays(arrays, schema=schema)
     return Decoded(batches, tally, whole)
 
 

@@ -9,7 +9,7 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 import numpy as np
@@ -17,22 +17,16 @@ import numpy.typing as npt
 import pyarrow as pa
 from msgspec import Raw
 
+from analyze.sources.chrome.arrow_columns import Columns, concat, json_texts, record_batch
 from analyze.sources.chrome.decimal_us import MAX_NS, to_ns
 from analyze.sources.chrome.events import Args, Event, Tally
-from analyze.sources.chrome.json_recovery import repair
+from analyze.sources.chrome.json_repair import repair
 from analyze.sources.chrome.metadata import ProcessGroup
-from schemas.tables import arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _NO_ARGS = Args()
-
-LONGEST_STRING = 1 << 20
-"""Bytes of a name, or of the shapes of an operator's inputs."""
-_NUMBER = re.compile(r"[-+]?[0-9]{1,100}", re.ASCII)
-_UNSIGNED_MINUS_ONE = (2**32 - 1, 2**64 - 1)
-_MAX_DOUBLE = 1.7976931348623157e308
 
 
 class Kind(Protocol):
@@ -52,7 +46,6 @@ class Kind(Protocol):
 
 
 E = TypeVar("E", bound=Kind)
-Columns = dict[str, Any]
 Batches = dict[str, pa.RecordBatch]
 
 _MEMCPY = re.compile(
@@ -87,25 +80,6 @@ def _gpu(events: Sequence[Event], args: Sequence[Args]) -> Columns:
 
 def _dim(sizes: Iterable[list[int] | None], axis: int) -> list[int | None]:
     return [s[axis] if s and len(s) > axis else None for s in sizes]
-
-
-def _text(raws: list[Raw]) -> pa.DictionaryArray:
-    """JSON texts as they stand in the file; absent ones are NULL. Made of one buffer: every operator has some."""
-    lengths = np.fromiter(map(len, raws), np.int64, len(raws))
-    ends = np.cumsum(lengths)
-    if not len(raws) or ends[-1] >= 2**31:
-        return pa.array([bytes(r).decode("utf-8", "replace") or None for r in raws], pa.string()).dictionary_encode()
-    buffers = [
-        pa.py_buffer(np.packbits(lengths > 0, bitorder="little")),
-        pa.py_buffer(np.append(0, ends).astype(np.int32)),
-        pa.py_buffer(b"".join(raws)),
-    ]
-    texts = pa.Array.from_buffers(pa.string(), len(raws), buffers)
-    try:
-        texts.validate(full=True)
-    except pa.ArrowInvalid:
-        texts = pa.array([bytes(r).decode("utf-8", "replace") or None for r in raws], pa.string())
-    return texts.dictionary_encode()
 
 
 def _kernels(events: Sequence[Event]) -> Columns:
@@ -202,9 +176,9 @@ def _cpu_ops(events: Sequence[Event]) -> Columns:
         "sequence_number": [a.sequence_number for a in args],
         "fwd_thread": [a.fwd_thread for a in args],
         "record_function_id": [a.record_function_id for a in args],
-        "input_dims": _text([a.input_dims or a.input_dims_2021 for a in args]),
-        "input_types": _text([a.input_types for a in args]),
-        "concrete_inputs": _text([a.concrete_inputs for a in args]),
+        "input_dims": json_texts([a.input_dims or a.input_dims_2021 for a in args]),
+        "input_types": json_texts([a.input_types for a in args]),
+        "concrete_inputs": json_texts([a.concrete_inputs for a in args]),
     }
     return columns | _collectives(args)
 
@@ -364,7 +338,7 @@ def category_batch(category: str, events: Sequence[Event], base_ns: int, tally: 
             tally.unheld["dur"] += int((~has_dur).sum())
     if "name" not in columns:
         columns["name"] = [e.name for e in events]
-    return _batch(table, columns, len(events), tally.unheld)
+    return record_batch(table, columns, len(events), tally.unheld)
 
 
 def process_groups(groups: Sequence[ProcessGroup]) -> pa.RecordBatch:
@@ -376,7 +350,7 @@ def process_groups(groups: Sequence[ProcessGroup]) -> pa.RecordBatch:
         "size": [g.size if g.size is not None else len(g.ranks or ()) or None for g in groups],
         "backend": [g.backend for g in groups],
     }
-    return _batch("process_groups", columns, len(groups), Counter())
+    return record_batch("process_groups", columns, len(groups), Counter())
 
 
 def _label(cat: str) -> str:
@@ -396,88 +370,3 @@ def _starts(events: Sequence[Event], base_ns: int) -> tuple[npt.NDArray[np.int64
     start, known = to_ns([e.ts for e in events])
     start = start + base_ns
     return start, known & (np.abs(start) <= MAX_NS)
-
-
-def concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Batches of a table as one."""
-    table = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
-    return table.to_batches()[0]
-
-
-_FIELDS: dict[str, list[pa.Field]] = {}
-
-
-def batch_fields(table: str) -> list[pa.Field]:
-    """Fields of a table without run_id and rank, in order."""
-    if table not in _FIELDS:
-        _FIELDS[table] = [f for f in arrow_schema(table) if f.name not in ("run_id", "rank")]
-    return _FIELDS[table]
-
-
-def _batch(table: str, columns: Columns, n: int, unheld: Counter[str]) -> pa.RecordBatch:
-    fields = batch_fields(table)
-    arrays = [_array(columns.get(f.name), f, n, unheld) for f in fields]
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
-
-
-def no_values(field: pa.Field, n: int) -> pa.Array:
-    """A column of n NULLs."""
-    if pa.types.is_dictionary(field.type):
-        return pa.DictionaryArray.from_arrays(pa.nulls(n, pa.int32()), pa.array([], pa.string()))
-    return pa.nulls(n, field.type)
-
-
-def _array(values: Any, field: pa.Field, n: int, unheld: Counter[str]) -> pa.Array:
-    type_ = field.type
-    if values is None:
-        return no_values(field, n)
-    if pa.types.is_dictionary(type_):
-        if not isinstance(values, pa.Array):
-            values = pa.array(values, pa.string()).dictionary_encode()
-        return _bounded(values, field.name, unheld)
-    if isinstance(values, np.ndarray | pa.Array):
-        return pa.array(values, type=type_)
-    try:
-        array = pa.array(values, type=type_)
-    except (OverflowError, pa.ArrowInvalid, pa.ArrowTypeError):
-        array = pa.array(_held(values, field, unheld), type=type_)
-    if pa.types.is_floating(type_):
-        numbers = array.to_numpy(zero_copy_only=False)
-        if np.isinf(numbers).any() or np.isnan(numbers).sum() > array.null_count:
-            array = pa.array(_held(values, field, unheld), type=type_)
-    return array
-
-
-def _held(values: Sequence[Any], field: pa.Field, unheld: Counter[str]) -> list[int | float | None]:
-    """Values that a column can hold, numbers in quotes as numbers, in a column of doubles the nearest; others are NULL.
-
-    They are counted, but for those that say that there is no number: a label ("pid": "Spans"), unsigned -1, NaN.
-    """
-    low, high = {
-        pa.int32(): (-(2**31), 2**31 - 1), pa.int64(): (-(2**63), 2**63 - 1), pa.float64(): (-_MAX_DOUBLE, _MAX_DOUBLE)
-    }[field.type]  # fmt: skip
-    held: list[int | float | None] = []
-    for value in values:
-        if isinstance(value, str):
-            value = int(value) if _NUMBER.fullmatch(value) else None
-        if value is not None and not low <= value <= high:
-            if value not in _UNSIGNED_MINUS_ONE and value == value:
-                unheld[field.name] += 1
-            value = None
-        # Arrow takes no integer that lies between two doubles.
-        held.append(float(value) if value is not None and pa.types.is_floating(field.type) else value)
-    return held
-
-
-def _bounded(texts: pa.DictionaryArray, name: str, unheld: Counter[str]) -> pa.DictionaryArray:
-    """The same texts; what is longer than LONGEST_STRING is NULL."""
-    if texts.dictionary.nbytes <= LONGEST_STRING:
-        return texts
-    import pyarrow.compute as pc
-
-    plain = texts.cast(pa.string())
-    fits = pc.fill_null(pc.less_equal(pc.binary_length(plain), LONGEST_STRING), True)
-    if (long := len(plain) - pc.sum(fits).as_py()) == 0:
-        return texts
-    unheld[name] += long
-    return pc.if_else(fits, plain, None).dictionary_encode()

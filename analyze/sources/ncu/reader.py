@@ -1,6 +1,6 @@
 """What Nsight Compute prints -> the ncu_metrics table.
 
-Three forms (see `ncu_tables`), each alone or inside a log with `==PROF==` lines and the program's own output around and
+Three forms (see `tables`), each alone or inside a log with `==PROF==` lines and the program's own output around and
 inside it, several times over where a log holds several reports.
 """
 

@@ -18,10 +18,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from analyze.sources.base import FileReport, TableBatch
+from analyze.sources.base import FileReport, TableBatch, batch_schema
 from analyze.sources.lines import NOT_WHOLE, LostRows, optional_whole, whole
 from schemas.ncu_units import Scale, scale
-from schemas.tables import arrow_schema
 
 _BATCH_ROWS = 64 << 10
 LAUNCH_COLUMNS = ("ID", "Process ID", "Kernel Name")
@@ -68,7 +67,6 @@ class MetricRows:
     """Rows of ncu_metrics, taken out as batches."""
 
     def __init__(self) -> None:
-        self._fields = [f for f in arrow_schema("ncu_metrics") if f.name not in ("run_id", "rank")]
         self._rows: list[tuple[Any, ...]] = []
         self.launches = 0
 
@@ -91,15 +89,10 @@ class MetricRows:
         """All rows that are left."""
         if not self._rows:
             return
-        columns = zip(*self._rows, strict=True)
-        arrays = [
-            pa.array(values, pa.string()).dictionary_encode()
-            if pa.types.is_dictionary(f.type)
-            else pa.array(values, f.type)
-            for f, values in zip(self._fields, columns, strict=True)
-        ]
+        schema, columns = batch_schema("ncu_metrics"), zip(*self._rows, strict=True)
+        arrays = [pa.array(values, f.type) for f, values in zip(schema, columns, strict=True)]
         self._rows = []
-        yield "ncu_metrics", None, pa.RecordBatch.from_arrays(arrays, schema=pa.schema(self._fields))
+        yield "ncu_metrics", None, pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def parse_value(text: str, factor: Decimal) -> tuple[float | None, str | None]:

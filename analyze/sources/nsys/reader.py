@@ -23,15 +23,9 @@ from typing import Any
 
 from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
 from analyze.sources.lines import whole
-from analyze.sources.nsys.rows import (
-    EVENT_TABLES,
-    EventTable,
-    Names,
-    Skipped,
-    event_batches,
-    memory_batches,
-    rows_by_process,
-)
+from analyze.sources.nsys.memory import memory_batches
+from analyze.sources.nsys.names import Names
+from analyze.sources.nsys.rows import EVENT_TABLES, EventTable, Skipped, event_batches, rows_by_process
 from analyze.sources.nsys.tables import Tables, open_tables, rows
 
 _RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")

@@ -371,3 +371,8 @@ def rows(tables: Tables, table: str, columns: Sequence[str]) -> Iterable[dict[st
     """Rows of a small table one by one, as Python values."""
     for batch in tables.batches(table, columns):
         yield from pa.RecordBatch.from_pydict(batch).to_pylist()
+
+
+def filtered(batch: Columns, mask: pa.Array) -> Columns:
+    """The rows of a batch for which a mask is true."""
+    return {name: array.filter(mask) for name, array in batch.items()}

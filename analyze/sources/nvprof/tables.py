@@ -1,4 +1,4 @@
-"""Logs of nvprof (`--csv`), wrapped in the program's own output -> the tables that its tables are of.
+"""The tables that nvprof prints (`--csv`), as rows of ours.
 
 - summaries (`"Type","Time(%)","Time","Calls",...`): gpu_summary and api_summary;
 - metrics and events (`"Device","Kernel","Invocations","Metric Name",...`): metric_summary;
@@ -14,61 +14,30 @@ import re
 from collections.abc import Iterator
 from decimal import Decimal
 from math import isfinite
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from analyze.errors import InputError
-from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
-from analyze.sources.lines import (
-    NOT_WHOLE,
-    LostRows,
-    count,
-    csv_cells,
-    number,
-    numbered_lines,
-    optional_whole,
-    scaled,
-    whole,
-)
-from schemas.tables import arrow_schema
-
-_BATCH_ROWS = 64 << 10
-
-_PROCESS = re.compile(r"^==(\d{1,18})== ", re.ASCII)
-_BANNER = re.compile(r"^==\d+== NVPROF is profiling process \d+[,\t]\s*command: (.*)")
-_ERROR = re.compile(r"^==(?:\d+|=+)== Error: (.+)")
-_WARNING = re.compile(r"^==(?:\d+|=+)== Warning: (.+)")
-_TITLE = re.compile(r"^==(?:\d+|=+)== (?:Profiling result|API calls|Metric result|Event result)")
-_NOTHING = re.compile(r"^(No (?:events/metrics|kernels|API activities) were profiled)")
-_STOPPED = "Execution timeout"
+from analyze.sources.base import TableBatch, batch_schema
+from analyze.sources.lines import count, number, optional_whole, scaled, whole
 
 _NS = {"ns": Decimal(1), "us": Decimal(1000), "ms": Decimal(10**6), "s": Decimal(10**9)}
 _BYTES = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
 _UNITS = frozenset((*_NS, *_BYTES, *(f"{b}/s" for b in _BYTES), "%", ""))
 
-_DEVICE_INDEX = re.compile(r"\(([0-9]{1,19})\)\Z")
+DEVICE_INDEX = re.compile(r"\(([0-9]{1,19})\)\Z")
+"""How the name of a device ends."""
 _COPY = re.compile(r"^\[(?:CUDA|Unified Memory) [Mm]emcpy (HtoD|DtoH|DtoD|PtoP|HtoH|HtoA|AtoH|AtoD|DtoA|AtoA)\]")
 _KERNEL_INDEX = re.compile(r" \[\d+\]\Z")
 _METRIC_VALUE = re.compile(r"^([-+]?[\d.]+(?:[eE][-+]?\d+)?)\s*([^\d\s]\S*)?\Z", re.ASCII)
 _LEVEL = re.compile(r"^\w+ \((\d+)\)\Z", re.ASCII)
 _NOT_MEASURED = re.compile(r"<[A-Z ]+>|n/a|", re.IGNORECASE)
 """`<OVERFLOW>` and the like."""
-_ARCH = re.compile(r"(?:^|\s)(?:--arch|-a)[ =](\S+)")
-_BATCH_SIZE = re.compile(r"(?:^|\s)(?:--batch-size|-b)[ =](\d{1,18})(?!\S)", re.ASCII)
-
-_BEGINS_ROW = frozenset('",0123456789')
-_KINDS = ('"GPU activities"', '"API calls"')
-"""How a row of a summary begins, where the table has a column for it."""
-_NO_HEADER = "a row under no header, or under a damaged one"
-_NO_UNITS = "a row of a table whose line of units is missing or damaged"
-_BAD_NUMBER = "a number in it cannot be read"
 
 Row = dict[str, Any]
 
 
-class _Rows:
+class Rows:
     """Rows by table, taken out as batches."""
 
     def __init__(self) -> None:
@@ -83,155 +52,11 @@ class _Rows:
     def take(self, at_least: int) -> Iterator[TableBatch]:
         """The tables that have so many rows."""
         for table in [t for t, rows in self._rows.items() if len(rows) >= at_least]:
-            fields = [f for f in arrow_schema(table) if f.name not in ("run_id", "rank")]
-            rows = self._rows.pop(table)
-            arrays = [
-                pa.array(values, pa.string()).dictionary_encode()
-                if pa.types.is_dictionary(f.type)
-                else pa.array(values, f.type)
-                for f, values in ((f, [r.get(f.name) for r in rows]) for f in fields)
-            ]
-            yield table, None, pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+            yield table, None, pa.RecordBatch.from_pylist(self._rows.pop(table), schema=batch_schema(table))
 
 
-def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterator[TableBatch]:
-    """Yield the tables of a log.
-
-    A row that cannot be read is dropped, with a warning. Raises InputError for a log without a table: what nvprof said
-    of it, if it said something.
-    """
-    log = _Log(path, report)
-    try:
-        with path.open(encoding="utf-8-sig", errors="replace", newline="") as f:
-            for at, line in numbered_lines(f):
-                log.line(at, line)
-                yield from log.rows.take(_BATCH_ROWS)
-    except OSError as e:
-        raise InputError(f"{path}: cannot be read: {e.strerror}") from e
-    log.finish()
-    yield from log.rows.take(1)
-
-
-class _Log:
-    """The log, line by line: which table it is in, and what nvprof said around the tables.
-
-    A table goes on until the next title or header: blank lines, other messages of nvprof and the program's output may
-    stand inside.
-    """
-
-    def __init__(self, path: Path, report: FileReport):
-        self.rows = _Rows()
-        self._path, self._report = path, report
-        self._lost = LostRows(path, report)
-        self._table: _Table | None = None
-        self._titled = False
-        """Whether a table must have begun."""
-        self._pid: int | None = None
-        self._in_api_calls = False
-        self._said: list[str] = []
-        self._errors: list[str] = []
-        self._is_nvprof = False
-        self._devices: set[int] = set()
-
-    def line(self, at: int, line: str) -> None:
-        """Take a line."""
-        text = line.rstrip("\r\n")
-        if text.startswith("=="):
-            self._message(text.rstrip())
-            return
-        if match := _NOTHING.match(text):
-            self._said.append(match.group(1))
-            return
-        delimiter = "\t" if "\t" in text else ","
-        fields = text.count(delimiter)
-        if not fields:
-            if self._table is not None and re.fullmatch('"[^"]*"?', text):
-                self._lost.add(at, NOT_WHOLE)
-            return
-        cells = csv_cells(text, delimiter)
-        if cells is not None and (header := _header(cells)):
-            self._is_nvprof = True
-            self._table = _Table(header, self._in_api_calls)
-        elif self._table is not None and cells is not None and self._table.is_units(cells):
-            # A second line of units is that of a table whose header is not there.
-            self._table = self._table if self._table.take_units(cells) else None
-        elif why := self._row(cells, text, fields, cut=text == line and text[-1:] != '"'):
-            self._lost.add(at, why)
-
-    def _row(self, cells: list[str] | None, text: str, fields: int, cut: bool) -> str | None:
-        """Take a line with fields, in a table or not; why it is a row that cannot be read, if so."""
-        table = self._table
-        if not re.search("[0-9]", text) and not text.startswith(_KINDS):
-            return None  # a header or a line of units, damaged
-        if table is None:
-            return _NO_HEADER if self._titled and (fields > 3 or (fields > 1 and text[0] in _BEGINS_ROW)) else None
-        if cells is not None and len(cells) > len(table.header) and not any(cells[len(table.header) :]):
-            cells = cells[: len(table.header)]  # a spreadsheet fills all lines up to the longest
-        if cells is None or len(cells) != len(table.header) or cut:
-            # The program prints lines with commas, too, but few, and they begin with a word.
-            begins = text[0] in _BEGINS_ROW or _DEVICE_INDEX.search(re.split("[,\t]", text[:200])[0].strip())
-            return NOT_WHOLE if begins or 4 * fields >= 3 * len(table.header) else None
-        try:
-            name, row = table.row(dict(zip(table.header, cells, strict=True)), self._pid)
-        except KeyError as e:
-            return f"its table has no column {e.args[0]}"
-        except _NoUnit:
-            return _NO_UNITS
-        except ValueError:
-            return _BAD_NUMBER
-        if row is None:
-            return f"of a kind that is not read: {name[:100]}"
-        self.rows.add(name, row)
-        if row.get("device") is not None and row["device"] not in self._devices:
-            self._devices.add(row["device"])
-            self._report.info["gpus"] = len(self._devices)
-        if device := table.device_name:
-            self._report.info.setdefault("gpu_name", device)
-        return None
-
-    def _message(self, line: str) -> None:
-        if match := _PROCESS.match(line):
-            self._pid = int(match.group(1))
-        if _TITLE.match(line):
-            # What follows is no longer of the table above, whether its header can be read or not.
-            self._table, self._titled = None, True
-        if match := _BANNER.match(line):
-            self._is_nvprof = True
-            self._take_command(match.group(1).strip())
-        elif match := _ERROR.match(line):
-            self._errors.append(match.group(1).strip().rstrip("."))
-        elif match := _WARNING.match(line):
-            self._report.warnings.append(f"{self._path.name}: nvprof said: {match.group(1).strip()}")
-        elif _STOPPED in line:
-            self._said.append("Execution timeout, stopping the application")
-        self._in_api_calls = "API calls:" in line
-
-    def _take_command(self, command: str) -> None:
-        """Options of PyTorch's example programs, which say the model and the batch size."""
-        info = self._report.info
-        info.setdefault("command", command)
-        if match := _ARCH.search(command):
-            info.setdefault("model", match.group(1))
-        if match := _BATCH_SIZE.search(command):
-            info.setdefault("batch_size", int(match.group(1)))
-
-    def finish(self) -> None:
-        """Raise InputError if the log held no table; else keep nvprof's errors as warnings."""
-        if not self.rows.seen:
-            said = list(dict.fromkeys(self._errors + self._said))
-            if said and (self._is_nvprof or self._errors):
-                raise InputError(f"{self._path}: nvprof recorded nothing; it said: {'; '.join(said)}")
-            if self._is_nvprof:
-                lost = self._lost.first()
-                raise InputError(
-                    f"{self._path}: nvprof's log holds no whole table: {lost or 'it ends before one, or was cut there'}"
-                )
-            raise InputError(f"{self._path}: not a log of nvprof --csv: it holds none of its tables")
-        self._lost.tell()
-        self._report.warnings += [f"{self._path.name}: nvprof said: {e}" for e in dict.fromkeys(self._errors)]
-
-
-def _header(cells: list[str]) -> list[str] | None:
+def header_of(cells: list[str]) -> list[str] | None:
+    """The columns of a table that begins with a line; None if none does."""
     names = [c.strip().strip('"') for c in cells]
     while names and not names[-1]:
         names.pop()
@@ -244,11 +69,11 @@ def _header(cells: list[str]) -> list[str] | None:
     return names if any(k <= set(names) for k in known) else None
 
 
-class _NoUnit(Exception):
+class NoUnit(Exception):
     """A column whose unit is not known."""
 
 
-class _Table:
+class Table:
     """A table of the log, by its header."""
 
     def __init__(self, header: list[str], in_api_calls: bool):
@@ -274,7 +99,7 @@ class _Table:
     def row(self, cells: dict[str, str], pid: int | None) -> tuple[str, Row | None]:
         """Table and row of a line; the line's name and None for a kind that has no table.
 
-        Raises ValueError for a number, _NoUnit for a unit and KeyError for a column that is not there.
+        Raises ValueError for a number, NoUnit for a unit and KeyError for a column that is not there.
         """
         if "Invocations" in cells:
             return "metric_summary", self._metric(cells)
@@ -287,13 +112,13 @@ class _Table:
     def _ns(self, cells: dict[str, str], column: str) -> int:
         text, unit = cells[column], (self._units or {}).get(column, "")
         if unit not in _NS:
-            raise _NoUnit
+            raise NoUnit
         return scaled(text, _NS[unit])
 
     def _bytes(self, cells: dict[str, str], column: str) -> int | None:
         text, unit = cells.get(column, ""), (self._units or {}).get(column, "")
         if text and unit not in _BYTES:
-            raise _NoUnit
+            raise NoUnit
         return scaled(text, Decimal(_BYTES[unit])) if text else None
 
     def _summary(self, cells: dict[str, str]) -> tuple[str, Row | None]:
@@ -370,7 +195,7 @@ class _Table:
 
     def _device(self, text: str) -> tuple[str | None, int | None]:
         text = text.strip()
-        match = _DEVICE_INDEX.search(text[-40:])
+        match = DEVICE_INDEX.search(text[-40:])
         if not match:
             return text or None, None
         name, device = text[: -len(match.group())].rstrip(), whole(match.group(1), 32)

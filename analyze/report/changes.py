@@ -1,0 +1,75 @@
+"""The report of two recordings: what changed from the runs of one report to those of another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from analyze.errors import InputError
+from analyze.plots import declared
+from analyze.plots.figure import Rows
+from analyze.render import visible
+from analyze.report.build import Report, draw, page_toml
+from analyze.report.page import Page, Part, Section
+from analyze.report.tables import table
+from analyze.shell import command
+
+
+def page_of_changes(before: Report, after: Report, title: str | None) -> Page:
+    """The page about what changed."""
+    sections, notes, lacking = [Section("changes", "What changed")], [], []
+    declarations = declared_changes()
+    for done, c in enumerate(declarations):
+        before.progress(done, len(declarations), f"compare {c['level']}")
+        try:
+            part, said = change(before, after, c)
+        except InputError as e:
+            lacking.append((c["title"], str(e)))
+            continue
+        notes += [n for n in said if n not in notes]
+        sections[0].parts += [part] if part else []
+    before.progress(len(declarations), len(declarations), "")
+    both, facts = facts_of_both(before, after)
+    trust = [{**t, "fact": f"{side}: {t['fact']}"} for side, r in (("A", before), ("B", after)) for t in r.trust()]
+    words = ["analyze", "report", *before.paths, "--compare", *after.paths, "-o", "report.html"]
+    return Page(title or both, facts, trust, [], "", sections, lacking, notes, visible(command(words)), before.several)
+
+
+def declared_changes() -> list[dict[str, Any]]:
+    """What `page.toml` declares of two recordings: a part each."""
+    return list(page_toml()["compare"])
+
+
+def change(before: Report, after: Report, declaration: Mapping[str, Any]) -> tuple[Part | None, list[str]]:
+    """A part of what changed, and what to know of it; None if there is nothing.
+
+    Raises InputError where the recordings cannot be compared so.
+    """
+    from analyze.comparison import compare
+
+    level, time = declaration["level"], declaration.get("time", "gpu")
+    result = compare(before.engine, after.engine, level=level, time=time)
+    rows = Rows.of(result.answer)
+    if not rows.rows:
+        return None, list(result.notes)
+    changed = [r for r in rows.rows if r[rows.at("status")] != "same"]
+    words = ["analyze", "compare", *before.paths, *after.paths, "--level", level]
+    words += ["--time", time] if time != "gpu" else []
+    for side, report in (("a", before), ("b", after)):
+        words += [f"--where-{side}", report.where] if report.where else []
+    part = Part(declaration["title"], "", f"compare {level}", visible(command(words)), "")
+    shown = rows if declaration["figure"].startswith("icicle") else Rows(rows.columns, changed)
+    draw(part, declared.parse(declaration["figure"], "page.toml"), shown, before.ask)
+    part.table = table(Rows(rows.columns, changed or rows.rows), (), 200)
+    part.open = part.figure is None
+    return part, list(result.notes)
+
+
+def facts_of_both(before: Report, after: Report) -> tuple[str, list[tuple[str, str]]]:
+    """A title for the recordings, and the facts about both."""
+    a, b = dict(before.facts()), dict(after.facts())
+    facts = [
+        (k, a[k]) if a.get(k) == b.get(k) else (k, f"A: {a.get(k, 'unknown')}; B: {b.get(k, 'unknown')}")
+        for k in {**a, **b}
+    ]
+    return f"{before.title()} (A) and {after.title()} (B)", facts

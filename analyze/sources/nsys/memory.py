@@ -1,0 +1,79 @@
+"""Memory that processes take from the driver, by an Nsight Systems export -> rows of memory_events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from analyze.sources.nsys.names import Names, labels
+from analyze.sources.nsys.rows import UNKNOWN_DEVICE, Skipped, pids, record_batch
+from analyze.sources.nsys.tables import PROCESS_BITS, Tables, filtered
+
+_HOST_MEMORY = ("Pageable", "Pinned")
+_MOST_BYTES = 1 << 50
+"""More than any memory has; sums of 2^13 such sizes stay within int64."""
+
+
+def memory_batches(
+    tables: Tables, names: Names, ranks: dict[int, int | None], skipped: Skipped
+) -> Iterator[tuple[int | None, pa.RecordBatch]]:
+    """CUDA_GPU_MEMORY_USAGE_EVENTS as memory_events: what the process took from the driver and gave back.
+
+    `reserved_bytes` is what it then holds on the device (device -1: in pinned host memory), all allocations from the
+    driver together: PyTorch's caching allocator reserves from it, and NCCL, cuBLAS and modules take of it, too. How
+    much of it the allocator has handed out (`allocated_bytes`) Nsight Systems cannot see. Variables of modules (kinds
+    ... Static) are not allocated by a call, and nsys lists them under device 0 whichever device has them: no rows. What
+    was taken before the recording began stands at time 0. Rows without a time, a size or a known operation go to
+    `skipped`.
+    """
+    columns = ["start", "globalPid", "deviceId", "address", "bytes", "memKind", "memoryOperationType"]
+    static = pa.array([k for k, name in names.memory_kinds.items() if name.endswith("Static")], pa.int64())
+    operations = _memory_operations(tables)
+    batches = []
+    for batch in tables.batches("CUDA_GPU_MEMORY_USAGE_EVENTS", columns):
+        batch = filtered(batch, pc.invert(pc.is_in(batch["memKind"], static)))
+        batch = skipped.choose("memory_events", batch, pc.is_valid(batch["start"]), "without a start")
+        sized = pc.and_(pc.greater_equal(batch["bytes"], 0), pc.less(batch["bytes"], _MOST_BYTES))
+        batch = skipped.choose("memory_events", batch, sized, "without a size that can be")
+        known = pc.is_in(batch["memoryOperationType"], pa.array(list(operations), pa.int64()))
+        batches.append(skipped.choose("memory_events", batch, known, "without a known operation"))
+    if not batches:
+        return
+    host_kinds = [k for k, name in names.memory_kinds.items() if name in _HOST_MEMORY]
+    frees = [k for k, label in operations.items() if label == "Deallocation"]
+    whole = {c: pa.concat_arrays([b[c] for b in batches]) for c in columns}
+    process = pc.bit_wise_and(whole["globalPid"], PROCESS_BITS).fill_null(0).to_numpy(zero_copy_only=False)
+    on_host = pc.is_in(whole["memKind"], pa.array(host_kinds, pa.int64())).to_numpy(zero_copy_only=False)
+    device = np.where(on_host, -1, whole["deviceId"].fill_null(UNKNOWN_DEVICE).to_numpy(zero_copy_only=False))
+    freed = pc.is_in(whole["memoryOperationType"], pa.array(frees, pa.int64())).to_numpy(zero_copy_only=False)
+    size = whole["bytes"].to_numpy(zero_copy_only=False)
+    change = np.where(freed, -size, size)
+    start = whole["start"].to_numpy(zero_copy_only=False)
+    if unowned := 0 if 0 in ranks else int(np.count_nonzero(process == 0)):
+        skipped.add("memory_events", "of no process", unowned)
+    for one, rank in ranks.items():
+        rows_of = np.flatnonzero(process == one)
+        rows_of = rows_of[np.argsort(start[rows_of], kind="stable")]
+        if not len(rows_of):
+            continue
+        held = np.empty(len(rows_of), np.int64)
+        for index in np.unique(device[rows_of]):
+            here = device[rows_of] == index
+            held[here] = np.cumsum(change[rows_of][here])
+        built = {
+            "pid": pids(whole["globalPid"]).take(pa.array(rows_of)),
+            "device_type": pa.array(["cuda", "cpu"]).take(pa.array(on_host[rows_of].astype(np.int64))),
+            "device": pa.array(device[rows_of]),
+            "start_ns": pa.array(start[rows_of]),
+            "addr": whole["address"].take(pa.array(rows_of)),
+            "bytes": pa.array(change[rows_of]),
+            "reserved_bytes": pa.array(held),
+        }
+        yield rank, record_batch("memory_events", built, len(rows_of))
+
+
+def _memory_operations(tables: Tables) -> dict[int, str]:
+    return {0: "Allocation", 1: "Deallocation"} | labels(tables, "ENUM_CUDA_DEV_MEM_EVENT_OPER")

@@ -1,0 +1,91 @@
+"""What ids mean in an Nsight Systems export: strings, NVTX domains, kinds of copies and of memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from analyze.sources.nsys.tables import PROCESS_BITS, Columns, Tables, filtered, rows
+
+_NVTX_DOMAIN = 75
+"""NVTX_EVENTS.eventType of what names a domain."""
+
+_COPY_KINDS = {
+    0: "Unknown", 1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH",
+    10: "PtoP", 11: "Unified HtoD", 12: "Unified DtoH", 13: "Unified DtoD",
+}  # fmt: skip
+"""CUpti_ActivityMemcpyKind, and nsys's own from 11 on: pages of unified memory that moved."""
+
+_MEMORY_KINDS = {
+    0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed", 5: "Device Static", 6: "Managed Static",
+    7: "Unknown",
+}  # fmt: skip
+
+_TRANSFER = re.compile(r"(Unified )?(\w)\w*-to-(\w)\w*$")
+
+
+class Names:
+    """What ids mean in one export: strings, NVTX domains, kinds of copies and of memory."""
+
+    def __init__(self, tables: Tables):
+        batches = [filtered(b, pc.is_valid(b["id"])) for b in tables.batches("StringIds", ["id", "value"])]
+        ids = np.concatenate([b["id"].to_numpy(zero_copy_only=False) for b in batches] or [np.empty(0, np.int64)])
+        values = pa.concat_arrays([b["value"] for b in batches] or [pa.array([], pa.string())])
+        order = np.argsort(ids, kind="stable")
+        self._ids = ids[order]
+        self._values = values.take(pa.array(order))
+        self.copy_kinds = _COPY_KINDS | labels(tables, "ENUM_CUDA_MEMCPY_OPER", _short_kind)
+        self.memory_kinds = _MEMORY_KINDS | labels(tables, "ENUM_CUDA_MEM_KIND")
+        self._domains = self._read_domains(tables)
+
+    def lookup(self, ids: pa.Array) -> pa.Array:
+        """The strings of ids; NULL for an id that has none."""
+        if not len(self._ids):
+            return pa.nulls(len(ids), pa.string())
+        wanted = ids.fill_null(-1).to_numpy(zero_copy_only=False)
+        at = np.minimum(np.searchsorted(self._ids, wanted), len(self._ids) - 1)
+        return self._values.take(pa.array(at, mask=self._ids[at] != wanted))
+
+    def text(self, batch: Columns) -> pa.Array:
+        """Message of NVTX events: registered (textId) or given in place."""
+        return pc.coalesce(self.lookup(batch["textId"]), batch["text"].cast(pa.string()))
+
+    def domains(self, process: int, ids: pa.Array) -> pa.Array:
+        """Names of NVTX domains of a process; NULL for the default domain."""
+        return mapped(ids, self._domains.get(process, {}))
+
+    def _read_domains(self, tables: Tables) -> dict[int, dict[int, str]]:
+        found: dict[int, dict[int, tuple[float, str]]] = {}
+        for batch in tables.batches("NVTX_EVENTS", ["start", "eventType", "domainId", "text", "textId", "globalTid"]):
+            chosen = filtered(batch, pc.equal(batch["eventType"], _NVTX_DOMAIN))
+            threads = chosen["globalTid"].fill_null(0).to_pylist()
+            starts, ids, texts = chosen["start"].to_pylist(), chosen["domainId"].to_pylist(), self.text(chosen)
+            for at, domain, text, thread in zip(starts, ids, texts.to_pylist(), threads, strict=True):
+                start = float("inf") if at is None else at
+                known = found.setdefault(thread & PROCESS_BITS, {})
+                # A domain that was made twice has the name that it got first, as in `nsys stats`.
+                if text is not None and domain is not None and (domain not in known or start < known[domain][0]):
+                    known[domain] = (start, text)
+        return {process: {d: text for d, (_, text) in known.items()} for process, known in found.items()}
+
+
+def labels(tables: Tables, table: str, shorten: Callable[[str], str] = str) -> dict[int, str]:
+    """What an export's table of labels says of its ids."""
+    read = rows(tables, table, ["id", "label"])
+    return {r["id"]: shorten(r["label"]) for r in read if r["id"] is not None and r["label"] is not None}
+
+
+def _short_kind(label: str) -> str:
+    """Host-to-Device -> HtoD, Unified Host-to-Device -> Unified HtoD."""
+    match = _TRANSFER.match(label)
+    return f"{match.group(1) or ''}{match.group(2)}to{match.group(3)}" if match else label
+
+
+def mapped(ids: pa.Array, names: dict[int, str]) -> pa.Array:
+    """The names of ids; NULL for an id that has none."""
+    at = pc.index_in(ids, pa.array(list(names), pa.int64()))
+    return pa.array(list(names.values()), pa.string()).take(at)

@@ -1,0 +1,1 @@
+"""nvprof: its CSV output."""

@@ -1,0 +1,172 @@
+"""Logs of nvprof, wrapped in the program's own output -> the tables that its tables are of (see `tables`).
+
+What nvprof says around its tables is of the run: the command, warnings, why nothing was recorded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from analyze.errors import InputError
+from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
+from analyze.sources.lines import NOT_WHOLE, LostRows, csv_cells, numbered_lines
+from analyze.sources.nvprof.tables import DEVICE_INDEX, NoUnit, Rows, Table, header_of
+
+_BATCH_ROWS = 64 << 10
+
+_PROCESS = re.compile(r"^==(\d{1,18})== ", re.ASCII)
+_BANNER = re.compile(r"^==\d+== NVPROF is profiling process \d+[,\t]\s*command: (.*)")
+_ERROR = re.compile(r"^==(?:\d+|=+)== Error: (.+)")
+_WARNING = re.compile(r"^==(?:\d+|=+)== Warning: (.+)")
+_TITLE = re.compile(r"^==(?:\d+|=+)== (?:Profiling result|API calls|Metric result|Event result)")
+_NOTHING = re.compile(r"^(No (?:events/metrics|kernels|API activities) were profiled)")
+_STOPPED = "Execution timeout"
+
+_ARCH = re.compile(r"(?:^|\s)(?:--arch|-a)[ =](\S+)")
+_BATCH_SIZE = re.compile(r"(?:^|\s)(?:--batch-size|-b)[ =](\d{1,18})(?!\S)", re.ASCII)
+
+_BEGINS_ROW = frozenset('",0123456789')
+_KINDS = ('"GPU activities"', '"API calls"')
+"""How a row of a summary begins, where the table has a column for it."""
+_NO_HEADER = "a row under no header, or under a damaged one"
+_NO_UNITS = "a row of a table whose line of units is missing or damaged"
+_BAD_NUMBER = "a number in it cannot be read"
+
+
+def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterator[TableBatch]:
+    """Yield the tables of a log.
+
+    A row that cannot be read is dropped, with a warning. Raises InputError for a log without a table: what nvprof said
+    of it, if it said something.
+    """
+    log = _Log(path, report)
+    try:
+        with path.open(encoding="utf-8-sig", errors="replace", newline="") as f:
+            for at, line in numbered_lines(f):
+                log.line(at, line)
+                yield from log.rows.take(_BATCH_ROWS)
+    except OSError as e:
+        raise InputError(f"{path}: cannot be read: {e.strerror}") from e
+    log.finish()
+    yield from log.rows.take(1)
+
+
+class _Log:
+    """The log, line by line: which table it is in, and what nvprof said around the tables.
+
+    A table goes on until the next title or header: blank lines, other messages of nvprof and the program's output may
+    stand inside.
+    """
+
+    def __init__(self, path: Path, report: FileReport):
+        self.rows = Rows()
+        self._path, self._report = path, report
+        self._lost = LostRows(path, report)
+        self._table: Table | None = None
+        self._titled = False
+        """Whether a table must have begun."""
+        self._pid: int | None = None
+        self._in_api_calls = False
+        self._said: list[str] = []
+        self._errors: list[str] = []
+        self._is_nvprof = False
+        self._devices: set[int] = set()
+
+    def line(self, at: int, line: str) -> None:
+        """Take a line."""
+        text = line.rstrip("\r\n")
+        if text.startswith("=="):
+            self._message(text.rstrip())
+            return
+        if match := _NOTHING.match(text):
+            self._said.append(match.group(1))
+            return
+        delimiter = "\t" if "\t" in text else ","
+        fields = text.count(delimiter)
+        if not fields:
+            if self._table is not None and re.fullmatch('"[^"]*"?', text):
+                self._lost.add(at, NOT_WHOLE)
+            return
+        cells = csv_cells(text, delimiter)
+        if cells is not None and (header := header_of(cells)):
+            self._is_nvprof = True
+            self._table = Table(header, self._in_api_calls)
+        elif self._table is not None and cells is not None and self._table.is_units(cells):
+            # A second line of units is that of a table whose header is not there.
+            self._table = self._table if self._table.take_units(cells) else None
+        elif why := self._row(cells, text, fields, cut=text == line and text[-1:] != '"'):
+            self._lost.add(at, why)
+
+    def _row(self, cells: list[str] | None, text: str, fields: int, cut: bool) -> str | None:
+        """Take a line with fields, in a table or not; why it is a row that cannot be read, if so."""
+        table = self._table
+        if not re.search("[0-9]", text) and not text.startswith(_KINDS):
+            return None  # a header or a line of units, damaged
+        if table is None:
+            return _NO_HEADER if self._titled and (fields > 3 or (fields > 1 and text[0] in _BEGINS_ROW)) else None
+        if cells is not None and len(cells) > len(table.header) and not any(cells[len(table.header) :]):
+            cells = cells[: len(table.header)]  # a spreadsheet fills all lines up to the longest
+        if cells is None or len(cells) != len(table.header) or cut:
+            # The program prints lines with commas, too, but few, and they begin with a word.
+            begins = text[0] in _BEGINS_ROW or DEVICE_INDEX.search(re.split("[,\t]", text[:200])[0].strip())
+            return NOT_WHOLE if begins or 4 * fields >= 3 * len(table.header) else None
+        try:
+            name, row = table.row(dict(zip(table.header, cells, strict=True)), self._pid)
+        except KeyError as e:
+            return f"its table has no column {e.args[0]}"
+        except NoUnit:
+            return _NO_UNITS
+        except ValueError:
+            return _BAD_NUMBER
+        if row is None:
+            return f"of a kind that is not read: {name[:100]}"
+        self.rows.add(name, row)
+        if row.get("device") is not None and row["device"] not in self._devices:
+            self._devices.add(row["device"])
+            self._report.info["gpus"] = len(self._devices)
+        if device := table.device_name:
+            self._report.info.setdefault("gpu_name", device)
+        return None
+
+    def _message(self, line: str) -> None:
+        if match := _PROCESS.match(line):
+            self._pid = int(match.group(1))
+        if _TITLE.match(line):
+            # What follows is no longer of the table above, whether its header can be read or not.
+            self._table, self._titled = None, True
+        if match := _BANNER.match(line):
+            self._is_nvprof = True
+            self._take_command(match.group(1).strip())
+        elif match := _ERROR.match(line):
+            self._errors.append(match.group(1).strip().rstrip("."))
+        elif match := _WARNING.match(line):
+            self._report.warnings.append(f"{self._path.name}: nvprof said: {match.group(1).strip()}")
+        elif _STOPPED in line:
+            self._said.append("Execution timeout, stopping the application")
+        self._in_api_calls = "API calls:" in line
+
+    def _take_command(self, command: str) -> None:
+        """Options of PyTorch's example programs, which say the model and the batch size."""
+        info = self._report.info
+        info.setdefault("command", command)
+        if match := _ARCH.search(command):
+            info.setdefault("model", match.group(1))
+        if match := _BATCH_SIZE.search(command):
+            info.setdefault("batch_size", int(match.group(1)))
+
+    def finish(self) -> None:
+        """Raise InputError if the log held no table; else keep nvprof's errors as warnings."""
+        if not self.rows.seen:
+            said = list(dict.fromkeys(self._errors + self._said))
+            if said and (self._is_nvprof or self._errors):
+                raise InputError(f"{self._path}: nvprof recorded nothing; it said: {'; '.join(said)}")
+            if self._is_nvprof:
+                lost = self._lost.first()
+                raise InputError(
+                    f"{self._path}: nvprof's log holds no whole table: {lost or 'it ends before one, or was cut there'}"
+                )
+            raise InputError(f"{self._path}: not a log of nvprof --csv: it holds none of its tables")
+        self._lost.tell()
+        self._report.warnings += [f"{self._path.name}: nvprof said: {e}" for e in dict.fromkeys(self._errors)]

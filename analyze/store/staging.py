@@ -1,0 +1,165 @@
+"""Raw files -> Parquet files in a staging folder, by all processes: small files side by side, large ones by chunks."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from analyze import sources
+from analyze.errors import InputError, StorageError
+from analyze.sources.base import FileReport, Mapper, SourceFile, inline_map
+from analyze.sources.packed import is_packed
+from analyze.sources.remote import RemotePath
+from analyze.store import kernel_names
+from analyze.store.file_digest import file_state, printable_text
+from analyze.store.progress import Progress
+from analyze.store.run_folders import RunInput
+from analyze.store.table_files import TableWriter
+
+LITTLE = 1 << 20
+"""Bytes on disk, of all files together, below which no process is started."""
+_BIG_FILE = 48 << 20
+"""Bytes on disk from which a file's chunks go to several processes; smaller files go to one process each."""
+_AHEAD = 2
+"""Chunks that each process has before it, with the one that it reads, before this process takes one."""
+_PACKED_INTO = 8
+"""Bytes of a trace that gzip packs into one, or more: so much sooner is a packed file big."""
+
+
+@dataclass
+class FileResult:
+    """A raw file written to the staging folder."""
+
+    file: SourceFile
+    report: FileReport
+    kernel_names: set[str] | None
+    """None if there are too many to keep them."""
+    written: dict[tuple[str, int], Path]
+    """Parquet file by table and rank."""
+
+
+def workers(files: Sequence[tuple[SourceFile, int]], jobs: int) -> int:
+    """How many processes to start for raw files of so many bytes; 0 if starting one would take longer than the work.
+
+    Where all files are read by all processes, this one reads with the others, and is one of the jobs.
+    """
+    if sum(size for _, size in files) < LITTLE:
+        return 0
+    here = len(_by_all(files, jobs)) == len(files)
+    return min(jobs - here, sum(max(1, size // (8 << 20)) for _, size in files))
+
+
+def read_files(
+    run: RunInput, folder: Path, pool: Executor, jobs: int, progress: Progress
+) -> tuple[list[FileResult], dict[SourceFile, str]]:
+    """Write every file of a run to the staging folder, small files side by side, large ones chunk by chunk.
+
+    Returns what was read, and why files that the user did not name could not be.
+    """
+    done: dict[SourceFile, FileResult] = {}
+    lost: dict[SourceFile, str] = {}
+    waiting: list[tuple[SourceFile, Future[FileResult]]] = []
+    large = []
+    split = _by_all(((file, file_state(file.path).bytes) for file in run.files), jobs)
+    for at, file in enumerate(run.files):
+        own = folder / str(at)
+        if file in split:
+            large.append((file, own))
+        else:
+            waiting.append((file, pool.submit(_write_file, run.run_id, file, own)))
+
+    def take(file: SourceFile, read: Callable[[], FileResult]) -> None:
+        try:
+            done[file] = read()
+        except InputError as e:
+            if file.path in run.named or isinstance(e, StorageError):
+                raise
+            lost[file] = str(e)
+
+    for file, _ in large[:1]:
+        for _ in range(jobs - 1):  # so that processes start at once, and not when this one has read its first chunks
+            pool.submit(sources.load, file.kind)
+    for file, own in large:
+        take(file, partial(_write_file, run.run_id, file, own, pool_map(pool, jobs), progress))
+    for file, future in waiting:
+        take(file, future.result)
+        progress.advance(file_state(file.path).bytes, file.path.name)
+    return [done[f] for f in run.files if f in done], lost
+
+
+def _by_all(files: Iterable[tuple[SourceFile, int]], jobs: int) -> set[SourceFile]:
+    """Of files of so many bytes those whose chunks go to all processes."""
+    large = {file for file, size in files if _is_large(file, size)} if jobs > 1 else set()
+    if len(large) >= jobs:
+        # Of those at URLs each process takes its own: one is fetched while another one is read.
+        return {file for file in large if isinstance(file.path, Path)}
+    return large
+
+
+def _is_large(file: SourceFile, size: int) -> bool:
+    return sources.BY_KIND[file.kind].splits and size * (_PACKED_INTO if is_packed(file.path) else 1) >= _BIG_FILE
+
+
+def pool_map(pool: Executor, jobs: int) -> Mapper:
+    """A mapper over the processes of a pool and this one, which is one of the jobs."""
+
+    def ordered(function: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
+        # Bounded look-ahead: at most 2 x jobs chunks are in memory.
+        pending: deque[Future[Any]] = deque()
+        for args in arguments:
+            # This process takes a chunk itself when the others have enough before them.
+            if sum(not future.done() for future in pending) < _AHEAD * (jobs - 1):
+                pending.append(pool.submit(function, *args))
+            else:
+                pending.append(Future())
+                pending[-1].set_result(function(*args))
+            while pending and (pending[0].done() or len(pending) > 2 * jobs):
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+
+    return ordered
+
+
+def _write_file(
+    run_id: str, file: SourceFile, folder: Path, mapper: Mapper = inline_map, progress: Progress | None = None
+) -> FileResult:
+    """Read one raw file and write its rows to FOLDER/TABLE/rank-N.parquet."""
+    result = FileResult(file, FileReport(), set(), {})
+    size = file_state(file.path).bytes
+    before = size // 2 if isinstance(file.path, RemotePath) else 0  # half of the work is that it is fetched
+    told = 0
+
+    def tell(position: int) -> None:
+        nonlocal told
+        if progress and position > told:
+            progress.advance(position - told, file.path.name)
+            told = position
+
+    with ExitStack() as stack:
+        writers: dict[tuple[str, int], TableWriter] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+        path = stack.enter_context(sources.on_disk(file.kind, file.path, folder, lambda there: tell(there // 2)))
+        for table, own_rank, batch in sources.read(file.kind, path, result.report, mapper):
+            rank = file.rank if own_rank is None else own_rank
+            if (table, rank) not in writers:
+                target = folder / table / f"rank-{rank}.parquet"
+                writers[table, rank] = stack.enter_context(TableWriter(target, table, run_id, rank))
+            writers[table, rank].write(batch)
+            if table in kernel_names.COLUMNS and result.kernel_names is not None:
+                names = batch.column(kernel_names.COLUMNS[table])
+                result.kernel_names.update(n for n in names.dictionary.to_pylist() if n is not None)
+                if len(result.kernel_names) > kernel_names.MOST:
+                    result.kernel_names = None
+            tell(before + min(size, result.report.position) * (size - before) // max(size, 1))
+        result.report.rows = {key: w.rows for key, w in writers.items()}
+        result.written = {key: w.path for key, w in writers.items() if w.rows}
+    result.report.warnings = [printable_text(w) for w in result.report.warnings]
+    tell(size)
+    return result

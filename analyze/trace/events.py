@@ -1,0 +1,293 @@
+"""What stands in an exported trace: the rows of each table, arrows, counters and names, an event a text of JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from analyze.trace import overlay
+from analyze.trace.counters import changes, counter_tracks
+from analyze.trace.places import ALLOCATOR, Places
+
+if TYPE_CHECKING:
+    from analyze.query.engine import Engine
+
+_BATCH = 10_000
+ALLOCATIONS = "(FROM memory_events WHERE allocated_bytes IS NOT NULL)"
+"""An allocator's rows, in SQL; those of Nsight Systems are of the driver, at 0 where they precede the recording."""
+
+
+class Scope(NamedTuple):
+    """Which part of which run, and where its events stand."""
+
+    engine: Engine
+    base_ns: int
+    from_ns: int
+    to_ns: int | None
+    places: Places
+
+    def overlapping(self) -> str:
+        """SQL for events that touch the window; `start_ns` inside it is enough for one of 0 ns."""
+        before = "true" if self.to_ns is None else f"start_ns < {self.to_ns}"
+        return f"{before} AND (start_ns + coalesce(dur_ns, 0) > {self.from_ns} OR start_ns >= {self.from_ns})"
+
+    def rows(self, sql: str, uses: Iterable[str] = ()) -> Iterator[tuple[Any, ...]]:
+        """The rows of SQL that reads these blocks, some at a time."""
+        result = self.engine.execute(sql, uses)
+        while batch := result.fetchmany(_BATCH):
+            yield from batch
+
+
+def events_of(scope: Scope, with_counters: bool, with_path: bool) -> Iterator[tuple[str, Iterable[str]]]:
+    """What is in the scope, in the order of the file: events, flows, counters, overlay and names.
+
+    Names come last, since they are those of the places where events were drawn.
+    """
+    for of_table in (_cpu_ops, _ranges, _calls, _kernels, _copies, _allocations):
+        yield "events", of_table(scope)
+    yield "flows", _flows(scope)
+    if with_counters:
+        yield "counters", _counters(scope)
+    if with_path:
+        yield "overlay", _critical_path(scope)
+    yield "names", _names(scope)
+
+
+@lru_cache(maxsize=1 << 16)
+def _text(text: str | None) -> str:
+    return json.dumps(text if text is not None else "")
+
+
+def _us(ns: int) -> str:
+    sign, ns = ("-", -ns) if ns < 0 else ("", ns)
+    return f"{sign}{ns // 1000}.{ns % 1000:03d}"
+
+
+def _args(**values: Any) -> str:
+    """JSON of the values that are there; names with a space are written with an underscore here."""
+    return "{" + ",".join(f'"{n.replace("_", " ")}":{v}' for n, v in values.items() if v is not None) + "}"
+
+
+def _complete(
+    scope: Scope, cat: str, name: str | None, where: tuple[int, int], start: int, dur: int | None, args: str
+) -> str:
+    pid, tid = where
+    length = "" if dur is None else f'"dur":{_us(dur)},'
+    return (
+        f'{{"ph":"X","cat":"{cat}","name":{_text(name)},"pid":{pid},"tid":{tid},'
+        f'"ts":{_us(start - scope.base_ns)},{length}"args":{args}}}'
+    )
+
+
+def _own_thread(tid: int | None, where: tuple[int, int]) -> int | None:
+    """The thread of an event that is drawn on another one: what it nests in is lost without."""
+    return None if tid == where[1] else tid
+
+
+def _cpu_ops(scope: Scope) -> Iterator[str]:
+    sql = (
+        f"SELECT name, {scope.places.columns('cpu_ops')}, start_ns, dur_ns, op_id, sequence_number, fwd_thread,"
+        f" record_function_id, input_dims, input_types, concrete_inputs, cpu_ops.tid"
+        f" FROM cpu_ops WHERE {scope.overlapping()} ORDER BY rank, start_ns"
+    )
+    for name, pid, tid, start, dur, op, sequence, thread, function, dims, types, inputs, own in scope.rows(sql):
+        where = scope.places.draw(pid, tid, start, dur)
+        args = _args(
+            External_id=op, Sequence_number=sequence, Fwd_thread_id=thread, Record_function_id=function,
+            Input_Dims=dims, Input_type=types, Concrete_Inputs=inputs, thread_id=_own_thread(own, where),
+        )  # fmt: skip
+        yield _complete(scope, "cpu_op", name, where, start, dur, args)
+
+
+_RANGE_CATEGORIES = {
+    "gpu_annotation": "gpu_user_annotation",
+    "python_function": "python_function",
+    "overhead": "overhead",
+}
+
+
+def _ranges(scope: Scope) -> Iterator[str]:
+    sql = (
+        f"SELECT name, origin, {scope.places.columns('ranges')},"
+        " device, stream, start_ns, dur_ns, op_id, python_id, python_parent_id, domain, ranges.tid"
+        f" FROM ranges WHERE {scope.overlapping()} ORDER BY rank, start_ns"
+    )
+    for name, origin, pid, tid, device, stream, start, dur, op, python, parent, domain, own in scope.rows(sql):
+        where = scope.places.draw(pid, tid, start, dur)
+        args = _args(
+            External_id=op, Python_id=python, Python_parent_id=parent, device=device, stream=stream,
+            domain=_maybe(domain), thread_id=_own_thread(own, where),
+        )  # fmt: skip
+        yield _complete(scope, _RANGE_CATEGORIES.get(origin, "user_annotation"), name, where, start, dur, args)
+
+
+_CALL_CATEGORIES = {"driver": "cuda_driver", "sync": "cuda_sync"}
+
+
+def _calls(scope: Scope) -> Iterator[str]:
+    sql = (
+        f"SELECT name, api, {scope.places.columns('cuda_calls')}, start_ns, dur_ns, correlation_id, op_id,"
+        f" cuda_calls.tid FROM cuda_calls WHERE {scope.overlapping()} ORDER BY rank, start_ns"
+    )
+    for name, api, pid, tid, start, dur, correlation, op, own in scope.rows(sql):
+        where = scope.places.draw(pid, tid, start, dur)
+        args = _args(External_id=op, correlation=correlation, thread_id=_own_thread(own, where))
+        yield _complete(scope, _CALL_CATEGORIES.get(api, "cuda_runtime"), name, where, start, dur, args)
+
+
+def _kernels(scope: Scope) -> Iterator[str]:
+    sql = (
+        f"SELECT name, {scope.places.columns('kernels')}, start_ns, dur_ns, device, stream,"
+        " correlation_id, op_id, grid_x, grid_y, grid_z, block_x, block_y, block_z, registers, shared_mem_bytes,"
+        " blocks_per_sm, occupancy_pct, graph_id, collective, in_elems, out_elems, dtype, group_size, group_name,"
+        " group_ranks, seq, group_desc, in_splits, out_splits, peer"
+        f" FROM kernels WHERE {scope.overlapping()} ORDER BY rank, start_ns"
+    )
+    for row in scope.rows(sql):
+        name, pid, tid, start, dur, device, stream, correlation, op = row[:9]
+        registers, shared, per_sm, occupancy, graph, *collective = row[15:]
+        args = _args(
+            External_id=op, device=device, stream=stream, correlation=correlation, registers_per_thread=registers,
+            shared_memory=shared, blocks_per_SM=per_sm, grid=_dims(row[9:12]), block=_dims(row[12:15]), graph_id=graph,
+        )  # fmt: skip
+        if occupancy is not None:
+            args = f'{args[:-1]},"est. achieved occupancy %":{occupancy}}}'
+        if collective[0] is not None:
+            said, in_elems, out_elems, dtype, size, group, ranks, seq, what, sent, received, peer = collective
+            args = args[:-1] + "," + _args(
+                Collective_name=_text(said), In_msg_nelems=in_elems, Out_msg_nelems=out_elems,
+                Group_size=size, dtype=_maybe(dtype), In_split_size=_maybe(sent), Out_split_size=_maybe(received),
+                Process_Group_Name=_maybe(group), Process_Group_Description=_maybe(what),
+                Process_Group_Ranks=_maybe(ranks), Seq=seq,
+                **{"Src_Rank" if said.endswith("recv") else "Dst_Rank": peer},
+            )[1:]  # fmt: skip
+        where = scope.places.draw(pid, tid, start, dur)
+        yield _complete(scope, "kernel", name, where, start, dur, args)
+
+
+def _maybe(text: str | None) -> str | None:
+    return None if text is None else _text(text)
+
+
+def _dims(sizes: Sequence[int | None]) -> str | None:
+    return None if None in sizes else json.dumps(list(sizes))
+
+
+def _copies(scope: Scope) -> Iterator[str]:
+    sql = (
+        "SELECT 'gpu_memcpy', memcpy_name(kind, src_memory, dst_memory),"
+        f" {scope.places.columns('memcpys')}, start_ns, dur_ns,"
+        " device, stream, correlation_id, op_id, bytes, graph_id, src_device, dst_device"
+        f" FROM memcpys WHERE {scope.overlapping()}"
+        " UNION ALL SELECT 'gpu_memset', memset_name(dst_memory),"
+        f" {scope.places.columns('memsets')}, start_ns, dur_ns,"
+        " device, stream, correlation_id, op_id, bytes, graph_id, NULL, NULL"
+        f" FROM memsets WHERE {scope.overlapping()}"
+    )
+    for cat, name, pid, tid, start, dur, device, stream, correlation, op, size, graph, source, target in scope.rows(
+        sql, ["torch_names"]
+    ):
+        args = _args(
+            External_id=op, device=device, stream=stream, correlation=correlation, bytes=size, graph_id=graph,
+            fromDevice=source, toDevice=target,
+        )  # fmt: skip
+        where = scope.places.draw(pid, tid, start, dur)
+        yield _complete(scope, cat, name, where, start, dur, args)
+
+
+def _allocations(scope: Scope) -> Iterator[str]:
+    """Torch's instant events of the allocator."""
+    from analyze.sources.chrome.tables import ALLOCATOR_DEVICES
+
+    types = {name: number for number, name in ALLOCATOR_DEVICES.items()}
+    before = "" if scope.to_ns is None else f" AND start_ns < {scope.to_ns}"
+    sql = (
+        f"SELECT {scope.places.process()}, start_ns, device_type, device, addr, bytes, allocated_bytes, reserved_bytes"
+        f" FROM {ALLOCATIONS} WHERE start_ns >= {scope.from_ns}{before} ORDER BY rank, start_ns"
+    )
+    for pid, start, kind, device, address, size, allocated, reserved in scope.rows(sql):
+        pid, tid = scope.places.draw(pid, ALLOCATOR, start, 0)
+        args = _args(
+            Device_Type=types.get(kind, -1), Device_Id=device, Addr=address, Bytes=size,
+            Total_Allocated=allocated, Total_Reserved=reserved,
+        )  # fmt: skip
+        yield (
+            f'{{"ph":"i","s":"t","cat":"cpu_instant_event","name":"[memory]","pid":{pid},"tid":{tid},'
+            f'"ts":{_us(start - scope.base_ns)},"args":{args}}}'
+        )
+
+
+_ARROW = ('"ph":"s"', '"ph":"f","bp":"e"')
+"""The ends of an arrow."""
+
+
+def _flows(scope: Scope) -> Iterator[str]:
+    """Arrows from a launch call to the first work of its correlation id; both ends must be drawn."""
+    calls, work = _first(scope, "cuda_calls", "api <> 'sync'"), _first(scope, "gpu_work", "true")
+    sql = (
+        f"SELECT c.event, w.event FROM ({calls}) c JOIN ({work}) w USING (rank, correlation_id)"
+        " ORDER BY rank, c.event.start_ns, correlation_id"
+    )
+    for number, ends in enumerate(scope.rows(sql, ["gpu_work"]), 1):
+        common = f'"cat":"ac2g","name":"ac2g","id":{number}'
+        for ph, event in zip(_ARROW, ends, strict=True):
+            pid, tid = scope.places.draw(**event)
+            yield f'{{{ph},{common},"pid":{pid},"tid":{tid},"ts":{_us(event["start_ns"] - scope.base_ns)}}}'
+
+
+def _first(scope: Scope, table: str, chosen: str) -> str:
+    """SQL of the first event of each correlation id that is drawn."""
+    pid, tid = scope.places.of(table)
+    event = f"{{'pid': {pid}, 'tid': {tid}, 'start_ns': start_ns, 'dur_ns': dur_ns}}"
+    return (
+        f"SELECT rank, correlation_id, arg_min({event}, start_ns) AS event FROM {table}"
+        f" WHERE correlation_id IS NOT NULL AND {chosen} AND {scope.overlapping()} GROUP BY rank, correlation_id"
+    )
+
+
+def _critical_path(scope: Scope) -> Iterator[str]:
+    """The pieces of the path on lanes of their own, and arrows between them.
+
+    The Perfetto UI draws an arrow between the slices that began last on its threads, even if they have ended; a piece
+    may begin where nothing else does, such as a wait. So arrows join pieces, at their starts.
+    """
+    path = overlay.pieces(scope.rows(overlay.sql(scope.overlapping()), overlay.USES))
+    lanes = overlay.lanes(path)
+    # The Perfetto UI puts the number behind.
+    pid = scope.places.add("critical path", [f"{place} lane" for place in lanes]).pid
+    for p in path:
+        args = _args(kind=_text(p.kind), place=_text(p.place))
+        yield _complete(scope, "critical_path", p.title, (pid, lanes[p.place]), p.start_ns, p.dur_ns, args)
+    for number, ends in enumerate(overlay.arrows(path), 1):
+        for ph, p in zip(_ARROW, ends, strict=True):
+            yield (
+                f'{{{ph},"cat":"critical_path","name":"critical path","id":{number},"pid":{pid},'
+                f'"tid":{lanes[p.place]},"ts":{_us(p.start_ns - scope.base_ns)}}}'
+            )
+
+
+def _counters(scope: Scope) -> Iterator[str]:
+    for counter in counter_tracks(scope.places.gpu(), scope.places.process()):
+        for (pid, series), rows in groupby(scope.rows(counter.sql, counter.uses), key=lambda row: (row[0], row[1])):
+            # The Perfetto UI calls the track by the counter and the series.
+            common = f'"ph":"C","name":{_text(counter.name)},"pid":{scope.places.use(pid)},"tid":0'
+            for at, value in changes(((at, value) for _, _, at, value in rows), scope.from_ns, scope.to_ns):
+                shown = counter.shown(value)
+                yield f'{{{common},"ts":{_us(at - scope.base_ns)},"args":{{{_text(series)}:{shown}}}}}'
+
+
+def _names(scope: Scope) -> Iterator[str]:
+    """What the processes and threads are called, and in which order they are shown."""
+    for order, (pid, name, threads) in enumerate(scope.places.processes()):
+        yield _metadata("process_name", pid, 0, f'"name":{_text(name)}')
+        yield _metadata("process_sort_index", pid, 0, f'"sort_index":{order}')
+        for index, (tid, thread) in enumerate(threads):
+            yield _metadata("thread_name", pid, tid, f'"name":{_text(thread)}')
+            yield _metadata("thread_sort_index", pid, tid, f'"sort_index":{index}')
+
+
+def _metadata(name: str, pid: int, tid: int, args: str) -> str:
+    return f'{{"ph":"M","name":"{name}","pid":{pid},"tid":{tid},"ts":0,"args":{{{args}}}}}'

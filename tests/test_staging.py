@@ -1,0 +1,100 @@
+"""How raw files are read: by which processes, and the same rows however it is done."""
+
+from __future__ import annotations
+
+import gzip
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from support import SAMPLES, kernel, sql, write_trace
+
+import analyze
+from analyze.sources.base import SourceFile
+from analyze.sources.chrome.json_events import TraceFile
+from analyze.sources.remote import raw_path
+from analyze.store.discover import discover
+from analyze.store.ingest import ingest
+from analyze.store.staging import pool_map, workers
+from analyze.store.store import Store
+
+
+def test_several_processes_read_a_large_file_as_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = SAMPLES / "resnet18-1gpu" / "torch" / "rank-0.trace.json.gz"
+    for name in ("plain.json", "packed.json.gz"):
+        path = tmp_path / name
+        path.write_bytes(packed.read_bytes() if name.endswith(".gz") else gzip.decompress(packed.read_bytes()))
+        ingest(discover([path]), Store(tmp_path / "one"), jobs=1)
+        with monkeypatch.context() as small:
+            small.setattr("analyze.store.staging._BIG_FILE", 1)
+            small.setattr("analyze.store.ingest._NAMES", 7)
+            small.setattr(TraceFile.__init__, "__defaults__", (100_000,))
+            assert len(list(TraceFile(path).chunks())) > 10
+            ingest(discover([path]), Store(tmp_path / "two"), jobs=2)
+    files = sorted(p.relative_to(tmp_path / "one") for p in (tmp_path / "one").rglob("*.parquet"))
+    assert len(files) > 10
+    for file in files:
+        # In each chunk the events of a category come together, so where it is cut changes the order.
+        one, two = (sorted(map(repr, pq.read_table(tmp_path / store / file).to_pylist())) for store in ("one", "two"))
+        assert one == two, file
+
+
+def test_this_process_reads_with_the_others() -> None:
+    """In the order of the chunks, whoever reads them, and never with more of them than the processes need."""
+    here, begun = threading.get_ident(), 0
+
+    def read(chunk: int) -> tuple[int, bool]:
+        time.sleep(0.001 * (chunk % 3))
+        return chunk, threading.get_ident() == here
+
+    def chunks() -> Iterator[tuple[int]]:
+        nonlocal begun
+        for begun in range(200):
+            yield (begun,)
+
+    with ThreadPoolExecutor(2) as pool:
+        found = []
+        for result in pool_map(pool, 3)(read, chunks()):
+            found.append(result)
+            assert begun - result[0] <= 2 * 3 + 1
+    assert [chunk for chunk, _ in found] == list(range(200))
+    assert 20 < sum(own for _, own in found) < 180
+
+
+def test_no_more_processes_than_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where all files are large, this process is one of them; it only waits for those that read small files."""
+    monkeypatch.setattr("analyze.store.staging._BIG_FILE", 2 << 20)
+    small = SourceFile(tmp_path / "small.json", "chrome_trace", 0), 1 << 20
+    large = SourceFile(tmp_path / "large.json", "chrome_trace", 0), 40 << 20
+    assert [workers([large], jobs) for jobs in (1, 2, 4, 64)] == [1, 1, 3, 5]
+    assert [workers([large, small], jobs) for jobs in (1, 2, 64)] == [1, 2, 6]
+    assert [workers([small] * n, 4) for n in (0, 1, 2, 9)] == [0, 1, 2, 4]
+    at_url = SourceFile(raw_path("memory://bucket/large.json"), "chrome_trace", 0), 40 << 20
+    assert [workers([at_url], 2), workers([at_url, large], 2)] == [1, 2]
+
+
+def test_names_that_are_too_many_are_read_from_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["sgemm", "a b", "\u00e9t\u00e9", "\U0001f600", "\uffee", "Z", "void f<int>(int)"]
+    files = [
+        write_trace(tmp_path / f"rank{n}.json", [kernel(k, i, 1) for i, k in enumerate(names[n:])]) for n in (0, 3)
+    ]
+    ask_names = "SELECT * FROM kernel_names ORDER BY ALL"
+    stored: list[list[dict[str, Any]]] = []
+    for most in (len(names), len(names) - 1, 0):
+        monkeypatch.setattr("analyze.store.kernel_names.MOST", most)
+        store = tmp_path / f"store{most}"
+        ingest(discover(files), Store(store), jobs=1)
+        stored.append(sql(store, ask_names))
+        [path] = (store / "kernel_names").glob("run_id=rank0*/*.parquet")
+        assert pq.read_table(path)["name"].to_pylist() == sorted(names)
+        shards = tmp_path / f"shards{most}"
+        for n in (0, 1):
+            analyze.ingest(*files, store=shards, shard=f"{n}/2")
+        analyze.commit(shards)
+        assert sql(shards, ask_names) == stored[0]
+    assert stored[0] == stored[1] == stored[2] and len(stored[0]) == len(names) + len(names[3:])
