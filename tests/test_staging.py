@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import gzip
+import pickle
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support import SAMPLES, kernel, sql, write_trace
 
 import analyze
@@ -19,6 +23,7 @@ from analyze.sources.base import SourceFile
 from analyze.sources.chrome.json_events import TraceFile
 from analyze.sources.remote import raw_path
 from analyze.store.discover import discover
+from analyze.store.distinct_texts import DistinctTexts
 from analyze.store.ingest import ingest
 from analyze.store.staging import pool_map, workers
 from analyze.store.store import Store
@@ -78,15 +83,15 @@ def test_no_more_processes_than_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [workers([at_url], 2), workers([at_url, large], 2)] == [1, 2]
 
 
-def test_names_that_are_too_many_are_read_from_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_that_are_too_many_for_memory_are_kept_in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["sgemm", "a b", "\u00e9t\u00e9", "\U0001f600", "\uffee", "Z", "void f<int>(int)"]
     files = [
         write_trace(tmp_path / f"rank{n}.json", [kernel(k, i, 1) for i, k in enumerate(names[n:])]) for n in (0, 3)
     ]
     ask_names = "SELECT * FROM kernel_names ORDER BY ALL"
     stored: list[list[dict[str, Any]]] = []
-    for most in (len(names), len(names) - 1, 0):
-        monkeypatch.setattr("analyze.store.kernel_names.MOST", most)
+    for most in (1 << 20, 600, 0):
+        monkeypatch.setattr("analyze.store.distinct_texts.MOST_BYTES", most)
         store = tmp_path / f"store{most}"
         ingest(discover(files), Store(store), jobs=1)
         stored.append(sql(store, ask_names))
@@ -98,3 +103,24 @@ def test_names_that_are_too_many_are_read_from_the_rows(tmp_path: Path, monkeypa
         analyze.commit(shards)
         assert sql(shards, ask_names) == stored[0]
     assert stored[0] == stored[1] == stored[2] and len(stored[0]) == len(names) + len(names[3:])
+
+
+@given(
+    st.lists(st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=30), max_size=12),
+    st.integers(0, 4000),
+    st.integers(2, 4),
+)
+def test_distinct_texts_are_those_of_a_set(parts: list[list[str]], most_bytes: int, most_files: int) -> None:
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as small:
+        small.setattr("analyze.store.distinct_texts.MOST_BYTES", most_bytes)
+        small.setattr("analyze.store.distinct_texts.MOST_FILES", most_files)
+        small.setattr("analyze.store.distinct_texts._AT_ONCE", 4)
+        every = DistinctTexts(Path(folder, "all"))
+        for n, part in enumerate(parts):
+            # Some come as they are, some as a set of another process.
+            other = DistinctTexts(Path(folder, str(n)))
+            other.add(part)
+            every.add(part if n % 2 else pickle.loads(pickle.dumps(other)))
+            assert list(other) == sorted(set(part))
+        assert list(every) == sorted({text for part in parts for text in part})
+        assert list(every) == list(every)

@@ -8,6 +8,7 @@ from concurrent.futures import Executor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from analyze.errors import InputError
 from analyze.sources.base import SourceFile
 from analyze.store import kernel_names
 from analyze.store.catalogue import PARSER_VERSION, StoredFile, StoredRun
+from analyze.store.distinct_texts import DistinctTexts
 from analyze.store.file_digest import file_state
 from analyze.store.grouping import read_as
 from analyze.store.packing import packed
@@ -235,11 +237,9 @@ def _hosts(run: RunInput, done: Sequence[FileResult]) -> dict[int, str]:
 
 def names_of(done: Sequence[FileResult], folder: Path) -> Iterator[list[str]]:
     """The kernel names of some files in ascending order, some at a time; what is too much for memory is in `folder`."""
-    if any(d.kernel_names is None for d in done):
-        written = [(table, path) for d in done for (table, _), path in d.written.items()]
-        columns = [(path, kernel_names.COLUMNS[table]) for table, path in written if table in kernel_names.COLUMNS]
-        yield from kernel_names.distinct(columns, folder / "names", _NAMES)
-        return
-    names = sorted(set().union(*(d.kernel_names or () for d in done)))
-    for start in range(0, len(names), _NAMES):
-        yield names[start : start + _NAMES]
+    names = DistinctTexts(folder / "names")
+    for result in done:
+        names.add(result.kernel_names)
+    remaining = iter(names)
+    while part := list(islice(remaining, _NAMES)):
+        yield part

@@ -17,6 +17,7 @@ from analyze.sources.base import FileReport, Mapper, SourceFile, inline_map
 from analyze.sources.packed import is_packed
 from analyze.sources.remote import RemotePath
 from analyze.store import kernel_names
+from analyze.store.distinct_texts import DistinctTexts
 from analyze.store.file_digest import file_state, printable_text
 from analyze.store.progress import Progress
 from analyze.store.run_folders import RunInput
@@ -38,8 +39,8 @@ class FileResult:
 
     file: SourceFile
     report: FileReport
-    kernel_names: set[str] | None
-    """None if there are too many to keep them."""
+    kernel_names: Iterable[str]
+    """Each once."""
     written: dict[tuple[str, int], Path]
     """Parquet file by table and rank."""
 
@@ -131,7 +132,8 @@ def _write_file(
     run_id: str, file: SourceFile, folder: Path, mapper: Mapper = inline_map, progress: Progress | None = None
 ) -> FileResult:
     """Read one raw file and write its rows to FOLDER/TABLE/rank-N.parquet."""
-    result = FileResult(file, FileReport(), set(), {})
+    names = DistinctTexts(folder / "names")
+    result = FileResult(file, FileReport(), names, {})
     size = file_state(file.path).bytes
     before = size // 2 if isinstance(file.path, RemotePath) else 0  # half of the work is that it is fetched
     told = 0
@@ -152,11 +154,9 @@ def _write_file(
                 target = folder / table / f"rank-{rank}.parquet"
                 writers[table, rank] = stack.enter_context(TableWriter(target, table, run_id, rank))
             writers[table, rank].write(batch)
-            if table in kernel_names.COLUMNS and result.kernel_names is not None:
-                names = batch.column(kernel_names.COLUMNS[table])
-                result.kernel_names.update(n for n in names.dictionary.to_pylist() if n is not None)
-                if len(result.kernel_names) > kernel_names.MOST:
-                    result.kernel_names = None
+            if table in kernel_names.COLUMNS:
+                found = batch.column(kernel_names.COLUMNS[table]).dictionary.to_pylist()
+                names.add(n for n in found if n is not None)
             tell(before + min(size, result.report.position) * (size - before) // max(size, 1))
         result.report.rows = {key: w.rows for key, w in writers.items()}
         result.written = {key: w.path for key, w in writers.items() if w.rows}
