@@ -199,6 +199,10 @@ def tables_of_run(
     run: RunInput, files: list[StoredFile], done: list[FileResult], folder: Path, pool: Executor, jobs: int
 ) -> tuple[StoredRun, list[StagedFile]]:
     """What the store holds of a run, without the files of its ranks, and those of `RUN_TABLES`, written to a folder."""
+    import pyarrow as pa
+
+    # The memory in which chunks were read: beside it, that of a million kernel names would be a peak.
+    pa.default_memory_pool().release_unused()
     ranks = {rank for d in done for _, rank in d.report.rows} or {f.rank for f in run.files}
     info: dict[str, Any] = {}
     for result in sorted(done, key=lambda d: d.file.rank, reverse=True):
