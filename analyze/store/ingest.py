@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from analyze import sources
-from analyze.errors import InputError, StorageError
+from analyze.errors import InputError, MachineError, StorageError
 from analyze.sources.base import FileReport, Mapper, SourceFile, inline_map
 from analyze.sources.packed import is_packed
 from analyze.sources.remote import RemotePath
@@ -165,14 +165,14 @@ def ingest(
 
 @contextmanager
 def sentences(store: Store) -> Iterator[None]:
-    """What stops the machine, not the input, as InputError: a full disk, too little memory."""
+    """What stops the machine, not the input, as MachineError: a full disk, too little memory."""
     try:
         yield
     except OSError as e:
         reason = os.strerror(e.errno) if e.errno else str(e).partition("\n")[0]
-        raise InputError(f"{store}: cannot be written: {reason}") from e
+        raise MachineError(f"{store}: cannot be written: {reason}") from e
     except (BrokenProcessPool, MemoryError) as e:
-        raise InputError(
+        raise MachineError(
             f"{store}: a process of the ingest was killed or ran out of memory; --jobs 1 needs the least"
         ) from e
 
