@@ -13,7 +13,7 @@ from collect.errors import UsageError
 from collect.options import RunOptions
 from collect.process import Signals
 from collect.sweep import Cell, Outcome, Work, cell_command, cell_options, only_cells, read_plan, run_cell, sweep_folder
-from schemas.slurm import TaskError, sbatch_options, submitted
+from schemas.slurm import TaskError, largest_array, sbatch_options, submitted
 
 LAUNCHERS = ("slurm", "local")
 _LOGS = ".submitit"
@@ -99,7 +99,7 @@ def parse_options(given: Sequence[str], launcher: str | None, printed: bool) -> 
 
 
 def script(plan_path: Path, output: Path | None, only: str | None, options: Mapping[str, str]) -> str:
-    """Batch scripts for `sbatch` that run these cells without submitit, one for each number of GPUs, as a text.
+    """A script that submits these cells to Slurm without submitit: an array for each number of GPUs, as a text.
 
     Each task sweeps one cell into a folder of its own, so that no two write one sweep.json.
     """
@@ -107,20 +107,21 @@ def script(plan_path: Path, output: Path | None, only: str | None, options: Mapp
     cells = [Cell(values=values) for values in plan.cells]
     chosen = cells if only is None else only_cells(only, cells)
     work = [(cell, cell_options(plan_path, plan.options, cell.values, "")) for cell in chosen]
-    scripts = []
+    lines = ["#!/bin/bash"]
     for gpus, group in _by_gpus(work):
-        gpu_lines = [f"--gpus-per-node={gpus}"] if gpus else []
-        numbers = ",".join(str(number) for number, cell in enumerate(cells, 1) if any(cell is c for c, _ in group))
-        lines = [f"--array={numbers}", "--job-name=collect-sweep", *gpu_lines, *sbatch_options(options)]
-        command = shlex.join(["collect", "sweep", str(plan_path)])
-        place = shlex.quote(str(folder / "cell"))
-        scripts.append(
-            "\n".join(
-                [
-                    "#!/bin/bash",
-                    *(f"#SBATCH {line}" for line in lines),
-                    f"{command} -o {place}-$SLURM_ARRAY_TASK_ID --only cell=$SLURM_ARRAY_TASK_ID",
-                ]
-            )
-        )
-    return "\n".join(scripts)
+        numbers = [str(number) for number, cell in enumerate(cells, 1) if any(cell is c for c, _ in group)]
+        most = largest_array() or len(numbers)
+        for part in (numbers[begin:][:most] for begin in range(0, len(numbers), most)):
+            gpu_lines = [f"--gpus-per-node={gpus}"] if gpus else []
+            asked = [f"--array=0-{len(part) - 1}", "--job-name=collect-sweep", *gpu_lines, *sbatch_options(options)]
+            command = shlex.join(["collect", "sweep", str(plan_path)])
+            lines += [
+                "sbatch <<'END'",
+                "#!/bin/bash",
+                *(f"#SBATCH {line}" for line in asked),
+                f"cells=({' '.join(part)})",
+                "cell=${cells[$SLURM_ARRAY_TASK_ID]}",
+                f"{command} -o {shlex.quote(str(folder / 'cell'))}-$cell --only cell=$cell",
+                "END",
+            ]
+    return "\n".join(lines)

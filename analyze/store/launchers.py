@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,7 +18,7 @@ from analyze.errors import InputError, MachineError
 from analyze.store.commit import commit, done_shards
 from analyze.store.file_digest import Digests
 from analyze.store.grouping import spans
-from analyze.store.ingest import IngestResult
+from analyze.store.ingest import TOLD, IngestResult
 from analyze.store.remote import store_at
 from analyze.store.run_folders import RunInput
 from analyze.store.shards import Share, ingest_shard
@@ -77,7 +78,7 @@ def launch(
                 )
             told = list(start([Share(n, of) for n in sorted(missing)]))
             if problems := [one.problem for one in told if one.problem]:
-                raise InputError("; ".join(dict.fromkeys(problems)))
+                raise InputError("; ".join(list(dict.fromkeys(problems))[:TOLD]))
     return commit(store)
 
 
@@ -119,7 +120,7 @@ def run_shard(runs: Sequence[RunInput], store: str, share: Share, jobs: int | No
     except MachineError:
         raise
     except InputError as e:
-        return str(e)
+        return f"{e} (on {socket.gethostname()})"
     return None
 
 

@@ -208,10 +208,11 @@ def test_scripts_for_sbatch(tmp_path: Path) -> None:
     child = start(*asked, "--launcher-option", "slurm_partition=long")
     printed, stderr = child.communicate()
     more = "#SBATCH --mem=8G\n#SBATCH --partition=long\n"
-    command = f"collect sweep '{plan}' -o out/cell-$SLURM_ARRAY_TASK_ID --only cell=$SLURM_ARRAY_TASK_ID\n"
-    assert (child.wait(), printed, stderr) == (0, "".join(
-        f"#!/bin/bash\n#SBATCH --array={cells}\n#SBATCH --job-name=collect-sweep\n#SBATCH --gpus-per-node={gpus}\n"
-        f"{more}{command}" for gpus, cells in ((1, "1,2"), (4, "3,4"))
+    command = f"collect sweep '{plan}' -o out/cell-$cell --only cell=$cell\n"
+    assert (child.wait(), printed, stderr) == (0, "#!/bin/bash\n" + "".join(
+        f"sbatch <<'END'\n#!/bin/bash\n#SBATCH --array=0-1\n#SBATCH --job-name=collect-sweep\n"
+        f"#SBATCH --gpus-per-node={gpus}\n{more}cells=({cells})\ncell=${{cells[$SLURM_ARRAY_TASK_ID]}}\n{command}END\n"
+        for gpus, cells in ((1, "1 2"), (4, "3 4"))
     ), "")  # fmt: skip
     plan.write_text(OPTIONS + "[grid]\nbatch_size = [2, 3]\n")
     code, _ = sweep(plan, tmp_path / "out", "--only", "cell=2")
