@@ -8,11 +8,12 @@ from __future__ import annotations
 import shlex
 import shutil
 import socket
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from analyze.errors import InputError, MachineError
 from analyze.store.commit import commit, done_shards
@@ -31,6 +32,8 @@ MOST_SHARDS = 256
 _ROUNDS = 3
 """How often a shard is started that leaves nothing."""
 _LOGS = ".submitit"
+_LOOK_S, _ALONE_S = 5, 30
+"""How often dask's scheduler is asked for its workers, and how long it may have none."""
 
 
 class Told(NamedTuple):
@@ -64,6 +67,8 @@ def launch(
     store.make()
     # What they hold is known here alone, and may be much.
     runs = [replace(run, digests=Digests()) for run in runs]
+    if launcher.startswith("dask"):
+        runs = [_absolute(run) for run in runs]  # a worker has a working directory of its own
     with _engine(launcher, runs, store, dict(options or {}), jobs, again) as start:
         told: list[Told] = []
         for left in reversed(range(_ROUNDS + 1)):
@@ -71,7 +76,7 @@ def launch(
             if not missing:
                 break
             if not left:
-                why = next((one.lost for one in told if one.lost), f"do all of them see {store}?")
+                why = next((one.lost for one in told if one.lost), f"do all machines see {store}?")
                 raise InputError(
                     f"--launcher {launcher}: {len(missing)} of {of} shards ({spans(missing)}) were started {_ROUNDS} "
                     f"times and left nothing: {why}; the same command goes on with them"
@@ -80,6 +85,17 @@ def launch(
             if problems := [one.problem for one in told if one.problem]:
                 raise InputError("; ".join(list(dict.fromkeys(problems))[:TOLD]))
     return commit(store)
+
+
+def _absolute(run: RunInput) -> RunInput:
+    """A run whose files are named from the root on."""
+    return replace(
+        run,
+        files=[replace(file, path=file.path.absolute()) for file in run.files],
+        manifests=[path.absolute() for path in run.manifests],
+        named=frozenset(path.absolute() for path in run.named),
+        looked={path.absolute(): looked for path, looked in run.looked.items()},
+    )
 
 
 def script(
@@ -166,31 +182,52 @@ def _dask(
     address: str, options: dict[str, str], before: tuple[list[RunInput], str], after: tuple[int | None, bool]
 ) -> Iterator[Start]:
     """Each shard a task; what a lost worker had begun, dask gives to another."""
-    from distributed import Client, KilledWorker, LocalCluster
+    import cloudpickle
+    from distributed import Client, KilledWorker, LocalCluster, wait
     from distributed.client import CancelledError
 
     try:
         if address != "dask":
-            client = Client(address, timeout=30)
+            client = Client(address, timeout=_ALONE_S)
         else:
             local = LocalCluster(**{"threads_per_worker": 1, "dashboard_address": None, **typed(options)})
             client = Client(local)
     except (OSError, ValueError, TypeError) as e:
         raise InputError(f"--launcher dask: {str(e).partition(chr(10))[0]}") from e
 
+    def shard(work: bytes, share: bytes) -> Any:
+        # Bytes until a worker has begun: one that lacks this package says so as the outcome of its task.
+        import pickle
+
+        function, runs, place, again = pickle.loads(work)
+        # A worker is a process of its own already, which may not have children.
+        return function(runs, place, pickle.loads(share), 0, again)
+
     def start(shares: list[Share]) -> Iterator[Told]:
-        runs, place = before
-        everywhere = client.scatter(runs, broadcast=True, hash=False) if runs else runs
-        tasks = [
-            # A worker is a process of its own already, which may not have children.
-            client.submit(run_shard, everywhere, place, share, 0, after[1], pure=False)
-            for share in shares
-        ]
-        for task in tasks:
-            try:
-                yield Told(problem=task.result())
-            except (KilledWorker, CancelledError, MachineError) as e:
-                yield Told(lost=str(e))
+        try:
+            client.wait_for_workers(1, timeout=_ALONE_S)
+            work = client.scatter(cloudpickle.dumps((run_shard, *before, after[1])), broadcast=True, hash=False)
+        except TimeoutError as e:
+            raise InputError(f"--launcher dask: {address} has no workers") from e
+        except OSError as e:
+            raise InputError(f"--launcher dask: {address}: {str(e).partition(chr(10))[0]}") from e
+        left = {client.submit(shard, work, cloudpickle.dumps(share), pure=False) for share in shares}
+        seen = time.monotonic()
+        while left:
+            with suppress(TimeoutError, CancelledError):
+                wait(left, timeout=_LOOK_S, return_when="FIRST_COMPLETED")
+            for task in [task for task in left if task.done()]:
+                left.remove(task)
+                try:
+                    yield Told(problem=task.result())
+                except (KilledWorker, CancelledError, MachineError) as e:
+                    yield Told(lost=str(e))
+                except ImportError as e:
+                    raise InputError(f"--launcher dask: its workers need tracequarry, too: {e}") from e
+            if client.scheduler_info()["workers"]:
+                seen = time.monotonic()
+            elif time.monotonic() - seen > _ALONE_S:
+                raise InputError(f"--launcher dask: {address} has lost all its workers")
 
     try:
         yield start
