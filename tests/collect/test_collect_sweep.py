@@ -25,8 +25,9 @@ profiler = "none"
 """
 
 
-def sweep(plan: Path, output: Path, *more: str, **extra: str) -> tuple[int, str]:
-    child = start("sweep", str(plan), "-o", str(output), *more, **extra)
+def sweep(plan: Path, output: Path, *more: str, path: str | None = None) -> tuple[int, str]:
+    extra = {} if path is None else {"PATH": path}
+    child = start("sweep", str(plan), "-o", str(output), *more, fresh=False, **extra)
     _, stderr = child.communicate(timeout=180)
     assert "Traceback" not in stderr, stderr
     return child.wait(), stderr
@@ -235,5 +236,5 @@ def test_launchers_that_will_not_do(tmp_path: Path, options: list[str], said: st
     plan = tmp_path / "plan.toml"
     plan.write_text(OPTIONS + "[grid]\nbatch_size = [2, 3]\n")
     # Without the programs of a Slurm that may be here.
-    code, stderr = sweep(plan, tmp_path / "out", *options, PATH="")
+    code, stderr = sweep(plan, tmp_path / "out", *options, path="")
     assert code == 2 and stderr.startswith(f"collect: {said}") and stderr.count("\n") == 1
