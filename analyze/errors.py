@@ -7,3 +7,7 @@ class InputError(Exception):
 
 class StorageError(InputError):
     """What the storage behind a URL refuses, or fails to do: nothing is known of the file, so none is left out."""
+
+
+class MachineError(InputError):
+    """What stops the machine, not the input: a full disk, a killed process. Another machine may do the same work."""

@@ -20,6 +20,7 @@ import importlib.abc
 import importlib.util
 import json
 import os
+import signal
 import socket
 import sys
 import time
@@ -243,6 +244,9 @@ class Recorder:
     def _at_exit(self) -> None:
         if self.finished or os.getpid() != self.pid:
             return
+        with contextlib.suppress(ValueError):
+            # A Ctrl-C may come twice, from srun and from `collect`: it must not cut short what is written now.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         if 0 < self.done_steps <= self.first:
             if self.profile is not None:
                 self.profile.stop()

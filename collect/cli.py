@@ -111,7 +111,7 @@ def sweep(
         typer.Option("--launcher-option", help="Of submitit: slurm_partition=long, timeout_min=60, cpus_per_task=16."),
     ] = None,
     print_script: Annotated[
-        bool, typer.Option("--print", help="Only print scripts for sbatch that run the cells.")
+        bool, typer.Option("--print", help="Only print a script for bash that submits the cells to Slurm.")
     ] = False,
 ) -> None:
     """Run a grid of options, one run each; started again, it goes on where it stopped.

@@ -17,7 +17,9 @@ def slurm_job(environment: Mapping[str, str]) -> str | None:
     job, step, tasks = (environment.get(f"SLURM_{n}", "") for n in ("JOB_ID", "STEP_ID", "STEP_NUM_TASKS"))
     if not (job.isdecimal() and step.isdecimal() and tasks.isdecimal()) or int(tasks) < 2:
         return None
-    return f"slurm-{job}-{step}"
+    # Of a job that Slurm starts again, the steps are numbered from 0 again.
+    restart = environment.get("SLURM_RESTART_COUNT", "")
+    return f"slurm-{job}-{step}" + (f"-restart{restart}" if restart.isdecimal() and int(restart) else "")
 
 
 def reaches_nodes(program: tuple[str, ...]) -> bool:

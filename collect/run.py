@@ -221,7 +221,8 @@ def _command(profiler: Profiler[Any], options: RunOptions, path: Path, scratch: 
 def _environment(options: RunOptions) -> dict[str, str]:
     """Variables for the worker: it must import this package, whatever lies in the working directory."""
     if options.program:
-        return {}
+        # srun hands on a Ctrl-C at once then, instead of printing what its tasks do.
+        return {"SLURM_DISABLE_STATUS": "1"} if reaches_nodes(options.program) else {}
     extra = {"PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
     root = str(Path(__file__).resolve().parent.parent)
     if root not in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):

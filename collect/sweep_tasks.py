@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
 
@@ -13,11 +13,10 @@ from collect.errors import UsageError
 from collect.options import RunOptions
 from collect.process import Signals
 from collect.sweep import Cell, Outcome, Work, cell_command, cell_options, only_cells, read_plan, run_cell, sweep_folder
-from schemas.slurm import sbatch_options, typed
+from schemas.slurm import TaskError, largest_array, sbatch_options, submitted
 
 LAUNCHERS = ("slurm", "local")
 _LOGS = ".submitit"
-_POLL_S = {"slurm": 5.0, "local": 0.2}
 
 
 def launch(
@@ -35,45 +34,42 @@ def launch(
     """
     if launcher not in LAUNCHERS:
         raise UsageError(f"--launcher {launcher}: must be {' or '.join(LAUNCHERS)}")
-    try:
-        import submitit
-    except ImportError as e:
-        raise UsageError(f"--launcher {launcher}: needs `pip install 'tracequarry[cluster]'` ({e})") from e
     logs = folder / _LOGS
-    try:
-        executor = submitit.AutoExecutor(folder=logs, cluster=launcher)
-        executor.update_parameters(**{"name": "collect-sweep", "timeout_min": 24 * 60, **typed(options)})
-    except (RuntimeError, ValueError, NameError, TypeError, AssertionError) as e:
-        raise UsageError(f"--launcher {launcher}: {str(e).partition(chr(10))[0]}") from e
     arrays = _by_gpus(work)
     at_once = [arrays] if launcher == "slurm" else [[(gpus, [one])] for gpus, group in arrays for one in group]
     lost = False
-    for together in at_once:
-        if signals.count:
-            return
-        tasks = []
-        for gpus, group in together:
-            if "gpus_per_node" not in options:
-                executor.update_parameters(gpus_per_node=gpus)
-            begin(*(cell for cell, _ in group))
-            with executor.batch():
-                tasks += [(cell, executor.submit(_task, of, cell_command(cell))) for cell, of in group]
-        while tasks and not signals.count:
-            for cell, task in [t for t in tasks if t[1].done()]:
-                tasks.remove((cell, task))
-                try:
-                    yield cell, task.result()
-                except (submitit.core.utils.UncompletedJobError, submitit.core.utils.FailedJobError):
+    with _told(launcher), submitted(launcher, logs, "collect-sweep", options) as tasks:
+        for together in at_once:
+            if signals.count:
+                break
+            cells: dict[str, Cell] = {}
+            jobs = []
+            for gpus, group in together:
+                wanted = {"gpus_per_node": gpus} if gpus and "gpus_per_node" not in options else {}
+                started = tasks.submit([(_task, (of, cell_command(cell))) for cell, of in group], **wanted)
+                begin(*(cell for cell, _ in group))
+                cells |= {job.job_id: cell for job, (cell, _) in zip(started, group, strict=True)}
+                jobs += started
+            for job, outcome in tasks.outcomes(jobs, lambda: signals.count > 0):
+                if isinstance(outcome, TaskError):
                     lost = True
-                    where = f"its task was lost; what it said is in {task.paths.stderr}"
-                    yield cell, Outcome("failed", None, where)
-            if tasks:
-                time.sleep(_POLL_S[launcher])
-        for cell, task in tasks:
-            task.cancel()
-            yield cell, Outcome("interrupted", None, "interrupted")
+                    outcome = Outcome("failed", None, f"its task was lost: {outcome}")
+                yield cells.pop(job.job_id), outcome
+            for cell in cells.values():
+                yield cell, Outcome("interrupted", None, "interrupted")
     if not lost:
         shutil.rmtree(logs, ignore_errors=True)
+
+
+@contextmanager
+def _told(launcher: str) -> Iterator[None]:
+    """What a cluster refuses, as UsageError."""
+    try:
+        yield
+    except TaskError as e:
+        raise UsageError(f"--launcher {launcher}: {e}") from e
+    except ImportError as e:
+        raise UsageError(f"--launcher {launcher}: needs `pip install 'tracequarry[cluster]'` ({e})") from e
 
 
 def _task(options: RunOptions, command: list[str]) -> Outcome:
@@ -103,7 +99,7 @@ def parse_options(given: Sequence[str], launcher: str | None, printed: bool) -> 
 
 
 def script(plan_path: Path, output: Path | None, only: str | None, options: Mapping[str, str]) -> str:
-    """Batch scripts for `sbatch` that run these cells without submitit, one for each number of GPUs, as a text.
+    """A script that submits these cells to Slurm without submitit: an array for each number of GPUs, as a text.
 
     Each task sweeps one cell into a folder of its own, so that no two write one sweep.json.
     """
@@ -111,20 +107,21 @@ def script(plan_path: Path, output: Path | None, only: str | None, options: Mapp
     cells = [Cell(values=values) for values in plan.cells]
     chosen = cells if only is None else only_cells(only, cells)
     work = [(cell, cell_options(plan_path, plan.options, cell.values, "")) for cell in chosen]
-    scripts = []
+    lines = ["#!/bin/bash"]
     for gpus, group in _by_gpus(work):
-        gpu_lines = [f"--gpus-per-node={gpus}"] if gpus else []
-        numbers = ",".join(str(number) for number, cell in enumerate(cells, 1) if any(cell is c for c, _ in group))
-        lines = [f"--array={numbers}", "--job-name=collect-sweep", *gpu_lines, *sbatch_options(options)]
-        command = shlex.join(["collect", "sweep", str(plan_path)])
-        place = shlex.quote(str(folder / "cell"))
-        scripts.append(
-            "\n".join(
-                [
-                    "#!/bin/bash",
-                    *(f"#SBATCH {line}" for line in lines),
-                    f"{command} -o {place}-$SLURM_ARRAY_TASK_ID --only cell=$SLURM_ARRAY_TASK_ID",
-                ]
-            )
-        )
-    return "\n".join(scripts)
+        numbers = [str(number) for number, cell in enumerate(cells, 1) if any(cell is c for c, _ in group)]
+        most = largest_array() or len(numbers)
+        for part in (numbers[begin:][:most] for begin in range(0, len(numbers), most)):
+            gpu_lines = [f"--gpus-per-node={gpus}"] if gpus else []
+            asked = [f"--array=0-{len(part) - 1}", "--job-name=collect-sweep", *gpu_lines, *sbatch_options(options)]
+            command = shlex.join(["collect", "sweep", str(plan_path)])
+            lines += [
+                "sbatch <<'END'",
+                "#!/bin/bash",
+                *(f"#SBATCH {line}" for line in asked),
+                f"cells=({' '.join(part)})",
+                "cell=${cells[$SLURM_ARRAY_TASK_ID]}",
+                f"{command} -o {shlex.quote(str(folder / 'cell'))}-$cell --only cell=$cell",
+                "END",
+            ]
+    return "\n".join(lines)

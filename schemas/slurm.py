@@ -1,10 +1,171 @@
-"""Options of tasks on a cluster, which both sides take as submitit has them: timeout_min, mem_gb, slurm_partition."""
+"""Tasks on a cluster, for both sides; their options as submitit has them: timeout_min, mem_gb, slurm_partition."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import io
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 _SBATCH = {"timeout_min": "time", "cpus_per_task": "cpus-per-task", "mem_gb": "mem"}
+_SETUP = '[ -z "$SLURM_CPUS_PER_TASK" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK'
+"""From Slurm 22.05 on, srun no longer takes the CPUs of its job for those of its tasks."""
+_FRAME = ("----", "You can check full logs", "submitit ")
+"""Lines that submitit puts around what a task said."""
+_LOOK_S = 30
+"""How rarely Slurm is asked for the tasks of a long job."""
+
+
+class TaskError(Exception):
+    """What a cluster refuses, or how a task was lost; a sentence."""
+
+
+class Tasks:
+    """Functions that run as tasks of arrays; `submit` starts them, `outcomes` waits for them. See `submitted`."""
+
+    def __init__(self, cluster: str, executor: Any) -> None:
+        self._cluster = cluster
+        self._executor = executor
+        self._started: list[Any] = []
+        # The result of a task may come to be seen later than its end, by the file system of a network.
+        self._poll_s, self._late_s = (1.0, 15.0) if cluster == "slurm" else (0.2, 0.0)
+
+    def submit(self, calls: Sequence[tuple[Callable[..., Any], tuple[Any, ...]]], **parameters: object) -> list[Any]:
+        """Start each function with its arguments; jobs of submitit, in that order. Raises TaskError."""
+        self._executor.update_parameters(**parameters)
+        most = (largest_array() if self._cluster == "slurm" else None) or len(calls)
+        found: list[Any] = []
+        for begin in range(0, len(calls), most):
+            part: list[Any] = []
+            with _refusals(), self._executor.batch():
+                part += [self._executor.submit(function, *arguments) for function, arguments in calls[begin:][:most]]
+            found += part
+            self._started += part
+        return found
+
+    def outcomes(self, jobs: Iterable[Any], stop: Callable[[], bool] = lambda: False) -> Iterator[tuple[Any, Any]]:
+        """Jobs as they end, with what the function returned or, of a lost task, a TaskError; until `stop` says so."""
+        left, ended = list(jobs), dict[str, float]()
+        while left and not stop():
+            for job in list(left):
+                if not job.paths.result_pickle.exists():
+                    if not job.done():
+                        continue
+                    now = time.monotonic()
+                    if now - ended.setdefault(job.job_id, now) < self._late_s:
+                        continue
+                left.remove(job)
+                yield job, _outcome(job)
+            if left:
+                time.sleep(self._poll_s)
+
+    def cancel(self) -> None:
+        """Cancel what has not ended."""
+        left = [job for job in self._started if not job.done()]
+        if left and self._cluster == "slurm":
+            arrays = {job.job_id.partition("_")[0] for job in left}
+            subprocess.run(["scancel", *sorted(arrays)], capture_output=True, check=False)
+        else:
+            for job in left:
+                job.cancel()
+
+
+@contextmanager
+def submitted(cluster: str, logs: Path, name: str, options: Mapping[str, str]) -> Iterator[Tasks]:
+    """Tasks by submitit: of `cluster` slurm, or processes here if it is local. At the end, what runs is cancelled.
+
+    `logs`: a folder that all nodes see. Raises ImportError without submitit, and TaskError for what it refuses.
+    """
+    import submitit
+
+    executor = None
+    with _refusals():
+        executor = submitit.AutoExecutor(folder=logs, cluster=cluster)
+        executor.update_parameters(**{"name": name, "timeout_min": 24 * 60, "slurm_setup": [_SETUP], **typed(options)})
+    if cluster == "slurm":
+        submitit.SlurmJob.watcher = _queue()
+        if not {"timeout_min", "slurm_time"} & set(options):
+            # The partition's own limit: with a longer one a task would wait for ever.
+            executor._executor.update_parameters(time=None)
+    found = Tasks(cluster, executor)
+    try:
+        yield found
+    finally:
+        found.cancel()
+
+
+def _last_words(said: str) -> str:
+    """In a sentence, how a task was lost: of what submitit says, which is a traceback or the end of its output."""
+    if "in has_timed_out" in said or "timed-out" in said:
+        return "its time ran out; `--launcher-option timeout_min=...` gives it more"
+    lines = [line.strip() for line in said.splitlines()]
+    return next((line for line in reversed(lines) if line and not line.startswith(_FRAME)), "it said nothing")
+
+
+def _outcome(job: Any) -> Any:
+    """What a job that has ended returned, or a TaskError."""
+    from submitit.core.utils import FailedJobError, UncompletedJobError
+
+    job._results_timeout_s = 0  # of its own it would wait here once more
+    try:
+        return job.result()
+    except (UncompletedJobError, FailedJobError) as e:
+        log = job.paths.stderr
+        if not log.exists():
+            return TaskError(f"it could not write {log}; do all nodes see that folder?")
+        return TaskError(f"{_last_words(str(e))} ({log})")
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """What submitit and Slurm refuse, as TaskError."""
+    from submitit.core.utils import FailedJobError
+
+    try:
+        with redirect_stderr(io.StringIO()):  # where submitit says the same in more words
+            yield
+    except (RuntimeError, ValueError, NameError, TypeError, AssertionError, OSError, FailedJobError) as e:
+        raise TaskError(str(e).partition("\n")[0]) from e
+
+
+def _queue() -> Any:
+    """What tells submitit which jobs have ended: those that squeue does not list.
+
+    Its own asks sacct, which knows nothing where Slurm keeps no accounts, so that a killed task would never end.
+    """
+    from submitit.core.core import InfoWatcher
+
+    class Queue(InfoWatcher):
+        def _make_command(self) -> list[str] | None:
+            left = self._registered - self._finished
+            return ["squeue", "--me", "--noheader", "--array", "--format=%i"] if left else None
+
+        def read_info(self, string: bytes) -> dict[str, dict[str, str]]:
+            listed = set(string.decode().split())
+            left = self._registered - self._finished
+            return {job: {"State": "RUNNING" if job in listed else "ENDED"} for job in left}
+
+        def get_state(self, job_id: str, mode: str = "standard") -> str:
+            state: str = self.get_info(job_id, mode).get("State", "UNKNOWN")
+            return state
+
+    return Queue(delay_s=_LOOK_S)
+
+
+@cache
+def largest_array() -> int | None:
+    """How many tasks an array of this cluster may have; None where there is no Slurm that would say."""
+    try:
+        said = subprocess.run(["scontrol", "show", "config"], capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    match = re.search(r"^MaxArraySize\s*=\s*([1-9]\d*)$", said, re.MULTILINE)
+    return int(match[1]) if match else None
 
 
 def typed(options: Mapping[str, str]) -> dict[str, str | int]:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
-from contextlib import nullcontext
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support import kernel, run_cli, sql, stored_rows, write_ranks, write_trace
+from support import ROOT, kernel, run_cli, sql, stored_rows, write_ranks, write_trace
 
 import analyze
-from analyze.errors import InputError
+from analyze.errors import InputError, MachineError
 from analyze.store import launchers
 from analyze.store.discover import discover
+from analyze.store.launchers import Told
 from analyze.store.shards import Share
 from analyze.store.store import Store
 
@@ -30,9 +35,7 @@ def job(folder: Path, ranks: int) -> Path:
 def test_the_rows_of_a_local_ingest_though_a_worker_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launcher: str, options: dict[str, str]
 ) -> None:
-    engine = pytest.importorskip("submitit" if launcher == "local" else "distributed")
-    if launcher == "local":
-        monkeypatch.setattr(engine.Job, "_results_timeout_s", 1)  # for what was killed it waits 15 s to see a result
+    pytest.importorskip("submitit" if launcher == "local" else "distributed")
     paths = [job(tmp_path / "job", 2), write_trace(tmp_path / "t.json", [kernel("alone", 0, 1)])]
     analyze.ingest(*paths, store=tmp_path / "one")
     store = tmp_path / "many"
@@ -58,13 +61,101 @@ def test_what_cannot_be_read_is_told_and_not_tried_again(tmp_path: Path, monkeyp
     started = []
 
     def engine(*_: Any) -> Any:
-        return nullcontext(lambda shares: (started.append(shares), ["t.json: is no trace"])[1])
+        return nullcontext(lambda shares: (started.append(shares), [Told("t.json: is no trace")])[1])
 
     monkeypatch.setattr(launchers, "_submitit", engine)
     path = write_trace(tmp_path / "t.json", [kernel("k", 0, 1)])
     with pytest.raises(InputError, match=r"^t\.json: is no trace$"):
         analyze.ingest(path, store=tmp_path / "store", launcher="local")
     assert started == [[Share(0, 1)]]
+
+
+def test_what_stops_a_machine_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker process that is killed, or a full disk, is not the input's fault."""
+    path = write_trace(tmp_path / "t.json", [kernel("k", 0, 1)])
+    stopped = []
+
+    def ingest_shard(*arguments: Any, **options: Any) -> Any:
+        stopped.append(1)
+        raise MachineError("the disk is full") if len(stopped) < 4 else InputError("no trace")
+
+    monkeypatch.setattr(launchers, "ingest_shard", ingest_shard)
+    with pytest.raises(MachineError):
+        launchers.run_shard([], str(tmp_path), Share(0, 1), 1, False)
+
+    def engine(*_: Any) -> Any:
+        return nullcontext(lambda shares: [Told(lost=f"lost {len(stopped)}") for _ in shares if not stopped.append(1)])
+
+    monkeypatch.setattr(launchers, "_submitit", engine)
+    said = r"1 of 1 shards \(0\) were started 3 times and left nothing: lost 4; the same command goes on"
+    with pytest.raises(InputError, match=said):
+        analyze.ingest(path, store=tmp_path / "store", launcher="local")
+    assert launchers.run_shard([], str(tmp_path), Share(0, 1), 1, False) == f"no trace (on {socket.gethostname()})"
+
+
+@contextmanager
+def dask(folder: Path, workers: int) -> Iterator[str]:
+    """A scheduler and workers that run in a folder of their own; its address."""
+    folder.mkdir()
+    at = folder / "scheduler.json"
+    asked = [
+        ["scheduler", "--host", "127.0.0.1", "--port", "0", "--no-show"],
+        *[["worker", "--nthreads", "1", "--no-nanny"]] * workers,
+    ]
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-m", f"distributed.cli.dask_{kind}", *more, "--no-dashboard", "--scheduler-file", at],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (folder, ROOT)))},
+            stderr=subprocess.DEVNULL,
+        )
+        for kind, *more in asked
+    ]
+    try:
+        for _ in range(600):
+            with suppress(OSError, ValueError):
+                yield json.loads(at.read_text())["address"]
+                return
+            time.sleep(0.1)
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+def test_dask_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its workers have another working directory; one is killed, and later all lack the package."""
+    pytest.importorskip("distributed")
+    job(tmp_path / "job", 3)
+    monkeypatch.chdir(tmp_path)
+    analyze.ingest("job", store="one")
+    run_shard = launchers.run_shard
+
+    def deadly(runs: Any, place: str, share: Share, jobs: int | None, again: bool) -> str | None:
+        told = Path(place) / "was-killed"
+        if share.number == 1 and not told.exists():
+            told.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return run_shard(runs, place, share, jobs, again)
+
+    monkeypatch.setattr(launchers, "run_shard", deadly)
+    with dask(tmp_path / "elsewhere", 2) as address:
+        analyze.ingest("job", store="many", launcher=f"dask:{address}")
+        assert Path("many/was-killed").exists() and stored_rows(Path("many")) == stored_rows(Path("one"))
+
+
+def test_dask_without_what_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that lack the package, and none at all."""
+    pytest.importorskip("distributed")
+    path = write_trace(tmp_path / "t.json", [kernel("k", 0, 1)])
+    monkeypatch.setattr(launchers, "_ALONE_S", 2)
+    with dask(tmp_path / "none", 0) as address, pytest.raises(InputError, match=f"^--launcher dask: {address} has no"):
+        analyze.ingest(path, store=tmp_path / "store", launcher=f"dask:{address}")
+    monkeypatch.setattr(launchers, "_ALONE_S", 30)
+    with dask(tmp_path / "bare", 1) as address:
+        (tmp_path / "bare" / "analyze.py").write_text("raise ModuleNotFoundError('No module named analyze')")
+        with pytest.raises(InputError, match=r"^--launcher dask: its workers need tracequarry, too: No module named"):
+            analyze.ingest(path, store=tmp_path / "store", launcher=f"dask:{address}")
 
 
 def test_the_script(tmp_path: Path) -> None:
@@ -91,12 +182,15 @@ def test_the_script(tmp_path: Path) -> None:
         ({"launcher": "slurm:x"}, "--launcher slurm:x: must be"),
         ({"shards": 2}, "go with --launcher"),
         ({"launcher": "local", "shard": "0/2"}, "either --shard or --launcher"),
-        ({"launcher": "slurm"}, "--launcher slurm: Could not detect"),
+        ({"launcher": "slurm"}, "--launcher slurm: Could not detect"),  # with no Slurm on PATH
         ({"launcher": "local", "launcher_options": {"colour": "red"}}, "--launcher local: .*colour"),
     ],
 )
-def test_what_is_no_launcher(tmp_path: Path, options: dict[str, Any], said: str) -> None:
+def test_what_is_no_launcher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], said: str
+) -> None:
     pytest.importorskip("submitit")
+    monkeypatch.setenv("PATH", "")
     path = write_trace(tmp_path / "t.json", [kernel("k", 0, 1)])
     with pytest.raises(InputError, match=said):
         analyze.ingest(path, store=tmp_path / "store", **options)

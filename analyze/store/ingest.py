@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from analyze.cpus import cpus
-from analyze.errors import InputError
+from analyze.errors import InputError, MachineError
 from analyze.sources.base import SourceFile
 from analyze.store import kernel_names
 from analyze.store.catalogue import PARSER_VERSION, StoredFile, StoredRun
@@ -123,14 +123,14 @@ def ingest(
 
 @contextmanager
 def sentences(store: Store) -> Iterator[None]:
-    """What stops the machine, not the input, as InputError: a full disk, too little memory."""
+    """What stops the machine, not the input, as MachineError: a full disk, too little memory."""
     try:
         yield
     except OSError as e:
         reason = os.strerror(e.errno) if e.errno else str(e).partition("\n")[0]
-        raise InputError(f"{store}: cannot be written: {reason}") from e
+        raise MachineError(f"{store}: cannot be written: {reason}") from e
     except (BrokenProcessPool, MemoryError) as e:
-        raise InputError(
+        raise MachineError(
             f"{store}: a process of the ingest was killed or ran out of memory; --jobs 1 needs the least"
         ) from e
 

@@ -7,20 +7,24 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import socket
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from analyze.errors import InputError
+from analyze.errors import InputError, MachineError
 from analyze.store.commit import commit, done_shards
 from analyze.store.file_digest import Digests
-from analyze.store.ingest import IngestResult
+from analyze.store.grouping import spans
+from analyze.store.ingest import TOLD, IngestResult
 from analyze.store.remote import store_at
 from analyze.store.run_folders import RunInput
 from analyze.store.shards import Share, ingest_shard
 from analyze.store.store import Store
-from schemas.slurm import sbatch_options, typed
+from schemas.slurm import TaskError, largest_array, sbatch_options, submitted, typed
 from schemas.urls import as_given, is_remote
 
 MOST_SHARDS = 256
@@ -28,9 +32,21 @@ MOST_SHARDS = 256
 _ROUNDS = 3
 """How often a shard is started that leaves nothing."""
 _LOGS = ".submitit"
+_LOOK_S, _ALONE_S = 5, 30
+"""How often dask's scheduler is asked for its workers, and how long it may have none."""
 
-Start = Callable[[list[Share]], Iterable[str | None]]
-"""Runs shards; for each, why its input cannot be read, if it cannot."""
+
+class Told(NamedTuple):
+    """How a shard ended that ran elsewhere."""
+
+    problem: str | None = None
+    """Why its input cannot be read, if it cannot."""
+    lost: str | None = None
+    """How its task was lost, if it was."""
+
+
+Start = Callable[[list[Share]], Iterable[Told]]
+"""Runs shards."""
 
 
 def launch(
@@ -51,14 +67,35 @@ def launch(
     store.make()
     # What they hold is known here alone, and may be much.
     runs = [replace(run, digests=Digests()) for run in runs]
+    if launcher.startswith("dask"):
+        runs = [_absolute(run) for run in runs]  # a worker has a working directory of its own
     with _engine(launcher, runs, store, dict(options or {}), jobs, again) as start:
-        for _ in range(_ROUNDS):
-            missing = sorted(set(range(of)) - done_shards(runs, store, of, again))
+        told: list[Told] = []
+        for left in reversed(range(_ROUNDS + 1)):
+            missing = set(range(of)) - done_shards(runs, store, of, again)
             if not missing:
                 break
-            if problems := [p for p in start([Share(n, of) for n in missing]) if p]:
-                raise InputError("; ".join(dict.fromkeys(problems)))
+            if not left:
+                why = next((one.lost for one in told if one.lost), f"do all machines see {store}?")
+                raise InputError(
+                    f"--launcher {launcher}: {len(missing)} of {of} shards ({spans(missing)}) were started {_ROUNDS} "
+                    f"times and left nothing: {why}; the same command goes on with them"
+                )
+            told = list(start([Share(n, of) for n in sorted(missing)]))
+            if problems := [one.problem for one in told if one.problem]:
+                raise InputError("; ".join(list(dict.fromkeys(problems))[:TOLD]))
     return commit(store)
+
+
+def _absolute(run: RunInput) -> RunInput:
+    """A run whose files are named from the root on."""
+    return replace(
+        run,
+        files=[replace(file, path=file.path.absolute()) for file in run.files],
+        manifests=[path.absolute() for path in run.manifests],
+        named=frozenset(path.absolute() for path in run.named),
+        looked={path.absolute(): looked for path, looked in run.looked.items()},
+    )
 
 
 def script(
@@ -70,7 +107,10 @@ def script(
     flags: Sequence[str] = (),
 ) -> str:
     """A batch script for `sbatch` that does the same without submitit, but for starting again what was lost."""
-    of = _number(runs, shards)
+    most = largest_array()
+    of = _number(runs, shards, most)
+    if most and of > most:
+        raise InputError(f"--shards {of}: an array of this cluster may have {most} tasks (MaxArraySize)")
     lines = [f"--array=0-{of - 1}", "--job-name=analyze-ingest", *sbatch_options(options)]
     command = shlex.join(["analyze", "ingest", *map(as_given, paths), "--store", str(store_at(store)), *flags])
     return "\n".join(
@@ -83,18 +123,20 @@ def script(
     )
 
 
-def _number(runs: Sequence[RunInput], shards: int | None) -> int:
+def _number(runs: Sequence[RunInput], shards: int | None, most: int | None = None) -> int:
     if shards is not None and shards < 1:
         raise InputError(f"--shards {shards}: must be 1 at least")
-    return shards or max(1, min(MOST_SHARDS, sum(len(run.files) for run in runs)))
+    return shards or max(1, min(MOST_SHARDS, most or MOST_SHARDS, sum(len(run.files) for run in runs)))
 
 
 def run_shard(runs: Sequence[RunInput], store: str, share: Share, jobs: int | None, again: bool) -> str | None:
-    """Do one shard, wherever this runs; returns why the input cannot be read, if it cannot."""
+    """Do one shard, wherever this runs; returns why the input cannot be read, if it cannot. Raises MachineError."""
     try:
         ingest_shard(runs, store_at(store), share, jobs, again=again)
+    except MachineError:
+        raise
     except InputError as e:
-        return str(e)
+        return f"{e} (on {socket.gethostname()})"
     return None
 
 
@@ -110,6 +152,8 @@ def _engine(
     try:
         with engine(address or name, options, (list(runs), place), (jobs, again)) as start:
             yield start
+    except TaskError as e:
+        raise InputError(f"--launcher {name}: {e}") from e
     except ImportError as e:
         raise InputError(f"--launcher {name}: needs `pip install 'tracequarry[cluster]'` ({e})") from e
 
@@ -119,26 +163,17 @@ def _submitit(
     cluster: str, options: dict[str, str], before: tuple[list[RunInput], str], after: tuple[int | None, bool]
 ) -> Iterator[Start]:
     """Each shard a task of an array; a task that is lost is seen by its shard not being there."""
-    import submitit
-
     place = before[1]
     logs = (Path() if is_remote(place) else Path(place)) / _LOGS
-    try:
-        executor = submitit.AutoExecutor(folder=logs, cluster=cluster)
-        executor.update_parameters(**{"name": "analyze-ingest", "timeout_min": 24 * 60, **typed(options)})
-    except (RuntimeError, ValueError, NameError, TypeError, AssertionError) as e:
-        raise InputError(f"--launcher {cluster}: {str(e).partition(chr(10))[0]}") from e
+    with submitted(cluster, logs, "analyze-ingest", options) as started:
 
-    def start(shares: list[Share]) -> Iterator[str | None]:
-        with executor.batch():
-            tasks = [executor.submit(run_shard, *before, share, *after) for share in shares]
-        for task in tasks:
-            try:
-                yield task.result()
-            except (submitit.core.utils.UncompletedJobError, submitit.core.utils.FailedJobError):
-                continue  # started again, if its shard is not there
+        def start(shares: list[Share]) -> Iterator[Told]:
+            tasks = started.submit([(run_shard, (*before, share, *after)) for share in shares])
+            for _, outcome in started.outcomes(tasks):
+                # What is lost is started again, if its shard is not there.
+                yield Told(lost=str(outcome)) if isinstance(outcome, TaskError) else Told(problem=outcome)
 
-    yield start
+        yield start
     shutil.rmtree(logs, ignore_errors=True)
 
 
@@ -147,31 +182,52 @@ def _dask(
     address: str, options: dict[str, str], before: tuple[list[RunInput], str], after: tuple[int | None, bool]
 ) -> Iterator[Start]:
     """Each shard a task; what a lost worker had begun, dask gives to another."""
-    from distributed import Client, KilledWorker, LocalCluster
+    import cloudpickle
+    from distributed import Client, KilledWorker, LocalCluster, wait
     from distributed.client import CancelledError
 
     try:
         if address != "dask":
-            client = Client(address, timeout=30)
+            client = Client(address, timeout=_ALONE_S)
         else:
             local = LocalCluster(**{"threads_per_worker": 1, "dashboard_address": None, **typed(options)})
             client = Client(local)
     except (OSError, ValueError, TypeError) as e:
         raise InputError(f"--launcher dask: {str(e).partition(chr(10))[0]}") from e
 
-    def start(shares: list[Share]) -> Iterator[str | None]:
-        runs, place = before
-        everywhere = client.scatter(runs, broadcast=True, hash=False) if runs else runs
-        tasks = [
-            # A worker is a process of its own already, which may not have children.
-            client.submit(run_shard, everywhere, place, share, 0, after[1], pure=False)
-            for share in shares
-        ]
-        for task in tasks:
-            try:
-                yield task.result()
-            except (KilledWorker, CancelledError):
-                continue
+    def shard(work: bytes, share: bytes) -> Any:
+        # Bytes until a worker has begun: one that lacks this package says so as the outcome of its task.
+        import pickle
+
+        function, runs, place, again = pickle.loads(work)
+        # A worker is a process of its own already, which may not have children.
+        return function(runs, place, pickle.loads(share), 0, again)
+
+    def start(shares: list[Share]) -> Iterator[Told]:
+        try:
+            client.wait_for_workers(1, timeout=_ALONE_S)
+            work = client.scatter(cloudpickle.dumps((run_shard, *before, after[1])), broadcast=True, hash=False)
+        except TimeoutError as e:
+            raise InputError(f"--launcher dask: {address} has no workers") from e
+        except OSError as e:
+            raise InputError(f"--launcher dask: {address}: {str(e).partition(chr(10))[0]}") from e
+        left = {client.submit(shard, work, cloudpickle.dumps(share), pure=False) for share in shares}
+        seen = time.monotonic()
+        while left:
+            with suppress(TimeoutError, CancelledError):
+                wait(left, timeout=_LOOK_S, return_when="FIRST_COMPLETED")
+            for task in [task for task in left if task.done()]:
+                left.remove(task)
+                try:
+                    yield Told(problem=task.result())
+                except (KilledWorker, CancelledError, MachineError) as e:
+                    yield Told(lost=str(e))
+                except ImportError as e:
+                    raise InputError(f"--launcher dask: its workers need tracequarry, too: {e}") from e
+            if client.scheduler_info()["workers"]:
+                seen = time.monotonic()
+            elif time.monotonic() - seen > _ALONE_S:
+                raise InputError(f"--launcher dask: {address} has lost all its workers")
 
     try:
         yield start

@@ -13,6 +13,7 @@ import secrets
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,10 @@ class RemoteStore(Store):
 
     @property
     def filesystem(self) -> Any:
-        """The fsspec file system."""
+        """The fsspec file system, for DuckDB."""
+        if "gs" in self._fs.protocol and "open" not in vars(self._fs):
+            # By itself gcsfs fetches ahead in the background, and complains of what it had begun when the process ends.
+            self._fs.open = partial(self._fs.open, cache_type="readahead")
         return self._fs
 
     def for_readers(self, files: Iterable[TableFile]) -> list[str]:

@@ -82,6 +82,7 @@ def test_one_collect_for_all_nodes(collect: Collect, tmp_path: Path) -> None:
 def test_what_slurm_says() -> None:
     step = {"SLURM_JOB_ID": "77", "SLURM_STEP_ID": "3", "SLURM_STEP_NUM_TASKS": "4"}
     assert slurm_job(step) == "slurm-77-3"
+    assert slurm_job(step | {"SLURM_RESTART_COUNT": "1"}) == "slurm-77-3-restart1"
     # A batch script is no step; a step of one task is no job on several nodes.
     assert slurm_job({"SLURM_JOB_ID": "77", "SLURM_NTASKS": "4"}) is None
     assert slurm_job(step | {"SLURM_STEP_NUM_TASKS": "1"}) is None and slurm_job({}) is None

@@ -25,8 +25,9 @@ profiler = "none"
 """
 
 
-def sweep(plan: Path, output: Path, *more: str) -> tuple[int, str]:
-    child = start("sweep", str(plan), "-o", str(output), *more)
+def sweep(plan: Path, output: Path, *more: str, path: str | None = None) -> tuple[int, str]:
+    extra = {} if path is None else {"PATH": path}
+    child = start("sweep", str(plan), "-o", str(output), *more, fresh=False, **extra)
     _, stderr = child.communicate(timeout=180)
     assert "Traceback" not in stderr, stderr
     return child.wait(), stderr
@@ -208,10 +209,11 @@ def test_scripts_for_sbatch(tmp_path: Path) -> None:
     child = start(*asked, "--launcher-option", "slurm_partition=long")
     printed, stderr = child.communicate()
     more = "#SBATCH --mem=8G\n#SBATCH --partition=long\n"
-    command = f"collect sweep '{plan}' -o out/cell-$SLURM_ARRAY_TASK_ID --only cell=$SLURM_ARRAY_TASK_ID\n"
-    assert (child.wait(), printed, stderr) == (0, "".join(
-        f"#!/bin/bash\n#SBATCH --array={cells}\n#SBATCH --job-name=collect-sweep\n#SBATCH --gpus-per-node={gpus}\n"
-        f"{more}{command}" for gpus, cells in ((1, "1,2"), (4, "3,4"))
+    command = f"collect sweep '{plan}' -o out/cell-$cell --only cell=$cell\n"
+    assert (child.wait(), printed, stderr) == (0, "#!/bin/bash\n" + "".join(
+        f"sbatch <<'END'\n#!/bin/bash\n#SBATCH --array=0-1\n#SBATCH --job-name=collect-sweep\n"
+        f"#SBATCH --gpus-per-node={gpus}\n{more}cells=({cells})\ncell=${{cells[$SLURM_ARRAY_TASK_ID]}}\n{command}END\n"
+        for gpus, cells in ((1, "1 2"), (4, "3 4"))
     ), "")  # fmt: skip
     plan.write_text(OPTIONS + "[grid]\nbatch_size = [2, 3]\n")
     code, _ = sweep(plan, tmp_path / "out", "--only", "cell=2")
@@ -233,5 +235,6 @@ def test_launchers_that_will_not_do(tmp_path: Path, options: list[str], said: st
     pytest.importorskip("submitit")
     plan = tmp_path / "plan.toml"
     plan.write_text(OPTIONS + "[grid]\nbatch_size = [2, 3]\n")
-    code, stderr = sweep(plan, tmp_path / "out", *options)
+    # Without the programs of a Slurm that may be here.
+    code, stderr = sweep(plan, tmp_path / "out", *options, path="")
     assert code == 2 and stderr.startswith(f"collect: {said}") and stderr.count("\n") == 1
