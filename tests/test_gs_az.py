@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ROOT, SAMPLES
+from support import ROOT, SAMPLES, stored_rows
 
 import analyze
 from tests.test_remote import (
     job,
-    rows,
     test_of_two_writers_none_loses_its_run,
     test_samples_have_the_same_rows_as_in_a_folder,
     test_what_was_replaced_stays_for_one_change,
@@ -96,7 +95,7 @@ def test_raw_files(tmp_path: Path, url: str) -> None:
     put(job(tmp_path / "job"), f"{url}/job")
     analyze.ingest(SAMPLES / "late-rank", tmp_path / "job", store=tmp_path / "store")
     analyze.ingest(f"{url}/late-rank", f"{url}/job", store=f"{url}-store")
-    expected, found = rows(tmp_path / "store"), rows(f"{url}-store")
+    expected, found = stored_rows(tmp_path / "store"), stored_rows(f"{url}-store")
     assert {r["run_id"]: r.pop("source") for r in found["runs"]} == {
         r["run_id"]: r.pop("source").replace(str(SAMPLES), url).replace(str(tmp_path), url) for r in expected["runs"]
     }

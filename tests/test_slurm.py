@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ROOT, kernel, write_trace
+from support import ROOT, kernel, stored_rows, write_trace
 
 import analyze
 from schemas.manifest import read_manifest
@@ -111,11 +111,6 @@ def job(ranks: int) -> Path:
     return Path("runs")
 
 
-def rows(store: str) -> list[list[dict[str, Any]]]:
-    with analyze.open(store) as traces:
-        return [traces.sql(f"SELECT * FROM {t} ORDER BY ALL").to_pylist() for t in ("runs", "kernels", "kernel_names")]
-
-
 # --- Ingest ---
 
 
@@ -133,7 +128,7 @@ def test_more_tasks_than_an_array_may_have_and_one_is_cancelled(shared: Path) ->
     stdout, stderr = ingest.communicate(timeout=300)
     assert ingest.returncode == 0, stderr
     assert not stdout and "1 run(s) ingested" in stderr and "WARNING" not in stderr
-    assert rows("many") == rows("one")
+    assert stored_rows("many") == stored_rows("one")
     assert not Path("many/.submitit").exists()
 
 
@@ -177,7 +172,7 @@ def test_shards_by_srun_and_by_sbatch(shared: Path) -> None:
     told("sbatch", "--wait", "script")
     for store in ("by-srun", "by-sbatch"):
         told("analyze", "commit", store)
-        assert rows(store) == rows("one")
+        assert stored_rows(store) == stored_rows("one")
 
 
 # --- Collect ---
