@@ -67,12 +67,14 @@ class Tasks:
     def cancel(self) -> None:
         """Cancel what has not ended."""
         left = [job for job in self._started if not job.done()]
-        if left and self._cluster == "slurm":
-            arrays = {job.job_id.partition("_")[0] for job in left}
-            subprocess.run(["scancel", *sorted(arrays)], capture_output=True, check=False)
-        else:
-            for job in left:
-                job.cancel()
+        if self._cluster == "slurm" and self._started:
+            arrays = sorted({job.job_id.partition("_")[0] for job in self._started})
+            # A task of a node that was lost is to be done once more, though it had left its result.
+            again = [] if left else ["--state=PENDING"]
+            subprocess.run(["scancel", *again, *arrays], capture_output=True, check=False)
+            return
+        for job in left:
+            job.cancel()
 
 
 @contextmanager
