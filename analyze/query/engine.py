@@ -237,8 +237,12 @@ class Engine:
         view = f"CREATE VIEW {part.name} AS"
         if not part.sql.startswith(view):
             return False
+        select = part.sql.removeprefix(view).rstrip(";\n")
+        with_it = dict(part.block.empty).get(part.name)
+        if with_it and not self.connection.execute(f"SELECT 1 FROM {with_it} LIMIT 1").fetchall():
+            select = f"SELECT * FROM ({select}) LIMIT 0"
         try:
-            self.connection.execute(part.sql.replace(view, f"CREATE TABLE {part.name} AS", 1))
+            self.connection.execute(f"CREATE TABLE {part.name} AS {select}")
         except duckdb.Error as e:
             if not self._small or isinstance(e, duckdb.InterruptException):
                 raise

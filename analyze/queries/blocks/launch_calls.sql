@@ -2,15 +2,21 @@
 -- call of an API an id of its own, so nothing need be grouped. But it counts within a process: where a rank holds
 -- several (traces that somebody merged), an id that more than one of them used is nobody's.
 -- @keep launch_calls
--- @once shared_correlation_ids
+-- @once ranks_of_processes, shared_correlation_ids
+-- @empty shared_correlation_ids with ranks_of_processes
+-- @view ranks_of_processes  a row is a rank that holds several processes with CUDA calls.
+-- @column run_id id             The run.
+-- @column rank index            Process rank.
+CREATE VIEW ranks_of_processes AS
+SELECT run_id, rank FROM cuda_calls GROUP BY run_id, rank HAVING min(pid) <> max(pid);
+
 -- @view shared_correlation_ids  a row is an id that several processes of a rank used.
 -- @column run_id id             The run.
 -- @column rank index            Process rank.
 -- @column correlation_id id     Joins a CUDA call and the GPU work that it launched.
 CREATE VIEW shared_correlation_ids AS
 SELECT run_id, rank, correlation_id
-FROM cuda_calls
-SEMI JOIN (SELECT run_id, rank FROM cuda_calls GROUP BY run_id, rank HAVING min(pid) <> max(pid)) USING (run_id, rank)
+FROM cuda_calls SEMI JOIN ranks_of_processes USING (run_id, rank)
 WHERE correlation_id IS NOT NULL
 GROUP BY run_id, rank, correlation_id
 HAVING min(pid) <> max(pid);
