@@ -25,7 +25,10 @@ class Paths(NamedTuple):
 
 
 def number_paths(
-    owner: Ints, parent: npt.NDArray[np.integer[Any]], depth: npt.NDArray[np.integer[Any]], label: Ints
+    owner: npt.NDArray[np.integer[Any]],
+    parent: npt.NDArray[np.integer[Any]],
+    depth: npt.NDArray[np.integer[Any]],
+    label: Ints,
 ) -> tuple[Ints, Paths]:
     """The path of each of n nodes (-1: none), and the paths.
 
@@ -64,7 +67,7 @@ def dense(values: npt.NDArray[np.integer[Any]]) -> tuple[Ints, Ints]:
     return (np.cumsum(there) - 1)[values - low], np.flatnonzero(there) + low
 
 
-def pairs(a: npt.NDArray[np.integer[Any]], b: Ints) -> Ints:
+def pairs(a: npt.NDArray[np.integer[Any]], b: npt.NDArray[np.integer[Any]]) -> Ints:
     """A number for each pair of values, in the order of the pairs."""
     inner, known = dense(b)
     return dense(a)[0] * max(len(known), 1) + inner

@@ -10,8 +10,9 @@ by name, or by path. `nesting` has the rule.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import cycle
 from typing import Any, NamedTuple
 
@@ -21,8 +22,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from analyze.query import spill
-from analyze.query.computed.call_paths import dense, number_paths, pairs
-from analyze.query.computed.nesting import ASYNC, KINDS, OP, RANGE, UNKNOWN, Room, tree_of
+from analyze.query.computed.call_paths import dense, pairs
+from analyze.query.computed.nesting import KINDS, UNKNOWN, Room, Tree, tree_of
+from analyze.query.computed.path_sums import PathSums, paths_of
 
 Bools = npt.NDArray[np.bool_]
 
@@ -68,7 +70,7 @@ WITH processes AS (
     SELECT * FROM call_processes WHERE batch = $batch
 ),
 launched AS (
-    SELECT process, op_id, sum(dur_ns)::BIGINT AS gpu_ns
+    SELECT process, op_id, {gpu}::BIGINT AS gpu_ns
     FROM linked_to_ops('gpu_work') JOIN processes USING (run_id, rank)
     WHERE op_id > 0
     GROUP BY process, op_id
@@ -100,18 +102,6 @@ _SUMS = """(
     FROM call_rows
     GROUP BY process, kind, name, folded
 )"""
-_PATHS = """
-SELECT p.*, s.* EXCLUDE (path)
-FROM {paths} p
-JOIN (
-    SELECT
-        path, count(*) AS calls, sum(dur_ns)::BIGINT AS total_ns, sum(self_ns)::BIGINT AS self_ns,
-        min(start_ns) AS first_ns
-    FROM {rows}
-    WHERE path IS NOT NULL
-    GROUP BY path
-) s USING (path)
-"""
 _WORK_SUMS = """
 SELECT
     run_id, rank, run_group, path, kind, name, count(*) AS calls, sum(dur_ns)::BIGINT AS total_ns,
@@ -133,13 +123,6 @@ _UNLINKED = """
 CREATE OR REPLACE TEMP VIEW call_batch_unlinked AS
 SELECT * EXCLUDE (path, unlinked) FROM call_batch_work WHERE unlinked
 """
-
-
-_COLUMNS = (
-    "process", "kind", "name", "tid", "op_id", "start_ns", "dur_ns", "node", "parent", "last_node", "depth", "self_ns",
-    "folded", "gpu_ns", "total_gpu_ns", "path",
-)  # fmt: skip
-"""Of the rows of a tree."""
 
 
 class _Kind(NamedTuple):
@@ -188,15 +171,15 @@ def create(connection: duckdb.DuckDBPyConnection, table: str) -> None:
             connection.execute(f"CREATE VIEW {name}_{functions} AS SELECT * FROM {name}_{same}")
         return
     if tree == "call_tree_sums" and (same := _same(connection, "call_tree", functions)):
-        rows = f"call_tree_{same}"
-        paths = _PATHS.format(paths=f"call_tree_paths_{same}", rows=f"{rows}_rows")
-        connection.execute(f"CREATE TABLE call_paths_{functions} AS {paths}")
-        work = _WORK_SUMS.format(work=_WORK.format(work="gpu_named_work", tree=rows))
+        connection.execute(f"CREATE VIEW call_paths_{functions} AS SELECT * FROM call_tree_paths_{same}")
+        work = _WORK_SUMS.format(work=_WORK.format(work="gpu_named_work", tree=f"call_tree_{same}"))
         connection.execute(f"CREATE VIEW call_work_{functions} AS {work}")
         return
     kind = _BY_PLACE if tree in _OF_PLACES else _AS_TORCH
     among = f"{kind.among} AND {_PYTHON_FUNCTIONS[functions]}"
-    events = _EVENTS.format(**(kind._asdict() | {"among": among, "table": table, "unknown": UNKNOWN}))
+    # Of sums by path, only which operators launched anything is asked.
+    gpu = "count(*)" if tree == "call_tree_sums" else "sum(dur_ns)"
+    events = _EVENTS.format(**(kind._asdict() | {"among": among, "gpu": gpu, "table": table, "unknown": UNKNOWN}))
     connection.execute(_PROCESSES.format(among=among), {"batch": _BATCH})
     spill.check_room(connection, "call_processes", _EVENT_BYTES)
     connection.execute(_TEXTS.format(table=table))
@@ -235,12 +218,25 @@ def _same(connection: duckdb.DuckDBPyConnection, tree: str, functions: str) -> s
 
 
 class _Batch(NamedTuple):
-    """Nodes of a tree in pre-order; of a tree of places, also their paths and their operators by External id."""
+    """A tree, and what was made of it; arrays lie in a room that the next batch is put into."""
 
     number: int
-    rows: pa.Table
-    paths: pa.Table | None = None
-    ops: pa.Table | None = None
+    events: dict[str, Any]
+    tree: Tree
+    room: Room
+    nodes: int
+    """Number of the first node; likewise of the first path."""
+    paths: int
+    path: npt.NDArray[np.int32] | None = None
+    """Of each node; only in a tree of places."""
+    sums: PathSums | None = None
+
+    def taken(self, name: str) -> npt.NDArray[Any]:
+        """A column of the events by node."""
+        # (mode="raise" would make a copy.)
+        events = self.events[name]
+        place = self.room.array(name, events.dtype, len(self.tree.order))
+        return np.take(events, self.tree.order, out=place, mode="clip")
 
 
 class _Adding:
@@ -256,37 +252,46 @@ class _Adding:
 
     def add(self, batch: _Batch) -> None:
         """Add what there is of a batch."""
-        tables = {"call_rows": batch.rows, "call_path_rows": batch.paths, "call_ops": batch.ops}
-        for name, table in tables.items():
-            if table is not None:
-                self._connection.register(name, table)
         if self._tree == "call_tree_sums":
-            self._into("call_paths", _PATHS.format(paths=f"({_NAMED.format(rows='call_path_rows')})", rows="call_rows"))
-            self._into("call_work", _WORK_SUMS.format(work=self._work(batch.number)))
+            self._into("call_paths", _NAMED.format(rows="call_batch"), call_batch=_paths(batch))
+            self._into("call_work", _WORK_SUMS.format(work=self._work(batch)))
+        elif self._tree == "torch_sums":
+            self._into("torch_sums", _NAMED.format(rows=_SUMS), call_rows=_few_rows(batch))
         else:
-            self._into(self._tree, _NAMED.format(rows=_SUMS if self._tree == "torch_sums" else "call_rows"))
-            if batch.paths is not None:
-                self._into(f"{self._tree}_paths", _NAMED.format(rows="call_path_rows"))
-        for name, table in tables.items():
-            if table is not None:
-                self._connection.unregister(name)
-        self.nodes += len(batch.rows)
-        self.paths += 0 if batch.paths is None else len(batch.paths)
+            self._into(self._tree, _NAMED.format(rows="call_rows"), call_rows=_rows(batch))
+        if self._tree == "call_tree":
+            self._into("call_tree_paths", _NAMED.format(rows="call_batch"), call_batch=_paths(batch))
+        self.nodes += len(batch.tree.order)
+        self.paths += len(batch.sums.parent) if batch.sums else 0
 
-    def _work(self, batch: int) -> str:
+    def _work(self, batch: _Batch) -> str:
         """SQL of the GPU work of a batch with the paths of the nodes that launched it."""
-        self._connection.execute(_BATCH_WORK, {"batch": batch})
+        with self._registered(call_ops=_ops(batch)):
+            self._connection.execute(_BATCH_WORK, {"batch": batch.number})
         left = "SELECT 1 FROM call_batch_work WHERE unlinked LIMIT 1"
         if not self._connection.execute(left).fetchall():
             return _LINKED
+        with self._registered(call_rows=_rows(batch)):
+            self._connection.execute(
+                f"CREATE OR REPLACE TEMP TABLE call_batch_tree AS {_NAMED.format(rows='call_rows')}"
+            )
         self._connection.execute(_UNLINKED)
-        self._connection.execute(f"CREATE OR REPLACE TEMP VIEW call_batch AS {_NAMED.format(rows='call_rows')}")
-        return f"{_LINKED} UNION ALL BY NAME ({_WORK.format(work='call_batch_unlinked', tree='call_batch')})"
+        return f"{_LINKED} UNION ALL BY NAME ({_WORK.format(work='call_batch_unlinked', tree='call_batch_tree')})"
 
-    def _into(self, stem: str, sql: str) -> None:
+    @contextmanager
+    def _registered(self, **tables: pa.Table) -> Iterator[None]:
+        for name, table in tables.items():
+            self._connection.register(name, table)
+        yield
+        for name in tables:
+            self._connection.unregister(name)
+
+    def _into(self, stem: str, sql: str, **tables: pa.Table) -> None:
+        """Add what SQL selects, of tables that it may read."""
         name = f"{stem}_{self._functions}"
         into = f"INSERT INTO {name}_rows" if name in self._made else f"CREATE OR REPLACE TABLE {name}_rows AS"
-        self._connection.execute(f"{into} {sql}")
+        with self._registered(**tables):
+            self._connection.execute(f"{into} {sql}")
         self._made[name] = None
 
     def finish(self) -> None:
@@ -310,54 +315,71 @@ def _read(connection: duckdb.DuckDBPyConnection, sql: str, batch: int, room: Roo
 
 def _nested(events: dict[str, Any], number: int, nodes: int, paths: int, tree: str, room: Room) -> _Batch:
     """A batch from the columns of _EVENTS; its nodes and paths are numbered from these on."""
-    made = tree_of(events, room)
-    n = len(made.order)
+    batch = _Batch(number, events, tree_of(events, room), room, nodes, paths)
+    if tree not in _OF_PLACES:
+        return batch
+    path, sums = paths_of(batch.tree, events, room)
+    return batch._replace(path=path, sums=sums)
 
-    def taken(name: str) -> npt.NDArray[Any]:
-        # (mode="raise" would make a copy.)
-        return np.take(events[name], made.order, out=room.array(name, events[name].dtype, n), mode="clip")
 
-    process, kind, name = taken("process"), taken("kind"), taken("name")
-    rows = {"process": _column(process), "kind": _column(kind), "name": _column(name)}
-    rows["dur_ns"] = _column(taken("dur_ns"))
-    rows |= {c: _column(getattr(made, c)) for c in ("self_ns", "folded", "gpu_ns", "total_gpu_ns")}
-    if tree == "torch_sums":
-        return _Batch(number, _table(rows), None)
-    tid, op = taken("tid"), taken("op_id")
-    root = made.parent < 0
-    rows |= {
+def _few_rows(batch: _Batch) -> pa.Table:
+    """Of the columns of `_rows`, those that are summed by name."""
+    taken = {c: _column(batch.taken(c)) for c in ("process", "kind", "name", "dur_ns")}
+    return pa.Table.from_pydict(
+        taken | {c: _column(getattr(batch.tree, c)) for c in ("self_ns", "folded", "gpu_ns", "total_gpu_ns")}
+    )
+
+
+def _rows(batch: _Batch) -> pa.Table:
+    """A row for each node."""
+    tree, nodes = batch.tree, batch.nodes
+    tid, op = batch.taken("tid"), batch.taken("op_id")
+    rows = {
+        "process": _column(batch.taken("process")),
+        "kind": _column(batch.taken("kind")),
+        "name": _column(batch.taken("name")),
         "tid": _column(tid, tid == UNKNOWN),
         "op_id": _column(op, op == UNKNOWN),
-        "start_ns": _column(taken("start_ns")),
-        "node": _column(np.arange(nodes, nodes + n, dtype=np.int32)),
-        "last_node": _column((made.last + nodes).astype(np.int32)),
-        "depth": _column(made.depth.astype(np.int16)),
-        "parent": _column((made.parent + nodes).astype(np.int32), root),
+        "start_ns": _column(batch.taken("start_ns")),
+        "dur_ns": _column(batch.taken("dur_ns")),
+        "node": _column(np.arange(nodes, nodes + len(tid), dtype=np.int32)),
+        "parent": _column((tree.parent + nodes).astype(np.int32), tree.parent < 0),
+        "last_node": _column((tree.last + nodes).astype(np.int32)),
+        "depth": _column(tree.depth.astype(np.int16)),
+        "self_ns": _column(tree.self_ns),
+        "folded": _column(tree.folded),
+        "gpu_ns": _column(tree.gpu_ns),
+        "total_gpu_ns": _column(tree.total_gpu_ns),
     }
-    if tree == "torch_tree":
-        return _Batch(number, _table(rows), None)
-    label = kind.astype(np.int64) * (int(name.max(initial=0)) + 2) + name + 1
-    path, known = number_paths(process, made.parent, np.where(kind == ASYNC, -1, made.depth), label)
-    on = path >= 0
-    rows["path"] = _column((path + paths).astype(np.int32), ~on)
-    of_path = np.empty(len(known.parent), np.int64)
-    of_path[path[on]] = np.flatnonzero(on)
-    numbered = {
-        "process": _column(process[of_path]),
-        "kind": _column(kind[of_path]),
-        "name": _column(name[of_path]),
-        "path": _column((np.arange(len(known.parent)) + paths).astype(np.int32)),
-        "parent": _column((known.parent + paths).astype(np.int32), known.parent < 0),
-        "last_path": _column((known.last + paths).astype(np.int32)),
-        "depth": _column(known.depth.astype(np.int16)),
-    }
-    return _Batch(number, _table(rows), pa.Table.from_pydict(numbered), _ops(process, kind, tid, op, path + paths))
+    if batch.path is not None:
+        rows["path"] = _column(batch.path + np.int32(batch.paths), batch.path < 0)
+    return pa.Table.from_pydict(rows)
 
 
-def _ops(process: Any, kind: Any, tid: Any, op: Any, path: Any) -> pa.Table:
-    """The path of the last operator or range of each External id, and whether several threads have the id."""
-    here = np.flatnonzero(((kind == OP) | (kind == RANGE)) & (op > 0) & (op != UNKNOWN))
-    process, tid, op, path = process[here], tid[here], op[here], path[here]
+def _paths(batch: _Batch) -> pa.Table:
+    """A row for each path."""
+    sums, paths = batch.sums, batch.paths
+    assert sums is not None, "a tree of places"
+    rows = {
+        "process": _column(sums.process),
+        "kind": _column(sums.kind),
+        "name": _column(sums.name),
+        "path": _column(np.arange(paths, paths + len(sums.parent), dtype=np.int32)),
+        "parent": _column((sums.parent + paths).astype(np.int32), sums.parent < 0),
+        "last_path": _column((sums.last + paths).astype(np.int32)),
+        "depth": _column(sums.depth.astype(np.int16)),
+    }
+    rows |= {c: _column(getattr(sums, c)) for c in ("calls", "total_ns", "self_ns", "first_ns")}
+    return pa.Table.from_pydict(rows)
+
+
+def _ops(batch: _Batch) -> pa.Table:
+    """The path of the last operator or range of each External id with GPU work, and whether several threads have it."""
+    assert batch.path is not None, "a tree of places"
+    # (SQL has put GPU work beside operators and ranges with an id alone.)
+    here = np.flatnonzero(batch.taken("launched_ns"))
+    event, path = batch.tree.order[here], batch.path[here]
+    process, tid, op = (batch.events[c][event] for c in ("process", "tid", "op_id"))
     key, known = dense(pairs(process, op))
     node, of_tid = np.empty(len(known), np.int64), np.empty(len(known), np.int64)
     node[key] = np.arange(len(here))  # of several, the last
@@ -368,14 +390,10 @@ def _ops(process: Any, kind: Any, tid: Any, op: Any, path: Any) -> pa.Table:
         {
             "process": _column(process[node]),
             "op_id": _column(op[node]),
-            "path": _column(path[node].astype(np.int32)),
+            "path": _column(path[node] + np.int32(batch.paths)),
             "several": _column(several),
         }
     )
-
-
-def _table(rows: Mapping[str, pa.Array]) -> pa.Table:
-    return pa.Table.from_pydict({name: rows[name] for name in _COLUMNS if name in rows})
 
 
 def _column(values: npt.NDArray[Any], null: Bools | None = None) -> pa.Array:
