@@ -24,18 +24,18 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analyze.errors import InputError
-from analyze.query.computed import COMPUTED
+from analyze.query.computed import COMPUTED, Create
 from analyze.query.query_files import BLOCKS, BUILT_IN, UNITS, ResultColumn, names_of, unwrap
 
 if TYPE_CHECKING:
-    import duckdb
+    pass
 
 BLOCK_UNITS = UNITS | {"row"}
 """Those of a query's columns, and `row`: a struct of all columns of a table."""
@@ -90,7 +90,7 @@ class Block:
     """Its views that every engine computes once."""
     empty: tuple[tuple[str, str], ...] = ()
     """Of these, which have no rows where another one has none."""
-    create: Callable[[duckdb.DuckDBPyConnection, str], None] | None = None
+    create: Create | None = None
     """What makes a computed table of this name; None for a block of SQL."""
     tables: tuple[str, ...] = ()
     """Stored tables that a computed one reads."""

@@ -6,59 +6,64 @@ Each is declared by comment lines like those of a block's file (`analyze.query.b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     import duckdb
 
+    from analyze.store.kept import Kept
+
+Create: TypeAlias = "Callable[[duckdb.DuckDBPyConnection, str, Kept | None], None]"
+"""What makes the table of a name in a connection; of large runs with what was kept of it."""
+
 
 class Computed(NamedTuple):
-    """A table's name and declaration, and what makes the table of a name in a connection."""
+    """A table's name and declaration, and what makes it."""
 
     name: str
     header: str
-    create: Callable[[duckdb.DuckDBPyConnection, str], None]
+    create: Create
     tables: tuple[str, ...] = ()
     """Stored tables that it reads itself; `runs` is always there."""
 
 
-def _call_tree(connection: duckdb.DuckDBPyConnection, table: str) -> None:
+def _call_tree(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None) -> None:
     from analyze.query.computed import call_tree
 
-    call_tree.create(connection, table)
+    call_tree.create(connection, table, kept)
 
 
-def _critical_path(connection: duckdb.DuckDBPyConnection, table: str) -> None:
+def _critical_path(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None) -> None:
     from analyze.query.computed import critical_path
 
-    critical_path.create(connection, table, steps=table.endswith("_step"))
+    critical_path.create(connection, table, table.endswith("_step"), kept)
 
 
-def _api_roles(connection: duckdb.DuckDBPyConnection, table: str) -> None:
+def _api_roles(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None) -> None:
     from analyze.query.computed import api_roles
 
     api_roles.create(connection, table)
 
 
-def _device_peaks(connection: duckdb.DuckDBPyConnection, table: str) -> None:
+def _device_peaks(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None) -> None:
     from analyze.query.computed import device_peaks
 
     device_peaks.create(connection, table)
 
 
-def _known_devices(connection: duckdb.DuckDBPyConnection, table: str) -> None:
+def _known_devices(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None) -> None:
     from analyze.query.computed import device_peaks
 
     device_peaks.create_known(connection, table)
 
 
-def _source_times(connection: duckdb.DuckDBPyConnection, table: str) -> None:
+def _source_times(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None) -> None:
     from analyze.query.computed import source_times
 
     source_times.create(connection, table)
 
 
-def _workload_keys(connection: duckdb.DuckDBPyConnection, table: str) -> None:
+def _workload_keys(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None) -> None:
     from analyze.query.computed import workload_keys
 
     workload_keys.create(connection, table)
@@ -224,9 +229,7 @@ _FUNCTIONS = {
 _WINDOWS = {"span": "the whole recording", "step": "each training step"}
 
 
-def _of_each(
-    stem: str, header: str, what: dict[str, str], create: Callable[[duckdb.DuckDBPyConnection, str], None], *tables: str
-) -> Iterator[Computed]:
+def _of_each(stem: str, header: str, what: dict[str, str], create: Create, *tables: str) -> Iterator[Computed]:
     """A table for each choice of a query's parameter, in which its name ends."""
     for choice, words in what.items():
         name = f"{stem}_{choice}"

@@ -10,23 +10,23 @@ by name, or by path. `nesting` has the rule.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import cycle
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import duckdb
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from analyze.query import spill
-from analyze.query.computed.call_paths import dense, pairs
-from analyze.query.computed.nesting import KINDS, UNKNOWN, Room, Tree, tree_of
-from analyze.query.computed.path_sums import PathSums, paths_of
+from analyze.query.computed.nesting import KINDS, UNKNOWN, Room, tree_of
+from analyze.query.computed.path_sums import paths_of
+from analyze.query.computed.tree_batch import Batch, few_rows_of, ops_of, paths_of_batch, rows_of
+from analyze.query.literals import of_run, text_literal
 
-Bools = npt.NDArray[np.bool_]
+if TYPE_CHECKING:
+    from analyze.store.kept import Kept
 
 _BATCH = 4_000_000
 """Events that are sorted and nested at once, to the next whole rank: what bounds the memory."""
@@ -53,6 +53,7 @@ WITH counts AS (
     SELECT
         run_id, rank, count(*) FILTER ({among}) AS events, min(pid) FILTER (kind IN ('op', 'range')) AS main
     FROM cpu_events
+    WHERE {left}
     GROUP BY run_id, rank
 )
 SELECT
@@ -60,7 +61,7 @@ SELECT
     (sum(events) OVER in_order - events) // $batch AS batch
 FROM (
     SELECT run_id, rank, run_group, main, coalesce(events, 0) AS events
-    FROM (SELECT DISTINCT run_id, rank, run_group FROM run_groups) LEFT JOIN counts USING (run_id, rank)
+    FROM (SELECT DISTINCT run_id, rank, run_group FROM run_groups WHERE {left}) LEFT JOIN counts USING (run_id, rank)
 )
 WINDOW in_order AS (ORDER BY run_id, rank)
 """
@@ -89,7 +90,7 @@ LEFT JOIN launched l ON l.process = p.process AND l.op_id = CASE WHEN kind IN ('
 WHERE dur_ns IS NOT NULL AND {among}
 """
 _NAMED = """
-SELECT run_id, rank, run_group, k.text AS kind, n.text AS name, r.* EXCLUDE (process, kind, name)
+SELECT run_id, rank, run_group, k.text{text} AS kind, n.text{text} AS name, r.* EXCLUDE (process, kind, name)
 FROM {rows} r
 JOIN call_processes USING (process)
 JOIN call_kinds k ON k.code = r.kind
@@ -102,6 +103,10 @@ _SUMS = """(
     FROM call_rows
     GROUP BY process, kind, name, folded
 )"""
+_RESTORED = """
+SELECT g.run_id, k.rank, g.run_group, k.* EXCLUDE (rank) {shifted}
+FROM (SELECT DISTINCT run_id, rank, run_group FROM run_groups WHERE {run}) g JOIN call_kept k USING (rank)
+"""
 _WORK_SUMS = """
 SELECT
     run_id, rank, run_group, path, kind, name, count(*) AS calls, sum(dur_ns)::BIGINT AS total_ns,
@@ -153,15 +158,19 @@ _PYTHON_FUNCTIONS = {
 
 _OF_PLACES = {"call_tree": ("call_tree", "call_tree_paths"), "call_tree_sums": ("call_paths", "call_work")}
 """What is made of a tree of places, together: its rows, or their sums."""
+_SUMMED = {"torch_sums": ("torch_sums",), "call_tree_sums": ("call_paths", "call_work")}
+"""Tables with few rows for each run."""
+_NUMBERS = {"torch_sums": (), "call_paths": ("path", "parent", "last_path"), "call_work": ("path",)}
+"""Their columns with numbers of paths, which those of another run may have, too, where they are kept."""
 
 
-def create(connection: duckdb.DuckDBPyConnection, table: str) -> None:
+def create(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None = None) -> None:
     """Make the table of a call tree, or of its sums, from the blocks that its declaration uses.
 
     Its name says which: `torch_tree_` (torch.profiler's) with `no` or `yes` for Python functions; `call_tree_` (of
     places) with `no`, `module` (those of nn.Modules) or `stack` (all of them). `torch_sums_` is what torch_tree_ has
     for each name, `call_tree_sums_` (the tables call_paths_ and call_work_) what call_tree_ has for each path: without
-    the rows of the tree, which are as many as the events.
+    the rows of the tree, which are as many as the events. Such sums are taken from `kept` and put there.
 
     `analyze.query.computed` has their columns.
     """
@@ -180,16 +189,21 @@ def create(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     # Of sums by path, only which operators launched anything is asked.
     gpu = "count(*)" if tree == "call_tree_sums" else "sum(dur_ns)"
     events = _EVENTS.format(**(kind._asdict() | {"among": among, "gpu": gpu, "table": table, "unknown": UNKNOWN}))
-    connection.execute(_PROCESSES.format(among=among), {"batch": _BATCH})
-    spill.check_room(connection, "call_processes", _EVENT_BYTES)
-    connection.execute(_TEXTS.format(table=table))
-    batches = connection.execute(_BATCHES).fetchall() or [(0, 0)]
-    most = max(n for _, n in batches)
     adding = _Adding(connection, tree, functions)
+    there = adding.restore(kept) if kept and tree in _SUMMED else []
+    left = f"run_id NOT IN ({', '.join(map(text_literal, there))})" if there else "true"
+    connection.execute(_PROCESSES.format(among=among, left=left), {"batch": _BATCH})
+    spill.check_room(connection, "call_processes", _EVENT_BYTES)
+    batches = connection.execute(_BATCHES).fetchall()
+    if not batches and not there:
+        batches = [(0, 0)]
+    if batches:
+        connection.execute(_TEXTS.format(table=table))
+    most = max((n for _, n in batches), default=0)
     room = Room(most)
     # DuckDB reads the events of the next batch meanwhile.
     with ThreadPoolExecutor(1) as beside:
-        before: Future[_Batch] | None = None
+        before: Future[Batch] | None = None
         for (number, _), place in zip(batches, cycle((Room(most), Room(most)))):
             found = _read(connection, events, number, place)
             if before is not None:
@@ -197,6 +211,8 @@ def create(connection: duckdb.DuckDBPyConnection, table: str) -> None:
             before = beside.submit(_nested, found, number, adding.nodes, adding.paths, tree, room)
         if before is not None:
             adding.add(before.result())
+    if kept and tree in _SUMMED:
+        adding.keep(kept, there)
     adding.finish()
 
 
@@ -217,26 +233,10 @@ def _same(connection: duckdb.DuckDBPyConnection, tree: str, functions: str) -> s
     return next((name for (name,) in made if held[name] == held[functions]), None)
 
 
-class _Batch(NamedTuple):
-    """A tree, and what was made of it; arrays lie in a room that the next batch is put into."""
-
-    number: int
-    events: dict[str, Any]
-    tree: Tree
-    room: Room
-    nodes: int
-    """Number of the first node; likewise of the first path."""
-    paths: int
-    path: npt.NDArray[np.int32] | None = None
-    """Of each node; only in a tree of places."""
-    sums: PathSums | None = None
-
-    def taken(self, name: str) -> npt.NDArray[Any]:
-        """A column of the events by node."""
-        # (mode="raise" would make a copy.)
-        events = self.events[name]
-        place = self.room.array(name, events.dtype, len(self.tree.order))
-        return np.take(events, self.tree.order, out=place, mode="clip")
+def _shifted(stem: str, by: int) -> str:
+    """What replaces numbers of paths by others."""
+    columns = [f"({c} + {by})::INTEGER AS {c}" for c in _NUMBERS[stem]]
+    return f"REPLACE ({', '.join(columns)})" if columns else ""
 
 
 class _Adding:
@@ -250,30 +250,34 @@ class _Adding:
         self.nodes = 0
         self.paths = 0
 
-    def add(self, batch: _Batch) -> None:
+    def add(self, batch: Batch) -> None:
         """Add what there is of a batch."""
         if self._tree == "call_tree_sums":
-            self._into("call_paths", _NAMED.format(rows="call_batch"), call_batch=_paths(batch))
+            self._into(
+                "call_paths", _NAMED.format(rows="call_batch", text="::VARCHAR"), call_batch=paths_of_batch(batch)
+            )
             self._into("call_work", _WORK_SUMS.format(work=self._work(batch)))
         elif self._tree == "torch_sums":
-            self._into("torch_sums", _NAMED.format(rows=_SUMS), call_rows=_few_rows(batch))
+            self._into("torch_sums", _NAMED.format(rows=_SUMS, text="::VARCHAR"), call_rows=few_rows_of(batch))
         else:
-            self._into(self._tree, _NAMED.format(rows="call_rows"), call_rows=_rows(batch))
+            self._into(self._tree, _NAMED.format(rows="call_rows", text=""), call_rows=rows_of(batch))
         if self._tree == "call_tree":
-            self._into("call_tree_paths", _NAMED.format(rows="call_batch"), call_batch=_paths(batch))
+            self._into(
+                "call_tree_paths", _NAMED.format(rows="call_batch", text="::VARCHAR"), call_batch=paths_of_batch(batch)
+            )
         self.nodes += len(batch.tree.order)
         self.paths += len(batch.sums.parent) if batch.sums else 0
 
-    def _work(self, batch: _Batch) -> str:
+    def _work(self, batch: Batch) -> str:
         """SQL of the GPU work of a batch with the paths of the nodes that launched it."""
-        with self._registered(call_ops=_ops(batch)):
+        with self._registered(call_ops=ops_of(batch)):
             self._connection.execute(_BATCH_WORK, {"batch": batch.number})
         left = "SELECT 1 FROM call_batch_work WHERE unlinked LIMIT 1"
         if not self._connection.execute(left).fetchall():
             return _LINKED
-        with self._registered(call_rows=_rows(batch)):
+        with self._registered(call_rows=rows_of(batch)):
             self._connection.execute(
-                f"CREATE OR REPLACE TEMP TABLE call_batch_tree AS {_NAMED.format(rows='call_rows')}"
+                f"CREATE OR REPLACE TEMP TABLE call_batch_tree AS {_NAMED.format(rows='call_rows', text='')}"
             )
         self._connection.execute(_UNLINKED)
         return f"{_LINKED} UNION ALL BY NAME ({_WORK.format(work='call_batch_unlinked', tree='call_batch_tree')})"
@@ -285,6 +289,33 @@ class _Adding:
         yield
         for name in tables:
             self._connection.unregister(name)
+
+    def restore(self, kept: Kept) -> list[str]:
+        """Add the sums of the runs of which all are kept; gives the runs."""
+        found = {stem: kept.read(f"{stem}_{self._functions}") for stem in _SUMMED[self._tree]}
+        runs = sorted(set.intersection(*map(set, found.values())))
+        for run_id in runs:
+            shift = self.paths
+            for stem, tables in found.items():
+                sql = _RESTORED.format(shifted=_shifted(stem, shift), run=of_run(run_id))
+                self._into(stem, sql, call_kept=tables[run_id])
+                if stem == "call_paths":
+                    self.paths += len(tables[run_id])
+        return runs
+
+    def keep(self, kept: Kept, there: Iterable[str]) -> None:
+        """Let the sums of runs be kept, but for those that are."""
+        stems = _SUMMED[self._tree]
+        for run_id in kept.lacking(there):
+            first = 0
+            for stem in stems:
+                name = f"{stem}_{self._functions}"
+                if stem == "call_paths":
+                    least = f"SELECT coalesce(min(path), 0) FROM {name}_rows WHERE {of_run(run_id)}"
+                    [(first,)] = self._connection.execute(least).fetchall()
+                columns = f"* EXCLUDE (run_id, run_group) {_shifted(stem, -first)}"
+                rows = self._connection.sql(f"SELECT {columns} FROM {name}_rows WHERE {of_run(run_id)}")
+                kept.write(name, run_id, rows.to_arrow_table())
 
     def _into(self, stem: str, sql: str, **tables: pa.Table) -> None:
         """Add what SQL selects, of tables that it may read."""
@@ -313,91 +344,10 @@ def _read(connection: duckdb.DuckDBPyConnection, sql: str, batch: int, room: Roo
     return {c.name: room.array(c.name, c.type.to_pandas_dtype(), n) for c in reader.schema}
 
 
-def _nested(events: dict[str, Any], number: int, nodes: int, paths: int, tree: str, room: Room) -> _Batch:
+def _nested(events: dict[str, Any], number: int, nodes: int, paths: int, tree: str, room: Room) -> Batch:
     """A batch from the columns of _EVENTS; its nodes and paths are numbered from these on."""
-    batch = _Batch(number, events, tree_of(events, room), room, nodes, paths)
+    batch = Batch(number, events, tree_of(events, room), room, nodes, paths)
     if tree not in _OF_PLACES:
         return batch
     path, sums = paths_of(batch.tree, events, room)
     return batch._replace(path=path, sums=sums)
-
-
-def _few_rows(batch: _Batch) -> pa.Table:
-    """Of the columns of `_rows`, those that are summed by name."""
-    taken = {c: _column(batch.taken(c)) for c in ("process", "kind", "name", "dur_ns")}
-    return pa.Table.from_pydict(
-        taken | {c: _column(getattr(batch.tree, c)) for c in ("self_ns", "folded", "gpu_ns", "total_gpu_ns")}
-    )
-
-
-def _rows(batch: _Batch) -> pa.Table:
-    """A row for each node."""
-    tree, nodes = batch.tree, batch.nodes
-    tid, op = batch.taken("tid"), batch.taken("op_id")
-    rows = {
-        "process": _column(batch.taken("process")),
-        "kind": _column(batch.taken("kind")),
-        "name": _column(batch.taken("name")),
-        "tid": _column(tid, tid == UNKNOWN),
-        "op_id": _column(op, op == UNKNOWN),
-        "start_ns": _column(batch.taken("start_ns")),
-        "dur_ns": _column(batch.taken("dur_ns")),
-        "node": _column(np.arange(nodes, nodes + len(tid), dtype=np.int32)),
-        "parent": _column((tree.parent + nodes).astype(np.int32), tree.parent < 0),
-        "last_node": _column((tree.last + nodes).astype(np.int32)),
-        "depth": _column(tree.depth.astype(np.int16)),
-        "self_ns": _column(tree.self_ns),
-        "folded": _column(tree.folded),
-        "gpu_ns": _column(tree.gpu_ns),
-        "total_gpu_ns": _column(tree.total_gpu_ns),
-    }
-    if batch.path is not None:
-        rows["path"] = _column(batch.path + np.int32(batch.paths), batch.path < 0)
-    return pa.Table.from_pydict(rows)
-
-
-def _paths(batch: _Batch) -> pa.Table:
-    """A row for each path."""
-    sums, paths = batch.sums, batch.paths
-    assert sums is not None, "a tree of places"
-    rows = {
-        "process": _column(sums.process),
-        "kind": _column(sums.kind),
-        "name": _column(sums.name),
-        "path": _column(np.arange(paths, paths + len(sums.parent), dtype=np.int32)),
-        "parent": _column((sums.parent + paths).astype(np.int32), sums.parent < 0),
-        "last_path": _column((sums.last + paths).astype(np.int32)),
-        "depth": _column(sums.depth.astype(np.int16)),
-    }
-    rows |= {c: _column(getattr(sums, c)) for c in ("calls", "total_ns", "self_ns", "first_ns")}
-    return pa.Table.from_pydict(rows)
-
-
-def _ops(batch: _Batch) -> pa.Table:
-    """The path of the last operator or range of each External id with GPU work, and whether several threads have it."""
-    assert batch.path is not None, "a tree of places"
-    # (SQL has put GPU work beside operators and ranges with an id alone.)
-    here = np.flatnonzero(batch.taken("launched_ns"))
-    event, path = batch.tree.order[here], batch.path[here]
-    process, tid, op = (batch.events[c][event] for c in ("process", "tid", "op_id"))
-    key, known = dense(pairs(process, op))
-    node, of_tid = np.empty(len(known), np.int64), np.empty(len(known), np.int64)
-    node[key] = np.arange(len(here))  # of several, the last
-    of_tid[key] = tid
-    several = np.zeros(len(known), bool)
-    several[key[of_tid[key] != tid]] = True
-    return pa.Table.from_pydict(
-        {
-            "process": _column(process[node]),
-            "op_id": _column(op[node]),
-            "path": _column(path[node] + np.int32(batch.paths)),
-            "several": _column(several),
-        }
-    )
-
-
-def _column(values: npt.NDArray[Any], null: Bools | None = None) -> pa.Array:
-    """The values as they lie there; pa.array would import pandas first, which takes half a second."""
-    known = None if null is None or not null.any() else pa.py_buffer(np.packbits(~null, bitorder="little"))
-    held = np.packbits(values, bitorder="little") if values.dtype == bool else np.ascontiguousarray(values)
-    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [known, pa.py_buffer(held)])

@@ -38,11 +38,13 @@ from analyze.query.computed.path_walk import (
     stream_numbers,
     without_overhead,
 )
-from analyze.query.literals import of_runs
+from analyze.query.literals import of_run, of_runs
 
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
+
+    from analyze.store.kept import Kept
 
 _BATCH = 4_000_000
 """Operators, calls and GPU work that are read at once, to the next whole rank: what bounds the memory."""
@@ -55,11 +57,11 @@ _HERE = "true /* of these ranks */"
 
 _RANKS = """
 WITH _counts AS (
-    SELECT run_id, rank, count(*) AS events FROM cpu_ops GROUP BY run_id, rank
+    SELECT run_id, rank, count(*) AS events FROM cpu_ops WHERE {left} GROUP BY run_id, rank
     UNION ALL
-    SELECT run_id, rank, count(*) FROM cuda_calls GROUP BY run_id, rank
+    SELECT run_id, rank, count(*) FROM cuda_calls WHERE {left} GROUP BY run_id, rank
     UNION ALL
-    SELECT run_id, rank, count(*) FROM gpu_work GROUP BY run_id, rank
+    SELECT run_id, rank, count(*) FROM gpu_work WHERE {left} GROUP BY run_id, rank
 ),
 _events AS (
     SELECT run_id, rank, sum(events) AS events FROM _counts GROUP BY run_id, rank
@@ -137,7 +139,13 @@ ORDER BY process, start_ns
 """
 
 
-def create(connection: duckdb.DuckDBPyConnection, table: str, steps: bool) -> None:
+_KEPT = """
+SELECT g.run_id::VARCHAR AS run_id, g.run_group, k.*
+FROM (SELECT DISTINCT run_id, rank, run_group FROM run_groups WHERE {run}) g JOIN critical_path_kept k USING (rank)
+"""
+
+
+def create(connection: duckdb.DuckDBPyConnection, table: str, steps: bool, kept: Kept | None = None) -> None:
     """Make the table of the critical paths of all ranks: of each step if `steps`, else of the whole recording.
 
     The whole goes from the first to the last thing that operators, CUDA calls and GPU work did. A step is its window
@@ -146,9 +154,11 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, steps: bool) -> No
     stream_wait (the same between two streams); sync (from the end of the GPU work to the return of the call that
     waited for it); profiler (what the profiler took of cpu and sync); other.
 
-    The blocks that its declaration uses must have been made.
+    The blocks that its declaration uses must have been made. Paths are taken from `kept` and put there.
     """
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE path_ranks AS {_RANKS}", {"batch": _BATCH})
+    known = kept.read(table) if kept else {}
+    ranks_left = _RANKS.format(left=f"NOT {of_runs(known)}" if known else "true")
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE path_ranks AS {ranks_left}", {"batch": _BATCH})
     spill.check_room(connection, "path_ranks", _EVENT_BYTES)
     ranks = connection.execute("SELECT batch, process, run_id, rank, run_group FROM path_ranks ORDER BY ALL").fetchall()
     overhead = _by_process(connection.sql(_OVERHEAD).to_arrow_table())
@@ -172,6 +182,14 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, steps: bool) -> No
                 path = without_overhead(rank.walk(begin, end, on_cpu), ranges)
                 made.append(_rows((*key, step), path))
     _store(connection, table, made)
+    for run_id, rows in known.items():
+        connection.register("critical_path_kept", rows)
+        connection.execute(f"INSERT INTO {table} BY NAME {_KEPT.format(run=of_run(run_id))}")
+        connection.unregister("critical_path_kept")
+    if kept:
+        for run_id in kept.lacking(known):
+            of_one = connection.sql(f"SELECT * EXCLUDE (run_id, run_group) FROM {table} WHERE {of_run(run_id)}")
+            kept.write(table, run_id, of_one.to_arrow_table())
 
 
 def _only(ranks: Sequence[tuple[Any, ...]]) -> str:
