@@ -19,6 +19,7 @@ laid end to end, so their lengths add up to the window's exactly.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analyze.query import spill
-from analyze.query.computed.call_paths import dense
+from analyze.query.computed.call_paths import dense, pairs
 from analyze.query.computed.nesting import in_order
 from analyze.query.computed.path_walk import (
     UNKNOWN,
@@ -52,6 +53,9 @@ _BATCH = 4_000_000
 _EVENT_BYTES = 250
 """Memory that each of them takes meanwhile."""
 
+_ROWS_READ = 122_880
+"""Operators that DuckDB hands over at once."""
+
 _HERE = "true /* of these ranks */"
 """Stands in the SQL for a condition on run_id and rank."""
 
@@ -71,6 +75,19 @@ SELECT run_id, rank, run_group, events, (sum(events) OVER in_order - events)::BI
 FROM run_groups JOIN _events USING (run_id, rank)
 WINDOW in_order AS (ORDER BY run_id, rank)
 """
+# There are millions of them and few texts, which are asked for where the path goes.
+_TEXTS = """
+CREATE TYPE {table}_class AS ENUM ('communication', 'copy', 'kernel');
+CREATE TYPE {table}_call AS ENUM (SELECT DISTINCT name FROM cuda_calls WHERE name IS NOT NULL ORDER BY name);
+CREATE TYPE {table}_work AS ENUM (
+    SELECT short_name AS name FROM kernel_names WHERE short_name IS NOT NULL
+    UNION
+    SELECT name FROM gpu_work WHERE name IS NOT NULL
+    UNION
+    SELECT unnest(['kernel', 'memcpy', 'memset'])
+    ORDER BY name
+);
+"""
 _GPU = """
 WITH _launches AS (
     SELECT * FROM launch_calls WHERE true /* of these ranks */
@@ -79,11 +96,14 @@ _work AS (
     SELECT * FROM linked_to_ops('gpu_work') WHERE true /* of these ranks */
 )
 SELECT
-    p.process, w.device, w.stream, coalesce(n.short_name, w.name, w.kind) AS name, w.correlation_id, w.op_id,
-    CASE WHEN n.family = 'communication' THEN 'communication' WHEN w.kind = 'kernel' THEN 'kernel' ELSE 'copy' END
-        AS class,
+    p.process, w.device, w.stream, coalesce(n.short_name, w.name, w.kind)::{table}_work AS name, w.correlation_id,
+    w.op_id,
+    (
+        CASE WHEN n.family = 'communication' THEN 'communication' WHEN w.kind = 'kernel' THEN 'kernel' ELSE 'copy' END
+    )::{table}_class AS class,
     w.start_ns, w.start_ns + greatest(coalesce(w.dur_ns, 0), 0) AS end_ns,
-    l.tid, l.start_ns AS launch_ns, l.start_ns + l.dur_ns AS launch_end_ns, l.name AS launch
+    l.tid, l.start_ns AS launch_ns, l.start_ns + l.dur_ns AS launch_end_ns,
+    l.name::{table}_call AS launch
 FROM _work w
 JOIN path_ranks p ON p.run_id = w.run_id AND p.rank = w.rank
 LEFT JOIN kernel_names n ON n.run_id = w.run_id AND n.name = w.name
@@ -107,7 +127,8 @@ _CALLS = """
 WITH _launched AS (SELECT run_id, rank, correlation_id FROM gpu_work WHERE true /* of these ranks */),
 _calls AS (
     SELECT
-        run_id, rank, tid, start_ns, start_ns + dur_ns AS end_ns, name, correlation_id,
+        run_id, rank, tid, start_ns, start_ns + dur_ns AS end_ns, CASE WHEN role IS NOT NULL THEN name END AS name,
+        correlation_id,
         CASE WHEN role IN ('copy', 'copy_async') THEN 'copy' WHEN role = 'sync' THEN 'sync' END AS blocks
     FROM cuda_calls LEFT JOIN api_roles USING (name)
     WHERE api <> 'sync' AND dur_ns IS NOT NULL AND tid IS NOT NULL AND true /* of these ranks */
@@ -163,15 +184,13 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, steps: bool, kept:
     ranks = connection.execute("SELECT batch, process, run_id, rank, run_group FROM path_ranks ORDER BY ALL").fetchall()
     overhead = _by_process(connection.sql(_OVERHEAD).to_arrow_table())
     windows = _by_process(connection.sql(_STEPS).to_arrow_table()) if steps else None
-    made = []
-    for _, batch in groupby(ranks, key=itemgetter(0)):
-        there = list(batch)
-        only = _only(there) if len(there) < len(ranks) else "true"
-        in_turn = "\nORDER BY process" if len(there) > 1 else ""
-        work, waits, ops, calls = (
-            _by_process(connection.sql(sql.replace(_HERE, only) + in_turn).to_arrow_table())
-            for sql in (_GPU, _WAITS, _OPS, _CALLS)
-        )
+    connection.execute(_TEXTS.format(table=table))
+    made: list[pa.Table] = []
+
+    def walk(there: list[tuple[Any, ...]], *read: Callable[[int], pa.Table]) -> list[pa.Table]:
+        """The paths of ranks."""
+        work, waits, ops, calls = read
+        found = []
         for _, process, *key in there:
             rank = Rank(_in_turn(work(process), waits(process)), _busy(ops(process), calls(process)))
             span = rank.span()
@@ -180,7 +199,23 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, steps: bool, kept:
             ranges = _tuples(overhead(process))
             for step, begin, end, on_cpu in _tuples(windows(process)) if windows else [(None, *span, False)]:
                 path = without_overhead(rank.walk(begin, end, on_cpu), ranges)
-                made.append(_rows((*key, step), path))
+                found.append(_rows((*key, step), path))
+        return found
+
+    # DuckDB reads what the next ranks did meanwhile.
+    with ThreadPoolExecutor(1) as beside:
+        before: Future[list[pa.Table]] | None = None
+        for _, batch in groupby(ranks, key=itemgetter(0)):
+            there = list(batch)
+            only = _only(there) if len(there) < len(ranks) else "true"
+            sources = [connection.sql(sql.format(table=table).replace(_HERE, only)) for sql in (_GPU, _WAITS, _CALLS)]
+            work, waits, calls = (_by_process(s.to_arrow_table()) for s in sources)
+            ops = _by_process(_not_inside(connection.sql(_OPS.replace(_HERE, only)).to_arrow_reader(_ROWS_READ)))
+            if before is not None:
+                made += before.result()
+            before = beside.submit(walk, there, work, waits, ops, calls)
+        if before is not None:
+            made += before.result()
     _store(connection, table, made)
     for run_id, rows in known.items():
         connection.register("critical_path_kept", rows)
@@ -199,9 +234,30 @@ def _only(ranks: Sequence[tuple[Any, ...]]) -> str:
     return f"{of_runs(runs)} AND rank BETWEEN {min(numbers)} AND {max(numbers)}"
 
 
+def _not_inside(reader: pa.RecordBatchReader) -> pa.Table:
+    """The rows of _OPS, but for most that lie inside of another one: what stands together in a file is compared."""
+    import pyarrow as pa
+
+    found = [reader.schema.empty_table()]
+    for rows in reader:
+        process, tid, start, end = (rows[c].to_numpy() for c in ("process", "tid", "start_ns", "end_ns"))
+        lane = dense(pairs(process, tid))[0]
+        order = in_order(lane, start, (-end,))
+        inside = np.zeros(len(order), bool)
+        for run in equal_runs(lane[order]):
+            here = order[run]
+            reached = np.maximum.accumulate(end[here])[:-1]
+            inside[here[1:]] = (start[here[1:]] < reached) & (end[here[1:]] <= reached)
+        found.append(pa.Table.from_batches([rows.filter(pa.array(~inside))]))
+    return pa.concat_tables(found)
+
+
 def _by_process(rows: pa.Table) -> Callable[[int], pa.Table]:
-    """The rows of a process, of a table by process."""
+    """The rows of a process."""
     process = rows["process"].to_numpy()
+    if (process[1:] < process[:-1]).any():
+        rows = rows.take(np.argsort(process, kind="stable"))
+        process = rows["process"].to_numpy()
     found = {int(process[r.start]): r for r in equal_runs(process)}
 
     def of(number: int) -> pa.Table:
