@@ -64,7 +64,7 @@ def test_the_packages_own_sql_declares_what_it_reads() -> None:
         critical_path._RANKS, critical_path._GPU, critical_path._WAITS, critical_path._OPS, critical_path._CALLS,
         critical_path._OVERHEAD, critical_path._STEPS,
     )  # fmt: skip
-    assert set(built_in()["critical_path_span"].uses) == read(*path)
+    assert set(built_in()["critical_path_span"].uses) == read(*(sql.format(left="true", table="t") for sql in path))
     assert set(overlay.USES) == read(overlay.sql("true"))
     for counter in counter_tracks("device", "rank"):
         assert set(counter.uses) == read(counter.sql), counter.name
@@ -120,6 +120,7 @@ def test_macros_have_the_documented_parameters(engine: Engine) -> None:
 
 _INTERVALS = "(VALUES (1, 0, 5, 0, 2, 'a')) i(track, start_ns, end_ns, level, value, name)"
 GIVEN: dict[str, tuple[str, ...]] = {
+    "calls_that_launch": ("cuda_calls",),
     "covered_in_steps": ("marks",),
     "gpu_class_lengths": ("gpu_pieces_span",),
     "gpu_gaps": ("gaps_per_device",),

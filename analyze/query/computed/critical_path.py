@@ -89,8 +89,11 @@ CREATE TYPE {table}_work AS ENUM (
 );
 """
 _GPU = """
-WITH _launches AS (
-    SELECT * FROM launch_calls WHERE true /* of these ranks */
+WITH _made AS NOT MATERIALIZED (
+    SELECT * FROM cuda_calls WHERE true /* of these ranks */
+),
+_launches AS (
+    SELECT * FROM calls_that_launch('_made')
 ),
 _work AS (
     SELECT * FROM linked_to_ops('gpu_work') WHERE true /* of these ranks */
