@@ -312,6 +312,34 @@ def test_a_block_does_not_use_itself(tmp_path: Path) -> None:
         blocks(["a"], [tmp_path])
 
 
+def test_what_is_empty_with_another_is_not_looked_for(one_kernel: Path) -> None:
+    """A rank without operators' numbers has enclosing_ops looked for; without such ranks the SQL is only planned."""
+    engine = Engine(analyze.open(one_kernel).stores)
+    ran: list[str] = []
+    connection = engine.connection
+
+    class Watched:
+        def execute(self, sql: str, *values: object) -> object:
+            ran.append(sql)
+            return connection.execute(sql, *values)
+
+    engine.connection = Watched()  # type: ignore[assignment]
+    assert engine.rows("SELECT * FROM enclosing_ops", ["op_links"]) == []
+    made = {name: sql for sql in ran for name in ("enclosing_ops", "ranks_without_op_ids") if f"TABLE {name}" in sql}
+    assert made["enclosing_ops"].endswith("LIMIT 0")
+    assert not made["ranks_without_op_ids"].endswith("LIMIT 0")
+
+
+def test_what_is_empty_with_another_is_computed_once() -> None:
+    block = "-- What.\n{}-- @empty a with b\n-- @view a  a row is an a.\n-- @view b  a row is a b.\n"
+    assert parse_block("x", block.format("-- @once a, b\n"), "x.sql").empty == (("a", "b"),)
+    for once in ("", "-- @once a\n"):
+        with pytest.raises(InputError, match=r"@empty [ab]: it is not computed once"):
+            parse_block("x", block.format(once), "x.sql")
+    with pytest.raises(InputError, match="@empty c: the block has no such view"):
+        parse_block("x", block.format("-- @once a, b\n").replace("with b", "with c"), "x.sql")
+
+
 def test_deep_sql_is_read(one_kernel: Path) -> None:
     """As deep as DuckDB takes it, which is deeper than Python calls itself."""
     engine = Engine(analyze.open(one_kernel).stores)

@@ -13,7 +13,7 @@ from support import SAMPLES, require_compiled
 
 import analyze
 from analyze.errors import InputError
-from analyze.query.computed import call_tree, critical_path, nesting
+from analyze.query.computed import call_tree, critical_path, nesting, path_sums
 from analyze.query.computed.call_paths import dense, number_paths
 from analyze.query.computed.nesting import nest
 from analyze.query.engine import Engine
@@ -178,6 +178,39 @@ def test_paths_are_the_names_from_the_root_down(intervals: list[Interval], data:
         assert sorted(below) == list(range(path, paths.last[path] + 1))
         assert paths.depth[path] == len(name) - 2
         assert name_of.get(int(paths.parent[path])) == (name[:-1] if len(name) > 2 else None)
+
+
+def test_the_compiled_paths_are_there() -> None:
+    require_compiled(path_sums.compiled, "_paths")
+
+
+@pytest.mark.skipif(path_sums.compiled is None, reason="test_the_compiled_paths_are_there says why")
+@given(events=events_strategy)
+# Two names from the root down in two processes, and one of no name.
+@example([(p, 2, n, 7, 1, None, n, 10 - 2 * n, 0) for p in (0, 1) for n in (0, 1, 1, -1)])
+def test_the_compiled_paths_are_those_of_numpy(events: list[Event]) -> None:
+    given = columns(events, "call_tree")
+    tree = nesting.level_by_level(given)
+    tree = tree._replace(parent=tree.parent.astype(np.int32))
+    room = nesting.Room(0)
+    found, sums = path_sums.node_by_node(tree, given, room)
+    expected, expected_sums = path_sums.level_by_level(tree, given)
+    assert found.tolist() == expected.tolist()
+    for name, one, other in zip(path_sums.PathSums._fields, sums, expected_sums, strict=True):
+        assert one.tolist() == other.tolist(), name
+
+
+@pytest.mark.skipif(path_sums.compiled is None, reason="test_the_compiled_paths_are_there says why")
+def test_the_compiled_paths_refuse_columns_that_are_too_short() -> None:
+    assert path_sums.compiled is not None
+    with pytest.raises(ValueError, match="not as long"):
+        path_sums.compiled.number(1, *[bytearray(4)] * 9)
+    with pytest.raises(ValueError, match="32 bits"):
+        path_sums.compiled.number(-1, *[bytearray(4)] * 9)
+    with pytest.raises(BufferError):
+        path_sums.compiled.number(0, *[b""] * 9)
+    with pytest.raises(TypeError, match="10 arguments"):
+        path_sums.compiled.number(0)
 
 
 @given(st.lists(st.integers(-5, 5) | st.sampled_from([-(2**62), 2**63 - 1])))

@@ -147,3 +147,25 @@ def test_the_cache_is_cleared_of_it(store: Path, own_cache: Path) -> None:
     answers(store)
     cache.contents(clear=True)
     assert not (own_cache / "kept").exists()
+
+
+def test_blocks_of_a_users_own_are_not_taken_for_the_built_in_ones(store: Path, tmp_path: Path) -> None:
+    """A block that hides one on which a call tree rests: its sums are nobody else's."""
+    mine = tmp_path / "mine"
+    (mine / "blocks").mkdir(parents=True)
+    (mine / "group").mkdir()
+    built_in = (Path(engine.__file__).parents[1] / "queries" / "blocks" / "cpu_events.sql").read_text()
+    half = built_in.replace("FROM cpu_ops\n", "FROM cpu_ops WHERE rank = 0\n")
+    assert half != built_in
+    (mine / "blocks" / "cpu_events.sql").write_text(half)
+    (mine / "group" / "own.sql").write_text(
+        "-- How many?\n-- @column n count  Calls.\n-- @use torch_sums_no\n"
+        "SELECT NULL AS run_group, sum(calls)::BIGINT AS n FROM torch_sums_no WHERE kind = 'op'\n"
+    )
+    for _ in range(2):
+        with analyze.open(store, queries=[mine]) as traces:
+            own = traces.query("own").to_pylist()[0]["n"]
+            every = traces.sql("SELECT sum(calls)::BIGINT AS n FROM torch_sums_no WHERE kind = 'op'").to_pylist()[0][
+                "n"
+            ]
+            assert 0 < own < every
