@@ -58,6 +58,14 @@ def test_the_second_question_computes_nothing(store: Path, made: list[str]) -> N
     assert made == []
 
 
+def test_trees_with_the_same_python_functions_are_kept_once(store: Path, made: list[str]) -> None:
+    """pipeline-4gpu has no Python stacks."""
+    for name, params in (("op-tree", {}), ("ops", {}), ("module-tree", {"tree": "stack"}), ("ops", {"python": "yes"})):
+        with analyze.open(store) as traces:
+            traces.query(name, params=params)
+    assert made == ["tree"] * 2
+
+
 @pytest.mark.parametrize(
     "options", [{"by": ["rank"]}, {"where": "rank IN (1, 2)"}, {"by": ["model"], "where": "rank = 3"}]
 )

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cached_property
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -190,7 +191,8 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None 
     gpu = "count(*)" if tree == "call_tree_sums" else "sum(dur_ns)"
     events = _EVENTS.format(**(kind._asdict() | {"among": among, "gpu": gpu, "table": table, "unknown": UNKNOWN}))
     adding = _Adding(connection, tree, functions)
-    there = adding.restore(kept) if kept and tree in _SUMMED else []
+    to_keep = kept if tree in _SUMMED else None
+    there = adding.restore(to_keep) if to_keep else []
     left = f"run_id NOT IN ({', '.join(map(text_literal, there))})" if there else "true"
     connection.execute(_PROCESSES.format(among=among, left=left), {"batch": _BATCH})
     spill.check_room(connection, "call_processes", _EVENT_BYTES)
@@ -211,8 +213,8 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None 
             before = beside.submit(_nested, found, number, adding.nodes, adding.paths, tree, room)
         if before is not None:
             adding.add(before.result())
-    if kept and tree in _SUMMED:
-        adding.keep(kept, there)
+    if to_keep:
+        adding.keep(to_keep, there)
     adding.finish()
 
 
@@ -224,13 +226,16 @@ def _same(connection: duckdb.DuckDBPyConnection, tree: str, functions: str) -> s
         " ON t.table_name = view_name || '_rows' WHERE starts_with(view_name, $1 || '_')",
         [_OF_PLACES[tree][-1]],
     ).fetchall()
-    if not made:
-        return None
+    held = _functions_held(connection) if made else {}
+    return next((name for (name,) in made if held[name] == held[functions]), None)
+
+
+def _functions_held(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
+    """How many Python functions are part of a tree, by the end of its name."""
     of_all, of_modules = connection.execute(
         "SELECT count(*), count(*) FILTER (starts_with(name, 'nn.Module: ')) FROM cpu_events WHERE kind = 'python'"
     ).fetchall()[0]
-    held = {"no": 0, "module": of_modules, "stack": of_all}
-    return next((name for (name,) in made if held[name] == held[functions]), None)
+    return {"no": 0, "module": of_modules, "stack": of_all, "yes": of_all}
 
 
 def _shifted(stem: str, by: int) -> str:
@@ -290,9 +295,15 @@ class _Adding:
         for name in tables:
             self._connection.unregister(name)
 
+    @cached_property
+    def _kept_as(self) -> str:
+        """The end of the names under which sums are kept: of trees with the same Python functions, that of the first."""
+        held = _functions_held(self._connection)
+        return next(name for name in held if held[name] == held[self._functions])
+
     def restore(self, kept: Kept) -> list[str]:
         """Add the sums of the runs of which all are kept; gives the runs."""
-        found = {stem: kept.read(f"{stem}_{self._functions}") for stem in _SUMMED[self._tree]}
+        found = {stem: kept.read(f"{stem}_{self._kept_as}") for stem in _SUMMED[self._tree]}
         runs = sorted(set.intersection(*map(set, found.values())))
         for run_id in runs:
             shift = self.paths
@@ -315,7 +326,7 @@ class _Adding:
                     [(first,)] = self._connection.execute(least).fetchall()
                 columns = f"* EXCLUDE (run_id, run_group) {_shifted(stem, -first)}"
                 rows = self._connection.sql(f"SELECT {columns} FROM {name}_rows WHERE {of_run(run_id)}")
-                kept.write(name, run_id, rows.to_arrow_table())
+                kept.write(f"{stem}_{self._kept_as}", run_id, rows.to_arrow_table())
 
     def _into(self, stem: str, sql: str, **tables: pa.Table) -> None:
         """Add what SQL selects, of tables that it may read."""
