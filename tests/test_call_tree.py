@@ -277,14 +277,20 @@ def test_batches_of_ranks_make_the_same_tree(table: str, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("module", "table"),
-    [(call_tree, "call_tree_no"), (call_tree, "torch_sums_no"), (critical_path, "critical_path_span")],
+    ("module", "size", "table"),
+    [
+        (call_tree, "_EVENT_BYTES", "call_tree_no"),
+        (call_tree, "_SUMMED_BYTES", "torch_sums_no"),
+        (critical_path, "_EVENT_BYTES", "critical_path_span"),
+    ],
 )
-def test_a_rank_that_does_not_fit_into_memory(module: ModuleType, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_that_does_not_fit_into_memory(
+    module: ModuleType, size: str, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One sentence in place of a process that the system ends; the engine can be asked on."""
     engine = Engine(analyze.open(SAMPLES / "resnet18-1gpu").stores)
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_EVENT_BYTES", 1 << 40)
+        patch.setattr(module, size, 1 << 40)
         with pytest.raises(InputError, match=r", rank 0: out of memory: its [\d,]+ events take [\d.]+ GB at once"):
             engine.rows(f"SELECT * FROM {table}", [table])
     assert len(engine.rows(f"SELECT * FROM {table}", [table])) > 30

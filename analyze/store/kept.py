@@ -33,7 +33,10 @@ def state_of(store: Store, run_id: str) -> str:
     digest = hashlib.blake2b(f"{run_id}\0{run.parser}\0{run.rules}".encode(), digest_size=16)
     files = list(run.table_files)
     for path, file in zip(store.for_readers(files), files, strict=True):
-        written = 0 if store.filesystem else Path(path).stat().st_mtime_ns
+        written = None
+        if not store.filesystem:  # where each writing has a name of its own
+            with suppress(OSError):
+                written = Path(path).stat().st_mtime_ns
         digest.update(f"\0{path}\0{file.bytes}\0{written}".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
 

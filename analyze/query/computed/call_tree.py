@@ -36,7 +36,9 @@ _ROWS_READ = 122_880
 """Events that DuckDB hands over at once."""
 
 _EVENT_BYTES = 360
-"""Memory that an event takes while it is nested, and those of the next batch are read."""
+"""Memory that an event takes while it is nested and made a row, and those of the next batch are read."""
+_SUMMED_BYTES = 200
+"""The same where there are only sums."""
 
 # There is a row for every event, in memory, so texts are stored as numbers; the view makes them texts again.
 _TEXTS = f"""
@@ -195,7 +197,7 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None 
     there = adding.restore(to_keep) if to_keep else []
     left = f"run_id NOT IN ({', '.join(map(text_literal, there))})" if there else "true"
     connection.execute(_PROCESSES.format(among=among, left=left), {"batch": _BATCH})
-    spill.check_room(connection, "call_processes", _EVENT_BYTES)
+    spill.check_room(connection, "call_processes", _SUMMED_BYTES if tree in _SUMMED else _EVENT_BYTES)
     batches = connection.execute(_BATCHES).fetchall()
     if not batches and not there:
         batches = [(0, 0)]
@@ -297,7 +299,7 @@ class _Adding:
 
     @cached_property
     def _kept_as(self) -> str:
-        """The end of the names under which sums are kept: of trees with the same Python functions, that of the first."""
+        """The end of the names under which sums are kept: of trees with the same functions, that of the first."""
         held = _functions_held(self._connection)
         return next(name for name in held if held[name] == held[self._functions])
 
@@ -337,7 +339,10 @@ class _Adding:
         self._made[name] = None
 
     def finish(self) -> None:
-        """Make the views, which have texts."""
+        """Make the views, which have texts; what was made on the way goes."""
+        self._connection.execute("DROP VIEW IF EXISTS call_batch_unlinked")
+        for name in ("call_batch_work", "call_batch_tree"):
+            self._connection.execute(f"DROP TABLE IF EXISTS {name}")
         texts = "kind::VARCHAR AS kind, name::VARCHAR AS name"
         for name in self._made:
             self._connection.execute(f"CREATE VIEW {name} AS SELECT * REPLACE ({texts}) FROM {name}_rows")
