@@ -19,7 +19,7 @@ from analyze.query.plain_sql import check_expression, sentence
 from analyze.query.query_files import RANK_COLUMNS, TIMING
 from analyze.store import kernel_names
 from analyze.store.catalogue import PARSER_VERSION, RUN_TABLES
-from analyze.store.kept import Kept, state_of
+from analyze.store.kept import Kept
 from analyze.store.store import Store
 from schemas.tables import TABLES, Column
 
@@ -210,7 +210,7 @@ class Recordings:
     def kept(self) -> Kept:
         """What earlier questions computed of these runs."""
         whole = [r for s, r in self.chosen if r not in self._ranks or len(self._ranks[r]) == len(_ranks(s, r))]
-        return Kept({r: state_of(s, r) for s, r in self.chosen}, whole, code_digest())
+        return Kept({r: s for s, r in self.chosen}, whole, code_digest)
 
     def files(self, table: str) -> dict[int, list[str]]:
         """Parquet files of a table, by the version of the parser that wrote them."""

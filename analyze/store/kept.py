@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,12 +44,13 @@ def state_of(store: Store, run_id: str) -> str:
 class Kept:
     """Tables of runs, by their names."""
 
-    def __init__(self, states: Mapping[str, str], whole: Iterable[str], code: str):
-        """`states`: `state_of` each run; `whole`: the runs that exist with all their ranks; `code`: a digest of what
+    def __init__(self, stores: Mapping[str, Store], whole: Iterable[str], code: Callable[[], str]):
+        """`stores`: that of each run; `whole`: the runs that exist with all their ranks; `code`: a digest of what
         computes."""
-        self._states = states
+        self._stores = stores
         self._whole = frozenset(whole)
         self._code = code
+        self._states: dict[str, str] = {}
 
     def read(self, table: str) -> dict[str, pa.Table]:
         """What is kept of a table, by run, with the rows of all its ranks."""
@@ -57,7 +58,7 @@ class Kept:
         import pyarrow.parquet as pq
 
         found = {}
-        for run_id in self._states:
+        for run_id in self._stores:
             path = self._path(run_id, table)
             with suppress(OSError, ValueError, pa.ArrowException):
                 found[run_id] = pq.read_table(path, partitioning=None, page_checksum_verification=True)
@@ -82,7 +83,10 @@ class Kept:
             _make_room(path.parent)
 
     def _path(self, run_id: str, table: str) -> Path:
-        name = hashlib.blake2b(f"{self._code}\0{self._states[run_id]}\0{table}".encode(), digest_size=16).hexdigest()
+        if run_id not in self._states:
+            self._states[run_id] = state_of(self._stores[run_id], run_id)
+        state = self._states[run_id]
+        name = hashlib.blake2b(f"{self._code()}\0{state}\0{table}".encode(), digest_size=16).hexdigest()
         return kept_folder() / f"{name}.parquet"
 
 
