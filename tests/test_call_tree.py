@@ -129,6 +129,15 @@ def test_the_compiled_tree_refuses_columns_that_are_too_short() -> None:
         nesting.compiled.tree(0)
 
 
+def test_a_room_keeps_what_it_holds() -> None:
+    room = nesting.Room(2)
+    for n in range(1, 9):
+        room.array("a", np.int64, n)[n - 1 :] = n
+    assert room.array("a", np.int64, 8).tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
+    first = room.array("b", np.int8, 2)
+    assert np.shares_memory(first, room.array("b", np.int8, 1))
+
+
 def chain(parent: list[int], node: int) -> list[int]:
     """A node and all above it."""
     found = [node]

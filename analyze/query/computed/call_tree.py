@@ -293,9 +293,11 @@ class _Adding:
     def _registered(self, **tables: pa.Table) -> Iterator[None]:
         for name, table in tables.items():
             self._connection.register(name, table)
-        yield
-        for name in tables:
-            self._connection.unregister(name)
+        try:
+            yield
+        finally:
+            for name in tables:
+                self._connection.unregister(name)
 
     @cached_property
     def _kept_as(self) -> str:

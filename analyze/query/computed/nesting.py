@@ -59,9 +59,12 @@ class Room:
         self._made: dict[str, npt.NDArray[Any]] = {}
 
     def array(self, name: str, kind: npt.DTypeLike, n: int) -> npt.NDArray[Any]:
-        """The array of a name, of n values, which are what it held before."""
-        if name not in self._made or len(self._made[name]) < n:
-            self._made[name] = np.empty(max(self._most, n), kind)
+        """The array of a name, of n values, which are what it held before; it grows where there are more after all."""
+        held = self._made.get(name)
+        if held is None or len(held) < n:
+            self._made[name] = np.empty(max(self._most, n if held is None else 2 * n), kind)
+            if held is not None:
+                self._made[name][: len(held)] = held
         return self._made[name][:n]
 
 
