@@ -35,7 +35,7 @@ class Build(build_py):
 
 # Python without its lock has no stable ABI.
 STABLE = not sysconfig.get_config_var("Py_GIL_DISABLED")
-COMPILED = ("analyze.query.computed._nesting", "analyze.sources.chrome._cutting")
+COMPILED = ("analyze.query.computed._nesting", "analyze.query.computed._paths", "analyze.sources.chrome._cutting")
 
 setup(
     cmdclass={"build_py": Build},

@@ -64,7 +64,7 @@ def test_the_packages_own_sql_declares_what_it_reads() -> None:
         critical_path._RANKS, critical_path._GPU, critical_path._WAITS, critical_path._OPS, critical_path._CALLS,
         critical_path._OVERHEAD, critical_path._STEPS,
     )  # fmt: skip
-    assert set(built_in()["critical_path_span"].uses) == read(*path)
+    assert set(built_in()["critical_path_span"].uses) == read(*(sql.format(left="true", table="t") for sql in path))
     assert set(overlay.USES) == read(overlay.sql("true"))
     for counter in counter_tracks("device", "rank"):
         assert set(counter.uses) == read(counter.sql), counter.name
@@ -120,6 +120,7 @@ def test_macros_have_the_documented_parameters(engine: Engine) -> None:
 
 _INTERVALS = "(VALUES (1, 0, 5, 0, 2, 'a')) i(track, start_ns, end_ns, level, value, name)"
 GIVEN: dict[str, tuple[str, ...]] = {
+    "calls_that_launch": ("cuda_calls",),
     "covered_in_steps": ("marks",),
     "gpu_class_lengths": ("gpu_pieces_span",),
     "gpu_gaps": ("gaps_per_device",),
@@ -309,6 +310,34 @@ def test_a_block_does_not_use_itself(tmp_path: Path) -> None:
         (tmp_path / "blocks" / f"{name}.sql").write_text(f"-- What.\n-- @use {used}\nCREATE VIEW {name} AS SELECT 1;\n")
     with pytest.raises(InputError, match=r"@use a: the block uses itself \(a > b > a\)"):
         blocks(["a"], [tmp_path])
+
+
+def test_what_is_empty_with_another_is_not_looked_for(one_kernel: Path) -> None:
+    """A rank without operators' numbers has enclosing_ops looked for; without such ranks the SQL is only planned."""
+    engine = Engine(analyze.open(one_kernel).stores)
+    ran: list[str] = []
+    connection = engine.connection
+
+    class Watched:
+        def execute(self, sql: str, *values: object) -> object:
+            ran.append(sql)
+            return connection.execute(sql, *values)
+
+    engine.connection = Watched()  # type: ignore[assignment]
+    assert engine.rows("SELECT * FROM enclosing_ops", ["op_links"]) == []
+    made = {name: sql for sql in ran for name in ("enclosing_ops", "ranks_without_op_ids") if f"TABLE {name}" in sql}
+    assert made["enclosing_ops"].endswith("LIMIT 0")
+    assert not made["ranks_without_op_ids"].endswith("LIMIT 0")
+
+
+def test_what_is_empty_with_another_is_computed_once() -> None:
+    block = "-- What.\n{}-- @empty a with b\n-- @view a  a row is an a.\n-- @view b  a row is a b.\n"
+    assert parse_block("x", block.format("-- @once a, b\n"), "x.sql").empty == (("a", "b"),)
+    for once in ("", "-- @once a\n"):
+        with pytest.raises(InputError, match=r"@empty [ab]: it is not computed once"):
+            parse_block("x", block.format(once), "x.sql")
+    with pytest.raises(InputError, match="@empty c: the block has no such view"):
+        parse_block("x", block.format("-- @once a, b\n").replace("with b", "with c"), "x.sql")
 
 
 def test_deep_sql_is_read(one_kernel: Path) -> None:

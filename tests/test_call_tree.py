@@ -13,7 +13,7 @@ from support import SAMPLES, require_compiled
 
 import analyze
 from analyze.errors import InputError
-from analyze.query.computed import call_tree, critical_path, nesting
+from analyze.query.computed import call_tree, critical_path, nesting, path_sums
 from analyze.query.computed.call_paths import dense, number_paths
 from analyze.query.computed.nesting import nest
 from analyze.query.engine import Engine
@@ -84,7 +84,7 @@ def columns(events: list[Event], tree: str) -> dict[str, Any]:
     process, kind, name, owner, tid, op, start, length, launched = zip(*events, strict=True) if events else [()] * 9
 
     def known(values: tuple[int | None, ...]) -> Any:
-        return np.ma.masked_array([v or 0 for v in values], [v is None for v in values], np.int64)
+        return np.array([nesting.UNKNOWN if v is None else v for v in values], np.int64)
 
     numbers = {"process": (process, np.int32), "kind": (kind, np.int8), "name": (name, np.int32)}
     numbers |= {c: (v, np.int64) for c, v in (("start_ns", start), ("dur_ns", length), ("launched_ns", launched))}
@@ -105,7 +105,11 @@ def test_the_compiled_tree_is_there() -> None:
 @example([(0, 2, 0, 0, 1, 1, 0, 10, 4), (0, 0, 1, 0, 1, None, 1, 5, 0), (0, 5, 0, 0, 1, 2, 2, 5, 3)])
 @example([(0, 2, 0, 7, 7, 1, 0, 10, 4), (0, 1, 1, 7, 1, 3, 1, 5, 0), (0, 1, 1, 7, 1, 1, 2, 5, 3)])
 def test_the_compiled_tree_is_that_of_numpy(tree: str, events: list[Event]) -> None:
-    found, expected = (way(columns(events, tree)) for way in (nesting.event_by_event, nesting.level_by_level))
+    room = nesting.Room(3)
+    # What a room holds of other events has no effect.
+    nesting.event_by_event(columns([(0, 2, 0, 0, 1, 1, 0, 10, 4)] * 2, tree), room)
+    found = nesting.event_by_event(columns(events, tree), room)
+    expected = nesting.level_by_level(columns(events, tree))
     for name, one, other in zip(nesting.Tree._fields, found, expected, strict=True):
         assert one.tolist() == other.tolist(), name
 
@@ -114,11 +118,24 @@ def test_the_compiled_tree_is_that_of_numpy(tree: str, events: list[Event]) -> N
 def test_the_compiled_tree_refuses_columns_that_are_too_short() -> None:
     given = columns([(0, 2, 0, 0, 1, 1, 0, 10, 4)], "call_tree")
     with pytest.raises(ValueError, match="not as long"):
-        nesting.event_by_event(given | {"process": np.array([], np.int32)})
+        nesting.event_by_event(given | {"process": np.array([0, 0], np.int32)}, nesting.Room(2))
     assert nesting.compiled is not None
     for n in (-1, 2**31):
         with pytest.raises(ValueError, match="32 bits"):
-            nesting.compiled.tree(n, *[b""] * 10)
+            nesting.compiled.tree(n, *[b""] * 18)
+    with pytest.raises(BufferError):
+        nesting.compiled.tree(0, *[b""] * 18)
+    with pytest.raises(TypeError, match="19 arguments"):
+        nesting.compiled.tree(0)
+
+
+def test_a_room_keeps_what_it_holds() -> None:
+    room = nesting.Room(2)
+    for n in range(1, 9):
+        room.array("a", np.int64, n)[n - 1 :] = n
+    assert room.array("a", np.int64, 8).tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
+    first = room.array("b", np.int8, 2)
+    assert np.shares_memory(first, room.array("b", np.int8, 1))
 
 
 def chain(parent: list[int], node: int) -> list[int]:
@@ -172,6 +189,39 @@ def test_paths_are_the_names_from_the_root_down(intervals: list[Interval], data:
         assert name_of.get(int(paths.parent[path])) == (name[:-1] if len(name) > 2 else None)
 
 
+def test_the_compiled_paths_are_there() -> None:
+    require_compiled(path_sums.compiled, "_paths")
+
+
+@pytest.mark.skipif(path_sums.compiled is None, reason="test_the_compiled_paths_are_there says why")
+@given(events=events_strategy)
+# Two names from the root down in two processes, and one of no name.
+@example([(p, 2, n, 7, 1, None, n, 10 - 2 * n, 0) for p in (0, 1) for n in (0, 1, 1, -1)])
+def test_the_compiled_paths_are_those_of_numpy(events: list[Event]) -> None:
+    given = columns(events, "call_tree")
+    tree = nesting.level_by_level(given)
+    tree = tree._replace(parent=tree.parent.astype(np.int32))
+    room = nesting.Room(0)
+    found, sums = path_sums.node_by_node(tree, given, room)
+    expected, expected_sums = path_sums.level_by_level(tree, given)
+    assert found.tolist() == expected.tolist()
+    for name, one, other in zip(path_sums.PathSums._fields, sums, expected_sums, strict=True):
+        assert one.tolist() == other.tolist(), name
+
+
+@pytest.mark.skipif(path_sums.compiled is None, reason="test_the_compiled_paths_are_there says why")
+def test_the_compiled_paths_refuse_columns_that_are_too_short() -> None:
+    assert path_sums.compiled is not None
+    with pytest.raises(ValueError, match="not as long"):
+        path_sums.compiled.number(1, *[bytearray(4)] * 9)
+    with pytest.raises(ValueError, match="32 bits"):
+        path_sums.compiled.number(-1, *[bytearray(4)] * 9)
+    with pytest.raises(BufferError):
+        path_sums.compiled.number(0, *[b""] * 9)
+    with pytest.raises(TypeError, match="10 arguments"):
+        path_sums.compiled.number(0)
+
+
 @given(st.lists(st.integers(-5, 5) | st.sampled_from([-(2**62), 2**63 - 1])))
 def test_dense_numbers(values: list[int]) -> None:
     number, known = dense(np.array(values, np.int64))
@@ -192,8 +242,24 @@ def test_trees_with_the_same_python_functions_are_nested_once(
     calls = [engine.rows(f"SELECT count(*) FROM call_tree_{t}", [f"call_tree_{t}"]) for t in trees]
     assert len(nested) == times
     assert [n for ((n,),) in calls] == (nested * 3)[:3]
-    paths = [engine.rows(f"SELECT sum(calls) FROM call_paths_{t}") for t in trees]
+    paths = [engine.rows(f"SELECT sum(calls) FROM call_paths_{t}", [f"call_tree_sums_{t}"]) for t in trees]
+    assert len(nested) == times
     assert paths == [engine.rows(f"SELECT count(path) FROM call_tree_{t}") for t in trees]
+
+
+@pytest.mark.parametrize("sample", ["train-stacks", "pipeline-4gpu", "cuda-graph", "lm-compiled"])
+@pytest.mark.parametrize("table", ["call_paths_module", "call_work_module"])
+def test_paths_are_those_of_the_rows(table: str, sample: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made rank by rank, and of the rows of a tree that is there."""
+    stores = analyze.open(SAMPLES / sample).stores
+    alone, beside = Engine(stores), Engine(stores)
+    monkeypatch.setattr(call_tree, "_BATCH", 1)
+    assert beside.rows("SELECT count(*) FROM call_tree_module", ["call_tree_module"]) != [(0,)]
+    found, expected = (
+        e.rows(f"SELECT * FROM {table} ORDER BY ALL", ["call_tree_sums_module"]) for e in (alone, beside)
+    )
+    assert len(found) > 2
+    assert found == expected
 
 
 @pytest.mark.parametrize("functions", ["no", "yes"])
@@ -210,24 +276,30 @@ def test_sums_are_those_of_the_rows(functions: str) -> None:
     assert engine.rows(sums, [f"torch_sums_{functions}"]) == added
 
 
-@pytest.mark.parametrize("table", ["call_tree_no", "call_paths_no", "torch_sums_no"])
+@pytest.mark.parametrize("table", ["call_tree_no", "call_paths_no", "call_work_no", "torch_sums_no"])
 def test_batches_of_ranks_make_the_same_tree(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
     stores = analyze.open(SAMPLES / "pipeline-4gpu").stores
-    block = table.replace("paths", "tree")
+    block = "call_tree_sums_no" if table in ("call_paths_no", "call_work_no") else table
     whole = Engine(stores).rows(f"SELECT * FROM {table} ORDER BY ALL", [block])
     monkeypatch.setattr(call_tree, "_BATCH", 1)
     assert Engine(stores).rows(f"SELECT * FROM {table} ORDER BY ALL", [block]) == whole
 
 
 @pytest.mark.parametrize(
-    ("module", "table"),
-    [(call_tree, "call_tree_no"), (call_tree, "torch_sums_no"), (critical_path, "critical_path_span")],
+    ("module", "size", "table"),
+    [
+        (call_tree, "_EVENT_BYTES", "call_tree_no"),
+        (call_tree, "_SUMMED_BYTES", "torch_sums_no"),
+        (critical_path, "_EVENT_BYTES", "critical_path_span"),
+    ],
 )
-def test_a_rank_that_does_not_fit_into_memory(module: ModuleType, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_that_does_not_fit_into_memory(
+    module: ModuleType, size: str, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One sentence in place of a process that the system ends; the engine can be asked on."""
     engine = Engine(analyze.open(SAMPLES / "resnet18-1gpu").stores)
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_EVENT_BYTES", 1 << 40)
+        patch.setattr(module, size, 1 << 40)
         with pytest.raises(InputError, match=r", rank 0: out of memory: its [\d,]+ events take [\d.]+ GB at once"):
             engine.rows(f"SELECT * FROM {table}", [table])
     assert len(engine.rows(f"SELECT * FROM {table}", [table])) > 30

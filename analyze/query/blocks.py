@@ -6,6 +6,7 @@ A block's file begins with comment lines, and each view and macro has its own ab
     -- @use gpu_work                                            blocks that this one is built on
     -- @keep gpu_tracks                                         views that many questions rest on (`Engine`, keep)
     -- @once gpu_tracks                                         views of few rows that one question reads in many places
+    -- @empty lost_work with lost_tracks                        of @once: no rows where the other has none
     -- @view gpu_tracks  a row is a GPU of a process.           any prose about it may follow
     -- @column track index    Its number.                       every column of the view, with its unit
     -- @column * of gpu_work                                    or all that the documentation of another one lists
@@ -23,18 +24,18 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analyze.errors import InputError
-from analyze.query.computed import COMPUTED
+from analyze.query.computed import COMPUTED, Create
 from analyze.query.query_files import BLOCKS, BUILT_IN, UNITS, ResultColumn, names_of, unwrap
 
 if TYPE_CHECKING:
-    import duckdb
+    pass
 
 BLOCK_UNITS = UNITS | {"row"}
 """Those of a query's columns, and `row`: a struct of all columns of a table."""
@@ -45,6 +46,7 @@ _RUN_GROUP = ResultColumn("run_group", "index", "Group of runs (--by); NULL with
 _USE = re.compile(r"^@use\s+(.*)$")
 _KEEP = re.compile(r"^@keep\s+(.*)$")
 _ONCE = re.compile(r"^@once\s+(.*)$")
+_EMPTY = re.compile(r"^@empty\s+(\w+) with (\w+)$")
 _VIEW = re.compile(r"^@view\s+(\w+)\s+a row is (.*)$")
 _MACRO = re.compile(r"^@macro\s+(\w+)\(([\w, ]*)\)\s+(.*)$")
 _CREATE = re.compile(r"^(?=CREATE )", re.MULTILINE)
@@ -86,7 +88,9 @@ class Block:
     """Its views that an engine for many questions computes once."""
     once: tuple[str, ...] = ()
     """Its views that every engine computes once."""
-    create: Callable[[duckdb.DuckDBPyConnection, str], None] | None = None
+    empty: tuple[tuple[str, str], ...] = ()
+    """Of these, which have no rows where another one has none."""
+    create: Create | None = None
     """What makes a computed table of this name; None for a block of SQL."""
     tables: tuple[str, ...] = ()
     """Stored tables that a computed one reads."""
@@ -126,6 +130,7 @@ def parse_block(name: str, text: str, where: str, built_in: bool = True) -> Bloc
     uses: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
     once: tuple[str, ...] = ()
+    empty: tuple[tuple[str, str], ...] = ()
     found: list[Definition] = []
     for number, group in enumerate(_comments(text)):
         current = None
@@ -141,6 +146,8 @@ def parse_block(name: str, text: str, where: str, built_in: bool = True) -> Bloc
                 keep += names_of(m[1])
             elif m := _ONCE.match(line):
                 once += names_of(m[1])
+            elif m := _EMPTY.match(line):
+                empty += ((m[1], m[2]),)
             elif m := _VIEW.match(line):
                 found.append(current := Definition(m[1], None, m[2]))
             elif m := _MACRO.match(line):
@@ -151,10 +158,13 @@ def parse_block(name: str, text: str, where: str, built_in: bool = True) -> Bloc
                 current.columns += (ResultColumn(*m.groups()),)
             else:
                 raise InputError(f"{where}: not a well-formed comment line of a block: {line}")
-    for tag, names in (("@keep", keep), ("@once", once)):
+    named = tuple(name for pair in empty for name in pair)
+    for tag, names in (("@keep", keep), ("@once", once), ("@empty", named)):
         if unknown := set(names) - {d.name for d in found if d.params is None}:
             raise InputError(f"{where}: {tag} {min(unknown)}: the block has no such view")
-    return Block(name, "\n".join(prose).strip(), uses, tuple(found), text, built_in, keep, once)
+    if unknown := set(named) - set(once):
+        raise InputError(f"{where}: @empty {min(unknown)}: it is not computed once")
+    return Block(name, "\n".join(prose).strip(), uses, tuple(found), text, built_in, keep, once, empty)
 
 
 def _comments(text: str) -> Iterator[list[str]]:

@@ -68,6 +68,8 @@ class _Blocks:
     def __init__(self) -> None:
         self.made: set[str] = set()
         self.whole = True
+        self.own = False
+        """Whether a block of a user's own is among them."""
         self._locks: dict[str, threading.Lock] = {}
 
     @contextmanager
@@ -216,12 +218,16 @@ class Engine:
     def _make(self, part: Part) -> None:
         block = part.block
         if not block.built_in:
+            self._blocks.own = True
             what = f"block {block.name}"
             _check_declared(names_in_block(self.connection, block.sql, what), block.uses, what)
             check_block(self.connection, block.sql, what)
         try:
             if block.create is not None:
-                block.create(self.connection, block.name)
+                # To keep what is computed of small recordings takes longer than to compute it.
+                # What rests on blocks of a user's own is nobody else's.
+                new = self._small or self._blocks.own
+                block.create(self.connection, block.name, None if new else self._recordings.kept())
             elif not (block.built_in and self._keeps(part) and self._make_table(part)):
                 self.connection.execute(part.sql)
         except duckdb.Error as e:
@@ -237,8 +243,12 @@ class Engine:
         view = f"CREATE VIEW {part.name} AS"
         if not part.sql.startswith(view):
             return False
+        select = part.sql.removeprefix(view).rstrip(";\n")
+        with_it = dict(part.block.empty).get(part.name)
+        if with_it and not self.connection.execute(f"SELECT 1 FROM {with_it} LIMIT 1").fetchall():
+            select = f"SELECT * FROM ({select}) LIMIT 0"
         try:
-            self.connection.execute(part.sql.replace(view, f"CREATE TABLE {part.name} AS", 1))
+            self.connection.execute(f"CREATE TABLE {part.name} AS {select}")
         except duckdb.Error as e:
             if not self._small or isinstance(e, duckdb.InterruptException):
                 raise

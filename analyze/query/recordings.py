@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import re
 from collections.abc import Container, Sequence
+from functools import cache
 from math import inf
+from pathlib import Path
 
 import duckdb
 
+import schemas.tables
 from analyze.errors import InputError
 from analyze.query.literals import text_literal
 from analyze.query.plain_sql import check_expression, sentence
 from analyze.query.query_files import RANK_COLUMNS, TIMING
 from analyze.store import kernel_names
 from analyze.store.catalogue import PARSER_VERSION, RUN_TABLES
+from analyze.store.kept import Kept
 from analyze.store.store import Store
 from schemas.tables import TABLES, Column
 
@@ -202,6 +207,11 @@ class Recordings:
             selects.append(f"SELECT {names} FROM {source}{only}")
         return " UNION ALL ".join(selects) or _no_rows(table)
 
+    def kept(self) -> Kept:
+        """What earlier questions computed of these runs."""
+        whole = [r for s, r in self.chosen if r not in self._ranks or len(self._ranks[r]) == len(_ranks(s, r))]
+        return Kept({r: s for s, r in self.chosen}, whole, code_digest)
+
     def files(self, table: str) -> dict[int, list[str]]:
         """Parquet files of a table, by the version of the parser that wrote them."""
         files: dict[int, list[str]] = {}
@@ -239,6 +249,19 @@ def _selected(column: Column, there: Container[str] | None, run_id: str | None =
 
 def _ranks(store: Store, run_id: str) -> list[int]:
     return sorted(store.snapshot.runs[run_id].ranks or {0})
+
+
+@cache
+def code_digest() -> str:
+    """A digest of the code and the SQL that compute tables, and of what they classify by."""
+    here = Path(__file__).parent
+    others = (Path(module.__file__ or "").parent for module in (kernel_names, schemas.tables))
+    folders = (here, here / "computed", here.parent / "queries" / "blocks", *others)
+    files = [f for folder in folders for f in folder.iterdir() if f.suffix in (".py", ".c", ".sql", ".toml")]
+    digest = hashlib.blake2b(kernel_names.rules_digest().encode(), digest_size=16)
+    for path in sorted(files):
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 def literal_path(path: str) -> str:

@@ -5,6 +5,7 @@
 -- them to be sure.
 -- @use cpu_events, gpu_work, innermost, intervals, launch_calls
 -- @once enclosing_ops, ranks_without_op_ids
+-- @empty enclosing_ops with ranks_without_op_ids
 -- @view ranks_without_op_ids  a row is a rank whose file has the correlation id for External id.
 -- @column run_id id             The run.
 -- @column rank index            Process rank.

@@ -1,5 +1,5 @@
 -- Which operators of the forward pass run again in the backward pass (activation checkpointing).
--- @use call_tree_no, outermost_nodes
+-- @use call_tree_no, call_tree_sums_no, outermost_nodes
 -- @once recomputed_ops
 
 -- @view backward_nodes  a row is an outermost node of the backward pass.

@@ -16,7 +16,7 @@
 -- @column self_gpu_ns ns          Sum of their durations.
 -- @main path, calls, self_cpu_ns, total_cpu_ns, self_gpu_ns
 -- @order self_gpu_ns + self_cpu_ns DESC, path, kind
--- @use call_tree_no, gpu_named_work, work_nodes
+-- @use call_tree_sums_no
 -- @needs operators: a recording of torch.profiler
 -- @plot icicle path=path value=self_gpu_ns
 WITH RECURSIVE
@@ -26,9 +26,9 @@ walk AS (
     SELECT p.path, concat_ws(' > ', w.path, p.name) FROM call_paths_no p JOIN walk w ON p.parent = w.own_path
 ),
 launched AS (
-    SELECT w.run_group, n.path AS own_path, count(*) AS gpu_ops, sum(w.dur_ns)::BIGINT AS gpu_ns
-    FROM work_nodes('gpu_named_work', 'call_tree_no') w LEFT JOIN (SELECT node, path FROM call_tree_no) n USING (node)
-    GROUP BY w.run_group, n.path
+    SELECT run_group, path AS own_path, sum(calls) AS gpu_ops, sum(total_ns) AS gpu_ns
+    FROM call_work_no
+    GROUP BY run_group, path
 )
 SELECT
     p.run_group, w.path, any_value(name) AS name, kind, sum(calls)::BIGINT AS calls, sum(self_ns)::BIGINT
@@ -38,6 +38,6 @@ SELECT
 FROM call_paths_no p JOIN walk w ON w.own_path = p.path LEFT JOIN launched l ON l.own_path = p.path
 GROUP BY p.run_group, w.path, kind
 UNION ALL
-SELECT run_group, '(no operator)', '(no operator)', 'gpu', 0, 0, 0, gpu_ops, gpu_ns
+SELECT run_group, '(no operator)', '(no operator)', 'gpu', 0, 0, 0, gpu_ops::BIGINT, gpu_ns::BIGINT
 FROM launched
 WHERE own_path IS NULL

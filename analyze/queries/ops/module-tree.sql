@@ -22,7 +22,7 @@
 -- @column path text               Names from depth 0, with ' > ' between.
 -- @main tree, calls, total_cpu_ns, total_device_ns, self_device_ns
 -- @order turns, path
--- @use call_tree_{tree}, gpu_named_work, outermost_nodes, work_nodes
+-- @use call_tree_sums_{tree}, outermost_nodes
 -- @needs operators, ranges or GPU work
 -- @plot icicle name=tree depth=depth value=total_device_ns kind=kind
 WITH RECURSIVE labels AS (
@@ -51,12 +51,8 @@ walk AS (
     SELECT p.path, w.path, min(p.path) OVER (PARTITION BY w.path, p.label)
     FROM walk w JOIN paths p ON p.parent = w.own_path
 ),
-work AS MATERIALIZED (
-    SELECT w.run_group, n.path AS own_path, w.kind, w.name, count(*) AS calls, sum(w.dur_ns) AS ns,
-        min(w.start_ns) AS first_ns, max(w.start_ns) AS last_ns
-    FROM work_nodes('gpu_named_work', 'call_tree_{tree}') w
-    LEFT JOIN (SELECT node, path FROM call_tree_{tree}) n USING (node)
-    GROUP BY w.run_group, n.path, w.kind, w.name
+work AS (
+    SELECT run_group, path AS own_path, kind, name, calls, total_ns AS ns, first_ns, last_ns FROM call_work_{tree}
 ),
 launched AS (
     SELECT own_path AS path, sum(ns) AS device_ns FROM work WHERE own_path IS NOT NULL GROUP BY own_path

@@ -6,59 +6,64 @@ Each is declared by comment lines like those of a block's file (`analyze.query.b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     import duckdb
 
+    from analyze.store.kept import Kept
+
+Create: TypeAlias = "Callable[[duckdb.DuckDBPyConnection, str, Kept | None], None]"
+"""What makes the table of a name in a connection; of large runs with what was kept of it."""
+
 
 class Computed(NamedTuple):
-    """A table's name and declaration, and what makes the table of a name in a connection."""
+    """A table's name and declaration, and what makes it."""
 
     name: str
     header: str
-    create: Callable[[duckdb.DuckDBPyConnection, str], None]
+    create: Create
     tables: tuple[str, ...] = ()
     """Stored tables that it reads itself; `runs` is always there."""
 
 
-def _call_tree(connection: duckdb.DuckDBPyConnection, table: str) -> None:
+def _call_tree(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None) -> None:
     from analyze.query.computed import call_tree
 
-    call_tree.create(connection, table)
+    call_tree.create(connection, table, kept)
 
 
-def _critical_path(connection: duckdb.DuckDBPyConnection, table: str) -> None:
+def _critical_path(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None) -> None:
     from analyze.query.computed import critical_path
 
-    critical_path.create(connection, table, steps=table.endswith("_step"))
+    critical_path.create(connection, table, table.endswith("_step"), kept)
 
 
-def _api_roles(connection: duckdb.DuckDBPyConnection, table: str) -> None:
+def _api_roles(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None) -> None:
     from analyze.query.computed import api_roles
 
     api_roles.create(connection, table)
 
 
-def _device_peaks(connection: duckdb.DuckDBPyConnection, table: str) -> None:
+def _device_peaks(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None) -> None:
     from analyze.query.computed import device_peaks
 
     device_peaks.create(connection, table)
 
 
-def _known_devices(connection: duckdb.DuckDBPyConnection, table: str) -> None:
+def _known_devices(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None) -> None:
     from analyze.query.computed import device_peaks
 
     device_peaks.create_known(connection, table)
 
 
-def _source_times(connection: duckdb.DuckDBPyConnection, table: str) -> None:
+def _source_times(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None) -> None:
     from analyze.query.computed import source_times
 
     source_times.create(connection, table)
 
 
-def _workload_keys(connection: duckdb.DuckDBPyConnection, table: str) -> None:
+def _workload_keys(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None) -> None:
     from analyze.query.computed import workload_keys
 
     workload_keys.create(connection, table)
@@ -82,7 +87,22 @@ _EVENT = """@column run_id id  The run.
 @column gpu_ns ns  GPU work that it launched by External id; 0 for what something folded into brings along.
 @column total_gpu_ns ns  The same with all below it.
 """
-_PATHS = """@column path index  Its path in call_paths_{choice}; NULL of async.
+_CALL_TREE = (
+    """Which operator or range lies inside which: {what}.
+
+Each event on its own thread. What overlaps in part is not nested.
+@use cpu_events, gpu_work, op_links
+@view {name}  a row is an operator, range or Python function.
+"""
+    + _EVENT.replace("{kinds}", "op, range, async or python")
+    + """@column path index  Its path in call_paths_{choice}; NULL of async.
+"""
+)
+# (Sorted by name it stands behind the tree: where both are used, the sums are those of its rows.)
+_CALL_TREE_SUMS = """What has one path in the call tree: {what}.
+
+`call_tree_{choice}` added up, without a row for each event.
+@use cpu_events, gpu_named_work, gpu_work, op_links, work_nodes
 @view call_paths_{choice}  a row is a path of names from the root of a thread down, on a rank.
 @column run_id id  The run.
 @column rank index  Process rank.
@@ -97,17 +117,18 @@ _PATHS = """@column path index  Its path in call_paths_{choice}; NULL of async.
 @column total_ns ns  Sum of their durations.
 @column self_ns ns  The same without that of their children.
 @column first_ns ns  First start.
+@view call_work_{choice}  a row is a name of GPU work that the calls of a path launched themselves.
+@column run_id id  The run.
+@column rank index  Process rank.
+@column run_group index  Group of runs (--by); NULL without.
+@column path index  The path, as `work_nodes` finds the calls; NULL where the trace links it to none.
+@column kind text  kernel, memcpy or memset.
+@column name text  As in gpu_named_work.
+@column calls count  Pieces of work.
+@column total_ns ns  Sum of their durations.
+@column first_ns ns  First start.
+@column last_ns ns  Last start.
 """
-_CALL_TREE = (
-    """Which operator or range lies inside which: {what}.
-
-Each event on its own thread. What overlaps in part is not nested.
-@use cpu_events, gpu_work, op_links
-@view {name}  a row is an operator, range or Python function.
-"""
-    + _EVENT.replace("{kinds}", "op, range, async or python")
-    + _PATHS
-)
 _TORCH_TREE = """Which operator, range or CUDA call lies inside which, as torch.profiler has it: {what}.
 
 CUDA calls that no operator made, and the profiler's overhead, are filed under the main thread.
@@ -208,9 +229,7 @@ _FUNCTIONS = {
 _WINDOWS = {"span": "the whole recording", "step": "each training step"}
 
 
-def _of_each(
-    stem: str, header: str, what: dict[str, str], create: Callable[[duckdb.DuckDBPyConnection, str], None], *tables: str
-) -> Iterator[Computed]:
+def _of_each(stem: str, header: str, what: dict[str, str], create: Create, *tables: str) -> Iterator[Computed]:
     """A table for each choice of a query's parameter, in which its name ends."""
     for choice, words in what.items():
         name = f"{stem}_{choice}"
@@ -220,6 +239,7 @@ def _of_each(
 COMPUTED = (
     Computed("api_roles", _API_ROLES, _api_roles, ("cuda_calls",)),
     *_of_each("call_tree", _CALL_TREE, {k: _FUNCTIONS[k] for k in ("module", "no", "stack")}, _call_tree),
+    *_of_each("call_tree_sums", _CALL_TREE_SUMS, {k: _FUNCTIONS[k] for k in ("module", "no", "stack")}, _call_tree),
     *_of_each("critical_path", _PATH, _WINDOWS, _critical_path, "cpu_ops", "cuda_calls", "kernel_names"),
     Computed("device_peaks", _DEVICE_PEAKS, _device_peaks),
     Computed("known_devices", _KNOWN_DEVICES, _known_devices),

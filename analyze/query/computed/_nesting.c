@@ -307,19 +307,22 @@ static int32_t name_at(const Events *e, const Tree *t, int32_t i)
     return e->name[t->order[i]];
 }
 
-/* What the events have of their own, and with all below them. `children`: room for as many counts as events. */
-static void sum_up(const Events *e, Tree *t, uint32_t *children)
+/* What the events have of their own, and with all below them. */
+static void sum_up(const Events *e, Tree *t)
 {
     int32_t n = (int32_t)e->n;
+    uint8_t *children = t->folded; /* their number, up to 2 */
     memset(children, 0, (size_t)n * sizeof *children);
     for (int32_t i = 0; i < n; i++) {
+        int32_t above = t->parent[i];
         t->gpu[i] = e->launched[t->order[i]];
-        if (t->parent[i] >= 0) {
-            t->self[t->parent[i]] -= e->length[t->order[i]];
-            children[t->parent[i]]++;
+        if (above >= 0) {
+            t->self[above] -= e->length[t->order[i]];
+            children[above] += children[above] < 2;
         }
     }
-    for (int32_t i = 0; i < n; i++) {
+    /* From the last on: what stands above an event has its number of children until it is its turn. */
+    for (int32_t i = n - 1; i >= 0; i--) {
         int32_t above = t->parent[i];
         if (t->self[i] < 0)
             t->self[i] = self_of_overlapping(e, t, i);
@@ -335,20 +338,15 @@ static void sum_up(const Events *e, Tree *t, uint32_t *children)
         t->total_gpu[i] = t->total_gpu[t->last[i]] - t->total_gpu[i] + t->gpu[i];
 }
 
-/* 0 if there is no memory. */
+/* 0 if there is no memory. Columns of the tree that are made last hold threads and lanes until then. */
 static int make(const Events *e, Tree *t)
 {
     size_t n = (size_t)e->n;
-    int64_t *threads = malloc((n + 1) * sizeof *threads);
-    uint32_t *lane = malloc((n + 1) * sizeof *lane);
-    size_t *begins = NULL;
-    int done = threads != NULL && lane != NULL && find_threads(e, threads);
-    Py_ssize_t lanes = done ? find_lanes(e, threads, lane) : -1;
-    done = lanes >= 0;
-    if (done) {
-        begins = calloc((size_t)lanes + 2, sizeof *begins);
-        done = begins != NULL;
-    }
+    int64_t *threads = t->total_gpu;
+    uint32_t *lane = (uint32_t *)t->parent;
+    Py_ssize_t lanes = find_threads(e, threads) ? find_lanes(e, threads, lane) : -1;
+    size_t *begins = lanes < 0 ? NULL : calloc((size_t)lanes + 2, sizeof *begins);
+    int done = begins != NULL;
     if (done) {
         for (size_t i = 0; i < n; i++)
             begins[lane[i] + 2]++;
@@ -365,83 +363,76 @@ static int make(const Events *e, Tree *t)
         }
     }
     if (done)
-        sum_up(e, t, lane);
+        sum_up(e, t);
     free(begins);
-    free(lane);
-    free(threads);
     return done;
 }
 
 /* --- for Python ------------------------------------------------------------------------------------------------ */
 
 /* The values of a column of n; NULL, with an exception set, if it is not as long. */
-static const void *column(PyObject *given, Py_buffer *view, Py_ssize_t n, Py_ssize_t size)
+static void *column(PyObject *given, Py_buffer *view, Py_ssize_t n, Py_ssize_t size, int flags)
 {
-    if (PyObject_GetBuffer(given, view, PyBUF_SIMPLE) < 0)
+    static int64_t none;
+    if (PyObject_GetBuffer(given, view, flags) < 0)
         return NULL;
     if (view->len == n * size)
-        return n ? view->buf : "";
+        return n ? view->buf : &none;
     PyErr_SetString(PyExc_ValueError, "a column is not as long as the others");
     return NULL;
 }
 
 PyDoc_STRVAR(tree_doc,
-"tree(n, process, kind, name, owner, stray, thread, op, start, length, launched)\n"
-"    -> (order, parent, last, depth, self, folded, gpu, total_gpu)\n\n"
-"The call tree of n events. Takes buffers: process and name int32, kind int8, the others int64; owner and stray may\n"
-"be None. Gives bytearrays: order, self, gpu and total_gpu int64, parent and last int32, depth int16, folded bool.");
+"tree(n, process, kind, name, owner, stray, thread, op, start, length, launched,\n"
+"     order, parent, last, depth, self, folded, gpu, total_gpu)\n\n"
+"The call tree of n events, into the columns from `order` on. All are buffers: process, name, parent and last int32,\n"
+"kind int8, depth int16, folded bool, the others int64; owner and stray may be None.");
 
 static PyObject *make_tree(PyObject *self, PyObject *args)
 {
-    enum { COLUMNS = 10, MADE = 8 };
-    static const Py_ssize_t sizes[COLUMNS] = {4, 1, 4, 8, 8, 8, 8, 8, 8, 8};
-    static const Py_ssize_t made_sizes[MADE] = {8, 4, 4, 2, 8, 1, 8, 8};
-    PyObject *given[COLUMNS], *made[MADE] = {NULL}, *result = NULL;
-    Py_buffer views[COLUMNS];
-    const void *columns[COLUMNS];
+    enum { COLUMNS = 10, ALL = 18 };
+    static const Py_ssize_t sizes[ALL] = {4, 1, 4, 8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 2, 8, 1, 8, 8};
+    PyObject *given[ALL];
+    Py_buffer views[ALL];
+    void *c[ALL];
     Py_ssize_t n;
     int held = 0, sound = 1, done = 0;
     (void)self;
-    if (!PyArg_ParseTuple(args, "nOOOOOOOOOO:tree", &n, &given[0], &given[1], &given[2], &given[3], &given[4],
-                          &given[5], &given[6], &given[7], &given[8], &given[9]))
+    if (PyTuple_Size(args) != ALL + 1) {
+        PyErr_Format(PyExc_TypeError, "tree() takes %d arguments", ALL + 1);
+        return NULL;
+    }
+    n = PyLong_AsSsize_t(PyTuple_GetItem(args, 0));
+    if (n == -1 && PyErr_Occurred())
         return NULL;
     if (n < 0 || n >= INT32_MAX) {
         PyErr_SetString(PyExc_ValueError, "there are too many events to count them in 32 bits");
         return NULL;
     }
     memset(views, 0, sizeof views);
-    for (; sound && held < COLUMNS; held++) {
-        columns[held] = NULL;
+    for (; sound && held < ALL; held++) {
+        given[held] = PyTuple_GetItem(args, held + 1);
+        c[held] = NULL;
         if (given[held] == Py_None && (held == 3 || held == 4))
             continue;
-        columns[held] = column(given[held], &views[held], n, sizes[held]);
-        sound = columns[held] != NULL;
-    }
-    for (int i = 0; sound && i < MADE; i++) {
-        made[i] = PyByteArray_FromStringAndSize(NULL, n * made_sizes[i]);
-        sound = made[i] != NULL;
+        c[held] = column(given[held], &views[held], n, sizes[held], held < COLUMNS ? PyBUF_SIMPLE : PyBUF_WRITABLE);
+        sound = c[held] != NULL;
     }
     if (sound) {
-        Events events = {n, columns[0], columns[2], columns[1], columns[3], columns[4],
-                         columns[5], columns[6], columns[7], columns[8], columns[9]};
-        void *to[MADE];
-        for (int i = 0; i < MADE; i++)
-            to[i] = PyByteArray_AsString(made[i]);
-        Tree tree = {to[0], to[1], to[2], to[3], to[4], to[6], to[7], to[5]};
+        Events events = {n, c[0], c[2], c[1], c[3], c[4], c[5], c[6], c[7], c[8], c[9]};
+        Tree tree = {c[10], c[11], c[12], c[13], c[14], c[16], c[17], c[15]};
         Py_BEGIN_ALLOW_THREADS
         done = make(&events, &tree);
         Py_END_ALLOW_THREADS
-        if (done)
-            result = PyTuple_Pack(MADE, made[0], made[1], made[2], made[3], made[4], made[5], made[6], made[7]);
-        else
+        if (!done)
             PyErr_NoMemory();
     }
-    for (int i = 0; i < MADE; i++)
-        Py_XDECREF(made[i]);
     for (int i = 0; i < held; i++)
         if (views[i].obj != NULL)
             PyBuffer_Release(&views[i]);
-    return result;
+    if (!done)
+        return NULL;
+    Py_RETURN_NONE;
 }
 
 static PyMethodDef methods[] = {{"tree", make_tree, METH_VARARGS, tree_doc}, {NULL, NULL, 0, NULL}};

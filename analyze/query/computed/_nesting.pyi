@@ -12,4 +12,13 @@ def tree(
     start: Any,
     length: Any,
     launched: Any,
-) -> tuple[bytearray, bytearray, bytearray, bytearray, bytearray, bytearray, bytearray, bytearray]: ...
+    order: Any,
+    parent: Any,
+    last: Any,
+    depth: Any,
+    self: Any,
+    folded: Any,
+    gpu: Any,
+    total_gpu: Any,
+    /,
+) -> None: ...

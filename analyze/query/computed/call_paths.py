@@ -25,7 +25,10 @@ class Paths(NamedTuple):
 
 
 def number_paths(
-    owner: Ints, parent: npt.NDArray[np.integer[Any]], depth: npt.NDArray[np.integer[Any]], label: Ints
+    owner: npt.NDArray[np.integer[Any]],
+    parent: npt.NDArray[np.integer[Any]],
+    depth: npt.NDArray[np.integer[Any]],
+    label: Ints,
 ) -> tuple[Ints, Paths]:
     """The path of each of n nodes (-1: none), and the paths.
 
@@ -51,7 +54,7 @@ def number_paths(
     return np.append(at, -1)[of], paths
 
 
-def dense(values: Ints) -> tuple[Ints, Ints]:
+def dense(values: npt.NDArray[np.integer[Any]]) -> tuple[Ints, Ints]:
     """Values as numbers from 0 in their order, and the value of each number."""
     low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
     if high - low > 4 * len(values) + 2**16:
@@ -62,6 +65,12 @@ def dense(values: Ints) -> tuple[Ints, Ints]:
     there = np.zeros(high - low + 1, bool)
     there[values - low] = True
     return (np.cumsum(there) - 1)[values - low], np.flatnonzero(there) + low
+
+
+def pairs(a: npt.NDArray[np.integer[Any]], b: npt.NDArray[np.integer[Any]]) -> Ints:
+    """A number for each pair of values, in the order of the pairs."""
+    inner, known = dense(b)
+    return dense(a)[0] * max(len(known), 1) + inner
 
 
 def _in_pre_order(parent: Ints, made: list[int]) -> tuple[Ints, Paths]:

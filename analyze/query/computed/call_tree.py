@@ -4,30 +4,41 @@ Two trees are made of them. One is torch.profiler's own, which files a CUDA call
 overhead under the main thread, where they may take operators in. The other is of places: operators, ranges and Python
 functions alone, each on its thread.
 
-`nesting` has the rule.
+There is a node for each event, so a tree is made of some ranks after the other, and most questions keep only its sums:
+by name, or by path. `nesting` has the rule.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple
+from contextlib import contextmanager
+from functools import cached_property
+from itertools import cycle
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import duckdb
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from analyze.query import spill
-from analyze.query.computed.call_paths import number_paths
-from analyze.query.computed.nesting import ASYNC, KINDS, UNKNOWN, tree_of
+from analyze.query.computed.nesting import KINDS, UNKNOWN, Room, tree_of
+from analyze.query.computed.path_sums import paths_of
+from analyze.query.computed.tree_batch import Batch, few_rows_of, ops_of, paths_of_batch, rows_of
+from analyze.query.literals import of_run, text_literal
 
-Bools = npt.NDArray[np.bool_]
+if TYPE_CHECKING:
+    from analyze.store.kept import Kept
 
 _BATCH = 4_000_000
 """Events that are sorted and nested at once, to the next whole rank: what bounds the memory."""
 
+_ROWS_READ = 122_880
+"""Events that DuckDB hands over at once."""
+
 _EVENT_BYTES = 360
-"""Memory that an event takes while it is nested, and those of the next batch are read."""
+"""Memory that an event takes while it is nested and made a row, and those of the next batch are read."""
+_SUMMED_BYTES = 200
+"""The same where there are only sums."""
 
 # There is a row for every event, in memory, so texts are stored as numbers; the view makes them texts again.
 _TEXTS = f"""
@@ -38,26 +49,32 @@ SELECT text, enum_code(text) AS code FROM (SELECT unnest(enum_range(NULL::{{tabl
 CREATE OR REPLACE TEMP TABLE call_names AS
 SELECT text, enum_code(text) AS code FROM (SELECT unnest(enum_range(NULL::{{table}}_name))::{{table}}_name AS text);
 """
+# GPU work may be of ranks that have no events.
 _PROCESSES = """
 CREATE OR REPLACE TEMP TABLE call_processes AS
+WITH counts AS (
+    SELECT
+        run_id, rank, count(*) FILTER ({among}) AS events, min(pid) FILTER (kind IN ('op', 'range')) AS main
+    FROM cpu_events
+    WHERE {left}
+    GROUP BY run_id, rank
+)
 SELECT
     run_id, rank, run_group, (row_number() OVER in_order)::INTEGER AS process, main, events,
     (sum(events) OVER in_order - events) // $batch AS batch
 FROM (
-    SELECT
-        run_id, rank, any_value(run_group) AS run_group, count(*) FILTER ({among}) AS events,
-        min(pid) FILTER (kind IN ('op', 'range')) AS main
-    FROM cpu_events
-    GROUP BY run_id, rank
+    SELECT run_id, rank, run_group, main, coalesce(events, 0) AS events
+    FROM (SELECT DISTINCT run_id, rank, run_group FROM run_groups WHERE {left}) LEFT JOIN counts USING (run_id, rank)
 )
 WINDOW in_order AS (ORDER BY run_id, rank)
 """
+_BATCHES = "SELECT batch::BIGINT, sum(events)::BIGINT FROM call_processes GROUP BY batch ORDER BY batch"
 _EVENTS = """
 WITH processes AS (
     SELECT * FROM call_processes WHERE batch = $batch
 ),
 launched AS (
-    SELECT process, op_id, sum(dur_ns)::BIGINT AS gpu_ns
+    SELECT process, op_id, {gpu}::BIGINT AS gpu_ns
     FROM linked_to_ops('gpu_work') JOIN processes USING (run_id, rank)
     WHERE op_id > 0
     GROUP BY process, op_id
@@ -68,44 +85,51 @@ _calls AS (
 SELECT
     p.process, enum_code(kind::{table}_kind)::TINYINT AS kind, coalesce(enum_code(name::{table}_name)::INTEGER, -1)
         AS name,
-    coalesce({place}, {unknown}) AS {place_of}, tid, e.op_id, start_ns, dur_ns, coalesce(gpu_ns, 0) AS launched_ns
+    coalesce({place}, {unknown}) AS {place_of}, coalesce(tid, {unknown}) AS tid,
+    coalesce(e.op_id, {unknown}) AS op_id, start_ns, dur_ns, coalesce(gpu_ns, 0) AS launched_ns
 FROM {events} e
 JOIN processes p USING (run_id, rank)
 LEFT JOIN launched l ON l.process = p.process AND l.op_id = CASE WHEN kind IN ('op', 'range') THEN e.op_id END
 WHERE dur_ns IS NOT NULL AND {among}
 """
-_ROWS = """
-SELECT run_id, rank, run_group, k.text AS kind, n.text AS name, r.* EXCLUDE (process, kind, name)
-FROM call_rows r
+_NAMED = """
+SELECT run_id, rank, run_group, k.text{text} AS kind, n.text{text} AS name, r.* EXCLUDE (process, kind, name)
+FROM {rows} r
 JOIN call_processes USING (process)
 JOIN call_kinds k ON k.code = r.kind
 LEFT JOIN call_names n ON n.code = r.name
 """
-_SUMS = """
-SELECT run_id, rank, run_group, k.text AS kind, n.text AS name, s.* EXCLUDE (process, kind, name)
-FROM (
+_SUMS = """(
     SELECT
         process, kind, name, folded, count(*) AS calls, sum(dur_ns)::BIGINT AS total_ns,
         sum(self_ns)::BIGINT AS self_ns, sum(gpu_ns)::BIGINT AS gpu_ns, sum(total_gpu_ns)::BIGINT AS total_gpu_ns
     FROM call_rows
     GROUP BY process, kind, name, folded
-) s
-JOIN call_processes USING (process)
-JOIN call_kinds k ON k.code = s.kind
-LEFT JOIN call_names n ON n.code = s.name
+)"""
+_RESTORED = """
+SELECT g.run_id, k.rank, g.run_group, k.* EXCLUDE (rank) {shifted}
+FROM (SELECT DISTINCT run_id, rank, run_group FROM run_groups WHERE {run}) g JOIN call_kept k USING (rank)
 """
-_PATHS = """
-CREATE TABLE {table}_paths AS
-WITH sums AS (
-    SELECT
-        path, min(node) AS first_node, count(*) AS calls, sum(dur_ns)::BIGINT AS total_ns,
-        sum(self_ns)::BIGINT AS self_ns, min(start_ns) AS first_ns
-    FROM {table}_rows
-    WHERE path IS NOT NULL
-    GROUP BY path
-)
-SELECT r.run_id, r.rank, r.run_group, r.kind, r.name, p.*, s.* EXCLUDE (path, first_node)
-FROM {table}_path_rows p JOIN sums s USING (path) JOIN {table}_rows r ON r.node = s.first_node
+_WORK_SUMS = """
+SELECT
+    run_id, rank, run_group, path, kind, name, count(*) AS calls, sum(dur_ns)::BIGINT AS total_ns,
+    min(start_ns) AS first_ns, max(start_ns) AS last_ns
+FROM ({work})
+GROUP BY run_id, rank, run_group, path, kind, name
+"""
+_WORK = "SELECT w.*, n.path FROM work_nodes('{work}', '{tree}') w LEFT JOIN {tree} n USING (node)"
+# What an External id links to an operator, as `work_nodes` has it, without a look at each node.
+_BATCH_WORK = """
+CREATE OR REPLACE TEMP TABLE call_batch_work AS
+SELECT w.*, o.path, coalesce(o.several, coalesce(w.op_id, 0) = 0) AS unlinked
+FROM gpu_named_work w
+JOIN (SELECT * FROM call_processes WHERE batch = $batch) p USING (run_id, rank)
+LEFT JOIN call_ops o ON o.process = p.process AND o.op_id = w.op_id
+"""
+_LINKED = "SELECT * EXCLUDE (unlinked) FROM call_batch_work WHERE NOT unlinked"
+_UNLINKED = """
+CREATE OR REPLACE TEMP VIEW call_batch_unlinked AS
+SELECT * EXCLUDE (path, unlinked) FROM call_batch_work WHERE unlinked
 """
 
 
@@ -135,118 +159,213 @@ _PYTHON_FUNCTIONS = {
 }
 """Which Python functions are part of a tree, by the end of its name."""
 
+_OF_PLACES = {"call_tree": ("call_tree", "call_tree_paths"), "call_tree_sums": ("call_paths", "call_work")}
+"""What is made of a tree of places, together: its rows, or their sums."""
+_SUMMED = {"torch_sums": ("torch_sums",), "call_tree_sums": ("call_paths", "call_work")}
+"""Tables with few rows for each run."""
+_NUMBERS = {"torch_sums": (), "call_paths": ("path", "parent", "last_path"), "call_work": ("path",)}
+"""Their columns with numbers of paths, which those of another run may have, too, where they are kept."""
 
-def create(connection: duckdb.DuckDBPyConnection, table: str) -> None:
-    """Make the table of a call tree, from the blocks cpu_events, gpu_work and op_links.
+
+def create(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None = None) -> None:
+    """Make the table of a call tree, or of its sums, from the blocks that its declaration uses.
 
     Its name says which: `torch_tree_` (torch.profiler's) with `no` or `yes` for Python functions; `call_tree_` (of
-    places) with `no`, `module` (those of nn.Modules) or `stack` (all of them), which has its paths beside it.
-    `torch_sums_` is what torch_tree_ has for each name, without the rows of the tree: those are as many as the events.
+    places) with `no`, `module` (those of nn.Modules) or `stack` (all of them). `torch_sums_` is what torch_tree_ has
+    for each name, `call_tree_sums_` (the tables call_paths_ and call_work_) what call_tree_ has for each path: without
+    the rows of the tree, which are as many as the events. Such sums are taken from `kept` and put there.
 
-    `analyze.query.computed` has its columns.
+    `analyze.query.computed` has their columns.
     """
     tree, _, functions = table.rpartition("_")
-    if tree == "call_tree" and (same := _same(connection, functions)):
-        connection.execute(f"CREATE VIEW {table} AS SELECT * FROM call_tree_{same}")
-        connection.execute(f"CREATE VIEW call_paths_{functions} AS SELECT * FROM call_paths_{same}")
+    if tree in _OF_PLACES and (same := _same(connection, tree, functions)):
+        for name in _OF_PLACES[tree]:
+            connection.execute(f"CREATE VIEW {name}_{functions} AS SELECT * FROM {name}_{same}")
         return
-    kind = _BY_PLACE if tree == "call_tree" else _AS_TORCH
+    if tree == "call_tree_sums" and (same := _same(connection, "call_tree", functions)):
+        connection.execute(f"CREATE VIEW call_paths_{functions} AS SELECT * FROM call_tree_paths_{same}")
+        work = _WORK_SUMS.format(work=_WORK.format(work="gpu_named_work", tree=f"call_tree_{same}"))
+        connection.execute(f"CREATE VIEW call_work_{functions} AS {work}")
+        return
+    kind = _BY_PLACE if tree in _OF_PLACES else _AS_TORCH
     among = f"{kind.among} AND {_PYTHON_FUNCTIONS[functions]}"
-    events = _EVENTS.format(**(kind._asdict() | {"among": among, "table": table, "unknown": UNKNOWN}))
-    connection.execute(_PROCESSES.format(among=among), {"batch": _BATCH})
-    spill.check_room(connection, "call_processes", _EVENT_BYTES)
-    connection.execute(_TEXTS.format(table=table))
-    batches = connection.execute("SELECT DISTINCT batch FROM call_processes ORDER BY batch").fetchall()
-    nodes = paths = 0
-
-    def add(made: tuple[pa.Table, pa.Table | None]) -> None:
-        nonlocal nodes, paths
-        rows, numbered = made
-        _add(connection, f"{table}_rows", _SUMS if tree == "torch_sums" else _ROWS, rows, nodes)
-        nodes += len(rows)
-        if numbered is not None:
-            _add(connection, f"{table}_path_rows", "SELECT * FROM call_rows", numbered, paths)
-            paths += len(numbered)
-
+    # Of sums by path, only which operators launched anything is asked.
+    gpu = "count(*)" if tree == "call_tree_sums" else "sum(dur_ns)"
+    events = _EVENTS.format(**(kind._asdict() | {"among": among, "gpu": gpu, "table": table, "unknown": UNKNOWN}))
+    adding = _Adding(connection, tree, functions)
+    to_keep = kept if tree in _SUMMED else None
+    there = adding.restore(to_keep) if to_keep else []
+    left = f"run_id NOT IN ({', '.join(map(text_literal, there))})" if there else "true"
+    connection.execute(_PROCESSES.format(among=among, left=left), {"batch": _BATCH})
+    spill.check_room(connection, "call_processes", _SUMMED_BYTES if tree in _SUMMED else _EVENT_BYTES)
+    batches = connection.execute(_BATCHES).fetchall()
+    if not batches and not there:
+        batches = [(0, 0)]
+    if batches:
+        connection.execute(_TEXTS.format(table=table))
+    most = max((n for _, n in batches), default=0)
+    room = Room(most)
     # DuckDB reads the events of the next batch meanwhile.
     with ThreadPoolExecutor(1) as beside:
-        before: Future[tuple[pa.Table, pa.Table | None]] | None = None
-        for (batch,) in batches or [(0,)]:
-            found = connection.execute(events, {"batch": batch}).fetchnumpy()
+        before: Future[Batch] | None = None
+        for (number, _), place in zip(batches, cycle((Room(most), Room(most)))):
+            found = _read(connection, events, number, place)
             if before is not None:
-                add(before.result())
-            before = beside.submit(_nested, found, nodes, paths if tree == "call_tree" else None)
+                adding.add(before.result())
+            before = beside.submit(_nested, found, number, adding.nodes, adding.paths, tree, room)
         if before is not None:
-            add(before.result())
-    texts = "kind::VARCHAR AS kind, name::VARCHAR AS name"
-    connection.execute(f"CREATE VIEW {table} AS SELECT * REPLACE ({texts}) FROM {table}_rows")
-    if tree == "call_tree":
-        connection.execute(_PATHS.format(table=table))
-        connection.execute(f"CREATE VIEW call_paths_{functions} AS SELECT * REPLACE ({texts}) FROM {table}_paths")
+            adding.add(before.result())
+    if to_keep:
+        adding.keep(to_keep, there)
+    adding.finish()
 
 
-def _same(connection: duckdb.DuckDBPyConnection, functions: str) -> str | None:
-    """A tree of places that is there and holds the same Python functions: without stacks, none of them has any."""
-    # Its paths come last: where they are, all of it is.
+def _same(connection: duckdb.DuckDBPyConnection, tree: str, functions: str) -> str | None:
+    """The Python functions of what is there of trees of places and holds the same: without stacks, none has any."""
+    # Its last view: where it is, all of it is. One of another view has no rows of its own.
     made = connection.execute(
-        "SELECT view_name FROM duckdb_views() WHERE regexp_matches(view_name, '^call_paths_(no|module|stack)$')"
+        "SELECT regexp_extract(view_name, '_(no|module|stack)$', 1) FROM duckdb_views() v JOIN duckdb_tables() t"
+        " ON t.table_name = view_name || '_rows' WHERE starts_with(view_name, $1 || '_')",
+        [_OF_PLACES[tree][-1]],
     ).fetchall()
-    if not made:
-        return None
+    held = _functions_held(connection) if made else {}
+    return next((name for (name,) in made if held[name] == held[functions]), None)
+
+
+def _functions_held(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
+    """How many Python functions are part of a tree, by the end of its name."""
     of_all, of_modules = connection.execute(
         "SELECT count(*), count(*) FILTER (starts_with(name, 'nn.Module: ')) FROM cpu_events WHERE kind = 'python'"
     ).fetchall()[0]
-    held = {"no": 0, "module": of_modules, "stack": of_all}
-    names = (name.rpartition("_")[2] for (name,) in made)
-    return next((name for name in names if held[name] == held[functions]), None)
+    return {"no": 0, "module": of_modules, "stack": of_all, "yes": of_all}
 
 
-def _add(connection: duckdb.DuckDBPyConnection, table: str, sql: str, rows: pa.Table, there: int) -> None:
-    """Add what the SQL makes of rows (call_rows) to a table that has so many; the first make it."""
-    connection.register("call_rows", rows)
-    connection.execute(f"INSERT INTO {table} {sql}" if there else f"CREATE OR REPLACE TABLE {table} AS {sql}")
-    connection.unregister("call_rows")
+def _shifted(stem: str, by: int) -> str:
+    """What replaces numbers of paths by others."""
+    columns = [f"({c} + {by})::INTEGER AS {c}" for c in _NUMBERS[stem]]
+    return f"REPLACE ({', '.join(columns)})" if columns else ""
 
 
-def _nested(events: dict[str, Any], first_node: int, first_path: int | None) -> tuple[pa.Table, pa.Table | None]:
-    """The rows of a tree, in pre-order, from the columns of _EVENTS; and its paths, unless `first_path` is None."""
-    tree = tree_of(events)
-    order = tree.order
-    process, kind, name = (np.asarray(events[c])[order] for c in ("process", "kind", "name"))
-    numbers = np.arange(first_node, first_node + len(order), dtype=np.int32)
-    rows = {
-        "process": _column(process),
-        "kind": _column(kind),
-        "name": _column(name),
-        "tid": _column(np.ma.getdata(events["tid"])[order], np.ma.getmaskarray(events["tid"])[order]),
-        "op_id": _column(np.ma.getdata(events["op_id"])[order], np.ma.getmaskarray(events["op_id"])[order]),
-        "start_ns": _column(np.asarray(events["start_ns"])[order]),
-        "dur_ns": _column(np.asarray(events["dur_ns"])[order]),
-        "node": _column(numbers),
-        "parent": _column((tree.parent + first_node).astype(np.int32), tree.parent < 0),
-        "last_node": _column((tree.last + first_node).astype(np.int32)),
-        "depth": _column(tree.depth.astype(np.int16)),
-        "self_ns": _column(tree.self_ns),
-        "folded": _column(tree.folded),
-        "gpu_ns": _column(tree.gpu_ns),
-        "total_gpu_ns": _column(tree.total_gpu_ns),
-    }
-    if first_path is None:
-        return pa.Table.from_pydict(rows), None
-    label = kind.astype(np.int64) * (int(name.max(initial=0)) + 2) + name + 1
-    path, paths = number_paths(process, tree.parent, np.where(kind == ASYNC, -1, tree.depth), label)
-    rows["path"] = _column((path + first_path).astype(np.int32), path < 0)
-    numbered = {
-        "path": _column((np.arange(len(paths.parent)) + first_path).astype(np.int32)),
-        "parent": _column((paths.parent + first_path).astype(np.int32), paths.parent < 0),
-        "last_path": _column((paths.last + first_path).astype(np.int32)),
-        "depth": _column(paths.depth.astype(np.int16)),
-    }
-    return pa.Table.from_pydict(rows), pa.Table.from_pydict(numbered)
+class _Adding:
+    """The tables of a name, to which batches are added: the first one makes them."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, tree: str, functions: str):
+        self._connection = connection
+        self._tree = tree
+        self._functions = functions
+        self._made: dict[str, None] = {}
+        self.nodes = 0
+        self.paths = 0
+
+    def add(self, batch: Batch) -> None:
+        """Add what there is of a batch."""
+        if self._tree == "call_tree_sums":
+            self._into(
+                "call_paths", _NAMED.format(rows="call_batch", text="::VARCHAR"), call_batch=paths_of_batch(batch)
+            )
+            self._into("call_work", _WORK_SUMS.format(work=self._work(batch)))
+        elif self._tree == "torch_sums":
+            self._into("torch_sums", _NAMED.format(rows=_SUMS, text="::VARCHAR"), call_rows=few_rows_of(batch))
+        else:
+            self._into(self._tree, _NAMED.format(rows="call_rows", text=""), call_rows=rows_of(batch))
+        if self._tree == "call_tree":
+            self._into(
+                "call_tree_paths", _NAMED.format(rows="call_batch", text="::VARCHAR"), call_batch=paths_of_batch(batch)
+            )
+        self.nodes += len(batch.tree.order)
+        self.paths += len(batch.sums.parent) if batch.sums else 0
+
+    def _work(self, batch: Batch) -> str:
+        """SQL of the GPU work of a batch with the paths of the nodes that launched it."""
+        with self._registered(call_ops=ops_of(batch)):
+            self._connection.execute(_BATCH_WORK, {"batch": batch.number})
+        left = "SELECT 1 FROM call_batch_work WHERE unlinked LIMIT 1"
+        if not self._connection.execute(left).fetchall():
+            return _LINKED
+        with self._registered(call_rows=rows_of(batch)):
+            self._connection.execute(
+                f"CREATE OR REPLACE TEMP TABLE call_batch_tree AS {_NAMED.format(rows='call_rows', text='')}"
+            )
+        self._connection.execute(_UNLINKED)
+        return f"{_LINKED} UNION ALL BY NAME ({_WORK.format(work='call_batch_unlinked', tree='call_batch_tree')})"
+
+    @contextmanager
+    def _registered(self, **tables: pa.Table) -> Iterator[None]:
+        for name, table in tables.items():
+            self._connection.register(name, table)
+        try:
+            yield
+        finally:
+            for name in tables:
+                self._connection.unregister(name)
+
+    @cached_property
+    def _kept_as(self) -> str:
+        """The end of the names under which sums are kept: of trees with the same functions, that of the first."""
+        held = _functions_held(self._connection)
+        return next(name for name in held if held[name] == held[self._functions])
+
+    def restore(self, kept: Kept) -> list[str]:
+        """Add the sums of the runs of which all are kept; gives the runs."""
+        found = {stem: kept.read(f"{stem}_{self._kept_as}") for stem in _SUMMED[self._tree]}
+        runs = sorted(set.intersection(*map(set, found.values())))
+        for run_id in runs:
+            shift = self.paths
+            for stem, tables in found.items():
+                sql = _RESTORED.format(shifted=_shifted(stem, shift), run=of_run(run_id))
+                self._into(stem, sql, call_kept=tables[run_id])
+                if stem == "call_paths":
+                    self.paths += len(tables[run_id])
+        return runs
+
+    def keep(self, kept: Kept, there: Iterable[str]) -> None:
+        """Let the sums of runs be kept, but for those that are."""
+        stems = _SUMMED[self._tree]
+        for run_id in kept.lacking(there):
+            first = 0
+            for stem in stems:
+                name = f"{stem}_{self._functions}"
+                if stem == "call_paths":
+                    least = f"SELECT coalesce(min(path), 0) FROM {name}_rows WHERE {of_run(run_id)}"
+                    [(first,)] = self._connection.execute(least).fetchall()
+                columns = f"* EXCLUDE (run_id, run_group) {_shifted(stem, -first)}"
+                rows = self._connection.sql(f"SELECT {columns} FROM {name}_rows WHERE {of_run(run_id)}")
+                kept.write(f"{stem}_{self._kept_as}", run_id, rows.to_arrow_table())
+
+    def _into(self, stem: str, sql: str, **tables: pa.Table) -> None:
+        """Add what SQL selects, of tables that it may read."""
+        name = f"{stem}_{self._functions}"
+        into = f"INSERT INTO {name}_rows" if name in self._made else f"CREATE OR REPLACE TABLE {name}_rows AS"
+        with self._registered(**tables):
+            self._connection.execute(f"{into} {sql}")
+        self._made[name] = None
+
+    def finish(self) -> None:
+        """Make the views, which have texts; what was made on the way goes."""
+        self._connection.execute("DROP VIEW IF EXISTS call_batch_unlinked")
+        for name in ("call_batch_work", "call_batch_tree"):
+            self._connection.execute(f"DROP TABLE IF EXISTS {name}")
+        texts = "kind::VARCHAR AS kind, name::VARCHAR AS name"
+        for name in self._made:
+            self._connection.execute(f"CREATE VIEW {name} AS SELECT * REPLACE ({texts}) FROM {name}_rows")
 
 
-def _column(values: npt.NDArray[Any], null: Bools | None = None) -> pa.Array:
-    """The values as they lie there; pa.array would import pandas first, which takes half a second."""
-    known = None if null is None or not null.any() else pa.py_buffer(np.packbits(~null, bitorder="little"))
-    held = np.packbits(values, bitorder="little") if values.dtype == bool else np.ascontiguousarray(values)
-    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [known, pa.py_buffer(held)])
+def _read(connection: duckdb.DuckDBPyConnection, sql: str, batch: int, room: Room) -> dict[str, Any]:
+    """The columns of _EVENTS."""
+    reader = connection.sql(sql, params={"batch": batch}).to_arrow_reader(_ROWS_READ)
+    n = 0
+    for rows in reader:
+        end = n + rows.num_rows
+        for field, column in zip(rows.schema, rows.columns, strict=True):
+            room.array(field.name, field.type.to_pandas_dtype(), end)[n:] = column.to_numpy()
+        n = end
+    return {c.name: room.array(c.name, c.type.to_pandas_dtype(), n) for c in reader.schema}
+
+
+def _nested(events: dict[str, Any], number: int, nodes: int, paths: int, tree: str, room: Room) -> Batch:
+    """A batch from the columns of _EVENTS; its nodes and paths are numbered from these on."""
+    batch = Batch(number, events, tree_of(events, room), room, nodes, paths)
+    if tree not in _OF_PLACES:
+        return batch
+    path, sums = paths_of(batch.tree, events, room)
+    return batch._replace(path=path, sums=sums)

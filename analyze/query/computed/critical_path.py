@@ -19,6 +19,7 @@ laid end to end, so their lengths add up to the window's exactly.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analyze.query import spill
-from analyze.query.computed.call_paths import dense
+from analyze.query.computed.call_paths import dense, pairs
 from analyze.query.computed.nesting import in_order
 from analyze.query.computed.path_walk import (
     UNKNOWN,
@@ -38,11 +39,13 @@ from analyze.query.computed.path_walk import (
     stream_numbers,
     without_overhead,
 )
-from analyze.query.literals import of_runs
+from analyze.query.literals import of_run, of_runs
 
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
+
+    from analyze.store.kept import Kept
 
 _BATCH = 4_000_000
 """Operators, calls and GPU work that are read at once, to the next whole rank: what bounds the memory."""
@@ -50,16 +53,19 @@ _BATCH = 4_000_000
 _EVENT_BYTES = 250
 """Memory that each of them takes meanwhile."""
 
+_ROWS_READ = 122_880
+"""Operators that DuckDB hands over at once."""
+
 _HERE = "true /* of these ranks */"
 """Stands in the SQL for a condition on run_id and rank."""
 
 _RANKS = """
 WITH _counts AS (
-    SELECT run_id, rank, count(*) AS events FROM cpu_ops GROUP BY run_id, rank
+    SELECT run_id, rank, count(*) AS events FROM cpu_ops WHERE {left} GROUP BY run_id, rank
     UNION ALL
-    SELECT run_id, rank, count(*) FROM cuda_calls GROUP BY run_id, rank
+    SELECT run_id, rank, count(*) FROM cuda_calls WHERE {left} GROUP BY run_id, rank
     UNION ALL
-    SELECT run_id, rank, count(*) FROM gpu_work GROUP BY run_id, rank
+    SELECT run_id, rank, count(*) FROM gpu_work WHERE {left} GROUP BY run_id, rank
 ),
 _events AS (
     SELECT run_id, rank, sum(events) AS events FROM _counts GROUP BY run_id, rank
@@ -69,19 +75,38 @@ SELECT run_id, rank, run_group, events, (sum(events) OVER in_order - events)::BI
 FROM run_groups JOIN _events USING (run_id, rank)
 WINDOW in_order AS (ORDER BY run_id, rank)
 """
+# There are millions of them and few texts, which are asked for where the path goes.
+_TEXTS = """
+CREATE TYPE {table}_class AS ENUM ('communication', 'copy', 'kernel');
+CREATE TYPE {table}_call AS ENUM (SELECT DISTINCT name FROM cuda_calls WHERE name IS NOT NULL ORDER BY name);
+CREATE TYPE {table}_work AS ENUM (
+    SELECT short_name AS name FROM kernel_names WHERE short_name IS NOT NULL
+    UNION
+    SELECT name FROM gpu_work WHERE name IS NOT NULL
+    UNION
+    SELECT unnest(['kernel', 'memcpy', 'memset'])
+    ORDER BY name
+);
+"""
 _GPU = """
-WITH _launches AS (
-    SELECT * FROM launch_calls WHERE true /* of these ranks */
+WITH _made AS NOT MATERIALIZED (
+    SELECT * FROM cuda_calls WHERE true /* of these ranks */
+),
+_launches AS (
+    SELECT * FROM calls_that_launch('_made')
 ),
 _work AS (
     SELECT * FROM linked_to_ops('gpu_work') WHERE true /* of these ranks */
 )
 SELECT
-    p.process, w.device, w.stream, coalesce(n.short_name, w.name, w.kind) AS name, w.correlation_id, w.op_id,
-    CASE WHEN n.family = 'communication' THEN 'communication' WHEN w.kind = 'kernel' THEN 'kernel' ELSE 'copy' END
-        AS class,
+    p.process, w.device, w.stream, coalesce(n.short_name, w.name, w.kind)::{table}_work AS name, w.correlation_id,
+    w.op_id,
+    (
+        CASE WHEN n.family = 'communication' THEN 'communication' WHEN w.kind = 'kernel' THEN 'kernel' ELSE 'copy' END
+    )::{table}_class AS class,
     w.start_ns, w.start_ns + greatest(coalesce(w.dur_ns, 0), 0) AS end_ns,
-    l.tid, l.start_ns AS launch_ns, l.start_ns + l.dur_ns AS launch_end_ns, l.name AS launch
+    l.tid, l.start_ns AS launch_ns, l.start_ns + l.dur_ns AS launch_end_ns,
+    l.name::{table}_call AS launch
 FROM _work w
 JOIN path_ranks p ON p.run_id = w.run_id AND p.rank = w.rank
 LEFT JOIN kernel_names n ON n.run_id = w.run_id AND n.name = w.name
@@ -105,7 +130,8 @@ _CALLS = """
 WITH _launched AS (SELECT run_id, rank, correlation_id FROM gpu_work WHERE true /* of these ranks */),
 _calls AS (
     SELECT
-        run_id, rank, tid, start_ns, start_ns + dur_ns AS end_ns, name, correlation_id,
+        run_id, rank, tid, start_ns, start_ns + dur_ns AS end_ns, CASE WHEN role IS NOT NULL THEN name END AS name,
+        correlation_id,
         CASE WHEN role IN ('copy', 'copy_async') THEN 'copy' WHEN role = 'sync' THEN 'sync' END AS blocks
     FROM cuda_calls LEFT JOIN api_roles USING (name)
     WHERE api <> 'sync' AND dur_ns IS NOT NULL AND tid IS NOT NULL AND true /* of these ranks */
@@ -137,7 +163,13 @@ ORDER BY process, start_ns
 """
 
 
-def create(connection: duckdb.DuckDBPyConnection, table: str, steps: bool) -> None:
+_KEPT = """
+SELECT g.run_id::VARCHAR AS run_id, g.run_group, k.*
+FROM (SELECT DISTINCT run_id, rank, run_group FROM run_groups WHERE {run}) g JOIN critical_path_kept k USING (rank)
+"""
+
+
+def create(connection: duckdb.DuckDBPyConnection, table: str, steps: bool, kept: Kept | None = None) -> None:
     """Make the table of the critical paths of all ranks: of each step if `steps`, else of the whole recording.
 
     The whole goes from the first to the last thing that operators, CUDA calls and GPU work did. A step is its window
@@ -146,22 +178,22 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, steps: bool) -> No
     stream_wait (the same between two streams); sync (from the end of the GPU work to the return of the call that
     waited for it); profiler (what the profiler took of cpu and sync); other.
 
-    The blocks that its declaration uses must have been made.
+    The blocks that its declaration uses must have been made. Paths are taken from `kept` and put there.
     """
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE path_ranks AS {_RANKS}", {"batch": _BATCH})
+    known = kept.read(table) if kept else {}
+    ranks_left = _RANKS.format(left=f"NOT {of_runs(known)}" if known else "true")
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE path_ranks AS {ranks_left}", {"batch": _BATCH})
     spill.check_room(connection, "path_ranks", _EVENT_BYTES)
     ranks = connection.execute("SELECT batch, process, run_id, rank, run_group FROM path_ranks ORDER BY ALL").fetchall()
     overhead = _by_process(connection.sql(_OVERHEAD).to_arrow_table())
     windows = _by_process(connection.sql(_STEPS).to_arrow_table()) if steps else None
-    made = []
-    for _, batch in groupby(ranks, key=itemgetter(0)):
-        there = list(batch)
-        only = _only(there) if len(there) < len(ranks) else "true"
-        in_turn = "\nORDER BY process" if len(there) > 1 else ""
-        work, waits, ops, calls = (
-            _by_process(connection.sql(sql.replace(_HERE, only) + in_turn).to_arrow_table())
-            for sql in (_GPU, _WAITS, _OPS, _CALLS)
-        )
+    connection.execute(_TEXTS.format(table=table))
+    made: list[pa.Table] = []
+
+    def walk(there: list[tuple[Any, ...]], *read: Callable[[int], pa.Table]) -> list[pa.Table]:
+        """The paths of ranks."""
+        work, waits, ops, calls = read
+        found = []
         for _, process, *key in there:
             rank = Rank(_in_turn(work(process), waits(process)), _busy(ops(process), calls(process)))
             span = rank.span()
@@ -170,8 +202,32 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, steps: bool) -> No
             ranges = _tuples(overhead(process))
             for step, begin, end, on_cpu in _tuples(windows(process)) if windows else [(None, *span, False)]:
                 path = without_overhead(rank.walk(begin, end, on_cpu), ranges)
-                made.append(_rows((*key, step), path))
+                found.append(_rows((*key, step), path))
+        return found
+
+    # DuckDB reads what the next ranks did meanwhile.
+    with ThreadPoolExecutor(1) as beside:
+        before: Future[list[pa.Table]] | None = None
+        for _, batch in groupby(ranks, key=itemgetter(0)):
+            there = list(batch)
+            only = _only(there) if len(there) < len(ranks) else "true"
+            sources = [connection.sql(sql.format(table=table).replace(_HERE, only)) for sql in (_GPU, _WAITS, _CALLS)]
+            work, waits, calls = (_by_process(s.to_arrow_table()) for s in sources)
+            ops = _by_process(_not_inside(connection.sql(_OPS.replace(_HERE, only)).to_arrow_reader(_ROWS_READ)))
+            if before is not None:
+                made += before.result()
+            before = beside.submit(walk, there, work, waits, ops, calls)
+        if before is not None:
+            made += before.result()
     _store(connection, table, made)
+    for run_id, rows in known.items():
+        connection.register("critical_path_kept", rows)
+        connection.execute(f"INSERT INTO {table} BY NAME {_KEPT.format(run=of_run(run_id))}")
+        connection.unregister("critical_path_kept")
+    if kept:
+        for run_id in kept.lacking(known):
+            of_one = connection.sql(f"SELECT * EXCLUDE (run_id, run_group) FROM {table} WHERE {of_run(run_id)}")
+            kept.write(table, run_id, of_one.to_arrow_table())
 
 
 def _only(ranks: Sequence[tuple[Any, ...]]) -> str:
@@ -181,9 +237,30 @@ def _only(ranks: Sequence[tuple[Any, ...]]) -> str:
     return f"{of_runs(runs)} AND rank BETWEEN {min(numbers)} AND {max(numbers)}"
 
 
+def _not_inside(reader: pa.RecordBatchReader) -> pa.Table:
+    """The rows of _OPS, but for most that lie inside of another one: what stands together in a file is compared."""
+    import pyarrow as pa
+
+    found = [reader.schema.empty_table()]
+    for rows in reader:
+        process, tid, start, end = (rows[c].to_numpy() for c in ("process", "tid", "start_ns", "end_ns"))
+        lane = dense(pairs(process, tid))[0]
+        order = in_order(lane, start, (-end,))
+        inside = np.zeros(len(order), bool)
+        for run in equal_runs(lane[order]):
+            here = order[run]
+            reached = np.maximum.accumulate(end[here])[:-1]
+            inside[here[1:]] = (start[here[1:]] < reached) & (end[here[1:]] <= reached)
+        found.append(pa.Table.from_batches([rows.filter(pa.array(~inside))]))
+    return pa.concat_tables(found)
+
+
 def _by_process(rows: pa.Table) -> Callable[[int], pa.Table]:
-    """The rows of a process, of a table by process."""
+    """The rows of a process."""
     process = rows["process"].to_numpy()
+    if (process[1:] < process[:-1]).any():
+        rows = rows.take(np.argsort(process, kind="stable"))
+        process = rows["process"].to_numpy()
     found = {int(process[r.start]): r for r in equal_runs(process)}
 
     def of(number: int) -> pa.Table:

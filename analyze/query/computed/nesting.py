@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analyze.compiled import if_compiled
-from analyze.query.computed.call_paths import dense
+from analyze.query.computed.call_paths import dense, pairs
 
 compiled = if_compiled("analyze.query.computed._nesting")
 
@@ -48,43 +48,59 @@ class Tree(NamedTuple):
     total_gpu_ns: Ints
 
 
-def tree_of(events: dict[str, Any]) -> Tree:
-    """The tree of the columns of call_tree._EVENTS."""
-    return (level_by_level if compiled is None else event_by_event)(events)
+class Room:
+    """Arrays by name, which are made once for as many values as there will be, and used again.
+
+    For new ones the system would clear as much memory as all events take together.
+    """
+
+    def __init__(self, most: int):
+        self._most = most
+        self._made: dict[str, npt.NDArray[Any]] = {}
+
+    def array(self, name: str, kind: npt.DTypeLike, n: int) -> npt.NDArray[Any]:
+        """The array of a name, of n values, which are what it held before; it grows where there are more after all."""
+        held = self._made.get(name)
+        if held is None or len(held) < n:
+            self._made[name] = np.empty(max(self._most, n if held is None else 2 * n), kind)
+            if held is not None:
+                self._made[name][: len(held)] = held
+        return self._made[name][:n]
 
 
-def event_by_event(events: dict[str, Any]) -> Tree:
+def tree_of(events: dict[str, Any], room: Room) -> Tree:
+    """The tree of the columns of call_tree._EVENTS; it may lie in the room."""
+    return level_by_level(events) if compiled is None else event_by_event(events, room)
+
+
+def event_by_event(events: dict[str, Any], room: Room) -> Tree:
     """The tree of the same: compiled."""
     if compiled is None:
         raise ImportError("analyze.query.computed._nesting is not built, or switched off")
-    thread, op = (np.ma.filled(events[c], UNKNOWN) for c in ("tid", "op_id"))
-    columns = [np.ascontiguousarray(c) if c is not None else None for c in (
-        events["process"], events["kind"], events["name"], events.get("owner"), events.get("stray"), thread, op,
-        events["start_ns"], events["dur_ns"], events["launched_ns"],
-    )]  # fmt: skip
-    made = compiled.tree(len(thread), *columns)
+    n = len(events["process"])
+    given = ("process", "kind", "name", "owner", "stray", "tid", "op_id", "start_ns", "dur_ns", "launched_ns")
     types = (np.int64, np.int32, np.int32, np.int16, np.int64, np.bool_, np.int64, np.int64)
-    return Tree(*(np.frombuffer(column, kind) for column, kind in zip(made, types, strict=True)))
+    tree = Tree(*(room.array(name, kind, n) for name, kind in zip(Tree._fields, types, strict=True)))
+    compiled.tree(n, *map(events.get, given), *tree)
+    return tree
 
 
 def level_by_level(events: dict[str, Any]) -> Tree:
     """The same where nothing could be compiled, and what the compiled one is held to."""
-    process, kind, name, start, length = (
-        np.asarray(events[c]) for c in ("process", "kind", "name", "start_ns", "dur_ns")
+    process, kind, name, start, length, thread, op = (
+        events[c] for c in ("process", "kind", "name", "start_ns", "dur_ns", "tid", "op_id")
     )
     is_op = (kind == OP) | (kind == RANGE)
     stray = np.flatnonzero((kind == CALL) | (kind == OVERHEAD))
-    thread = np.ma.filled(events["tid"], UNKNOWN)
-    op = np.ma.filled(events["op_id"], UNKNOWN)
     if len(stray):
-        calls = _pairs(process, np.ma.filled(events["op_id"], 0))
+        calls = pairs(process, np.where(op == UNKNOWN, 0, op))
         stray = stray[~np.isin(calls[stray], calls[is_op & (op > 0) & (op != UNKNOWN)])]
         thread = thread.copy()
-        thread[stray] = np.asarray(events["stray"])[stray]
+        thread[stray] = events["stray"][stray]
     owner = process * 2 + (kind == ASYNC)
     if "owner" in events:
-        owner = _pairs(owner, np.asarray(events["owner"]))
-    lane = dense(_pairs(owner, thread))[0]
+        owner = pairs(owner, events["owner"])
+    lane = dense(pairs(owner, thread))[0]
     order = in_order(lane, start, (-length, kind == CALL, op))
     kind, name, start, length, lane = (c[order] for c in (kind, name, start, length, lane))
     # The range of a collective ends on another thread than it began on: nobody's child and nobody's parent.
@@ -106,16 +122,10 @@ def level_by_level(events: dict[str, Any]) -> Tree:
         self_ns[i] = end[i] - start[i] - np.maximum(end[children] - np.maximum(start[children], covered), 0).sum()
     folded = np.zeros(len(parent), bool)
     folded[child] = (np.bincount(above, minlength=len(parent))[above] == 1) & (name[child] == name[above])
-    gpu = np.asarray(events["launched_ns"])[order]
+    gpu = events["launched_ns"][order]
     gpu[parent[folded]] = 0
     so_far = np.append(0, np.cumsum(gpu))
     return Tree(order, parent, last, depth, self_ns, folded, gpu, so_far[last + 1] - so_far[np.arange(len(parent))])
-
-
-def _pairs(a: Ints, b: Ints) -> Ints:
-    """A number for each pair of values, in the order of the pairs."""
-    inner, known = dense(b)
-    return dense(a)[0] * max(len(known), 1) + inner
 
 
 def in_order(lane: Ints, start: Ints, ties: tuple[Any, ...]) -> Ints:

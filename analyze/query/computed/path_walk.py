@@ -290,7 +290,8 @@ def integers(column: pa.ChunkedArray) -> Ints:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    return pc.fill_null(column.cast(pa.int64()), UNKNOWN).to_numpy()
+    column = column.cast(pa.int64())
+    return (pc.fill_null(column, UNKNOWN) if column.null_count else column).to_numpy()
 
 
 def equal_runs(values: Ints) -> list[slice]:

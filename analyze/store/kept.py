@@ -1,0 +1,99 @@
+"""What questions computed of large runs, kept in the cache for the next ones: sums of call trees, critical paths.
+
+A file holds a table of one run. Its name is a digest of all that its rows follow from: the run's Parquet files as
+they are (places, sizes, times), and the code. So nothing kept is ever out of date: of a run that was ingested again,
+what was kept is asked for no more, and goes when room is needed. A file is there whole or not at all, and one that
+cannot be read is made again. None of it is needed: where nothing can be written, nothing is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analyze.store.cache import kept_folder
+from analyze.store.store import Store
+from schemas.files import part_file
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MOST_BYTES = 1 << 30
+"""That all files may take; what was not used for longest goes first."""
+_MOST_OF_ONE = 1 << 28
+
+
+def state_of(store: Store, run_id: str) -> str:
+    """A digest of a run as it is: where its files lie, how large they are, and when they were written."""
+    run = store.snapshot.runs[run_id]
+    digest = hashlib.blake2b(f"{run_id}\0{run.parser}\0{run.rules}".encode(), digest_size=16)
+    files = list(run.table_files)
+    for path, file in zip(store.for_readers(files), files, strict=True):
+        written = None
+        if not store.filesystem:  # where each writing has a name of its own
+            with suppress(OSError):
+                written = Path(path).stat().st_mtime_ns
+        digest.update(f"\0{path}\0{file.bytes}\0{written}".encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
+
+
+class Kept:
+    """Tables of runs, by their names."""
+
+    def __init__(self, stores: Mapping[str, Store], whole: Iterable[str], code: Callable[[], str]):
+        """`stores`: that of each run; `whole`: the runs that exist with all their ranks; `code`: a digest of what
+        computes."""
+        self._stores = stores
+        self._whole = frozenset(whole)
+        self._code = code
+        self._states: dict[str, str] = {}
+
+    def read(self, table: str) -> dict[str, pa.Table]:
+        """What is kept of a table, by run, with the rows of all its ranks."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        found = {}
+        for run_id in self._stores:
+            path = self._path(run_id, table)
+            with suppress(OSError, ValueError, pa.ArrowException):
+                found[run_id] = pq.read_table(path, partitioning=None, page_checksum_verification=True)
+                os.utime(path)
+        return found
+
+    def lacking(self, found: Iterable[str]) -> list[str]:
+        """The runs of which something can be kept, but for those of which it was found."""
+        return sorted(self._whole - set(found))
+
+    def write(self, table: str, run_id: str, rows: pa.Table) -> None:
+        """Keep a table of a run, if there is room."""
+        import pyarrow.parquet as pq
+
+        path = self._path(run_id, table)
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with part_file(path) as part:
+                pq.write_table(rows, part, compression="zstd", write_page_checksum=True)
+            if path.stat().st_size > _MOST_OF_ONE:
+                path.unlink()
+            _make_room(path.parent)
+
+    def _path(self, run_id: str, table: str) -> Path:
+        if run_id not in self._states:
+            self._states[run_id] = state_of(self._stores[run_id], run_id)
+        state = self._states[run_id]
+        name = hashlib.blake2b(f"{self._code()}\0{state}\0{table}".encode(), digest_size=16).hexdigest()
+        return kept_folder() / f"{name}.parquet"
+
+
+def _make_room(folder: Path) -> None:
+    files = sorted(((s.st_mtime, s.st_size, p) for p in folder.glob("*.parquet") for s in [p.stat()]), reverse=True)
+    total = 0
+    for _, size, path in files:
+        total += size
+        if total > MOST_BYTES:
+            path.unlink(missing_ok=True)
