@@ -28,14 +28,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from analyze.errors import InputError
 from analyze.query.computed import COMPUTED, Create
 from analyze.query.query_files import BLOCKS, BUILT_IN, UNITS, ResultColumn, names_of, unwrap
-
-if TYPE_CHECKING:
-    pass
 
 BLOCK_UNITS = UNITS | {"row"}
 """Those of a query's columns, and `row`: a struct of all columns of a table."""
