@@ -41,11 +41,9 @@ class Tasks:
         most = (largest_array() if self._cluster == "slurm" else None) or len(calls)
         found: list[Any] = []
         for begin in range(0, len(calls), most):
-            part: list[Any] = []
             with _refusals(), self._executor.batch():
-                part += [self._executor.submit(function, *arguments) for function, arguments in calls[begin:][:most]]
-            found += part
-            self._started += part
+                found += [self._executor.submit(function, *arguments) for function, arguments in calls[begin:][:most]]
+            self._started += found[begin:]
         return found
 
     def outcomes(self, jobs: Iterable[Any], stop: Callable[[], bool] = lambda: False) -> Iterator[tuple[Any, Any]]:
