@@ -226,8 +226,8 @@ class Engine:
             if block.create is not None:
                 # To keep what is computed of small recordings takes longer than to compute it.
                 # What rests on blocks of a user's own is nobody else's.
-                new = self._small or self._blocks.own
-                block.create(self.connection, block.name, None if new else self._recordings.kept())
+                anew = self._small or self._blocks.own
+                block.create(self.connection, block.name, None if anew else self._recordings.kept())
             elif not (block.built_in and self._keeps(part) and self._make_table(part)):
                 self.connection.execute(part.sql)
         except duckdb.Error as e:

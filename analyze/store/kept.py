@@ -70,7 +70,7 @@ class Kept:
         return sorted(self._whole - set(found))
 
     def write(self, table: str, run_id: str, rows: pa.Table) -> None:
-        """Keep a table of a run, if there is room."""
+        """Keep a table of a run, unless it is too large; `make_room` after the last."""
         import pyarrow.parquet as pq
 
         path = self._path(run_id, table)
@@ -80,7 +80,16 @@ class Kept:
                 pq.write_table(rows, part, compression="zstd", write_page_checksum=True)
             if path.stat().st_size > _MOST_OF_ONE:
                 path.unlink()
-            _make_room(path.parent)
+
+    def make_room(self) -> None:
+        """Remove what was not used for longest, beyond MOST_BYTES."""
+        with suppress(OSError):
+            states = [(path.stat(), path) for path in kept_folder().glob("*.parquet")]
+            total = 0
+            for state, path in sorted(states, key=lambda one: one[0].st_mtime, reverse=True):
+                total += state.st_size
+                if total > MOST_BYTES:
+                    path.unlink(missing_ok=True)
 
     def _path(self, run_id: str, table: str) -> Path:
         if run_id not in self._states:
@@ -88,12 +97,3 @@ class Kept:
         state = self._states[run_id]
         name = hashlib.blake2b(f"{self._code()}\0{state}\0{table}".encode(), digest_size=16).hexdigest()
         return kept_folder() / f"{name}.parquet"
-
-
-def _make_room(folder: Path) -> None:
-    files = sorted(((s.st_mtime, s.st_size, p) for p in folder.glob("*.parquet") for s in [p.stat()]), reverse=True)
-    total = 0
-    for _, size, path in files:
-        total += size
-        if total > MOST_BYTES:
-            path.unlink(missing_ok=True)

@@ -331,6 +331,7 @@ class _Adding:
                 columns = f"* EXCLUDE (run_id, run_group) {_shifted(stem, -first)}"
                 rows = self._connection.sql(f"SELECT {columns} FROM {name}_rows WHERE {of_run(run_id)}")
                 kept.write(f"{stem}_{self._kept_as}", run_id, rows.to_arrow_table())
+        kept.make_room()
 
     def _into(self, stem: str, sql: str, **tables: pa.Table) -> None:
         """Add what SQL selects, of tables that it may read."""

@@ -228,6 +228,7 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, steps: bool, kept:
         for run_id in kept.lacking(known):
             of_one = connection.sql(f"SELECT * EXCLUDE (run_id, run_group) FROM {table} WHERE {of_run(run_id)}")
             kept.write(table, run_id, of_one.to_arrow_table())
+        kept.make_room()
 
 
 def _only(ranks: Sequence[tuple[Any, ...]]) -> str:
