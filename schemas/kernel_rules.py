@@ -100,7 +100,7 @@ def _decide(kind: str, words: set[str]) -> Rule | None:
     return table[rank] if rank < len(table) else None
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=1 << 13)  # of runs that share their names; 65,536 would be 40 MB in every process
 def classify(name: str) -> KernelClass:
     """Short name, family, algorithm and collective of a kernel name, as any profiler writes it."""
     head = _head(name)

@@ -32,8 +32,7 @@ def rows(run_id: str, names: Iterable[str]) -> list[dict[str, Any]]:
     """One row for each name, in the columns of `kernel_names`."""
     from schemas.kernel_rules import classify
 
-    # Each name comes once: what is known of 65,536 others would be 40 MB in every process.
-    return [{"run_id": run_id, "name": name, **classify.__wrapped__(name)._asdict()} for name in names]
+    return [{"run_id": run_id, "name": name, **classify(name)._asdict()} for name in names]
 
 
 def batch(names: list[str]) -> pa.RecordBatch:
