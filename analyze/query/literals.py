@@ -18,3 +18,9 @@ def of_run(run_id: str) -> str:
 def of_runs(run_ids: Iterable[str]) -> str:
     """A condition that holds for each of some runs, one at least."""
     return f"run_id IN ({', '.join(map(text_literal, run_ids))})"
+
+
+def of_others(run_ids: Iterable[str]) -> str:
+    """A condition that holds for all runs but some, or none."""
+    some = list(run_ids)
+    return f"NOT {of_runs(some)}" if some else "true"

@@ -357,11 +357,10 @@ def find(name: str, folders: Iterable[Path] = ()) -> Query:
     """The query of a name; raises InputError with the nearest names."""
     folders = _there(folders)
     for folder in reversed(folders):
-        for path in folder.rglob(f"{name}.sql") if re.fullmatch(r"[\w-]+", name) else ():
-            if path.parent.name != BLOCKS:
-                return parse(path)
-    if name in _built_in_paths():
-        return _built_in(_built_in_paths()[name])
+        if path := _paths(folder).get(name):
+            return parse(path)
+    if path := _built_in_paths().get(name):
+        return _built_in(path)
     import difflib
 
     names = list(catalog(folders))

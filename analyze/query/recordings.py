@@ -12,7 +12,7 @@ from pathlib import Path
 
 import duckdb
 
-import schemas.tables
+import schemas
 from analyze.errors import InputError
 from analyze.query.literals import text_literal
 from analyze.query.plain_sql import check_expression, sentence
@@ -255,10 +255,12 @@ def _ranks(store: Store, run_id: str) -> list[int]:
 def code_digest() -> str:
     """A digest of the code and the SQL that compute tables, and of what they classify by."""
     here = Path(__file__).parent
-    others = (Path(module.__file__ or "").parent for module in (kernel_names, schemas.tables))
-    folders = (here, here / "computed", here.parent / "queries" / "blocks", *others)
+    analyze = here.parent
+    folders = (
+        here, here / "computed", analyze / "queries" / "blocks", analyze / "store", Path(schemas.__file__).parent
+    )  # fmt: skip
     files = [f for folder in folders for f in folder.iterdir() if f.suffix in (".py", ".c", ".sql", ".toml")]
-    digest = hashlib.blake2b(kernel_names.rules_digest().encode(), digest_size=16)
+    digest = hashlib.blake2b(digest_size=16)
     for path in sorted(files):
         digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()

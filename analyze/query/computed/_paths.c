@@ -1,4 +1,4 @@
-/* What `call_paths` does in NumPy, node by node: the paths of a call tree, and the sums of the calls of each.
+/* What `path_sums.level_by_level` does in NumPy, node by node: the paths of a call tree, and the sums of the calls of each.
 
    Python is not asked for anything meanwhile, so other threads may run. */
 

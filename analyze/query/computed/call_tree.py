@@ -11,7 +11,6 @@ by name, or by path. `nesting` has the rule.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cached_property
 from itertools import cycle
@@ -21,19 +20,17 @@ import duckdb
 import pyarrow as pa
 
 from analyze.query import spill
+from analyze.query.computed.in_turn import ROWS_READ, in_turn
 from analyze.query.computed.nesting import KINDS, UNKNOWN, Room, tree_of
 from analyze.query.computed.path_sums import paths_of
 from analyze.query.computed.tree_batch import Batch, few_rows_of, ops_of, paths_of_batch, rows_of
-from analyze.query.literals import of_run, text_literal
+from analyze.query.literals import of_others, of_run
 
 if TYPE_CHECKING:
     from analyze.store.kept import Kept
 
 _BATCH = 4_000_000
 """Events that are sorted and nested at once, to the next whole rank: what bounds the memory."""
-
-_ROWS_READ = 122_880
-"""Events that DuckDB hands over at once."""
 
 _EVENT_BYTES = 360
 """Memory that an event takes while it is nested and made a row, and those of the next batch are read."""
@@ -195,8 +192,7 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None 
     adding = _Adding(connection, tree, functions)
     to_keep = kept if tree in _SUMMED else None
     there = adding.restore(to_keep) if to_keep else []
-    left = f"run_id NOT IN ({', '.join(map(text_literal, there))})" if there else "true"
-    connection.execute(_PROCESSES.format(among=among, left=left), {"batch": _BATCH})
+    connection.execute(_PROCESSES.format(among=among, left=of_others(there)), {"batch": _BATCH})
     spill.check_room(connection, "call_processes", _SUMMED_BYTES if tree in _SUMMED else _EVENT_BYTES)
     batches = connection.execute(_BATCHES).fetchall()
     if not batches and not there:
@@ -205,16 +201,10 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None 
         connection.execute(_TEXTS.format(table=table))
     most = max((n for _, n in batches), default=0)
     room = Room(most)
-    # DuckDB reads the events of the next batch meanwhile.
-    with ThreadPoolExecutor(1) as beside:
-        before: Future[Batch] | None = None
-        for (number, _), place in zip(batches, cycle((Room(most), Room(most)))):
-            found = _read(connection, events, number, place)
-            if before is not None:
-                adding.add(before.result())
-            before = beside.submit(_nested, found, number, adding.nodes, adding.paths, tree, room)
-        if before is not None:
-            adding.add(before.result())
+    places = cycle((Room(most), Room(most)))
+    read = ((number, _read(connection, events, number, next(places))) for number, _ in batches)
+    for batch in in_turn(lambda one: _nested(one[1], one[0], adding.nodes, adding.paths, tree, room), read):
+        adding.add(batch)
     if to_keep:
         adding.keep(to_keep, there)
     adding.finish()
@@ -353,7 +343,7 @@ class _Adding:
 
 def _read(connection: duckdb.DuckDBPyConnection, sql: str, batch: int, room: Room) -> dict[str, Any]:
     """The columns of _EVENTS."""
-    reader = connection.sql(sql, params={"batch": batch}).to_arrow_reader(_ROWS_READ)
+    reader = connection.sql(sql, params={"batch": batch}).to_arrow_reader(ROWS_READ)
     n = 0
     for rows in reader:
         end = n + rows.num_rows

@@ -19,7 +19,6 @@ laid end to end, so their lengths add up to the window's exactly.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -28,6 +27,7 @@ import numpy as np
 
 from analyze.query import spill
 from analyze.query.computed.call_paths import dense, pairs
+from analyze.query.computed.in_turn import ROWS_READ, in_turn
 from analyze.query.computed.nesting import in_order
 from analyze.query.computed.path_walk import (
     UNKNOWN,
@@ -39,7 +39,7 @@ from analyze.query.computed.path_walk import (
     stream_numbers,
     without_overhead,
 )
-from analyze.query.literals import of_run, of_runs
+from analyze.query.literals import of_others, of_run, of_runs
 
 if TYPE_CHECKING:
     import duckdb
@@ -52,9 +52,6 @@ _BATCH = 4_000_000
 
 _EVENT_BYTES = 250
 """Memory that each of them takes meanwhile."""
-
-_ROWS_READ = 122_880
-"""Operators that DuckDB hands over at once."""
 
 _HERE = "true /* of these ranks */"
 """Stands in the SQL for a condition on run_id and rank."""
@@ -181,18 +178,25 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, steps: bool, kept:
     The blocks that its declaration uses must have been made. Paths are taken from `kept` and put there.
     """
     known = kept.read(table) if kept else {}
-    ranks_left = _RANKS.format(left=f"NOT {of_runs(known)}" if known else "true")
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE path_ranks AS {ranks_left}", {"batch": _BATCH})
+    left = _RANKS.format(left=of_others(known))
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE path_ranks AS {left}", {"batch": _BATCH})
     spill.check_room(connection, "path_ranks", _EVENT_BYTES)
     ranks = connection.execute("SELECT batch, process, run_id, rank, run_group FROM path_ranks ORDER BY ALL").fetchall()
     overhead = _by_process(connection.sql(_OVERHEAD).to_arrow_table())
     windows = _by_process(connection.sql(_STEPS).to_arrow_table()) if steps else None
     connection.execute(_TEXTS.format(table=table))
-    made: list[pa.Table] = []
 
-    def walk(there: list[tuple[Any, ...]], *read: Callable[[int], pa.Table]) -> list[pa.Table]:
-        """The paths of ranks."""
-        work, waits, ops, calls = read
+    def read(there: list[tuple[Any, ...]]) -> tuple[Any, ...]:
+        """Some ranks, and what they did."""
+        only = _only(there) if len(there) < len(ranks) else "true"
+        sources = [connection.sql(sql.format(table=table).replace(_HERE, only)) for sql in (_GPU, _WAITS, _CALLS)]
+        work, waits, calls = (_by_process(s.to_arrow_table()) for s in sources)
+        ops = _by_process(_not_inside(connection.sql(_OPS.replace(_HERE, only)).to_arrow_reader(ROWS_READ)))
+        return there, work, waits, ops, calls
+
+    def walk(done: tuple[Any, ...]) -> list[pa.Table]:
+        """Their paths."""
+        there, work, waits, ops, calls = done
         found = []
         for _, process, *key in there:
             rank = Rank(_in_turn(work(process), waits(process)), _busy(ops(process), calls(process)))
@@ -205,20 +209,8 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, steps: bool, kept:
                 found.append(_rows((*key, step), path))
         return found
 
-    # DuckDB reads what the next ranks did meanwhile.
-    with ThreadPoolExecutor(1) as beside:
-        before: Future[list[pa.Table]] | None = None
-        for _, batch in groupby(ranks, key=itemgetter(0)):
-            there = list(batch)
-            only = _only(there) if len(there) < len(ranks) else "true"
-            sources = [connection.sql(sql.format(table=table).replace(_HERE, only)) for sql in (_GPU, _WAITS, _CALLS)]
-            work, waits, calls = (_by_process(s.to_arrow_table()) for s in sources)
-            ops = _by_process(_not_inside(connection.sql(_OPS.replace(_HERE, only)).to_arrow_reader(_ROWS_READ)))
-            if before is not None:
-                made += before.result()
-            before = beside.submit(walk, there, work, waits, ops, calls)
-        if before is not None:
-            made += before.result()
+    batches = (read(list(batch)) for _, batch in groupby(ranks, key=itemgetter(0)))
+    made = [path for paths in in_turn(walk, batches) for path in paths]
     _store(connection, table, made)
     for run_id, rows in known.items():
         connection.register("critical_path_kept", rows)

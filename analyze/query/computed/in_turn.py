@@ -1,0 +1,29 @@
+"""Work on ranks one batch after the other, which bounds the memory: DuckDB reads one while another thread does the
+one before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+ROWS_READ = 122_880
+"""Rows that DuckDB hands over at once."""
+
+
+def in_turn(work: Callable[[T], R], read: Iterable[T]) -> Iterator[R]:
+    """What `work`, in another thread, makes of each of what is read, in order; the next is read meanwhile.
+
+    Each begins once the one before has been taken.
+    """
+    with ThreadPoolExecutor(1) as beside:
+        before: Future[R] | None = None
+        for one in read:
+            if before is not None:
+                yield before.result()
+            before = beside.submit(work, one)
+        if before is not None:
+            yield before.result()
