@@ -15,6 +15,7 @@ import analyze
 from analyze.errors import InputError
 from analyze.query.computed import call_tree, critical_path, nesting, path_sums
 from analyze.query.computed.call_paths import dense, number_paths
+from analyze.query.computed.launched import Launched
 from analyze.query.computed.nesting import nest
 from analyze.query.engine import Engine
 
@@ -227,6 +228,21 @@ def test_dense_numbers(values: list[int]) -> None:
     number, known = dense(np.array(values, np.int64))
     assert known.tolist() == sorted(set(values)) or not values
     assert [int(known[i]) for i in number] == values
+
+
+ids = st.integers(1, 40) | st.sampled_from([2**40, 2**63 - 2])
+
+
+@given(st.lists(st.tuples(st.integers(3, 6), ids, st.integers(0, 2**50)), max_size=40), st.data())
+def test_launched_work_is_found_by_process_and_id(work: list[tuple[int, int, int]], data: st.DataObject) -> None:
+    # Ids in rows are an array, scattered ones are not.
+    others = st.sampled_from([-(2**63), -1, 0, nesting.UNKNOWN]) | ids
+    asked = data.draw(st.lists(st.tuples(st.integers(0, 9), others), min_size=1)) + [w[:2] for w in work]
+    sums = {key: sum(ns for process, op, ns in work if (process, op) == key) for key in asked}
+    columns = np.array(work, np.int64).reshape(-1, 3).T
+    process, op = np.array(asked, np.int64).T
+    launched = Launched(*map(np.ascontiguousarray, columns), nesting.Room(0))
+    assert launched.of(process.astype(np.int32), op.copy()).tolist() == [sums[key] for key in asked]
 
 
 @pytest.mark.parametrize(("sample", "times"), [("resnet18-1gpu", 1), ("train-stacks", 3)])

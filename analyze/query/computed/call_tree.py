@@ -17,11 +17,13 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 from analyze.query import spill
 from analyze.query.computed.in_turn import ROWS_READ, in_turn
-from analyze.query.computed.nesting import KINDS, UNKNOWN, Room, tree_of
+from analyze.query.computed.launched import Launched
+from analyze.query.computed.nesting import KINDS, OP, RANGE, UNKNOWN, Room, tree_of
 from analyze.query.computed.path_sums import paths_of
 from analyze.query.computed.tree_batch import Batch, few_rows_of, ops_of, paths_of_batch, rows_of
 from analyze.query.literals import of_others, of_run
@@ -67,27 +69,22 @@ WINDOW in_order AS (ORDER BY run_id, rank)
 """
 _BATCHES = "SELECT batch::BIGINT, sum(events)::BIGINT FROM call_processes GROUP BY batch ORDER BY batch"
 _EVENTS = """
-WITH processes AS (
-    SELECT * FROM call_processes WHERE batch = $batch
-),
-launched AS (
-    SELECT process, op_id, {gpu}::BIGINT AS gpu_ns
-    FROM linked_to_ops('gpu_work') JOIN processes USING (run_id, rank)
-    WHERE op_id > 0
-    GROUP BY process, op_id
-),
-_calls AS (
+WITH _calls AS (
     SELECT * FROM cpu_events WHERE kind = 'call'
 )
 SELECT
     p.process, enum_code(kind::{table}_kind)::TINYINT AS kind, coalesce(enum_code(name::{table}_name)::INTEGER, -1)
         AS name,
     coalesce({place}, {unknown}) AS {place_of}, coalesce(tid, {unknown}) AS tid,
-    coalesce(e.op_id, {unknown}) AS op_id, start_ns, dur_ns, coalesce(gpu_ns, 0) AS launched_ns
+    coalesce(e.op_id, {unknown}) AS op_id, start_ns, dur_ns
 FROM {events} e
-JOIN processes p USING (run_id, rank)
-LEFT JOIN launched l ON l.process = p.process AND l.op_id = CASE WHEN kind IN ('op', 'range') THEN e.op_id END
+JOIN (SELECT * FROM call_processes WHERE batch = $batch) p USING (run_id, rank)
 WHERE dur_ns IS NOT NULL AND {among}
+"""
+_LAUNCHED = """
+SELECT process::BIGINT AS process, op_id, {gpu}::BIGINT AS ns
+FROM linked_to_ops('gpu_work') JOIN (SELECT * FROM call_processes WHERE batch = $batch) USING (run_id, rank)
+WHERE op_id > 0
 """
 _NAMED = """
 SELECT run_id, rank, run_group, k.text{text} AS kind, n.text{text} AS name, r.* EXCLUDE (process, kind, name)
@@ -187,8 +184,8 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None 
     kind = _BY_PLACE if tree in _OF_PLACES else _AS_TORCH
     among = f"{kind.among} AND {_PYTHON_FUNCTIONS[functions]}"
     # Of sums by path, only which operators launched anything is asked.
-    gpu = "count(*)" if tree == "call_tree_sums" else "sum(dur_ns)"
-    events = _EVENTS.format(**(kind._asdict() | {"among": among, "gpu": gpu, "table": table, "unknown": UNKNOWN}))
+    launched = _LAUNCHED.format(gpu="1" if tree == "call_tree_sums" else "dur_ns")
+    events = _EVENTS.format(**(kind._asdict() | {"among": among, "table": table, "unknown": UNKNOWN}))
     adding = _Adding(connection, tree, functions)
     to_keep = kept if tree in _SUMMED else None
     there = adding.restore(to_keep) if to_keep else []
@@ -202,7 +199,7 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None 
     most = max((n for _, n in batches), default=0)
     room = Room(most)
     places = cycle((Room(most), Room(most)))
-    read = ((number, _read(connection, events, number, next(places))) for number, _ in batches)
+    read = ((number, _read(connection, (events, launched), number, next(places))) for number, _ in batches)
     for batch in in_turn(lambda one: _nested(one[1], one[0], adding.nodes, adding.paths, tree, room), read):
         adding.add(batch)
     if to_keep:
@@ -341,16 +338,24 @@ class _Adding:
             self._connection.execute(f"CREATE VIEW {name} AS SELECT * REPLACE ({texts}) FROM {name}_rows")
 
 
-def _read(connection: duckdb.DuckDBPyConnection, sql: str, batch: int, room: Room) -> dict[str, Any]:
-    """The columns of _EVENTS."""
-    reader = connection.sql(sql, params={"batch": batch}).to_arrow_reader(ROWS_READ)
+def _read(connection: duckdb.DuckDBPyConnection, sql: tuple[str, str], batch: int, room: Room) -> dict[str, Any]:
+    """The columns of _EVENTS, and `launched_ns`: of _LAUNCHED, what each operator or range launched."""
+    events, launched = sql
+    found = connection.execute(launched, {"batch": batch}).fetchnumpy()
+    process, op, ns = (np.ma.getdata(found[c]) for c in ("process", "op_id", "ns"))
+    work = Launched(process, op, ns, room)
+    reader = connection.sql(events, params={"batch": batch}).to_arrow_reader(ROWS_READ)
+    types = {c.name: c.type.to_pandas_dtype() for c in reader.schema}
     n = 0
     for rows in reader:
         end = n + rows.num_rows
-        for field, column in zip(rows.schema, rows.columns, strict=True):
-            room.array(field.name, field.type.to_pandas_dtype(), end)[n:] = column.to_numpy()
+        read = {name: column.to_numpy() for name, column in zip(types, rows.columns, strict=True)}
+        for name, kind in types.items():
+            room.array(name, kind, end)[n:] = read[name]
+        ids = np.where((read["kind"] == OP) | (read["kind"] == RANGE), read["op_id"], UNKNOWN)
+        room.array("launched_ns", np.int64, end)[n:] = work.of(read["process"], ids)
         n = end
-    return {c.name: room.array(c.name, c.type.to_pandas_dtype(), n) for c in reader.schema}
+    return {name: room.array(name, kind, n) for name, kind in {**types, "launched_ns": np.int64}.items()}
 
 
 def _nested(events: dict[str, Any], number: int, nodes: int, paths: int, tree: str, room: Room) -> Batch:
