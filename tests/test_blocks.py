@@ -131,6 +131,7 @@ GIVEN: dict[str, tuple[str, ...]] = {
     "linked_to_ops": ("gpu_work",),
     "points_in_ranges": ("points", "held"),
     "work_nodes": ("gpu_named_work", "call_tree_no"),
+    "work_points": ("gpu_named_work",),
 }
 """What table macros are asked with: names of tables, or a text; the others with `held` for each parameter."""
 

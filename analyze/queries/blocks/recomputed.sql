@@ -1,78 +1,87 @@
 -- Which operators of the forward pass run again in the backward pass (activation checkpointing).
--- @use call_tree_no, call_tree_sums_no, outermost_nodes
+-- What lies inside which is asked of the intervals of a thread: of what is not recomputed, there are millions.
+-- @use gpu_named_work, intervals, work_points
 -- @once recomputed_ops
 
 -- @view backward_nodes  a row is an outermost node of the backward pass.
--- What lies inside which is asked of the paths, of which there are few.
 -- @column run_group index       Group of runs (--by); NULL without.
 -- @column run_id id             The run.
 -- @column rank index            Process rank.
+-- @column pid id                Process.
 -- @column tid id                Thread.
--- @column node index            Its number in call_tree_no.
--- @column last_node index       The last number below it.
--- @column path index            Its path in call_paths_no.
--- @column last_path index       The last path below that.
 -- @column name text             Operator.
 -- @column start_ns ns           Start.
+-- @column end_ns ns             End.
 -- @column dur_ns ns             Length.
 CREATE VIEW backward_nodes AS
-WITH _paths AS (
-    SELECT path, last_path
-    FROM call_paths_no
-    WHERE kind = 'op' AND starts_with(name, 'autograd::engine::evaluate_function')
-    QUALIFY outermost(path, last_path)
-)
-SELECT run_group, run_id, rank, tid, node, last_node, path, last_path, name, start_ns, dur_ns
-FROM call_tree_no JOIN _paths USING (path);
+SELECT run_group, run_id, rank, pid, tid, name, start_ns, start_ns + dur_ns AS end_ns, dur_ns
+FROM cpu_ops
+WHERE starts_with(name, 'autograd::engine::evaluate_function') AND dur_ns IS NOT NULL
+QUALIFY coalesce(end_ns > furthest_end((run_id, rank, pid, tid), start_ns, start_ns + dur_ns), true);
 
 -- @view recomputed_ops  a row is an outermost operator that runs again in the backward pass.
 -- @column run_group index       Group of runs (--by); NULL without.
 -- @column run_id id             The run.
 -- @column rank index            Process rank.
+-- @column pid id                Process.
 -- @column tid id                Thread.
--- @column node index            Its number in call_tree_no.
--- @column last_node index       The last number below it.
 -- @column name text             Operator.
 -- @column start_ns ns           Start.
+-- @column end_ns ns             End.
 -- @column dur_ns ns             Length.
 -- @column input_dims text       Shapes of its inputs, as JSON.
 CREATE VIEW recomputed_ops AS
-WITH _backward AS (
-    SELECT DISTINCT path, last_path FROM backward_nodes
+WITH _threads AS (
+    SELECT row_number() OVER () AS thread, * FROM (SELECT DISTINCT run_id, rank, pid, tid FROM backward_nodes)
 ),
-_paths AS (
-    SELECT p.path, p.path <= b.last_path IS TRUE AS again
-    FROM call_paths_no p ASOF LEFT JOIN _backward b ON p.path >= b.path
-    WHERE p.kind = 'op' AND NOT starts_with(p.name, 'autograd::engine::evaluate_function')
+_backward AS (
+    SELECT thread, start_ns, end_ns
+    FROM backward_nodes b JOIN _threads t
+        ON t.run_id = b.run_id AND t.rank = b.rank AND t.pid IS NOT DISTINCT FROM b.pid
+            AND t.tid IS NOT DISTINCT FROM b.tid
 ),
--- Operators that recorded a node of their own.
-_forward AS (
-    SELECT run_id, rank, tid, op_id, name, start_ns, input_dims
-    FROM cpu_ops
-    WHERE sequence_number IS NOT NULL AND coalesce(fwd_thread, 0) = 0
+_ops AS (
+    SELECT
+        thread, o.run_group, o.run_id, o.rank, o.pid, o.tid, o.name, o.start_ns, o.start_ns + o.dur_ns AS end_ns,
+        o.dur_ns, o.input_dims, o.sequence_number IS NOT NULL AND coalesce(o.fwd_thread, 0) = 0 AS has_own_node
+    FROM cpu_ops o LEFT JOIN _threads t
+        ON t.run_id = o.run_id AND t.rank = o.rank AND t.pid IS NOT DISTINCT FROM o.pid
+            AND t.tid IS NOT DISTINCT FROM o.tid
+    WHERE o.dur_ns IS NOT NULL AND NOT starts_with(o.name, 'autograd::engine::evaluate_function')
 ),
 _again AS MATERIALIZED (
-    SELECT t.*, c.input_dims
-    FROM (
-        SELECT run_group, run_id, rank, tid, node, last_node, op_id, name, start_ns, dur_ns
-        FROM call_tree_no SEMI JOIN (SELECT path FROM _paths WHERE again) USING (path)
-    ) t
-    JOIN _forward c ON c.run_id = t.run_id AND c.rank = t.rank AND c.op_id = t.op_id AND c.name = t.name
-        AND c.tid IS NOT DISTINCT FROM t.tid AND c.start_ns = t.start_ns
-),
-_before AS (
-    SELECT run_id, rank, tid, op_id, name, start_ns
-    FROM call_tree_no SEMI JOIN (SELECT path FROM _paths WHERE NOT again) USING (path) SEMI JOIN _again USING (name)
+    SELECT o.*
+    FROM (SELECT * FROM _ops WHERE has_own_node AND thread IS NOT NULL) o
+    ASOF JOIN _backward b ON b.thread = o.thread AND o.start_ns >= b.start_ns
+    WHERE o.end_ns <= b.end_ns
 ),
 _first AS (
-    SELECT t.run_id, t.rank, t.name, coalesce(c.input_dims, '') AS shapes, min(t.start_ns) AS first_ns
-    FROM _before t
-    JOIN cpu_ops c ON c.run_id = t.run_id AND c.rank = t.rank AND c.op_id = t.op_id AND c.name = t.name
-        AND c.tid IS NOT DISTINCT FROM t.tid AND c.start_ns = t.start_ns
+    SELECT o.run_id, o.rank, o.name, coalesce(o.input_dims, '') AS shapes, min(o.start_ns) AS first_ns
+    FROM (SELECT * FROM _ops SEMI JOIN _again USING (run_id, rank, name)) o
+    ASOF LEFT JOIN _backward b ON b.thread = o.thread AND o.start_ns >= b.start_ns
+    WHERE coalesce(o.end_ns > b.end_ns, true)
     GROUP BY ALL
 )
-SELECT a.* EXCLUDE (op_id)
+SELECT a.* EXCLUDE (thread, has_own_node)
 FROM _again a
 JOIN _first f ON f.run_id = a.run_id AND f.rank = a.rank AND f.name = a.name AND f.shapes = coalesce(a.input_dims, '')
 WHERE f.first_ns < a.start_ns
-QUALIFY outermost(a.node, a.last_node);
+QUALIFY coalesce(a.end_ns > furthest_end(a.thread, a.start_ns, a.end_ns), true);
+
+-- @view recomputed_work  a row is one of recomputed_ops that launched GPU work.
+-- @column run_id id             The run.
+-- @column rank index            Process rank.
+-- @column tid id                Thread.
+-- @column start_ns ns           Start.
+-- @column gpu_ns ns             Durations of the GPU work that it and what is below it launched.
+CREATE VIEW recomputed_work AS
+WITH _of_ranks AS (
+    SELECT * FROM gpu_named_work SEMI JOIN recomputed_ops USING (run_id, rank)
+)
+SELECT o.run_id, o.rank, o.tid, o.start_ns, sum(w.dur_ns)::BIGINT AS gpu_ns
+FROM (SELECT * FROM work_points('_of_ranks') WHERE from_ns IS NOT NULL) w
+ASOF JOIN recomputed_ops o
+    ON o.run_id = w.run_id AND o.rank = w.rank
+        AND coalesce(o.tid, -9223372036854775807) = coalesce(w.from_tid, -9223372036854775807) AND w.from_ns >= o.start_ns
+WHERE w.from_ns < o.end_ns AND w.from_end_ns <= o.end_ns
+GROUP BY o.run_id, o.rank, o.tid, o.start_ns;

@@ -77,7 +77,7 @@ launched AS (
 recomputed AS (
     SELECT c.call
     FROM all_calls c
-    ASOF JOIN (SELECT run_id, rank, tid, start_ns, start_ns + dur_ns AS end_ns FROM recomputed_ops) r
+    ASOF JOIN recomputed_ops r
         ON r.run_id = c.run_id AND r.rank = c.rank AND r.tid = c.tid AND c.start_ns >= r.start_ns
     WHERE c.start_ns < r.end_ns
 ),

@@ -16,7 +16,7 @@
 -- @column self_cpu_bytes B        In the CPU's memory, without its children's.
 -- @column total_cpu_bytes B       In the CPU's memory.
 -- @order self_device_bytes DESC, self_cpu_bytes DESC, name, kind
--- @use allocators, epoch_steps, torch_tree_{python}
+-- @use allocators, epoch_steps, memory_tree_{python}
 -- @needs allocator events (profile_memory=True) and operators
 -- @plot bars y=name x=self_device_bytes top=15
 WITH changes AS (
@@ -33,8 +33,7 @@ events AS (
     SELECT
         t.run_group, t.run_id, t.rank, t.node, t.parent, t.name, t.kind, t.folded,
         coalesce(e.gpu, 0) - coalesce(b.gpu, 0) AS gpu, coalesce(e.cpu, 0) - coalesce(b.cpu, 0) AS cpu
-    FROM (SELECT *, start_ns + dur_ns AS end_ns FROM torch_tree_{python}) t
-    SEMI JOIN memory_events USING (run_id, rank)
+    FROM (SELECT *, start_ns + dur_ns AS end_ns FROM memory_tree_{python}) t
     ASOF LEFT JOIN changes b ON b.run_id = t.run_id AND b.rank = t.rank AND t.start_ns > b.start_ns
     ASOF LEFT JOIN changes e ON e.run_id = t.run_id AND e.rank = t.rank AND t.end_ns >= e.start_ns
 ),

@@ -28,16 +28,31 @@
 -- @column pct_of_roof %           Rate achieved of the one attainable.
 -- @main name, shapes, busy_ns, flops_per_s, bound, pct_of_roof
 -- @order busy_ns DESC, name, shapes
--- @use call_tree_no, gpu_work, intervals, model_flops, op_bytes, op_links, outermost_nodes, roofs, work_nodes
+-- @use gpu_work, intervals, model_flops, op_bytes, op_links, roofs, work_points
 -- @needs operators with input shapes (record_shapes=True) that launched kernels
-WITH tree AS (
-    SELECT run_group, run_id, rank, tid, node, last_node, op_id, name, start_ns FROM call_tree_no WHERE kind = 'op'
+WITH listed AS (
+    SELECT
+        o.run_group, o.run_id, o.rank, o.pid, o.tid, o.name, k.output, o.input_dims, o.input_types, o.concrete_inputs,
+        o.start_ns, o.start_ns + o.dur_ns AS end_ns
+    FROM cpu_ops o JOIN known_outputs k USING (name)
+    WHERE o.dur_ns IS NOT NULL
 ),
--- Listed operators that no other listed one encloses: their parts of the pre-order do not overlap.
-outer_calls AS (
-    SELECT t.*, k.output
-    FROM tree t JOIN known_outputs k USING (name)
-    QUALIFY outermost(node, last_node)
+-- Of merged traces, threads of several processes may have one number.
+threads AS (
+    SELECT
+        row_number() OVER ()::INTEGER AS lane, (dense_rank() OVER (ORDER BY run_id, rank, tid))::INTEGER AS thread, *
+    FROM (SELECT DISTINCT run_id, rank, pid, tid FROM listed)
+),
+-- Listed operators that no other listed one encloses.
+outer_calls AS MATERIALIZED (
+    SELECT *, row_number() OVER () AS call
+    FROM (
+        SELECT thread, l.*
+        FROM listed l
+        JOIN threads t ON t.run_id = l.run_id AND t.rank = l.rank AND t.pid IS NOT DISTINCT FROM l.pid
+            AND t.tid IS NOT DISTINCT FROM l.tid
+        QUALIFY coalesce(end_ns > furthest_end(lane, start_ns, end_ns), true)
+    )
 ),
 linked AS (
     SELECT
@@ -45,30 +60,31 @@ linked AS (
     FROM linked_to_ops('gpu_work') w LEFT JOIN tf32_kernels t ON t.run_id = w.run_id AND t.name = w.name
 ),
 work AS (
-    SELECT run_id, rank, device, tf32, start_ns, start_ns + dur_ns AS end_ns, node
-    FROM work_nodes('linked', 'call_tree_no')
-    WHERE node IS NOT NULL
+    SELECT
+        t.thread, w.run_id, w.rank, w.device, w.tf32, w.start_ns, w.start_ns + w.dur_ns AS end_ns, w.from_ns,
+        w.from_end_ns
+    FROM work_points('linked') w
+    JOIN (SELECT DISTINCT thread, run_id, rank, tid FROM threads) t
+        ON t.run_id = w.run_id AND t.rank = w.rank AND t.tid IS NOT DISTINCT FROM w.from_tid
+    WHERE from_ns IS NOT NULL
 ),
-owned AS (
-    SELECT w.*, o.node AS call, o.last_node FROM work w ASOF JOIN outer_calls o ON w.node >= o.node
+owned AS MATERIALIZED (
+    SELECT w.run_id, w.rank, w.device, w.tf32, w.start_ns, w.end_ns, o.call
+    FROM work w ASOF JOIN (SELECT thread, call, start_ns, end_ns FROM outer_calls) o
+        ON o.thread = w.thread AND w.from_ns >= o.start_ns
+    WHERE w.from_ns < o.end_ns AND w.from_end_ns <= o.end_ns
 ),
 launched AS (
-    SELECT call, bool_or(tf32) AS tf32 FROM owned WHERE node <= last_node GROUP BY call
-),
-judged AS MATERIALIZED (
-    SELECT o.* EXCLUDE (last_node), l.tf32, g.gradients
-    FROM outer_calls o
-    JOIN launched l ON l.call = o.node
-    LEFT JOIN conv_gradients g
-        ON g.run_id = o.run_id AND g.rank = o.rank AND g.tid = o.tid AND g.start_ns = o.start_ns
+    SELECT call, bool_or(tf32) AS tf32 FROM owned GROUP BY call
 ),
 calls AS (
     SELECT
-        o.node AS call, o.run_group, o.run_id, o.name, o.output, c.input_dims, c.input_types, c.concrete_inputs,
-        o.gradients, r.gpu_name, o.tf32 OR coalesce(r.precision = 'tf32', false) AS tf32
-    FROM judged o
-    JOIN cpu_ops c ON c.run_id = o.run_id AND c.rank = o.rank AND c.op_id = o.op_id AND c.name = o.name
-        AND c.tid IS NOT DISTINCT FROM o.tid AND c.start_ns = o.start_ns
+        o.call, o.run_group, o.run_id, o.name, o.output, o.input_dims, o.input_types, o.concrete_inputs, g.gradients,
+        r.gpu_name, l.tf32 OR coalesce(r.precision = 'tf32', false) AS tf32
+    FROM outer_calls o
+    JOIN launched l USING (call)
+    LEFT JOIN conv_gradients g
+        ON g.run_id = o.run_id AND g.rank = o.rank AND g.tid = o.tid AND g.start_ns = o.start_ns
     LEFT JOIN (SELECT run_id, gpu_name, precision FROM runs) r ON r.run_id = o.run_id
 ),
 -- There are tens where there are thousands of calls.
@@ -135,7 +151,6 @@ tracks AS (
     FROM owned w
     JOIN called c ON c.call = w.call
     JOIN gpus g ON g.run_id = w.run_id AND g.rank = w.rank AND g.device IS NOT DISTINCT FROM w.device
-    WHERE w.node <= w.last_node
 ),
 busy AS (
     SELECT (track >> 32)::INTEGER AS row_id, sum(covered_ns)::BIGINT AS busy_ns

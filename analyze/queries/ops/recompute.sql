@@ -17,24 +17,9 @@
 -- @column backward_cpu_pct %      Share of the CPU time of the backward pass (its outermost nodes).
 -- @main run_id, rank, name, calls, cpu_ns, gpu_ns, gpu_time_pct
 -- @order run_id, rank, gpu_ns DESC, cpu_ns DESC, name
--- @use arithmetic, call_tree_no, gpu_named_work, gpu_work, recomputed, work_nodes
+-- @use arithmetic, gpu_work, recomputed
 -- @needs operators with input shapes (record_shapes=True) and a backward pass (that checkpointing runs some of again)
-WITH linked AS (
-    SELECT * FROM gpu_named_work SEMI JOIN recomputed_ops USING (run_id, rank)
-),
-work AS (
-    SELECT node, sum(dur_ns)::BIGINT AS gpu_ns
-    FROM work_nodes('linked', 'call_tree_no')
-    WHERE node IS NOT NULL
-    GROUP BY node
-),
-owned AS (
-    SELECT a.node AS call, sum(w.gpu_ns)::BIGINT AS gpu_ns
-    FROM work w ASOF JOIN recomputed_ops a ON w.node >= a.node
-    WHERE w.node <= a.last_node
-    GROUP BY a.node
-),
-all_work AS (
+WITH all_work AS (
     SELECT run_id, rank, sum(dur_ns)::BIGINT AS gpu_ns FROM gpu_work GROUP BY ALL
 ),
 all_backward AS (
@@ -42,9 +27,11 @@ all_backward AS (
 ),
 sums AS (
     SELECT
-        run_group, run_id, rank, CASE WHEN '{group}' = 'all' THEN '(all)' ELSE name END AS name, count(*) AS calls,
+        a.run_group, a.run_id, a.rank, CASE WHEN '{group}' = 'all' THEN '(all)' ELSE a.name END AS name,
+        count(*) AS calls,
         sum(dur_ns)::BIGINT AS cpu_ns, coalesce(sum(o.gpu_ns), 0)::BIGINT AS gpu_ns
-    FROM recomputed_ops a LEFT JOIN owned o ON o.call = a.node
+    FROM recomputed_ops a LEFT JOIN recomputed_work o
+        ON o.run_id = a.run_id AND o.rank = a.rank AND o.tid IS NOT DISTINCT FROM a.tid AND o.start_ns = a.start_ns
     GROUP BY ALL
 )
 SELECT s.*, pct(s.gpu_ns, w.gpu_ns) AS gpu_time_pct, pct(s.cpu_ns, b.cpu_ns) AS backward_cpu_pct

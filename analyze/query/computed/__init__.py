@@ -135,6 +135,12 @@ CUDA calls that no operator made, and the profiler's overhead, are filed under t
 @use cpu_events, gpu_work, op_links
 @view {name}  a row is an operator, range, CUDA call or Python function.
 """ + _EVENT.replace("{kinds}", "op, range, async, call, overhead or python")
+_MEMORY_TREE = """`torch_tree_{choice}` of the ranks that have allocator events, of which there may be none.
+
+@use cpu_events, gpu_work, op_links
+@view {name}  a row is an operator, range, CUDA call or Python function.
+@column * of torch_tree_{choice}
+"""
 _TORCH_SUMS = """The time of what has one name in torch.profiler's call tree: {what}.
 
 `torch_tree_{choice}` added up, without a row for each event.
@@ -244,6 +250,7 @@ COMPUTED = (
     Computed("device_peaks", _DEVICE_PEAKS, _device_peaks),
     Computed("known_devices", _KNOWN_DEVICES, _known_devices),
     Computed("source_times", _SOURCE_TIMES, _source_times, ("ranges",)),
+    *_of_each("memory_tree", _MEMORY_TREE, {k: _FUNCTIONS[k] for k in ("no", "yes")}, _call_tree, "memory_events"),
     *_of_each("torch_sums", _TORCH_SUMS, {k: _FUNCTIONS[k] for k in ("no", "yes")}, _call_tree),
     *_of_each("torch_tree", _TORCH_TREE, {k: _FUNCTIONS[k] for k in ("no", "yes")}, _call_tree),
     Computed("workload_keys", _WORKLOAD_KEYS, _workload_keys),

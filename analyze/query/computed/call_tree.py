@@ -67,6 +67,7 @@ FROM (
 )
 WINDOW in_order AS (ORDER BY run_id, rank)
 """
+_WITH_MEMORY = " AND (run_id, rank) IN (SELECT DISTINCT run_id, rank FROM memory_events)"
 _BATCHES = "SELECT batch::BIGINT, sum(events)::BIGINT FROM call_processes GROUP BY batch ORDER BY batch"
 _EVENTS = """
 WITH _calls AS (
@@ -164,8 +165,9 @@ _NUMBERS = {"torch_sums": (), "call_paths": ("path", "parent", "last_path"), "ca
 def create(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None = None) -> None:
     """Make the table of a call tree, or of its sums, from the blocks that its declaration uses.
 
-    Its name says which: `torch_tree_` (torch.profiler's) with `no` or `yes` for Python functions; `call_tree_` (of
-    places) with `no`, `module` (those of nn.Modules) or `stack` (all of them). `torch_sums_` is what torch_tree_ has
+    Its name says which: `torch_tree_` (torch.profiler's) with `no` or `yes` for Python functions, and `memory_tree_`,
+    the same of ranks with allocator events alone; `call_tree_` (of places) with `no`, `module` (those of nn.Modules) or
+    `stack` (all of them). `torch_sums_` is what torch_tree_ has
     for each name, `call_tree_sums_` (the tables call_paths_ and call_work_) what call_tree_ has for each path: without
     the rows of the tree, which are as many as the events. Such sums are taken from `kept` and put there.
 
@@ -189,7 +191,8 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None 
     adding = _Adding(connection, tree, functions)
     to_keep = kept if tree in _SUMMED else None
     there = adding.restore(to_keep) if to_keep else []
-    connection.execute(_PROCESSES.format(among=among, left=of_others(there)), {"batch": _BATCH})
+    left = of_others(there) + (_WITH_MEMORY if tree == "memory_tree" else "")
+    connection.execute(_PROCESSES.format(among=among, left=left), {"batch": _BATCH})
     spill.check_room(connection, "call_processes", _SUMMED_BYTES if tree in _SUMMED else _EVENT_BYTES)
     batches = connection.execute(_BATCHES).fetchall()
     if not batches and not there:
