@@ -82,6 +82,7 @@ SELECT o.run_id, o.rank, o.tid, o.start_ns, sum(w.dur_ns)::BIGINT AS gpu_ns
 FROM (SELECT * FROM work_points('_of_ranks') WHERE from_ns IS NOT NULL) w
 ASOF JOIN recomputed_ops o
     ON o.run_id = w.run_id AND o.rank = w.rank
-        AND coalesce(o.tid, -9223372036854775807) = coalesce(w.from_tid, -9223372036854775807) AND w.from_ns >= o.start_ns
+        AND coalesce(o.tid, -9223372036854775807) = coalesce(w.from_tid, -9223372036854775807)
+        AND w.from_ns >= o.start_ns
 WHERE w.from_ns < o.end_ns AND w.from_end_ns <= o.end_ns
 GROUP BY o.run_id, o.rank, o.tid, o.start_ns;

@@ -146,7 +146,9 @@ JOIN path_ranks USING (run_id, rank)
 # nothing else ran on such a thread, tid is NULL, and the time counts wherever the path was on the CPU.
 _OVERHEAD = """
 WITH _threads AS (
-    SELECT DISTINCT run_id, rank, tid FROM cpu_events WHERE kind IN ('op', 'range', 'call')
+    SELECT DISTINCT run_id, rank, tid
+    FROM cpu_events SEMI JOIN (SELECT DISTINCT run_id, rank, tid FROM profiler_overhead) USING (run_id, rank, tid)
+    WHERE kind IN ('op', 'range', 'call')
 )
 SELECT p.process, t.tid, o.start_ns, o.end_ns, o.name
 FROM profiler_overhead o JOIN path_ranks p USING (run_id, rank) LEFT JOIN _threads t USING (run_id, rank, tid)
