@@ -43,6 +43,7 @@ setup(
         Extension(
             name=name,
             sources=[name.replace(".", "/") + ".c"],
+            depends=["analyze/compiled.h"],  # which the sdist holds, too
             define_macros=[("Py_LIMITED_API", "0x030B0000")] if STABLE else [],
             py_limited_api=STABLE,
             optional=True,

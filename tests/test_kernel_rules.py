@@ -1,12 +1,14 @@
 """Kernel names: families, algorithms, collectives and short names, on names from Kepler to Hopper."""
 
 import re
+from typing import NamedTuple
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support import lines_run
 
+from analyze.store import kernel_names
 from schemas import kernel_rules
 from schemas.kernel_rules import ALGORITHMS, COLLECTIVES, KernelClass, classify, families, matching_rule, rules
 
@@ -438,6 +440,49 @@ def test_any_text_has_a_family(name: str) -> None:
     assert (found.algorithm is None) or (found.family == "convolution" and found.algorithm in ALGORITHMS)
     assert (found.collective in COLLECTIVES) if found.family == "communication" else found.collective is None
     assert bool(found.short_name) == bool(name.strip())
+
+
+# Words that rules look for, whole and cut, and letters that only Python's regexes take for letters (k, s) or for \\w.
+_WORDS = sorted({word for _, rule, _ in EXAMPLES for text in rule.matches for word in re.findall(r"\w{2,}", text)})
+_NAME_PIECES = _PIECES | st.sampled_from([*_WORDS, *NAMES, "_", "\u212a", "\u017f", "\u00e9"]) | st.text(max_size=3)
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(_NAME_PIECES, min_size=1).map("".join), max_size=30))
+@example([*NAMES, *(name for _, _, name in EXAMPLES), *(name.swapcase() for name in NAMES)])
+@example(["nvjet\u00e9", "\u00e9_conv2d", "at::\u017foftmax", "at::\u212aernel", "nccl\u00e9Kernel", "x"])
+def test_many_names_at_a_time_are_what_each_is(names: list[str]) -> None:
+    """RE2 looks at all their identifiers at once, Python's own regexes at each by itself."""
+    with pytest.MonkeyPatch.context() as few:
+        few.setattr(kernel_names, "_MANY", 1)
+        found = kernel_names.batch(names).to_pylist()
+    assert found == [{"name": name, **classify(name)._asdict()} for name in names]
+    identifiers = {word for name in names for word in kernel_rules._words(kernel_rules._head(name))}
+    for kind in rules():
+        assert kernel_names.first_matches(kind, identifiers) == kernel_rules._ranks(kind, identifiers)
+
+
+def test_names_that_share_nothing_do_not_go_through_each_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 2,000 identifiers Python's regexes look only at the 1,000 that match one, and each at most once."""
+    searched: list[str] = []
+
+    class Counted(NamedTuple):
+        pattern: str
+        compiled: re.Pattern[str]
+
+        def search(self, word: str) -> re.Match[str] | None:
+            searched.append(word)
+            return self.compiled.search(word)
+
+    counted = {
+        kind: tuple(rule._replace(pattern=Counted(rule.pattern.pattern, rule.pattern)) for rule in table)
+        for kind, table in rules().items()
+    }
+    monkeypatch.setattr(kernel_rules, "rules", lambda: counted)
+    names = [f"sgemm_{n}_nt" for n in range(1000)] + [f"mine_{n}" for n in range(1000)]
+    families = kernel_names.batch(names)["family"].to_pylist()
+    assert families == ["gemm"] * 1000 + ["other"] * 1000
+    assert len(searched) == 1000
 
 
 def test_a_bad_rule_file_is_an_error(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -360,7 +360,9 @@ def test_a_full_disk_is_a_sentence(tmp_path: Path) -> None:
         f"sys.argv = ['analyze', 'ingest', {str(large)!r}, '--store', {str(store)!r}]\n"
         "from analyze.cli import main\nmain()"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    # Of a module that has changed it would write a .pyc, which ends there, and the next process would read that.
+    env = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env=env)
     assert result.returncode == 2
     assert result.stderr == f"analyze: {store}: cannot be written: File too large\n"
     assert contents(store) == before and not list(store.glob(".part*"))

@@ -253,13 +253,14 @@ def _ranks(store: Store, run_id: str) -> list[int]:
 
 @cache
 def code_digest() -> str:
-    """A digest of the code and the SQL that compute tables, and of what they classify by."""
+    """A digest of the code and the SQL that compute tables, as they run, and of what they classify by."""
     here = Path(__file__).parent
     analyze = here.parent
     folders = (
         here, here / "computed", analyze / "queries" / "blocks", analyze / "store", Path(schemas.__file__).parent
     )  # fmt: skip
-    files = [f for folder in folders for f in folder.iterdir() if f.suffix in (".py", ".c", ".sql", ".toml")]
+    suffixes = (".py", ".so", ".pyd", ".sql", ".toml")
+    files = [f for folder in folders for f in folder.iterdir() if f.suffix in suffixes]
     digest = hashlib.blake2b(digest_size=16)
     for path in sorted(files):
         digest.update(path.name.encode() + path.read_bytes())

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 ROW_GROUP = 256 << 10
 """Most rows of a row group."""
+_TEXTS = 8 << 20
+"""Bytes of texts from which a row group takes no more rows, as of names that are one kernel's each: to write them takes
+seven times as much memory."""
 
 _ENCODINGS = {
     **dict.fromkeys(("start_ns", "op_id", "correlation_id"), "DELTA_BINARY_PACKED"),
@@ -33,6 +36,7 @@ class RowGroupWriter:
         self._schema = schema
         self._pending: list[pa.Table] = []
         self._pending_rows = 0
+        self._pending_texts: dict[int, int] = {}
         self._writer: Any = None
 
     def __enter__(self) -> Self:
@@ -51,7 +55,8 @@ class RowGroupWriter:
         self.rows += rows.num_rows
         self._pending.append(rows)
         self._pending_rows += rows.num_rows
-        if self._pending_rows >= ROW_GROUP:
+        self._pending_texts |= _dictionaries(rows)
+        if self._pending_rows >= ROW_GROUP or sum(self._pending_texts.values()) >= _TEXTS:
             self._flush()
 
     def _flush(self) -> None:
@@ -62,7 +67,7 @@ class RowGroupWriter:
                 self._writer = _open_writer(self.path, self._schema)
             rows = self._as_stored(pa.concat_tables(self._pending).unify_dictionaries())
             self._writer.write_table(rows, row_group_size=ROW_GROUP)
-        self._pending, self._pending_rows = [], 0
+        self._pending, self._pending_rows, self._pending_texts = [], 0, {}
 
     def _as_stored(self, rows: pa.Table) -> pa.Table:
         """Rows with the columns of the file."""
@@ -95,6 +100,15 @@ class TableWriter(RowGroupWriter):
         }
         columns = [arrays[n] if n in arrays else rows.column(n) for n in self._schema.names]
         return pa.Table.from_arrays(columns, schema=self._schema)
+
+
+def _dictionaries(rows: pa.Table) -> dict[int, int]:
+    """Bytes of the texts of some rows, each dictionary by its address: parts of a batch may share one."""
+    import pyarrow as pa
+
+    encoded = [column for column in rows.columns if pa.types.is_dictionary(column.type)]
+    texts = [chunk.dictionary for column in encoded for chunk in column.chunks]
+    return {letters.address: text.nbytes for text in texts if (letters := text.buffers()[-1]) is not None}
 
 
 # Of buffers, because pa.scalar(), pa.array() and pa.table() import pandas where there is one: 0.3 s.

@@ -6,12 +6,7 @@
 
    Python is not asked for anything meanwhile, so other threads may run. */
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "../../compiled.h"
 
 /* As nesting.KINDS has them. */
 enum { ASYNC, CALL, OP, OVERHEAD, PYTHON, RANGE };
@@ -370,18 +365,6 @@ static int make(const Events *e, Tree *t)
 
 /* --- for Python ------------------------------------------------------------------------------------------------ */
 
-/* The values of a column of n; NULL, with an exception set, if it is not as long. */
-static void *column(PyObject *given, Py_buffer *view, Py_ssize_t n, Py_ssize_t size, int flags)
-{
-    static int64_t none;
-    if (PyObject_GetBuffer(given, view, flags) < 0)
-        return NULL;
-    if (view->len == n * size)
-        return n ? view->buf : &none;
-    PyErr_SetString(PyExc_ValueError, "a column is not as long as the others");
-    return NULL;
-}
-
 PyDoc_STRVAR(tree_doc,
 "tree(n, process, kind, name, owner, stray, thread, op, start, length, launched,\n"
 "     order, parent, last, depth, self, folded, gpu, total_gpu)\n\n"
@@ -390,66 +373,27 @@ PyDoc_STRVAR(tree_doc,
 
 static PyObject *make_tree(PyObject *self, PyObject *args)
 {
-    enum { COLUMNS = 10, ALL = 18 };
-    static const Py_ssize_t sizes[ALL] = {4, 1, 4, 8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 2, 8, 1, 8, 8};
-    PyObject *given[ALL];
-    Py_buffer views[ALL];
-    void *c[ALL];
-    Py_ssize_t n;
-    int held = 0, sound = 1, done = 0;
+    static const Column columns[] = {
+        {4, READ}, {1, READ}, {4, READ}, {8, READ | OR_NONE}, {8, READ | OR_NONE}, /* process, ..., stray */
+        {8, READ}, {8, READ}, {8, READ}, {8, READ}, {8, READ},                     /* thread, ..., launched */
+        {8, WRITTEN}, {4, WRITTEN}, {4, WRITTEN}, {2, WRITTEN},                    /* order, ..., depth */
+        {8, WRITTEN}, {1, WRITTEN}, {8, WRITTEN}, {8, WRITTEN},                    /* self, ..., total_gpu */
+    };
+    Lent lent;
+    void **c = lent.at;
+    int done;
     (void)self;
-    if (PyTuple_Size(args) != ALL + 1) {
-        PyErr_Format(PyExc_TypeError, "tree() takes %d arguments", ALL + 1);
+    if (!borrow(args, columns, sizeof columns / sizeof *columns, &lent))
         return NULL;
-    }
-    n = PyLong_AsSsize_t(PyTuple_GetItem(args, 0));
-    if (n == -1 && PyErr_Occurred())
-        return NULL;
-    if (n < 0 || n >= INT32_MAX) {
-        PyErr_SetString(PyExc_ValueError, "there are too many events to count them in 32 bits");
-        return NULL;
-    }
-    memset(views, 0, sizeof views);
-    for (; sound && held < ALL; held++) {
-        given[held] = PyTuple_GetItem(args, held + 1);
-        c[held] = NULL;
-        if (given[held] == Py_None && (held == 3 || held == 4))
-            continue;
-        c[held] = column(given[held], &views[held], n, sizes[held], held < COLUMNS ? PyBUF_SIMPLE : PyBUF_WRITABLE);
-        sound = c[held] != NULL;
-    }
-    if (sound) {
-        Events events = {n, c[0], c[2], c[1], c[3], c[4], c[5], c[6], c[7], c[8], c[9]};
-        Tree tree = {c[10], c[11], c[12], c[13], c[14], c[16], c[17], c[15]};
-        Py_BEGIN_ALLOW_THREADS
-        done = make(&events, &tree);
-        Py_END_ALLOW_THREADS
-        if (!done)
-            PyErr_NoMemory();
-    }
-    for (int i = 0; i < held; i++)
-        if (views[i].obj != NULL)
-            PyBuffer_Release(&views[i]);
+    Events events = {lent.n, c[0], c[2], c[1], c[3], c[4], c[5], c[6], c[7], c[8], c[9]};
+    Tree tree = {c[10], c[11], c[12], c[13], c[14], c[16], c[17], c[15]};
+    Py_BEGIN_ALLOW_THREADS
+    done = make(&events, &tree);
+    Py_END_ALLOW_THREADS
+    give_back(&lent);
     if (!done)
-        return NULL;
+        return PyErr_NoMemory();
     Py_RETURN_NONE;
 }
 
-static PyMethodDef methods[] = {{"tree", make_tree, METH_VARARGS, tree_doc}, {NULL, NULL, 0, NULL}};
-
-static PyModuleDef_Slot slots[] = {
-#ifdef Py_GIL_DISABLED
-    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
-#endif
-    {0, NULL},
-};
-
-static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT, "_nesting", "The nesting of call trees, event by event.", 0, methods, slots, NULL, NULL,
-    NULL,
-};
-
-PyMODINIT_FUNC PyInit__nesting(void)
-{
-    return PyModuleDef_Init(&module);
-}
+MODULE(_nesting, "The nesting of call trees, event by event.", "tree", make_tree, tree_doc)

@@ -2,12 +2,7 @@
 
    Python is not asked for anything meanwhile, so other threads may run. */
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "../../compiled.h"
 
 /* As nesting.KINDS has it: on no path, and nobody's parent. */
 enum { ASYNC = 0 };
@@ -124,72 +119,29 @@ PyDoc_STRVAR(number_doc,
 
 static PyObject *number(PyObject *self, PyObject *args)
 {
-    enum { COLUMNS = 9 };
-    static const Py_ssize_t sizes[COLUMNS] = {8, 4, 8, 4, 4, 1, 8, 8, 4};
-    static int64_t none;
-    Py_buffer views[COLUMNS];
-    void *c[COLUMNS];
+    static const Column columns[] = {
+        {8, READ}, {4, READ}, {8, READ}, {4, READ}, {4, READ}, {1, READ}, {8, READ}, {8, READ}, {4, WRITTEN},
+    };
+    Lent lent;
+    void **c = lent.at;
+    Paths paths;
     PyObject *result = NULL;
-    int held = 0, sound = 1;
+    int done;
     (void)self;
-    if (PyTuple_Size(args) != COLUMNS + 1) {
-        PyErr_Format(PyExc_TypeError, "number() takes %d arguments", COLUMNS + 1);
+    if (!borrow(args, columns, sizeof columns / sizeof *columns, &lent))
         return NULL;
-    }
-    Py_ssize_t n = PyLong_AsSsize_t(PyTuple_GetItem(args, 0));
-    if (n == -1 && PyErr_Occurred())
-        return NULL;
-    if (n < 0 || n >= INT32_MAX) {
-        PyErr_SetString(PyExc_ValueError, "there are too many nodes to count them in 32 bits");
-        return NULL;
-    }
-    memset(views, 0, sizeof views);
-    for (; sound && held < COLUMNS; held++) {
-        int flags = held == COLUMNS - 1 ? PyBUF_WRITABLE : PyBUF_SIMPLE;
-        if (PyObject_GetBuffer(PyTuple_GetItem(args, held + 1), &views[held], flags) < 0) {
-            sound = 0;
-            break;
-        }
-        c[held] = n ? views[held].buf : &none;
-        if (views[held].len != n * sizes[held]) {
-            PyErr_SetString(PyExc_ValueError, "a column is not as long as the others");
-            sound = 0;
-        }
-    }
-    if (sound) {
-        Nodes nodes = {n, c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]};
-        Paths paths;
-        int done;
-        Py_BEGIN_ALLOW_THREADS
-        done = make(&nodes, &paths, c[8]);
-        Py_END_ALLOW_THREADS
-        if (done)
-            result = PyBytes_FromStringAndSize((const char *)paths.all, (Py_ssize_t)(paths.count * sizeof(Path)));
-        else
-            PyErr_NoMemory();
-        free(paths.all);
-        free(paths.slots);
-    }
-    for (int i = 0; i < held; i++)
-        if (views[i].obj != NULL)
-            PyBuffer_Release(&views[i]);
+    Nodes nodes = {lent.n, c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]};
+    Py_BEGIN_ALLOW_THREADS
+    done = make(&nodes, &paths, c[8]);
+    Py_END_ALLOW_THREADS
+    give_back(&lent);
+    if (done)
+        result = PyBytes_FromStringAndSize((const char *)paths.all, (Py_ssize_t)(paths.count * sizeof(Path)));
+    else
+        PyErr_NoMemory();
+    free(paths.all);
+    free(paths.slots);
     return result;
 }
 
-static PyMethodDef methods[] = {{"number", number, METH_VARARGS, number_doc}, {NULL, NULL, 0, NULL}};
-
-static PyModuleDef_Slot slots[] = {
-#ifdef Py_GIL_DISABLED
-    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
-#endif
-    {0, NULL},
-};
-
-static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT, "_paths", "The paths of call trees, node by node.", 0, methods, slots, NULL, NULL, NULL,
-};
-
-PyMODINIT_FUNC PyInit__paths(void)
-{
-    return PyModuleDef_Init(&module);
-}
+MODULE(_paths, "The paths of call trees, node by node.", "number", number, number_doc)

@@ -7,12 +7,7 @@
    Reads no byte before the first, nor more than PADDING - 1 bytes behind the last. Python is not asked for anything
    during the pass, so other threads may run. */
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "../../compiled.h"
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "words are read in little-endian order; NumPy does the work here"
@@ -421,20 +416,4 @@ static PyObject *cut_events(PyObject *self, PyObject *args)
     return result;
 }
 
-static PyMethodDef methods[] = {{"cut", cut_events, METH_VARARGS, cut_doc}, {NULL, NULL, 0, NULL}};
-
-static PyModuleDef_Slot slots[] = {
-#ifdef Py_GIL_DISABLED
-    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
-#endif
-    {0, NULL},
-};
-
-static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT, "_cutting", "The cutting of chunks in one pass.", 0, methods, slots, NULL, NULL, NULL,
-};
-
-PyMODINIT_FUNC PyInit__cutting(void)
-{
-    return PyModuleDef_Init(&module);
-}
+MODULE(_cutting, "The cutting of chunks in one pass.", "cut", cut_events, cut_doc)

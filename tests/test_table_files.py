@@ -1,0 +1,41 @@
+"""Parquet files of the store: their row groups, and what it takes to write them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from support import ROOT
+
+from analyze.store.table_files import RowGroupWriter
+
+
+def test_memory_does_not_follow_texts_that_do_not_repeat(tmp_path: Path) -> None:
+    """A file of 300,000 rows, 30 MB of names of one row each: some 60 MB at a time, where one row group took 200."""
+    script = (
+        "import pyarrow as pa\nfrom pathlib import Path\n"
+        "from analyze.sources.base import batch_schema\nfrom analyze.sources.chrome.arrow_columns import no_values\n"
+        "from analyze.store.table_files import TableWriter\n"
+        "with TableWriter(Path('t.parquet'), 'kernel_names', 'run') as writer:\n"
+        "    for first in range(0, 300_000, 10_000):\n"
+        "        names = pa.array([f'{n:0100}' for n in range(first, first + 10_000)]).dictionary_encode()\n"
+        "        empty = [no_values(f, 10_000) for f in list(batch_schema('kernel_names'))[1:]]\n"
+        "        writer.write(pa.RecordBatch.from_arrays([names, *empty], schema=batch_schema('kernel_names')))\n"
+        "print(pa.default_memory_pool().max_memory())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)},
+                          check=True, capture_output=True, text=True)  # fmt: skip
+    assert int(done.stdout) < 100e6
+    assert pq.read_table(tmp_path / "t.parquet")["name"].to_pylist() == [f"{n:0100}" for n in range(300_000)]
+
+
+def test_parts_of_a_batch_that_share_their_texts_stay_one_row_group(tmp_path: Path) -> None:
+    names = pa.array([f"{n:0100}" for n in range(30_000)]).dictionary_encode()
+    with RowGroupWriter(tmp_path / "t.parquet", pa.schema({"name": names.type})) as writer:
+        for first in range(0, 30_000, 1000):
+            writer.write(pa.table({"name": names.slice(first, 1000)}))
+    assert pq.read_metadata(writer.path).num_row_groups == 1
