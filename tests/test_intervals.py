@@ -101,6 +101,7 @@ def test_sweep(connection: duckdb.DuckDBPyConnection, some: list[tuple[int, int,
     valued = [(track, start, start + dur, value) for track, start, dur, value in some]
     table(connection, "a", "track INTEGER, start_ns BIGINT, end_ns BIGINT, value INTEGER", valued)
     swept = rows(connection, "SELECT track, start_ns, end_ns, n, total FROM intervals_sweep('a') ORDER BY ALL")
+    assert rows(connection, "FROM intervals_open('a') ORDER BY ALL") == [(t, s, e, n) for t, s, e, n, _ in swept]
     for track, start, end, n, total in swept:
         for at in range(start, end):
             open_here = [v for t, s, e, v in valued if t == track and s <= at < e]
@@ -111,6 +112,28 @@ def test_sweep(connection: duckdb.DuckDBPyConnection, some: list[tuple[int, int,
         own = [(s, e) for t, s, e, _, _ in swept if t == track]
         assert (own[0][0], own[-1][1]) == (min(edges), max(edges))
         assert all(e == s for (_, e), (s, _) in pairwise(own))
+
+
+@pytest.mark.parametrize("track", ["t", "{'run': t, 'tid': NULL}"])
+def test_many_out_of_order(connection: duckdb.DuckDBPyConnection, track: str) -> None:
+    """More than a thread takes at once: 100,000 intervals of 20 ns on each of three tracks, 30 ns apart, and in each a
+    shorter one."""
+    connection.execute(
+        f"CREATE OR REPLACE TABLE a AS SELECT {track} AS track, since + unnest([0, 5]) AS start_ns,"
+        " since + unnest([20, 10]) AS end_ns FROM (SELECT i % 3 AS t, 30 * (i // 3) AS since FROM range(300_000) r(i))"
+        " ORDER BY hash(track, start_ns)"
+    )
+    summed = "SELECT count(*), sum(end_ns - start_ns), min(start_ns), max(end_ns), count(DISTINCT start_ns)"
+    assert rows(connection, f"{summed} FROM intervals_union('a') GROUP BY track") == 3 * [
+        (100_000, 2_000_000, 0, 2_999_990, 100_000)
+    ]
+    assert rows(connection, f"{summed} FROM intervals_gaps('a') GROUP BY track") == 3 * [
+        (99_999, 999_990, 20, 2_999_970, 99_999)
+    ]
+    assert rows(connection, "SELECT * EXCLUDE (track) FROM intervals_length('a')") == 3 * [(0, 2_999_990, 2_000_000)]
+    # Two are open in the 5 ns of the shorter one.
+    open_ns = "SELECT n, sum(end_ns - start_ns) FROM intervals_open('a') GROUP BY n ORDER BY n"
+    assert rows(connection, open_ns) == [(0, 2_999_970), (1, 4_500_000), (2, 1_500_000)]
 
 
 @settings(max_examples=60, deadline=None)

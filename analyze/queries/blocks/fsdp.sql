@@ -1,7 +1,8 @@
 -- Fully sharded data parallelism: which collectives gather and reduce which module, and when a module needs its
 -- parameters.
 -- @use collective_calls, comm_exposed, gpu_tracks, gpu_work, intervals, launch_calls
--- @keep fsdp_kernels
+-- @once fsdp_kernels, fsdp_ranges
+-- @empty fsdp_kernels with fsdp_ranges
 
 -- @view fsdp_ranges  a row is a range that torch's FSDP opens around its work on the CPU.
 -- FSDP2 (`fully_shard`) names the module in it. FSDP1 (`FullyShardedDataParallel`) names none, and has the ranges of a

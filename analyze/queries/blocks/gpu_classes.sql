@@ -13,16 +13,24 @@
 -- @column comm_ns ns            Communication kernels.
 -- @column copy_ns ns            Memcpys and memsets.
 CREATE MACRO gpu_class_lengths(t) AS TABLE
-WITH _reached AS (
+WITH _running AS (
+    SELECT
+        window_id, track, class, start_ns, end_ns,
+        max(track_ns(track, end_ns)) OVER before AS any_at,
+        max(CASE WHEN class <> 'copy' THEN track_ns(track, end_ns) END) OVER before AS kernel_at,
+        max(CASE WHEN class = 'compute' THEN track_ns(track, end_ns) END) OVER before AS compute_at,
+        max(CASE WHEN class = 'comm' THEN track_ns(track, end_ns) END) OVER before AS comm_at,
+        max(CASE WHEN class = 'copy' THEN track_ns(track, end_ns) END) OVER before AS copy_at
+    FROM (SELECT * FROM query_table(t) ORDER BY track, start_ns)
+    WINDOW before AS (ROWS UNBOUNDED PRECEDING)
+),
+_reached AS (
     SELECT
         window_id, class, start_ns, end_ns,
-        max(end_ns) OVER before AS any_ns,
-        max(CASE WHEN class <> 'copy' THEN end_ns END) OVER before AS kernel_ns,
-        max(CASE WHEN class = 'compute' THEN end_ns END) OVER before AS compute_ns,
-        max(CASE WHEN class = 'comm' THEN end_ns END) OVER before AS comm_ns,
-        max(CASE WHEN class = 'copy' THEN end_ns END) OVER before AS copy_ns
-    FROM query_table(t)
-    WINDOW before AS (PARTITION BY track ORDER BY start_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+        ns_on_track(track, lag(any_at) OVER ()) AS any_ns, ns_on_track(track, lag(kernel_at) OVER ()) AS kernel_ns,
+        ns_on_track(track, lag(compute_at) OVER ()) AS compute_ns, ns_on_track(track, lag(comm_at) OVER ()) AS comm_ns,
+        ns_on_track(track, lag(copy_at) OVER ()) AS copy_ns
+    FROM _running
 )
 SELECT
     window_id, min(start_ns) AS first_ns, max(end_ns) AS last_ns,

@@ -45,13 +45,17 @@ WITH _lanes AS MATERIALIZED (
     FROM query_table(t)
     GROUP BY track, stream
 ),
+_running AS (
+    SELECT *, max(track_ns(lane, end_ns)) OVER (ROWS UNBOUNDED PRECEDING) AS furthest
+    FROM (
+        SELECT l.lane, w.*
+        FROM query_table(t) w JOIN _lanes l ON l.track = w.track AND l.stream IS NOT DISTINCT FROM w.stream
+        WHERE w.end_ns > w.start_ns OR w.start_ns IN (l.first_ns, l.last_ns)
+        ORDER BY l.lane, w.start_ns, w.correlation_id
+    )
+),
 _reached AS (
-    SELECT
-        l.lane, w.*, max(w.end_ns) OVER (
-            PARTITION BY l.lane ORDER BY w.start_ns, w.correlation_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-        ) AS reached_ns
-    FROM query_table(t) w JOIN _lanes l ON l.track = w.track AND l.stream IS NOT DISTINCT FROM w.stream
-    WHERE w.end_ns > w.start_ns OR w.start_ns IN (l.first_ns, l.last_ns)
+    SELECT * EXCLUDE (furthest), ns_on_track(lane, lag(furthest) OVER ()) AS reached_ns FROM _running
 ),
 _gaps AS MATERIALIZED (
     -- One row each, even where a damaged trace has two calls of a correlation id.

@@ -10,10 +10,12 @@
 -- @column start_ns ns           Start.
 -- @column end_ns ns             End.
 CREATE VIEW outer_ops AS
+WITH _ops AS (
+    SELECT * FROM cpu_intervals WHERE kind = 'op'
+)
 SELECT run_group, run_id, rank, tid, name, op_id, start_ns, end_ns
-FROM cpu_intervals
-WHERE kind = 'op'
-QUALIFY coalesce(start_ns >= furthest_end(track, start_ns, end_ns), true);
+FROM intervals_reached('_ops')
+WHERE coalesce(start_ns >= reached_ns, true);
 
 -- @view outer_op_threads  a row is a thread that has operators.
 -- @column run_id id             The run.

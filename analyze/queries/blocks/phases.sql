@@ -1,6 +1,7 @@
 -- The phases of the training steps.
 -- @use gpu_work, intervals, launch_calls
--- @keep gpu_work_phases, phase_calls, phase_ranges, phase_stretches, phase_tracks
+-- @keep gpu_work_phases
+-- @once phase_calls, phase_ranges, phase_stretches, phase_tracks
 
 -- @view inferred_phases  a row is a stretch of a phase on a thread, as autograd tells it.
 -- Of ranks without ranges named like the collector's phases. The nodes that autograd's engine evaluates are backward,

@@ -26,7 +26,7 @@
 -- @use arithmetic, copy_peaks, gpu_tracks, intervals
 -- @needs work on GPUs
 WITH kernel_spans AS (
-    SELECT track, start_ns, end_ns, 1 AS value FROM gpu_intervals WHERE kind = 'kernel'
+    SELECT track, start_ns, end_ns FROM gpu_intervals WHERE kind = 'kernel'
 ),
 memcpy_times AS (
     SELECT track, start_ns, end_ns FROM gpu_intervals WHERE kind = 'memcpy'
@@ -35,7 +35,7 @@ running AS (
     SELECT
         track, sum(end_ns - start_ns) FILTER (n >= 1)::BIGINT AS kernel_ns,
         coalesce(sum(end_ns - start_ns) FILTER (n >= 2), 0)::BIGINT AS concurrent_ns
-    FROM intervals_sweep('kernel_spans')
+    FROM intervals_open('kernel_spans')
     GROUP BY track
 ),
 copying AS (

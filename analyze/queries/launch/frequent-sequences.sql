@@ -17,71 +17,115 @@
 -- @column gpu_time_pct %          Share of gpu_ns in the durations of all GPU work.
 -- @main sequence, count, gpu_ns, gpu_time_pct
 -- @order gpu_ns DESC, operator, sequence
--- @use arithmetic, cpu_tracks, gpu_named_work, intervals
+-- @use arithmetic, cpu_events, cpu_tracks, gpu_named_work, intervals
 -- @needs GPU work that operators launched, two pieces or more, and min_count times
-WITH outermost AS (
-    SELECT track, name, start_ns, end_ns
-    FROM cpu_intervals
-    WHERE CASE WHEN $operator = '' THEN kind = 'op' ELSE contains(name, $operator) END
-    QUALIFY coalesce(end_ns > furthest_end(track, start_ns, end_ns), true)
+WITH codes AS MATERIALIZED (
+    -- Names as numbers: there are hundreds of them in millions of rows.
+    SELECT name, row_number() OVER (ORDER BY name)::INTEGER AS code
+    FROM (
+        SELECT DISTINCT name FROM cpu_events WHERE kind IN ('op', 'range')
+        UNION
+        SELECT DISTINCT name FROM gpu_named_work
+    )
+    WHERE name IS NOT NULL
+),
+-- All operators and ranges. Those that are not asked for have no end, so they hold nothing.
+calls AS (
+    SELECT
+        track, op_id, n.code, start_ns,
+        CASE WHEN CASE WHEN $operator = '' THEN kind = 'op' ELSE contains(name, $operator) END THEN end_ns END AS end_ns
+    FROM cpu_intervals LEFT JOIN codes n USING (name)
+),
+reached AS (
+    SELECT
+        track, op_id, code, start_ns, greatest(end_ns, reached_ns) AS furthest_ns,
+        coalesce(end_ns > reached_ns, end_ns IS NOT NULL) AS outermost
+    FROM intervals_reached('calls')
+),
+-- With the number of the outermost one that was the last to begin, which is the one that ends last so far.
+placed AS (
+    SELECT
+        track, op_id, code, start_ns, start_ns < furthest_ns IS TRUE AS inside, outermost,
+        count(*) FILTER (outermost) OVER (ROWS UNBOUNDED PRECEDING) AS outer_number
+    FROM reached
+),
+named AS (
+    SELECT *, arg_max(code, outer_number) FILTER (outermost) OVER (ROWS UNBOUNDED PRECEDING) AS operator FROM placed
 ),
 launching AS (
-    SELECT run_id, rank, op_id, arg_max(track, start_ns) AS track, max(start_ns) AS op_start_ns
-    FROM cpu_intervals SEMI JOIN gpu_named_work USING (run_id, rank, op_id)
+    SELECT
+        run_id, rank, op_id, arg_max(CASE WHEN inside THEN outer_number ELSE 0 END, start_ns) AS outer_number,
+        arg_max(operator, start_ns) AS operator
+    FROM named JOIN cpu_tracks USING (track) SEMI JOIN gpu_named_work USING (run_id, rank, op_id)
     WHERE op_id > 0
     GROUP BY run_id, rank, op_id
 ),
 owned AS (
-    SELECT w.*, l.track, l.op_start_ns FROM gpu_named_work w JOIN launching l USING (run_id, rank, op_id)
+    SELECT w.run_group, w.device, l.outer_number, l.operator, n.code, w.correlation_id, w.start_ns, w.dur_ns
+    FROM gpu_named_work w JOIN launching l USING (run_id, rank, op_id) LEFT JOIN codes n USING (name)
+    WHERE outer_number > 0
 ),
-in_calls AS (
-    -- A series is the work of one call on one device.
-    SELECT w.*, o.name AS operator, dense_rank() OVER (ORDER BY o.track, o.start_ns, w.device) AS series
-    FROM owned w ASOF JOIN outermost o ON o.track = w.track AND w.op_start_ns >= o.start_ns
-    WHERE w.op_start_ns < o.end_ns
+-- A series is the work of one call on one device.
+in_order AS (
+    SELECT
+        *, lead(start_ns) OVER () AS next_ns,
+        lag(outer_number) OVER () = outer_number AND lag(device) OVER () IS NOT DISTINCT FROM device AS follows,
+        lead(outer_number) OVER () = outer_number AND lead(device) OVER () IS NOT DISTINCT FROM device AS is_followed
+    FROM (SELECT * FROM owned ORDER BY outer_number, device, start_ns, correlation_id)
 ),
+-- Work that is alone makes no sequence.
 numbered AS (
     SELECT
-        run_group, operator, series, name, dur_ns,
-        greatest(0, lead(start_ns) OVER in_order - start_ns - dur_ns) AS gap_ns,
-        row_number() OVER in_order AS number, count(*) OVER (PARTITION BY series) AS in_series
-    FROM in_calls
-    WINDOW in_order AS (PARTITION BY series ORDER BY start_ns, correlation_id)
+        run_group, operator, code, dur_ns, greatest(0, next_ns - start_ns - dur_ns) AS gap_ns,
+        row_number() OVER () AS piece,
+        count(*) FILTER (follows IS NOT TRUE) OVER (ROWS UNBOUNDED PRECEDING) AS series
+    FROM in_order
+    WHERE follows OR is_followed
 ),
-begun AS (
-    -- A sequence begins at every piece that enough others follow; all the work of a call only at the first.
-    SELECT *, CASE WHEN $length > 0 THEN $length::BIGINT WHEN number = 1 THEN in_series ELSE 1 END AS length
+all_series AS (
+    SELECT
+        run_group, operator, series,
+        list_sort(list({'piece': piece, 'code': code, 'dur_ns': dur_ns, 'gap_ns': gap_ns})) AS pieces
     FROM numbered
-    WHERE in_series > 1
+    GROUP BY run_group, operator, series
+),
+-- A sequence begins at every piece that enough others follow; all the work of a call only at the first.
+begun AS (
+    SELECT
+        *, CASE WHEN $length > 0 THEN $length::BIGINT ELSE len(pieces) END AS length,
+        unnest(range(1, len(pieces) - length + 2)) AS number
+    FROM all_series
 ),
 spelled AS (
-    SELECT
-        *, number + length - 1 <= in_series AND (number = 1 OR $length > 0) AS complete,
-        list(name) OVER (PARTITION BY series ORDER BY number ROWS BETWEEN CURRENT ROW AND length - 1 FOLLOWING) AS names
-    FROM begun
+    SELECT *, list_transform(pieces[number:number + length - 1], lambda p : p.code) AS names FROM begun
 ),
 compared AS (
     -- How many of its first pieces were already in the same sequence just before it.
-    SELECT *, lag(number) OVER (PARTITION BY series, complete, names ORDER BY number) + length - number AS overlap
+    SELECT *, lag(number) OVER (PARTITION BY series, names ORDER BY number) + length - number AS overlap
     FROM spelled
 ),
 measured AS (
     SELECT
-        *, sum(dur_ns) OVER (onwards ROWS BETWEEN shared FOLLOWING AND length - 1 FOLLOWING) AS new_ns,
-        CASE WHEN length > 1 THEN sum(gap_ns) OVER (
-            onwards ROWS BETWEEN greatest(shared - 1, 0) FOLLOWING AND greatest(length - 2, 0) FOLLOWING
-        ) ELSE 0 END AS new_gap_ns
+        *, list_sum(list_transform(pieces[number + shared:number + length - 1], lambda p : p.dur_ns)) AS new_ns,
+        CASE WHEN length > 1 THEN list_sum(list_transform(
+            pieces[number + greatest(shared - 1, 0):number + length - 2], lambda p : p.gap_ns
+        )) ELSE 0 END AS new_gap_ns
     FROM (SELECT *, greatest(0, coalesce(overlap, 0)) AS shared FROM compared)
-    WINDOW onwards AS (PARTITION BY series ORDER BY number)
 ),
 totals AS (
     SELECT run_group, sum(dur_ns) AS all_ns FROM gpu_named_work GROUP BY run_group
+),
+found AS (
+    SELECT
+        m.run_group, operator, names, any_value(length) AS length, count(*) AS count,
+        sum(length - shared)::BIGINT AS pieces, sum(new_ns)::BIGINT AS gpu_ns, sum(new_gap_ns)::BIGINT AS gap_ns,
+        pct(sum(new_ns), any_value(all_ns)) AS gpu_time_pct
+    FROM measured m JOIN totals t ON t.run_group IS NOT DISTINCT FROM m.run_group
+    GROUP BY m.run_group, operator, names
+    HAVING count(*) >= $min_count
 )
 SELECT
-    m.run_group, operator, array_to_string(names, ' > ') AS sequence, any_value(length) AS length, count(*) AS count,
-    sum(length - shared)::BIGINT AS pieces, sum(new_ns)::BIGINT AS gpu_ns, sum(new_gap_ns)::BIGINT AS gap_ns,
-    pct(sum(new_ns), any_value(all_ns)) AS gpu_time_pct
-FROM measured m JOIN totals t ON t.run_group IS NOT DISTINCT FROM m.run_group
-WHERE complete
-GROUP BY m.run_group, operator, names
-HAVING count(*) >= $min_count
+    run_group, all_names[operator] AS operator,
+    array_to_string(list_transform(names, lambda c : all_names[c]), ' > ') AS sequence,
+    length, count, pieces, gpu_ns, gap_ns, gpu_time_pct
+FROM found, (SELECT list(name ORDER BY code) AS all_names FROM codes)

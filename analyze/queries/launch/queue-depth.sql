@@ -25,7 +25,7 @@ WITH named AS MATERIALIZED (
     FROM (SELECT DISTINCT run_group, run_id, rank, device, stream FROM queued_launches)
 ),
 waiting AS (
-    SELECT n.track, q.start_ns, q.end_ns, 1 AS value
+    SELECT n.track, q.start_ns, q.end_ns
     FROM queued_launches q
     JOIN named n ON n.run_id = q.run_id AND n.rank = q.rank AND n.device IS NOT DISTINCT FROM q.device
         AND n.stream IS NOT DISTINCT FROM q.stream
@@ -38,7 +38,7 @@ depths AS (
         track, sum((end_ns - start_ns) * n)::BIGINT AS depth_ns, max(n) AS max_depth,
         sum(end_ns - start_ns) FILTER (n > 0)::BIGINT AS queued_ns,
         coalesce(sum(end_ns - start_ns) FILTER (n >= $full), 0)::BIGINT AS full_ns
-    FROM intervals_sweep('waiting')
+    FROM intervals_open('waiting')
     GROUP BY track
 )
 SELECT

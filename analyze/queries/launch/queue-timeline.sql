@@ -20,7 +20,7 @@
 -- @needs GPU work with the calls that launched it
 -- @plot area x=start_ns y=max_depth,avg_depth by=run_id,rank,device
 WITH waiting AS (
-    SELECT t.track, q.start_ns, q.end_ns, 1 AS value
+    SELECT t.track, q.start_ns, q.end_ns
     FROM queued_launches q
     JOIN gpu_tracks t ON t.run_id = q.run_id AND t.rank = q.rank AND t.device IS NOT DISTINCT FROM q.device
 ),
@@ -41,7 +41,7 @@ buckets AS MATERIALIZED (
     FROM starts
 ),
 depths AS (
-    SELECT track, start_ns, end_ns, n FROM intervals_sweep('waiting')
+    SELECT track, start_ns, end_ns, n FROM intervals_open('waiting')
 ),
 queued AS (
     SELECT

@@ -61,18 +61,29 @@ lost AS (
     ) USING (run_id, rank)
     GROUP BY run_id, rank
 ),
-overhead AS (
+overhead AS MATERIALIZED (
     SELECT r.track, o.name, o.tid, o.start_ns, o.end_ns, row_number() OVER () AS piece
     FROM profiler_overhead o JOIN ranks r USING (run_id, rank)
 ),
 op_threads AS (
     SELECT DISTINCT run_id, rank, tid FROM cpu_ops
 ),
+-- The operators that may hold some: those that begin or end in the same ms (2^20 ns), and those longer than that.
+near_ops AS (
+    SELECT run_id, rank, tid, name, start_ns, dur_ns
+    FROM cpu_ops
+    WHERE dur_ns >= 1 << 20
+        OR start_ns >> 20 IN (SELECT start_ns >> 20 FROM overhead)
+        OR start_ns + dur_ns >> 20 IN (SELECT start_ns >> 20 FROM overhead)
+),
+op_cells AS (
+    SELECT *, unnest(range(start_ns >> 20, (start_ns + dur_ns >> 20) + 1)) AS cell FROM near_ops
+),
 overhead_ops AS (
     SELECT o.piece, arg_max(c.name, (c.start_ns, -c.dur_ns)) AS operator
     FROM overhead o
     JOIN ranks r USING (track)
-    JOIN cpu_ops c ON c.run_id = r.run_id AND c.rank = r.rank
+    JOIN op_cells c ON c.run_id = r.run_id AND c.rank = r.rank AND c.cell = o.start_ns >> 20
         AND c.start_ns <= o.start_ns AND c.start_ns + c.dur_ns >= o.end_ns
     LEFT JOIN op_threads t ON t.run_id = r.run_id AND t.rank = r.rank AND t.tid = o.tid
     WHERE c.tid = o.tid OR t.tid IS NULL

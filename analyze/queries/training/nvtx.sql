@@ -25,51 +25,58 @@
 -- @needs NVTX or record_function ranges
 -- @pass nsys
 -- @plot bars y=name x=total_ns label=range_time_pct
-WITH user_ranges AS (
+WITH user_ranges AS MATERIALIZED (
     SELECT
         row_number() OVER () AS range_id, run_group, run_id, rank, tid, end_tid, start_ns, start_ns + dur_ns AS end_ns,
         dur_ns, coalesce(domain || ':', '') || coalesce(name, '') AS name, coalesce(style, 'PushPop') AS style
     FROM ranges
     WHERE origin IN ('nvtx', 'record_function', 'profiler_step') AND dur_ns IS NOT NULL
 ),
-launched AS (
-    SELECT run_id, rank, correlation_id, min(start_ns) AS first_ns, max(start_ns + dur_ns) AS last_ns
-    FROM gpu_work
-    WHERE correlation_id IS NOT NULL
-    GROUP BY ALL
-),
 -- "Inside, on the same thread" as joins by equality: time is cut into cells of 4^k ns, and a range lies in the one or
 -- two cells that it touches at the first k where a cell is as long as it is. A call looks up its own cell at every k in
 -- use.
-range_cells AS (
+range_cells AS MATERIALIZED (
     SELECT DISTINCT
-        range_id, run_id, rank, tid, start_ns, end_ns, level,
+        range_id, track, start_ns, end_ns, level,
         unnest([(start_ns - origin_ns) >> level, (end_ns - origin_ns) >> level]) AS cell
     FROM (
         SELECT
-            *, min(start_ns) OVER () AS origin_ns,
+            *, min(start_ns) OVER () AS origin_ns, dense_rank() OVER (ORDER BY run_id, rank, tid)::INTEGER AS track,
             (2 * ceil(log2(greatest(dur_ns, 1)) / 2))::INTEGER + 2 AS level -- + 2: above any rounding of the logarithm
         FROM user_ranges WHERE end_tid IS NULL
     )
 ),
-levels AS (
-    SELECT DISTINCT run_id, rank, tid, level FROM range_cells
-),
-launch_cells AS (
+threads AS (
     SELECT
-        c.run_id, c.rank, c.tid, level, (c.start_ns - origin_ns) >> level AS cell,
-        c.start_ns, c.start_ns + c.dur_ns AS end_ns, first_ns, last_ns, correlation_id
-    FROM cuda_calls c
-    JOIN launched USING (run_id, rank, correlation_id)
-    JOIN levels USING (run_id, rank, tid)
+        track, any_value(run_id) AS run_id, any_value(rank) AS rank, any_value(tid) AS tid,
+        list(DISTINCT level) AS levels
+    FROM range_cells JOIN user_ranges USING (range_id)
+    GROUP BY track
+),
+-- Materialized, or work may be joined to all threads of its process first.
+calls AS MATERIALIZED (
+    SELECT
+        run_id, rank, c.tid, correlation_id, c.start_ns, c.start_ns + c.dur_ns AS end_ns, w.start_ns AS first_ns,
+        w.start_ns + w.dur_ns AS last_ns
+    FROM cuda_calls c JOIN gpu_work w USING (run_id, rank, correlation_id)
+    WHERE api <> 'sync'
+),
+call_cells AS (
+    SELECT *, start_ns - origin_ns AS offset_ns, unnest(levels) AS level
+    FROM calls
+    JOIN threads USING (run_id, rank, tid)
     CROSS JOIN (SELECT min(start_ns) AS origin_ns FROM user_ranges WHERE end_tid IS NULL)
-    WHERE api <> 'sync' AND c.start_ns >= origin_ns
+    WHERE start_ns >= origin_ns
+),
+launched AS (
+    SELECT range_id, correlation_id, min(first_ns) AS first_ns, max(last_ns) AS last_ns
+    FROM call_cells c
+    JOIN range_cells r ON r.track = c.track AND r.level = c.level AND r.cell = c.offset_ns >> c.level
+    WHERE r.start_ns <= c.start_ns AND r.end_ns >= c.end_ns
+    GROUP BY range_id, correlation_id
 ),
 projected AS (
-    SELECT range_id, max(last_ns) - min(first_ns) AS proj_ns, count(DISTINCT correlation_id) AS gpu_ops
-    FROM range_cells r JOIN launch_cells c USING (run_id, rank, tid, level, cell)
-    WHERE r.start_ns <= c.start_ns AND r.end_ns >= c.end_ns
-    GROUP BY range_id
+    SELECT range_id, max(last_ns) - min(first_ns) AS proj_ns, count(*) AS gpu_ops FROM launched GROUP BY range_id
 )
 SELECT
     run_group, name, style, count(*) AS instances, sum(dur_ns)::BIGINT AS total_ns, avg(dur_ns) AS avg_ns,
