@@ -68,26 +68,28 @@ overhead AS MATERIALIZED (
 op_threads AS (
     SELECT DISTINCT run_id, rank, tid FROM cpu_ops
 ),
--- The operators that may hold some: those that begin or end in the same ms (2^20 ns), and those longer than that.
-near_ops AS (
-    SELECT run_id, rank, tid, name, start_ns, dur_ns
-    FROM cpu_ops
-    WHERE dur_ns >= 1 << 20
-        OR start_ns >> 20 IN (SELECT start_ns >> 20 FROM overhead)
-        OR start_ns + dur_ns >> 20 IN (SELECT start_ns >> 20 FROM overhead)
-),
-op_cells AS (
-    SELECT *, unnest(range(start_ns >> 20, (start_ns + dur_ns >> 20) + 1)) AS cell FROM near_ops
-),
-overhead_ops AS (
-    SELECT o.piece, arg_max(c.name, (c.start_ns, -c.dur_ns)) AS operator
+-- The operators that hold some: the short ones begin or end in the same ms (2^20 ns), and there are few others.
+held AS (
+    SELECT o.piece, c.tid, c.name, c.start_ns, c.dur_ns, o.tid AS of_tid, r.run_id, r.rank
     FROM overhead o
     JOIN ranks r USING (track)
-    JOIN op_cells c ON c.run_id = r.run_id AND c.rank = r.rank AND c.cell = o.start_ns >> 20
+    JOIN (
+        SELECT *, unnest([start_ns >> 20, start_ns + dur_ns >> 20]) AS cell FROM cpu_ops WHERE dur_ns < 1 << 20
+    ) c ON c.run_id = r.run_id AND c.rank = r.rank AND c.cell = o.start_ns >> 20
         AND c.start_ns <= o.start_ns AND c.start_ns + c.dur_ns >= o.end_ns
-    LEFT JOIN op_threads t ON t.run_id = r.run_id AND t.rank = r.rank AND t.tid = o.tid
-    WHERE c.tid = o.tid OR t.tid IS NULL
-    GROUP BY o.piece
+    UNION ALL
+    SELECT o.piece, c.tid, c.name, c.start_ns, c.dur_ns, o.tid, r.run_id, r.rank
+    FROM overhead o
+    JOIN ranks r USING (track)
+    JOIN (SELECT * FROM cpu_ops WHERE dur_ns >= 1 << 20) c ON c.run_id = r.run_id AND c.rank = r.rank
+        AND c.start_ns <= o.start_ns AND c.start_ns + c.dur_ns >= o.end_ns
+),
+overhead_ops AS (
+    SELECT h.piece, arg_max(h.name, (h.start_ns, -h.dur_ns)) AS operator
+    FROM held h
+    LEFT JOIN op_threads t ON t.run_id = h.run_id AND t.rank = h.rank AND t.tid = h.of_tid
+    WHERE h.tid = h.of_tid OR t.tid IS NULL
+    GROUP BY h.piece
 ),
 overhead_named AS (
     SELECT o.track, o.name, any_value(l.covered_ns) AS all_ns, sum(o.end_ns - o.start_ns)::BIGINT AS ns,
