@@ -6,8 +6,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
@@ -19,15 +19,21 @@ KILL_AFTER_S = 10.0
 
 
 class Signals:
-    """Catches SIGINT, SIGTERM and SIGHUP for as long as the `with` block lasts, and counts them."""
+    """Catches SIGINT, SIGTERM and SIGHUP for as long as the `with` block lasts, and counts them.
 
-    def __init__(self) -> None:
+    `notices`: other signals that are caught, and what each says when it comes. They may reach every process of a job
+    (Slurm's do), and so those that are started meanwhile ignore them.
+    """
+
+    def __init__(self, notices: Mapping[int, Callable[[], str]] | None = None) -> None:
         self.count = 0
-        self.last: int | None = None
+        self.reason = "interrupted"
+        """Why to end, by the first of them."""
+        self._notices = notices or {}
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Signals:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, *self._notices):
             self._before[number] = signal.signal(number, self._on_signal)
         return self
 
@@ -36,8 +42,22 @@ class Signals:
             signal.signal(number, handler)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if not self.count and number in self._notices:
+            self.reason = self._notices[number]()
         self.count += 1
-        self.last = number
+
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """While a process is started: it ignores the notices, unless it asks for them itself.
+
+        Ignored and not blocked, since a shell takes away what is blocked. One that comes meanwhile is lost.
+        """
+        before = {number: signal.signal(number, signal.SIG_IGN) for number in self._notices}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 def run_logged(
@@ -49,7 +69,7 @@ def run_logged(
     handed on as SIGINT, so that the command can write what it has; a second one, or the end of patience, as SIGTERM
     and then SIGKILL. Raises OSError when the command cannot be started.
     """
-    with log.open("xb") as output:
+    with log.open("xb") as output, signals.starting():
         # A session of its own: a terminal's Ctrl-C reaches `collect` alone, which then tells the whole group once.
         child = subprocess.Popen(
             argv,

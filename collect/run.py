@@ -85,7 +85,7 @@ def _finish(folder: RunFolder, options: RunOptions, signals: Signals, usage: boo
     failed = [p for p in manifest.passes if p.status != "done"]
     several = len(options.profiler) > 1
     if signals.count:
-        manifest.reason = "interrupted"
+        manifest.reason = signals.reason
     elif failed:
         manifest.reason = "; ".join(f"{p.profiler}: {p.reason}" if several else str(p.reason) for p in failed)
     manifest.status = "failed" if manifest.reason else "done"
@@ -145,7 +145,7 @@ def _run_pass(
         except OSError as e:
             done.reason = os_sentence(e)
     if signals.count:
-        done.reason = "interrupted"
+        done.reason = signals.reason
     done.options = profiler.record()
     done.end = utc_now()
     done.status = "failed" if done.reason else "done"
@@ -174,7 +174,13 @@ def _execute(
     what = " ".join(options.program[:2]) if options.program else f"{options.model}, batch {options.batch_size}"
     environment = {**os.environ, **_environment(options), **profiler.environment(path, scratch)}
     with PassProgress(console, f"{profiler.name}: {what}", steps, scratch, log, echo) as progress:
-        done.exit_code = run_logged(done.command, log, environment, signals, progress.tick)
+
+        def tick() -> None:
+            progress.tick()
+            if signals.count and done.status == "running":
+                folder.note_failure(signals.reason)
+
+        done.exit_code = run_logged(done.command, log, environment, signals, tick)
     reports = read_reports(scratch)
     for report in reports:
         _merge_facts(folder.manifest, report.facts)

@@ -15,7 +15,7 @@ from collect.errors import CollectError, UsageError
 from collect.failure import is_disk_full, os_sentence
 from collect.options import RunOptions
 from collect.redact import Redactor
-from schemas.manifest import Manifest, write_manifest
+from schemas.manifest import Manifest, ManifestError, read_manifest, write_manifest
 
 RESERVE_NAME = ".reserve"
 RESERVE_BYTES = 256 << 10
@@ -72,6 +72,18 @@ def _redacted(manifest: Manifest) -> Manifest:
     )
 
 
+def left_running(output: Path, command: list[str]) -> RunFolder | None:
+    """The last run below `output` of this command line that says it is running; None if there is none."""
+    noted = Redactor().arguments(command)
+    found: list[RunFolder] = []
+    for path in output.iterdir():
+        with suppress(ManifestError):
+            manifest = read_manifest(path)
+            if manifest.status == "running" and manifest.command == noted:
+                found.append(RunFolder(path, manifest, []))
+    return max(found, key=lambda run: run.manifest.start, default=None)
+
+
 class RunFolder:
     """A run folder on disk and its manifest."""
 
@@ -115,12 +127,26 @@ class RunFolder:
             if not is_disk_full(e):
                 raise CollectError(f"run.json cannot be written: {os_sentence(e)}") from e
 
+    def note_failure(self, reason: str) -> None:
+        """Say in run.json that it failed, before all else that is to be done: whoever ends it may not wait for that."""
+        self.manifest.status, self.manifest.reason = "failed", reason
+        for one in self.manifest.passes:
+            if one.status == "running":
+                one.status, one.reason = "failed", reason
+        self.save()
+
     def finish(self) -> None:
         """Write the last run.json, into the space that was kept for it if need be."""
         self.manifest.end = utc_now()
         with suppress(OSError):
             (self.path / RESERVE_NAME).unlink()
         self.save()
+
+    def abandon(self, reason: str) -> None:
+        """Say that a run failed whose process is gone; when it ended is not known."""
+        with suppress(OSError):
+            (self.path / RESERVE_NAME).unlink()
+        self.note_failure(reason)
 
     def discard(self) -> None:
         """Remove the folder of a run that bad input kept from starting."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
+import signal
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import groupby
@@ -12,11 +15,14 @@ from pathlib import Path
 from collect.errors import UsageError
 from collect.options import RunOptions
 from collect.process import Signals
+from collect.runfolder import left_running
 from collect.sweep import Cell, Outcome, Work, cell_command, cell_options, only_cells, read_plan, run_cell, sweep_folder
-from schemas.slurm import TaskError, largest_array, sbatch_options, submitted
+from schemas.slurm import OUT_OF_TIME, TaskError, largest_array, sbatch_options, submitted
 
 LAUNCHERS = ("slurm", "local")
 _LOGS = ".submitit"
+_NOTICE_S = 180
+"""Seconds before its end in which a task that is told to end is taken to be out of time; Slurm looks twice a minute."""
 
 
 def launch(
@@ -51,10 +57,11 @@ def launch(
                 cells |= {job.job_id: cell for job, (cell, _) in zip(started, group, strict=True)}
                 jobs += started
             for job, outcome in tasks.outcomes(jobs, lambda: signals.count > 0):
+                cell = cells.pop(job.job_id)
                 if isinstance(outcome, TaskError):
                     lost = True
-                    outcome = Outcome("failed", None, f"its task was lost: {outcome}")
-                yield cells.pop(job.job_id), outcome
+                    outcome = _lost(cell, folder, f"its task was lost: {outcome}")
+                yield cell, outcome
             for cell in cells.values():
                 yield cell, Outcome("interrupted", None, "interrupted")
     if not lost:
@@ -74,8 +81,24 @@ def _told(launcher: str) -> Iterator[None]:
 
 def _task(options: RunOptions, command: list[str]) -> Outcome:
     """A cell, wherever this runs."""
-    with Signals() as signals:
-        return run_cell(options, command, signals)
+    with Signals({signal.SIGUSR2: _notice}) as signals:
+        outcome = run_cell(options, command, signals)
+    # Started again as it is, it would end there again.
+    return outcome._replace(status="failed") if signals.count and signals.reason == OUT_OF_TIME else outcome
+
+
+def _notice() -> str:
+    """What SIGUSR2 says, which submitit has Slurm send 90 s before the end, or when another job takes the place."""
+    end = os.environ.get("SLURM_JOB_END_TIME", "")
+    return "preempted" if end.isdecimal() and int(end) - time.time() > _NOTICE_S else OUT_OF_TIME
+
+
+def _lost(cell: Cell, folder: Path, reason: str) -> Outcome:
+    """What becomes of a cell whose task is gone without a word; its run.json says so, too."""
+    run = left_running(folder, cell_command(cell))
+    if run is not None:
+        run.abandon(reason)
+    return Outcome("failed", run.path.name if run else None, reason)
 
 
 def _by_gpus(work: Sequence[Work]) -> list[tuple[int, list[Work]]]:

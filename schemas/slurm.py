@@ -17,6 +17,7 @@ _SETUP = '[ -z "$SLURM_CPUS_PER_TASK" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS
 """From Slurm 22.05 on, srun no longer takes the CPUs of its job for those of its tasks."""
 _FRAME = ("----", "You can check full logs", "submitit ")
 """Lines that submitit puts around what a task said."""
+OUT_OF_TIME = "its time ran out; `--launcher-option timeout_min=...` gives it more"
 _LOOK_S = 30
 """How rarely Slurm is asked for the tasks of a long job."""
 
@@ -102,7 +103,7 @@ def submitted(cluster: str, logs: Path, name: str, options: Mapping[str, str]) -
 def _last_words(said: str) -> str:
     """In a sentence, how a task was lost: of what submitit says, which is a traceback or the end of its output."""
     if "in has_timed_out" in said or "timed-out" in said:
-        return "its time ran out; `--launcher-option timeout_min=...` gives it more"
+        return OUT_OF_TIME
     lines = [line.strip() for line in said.splitlines()]
     return next((line for line in reversed(lines) if line and not line.startswith(_FRAME)), "it said nothing")
 

@@ -242,6 +242,27 @@ def test_a_sweep_of_which_a_task_is_lost(shared: Path) -> None:
     well, lost = cells("out")
     assert well["status"] == "done" and lost["status"] == "failed", stderr
     assert lost["reason"].startswith("its task was lost: ")
+    manifest = read_manifest(Path("out", lost["run"]))
+    assert (manifest.status, manifest.reason, manifest.end) == ("failed", lost["reason"], None)
+
+
+def test_a_cell_whose_time_runs_out(shared: Path) -> None:
+    """Slurm gives notice 90 s before, or up to 150: of three minutes both programs have begun by then."""
+    well = ["sh", "-c", "trap 'echo ended; exit 1' INT; while :; do sleep 1; done"]
+    deaf = ["sh", "-c", "trap '' INT TERM; while :; do sleep 1; done"]
+    plan = f"[options]\nprofiler = 'none'\n[grid]\nprogram = {json.dumps([well, deaf])}\n"
+    Path("plan.toml").write_text(plan)
+    sweep = start("collect", "sweep", "plan.toml", "-o", "out", "--launcher", "slurm", "--launcher-option",
+                  "timeout_min=3")  # fmt: skip
+    _, stderr = sweep.communicate(timeout=500)
+    assert sweep.returncode == 1, stderr
+    for cell in cells("out"):
+        manifest = read_manifest(Path("out", cell["run"]))
+        assert (cell["status"], manifest.status, manifest.passes[0].status) == ("failed", "failed", "failed")
+        assert manifest.reason == cell["reason"] == manifest.passes[0].reason
+        assert "its time ran out" in cell["reason"], stderr
+    assert Path("out", cells("out")[0]["run"], "none/log.txt").read_text() == "ended\n"
+    assert not list(Path("out").rglob(".reserve"))
 
 
 def test_an_interrupted_sweep_cancels_its_tasks(shared: Path) -> None:
@@ -254,6 +275,8 @@ def test_an_interrupted_sweep_cancels_its_tasks(shared: Path) -> None:
     _, stderr = sweep.communicate(timeout=60)
     assert sweep.returncode == 130 and [c["status"] for c in cells("out")] == ["interrupted"] * 2, stderr
     wait_for(lambda: not queue())
+    manifests = [read_manifest(path.parent) for path in Path("out").rglob("run.json")]
+    assert manifests and {(m.status, m.reason) for m in manifests} == {("failed", "interrupted")}
 
 
 def test_a_sweep_by_a_script(shared: Path) -> None:

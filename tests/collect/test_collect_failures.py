@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,28 @@ LONG = [*CPU, "--steps", "100000", "--profiler", "none"]
 def steps_done(temporary: Path) -> bool:
     """Whether rank 0 has finished a step: its progress file lies in the run's folder for temporary files."""
     return any(p.stat().st_size > 2 for p in temporary.rglob("progress"))
+
+
+def test_who_is_killed_while_it_ends_has_said_so(tmp_path: Path) -> None:
+    """As Slurm does: SIGTERM, and soon SIGKILL, while a program that does not listen is waited for."""
+    began = tmp_path / "began"
+    deaf = f"trap '' INT TERM; touch {began}; while :; do sleep 0.1; done"
+    child = start("run", "-o", str(tmp_path / "out"), "--profiler", "none", "--", "sh", "-c", deaf)
+    wait_for(began.exists, "the program")
+    [folder] = (tmp_path / "out").iterdir()
+    assert read_manifest(folder).status == "running"
+    left = descendants(child.pid)
+    child.send_signal(signal.SIGTERM)
+    wait_for(lambda: read_manifest(folder).status != "running", "run.json")
+    assert any(Path(f"/proc/{pid}").exists() for pid in left)  # it is said before the program has ended
+    child.kill()
+    child.wait()
+    for pid in left:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    manifest = read_manifest(folder)
+    said = [(manifest.status, manifest.reason), *((p.status, p.reason) for p in manifest.passes)]
+    assert said == 2 * [("failed", "interrupted")]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

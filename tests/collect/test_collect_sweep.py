@@ -188,6 +188,22 @@ def test_cells_as_tasks_of_submitit(tmp_path: Path) -> None:
     assert code == 0 and [c["status"] for c in cells(output)] == ["done", "done"] and cells(output)[0] == done
 
 
+def test_a_cell_whose_task_is_killed_is_not_left_running(tmp_path: Path) -> None:
+    pytest.importorskip("submitit")
+    plan, output = tmp_path / "plan.toml", tmp_path / "out"
+    programs = [["sh", "-c", f"kill -9 $PPID #{n}"] for n in range(2)]
+    plan.write_text(f"[options]\nprofiler = 'none'\n[grid]\nprogram = {json.dumps(programs)}\n")
+    code, stderr = sweep(plan, output, "--launcher", "local")
+    assert code == 1 and "2 failed" in stderr
+    assert len({cell["run"] for cell in cells(output)}) == 2
+    for cell, program in zip(cells(output), programs, strict=True):
+        manifest = read_manifest(output / cell["run"])
+        assert cell["reason"].startswith("its task was lost: ") and manifest.program == program
+        said = [(manifest.status, manifest.reason), *((p.status, p.reason) for p in manifest.passes)]
+        assert said == 2 * [("failed", cell["reason"])]
+        assert manifest.end is None and not (output / cell["run"] / ".reserve").exists()
+
+
 def test_an_interrupted_sweep_cancels_its_tasks(tmp_path: Path) -> None:
     pytest.importorskip("submitit")
     plan, output = tmp_path / "plan.toml", tmp_path / "out"
