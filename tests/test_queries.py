@@ -12,12 +12,25 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from support import ROOT, SAMPLES, ask, event, kernel, launch, run_cli, sample_engines, write_trace
+from support import (
+    ASKED_ALONE,
+    ROOT,
+    SAMPLES,
+    ask,
+    default_answer,
+    event,
+    grouped_answer,
+    kernel,
+    launch,
+    run_cli,
+    sample_engines,
+    write_trace,
+)
 
 import analyze
 from analyze.advise import findings
 from analyze.errors import InputError
-from analyze.query.blocks import Block, Definition, defining
+from analyze.query.blocks import Block, Definition, blocks, defining, parts
 from analyze.query.engine import Engine
 from analyze.query.plain_sql import names_in
 from analyze.query.query_files import Query, catalog, parse
@@ -58,14 +71,6 @@ def test_documented_columns_are_the_ones_returned(query: Query) -> None:
         assert {c for c in set(bare[1:]) - set(documented) if not re.search(rf"\b{c}\b", query.order)} == set()
 
 
-@pytest.mark.parametrize("query", CATALOG.values(), ids=lambda q: q.name)
-def test_every_query_takes_by(samples: analyze.Traces, query: Query) -> None:
-    answer = samples.answer(query.name, by=["model", "parallelism"])
-    names = [c.name for c in answer.columns]
-    assert {"model", "parallelism"} <= set(names) and len(names) == len(set(names))
-    answer.rows()
-
-
 NOT_ADDED = {
     "collectives": "a call is one of all its ranks",
     "collective-waits": "a call is one of all its ranks",
@@ -86,24 +91,23 @@ NO_SUMS = {"rank-skew": "least, middle and most of the ranks", "roofs": "rates o
 ADDED = re.compile(r"^(?!min_|max_|avg_|median_|peak_|ranks$).*(?<!_per_image)$")
 
 
-@pytest.fixture(scope="module")
-def grouped(samples: analyze.Traces) -> dict[tuple[str, ...], Engine]:
-    groups = ((), ("run_id",), ("rank",), ("run_id", "rank"))
-    return {by: Engine(samples.stores, by, profiler="all", keep=True) for by in groups}
+GROUPS = ((), ("run_id",), ("model", "parallelism", "rank"), ("run_id", "rank"))
 
 
 @pytest.mark.parametrize("query", CATALOG.values(), ids=lambda q: q.name)
-def test_groups_are_named_and_add_up(grouped: dict[tuple[str, ...], Engine], query: Query) -> None:
-    """By run, rank or both: every row says of which it is, and sums over the groups are the sums without groups."""
+def test_groups_are_named_and_add_up(query: Query) -> None:
+    """By run, rank, both, or what several runs share: every row says of which it is, and sums over the groups are the
+    sums without groups."""
     sums: dict[str, float | None] = {}
     compared = set()
-    for by, engine in grouped.items():
-        answer = engine.query(query)
+    for by in GROUPS:
+        answer = grouped_answer(by, query)
         names = [c.name for c in answer.columns]
-        rows = answer.rows()
+        rows = answer.rows
         assert tuple(names[: len(by)]) == by and len(set(names)) == len(names)
         assert rows
-        assert not any(None in row[: len(by)] for row in rows)
+        always = [i for i, name in enumerate(by) if name in ("run_id", "rank")]
+        assert not any(row[i] is None for row in rows for i in always)
         for i, column in enumerate(answer.columns):
             if column.unit in ("count", "ns", "B", "FLOP") and ADDED.match(column.name) and query.name not in NOT_ADDED:
                 values = [row[i] for row in rows]
@@ -115,25 +119,32 @@ def test_groups_are_named_and_add_up(grouped: dict[tuple[str, ...], Engine], que
                     assert total == pytest.approx(sums[column.name], rel=1e-12, abs=1e-6), (by, column.name)
                     compared.add((by, column.name))
     # Unless there is nothing to add, some sum was known for each way to group, and compared.
-    assert {by for by, _ in compared} == (grouped.keys() - {()} if sums else set())
+    assert {by for by, _ in compared} == ({*GROUPS} - {()} if sums else set())
     assert bool(sums) == (query.name not in NOT_ADDED | NO_SUMS)
 
 
 @pytest.mark.usefixtures("all_threads")
-def test_kept_views_change_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every query of an engine that keeps nothing, of one that keeps what they share, and of one of small ones."""
+def test_kept_views_and_other_runs_change_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every query of an engine that keeps nothing, of one that keeps what they share, and of one of small recordings,
+    of all of them by run."""
     stores = analyze.open(SAMPLES / "late-rank").stores
     small = Engine(stores)
     monkeypatch.setattr("analyze.query.engine._SMALL", 0)
     plain, kept = Engine(stores), Engine(stores, keep=True)
     for query in CATALOG.values():
         expected = plain.query(query).rows()
-        for other in (kept, small):
-            found = other.query(query).rows()
+        answers = [
+            default_answer("late-rank", query).rows if query.name not in ASKED_ALONE else small.query(query).rows()
+        ]
+        text, _, choices = query.bind({})
+        if any(part.name in part.block.keep for part in parts(blocks(query.used(choices)), text)):
+            answers.append(kept.query(query).rows())
+        for found in answers:
             assert len(expected) == len(found), query.name
             for a, b in zip(expected, found, strict=True):
                 assert [v for v in a if not isinstance(v, float)] == [v for v in b if not isinstance(v, float)]
                 assert [v for v in a if isinstance(v, float)] == pytest.approx([v for v in b if isinstance(v, float)])
+    small.query(CATALOG["gpu-busy"])
     names = "table_name IN ('enclosing_ops', 'gpu_work', 'gpu_busy_union')"
     found_kinds = f"SELECT table_name, table_type FROM information_schema.tables WHERE {names}"
     kinds = [dict(engine.connection.execute(found_kinds).fetchall()) for engine in (plain, kept, small)]
