@@ -28,8 +28,9 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """`-n auto`: two more than there are cores, for some tests wait: for a browser, Nsight Systems, a time-out."""
-    return len(os.sched_getaffinity(0)) + 2 if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """`-n auto`: one more than there are cores, for some tests wait: for a browser, Nsight Systems, a time-out. Each
+    process takes 10 s of CPU for what all of them find, import and open once."""
+    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @pytest.fixture(autouse=True)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import pickle
 from collections import defaultdict
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +16,7 @@ from support import SAMPLES, event, kernel, launch, sql, write_trace
 
 import analyze
 from analyze.trace.places import overflow_lanes
+from schemas.files import part_file
 
 ARROWS = {
     "resnet18-1gpu": 31, "alexnet-dp2 torch": 46, "alexnet-dp2 nsys": 97, "resnet18-ddp2": 14, "vgg16-fp32": 18,
@@ -68,14 +71,21 @@ def draw(source: Path, target: Path, where: str | None = None) -> Drawn:
 
 @pytest.fixture(scope="module")
 def sample(own_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Drawn]:
-    made: dict[str, Drawn] = {}
+    """Drawn once for all processes of the tests."""
+    made = own_cache.parent / "drawn"
+    made.mkdir(exist_ok=True)
 
+    @cache
     def get(name: str) -> Drawn:
-        if name not in made:
+        kept = made / name
+        if not kept.exists():
             folder, _, profiler = name.partition(" ")
             where = f"profiler = '{profiler}'" if profiler else None
-            made[name] = draw(SAMPLES / folder, tmp_path_factory.mktemp("trace") / "out.json.gz", where)
-        return made[name]
+            drawn = draw(SAMPLES / folder, tmp_path_factory.mktemp("trace") / "out.json.gz", where)
+            with part_file(kept) as part:
+                part.write_bytes(pickle.dumps(drawn))
+        found: Drawn = pickle.loads(kept.read_bytes())
+        return found
 
     return get
 
