@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from support import SAMPLES, ask, complaints, event, kernel, launch, op, run_cli, step, write_run, write_trace
+from support import SAMPLES, ask, complaints, event, kernel, launch, op, opened, run_cli, step, write_run, write_trace
 
 import analyze
 from analyze.comparison import Condition
@@ -123,7 +123,7 @@ def test_op_tree_counts_work_without_an_operator(tmp_path: Path) -> None:
 
 def fails(a: Path, b: Path, *conditions: str) -> tuple[int, str]:
     """The exit code of a comparison under conditions, and which of them hold."""
-    failures = analyze.compare(a, b, fail_if=conditions).failures
+    failures = analyze.compare(opened(a), opened(b), fail_if=conditions).failures
     return int(bool(failures)), "\n".join(f"failed: {failure}" for failure in failures)
 
 
@@ -154,6 +154,12 @@ def test_fail_if_on_real_phases_and_operators() -> None:
     )
 
 
+@pytest.fixture(scope="module")
+def two(own_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[analyze.Traces, analyze.Traces]:
+    folder = tmp_path_factory.mktemp("two")
+    return analyze.open(before(folder)), analyze.open(after(folder))
+
+
 @pytest.mark.parametrize(
     ("condition", "says"),
     [
@@ -173,25 +179,13 @@ def test_fail_if_on_real_phases_and_operators() -> None:
         ("op_time > 5%", "A and B have no operators"),
     ],
 )
-def test_bad_conditions_are_a_sentence(tmp_path: Path, condition: str, says: str) -> None:
+def test_bad_conditions_are_a_sentence(two: tuple[analyze.Traces, analyze.Traces], condition: str, says: str) -> None:
     with pytest.raises(InputError) as error:
-        analyze.compare(before(tmp_path), after(tmp_path), fail_if=[condition])
+        analyze.compare(*two, fail_if=[condition])
     assert says in str(error.value) and len(str(error.value).splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    ("measure", "lacks"),
-    [
-        ("kernel_time", "kernels"),
-        ("gpu_time", "GPU work"),
-        ("step_time", "training steps"),
-        ("op_time", "operators"),
-        ("phase:forward", "phase 'forward'"),
-        ("phase_cpu:forward", "phase 'forward'"),
-        ("kernel:a", "kernel whose name 'a' matches"),
-    ],
-)
-def test_a_gate_does_not_pass_on_nothing(tmp_path: Path, measure: str, lacks: str) -> None:
+def test_a_gate_does_not_pass_on_nothing(tmp_path: Path) -> None:
     """A recording without the thing measured is neither faster nor slower, on whichever side it is."""
     events = [
         step(1, 0, 50), event("user_annotation", "forward", 0, 20), op("f", 0, 5, 1),
@@ -199,12 +193,21 @@ def test_a_gate_does_not_pass_on_nothing(tmp_path: Path, measure: str, lacks: st
     ]  # fmt: skip
     full = analyze.open(write_trace(tmp_path / "full" / "t.json", events))
     empty = analyze.open(write_trace(tmp_path / "empty" / "t.json", [event("cuda_runtime", "x", 0, 1)]))
-    assert analyze.compare(full, full, fail_if=[f"{measure} > 5 ms", f"{measure} < -1 s"]).failures == ()
-    for sides, label in (((full, empty), "B"), ((empty, full), "A")):
-        for condition in (f"{measure} > 5%", f"{measure} < 5 ms"):
-            with pytest.raises(InputError) as error:
-                analyze.compare(*sides, fail_if=[condition])
-            assert str(error.value) == f"--fail-if {condition!r}: {label} has no {lacks}"
+    for measure, lacks in (
+        ("kernel_time", "kernels"),
+        ("gpu_time", "GPU work"),
+        ("step_time", "training steps"),
+        ("op_time", "operators"),
+        ("phase:forward", "phase 'forward'"),
+        ("phase_cpu:forward", "phase 'forward'"),
+        ("kernel:a", "kernel whose name 'a' matches"),
+    ):
+        assert analyze.compare(full, full, fail_if=[f"{measure} > 5 ms", f"{measure} < -1 s"]).failures == ()
+        for sides, label in (((full, empty), "B"), ((empty, full), "A")):
+            for condition in (f"{measure} > 5%", f"{measure} < 5 ms"):
+                with pytest.raises(InputError) as error:
+                    analyze.compare(*sides, fail_if=[condition])
+                assert str(error.value) == f"--fail-if {condition!r}: {label} has no {lacks}"
 
 
 def test_the_command_says_what_is_lacking(tmp_path: Path) -> None:
