@@ -17,7 +17,7 @@ from analyze.advise import findings
 from analyze.errors import InputError
 from analyze.query import plain_sql
 from analyze.query.blocks import Block, Definition, blocks, built_in, columns_of, defining, home, parse_block
-from analyze.query.computed import critical_path
+from analyze.query.computed import critical_path, path_events
 from analyze.query.engine import Engine
 from analyze.query.query_files import Query, catalog, parse
 from analyze.trace import overlay
@@ -61,8 +61,8 @@ def test_the_packages_own_sql_declares_what_it_reads() -> None:
         return set(defining(name for text in texts for name in plain_sql.names_in(DUCKDB, text, "own")))
 
     path = (
-        critical_path._RANKS, critical_path._GPU, critical_path._WAITS, critical_path._OPS, critical_path._CALLS,
-        critical_path._OVERHEAD, critical_path._STEPS,
+        critical_path._RANKS, critical_path._OVERHEAD, critical_path._STEPS, path_events._WORK, path_events._LAUNCHES,
+        path_events._WAITS, path_events._OPS, path_events._CALLS, path_events._BLOCKING,
     )  # fmt: skip
     assert set(built_in()["critical_path_span"].uses) == read(*(sql.format(left="true", table="t") for sql in path))
     assert set(overlay.USES) == read(overlay.sql("true"))

@@ -14,7 +14,7 @@ from support import SAMPLES, ask, event, kernel, launch, lines_run, sql, write_t
 
 import analyze
 from analyze.query.computed import critical_path
-from analyze.query.computed.path_walk import Rank, Segment, without_overhead
+from analyze.query.computed.path_walk import COPIES, SYNCHRONIZES, Rank, Segment, without_overhead
 from analyze.query.engine import Engine
 
 
@@ -161,20 +161,20 @@ def test_pieces_add_up_on_every_sample(window: str, group: str) -> None:
 def rank_of(work: list[tuple[Any, ...]], cpu: list[tuple[Any, ...]]) -> Rank:
     """A rank of GPU work and of calls, each with these columns in order."""
     integer, text = pa.int64(), pa.string()
-    of_work = {
+    work_columns = {
         "device": integer, "stream": integer, "name": text, "correlation_id": integer, "op_id": integer, "class": text,
         "start_ns": integer, "end_ns": integer, "tid": integer, "launch_ns": integer, "launch_end_ns": integer,
         "launch": text, "waits": pa.bool_(),
     }  # fmt: skip
-    of_cpu = {
-        "tid": integer, "start_ns": integer, "end_ns": integer, "name": text, "correlation_id": integer, "blocks": text,
+    cpu_columns = {
+        "tid": integer, "start_ns": integer, "end_ns": integer, "name": text, "correlation_id": integer,
+        "blocks": pa.int8(),
     }  # fmt: skip
-    return Rank(
-        *(
-            pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in rows], schema=pa.schema(columns))
-            for rows, columns in ((work, of_work), (cpu, of_cpu))
-        )
+    of_work, of_cpu = (
+        pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in rows], schema=pa.schema(columns))
+        for rows, columns in ((work, work_columns), (cpu, cpu_columns))
     )
+    return Rank(of_work, of_cpu.select(["tid", "start_ns", "end_ns"]), of_cpu.filter(of_cpu["blocks"].is_valid()))
 
 
 def test_any_events_give_a_path_of_the_right_length() -> None:
@@ -197,10 +197,10 @@ def test_any_events_give_a_path_of_the_right_length() -> None:
         cpu = sorted(
             (
                 int(random.integers(1, 4)), s, s + int(random.integers(0, 15)), "c", int(random.integers(0, 30)),
-                str(b) if b else None,
+                int(b) or None,
             )
             for s, b in zip(
-                random.integers(0, 70, n).tolist(), random.choice(["", "sync", "copy"], n).tolist(), strict=True
+                random.integers(0, 70, n).tolist(), random.choice([0, SYNCHRONIZES, COPIES], n).tolist(), strict=True
             )
         )  # fmt: skip
         rank = rank_of(work, cpu)
@@ -221,7 +221,7 @@ def waited_for(kernels: int) -> list[Segment]:
     cpu = [
         c
         for i in range(kernels)
-        for c in ((1, 10 * i, 10 * i + 1, "l", i, None), (1, 10 * i + 2, 10 * i + 9, "s", None, "sync"))
+        for c in ((1, 10 * i, 10 * i + 1, "l", i, None), (1, 10 * i + 2, 10 * i + 9, "s", None, SYNCHRONIZES))
     ]
     return rank_of(work, cpu).walk(0, 10 * kernels - 1, True)
 

@@ -18,27 +18,15 @@ laid end to end, so their lengths add up to the window's exactly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from analyze.query import spill
-from analyze.query.computed.call_paths import dense, pairs
-from analyze.query.computed.in_turn import ROWS_READ, in_turn
-from analyze.query.computed.nesting import in_order
-from analyze.query.computed.path_walk import (
-    UNKNOWN,
-    Rank,
-    Segment,
-    before_on_stream,
-    equal_runs,
-    integers,
-    stream_numbers,
-    without_overhead,
-)
+from analyze.query.computed import path_events
+from analyze.query.computed.in_turn import in_turn
+from analyze.query.computed.path_walk import Segment, without_overhead
 from analyze.query.literals import of_others, of_run, of_runs
 
 if TYPE_CHECKING:
@@ -52,9 +40,6 @@ _BATCH = 4_000_000
 
 _EVENT_BYTES = 250
 """Memory that each of them takes meanwhile."""
-
-_HERE = "true /* of these ranks */"
-"""Stands in the SQL for a condition on run_id and rank."""
 
 _RANKS = """
 WITH _counts AS (
@@ -71,75 +56,6 @@ SELECT run_id, rank, run_group, events, (sum(events) OVER in_order - events)::BI
     row_number() OVER in_order AS process
 FROM run_groups JOIN _events USING (run_id, rank)
 WINDOW in_order AS (ORDER BY run_id, rank)
-"""
-# There are millions of them and few texts, which are asked for where the path goes.
-_TEXTS = """
-CREATE TYPE {table}_class AS ENUM ('communication', 'copy', 'kernel');
-CREATE TYPE {table}_call AS ENUM (SELECT DISTINCT name FROM cuda_calls WHERE name IS NOT NULL ORDER BY name);
-CREATE TYPE {table}_work AS ENUM (
-    SELECT short_name AS name FROM kernel_names WHERE short_name IS NOT NULL
-    UNION
-    SELECT name FROM gpu_work WHERE name IS NOT NULL
-    UNION
-    SELECT unnest(['kernel', 'memcpy', 'memset'])
-    ORDER BY name
-);
-"""
-_GPU = """
-WITH _made AS NOT MATERIALIZED (
-    SELECT * FROM cuda_calls WHERE true /* of these ranks */
-),
-_launches AS (
-    SELECT * FROM calls_that_launch('_made')
-),
-_work AS (
-    SELECT * FROM linked_to_ops('gpu_work') WHERE true /* of these ranks */
-)
-SELECT
-    p.process, w.device, w.stream, coalesce(n.short_name, w.name, w.kind)::{table}_work AS name, w.correlation_id,
-    w.op_id,
-    (
-        CASE WHEN n.family = 'communication' THEN 'communication' WHEN w.kind = 'kernel' THEN 'kernel' ELSE 'copy' END
-    )::{table}_class AS class,
-    w.start_ns, w.start_ns + greatest(coalesce(w.dur_ns, 0), 0) AS end_ns,
-    l.tid, l.start_ns AS launch_ns, l.start_ns + l.dur_ns AS launch_end_ns,
-    l.name::{table}_call AS launch
-FROM _work w
-JOIN path_ranks p ON p.run_id = w.run_id AND p.rank = w.rank
-LEFT JOIN kernel_names n ON n.run_id = w.run_id AND n.name = w.name
-LEFT JOIN _launches l ON l.run_id = w.run_id AND l.rank = w.rank AND l.correlation_id = w.correlation_id
-"""
-
-_WAITS = """
-SELECT process, tid, start_ns
-FROM cuda_calls JOIN path_ranks USING (run_id, rank)
-WHERE name IN (SELECT name FROM api_roles WHERE role = 'stream_wait') AND api <> 'sync' AND tid IS NOT NULL
-    AND true /* of these ranks */
-"""
-
-# What keeps a thread busy: operators, calls that launch or wait. Those that only ask (cudaEventQuery) do not.
-_OPS = """
-SELECT process, tid, start_ns, start_ns + dur_ns AS end_ns
-FROM cpu_ops JOIN path_ranks USING (run_id, rank)
-WHERE tid IS NOT NULL AND dur_ns IS NOT NULL AND true /* of these ranks */
-"""
-_CALLS = """
-WITH _launched AS (SELECT run_id, rank, correlation_id FROM gpu_work WHERE true /* of these ranks */),
-_calls AS (
-    SELECT
-        run_id, rank, tid, start_ns, start_ns + dur_ns AS end_ns, CASE WHEN role IS NOT NULL THEN name END AS name,
-        correlation_id,
-        CASE WHEN role IN ('copy', 'copy_async') THEN 'copy' WHEN role = 'sync' THEN 'sync' END AS blocks
-    FROM cuda_calls LEFT JOIN api_roles USING (name)
-    WHERE api <> 'sync' AND dur_ns IS NOT NULL AND tid IS NOT NULL AND true /* of these ranks */
-)
-SELECT process, tid, start_ns, end_ns, name, correlation_id, blocks
-FROM (
-    SELECT * FROM _calls WHERE blocks IS NOT NULL
-    UNION ALL
-    SELECT * FROM _calls SEMI JOIN _launched USING (run_id, rank, correlation_id) WHERE blocks IS NULL
-)
-JOIN path_ranks USING (run_id, rank)
 """
 
 # The profiler's own time. CUPTI's number of the thread need not be the one that the rest of the trace has for it: where
@@ -184,24 +100,20 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, steps: bool, kept:
     connection.execute(f"CREATE OR REPLACE TEMP TABLE path_ranks AS {left}", {"batch": _BATCH})
     spill.check_room(connection, "path_ranks", _EVENT_BYTES)
     ranks = connection.execute("SELECT batch, process, run_id, rank, run_group FROM path_ranks ORDER BY ALL").fetchall()
-    overhead = _by_process(connection.sql(_OVERHEAD).to_arrow_table())
-    windows = _by_process(connection.sql(_STEPS).to_arrow_table()) if steps else None
-    connection.execute(_TEXTS.format(table=table))
+    overhead = path_events.by_process(connection.sql(_OVERHEAD).to_arrow_table())
+    windows = path_events.by_process(connection.sql(_STEPS).to_arrow_table()) if steps else None
+    path_events.create_types(connection, table)
 
-    def read(there: list[tuple[Any, ...]]) -> tuple[Any, ...]:
+    def read(there: list[tuple[Any, ...]]) -> tuple[list[tuple[Any, ...]], path_events.Events]:
         """Some ranks, and what they did."""
-        only = _only(there) if len(there) < len(ranks) else "true"
-        sources = [connection.sql(sql.format(table=table).replace(_HERE, only)) for sql in (_GPU, _WAITS, _CALLS)]
-        work, waits, calls = (_by_process(s.to_arrow_table()) for s in sources)
-        ops = _by_process(_not_inside(connection.sql(_OPS.replace(_HERE, only)).to_arrow_reader(ROWS_READ)))
-        return there, work, waits, ops, calls
+        return there, path_events.read(connection, table, _only(there) if len(there) < len(ranks) else "true")
 
-    def walk(done: tuple[Any, ...]) -> list[pa.Table]:
+    def walk(done: tuple[list[tuple[Any, ...]], path_events.Events]) -> list[pa.Table]:
         """Their paths."""
-        there, work, waits, ops, calls = done
+        there, events = done
         found = []
         for _, process, *key in there:
-            rank = Rank(_in_turn(work(process), waits(process)), _busy(ops(process), calls(process)))
+            rank = events.rank(process)
             span = rank.span()
             if span is None:
                 continue
@@ -232,74 +144,8 @@ def _only(ranks: Sequence[tuple[Any, ...]]) -> str:
     return f"{of_runs(runs)} AND rank BETWEEN {min(numbers)} AND {max(numbers)}"
 
 
-def _not_inside(reader: pa.RecordBatchReader) -> pa.Table:
-    """The rows of _OPS, but for most that lie inside of another one: what stands together in a file is compared."""
-    import pyarrow as pa
-
-    found = [reader.schema.empty_table()]
-    for rows in reader:
-        process, tid, start, end = (rows[c].to_numpy() for c in ("process", "tid", "start_ns", "end_ns"))
-        lane = dense(pairs(process, tid))[0]
-        order = in_order(lane, start, (-end,))
-        inside = np.zeros(len(order), bool)
-        for run in equal_runs(lane[order]):
-            here = order[run]
-            reached = np.maximum.accumulate(end[here])[:-1]
-            inside[here[1:]] = (start[here[1:]] < reached) & (end[here[1:]] <= reached)
-        found.append(pa.Table.from_batches([rows.filter(pa.array(~inside))]))
-    return pa.concat_tables(found)
-
-
-def _by_process(rows: pa.Table) -> Callable[[int], pa.Table]:
-    """The rows of a process."""
-    process = rows["process"].to_numpy()
-    if (process[1:] < process[:-1]).any():
-        rows = rows.take(np.argsort(process, kind="stable"))
-        process = rows["process"].to_numpy()
-    found = {int(process[r.start]): r for r in equal_runs(process)}
-
-    def of(number: int) -> pa.Table:
-        place = found.get(number, slice(0, 0))
-        return rows.slice(place.start, place.stop - place.start).drop_columns("process")
-
-    return of
-
-
 def _tuples(rows: pa.Table) -> list[tuple[Any, ...]]:
     return list(zip(*(c.to_pylist() for c in rows.columns), strict=True))
-
-
-def _in_turn(work: pa.Table, waits: pa.Table) -> pa.Table:
-    """GPU work by start, and which `waits`. The trace does not say which stream a call makes wait: the one into which
-    its thread launches next, if that is later than the last launch into it."""
-    import pyarrow as pa
-
-    start, end, correlation = (integers(work[c]) for c in ("start_ns", "end_ns", "correlation_id"))
-    work = work.take(in_order(np.zeros(len(start), np.int64), start, (end, correlation == UNKNOWN, correlation)))
-    tid, launch = integers(work["tid"]), integers(work["launch_ns"])
-    thread, called = integers(waits["tid"]), integers(waits["start_ns"])
-    made_to = np.full(len(tid), UNKNOWN)
-    for number in np.unique(thread):
-        rows = np.flatnonzero(tid == number)
-        of_thread = np.append(np.sort(called[thread == number]), UNKNOWN)
-        made_to[rows] = of_thread[np.searchsorted(of_thread[:-1], launch[rows], "right") - 1]
-    last = np.append(launch, UNKNOWN)[before_on_stream(stream_numbers(work))]
-    return work.append_column("waits", pa.array((made_to != UNKNOWN) & (made_to >= last)))
-
-
-def _busy(ops: pa.Table, calls: pa.Table) -> pa.Table:
-    """Calls, and the operators that no other operator encloses, by thread and start."""
-    import pyarrow as pa
-
-    tid, start, end = (integers(ops[c]) for c in ("tid", "start_ns", "end_ns"))
-    order = in_order(dense(tid)[0], start, (-end,))
-    outer = np.zeros(len(order), bool)
-    for rows in equal_runs(tid[order]):
-        here = order[rows]
-        outer[rows] = np.append(True, start[here[1:]] >= np.maximum.accumulate(end[here])[:-1])
-    both = pa.concat_tables([ops.take(order[outer]), calls], promote_options="default")
-    tid, start, end = (integers(both[c]) for c in ("tid", "start_ns", "end_ns"))
-    return both.take(in_order(dense(tid)[0], start, (-end,)))
 
 
 _TYPES = {

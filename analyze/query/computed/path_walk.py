@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analyze.query.computed.call_paths import dense
+from analyze.query.computed.nesting import in_order
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,6 +20,9 @@ Ints = npt.NDArray[np.int64]
 
 UNKNOWN = int(np.iinfo(np.int64).min)
 """A number that the recording does not say."""
+
+SYNCHRONIZES, COPIES = 1, 2
+"""How a call may wait for GPU work: for all that was launched, or for its own."""
 
 _PLACE = ("device", "stream", "correlation_id", "op_id")
 _TIMES = ("start_ns", "end_ns", "tid", "launch_ns", "launch_end_ns")
@@ -41,24 +45,23 @@ class Segment(NamedTuple):
 class _Thread(NamedTuple):
     """Activities of a thread, one after the other, and the calls on it that waited for GPU work (by their end)."""
 
-    starts: list[int]
-    ends: list[int]
+    starts: Sequence[int]
+    ends: Sequence[int]
     sync_ends: list[int]
     syncs: list[tuple[int, str, int]]
     """Start, name, and index of the GPU work waited for."""
-    handed: list[int]
+    handed: Sequence[int]
     """Activities, but for the last, in the idle time behind which another thread handed over to this one."""
 
 
 class Rank:
     """What ran on one rank, indexed for the walk. Times in ns."""
 
-    def __init__(self, work: pa.Table, cpu: pa.Table):
-        """`work` by start, with the columns of `critical_path._GPU` and `waits`: whether it may have had to wait for
-        another stream, as its thread was made to since the last launch into its own; `cpu` by thread and start, with
-        those of `critical_path._CALLS`."""
-        import pyarrow.compute as pc
-
+    def __init__(self, work: pa.Table, busy: pa.Table, blocking: pa.Table):
+        """`work` by start, with the columns of `path_events._WORK`, those of the launch, and `waits`: whether it may
+        have had to wait for another stream, as its thread was made to since the last launch into its own; `busy` by
+        thread and start: tid, start_ns, end_ns; `blocking`, calls that may wait for work: the same and name,
+        correlation_id and `blocks`, which is SYNCHRONIZES or COPIES."""
         self.texts = {c: work[c].combine_chunks() for c in ("name", "class", "launch")}
         columns = {c: integers(work[c]) for c in _PLACE + _TIMES}
         # Columns as memory, of which bisect and the walk take single numbers as quickly as of a list.
@@ -66,42 +69,49 @@ class Rank:
         self.start, self.end, self.tid, self.launch, self.launch_end = (columns[c].data for c in _TIMES)
         self.waits = work["waits"].to_numpy(zero_copy_only=False)
         by_end = np.argsort(columns["end_ns"], kind="stable")
-        ends = columns["end_ns"][by_end]
-        self.by_end, self.ends = by_end.data, ends.data
+        self.by_end, self.ends = by_end.data, columns["end_ns"][by_end].data
         self.stream = stream_numbers(work)
         self.before = before_on_stream(self.stream).data
         """The work before it on its stream; -1 for the first."""
 
-        tid, start, end = (integers(cpu[c]) for c in ("tid", "start_ns", "end_ns"))
-        blocks = pc.fill_null(cpu["blocks"], "").to_numpy(zero_copy_only=False)
-        after = np.searchsorted(ends, end, "right") - 1
-        awaited = np.where(blocks == "sync", np.append(by_end, -1)[after], -1)
-        awaited = np.where(
-            blocks == "copy", _last_of(columns["correlation_id"], integers(cpu["correlation_id"])), awaited
-        )
-        done = np.append(columns["end_ns"], UNKNOWN)[awaited]
-        waited = (awaited >= 0) & (start < done) & (done <= end)
+        syncs = self._syncs(columns["correlation_id"], blocking)
         self.threads: dict[int, _Thread] = {}
-        activities = []
-        for rows in equal_runs(tid):
-            calls = rows.start + np.flatnonzero(waited[rows])
-            calls = calls[np.argsort(end[calls], kind="stable")]
-            names = cpu["name"].take(calls).to_pylist()
-            syncs = list(zip(start[calls].tolist(), names, awaited[calls].tolist(), strict=True))
-            starts, finishes = _merged(start[rows], end[rows])
-            thread = _Thread(starts.tolist(), finishes.tolist(), end[calls].tolist(), syncs, [])
-            self.threads[int(tid[rows.start])] = thread
-            activities.append((finishes, starts, np.full(len(starts), tid[rows.start])))
-        finishes, starts, tids = map(np.concatenate, zip(*activities, strict=True)) if activities else (ends[:0],) * 3
-        order = np.lexsort((tids, starts, finishes))
-        finishes, starts, tids = (c[order] for c in (finishes, starts, tids))
-        self.activity_ends, self.activity_starts, self.activity_tids = (c.tolist() for c in (finishes, starts, tids))
-        for number, (own_ends, own_starts, _) in zip(self.threads, activities, strict=True):
+        tid, start, end = (integers(busy[c]) for c in ("tid", "start_ns", "end_ns"))
+        activities = [(int(tid[rows.start]), *_merged(start[rows], end[rows])) for rows in equal_runs(tid)]
+        none = np.empty(0, np.int64)
+        starts, ends, tids = (
+            (
+                np.concatenate([none, *columns])
+                for columns in zip(*((s, e, np.full(len(s), number)) for number, s, e in activities), strict=True)
+            )
+            if activities
+            else (none,) * 3
+        )
+        order = in_order(np.zeros(len(ends), np.int64), ends, (starts, tids))
+        starts, ends, tids = starts[order], ends[order], tids[order]
+        self.activity_starts, self.activity_ends, self.activity_tids = starts.data, ends.data, tids.data
+        for number, own_starts, own_ends in activities:
             idle_from, idle_to = own_ends[:-1], own_starts[1:]
             # As _handed_over says it. The own activity has ended by then, so there is a last one.
-            last = np.searchsorted(finishes, idle_to, "right") - 1
-            other = (tids[last] != number) & (starts[last] >= idle_from) & (finishes[last] > starts[last])
-            self.threads[number].handed.extend(np.flatnonzero(other & (idle_from < idle_to)).tolist())
+            last = np.searchsorted(ends, idle_to, "right") - 1
+            other = (tids[last] != number) & (starts[last] >= idle_from) & (ends[last] > starts[last])
+            handed = np.flatnonzero(other & (idle_from < idle_to))
+            self.threads[number] = _Thread(own_starts.data, own_ends.data, *syncs.get(number, ([], [])), handed.data)
+
+    def _syncs(self, correlation: Ints, blocking: pa.Table) -> dict[int, tuple[list[int], list[tuple[int, str, int]]]]:
+        """The calls that waited, of each thread, as _Thread has them. `correlation`: of the work."""
+        blocks, tid, start, end = (integers(blocking[c]) for c in ("blocks", "tid", "start_ns", "end_ns"))
+        by_end = np.asarray(self.by_end)
+        awaited = np.append(by_end, -1)[np.searchsorted(np.asarray(self.ends), end, "right") - 1]
+        copies = np.flatnonzero(blocks == COPIES)
+        awaited[copies] = Places(correlation).of(integers(blocking["correlation_id"])[copies])
+        done = np.append(np.asarray(self.end), UNKNOWN)[awaited]
+        calls = np.flatnonzero((awaited >= 0) & (start < done) & (done <= end))
+        calls = calls[np.lexsort((start[calls], end[calls], tid[calls]))]
+        names = blocking["name"].take(calls).to_pylist()
+        told = list(zip(start[calls].tolist(), names, awaited[calls].tolist(), strict=True))
+        ends = end[calls].tolist()
+        return {int(tid[calls[rows.start]]): (ends[rows], told[rows]) for rows in equal_runs(tid[calls])}
 
     def last_end(self, at: int) -> int | None:
         """The GPU work that ended last, at `at` or before."""
@@ -307,8 +317,26 @@ def _merged(start: Ints, end: Ints) -> tuple[Ints, Ints]:
     return start[new], reached[np.append(new[1:], len(end)) - 1]
 
 
-def _last_of(values: Ints, wanted: Ints) -> Ints:
-    """The place of the last value that is what is wanted; -1 for none, and for UNKNOWN."""
-    order = np.argsort(values, kind="stable")
-    at = np.append(order, -1)[np.searchsorted(values[order], wanted, "right") - 1]
-    return np.where((np.append(values, UNKNOWN)[at] == wanted) & (wanted != UNKNOWN), at, -1)
+class Places:
+    """Where values stand, the last of those that are equal. UNKNOWN stands nowhere."""
+
+    def __init__(self, values: Ints):
+        known = np.flatnonzero(values != UNKNOWN)
+        values = values[known]
+        self._low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+        self._is_array = high - self._low <= 4 * len(values) + 2**16
+        if self._is_array:
+            # Its last place is that of everything else.
+            self._place = np.full(high - self._low + 2, -1)
+            self._place[values - self._low] = known
+        else:
+            order = np.argsort(values, kind="stable")
+            self._values, self._place = values[order], known[order]
+
+    def of(self, wanted: Ints) -> Ints:
+        """The places of what is wanted; -1 for what is not there."""
+        if self._is_array:
+            inside = (wanted >= self._low) & (wanted < self._low + len(self._place) - 1)
+            return self._place[np.where(inside, wanted - self._low, -1)]
+        at = np.searchsorted(self._values, wanted, "right") - 1
+        return np.where((self._values[at] == wanted) & (at >= 0), self._place[at], -1)

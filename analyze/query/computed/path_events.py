@@ -1,0 +1,261 @@
+"""What ranks did that their critical paths go along: tables, with a row for each thing and as few columns as can be.
+
+Work and the call that launched it, and calls and whether they launched any, are brought together here by their ids: for
+a join, DuckDB would make a hash table of all calls, which is what took longest of a critical path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from analyze.query.computed.call_paths import dense, pairs
+from analyze.query.computed.in_turn import ROWS_READ
+from analyze.query.computed.nesting import in_order
+from analyze.query.computed.path_walk import (
+    COPIES,
+    SYNCHRONIZES,
+    UNKNOWN,
+    Places,
+    Rank,
+    before_on_stream,
+    equal_runs,
+    integers,
+    stream_numbers,
+)
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+Bools = npt.NDArray[np.bool_]
+
+_TIMES = ["process", "tid", "start_ns", "end_ns"]
+
+_OfRanks = Callable[[int], "pa.Table"]
+"""The rows of a process."""
+
+_HERE = "true /* of these ranks */"
+"""Stands in the SQL for a condition on run_id and rank."""
+
+# There are millions of them and few texts, which are asked for where the path goes.
+_TEXTS = """
+CREATE TYPE {table}_class AS ENUM ('communication', 'copy', 'kernel');
+CREATE TYPE {table}_call AS ENUM (SELECT DISTINCT name FROM cuda_calls WHERE name IS NOT NULL ORDER BY name);
+CREATE TYPE {table}_work AS ENUM (
+    SELECT short_name AS name FROM kernel_names WHERE short_name IS NOT NULL
+    UNION
+    SELECT name FROM gpu_work WHERE name IS NOT NULL
+    UNION
+    SELECT unnest(['kernel', 'memcpy', 'memset'])
+    ORDER BY name
+);
+"""
+_WORK = """
+WITH _work AS (
+    SELECT * FROM linked_to_ops('gpu_work') WHERE true /* of these ranks */
+)
+SELECT
+    p.process, w.device, w.stream, coalesce(n.short_name, w.name, w.kind)::{table}_work AS name, w.correlation_id,
+    w.op_id,
+    (
+        CASE WHEN n.family = 'communication' THEN 'communication' WHEN w.kind = 'kernel' THEN 'kernel' ELSE 'copy' END
+    )::{table}_class AS class,
+    w.start_ns, w.start_ns + greatest(coalesce(w.dur_ns, 0), 0) AS end_ns
+FROM _work w
+JOIN path_ranks p ON p.run_id = w.run_id AND p.rank = w.rank
+LEFT JOIN kernel_names n ON n.run_id = w.run_id AND n.name = w.name
+"""
+
+_LAUNCHES = """
+WITH _made AS NOT MATERIALIZED (
+    SELECT * FROM cuda_calls WHERE true /* of these ranks */
+)
+SELECT
+    process, correlation_id, tid, start_ns AS launch_ns, start_ns + dur_ns AS launch_end_ns,
+    name::{table}_call AS launch
+FROM calls_that_launch('_made') JOIN path_ranks USING (run_id, rank)
+"""
+
+_WAITS = """
+SELECT process, tid, start_ns
+FROM cuda_calls JOIN path_ranks USING (run_id, rank)
+WHERE name IN (SELECT name FROM api_roles WHERE role = 'stream_wait') AND api <> 'sync' AND tid IS NOT NULL
+    AND true /* of these ranks */
+"""
+
+# What keeps a thread busy: operators, calls that launch or wait. Those that only ask (cudaEventQuery) do not.
+_OPS = """
+SELECT process, tid, start_ns, start_ns + dur_ns AS end_ns
+FROM cpu_ops JOIN path_ranks USING (run_id, rank)
+WHERE tid IS NOT NULL AND dur_ns IS NOT NULL AND true /* of these ranks */
+"""
+_CALLS = """
+SELECT process, tid, start_ns, start_ns + dur_ns AS end_ns, name::{table}_call AS name, correlation_id
+FROM cuda_calls JOIN path_ranks USING (run_id, rank)
+WHERE api <> 'sync' AND dur_ns IS NOT NULL AND tid IS NOT NULL AND true /* of these ranks */
+"""
+_BLOCKING = "SELECT name, role FROM api_roles WHERE role IN ('copy', 'copy_async', 'sync')"
+
+
+class Events(NamedTuple):
+    """What some ranks did."""
+
+    work: _OfRanks
+    launches: _OfRanks
+    waits: _OfRanks
+    ops: _OfRanks
+    calls: _OfRanks
+    blocking: _OfRanks
+
+    def rank(self, process: int) -> Rank:
+        """One of them, for the walk."""
+        work = _in_turn(_with_launches(self.work(process), self.launches(process)), self.waits(process))
+        return Rank(work, _busy(self.ops(process), self.calls(process)), self.blocking(process))
+
+
+def create_types(connection: duckdb.DuckDBPyConnection, table: str) -> None:
+    """Make the types of the texts that there are, for a table."""
+    connection.execute(_TEXTS.format(table=table))
+
+
+def read(connection: duckdb.DuckDBPyConnection, table: str, only: str) -> Events:
+    """What the ranks of the table path_ranks did for which the condition holds."""
+
+    def sql(text: str) -> duckdb.DuckDBPyRelation:
+        return connection.sql(text.format(table=table).replace(_HERE, only))
+
+    work = sql(_WORK).to_arrow_table()
+    launched = _Ids(work)
+    launches = _that_launched(sql(_LAUNCHES).to_arrow_reader(ROWS_READ), launched)
+    roles = dict(connection.execute(_BLOCKING).fetchall())
+    calls, blocking = _that_count(sql(_CALLS).to_arrow_reader(ROWS_READ), launched, roles)
+    waits = sql(_WAITS).to_arrow_table()
+    ops = _not_inside(sql(_OPS).to_arrow_reader(ROWS_READ))
+    return Events(*map(by_process, (work, launches, waits, ops, calls, blocking)))
+
+
+class _Ids:
+    """The correlation ids of the GPU work of each process."""
+
+    def __init__(self, work: pa.Table):
+        process, ids = integers(work["process"]), integers(work["correlation_id"])
+        order = np.argsort(process, kind="stable")
+        process, ids = process[order], ids[order]
+        self._of = {int(process[run.start]): Places(ids[run]) for run in equal_runs(process)}
+
+    def has(self, rows: pa.RecordBatch) -> Bools:
+        """Whether rows with process and correlation_id belong to GPU work."""
+        process, ids = integers(rows["process"]), integers(rows["correlation_id"])
+        found = np.zeros(len(ids), bool)
+        for run in equal_runs(process):
+            number = int(process[run.start])
+            if number in self._of:
+                found[run] = self._of[number].of(ids[run]) >= 0
+        return found
+
+
+def _that_launched(reader: pa.RecordBatchReader, launched: _Ids) -> pa.Table:
+    """The rows of _LAUNCHES that belong to work."""
+    import pyarrow as pa
+
+    return pa.Table.from_batches([rows.filter(pa.array(launched.has(rows))) for rows in reader], reader.schema)
+
+
+def _that_count(reader: pa.RecordBatchReader, launched: _Ids, roles: dict[str, str]) -> tuple[pa.Table, pa.Table]:
+    """The rows of _CALLS that launched something or may block, and the latter again, with the way (`blocks`)."""
+    import pyarrow as pa
+
+    busy = [pa.schema([reader.schema.field(c) for c in _TIMES]).empty_table()]
+    blocking = [reader.schema.append(pa.field("blocks", pa.int8())).empty_table()]
+    for rows in reader:
+        names = rows["name"]
+        ways = [
+            0 if n not in roles else SYNCHRONIZES if roles[n] == "sync" else COPIES
+            for n in names.dictionary.to_pylist()
+        ]
+        way = np.array([*ways, 0], np.int8)[names.indices.fill_null(len(ways)).to_numpy()]
+        counts = pa.array((way > 0) | launched.has(rows))
+        busy.append(pa.Table.from_batches([rows.select(_TIMES).filter(counts)]))
+        rows = rows.append_column("blocks", pa.array(way)).filter(pa.array(way > 0))
+        blocking.append(pa.Table.from_batches([rows]))
+    return pa.concat_tables(busy), pa.concat_tables(blocking)
+
+
+def _not_inside(reader: pa.RecordBatchReader) -> pa.Table:
+    """The rows of _OPS, but for most that lie inside of another one: what stands together in a file is compared."""
+    import pyarrow as pa
+
+    found = [reader.schema.empty_table()]
+    for rows in reader:
+        process, tid, start, end = (rows[c].to_numpy() for c in ("process", "tid", "start_ns", "end_ns"))
+        lane = dense(pairs(process, tid))[0]
+        order = in_order(lane, start, (-end,))
+        inside = np.zeros(len(order), bool)
+        for run in equal_runs(lane[order]):
+            here = order[run]
+            reached = np.maximum.accumulate(end[here])[:-1]
+            inside[here[1:]] = (start[here[1:]] < reached) & (end[here[1:]] <= reached)
+        found.append(pa.Table.from_batches([rows.filter(pa.array(~inside))]))
+    return pa.concat_tables(found)
+
+
+def by_process(rows: pa.Table) -> _OfRanks:
+    """The rows of a process."""
+    process = rows["process"].to_numpy()
+    if (process[1:] < process[:-1]).any():
+        rows = rows.take(np.argsort(process, kind="stable"))
+        process = rows["process"].to_numpy()
+    found = {int(process[r.start]): r for r in equal_runs(process)}
+
+    def of(number: int) -> pa.Table:
+        place = found.get(number, slice(0, 0))
+        return rows.slice(place.start, place.stop - place.start).drop_columns("process")
+
+    return of
+
+
+def _with_launches(work: pa.Table, launches: pa.Table) -> pa.Table:
+    """GPU work, and the call that launched it."""
+    import pyarrow as pa
+
+    place = Places(integers(launches["correlation_id"])).of(integers(work["correlation_id"]))
+    found = launches.take(pa.array(place, mask=place < 0))
+    for name in ("tid", "launch_ns", "launch_end_ns", "launch"):
+        work = work.append_column(name, found[name])
+    return work
+
+
+def _in_turn(work: pa.Table, waits: pa.Table) -> pa.Table:
+    """GPU work by start, and which `waits`. The trace does not say which stream a call makes wait: the one into which
+    its thread launches next, if that is later than the last launch into it."""
+    import pyarrow as pa
+
+    start, end, correlation = (integers(work[c]) for c in ("start_ns", "end_ns", "correlation_id"))
+    work = work.take(in_order(np.zeros(len(start), np.int64), start, (end, correlation == UNKNOWN, correlation)))
+    tid, launch = integers(work["tid"]), integers(work["launch_ns"])
+    thread, called = integers(waits["tid"]), integers(waits["start_ns"])
+    made_to = np.full(len(tid), UNKNOWN)
+    for number in np.unique(thread):
+        rows = np.flatnonzero(tid == number)
+        of_thread = np.append(np.sort(called[thread == number]), UNKNOWN)
+        made_to[rows] = of_thread[np.searchsorted(of_thread[:-1], launch[rows], "right") - 1]
+    last = np.append(launch, UNKNOWN)[before_on_stream(stream_numbers(work))]
+    return work.append_column("waits", pa.array((made_to != UNKNOWN) & (made_to >= last)))
+
+
+def _busy(ops: pa.Table, calls: pa.Table) -> pa.Table:
+    """Calls, and the operators that no other operator encloses, by thread and start."""
+    import pyarrow as pa
+
+    tid, start, end = (integers(ops[c]) for c in _TIMES[1:])
+    order = in_order(dense(tid)[0], start, (-end,))
+    outer = np.zeros(len(order), bool)
+    for rows in equal_runs(tid[order]):
+        here = order[rows]
+        outer[rows] = np.append(True, start[here[1:]] >= np.maximum.accumulate(end[here])[:-1])
+    both = pa.concat_tables([ops.take(order[outer]), calls])
+    return both.take(in_order(dense(integers(both["tid"]))[0], integers(both["start_ns"]), ()))
