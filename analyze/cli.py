@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import io
 import os
-import signal
 import sys
 from typing import Annotated, NoReturn
 
 import typer
 
-from analyze.commands import answers, pages, stores, terminal  # noqa: F401  (each adds its commands to the app)
+from analyze.commands import answers, pages, signals, stores, terminal  # noqa: F401  (each adds its commands to the app)
 from analyze.commands.shared import app
 from analyze.errors import InputError
 from analyze.shell import command
@@ -34,10 +33,6 @@ def _options(
     pass
 
 
-def _terminated(number: int, frame: object) -> None:
-    sys.exit(128 + number)  # so that what is half-written is removed on the way out
-
-
 def _meant(arguments: list[str]) -> list[str]:
     """The arguments; what is no command but a path is asked to be told of, and of a query's name is said what to type.
 
@@ -56,7 +51,7 @@ def _meant(arguments: list[str]) -> list[str]:
 
 def main() -> None:
     """Entry point of the console script: errors the user can mend are one sentence and exit code 2."""
-    signal.signal(signal.SIGTERM, _terminated)
+    signals.watch()
     if sys.platform == "win32":  # a pipe or a file has the code page of the region there, which lacks ─ and Σ
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
@@ -64,21 +59,28 @@ def main() -> None:
     try:
         app(_meant(sys.argv[1:]))
     except InputError as e:
+        _end_if_told()
         _fail(str(e))
     except MemoryError:
         _fail("out of memory")
     except UnicodeError as e:
         _fail(f"an argument or a name is not valid UTF-8: {e}")
     except KeyboardInterrupt:
-        typer.echo("interrupted", err=True)
         sys.exit(130)
     except Exception as e:
+        _end_if_told()
         duckdb = sys.modules.get("duckdb")
         if duckdb is None or not isinstance(e, duckdb.Error):
             raise
         from analyze.query.plain_sql import sentence
 
         _fail(sentence(e))
+
+
+def _end_if_told() -> None:
+    """A signal comes out of DuckDB as an error of its own."""
+    if signals.sent:
+        sys.exit(128 + signals.sent[-1])
 
 
 def _fail(message: str) -> NoReturn:

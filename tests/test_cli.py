@@ -6,8 +6,10 @@ import csv
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 
@@ -20,6 +22,31 @@ import analyze
 from analyze.query.query_files import catalog
 
 ONE = SAMPLES / "resnet18-1gpu"
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the time that a process took is read from /proc")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_query_at_work(number: signal.Signals) -> None:
+    """DuckDB raises an error of its own for what Ctrl-C raises."""
+    forever = "SELECT count(*) FROM range(1000000000) a, range(1000000) b WHERE a.range * b.range = 17"
+    command = [sys.executable, "-m", "analyze", "sql", forever, str(ONE)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as asked:
+
+        def seconds() -> float:
+            """Of CPU."""
+            taken = Path(f"/proc/{asked.pid}/stat").read_text().rpartition(")")[2].split()
+            return int(taken[11]) / os.sysconf("SC_CLK_TCK")
+
+        try:
+            assert asked.stderr is not None and asked.stderr.readline() == "read as: 1 run, one process\n"
+            before = seconds()
+            while asked.poll() is None and seconds() < before + 1:
+                time.sleep(0.05)
+            asked.send_signal(number)
+            assert asked.communicate(timeout=60) == ("", "")
+        finally:
+            asked.kill()
+    assert asked.returncode == 128 + number
 
 
 def test_help_starts_without_the_heavy_packages() -> None:

@@ -45,6 +45,15 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+_open: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def interrupt_all() -> None:
+    """End what all engines work on, from another thread."""
+    for engine in list(_open):
+        engine.interrupt()
+
+
 def _one_at_a_time(ask: Callable[Concatenate[Engine, P], T]) -> Callable[Concatenate[Engine, P], T]:
     """Let one thread ask an engine; what fails for another reason than its SQL may leave a block half-made."""
 
@@ -120,6 +129,7 @@ class Engine:
                 **spill.memory_limit(),
             }
         )
+        _open.add(self)
         self._recordings = Recordings(self.connection, stores, by)
         self._lock()
         self._recordings.select([where] if isinstance(where, str) else list(where or ()), profiler, prefer)
@@ -139,6 +149,7 @@ class Engine:
             other.connection = self.connection.cursor()
         other._recordings = self._recordings.beside(other.connection)
         other._at_end = lambda: self  # which is there as long as the other
+        _open.add(other)
         return other
 
     @property
