@@ -1,5 +1,6 @@
 -- FLOPs of operators, from their shapes.
 -- @use inductor_names
+-- @once conv_gradients, flop_ops
 
 -- @view flop_ops  a row is an operator whose FLOPs follow from its shapes.
 -- Those below the ones that only call another (aten::conv2d, aten::linear, aten::matmul), so that none counts twice.

@@ -1,5 +1,6 @@
 -- Bytes that an operator must move at least: its inputs and outputs once, as far as the trace tells their shapes.
 -- @use inductor_names, model_flops
+-- @once known_outputs
 
 -- @macro input_dtype_bytes(type)  bytes of an element, by the type that the profiler writes for an input; NULL for what
 -- is no tensor.

@@ -31,14 +31,20 @@ QUALIFY coalesce(end_ns > furthest_end((run_id, rank, pid, tid), start_ns, start
 -- @column dur_ns ns             Length.
 -- @column input_dims text       Shapes of its inputs, as JSON.
 CREATE VIEW recomputed_ops AS
-WITH _threads AS (
-    SELECT row_number() OVER () AS thread, * FROM (SELECT DISTINCT run_id, rank, pid, tid FROM backward_nodes)
+WITH _nodes AS (
+    SELECT run_id, rank, pid, tid, start_ns, start_ns + dur_ns AS end_ns
+    FROM cpu_ops
+    WHERE starts_with(name, 'autograd::engine::evaluate_function') AND dur_ns IS NOT NULL
+),
+_threads AS MATERIALIZED (
+    SELECT row_number() OVER () AS thread, * FROM (SELECT DISTINCT run_id, rank, pid, tid FROM _nodes)
 ),
 _backward AS (
     SELECT thread, start_ns, end_ns
-    FROM backward_nodes b JOIN _threads t
-        ON t.run_id = b.run_id AND t.rank = b.rank AND t.pid IS NOT DISTINCT FROM b.pid
-            AND t.tid IS NOT DISTINCT FROM b.tid
+    FROM _nodes n JOIN _threads t
+        ON t.run_id = n.run_id AND t.rank = n.rank AND t.pid IS NOT DISTINCT FROM n.pid
+            AND t.tid IS NOT DISTINCT FROM n.tid
+    QUALIFY coalesce(end_ns > furthest_end(thread, start_ns, end_ns), true)
 ),
 _ops AS (
     SELECT

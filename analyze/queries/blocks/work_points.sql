@@ -11,8 +11,8 @@
 -- @column from_ns ns            Start of the operator or range, or of the launch call; NULL where neither is known.
 -- @column from_end_ns ns        End of the operator or range; the start of the launch call.
 CREATE MACRO work_points(work) AS TABLE
-WITH _work AS MATERIALIZED (
-    SELECT * FROM query_table(work)
+WITH _numbers AS (
+    SELECT DISTINCT run_id, rank, op_id FROM query_table(work) WHERE op_id > 0
 ),
 _launching AS (
     SELECT
@@ -20,7 +20,7 @@ _launching AS (
         arg_max(start_ns + dur_ns, start_ns) AS end_ns,
         min(coalesce(tid, -9223372036854775807)) <> max(coalesce(tid, -9223372036854775807)) AS several
     FROM (SELECT * FROM cpu_events WHERE kind IN ('op', 'range') AND op_id > 0 AND dur_ns IS NOT NULL)
-    SEMI JOIN _work USING (run_id, rank, op_id)
+    SEMI JOIN _numbers USING (run_id, rank, op_id)
     GROUP BY run_id, rank, op_id
 ),
 _by_thread AS (
@@ -34,7 +34,7 @@ _pieces AS (
     SELECT
         w.*, l.several IS TRUE OR l.op_id IS NULL AND coalesce(w.op_id, 0) = 0 AS by_call, l.several,
         l.tid AS own_tid, l.start_ns AS own_ns, l.end_ns AS own_end_ns
-    FROM _work w
+    FROM query_table(work) w
     LEFT JOIN _launching l ON l.run_id = w.run_id AND l.rank = w.rank AND l.op_id = w.op_id
 ),
 _launches_of AS (

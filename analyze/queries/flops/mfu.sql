@@ -55,7 +55,7 @@ linked AS MATERIALIZED (
 ),
 ops AS (
     SELECT run_id, rank, op_id, arg_max(tid, start_ns) AS tid, max(start_ns) AS op_start_ns
-    FROM cpu_ops SEMI JOIN linked USING (run_id, rank, op_id)
+    FROM cpu_ops SEMI JOIN (SELECT DISTINCT run_id, rank, op_id FROM linked) USING (run_id, rank, op_id)
     WHERE op_id > 0
     GROUP BY ALL
 ),
