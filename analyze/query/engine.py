@@ -19,6 +19,7 @@ from analyze.query import spill
 from analyze.query.answer import Answer, Statement
 from analyze.query.blocks import Part, blocks, defining, parts, words
 from analyze.query.open_files import threads
+from analyze.query.parsed import parsed
 from analyze.query.plain_sql import check_block, check_select, names_in, names_in_block, sentence
 from analyze.query.query_files import BUILT_IN, RANK_COLUMNS, Query, ResultColumn
 from analyze.query.recordings import RUN_COLUMNS, Recordings, literal_path
@@ -229,7 +230,7 @@ class Engine:
                 anew = self._small or self._blocks.own
                 block.create(self.connection, block.name, None if anew else self._recordings.kept())
             elif not (block.built_in and self._keeps(part) and self._make_table(part)):
-                self.connection.execute(part.sql)
+                self.connection.execute(parsed(part.sql) if block.built_in else part.sql)
         except duckdb.Error as e:
             raise InputError(f"{self._recordings if block.create else f'block {block.name}'}: {sentence(e)}") from e
 
@@ -248,7 +249,7 @@ class Engine:
         if with_it and not self.connection.execute(f"SELECT 1 FROM {with_it} LIMIT 1").fetchall():
             select = f"SELECT * FROM ({select}) LIMIT 0"
         try:
-            self.connection.execute(f"CREATE TABLE {part.name} AS {select}")
+            self.connection.execute(parsed(f"CREATE TABLE {part.name} AS {select}"))
         except duckdb.Error as e:
             if not self._small or isinstance(e, duckdb.InterruptException):
                 raise
