@@ -325,6 +325,9 @@ class Watched:
         self.ran.append(getattr(sql, "query", sql))
         return self.connection.execute(sql, *values)
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.connection, name)
+
     def tables(self) -> dict[str, str]:
         """How tables were made."""
         return {sql.split()[2]: sql for sql in self.ran if sql.startswith("CREATE TABLE ")}

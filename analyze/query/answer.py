@@ -37,11 +37,11 @@ class Statement:
 
     def fetchall(self) -> list[tuple[Any, ...]]:
         """All rows as Python values. Raises duckdb.Error."""
-        return self._connection.execute(parsed(self._sql), self._parameters).fetchall()
+        return self._connection.execute(parsed(self._connection, self._sql), self._parameters).fetchall()
 
     def to_arrow_table(self) -> pa.Table:
         """All rows as an Arrow table. Raises duckdb.Error."""
-        return self._connection.sql(parsed(self._sql), params=self._parameters).to_arrow_table()
+        return self._connection.sql(parsed(self._connection, self._sql), params=self._parameters).to_arrow_table()
 
 
 class Answer:

@@ -232,7 +232,7 @@ class Engine:
                 anew = self._small or self._blocks.own
                 block.create(self.connection, block.name, None if anew else self._recordings.kept())
             elif not (block.built_in and self._keeps(part) and self._make_table(part)):
-                self.connection.execute(parsed(part.sql) if block.built_in else part.sql)
+                self.connection.execute(parsed(self.connection, part.sql) if block.built_in else part.sql)
         except duckdb.Error as e:
             raise InputError(f"{self._recordings if block.create else f'block {block.name}'}: {sentence(e)}") from e
 
@@ -254,7 +254,7 @@ class Engine:
                 return True
             select = f"SELECT * FROM ({select}) LIMIT 0"
         try:
-            self.connection.execute(parsed(f"CREATE TABLE {part.name} AS {select}"))
+            self.connection.execute(parsed(self.connection, f"CREATE TABLE {part.name} AS {select}"))
         except duckdb.Error as e:
             if not self._small or isinstance(e, duckdb.InterruptException):
                 raise

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from functools import cache, lru_cache
+import threading
 
 import duckdb
 
+_MOST = 512
+"""Texts that are kept: those of all built-in queries and blocks are 261, and take 13 MB."""
 
-@lru_cache(512)
-def parsed(sql: str) -> duckdb.Statement:
+_known: dict[str, duckdb.Statement] = {}
+_lock = threading.Lock()
+
+
+def parsed(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
     """One statement, which any connection can execute, any number of times. Raises duckdb.Error.
 
-    Not for texts with values in them, which come once. Those of all built-in queries and blocks take 13 MB.
+    Not for texts with values in them, which come once. The connection must not be at work.
     """
-    [statement] = _parser().cursor().extract_statements(sql)
+    statement = _known.get(sql)
+    if statement is None:
+        [statement] = connection.extract_statements(sql)
+        with _lock:
+            if len(_known) >= _MOST:
+                del _known[next(iter(_known))]
+            _known[sql] = statement
     return statement
-
-
-@cache
-def _parser() -> duckdb.DuckDBPyConnection:
-    return duckdb.connect(config={"enable_external_access": "false"})
