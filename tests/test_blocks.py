@@ -314,22 +314,61 @@ def test_a_block_does_not_use_itself(tmp_path: Path) -> None:
         blocks(["a"], [tmp_path])
 
 
-def test_what_is_empty_with_another_is_not_looked_for(one_kernel: Path) -> None:
-    """A rank without operators' numbers has enclosing_ops looked for; without such ranks the SQL is only planned."""
-    engine = Engine(analyze.open(one_kernel).stores)
-    ran: list[str] = []
-    connection = engine.connection
+class Watched:
+    """A connection that notes what is executed."""
 
-    class Watched:
-        def execute(self, sql: str, *values: object) -> object:
-            ran.append(sql)
-            return connection.execute(sql, *values)
+    def __init__(self, engine: Engine):
+        self.connection, self.ran = engine.connection, []
+        engine.connection = self  # type: ignore[assignment]
 
-    engine.connection = Watched()  # type: ignore[assignment]
-    assert engine.rows("SELECT * FROM enclosing_ops", ["op_links"]) == []
-    made = {name: sql for sql in ran for name in ("enclosing_ops", "ranks_without_op_ids") if f"TABLE {name}" in sql}
-    assert made["enclosing_ops"].endswith("LIMIT 0")
-    assert not made["ranks_without_op_ids"].endswith("LIMIT 0")
+    def execute(self, sql: Any, *values: object) -> object:
+        self.ran.append(getattr(sql, "query", sql))
+        return self.connection.execute(sql, *values)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.connection, name)
+
+    def tables(self) -> dict[str, str]:
+        """How tables were made."""
+        return {sql.split()[2]: sql for sql in self.ran if sql.startswith("CREATE TABLE ")}
+
+
+def test_what_is_empty_with_another_is_not_looked_for(one_kernel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank without operators' numbers has enclosing_ops looked for; without such ranks the SQL is only planned, and
+    once its columns are known not even that."""
+    monkeypatch.setattr("analyze.query.made.COLUMNS", columns := {})
+    monkeypatch.setattr("analyze.query.engine.COLUMNS", columns)
+    types = []
+    for end in (" LIMIT 0", ")"):
+        engine = Engine(analyze.open(one_kernel).stores)
+        watched = Watched(engine)
+        assert engine.rows("SELECT * FROM enclosing_ops", ["op_links"]) == []
+        made = watched.tables()
+        assert made["enclosing_ops"].endswith(end)
+        assert ("SELECT" in made["enclosing_ops"]) == (end == " LIMIT 0")
+        assert "LIMIT 0" not in made["ranks_without_op_ids"]
+        types.append(watched.connection.execute("DESCRIBE enclosing_ops").fetchall())
+    assert types[0] == types[1]
+
+
+def test_what_only_an_empty_table_reads_is_not_made(one_kernel: Path) -> None:
+    """What is empty with another has the same columns and answers whether it is computed or not; what it reads is made
+    for who asks for it."""
+    declared = [(b, view, with_it) for b in built_in().values() for view, with_it in b.empty]
+    assert ("collective_calls", "collective_kernels") in [(b.name, view) for b, view, _ in declared]
+    for block, view, with_it in declared:
+        types = []
+        for _ in range(2):
+            engine = Engine(analyze.open(one_kernel).stores)
+            assert engine.rows(f"SELECT 1 FROM {with_it}", [block.name]) == []
+            assert engine.rows(f"SELECT * FROM {view}", [block.name]) == []
+            types.append(engine.rows(f"DESCRIBE {view}"))
+        assert types[0] == types[1] and types[0]
+    watched = Watched(engine := Engine(analyze.open(one_kernel).stores))
+    assert engine.rows("SELECT * FROM collective_kernels", ["collective_calls"]) == []
+    assert "comm_groups" not in watched.tables()
+    assert engine.rows("SELECT * FROM comm_groups", ["comm_groups"]) == []
+    assert "comm_groups" in watched.tables()
 
 
 def test_what_is_empty_with_another_is_computed_once() -> None:

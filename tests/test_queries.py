@@ -145,6 +145,8 @@ def test_kept_views_and_other_runs_change_no_answer(monkeypatch: pytest.MonkeyPa
                 assert [v for v in a if not isinstance(v, float)] == [v for v in b if not isinstance(v, float)]
                 assert [v for v in a if isinstance(v, float)] == pytest.approx([v for v in b if isinstance(v, float)])
     small.query(CATALOG["gpu-busy"])
+    for engine in (plain, kept, small):
+        engine.rows("SELECT 1 FROM enclosing_ops LIMIT 1", ["op_links"])
     names = "table_name IN ('enclosing_ops', 'gpu_work', 'gpu_busy_union')"
     found_kinds = f"SELECT table_name, table_type FROM information_schema.tables WHERE {names}"
     kinds = [dict(engine.connection.execute(found_kinds).fetchall()) for engine in (plain, kept, small)]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from analyze.errors import InputError
+from analyze.query.parsed import parsed
 from analyze.query.plain_sql import check_expression, sentence
 from analyze.query.query_files import ResultColumn
 
@@ -36,11 +37,11 @@ class Statement:
 
     def fetchall(self) -> list[tuple[Any, ...]]:
         """All rows as Python values. Raises duckdb.Error."""
-        return self._connection.execute(self._sql, self._parameters).fetchall()
+        return self._connection.execute(parsed(self._connection, self._sql), self._parameters).fetchall()
 
     def to_arrow_table(self) -> pa.Table:
         """All rows as an Arrow table. Raises duckdb.Error."""
-        return self._connection.sql(self._sql, params=self._parameters).to_arrow_table()
+        return self._connection.sql(parsed(self._connection, self._sql), params=self._parameters).to_arrow_table()
 
 
 class Answer:

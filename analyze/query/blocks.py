@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -200,8 +200,9 @@ def blocks(names: Iterable[str], folders: Iterable[Path] = ()) -> dict[str, Bloc
     return found
 
 
-def parts(found: Mapping[str, Block], sql: str) -> list[Part]:
-    """The parts of blocks that SQL reads, each behind what it reads itself; of a user's block, the whole.
+def parts(found: Mapping[str, Block], sql: str, bare: Collection[Part] = ()) -> list[Part]:
+    """The parts of blocks that SQL reads, each behind what it reads itself; of a user's block, the whole. What only
+    those in `bare` read is not among them.
 
     What it reads is one of its words, be it a text that a macro is given as the name of a table. That a word may mean
     something else costs the time to make a view; to read the SQL as DuckDB does would cost more.
@@ -213,7 +214,7 @@ def parts(found: Mapping[str, Block], sql: str) -> list[Part]:
     while todo:
         new = {home[word] for word in todo.pop() & home.keys()} - read
         read |= new
-        todo += [part.words for part in new]
+        todo += [part.words for part in new if part not in bare]
     return [part for part in every if part in read]
 
 

@@ -17,8 +17,10 @@ import duckdb
 from analyze.errors import InputError
 from analyze.query import spill
 from analyze.query.answer import Answer, Statement
-from analyze.query.blocks import Part, blocks, defining, parts, words
+from analyze.query.blocks import Block, Part, blocks, defining, parts, words
+from analyze.query.made import COLUMNS, Made, note_columns
 from analyze.query.open_files import threads
+from analyze.query.parsed import parsed
 from analyze.query.plain_sql import check_block, check_select, names_in, names_in_block, sentence
 from analyze.query.query_files import BUILT_IN, RANK_COLUMNS, Query, ResultColumn
 from analyze.query.recordings import RUN_COLUMNS, Recordings, literal_path
@@ -71,24 +73,6 @@ def _one_at_a_time(ask: Callable[Concatenate[Engine, P], T]) -> Callable[Concate
     return alone
 
 
-class _Blocks:
-    """What engines beside each other have made of stored tables and blocks, by name."""
-
-    def __init__(self) -> None:
-        self.made: set[str] = set()
-        self.whole = True
-        self.own = False
-        """Whether a block of a user's own is among them."""
-        self._locks: dict[str, threading.Lock] = {}
-
-    @contextmanager
-    def made_once(self, name: str) -> Iterator[bool]:
-        """Whether it is to be made now; no other thread makes the same meanwhile."""
-        with self._locks.setdefault(name, threading.Lock()):
-            yield name not in self.made
-            self.made.add(name)
-
-
 class Engine:
     """The tables of one or several stores, in a DuckDB that can read them and nothing else.
 
@@ -118,7 +102,7 @@ class Engine:
         self.by = tuple(by)
         self.lock = threading.RLock()
         """Held while the connection works: it refuses a second thread."""
-        self._blocks = _Blocks()
+        self._blocks = Made()
         folder = spill.spill_folder()
         self._at_end: Callable[[], object] = weakref.finalize(self, spill.remove, folder)
         self.connection = duckdb.connect(
@@ -216,8 +200,10 @@ class Engine:
 
     def _make_read(self, sql: str, uses: Iterable[str], folders: Iterable[Path] = ()) -> None:
         """Make what SQL reads, unless it is there: stored tables, and of the blocks that it uses, with their own."""
-        read = parts(blocks(uses, folders), sql)
-        for table in _STORED & words(sql).union(*(part.words for part in read)):
+        found = blocks(uses, folders)
+        bare = self._without_rows(found, sql)
+        read = parts(found, sql, bare)
+        for table in _STORED & words(sql).union(*(part.words for part in read if part not in bare)):
             with self._blocks.made_once(table) as new:
                 if new:
                     self._recordings.create_view(table)
@@ -225,6 +211,23 @@ class Engine:
             with self._blocks.made_once(part.name) as new:
                 if new:
                     self._make(part)
+
+    def _without_rows(self, found: Mapping[str, Block], sql: str) -> set[Part]:
+        """Parts of what SQL reads that are still to be made, have no rows and whose columns are known: what they read
+        need not be there."""
+        if self._blocks.own or not all(block.built_in for block in found.values()):
+            return set()
+        bare = set()
+        for part in parts(found, sql):
+            if part.sql in COLUMNS and part.name not in self._blocks.made:
+                with_it = dict(part.block.empty)[part.name]
+                self._make_read(with_it, [part.block.name])
+                if not self._has_rows(with_it):
+                    bare.add(part)
+        return bare
+
+    def _has_rows(self, table: str) -> bool:
+        return bool(self.connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchall())
 
     def _make(self, part: Part) -> None:
         block = part.block
@@ -240,7 +243,7 @@ class Engine:
                 anew = self._small or self._blocks.own
                 block.create(self.connection, block.name, None if anew else self._recordings.kept())
             elif not (block.built_in and self._keeps(part) and self._make_table(part)):
-                self.connection.execute(part.sql)
+                self.connection.execute(parsed(self.connection, part.sql) if block.built_in else part.sql)
         except duckdb.Error as e:
             raise InputError(f"{self._recordings if block.create else f'block {block.name}'}: {sentence(e)}") from e
 
@@ -256,14 +259,19 @@ class Engine:
             return False
         select = part.sql.removeprefix(view).rstrip(";\n")
         with_it = dict(part.block.empty).get(part.name)
-        if with_it and not self.connection.execute(f"SELECT 1 FROM {with_it} LIMIT 1").fetchall():
+        if with_it and not self._has_rows(with_it):
+            if not self._blocks.own and (columns := COLUMNS.get(part.sql)):
+                self.connection.execute(f"CREATE TABLE {part.name} ({columns})")
+                return True
             select = f"SELECT * FROM ({select}) LIMIT 0"
         try:
-            self.connection.execute(f"CREATE TABLE {part.name} AS {select}")
+            self.connection.execute(parsed(self.connection, f"CREATE TABLE {part.name} AS {select}"))
         except duckdb.Error as e:
             if not self._small or isinstance(e, duckdb.InterruptException):
                 raise
             return False
+        if with_it and not self._blocks.own and part.sql not in COLUMNS:
+            note_columns(self.connection, part.name, part.sql)
         return True
 
     @_one_at_a_time

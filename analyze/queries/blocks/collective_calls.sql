@@ -1,6 +1,14 @@
 -- Collectives: which kernels are one call, and what is known of it.
 -- @use batches, collective_kinds, comm_groups, launched_collectives
--- @once collective_kernels
+-- @once collective_kernels, communication_names
+-- @empty collective_kernels with communication_names
+
+-- @view communication_names  a row is a name of communication kernels.
+-- @column run_id id             The run.
+-- @column name text             The name.
+-- @column collective text       What the name says: all_reduce, broadcast ...
+CREATE VIEW communication_names AS
+SELECT run_id, name, collective FROM kernel_names WHERE family = 'communication';
 
 -- @view pair_annotations  a row is the range that NCCL's process group draws around a send or receive on the GPU.
 -- @column run_id id             The run.
@@ -86,13 +94,12 @@ _communication AS (
         g.ranks::BIGINT[] AS ranks_of_group, g.size, g.process_group, g.dimension, g.inferred,
         g.scope
     FROM _said k
-    JOIN kernel_names n ON n.run_id = k.run_id AND n.name = k.name
+    JOIN communication_names n ON n.run_id = k.run_id AND n.name = k.name
     LEFT JOIN launched_collectives l
         ON l.run_id = k.run_id AND l.rank = k.rank AND l.correlation_id = k.correlation_id
     LEFT JOIN comm_groups g
         ON g.run_id = k.run_id AND g.rank = k.rank AND g.group_name IS NOT DISTINCT FROM k.group_name
         AND g.group_ranks IS NOT DISTINCT FROM k.group_ranks
-    WHERE n.family = 'communication'
 ),
 _processes AS (
     SELECT run_group, run_id, rank, count(DISTINCT device) AS devices
