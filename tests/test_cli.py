@@ -26,11 +26,12 @@ ONE = SAMPLES / "resnet18-1gpu"
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the time that a process took is read from /proc")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_a_query_at_work(number: signal.Signals) -> None:
+def test_a_signal_ends_a_query_at_work(number: signal.Signals, tmp_path: Path) -> None:
     """DuckDB raises an error of its own for what Ctrl-C raises."""
     forever = "SELECT count(*) FROM range(1000000000) a, range(1000000) b WHERE a.range * b.range = 17"
     command = [sys.executable, "-m", "analyze", "sql", forever, str(ONE)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as asked:
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=ROOT, env=os.environ | {"TRACEQUARRY_CACHE": str(tmp_path)}, **streams) as asked:
 
         def seconds() -> float:
             """Of CPU."""
@@ -38,7 +39,8 @@ def test_a_signal_ends_a_query_at_work(number: signal.Signals) -> None:
             return int(taken[11]) / os.sysconf("SC_CLK_TCK")
 
         try:
-            assert asked.stderr is not None and asked.stderr.readline() == "read as: 1 run, one process\n"
+            # Said when it has been read, before the statement.
+            assert asked.stderr.readline() == "read as: 1 run, one process\n"
             before = seconds()
             while asked.poll() is None and seconds() < before + 1:
                 time.sleep(0.05)

@@ -12,7 +12,7 @@ from support import SAMPLES
 
 import analyze
 from analyze.query import engine
-from analyze.query.computed import call_tree, critical_path
+from analyze.query.computed import call_tree, path_events
 from analyze.store import cache, kept
 
 QUERIES = ("op-totals", "op-tree", "ops", "module-tree", "critical-path")
@@ -46,7 +46,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return lambda *given: (found.append(name), work(*given))[1]
 
     monkeypatch.setattr(call_tree, "_nested", told("tree", call_tree._nested))
-    monkeypatch.setattr(critical_path, "Rank", told("path", critical_path.Rank))
+    monkeypatch.setattr(path_events, "Rank", told("path", path_events.Rank))
     return found
 
 

@@ -11,6 +11,8 @@ import socket
 import sys
 from threading import Thread
 
+from analyze.query import interrupts
+
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 
 sent: list[int] = []
@@ -33,8 +35,6 @@ def _terminated(number: int, frame: object) -> None:
 def _hear(hears: socket.socket, tells: socket.socket) -> None:
     while numbers := hears.recv(64):
         ending = [n for n in numbers if n in _ENDING and signal.getsignal(n) is not signal.SIG_IGN]
-        engine = sys.modules.get("analyze.query.engine")
         if ending:
             sent.extend(ending)
-            if engine is not None:
-                engine.interrupt_all()
+            interrupts.interrupt_all()

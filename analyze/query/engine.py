@@ -15,7 +15,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import duckdb
 
 from analyze.errors import InputError
-from analyze.query import spill
+from analyze.query import interrupts, spill
 from analyze.query.answer import Answer, Statement
 from analyze.query.blocks import Block, Part, blocks, defining, parts, words
 from analyze.query.made import COLUMNS, Made, note_columns
@@ -45,15 +45,6 @@ _UNITS = {
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-_open: weakref.WeakSet[Engine] = weakref.WeakSet()
-
-
-def interrupt_all() -> None:
-    """End what all engines work on, from another thread."""
-    for engine in list(_open):
-        engine.interrupt()
 
 
 def _one_at_a_time(ask: Callable[Concatenate[Engine, P], T]) -> Callable[Concatenate[Engine, P], T]:
@@ -113,7 +104,7 @@ class Engine:
                 **spill.memory_limit(),
             }
         )
-        _open.add(self)
+        interrupts.note(self)
         self._recordings = Recordings(self.connection, stores, by)
         self._lock()
         self._recordings.select([where] if isinstance(where, str) else list(where or ()), profiler, prefer)
@@ -133,7 +124,7 @@ class Engine:
             other.connection = self.connection.cursor()
         other._recordings = self._recordings.beside(other.connection)
         other._at_end = lambda: self  # which is there as long as the other
-        _open.add(other)
+        interrupts.note(other)
         return other
 
     @property
