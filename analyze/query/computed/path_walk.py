@@ -79,14 +79,8 @@ class Rank:
         tid, start, end = (integers(busy[c]) for c in ("tid", "start_ns", "end_ns"))
         activities = [(int(tid[rows.start]), *_merged(start[rows], end[rows])) for rows in equal_runs(tid)]
         none = np.empty(0, np.int64)
-        starts, ends, tids = (
-            (
-                np.concatenate([none, *columns])
-                for columns in zip(*((s, e, np.full(len(s), number)) for number, s, e in activities), strict=True)
-            )
-            if activities
-            else (none,) * 3
-        )
+        columns_of = [(s, e, np.full(len(s), number)) for number, s, e in activities]
+        starts, ends, tids = map(np.concatenate, zip((none, none, none), *columns_of, strict=True))
         order = in_order(np.zeros(len(ends), np.int64), ends, (starts, tids))
         starts, ends, tids = starts[order], ends[order], tids[order]
         self.activity_starts, self.activity_ends, self.activity_tids = starts.data, ends.data, tids.data
