@@ -42,7 +42,9 @@ _SUMMED_BYTES = 200
 # There is a row for every event, in memory, so texts are stored as numbers; the view makes them texts again.
 _TEXTS = f"""
 CREATE TYPE {{table}}_kind AS ENUM {KINDS};
-CREATE TYPE {{table}}_name AS ENUM (SELECT DISTINCT name FROM cpu_events WHERE name IS NOT NULL ORDER BY name);
+CREATE TYPE {{table}}_name AS ENUM (
+    SELECT DISTINCT name FROM cpu_events WHERE name IS NOT NULL AND {{among}} ORDER BY name
+);
 CREATE OR REPLACE TEMP TABLE call_kinds AS
 SELECT text, enum_code(text) AS code FROM (SELECT unnest(enum_range(NULL::{{table}}_kind))::{{table}}_kind AS text);
 CREATE OR REPLACE TEMP TABLE call_names AS
@@ -52,10 +54,9 @@ SELECT text, enum_code(text) AS code FROM (SELECT unnest(enum_range(NULL::{{tabl
 _PROCESSES = """
 CREATE OR REPLACE TEMP TABLE call_processes AS
 WITH counts AS (
-    SELECT
-        run_id, rank, count(*) FILTER ({among}) AS events, min(pid) FILTER (kind IN ('op', 'range')) AS main
+    SELECT run_id, rank, count(*) AS events, {main} AS main
     FROM cpu_events
-    WHERE {left}
+    WHERE {left} AND {among}
     GROUP BY run_id, rank
 )
 SELECT
@@ -113,18 +114,27 @@ FROM ({work})
 GROUP BY run_id, rank, run_group, path, kind, name
 """
 _WORK = "SELECT w.*, n.path FROM work_nodes('{work}', '{tree}') w LEFT JOIN {tree} n USING (node)"
-# What an External id links to an operator, as `work_nodes` has it, without a look at each node.
+# What an External id links to an operator, as `work_nodes` has it, without a look at each node; and whether it does.
 _BATCH_WORK = """
-CREATE OR REPLACE TEMP TABLE call_batch_work AS
 SELECT w.*, o.path, coalesce(o.several, coalesce(w.op_id, 0) = 0) AS unlinked
 FROM gpu_named_work w
-JOIN (SELECT * FROM call_processes WHERE batch = $batch) p USING (run_id, rank)
+JOIN (SELECT * FROM call_processes WHERE batch = {batch}) p USING (run_id, rank)
 LEFT JOIN call_ops o ON o.process = p.process AND o.op_id = w.op_id
 """
-_LINKED = "SELECT * EXCLUDE (unlinked) FROM call_batch_work WHERE NOT unlinked"
-_UNLINKED = """
-CREATE OR REPLACE TEMP VIEW call_batch_unlinked AS
-SELECT * EXCLUDE (path, unlinked) FROM call_batch_work WHERE unlinked
+_BATCH_SUMS = f"""
+CREATE OR REPLACE TEMP TABLE call_batch_sums AS
+{_WORK_SUMS.format(work=_BATCH_WORK).replace("path, kind", "unlinked, path, kind")}
+"""
+_BATCH_UNLINKED = """
+CREATE OR REPLACE TEMP TABLE call_batch_unlinked AS SELECT * EXCLUDE (path, unlinked) FROM ({work}) WHERE unlinked
+"""
+_LINKED = "SELECT * EXCLUDE (unlinked) FROM call_batch_sums WHERE NOT unlinked"
+_ALL_SUMS = """
+SELECT
+    run_id, rank, run_group, path, kind, name, sum(calls)::BIGINT AS calls, sum(total_ns)::BIGINT AS total_ns,
+    min(first_ns) AS first_ns, max(last_ns) AS last_ns
+FROM ({linked} UNION ALL BY NAME {unlinked})
+GROUP BY run_id, rank, run_group, path, kind, name
 """
 
 
@@ -136,6 +146,8 @@ class _Kind(NamedTuple):
     place_of: str
     """`owner`: the process of each; `stray`: the thread of a call or overhead that no operator made."""
     place: str
+    main: str
+    """The main thread of a rank, whose number is the process's; where that is asked."""
 
 
 _AS_TORCH = _Kind(
@@ -144,8 +156,9 @@ _AS_TORCH = _Kind(
     # torch.profiler knows threads by their number alone.
     "stray",
     "coalesce(main, tid)",
+    "min(pid) FILTER (kind IN ('op', 'range'))",
 )
-_BY_PLACE = _Kind("cpu_events", "kind IN ('op', 'range', 'async', 'python')", "owner", "e.pid")
+_BY_PLACE = _Kind("cpu_events", "kind IN ('op', 'range', 'async', 'python')", "owner", "e.pid", "NULL")
 _PYTHON_FUNCTIONS = {
     "no": "kind <> 'python'",
     "yes": "true",
@@ -192,13 +205,13 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None 
     to_keep = kept if tree in _SUMMED else None
     there = adding.restore(to_keep) if to_keep else []
     left = of_others(there) + (_WITH_MEMORY if tree == "memory_tree" else "")
-    connection.execute(_PROCESSES.format(among=among, left=left), {"batch": _BATCH})
+    connection.execute(_PROCESSES.format(among=among, left=left, main=kind.main), {"batch": _BATCH})
     spill.check_room(connection, "call_processes", _SUMMED_BYTES if tree in _SUMMED else _EVENT_BYTES)
     batches = connection.execute(_BATCHES).fetchall()
     if not batches and not there:
         batches = [(0, 0)]
     if batches:
-        connection.execute(_TEXTS.format(table=table))
+        connection.execute(_TEXTS.format(table=table, among=among))
     most = max((n for _, n in batches), default=0)
     room = Room(most)
     places = cycle((Room(most), Room(most)))
@@ -253,7 +266,7 @@ class _Adding:
             self._into(
                 "call_paths", _NAMED.format(rows="call_batch", text="::VARCHAR"), call_batch=paths_of_batch(batch)
             )
-            self._into("call_work", _WORK_SUMS.format(work=self._work(batch)))
+            self._into("call_work", self._work(batch))
         elif self._tree == "torch_sums":
             self._into("torch_sums", _NAMED.format(rows=_SUMS, text="::VARCHAR"), call_rows=few_rows_of(batch))
         else:
@@ -266,18 +279,18 @@ class _Adding:
         self.paths += len(batch.sums.parent) if batch.sums else 0
 
     def _work(self, batch: Batch) -> str:
-        """SQL of the GPU work of a batch with the paths of the nodes that launched it."""
+        """SQL of the sums of the GPU work of a batch by the paths of the nodes that launched it."""
         with self._registered(call_ops=ops_of(batch)):
-            self._connection.execute(_BATCH_WORK, {"batch": batch.number})
-        left = "SELECT 1 FROM call_batch_work WHERE unlinked LIMIT 1"
-        if not self._connection.execute(left).fetchall():
-            return _LINKED
+            self._connection.execute(_BATCH_SUMS.format(batch=batch.number))
+            if not self._connection.execute("SELECT 1 FROM call_batch_sums WHERE unlinked LIMIT 1").fetchall():
+                return _LINKED
+            self._connection.execute(_BATCH_UNLINKED.format(work=_BATCH_WORK.format(batch=batch.number)))
         with self._registered(call_rows=rows_of(batch)):
             self._connection.execute(
                 f"CREATE OR REPLACE TEMP TABLE call_batch_tree AS {_NAMED.format(rows='call_rows', text='')}"
             )
-        self._connection.execute(_UNLINKED)
-        return f"{_LINKED} UNION ALL BY NAME ({_WORK.format(work='call_batch_unlinked', tree='call_batch_tree')})"
+        unlinked = _WORK_SUMS.format(work=_WORK.format(work="call_batch_unlinked", tree="call_batch_tree"))
+        return _ALL_SUMS.format(linked=_LINKED, unlinked=unlinked)
 
     @contextmanager
     def _registered(self, **tables: pa.Table) -> Iterator[None]:
@@ -333,8 +346,7 @@ class _Adding:
 
     def finish(self) -> None:
         """Make the views, which have texts; what was made on the way goes."""
-        self._connection.execute("DROP VIEW IF EXISTS call_batch_unlinked")
-        for name in ("call_batch_work", "call_batch_tree"):
+        for name in ("call_batch_sums", "call_batch_unlinked", "call_batch_tree"):
             self._connection.execute(f"DROP TABLE IF EXISTS {name}")
         texts = "kind::VARCHAR AS kind, name::VARCHAR AS name"
         for name in self._made:
