@@ -61,8 +61,8 @@ def test_the_packages_own_sql_declares_what_it_reads() -> None:
         return set(defining(name for text in texts for name in plain_sql.names_in(DUCKDB, text, "own")))
 
     path = (
-        critical_path._RANKS, critical_path._OVERHEAD, critical_path._STEPS, path_events._WORK, path_events._LAUNCHES,
-        path_events._WAITS, path_events._OPS, path_events._CALLS, path_events._BLOCKING,
+        critical_path._RANKS, critical_path._OVERHEAD, critical_path._STEPS, path_events._WORK, path_events._SHARED,
+        path_events._OPS, path_events._CALLS, path_events._ROLES,
     )  # fmt: skip
     assert set(built_in()["critical_path_span"].uses) == read(*(sql.format(left="true", table="t") for sql in path))
     assert set(overlay.USES) == read(overlay.sql("true"))

@@ -68,6 +68,25 @@ def test_late_launches_put_the_cpu_on_the_path(tmp_path: Path) -> None:
     assert path_of(write_trace(tmp_path / "t.json", events)) == [("cpu", 0, 21), ("launch", 21, 2), ("kernel", 23, 7)]
 
 
+def test_which_call_launched(tmp_path: Path) -> None:
+    # A driver's call inside one of the runtime under the same id, in either order in the file: the runtime's counts,
+    # and the kernel begins 5 us after its end. A driver's call alone: 3 us. An id that two processes used is nobody's.
+    runtime = event("cuda_runtime", "cudaLaunchKernel", 0, 5, correlation=1)
+    inside = event("cuda_driver", "cuLaunchKernel", 1, 2, correlation=1)
+    alone = event("cuda_driver", "cuLaunchKernelEx", 0, 7, correlation=1)
+    other = event("cuda_runtime", "cudaLaunchKernel", 0, 5, correlation=1) | {"pid": 77, "tid": 77}
+    work = kernel("k", 10, 10, correlation=1)
+    found = {}
+    for name, calls in {
+        "inside": [runtime, inside], "before": [inside, runtime], "alone": [alone], "of two": [runtime, other],
+    }.items():  # fmt: skip
+        path = write_trace(tmp_path / f"{name}.json", [*calls, work])
+        found[name] = [piece for piece in path_of(path) if piece[0] in ("cpu", "launch")]
+    assert found["inside"] == found["before"] == [("cpu", 0, 5), ("launch", 5, 5)]
+    assert found["alone"] == [("cpu", 0, 7), ("launch", 7, 3)]
+    assert "launch" not in dict(p[:2] for p in found["of two"])
+
+
 def test_stream_waits_and_collectives(tmp_path: Path) -> None:
     # A kernel [3, 20) on stream 7, an all-reduce on stream 20 [21, 50) that was made to wait for it, and a kernel on
     # stream 7 [52, 60) that was made to wait for that: all launched before 12.

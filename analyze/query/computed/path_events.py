@@ -70,23 +70,6 @@ JOIN path_ranks p ON p.run_id = w.run_id AND p.rank = w.rank
 LEFT JOIN kernel_names n ON n.run_id = w.run_id AND n.name = w.name
 """
 
-_LAUNCHES = """
-WITH _made AS NOT MATERIALIZED (
-    SELECT * FROM cuda_calls WHERE true /* of these ranks */
-)
-SELECT
-    process, correlation_id, tid, start_ns AS launch_ns, start_ns + dur_ns AS launch_end_ns,
-    name::{table}_call AS launch
-FROM calls_that_launch('_made') JOIN path_ranks USING (run_id, rank)
-"""
-
-_WAITS = """
-SELECT process, tid, start_ns
-FROM cuda_calls JOIN path_ranks USING (run_id, rank)
-WHERE name IN (SELECT name FROM api_roles WHERE role = 'stream_wait') AND api <> 'sync' AND tid IS NOT NULL
-    AND true /* of these ranks */
-"""
-
 # What keeps a thread busy: operators, calls that launch or wait. Those that only ask (cudaEventQuery) do not.
 _OPS = """
 SELECT process, tid, start_ns, start_ns + dur_ns AS end_ns
@@ -94,11 +77,18 @@ FROM cpu_ops JOIN path_ranks USING (run_id, rank)
 WHERE tid IS NOT NULL AND dur_ns IS NOT NULL AND true /* of these ranks */
 """
 _CALLS = """
-SELECT process, tid, start_ns, start_ns + dur_ns AS end_ns, name::{table}_call AS name, correlation_id
+SELECT
+    process, tid, start_ns, start_ns + dur_ns AS end_ns, name::{table}_call AS name, correlation_id,
+    api = 'driver' AS in_driver
 FROM cuda_calls JOIN path_ranks USING (run_id, rank)
-WHERE api <> 'sync' AND dur_ns IS NOT NULL AND tid IS NOT NULL AND true /* of these ranks */
+WHERE api <> 'sync' AND true /* of these ranks */
 """
-_BLOCKING = "SELECT name, role FROM api_roles WHERE role IN ('copy', 'copy_async', 'sync')"
+_ROLES = "SELECT name, role FROM api_roles WHERE role IN ('copy', 'copy_async', 'sync', 'stream_wait')"
+_SHARED = "SELECT process, correlation_id FROM shared_correlation_ids JOIN path_ranks USING (run_id, rank)"
+
+_MAKES_WAIT = COPIES + 1
+_WAYS = {"sync": SYNCHRONIZES, "copy": COPIES, "copy_async": COPIES, "stream_wait": _MAKES_WAIT}
+"""What calls with these roles do, in one number."""
 
 
 class Events(NamedTuple):
@@ -130,22 +120,24 @@ def read(connection: duckdb.DuckDBPyConnection, table: str, only: str) -> Events
 
     work = sql(_WORK).to_arrow_table()
     launched = _Ids(work)
-    launches = _that_launched(sql(_LAUNCHES).to_arrow_reader(ROWS_READ), launched)
-    roles = dict(connection.execute(_BLOCKING).fetchall())
-    calls, blocking = _that_count(sql(_CALLS).to_arrow_reader(ROWS_READ), launched, roles)
-    waits = sql(_WAITS).to_arrow_table()
+    shared = connection.sql(_SHARED).to_arrow_table()
+    roles = dict(connection.execute(_ROLES).fetchall())
+    launches, waits, calls, blocking = _of_calls(sql(_CALLS).to_arrow_reader(ROWS_READ), launched, _Ids(shared), roles)
     ops = _not_inside(sql(_OPS).to_arrow_reader(ROWS_READ))
     return Events(*map(by_process, (work, launches, waits, ops, calls, blocking)))
 
 
 class _Ids:
-    """The correlation ids of the GPU work of each process."""
+    """Correlation ids of each process: those of GPU work, or of a few calls."""
 
     def __init__(self, work: pa.Table):
         process, ids = integers(work["process"]), integers(work["correlation_id"])
         order = np.argsort(process, kind="stable")
         process, ids = process[order], ids[order]
         self._of = {int(process[run.start]): Places(ids[run]) for run in equal_runs(process)}
+
+    def __bool__(self) -> bool:
+        return bool(self._of)
 
     def has(self, rows: pa.RecordBatch) -> Bools:
         """Whether rows with process and correlation_id belong to GPU work."""
@@ -158,31 +150,34 @@ class _Ids:
         return found
 
 
-def _that_launched(reader: pa.RecordBatchReader, launched: _Ids) -> pa.Table:
-    """The rows of _LAUNCHES that belong to work."""
+def _of_calls(
+    reader: pa.RecordBatchReader, launched: _Ids, shared: _Ids, roles: dict[str, str]
+) -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
+    """Of the rows of _CALLS, those that launched work, made a stream wait, and keep a thread busy as they launched
+    something or may block; and of these the ones that may, with the way (`blocks`)."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    return pa.Table.from_batches([rows.filter(pa.array(launched.has(rows))) for rows in reader], reader.schema)
-
-
-def _that_count(reader: pa.RecordBatchReader, launched: _Ids, roles: dict[str, str]) -> tuple[pa.Table, pa.Table]:
-    """The rows of _CALLS that launched something or may block, and the latter again, with the way (`blocks`)."""
-    import pyarrow as pa
-
-    busy = [pa.schema([reader.schema.field(c) for c in _TIMES]).empty_table()]
-    blocking = [reader.schema.append(pa.field("blocks", pa.int8())).empty_table()]
+    schema = reader.schema
+    times = pa.schema([schema.field(c) for c in _TIMES])
+    launches, waits, busy = [schema.empty_table()], [times.empty_table()], [times.empty_table()]
+    blocking = [schema.append(pa.field("blocks", pa.int8())).empty_table()]
     for rows in reader:
         names = rows["name"]
-        ways = [
-            0 if n not in roles else SYNCHRONIZES if roles[n] == "sync" else COPIES
-            for n in names.dictionary.to_pylist()
-        ]
+        ways = [_WAYS[roles[n]] if n in roles else 0 for n in names.dictionary.to_pylist()]
         way = np.array([*ways, 0], np.int8)[names.indices.fill_null(len(ways)).to_numpy()]
-        counts = pa.array((way > 0) | launched.has(rows))
-        busy.append(pa.Table.from_batches([rows.select(_TIMES).filter(counts)]))
-        rows = rows.append_column("blocks", pa.array(way)).filter(pa.array(way > 0))
-        blocking.append(pa.Table.from_batches([rows]))
-    return pa.concat_tables(busy), pa.concat_tables(blocking)
+        on_thread = pc.is_valid(rows["tid"])
+        ended = pc.and_(on_thread, pc.is_valid(rows["end_ns"])).to_numpy(zero_copy_only=False)
+        blocks = ended & (way > 0) & (way != _MAKES_WAIT)
+        launching = launched.has(rows)
+        alone = launching & ~shared.has(rows) if shared else launching
+        launches.append(pa.Table.from_batches([rows.filter(pa.array(alone))]))
+        waits_here = pc.and_(on_thread, pa.array(way == _MAKES_WAIT))
+        waits.append(pa.Table.from_batches([rows.select(_TIMES).filter(waits_here)]))
+        busy.append(pa.Table.from_batches([rows.select(_TIMES).filter(pa.array(blocks | (ended & launching)))]))
+        told = rows.append_column("blocks", pa.array(way)).filter(pa.array(blocks))
+        blocking.append(pa.Table.from_batches([told]))
+    return pa.concat_tables(launches), pa.concat_tables(waits), pa.concat_tables(busy), pa.concat_tables(blocking)
 
 
 def _not_inside(reader: pa.RecordBatchReader) -> pa.Table:
@@ -222,10 +217,15 @@ def _with_launches(work: pa.Table, launches: pa.Table) -> pa.Table:
     """GPU work, and the call that launched it."""
     import pyarrow as pa
 
-    place = Places(integers(launches["correlation_id"])).of(integers(work["correlation_id"]))
+    wanted, ids = integers(work["correlation_id"]), integers(launches["correlation_id"])
+    in_driver = launches["in_driver"].to_numpy()
+    # The runtime's call, where one of the driver runs inside it under the same id.
+    place = Places(np.where(in_driver, UNKNOWN, ids)).of(wanted)
+    if in_driver.any():
+        place = np.where(place < 0, Places(np.where(in_driver, ids, UNKNOWN)).of(wanted), place)
     found = launches.take(pa.array(place, mask=place < 0))
-    for name in ("tid", "launch_ns", "launch_end_ns", "launch"):
-        work = work.append_column(name, found[name])
+    for name, of_call in (("tid", "tid"), ("launch_ns", "start_ns"), ("launch_end_ns", "end_ns"), ("launch", "name")):
+        work = work.append_column(name, found[of_call])
     return work
 
 
