@@ -267,6 +267,11 @@ def test_a_long_question_ends_and_holds_nobody_up() -> None:
         for s in slow:
             assert s.result().status == 503 and "stopped after 3 s" in s.result().text
         assert server.sql("SELECT 1").status == 200
+
+
+def test_a_question_ends_with_who_asked_it() -> None:
+    """Under a time limit that none of them would reach: whoever had to wait for one would run into his own."""
+    with serving(SAMPLES / "late-rank", "--time-limit", "3600") as server, ThreadPoolExecutor() as beside:
         # One that nobody waits for any more makes room for the next.
         for _ in range(3):
             left = http.client.HTTPConnection("127.0.0.1", server.port)
@@ -274,13 +279,11 @@ def test_a_long_question_ends_and_holds_nobody_up() -> None:
             left.request("POST", "/sql", urlencode({"statement": SLOW}), own)
             time.sleep(0.2)
             left.close()
-        began = time.monotonic()
-        assert server.sql("SELECT 1").status == 200 and time.monotonic() - began < 5
+        assert server.sql("SELECT 1").status == 200
         # Ctrl-C in the middle of one.
         beside.submit(server.sql, SLOW)
         time.sleep(0.5)
-        began = time.monotonic()
-        assert server.end() == (130, "") and time.monotonic() - began < 5
+        assert server.end() == (130, "")
 
 
 # --- who may ask ---
