@@ -17,7 +17,7 @@ from analyze.advise import findings
 from analyze.errors import InputError
 from analyze.query import plain_sql
 from analyze.query.blocks import Block, Definition, blocks, built_in, columns_of, defining, home, parse_block
-from analyze.query.computed import critical_path, path_events
+from analyze.query.computed import critical_path, path_events, path_totals
 from analyze.query.engine import Engine
 from analyze.query.query_files import Query, catalog, parse
 from analyze.trace import overlay
@@ -65,6 +65,10 @@ def test_the_packages_own_sql_declares_what_it_reads() -> None:
         path_events._WAITS, path_events._OPS, path_events._CALLS, path_events._BLOCKING,
     )  # fmt: skip
     assert set(built_in()["critical_path_span"].uses) == read(*(sql.format(left="true", table="t") for sql in path))
+    names = (path_totals._PIECES, path_totals._LANES, path_totals._NAMES, path_totals._WINDOWS, path_totals._EVENTS)
+    told = {"path": "critical_path_span", "left": "true", "table": "t", "unnamed": "0"}
+    assert set(built_in()["critical_path_by_name_span"].uses) == read(*(sql.format(**told) for sql in names))
+    assert built_in()["critical_path_by_kind_span"].uses == tuple(read(path_totals._BY_KIND.format(**told)))
     assert set(overlay.USES) == read(overlay.sql("true"))
     for counter in counter_tracks("device", "rank"):
         assert set(counter.uses) == read(counter.sql), counter.name
