@@ -26,7 +26,7 @@ from analyze.query.computed.launched import Launched
 from analyze.query.computed.nesting import KINDS, OP, RANGE, UNKNOWN, Room, tree_of
 from analyze.query.computed.path_sums import paths_of
 from analyze.query.computed.tree_batch import Batch, few_rows_of, ops_of, paths_of_batch, rows_of
-from analyze.query.literals import of_others, of_run
+from analyze.query.literals import of_others, of_ranks, of_run
 
 if TYPE_CHECKING:
     from analyze.store.kept import Kept
@@ -68,7 +68,14 @@ FROM (
 WINDOW in_order AS (ORDER BY run_id, rank)
 """
 _WITH_MEMORY = " AND (run_id, rank) IN (SELECT DISTINCT run_id, rank FROM memory_events)"
-_BATCHES = "SELECT batch::BIGINT, sum(events)::BIGINT FROM call_processes GROUP BY batch ORDER BY batch"
+_BATCHES = """
+SELECT batch::BIGINT, sum(events)::BIGINT, list(DISTINCT run_id::VARCHAR), min(rank), max(rank)
+FROM call_processes
+GROUP BY batch
+ORDER BY batch
+"""
+_HERE = "true /* of these ranks */"
+"""Stands in the SQL for a condition on run_id and rank: `linked_to_ops` then joins what is of these ranks alone."""
 _EVENTS = """
 WITH _calls AS (
     SELECT * FROM cpu_events WHERE kind = 'call'
@@ -80,12 +87,12 @@ SELECT
     coalesce(e.op_id, {unknown}) AS op_id, start_ns, dur_ns
 FROM {events} e
 JOIN (SELECT * FROM call_processes WHERE batch = $batch) p USING (run_id, rank)
-WHERE dur_ns IS NOT NULL AND {among}
+WHERE dur_ns IS NOT NULL AND {among} AND true /* of these ranks */
 """
 _LAUNCHED = """
 SELECT process::BIGINT AS process, op_id, {gpu}::BIGINT AS ns
 FROM linked_to_ops('gpu_work') JOIN (SELECT * FROM call_processes WHERE batch = $batch) USING (run_id, rank)
-WHERE op_id > 0
+WHERE op_id > 0 AND true /* of these ranks */
 """
 _NAMED = """
 SELECT run_id, rank, run_group, k.text{text} AS kind, n.text{text} AS name, r.* EXCLUDE (process, kind, name)
@@ -120,6 +127,7 @@ SELECT w.*, o.path, coalesce(o.several, coalesce(w.op_id, 0) = 0) AS unlinked
 FROM gpu_named_work w
 JOIN (SELECT * FROM call_processes WHERE batch = $batch) p USING (run_id, rank)
 LEFT JOIN call_ops o ON o.process = p.process AND o.op_id = w.op_id
+WHERE true /* of these ranks */
 """
 _LINKED = "SELECT * EXCLUDE (unlinked) FROM call_batch_work WHERE NOT unlinked"
 _UNLINKED = """
@@ -196,13 +204,20 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None 
     spill.check_room(connection, "call_processes", _SUMMED_BYTES if tree in _SUMMED else _EVENT_BYTES)
     batches = connection.execute(_BATCHES).fetchall()
     if not batches and not there:
-        batches = [(0, 0)]
+        batches = [(0, 0, [], 0, 0)]
     if batches:
         connection.execute(_TEXTS.format(table=table))
-    most = max((n for _, n in batches), default=0)
+    if len(batches) > 1:
+        adding.only = {number: of_ranks(runs, ranks) for number, _, runs, *ranks in batches}
+    most = max((n for _, n, *_ in batches), default=0)
     room = Room(most)
     places = cycle((Room(most), Room(most)))
-    read = ((number, _read(connection, (events, launched), number, next(places))) for number, _ in batches)
+
+    def batch_of(number: int) -> dict[str, Any]:
+        only = adding.only.get(number, "true")
+        return _read(connection, (events.replace(_HERE, only), launched.replace(_HERE, only)), number, next(places))
+
+    read = ((number, batch_of(number)) for number, *_ in batches)
     for batch in in_turn(lambda one: _nested(one[1], one[0], adding.nodes, adding.paths, tree, room), read):
         adding.add(batch)
     if to_keep:
@@ -246,6 +261,8 @@ class _Adding:
         self._made: dict[str, None] = {}
         self.nodes = 0
         self.paths = 0
+        self.only: dict[int, str] = {}
+        """Of batches that are not all ranks, a condition on theirs."""
 
     def add(self, batch: Batch) -> None:
         """Add what there is of a batch."""
@@ -268,7 +285,8 @@ class _Adding:
     def _work(self, batch: Batch) -> str:
         """SQL of the GPU work of a batch with the paths of the nodes that launched it."""
         with self._registered(call_ops=ops_of(batch)):
-            self._connection.execute(_BATCH_WORK, {"batch": batch.number})
+            only = self.only.get(batch.number, "true")
+            self._connection.execute(_BATCH_WORK.replace(_HERE, only), {"batch": batch.number})
         left = "SELECT 1 FROM call_batch_work WHERE unlinked LIMIT 1"
         if not self._connection.execute(left).fetchall():
             return _LINKED
