@@ -17,7 +17,7 @@ from analyze.advise import findings
 from analyze.errors import InputError
 from analyze.query import plain_sql
 from analyze.query.blocks import Block, Definition, blocks, built_in, columns_of, defining, home, parse_block
-from analyze.query.computed import critical_path, path_events
+from analyze.query.computed import critical_path, enclosing_ops, path_events, path_totals
 from analyze.query.engine import Engine
 from analyze.query.query_files import Query, catalog, parse
 from analyze.trace import overlay
@@ -65,6 +65,12 @@ def test_the_packages_own_sql_declares_what_it_reads() -> None:
         path_events._OPS, path_events._CALLS, path_events._ROLES,
     )  # fmt: skip
     assert set(built_in()["critical_path_span"].uses) == read(*(sql.format(left="true", table="t") for sql in path))
+    names = (path_totals._PIECES, path_totals._LANES, path_totals._NAMES, path_totals._WINDOWS, path_totals._EVENTS)
+    told = {"path": "critical_path_span", "left": "true", "table": "t", "unnamed": "0"}
+    assert set(built_in()["critical_path_by_name_span"].uses) == read(*(sql.format(**told) for sql in names))
+    assert built_in()["critical_path_by_kind_span"].uses == tuple(read(path_totals._BY_KIND.format(**told)))
+    ops = (enclosing_ops._RANKS, enclosing_ops._OPS, enclosing_ops._CALLS)
+    assert set(built_in()["enclosing_ops"].uses) == read(*(sql.format(unknown="0") for sql in ops))
     assert set(overlay.USES) == read(overlay.sql("true"))
     for counter in counter_tracks("device", "rank"):
         assert set(counter.uses) == read(counter.sql), counter.name
@@ -334,19 +340,34 @@ class Watched:
 
 
 def test_what_is_empty_with_another_is_not_looked_for(one_kernel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rank without operators' numbers has enclosing_ops looked for; without such ranks the SQL is only planned, and
-    once its columns are known not even that."""
+    """A rank of several processes has shared ids looked for; without such ranks the SQL is only planned, and once its
+    columns are known not even that."""
     monkeypatch.setattr("analyze.query.made.COLUMNS", columns := {})
     monkeypatch.setattr("analyze.query.engine.COLUMNS", columns)
     types = []
     for end in (" LIMIT 0", ")"):
         engine = Engine(analyze.open(one_kernel).stores)
         watched = Watched(engine)
-        assert engine.rows("SELECT * FROM enclosing_ops", ["op_links"]) == []
+        assert engine.rows("SELECT * FROM shared_correlation_ids", ["launch_calls"]) == []
         made = watched.tables()
-        assert made["enclosing_ops"].endswith(end)
-        assert ("SELECT" in made["enclosing_ops"]) == (end == " LIMIT 0")
-        assert "LIMIT 0" not in made["ranks_without_op_ids"]
+        assert made["shared_correlation_ids"].endswith(end)
+        assert ("SELECT" in made["shared_correlation_ids"]) == (end == " LIMIT 0")
+        assert "LIMIT 0" not in made["ranks_of_processes"]
+        types.append(watched.connection.execute("DESCRIBE shared_correlation_ids").fetchall())
+    assert types[0] == types[1]
+
+
+def test_a_computed_table_that_is_empty_with_another(one_kernel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank without operators' numbers has enclosing_ops computed; without such ranks, once its columns are known,
+    nothing that it reads is there either."""
+    monkeypatch.setattr("analyze.query.made.COLUMNS", columns := {})
+    monkeypatch.setattr("analyze.query.engine.COLUMNS", columns)
+    types = []
+    for times in (1, 0):
+        watched = Watched(engine := Engine(analyze.open(one_kernel).stores))
+        assert engine.rows("SELECT * FROM enclosing_ops", ["op_links"]) == []
+        assert [*watched.tables(), *engine.tables].count("launch_calls") == times
+        assert "ranks_without_op_ids" in watched.tables()
         types.append(watched.connection.execute("DESCRIBE enclosing_ops").fetchall())
     assert types[0] == types[1]
 
@@ -379,6 +400,8 @@ def test_what_is_empty_with_another_is_computed_once() -> None:
             parse_block("x", block.format(once), "x.sql")
     with pytest.raises(InputError, match="@empty c: the block has no such view"):
         parse_block("x", block.format("-- @once a, b\n").replace("with b", "with c"), "x.sql")
+    # That one may be of a block that this one uses.
+    assert parse_block("x", block.format("-- @once a\n-- @use y\n").replace("with b", "with c"), "x.sql").empty
 
 
 def test_deep_sql_is_read(one_kernel: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from support import SAMPLES, ask, event, kernel, launch, lines_run, sql, write_trace
 
 import analyze
-from analyze.query.computed import critical_path
+from analyze.query.computed import critical_path, innermost, path_totals
 from analyze.query.computed.path_walk import COPIES, SYNCHRONIZES, Rank, Segment, without_overhead
 from analyze.query.engine import Engine
 
@@ -305,3 +305,35 @@ def test_batches_of_ranks_have_the_same_paths(window: str, monkeypatch: pytest.M
     assert len({(r[0], r[1]) for r in whole}) == 4
     monkeypatch.setattr(critical_path, "_BATCH", 1)
     assert Engine(stores).rows(rows, [f"critical_path_{window}"]) == whole
+
+
+@pytest.mark.parametrize("window", ["span", "step"])
+def test_batches_of_ranks_have_the_same_names(window: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stores = analyze.open(SAMPLES / "pipeline-4gpu").stores
+    table = f"critical_path_by_name_{window}"
+    rows = f"SELECT * FROM {table} ORDER BY ALL"
+    whole = Engine(stores).rows(rows, [table])
+    assert len({(r[0], r[1]) for r in whole}) == 4
+    monkeypatch.setattr(path_totals, "_BATCH", 1)
+    assert Engine(stores).rows(rows, [table]) == whole
+    # Without what is compiled, too.
+    monkeypatch.setattr(innermost, "compiled", None)
+    assert Engine(stores).rows(rows, [table]) == whole
+    # Of each rank and step they have the time of all its pieces, and of each kind.
+    path, both = f"critical_path_{window}", ["run_id", "rank", "step", "kind"]
+    lengths = f"SELECT {', '.join(both)}, sum({{}})::BIGINT AS ns FROM {{}} GROUP BY ALL ORDER BY ALL"
+    pieces = Engine(stores).rows(lengths.format("dur_ns", path), [path])
+    for name in (table, f"critical_path_by_kind_{window}"):
+        assert Engine(stores).rows(lengths.format("total_ns", name), [name]) == pieces
+
+
+def test_names_of_events_that_overlap_in_part(tmp_path: Path) -> None:
+    # a [0, 10) and b [5, 15) of one thread: behind 10 only b is open. Two that are equal: the last by name. An empty
+    # one is never open, one of another thread nowhere here.
+    events = [
+        event("cpu_op", "a", 0, 10), event("cpu_op", "b", 5, 10), event("cpu_op", "empty", 7, 0),
+        event("cpu_op", "d", 15, 5), event("cpu_op", "c", 15, 5), event("cpu_op", "beside", 2, 1, tid=2),
+    ]  # fmt: skip
+    path = write_trace(tmp_path / "t.json", events)
+    rows = ask(path, "critical-path", params={"group": "name"})
+    assert {r["name"]: (r["pieces"], r["total_ns"]) for r in rows} == {"a": (1, 5000), "b": (1, 10000), "d": (1, 5000)}

@@ -12,7 +12,7 @@ from support import SAMPLES
 
 import analyze
 from analyze.query import engine
-from analyze.query.computed import call_tree, path_events
+from analyze.query.computed import call_tree, path_events, path_totals
 from analyze.store import cache, kept
 
 QUERIES = ("op-totals", "op-tree", "ops", "module-tree", "critical-path")
@@ -56,6 +56,31 @@ def test_the_second_question_computes_nothing(store: Path, made: list[str]) -> N
     made.clear()
     assert answers(store) == first
     assert made == []
+
+
+def test_names_on_the_path_are_kept(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a run of which they are not, too."""
+    asked: list[int] = []
+    times = path_totals.times
+    monkeypatch.setattr(path_totals, "times", lambda *given: (asked.append(1), times(*given))[1])
+
+    def by_name(**options: Any) -> list[dict[str, Any]]:
+        with analyze.open(store) as traces:
+            return traces.query("critical-path", params={"group": "name"}, **options).to_pylist()
+
+    first = by_name()
+    assert asked
+    asked.clear()
+    assert by_name() == first
+    assert by_name(where="rank IN (1, 2)") == [r for r in first if r["rank"] in (1, 2)]
+    assert asked == []
+    analyze.ingest(SAMPLES / "resnet18-1gpu", store=store)
+    both = by_name()
+    assert asked and [r for r in both if r["run_id"] == first[0]["run_id"]] == first
+    assert {r["run_id"] for r in both} - {first[0]["run_id"]}
+    asked.clear()
+    assert by_name() == both
+    assert asked == []
 
 
 def test_trees_with_the_same_python_functions_are_kept_once(store: Path, made: list[str]) -> None:

@@ -9,6 +9,8 @@ import pytest
 from support import SAMPLES, ask, event, kernel, launch, op, sql, write_trace
 
 import analyze
+from analyze.query.computed import enclosing_ops, innermost
+from analyze.query.engine import Engine
 
 
 def by_op(path: Path) -> dict[str, int]:
@@ -47,6 +49,32 @@ def test_external_ids_that_are_correlation_ids(tmp_path: Path) -> None:
     assert {p["name"]: p["op_id"] for p in pieces}.items() <= {"k": 11, "l": 10, "m": None}.items()
     sequences = ask(path, "frequent-sequences", params={"min_count": 1})
     assert [(r["operator"], r["sequence"]) for r in sequences] == [("outer", "k > l")]
+
+
+def test_calls_of_several_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Of rank n: a [0, 10) and b [5, 15) overlap in part; the numbers of operators are 10 n + 1 and 10 n + 2. Calls at 4
+    # (in a), 5 (in b, which begins then), two at 12 (in b: a has ended), 15 (b has just ended) and 20 on thread 2,
+    # inside c of both the same times and the higher number, 10 n + 4, and beside an operator without a number.
+    (tmp_path / "run").mkdir()
+    at = {1: 4, 2: 5, 3: 12, 4: 12, 5: 15, 6: 20}
+    for rank in range(3):
+        n = 10 * rank
+        events = [
+            op("a", 0, 10, n + 1), op("b", 5, 10, n + 2), op("c", 18, 9, n + 4, tid=2), op("c", 18, 9, n + 3, tid=2),
+            op("none", 19, 4, 0, tid=2),
+            *(launch(ts, i, 1, **{"External id": i}) | {"tid": 2 if i == 6 else 1} for i, ts in at.items()),
+            *(kernel("k", 100 + i, 1, correlation=i, **{"External id": i}) for i in at),
+        ]  # fmt: skip
+        world = {"distributedInfo": {"rank": rank, "world_size": 3}}
+        write_trace(tmp_path / "run" / f"rank{rank}.json", events, **world)
+    stores = analyze.open(tmp_path / "run").stores
+    asked = ("SELECT rank, correlation_id, op_id FROM enclosing_ops ORDER BY ALL", ["enclosing_ops"])
+    expected = [(r, i, 10 * r + o) for r in range(3) for i, o in {1: 1, 2: 2, 3: 2, 4: 2, 6: 4}.items()]
+    assert Engine(stores).rows(*asked) == expected
+    monkeypatch.setattr(enclosing_ops, "_BATCH", 1)
+    assert Engine(stores).rows(*asked) == expected
+    monkeypatch.setattr(innermost, "compiled", None)
+    assert Engine(stores).rows(*asked) == expected
 
 
 def test_one_other_id_says_that_they_are_operators(tmp_path: Path) -> None:

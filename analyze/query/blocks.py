@@ -85,7 +85,7 @@ class Block:
     once: tuple[str, ...] = ()
     """Its views that every engine computes once."""
     empty: tuple[tuple[str, str], ...] = ()
-    """Of these, which have no rows where another one has none."""
+    """Of these, which have no rows where another one has none, which may be of a block that this one uses."""
     create: Create | None = None
     """What makes a computed table of this name; None for a block of SQL."""
     tables: tuple[str, ...] = ()
@@ -110,6 +110,11 @@ class Part:
     defines: tuple[str, ...]
     """The views and macros in it, as far as they are declared: those of a user's block need not be."""
     sql: str
+
+    @property
+    def key(self) -> str:
+        """What tells it from those of other blocks, be they of the same name."""
+        return self.sql or f"computed {self.name}"
 
     @cached_property
     def words(self) -> frozenset[str]:
@@ -154,9 +159,11 @@ def parse_block(name: str, text: str, where: str, built_in: bool = True) -> Bloc
                 current.columns += (ResultColumn(*m.groups()),)
             else:
                 raise InputError(f"{where}: not a well-formed comment line of a block: {line}")
-    named = tuple(name for pair in empty for name in pair)
+    own = {d.name for d in found if d.params is None}
+    # (What something is empty with may be of a block that this one uses.)
+    named = tuple(name for a, b in empty for name in ((a, b) if b in own or not uses else (a,)))
     for tag, names in (("@keep", keep), ("@once", once), ("@empty", named)):
-        if unknown := set(names) - {d.name for d in found if d.params is None}:
+        if unknown := set(names) - own:
             raise InputError(f"{where}: {tag} {min(unknown)}: the block has no such view")
     if unknown := set(named) - set(once):
         raise InputError(f"{where}: @empty {min(unknown)}: it is not computed once")

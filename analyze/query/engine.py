@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ from analyze.query.parsed import parsed
 from analyze.query.plain_sql import check_block, check_select, names_in, names_in_block, sentence
 from analyze.query.query_files import BUILT_IN, RANK_COLUMNS, Query, ResultColumn
 from analyze.query.recordings import RUN_COLUMNS, Recordings, literal_path
+from analyze.query.units import guess_unit
 from analyze.store.store import Store
 from schemas.tables import TABLES
 
@@ -34,14 +34,6 @@ _BIGINT = duckdb.sqltypes.BIGINT
 _STORED = TABLES.keys() - {"runs"}
 """Tables of which an engine makes a view when something reads them. Of SQL that is not this package's own, all: what it
 may mean by a name that is not there is said."""
-
-_NUMERIC = re.compile(r"(?:U?(?:TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL\(\d+,\d+\))$")
-
-_UNITS = {
-    "images_per_s": "images/s", "flops_per_s": "FLOP/s", "gb_per_s": "GB/s", "_per_s": "number", "_ns": "ns",
-    "_pct": "%", "_bytes": "B", "_flops": "FLOP", "_s": "s",
-}  # fmt: skip
-"""Units of columns of free SQL by the ends of their names; the first that fits counts."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -210,7 +202,7 @@ class Engine:
             return set()
         bare = set()
         for part in parts(found, sql):
-            if part.sql in COLUMNS and part.name not in self._blocks.made:
+            if part.key in COLUMNS and part.name not in self._blocks.made:
                 with_it = dict(part.block.empty)[part.name]
                 self._make_read(with_it, [part.block.name])
                 if not self._has_rows(with_it):
@@ -228,6 +220,8 @@ class Engine:
             _check_declared(names_in_block(self.connection, block.sql, what), block.uses, what)
             check_block(self.connection, block.sql, what)
         try:
+            if self._make_bare(part):
+                return
             if block.create is not None:
                 # To keep what is computed of small recordings takes longer than to compute it.
                 # What rests on blocks of a user's own is nobody else's.
@@ -235,6 +229,8 @@ class Engine:
                 block.create(self.connection, block.name, None if anew else self._recordings.kept())
             elif not (block.built_in and self._keeps(part) and self._make_table(part)):
                 self.connection.execute(parsed(self.connection, part.sql) if block.built_in else part.sql)
+            if part.name in dict(block.empty) and not self._blocks.own and part.key not in COLUMNS:
+                note_columns(self.connection, part.name, part.key)
         except duckdb.Error as e:
             raise InputError(f"{self._recordings if block.create else f'block {block.name}'}: {sentence(e)}") from e
 
@@ -251,9 +247,6 @@ class Engine:
         select = part.sql.removeprefix(view).rstrip(";\n")
         with_it = dict(part.block.empty).get(part.name)
         if with_it and not self._has_rows(with_it):
-            if not self._blocks.own and (columns := COLUMNS.get(part.sql)):
-                self.connection.execute(f"CREATE TABLE {part.name} ({columns})")
-                return True
             select = f"SELECT * FROM ({select}) LIMIT 0"
         try:
             self.connection.execute(parsed(self.connection, f"CREATE TABLE {part.name} AS {select}"))
@@ -261,8 +254,15 @@ class Engine:
             if not self._small or isinstance(e, duckdb.InterruptException):
                 raise
             return False
-        if with_it and not self._blocks.own and part.sql not in COLUMNS:
-            note_columns(self.connection, part.name, part.sql)
+        return True
+
+    def _make_bare(self, part: Part) -> bool:
+        """Make what has no rows, as another has none, of its columns alone; False, and nothing made, if it may have
+        some or these are not known."""
+        columns = None if self._blocks.own else COLUMNS.get(part.key)
+        if columns is None or self._has_rows(dict(part.block.empty)[part.name]):
+            return False
+        self.connection.execute(f"CREATE TABLE {part.name} ({columns})")
         return True
 
     @_one_at_a_time
@@ -376,16 +376,6 @@ def _group_column(name: str) -> ResultColumn:
     if column is None:
         return ResultColumn(name, *RANK_COLUMNS[name])
     return ResultColumn(name, {"string": "text", "bool": "bool"}.get(column.type, "index"), column.doc)
-
-
-def guess_unit(name: str, sql_type: str) -> str:
-    """Unit of a column of free SQL, from the endings that the tables use."""
-    if not _NUMERIC.match(sql_type):
-        return {"BOOLEAN": "bool", "TIMESTAMP": "time"}.get(sql_type, "text")
-    for ending, unit in _UNITS.items():
-        if name.endswith(ending):
-            return unit
-    return "B" if name == "bytes" else "number"
 
 
 def _sort_terms(sort: str, sources: dict[str, str]) -> list[str]:

@@ -20,6 +20,15 @@ def of_runs(run_ids: Iterable[str]) -> str:
     return f"run_id IN ({', '.join(map(text_literal, run_ids))})"
 
 
+def of_ranks(run_ids: Iterable[str], ranks: Iterable[int]) -> str:
+    """A condition that holds for some ranks of runs, one at least, and for few others.
+
+    It says which files need not be read, and of a join, which rows of either side: ranks that are joined say it of one.
+    """
+    numbers = list(ranks)
+    return f"{of_runs(sorted(set(run_ids)))} AND rank BETWEEN {min(numbers)} AND {max(numbers)}"
+
+
 def of_others(run_ids: Iterable[str]) -> str:
     """A condition that holds for all runs but some, or none."""
     some = list(run_ids)

@@ -12,9 +12,9 @@ from analyze.errors import InputError
 from analyze.plots import declared
 from analyze.plots.figure import Rows
 from analyze.query.answer import create_table, empty_database
-from analyze.query.engine import guess_unit
 from analyze.query.plain_sql import check_select, sentence
 from analyze.query.query_files import Query, ResultColumn, find
+from analyze.query.units import guess_unit
 from analyze.render.units import finite
 from analyze.report import study_files
 from analyze.report.build import Progress, Report, draw, kept

@@ -24,53 +24,13 @@
 -- @column window_ns ns            Length of the window, and of the path.
 -- @main run_id, rank, step, kind, name, pieces, total_ns, path_pct
 -- @order run_id, rank, step, total_ns DESC, kind, name
--- @use arithmetic, cpu_events, critical_path_{window}, innermost, intervals
+-- @use arithmetic, critical_path_by_{group}_{window}
 -- @needs operators, CUDA calls and GPU work; with window=step also training steps
 -- @plot bars y=run_id,rank,step x=total_ns parts=kind
 -- @drill kind critical-path window={window} group=name kind={kind} rank={rank}
 -- @drill step breakdown window=step step={step} rank={rank}
-WITH path AS MATERIALIZED (
-    SELECT row_number() OVER (ORDER BY run_id, rank, step, seq) AS piece, * FROM critical_path_{window}
-),
-threads AS MATERIALIZED (
-    SELECT row_number() OVER (ORDER BY run_id, rank, tid)::INTEGER AS track, run_id, rank, tid
-    FROM (SELECT DISTINCT run_id, rank, tid FROM path WHERE kind = 'cpu')
-    WHERE '{group}' = 'name'
-),
-cpu AS (
-    SELECT track, piece, start_ns, start_ns + dur_ns AS end_ns
-    FROM path JOIN threads USING (run_id, rank, tid)
-    WHERE kind = 'cpu'
-),
-events AS (
-    SELECT track, name, start_ns, start_ns + dur_ns AS end_ns
-    FROM cpu_events JOIN threads USING (run_id, rank, tid)
-    WHERE kind NOT IN ('async', 'overhead', 'python')
-),
-busy AS MATERIALIZED (
-    SELECT row_number() OVER () AS window_id, * FROM innermost('events')
-),
-parts AS MATERIALIZED (
-    SELECT c.piece, b.name, c.end_ns - c.start_ns AS dur_ns
-    FROM intervals_cut('cpu', 'busy') c JOIN busy b USING (window_id)
-),
-named AS (
-    SELECT
-        p.run_group, run_id, rank, step, p.kind,
-        CASE WHEN '{group}' = 'name' THEN coalesce(p.name, '(no event)') END AS name, piece,
-        p.dur_ns - coalesce((SELECT sum(dur_ns) FROM parts q WHERE q.piece = p.piece), 0) AS dur_ns
-    FROM path p
-    UNION ALL
-    SELECT p.run_group, run_id, rank, step, p.kind, q.name, piece, q.dur_ns
-    FROM parts q JOIN path p USING (piece)
-),
-sums AS (
-    SELECT run_group, run_id, rank, step, kind, name, count(DISTINCT piece) AS pieces, sum(dur_ns)::BIGINT AS total_ns
-    FROM named
-    WHERE dur_ns > 0
-    GROUP BY ALL
-)
 SELECT
-    *, (sum(total_ns) OVER whole)::BIGINT AS window_ns, pct(total_ns, sum(total_ns) OVER whole) AS path_pct
-FROM sums
+    run_group, * EXCLUDE (run_group), (sum(total_ns) OVER whole)::BIGINT AS window_ns,
+    pct(total_ns, sum(total_ns) OVER whole) AS path_pct
+FROM critical_path_by_{group}_{window}
 WINDOW whole AS (PARTITION BY run_group, run_id, rank, step)

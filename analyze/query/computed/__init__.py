@@ -39,6 +39,18 @@ def _critical_path(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept
     critical_path.create(connection, table, table.endswith("_step"), kept)
 
 
+def _enclosing_ops(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None) -> None:
+    from analyze.query.computed import enclosing_ops
+
+    enclosing_ops.create(connection, table)
+
+
+def _path_totals(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None) -> None:
+    from analyze.query.computed import path_totals
+
+    path_totals.create(connection, table, kept)
+
+
 def _api_roles(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None) -> None:
     from analyze.query.computed import api_roles
 
@@ -176,11 +188,38 @@ _PATH = """The critical path of each rank: {what} (docs/critical-path.md has the
 @column start_ns ns  Start.
 @column dur_ns ns  Length.
 """
+_PATH_TOTALS = """The critical path of each rank added up: {what}.
+@use {uses}
+@view {name}  a row is {row}.
+@column run_id id  The run.
+@column rank index  Process rank.
+@column run_group index  Group of runs (--by); NULL without.
+@column step index  Training step; NULL for the whole recording.
+@column kind text  As in critical_path_{choice}.
+@column name text  {names}
+@column pieces count  Pieces of the path.
+@column total_ns ns  Their length.
+"""
+_PATH_NAMES = (
+    "Of the CPU the innermost operator, range or CUDA call, of others that of the piece; '(no event)' where there is"
+    " none."
+)
 _API_ROLES = """What schemas/api_roles.toml says of the runtime and driver calls that the runs made.
 @view api_roles  a row is the name of a call with a role.
 @column name text  Runtime or driver function.
 @column role text  What it does: launch, copy, copy_async, sync, stream_wait ...
 @column waits_for text  device, stream, event or copy; NULL if it never blocks.
+"""
+_ENCLOSING_OPS = """Which operator or range a CUDA call lies in, where the file does not say it.
+
+@use cpu_events, launch_calls, op_ids
+@once enclosing_ops
+@empty enclosing_ops with ranks_without_op_ids
+@view enclosing_ops  a row is a CUDA call, inside an operator or range, of a rank of ranks_without_op_ids.
+@column run_id id  The run.
+@column rank index  Process rank.
+@column correlation_id id  Joins a CUDA call and the GPU work that it launched.
+@column op_id id  The innermost of them on the thread when the call begins.
 """
 _KNOWN_DEVICES = """The GPUs whose figures schemas/devices.toml has.
 @view known_devices  a row is a GPU.
@@ -242,12 +281,26 @@ def _of_each(stem: str, header: str, what: dict[str, str], create: Create, *tabl
         yield Computed(name, header.format(name=name, what=words, choice=choice), create, tables)
 
 
+def _path_totals_of(choice: str) -> Iterator[Computed]:
+    """The critical path of a window added up in both ways."""
+    by_kind, by_name = (f"critical_path_by_{what}_{choice}" for what in ("kind", "name"))
+    path, window = f"critical_path_{choice}", _WINDOWS[choice]
+    told = {"choice": choice, "what": f"{window}, by kind", "uses": path, "row": "a kind of piece", "names": "NULL."}
+    yield Computed(by_kind, _PATH_TOTALS.format(name=by_kind, **told), _path_totals)
+    told |= {"what": f"{window}, by kind and name", "uses": f"cpu_events, {path}", "row": "a kind and name of pieces"}
+    header = _PATH_TOTALS.format(name=by_name, **(told | {"names": _PATH_NAMES}))
+    yield Computed(by_name, header, _path_totals, ("cpu_ops", "cuda_calls", "ranges"))
+
+
 COMPUTED = (
     Computed("api_roles", _API_ROLES, _api_roles, ("cuda_calls",)),
     *_of_each("call_tree", _CALL_TREE, {k: _FUNCTIONS[k] for k in ("module", "no", "stack")}, _call_tree),
     *_of_each("call_tree_sums", _CALL_TREE_SUMS, {k: _FUNCTIONS[k] for k in ("module", "no", "stack")}, _call_tree),
     *_of_each("critical_path", _PATH, _WINDOWS, _critical_path, "cpu_ops", "cuda_calls", "kernel_names"),
+    *_path_totals_of("span"),
+    *_path_totals_of("step"),
     Computed("device_peaks", _DEVICE_PEAKS, _device_peaks),
+    Computed("enclosing_ops", _ENCLOSING_OPS, _enclosing_ops, ("cpu_ops", "cuda_calls", "ranges")),
     Computed("known_devices", _KNOWN_DEVICES, _known_devices),
     Computed("source_times", _SOURCE_TIMES, _source_times, ("ranges",)),
     *_of_each("memory_tree", _MEMORY_TREE, {k: _FUNCTIONS[k] for k in ("no", "yes")}, _call_tree, "memory_events"),

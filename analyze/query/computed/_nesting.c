@@ -6,7 +6,7 @@
 
    Python is not asked for anything meanwhile, so other threads may run. */
 
-#include "../../compiled.h"
+#include "sorted_runs.h"
 
 /* As nesting.KINDS has them. */
 enum { ASYNC, CALL, OP, OVERHEAD, PYTHON, RANGE };
@@ -198,61 +198,15 @@ static Py_ssize_t find_lanes(const Events *e, const int64_t *threads, uint32_t *
 /* --- order ----------------------------------------------------------------------------------------------------- */
 
 /* Whether event b stands before event a, which is before it in the file. */
-static int is_before(const Events *e, int64_t b, int64_t a)
+static int is_before(const void *events, int64_t b, int64_t a)
 {
+    const Events *e = events;
     if (e->start[b] != e->start[a])
         return e->start[b] < e->start[a];
     if (e->length[b] != e->length[a])
         return e->length[b] > e->length[a];
     int call_b = e->kind[b] == CALL, call_a = e->kind[a] == CALL;
     return call_b != call_a ? call_b < call_a : e->op[b] < e->op[a];
-}
-
-/* Sort n places of events, each run of which that is in order already is taken as it is; 0 if there is no memory.
-
-   A lane holds a few such runs, those of each table that its events come from. */
-static int sort_runs(const Events *e, int64_t *places, size_t n, int64_t *spare)
-{
-    size_t count = 0, room = 64;
-    size_t *ends = malloc(room * sizeof *ends);
-    if (ends == NULL)
-        return 0;
-    for (size_t i = 1; i <= n; i++)
-        if (i == n || is_before(e, places[i], places[i - 1])) {
-            if (count == room) {
-                size_t *more = realloc(ends, 2 * room * sizeof *ends);
-                if (more == NULL) {
-                    free(ends);
-                    return 0;
-                }
-                ends = more;
-                room *= 2;
-            }
-            ends[count++] = i;
-        }
-    int64_t *from = places, *to = spare;
-    while (count > 1) {
-        size_t made = 0, begin = 0;
-        for (size_t k = 0; k < count; k += 2) {
-            size_t middle = ends[k], end = k + 1 < count ? ends[k + 1] : middle;
-            size_t a = begin, b = middle, out = begin;
-            while (a < middle && b < end)
-                to[out++] = is_before(e, from[b], from[a]) ? from[b++] : from[a++];
-            memcpy(to + out, from + a, (middle - a) * sizeof *to);
-            out += middle - a;
-            memcpy(to + out, from + b, (end - b) * sizeof *to);
-            ends[made++] = end;
-            begin = end;
-        }
-        count = made;
-        int64_t *other = from;
-        from = to;
-        to = other;
-    }
-    if (from != places)
-        memcpy(places, from, n * sizeof *places);
-    free(ends);
-    return 1;
 }
 
 /* --- the tree -------------------------------------------------------------------------------------------------- */
@@ -352,7 +306,7 @@ static int make(const Events *e, Tree *t)
         /* Now a lane begins where the one before it was filled to. */
         for (Py_ssize_t k = 0; done && k < lanes; k++) {
             size_t begin = begins[k], end = begins[k + 1];
-            done = sort_runs(e, t->order + begin, end - begin, threads);
+            done = sort_runs(e, is_before, t->order + begin, end - begin, threads);
             if (done)
                 nest(e, t, (int32_t)begin, (int32_t)end, (int32_t *)(void *)threads);
         }

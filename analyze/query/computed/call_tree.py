@@ -10,8 +10,7 @@ by name, or by path. `nesting` has the rule.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from functools import cached_property
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,12 +20,14 @@ import numpy as np
 import pyarrow as pa
 
 from analyze.query import spill
+from analyze.query.computed import tree_work
 from analyze.query.computed.in_turn import ROWS_READ, in_turn
 from analyze.query.computed.launched import Launched
 from analyze.query.computed.nesting import KINDS, OP, RANGE, UNKNOWN, Room, tree_of
 from analyze.query.computed.path_sums import paths_of
-from analyze.query.computed.tree_batch import Batch, few_rows_of, ops_of, paths_of_batch, rows_of
-from analyze.query.literals import of_others, of_run
+from analyze.query.computed.tree_batch import Batch, few_rows_of, paths_of_batch, rows_of
+from analyze.query.computed.tree_work import registered
+from analyze.query.literals import of_others, of_ranks, of_run
 
 if TYPE_CHECKING:
     from analyze.store.kept import Kept
@@ -69,7 +70,14 @@ FROM (
 WINDOW in_order AS (ORDER BY run_id, rank)
 """
 _WITH_MEMORY = " AND (run_id, rank) IN (SELECT DISTINCT run_id, rank FROM memory_events)"
-_BATCHES = "SELECT batch::BIGINT, sum(events)::BIGINT FROM call_processes GROUP BY batch ORDER BY batch"
+_BATCHES = """
+SELECT batch::BIGINT, sum(events)::BIGINT, list(DISTINCT run_id::VARCHAR), min(rank), max(rank)
+FROM call_processes
+GROUP BY batch
+ORDER BY batch
+"""
+_HERE = "true /* of these ranks */"
+"""Stands in the SQL for a condition on run_id and rank: `linked_to_ops` then joins what is of these ranks alone."""
 _EVENTS = """
 WITH _calls AS (
     SELECT * FROM cpu_events WHERE kind = 'call'
@@ -81,12 +89,12 @@ SELECT
     coalesce(e.op_id, {unknown}) AS op_id, start_ns, dur_ns
 FROM {events} e
 JOIN (SELECT * FROM call_processes WHERE batch = $batch) p USING (run_id, rank)
-WHERE dur_ns IS NOT NULL AND {among}
+WHERE dur_ns IS NOT NULL AND {among} AND true /* of these ranks */
 """
 _LAUNCHED = """
 SELECT process::BIGINT AS process, op_id, {gpu}::BIGINT AS ns
 FROM linked_to_ops('gpu_work') JOIN (SELECT * FROM call_processes WHERE batch = $batch) USING (run_id, rank)
-WHERE op_id > 0
+WHERE op_id > 0 AND true /* of these ranks */
 """
 _NAMED = """
 SELECT run_id, rank, run_group, k.text{text} AS kind, n.text{text} AS name, r.* EXCLUDE (process, kind, name)
@@ -105,36 +113,6 @@ _SUMS = """(
 _RESTORED = """
 SELECT g.run_id, k.rank, g.run_group, k.* EXCLUDE (rank) {shifted}
 FROM (SELECT DISTINCT run_id, rank, run_group FROM run_groups WHERE {run}) g JOIN call_kept k USING (rank)
-"""
-_WORK_SUMS = """
-SELECT
-    run_id, rank, run_group, path, kind, name, count(*) AS calls, sum(dur_ns)::BIGINT AS total_ns,
-    min(start_ns) AS first_ns, max(start_ns) AS last_ns
-FROM ({work})
-GROUP BY run_id, rank, run_group, path, kind, name
-"""
-_WORK = "SELECT w.*, n.path FROM work_nodes('{work}', '{tree}') w LEFT JOIN {tree} n USING (node)"
-# What an External id links to an operator, as `work_nodes` has it, without a look at each node; and whether it does.
-_BATCH_WORK = """
-SELECT w.*, o.path, coalesce(o.several, coalesce(w.op_id, 0) = 0) AS unlinked
-FROM gpu_named_work w
-JOIN (SELECT * FROM call_processes WHERE batch = {batch}) p USING (run_id, rank)
-LEFT JOIN call_ops o ON o.process = p.process AND o.op_id = w.op_id
-"""
-_BATCH_SUMS = f"""
-CREATE OR REPLACE TEMP TABLE call_batch_sums AS
-{_WORK_SUMS.format(work=_BATCH_WORK).replace("path, kind", "unlinked, path, kind")}
-"""
-_BATCH_UNLINKED = """
-CREATE OR REPLACE TEMP TABLE call_batch_unlinked AS SELECT * EXCLUDE (path, unlinked) FROM ({work}) WHERE unlinked
-"""
-_LINKED = "SELECT * EXCLUDE (unlinked) FROM call_batch_sums WHERE NOT unlinked"
-_ALL_SUMS = """
-SELECT
-    run_id, rank, run_group, path, kind, name, sum(calls)::BIGINT AS calls, sum(total_ns)::BIGINT AS total_ns,
-    min(first_ns) AS first_ns, max(last_ns) AS last_ns
-FROM ({linked} UNION ALL BY NAME {unlinked})
-GROUP BY run_id, rank, run_group, path, kind, name
 """
 
 
@@ -193,7 +171,7 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None 
         return
     if tree == "call_tree_sums" and (same := _same(connection, "call_tree", functions)):
         connection.execute(f"CREATE VIEW call_paths_{functions} AS SELECT * FROM call_tree_paths_{same}")
-        work = _WORK_SUMS.format(work=_WORK.format(work="gpu_named_work", tree=f"call_tree_{same}"))
+        work = tree_work.sums_in("gpu_named_work", f"call_tree_{same}")
         connection.execute(f"CREATE VIEW call_work_{functions} AS {work}")
         return
     kind = _BY_PLACE if tree in _OF_PLACES else _AS_TORCH
@@ -209,13 +187,20 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None 
     spill.check_room(connection, "call_processes", _SUMMED_BYTES if tree in _SUMMED else _EVENT_BYTES)
     batches = connection.execute(_BATCHES).fetchall()
     if not batches and not there:
-        batches = [(0, 0)]
+        batches = [(0, 0, [], 0, 0)]
     if batches:
         connection.execute(_TEXTS.format(table=table, among=among))
-    most = max((n for _, n in batches), default=0)
+    if len(batches) > 1:
+        adding.only = {number: of_ranks(runs, ranks) for number, _, runs, *ranks in batches}
+    most = max((n for _, n, *_ in batches), default=0)
     room = Room(most)
     places = cycle((Room(most), Room(most)))
-    read = ((number, _read(connection, (events, launched), number, next(places))) for number, _ in batches)
+
+    def batch_of(number: int) -> dict[str, Any]:
+        only = adding.only.get(number, "true")
+        return _read(connection, (events.replace(_HERE, only), launched.replace(_HERE, only)), number, next(places))
+
+    read = ((number, batch_of(number)) for number, *_ in batches)
     for batch in in_turn(lambda one: _nested(one[1], one[0], adding.nodes, adding.paths, tree, room), read):
         adding.add(batch)
     if to_keep:
@@ -259,6 +244,8 @@ class _Adding:
         self._made: dict[str, None] = {}
         self.nodes = 0
         self.paths = 0
+        self.only: dict[int, str] = {}
+        """Of batches that are not all ranks, a condition on theirs."""
 
     def add(self, batch: Batch) -> None:
         """Add what there is of a batch."""
@@ -266,7 +253,8 @@ class _Adding:
             self._into(
                 "call_paths", _NAMED.format(rows="call_batch", text="::VARCHAR"), call_batch=paths_of_batch(batch)
             )
-            self._into("call_work", self._work(batch))
+            only = self.only.get(batch.number, "true")
+            self._into("call_work", tree_work.sums(self._connection, batch, only, _NAMED))
         elif self._tree == "torch_sums":
             self._into("torch_sums", _NAMED.format(rows=_SUMS, text="::VARCHAR"), call_rows=few_rows_of(batch))
         else:
@@ -277,30 +265,6 @@ class _Adding:
             )
         self.nodes += len(batch.tree.order)
         self.paths += len(batch.sums.parent) if batch.sums else 0
-
-    def _work(self, batch: Batch) -> str:
-        """SQL of the sums of the GPU work of a batch by the paths of the nodes that launched it."""
-        with self._registered(call_ops=ops_of(batch)):
-            self._connection.execute(_BATCH_SUMS.format(batch=batch.number))
-            if not self._connection.execute("SELECT 1 FROM call_batch_sums WHERE unlinked LIMIT 1").fetchall():
-                return _LINKED
-            self._connection.execute(_BATCH_UNLINKED.format(work=_BATCH_WORK.format(batch=batch.number)))
-        with self._registered(call_rows=rows_of(batch)):
-            self._connection.execute(
-                f"CREATE OR REPLACE TEMP TABLE call_batch_tree AS {_NAMED.format(rows='call_rows', text='')}"
-            )
-        unlinked = _WORK_SUMS.format(work=_WORK.format(work="call_batch_unlinked", tree="call_batch_tree"))
-        return _ALL_SUMS.format(linked=_LINKED, unlinked=unlinked)
-
-    @contextmanager
-    def _registered(self, **tables: pa.Table) -> Iterator[None]:
-        for name, table in tables.items():
-            self._connection.register(name, table)
-        try:
-            yield
-        finally:
-            for name in tables:
-                self._connection.unregister(name)
 
     @cached_property
     def _kept_as(self) -> str:
@@ -340,14 +304,13 @@ class _Adding:
         """Add what SQL selects, of tables that it may read."""
         name = f"{stem}_{self._functions}"
         into = f"INSERT INTO {name}_rows" if name in self._made else f"CREATE OR REPLACE TABLE {name}_rows AS"
-        with self._registered(**tables):
+        with registered(self._connection, **tables):
             self._connection.execute(f"{into} {sql}")
         self._made[name] = None
 
     def finish(self) -> None:
         """Make the views, which have texts; what was made on the way goes."""
-        for name in ("call_batch_sums", "call_batch_unlinked", "call_batch_tree"):
-            self._connection.execute(f"DROP TABLE IF EXISTS {name}")
+        tree_work.drop(self._connection)
         texts = "kind::VARCHAR AS kind, name::VARCHAR AS name"
         for name in self._made:
             self._connection.execute(f"CREATE VIEW {name} AS SELECT * REPLACE ({texts}) FROM {name}_rows")

@@ -27,7 +27,7 @@ from analyze.query import spill
 from analyze.query.computed import path_events
 from analyze.query.computed.in_turn import in_turn
 from analyze.query.computed.path_walk import Segment, without_overhead
-from analyze.query.literals import of_others, of_run, of_runs
+from analyze.query.literals import of_others, of_ranks, of_run
 
 if TYPE_CHECKING:
     import duckdb
@@ -106,7 +106,8 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, steps: bool, kept:
 
     def read(there: list[tuple[Any, ...]]) -> tuple[list[tuple[Any, ...]], path_events.Events]:
         """Some ranks, and what they did."""
-        return there, path_events.read(connection, table, _only(there) if len(there) < len(ranks) else "true")
+        only = of_ranks((o[2] for o in there), (o[3] for o in there)) if len(there) < len(ranks) else "true"
+        return there, path_events.read(connection, table, only)
 
     def walk(done: tuple[list[tuple[Any, ...]], path_events.Events]) -> list[pa.Table]:
         """Their paths."""
@@ -135,13 +136,6 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, steps: bool, kept:
             of_one = connection.sql(f"SELECT * EXCLUDE (run_id, run_group) FROM {table} WHERE {of_run(run_id)}")
             kept.write(table, run_id, of_one.to_arrow_table())
         kept.make_room()
-
-
-def _only(ranks: Sequence[tuple[Any, ...]]) -> str:
-    """A condition that few other ranks fulfil, and that says which files need not be read."""
-    runs = sorted({run_id for _, _, run_id, *_ in ranks})
-    numbers = [rank for *_, rank, _ in ranks]
-    return f"{of_runs(runs)} AND rank BETWEEN {min(numbers)} AND {max(numbers)}"
 
 
 def _tuples(rows: pa.Table) -> list[tuple[Any, ...]]:

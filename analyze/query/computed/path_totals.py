@@ -1,0 +1,192 @@
+"""The critical path added up: by kind, or by kind and name, for which a piece on the CPU is cut where the innermost
+operator, range or CUDA call of its thread changes.
+
+What a path's threads did is read rank after rank: only names, as numbers, and times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import cycle
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from analyze.query import spill
+from analyze.query.computed.in_turn import ROWS_READ, in_turn
+from analyze.query.computed.innermost import Intervals, Times, Windows, times
+from analyze.query.computed.nesting import Room
+from analyze.query.literals import of_others, of_run
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from analyze.store.kept import Kept
+
+_BATCH = 4_000_000
+"""Events that are read and walked over at once, to the next whole rank: what bounds the memory."""
+
+_EVENT_BYTES = 80
+"""Memory that an event takes meanwhile, and those of the next batch."""
+
+# `lane`: of the CPU, with a known thread; numbered with the batches, so that a batch has neighbours.
+_PIECES = """
+SELECT
+    *, row_number() OVER (ORDER BY run_id, rank, step, seq) AS piece,
+    CASE WHEN kind = 'cpu' AND tid IS NOT NULL THEN dense_rank() OVER (ORDER BY run_id, rank, tid)::INTEGER END AS lane
+FROM {path}
+WHERE {left}
+"""
+_LANES = """
+WITH _counts AS (
+    SELECT run_id, rank, count(*) AS events FROM cpu_ops GROUP BY run_id, rank
+    UNION ALL
+    SELECT run_id, rank, count(*) FROM cuda_calls GROUP BY run_id, rank
+    UNION ALL
+    SELECT run_id, rank, count(*) FROM ranges GROUP BY run_id, rank
+),
+_ranks AS (
+    SELECT run_id, rank, sum(events)::BIGINT AS events
+    FROM _counts SEMI JOIN (SELECT DISTINCT run_id, rank FROM total_pieces WHERE lane IS NOT NULL) USING (run_id, rank)
+    GROUP BY run_id, rank
+),
+_batches AS (
+    SELECT *, ((sum(events) OVER (ORDER BY run_id, rank) - events) // $batch)::BIGINT AS batch FROM _ranks
+)
+SELECT run_id, rank, tid, lane, batch, events
+FROM _batches JOIN (SELECT DISTINCT run_id, rank, tid, lane FROM total_pieces WHERE lane IS NOT NULL)
+    USING (run_id, rank)
+"""
+_NAMES = """
+SELECT DISTINCT name
+FROM cpu_events SEMI JOIN total_lanes USING (run_id, rank)
+WHERE kind NOT IN ('async', 'overhead', 'python') AND name IS NOT NULL
+ORDER BY name
+"""
+_WINDOWS = """
+SELECT batch, p.lane, p.start_ns, p.start_ns + p.dur_ns AS end_ns, piece
+FROM total_pieces p JOIN total_lanes USING (lane)
+ORDER BY batch, p.lane, p.start_ns
+"""
+# Of equal events the last by name is the innermost, one without a name before all.
+_EVENTS = """
+SELECT
+    lane, coalesce(enum_code(name::{table}_text)::INTEGER, {unnamed}) AS label, start_ns, start_ns + dur_ns AS end_ns
+FROM cpu_events JOIN (SELECT * FROM total_lanes WHERE batch = $batch) USING (run_id, rank, tid)
+WHERE kind NOT IN ('async', 'overhead', 'python') AND dur_ns > 0
+"""
+_BY_KIND = """
+SELECT run_id, rank, run_group, step, kind, NULL::VARCHAR AS name, count(*) AS pieces, sum(dur_ns)::BIGINT AS total_ns
+FROM {path}
+WHERE dur_ns > 0
+GROUP BY run_id, rank, run_group, step, kind
+"""
+_BY_NAME = """
+WITH _cut AS (
+    SELECT piece, sum(ns)::BIGINT AS ns FROM total_parts GROUP BY piece
+),
+_named AS (
+    SELECT piece, coalesce(name, '(no event)') AS name, dur_ns - coalesce(ns, 0) AS ns
+    FROM total_pieces LEFT JOIN _cut USING (piece)
+    UNION ALL
+    SELECT piece, n.name, t.ns FROM total_parts t LEFT JOIN total_names n USING (label)
+)
+SELECT
+    run_id, rank, run_group, step, kind, n.name, count(DISTINCT piece) AS pieces, sum(n.ns)::BIGINT AS total_ns
+FROM _named n JOIN total_pieces USING (piece)
+WHERE n.ns > 0
+GROUP BY run_id, rank, run_group, step, kind, n.name
+"""
+_RESTORED = """
+INSERT INTO {table} BY NAME
+SELECT g.run_id, g.run_group, k.*
+FROM (SELECT DISTINCT run_id, rank, run_group FROM run_groups WHERE {run}) g JOIN total_kept k USING (rank)
+"""
+
+
+class _Batch(NamedTuple):
+    intervals: Intervals
+    windows: Windows
+    pieces: Any
+    """The piece of each window."""
+
+
+def create(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None = None) -> None:
+    """Make `critical_path_by_kind_` or `critical_path_by_name_`, for `span` or `step` as its name says.
+
+    The blocks that its declaration uses must have been made; `analyze.query.computed` has the columns. Sums by name are
+    taken from `kept` and put there.
+    """
+    stem, _, window = table.rpartition("_")
+    path = f"critical_path_{window}"
+    if stem.endswith("_kind"):
+        connection.execute(f"CREATE OR REPLACE TABLE {table} AS {_BY_KIND.format(path=path)}")
+        return
+    known = kept.read(table) if kept else {}
+    pieces = _PIECES.format(path=path, left=of_others(known))
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE total_pieces AS {pieces}")
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE total_lanes AS {_LANES}", {"batch": _BATCH})
+    spill.check_room(connection, "total_lanes", _EVENT_BYTES)
+    connection.execute(f"CREATE TYPE {table}_text AS ENUM ({_NAMES})")
+    names = [n for (n,) in connection.execute(f"SELECT unnest(enum_range(NULL::{table}_text))::VARCHAR").fetchall()]
+    _store(connection, table, names, in_turn(_parts, _batches(connection, table, len(names))))
+    for run_id, rows in known.items():
+        connection.register("total_kept", rows)
+        connection.execute(_RESTORED.format(table=table, run=of_run(run_id)))
+        connection.unregister("total_kept")
+    if kept:
+        for run_id in kept.lacking(known):
+            of_one = connection.sql(f"SELECT * EXCLUDE (run_id, run_group) FROM {table} WHERE {of_run(run_id)}")
+            kept.write(table, run_id, of_one.to_arrow_table())
+        kept.make_room()
+
+
+def _batches(connection: duckdb.DuckDBPyConnection, table: str, unnamed: int) -> Iterator[_Batch]:
+    """What ran on the threads of the paths, and when these were there."""
+    asked = {c: np.ma.getdata(v) for c, v in connection.execute(_WINDOWS).fetchnumpy().items()}
+    events = "SELECT max(events) FROM (SELECT batch, sum(events) AS events FROM ({}) GROUP BY batch)"
+    of_ranks = "SELECT DISTINCT run_id, rank, batch, events FROM total_lanes"
+    [(most,)] = connection.execute(events.format(of_ranks)).fetchall()
+    rooms = cycle((Room(int(most or 0)), Room(int(most or 0))))
+    sql = _EVENTS.format(table=table, unnamed=unnamed)
+    for batch, first in zip(*np.unique(asked["batch"], return_index=True), strict=True):
+        here = slice(int(first), int(np.searchsorted(asked["batch"], batch, "right")))
+        lane, start, end, piece = (asked[c][here] for c in ("lane", "start_ns", "end_ns", "piece"))
+        # (Lanes from 0 on, for there is memory for each.)
+        low = int(lane[0])
+        room, n = next(rooms), 0
+        types = {"lane": np.int32, "start_ns": np.int64, "end_ns": np.int64, "label": np.int32}
+        for rows in connection.sql(sql, params={"batch": int(batch)}).to_arrow_reader(ROWS_READ):
+            for name, kind in types.items():
+                room.array(name, kind, n + rows.num_rows)[n:] = rows[name].to_numpy()
+            n += rows.num_rows
+        columns = {name: room.array(name, kind, n) for name, kind in types.items()}
+        columns["lane"] -= low
+        yield _Batch(Intervals(*columns.values()), Windows((lane - low).astype(np.int32), start, end), piece)
+
+
+def _parts(batch: _Batch) -> tuple[Any, Times]:
+    """Pieces, and their times."""
+    found = times(batch.intervals, batch.windows)
+    return batch.pieces[found.window], found
+
+
+def _store(
+    connection: duckdb.DuckDBPyConnection, table: str, names: list[str], made: Iterator[tuple[Any, Times]]
+) -> None:
+    import pyarrow as pa
+
+    schema = pa.schema([("piece", pa.int64()), ("label", pa.int32()), ("ns", pa.int64())])
+    parts = [
+        pa.Table.from_arrays([pa.array(pieces), pa.array(found.label), pa.array(found.ns)], schema=schema)
+        for pieces, found in made
+    ]
+    texts = {"label": pa.array(range(len(names)), pa.int32()), "name": pa.array(names, pa.string())}
+    tables = {"total_parts": pa.concat_tables([schema.empty_table(), *parts]), "total_names": pa.table(texts)}
+    for name, rows in tables.items():
+        connection.register(name, rows)
+    connection.execute(f"CREATE OR REPLACE TABLE {table} AS {_BY_NAME}")
+    for name in tables:
+        connection.unregister(name)
+    for name in ("total_pieces", "total_lanes"):
+        connection.execute(f"DROP TABLE {name}")
