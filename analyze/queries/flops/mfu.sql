@@ -129,7 +129,7 @@ sums AS (
     SELECT
         run_id, rank, window_ns, coalesce(sum(model_flops - again_flops), 0)::BIGINT AS model_flops,
         coalesce(sum(again_flops), 0)::BIGINT AS again_flops, count(*) FILTER (model_flops IS NULL) AS unknown_calls,
-        sum(model_flops / rate) AS ideal_s, sum(model_flops)::DOUBLE AS seen_flops,
+        fsum(model_flops / rate) AS ideal_s, sum(model_flops)::DOUBLE AS seen_flops,
         list(DISTINCT roof) FILTER (roof IS NOT NULL AND model_flops > 0) AS seen_roofs,
         bool_or(roof IS NULL AND model_flops > 0) AS unheld
     FROM held
@@ -174,7 +174,7 @@ totals AS (
         sum(unknown_calls)::BIGINT AS unknown_calls, list_sort(list_distinct(flatten(list(seen_roofs)))) AS roofs,
         -- Of steps with several roofs, what all operations take at their peaks.
         CASE WHEN NOT bool_or(unheld)
-            THEN sum(model_flops + again_flops) / nullif(sum((model_flops + again_flops) / rate), 0) END AS peak,
+            THEN sum(model_flops + again_flops) / nullif(fsum((model_flops + again_flops) / rate), 0) END AS peak,
         bool_or(unheld) AS unheld, bool_or(given) AS given
     FROM (SELECT *, row_number() OVER (PARTITION BY run_id, rank, row_step) = 1 AS first_of_rank FROM keyed)
     GROUP BY run_group, run_id, row_rank, row_step
