@@ -1,4 +1,4 @@
-"""What questions computed of large runs and later ones take from the cache."""
+"""What questions computed of large runs and later ones take from the cache; tests/test_kept_answers.py has answers."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ QUERIES = ("op-totals", "op-tree", "ops", "module-tree", "critical-path")
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache, and no recording is small."""
+    """An empty cache, of which no question takes its answer, and no recording is small."""
     monkeypatch.setenv("TRACEQUARRY_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(engine, "_SMALL", 0)
+    monkeypatch.setattr(kept.Kept, "answer", lambda *given: None)
+    monkeypatch.setattr(kept.Kept, "keep_answer", lambda *given: None)
     return tmp_path / "cache"
 
 

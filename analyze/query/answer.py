@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import duckdb
 
@@ -21,27 +23,73 @@ _TYPES: tuple[tuple[type, str], ...] = ((bool, "BOOLEAN"), (int, "BIGINT"), (flo
 _EMPTY = {"text": "VARCHAR", "id": "VARCHAR", "time": "VARCHAR", "count": "BIGINT", "ns": "BIGINT", "bool": "BOOLEAN"}
 
 
+_SQL_TYPES = b"sql_types"
+"""What the types of kept rows are in SQL, which Arrow has no name for."""
+_WITHOUT_ENUMS = re.compile(r"ENUM\((?:'(?:[^']|'')*'(?:, )?)*\)")
+
+Keep: TypeAlias = "Callable[[pa.Table], None]"
+
+
 class Statement:
     """A SELECT of this package's own, in the place of a relation.
 
     A relation is bound when it is made and again when its rows are taken: a third of the time that a question about a
-    small recording takes. This is bound when its rows are taken.
+    small recording takes. This is bound when its rows are taken. `keep` is given all rows, once they are.
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, sql: str, parameters: object = None):
-        self._connection, self._sql, self._parameters = connection, sql, parameters
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, sql: str, parameters: object = None, keep: Keep | None = None
+    ):
+        self._connection, self._sql, self._parameters, self._keep = connection, sql, parameters, keep
 
     def limit(self, most: int) -> Statement:
         """Its first rows."""
-        return Statement(self._connection, f"SELECT * FROM (\n{self._sql}\n) LIMIT {most}", self._parameters)
+        sql = f"SELECT * FROM (\n{self._sql}\n) LIMIT {most}"
+        keep = self._keep
+        return Statement(self._connection, sql, self._parameters, keep and (lambda rows: _if_all(rows, most, keep)))
 
     def fetchall(self) -> list[tuple[Any, ...]]:
         """All rows as Python values. Raises duckdb.Error."""
+        if self._keep:
+            return KeptRows(self._connection, self.to_arrow_table()).fetchall()
         return self._connection.execute(parsed(self._connection, self._sql), self._parameters).fetchall()
 
     def to_arrow_table(self) -> pa.Table:
         """All rows as an Arrow table. Raises duckdb.Error."""
-        return self._connection.sql(parsed(self._connection, self._sql), params=self._parameters).to_arrow_table()
+        found = self._connection.sql(parsed(self._connection, self._sql), params=self._parameters)
+        if not self._keep:
+            return found.to_arrow_table()
+        types = [_WITHOUT_ENUMS.sub("VARCHAR", str(kind)) for kind in found.types]
+        rows = found.to_arrow_table().replace_schema_metadata({_SQL_TYPES: json.dumps(types)})
+        self._keep(rows)
+        return rows
+
+
+class KeptRows:
+    """Rows of a Statement that were kept, in its place."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, rows: pa.Table):
+        self._connection, self._rows = connection, rows
+
+    def limit(self, most: int) -> KeptRows:
+        """The first of them."""
+        return KeptRows(self._connection, self._rows.slice(0, most))
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        """All as the Python values that they were before they were Arrow's."""
+        types = json.loads(self._rows.schema.metadata[_SQL_TYPES])
+        casts = ", ".join(f"#{at}::{kind}" for at, kind in enumerate(types, 1))
+        return self._connection.from_arrow(self._rows).project(casts).fetchall()
+
+    def to_arrow_table(self) -> pa.Table:
+        """All as an Arrow table."""
+        return self._rows
+
+
+def _if_all(rows: pa.Table, most: int, keep: Keep) -> None:
+    """Keep the first rows of an answer if they are all that it has."""
+    if rows.num_rows < most:
+        keep(rows)
 
 
 class Answer:
@@ -50,7 +98,7 @@ class Answer:
     def __init__(
         self,
         columns: tuple[ResultColumn, ...],
-        result: duckdb.DuckDBPyRelation | Statement,
+        result: duckdb.DuckDBPyRelation | Statement | KeptRows,
         what: str,
         owner: object,
         note: str = "",
@@ -68,7 +116,7 @@ class Answer:
         self.main: tuple[str, ...] = ()
         """Names of the columns that a table shows first where not all have room; empty for all."""
         self._lock = lock or nullcontext()
-        self._result = result if isinstance(result, Statement) else _without_time_zones(result)
+        self._result = result if isinstance(result, Statement | KeptRows) else _without_time_zones(result)
         self._what = what
         self.count: int | None = None
         """How many rows were taken; None before."""

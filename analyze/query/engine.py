@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -15,7 +15,7 @@ import duckdb
 
 from analyze.errors import InputError
 from analyze.query import interrupts, spill
-from analyze.query.answer import Answer, Statement
+from analyze.query.answer import Answer, KeptRows, Statement
 from analyze.query.blocks import Block, Part, blocks, defining, parts, words
 from analyze.query.made import COLUMNS, Made, note_columns
 from analyze.query.open_files import threads
@@ -100,6 +100,7 @@ class Engine:
         self._recordings = Recordings(self.connection, stores, by)
         self._lock()
         self._recordings.select([where] if isinstance(where, str) else list(where or ()), profiler, prefer)
+        self._choice = self.by, tuple([where] if isinstance(where, str) else where or ()), profiler, prefer
         self._small = self._recordings.bytes() <= _SMALL
 
     def close(self) -> None:
@@ -314,14 +315,22 @@ class Engine:
         final += f"\nWHERE {' AND '.join(held)}" if held else ""
         final += "\nORDER BY " + ", ".join(filter(None, order))
         final += f"\nLIMIT {int(limit)}" if limit is not None else ""
-        self._make_read(final if built_in else " ".join([final, *_STORED]), uses, [query.path.parent.parent])
         what = f"query {query.name}"
-        result: duckdb.DuckDBPyRelation | Statement
-        if built_in:
-            result = Statement(self.connection, final, _bound(values))
-        else:
-            check_select(self.connection, final, what)
-            result = self._run(final, values, what)
+        result: duckdb.DuckDBPyRelation | Statement | KeptRows | None = None
+        keep = None
+        if built_in and not self._small and not self._blocks.own:
+            # To keep the answers of small recordings takes longer than to give them.
+            kept, asked = self._recordings.kept(), repr((self._choice, final, sorted(values.items())))
+            keep = partial(kept.keep_answer, asked)
+            if (rows := kept.answer(asked)) is not None:
+                result = KeptRows(self.connection, rows)
+        if result is None:
+            self._make_read(final if built_in else " ".join([final, *_STORED]), uses, [query.path.parent.parent])
+            if built_in:
+                result = Statement(self.connection, final, _bound(values), keep)
+            else:
+                check_select(self.connection, final, what)
+                result = self._run(final, values, what)
         answer = Answer(tuple(c for c, _ in shown), result, what, self, self.note, self.lock)
         if query.main and not select:
             sorted_by = (term.strip().lstrip("-+") for term in (sort or "").split(","))

@@ -1,9 +1,10 @@
-"""What questions computed of large runs, kept in the cache for the next ones: sums of call trees, critical paths.
+"""What questions computed of large runs, kept in the cache for the next ones: sums of call trees, paths, answers.
 
-A file holds a table of one run. Its name is a digest of all that its rows follow from: the run's Parquet files as
-they are (places, sizes, times), and the code. So nothing kept is ever out of date: of a run that was ingested again,
-what was kept is asked for no more, and goes when room is needed. A file is there whole or not at all, and one that
-cannot be read is made again. None of it is needed: where nothing can be written, nothing is kept.
+A file holds a table of one run, or the answer to one question. Its name is a digest of all that its rows follow from:
+the runs' Parquet files as they are (places, sizes, times), the code, and what was asked. So nothing kept is ever out of
+date: of a run that was ingested again, what was kept is asked for no more, and goes when room is needed. A file is
+there whole or not at all, and one that cannot be read is made again. None of it is needed: where nothing can be
+written, nothing is kept.
 """
 
 from __future__ import annotations
@@ -54,16 +55,18 @@ class Kept:
 
     def read(self, table: str) -> dict[str, pa.Table]:
         """What is kept of a table, by run, with the rows of all its ranks."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+        found = {run_id: _read(self._path([run_id], table)) for run_id in self._stores}
+        return {run_id: rows for run_id, rows in found.items() if rows is not None}
 
-        found = {}
-        for run_id in self._stores:
-            path = self._path(run_id, table)
-            with suppress(OSError, ValueError, pa.ArrowException):
-                found[run_id] = pq.read_table(path, partitioning=None, page_checksum_verification=True)
-                os.utime(path)
-        return found
+    def answer(self, asked: str) -> pa.Table | None:
+        """The rows of a question about all the runs, with the metadata that they were kept with."""
+        return _read(self._path(self._stores, f"answer\0{asked}"))
+
+    def keep_answer(self, asked: str, rows: pa.Table) -> None:
+        """Keep the rows of a question; `asked` says all that was asked, and of which of the runs' ranks."""
+        if rows.nbytes <= _MOST_OF_ONE:
+            _write(self._path(self._stores, f"answer\0{asked}"), rows)
+            self.make_room()
 
     def lacking(self, found: Iterable[str]) -> list[str]:
         """The runs of which something can be kept, but for those of which it was found."""
@@ -71,15 +74,7 @@ class Kept:
 
     def write(self, table: str, run_id: str, rows: pa.Table) -> None:
         """Keep a table of a run, unless it is too large; `make_room` after the last."""
-        import pyarrow.parquet as pq
-
-        path = self._path(run_id, table)
-        with suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with part_file(path) as part:
-                pq.write_table(rows, part, compression="zstd", write_page_checksum=True)
-            if path.stat().st_size > _MOST_OF_ONE:
-                path.unlink()
+        _write(self._path([run_id], table), rows)
 
     def make_room(self) -> None:
         """Remove what was not used for longest, beyond MOST_BYTES."""
@@ -91,9 +86,34 @@ class Kept:
                 if total > MOST_BYTES:
                     path.unlink(missing_ok=True)
 
-    def _path(self, run_id: str, table: str) -> Path:
-        if run_id not in self._states:
-            self._states[run_id] = state_of(self._stores[run_id], run_id)
-        state = self._states[run_id]
-        name = hashlib.blake2b(f"{self._code()}\0{state}\0{table}".encode(), digest_size=16).hexdigest()
+    def _path(self, run_ids: Iterable[str], table: str) -> Path:
+        of_runs = []
+        for run_id in sorted(run_ids):
+            if run_id not in self._states:
+                self._states[run_id] = state_of(self._stores[run_id], run_id)
+            of_runs.append(self._states[run_id])
+        name = hashlib.blake2b("\0".join((self._code(), *of_runs, table)).encode(), digest_size=16).hexdigest()
         return kept_folder() / f"{name}.parquet"
+
+
+def _read(path: Path) -> pa.Table | None:
+    """The rows of a file; None where there is none that can be read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with suppress(OSError, ValueError, pa.ArrowException):
+        rows = pq.read_table(path, partitioning=None, page_checksum_verification=True)
+        os.utime(path)
+        return rows
+    return None
+
+
+def _write(path: Path, rows: pa.Table) -> None:
+    import pyarrow.parquet as pq
+
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with part_file(path) as part:
+            pq.write_table(rows, part, compression="zstd", write_page_checksum=True)
+        if path.stat().st_size > _MOST_OF_ONE:
+            path.unlink()

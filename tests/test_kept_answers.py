@@ -1,0 +1,152 @@
+"""Answers about large recordings, which the cache has for whoever asks the same again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import SAMPLES, event, kernel, sample_engines, write_trace
+
+import analyze
+from analyze.query import engine
+from analyze.query.engine import Engine
+from analyze.query.query_files import catalog
+
+SOME: list[dict[str, Any]] = [
+    {}, {"where": "rank = 1"}, {"by": ["rank"]}, {"params": {"group": "name"}}, {"params": {"window": "step"}},
+    {"sort": "total_ns"}, {"limit": 2}, {"select": ["kind", "total_ns"]}, {"profiler": "torch"},
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, and no recording is small."""
+    monkeypatch.setenv("TRACEQUARRY_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(engine, "_SMALL", 0)
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """SQL whose tables and blocks were made."""
+    found: list[str] = []
+    make = Engine._make_read
+
+    def told(self: Engine, sql: str, *rest: Any) -> None:
+        found.append(sql)
+        make(self, sql, *rest)
+
+    monkeypatch.setattr(Engine, "_make_read", told)
+    yield found
+
+
+def rows(store: Path, query: str, **options: Any) -> list[tuple[Any, ...]]:
+    with analyze.open(store) as traces:
+        return traces.answer(query, **options).rows()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    analyze.ingest(SAMPLES / "resnet18-ddp2", store=tmp_path / "store")
+    return tmp_path / "store"
+
+
+def test_whoever_asks_the_same_computes_nothing(store: Path, made: list[str]) -> None:
+    """Whatever else was asked before: each way to ask has an answer of its own."""
+    first = [rows(store, "critical-path", **options) for options in SOME]
+    assert (
+        len({str(found) for found in first}) >= len(SOME) - 2
+    )  # (of these, two are nothing but names for the default)
+    made.clear()
+    assert [rows(store, "critical-path", **options) for options in SOME] == first
+    assert made == []
+    with analyze.open(store) as traces:
+        answer = traces.answer("critical-path")
+        assert [tuple(row.values()) for row in answer.arrow().to_pylist()] == first[0]
+        assert answer.count == len(first[0])
+    assert made == []
+
+
+def test_every_query_keeps_its_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through Arrow and a file: sums of 128 bits, lists, times. In one engine, of one order of adding up."""
+    asked = sample_engines("resnet18-ddp2").get()
+    for query in catalog().values():
+        monkeypatch.setattr(asked, "_small", True)
+        plain = asked.query(query).rows()
+        monkeypatch.setattr(asked, "_small", False)
+        for _ in range(2):
+            found = asked.query(query).rows()
+            assert found == plain, query.name
+            assert [list(map(type, row)) for row in found] == [list(map(type, row)) for row in plain], query.name
+
+
+def test_a_run_that_changed_is_asked_again(tmp_path: Path, made: list[str]) -> None:
+    trace = write_trace(tmp_path / "t.json", [event("cpu_op", "aten::mm", 0, 10), kernel("k", 20, 5)])
+    before = rows(trace, "kernel-share")
+    made.clear()
+    assert rows(trace, "kernel-share") == before
+    assert made == []
+    write_trace(trace, [event("cpu_op", "aten::mm", 0, 10), kernel("k", 20, 5), kernel("k", 30, 7)])
+    after = rows(trace, "kernel-share")
+    assert made != [] and after != before
+
+
+def test_another_run_beside_it_is_another_question(store: Path, made: list[str]) -> None:
+    one = rows(store, "kernel-share")
+    analyze.ingest(SAMPLES / "resnet18-1gpu", store=store)
+    made.clear()
+    both = rows(store, "kernel-share")
+    assert made != [] and len(both) > len(one)
+    made.clear()
+    assert rows(store, "kernel-share") == both
+    assert made == []
+
+
+def test_first_rows_are_kept_if_they_are_all(store: Path, made: list[str]) -> None:
+    """What a page shows of an answer: of one that is cut off, no more is known."""
+    for most in (2, 1000):
+        with analyze.open(store) as traces:
+            few = traces.answer("kernel-share").rows(most)
+        made.clear()
+        every = rows(store, "kernel-share")
+        assert every[:most] == few
+        assert (made == []) == (most > len(every))
+        analyze.cache(clear=True)
+    rows(store, "kernel-share")
+    made.clear()
+    with analyze.open(store) as traces:
+        assert traces.answer("kernel-share").rows(2) == every[:2]
+    assert made == []
+
+
+def test_a_file_that_cannot_be_read_is_made_again(store: Path, own_cache: Path, made: list[str]) -> None:
+    first = rows(store, "kernel-share")
+    kept = list(own_cache.rglob("*.parquet"))
+    assert len(kept) == 1
+    kept[0].write_bytes(kept[0].read_bytes()[:-9])
+    made.clear()
+    assert rows(store, "kernel-share") == first
+    assert made != []
+    os.truncate(kept[0], 0)
+    assert rows(store, "kernel-share") == first
+
+
+def test_of_small_recordings_no_answer_is_kept(store: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "_SMALL", 1 << 40)
+    rows(store, "kernel-share")
+    assert not list(own_cache.rglob("*.parquet"))
+
+
+def test_what_rests_on_a_users_own_sql_is_not_kept(store: Path, tmp_path: Path, own_cache: Path) -> None:
+    """Blocks of theirs may stand in the place of built-in ones, and change between questions."""
+    mine = tmp_path / "mine" / "own"
+    mine.mkdir(parents=True)
+    (mine / "count.sql").write_text(
+        "-- How many?\n-- @column n count  Kernels.\nSELECT run_group, count(*) AS n FROM kernels GROUP BY ALL\n"
+    )
+    with analyze.open(store, queries=[tmp_path / "mine"]) as traces:
+        [(count,)] = traces.answer("count").rows()
+    assert count > 0 and not list(own_cache.rglob("*.parquet"))
