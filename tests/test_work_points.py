@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 from support import SAMPLES, event, kernel, launch, op, sql, write_trace
 
+import analyze
+from analyze.query.computed import launch_points
+
 TREE = """
 SELECT w.run_id, w.rank, w.correlation_id, w.start_ns, t.tid AS from_tid, t.start_ns AS from_ns
 FROM work_nodes('gpu_named_work', 'call_tree_no') w JOIN call_tree_no t USING (node)
@@ -54,3 +57,81 @@ def test_an_id_of_two_of_a_thread_is_that_of_the_inner_one(tmp_path: Path) -> No
         kernel("k", 90, 40, correlation=7, **{"External id": 1}),
     ]  # fmt: skip
     assert points(write_trace(tmp_path / "t.json", trace)) == [{"name": "k", "tid": 1, "ns": 10_000, "end_ns": 30_000}]
+
+
+LINKED = """
+SELECT run_id, rank, correlation_id, start_ns, dur_ns, from_tid, from_ns, from_end_ns
+FROM work_points('gpu_named_work')
+WHERE op_id > 0
+ORDER BY ALL
+"""
+# What `intervals` makes of all operators, which are in the order that the furthest end so far needs.
+OUTER = """
+WITH operators AS (
+    SELECT track, name, start_ns, end_ns FROM cpu_intervals WHERE kind = 'op' AND end_ns IS NOT NULL
+),
+outermost AS (
+    SELECT * FROM intervals_reached('operators') WHERE coalesce(end_ns > reached_ns, true)
+)
+SELECT p.correlation_id, o.name, count(*) OVER (PARTITION BY o.track, o.start_ns) AS pieces
+FROM work_points('gpu_named_work') p
+JOIN cpu_tracks t ON t.run_id = p.run_id AND t.rank = p.rank AND t.tid IS NOT DISTINCT FROM p.from_tid
+ASOF JOIN outermost o ON o.track = t.track AND p.from_ns >= o.start_ns
+WHERE p.op_id > 0 AND p.from_ns < o.end_ns
+ORDER BY ALL
+"""
+IN_ARRAYS = """
+SELECT run_id, rank, correlation_id, start_ns, dur_ns, from_tid, from_ns, from_end_ns FROM launch_points ORDER BY ALL
+"""
+OUTER_IN_ARRAYS = """
+SELECT correlation_id, n.name, outer_pieces AS pieces
+FROM launch_points JOIN launch_points_names n ON n.number = outer_name
+ORDER BY ALL
+"""
+
+
+@pytest.mark.parametrize(
+    ("batch", "most_empty", "sample"),
+    [
+        (4_000_000, 32, "resnet18-ddp2"), (1, 32, "resnet18-ddp2"), (4_000_000, -(2**16), "train-stacks"),
+        (4_000_000, 32, "cuda-graph"), (4_000_000, 32, "lm-compiled"),
+    ],
+)  # fmt: skip
+def test_arrays_find_what_joins_and_windows_do(
+    batch: int, most_empty: int, sample: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all ranks at once and one by one, with ids that are numbered through and that are not."""
+    monkeypatch.setattr(launch_points, "_BATCH", batch)
+    monkeypatch.setattr(launch_points, "_MOST_EMPTY", most_empty)
+    # Opened anew, for a table is made once.
+    with analyze.open(SAMPLES / sample) as traces:
+        linked, linked_in_arrays, outer, outer_in_arrays = (
+            traces.sql(q).to_pylist() for q in (LINKED, IN_ARRAYS, OUTER, OUTER_IN_ARRAYS)
+        )
+    assert linked and linked_in_arrays == linked
+    assert outer and outer_in_arrays == outer
+
+
+def test_arrays_find_an_id_of_two_threads(tmp_path: Path) -> None:
+    # As above; what comes from the second thread lies in no operator but its own. The last two overlap in part, so
+    # both are outermost, and what begins in both is of the one that began last.
+    trace = [
+        op("aten::mm", 0, 100, 5), op("aten::mm", 10, 50, 5, tid=2), launch(20, 7, 5),
+        kernel("linked", 90, 40, correlation=7, **{"External id": 5}),
+        op("aten::a", 200, 100, 6), op("aten::b", 250, 100, 8), op("aten::c", 260, 10, 9),
+        kernel("inner", 400, 10, correlation=10, **{"External id": 9}),
+        op("aten::d", 220, 10, 10), kernel("first", 420, 10, correlation=11, **{"External id": 10}),
+        kernel("unknown", 440, 10, correlation=12, **{"External id": 99}),
+    ]  # fmt: skip
+    found = sql(
+        write_trace(tmp_path / "t.json", trace),
+        "SELECT w.name, from_tid AS tid, from_ns AS ns, from_end_ns AS end_ns, o.name AS outer, outer_pieces AS pieces"
+        " FROM launch_points p JOIN launch_points_names w ON w.number = p.name"
+        " LEFT JOIN launch_points_names o ON o.number = outer_name ORDER BY ALL",
+    )
+    assert [tuple(row.values()) for row in found] == [
+        ("first", 1, 220_000, 230_000, "aten::a", 1),
+        ("inner", 1, 260_000, 270_000, "aten::b", 1),
+        ("linked", 1, 0, 100_000, "aten::mm", 1),
+        ("unknown", None, None, None, None, None),
+    ]

@@ -17,61 +17,63 @@
 -- @column gpu_time_pct %          Share of gpu_ns in the durations of all GPU work.
 -- @main sequence, count, gpu_ns, gpu_time_pct
 -- @order gpu_ns DESC, operator, sequence
--- @use arithmetic, cpu_events, cpu_tracks, gpu_named_work, intervals
+-- @use arithmetic, cpu_events, gpu_work, intervals, launch_points
 -- @needs GPU work that operators launched, two pieces or more, and min_count times
-WITH codes AS MATERIALIZED (
-    -- Names as numbers: there are hundreds of them in millions of rows.
+WITH asked AS (
+    SELECT run_id, rank, tid, name, start_ns, start_ns + dur_ns AS end_ns
+    FROM cpu_events
+    WHERE $operator <> '' AND contains(name, $operator) AND kind IN ('op', 'range') AND dur_ns IS NOT NULL
+),
+-- Texts as numbers: there are hundreds of them in millions of rows.
+codes AS MATERIALIZED (
     SELECT name, row_number() OVER (ORDER BY name)::INTEGER AS code
     FROM (
-        SELECT DISTINCT name FROM cpu_events WHERE kind IN ('op', 'range')
+        SELECT name FROM launch_points_names
         UNION
-        SELECT DISTINCT name FROM gpu_named_work
+        SELECT short_name FROM kernel_names WHERE short_name IS NOT NULL
+        UNION
+        SELECT name FROM asked
     )
-    WHERE name IS NOT NULL
 ),
--- All operators and ranges. Those that are not asked for have no end, so they hold nothing.
-calls AS (
-    SELECT
-        track, op_id, n.code, start_ns,
-        CASE WHEN CASE WHEN $operator = '' THEN kind = 'op' ELSE contains(name, $operator) END THEN end_ns END AS end_ns
-    FROM cpu_intervals LEFT JOIN codes n USING (name)
+-- Kernels of one short name are the same.
+work_codes AS MATERIALIZED (
+    SELECT w.run_id, w.name, c.code
+    FROM (SELECT DISTINCT run_id, name FROM launch_points) w
+    JOIN launch_points_names n ON n.number = w.name
+    LEFT JOIN kernel_names k ON k.run_id = w.run_id AND k.name = n.name
+    JOIN codes c ON c.name = coalesce(k.short_name, n.name)
 ),
-reached AS (
-    SELECT
-        track, op_id, code, start_ns, greatest(end_ns, reached_ns) AS furthest_ns,
-        coalesce(end_ns > reached_ns, end_ns IS NOT NULL) AS outermost
-    FROM intervals_reached('calls')
-),
--- With the number of the outermost one that was the last to begin, which is the one that ends last so far.
-placed AS (
-    SELECT
-        track, op_id, code, start_ns, start_ns < furthest_ns IS TRUE AS inside, outermost,
-        count(*) FILTER (outermost) OVER (ROWS UNBOUNDED PRECEDING) AS outer_number
-    FROM reached
-),
-named AS (
-    SELECT *, arg_max(code, outer_number) FILTER (outermost) OVER (ROWS UNBOUNDED PRECEDING) AS operator FROM placed
-),
-launching AS (
-    SELECT
-        run_id, rank, op_id, arg_max(CASE WHEN inside THEN outer_number ELSE 0 END, start_ns) AS outer_number,
-        arg_max(operator, start_ns) AS operator
-    FROM named JOIN cpu_tracks USING (track) SEMI JOIN gpu_named_work USING (run_id, rank, op_id)
-    WHERE op_id > 0
-    GROUP BY run_id, rank, op_id
+-- What does not end later than all before it lies inside of another one.
+outermost AS (
+    SELECT a.run_id, a.rank, a.tid, c.code, start_ns, end_ns, row_number() OVER () AS outer_op
+    FROM asked a JOIN codes c USING (name)
+    QUALIFY coalesce(end_ns > furthest_end((run_id, rank, tid), start_ns, end_ns), true)
 ),
 owned AS (
-    SELECT w.run_group, w.device, l.outer_number, l.operator, n.code, w.correlation_id, w.start_ns, w.dur_ns
-    FROM gpu_named_work w JOIN launching l USING (run_id, rank, op_id) LEFT JOIN codes n USING (name)
-    WHERE outer_number > 0
+    SELECT p.*, c.code AS operator
+    FROM launch_points p
+    LEFT JOIN launch_points_names n ON n.number = p.outer_name
+    LEFT JOIN codes c ON c.name = n.name
+    WHERE $operator = '' AND outer_pieces > 1
+    UNION ALL
+    SELECT p.* REPLACE (o.outer_op AS outer_op), o.code
+    FROM launch_points p
+    ASOF JOIN outermost o
+        ON o.run_id = p.run_id AND o.rank = p.rank AND coalesce(o.tid, -1) = coalesce(p.from_tid, -1)
+        AND p.from_ns >= o.start_ns
+    WHERE p.from_ns < o.end_ns
+),
+coded AS (
+    SELECT o.run_group, o.device, o.outer_op, o.operator, c.code, o.correlation_id, o.start_ns, o.dur_ns
+    FROM owned o LEFT JOIN work_codes c USING (run_id, name)
 ),
 -- A series is the work of one call on one device.
 in_order AS (
     SELECT
         *, lead(start_ns) OVER () AS next_ns,
-        lag(outer_number) OVER () = outer_number AND lag(device) OVER () IS NOT DISTINCT FROM device AS follows,
-        lead(outer_number) OVER () = outer_number AND lead(device) OVER () IS NOT DISTINCT FROM device AS is_followed
-    FROM (SELECT * FROM owned ORDER BY outer_number, device, start_ns, correlation_id)
+        lag(outer_op) OVER () = outer_op AND lag(device) OVER () IS NOT DISTINCT FROM device AS follows,
+        lead(outer_op) OVER () = outer_op AND lead(device) OVER () IS NOT DISTINCT FROM device AS is_followed
+    FROM (SELECT * FROM coded ORDER BY outer_op, device, start_ns, correlation_id)
 ),
 -- Work that is alone makes no sequence.
 numbered AS (
@@ -113,7 +115,7 @@ measured AS (
     FROM (SELECT *, greatest(0, coalesce(overlap, 0)) AS shared FROM compared)
 ),
 totals AS (
-    SELECT run_group, sum(dur_ns) AS all_ns FROM gpu_named_work GROUP BY run_group
+    SELECT run_group, sum(dur_ns) AS all_ns FROM gpu_work GROUP BY run_group
 ),
 found AS (
     SELECT

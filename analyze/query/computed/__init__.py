@@ -69,6 +69,12 @@ def _known_devices(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept
     device_peaks.create_known(connection, table)
 
 
+def _launch_points(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None) -> None:
+    from analyze.query.computed import launch_points
+
+    launch_points.create(connection, table)
+
+
 def _source_times(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None) -> None:
     from analyze.query.computed import source_times
 
@@ -246,6 +252,28 @@ _DEVICE_PEAKS = """What schemas/devices.toml publishes of the GPUs of the runs.
 @column pcie_gb_per_s GB/s  Of the PCIe link, in one direction.
 @column nvlink_gb_per_s GB/s  Of NVLink, in one direction; NULL without.
 """
+_LAUNCH_POINTS = """Where on the CPU all GPU work with an External id comes from, without texts.
+@use cpu_events, gpu_work, op_links, torch_names, work_points
+@view launch_points  a row is a kernel, memcpy or memset that has the External id of an operator.
+@column run_id id  The run.
+@column rank index  Process rank.
+@column run_group index  Group of runs (--by); NULL without.
+@column device index  GPU.
+@column name index  Number of its name, in launch_points_names.
+@column correlation_id id  Joins a CUDA call and the GPU work that it launched.
+@column op_id id  The operator that launched it.
+@column start_ns ns  Start.
+@column dur_ns ns  Length.
+@column from_tid id  Thread that launched it; this and what follows as `work_points` finds it.
+@column from_ns ns  Start of the operator or range; NULL where the recording has none of that id.
+@column from_end_ns ns  Its end.
+@column outer_op index  Number of the outermost operator in which that starts; NULL where it starts in none.
+@column outer_name index  Number of its name.
+@column outer_pieces count  Kernels, memcpys and memsets that come from it.
+@view launch_points_names  a row is a name of operators or of GPU work.
+@column number index  Its number.
+@column name text  Of a kernel, all of it; of a copy or fill, what torch.profiler calls it.
+"""
 
 _SOURCE_TIMES = """Which line of the program the time of a GPU comes from, where Python stacks were recorded.
 
@@ -302,6 +330,7 @@ COMPUTED = (
     Computed("device_peaks", _DEVICE_PEAKS, _device_peaks),
     Computed("enclosing_ops", _ENCLOSING_OPS, _enclosing_ops, ("cpu_ops", "cuda_calls", "ranges")),
     Computed("known_devices", _KNOWN_DEVICES, _known_devices),
+    Computed("launch_points", _LAUNCH_POINTS, _launch_points, ("cpu_ops", "kernels", "memcpys", "memsets")),
     Computed("source_times", _SOURCE_TIMES, _source_times, ("ranges",)),
     *_of_each("memory_tree", _MEMORY_TREE, {k: _FUNCTIONS[k] for k in ("no", "yes")}, _call_tree, "memory_events"),
     *_of_each("torch_sums", _TORCH_SUMS, {k: _FUNCTIONS[k] for k in ("no", "yes")}, _call_tree),

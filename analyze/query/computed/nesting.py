@@ -154,14 +154,14 @@ def nest(thread: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
     # Of those that are left: their numbers, their ends above those of the threads before, and where a segment begins.
     left = np.arange(n, dtype=np.int64)
     new_segment = _changes(thread)
-    lifted = _lifted(end, new_segment)
+    raised = lifted(end, new_segment)
     empty = start == end
     level = 0
     while len(left):
-        root = _not_enclosed(lifted, empty)
+        root = _not_enclosed(raised, empty)
         if not root[new_segment].all():
             # Something before a segment reaches into it: events that overlap in part.
-            root = _not_enclosed(_lifted(end[left], new_segment), empty)
+            root = _not_enclosed(lifted(end[left], new_segment), empty)
         roots = np.flatnonzero(root)
         # The descendants of a root are the events up to the next root.
         ends = np.append(roots[1:], len(left))
@@ -170,7 +170,7 @@ def nest(thread: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
         last[of_root] = left[ends - 1]
         below = ~root
         new_segment = np.append(False, root[:-1])[below]
-        left, lifted, empty = left[below], lifted[below], empty[below]
+        left, raised, empty = left[below], raised[below], empty[below]
         parent[left] = np.repeat(of_root, ends - roots - 1)
         level += 1
     return parent, last, depth
@@ -189,7 +189,7 @@ def _not_enclosed(ends: Ints, empty: Bools) -> Bools:
     return root
 
 
-def _lifted(values: Ints, new_segment: Bools) -> Ints:
+def lifted(values: Ints, new_segment: Bools) -> Ints:
     """Values in the same order within a segment and above those of the segments before: one maximum serves them all."""
     if not len(values):
         return values

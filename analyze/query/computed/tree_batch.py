@@ -39,9 +39,9 @@ class Batch(NamedTuple):
 
 def few_rows_of(batch: Batch) -> pa.Table:
     """Of the columns of `rows_of`, those that are summed by name."""
-    taken = {c: _column(batch.taken(c)) for c in ("process", "kind", "name", "dur_ns")}
+    taken = {c: column(batch.taken(c)) for c in ("process", "kind", "name", "dur_ns")}
     return pa.Table.from_pydict(
-        taken | {c: _column(getattr(batch.tree, c)) for c in ("self_ns", "folded", "gpu_ns", "total_gpu_ns")}
+        taken | {c: column(getattr(batch.tree, c)) for c in ("self_ns", "folded", "gpu_ns", "total_gpu_ns")}
     )
 
 
@@ -50,24 +50,24 @@ def rows_of(batch: Batch) -> pa.Table:
     tree, nodes = batch.tree, batch.nodes
     tid, op = batch.taken("tid"), batch.taken("op_id")
     rows = {
-        "process": _column(batch.taken("process")),
-        "kind": _column(batch.taken("kind")),
-        "name": _column(batch.taken("name")),
-        "tid": _column(tid, tid == UNKNOWN),
-        "op_id": _column(op, op == UNKNOWN),
-        "start_ns": _column(batch.taken("start_ns")),
-        "dur_ns": _column(batch.taken("dur_ns")),
-        "node": _column(np.arange(nodes, nodes + len(tid), dtype=np.int32)),
-        "parent": _column((tree.parent + nodes).astype(np.int32), tree.parent < 0),
-        "last_node": _column((tree.last + nodes).astype(np.int32)),
-        "depth": _column(tree.depth.astype(np.int16)),
-        "self_ns": _column(tree.self_ns),
-        "folded": _column(tree.folded),
-        "gpu_ns": _column(tree.gpu_ns),
-        "total_gpu_ns": _column(tree.total_gpu_ns),
+        "process": column(batch.taken("process")),
+        "kind": column(batch.taken("kind")),
+        "name": column(batch.taken("name")),
+        "tid": column(tid, tid == UNKNOWN),
+        "op_id": column(op, op == UNKNOWN),
+        "start_ns": column(batch.taken("start_ns")),
+        "dur_ns": column(batch.taken("dur_ns")),
+        "node": column(np.arange(nodes, nodes + len(tid), dtype=np.int32)),
+        "parent": column((tree.parent + nodes).astype(np.int32), tree.parent < 0),
+        "last_node": column((tree.last + nodes).astype(np.int32)),
+        "depth": column(tree.depth.astype(np.int16)),
+        "self_ns": column(tree.self_ns),
+        "folded": column(tree.folded),
+        "gpu_ns": column(tree.gpu_ns),
+        "total_gpu_ns": column(tree.total_gpu_ns),
     }
     if batch.path is not None:
-        rows["path"] = _column(batch.path + np.int32(batch.paths), batch.path < 0)
+        rows["path"] = column(batch.path + np.int32(batch.paths), batch.path < 0)
     return pa.Table.from_pydict(rows)
 
 
@@ -76,15 +76,15 @@ def paths_of_batch(batch: Batch) -> pa.Table:
     sums, paths = batch.sums, batch.paths
     assert sums is not None, "a tree of places"
     rows = {
-        "process": _column(sums.process),
-        "kind": _column(sums.kind),
-        "name": _column(sums.name),
-        "path": _column(np.arange(paths, paths + len(sums.parent), dtype=np.int32)),
-        "parent": _column((sums.parent + paths).astype(np.int32), sums.parent < 0),
-        "last_path": _column((sums.last + paths).astype(np.int32)),
-        "depth": _column(sums.depth.astype(np.int16)),
+        "process": column(sums.process),
+        "kind": column(sums.kind),
+        "name": column(sums.name),
+        "path": column(np.arange(paths, paths + len(sums.parent), dtype=np.int32)),
+        "parent": column((sums.parent + paths).astype(np.int32), sums.parent < 0),
+        "last_path": column((sums.last + paths).astype(np.int32)),
+        "depth": column(sums.depth.astype(np.int16)),
     }
-    rows |= {c: _column(getattr(sums, c)) for c in ("calls", "total_ns", "self_ns", "first_ns")}
+    rows |= {c: column(getattr(sums, c)) for c in ("calls", "total_ns", "self_ns", "first_ns")}
     return pa.Table.from_pydict(rows)
 
 
@@ -103,15 +103,15 @@ def ops_of(batch: Batch) -> pa.Table:
     several[key[of_tid[key] != tid]] = True
     return pa.Table.from_pydict(
         {
-            "process": _column(process[node]),
-            "op_id": _column(op[node]),
-            "path": _column(path[node] + np.int32(batch.paths)),
-            "several": _column(several),
+            "process": column(process[node]),
+            "op_id": column(op[node]),
+            "path": column(path[node] + np.int32(batch.paths)),
+            "several": column(several),
         }
     )
 
 
-def _column(values: npt.NDArray[Any], null: Bools | None = None) -> pa.Array:
+def column(values: npt.NDArray[Any], null: Bools | None = None) -> pa.Array:
     """The values as they lie there; pa.array would import pandas first, which takes half a second."""
     known = None if null is None or not null.any() else pa.py_buffer(np.packbits(~null, bitorder="little"))
     held = np.packbits(values, bitorder="little") if values.dtype == bool else np.ascontiguousarray(values)

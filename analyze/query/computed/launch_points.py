@@ -1,0 +1,315 @@
+"""The table `launch_points`: GPU work with an External id, and where on the CPU it comes from.
+
+As `work_points` has it, which is asked where several threads have one id; and with the outermost operator there. Looked
+up rank by rank in arrays: as joins and windows, DuckDB would hash all work and sort all operators.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from analyze.query import spill
+from analyze.query.computed.call_paths import dense
+from analyze.query.computed.in_turn import ROWS_READ, in_turn
+from analyze.query.computed.nesting import UNKNOWN, in_order, lifted
+from analyze.query.computed.path_walk import equal_runs, integers
+from analyze.query.computed.tree_batch import column
+
+if TYPE_CHECKING:
+    import duckdb
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Columns = dict[str, npt.NDArray[Any]]
+
+_BATCH = 4_000_000
+"""Operators and GPU work that are read at once, to the next whole rank: what bounds the memory."""
+
+_EVENT_BYTES = 200
+"""Memory that each of them takes meanwhile."""
+
+_MOST_EMPTY = 32
+"""Places of an array over External ids for each piece of work."""
+
+_TIMES = ("tid", "start_ns", "end_ns")
+
+# There are millions of rows and few texts.
+_NAMES = """
+CREATE TYPE {table}_text AS ENUM (
+    SELECT name
+    FROM (
+        SELECT name FROM cpu_ops
+        UNION
+        SELECT name FROM kernels
+        UNION
+        SELECT memcpy_name(kind, src_memory, dst_memory) FROM memcpys
+        UNION
+        SELECT memset_name(dst_memory) FROM memsets
+    )
+    WHERE name IS NOT NULL
+    ORDER BY name
+);
+CREATE TABLE {table}_names AS
+SELECT enum_code(name)::INTEGER AS number, name::VARCHAR AS name
+FROM (SELECT unnest(enum_range(NULL::{table}_text))::{table}_text AS name);
+CREATE TABLE {table} (
+    run_id run_key, rank INTEGER, run_group INTEGER, device INTEGER, name INTEGER, correlation_id BIGINT, op_id BIGINT,
+    start_ns BIGINT, dur_ns BIGINT, from_tid BIGINT, from_ns BIGINT, from_end_ns BIGINT,
+    outer_op BIGINT, outer_name INTEGER, outer_pieces BIGINT
+);
+"""
+_RANKS = """
+CREATE OR REPLACE TEMP TABLE launch_point_ranks AS
+WITH _counts AS (
+    SELECT run_id, rank, count(*) AS events FROM cpu_ops GROUP BY run_id, rank
+    UNION ALL
+    SELECT run_id, rank, count(*) FROM gpu_work GROUP BY run_id, rank
+),
+_events AS (
+    SELECT run_id, rank, sum(events) AS events FROM _counts GROUP BY run_id, rank
+)
+SELECT
+    run_id, rank, run_group, events, (sum(events) OVER in_order - events)::BIGINT // $batch AS batch,
+    (row_number() OVER in_order)::INTEGER AS process
+FROM run_groups JOIN _events USING (run_id, rank)
+WINDOW in_order AS (ORDER BY run_id, rank)
+"""
+_WORK = """
+WITH _work AS (
+    SELECT run_id, rank, device, name, correlation_id, op_id, start_ns, dur_ns FROM linked_to_ops('kernels')
+    UNION ALL
+    SELECT
+        run_id, rank, device, memcpy_name(kind, src_memory, dst_memory), correlation_id, op_id, start_ns, dur_ns
+    FROM linked_to_ops('memcpys')
+    UNION ALL
+    SELECT run_id, rank, device, memset_name(dst_memory), correlation_id, op_id, start_ns, dur_ns
+    FROM linked_to_ops('memsets')
+)
+SELECT process, device, enum_code(name::{table}_text)::INTEGER AS name, correlation_id, op_id, start_ns, dur_ns
+FROM _work JOIN (SELECT * FROM launch_point_ranks WHERE batch = $batch) USING (run_id, rank)
+WHERE op_id > 0
+"""
+_OPS = """
+SELECT
+    process, kind = 'op' AS is_op, coalesce(tid, {unknown}) AS tid, coalesce(op_id, 0) AS op_id, start_ns,
+    start_ns + dur_ns AS end_ns,
+    CASE WHEN kind = 'op' THEN coalesce(enum_code(name::{table}_text)::INTEGER, -1) ELSE -1 END AS name
+FROM cpu_events JOIN (SELECT * FROM launch_point_ranks WHERE batch = $batch) USING (run_id, rank)
+WHERE kind IN ('op', 'range') AND dur_ns IS NOT NULL
+"""
+_UNLINKED = """
+CREATE OR REPLACE TEMP TABLE launch_points_unlinked AS
+SELECT run_id, rank, m.* FROM launch_points_made m JOIN launch_point_ranks USING (process)
+"""
+_BY_THREAD = "SELECT * EXCLUDE (run_id, rank) FROM work_points('launch_points_unlinked')"
+_INSERT = """
+INSERT INTO {table} BY NAME
+SELECT run_id, rank, run_group, m.* EXCLUDE (process) FROM launch_points_made m JOIN launch_point_ranks USING (process)
+"""
+
+
+def create(connection: duckdb.DuckDBPyConnection, table: str) -> None:
+    """Make the table and `{table}_names`, whose columns `analyze.query.computed` has."""
+    connection.execute(_NAMES.format(table=table))
+    connection.execute(_RANKS, {"batch": _BATCH})
+    spill.check_room(connection, "launch_point_ranks", _EVENT_BYTES)
+    batches = connection.execute("SELECT DISTINCT batch FROM launch_point_ranks ORDER BY batch").fetchall()
+    for placed in in_turn(_placed, (_read(connection, table, batch) for (batch,) in batches)):
+        rows = placed.rows
+        if len(placed.unlinked):
+            rows = pa.concat_tables([rows, _by_thread(connection, placed.unlinked)])
+            process, tid, at_ns = (integers(rows[c]) for c in ("process", "from_tid", "from_ns"))
+            rows = _in_place(rows, (process, tid, at_ns), placed.outermost)
+        connection.register("launch_points_made", rows)
+        connection.execute(_INSERT.format(table=table))
+        connection.unregister("launch_points_made")
+    connection.execute("DROP TABLE launch_point_ranks")
+    connection.execute("DROP TABLE IF EXISTS launch_points_unlinked")
+
+
+class _Events(NamedTuple):
+    """What some ranks did."""
+
+    work: pa.Table
+    """By process; likewise its processes and External ids:"""
+    process: Ints
+    op: Ints
+    rows_of: dict[int, slice]
+    """Where a process has its work; likewise by the number of the process:"""
+    ids: dict[int, _Ids]
+    launching: dict[int, Columns]
+    """Operators and ranges with the External id of any work."""
+    ops: dict[int, Columns]
+    """Operators, of which some that lie inside of another one are left out."""
+
+
+class _Placed(NamedTuple):
+    """GPU work, and where it comes from."""
+
+    rows: pa.Table
+    unlinked: pa.Table
+    """What has an External id that several threads have. Where there is any, `rows` lack what is outermost."""
+    outermost: dict[int, _Outermost]
+
+
+def _read(connection: duckdb.DuckDBPyConnection, table: str, batch: int) -> _Events:
+    work = connection.sql(_WORK.format(table=table), params={"batch": batch}).to_arrow_table()
+    process = integers(work["process"])
+    if (process[1:] < process[:-1]).any():
+        order = np.argsort(process, kind="stable")
+        work, process = work.take(order), process[order]
+    op = integers(work["op_id"])
+    rows_of = {int(process[rows.start]): rows for rows in equal_runs(process)}
+    ids = {number: _Ids(op[rows]) for number, rows in rows_of.items()}
+    launching: dict[int, list[Columns]] = {}
+    ops: dict[int, list[Columns]] = {}
+    sql = _OPS.format(table=table, unknown=UNKNOWN)
+    for rows in connection.sql(sql, params={"batch": batch}).to_arrow_reader(ROWS_READ):
+        every = {c: rows[c].to_numpy(zero_copy_only=False) for c in rows.schema.names}
+        for run in equal_runs(every.pop("process")):
+            found = {c: values[run] for c, values in every.items()}
+            number, is_op = int(rows["process"][run.start].as_py()), found.pop("is_op")
+            if number in ids:
+                known = ids[number].of(found["op_id"])
+                launching.setdefault(number, []).append(_taken(found, np.flatnonzero(known >= 0), _TIMES, "op_id"))
+            found = found if is_op.all() else _taken(found, np.flatnonzero(is_op), _TIMES, "name")
+            ops.setdefault(number, []).append(_taken(found, np.flatnonzero(_maybe_outer(found)), _TIMES, "name"))
+    return _Events(
+        work, process, op, rows_of, ids, *({n: _together(of) for n, of in parts.items()} for parts in (launching, ops))
+    )
+
+
+def _maybe_outer(ops: Columns) -> Bools:
+    """Whether operators are not inside of one before, as far as they come by thread and start."""
+    tid, start, end = (ops[c] for c in ("tid", "start_ns", "end_ns"))
+    turns = np.append(True, (tid[1:] != tid[:-1]) | (start[1:] < start[:-1]))[: len(tid)]
+    if 8 * np.count_nonzero(turns) > len(turns):
+        lane = dense(tid)[0]
+        order = in_order(lane, start, (-end,))
+        outer = np.empty(len(order), bool)
+        outer[order] = _ends_later(lane[order], end[order])
+        return outer
+    return _ends_later(np.cumsum(turns), end)
+
+
+def _ends_later(lane: Ints, end: Ints) -> Bools:
+    """Whether an interval ends later than all before it in its lane; lanes ascend."""
+    places = lifted(end, np.append(True, lane[1:] != lane[:-1])[: len(lane)])
+    return np.append(True, places[1:] > np.maximum.accumulate(places)[:-1])[: len(lane)]
+
+
+def _placed(events: _Events) -> _Placed:
+    op = events.op
+    columns = {c: np.full(len(op), UNKNOWN) for c in ("from_tid", "from_ns", "from_end_ns")}
+    unlinked = np.zeros(len(op), bool)
+    for number, ops in events.launching.items():
+        rows, ids = events.rows_of[number], events.ids[number]
+        by_start = in_order(np.zeros(len(ops["tid"]), np.int64), ops["start_ns"], (-ops["end_ns"],))
+        ops = _taken(ops, by_start, _TIMES, "op_id")
+        known = ids.of(ops["op_id"])
+        last = np.full(ids.most + 1, -1, np.int32)
+        last[known] = np.arange(len(known), dtype=np.int32)
+        several = np.zeros(len(known) + 1, bool)
+        several[last[known][ops["tid"][last[known]] != ops["tid"]]] = True
+        # (-1 takes the last, which stands for what is not there.)
+        at = last[ids.of(op[rows])]
+        unlinked[rows] |= several[at]
+        here = np.flatnonzero(at >= 0)
+        at = at[here]
+        for column_, given in (("from_tid", "tid"), ("from_ns", "start_ns"), ("from_end_ns", "end_ns")):
+            columns[column_][here + rows.start] = ops[given][at]
+    outermost = {number: _Outermost(number, ops) for number, ops in events.ops.items()}
+    work = _with(events.work, columns)
+    if not unlinked.any():
+        work = _in_place(work, (events.process, columns["from_tid"], columns["from_ns"]), outermost)
+        return _Placed(work, work.slice(0, 0), outermost)
+    return _Placed(work.filter(pa.array(~unlinked)), events.work.filter(pa.array(unlinked)), outermost)
+
+
+def _in_place(rows: pa.Table, at: tuple[Ints, Ints, Ints], outermost: dict[int, _Outermost]) -> pa.Table:
+    """With the outermost operator in which each comes from the CPU.
+
+    `at`: their processes, threads and times on the CPU, UNKNOWN where the rows have none.
+    """
+    process, tid, at_ns = at
+    columns = {c: np.full(len(rows), UNKNOWN) for c in ("outer_op", "outer_name", "outer_pieces")}
+    for number, ops in outermost.items():
+        here = np.flatnonzero(process == number)
+        here, place = ops.of(here, tid, at_ns)
+        columns["outer_op"][here] = (number << 32) + place
+        columns["outer_name"][here] = ops.name[place]
+        columns["outer_pieces"][here] = np.bincount(place)[place]
+    return _with(rows, columns)
+
+
+class _Ids:
+    """External ids of a process with GPU work, as numbers below `most`."""
+
+    def __init__(self, op: Ints):
+        self._low = int(op.min())
+        self.most = int(op.max()) - self._low + 1
+        self._is_array = self.most <= _MOST_EMPTY * len(op) + 2**16
+        if self._is_array:
+            # Its last place is that of everything else.
+            self._there = np.zeros(self.most + 1, bool)
+            self._there[op - self._low] = True
+        else:
+            self._known = np.unique(op)
+            self.most = len(self._known)
+
+    def of(self, op: Ints) -> Ints:
+        """The numbers of ids; -1 of what has no work."""
+        if self._is_array:
+            # (Unsigned, what is below the first is above the last.)
+            place = np.minimum((op - self._low).view(np.uint64), np.uint64(self.most)).view(np.int64)
+            return np.where(self._there[place], place, -1)
+        place = np.searchsorted(self._known[:-1], op)
+        return np.where(self._known[place] == op, place, -1)
+
+
+class _Outermost:
+    """The operators of a process that end later than all that began before on their thread."""
+
+    def __init__(self, process: int, ops: Columns):
+        lane, tids = dense(ops["tid"])
+        order = in_order(lane, ops["start_ns"], (-ops["end_ns"],))
+        order = order[_ends_later(lane[order], ops["end_ns"][order])]
+        self._threads = [(int(tids[lane[order[rows.start]]]), rows) for rows in equal_runs(lane[order])]
+        self._start, self._end, self.name = (ops[c][order] for c in ("start_ns", "end_ns", "name"))
+
+    def of(self, rows: Ints, tid: Ints, at_ns: Ints) -> tuple[Ints, Ints]:
+        """Those of the rows in which a thread is in one at a time, and the places of these."""
+        found, places = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for thread, held in self._threads:
+            here = rows[tid[rows] == thread]
+            place = held.start + np.searchsorted(self._start[held], at_ns[here], "right") - 1
+            inside = (place >= held.start) & (at_ns[here] < self._end[place])
+            found.append(here[inside])
+            places.append(place[inside])
+        return np.concatenate(found), np.concatenate(places)
+
+
+def _by_thread(connection: duckdb.DuckDBPyConnection, unlinked: pa.Table) -> pa.Table:
+    """GPU work with an id of several threads, and where it comes from."""
+    connection.register("launch_points_made", unlinked)
+    connection.execute(_UNLINKED)
+    connection.unregister("launch_points_made")
+    return connection.sql(_BY_THREAD).to_arrow_table()
+
+
+def _with(rows: pa.Table, columns: Columns) -> pa.Table:
+    for name, values in columns.items():
+        rows = rows.append_column(name, column(values, values == UNKNOWN))
+    return rows
+
+
+def _taken(columns: Columns, rows: npt.NDArray[np.intp], names: tuple[str, ...], *more: str) -> Columns:
+    return {name: columns[name][rows] for name in (*names, *more)}
+
+
+def _together(parts: list[Columns]) -> Columns:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
