@@ -51,9 +51,17 @@ CREATE VIEW exposed_comm AS
 WITH _all AS (
     SELECT track, start_ns, end_ns FROM gpu_intervals WHERE class = 'comm'
 ),
+_busy AS MATERIALIZED (
+    SELECT track, start_ns, end_ns FROM intervals_union('_all')
+),
+-- Of compute, only what runs beside communication need be sorted.
+_beside AS (
+    SELECT c.track, c.start_ns, c.end_ns
+    FROM compute_times c ASOF JOIN _busy b ON b.track = c.track AND c.end_ns > b.start_ns
+    WHERE c.start_ns < b.end_ns
+),
 _windows AS (
-    SELECT row_number() OVER () AS window_id, track, start_ns, end_ns
-    FROM intervals_subtraction('_all', 'compute_times')
+    SELECT row_number() OVER () AS window_id, track, start_ns, end_ns FROM intervals_subtraction('_busy', '_beside')
 ),
 _parts AS MATERIALIZED (
     SELECT * FROM comm_parts
