@@ -193,18 +193,19 @@ class Cost(NamedTuple):
 
 
 def timed_query(arguments: list[str], memory: str, seconds: int) -> Cost:
-    """One `analyze query` as a process of its own, killed after so many CPU seconds."""
+    """One `analyze query` as a process of its own, for which nothing is kept, killed after so many CPU seconds."""
     command = [sys.executable, "-m", "analyze", "query", *arguments, "--limit", "20", "--format", "csv"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), MEMORY_VARIABLE: memory}
-    began = time.perf_counter()
-    with tempfile.TemporaryFile("w+") as errors:
+    with tempfile.TemporaryFile("w+") as errors, tempfile.TemporaryDirectory() as cache:
+        own = {"PYTHONPATH": str(ROOT), "TRACEQUARRY_CACHE": cache, MEMORY_VARIABLE: memory}
+        environment = {**os.environ, **own}
+        began = time.perf_counter()
         child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env=environment)
         resource.prlimit(child.pid, resource.RLIMIT_CPU, (seconds, seconds))
         _, status, usage = os.wait4(child.pid, 0)
+        wall = time.perf_counter() - began
         child.returncode = os.waitstatus_to_exitcode(status)
         errors.seek(0)
         says = errors.read().strip().splitlines()[-1:] or [""]
-    wall = time.perf_counter() - began
     return Cost(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1e6, child.returncode, says[0])
 
 
