@@ -17,7 +17,7 @@ from analyze.advise import findings
 from analyze.errors import InputError
 from analyze.query import plain_sql
 from analyze.query.blocks import Block, Definition, blocks, built_in, columns_of, defining, home, parse_block
-from analyze.query.computed import critical_path, enclosing_ops, path_events, path_totals
+from analyze.query.computed import critical_path, enclosing_ops, path_events, path_totals, rank_batches
 from analyze.query.engine import Engine
 from analyze.query.query_files import Query, catalog, parse
 from analyze.trace import overlay
@@ -61,15 +61,18 @@ def test_the_packages_own_sql_declares_what_it_reads() -> None:
         return set(defining(name for text in texts for name in plain_sql.names_in(DUCKDB, text, "own")))
 
     path = (
-        critical_path._RANKS, critical_path._OVERHEAD, critical_path._STEPS, path_events._WORK, path_events._SHARED,
-        path_events._OPS, path_events._CALLS, path_events._ROLES,
+        rank_batches.sql(critical_path._COUNTED, "{left}"), critical_path._OVERHEAD, critical_path._STEPS,
+        path_events._WORK, path_events._SHARED, path_events._OPS, path_events._CALLS, path_events._ROLES,
     )  # fmt: skip
     assert set(built_in()["critical_path_span"].uses) == read(*(sql.format(left="true", table="t") for sql in path))
-    names = (path_totals._PIECES, path_totals._LANES, path_totals._NAMES, path_totals._WINDOWS, path_totals._EVENTS)
+    ranks = rank_batches.sql(path_totals._COUNTED, path_totals._RANKS)
+    names = (
+        path_totals._PIECES, ranks, path_totals._LANES, path_totals._NAMES, path_totals._WINDOWS, path_totals._EVENTS,
+    )  # fmt: skip
     told = {"path": "critical_path_span", "left": "true", "table": "t", "unnamed": "0"}
     assert set(built_in()["critical_path_by_name_span"].uses) == read(*(sql.format(**told) for sql in names))
     assert built_in()["critical_path_by_kind_span"].uses == tuple(read(path_totals._BY_KIND.format(**told)))
-    ops = (enclosing_ops._RANKS, enclosing_ops._OPS, enclosing_ops._CALLS)
+    ops = (rank_batches.sql(enclosing_ops._COUNTED, enclosing_ops._RANKS), enclosing_ops._OPS, enclosing_ops._CALLS)
     assert set(built_in()["enclosing_ops"].uses) == read(*(sql.format(unknown="0") for sql in ops))
     assert set(overlay.USES) == read(overlay.sql("true"))
     for counter in counter_tracks("device", "rank"):

@@ -227,7 +227,7 @@ class Engine:
                 # To keep what is computed of small recordings takes longer than to compute it.
                 # What rests on blocks of a user's own is nobody else's.
                 anew = self._small or self._blocks.own
-                block.create(self.connection, block.name, None if anew else self._recordings.kept())
+                block.create(self.connection, block.name, None if anew else self._recordings.kept)
             elif not (block.built_in and self._keeps(part) and self._make_table(part)):
                 self.connection.execute(parsed(self.connection, part.sql) if block.built_in else part.sql)
             if part.name in dict(block.empty) and not self._blocks.own and part.key not in COLUMNS:
@@ -320,7 +320,7 @@ class Engine:
         keep = None
         if built_in and not self._small and not self._blocks.own:
             # To keep the answers of small recordings takes longer than to give them.
-            kept, asked = self._recordings.kept(), repr((self._choice, final, sorted(values.items())))
+            kept, asked = self._recordings.kept, repr((self._choice, final, sorted(values.items())))
             keep = partial(kept.keep_answer, asked)
             if (rows := kept.answer(asked)) is not None:
                 result = KeptRows(self.connection, rows)

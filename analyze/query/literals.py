@@ -20,6 +20,10 @@ def of_runs(run_ids: Iterable[str]) -> str:
     return f"run_id IN ({', '.join(map(text_literal, run_ids))})"
 
 
+OF_RANKS = "true /* of these ranks */"
+"""Stands in SQL for such a condition as `of_ranks` gives."""
+
+
 def of_ranks(run_ids: Iterable[str], ranks: Iterable[int]) -> str:
     """A condition that holds for some ranks of runs, one at least, and for few others.
 

@@ -6,7 +6,7 @@ import copy
 import hashlib
 import re
 from collections.abc import Container, Sequence
-from functools import cache
+from functools import cache, cached_property
 from math import inf
 from pathlib import Path
 
@@ -207,8 +207,9 @@ class Recordings:
             selects.append(f"SELECT {names} FROM {source}{only}")
         return " UNION ALL ".join(selects) or _no_rows(table)
 
+    @cached_property
     def kept(self) -> Kept:
-        """What earlier questions computed of these runs."""
+        """What earlier questions computed of these runs, once they are selected."""
         whole = [r for s, r in self.chosen if r not in self._ranks or len(self._ranks[r]) == len(_ranks(s, r))]
         return Kept({r: s for s, r in self.chosen}, whole, code_digest)
 

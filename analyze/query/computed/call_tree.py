@@ -20,20 +20,19 @@ import numpy as np
 import pyarrow as pa
 
 from analyze.query import spill
-from analyze.query.computed import tree_work
+from analyze.query.computed import rank_batches, tree_work
 from analyze.query.computed.in_turn import ROWS_READ, in_turn
 from analyze.query.computed.launched import Launched
 from analyze.query.computed.nesting import KINDS, OP, RANGE, UNKNOWN, Room, tree_of
 from analyze.query.computed.path_sums import paths_of
 from analyze.query.computed.tree_batch import Batch, few_rows_of, paths_of_batch, rows_of
 from analyze.query.computed.tree_work import registered
-from analyze.query.literals import of_others, of_ranks, of_run
+from analyze.query.literals import OF_RANKS, of_others, of_ranks, of_run
 
 if TYPE_CHECKING:
     from analyze.store.kept import Kept
 
-_BATCH = 4_000_000
-"""Events that are sorted and nested at once, to the next whole rank: what bounds the memory."""
+_BATCH = rank_batches.EVENTS
 
 _EVENT_BYTES = 360
 """Memory that an event takes while it is nested and made a row, and those of the next batch are read."""
@@ -76,8 +75,7 @@ FROM call_processes
 GROUP BY batch
 ORDER BY batch
 """
-_HERE = "true /* of these ranks */"
-"""Stands in the SQL for a condition on run_id and rank: `linked_to_ops` then joins what is of these ranks alone."""
+# With the condition on ranks that OF_RANKS stands for, `linked_to_ops` joins what is of these alone.
 _EVENTS = """
 WITH _calls AS (
     SELECT * FROM cpu_events WHERE kind = 'call'
@@ -198,7 +196,9 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None 
 
     def batch_of(number: int) -> dict[str, Any]:
         only = adding.only.get(number, "true")
-        return _read(connection, (events.replace(_HERE, only), launched.replace(_HERE, only)), number, next(places))
+        return _read(
+            connection, (events.replace(OF_RANKS, only), launched.replace(OF_RANKS, only)), number, next(places)
+        )
 
     read = ((number, batch_of(number)) for number, *_ in batches)
     for batch in in_turn(lambda one: _nested(one[1], one[0], adding.nodes, adding.paths, tree, room), read):

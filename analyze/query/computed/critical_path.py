@@ -23,11 +23,10 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from analyze.query import spill
-from analyze.query.computed import path_events
+from analyze.query.computed import kept_rows, path_events, rank_batches
 from analyze.query.computed.in_turn import in_turn
 from analyze.query.computed.path_walk import Segment, without_overhead
-from analyze.query.literals import of_others, of_ranks, of_run
+from analyze.query.literals import of_others, of_ranks
 
 if TYPE_CHECKING:
     import duckdb
@@ -35,28 +34,13 @@ if TYPE_CHECKING:
 
     from analyze.store.kept import Kept
 
-_BATCH = 4_000_000
-"""Operators, calls and GPU work that are read at once, to the next whole rank: what bounds the memory."""
+_BATCH = rank_batches.EVENTS
 
 _EVENT_BYTES = 250
 """Memory that each of them takes meanwhile."""
 
-_RANKS = """
-WITH _counts AS (
-    SELECT run_id, rank, count(*) AS events FROM cpu_ops WHERE {left} GROUP BY run_id, rank
-    UNION ALL
-    SELECT run_id, rank, count(*) FROM cuda_calls WHERE {left} GROUP BY run_id, rank
-    UNION ALL
-    SELECT run_id, rank, count(*) FROM gpu_work WHERE {left} GROUP BY run_id, rank
-),
-_events AS (
-    SELECT run_id, rank, sum(events) AS events FROM _counts GROUP BY run_id, rank
-)
-SELECT run_id, rank, run_group, events, (sum(events) OVER in_order - events)::BIGINT // $batch AS batch,
-    row_number() OVER in_order AS process
-FROM run_groups JOIN _events USING (run_id, rank)
-WINDOW in_order AS (ORDER BY run_id, rank)
-"""
+_COUNTED = ("cpu_ops", "cuda_calls", "gpu_work")
+"""What its events are."""
 
 # The profiler's own time. CUPTI's number of the thread need not be the one that the rest of the trace has for it: where
 # nothing else ran on such a thread, tid is NULL, and the time counts wherever the path was on the CPU.
@@ -78,12 +62,6 @@ ORDER BY process, start_ns
 """
 
 
-_KEPT = """
-SELECT g.run_id::VARCHAR AS run_id, g.run_group, k.*
-FROM (SELECT DISTINCT run_id, rank, run_group FROM run_groups WHERE {run}) g JOIN critical_path_kept k USING (rank)
-"""
-
-
 def create(connection: duckdb.DuckDBPyConnection, table: str, steps: bool, kept: Kept | None = None) -> None:
     """Make the table of the critical paths of all ranks: of each step if `steps`, else of the whole recording.
 
@@ -96,9 +74,7 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, steps: bool, kept:
     The blocks that its declaration uses must have been made. Paths are taken from `kept` and put there.
     """
     known = kept.read(table) if kept else {}
-    left = _RANKS.format(left=of_others(known))
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE path_ranks AS {left}", {"batch": _BATCH})
-    spill.check_room(connection, "path_ranks", _EVENT_BYTES)
+    rank_batches.create(connection, "path_ranks", _COUNTED, _EVENT_BYTES, _BATCH, of_others(known))
     ranks = connection.execute("SELECT batch, process, run_id, rank, run_group FROM path_ranks ORDER BY ALL").fetchall()
     overhead = path_events.by_process(connection.sql(_OVERHEAD).to_arrow_table())
     windows = path_events.by_process(connection.sql(_STEPS).to_arrow_table()) if steps else None
@@ -127,15 +103,9 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, steps: bool, kept:
     batches = (read(list(batch)) for _, batch in groupby(ranks, key=itemgetter(0)))
     made = [path for paths in in_turn(walk, batches) for path in paths]
     _store(connection, table, made)
-    for run_id, rows in known.items():
-        connection.register("critical_path_kept", rows)
-        connection.execute(f"INSERT INTO {table} BY NAME {_KEPT.format(run=of_run(run_id))}")
-        connection.unregister("critical_path_kept")
+    kept_rows.restore(connection, table, known)
     if kept:
-        for run_id in kept.lacking(known):
-            of_one = connection.sql(f"SELECT * EXCLUDE (run_id, run_group) FROM {table} WHERE {of_run(run_id)}")
-            kept.write(table, run_id, of_one.to_arrow_table())
-        kept.make_room()
+        kept_rows.keep(connection, table, kept, known)
 
 
 def _tuples(rows: pa.Table) -> list[tuple[Any, ...]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from analyze.query import spill
+from analyze.query.computed import rank_batches
 from analyze.query.computed.call_paths import dense, pairs
 from analyze.query.computed.in_turn import ROWS_READ, in_turn
 from analyze.query.computed.innermost import Intervals, Windows, times
@@ -22,31 +22,13 @@ if TYPE_CHECKING:
 
 Ints = npt.NDArray[np.int64]
 
-_BATCH = 4_000_000
-"""Events that are read and walked over at once, to the next whole rank: what bounds the memory."""
+_BATCH = rank_batches.EVENTS
 
 _EVENT_BYTES = 160
 """Memory that an event takes meanwhile, and those of the next batch."""
 
-_RANKS = """
-WITH _counts AS (
-    SELECT run_id, rank, count(*) AS events FROM cpu_ops GROUP BY run_id, rank
-    UNION ALL
-    SELECT run_id, rank, count(*) FROM cuda_calls GROUP BY run_id, rank
-    UNION ALL
-    SELECT run_id, rank, count(*) FROM ranges GROUP BY run_id, rank
-),
-_ranks AS (
-    SELECT run_id, rank, sum(events)::BIGINT AS events
-    FROM _counts SEMI JOIN ranks_without_op_ids USING (run_id, rank)
-    GROUP BY run_id, rank
-)
-SELECT
-    run_id, rank, events, (row_number() OVER in_order)::INTEGER AS process,
-    ((sum(events) OVER in_order - events) // $batch)::BIGINT AS batch
-FROM _ranks
-WINDOW in_order AS (ORDER BY run_id, rank)
-"""
+_COUNTED = ("cpu_ops", "cuda_calls", "ranges")
+_RANKS = "(run_id, rank) IN (SELECT run_id, rank FROM ranks_without_op_ids)"
 _OPS = """
 SELECT process, coalesce(tid, {unknown}) AS tid, op_id, start_ns, start_ns + dur_ns AS end_ns
 FROM cpu_events JOIN (SELECT * FROM enclosed_ranks WHERE batch = $batch) USING (run_id, rank)
@@ -75,8 +57,7 @@ def create(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     """Make the table from the blocks that its declaration uses; `analyze.query.computed` has its columns."""
     import pyarrow as pa
 
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE enclosed_ranks AS {_RANKS}", {"batch": _BATCH})
-    spill.check_room(connection, "enclosed_ranks", _EVENT_BYTES)
+    rank_batches.create(connection, "enclosed_ranks", _COUNTED, _EVENT_BYTES, _BATCH, _RANKS)
     types = {"process": pa.int32(), "correlation_id": pa.int64(), "op_id": pa.int64()}
     into = f"CREATE OR REPLACE TABLE {table} AS"
     none = [np.empty(0, np.int64)] * 3

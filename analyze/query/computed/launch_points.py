@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from analyze.query import spill
+from analyze.query.computed import rank_batches
 from analyze.query.computed.call_paths import dense
 from analyze.query.computed.in_turn import ROWS_READ, in_turn
 from analyze.query.computed.nesting import UNKNOWN, in_order, lifted
@@ -26,8 +26,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Columns = dict[str, npt.NDArray[Any]]
 
-_BATCH = 4_000_000
-"""Operators and GPU work that are read at once, to the next whole rank: what bounds the memory."""
+_BATCH = rank_batches.EVENTS
 
 _EVENT_BYTES = 200
 """Memory that each of them takes meanwhile."""
@@ -62,22 +61,7 @@ CREATE TABLE {table} (
     outer_op BIGINT, outer_name INTEGER, outer_pieces BIGINT
 );
 """
-_RANKS = """
-CREATE OR REPLACE TEMP TABLE launch_point_ranks AS
-WITH _counts AS (
-    SELECT run_id, rank, count(*) AS events FROM cpu_ops GROUP BY run_id, rank
-    UNION ALL
-    SELECT run_id, rank, count(*) FROM gpu_work GROUP BY run_id, rank
-),
-_events AS (
-    SELECT run_id, rank, sum(events) AS events FROM _counts GROUP BY run_id, rank
-)
-SELECT
-    run_id, rank, run_group, events, (sum(events) OVER in_order - events)::BIGINT // $batch AS batch,
-    (row_number() OVER in_order)::INTEGER AS process
-FROM run_groups JOIN _events USING (run_id, rank)
-WINDOW in_order AS (ORDER BY run_id, rank)
-"""
+_COUNTED = ("cpu_ops", "gpu_work")
 _WORK = """
 WITH _work AS (
     SELECT run_id, rank, device, name, correlation_id, op_id, start_ns, dur_ns FROM linked_to_ops('kernels')
@@ -115,8 +99,7 @@ SELECT run_id, rank, run_group, m.* EXCLUDE (process) FROM launch_points_made m 
 def create(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     """Make the table and `{table}_names`, whose columns `analyze.query.computed` has."""
     connection.execute(_NAMES.format(table=table))
-    connection.execute(_RANKS, {"batch": _BATCH})
-    spill.check_room(connection, "launch_point_ranks", _EVENT_BYTES)
+    rank_batches.create(connection, "launch_point_ranks", _COUNTED, _EVENT_BYTES, _BATCH, "true")
     batches = connection.execute("SELECT DISTINCT batch FROM launch_point_ranks ORDER BY batch").fetchall()
     for placed in in_turn(_placed, (_read(connection, table, batch) for (batch,) in batches)):
         rows = placed.rows

@@ -26,6 +26,7 @@ from analyze.query.computed.path_walk import (
     integers,
     stream_numbers,
 )
+from analyze.query.literals import OF_RANKS
 
 if TYPE_CHECKING:
     import duckdb
@@ -37,9 +38,6 @@ _TIMES = ["process", "tid", "start_ns", "end_ns"]
 
 _OfRanks = Callable[[int], "pa.Table"]
 """The rows of a process."""
-
-_HERE = "true /* of these ranks */"
-"""Stands in the SQL for a condition on run_id and rank."""
 
 # There are millions of them and few texts, which are asked for where the path goes.
 _TEXTS = """
@@ -116,7 +114,7 @@ def read(connection: duckdb.DuckDBPyConnection, table: str, only: str) -> Events
     """What the ranks of the table path_ranks did for which the condition holds."""
 
     def sql(text: str) -> duckdb.DuckDBPyRelation:
-        return connection.sql(text.format(table=table).replace(_HERE, only))
+        return connection.sql(text.format(table=table).replace(OF_RANKS, only))
 
     work = sql(_WORK).to_arrow_table()
     launched = _Ids(work)

@@ -12,19 +12,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from analyze.query import spill
+from analyze.query.computed import kept_rows, rank_batches
 from analyze.query.computed.in_turn import ROWS_READ, in_turn
 from analyze.query.computed.innermost import Intervals, Times, Windows, times
 from analyze.query.computed.nesting import Room
-from analyze.query.literals import of_others, of_run
+from analyze.query.literals import of_others
 
 if TYPE_CHECKING:
     import duckdb
 
     from analyze.store.kept import Kept
 
-_BATCH = 4_000_000
-"""Events that are read and walked over at once, to the next whole rank: what bounds the memory."""
+_BATCH = rank_batches.EVENTS
 
 _EVENT_BYTES = 80
 """Memory that an event takes meanwhile, and those of the next batch."""
@@ -37,24 +36,11 @@ SELECT
 FROM {path}
 WHERE {left}
 """
+_COUNTED = ("cpu_ops", "cuda_calls", "ranges")
+_RANKS = "(run_id, rank) IN (SELECT run_id, rank FROM total_pieces WHERE lane IS NOT NULL)"
 _LANES = """
-WITH _counts AS (
-    SELECT run_id, rank, count(*) AS events FROM cpu_ops GROUP BY run_id, rank
-    UNION ALL
-    SELECT run_id, rank, count(*) FROM cuda_calls GROUP BY run_id, rank
-    UNION ALL
-    SELECT run_id, rank, count(*) FROM ranges GROUP BY run_id, rank
-),
-_ranks AS (
-    SELECT run_id, rank, sum(events)::BIGINT AS events
-    FROM _counts SEMI JOIN (SELECT DISTINCT run_id, rank FROM total_pieces WHERE lane IS NOT NULL) USING (run_id, rank)
-    GROUP BY run_id, rank
-),
-_batches AS (
-    SELECT *, ((sum(events) OVER (ORDER BY run_id, rank) - events) // $batch)::BIGINT AS batch FROM _ranks
-)
-SELECT run_id, rank, tid, lane, batch, events
-FROM _batches JOIN (SELECT DISTINCT run_id, rank, tid, lane FROM total_pieces WHERE lane IS NOT NULL)
+SELECT run_id, rank, tid, lane, batch
+FROM total_ranks JOIN (SELECT DISTINCT run_id, rank, tid, lane FROM total_pieces WHERE lane IS NOT NULL)
     USING (run_id, rank)
 """
 _NAMES = """
@@ -97,11 +83,6 @@ FROM _named n JOIN total_pieces USING (piece)
 WHERE n.ns > 0
 GROUP BY run_id, rank, run_group, step, kind, n.name
 """
-_RESTORED = """
-INSERT INTO {table} BY NAME
-SELECT g.run_id, g.run_group, k.*
-FROM (SELECT DISTINCT run_id, rank, run_group FROM run_groups WHERE {run}) g JOIN total_kept k USING (rank)
-"""
 
 
 class _Batch(NamedTuple):
@@ -125,28 +106,21 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None 
     known = kept.read(table) if kept else {}
     pieces = _PIECES.format(path=path, left=of_others(known))
     connection.execute(f"CREATE OR REPLACE TEMP TABLE total_pieces AS {pieces}")
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE total_lanes AS {_LANES}", {"batch": _BATCH})
-    spill.check_room(connection, "total_lanes", _EVENT_BYTES)
+    rank_batches.create(connection, "total_ranks", _COUNTED, _EVENT_BYTES, _BATCH, _RANKS)
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE total_lanes AS {_LANES}")
     connection.execute(f"CREATE TYPE {table}_text AS ENUM ({_NAMES})")
     names = [n for (n,) in connection.execute(f"SELECT unnest(enum_range(NULL::{table}_text))::VARCHAR").fetchall()]
     _store(connection, table, names, in_turn(_parts, _batches(connection, table, len(names))))
-    for run_id, rows in known.items():
-        connection.register("total_kept", rows)
-        connection.execute(_RESTORED.format(table=table, run=of_run(run_id)))
-        connection.unregister("total_kept")
+    kept_rows.restore(connection, table, known)
     if kept:
-        for run_id in kept.lacking(known):
-            of_one = connection.sql(f"SELECT * EXCLUDE (run_id, run_group) FROM {table} WHERE {of_run(run_id)}")
-            kept.write(table, run_id, of_one.to_arrow_table())
-        kept.make_room()
+        kept_rows.keep(connection, table, kept, known)
 
 
 def _batches(connection: duckdb.DuckDBPyConnection, table: str, unnamed: int) -> Iterator[_Batch]:
     """What ran on the threads of the paths, and when these were there."""
     asked = {c: np.ma.getdata(v) for c, v in connection.execute(_WINDOWS).fetchnumpy().items()}
-    events = "SELECT max(events) FROM (SELECT batch, sum(events) AS events FROM ({}) GROUP BY batch)"
-    of_ranks = "SELECT DISTINCT run_id, rank, batch, events FROM total_lanes"
-    [(most,)] = connection.execute(events.format(of_ranks)).fetchall()
+    events = "SELECT max(events) FROM (SELECT sum(events) AS events FROM total_ranks GROUP BY batch)"
+    [(most,)] = connection.execute(events).fetchall()
     rooms = cycle((Room(int(most or 0)), Room(int(most or 0))))
     sql = _EVENTS.format(table=table, unnamed=unnamed)
     for batch, first in zip(*np.unique(asked["batch"], return_index=True), strict=True):
@@ -188,5 +162,5 @@ def _store(
     connection.execute(f"CREATE OR REPLACE TABLE {table} AS {_BY_NAME}")
     for name in tables:
         connection.unregister(name)
-    for name in ("total_pieces", "total_lanes"):
+    for name in ("total_pieces", "total_ranks", "total_lanes"):
         connection.execute(f"DROP TABLE {name}")

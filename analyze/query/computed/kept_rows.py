@@ -1,0 +1,36 @@
+"""Rows of a computed table that are taken from what was kept of runs, and kept for the next question."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from analyze.query.literals import of_run
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+    from analyze.store.kept import Kept
+
+_KEPT = """
+INSERT INTO {table} BY NAME
+SELECT g.run_id::VARCHAR AS run_id, g.run_group, k.*
+FROM (SELECT DISTINCT run_id, rank, run_group FROM run_groups WHERE {run}) g JOIN kept_rows k USING (rank)
+"""
+
+
+def restore(connection: duckdb.DuckDBPyConnection, table: str, known: Mapping[str, pa.Table]) -> None:
+    """Add the rows that are kept of runs to a table, of the ranks that exist."""
+    for run_id, rows in known.items():
+        connection.register("kept_rows", rows)
+        connection.execute(_KEPT.format(table=table, run=of_run(run_id)))
+        connection.unregister("kept_rows")
+
+
+def keep(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept, known: Iterable[str]) -> None:
+    """Let the rows of the other runs be kept."""
+    for run_id in kept.lacking(known):
+        of_one = connection.sql(f"SELECT * EXCLUDE (run_id, run_group) FROM {table} WHERE {of_run(run_id)}")
+        kept.write(table, run_id, of_one.to_arrow_table())
+    kept.make_room()

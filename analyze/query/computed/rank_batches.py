@@ -1,0 +1,47 @@
+"""Ranks in batches of as many events as are worked on at once, to the next whole rank: what bounds the memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from analyze.query import spill
+
+if TYPE_CHECKING:
+    import duckdb
+
+EVENTS = 4_000_000
+"""That a batch has before it ends."""
+
+
+def create(
+    connection: duckdb.DuckDBPyConnection, table: str, counted: Iterable[str], event_bytes: int, batch: int, only: str
+) -> None:
+    """Make the temporary table of what `sql` selects, with so many events a batch.
+
+    Raises InputError if those of a rank, of so many bytes each, take more memory than there is.
+    """
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS {sql(counted, only)}", {"batch": batch})
+    spill.check_room(connection, table, event_bytes)
+
+
+def sql(counted: Iterable[str], only: str) -> str:
+    """SQL of the ranks with rows in the tables `counted`: run_id, rank, run_group, events (those rows), process (a
+    number of the rank, from 1) and batch (ascending with process).
+
+    `only`: a condition on run_id and rank. The SQL has a parameter, $batch: the events of one.
+    """
+    counts = (f"SELECT run_id, rank, count(*) AS events FROM {t} WHERE {only} GROUP BY run_id, rank" for t in counted)
+    return f"""
+WITH _counts AS (
+    {" UNION ALL ".join(counts)}
+),
+_events AS (
+    SELECT run_id, rank, sum(events)::BIGINT AS events FROM _counts GROUP BY run_id, rank
+)
+SELECT
+    run_id, rank, run_group, events, (row_number() OVER in_order)::INTEGER AS process,
+    ((sum(events) OVER in_order - events) // $batch)::BIGINT AS batch
+FROM run_groups JOIN _events USING (run_id, rank)
+WINDOW in_order AS (ORDER BY run_id, rank)
+"""
