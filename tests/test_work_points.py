@@ -8,7 +8,7 @@ import pytest
 from support import SAMPLES, event, kernel, launch, op, sql, write_trace
 
 import analyze
-from analyze.query.computed import launch_points
+from analyze.query.computed import launch_points, launching, work_of_calls
 
 TREE = """
 SELECT w.run_id, w.rank, w.correlation_id, w.start_ns, t.tid AS from_tid, t.start_ns AS from_ns
@@ -102,7 +102,7 @@ def test_arrays_find_what_joins_and_windows_do(
 ) -> None:
     """Of all ranks at once and one by one, with ids that are numbered through and that are not."""
     monkeypatch.setattr(launch_points, "_BATCH", batch)
-    monkeypatch.setattr(launch_points, "_MOST_EMPTY", most_empty)
+    monkeypatch.setattr(launching, "_MOST_EMPTY", most_empty)
     # Opened anew, for a table is made once.
     with analyze.open(SAMPLES / sample) as traces:
         linked, linked_in_arrays, outer, outer_in_arrays = (
@@ -135,3 +135,61 @@ def test_arrays_find_an_id_of_two_threads(tmp_path: Path) -> None:
         ("linked", 1, 0, 100_000, "aten::mm", 1),
         ("unknown", None, None, None, None, None),
     ]
+
+
+# What `work_points` and a join make of all GPU work.
+OF_CALLS = """
+WITH placed AS (
+    SELECT
+        w.run_id, w.rank, w.device, w.kind = 'kernel' AS is_kernel, w.name, w.start_ns, w.dur_ns, c.call,
+        w.from_ns < c.end_ns AS is_inside
+    FROM work_points('linked') w
+    ASOF LEFT JOIN {calls} c
+        ON c.run_id = w.run_id AND c.rank = w.rank AND coalesce(c.tid, -1) = coalesce(w.from_tid, -1)
+        AND w.from_ns >= c.start_ns
+)
+SELECT
+    run_id, rank, device, is_kernel, coalesce(n.family IN ('gemm', 'convolution', 'attention'), false) AS is_product,
+    coalesce(is_tf32_kernel(name), false) AS is_tf32, start_ns, dur_ns, CASE WHEN is_inside THEN call END AS call
+FROM placed LEFT JOIN kernel_names n USING (run_id, name)
+ORDER BY ALL
+"""
+LINKED_WORK = "WITH linked AS (SELECT * FROM linked_to_ops('gpu_work')), placed"
+
+
+@pytest.mark.parametrize("calls", ["op_calls", "sized_calls"])
+@pytest.mark.parametrize(
+    ("batch", "most_empty", "sample"),
+    [
+        (4_000_000, 32, "resnet18-ddp2"), (1, 32, "resnet18-ddp2"), (4_000_000, -(2**16), "train-stacks"),
+        (4_000_000, 32, "cuda-graph"), (4_000_000, 32, "lm-compiled"), (4_000_000, 32, "generate"),
+    ],
+)  # fmt: skip
+def test_arrays_find_the_calls_that_a_join_does(
+    batch: int, most_empty: int, sample: str, calls: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work_of_calls, "_BATCH", batch)
+    monkeypatch.setattr(launching, "_MOST_EMPTY", most_empty)
+    with analyze.open(SAMPLES / sample) as traces:
+        found = traces.sql(f"SELECT * FROM work_of_{calls} ORDER BY ALL").to_pylist()
+        query = OF_CALLS.format(calls=calls).replace("WITH placed", LINKED_WORK)
+        assert found and found == traces.sql(query).to_pylist()
+    assert sample == "cuda-graph" or any(row["call"] is not None for row in found)
+
+
+def test_calls_of_work_that_its_id_does_not_place(tmp_path: Path) -> None:
+    # The id is that of an operator on each of two threads; of the next no operator is seen, but its launch; the next
+    # has an id that nothing has; the last is launched outside of all.
+    mm = {"Input Dims": [[2, 3], [3, 4]], "Input type": ["float", "float"]}
+    trace = [
+        op("aten::mm", 0, 100, 5, **mm), op("aten::mm", 10, 50, 6, tid=2, **mm), op("aten::copy_", 12, 5, 5, tid=2),
+        launch(20, 7, 5), kernel("first", 90, 40, correlation=7, **{"External id": 5}),
+        launch(30, 8) | {"tid": 2}, kernel("second", 300, 10, correlation=8),
+        kernel("none", 400, 10, correlation=9, **{"External id": 99}),
+        launch(500, 10), kernel("outside", 600, 10, correlation=10),
+    ]  # fmt: skip
+    found = sql(
+        write_trace(tmp_path / "t.json", trace),
+        "SELECT w.start_ns // 1000 AS us, c.tid FROM work_of_op_calls w LEFT JOIN op_calls c USING (call) ORDER BY us",
+    )
+    assert [tuple(row.values()) for row in found] == [(90, 1), (300, 2), (400, None), (600, None)]

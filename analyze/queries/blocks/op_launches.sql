@@ -1,6 +1,6 @@
 -- Launches that Nsight Compute profiled, beside the operators that torch.profiler saw launch the same kernels: two runs
 -- of one workload, joined by kernel order and name.
--- @use model_flops, ncu_flops, op_links, phases
+-- @use ncu_flops, op_calls, op_links, phases
 -- @once op_launches, run_pairs
 -- @empty op_launches with run_pairs
 

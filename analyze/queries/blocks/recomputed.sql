@@ -46,7 +46,8 @@ _backward AS (
             AND t.tid IS NOT DISTINCT FROM n.tid
     QUALIFY coalesce(end_ns > furthest_end(thread, start_ns, end_ns), true)
 ),
-_ops AS (
+-- Read twice, of few operators each time.
+_ops AS NOT MATERIALIZED (
     SELECT
         thread, o.run_group, o.run_id, o.rank, o.pid, o.tid, o.name, o.start_ns, o.start_ns + o.dur_ns AS end_ns,
         o.dur_ns, o.input_dims, o.sequence_number IS NOT NULL AND coalesce(o.fwd_thread, 0) = 0 AS has_own_node

@@ -32,7 +32,8 @@
 -- @column note text               Why a figure is missing, or what it lacks.
 -- @main run_id, avg_step_ns, model_flops, precision, mfu_pct, hfu_pct, note
 -- @order run_id, rank, step
--- @use arithmetic, device_peaks, gpu_work, known_devices, model_flops, op_links, recomputed, roofs, step_ranges
+-- @use arithmetic, device_peaks, gpu_work, known_devices, model_flops, op_calls, recomputed, roofs, step_ranges,
+--   work_of_op_calls
 -- @needs kernels (and operators with input shapes, or flops_per_token)
 WITH gpus AS (
     SELECT
@@ -41,42 +42,12 @@ WITH gpus AS (
     FROM gpu_work
     GROUP BY ALL
 ),
-all_calls AS (
-    SELECT row_number() OVER () AS call, * FROM op_calls
-),
-linked AS MATERIALIZED (
-    SELECT
-        w.run_id, w.rank, w.op_id, w.start_ns AS kernel_ns, w.dur_ns, t.name IS NOT NULL AS tf32,
-        n.family IN ('gemm', 'convolution', 'attention') IS TRUE AS of_product
-    FROM linked_to_ops('gpu_work') w
-    LEFT JOIN tf32_kernels t ON t.run_id = w.run_id AND t.name = w.name
-    LEFT JOIN kernel_names n ON n.run_id = w.run_id AND n.name = w.name
-    WHERE w.kind = 'kernel'
-),
-ops AS (
-    SELECT run_id, rank, op_id, arg_max(tid, start_ns) AS tid, max(start_ns) AS op_start_ns
-    FROM cpu_ops SEMI JOIN (SELECT DISTINCT run_id, rank, op_id FROM linked) USING (run_id, rank, op_id)
-    WHERE op_id > 0
-    GROUP BY ALL
-),
--- The call that launched kernels by way of an operator, which is the call or lies in it.
-calling AS (
-    SELECT o.run_id, o.rank, o.op_id, c.call
-    FROM ops o
-    ASOF JOIN all_calls c
-        ON c.run_id = o.run_id AND c.rank = o.rank AND c.tid = o.tid AND o.op_start_ns >= c.start_ns
-    WHERE o.op_start_ns < c.end_ns
-),
-called AS MATERIALIZED (
-    SELECT c.call, k.run_id, k.rank, k.kernel_ns, k.dur_ns, k.tf32, k.of_product
-    FROM linked k LEFT JOIN calling c ON c.run_id = k.run_id AND c.rank = k.rank AND c.op_id = k.op_id
-),
 launched AS (
-    SELECT call, bool_or(tf32) AS tf32 FROM called WHERE call IS NOT NULL GROUP BY call
+    SELECT call, bool_or(is_tf32) AS tf32 FROM work_of_op_calls WHERE is_kernel AND call IS NOT NULL GROUP BY call
 ),
 recomputed AS (
     SELECT c.call
-    FROM all_calls c
+    FROM op_calls c
     ASOF JOIN recomputed_ops r
         ON r.run_id = c.run_id AND r.rank = c.rank AND r.tid = c.tid AND c.start_ns >= r.start_ns
     WHERE c.start_ns < r.end_ns
@@ -87,7 +58,7 @@ windows AS (
     SELECT g.run_id, g.rank, NULL, coalesce(least(first_ns, c.start_ns), first_ns), last_ns
     FROM gpus g
     LEFT JOIN (
-        SELECT run_id, rank, min(start_ns) AS start_ns FROM all_calls SEMI JOIN launched USING (call) GROUP BY ALL
+        SELECT run_id, rank, min(start_ns) AS start_ns FROM op_calls SEMI JOIN launched USING (call) GROUP BY ALL
     ) c USING (run_id, rank)
     ANTI JOIN step_windows s ON s.run_id = g.run_id AND s.rank = g.rank
 ),
@@ -95,9 +66,9 @@ products AS (
     SELECT
         k.run_id, k.rank, w.start_ns AS window_ns, sum(dur_ns) AS all_ns,
         sum(dur_ns) FILTER (call IS NOT NULL) AS called_ns
-    FROM (SELECT * FROM called WHERE of_product) k
-    ASOF JOIN windows w ON w.run_id = k.run_id AND w.rank = k.rank AND k.kernel_ns >= w.start_ns
-    WHERE k.kernel_ns < w.end_ns
+    FROM (SELECT * FROM work_of_op_calls WHERE is_product) k
+    ASOF JOIN windows w ON w.run_id = k.run_id AND w.rank = k.rank AND k.start_ns >= w.start_ns
+    WHERE k.start_ns < w.end_ns
     GROUP BY ALL
 ),
 peaks AS (
@@ -112,7 +83,7 @@ placed AS (
         CASE WHEN again.call IS NULL THEN c.rescored_flops ELSE c.model_flops END AS again_flops,
         CASE WHEN '{precision}' = 'auto' THEN compute_roofs(c.type, l.tf32)
             ELSE ['tensor_{precision}', '{precision}'] END AS roofs
-    FROM all_calls c
+    FROM op_calls c
     JOIN launched l USING (call)
     LEFT JOIN recomputed again USING (call)
     ASOF JOIN windows w ON w.run_id = c.run_id AND w.rank = c.rank AND c.start_ns >= w.start_ns

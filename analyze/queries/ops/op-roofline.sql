@@ -28,71 +28,18 @@
 -- @column pct_of_roof %           Rate achieved of the one attainable.
 -- @main name, shapes, busy_ns, flops_per_s, bound, pct_of_roof
 -- @order busy_ns DESC, name, shapes
--- @use gpu_tracks, gpu_work, intervals, model_flops, op_bytes, op_links, roofs, work_points
+-- @use gpu_tracks, intervals, model_flops, op_bytes, roofs, sized_calls, work_of_sized_calls
 -- @needs operators with input shapes (record_shapes=True) that launched kernels
-WITH signatures AS MATERIALIZED (
-    -- What listed operators are called with, as numbers: there are tens where there are millions of calls.
-    SELECT *, row_number() OVER ()::INTEGER AS signature
-    FROM (
-        SELECT DISTINCT o.run_group, o.run_id, o.name, k.output, o.input_dims, o.input_types, o.concrete_inputs
-        FROM cpu_ops o JOIN known_outputs k USING (name)
-        WHERE o.dur_ns IS NOT NULL
-    )
-),
--- Materialized, or all operators are joined to their threads first, texts and all.
-numbered AS MATERIALIZED (
-    SELECT o.run_id, o.rank, o.pid, o.tid, s.signature, o.start_ns, o.start_ns + o.dur_ns AS end_ns
-    FROM cpu_ops o
-    JOIN signatures s
-        ON s.run_id = o.run_id AND s.name = o.name AND s.input_dims IS NOT DISTINCT FROM o.input_dims
-        AND s.input_types IS NOT DISTINCT FROM o.input_types
-        AND s.concrete_inputs IS NOT DISTINCT FROM o.concrete_inputs
-        AND s.run_group IS NOT DISTINCT FROM o.run_group
-    WHERE o.dur_ns IS NOT NULL
-),
--- Of merged traces, threads of several processes may have one number.
-threads AS (
-    SELECT
-        row_number() OVER ()::INTEGER AS lane, (dense_rank() OVER (ORDER BY run_id, rank, tid))::INTEGER AS thread, *
-    FROM (SELECT DISTINCT run_id, rank, pid, tid FROM numbered)
-),
-listed AS (
-    SELECT t.lane, t.thread, n.signature, g.gradients, n.start_ns, n.end_ns
-    FROM numbered n
-    JOIN threads t ON t.run_id = n.run_id AND t.rank = n.rank AND t.pid IS NOT DISTINCT FROM n.pid
-        AND t.tid IS NOT DISTINCT FROM n.tid
-    LEFT JOIN conv_gradients g
-        ON g.run_id = n.run_id AND g.rank = n.rank AND g.tid = n.tid AND g.start_ns = n.start_ns
-),
--- Listed operators that no other listed one encloses.
-outer_calls AS (
-    SELECT thread, signature, gradients, start_ns, end_ns, row_number() OVER () AS call
-    FROM (SELECT * FROM listed QUALIFY coalesce(end_ns > furthest_end(lane, start_ns, end_ns), true))
-),
--- It is read twice, which takes less than to keep it.
-linked AS NOT MATERIALIZED (
-    SELECT
-        w.run_id, w.rank, w.device, w.correlation_id, w.op_id, w.start_ns, w.dur_ns, t.name IS NOT NULL AS tf32
-    FROM linked_to_ops('gpu_work') w LEFT JOIN tf32_kernels t ON t.run_id = w.run_id AND t.name = w.name
-),
-work AS (
-    SELECT t.thread, g.track AS gpu, w.tf32, w.start_ns, w.start_ns + w.dur_ns AS end_ns, w.from_ns, w.from_end_ns
-    FROM work_points('linked') w
-    JOIN (SELECT DISTINCT thread, run_id, rank, tid FROM threads) t
-        ON t.run_id = w.run_id AND t.rank = w.rank AND t.tid IS NOT DISTINCT FROM w.from_tid
+WITH owned AS MATERIALIZED (
+    SELECT g.track AS gpu, w.is_tf32, w.start_ns, w.start_ns + w.dur_ns AS end_ns, w.call
+    FROM work_of_sized_calls w
     JOIN gpu_tracks g ON g.run_id = w.run_id AND g.rank = w.rank AND g.device IS NOT DISTINCT FROM w.device
-    WHERE from_ns IS NOT NULL
-),
-owned AS MATERIALIZED (
-    SELECT w.gpu, w.tf32, w.start_ns, w.end_ns, o.call, o.signature, o.gradients
-    FROM work w ASOF JOIN outer_calls o ON o.thread = w.thread AND w.from_ns >= o.start_ns
-    WHERE w.from_ns < o.end_ns AND w.from_end_ns <= o.end_ns
+    WHERE w.call IS NOT NULL
 ),
 -- A variant is a signature and whether a kernel's name says TF32.
 launched AS MATERIALIZED (
-    SELECT call, 2 * signature + bool_or(tf32)::INTEGER AS variant, gradients
-    FROM owned
-    GROUP BY call, signature, gradients
+    SELECT call, 2 * c.signature + w.is_tf32::INTEGER AS variant, c.gradients
+    FROM (SELECT call, bool_or(is_tf32) AS is_tf32 FROM owned GROUP BY call) w JOIN sized_calls c USING (call)
 ),
 kinds AS MATERIALIZED (
     SELECT
@@ -100,7 +47,7 @@ kinds AS MATERIALIZED (
         variant % 2 = 1 OR coalesce(r.precision = 'tf32', false) AS tf32,
         TRY_CAST(s.input_dims AS JSON[]) AS dims, TRY_CAST(s.input_types AS VARCHAR[]) AS types
     FROM (SELECT variant, gradients, count(*) AS calls FROM launched GROUP BY ALL) c
-    JOIN signatures s ON s.signature = variant // 2
+    JOIN sized_signatures s ON s.signature = variant // 2
     LEFT JOIN (SELECT run_id, gpu_name, precision FROM runs) r ON r.run_id = s.run_id
 ),
 shapes AS (

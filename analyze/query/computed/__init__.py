@@ -75,6 +75,12 @@ def _launch_points(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept
     launch_points.create(connection, table)
 
 
+def _work_of_calls(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None) -> None:
+    from analyze.query.computed import work_of_calls
+
+    work_of_calls.create(connection, table, table.removeprefix("work_of_"))
+
+
 def _source_times(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None) -> None:
     from analyze.query.computed import source_times
 
@@ -274,7 +280,21 @@ _LAUNCH_POINTS = """Where on the CPU all GPU work with an External id comes from
 @column number index  Its number.
 @column name text  Of a kernel, all of it; of a copy or fill, what torch.profiler calls it.
 """
+_WORK_OF_CALLS = """All GPU work, and which call of an operator launched it: {what}.
 
+That in which the stretch of the CPU begins that `work_points` finds.
+@use cpu_events, {choice}, gpu_work, model_flops, op_links, work_points
+@view {name}  a row is a kernel, memcpy or memset.
+@column run_id id  The run.
+@column rank index  Process rank.
+@column device index  GPU.
+@column is_kernel bool  Whether it is a kernel; likewise:
+@column is_product bool  One of a family of products: gemm, convolution or attention.
+@column is_tf32 bool  One whose name says that it computes in TF32.
+@column start_ns ns  Start.
+@column dur_ns ns  Length.
+@column call index  Number of the call in {choice}; NULL where none of these launched it.
+"""
 _SOURCE_TIMES = """Which line of the program the time of a GPU comes from, where Python stacks were recorded.
 
 The innermost function of the program itself that its main thread was in when it launched what the GPU runs; where the
@@ -297,6 +317,11 @@ _FUNCTIONS = {
     "yes": "with Python functions",
     "module": "with the Python functions of nn.Modules",
     "stack": "with all Python functions",
+}
+
+_CALLS = {
+    "op_calls": "of operators with a formula for their FLOPs",
+    "sized_calls": "of operators whose bytes follow from shapes",
 }
 
 _WINDOWS = {"span": "the whole recording", "step": "each training step"}
@@ -335,6 +360,7 @@ COMPUTED = (
     *_of_each("memory_tree", _MEMORY_TREE, {k: _FUNCTIONS[k] for k in ("no", "yes")}, _call_tree, "memory_events"),
     *_of_each("torch_sums", _TORCH_SUMS, {k: _FUNCTIONS[k] for k in ("no", "yes")}, _call_tree),
     *_of_each("torch_tree", _TORCH_TREE, {k: _FUNCTIONS[k] for k in ("no", "yes")}, _call_tree),
+    *_of_each("work_of", _WORK_OF_CALLS, _CALLS, _work_of_calls, "kernel_names"),
     Computed("workload_keys", _WORKLOAD_KEYS, _workload_keys),
 )
 """All of them."""

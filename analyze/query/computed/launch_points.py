@@ -6,7 +6,7 @@ up rank by rank in arrays: as joins and windows, DuckDB would hash all work and 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,18 @@ import pyarrow as pa
 from analyze.query.computed import rank_batches
 from analyze.query.computed.call_paths import dense
 from analyze.query.computed.in_turn import ROWS_READ, in_turn
+from analyze.query.computed.launching import (
+    POINT,
+    TIMES,
+    Columns,
+    OnThreads,
+    Work,
+    by_thread,
+    points,
+    read_work,
+    taken,
+    together,
+)
 from analyze.query.computed.nesting import UNKNOWN, in_order, lifted
 from analyze.query.computed.path_walk import equal_runs, integers
 from analyze.query.computed.tree_batch import column
@@ -24,17 +36,11 @@ if TYPE_CHECKING:
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-Columns = dict[str, npt.NDArray[Any]]
 
 _BATCH = rank_batches.EVENTS
 
 _EVENT_BYTES = 200
 """Memory that each of them takes meanwhile."""
-
-_MOST_EMPTY = 32
-"""Places of an array over External ids for each piece of work."""
-
-_TIMES = ("tid", "start_ns", "end_ns")
 
 # There are millions of rows and few texts.
 _NAMES = """
@@ -85,11 +91,6 @@ SELECT
 FROM cpu_events JOIN (SELECT * FROM launch_point_ranks WHERE batch = $batch) USING (run_id, rank)
 WHERE kind IN ('op', 'range') AND dur_ns IS NOT NULL
 """
-_UNLINKED = """
-CREATE OR REPLACE TEMP TABLE launch_points_unlinked AS
-SELECT run_id, rank, m.* FROM launch_points_made m JOIN launch_point_ranks USING (process)
-"""
-_BY_THREAD = "SELECT * EXCLUDE (run_id, rank) FROM work_points('launch_points_unlinked')"
 _INSERT = """
 INSERT INTO {table} BY NAME
 SELECT run_id, rank, run_group, m.* EXCLUDE (process) FROM launch_points_made m JOIN launch_point_ranks USING (process)
@@ -104,28 +105,21 @@ def create(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     for placed in in_turn(_placed, (_read(connection, table, batch) for (batch,) in batches)):
         rows = placed.rows
         if len(placed.unlinked):
-            rows = pa.concat_tables([rows, _by_thread(connection, placed.unlinked)])
-            process, tid, at_ns = (integers(rows[c]) for c in ("process", "from_tid", "from_ns"))
+            rows = pa.concat_tables([rows, by_thread(connection, "launch_point_ranks", placed.unlinked)])
+            process, tid, at_ns = (integers(rows[c]) for c in ("process", *POINT[:2]))
             rows = _in_place(rows, (process, tid, at_ns), placed.outermost)
         connection.register("launch_points_made", rows)
         connection.execute(_INSERT.format(table=table))
         connection.unregister("launch_points_made")
     connection.execute("DROP TABLE launch_point_ranks")
-    connection.execute("DROP TABLE IF EXISTS launch_points_unlinked")
 
 
 class _Events(NamedTuple):
     """What some ranks did."""
 
-    work: pa.Table
-    """By process; likewise its processes and External ids:"""
-    process: Ints
-    op: Ints
-    rows_of: dict[int, slice]
-    """Where a process has its work; likewise by the number of the process:"""
-    ids: dict[int, _Ids]
+    work: Work
     launching: dict[int, Columns]
-    """Operators and ranges with the External id of any work."""
+    """Operators and ranges with the External id of any work; likewise by the number of the process:"""
     ops: dict[int, Columns]
     """Operators, of which some that lie inside of another one are left out."""
 
@@ -140,14 +134,7 @@ class _Placed(NamedTuple):
 
 
 def _read(connection: duckdb.DuckDBPyConnection, table: str, batch: int) -> _Events:
-    work = connection.sql(_WORK.format(table=table), params={"batch": batch}).to_arrow_table()
-    process = integers(work["process"])
-    if (process[1:] < process[:-1]).any():
-        order = np.argsort(process, kind="stable")
-        work, process = work.take(order), process[order]
-    op = integers(work["op_id"])
-    rows_of = {int(process[rows.start]): rows for rows in equal_runs(process)}
-    ids = {number: _Ids(op[rows]) for number, rows in rows_of.items()}
+    work = read_work(connection, _WORK.format(table=table), batch)
     launching: dict[int, list[Columns]] = {}
     ops: dict[int, list[Columns]] = {}
     sql = _OPS.format(table=table, unknown=UNKNOWN)
@@ -156,14 +143,11 @@ def _read(connection: duckdb.DuckDBPyConnection, table: str, batch: int) -> _Eve
         for run in equal_runs(every.pop("process")):
             found = {c: values[run] for c, values in every.items()}
             number, is_op = int(rows["process"][run.start].as_py()), found.pop("is_op")
-            if number in ids:
-                known = ids[number].of(found["op_id"])
-                launching.setdefault(number, []).append(_taken(found, np.flatnonzero(known >= 0), _TIMES, "op_id"))
-            found = found if is_op.all() else _taken(found, np.flatnonzero(is_op), _TIMES, "name")
-            ops.setdefault(number, []).append(_taken(found, np.flatnonzero(_maybe_outer(found)), _TIMES, "name"))
-    return _Events(
-        work, process, op, rows_of, ids, *({n: _together(of) for n, of in parts.items()} for parts in (launching, ops))
-    )
+            if number in work.ids:
+                launching.setdefault(number, []).append(work.launching(number, found))
+            found = found if is_op.all() else taken(found, np.flatnonzero(is_op), *TIMES, "name")
+            ops.setdefault(number, []).append(taken(found, np.flatnonzero(_maybe_outer(found)), *TIMES, "name"))
+    return _Events(work, *({n: together(of) for n, of in parts.items()} for parts in (launching, ops)))
 
 
 def _maybe_outer(ops: Columns) -> Bools:
@@ -186,31 +170,13 @@ def _ends_later(lane: Ints, end: Ints) -> Bools:
 
 
 def _placed(events: _Events) -> _Placed:
-    op = events.op
-    columns = {c: np.full(len(op), UNKNOWN) for c in ("from_tid", "from_ns", "from_end_ns")}
-    unlinked = np.zeros(len(op), bool)
-    for number, ops in events.launching.items():
-        rows, ids = events.rows_of[number], events.ids[number]
-        by_start = in_order(np.zeros(len(ops["tid"]), np.int64), ops["start_ns"], (-ops["end_ns"],))
-        ops = _taken(ops, by_start, _TIMES, "op_id")
-        known = ids.of(ops["op_id"])
-        last = np.full(ids.most + 1, -1, np.int32)
-        last[known] = np.arange(len(known), dtype=np.int32)
-        several = np.zeros(len(known) + 1, bool)
-        several[last[known][ops["tid"][last[known]] != ops["tid"]]] = True
-        # (-1 takes the last, which stands for what is not there.)
-        at = last[ids.of(op[rows])]
-        unlinked[rows] |= several[at]
-        here = np.flatnonzero(at >= 0)
-        at = at[here]
-        for column_, given in (("from_tid", "tid"), ("from_ns", "start_ns"), ("from_end_ns", "end_ns")):
-            columns[column_][here + rows.start] = ops[given][at]
+    columns, unlinked = points(events.work, events.launching)
     outermost = {number: _Outermost(number, ops) for number, ops in events.ops.items()}
-    work = _with(events.work, columns)
+    work = _with(events.work.rows, columns)
     if not unlinked.any():
-        work = _in_place(work, (events.process, columns["from_tid"], columns["from_ns"]), outermost)
+        work = _in_place(work, (events.work.process, columns["from_tid"], columns["from_ns"]), outermost)
         return _Placed(work, work.slice(0, 0), outermost)
-    return _Placed(work.filter(pa.array(~unlinked)), events.work.filter(pa.array(unlinked)), outermost)
+    return _Placed(work.filter(pa.array(~unlinked)), events.work.rows.filter(pa.array(unlinked)), outermost)
 
 
 def _in_place(rows: pa.Table, at: tuple[Ints, Ints, Ints], outermost: dict[int, _Outermost]) -> pa.Table:
@@ -229,31 +195,6 @@ def _in_place(rows: pa.Table, at: tuple[Ints, Ints, Ints], outermost: dict[int, 
     return _with(rows, columns)
 
 
-class _Ids:
-    """External ids of a process with GPU work, as numbers below `most`."""
-
-    def __init__(self, op: Ints):
-        self._low = int(op.min())
-        self.most = int(op.max()) - self._low + 1
-        self._is_array = self.most <= _MOST_EMPTY * len(op) + 2**16
-        if self._is_array:
-            # Its last place is that of everything else.
-            self._there = np.zeros(self.most + 1, bool)
-            self._there[op - self._low] = True
-        else:
-            self._known = np.unique(op)
-            self.most = len(self._known)
-
-    def of(self, op: Ints) -> Ints:
-        """The numbers of ids; -1 of what has no work."""
-        if self._is_array:
-            # (Unsigned, what is below the first is above the last.)
-            place = np.minimum((op - self._low).view(np.uint64), np.uint64(self.most)).view(np.int64)
-            return np.where(self._there[place], place, -1)
-        place = np.searchsorted(self._known[:-1], op)
-        return np.where(self._known[place] == op, place, -1)
-
-
 class _Outermost:
     """The operators of a process that end later than all that began before on their thread."""
 
@@ -261,38 +202,11 @@ class _Outermost:
         lane, tids = dense(ops["tid"])
         order = in_order(lane, ops["start_ns"], (-ops["end_ns"],))
         order = order[_ends_later(lane[order], ops["end_ns"][order])]
-        self._threads = [(int(tids[lane[order[rows.start]]]), rows) for rows in equal_runs(lane[order])]
-        self._start, self._end, self.name = (ops[c][order] for c in ("start_ns", "end_ns", "name"))
-
-    def of(self, rows: Ints, tid: Ints, at_ns: Ints) -> tuple[Ints, Ints]:
-        """Those of the rows in which a thread is in one at a time, and the places of these."""
-        found, places = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        for thread, held in self._threads:
-            here = rows[tid[rows] == thread]
-            place = held.start + np.searchsorted(self._start[held], at_ns[here], "right") - 1
-            inside = (place >= held.start) & (at_ns[here] < self._end[place])
-            found.append(here[inside])
-            places.append(place[inside])
-        return np.concatenate(found), np.concatenate(places)
-
-
-def _by_thread(connection: duckdb.DuckDBPyConnection, unlinked: pa.Table) -> pa.Table:
-    """GPU work with an id of several threads, and where it comes from."""
-    connection.register("launch_points_made", unlinked)
-    connection.execute(_UNLINKED)
-    connection.unregister("launch_points_made")
-    return connection.sql(_BY_THREAD).to_arrow_table()
+        self.of = OnThreads(lane[order], tids, ops["start_ns"][order], ops["end_ns"][order]).of
+        self.name = ops["name"][order]
 
 
 def _with(rows: pa.Table, columns: Columns) -> pa.Table:
     for name, values in columns.items():
         rows = rows.append_column(name, column(values, values == UNKNOWN))
     return rows
-
-
-def _taken(columns: Columns, rows: npt.NDArray[np.intp], names: tuple[str, ...], *more: str) -> Columns:
-    return {name: columns[name][rows] for name in (*names, *more)}
-
-
-def _together(parts: list[Columns]) -> Columns:
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

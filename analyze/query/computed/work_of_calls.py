@@ -1,0 +1,157 @@
+"""The tables `work_of_{choice}_calls`: GPU work, and the call of some operators that launched it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from analyze.query.computed import rank_batches
+from analyze.query.computed.in_turn import ROWS_READ, in_turn
+from analyze.query.computed.launching import POINT, Columns, Work, by_thread, on_threads, points, read_work, together
+from analyze.query.computed.nesting import UNKNOWN
+from analyze.query.computed.path_walk import equal_runs, integers
+from analyze.query.computed.tree_batch import column
+
+if TYPE_CHECKING:
+    import duckdb
+
+Ints = npt.NDArray[np.int64]
+
+_BATCH = rank_batches.EVENTS
+
+_EVENT_BYTES = 200
+"""Memory that each of them takes meanwhile."""
+
+_COUNTED = ("cpu_ops", "gpu_work")
+_TABLE = """
+CREATE TABLE {table} (
+    run_id run_key, rank INTEGER, device INTEGER, is_kernel BOOLEAN, is_product BOOLEAN, is_tf32 BOOLEAN,
+    start_ns BIGINT, dur_ns BIGINT, call BIGINT
+)
+"""
+# A name is a text of hundreds of characters, and there are millions of rows.
+_WORK = """
+SELECT
+    process, device, w.kind = 'kernel' AS is_kernel, coalesce(n.is_product, false) AS is_product,
+    coalesce(n.is_tf32, false) AS is_tf32, correlation_id, op_id, start_ns, dur_ns
+FROM linked_to_ops('gpu_work') w
+JOIN (SELECT * FROM work_ranks WHERE batch = $batch) r ON r.run_id = w.run_id AND r.rank = w.rank
+LEFT JOIN (
+    SELECT
+        run_id, name, family IN ('gemm', 'convolution', 'attention') IS TRUE AS is_product,
+        is_tf32_kernel(name) AS is_tf32
+    FROM kernel_names
+) n ON n.run_id = w.run_id AND n.name = w.name
+"""
+_OPS = """
+SELECT process, coalesce(tid, {unknown}) AS tid, op_id, start_ns, start_ns + dur_ns AS end_ns
+FROM cpu_events JOIN (SELECT * FROM work_ranks WHERE batch = $batch) USING (run_id, rank)
+WHERE kind IN ('op', 'range') AND op_id > 0 AND dur_ns IS NOT NULL
+"""
+_CALLS = """
+SELECT process, coalesce(tid, {unknown}) AS tid, start_ns, end_ns, call
+FROM {calls} JOIN (SELECT * FROM work_ranks WHERE batch = $batch) USING (run_id, rank)
+"""
+_INSERT = """
+INSERT INTO {table} BY NAME
+SELECT run_id, rank, m.* EXCLUDE (process) FROM work_rows m JOIN work_ranks USING (process)
+"""
+_LAST = ("process", "device", "is_kernel", "is_product", "is_tf32", "start_ns", "dur_ns")
+
+
+class _Events(NamedTuple):
+    """What some ranks did."""
+
+    work: Work
+    launching: dict[int, Columns]
+    """Operators and ranges with the External id of any work; likewise by the number of the process:"""
+    calls: dict[int, Columns]
+
+
+class _Placed(NamedTuple):
+    """GPU work with the call that launched it."""
+
+    rows: pa.Table
+    unlinked: pa.Table
+    """What no External id places, or one of several threads: still without its call."""
+    calls: _Calls
+
+
+def create(connection: duckdb.DuckDBPyConnection, table: str, calls: str) -> None:
+    """Make the table, whose columns `analyze.query.computed` has, of the calls in a table.
+
+    None of these lies in another of its thread.
+    """
+    connection.execute(_TABLE.format(table=table))
+    rank_batches.create(connection, "work_ranks", _COUNTED, _EVENT_BYTES, _BATCH, "true")
+    batches = connection.execute("SELECT DISTINCT batch FROM work_ranks ORDER BY batch").fetchall()
+    for placed in in_turn(_placed, (_read(connection, calls, batch) for (batch,) in batches)):
+        rows = placed.rows
+        if len(placed.unlinked):
+            found = by_thread(connection, "work_ranks", placed.unlinked)
+            called = placed.calls.of(*(integers(found[c]) for c in ("process", *POINT[:2])))
+            rows = pa.concat_tables([rows, _called(found, called)])
+        connection.register("work_rows", rows)
+        connection.execute(_INSERT.format(table=table))
+        connection.unregister("work_rows")
+    connection.execute("DROP TABLE work_ranks")
+
+
+def _read(connection: duckdb.DuckDBPyConnection, calls: str, batch: int) -> _Events:
+    work = read_work(connection, _WORK, batch)
+    launching: dict[int, list[Columns]] = {}
+    for number, found in _by_process(connection, _OPS.format(unknown=UNKNOWN), batch):
+        if number in work.ids:
+            launching.setdefault(number, []).append(work.launching(number, found))
+    made: dict[int, list[Columns]] = {}
+    for number, found in _by_process(connection, _CALLS.format(unknown=UNKNOWN, calls=calls), batch):
+        made.setdefault(number, []).append(found)
+    return _Events(work, *({n: together(of) for n, of in parts.items()} for parts in (launching, made)))
+
+
+def _by_process(connection: duckdb.DuckDBPyConnection, sql: str, batch: int) -> Iterator[tuple[int, Columns]]:
+    for rows in connection.sql(sql, params={"batch": batch}).to_arrow_reader(ROWS_READ):
+        every = {c: rows[c].to_numpy() for c in rows.schema.names}
+        process = every.pop("process")
+        for run in equal_runs(process):
+            yield int(process[run.start]), {c: values[run] for c, values in every.items()}
+
+
+def _placed(events: _Events) -> _Placed:
+    work = events.work
+    found, several = points(work, events.launching)
+    calls = _Calls(events.calls)
+    called = calls.of(work.process, *(found[c] for c in POINT[:2]))
+    unlinked = several | (work.op <= 0) | (work.op == UNKNOWN)
+    if not unlinked.any():
+        return _Placed(_called(work.rows, called), work.rows.slice(0, 0), calls)
+    linked = pa.array(~unlinked)
+    return _Placed(_called(work.rows, called).filter(linked), work.rows.filter(pa.array(unlinked)), calls)
+
+
+class _Calls:
+    """Calls by where they are on the CPU."""
+
+    def __init__(self, calls: dict[int, Columns]):
+        self._calls = {}
+        for number, of_process in calls.items():
+            order, places = on_threads(of_process)
+            self._calls[number] = places, of_process["call"][order]
+
+    def of(self, process: Ints, tid: Ints, at_ns: Ints) -> Ints:
+        """The call in which each thread is at a time; UNKNOWN for none. Processes stand side by side."""
+        found = np.full(len(process), UNKNOWN)
+        for rows in equal_runs(process):
+            if held := self._calls.get(int(process[rows.start])):
+                places, call = held
+                here, place = places.of(np.arange(rows.start, rows.stop), tid, at_ns)
+                found[here] = call[place]
+        return found
+
+
+def _called(rows: pa.Table, call: Ints) -> pa.Table:
+    return rows.select(_LAST).append_column("call", column(call, call == UNKNOWN))
