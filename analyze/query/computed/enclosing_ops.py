@@ -72,8 +72,7 @@ def create(connection: duckdb.DuckDBPyConnection, table: str) -> None:
 
 def _batches(connection: duckdb.DuckDBPyConnection) -> Iterator[_Batch]:
     """Operators and ranges, and the calls."""
-    batches = connection.execute("SELECT DISTINCT batch FROM enclosed_ranks ORDER BY batch").fetchall()
-    for (batch,) in batches:
+    for batch, _ in rank_batches.batches(connection, "enclosed_ranks"):
         yield _Batch(_read(connection, _OPS, batch, _OP_TYPES), _read(connection, _CALLS, batch, _CALL_TYPES))
 
 

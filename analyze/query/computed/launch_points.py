@@ -23,13 +23,14 @@ from analyze.query.computed.launching import (
     Work,
     by_thread,
     points,
-    read_work,
     taken,
     together,
+    work_of,
 )
 from analyze.query.computed.nesting import UNKNOWN, in_order, lifted
 from analyze.query.computed.path_walk import equal_runs, integers
 from analyze.query.computed.tree_batch import column
+from analyze.query.literals import OF_RANKS
 
 if TYPE_CHECKING:
     import duckdb
@@ -68,6 +69,7 @@ CREATE TABLE {table} (
 );
 """
 _COUNTED = ("cpu_ops", "gpu_work")
+# With the condition on ranks that OF_RANKS stands for, `linked_to_ops` joins what is of these alone.
 _WORK = """
 WITH _work AS (
     SELECT run_id, rank, device, name, correlation_id, op_id, start_ns, dur_ns FROM linked_to_ops('kernels')
@@ -81,7 +83,7 @@ WITH _work AS (
 )
 SELECT process, device, enum_code(name::{table}_text)::INTEGER AS name, correlation_id, op_id, start_ns, dur_ns
 FROM _work JOIN (SELECT * FROM launch_point_ranks WHERE batch = $batch) USING (run_id, rank)
-WHERE op_id > 0
+WHERE op_id > 0 AND true /* of these ranks */
 """
 _OPS = """
 SELECT
@@ -89,7 +91,7 @@ SELECT
     start_ns + dur_ns AS end_ns,
     CASE WHEN kind = 'op' THEN coalesce(enum_code(name::{table}_text)::INTEGER, -1) ELSE -1 END AS name
 FROM cpu_events JOIN (SELECT * FROM launch_point_ranks WHERE batch = $batch) USING (run_id, rank)
-WHERE kind IN ('op', 'range') AND dur_ns IS NOT NULL
+WHERE kind IN ('op', 'range') AND dur_ns IS NOT NULL AND true /* of these ranks */
 """
 _INSERT = """
 INSERT INTO {table} BY NAME
@@ -101,8 +103,8 @@ def create(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     """Make the table and `{table}_names`, whose columns `analyze.query.computed` has."""
     connection.execute(_NAMES.format(table=table))
     rank_batches.create(connection, "launch_point_ranks", _COUNTED, _EVENT_BYTES, _BATCH, "true")
-    batches = connection.execute("SELECT DISTINCT batch FROM launch_point_ranks ORDER BY batch").fetchall()
-    for placed in in_turn(_placed, (_read(connection, table, batch) for (batch,) in batches)):
+    batches = rank_batches.batches(connection, "launch_point_ranks")
+    for placed in in_turn(_placed, (_read(connection, table, *batch) for batch in batches)):
         rows = placed.rows
         if len(placed.unlinked):
             rows = pa.concat_tables([rows, by_thread(connection, "launch_point_ranks", placed.unlinked)])
@@ -133,12 +135,15 @@ class _Placed(NamedTuple):
     outermost: dict[int, _Outermost]
 
 
-def _read(connection: duckdb.DuckDBPyConnection, table: str, batch: int) -> _Events:
-    work = read_work(connection, _WORK.format(table=table), batch)
+def _read(connection: duckdb.DuckDBPyConnection, table: str, batch: int, only: str) -> _Events:
+    def rows_of(sql: str) -> duckdb.DuckDBPyRelation:
+        sql = sql.format(table=table, unknown=UNKNOWN).replace(OF_RANKS, only)
+        return connection.sql(sql, params={"batch": batch})
+
+    work = work_of(rows_of(_WORK).to_arrow_table())
     launching: dict[int, list[Columns]] = {}
     ops: dict[int, list[Columns]] = {}
-    sql = _OPS.format(table=table, unknown=UNKNOWN)
-    for rows in connection.sql(sql, params={"batch": batch}).to_arrow_reader(ROWS_READ):
+    for rows in rows_of(_OPS).to_arrow_reader(ROWS_READ):
         every = {c: rows[c].to_numpy(zero_copy_only=False) for c in rows.schema.names}
         for run in equal_runs(every.pop("process")):
             found = {c: values[run] for c, values in every.items()}

@@ -51,9 +51,8 @@ class Work(NamedTuple):
         return taken(events, np.flatnonzero(self.ids[number].of(events["op_id"]) >= 0), *TIMES, "op_id")
 
 
-def read_work(connection: duckdb.DuckDBPyConnection, sql: str, batch: int) -> Work:
-    """The work that SQL with the parameter $batch selects, with the columns process and op_id."""
-    rows = connection.sql(sql, params={"batch": batch}).to_arrow_table()
+def work_of(rows: pa.Table) -> Work:
+    """Work with the columns process and op_id."""
     process = integers(rows["process"])
     if (process[1:] < process[:-1]).any():
         order = np.argsort(process, kind="stable")

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from analyze.query import spill
+from analyze.query.literals import of_ranks
 
 if TYPE_CHECKING:
     import duckdb
@@ -23,6 +24,14 @@ def create(
     """
     connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS {sql(counted, only)}", {"batch": batch})
     spill.check_room(connection, table, event_bytes)
+
+
+def batches(connection: duckdb.DuckDBPyConnection, table: str) -> list[tuple[int, str]]:
+    """The number of each batch of a table that `create` made, and a condition on its ranks (`of_ranks`)."""
+    found = connection.execute(
+        f"SELECT batch, list(DISTINCT run_id::VARCHAR), min(rank), max(rank) FROM {table} GROUP BY batch ORDER BY batch"
+    ).fetchall()
+    return [(number, of_ranks(runs, ranks) if len(found) > 1 else "true") for number, runs, *ranks in found]
 
 
 def sql(counted: Iterable[str], only: str) -> str:

@@ -11,10 +11,11 @@ import pyarrow as pa
 
 from analyze.query.computed import rank_batches
 from analyze.query.computed.in_turn import ROWS_READ, in_turn
-from analyze.query.computed.launching import POINT, Columns, Work, by_thread, on_threads, points, read_work, together
+from analyze.query.computed.launching import POINT, Columns, Work, by_thread, on_threads, points, together, work_of
 from analyze.query.computed.nesting import UNKNOWN
 from analyze.query.computed.path_walk import equal_runs, integers
 from analyze.query.computed.tree_batch import column
+from analyze.query.literals import OF_RANKS
 
 if TYPE_CHECKING:
     import duckdb
@@ -33,28 +34,31 @@ CREATE TABLE {table} (
     start_ns BIGINT, dur_ns BIGINT, call BIGINT
 )
 """
-# A name is a text of hundreds of characters, and there are millions of rows.
+# A name is a text of hundreds of characters, and there are millions of rows. With the condition on ranks that OF_RANKS
+# stands for, `linked_to_ops` joins what is of these alone.
 _WORK = """
 SELECT
     process, device, w.kind = 'kernel' AS is_kernel, coalesce(n.is_product, false) AS is_product,
     coalesce(n.is_tf32, false) AS is_tf32, correlation_id, op_id, start_ns, dur_ns
 FROM linked_to_ops('gpu_work') w
-JOIN (SELECT * FROM work_ranks WHERE batch = $batch) r ON r.run_id = w.run_id AND r.rank = w.rank
+JOIN (SELECT * FROM work_ranks WHERE batch = $batch) USING (run_id, rank)
 LEFT JOIN (
     SELECT
         run_id, name, family IN ('gemm', 'convolution', 'attention') IS TRUE AS is_product,
         is_tf32_kernel(name) AS is_tf32
     FROM kernel_names
-) n ON n.run_id = w.run_id AND n.name = w.name
+) n USING (run_id, name)
+WHERE true /* of these ranks */
 """
 _OPS = """
 SELECT process, coalesce(tid, {unknown}) AS tid, op_id, start_ns, start_ns + dur_ns AS end_ns
 FROM cpu_events JOIN (SELECT * FROM work_ranks WHERE batch = $batch) USING (run_id, rank)
-WHERE kind IN ('op', 'range') AND op_id > 0 AND dur_ns IS NOT NULL
+WHERE kind IN ('op', 'range') AND op_id > 0 AND dur_ns IS NOT NULL AND true /* of these ranks */
 """
 _CALLS = """
 SELECT process, coalesce(tid, {unknown}) AS tid, start_ns, end_ns, call
 FROM {calls} JOIN (SELECT * FROM work_ranks WHERE batch = $batch) USING (run_id, rank)
+WHERE true /* of these ranks */
 """
 _INSERT = """
 INSERT INTO {table} BY NAME
@@ -88,8 +92,8 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, calls: str) -> Non
     """
     connection.execute(_TABLE.format(table=table))
     rank_batches.create(connection, "work_ranks", _COUNTED, _EVENT_BYTES, _BATCH, "true")
-    batches = connection.execute("SELECT DISTINCT batch FROM work_ranks ORDER BY batch").fetchall()
-    for placed in in_turn(_placed, (_read(connection, calls, batch) for (batch,) in batches)):
+    batches = rank_batches.batches(connection, "work_ranks")
+    for placed in in_turn(_placed, (_read(connection, calls, *batch) for batch in batches)):
         rows = placed.rows
         if len(placed.unlinked):
             found = by_thread(connection, "work_ranks", placed.unlinked)
@@ -101,20 +105,24 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, calls: str) -> Non
     connection.execute("DROP TABLE work_ranks")
 
 
-def _read(connection: duckdb.DuckDBPyConnection, calls: str, batch: int) -> _Events:
-    work = read_work(connection, _WORK, batch)
+def _read(connection: duckdb.DuckDBPyConnection, calls: str, batch: int, only: str) -> _Events:
+    def rows_of(sql: str) -> duckdb.DuckDBPyRelation:
+        sql = sql.format(unknown=UNKNOWN, calls=calls).replace(OF_RANKS, only)
+        return connection.sql(sql, params={"batch": batch})
+
+    work = work_of(rows_of(_WORK).to_arrow_table())
     launching: dict[int, list[Columns]] = {}
-    for number, found in _by_process(connection, _OPS.format(unknown=UNKNOWN), batch):
+    for number, found in _by_process(rows_of(_OPS)):
         if number in work.ids:
             launching.setdefault(number, []).append(work.launching(number, found))
     made: dict[int, list[Columns]] = {}
-    for number, found in _by_process(connection, _CALLS.format(unknown=UNKNOWN, calls=calls), batch):
+    for number, found in _by_process(rows_of(_CALLS)):
         made.setdefault(number, []).append(found)
     return _Events(work, *({n: together(of) for n, of in parts.items()} for parts in (launching, made)))
 
 
-def _by_process(connection: duckdb.DuckDBPyConnection, sql: str, batch: int) -> Iterator[tuple[int, Columns]]:
-    for rows in connection.sql(sql, params={"batch": batch}).to_arrow_reader(ROWS_READ):
+def _by_process(found: duckdb.DuckDBPyRelation) -> Iterator[tuple[int, Columns]]:
+    for rows in found.to_arrow_reader(ROWS_READ):
         every = {c: rows[c].to_numpy() for c in rows.schema.names}
         process = every.pop("process")
         for run in equal_runs(process):
