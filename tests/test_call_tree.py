@@ -242,7 +242,11 @@ def test_launched_work_is_found_by_process_and_id(work: list[tuple[int, int, int
     columns = np.array(work, np.int64).reshape(-1, 3).T
     process, op = np.array(asked, np.int64).T
     launched = Launched(*map(np.ascontiguousarray, columns), nesting.Room(0))
-    assert launched.of(process.astype(np.int32), op.copy()).tolist() == [sums[key] for key in asked]
+    process = process.astype(np.int32)
+    assert launched.of(process, op.copy()).tolist() == [sums[key] for key in asked]
+    for of_one in (process == number for number in np.unique(process)):
+        expected = [sums[key] for key, of_it in zip(asked, of_one, strict=True) if of_it]
+        assert launched.of(process[of_one], op[of_one]).tolist() == expected
 
 
 @pytest.mark.parametrize(("sample", "times"), [("resnet18-1gpu", 1), ("train-stacks", 3)])

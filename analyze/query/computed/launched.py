@@ -23,7 +23,7 @@ _MOST_EMPTY = 32
 class Launched:
     """Sums of n pieces of work by process and External id, which is above 0 (all int64, shape n).
 
-    An array of the room holds them, until the next batch is put into it.
+    An array of the room says where there are any, until the next batch is put into it.
     """
 
     def __init__(self, process: Ints, op: Ints, ns: Ints, room: Room):
@@ -36,20 +36,28 @@ class Launched:
         self._is_array = self._size.sum(dtype=np.float64) <= _MOST_EMPTY * len(op) + 2**16
         if self._is_array:
             self._offset = np.cumsum(self._size + 1) - self._size - 1
-            self._ns = room.array("launched", np.int64, int(self._offset[-1]) + 1)
-            self._ns[:] = 0
-            keys, sums = _summed(self._offset[number] + (op - low[number]), ns)
-            self._ns[keys] = sums
+            self._keys, self._ns = _summed(self._offset[number] + (op - low[number]), ns)
+            # (A byte for each place: sums would be eight times what the system clears first.)
+            self._there = room.array("launched", np.bool_, int(self._offset[-1]) + 1)
+            self._there[:] = False
+            self._there[self._keys] = True
         else:
             self._ops = _summed(op, ns)[0]
             self._keys, self._ns = _summed(number * len(self._ops) + np.searchsorted(self._ops, op), ns)
 
     def of(self, process: npt.NDArray[Any], op: Ints) -> Ints:
         """The sums of processes and External ids (of one shape); 0 of those that launched nothing."""
+        if len(process) and (process == process[0]).all():
+            # As there are many of one rank before the next: numbers in place of columns.
+            process = process[0]
         number = np.minimum(_unsigned(process.astype(np.int64) - self._first), np.uint64(len(self._low) - 1))
         if self._is_array:
             place = np.minimum(_unsigned(op - self._low[number]), _unsigned(self._size)[number])
-            return self._ns[self._offset[number] + place.view(np.int64)]
+            key = self._offset[number] + place.view(np.int64)
+            here = np.flatnonzero(self._there[key])
+            sums = np.zeros(len(op), np.int64)
+            sums[here] = self._ns[np.searchsorted(self._keys, key[here])]
+            return sums
         at = np.minimum(np.searchsorted(self._ops, op), len(self._ops) - 1)
         wanted = number.view(np.int64) * len(self._ops) + at
         key = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
@@ -63,12 +71,11 @@ def _unsigned(values: Ints) -> npt.NDArray[np.uint64]:
 
 def _ranges(number: Ints, op: Ints) -> tuple[Ints, Ints]:
     """The least and the largest id of each process by its number; of one that has none, 0 and -1."""
-    low, high = np.zeros(int(number.max(initial=-1)) + 1, np.int64), np.full(int(number.max(initial=-1)) + 1, -1)
-    order = np.argsort(number, kind="stable")
-    begins = _begins(number[order])
-    if len(begins):
-        there = number[order[begins]]
-        low[there], high[there] = np.minimum.reduceat(op[order], begins), np.maximum.reduceat(op[order], begins)
+    numbers = int(number.max(initial=-1)) + 1
+    low, high = np.full(numbers, np.iinfo(np.int64).max), np.full(numbers, -1)
+    np.minimum.at(low, number, op)
+    np.maximum.at(high, number, op)
+    low[high < 0] = 0
     return low, high
 
 
@@ -76,10 +83,5 @@ def _summed(key: Ints, ns: Ints) -> tuple[Ints, Ints]:
     """The keys in their order, each once, and the sum of each."""
     order = np.argsort(key, kind="stable")  # which is fast, for most are in order
     key = key[order]
-    begins = _begins(key)
+    begins = np.flatnonzero(np.append(True, key[1:] != key[:-1])[: len(key)])
     return key[begins], np.add.reduceat(ns[order], begins) if len(begins) else np.empty(0, np.int64)
-
-
-def _begins(values: Ints) -> Ints:
-    """Where each run of equal values begins."""
-    return np.flatnonzero(np.append(True, values[1:] != values[:-1])[: len(values)])
