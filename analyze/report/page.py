@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -192,8 +193,12 @@ def single(figure: Figure, part: Part, title: str) -> str:
     return render(page)
 
 
+@cache
 def environment(*folders: Path) -> Any:
-    """The templates of folders and of this one, which escape what they show. Raises InputError without Jinja."""
+    """The templates of folders and of this one, which escape what they show; read once.
+
+    Raises InputError without Jinja.
+    """
     try:
         import jinja2
     except ImportError as e:
