@@ -179,7 +179,7 @@ def test_arrays_find_the_calls_that_a_join_does(
 
 def test_calls_of_work_that_its_id_does_not_place(tmp_path: Path) -> None:
     # The id is that of an operator on each of two threads; of the next no operator is seen, but its launch; the next
-    # has an id that nothing has; the last is launched outside of all.
+    # has an id that nothing has; the next is launched outside of all, the last by an operator whose end is not known.
     mm = {"Input Dims": [[2, 3], [3, 4]], "Input type": ["float", "float"]}
     trace = [
         op("aten::mm", 0, 100, 5, **mm), op("aten::mm", 10, 50, 6, tid=2, **mm), op("aten::copy_", 12, 5, 5, tid=2),
@@ -187,9 +187,11 @@ def test_calls_of_work_that_its_id_does_not_place(tmp_path: Path) -> None:
         launch(30, 8) | {"tid": 2}, kernel("second", 300, 10, correlation=8),
         kernel("none", 400, 10, correlation=9, **{"External id": 99}),
         launch(500, 10), kernel("outside", 600, 10, correlation=10),
+        {k: v for k, v in op("aten::mm", 700, 0, 11, **mm).items() if k != "dur"}, launch(710, 12, 11),
+        kernel("unended", 800, 10, correlation=12, **{"External id": 11}),
     ]  # fmt: skip
     found = sql(
         write_trace(tmp_path / "t.json", trace),
         "SELECT w.start_ns // 1000 AS us, c.tid FROM work_of_op_calls w LEFT JOIN op_calls c USING (call) ORDER BY us",
     )
-    assert [tuple(row.values()) for row in found] == [(90, 1), (300, 2), (400, None), (600, None)]
+    assert [tuple(row.values()) for row in found] == [(90, 1), (300, 2), (400, None), (600, None), (800, None)]

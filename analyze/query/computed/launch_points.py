@@ -21,6 +21,7 @@ from analyze.query.computed.launching import (
     Columns,
     OnThreads,
     Work,
+    by_process,
     by_thread,
     points,
     taken,
@@ -191,9 +192,11 @@ def _in_place(rows: pa.Table, at: tuple[Ints, Ints, Ints], outermost: dict[int, 
     """
     process, tid, at_ns = at
     columns = {c: np.full(len(rows), UNKNOWN) for c in ("outer_op", "outer_name", "outer_pieces")}
-    for number, ops in outermost.items():
-        here = np.flatnonzero(process == number)
-        here, place = ops.of(here, tid, at_ns)
+    for number, rows_of in by_process(process):
+        if number not in outermost:
+            continue
+        ops = outermost[number]
+        here, place = ops.of(rows_of, tid, at_ns)
         columns["outer_op"][here] = (number << 32) + place
         columns["outer_name"][here] = ops.name[place]
         columns["outer_pieces"][here] = np.bincount(place)[place]

@@ -4,6 +4,7 @@ hash all work and all operators.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -164,6 +165,13 @@ def on_threads(intervals: Columns) -> tuple[Ints, OnThreads]:
     lane, tids = dense(intervals["tid"])
     order = in_order(lane, intervals["start_ns"], (-intervals["end_ns"],))
     return order, OnThreads(lane[order], tids, *(intervals[c][order] for c in ("start_ns", "end_ns")))
+
+
+def by_process(process: Ints) -> Iterator[tuple[int, Ints]]:
+    """Each process and the places of its rows."""
+    order = np.argsort(process, kind="stable")  # which is fast, for most are in order
+    for rows in equal_runs(process[order]):
+        yield int(process[order[rows.start]]), order[rows]
 
 
 def taken(columns: Columns, rows: npt.NDArray[np.intp], *names: str) -> Columns:

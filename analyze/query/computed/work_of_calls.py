@@ -11,7 +11,17 @@ import pyarrow as pa
 
 from analyze.query.computed import rank_batches
 from analyze.query.computed.in_turn import ROWS_READ, in_turn
-from analyze.query.computed.launching import POINT, Columns, Work, by_thread, on_threads, points, together, work_of
+from analyze.query.computed.launching import (
+    POINT,
+    Columns,
+    Work,
+    by_process,
+    by_thread,
+    on_threads,
+    points,
+    together,
+    work_of,
+)
 from analyze.query.computed.nesting import UNKNOWN
 from analyze.query.computed.path_walk import equal_runs, integers
 from analyze.query.computed.tree_batch import column
@@ -58,7 +68,7 @@ WHERE kind IN ('op', 'range') AND op_id > 0 AND dur_ns IS NOT NULL AND true /* o
 _CALLS = """
 SELECT process, coalesce(tid, {unknown}) AS tid, start_ns, end_ns, call
 FROM {calls} JOIN (SELECT * FROM work_ranks WHERE batch = $batch) USING (run_id, rank)
-WHERE true /* of these ranks */
+WHERE end_ns IS NOT NULL AND true /* of these ranks */
 """
 _INSERT = """
 INSERT INTO {table} BY NAME
@@ -112,16 +122,16 @@ def _read(connection: duckdb.DuckDBPyConnection, calls: str, batch: int, only: s
 
     work = work_of(rows_of(_WORK).to_arrow_table())
     launching: dict[int, list[Columns]] = {}
-    for number, found in _by_process(rows_of(_OPS)):
+    for number, found in _read_by_process(rows_of(_OPS)):
         if number in work.ids:
             launching.setdefault(number, []).append(work.launching(number, found))
     made: dict[int, list[Columns]] = {}
-    for number, found in _by_process(rows_of(_CALLS)):
+    for number, found in _read_by_process(rows_of(_CALLS)):
         made.setdefault(number, []).append(found)
     return _Events(work, *({n: together(of) for n, of in parts.items()} for parts in (launching, made)))
 
 
-def _by_process(found: duckdb.DuckDBPyRelation) -> Iterator[tuple[int, Columns]]:
+def _read_by_process(found: duckdb.DuckDBPyRelation) -> Iterator[tuple[int, Columns]]:
     for rows in found.to_arrow_reader(ROWS_READ):
         every = {c: rows[c].to_numpy() for c in rows.schema.names}
         process = every.pop("process")
@@ -151,12 +161,12 @@ class _Calls:
             self._calls[number] = places, of_process["call"][order]
 
     def of(self, process: Ints, tid: Ints, at_ns: Ints) -> Ints:
-        """The call in which each thread is at a time; UNKNOWN for none. Processes stand side by side."""
+        """The call in which each thread is at a time; UNKNOWN for none."""
         found = np.full(len(process), UNKNOWN)
-        for rows in equal_runs(process):
-            if held := self._calls.get(int(process[rows.start])):
+        for number, rows in by_process(process):
+            if held := self._calls.get(number):
                 places, call = held
-                here, place = places.of(np.arange(rows.start, rows.stop), tid, at_ns)
+                here, place = places.of(rows, tid, at_ns)
                 found[here] = call[place]
         return found
 
