@@ -72,12 +72,14 @@ def create(connection: duckdb.DuckDBPyConnection, table: str) -> None:
 
 def _batches(connection: duckdb.DuckDBPyConnection) -> Iterator[_Batch]:
     """Operators and ranges, and the calls."""
-    for batch, _ in rank_batches.batches(connection, "enclosed_ranks"):
-        yield _Batch(_read(connection, _OPS, batch, _OP_TYPES), _read(connection, _CALLS, batch, _CALL_TYPES))
+    for batch in rank_batches.batches(connection, "enclosed_ranks"):
+        yield _Batch(_read(connection, batch, _OPS, _OP_TYPES), _read(connection, batch, _CALLS, _CALL_TYPES))
 
 
-def _read(connection: duckdb.DuckDBPyConnection, sql: str, batch: int, types: dict[str, Any]) -> dict[str, Any]:
-    reader = connection.sql(sql.format(unknown=UNKNOWN), params={"batch": batch}).to_arrow_reader(ROWS_READ)
+def _read(
+    connection: duckdb.DuckDBPyConnection, batch: rank_batches.Batch, sql: str, types: dict[str, Any]
+) -> dict[str, Any]:
+    reader = batch.select(connection, sql.format(unknown=UNKNOWN)).to_arrow_reader(ROWS_READ)
     parts: dict[str, list[Any]] = {name: [np.empty(0, kind)] for name, kind in types.items()}
     for rows in reader:
         for name, found in parts.items():

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from analyze.query.computed import rank_batches
 from analyze.query.computed.call_paths import dense
-from analyze.query.computed.in_turn import ROWS_READ, in_turn
+from analyze.query.computed.in_turn import in_turn
 from analyze.query.computed.launching import (
     POINT,
     TIMES,
@@ -24,14 +24,14 @@ from analyze.query.computed.launching import (
     by_process,
     by_thread,
     points,
+    read_by_process,
     taken,
     together,
     work_of,
 )
 from analyze.query.computed.nesting import UNKNOWN, in_order, lifted
-from analyze.query.computed.path_walk import equal_runs, integers
+from analyze.query.computed.path_walk import integers
 from analyze.query.computed.tree_batch import column
-from analyze.query.literals import OF_RANKS
 
 if TYPE_CHECKING:
     import duckdb
@@ -105,7 +105,7 @@ def create(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     connection.execute(_NAMES.format(table=table))
     rank_batches.create(connection, "launch_point_ranks", _COUNTED, _EVENT_BYTES, _BATCH, "true")
     batches = rank_batches.batches(connection, "launch_point_ranks")
-    for placed in in_turn(_placed, (_read(connection, table, *batch) for batch in batches)):
+    for placed in in_turn(_placed, (_read(connection, table, batch) for batch in batches)):
         rows = placed.rows
         if len(placed.unlinked):
             rows = pa.concat_tables([rows, by_thread(connection, "launch_point_ranks", placed.unlinked)])
@@ -136,23 +136,16 @@ class _Placed(NamedTuple):
     outermost: dict[int, _Outermost]
 
 
-def _read(connection: duckdb.DuckDBPyConnection, table: str, batch: int, only: str) -> _Events:
-    def rows_of(sql: str) -> duckdb.DuckDBPyRelation:
-        sql = sql.format(table=table, unknown=UNKNOWN).replace(OF_RANKS, only)
-        return connection.sql(sql, params={"batch": batch})
-
-    work = work_of(rows_of(_WORK).to_arrow_table())
+def _read(connection: duckdb.DuckDBPyConnection, table: str, batch: rank_batches.Batch) -> _Events:
+    work = work_of(batch.select(connection, _WORK.format(table=table)).to_arrow_table())
     launching: dict[int, list[Columns]] = {}
     ops: dict[int, list[Columns]] = {}
-    for rows in rows_of(_OPS).to_arrow_reader(ROWS_READ):
-        every = {c: rows[c].to_numpy(zero_copy_only=False) for c in rows.schema.names}
-        for run in equal_runs(every.pop("process")):
-            found = {c: values[run] for c, values in every.items()}
-            number, is_op = int(rows["process"][run.start].as_py()), found.pop("is_op")
-            if number in work.ids:
-                launching.setdefault(number, []).append(work.launching(number, found))
-            found = found if is_op.all() else taken(found, np.flatnonzero(is_op), *TIMES, "name")
-            ops.setdefault(number, []).append(taken(found, np.flatnonzero(_maybe_outer(found)), *TIMES, "name"))
+    for number, found in read_by_process(batch.select(connection, _OPS.format(table=table, unknown=UNKNOWN))):
+        is_op = found.pop("is_op")
+        if number in work.ids:
+            launching.setdefault(number, []).append(work.launching(number, found))
+        found = found if is_op.all() else taken(found, np.flatnonzero(is_op), *TIMES, "name")
+        ops.setdefault(number, []).append(taken(found, np.flatnonzero(_maybe_outer(found)), *TIMES, "name"))
     return _Events(work, *({n: together(of) for n, of in parts.items()} for parts in (launching, ops)))
 
 

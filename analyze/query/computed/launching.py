@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from analyze.query.computed.call_paths import dense
+from analyze.query.computed.in_turn import ROWS_READ
 from analyze.query.computed.nesting import UNKNOWN, in_order
 from analyze.query.computed.path_walk import equal_runs, integers
 
@@ -165,6 +166,15 @@ def on_threads(intervals: Columns) -> tuple[Ints, OnThreads]:
     lane, tids = dense(intervals["tid"])
     order = in_order(lane, intervals["start_ns"], (-intervals["end_ns"],))
     return order, OnThreads(lane[order], tids, *(intervals[c][order] for c in ("start_ns", "end_ns")))
+
+
+def read_by_process(found: duckdb.DuckDBPyRelation) -> Iterator[tuple[int, Columns]]:
+    """Each process and the other columns of some of its rows, as they come."""
+    for rows in found.to_arrow_reader(ROWS_READ):
+        columns = {c: rows[c].to_numpy(zero_copy_only=False) for c in rows.schema.names}
+        process = columns.pop("process")
+        for of in equal_runs(process):
+            yield int(process[of.start]), {c: values[of] for c, values in columns.items()}
 
 
 def by_process(process: Ints) -> Iterator[tuple[int, Ints]]:

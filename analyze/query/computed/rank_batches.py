@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from analyze.query import spill
-from analyze.query.literals import of_ranks
+from analyze.query.literals import OF_RANKS, of_ranks
 
 if TYPE_CHECKING:
     import duckdb
@@ -26,12 +26,24 @@ def create(
     spill.check_room(connection, table, event_bytes)
 
 
-def batches(connection: duckdb.DuckDBPyConnection, table: str) -> list[tuple[int, str]]:
-    """The number of each batch of a table that `create` made, and a condition on its ranks (`of_ranks`)."""
+class Batch(NamedTuple):
+    """Ranks that are worked on together."""
+
+    number: int
+    only: str
+    """A condition that holds for them (`of_ranks`)."""
+
+    def select(self, connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.DuckDBPyRelation:
+        """What SQL with the parameter $batch selects, the condition in the place of OF_RANKS."""
+        return connection.sql(sql.replace(OF_RANKS, self.only), params={"batch": self.number})
+
+
+def batches(connection: duckdb.DuckDBPyConnection, table: str) -> list[Batch]:
+    """The batches of a table that `create` made."""
     found = connection.execute(
         f"SELECT batch, list(DISTINCT run_id::VARCHAR), min(rank), max(rank) FROM {table} GROUP BY batch ORDER BY batch"
     ).fetchall()
-    return [(number, of_ranks(runs, ranks) if len(found) > 1 else "true") for number, runs, *ranks in found]
+    return [Batch(number, of_ranks(runs, ranks) if len(found) > 1 else "true") for number, runs, *ranks in found]
 
 
 def sql(counted: Iterable[str], only: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from analyze.query.computed import rank_batches
-from analyze.query.computed.in_turn import ROWS_READ, in_turn
+from analyze.query.computed.in_turn import in_turn
 from analyze.query.computed.launching import (
     POINT,
     Columns,
@@ -19,13 +18,13 @@ from analyze.query.computed.launching import (
     by_thread,
     on_threads,
     points,
+    read_by_process,
     together,
     work_of,
 )
 from analyze.query.computed.nesting import UNKNOWN
-from analyze.query.computed.path_walk import equal_runs, integers
+from analyze.query.computed.path_walk import integers
 from analyze.query.computed.tree_batch import column
-from analyze.query.literals import OF_RANKS
 
 if TYPE_CHECKING:
     import duckdb
@@ -103,7 +102,7 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, calls: str) -> Non
     connection.execute(_TABLE.format(table=table))
     rank_batches.create(connection, "work_ranks", _COUNTED, _EVENT_BYTES, _BATCH, "true")
     batches = rank_batches.batches(connection, "work_ranks")
-    for placed in in_turn(_placed, (_read(connection, calls, *batch) for batch in batches)):
+    for placed in in_turn(_placed, (_read(connection, calls, batch) for batch in batches)):
         rows = placed.rows
         if len(placed.unlinked):
             found = by_thread(connection, "work_ranks", placed.unlinked)
@@ -115,28 +114,16 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, calls: str) -> Non
     connection.execute("DROP TABLE work_ranks")
 
 
-def _read(connection: duckdb.DuckDBPyConnection, calls: str, batch: int, only: str) -> _Events:
-    def rows_of(sql: str) -> duckdb.DuckDBPyRelation:
-        sql = sql.format(unknown=UNKNOWN, calls=calls).replace(OF_RANKS, only)
-        return connection.sql(sql, params={"batch": batch})
-
-    work = work_of(rows_of(_WORK).to_arrow_table())
+def _read(connection: duckdb.DuckDBPyConnection, calls: str, batch: rank_batches.Batch) -> _Events:
+    work = work_of(batch.select(connection, _WORK).to_arrow_table())
     launching: dict[int, list[Columns]] = {}
-    for number, found in _read_by_process(rows_of(_OPS)):
+    for number, found in read_by_process(batch.select(connection, _OPS.format(unknown=UNKNOWN))):
         if number in work.ids:
             launching.setdefault(number, []).append(work.launching(number, found))
     made: dict[int, list[Columns]] = {}
-    for number, found in _read_by_process(rows_of(_CALLS)):
+    for number, found in read_by_process(batch.select(connection, _CALLS.format(unknown=UNKNOWN, calls=calls))):
         made.setdefault(number, []).append(found)
     return _Events(work, *({n: together(of) for n, of in parts.items()} for parts in (launching, made)))
-
-
-def _read_by_process(found: duckdb.DuckDBPyRelation) -> Iterator[tuple[int, Columns]]:
-    for rows in found.to_arrow_reader(ROWS_READ):
-        every = {c: rows[c].to_numpy() for c in rows.schema.names}
-        process = every.pop("process")
-        for run in equal_runs(process):
-            yield int(process[run.start]), {c: values[run] for c, values in every.items()}
 
 
 def _placed(events: _Events) -> _Placed:
