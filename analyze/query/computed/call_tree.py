@@ -25,9 +25,9 @@ from analyze.query.computed.in_turn import ROWS_READ, in_turn
 from analyze.query.computed.launched import Launched
 from analyze.query.computed.nesting import KINDS, OP, RANGE, UNKNOWN, Room, tree_of
 from analyze.query.computed.path_sums import paths_of
+from analyze.query.computed.registered import registered
 from analyze.query.computed.tree_batch import Batch, few_rows_of, paths_of_batch, rows_of
-from analyze.query.computed.tree_work import registered
-from analyze.query.literals import OF_RANKS, of_others, of_ranks, of_run
+from analyze.query.literals import of_others, of_run
 
 if TYPE_CHECKING:
     from analyze.store.kept import Kept
@@ -69,12 +69,6 @@ FROM (
 WINDOW in_order AS (ORDER BY run_id, rank)
 """
 _WITH_MEMORY = " AND (run_id, rank) IN (SELECT DISTINCT run_id, rank FROM memory_events)"
-_BATCHES = """
-SELECT batch::BIGINT, sum(events)::BIGINT, list(DISTINCT run_id::VARCHAR), min(rank), max(rank)
-FROM call_processes
-GROUP BY batch
-ORDER BY batch
-"""
 # With the condition on ranks that OF_RANKS stands for, `linked_to_ops` joins what is of these alone.
 _EVENTS = """
 WITH _calls AS (
@@ -183,24 +177,17 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None 
     left = of_others(there) + (_WITH_MEMORY if tree == "memory_tree" else "")
     connection.execute(_PROCESSES.format(among=among, left=left, main=kind.main), {"batch": _BATCH})
     spill.check_room(connection, "call_processes", _SUMMED_BYTES if tree in _SUMMED else _EVENT_BYTES)
-    batches = connection.execute(_BATCHES).fetchall()
+    batches = rank_batches.batches(connection, "call_processes")
     if not batches and not there:
-        batches = [(0, 0, [], 0, 0)]
+        batches = [rank_batches.Batch(0, "true")]
     if batches:
         connection.execute(_TEXTS.format(table=table, among=among))
-    if len(batches) > 1:
-        adding.only = {number: of_ranks(runs, ranks) for number, _, runs, *ranks in batches}
-    most = max((n for _, n, *_ in batches), default=0)
+    adding.only = dict(batches)
+    most = rank_batches.most(connection, "call_processes")
     room = Room(most)
     places = cycle((Room(most), Room(most)))
 
-    def batch_of(number: int) -> dict[str, Any]:
-        only = adding.only.get(number, "true")
-        return _read(
-            connection, (events.replace(OF_RANKS, only), launched.replace(OF_RANKS, only)), number, next(places)
-        )
-
-    read = ((number, batch_of(number)) for number, *_ in batches)
+    read = ((of.number, _read(connection, (events, launched), of, next(places))) for of in batches)
     for batch in in_turn(lambda one: _nested(one[1], one[0], adding.nodes, adding.paths, tree, room), read):
         adding.add(batch)
     if to_keep:
@@ -245,7 +232,7 @@ class _Adding:
         self.nodes = 0
         self.paths = 0
         self.only: dict[int, str] = {}
-        """Of batches that are not all ranks, a condition on theirs."""
+        """A condition on the ranks of each batch."""
 
     def add(self, batch: Batch) -> None:
         """Add what there is of a batch."""
@@ -253,8 +240,8 @@ class _Adding:
             self._into(
                 "call_paths", _NAMED.format(rows="call_batch", text="::VARCHAR"), call_batch=paths_of_batch(batch)
             )
-            only = self.only.get(batch.number, "true")
-            self._into("call_work", tree_work.sums(self._connection, batch, only, _NAMED))
+            work = tree_work.sums(self._connection, batch, self.only[batch.number], _NAMED)
+            self._into("call_work", work)
         elif self._tree == "torch_sums":
             self._into("torch_sums", _NAMED.format(rows=_SUMS, text="::VARCHAR"), call_rows=few_rows_of(batch))
         else:
@@ -316,13 +303,15 @@ class _Adding:
             self._connection.execute(f"CREATE VIEW {name} AS SELECT * REPLACE ({texts}) FROM {name}_rows")
 
 
-def _read(connection: duckdb.DuckDBPyConnection, sql: tuple[str, str], batch: int, room: Room) -> dict[str, Any]:
+def _read(
+    connection: duckdb.DuckDBPyConnection, sql: tuple[str, str], batch: rank_batches.Batch, room: Room
+) -> dict[str, Any]:
     """The columns of _EVENTS, and `launched_ns`: of _LAUNCHED, what each operator or range launched."""
     events, launched = sql
-    found = connection.execute(launched, {"batch": batch}).fetchnumpy()
+    found = batch.select(connection, launched).fetchnumpy()
     process, op, ns = (np.ma.getdata(found[c]) for c in ("process", "op_id", "ns"))
     work = Launched(process, op, ns, room)
-    reader = connection.sql(events, params={"batch": batch}).to_arrow_reader(ROWS_READ)
+    reader = batch.select(connection, events).to_arrow_reader(ROWS_READ)
     types = {c.name: c.type.to_pandas_dtype() for c in reader.schema}
     n = 0
     for rows in reader:

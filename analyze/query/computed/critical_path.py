@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from analyze.query.computed import kept_rows, path_events, rank_batches
 from analyze.query.computed.in_turn import in_turn
 from analyze.query.computed.path_walk import Segment, without_overhead
+from analyze.query.computed.registered import registered
 from analyze.query.literals import of_others, of_ranks
 
 if TYPE_CHECKING:
@@ -138,6 +139,5 @@ def _store(connection: duckdb.DuckDBPyConnection, table: str, made: Sequence[pa.
     import pyarrow as pa
 
     empty = pa.schema([(name, getattr(pa, t)()) for name, t in _TYPES.items()]).empty_table()
-    connection.register("critical_path_made", pa.concat_tables([empty, *made]))
-    connection.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT * FROM critical_path_made")
-    connection.unregister("critical_path_made")
+    with registered(connection, critical_path_made=pa.concat_tables([empty, *made])):
+        connection.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT * FROM critical_path_made")

@@ -16,6 +16,7 @@ from analyze.query.computed.call_paths import dense, pairs
 from analyze.query.computed.in_turn import ROWS_READ, in_turn
 from analyze.query.computed.innermost import Intervals, Windows, times
 from analyze.query.computed.nesting import UNKNOWN, in_order
+from analyze.query.computed.registered import registered
 
 if TYPE_CHECKING:
     import duckdb
@@ -63,9 +64,8 @@ def create(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     none = [np.empty(0, np.int64)] * 3
     for found in (none, *in_turn(_enclosing, _batches(connection))):
         rows = {name: pa.array(column, kind) for column, (name, kind) in zip(found, types.items(), strict=True)}
-        connection.register("enclosed_calls", pa.table(rows))
-        connection.execute(f"{into} {_FOUND}")
-        connection.unregister("enclosed_calls")
+        with registered(connection, enclosed_calls=pa.table(rows)):
+            connection.execute(f"{into} {_FOUND}")
         into = f"INSERT INTO {table}"
     connection.execute("DROP TABLE enclosed_ranks")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from analyze.query.computed.registered import registered
 from analyze.query.literals import of_run
 
 if TYPE_CHECKING:
@@ -23,9 +24,8 @@ FROM (SELECT DISTINCT run_id, rank, run_group FROM run_groups WHERE {run}) g JOI
 def restore(connection: duckdb.DuckDBPyConnection, table: str, known: Mapping[str, pa.Table]) -> None:
     """Add the rows that are kept of runs to a table, of the ranks that exist."""
     for run_id, rows in known.items():
-        connection.register("kept_rows", rows)
-        connection.execute(_KEPT.format(table=table, run=of_run(run_id)))
-        connection.unregister("kept_rows")
+        with registered(connection, kept_rows=rows):
+            connection.execute(_KEPT.format(table=table, run=of_run(run_id)))
 
 
 def keep(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept, known: Iterable[str]) -> None:

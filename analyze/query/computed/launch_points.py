@@ -31,6 +31,7 @@ from analyze.query.computed.launching import (
 )
 from analyze.query.computed.nesting import UNKNOWN, in_order, lifted
 from analyze.query.computed.path_walk import integers
+from analyze.query.computed.registered import registered
 from analyze.query.computed.tree_batch import column
 
 if TYPE_CHECKING:
@@ -111,9 +112,8 @@ def create(connection: duckdb.DuckDBPyConnection, table: str) -> None:
             rows = pa.concat_tables([rows, by_thread(connection, "launch_point_ranks", placed.unlinked)])
             process, tid, at_ns = (integers(rows[c]) for c in ("process", *POINT[:2]))
             rows = _in_place(rows, (process, tid, at_ns), placed.outermost)
-        connection.register("launch_points_made", rows)
-        connection.execute(_INSERT.format(table=table))
-        connection.unregister("launch_points_made")
+        with registered(connection, launch_points_made=rows):
+            connection.execute(_INSERT.format(table=table))
     connection.execute("DROP TABLE launch_point_ranks")
 
 

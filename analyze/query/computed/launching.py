@@ -15,6 +15,7 @@ from analyze.query.computed.call_paths import dense
 from analyze.query.computed.in_turn import ROWS_READ
 from analyze.query.computed.nesting import UNKNOWN, in_order
 from analyze.query.computed.path_walk import equal_runs, integers
+from analyze.query.computed.registered import registered
 
 if TYPE_CHECKING:
     import duckdb
@@ -104,9 +105,8 @@ def by_thread(connection: duckdb.DuckDBPyConnection, ranks: str, unlinked: pa.Ta
 
     `ranks`: the table that numbers processes.
     """
-    connection.register("unlinked_rows", unlinked)
-    connection.execute(_UNLINKED.format(ranks=ranks))
-    connection.unregister("unlinked_rows")
+    with registered(connection, unlinked_rows=unlinked):
+        connection.execute(_UNLINKED.format(ranks=ranks))
     found = connection.sql(_BY_THREAD).to_arrow_table()
     connection.execute("DROP TABLE unlinked_work")
     return found

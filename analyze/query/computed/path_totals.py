@@ -16,6 +16,7 @@ from analyze.query.computed import kept_rows, rank_batches
 from analyze.query.computed.in_turn import ROWS_READ, in_turn
 from analyze.query.computed.innermost import Intervals, Times, Windows, times
 from analyze.query.computed.nesting import Room
+from analyze.query.computed.registered import registered
 from analyze.query.literals import of_others
 
 if TYPE_CHECKING:
@@ -119,9 +120,8 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None 
 def _batches(connection: duckdb.DuckDBPyConnection, table: str, unnamed: int) -> Iterator[_Batch]:
     """What ran on the threads of the paths, and when these were there."""
     asked = {c: np.ma.getdata(v) for c, v in connection.execute(_WINDOWS).fetchnumpy().items()}
-    events = "SELECT max(events) FROM (SELECT sum(events) AS events FROM total_ranks GROUP BY batch)"
-    [(most,)] = connection.execute(events).fetchall()
-    rooms = cycle((Room(int(most or 0)), Room(int(most or 0))))
+    most = rank_batches.most(connection, "total_ranks")
+    rooms = cycle((Room(most), Room(most)))
     sql = _EVENTS.format(table=table, unnamed=unnamed)
     for batch, first in zip(*np.unique(asked["batch"], return_index=True), strict=True):
         here = slice(int(first), int(np.searchsorted(asked["batch"], batch, "right")))
@@ -157,10 +157,7 @@ def _store(
     ]
     texts = {"label": pa.array(range(len(names)), pa.int32()), "name": pa.array(names, pa.string())}
     tables = {"total_parts": pa.concat_tables([schema.empty_table(), *parts]), "total_names": pa.table(texts)}
-    for name, rows in tables.items():
-        connection.register(name, rows)
-    connection.execute(f"CREATE OR REPLACE TABLE {table} AS {_BY_NAME}")
-    for name in tables:
-        connection.unregister(name)
+    with registered(connection, **tables):
+        connection.execute(f"CREATE OR REPLACE TABLE {table} AS {_BY_NAME}")
     for name in ("total_pieces", "total_ranks", "total_lanes"):
         connection.execute(f"DROP TABLE {name}")

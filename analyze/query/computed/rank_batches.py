@@ -39,11 +39,18 @@ class Batch(NamedTuple):
 
 
 def batches(connection: duckdb.DuckDBPyConnection, table: str) -> list[Batch]:
-    """The batches of a table that `create` made."""
+    """The batches of a table that `create` made, or of one with these columns."""
     found = connection.execute(
         f"SELECT batch, list(DISTINCT run_id::VARCHAR), min(rank), max(rank) FROM {table} GROUP BY batch ORDER BY batch"
     ).fetchall()
     return [Batch(number, of_ranks(runs, ranks) if len(found) > 1 else "true") for number, runs, *ranks in found]
+
+
+def most(connection: duckdb.DuckDBPyConnection, table: str) -> int:
+    """The events of the largest batch of such a table; 0 without any."""
+    of_batches = f"SELECT sum(events) AS events FROM {table} GROUP BY batch"
+    [(events,)] = connection.execute(f"SELECT coalesce(max(events), 0)::BIGINT FROM ({of_batches})").fetchall()
+    return int(events)
 
 
 def sql(counted: Iterable[str], only: str) -> str:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import duckdb
-import pyarrow as pa
 
+from analyze.query.computed.registered import registered
 from analyze.query.computed.tree_batch import Batch, ops_of, rows_of
 
 _SUMS = """
@@ -67,15 +64,3 @@ def drop(connection: duckdb.DuckDBPyConnection) -> None:
     """Remove what `sums` made."""
     for name in ("call_batch_sums", "call_batch_unlinked", "call_batch_tree"):
         connection.execute(f"DROP TABLE IF EXISTS {name}")
-
-
-@contextmanager
-def registered(connection: duckdb.DuckDBPyConnection, **tables: pa.Table) -> Iterator[None]:
-    """Tables that SQL may read by their names meanwhile."""
-    for name, table in tables.items():
-        connection.register(name, table)
-    try:
-        yield
-    finally:
-        for name in tables:
-            connection.unregister(name)

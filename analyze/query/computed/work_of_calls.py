@@ -24,6 +24,7 @@ from analyze.query.computed.launching import (
 )
 from analyze.query.computed.nesting import UNKNOWN
 from analyze.query.computed.path_walk import integers
+from analyze.query.computed.registered import registered
 from analyze.query.computed.tree_batch import column
 
 if TYPE_CHECKING:
@@ -108,9 +109,8 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, calls: str) -> Non
             found = by_thread(connection, "work_ranks", placed.unlinked)
             called = placed.calls.of(*(integers(found[c]) for c in ("process", *POINT[:2])))
             rows = pa.concat_tables([rows, _called(found, called)])
-        connection.register("work_rows", rows)
-        connection.execute(_INSERT.format(table=table))
-        connection.unregister("work_rows")
+        with registered(connection, work_rows=rows):
+            connection.execute(_INSERT.format(table=table))
     connection.execute("DROP TABLE work_ranks")
 
 
