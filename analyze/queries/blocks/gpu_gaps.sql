@@ -1,7 +1,7 @@
 -- Gaps in the work of a GPU, per device or per stream of it, and why they are there.
 -- @use gpu_tracks, gpu_work, intervals, launch_calls, profiler_overhead
 -- @keep device_gaps
--- @view gaps_per_stream  a row is GPU work on its stream, as gpu_gaps takes it.
+-- @view gaps_per_stream  a row is GPU work on its stream, as lane_gaps takes it.
 -- @column track index           The track that it stands on.
 -- @column stream id             CUDA stream.
 -- @column run_id id             The run.
@@ -15,7 +15,7 @@ SELECT
     w.start_ns + greatest(coalesce(w.dur_ns, 0), 0) AS end_ns
 FROM gpu_work w JOIN gpu_tracks t ON t.run_id = w.run_id AND t.rank = w.rank AND t.device IS NOT DISTINCT FROM w.device;
 
--- @view gaps_per_device  a row is GPU work on its device, as gpu_gaps takes it.
+-- @view gaps_per_device  a row is GPU work on its device, as lane_gaps takes it.
 -- @column track index           The track that it stands on.
 -- @column stream id             NULL.
 -- @column run_id id             The run.
@@ -25,19 +25,18 @@ FROM gpu_work w JOIN gpu_tracks t ON t.run_id = w.run_id AND t.rank = w.rank AND
 -- @column end_ns ns             End.
 CREATE VIEW gaps_per_device AS SELECT * REPLACE (NULL::BIGINT AS stream) FROM gaps_per_stream;
 
--- @macro gpu_gaps(t)  the gaps in gaps_per_stream or gaps_per_device.
+-- @macro lane_gaps(t)  the gaps in gaps_per_stream or gaps_per_device.
 -- All time of a lane (a track, or a stream of it) between its first start and its last end without work. Work of 0 ns
--- ends a gap only at the very end of a lane, and begins one only at its very start. The profiler's work counts on the
--- thread of the launch call, or on one that does nothing else in the recording (CUPTI's number of a thread need not be
--- the one that the rest of the trace has for it).
+-- ends a gap only at the very end of a lane, and begins one only at its very start.
+-- @column lane index            Number of the track, or of the stream of it.
 -- @column track index           The GPU's track.
 -- @column stream id             Stream; NULL per device.
+-- @column run_id id             The run.
+-- @column rank index            Process rank.
 -- @column correlation_id id     Of the work that ends the gap; of work that starts together, the one launched first.
 -- @column start_ns ns           Start.
 -- @column end_ns ns             End.
--- @column launch_ns ns          Start of the call that launched that work; NULL where the trace has none.
--- @column profiler_ns ns        The part, up to the return of that call, in which the profiler itself worked.
-CREATE MACRO gpu_gaps(t) AS TABLE
+CREATE MACRO lane_gaps(t) AS TABLE
 WITH _lanes AS MATERIALIZED (
     SELECT
         row_number() OVER (ORDER BY track, stream)::INTEGER AS lane, track, stream, any_value(run_id) AS run_id,
@@ -48,7 +47,7 @@ WITH _lanes AS MATERIALIZED (
 _running AS (
     SELECT *, max(track_ns(lane, end_ns)) OVER (ROWS UNBOUNDED PRECEDING) AS furthest
     FROM (
-        SELECT l.lane, w.*
+        SELECT l.lane, w.start_ns, w.end_ns, w.correlation_id
         FROM query_table(t) w JOIN _lanes l ON l.track = w.track AND l.stream IS NOT DISTINCT FROM w.stream
         WHERE w.end_ns > w.start_ns OR w.start_ns IN (l.first_ns, l.last_ns)
         ORDER BY l.lane, w.start_ns, w.correlation_id
@@ -56,16 +55,34 @@ _running AS (
 ),
 _reached AS (
     SELECT * EXCLUDE (furthest), ns_on_track(lane, lag(furthest) OVER ()) AS reached_ns FROM _running
-),
-_gaps AS MATERIALIZED (
+)
+SELECT lane, track, stream, run_id, rank, correlation_id, reached_ns AS start_ns, start_ns AS end_ns
+FROM _reached JOIN (SELECT lane, track, stream, run_id, rank FROM _lanes) USING (lane)
+WHERE start_ns > reached_ns;
+
+-- @macro gap_launches(g)  gaps, as lane_gaps has them or some of these, with what launched the work that ends them.
+-- The profiler's work counts on the thread of the launch call, or on one that does nothing else in the recording
+-- (CUPTI's number of a thread need not be the one that the rest of the trace has for it).
+-- @column track index           The GPU's track.
+-- @column stream id             Stream; NULL per device.
+-- @column correlation_id id     Of the work that ends the gap; of work that starts together, the one launched first.
+-- @column start_ns ns           Start.
+-- @column end_ns ns             End.
+-- @column launch_ns ns          Start of the call that launched that work; NULL where the trace has none.
+-- @column launch_tid id         Thread of that call; likewise.
+-- @column profiler_ns ns        The part, up to the return of that call, in which the profiler itself worked.
+CREATE MACRO gap_launches(g) AS TABLE
+WITH _gaps AS MATERIALIZED (
     -- One row each, even where a damaged trace has two calls of a correlation id.
     SELECT
         lane, any_value(r.track) AS track, any_value(r.stream) AS stream, any_value(correlation_id) AS correlation_id,
-        reached_ns AS start_ns, any_value(r.start_ns) AS end_ns, min(l.start_ns) AS launch_ns,
+        r.start_ns, any_value(r.end_ns) AS end_ns, min(l.start_ns) AS launch_ns,
         arg_min(l.tid, l.start_ns) AS launch_tid, arg_min(l.start_ns + l.dur_ns, l.start_ns) AS launched_ns
-    FROM _reached r LEFT JOIN launch_calls l USING (run_id, rank, correlation_id)
-    WHERE r.start_ns > r.reached_ns
-    GROUP BY lane, reached_ns
+    FROM query_table(g) r LEFT JOIN launch_calls l USING (run_id, rank, correlation_id)
+    GROUP BY lane, r.start_ns
+),
+_lanes_of_gaps AS (
+    SELECT DISTINCT lane, run_id, rank FROM query_table(g)
 ),
 _busy_threads AS (
     SELECT DISTINCT run_id, rank, tid FROM cuda_calls SEMI JOIN profiler_overhead USING (run_id, rank, tid)
@@ -74,7 +91,9 @@ _busy_threads AS (
 ),
 _overhead AS (
     SELECT l.lane AS track, CASE WHEN b.tid IS NOT NULL THEN o.tid END AS tid, o.start_ns, o.end_ns
-    FROM profiler_overhead o JOIN _lanes l USING (run_id, rank) LEFT JOIN _busy_threads b USING (run_id, rank, tid)
+    FROM profiler_overhead o
+    JOIN _lanes_of_gaps l USING (run_id, rank)
+    LEFT JOIN _busy_threads b USING (run_id, rank, tid)
 ),
 -- The gaps that may hold some: those that begin or end in the same ms (2^20 ns), and those longer than that.
 _overhead_cells AS (
@@ -107,7 +126,8 @@ _profiled AS (
     GROUP BY lane, gap_ns
 )
 SELECT
-    g.track, g.stream, g.correlation_id, g.start_ns, g.end_ns, g.launch_ns, coalesce(p.ns, 0) AS profiler_ns
+    g.track, g.stream, g.correlation_id, g.start_ns, g.end_ns, g.launch_ns, g.launch_tid,
+    coalesce(p.ns, 0) AS profiler_ns
 FROM _gaps g LEFT JOIN _profiled p ON p.lane = g.lane AND p.gap_ns = g.start_ns;
 
 -- @view device_gaps  a row is a gap of a device.
@@ -117,12 +137,21 @@ FROM _gaps g LEFT JOIN _profiled p ON p.lane = g.lane AND p.gap_ns = g.start_ns;
 -- @column start_ns ns           Start.
 -- @column end_ns ns             End.
 -- @column launch_ns ns          Start of the call that launched that work; NULL where the trace has none.
+-- @column launch_tid id         Thread of that call; likewise.
 -- @column profiler_ns ns        The part, up to the return of that call, in which the profiler itself worked.
-CREATE VIEW device_gaps AS SELECT * FROM gpu_gaps('gaps_per_device');
+CREATE VIEW device_gaps AS
+WITH _device_gaps AS MATERIALIZED (
+    SELECT * FROM lane_gaps('gaps_per_device')
+)
+SELECT * FROM gap_launches('_device_gaps');
 
 -- @view stream_gaps  a row is a gap of a stream.
 -- @column * of device_gaps
-CREATE VIEW stream_gaps AS SELECT * FROM gpu_gaps('gaps_per_stream');
+CREATE VIEW stream_gaps AS
+WITH _stream_gaps AS MATERIALIZED (
+    SELECT * FROM lane_gaps('gaps_per_stream')
+)
+SELECT * FROM gap_launches('_stream_gaps');
 
 -- @macro idle_cause(start_ns, end_ns, launch_ns, threshold_ns)  why the GPU was idle: host_wait, if nothing was queued
 -- when it ran out of work; kernel_wait, if the next work was queued and the gap is shorter than the threshold; else

@@ -24,31 +24,34 @@
 -- @column note text               What makes host time longer than it is without the recording; empty if nothing does.
 -- @main run_id, rank, device, start_ns, gap_ns, cause, after, cpu
 -- @order gap_ns DESC, run_id, rank, device, start_ns
--- @use cpu_events, gpu_gaps, gpu_named_work, gpu_tracks, innermost, launch_calls, profiler_overhead,
---      recording_facts
+-- @use cpu_events, gpu_gaps, gpu_named_work, gpu_tracks, innermost, profiler_overhead, recording_facts
 -- @needs work on GPUs with gaps between
 WITH spans AS (
     SELECT track, min(start_ns) AS first_ns, max(end_ns) AS last_ns FROM gpu_intervals GROUP BY track
 ),
 gaps AS MATERIALIZED (
-    SELECT t.*, g.* EXCLUDE (track, stream), g.end_ns - g.start_ns AS gap_ns
-    FROM device_gaps g JOIN gpu_tracks t USING (track)
+    SELECT g.*, t.run_group, g.end_ns - g.start_ns AS gap_ns
+    FROM lane_gaps('gaps_per_device') g JOIN (SELECT track, run_group FROM gpu_tracks) t USING (track)
 ),
 -- Few are left to be ranked: as many of a group as are asked for, and those as long as the last of them.
 shortest AS (
     SELECT run_group, list_min(max(gap_ns, greatest($top, 1)::BIGINT)) AS least_ns FROM gaps GROUP BY run_group
 ),
-ranked AS (
+ranked AS MATERIALIZED (
     SELECT g.*
     FROM gaps g JOIN shortest s ON s.run_group IS NOT DISTINCT FROM g.run_group
     WHERE gap_ns >= least_ns
     QUALIFY row_number() OVER (PARTITION BY g.run_group ORDER BY gap_ns DESC, track, start_ns) <= $top
 ),
+launched AS (
+    SELECT t.*, g.* EXCLUDE (track, stream), g.end_ns - g.start_ns AS gap_ns
+    FROM gap_launches('ranked') g JOIN gpu_tracks t USING (track)
+),
 longest AS MATERIALIZED (
     SELECT
         *, row_number() OVER (ORDER BY run_group, gap_ns DESC, track, start_ns) AS gap,
         gap_cause(start_ns, end_ns, launch_ns, profiler_ns, $threshold_us * 1000::BIGINT) AS cause
-    FROM ranked JOIN spans USING (track)
+    FROM launched JOIN spans USING (track)
 ),
 -- Each edge by itself: joined by it, the work of a GPU is looked through once, not once for each gap.
 edges AS (
@@ -76,8 +79,7 @@ launching_ops AS (
     GROUP BY a.gap
 ),
 threads AS MATERIALIZED (
-    SELECT g.gap, g.run_id, g.rank, l.tid, g.start_ns, g.end_ns
-    FROM longest g JOIN launch_calls l USING (run_id, rank, correlation_id)
+    SELECT gap, run_id, rank, launch_tid AS tid, start_ns, end_ns FROM longest WHERE launch_ns IS NOT NULL
 ),
 cells AS (
     SELECT *, unnest(range((start_ns >> 20) - 1, (end_ns >> 20) + 1)) AS cell FROM threads

@@ -29,41 +29,65 @@
 -- @order place, run_id, rank, step
 -- @use arithmetic, launch_calls, step_ranges
 -- @needs kernels
-WITH launched AS (
+WITH shapes AS MATERIALIZED (
     SELECT
-        k.run_group, k.run_id, k.rank, k.dur_ns, coalesce(n.short_name, k.name) AS name,
-        concat_ws('x', k.grid_x, k.grid_y, k.grid_z) AS grid, concat_ws('x', k.block_x, k.block_y, k.block_z) AS block,
-        coalesce(l.start_ns, k.start_ns) AS at_ns
-    FROM kernels k
-    LEFT JOIN kernel_names n USING (run_id, name)
+        run_group, run_id, name, grid_x, grid_y, grid_z, block_x, block_y, block_z, sum(dur_ns) AS ns,
+        count(dur_ns) AS launches
+    FROM kernels
+    WHERE contains(name, $kernel)
+    GROUP BY ALL
+),
+named AS (
+    SELECT
+        s.* EXCLUDE (name), s.name AS full_name, coalesce(n.short_name, s.name) AS name,
+        concat_ws('x', grid_x, grid_y, grid_z) AS grid, concat_ws('x', block_x, block_y, block_z) AS block
+    FROM shapes s LEFT JOIN kernel_names n USING (run_id, name)
+),
+most AS (
+    SELECT
+        run_group, name, grid, block, sum(ns)::DOUBLE / nullif(sum(launches), 0) AS mean_ns,
+        row_number() OVER (PARTITION BY run_group ORDER BY sum(ns) DESC, name, grid, block) AS place
+    FROM named
+    GROUP BY run_group, name, grid, block
+    QUALIFY place <= $top
+),
+placed AS MATERIALIZED (
+    SELECT m.place, m.mean_ns, n.*
+    FROM named n JOIN most m
+        ON m.run_group IS NOT DISTINCT FROM n.run_group AND m.name = n.name AND m.grid = n.grid AND m.block = n.block
+),
+-- Of the kernels that are left alone, the calls are looked for.
+asked AS MATERIALIZED (
+    SELECT
+        p.place, p.mean_ns, p.name, p.grid, p.block, k.run_group, k.run_id, k.rank, k.correlation_id, k.start_ns,
+        k.dur_ns
+    FROM kernels k JOIN placed p
+        ON p.run_group IS NOT DISTINCT FROM k.run_group AND p.run_id = k.run_id AND p.full_name = k.name
+        AND p.grid_x IS NOT DISTINCT FROM k.grid_x AND p.grid_y IS NOT DISTINCT FROM k.grid_y
+        AND p.grid_z IS NOT DISTINCT FROM k.grid_z AND p.block_x IS NOT DISTINCT FROM k.block_x
+        AND p.block_y IS NOT DISTINCT FROM k.block_y AND p.block_z IS NOT DISTINCT FROM k.block_z
+),
+launched AS (
+    SELECT a.* EXCLUDE (start_ns), coalesce(l.start_ns, a.start_ns) AS at_ns
+    FROM asked a
     LEFT JOIN (
         SELECT run_id, rank, correlation_id, min(start_ns) AS start_ns
-        FROM launch_calls SEMI JOIN kernels USING (run_id, rank, correlation_id)
+        FROM launch_calls SEMI JOIN asked USING (run_id, rank, correlation_id)
         GROUP BY ALL
     ) l USING (run_id, rank, correlation_id)
-    WHERE contains(k.name, $kernel)
 ),
 stepped AS (
     SELECT l.*, CASE WHEN l.at_ns < s.end_ns THEN s.step END AS step
     FROM launched l
     ASOF LEFT JOIN step_windows s ON s.run_id = l.run_id AND s.rank = l.rank AND l.at_ns >= s.start_ns
 ),
-most AS (
-    SELECT
-        run_group, name, grid, block, avg(dur_ns) AS mean_ns,
-        row_number() OVER (PARTITION BY run_group ORDER BY sum(dur_ns) DESC, name, grid, block) AS place
-    FROM stepped
-    GROUP BY run_group, name, grid, block
-    QUALIFY place <= $top
-),
 means AS (
     SELECT
-        m.place, s.run_group, s.run_id, s.rank, s.step, s.dur_ns, m.mean_ns, s.name, s.grid, s.block,
-        CASE WHEN '{per}' <> 'kernel' THEN s.run_id END AS of_run,
-        CASE WHEN '{per}' <> 'kernel' THEN s.rank END AS of_rank,
-        CASE WHEN '{per}' = 'step' THEN s.step END AS of_step
-    FROM stepped s JOIN most m
-        ON m.run_group IS NOT DISTINCT FROM s.run_group AND m.name = s.name AND m.grid = s.grid AND m.block = s.block
+        place, run_group, run_id, rank, step, dur_ns, mean_ns, name, grid, block,
+        CASE WHEN '{per}' <> 'kernel' THEN run_id END AS of_run,
+        CASE WHEN '{per}' <> 'kernel' THEN rank END AS of_rank,
+        CASE WHEN '{per}' = 'step' THEN step END AS of_step
+    FROM stepped
 ),
 of_ranks AS (
     SELECT run_group, place, of_run, of_rank, of_step, avg(dur_ns) AS ns
