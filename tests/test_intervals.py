@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -136,10 +136,21 @@ def test_many_out_of_order(connection: duckdb.DuckDBPyConnection, track: str) ->
     assert rows(connection, open_ns) == [(0, 2_999_970), (1, 4_500_000), (2, 1_500_000)]
 
 
-@settings(max_examples=60, deadline=None)
-@given(intervals, intervals)
-def test_cut(connection: duckdb.DuckDBPyConnection, some: list[Interval], others: list[Interval]) -> None:
-    windows = [(*w, i) for i, w in enumerate(as_intervals(points(others)))]
+CLOCKS: dict[str, Callable[[int], int]] = {
+    "as it is": lambda t: t,
+    "late": lambda t: 1_700_000_000_000_000_000 + 1001 * t,
+    "before 0, most of it in a hundredth of the time": lambda t: t**5 - 10**6,
+}
+"""Other times in the same order: cells of one ns, of many, and several ranges in one."""
+
+
+@settings(max_examples=100, deadline=None)
+@given(intervals, intervals, st.sampled_from(list(CLOCKS.values())))
+def test_cut(
+    connection: duckdb.DuckDBPyConnection, some: list[Interval], others: list[Interval], clock: Callable[[int], int]
+) -> None:
+    windows = [(t, clock(s), clock(e), i) for i, (t, s, e) in enumerate(as_intervals(points(others)))]
+    some = [(track, clock(start), clock(end)) for track, start, end in some]
     table(
         connection,
         "a",
@@ -156,12 +167,20 @@ def test_cut(connection: duckdb.DuckDBPyConnection, some: list[Interval], others
     )
 
 
-@settings(max_examples=60, deadline=None)
-@given(intervals, st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60)), max_size=20))
+@settings(max_examples=100, deadline=None)
+@given(
+    intervals,
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60)), max_size=20),
+    st.sampled_from(list(CLOCKS.values())),
+)
 def test_points_in_ranges(
-    connection: duckdb.DuckDBPyConnection, others: list[Interval], some: list[tuple[int, int]]
+    connection: duckdb.DuckDBPyConnection,
+    others: list[Interval],
+    some: list[tuple[int, int]],
+    clock: Callable[[int], int],
 ) -> None:
-    ranges = as_intervals(points(others))
+    ranges = [(track, clock(start), clock(end)) for track, start, end in as_intervals(points(others))]
+    some = [(track, clock(at)) for track, at in some]
     load(connection, "r", ranges)
     table(connection, "p", "track INTEGER, at_ns BIGINT", some)
     found = rows(connection, "SELECT track, at_ns, inside.start_ns, inside.end_ns FROM points_in_ranges('p', 'r')")

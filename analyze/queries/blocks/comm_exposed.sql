@@ -54,11 +54,22 @@ WITH _all AS (
 _busy AS MATERIALIZED (
     SELECT track, start_ns, end_ns FROM intervals_union('_all')
 ),
--- Of compute, only what runs beside communication need be sorted.
+-- Of compute, only what runs beside communication need be sorted: what begins before the last of it that has begun by
+-- its own end is over.
+_from_busy_to_busy AS (
+    SELECT
+        track, start_ns, end_ns AS busy_end_ns, coalesce(
+            lead(start_ns) OVER (PARTITION BY track ORDER BY start_ns), (SELECT max(end_ns) FROM compute_times)
+        ) AS end_ns
+    FROM _busy
+),
+_compute_ends AS (
+    SELECT track, start_ns, end_ns, end_ns - 1 AS at_ns FROM compute_times
+),
 _beside AS (
-    SELECT c.track, c.start_ns, c.end_ns
-    FROM compute_times c ASOF JOIN _busy b ON b.track = c.track AND c.end_ns > b.start_ns
-    WHERE c.start_ns < b.end_ns
+    SELECT track, start_ns, end_ns
+    FROM points_in_ranges('_compute_ends', '_from_busy_to_busy')
+    WHERE start_ns < inside.busy_end_ns
 ),
 _windows AS (
     SELECT row_number() OVER () AS window_id, track, start_ns, end_ns FROM intervals_subtraction('_busy', '_beside')

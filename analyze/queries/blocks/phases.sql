@@ -179,15 +179,15 @@ SELECT track, start_ns, end_ns, latest.phase AS phase, latest.call_ns AS call_ns
 -- @column phase_start_ns ns     Start of that call of the phase; NULL where there is none.
 CREATE VIEW gpu_work_phases AS
 WITH _launches AS (
-    SELECT l.run_id, l.rank, l.correlation_id, l.start_ns AS launch_ns, coalesce(own.track, others.track) AS track
+    SELECT l.run_id, l.rank, l.correlation_id, l.start_ns AS at_ns, coalesce(own.track, others.track) AS track
     FROM (SELECT * FROM launch_calls SEMI JOIN gpu_work USING (run_id, rank, correlation_id)) l
     LEFT JOIN phase_tracks own ON own.run_id = l.run_id AND own.rank = l.rank AND own.tid = l.tid
     LEFT JOIN phase_tracks others ON others.run_id = l.run_id AND others.rank = l.rank AND others.tid IS NULL
 ),
 _phased AS (
-    SELECT run_id, rank, correlation_id, s.phase, s.call_ns AS phase_start_ns
-    FROM _launches l ASOF JOIN phase_stretches s ON s.track = l.track AND l.launch_ns >= s.start_ns
-    WHERE launch_ns < s.end_ns
+    SELECT run_id, rank, correlation_id, inside.phase, inside.call_ns AS phase_start_ns
+    FROM points_in_ranges('_launches', 'phase_stretches')
+    WHERE inside IS NOT NULL
 )
 SELECT
     w.run_id, w.rank, w.run_group, w.device, w.stream, w.kind, w.name, w.correlation_id, w.op_id, w.start_ns, w.dur_ns,

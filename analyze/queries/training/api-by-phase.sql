@@ -14,12 +14,12 @@
 -- @column api_time_pct %          Share of the time in all calls.
 -- @main phase, {group}, calls, total_ns, avg_ns, phase_time_pct, api_time_pct
 -- @order phase, total_ns DESC, {group}
--- @use api_roles, arithmetic, phases
+-- @use api_roles, arithmetic, intervals, phases
 -- @needs CUDA API calls, each on its own (not the summary of an nvprof log)
 -- @plot bars y={group} x=total_ns color=phase label=api_time_pct top=15
 WITH placed AS (
     SELECT
-        c.run_group, c.name, coalesce(r.role, 'other') AS role, c.start_ns, c.dur_ns,
+        c.run_group, c.name, coalesce(r.role, 'other') AS role, c.start_ns AS at_ns, c.dur_ns,
         coalesce(own.track, others.track) AS track
     FROM cuda_calls c
     LEFT JOIN api_roles r ON r.name = c.name
@@ -29,9 +29,9 @@ WITH placed AS (
 ),
 grouped AS (
     SELECT
-        p.run_group, coalesce(CASE WHEN p.start_ns < s.end_ns THEN s.phase END, '(outside)') AS phase, p.{group},
-        count(*) AS calls, sum(p.dur_ns)::BIGINT AS total_ns
-    FROM placed p ASOF LEFT JOIN phase_stretches s ON s.track = p.track AND p.start_ns >= s.start_ns
+        run_group, coalesce(inside.phase, '(outside)') AS phase, {group}, count(*) AS calls,
+        sum(dur_ns)::BIGINT AS total_ns
+    FROM points_in_ranges('placed', 'phase_stretches')
     GROUP BY ALL
 ),
 shares AS (
