@@ -12,11 +12,12 @@ import types
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
-from importlib.abc import MetaPathFinder
 from multiprocessing import parent_process
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
+
+from analyze import no_pandas
 
 _PR_SET_PDEATHSIG = 1  # of <sys/prctl.h>
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of <malloc.h>
@@ -44,12 +45,6 @@ class _Context(SpawnContext):
         process = _Process(*args, **options)
         self.started.append(process)
         return process
-
-
-class _NoPandas(MetaPathFinder):
-    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
-        if fullname == "pandas":
-            raise ImportError("pandas is not used in the ingest's processes")
 
 
 def _keep_freed_memory() -> None:
@@ -83,8 +78,7 @@ def _die_with_parent(parent: int) -> None:
 
 def only_reads() -> None:
     """Make reading cheaper in a process that does nothing else, before it has imported what reads."""
-    # pyarrow.array() imports pandas, if it can, to ask whether its argument is a Series: 0.5 s for nothing.
-    sys.meta_path.insert(0, _NoPandas())
+    no_pandas.forbid()
     # Events are freed by reference count; looking for cycles among millions of them costs a tenth of the time.
     gc.disable()
     _keep_freed_memory()
