@@ -169,7 +169,7 @@ def default_answer(sample: str, query: Query) -> Answered:
     """
     runs = sample_runs(sample) if sample and query.name not in ASKED_ALONE else []
     if len(runs) == 1:
-        return run_answers(query)[runs[0]]
+        return run_answer(query, runs[0])
     kept = _kept_answer(sample or "all", query)
     if not kept.exists():
         _keep_answer(kept, sample_engines(sample).get(query=query), query)
@@ -183,17 +183,14 @@ ASKED_ALONE = {
 """Queries that answer something else of a run among others, and why."""
 
 
-def run_answers(query: Query) -> dict[str, Answered]:
-    """The answer of each run of the samples, by its run_id, without the column that grouping added."""
+def run_answer(query: Query, run_id: str) -> Answered:
+    """The answer of one run of the samples, without the column that grouping added."""
     answer = grouped_answer(("run_id",), query)
     names = [c.name for c in answer.columns]
     at = [names.index(c.name) for c in query.result_columns(query.bind({})[2])]
-    columns, main = tuple(answer.columns[i] for i in at), answer.main[1:]
     of_run = names.index("run_id")
-    return {
-        run_id: Answered(columns, main, [tuple(row[i] for i in at) for row in answer.rows if row[of_run] == run_id])
-        for run_id in sample_runs("")
-    }
+    rows = [tuple(row[i] for i in at) for row in answer.rows if row[of_run] == run_id]
+    return Answered(tuple(answer.columns[i] for i in at), answer.main[1:], rows)
 
 
 @cache

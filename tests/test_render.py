@@ -24,7 +24,7 @@ from support import (
     in_terminal,
     kernel,
     lines_run,
-    run_answers,
+    run_answer,
     run_cli,
     sample_engines,
     sample_runs,
@@ -106,7 +106,7 @@ def check(columns: Any, rows: list[Any], main: Any, width: int, what: str) -> No
 def test_every_query_on_every_sample_fits(sample: str) -> None:
     rendered = set()
     for query in catalog().values():
-        answers = [run_answers(query)[run] for run in sample_runs(sample)] if sample else [grouped_answer((), query)]
+        answers = [run_answer(query, run) for run in sample_runs(sample)] if sample else [grouped_answer((), query)]
         for columns, main, rows in answers:
             if rows:
                 rendered.add(query.name)
