@@ -11,6 +11,7 @@ import pytest
 from support import SAMPLES, event, kernel, sample_engines, write_trace
 
 import analyze
+from analyze.errors import InputError
 from analyze.query import engine
 from analyze.query.engine import Engine
 from analyze.query.query_files import catalog
@@ -67,6 +68,49 @@ def test_whoever_asks_the_same_computes_nothing(store: Path, made: list[str]) ->
         answer = traces.answer("critical-path")
         assert [tuple(row.values()) for row in answer.arrow().to_pylist()] == first[0]
         assert answer.count == len(first[0])
+    assert made == []
+
+
+CHOSEN: list[dict[str, Any]] = [
+    {"sort": "-rank,calls"}, {"sort": "-kernel_time_pct,+name", "limit": 7}, {"sort": "min_ns"}, {"limit": 0}, {},
+    {"select": ["total_ns", "name"]}, {"select": ["calls"], "sort": "calls", "limit": 5},
+    {"only": {"calls": "6", "rank": "1"}}, {"only": {"avg_ns": "96786.75"}},
+    {"only": {"name": "none has it'"}, "select": ["max_ns"]},
+]  # fmt: skip
+
+
+def test_a_whole_answer_serves_all_that_is_asked_of_it(monkeypatch: pytest.MonkeyPatch, made: list[str]) -> None:
+    """The expected rows are those that are computed with the same in SQL, nothing being kept."""
+    asked, query = sample_engines("resnet18-ddp2").get(["rank"]), catalog()["kernel-share"]
+    monkeypatch.setattr(asked, "_small", True)
+    expected = [asked.query(query, {"group": "name"}, **options) for options in CHOSEN]
+    plain = [(answer.rows(), answer.columns, answer.main) for answer in expected]
+    assert len({str(found) for found, _, _ in plain}) == len(CHOSEN) - 1  # (two have none)
+    monkeypatch.setattr(asked, "_small", False)
+    whole = asked.query(query, {"group": "name"}).rows()
+    made.clear()
+    for options, (found, columns, main) in zip(CHOSEN, plain, strict=True):
+        answer = asked.query(query, {"group": "name"}, **options)
+        assert (answer.rows(), answer.columns, answer.main) == (found, columns, main), options
+        for most in (3, 0):
+            assert asked.query(query, {"group": "name"}, **options).rows(most) == found[:most]
+    assert made == [] and len(whole) > 20
+
+
+def test_columns_that_are_not_there_are_told_of_kept_answers_too(store: Path) -> None:
+    for _ in range(2):
+        for options in ({"sort": "nine"}, {"select": ["nine"]}):
+            with pytest.raises(InputError, match="nine: no such column; the result has"):
+                rows(store, "kernel-share", **options)
+        rows(store, "kernel-share")
+
+
+def test_the_same_runs_in_other_words_are_the_same_question(store: Path, made: list[str]) -> None:
+    one = rows(store, "kernel-share", where="rank = 1")
+    every = rows(store, "kernel-share")
+    made.clear()
+    assert rows(store, "kernel-share", where="rank > 0 AND gpus = 2", profiler="torch") == one != every
+    assert rows(store, "kernel-share", where="rank >= 0", profiler="all") == every
     assert made == []
 
 

@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import duckdb
 
 from analyze.errors import InputError
+from analyze.query.computed.registered import registered
 from analyze.query.parsed import parsed
 from analyze.query.plain_sql import check_expression, sentence
 from analyze.query.query_files import ResultColumn
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from analyze.query.chosen import Chosen
 
 _TYPES: tuple[tuple[type, str], ...] = ((bool, "BOOLEAN"), (int, "BIGINT"), (float, "DOUBLE"), (str, "VARCHAR"))
 _EMPTY = {"text": "VARCHAR", "id": "VARCHAR", "time": "VARCHAR", "count": "BIGINT", "ns": "BIGINT", "bool": "BOOLEAN"}
@@ -75,10 +78,31 @@ class KeptRows:
         """The first of them."""
         return KeptRows(self._connection, self._rows.slice(0, most))
 
+    def chosen(self, chosen: Chosen) -> KeptRows:
+        """Of the rows of a whole answer those that are asked for, with the columns that are."""
+        rows, types = self._rows, dict(zip(self._rows.column_names, self._types, strict=True))
+        if chosen.sort or chosen.only:
+            import pyarrow as pa
+
+            sources = {name: _quoted(name) for name in types}
+            casts = ", ".join(f"{sources[name]}::{kind} AS {sources[name]}" for name, kind in types.items())
+            held = " AND ".join(chosen.conditions(sources)) or "true"
+            sql = f"SELECT _at FROM (SELECT _at, {casts} FROM kept_rows) WHERE {held}"
+            sql += f" ORDER BY {', '.join([*chosen.order(sources), '_at'])}"
+            with registered(self._connection, kept_rows=rows.append_column("_at", pa.array(range(rows.num_rows)))):
+                places = self._connection.execute(sql, chosen.values).fetchnumpy()["_at"]
+            rows = rows.take(pa.array(places))
+        names = chosen.names(rows.column_names)
+        rows = rows.select(names).replace_schema_metadata({_SQL_TYPES: json.dumps([types[name] for name in names])})
+        return KeptRows(self._connection, rows.slice(0, chosen.limit))
+
+    @property
+    def _types(self) -> list[str]:
+        return json.loads(self._rows.schema.metadata[_SQL_TYPES])
+
     def fetchall(self) -> list[tuple[Any, ...]]:
         """All as the Python values that they were before they were Arrow's."""
-        types = json.loads(self._rows.schema.metadata[_SQL_TYPES])
-        casts = ", ".join(f"#{at}::{kind}" for at, kind in enumerate(types, 1))
+        casts = ", ".join(f"#{at}::{kind}" for at, kind in enumerate(self._types, 1))
         return self._connection.from_arrow(self._rows).project(casts).fetchall()
 
     def to_arrow_table(self) -> pa.Table:

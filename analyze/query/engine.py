@@ -17,12 +17,13 @@ from analyze.errors import InputError
 from analyze.query import interrupts, spill
 from analyze.query.answer import Answer, KeptRows, Statement
 from analyze.query.blocks import Block, Part, blocks, defining, parts, words
+from analyze.query.chosen import Asked, Chosen
 from analyze.query.made import COLUMNS, Made, note_columns
 from analyze.query.open_files import threads
 from analyze.query.parsed import parsed
 from analyze.query.plain_sql import check_block, check_select, names_in, names_in_block, sentence
-from analyze.query.query_files import BUILT_IN, RANK_COLUMNS, Query, ResultColumn
-from analyze.query.recordings import RUN_COLUMNS, Recordings, literal_path
+from analyze.query.query_files import BUILT_IN, Query, ResultColumn
+from analyze.query.recordings import Recordings, literal_path
 from analyze.query.units import guess_unit
 from analyze.store.store import Store
 from schemas.tables import TABLES
@@ -100,7 +101,6 @@ class Engine:
         self._recordings = Recordings(self.connection, stores, by)
         self._lock()
         self._recordings.select([where] if isinstance(where, str) else list(where or ()), profiler, prefer)
-        self._choice = self.by, tuple([where] if isinstance(where, str) else where or ()), profiler, prefer
         self._small = self._recordings.bytes() <= _SMALL
 
     def close(self) -> None:
@@ -280,62 +280,41 @@ class Engine:
 
         Raises InputError for bad parameters, an unknown column or SQL that DuckDB rejects.
         """
-        sql, values, choices = query.bind(params or {})
-        uses = query.used(choices)
-        built_in = query.path.is_relative_to(BUILT_IN.parent)
+        asked = Asked(query, params or {}, self.by)
+        chosen = Chosen(sort, limit, tuple(select), only or {})
+        asked.check(chosen)
+        sql, values = asked.statement(chosen)
+        built_in, what = query.path.is_relative_to(BUILT_IN.parent), f"query {query.name}"
         if not built_in:
-            _check_declared(names_in(self.connection, sql, f"query {query.name}"), uses, f"query {query.name}")
-        documented = query.result_columns(choices)
-        columns = {b: (_group_column(b), f'_group."_{b}"') for b in self.by}
-        for c in documented:
-            source = f'_answer."{c.name}"' + ("::VARCHAR" if c.name == "run_id" else "")
-            # A query that does not say for each row what tells the groups apart.
-            columns[c.name] = (c, f'coalesce({source}, _group."_{c.name}")' if c.name in self.by else source)
-        unknown = [name for name in select if name not in columns]
-        if unknown:
-            raise InputError(f"--select {unknown[0]}: no such column; the result has {', '.join(columns)}")
-        shown = [columns[name] for name in dict.fromkeys(select or columns)]
-        names = ", ".join(f'{source} AS "{c.name}"' for c, source in shown)
-        held = []
-        for number, (name, text) in enumerate((only or {}).items()):
-            if name not in columns:
-                raise InputError(f"query {query.name}: {name}: no such column; the result has {', '.join(columns)}")
-            held.append(f"coalesce({columns[name][1]}::VARCHAR, '') = $_only_{number}")
-            values[f"_only_{number}"] = text
-        join = ""
-        if self.by:
-            distinct = ", ".join(f'"{b}"{"::VARCHAR" if b == "run_id" else ""} AS "_{b}"' for b in self.by)
-            join = f"JOIN (SELECT DISTINCT run_group, {distinct} FROM run_groups) _group USING (run_group)"
-        # The columns last, so that rows which tie come in the same order every time.
-        order = [
-            *(_sort_terms(sort, {name: source for name, (_, source) in columns.items()}) if sort else ()),
-            "run_group", query.fill(query.order, choices), *(f'_answer."{c.name}"' for c in documented),
-        ]  # fmt: skip
-        final = f"WITH _answer AS (\n{sql}\n)\nSELECT {names} FROM _answer {join}"
-        final += f"\nWHERE {' AND '.join(held)}" if held else ""
-        final += "\nORDER BY " + ", ".join(filter(None, order))
-        final += f"\nLIMIT {int(limit)}" if limit is not None else ""
-        what = f"query {query.name}"
+            _check_declared(names_in(self.connection, asked.sql, what), asked.uses, what)
         result: duckdb.DuckDBPyRelation | Statement | KeptRows | None = None
-        keep = None
-        if built_in and not self._small and not self._blocks.own:
-            # To keep the answers of small recordings takes longer than to give them.
-            kept, asked = self._recordings.kept, repr((self._choice, final, sorted(values.items())))
-            keep = partial(kept.keep_answer, asked)
-            if (rows := kept.answer(asked)) is not None:
-                result = KeptRows(self.connection, rows)
+        # To keep the answers of small recordings takes longer than to give them.
+        keeps = built_in and not self._small and not self._blocks.own
+        if keeps:
+            result = self._kept(asked, chosen)
         if result is None:
-            self._make_read(final if built_in else " ".join([final, *_STORED]), uses, [query.path.parent.parent])
+            self._make_read(sql if built_in else " ".join([sql, *_STORED]), asked.uses, [query.path.parent.parent])
             if built_in:
-                result = Statement(self.connection, final, _bound(values), keep)
+                keep = partial(self._recordings.kept.keep_answer, self._key(sql, values)) if keeps else None
+                result = Statement(self.connection, sql, _bound(values), keep)
             else:
-                check_select(self.connection, final, what)
-                result = self._run(final, values, what)
-        answer = Answer(tuple(c for c, _ in shown), result, what, self, self.note, self.lock)
-        if query.main and not select:
-            sorted_by = (term.strip().lstrip("-+") for term in (sort or "").split(","))
-            answer.main = (*self.by, *(query.fill(name, choices) for name in query.main), *filter(None, sorted_by))
+                check_select(self.connection, sql, what)
+                result = self._run(sql, values, what)
+        answer = Answer(asked.columns(chosen), result, what, self, self.note, self.lock)
+        answer.main = asked.main(chosen)
         return answer
+
+    def _kept(self, asked: Asked, chosen: Chosen) -> KeptRows | None:
+        """An answer that was kept: the whole, of which what is asked for is taken, or just that."""
+        for of in (Chosen(), chosen):
+            if (rows := self._recordings.kept.answer(self._key(*asked.statement(of)))) is not None:
+                found = KeptRows(self.connection, rows)
+                return found if of == chosen else found.chosen(chosen)
+        return None
+
+    def _key(self, sql: str, values: Mapping[str, Any]) -> str:
+        """What is asked, and of which of the runs' ranks: not in which words these were selected."""
+        return repr((self.by, self._recordings.ranks, sql, sorted(values.items())))
 
     @_one_at_a_time
     def execute(self, sql: str, uses: Iterable[str] = ()) -> duckdb.DuckDBPyConnection:
@@ -378,20 +357,3 @@ def _check_declared(names: Iterable[str], uses: Iterable[str], what: str) -> Non
     """Raise InputError for what is read of a built-in block that is not declared: it would not be there every time."""
     if missing := [name for name in defining(names) if name not in uses]:
         raise InputError(f"{what}: it reads what the block {missing[0]} defines, so it needs -- @use {missing[0]}")
-
-
-def _group_column(name: str) -> ResultColumn:
-    column = RUN_COLUMNS[name]
-    if column is None:
-        return ResultColumn(name, *RANK_COLUMNS[name])
-    return ResultColumn(name, {"string": "text", "bool": "bool"}.get(column.type, "index"), column.doc)
-
-
-def _sort_terms(sort: str, sources: dict[str, str]) -> list[str]:
-    terms = []
-    for term in sort.split(","):
-        name = term.strip().lstrip("-+")
-        if name not in sources:
-            raise InputError(f"--sort {term.strip()}: no such column; the result has {', '.join(sources)}")
-        terms.append(f"{sources[name]} {'DESC' if term.strip().startswith('-') else 'ASC'} NULLS LAST")
-    return terms

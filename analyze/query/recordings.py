@@ -73,6 +73,11 @@ class Recordings:
         return [r for _, r in self.chosen]
 
     @property
+    def ranks(self) -> dict[str, list[int]]:
+        """The ranks of each run that exist, where some are left out; empty where all do."""
+        return {run_id: sorted(found) for run_id, found in sorted(self._ranks.items())}
+
+    @property
     def tables(self) -> set[str]:
         """The stored tables that these runs have."""
         return {table for store, run_id in self.chosen for table in store.snapshot.runs[run_id].tables}

@@ -1,0 +1,118 @@
+"""Which rows and columns of an answer are asked for: in SQL over a query, or of rows that were kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from analyze.errors import InputError
+from analyze.query.query_files import RANK_COLUMNS, Query, ResultColumn
+from analyze.query.recordings import RUN_COLUMNS
+
+
+class Chosen(NamedTuple):
+    """What is asked for of an answer; by default, all. Of rows that tie, the order is that of the whole answer."""
+
+    sort: str | None = None
+    """Columns, `-` in front for descending."""
+    limit: int | None = None
+    select: tuple[str, ...] = ()
+    """Columns, in this order."""
+    only: Mapping[str, str] = {}
+    """Texts of columns, which rows have."""
+
+    def names(self, names: Sequence[str]) -> list[str]:
+        """Those of these columns that are asked for."""
+        return list(dict.fromkeys(self.select or names))
+
+    def conditions(self, sources: Mapping[str, str]) -> list[str]:
+        """What must hold of a row, in SQL with the parameters `_only_0`, `_only_1` ..."""
+        return [f"coalesce({sources[name]}::VARCHAR, '') = $_only_{at}" for at, name in enumerate(self.only)]
+
+    @property
+    def values(self) -> dict[str, str]:
+        """The parameters of `conditions`."""
+        return {f"_only_{at}": text for at, text in enumerate(self.only.values())}
+
+    def order(self, sources: Mapping[str, str]) -> list[str]:
+        """The terms of ORDER BY. Raises InputError for an unknown column."""
+        terms = []
+        for term in self.sort.split(",") if self.sort else ():
+            name = term.strip().lstrip("-+")
+            if name not in sources:
+                raise InputError(f"--sort {term.strip()}: no such column; the result has {', '.join(sources)}")
+            terms.append(f"{sources[name]} {'DESC' if term.strip().startswith('-') else 'ASC'} NULLS LAST")
+        return terms
+
+    @property
+    def end(self) -> str:
+        """LIMIT, if there is one."""
+        return f"\nLIMIT {int(self.limit)}" if self.limit is not None else ""
+
+
+class Asked:
+    """A query with its parameters, asked by groups of runs."""
+
+    def __init__(self, query: Query, params: Mapping[str, str], by: Sequence[str]):
+        """`by`: columns of `runs`, or `rank`, `node`. Raises InputError for bad parameters."""
+        self.query, self.by = query, by
+        self.sql, self._values, self._choices = query.bind(dict(params))
+        self.uses = query.used(self._choices)
+        """The blocks that its SQL reads."""
+        self._documented = query.result_columns(self._choices)
+        self._columns = {b: (_group_column(b), f'_group."_{b}"') for b in by}
+        for c in self._documented:
+            source = f'_answer."{c.name}"' + ("::VARCHAR" if c.name == "run_id" else "")
+            # A query that does not say for each row what tells the groups apart.
+            self._columns[c.name] = (c, f'coalesce({source}, _group."_{c.name}")' if c.name in by else source)
+
+    def check(self, chosen: Chosen) -> None:
+        """Raise InputError if a column is asked for that is not there."""
+        for name in chosen.select:
+            if name not in self._columns:
+                raise InputError(f"--select {name}: no such column; the result has {', '.join(self._columns)}")
+        for name in chosen.only:
+            if name not in self._columns:
+                had = ", ".join(self._columns)
+                raise InputError(f"query {self.query.name}: {name}: no such column; the result has {had}")
+        chosen.order(self._sources)
+
+    def columns(self, chosen: Chosen) -> tuple[ResultColumn, ...]:
+        """The columns that the answer has."""
+        return tuple(self._columns[name][0] for name in chosen.names(list(self._columns)))
+
+    def main(self, chosen: Chosen) -> tuple[str, ...]:
+        """Names of the columns that a table shows first; empty for all."""
+        if not self.query.main or chosen.select:
+            return ()
+        sorted_by = (term.strip().lstrip("-+") for term in (chosen.sort or "").split(","))
+        return (*self.by, *(self.query.fill(name, self._choices) for name in self.query.main), *filter(None, sorted_by))
+
+    def statement(self, chosen: Chosen) -> tuple[str, dict[str, Any]]:
+        """SQL of the answer, and its parameters."""
+        shown = ", ".join(f'{self._columns[name][1]} AS "{name}"' for name in chosen.names(list(self._columns)))
+        join = ""
+        if self.by:
+            distinct = ", ".join(f'"{b}"{"::VARCHAR" if b == "run_id" else ""} AS "_{b}"' for b in self.by)
+            join = f"JOIN (SELECT DISTINCT run_group, {distinct} FROM run_groups) _group USING (run_group)"
+        # The columns last, so that rows which tie come in the same order every time.
+        order = [
+            *chosen.order(self._sources), "run_group", self.query.fill(self.query.order, self._choices),
+            *(f'_answer."{c.name}"' for c in self._documented),
+        ]  # fmt: skip
+        held = chosen.conditions(self._sources)
+        sql = f"WITH _answer AS (\n{self.sql}\n)\nSELECT {shown} FROM _answer {join}"
+        sql += f"\nWHERE {' AND '.join(held)}" if held else ""
+        sql += "\nORDER BY " + ", ".join(filter(None, order)) + chosen.end
+        return sql, self._values | chosen.values
+
+    @property
+    def _sources(self) -> dict[str, str]:
+        return {name: source for name, (_, source) in self._columns.items()}
+
+
+def _group_column(name: str) -> ResultColumn:
+    column = RUN_COLUMNS[name]
+    if column is None:
+        return ResultColumn(name, *RANK_COLUMNS[name])
+    return ResultColumn(name, {"string": "text", "bool": "bool"}.get(column.type, "index"), column.doc)
