@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from analyze.flame import Drawn
     from analyze.info import Info
     from analyze.notebook import Answer
+    from analyze.prepare import Prepared
     from analyze.query.query_files import Query
     from analyze.questions import Queries
-    from analyze.report.build import Progress as ReportProgress
     from analyze.report.files import Drawing
     from analyze.report.page import Claim
-    from analyze.store.progress import Progress
+    from analyze.store.progress import Counted, Progress
     from analyze.trace.export import Exported
     from analyze.trace.moments import Moment
 
@@ -207,7 +207,7 @@ class Traces:
         where: str | None = None,
         profiler: str | None = None,
         title: str | None = None,
-        progress: ReportProgress | None = None,
+        progress: Counted | None = None,
     ) -> None:
         """Write one HTML page about the recordings; with `compare`, about what changed from them to those.
 
@@ -245,7 +245,7 @@ class Traces:
         )  # fmt: skip
 
     def study(
-        self, name: Paths, output: Paths, where: str | None = None, progress: ReportProgress | None = None
+        self, name: Paths, output: Paths, where: str | None = None, progress: Counted | None = None
     ) -> list[Claim]:
         """Write the report of a study as one HTML page: its tables and figures, what it printed, which claims hold.
 
@@ -314,6 +314,23 @@ class Traces:
         found = Answer(advise.answer(advise.advise(engine, min_pct), engine.note))
         found.cautions = tuple(f.text for f in health.cautions(health.read(engine)))
         return found
+
+    def prepare(
+        self,
+        names: Sequence[str] = (),
+        by: str | Sequence[str] = (),
+        where: str | None = None,
+        profiler: str | None = None,
+        progress: Counted | None = None,
+    ) -> Prepared:
+        """Answer built-in queries ahead, all by default, so that whoever asks them later has them at once.
+
+        What they compute is kept in the store. Returns which were answered; none where the recordings are small, which
+        is answered as fast without. Raises InputError if the store cannot be written.
+        """
+        from analyze.prepare import prepare
+
+        return prepare(self.stores, names, as_names(by), where, profiler, progress)
 
     def trace(
         self,

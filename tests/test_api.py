@@ -47,6 +47,7 @@ MIRROR: dict[str, Api] = {
     "ingest": (analyze.ingest,),
     "commit": (analyze.commit,),
     "compact": (analyze.compact,),
+    "prepare": (analyze.Traces.prepare,),
     "tables": (analyze.tables,),
     "cache": (analyze.cache,),
 }

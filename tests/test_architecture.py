@@ -34,6 +34,7 @@ FLOORS = (
         "analyze.comparison",
         "analyze.flame",
         "analyze.health",
+        "analyze.prepare",
         "analyze.pivot",
         "analyze.plots",
         "analyze.render",

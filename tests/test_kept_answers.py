@@ -1,18 +1,24 @@
-"""Answers about large recordings, which the cache has for whoever asks the same again."""
+"""Answers about large recordings: the cache has them for who asks again, and a prepared store for everybody."""
 
 from __future__ import annotations
 
 import os
+import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support import SAMPLES, event, kernel, sample_engines, write_trace
+from typer.testing import CliRunner
 
 import analyze
+from analyze.cli import app
+from analyze.commands import terminal
 from analyze.errors import InputError
 from analyze.query import engine
+from analyze.query.computed import call_tree
 from analyze.query.engine import Engine
 from analyze.query.query_files import catalog
 
@@ -200,3 +206,116 @@ def test_what_rests_on_a_users_own_sql_is_not_kept(store: Path, tmp_path: Path, 
     with analyze.open(store, queries=[tmp_path / "mine"]) as traces:
         [(count,)] = traces.answer("count").rows()
     assert count > 0 and not list(own_cache.rglob("*.parquet"))
+
+
+# --- Answered ahead ---
+
+AHEAD = ("kernel-share", "op-totals", "ops", "critical-path", "steps")
+
+
+def moved(store: Path, to: Path) -> Path:
+    """The store at another place, its files written at another time."""
+    shutil.copytree(store, to, copy_function=shutil.copyfile)
+    return to
+
+
+def test_what_was_prepared_is_there_for_all_who_have_the_store(
+    store: Path, tmp_path: Path, own_cache: Path, made: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The expected rows are those of the same store before anything was kept in it."""
+    monkeypatch.setattr(engine, "_SMALL", 1 << 40)
+    expected = [rows(store, query) for query in AHEAD]
+    monkeypatch.setattr(engine, "_SMALL", 0)
+    with analyze.open(store) as traces:
+        assert traces.prepare(AHEAD) == (list(AHEAD), {})
+    assert not list(own_cache.rglob("*.parquet"))
+    made.clear()
+    for place in (store, moved(store, tmp_path / "elsewhere")):
+        assert [rows(place, query) for query in AHEAD] == expected
+        assert rows(place, "kernel-share", limit=1) == expected[0][:1]
+    assert made == []
+    monkeypatch.setattr(call_tree, "_nested", None)
+    assert rows(store, "ops", where="rank = 1") and made != []  # the sums of the call tree were kept, too
+
+
+def test_what_was_prepared_goes_with_what_it_was_computed_of(store: Path, made: list[str]) -> None:
+    for more in ("resnet18-1gpu", "alexnet-dp2"):
+        with analyze.open(store) as traces:
+            traces.prepare(["kernel-share"])
+        [state] = (store / ".kept").iterdir()
+        before = rows(store, "kernel-share")
+        analyze.ingest(SAMPLES / more, store=store)
+        assert not state.exists()
+        made.clear()
+        assert rows(store, "kernel-share") != before
+        assert made != []
+
+
+def test_answers_in_the_cache_come_into_the_store(store: Path, own_cache: Path, made: list[str]) -> None:
+    first = rows(store, "critical-path")
+    made.clear()
+    with analyze.open(store) as traces:
+        traces.prepare(["critical-path"])
+    assert made == []
+    shutil.rmtree(own_cache)
+    assert rows(store, "critical-path") == first
+    assert made == []
+
+
+def test_groups_and_ranks_are_prepared_for_themselves(store: Path, made: list[str]) -> None:
+    with analyze.open(store) as traces:
+        traces.prepare(["kernel-share"], by="rank", where="rank = 1")
+    made.clear()
+    assert {row[0] for row in rows(store, "kernel-share", by="rank", where="rank > 0")} == {1}
+    assert made == []
+    assert rows(store, "kernel-share") and made != []
+
+
+def test_several_stores_are_prepared_in_the_cache(
+    store: Path, tmp_path: Path, own_cache: Path, made: list[str]
+) -> None:
+    analyze.ingest(SAMPLES / "resnet18-1gpu", store=tmp_path / "other")
+    with analyze.open(store, tmp_path / "other") as traces:
+        traces.prepare(["kernel-share"])
+        made.clear()
+        traces.query("kernel-share")
+    assert made == [] and len(list(own_cache.rglob("*.parquet"))) == 1
+    assert not (store / ".kept").exists()
+
+
+def test_what_cannot_be_answered_is_told_and_the_rest_is_there(store: Path) -> None:
+    damaged = next((store / "kernels").rglob("*.parquet"))
+    data = bytearray(damaged.read_bytes())
+    data[100:-100] = bytes(len(data) - 200)
+    damaged.write_bytes(data)
+    with analyze.open(store) as traces:
+        done = traces.prepare(["kernel-share", "cuda-api"])
+    assert done.queries == ["cuda-api"] and list(done.failed) == ["kernel-share"]
+    assert str(store) in done.failed["kernel-share"]
+
+
+def test_the_command_says_where_it_is_kept(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(terminal, "say", told.append)
+
+    def prepare(*options: str) -> str:
+        told.clear()
+        assert CliRunner().invoke(app, ["prepare", *options]).exit_code == 0
+        return told[-1]
+
+    assert re.fullmatch(
+        rf"2 question\(s\) answered in \d+\.\d s; kept in {store}", prepare(str(store), "-q", "calls", "-q", "roofs")
+    )
+    monkeypatch.setattr(engine, "_SMALL", 1 << 40)
+    assert "recordings this small" in prepare(str(store))
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_store_that_cannot_be_written_is_named(store: Path) -> None:
+    (store / ".kept").write_text("in the way")
+    with analyze.open(store) as traces, pytest.raises(InputError, match=f"^{store}: cannot be written: "):
+        traces.prepare(["calls"])
+    (store / ".kept").unlink()
+    with analyze.open(store) as traces, pytest.raises(InputError, match="no query 'kernel'"):
+        traces.prepare(["calls", "kernel"])
+    assert not (store / ".kept").exists()

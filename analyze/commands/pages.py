@@ -66,12 +66,13 @@ def report(
     title: Annotated[str | None, typer.Option("--title", help="What stands above it.")] = None,
 ) -> None:
     """Write one HTML page about recordings: what was run, advice, figures, tables; it needs no network."""
-    from analyze.report.files import check_page, progress_bar
+    from analyze.report.files import check_page
+    from analyze.store.progress import counted_bar
 
     check_page(output)
     traces = open_traces(paths)
     after = open_traces(compare) if compare else None
-    with progress_bar() as progress:
+    with counted_bar("report") as progress:
         traces.report(output, after, by, where, profiler, title, progress)
 
 
@@ -91,15 +92,16 @@ def study(
         print_lines([visible(f"{known}: {title}") for known, title in analyze.studies().items()], sys.stdout)
         return
     from analyze.report import study_files
-    from analyze.report.files import check_page, progress_bar
+    from analyze.report.files import check_page
     from analyze.report.study import claimed
+    from analyze.store.progress import counted_bar
 
     study_files.load(study_files.find_file(name))  # A bad one is told before anything is read.
     if not paths or output is None:
         raise InputError(f"study {name}: say of which runs and where to: analyze study {name} RUNS... -o report.html")
     check_page(output)
     traces = open_traces(paths)
-    with progress_bar() as progress:
+    with counted_bar("study") as progress:
         claims = traces.study(name, output, where, progress)
     to_stdout(lambda: typer.echo(visible(f"{output}: {claimed(claims)}")), sys.stdout)
 

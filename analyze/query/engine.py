@@ -69,6 +69,8 @@ class Engine:
 
     `keep`: views that many questions rest on (@keep of the blocks) are computed once and kept, for who asks many. Of
     small recordings every view is: to plan it again in each place that reads it takes longer.
+
+    `keep_in_stores`: what of large recordings is kept for later questions is kept in the stores, not in the cache.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class Engine:
         profiler: str | None = None,
         prefer: str | None = None,
         keep: bool = False,
+        keep_in_stores: bool = False,
     ):
         self.keep = keep
         """May be set later, for blocks that are not made yet."""
@@ -98,7 +101,7 @@ class Engine:
             }
         )
         interrupts.note(self)
-        self._recordings = Recordings(self.connection, stores, by)
+        self._recordings = Recordings(self.connection, stores, by, keep_in_stores)
         self._lock()
         self._recordings.select([where] if isinstance(where, str) else list(where or ()), profiler, prefer)
         self._small = self._recordings.bytes() <= _SMALL
@@ -138,6 +141,11 @@ class Engine:
                 yield
             finally:
                 self.connection.abort()
+
+    @property
+    def small(self) -> bool:
+        """Whether to answer takes no longer than to keep the answer, so that none is kept."""
+        return self._small
 
     @property
     def held_bytes(self) -> int:

@@ -40,8 +40,15 @@ class Recordings:
     profiler). `profiler`: instead, only runs that were recorded under it; "all" for all.
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, stores: Sequence[Store], by: Sequence[str]):
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        stores: Sequence[Store],
+        by: Sequence[str],
+        keep_in_stores: bool = False,
+    ):
         self.connection = connection
+        self._keep_in_stores = keep_in_stores
         self.stores = list(stores)
         self.by = tuple(by)
         self.note = ""
@@ -216,7 +223,7 @@ class Recordings:
     def kept(self) -> Kept:
         """What earlier questions computed of these runs, once they are selected."""
         whole = [r for s, r in self.chosen if r not in self._ranks or len(self._ranks[r]) == len(_ranks(s, r))]
-        return Kept({r: s for s, r in self.chosen}, whole, code_digest)
+        return Kept({r: s for s, r in self.chosen}, whole, code_digest, self._keep_in_stores)
 
     def files(self, table: str) -> dict[int, list[str]]:
         """Parquet files of a table, by the version of the parser that wrote them."""

@@ -24,6 +24,7 @@ from analyze.report.answers import Answers
 from analyze.report.page import Finding, Links, Page, Part, Section, command_line, filled_sql
 from analyze.report.tables import table
 from analyze.shell import command
+from analyze.store.progress import Counted
 from analyze.store.store import Store
 
 _HERE = Path(__file__).parent
@@ -41,9 +42,6 @@ _FACTS = (
 )  # fmt: skip
 """What is said of runs, and in which column it stands."""
 
-Progress = Callable[[int, int, str], object]
-"""Told how many of how many questions are answered, and which is next."""
-
 
 class Report:
     """A report in the making: the engines that are open, and the figures so far."""
@@ -55,11 +53,11 @@ class Report:
         where: str | None = None,
         by: Sequence[str] = (),
         profiler: str | None = None,
-        progress: Progress | None = None,
+        progress: Counted | None = None,
         links: Links | None = None,
     ):
         self.stores, self.paths, self.where, self.profiler = stores, list(paths), where, profiler
-        self.progress: Progress = progress or (lambda done, total, name: None)
+        self.progress: Counted = progress or (lambda done, total, name: None)
         self.links = links
         compiling.start()
         self.answers = Answers(stores, where, profiler)

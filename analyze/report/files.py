@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -15,10 +13,11 @@ from analyze.plots.figure import Figure, Rows
 from analyze.query.answer import Answer
 from analyze.query.engine import Engine
 from analyze.query.query_files import Query, find
-from analyze.report.build import Progress, Report
+from analyze.report.build import Report
 from analyze.report.changes import page_of_changes
 from analyze.report.page import Part, command_line, filled_sql, render, single
 from analyze.report.tables import table
+from analyze.store.progress import Counted
 from analyze.store.store import Store
 from analyze.whole_file import write_whole
 
@@ -40,7 +39,7 @@ def write_report(
     where: str | None = None,
     profiler: str | None = None,
     title: str | None = None,
-    progress: Progress | None = None,
+    progress: Counted | None = None,
 ) -> None:
     """Write the page about the recordings; with `after` (stores and paths), about what changed from them to those.
 
@@ -122,19 +121,3 @@ def draw(
     heading = title or query.question
     part = Part(heading, query.description, query.name, command, filled_sql(query, params), table=table(rows))
     return Drawing(drawn, answer.note, part)
-
-
-@contextmanager
-def progress_bar() -> Iterator[Progress]:
-    """A bar on stderr, if that is a terminal, which is gone at the end."""
-    if not sys.stderr.isatty():
-        yield lambda done, total, name: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-    from rich.progress import Progress as Bar
-
-    columns = (TextColumn("report"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[name]}"))
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None, name="")
-        yield lambda done, total, name: bar.update(task, completed=done, total=total, name=name)

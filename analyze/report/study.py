@@ -17,10 +17,11 @@ from analyze.query.query_files import Query, ResultColumn, find
 from analyze.query.units import guess_unit
 from analyze.render.units import finite
 from analyze.report import study_files
-from analyze.report.build import Progress, Report, draw, kept
+from analyze.report.build import Report, draw, kept
 from analyze.report.files import check_page
 from analyze.report.page import Claim, Page, Part, Section, command_line, filled_sql, render
 from analyze.report.tables import table
+from analyze.store.progress import Counted
 from analyze.store.store import Store
 from analyze.whole_file import write_whole
 
@@ -49,7 +50,7 @@ class StudyReport(Report):
         stores: Sequence[Store],
         paths: Sequence[str],
         where: str | None = None,
-        progress: Progress | None = None,
+        progress: Counted | None = None,
     ):
         self.file, self.name = file, name
         self.study = study_files.load(file)
@@ -209,7 +210,7 @@ def write_study(
     output: Path,
     *,
     where: str | None = None,
-    progress: Progress | None = None,
+    progress: Counted | None = None,
 ) -> list[Claim]:
     """Write the page about the runs of a study; returns its claims with their verdicts. Raises InputError.
 

@@ -1,11 +1,11 @@
-"""What an ingest tells while it works, and a progress bar on stderr that shows it."""
+"""What work tells while it is done, and progress bars on stderr that show it."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 
 class Progress(Protocol):
@@ -16,6 +16,10 @@ class Progress(Protocol):
 
     def advance(self, done_bytes: int, name: str) -> None:
         """So many more bytes of a file are done."""
+
+
+Counted: TypeAlias = Callable[[int, int, str], object]
+"""Told how much is done, of how much, and what comes next."""
 
 
 class Silent:
@@ -81,3 +85,18 @@ def progress_bar() -> Iterator[Bar]:
         yield bar
     finally:
         bar.stop()
+
+
+@contextmanager
+def counted_bar(what: str) -> Iterator[Counted]:
+    """A bar of what is counted, if stderr is a terminal; gone at the end."""
+    if not sys.stderr.isatty():
+        yield lambda done, total, name: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[name]}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None, name="")
+        yield lambda done, total, name: bar.update(task, completed=done, total=total, name=name)

@@ -11,6 +11,7 @@ store unnamed until `commit` names it. `.shards` says which marks wait for that,
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import shutil
@@ -25,7 +26,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from analyze.errors import InputError
+from analyze.errors import InputError, MachineError
 from analyze.store.catalogue import (
     PARSER_VERSION,
     Catalogue,
@@ -48,6 +49,8 @@ _READER_LOCK = ".readers"
 _PART = ".part-"
 SHARDS = ".shards"
 _AT_WORK = ".work"
+KEPT = ".kept"
+"""Folder of what `analyze prepare` keeps: in it one for each state of the runs that it was computed of."""
 DEAD_S = 86_400
 """Age of what nobody has locked or named, from which it is taken for left by the dead: locks may not reach other
 hosts."""
@@ -213,6 +216,28 @@ class Store:
         """A file of the store as one that can be opened by its path; `folder` is there for what must be copied."""
         return self.folder / file.path
 
+    @property
+    def kept_folder(self) -> str:
+        """Where in the store lies what is kept of its runs as they are: what they were read from, and their files."""
+        state = hashlib.blake2b(encode(Catalogue(runs=self.snapshot.runs)), digest_size=16).hexdigest()
+        return f"{KEPT}/{state}"
+
+    def write_kept(self, name: str, data: bytes) -> None:
+        """Keep a file, `name` in `kept_folder`, whole or not at all. Raises MachineError."""
+        path = self.folder / self.kept_folder / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_synced(path, data)
+        except OSError as e:
+            raise MachineError(f"{self}: cannot be written: {e.strerror}") from e
+
+    def read_kept(self, name: str) -> bytes | None:
+        """What `write_kept` keeps; None where there is none."""
+        try:
+            return (self.folder / self.kept_folder / name).read_bytes()
+        except OSError:
+            return None
+
     @contextmanager
     def shard_at_work(self, name: str) -> Iterator[Path]:
         """A folder for the files of a shard, `name` in `.shards`, which nobody else removes; gone at the end."""
@@ -263,7 +288,8 @@ class Store:
         self._replace(runs)
 
     def sweep(self) -> None:
-        """Remove what nothing names: old generations, and what the dead left. Call under `lock`, outside `staging`.
+        """Remove what nothing names: old generations, what was kept of them, and what the dead left. Call under `lock`,
+        outside `staging`.
 
         Nothing is removed while somebody reads the store; the next sweep does it then.
         """
@@ -285,6 +311,9 @@ class Store:
                     path.unlink(missing_ok=True)
                     if not any(path.parent.iterdir()):
                         path.parent.rmdir()
+            for folder in self.folder.glob(f"{KEPT}/*"):
+                if folder != self.folder / self.kept_folder:
+                    shutil.rmtree(folder, ignore_errors=True)
         finally:
             os.close(handle)
 
