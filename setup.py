@@ -37,6 +37,7 @@ class Build(build_py):
 STABLE = not sysconfig.get_config_var("Py_GIL_DISABLED")
 COMPILED = (
     "analyze.query.computed._innermost",
+    "analyze.query.computed._name_sums",
     "analyze.query.computed._nesting",
     "analyze.query.computed._paths",
     "analyze.sources.chrome._cutting",

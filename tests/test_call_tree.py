@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -9,11 +11,11 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from support import SAMPLES, require_compiled
+from support import SAMPLES, event, require_compiled, write_trace
 
 import analyze
 from analyze.errors import InputError
-from analyze.query.computed import call_tree, critical_path, nesting, path_sums, path_totals
+from analyze.query.computed import call_tree, critical_path, name_sums, nesting, path_sums, path_totals
 from analyze.query.computed.call_paths import dense, number_paths
 from analyze.query.computed.launched import Launched
 from analyze.query.computed.nesting import nest
@@ -221,6 +223,54 @@ def test_the_compiled_paths_refuse_columns_that_are_too_short() -> None:
         path_sums.compiled.number(0, *[b""] * 9)
     with pytest.raises(TypeError, match="10 arguments"):
         path_sums.compiled.number(0)
+
+
+def test_the_compiled_sums_are_there() -> None:
+    require_compiled(name_sums.compiled, "_name_sums")
+
+
+FORMS = [name_sums.as_columns] + [name_sums.node_by_node] * (name_sums.compiled is not None)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(events=events_strategy)
+# Ranges of one name inside each other, which are folded, in two processes; and one of no name.
+@example([(p, 2, n, 7, 1, None, at, 10 - 2 * at, 3) for p in (0, 1) for at, n in enumerate((1, 1, 1, -1))])
+@example([])
+def test_sums_by_name_are_those_of_all_nodes(form: Callable[..., name_sums.NameSums], events: list[Event]) -> None:
+    """Expected: summed node by node here, in a dict."""
+    given = columns(events, "torch_tree")
+    tree = nesting.level_by_level(given)
+    expected: dict[tuple[int, ...], list[int]] = {}
+    for node, at in enumerate(tree.order):
+        key = (*(int(given[c][at]) for c in ("process", "name", "kind")), int(tree.folded[node]))
+        sums = expected.setdefault(key, [0] * 5)
+        for i, more in enumerate(
+            (1, given["dur_ns"][at], *(c[node] for c in (tree.self_ns, tree.gpu_ns, tree.total_gpu_ns)))
+        ):
+            sums[i] += int(more)
+    found = zip(*(column.tolist() for column in form(tree, given)), strict=True)
+    assert sorted(found) == sorted((*key, *sums) for key, sums in expected.items())
+
+
+@pytest.mark.skipif(name_sums.compiled is None, reason="test_the_compiled_sums_are_there says why")
+def test_the_compiled_sums_refuse_columns_that_are_too_short() -> None:
+    assert name_sums.compiled is not None
+    with pytest.raises(ValueError, match="not as long"):
+        name_sums.compiled.sums(1, *[bytearray(4)] * 9)
+    with pytest.raises(ValueError, match="32 bits"):
+        name_sums.compiled.sums(-1, *[bytearray(4)] * 9)
+    with pytest.raises(TypeError, match="10 arguments"):
+        name_sums.compiled.sums(0)
+
+
+@pytest.mark.parametrize("query", ["ops", "op-tree"])
+def test_times_that_no_sum_holds_are_an_error(query: str, tmp_path: Path) -> None:
+    """Each duration is one that a file may have; before, the sums of paths were of 64 bits and wrong."""
+    longest = (2**62 - 1) // 1000  # us
+    trace = write_trace(tmp_path / "t.json", [event("cpu_op", "aten::mm", 0, longest, tid=tid) for tid in (1, 2, 3)])
+    with analyze.open(trace) as traces, pytest.raises(InputError, match="2\\^62 ns"):
+        traces.query(query)
 
 
 @given(st.lists(st.integers(-5, 5) | st.sampled_from([-(2**62), 2**63 - 1])))

@@ -26,7 +26,7 @@ from analyze.query.computed.launched import Launched
 from analyze.query.computed.nesting import KINDS, OP, RANGE, UNKNOWN, Room, tree_of
 from analyze.query.computed.path_sums import paths_of
 from analyze.query.computed.registered import registered
-from analyze.query.computed.tree_batch import Batch, few_rows_of, paths_of_batch, rows_of
+from analyze.query.computed.tree_batch import Batch, paths_of_batch, rows_of, sums_of_batch
 from analyze.query.literals import of_others, of_run
 
 if TYPE_CHECKING:
@@ -95,13 +95,6 @@ JOIN call_processes USING (process)
 JOIN call_kinds k ON k.code = r.kind
 LEFT JOIN call_names n ON n.code = r.name
 """
-_SUMS = """(
-    SELECT
-        process, kind, name, folded, count(*) AS calls, sum(dur_ns)::BIGINT AS total_ns,
-        sum(self_ns)::BIGINT AS self_ns, sum(gpu_ns)::BIGINT AS gpu_ns, sum(total_gpu_ns)::BIGINT AS total_gpu_ns
-    FROM call_rows
-    GROUP BY process, kind, name, folded
-)"""
 _RESTORED = """
 SELECT g.run_id, k.rank, g.run_group, k.* EXCLUDE (rank) {shifted}
 FROM (SELECT DISTINCT run_id, rank, run_group FROM run_groups WHERE {run}) g JOIN call_kept k USING (rank)
@@ -243,7 +236,9 @@ class _Adding:
             work = tree_work.sums(self._connection, batch, self.only[batch.number], _NAMED)
             self._into("call_work", work)
         elif self._tree == "torch_sums":
-            self._into("torch_sums", _NAMED.format(rows=_SUMS, text="::VARCHAR"), call_rows=few_rows_of(batch))
+            self._into(
+                "torch_sums", _NAMED.format(rows="call_batch", text="::VARCHAR"), call_batch=sums_of_batch(batch)
+            )
         else:
             self._into(self._tree, _NAMED.format(rows="call_rows", text=""), call_rows=rows_of(batch))
         if self._tree == "call_tree":

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analyze.compiled import if_compiled
+from analyze.errors import InputError
 from analyze.query.computed.call_paths import dense, pairs
 
 compiled = if_compiled("analyze.query.computed._nesting")
@@ -46,6 +47,12 @@ class Tree(NamedTuple):
     folded: Bools
     gpu_ns: Ints
     total_gpu_ns: Ints
+
+
+def check_sums(*columns: Ints) -> None:
+    """Raise InputError if the sum of one may be more than an int64 holds."""
+    if any(np.abs(c.sum(dtype=np.float64)) >= 2**62 for c in columns):
+        raise InputError("what the operators and calls of a rank took is more, together, than 2^62 ns")
 
 
 class Room:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from analyze.compiled import if_compiled
 from analyze.query.computed.call_paths import number_paths
-from analyze.query.computed.nesting import ASYNC, Room, Tree
+from analyze.query.computed.nesting import ASYNC, Room, Tree, check_sums
 
 compiled = if_compiled("analyze.query.computed._paths")
 
@@ -44,7 +44,10 @@ class PathSums(NamedTuple):
 
 
 def paths_of(tree: Tree, events: dict[str, Any], room: Room) -> tuple[npt.NDArray[np.int32], PathSums]:
-    """The path of each node of the tree of events (-1: none, of async), which may lie in the room; and the paths."""
+    """The path of each node of the tree of events (-1: none, of async), which may lie in the room; and the paths.
+
+    Raises InputError for sums that an int64 cannot hold."""
+    check_sums(events["dur_ns"], tree.self_ns)
     return level_by_level(tree, events) if compiled is None else node_by_node(tree, events, room)
 
 

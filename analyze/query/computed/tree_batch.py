@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from analyze.query.computed.call_paths import dense, pairs
+from analyze.query.computed.name_sums import by_name
 from analyze.query.computed.nesting import UNKNOWN, Room, Tree
 from analyze.query.computed.path_sums import PathSums
 
@@ -37,12 +38,10 @@ class Batch(NamedTuple):
         return np.take(events, self.tree.order, out=place, mode="clip")
 
 
-def few_rows_of(batch: Batch) -> pa.Table:
-    """Of the columns of `rows_of`, those that are summed by name."""
-    taken = {c: column(batch.taken(c)) for c in ("process", "kind", "name", "dur_ns")}
-    return pa.Table.from_pydict(
-        taken | {c: column(getattr(batch.tree, c)) for c in ("self_ns", "folded", "gpu_ns", "total_gpu_ns")}
-    )
+def sums_of_batch(batch: Batch) -> pa.Table:
+    """A row for each name."""
+    sums = by_name(batch.tree, batch.events)
+    return pa.Table.from_pydict({name: column(values) for name, values in sums._asdict().items()})
 
 
 def rows_of(batch: Batch) -> pa.Table:
