@@ -325,8 +325,9 @@ class Traces:
     ) -> Prepared:
         """Answer built-in queries ahead, all by default, so that whoever asks them later has them at once.
 
-        What they compute is kept in the store. Returns which were answered; none where the recordings are small, which
-        is answered as fast without. Raises InputError if the store cannot be written.
+        By default also what a report of a run asks. What they compute is kept in the store. Returns which were
+        answered; none where the recordings are small, which is answered as fast without. Raises InputError if the store
+        cannot be written.
         """
         from analyze.prepare import prepare
 

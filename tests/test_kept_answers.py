@@ -14,6 +14,7 @@ from support import SAMPLES, event, kernel, sample_engines, write_trace
 from typer.testing import CliRunner
 
 import analyze
+import analyze.prepare as ahead
 from analyze.cli import app
 from analyze.commands import terminal
 from analyze.errors import InputError
@@ -21,6 +22,8 @@ from analyze.query import engine
 from analyze.query.computed import call_tree
 from analyze.query.engine import Engine
 from analyze.query.query_files import catalog
+from analyze.report import build
+from analyze.report.build import page_toml
 
 SOME: list[dict[str, Any]] = [
     {}, {"where": "rank = 1"}, {"by": ["rank"]}, {"params": {"group": "name"}}, {"params": {"window": "step"}},
@@ -236,6 +239,29 @@ def test_what_was_prepared_is_there_for_all_who_have_the_store(
     assert made == []
     monkeypatch.setattr(call_tree, "_nested", None)
     assert rows(store, "ops", where="rank = 1") and made != []  # the sums of the call tree were kept, too
+
+
+def test_a_report_computes_nothing_of_a_prepared_store(
+    tmp_path: Path, made: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a page with two of its sections, so that fewer questions are asked."""
+    page = page_toml()
+    page["section"] = [s for s in page["section"] if s["id"] in ("gpus", "kernels")]
+    parts = [part for section in page["section"] for part in section["part"]]
+    assert len(page["section"]) == 2 and any("params" in part for part in parts)
+    of_page = {
+        name: q for name, q in catalog().items() if name in ("runs", "health", "steps", *(p["query"] for p in parts))
+    }
+    for module in (build, ahead):
+        monkeypatch.setattr(module, "page_toml", lambda: page)
+    monkeypatch.setattr(ahead, "catalog", lambda: of_page)
+    trace = write_trace(tmp_path / "t.json", [event("cpu_op", "aten::mm", 0, 10), kernel("k", 20, 5)])
+    analyze.ingest(trace, store=tmp_path / "store")
+    with analyze.open(tmp_path / "store") as traces:
+        assert traces.prepare() == (list(of_page), {})
+        made.clear()
+        traces.report(tmp_path / "report.html")
+    assert [sql for sql in made if "_answer" in sql] == []
 
 
 def test_what_was_prepared_goes_with_what_it_was_computed_of(store: Path, made: list[str]) -> None:
