@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support import SAMPLES, ask, event, kernel, launch, lines_run, sql, write_trace
 
 import analyze
-from analyze.query.computed import critical_path, innermost, path_totals
+from analyze.query.computed import critical_path, innermost, path_events, path_totals
 from analyze.query.computed.path_walk import COPIES, SYNCHRONIZES, Rank, Segment, without_overhead
 from analyze.query.engine import Engine
 
@@ -337,3 +339,14 @@ def test_names_of_events_that_overlap_in_part(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.json", events)
     rows = ask(path, "critical-path", params={"group": "name"})
     assert {r["name"]: (r["pieces"], r["total_ns"]) for r in rows} == {"a": (1, 5000), "b": (1, 10000), "d": (1, 5000)}
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from([-1, 0, 7, 2**62]) | st.integers(0, 9)), max_size=40))
+def test_rows_of_each_thread(rows: list[tuple[int, int]]) -> None:
+    """Of few threads and of more than are looked for one by one."""
+    expected: dict[tuple[int, int], list[int]] = {}
+    for at, thread in enumerate(rows):
+        expected.setdefault(thread, []).append(at)
+    process, tid = (np.array([row[i] for row in rows], kind) for i, kind in enumerate((np.int32, np.int64)))
+    found = [here.tolist() for here in path_events._of_threads(process, tid)]
+    assert sorted(found) == sorted(expected.values())

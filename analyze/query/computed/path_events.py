@@ -6,8 +6,8 @@ a join, DuckDB would make a hash table of all calls, which is what took longest 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,8 +32,10 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
+Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
+_FEW_THREADS = 4
 _TIMES = ["process", "tid", "start_ns", "end_ns"]
 
 _OfRanks = Callable[[int], "pa.Table"]
@@ -185,15 +187,31 @@ def _not_inside(reader: pa.RecordBatchReader) -> pa.Table:
     found = [reader.schema.empty_table()]
     for rows in reader:
         process, tid, start, end = (rows[c].to_numpy() for c in ("process", "tid", "start_ns", "end_ns"))
-        lane = dense(pairs(process, tid))[0]
-        order = in_order(lane, start, (-end,))
-        inside = np.zeros(len(order), bool)
-        for run in equal_runs(lane[order]):
-            here = order[run]
-            reached = np.maximum.accumulate(end[here])[:-1]
-            inside[here[1:]] = (start[here[1:]] < reached) & (end[here[1:]] <= reached)
+        inside = np.zeros(len(tid), bool)
+        for here in _of_threads(process, tid):
+            begins = start[here]
+            if (begins[1:] < begins[:-1]).any():
+                here = here[np.argsort(begins, kind="stable")]
+                begins = start[here]
+            ends = end[here]
+            reached = np.maximum.accumulate(ends)[:-1]
+            inside[here[1:]] = (begins[1:] < reached) & (ends[1:] <= reached)
         found.append(pa.Table.from_batches([rows.filter(pa.array(~inside))]))
     return pa.concat_tables(found)
+
+
+def _of_threads(process: npt.NDArray[np.integer[Any]], tid: Ints) -> Iterator[Ints]:
+    """The rows of each thread, in their order."""
+    left = np.arange(len(tid))
+    for _ in range(_FEW_THREADS):  # (as most batches have; for them, to number the threads takes longer)
+        if not len(left):
+            return
+        same = (tid[left] == tid[left[0]]) & (process[left] == process[left[0]])
+        yield left[same]
+        left = left[~same]
+    lane = dense(pairs(process[left], tid[left]))[0]
+    order = np.argsort(lane, kind="stable")
+    yield from (left[order[run]] for run in equal_runs(lane[order]))
 
 
 def by_process(rows: pa.Table) -> _OfRanks:
