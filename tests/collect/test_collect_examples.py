@@ -1,6 +1,6 @@
 """The programs in examples/ run, at sizes for a CPU, and what is recorded of them can be asked.
 
-Every torch that is imported takes seconds: two run as their pages say, the others in one process that forks.
+Every torch that is imported takes seconds: all are forked from a process that has it, see tests/forked.py.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from collect_support import ROOT, Collect, environment
+from collect_support import ROOT, TORCH, Collect, environment
 
 import analyze
 from analyze import Traces
@@ -49,6 +49,18 @@ def calls(traces: Traces) -> dict[str, int]:
     return {row["name"]: row["calls"] for row in traces.query("calls", params={"kind": "op"}).to_pylist()}
 
 
+def python(*arguments: str | Path) -> None:
+    """`python ARGUMENTS`, which must succeed."""
+    variables = environment()
+    if TORCH.fits(variables):
+        child = TORCH.start([*map(str, arguments)], variables)
+        _, said = child.communicate(timeout=400)
+        assert child.wait() == 0, said
+        return
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=variables, timeout=400)
+    assert done.returncode == 0, done.stderr
+
+
 def test_every_example_is_tried() -> None:
     programs = {p.relative_to(EXAMPLES).as_posix() for p in EXAMPLES.rglob("*.py")}
     forked = {command.split()[1] for command in FORKED.values()}
@@ -81,8 +93,7 @@ def test_generation(collect: Collect) -> None:
 
 def test_own_profiler(tmp_path: Path) -> None:
     trace = tmp_path / "trace.json.gz"
-    command = [sys.executable, str(EXAMPLES / "own_profiler.py"), "--width", "8", "-o", str(trace)]
-    subprocess.run(command, check=True, capture_output=True, env=environment(), timeout=180)
+    python(EXAMPLES / "own_profiler.py", "--width", "8", "-o", trace)
     with analyze.open(trace) as traces:
         assert traces.query("steps").num_rows == 3
         assert calls(traces)["aten::linear"] == 3 * 4
@@ -93,11 +104,7 @@ def forked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for each of FORKED with its traces."""
     folder = tmp_path_factory.mktemp("examples")
     jobs = [f"{command.split()[0]} {EXAMPLES}/{command.split(maxsplit=1)[1]}" for command in FORKED.values()]
-    script = [sys.executable, str(ROOT / "tests/data/forked_examples.py"), str(folder)]
-    done = subprocess.run(
-        [*script, *" -- ".join(jobs).split()], capture_output=True, text=True, env=environment(), timeout=400
-    )
-    assert done.returncode == 0, done.stderr
+    python(ROOT / "tests/data/forked_examples.py", folder, *" -- ".join(jobs).split())
     return folder
 
 
@@ -115,9 +122,8 @@ def test_ranks(forked: Path, tmp_path: Path, name: str) -> None:
 
 @pytest.mark.skipif(not Path("/dev/nvidiactl").exists(), reason="needs a GPU")
 def test_cuda_graph(tmp_path: Path) -> None:
-    program = ["1", str(EXAMPLES / "cuda_graph.py"), "--steps", "3"]
-    script = [sys.executable, str(ROOT / "tests/data/forked_examples.py"), str(tmp_path / "out")]
-    subprocess.run([*script, *program], check=True, env=environment(), timeout=180)
+    example = ["1", EXAMPLES / "cuda_graph.py", "--steps", "3"]
+    python(ROOT / "tests/data/forked_examples.py", tmp_path / "out", *example)
     with analyze.open(tmp_path / "out" / "0") as traces:
         apis = {row["name"]: row["calls"] for row in traces.query("cuda-api").to_pylist()}
     assert apis["cudaGraphLaunch"] == 3

@@ -1,7 +1,7 @@
 """A program of the user's own, unchanged, under torch.profiler.
 
-Three tests start Python anew for each process, as users do: a program that trains, one that is recorded whole, and one
-that is started by torchrun. The others fork theirs, see tests/forked.py.
+A program that trains is started by a Python of its own, as users do; so are one that is recorded whole in
+test_collect_secrets and one on several nodes in test_collect_nodes. The others are forked, see tests/forked.py.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def test_optimizer_steps_are_counted(collect: Collect, script: Script, tmp_path:
 
 
 def test_program_without_an_optimizer_is_recorded_whole(collect: Collect, script: Script) -> None:
-    ran = collect("--", sys.executable, script(INFER), fresh=True)
+    ran = collect("--", sys.executable, script(INFER))
     assert ran.code == 0, ran.stderr
     trace = read_trace(ran.folder / "torch/rank-0.trace.json.gz")
     assert names(trace, "cpu_op").count("aten::mm") == 1
@@ -175,9 +175,7 @@ def test_what_runs_inside_a_program_needs_torch_alone() -> None:
 
 
 def test_torchrun(collect: Collect, script: Script) -> None:
-    ran = collect(
-        "--steps", "2", "--warmup", "1", "--", *LAUNCHER, "--nproc-per-node=2", script(DISTRIBUTED), fresh=True
-    )
+    ran = collect("--steps", "2", "--warmup", "1", "--", *LAUNCHER, "--nproc-per-node=2", script(DISTRIBUTED))
     assert ran.code == 0, ran.stderr
     # One trace for each rank; none of the launcher, none of the data loaders' processes.
     traces = sorted(f.path for f in ran.manifest.passes[0].files if f.kind == "chrome_trace")

@@ -1,7 +1,8 @@
 """Runs examples under torch.profiler, each rank forked from this process: torch is imported once for all of them.
 
 forked_examples.py FOLDER PROCESSES EXAMPLE [ARGUMENTS ...] [-- PROCESSES EXAMPLE ...]: the trace of rank R of the
-N-th example is FOLDER/N/rankR.json. Exits with 1 if one fails.
+N-th example is FOLDER/N/rankR.json. Exits with 1 if one fails. OMP_NUM_THREADS says how many threads each has: the
+pool that torch.set_num_threads makes before a fork is broken behind it.
 """
 
 import os
@@ -11,8 +12,7 @@ import sys
 import traceback
 from pathlib import Path
 
-import torch
-import torch._dynamo  # what optimizers import
+import torch._dynamo  # noqa: F401  what optimizers import
 from torch.profiler import profile
 
 
@@ -35,7 +35,6 @@ def free_port() -> int:
 
 def main() -> int:
     """Run them one after the other."""
-    torch.set_num_threads(1)
     folder, failed = Path(sys.argv[1]), 0
     for number, words in enumerate(" ".join(sys.argv[2:]).split(" -- ")):
         processes, *arguments = words.split()
