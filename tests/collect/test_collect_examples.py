@@ -122,7 +122,7 @@ def test_ranks(forked: Path, tmp_path: Path, name: str) -> None:
 
 @pytest.mark.skipif(not Path("/dev/nvidiactl").exists(), reason="needs a GPU")
 def test_cuda_graph(tmp_path: Path) -> None:
-    example = ["1", EXAMPLES / "cuda_graph.py", "--steps", "3"]
+    example: list[str | Path] = ["1", EXAMPLES / "cuda_graph.py", "--steps", "3"]
     python(ROOT / "tests/data/forked_examples.py", tmp_path / "out", *example)
     with analyze.open(tmp_path / "out" / "0") as traces:
         apis = {row["name"]: row["calls"] for row in traces.query("cuda-api").to_pylist()}
