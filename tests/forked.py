@@ -36,7 +36,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
-from typing import IO, Any, NoReturn
+from typing import IO, Any, NoReturn, Self
 
 SEEN_LATER = (
     "COLUMNS", "LINES", "NO_COLOR", "TERM", "TRACEQUARRY_", "TMPDIR", "PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR",
@@ -66,9 +66,11 @@ class Template:
         environment: Mapping[str, str],
         cwd: Path | None = None,
         streams: Sequence[int] = (),
+        piped: bool = False,
     ) -> Forked:
-        """`python ARGUMENTS` by a forked process; its streams are these files, by default what `communicate` gives."""
-        return Forked(self._server, arguments, environment, cwd, streams)
+        """`python ARGUMENTS` by a forked process; its streams are these files, by default what `communicate` gives, or
+        pipes to read from while it works."""
+        return Forked(self._server, arguments, environment, cwd, streams, piped)
 
     def in_shell(self) -> tuple[str, int]:
         """What stands for `python` in a shell, whose streams are then its, and the file that the shell must inherit."""
@@ -95,19 +97,28 @@ class Forked:
         environment: Mapping[str, str],
         cwd: Path | None,
         streams: Sequence[int] = (),
+        piped: bool = False,
     ):
         self.args = list(arguments)
         self.returncode: int | None = None
+        self.stdout: IO[str] | None = None
+        self.stderr: IO[str] | None = None
         self._output: list[IO[bytes]] = [
             tempfile.TemporaryFile()  # noqa: SIM115
-            for _ in (() if streams else ("stdout", "stderr"))
+            for _ in (() if streams or piped else ("stdout", "stderr"))
         ]
         self._told, its = socket.socketpair()
         nothing = os.open(os.devnull, os.O_RDONLY)
-        fds = [*(streams or (nothing, *(f.fileno() for f in self._output))), its.fileno()]
+        written = []
+        if piped:
+            (out, out_end), (err, err_end) = os.pipe(), os.pipe()
+            self.stdout, self.stderr = os.fdopen(out), os.fdopen(err)
+            written = [out_end, err_end]
+        fds = [*(streams or (nothing, *(written or (f.fileno() for f in self._output)))), its.fileno()]
         job = {"arguments": self.args, "cwd": str(cwd or Path.cwd()), "environment": dict(environment)}
         socket.send_fds(server, [json.dumps(job).encode()], fds)
-        os.close(nothing)
+        for fd in (nothing, *written):
+            os.close(fd)
         its.close()
         self.pid = self._next()
 
@@ -123,13 +134,24 @@ class Forked:
             self._told.settimeout(timeout)
             try:
                 self.returncode = os.waitstatus_to_exitcode(self._next())
-            except TimeoutError:
+            except (TimeoutError, BlockingIOError):
                 raise subprocess.TimeoutExpired(self.args, timeout or 0) from None
             self._told.close()
         return self.returncode
 
+    def poll(self) -> int | None:
+        """As subprocess.Popen.poll."""
+        try:
+            return self.wait(0)
+        except subprocess.TimeoutExpired:
+            return None
+
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """As subprocess.Popen.communicate, as text."""
+        if self.stdout and self.stderr:
+            said = self.stdout.read(), self.stderr.read()
+            self.wait(timeout)
+            return said
         self.wait(timeout)
         for file in self._output:
             file.seek(0)
@@ -140,12 +162,21 @@ class Forked:
 
     def send_signal(self, number: int) -> None:
         """As subprocess.Popen.send_signal."""
-        if self.returncode is None:
-            os.kill(self.pid, number)
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):  # it ends just now
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """As subprocess.Popen.kill."""
         self.send_signal(signal.SIGKILL)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        for pipe in filter(None, (self.stdout, self.stderr)):
+            pipe.close()
+        self.wait()
 
 
 def _serve(jobs: socket.socket) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import portalocker
 import pytest
-from forked import Template
+from forked import Forked, Template
 
 import analyze
 from analyze.compiled import SWITCH
@@ -251,14 +251,31 @@ ANALYZE = Template(
 
 def run_cli(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
     """`analyze ARGUMENTS` as a process of its own."""
-    asked = ["analyze", *map(str, arguments)]
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "160", **environment}
+    return run_python("-m", "analyze", *arguments, cwd=cwd, **environment)
+
+
+def run_python(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`python ARGUMENTS` as a process of its own, which may have imported what `analyze` does."""
+    variables = _variables(environment)
     if ANALYZE.fits(variables):
-        forked = ANALYZE.start(["-m", *asked], variables, cwd)
+        forked = ANALYZE.start([*map(str, arguments)], variables, cwd)
         out, err = forked.communicate()
-        return subprocess.CompletedProcess(asked, forked.wait(), out, err)
-    command = [sys.executable, "-m", *asked]
+        return subprocess.CompletedProcess(arguments, forked.wait(), out, err)
+    command = [sys.executable, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=variables)
+
+
+def start_cli(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> subprocess.Popen[str] | Forked:
+    """`analyze ARGUMENTS` as a process of its own, with pipes to read from while it works."""
+    asked, variables = ["-m", "analyze", *map(str, arguments)], _variables(environment)
+    if ANALYZE.fits(variables):
+        return ANALYZE.start(asked, variables, cwd, piped=True)
+    pipe = subprocess.PIPE
+    return subprocess.Popen([sys.executable, *asked], stdout=pipe, stderr=pipe, text=True, cwd=cwd, env=variables)
+
+
+def _variables(environment: dict[str, str]) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "160", **environment}
 
 
 def in_terminal(columns: int, *arguments: str | Path) -> list[str]:

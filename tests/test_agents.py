@@ -45,7 +45,7 @@ def session(talk: Callable[[Any, Ask], Awaitable[None]], *paths: Path) -> None:
     asyncio.run(main())
 
 
-def test_every_tool_answers_as_the_api_does() -> None:
+def test_every_tool_answers_as_the_api_does_and_errors_are_sentences() -> None:
     traces = analyze.open(DDP)
     run_id = traces.query("runs")["run_id"].to_pylist()[0]
 
@@ -92,11 +92,7 @@ def test_every_tool_answers_as_the_api_does() -> None:
         assert [dict(zip(answer["columns"], row, strict=True)) for row in answer["rows"]] == expected
         assert "calls and times are per training step" in answer["notes"][0]
 
-    session(talk, DDP)
-
-
-def test_errors_are_sentences_and_nothing_is_written() -> None:
-    async def talk(client: Any, ask: Ask) -> None:
+        # Nothing is written.
         for tool, arguments, says in (
             ("run_query", {"name": "kernel-shares"}, "there is no query 'kernel-shares'; did you mean kernel-share"),
             ("run_query", {"name": "kernel-share", "limit": 0}, "limit 0: must be from 1 to 200"),
@@ -120,7 +116,7 @@ def test_errors_are_sentences_and_nothing_is_written() -> None:
 
 
 def test_answers_are_bounded(tmp_path: Path) -> None:
-    long = "k" * 5000
+    long = "k" * 2 * agents.MOST_OF_A_TEXT
     path = write_trace(tmp_path / "t.json", [kernel(f"{long}{n}", n, 1) for n in range(300)])
 
     async def talk(_: Any, ask: Ask) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from rich.cells import cell_len
-from support import ROOT, SAMPLES, bash, complaints, in_terminal, kernel, run_cli, write_trace
+from support import ROOT, SAMPLES, bash, complaints, in_terminal, kernel, run_cli, start_cli, write_trace
 
 import analyze
 from analyze.query.query_files import catalog
@@ -29,9 +29,7 @@ ONE = SAMPLES / "resnet18-1gpu"
 def test_a_signal_ends_a_query_at_work(number: signal.Signals, tmp_path: Path) -> None:
     """DuckDB raises an error of its own for what Ctrl-C raises."""
     forever = "SELECT count(*) FROM range(1000000000) a, range(1000000) b WHERE a.range * b.range = 17"
-    command = [sys.executable, "-m", "analyze", "sql", forever, str(ONE)]
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, cwd=ROOT, env=os.environ | {"TRACEQUARRY_CACHE": str(tmp_path)}, **streams) as asked:
+    with start_cli("sql", forever, ONE, TRACEQUARRY_CACHE=str(tmp_path)) as asked:
 
         def seconds() -> float:
             """Of CPU."""
@@ -40,9 +38,9 @@ def test_a_signal_ends_a_query_at_work(number: signal.Signals, tmp_path: Path) -
 
         try:
             # Said when it has been read, before the statement.
-            assert asked.stderr.readline() == "read as: 1 run, one process\n"
+            assert asked.stderr and asked.stderr.readline() == "read as: 1 run, one process\n"
             before = seconds()
-            while asked.poll() is None and seconds() < before + 1:
+            while asked.poll() is None and seconds() < before + 0.4:
                 time.sleep(0.05)
             asked.send_signal(number)
             assert asked.communicate(timeout=60) == ("", "")
@@ -359,9 +357,10 @@ def test_arguments_that_are_not_utf8_are_one_sentence(tmp_path: Path) -> None:
             b"name = '\xff'",
         ],
     ):
-        result = subprocess.run([sys.executable, "-m", "analyze", *arguments], capture_output=True, cwd=ROOT)
-        assert (result.returncode, result.stdout, result.stderr.count(b"\n")) == (2, b"", 1), result.stderr
-        assert result.stderr.startswith(b"analyze: ")
+        # As Python decodes them.
+        result = run_cli(*map(os.fsdecode, arguments))
+        assert (result.returncode, result.stdout, result.stderr.count("\n")) == (2, "", 1), result.stderr
+        assert result.stderr.startswith("analyze: ")
 
 
 def test_a_store_without_room_in_memory_is_one_sentence() -> None:

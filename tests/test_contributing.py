@@ -37,12 +37,23 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def analyze(copy: Path, *arguments: str) -> str:
-    """What the copy's `analyze` prints."""
-    code = "import sys; sys.path.insert(0, '.'); from analyze.cli import main; main()"
-    done = subprocess.run([sys.executable, "-P", "-c", code, *arguments], cwd=copy, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def analyze(copy: Path, *commands: list[str]) -> list[tuple[str, str, int]]:
+    """What the copy's `analyze` prints, says on stderr and ends with, of each command; one process does all."""
+    code = (
+        "import sys; sys.path.insert(0, '.')\n"
+        "import contextlib, io, json\nfrom analyze.cli import main\n"
+        "done = []\n"
+        "for arguments in json.loads(sys.argv[1]):\n"
+        "    sys.argv, out, err, code = ['analyze', *arguments], io.StringIO(), io.StringIO(), 0\n"
+        "    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):\n"
+        "        try: main()\n        except SystemExit as e: code = e.code or 0\n"
+        "    done.append((out.getvalue(), err.getvalue(), code))\n"
+        "print(json.dumps(done))"
+    )
+    asked = [sys.executable, "-P", "-c", code, json.dumps(commands)]
+    ran = subprocess.run(asked, cwd=copy, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    return [(out, err, code) for out, err, code in json.loads(ran.stdout)]
 
 
 def test_every_kind_of_addition_is_short() -> None:
@@ -66,11 +77,17 @@ def test_a_query_a_block_and_a_figure_are_a_file_each(copy: Path) -> None:
     )
     (copy / "analyze/plots/kinds/stems.py").write_text(head + shown("Add a figure")[0])
     trace = str(write_trace(copy / "t.json", [kernel("a", 0, 3), kernel("a", 10, 7), kernel("b", 20, 5)]))
-    rows = json.loads(analyze(copy, "query", "longest-kernel", trace, "--format", "json"))
-    assert rows == [{"name": "a", "longest_ns": 7000}, {"name": "b", "longest_ns": 5000}]
-    assert "How long is the longest kernel?" in analyze(copy, "query")
-    assert "longest_runs" in analyze(copy, "tables", "--blocks")
-    analyze(copy, "plot", "longest-kernel", trace, "-o", "stems.svg")
+    done = analyze(
+        copy,
+        ["query", "longest-kernel", trace, "--format", "json"],
+        ["query"],
+        ["tables", "--blocks"],
+        ["plot", "longest-kernel", trace, "-o", "stems.svg"],
+    )
+    assert [code for _, _, code in done] == [0] * 4, done
+    answered, queries, blocks, _ = (out for out, _, _ in done)
+    assert json.loads(answered) == [{"name": "a", "longest_ns": 7000}, {"name": "b", "longest_ns": 5000}]
+    assert "How long is the longest kernel?" in queries and "longest_runs" in blocks
     assert (copy / "stems.svg").read_text().count('aria-roledescription="rule mark"') == 2
 
 
@@ -87,12 +104,12 @@ def test_a_source_is_a_module_and_a_line(copy: Path) -> None:
     assert text.count("SOURCES = (\n") == 1
     known.write_text(text.replace("SOURCES = (\n", f"SOURCES = (\n    {line.strip()[1:-1].rstrip(',')},\n"))
     (copy / "a.kernels").write_text("gemm,100,20\nrelu,150,5\n")
-    rows = json.loads(
-        analyze(copy, "query", "kernel-share", "a.kernels", "--format", "json", "--select", "name,total_ns")
-    )
-    assert rows == [{"name": "gemm", "total_ns": 20}, {"name": "relu", "total_ns": 5}]
     (copy / "b.kernels").write_text("gemm,100\n")
-    code = "import sys; sys.path.insert(0, '.'); from analyze.cli import main; main()"
-    asked = [sys.executable, "-P", "-c", code, "query", "kernel-share", "b.kernels"]
-    failed = subprocess.run(asked, cwd=copy, capture_output=True, text=True)
-    assert failed.returncode == 2 and "b.kernels: not a log of kernels" in failed.stderr
+    (answered, said, code), (_, failed, failed_code) = analyze(
+        copy,
+        ["query", "kernel-share", "a.kernels", "--format", "json", "--select", "name,total_ns"],
+        ["query", "kernel-share", "b.kernels"],
+    )
+    assert code == 0, said
+    assert json.loads(answered) == [{"name": "gemm", "total_ns": 20}, {"name": "relu", "total_ns": 5}]
+    assert failed_code == 2 and "b.kernels: not a log of kernels" in failed

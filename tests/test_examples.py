@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from support import ROOT, SAMPLES, kernel, write_trace
+from support import ROOT, SAMPLES, kernel, run_python, write_trace
 
 import analyze
 
 
 def example(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "160"}
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)], cwd=ROOT / "examples", capture_output=True, text=True, env=environment
-    )
+    return run_python(*arguments, cwd=ROOT / "examples")
 
 
 def test_guard(tmp_path: Path) -> None:

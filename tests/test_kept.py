@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +34,9 @@ def store(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-def answers(store: Path, **options: Any) -> list[list[dict[str, Any]]]:
+def answers(store: Path, queries: Iterable[str] = QUERIES, **options: Any) -> list[list[dict[str, Any]]]:
     with analyze.open(store) as traces:
-        return [traces.query(name, **options).to_pylist() for name in QUERIES]
+        return [traces.query(name, **options).to_pylist() for name in queries]
 
 
 @pytest.fixture
@@ -139,7 +139,8 @@ def test_a_run_that_was_ingested_again_is_computed_again(store: Path, made: list
 
 
 def test_damaged_files_are_made_again(store: Path, own_cache: Path, made: list[str]) -> None:
-    first = answers(store)
+    each = ("op-totals", "op-tree", "critical-path")  # one for each kind of file
+    first = answers(store, each)
     for damage in (b"", b"PAR1", None):
         files = list((own_cache / "kept").iterdir())
         assert len(files) == 4  # sums by name, paths and their work, critical paths
@@ -148,10 +149,10 @@ def test_damaged_files_are_made_again(store: Path, own_cache: Path, made: list[s
             at = len(data) // 4
             path.write_bytes(data[:at] + bytes([data[at] ^ 255]) + data[at + 1 :] if damage is None else damage)
         made.clear()
-        assert answers(store) == first
+        assert answers(store, each) == first
         assert made != []
         made.clear()
-        assert answers(store) == first
+        assert answers(store, each) == first
         assert made == []
 
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ROOT, ask, kernel, run_cli, write_run, write_trace
+from forked import Forked
+from support import ask, kernel, run_cli, start_cli, write_run, write_trace
 
 import analyze
 
@@ -25,10 +26,11 @@ KILLS = 8
 RUNS, RANKS, KERNELS = 3, 2, 2_000
 
 
-def start_ingest(folder: Path, store: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "analyze", "ingest", str(folder), "--store", str(store), "--jobs", "2"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+Ingest = subprocess.Popen[str] | Forked
+
+
+def start_ingest(folder: Path, store: Path) -> Ingest:
+    return start_cli("ingest", folder, "--store", store, "--jobs", "2")
 
 
 def children(pid: int) -> list[int]:
@@ -61,7 +63,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def at_work(large: Path, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path, list[int]]]:
+def at_work(large: Path, tmp_path: Path) -> Iterator[tuple[Ingest, Path, list[int]]]:
     """An ingest of a large trace into a store that holds an old run, in the middle of it; and its processes."""
     store = tmp_path / "store"
     run_cli("ingest", write_trace(tmp_path / "old.json", [kernel("old", 0, 1)]), "--store", store)
@@ -76,7 +78,7 @@ def at_work(large: Path, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str]
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_nothing_outlives_a_killed_ingest(
-    at_work: tuple[subprocess.Popen[str], Path, list[int]], tmp_path: Path, number: signal.Signals
+    at_work: tuple[Ingest, Path, list[int]], tmp_path: Path, number: signal.Signals
 ) -> None:
     child, store, processes = at_work
     assert len(processes) >= 2
@@ -92,7 +94,7 @@ def test_nothing_outlives_a_killed_ingest(
     assert not list(store.glob(".part-*"))
 
 
-def test_a_killed_worker_is_a_sentence(at_work: tuple[subprocess.Popen[str], Path, list[int]]) -> None:
+def test_a_killed_worker_is_a_sentence(at_work: tuple[Ingest, Path, list[int]]) -> None:
     """As the kernel does when memory runs out."""
     child, store, processes = at_work
     for pid in processes:

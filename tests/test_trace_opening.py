@@ -6,7 +6,6 @@ import fcntl
 import gzip
 import io
 import json
-import os
 import re
 import shlex
 import signal
@@ -20,7 +19,19 @@ from pathlib import Path
 from urllib.parse import parse_qs
 
 import pytest
-from support import ROOT, SAMPLES, ask, complaints, event, kernel, launch, run_cli, sample_engines, write_trace
+from forked import Forked
+from support import (
+    SAMPLES,
+    ask,
+    complaints,
+    event,
+    kernel,
+    launch,
+    run_cli,
+    sample_engines,
+    start_cli,
+    write_trace,
+)
 
 import analyze
 from analyze import advise
@@ -41,19 +52,17 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-Start = Callable[..., subprocess.Popen[str]]
+Started = subprocess.Popen[str] | Forked
+Start = Callable[..., Started]
 
 
 @pytest.fixture
 def start(port: None) -> Iterator[Start]:
     """Starts `analyze trace`; what a test that fails leaves running is ended, and the port free again."""
-    started: list[subprocess.Popen[str]] = []
+    started: list[Started] = []
 
-    def go(*arguments: str | Path, **environment: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "analyze", "trace", *map(str, arguments)]
-        variables = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
-        pipe = subprocess.PIPE
-        started.append(subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=variables))
+    def go(*arguments: str | Path, **environment: str) -> Started:
+        started.append(start_cli("trace", *arguments, **environment))
         return started[-1]
 
     yield go
