@@ -198,11 +198,12 @@ def test_every_number_of_every_category(field: structs.FieldInfo, monkeypatch: p
             events.append(event(category, name, value, value, **{key: value}, **other) | {"ph": phase})
     expected = one_by_one(text(events))
     layouts: tuple[dict[str, Any], ...] = ({}, {"separators": (",", ":")}, {"indent": 1})
-    for layout in layouts:
-        check_same(decode(text(events, **layout), 0), expected)
+    texts = [text(events, **layout) for layout in layouts]
+    for chunk in texts:
+        check_same(decode(chunk, 0), expected)
     monkeypatch.setattr(cutting, "_STAYS", np.zeros_like(cutting._STAYS))
-    for layout in layouts:
-        check_same(decode(text(events, **layout), 0), expected)
+    for chunk in texts:
+        check_same(decode(chunk, 0), expected)
 
 
 def test_objects_in_arguments_are_no_events() -> None:

@@ -210,18 +210,23 @@ def test_every_number_has_a_range() -> None:
                         query.bind({p.name: "2.5"})
 
 
-@pytest.mark.parametrize("query", [q for q in CATALOG.values() if q.params], ids=lambda q: q.name)
-def test_the_ends_of_a_range_are_answered(tmp_path: Path, query: Query) -> None:
-    """No product of a parameter leaves 64 bits, and no answer is endless."""
+@pytest.fixture(scope="module")
+def two_kernels(tmp_path_factory: pytest.TempPathFactory) -> Engine:
+    """Of a trace of two kernels and a copy of a TiB."""
     events = [
         launch(1, 1), kernel("k", 5, 5, correlation=1), launch(2, 2), kernel("k", 20, 5, correlation=2),
         event("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 40, 2, 0, 7, bytes=2**40),
     ]  # fmt: skip
-    engine = Engine(analyze.open(write_trace(tmp_path / "t.json", events)).stores)
+    return Engine(analyze.open(write_trace(tmp_path_factory.mktemp("two") / "t.json", events)).stores)
+
+
+@pytest.mark.parametrize("query", [q for q in CATALOG.values() if q.params], ids=lambda q: q.name)
+def test_the_ends_of_a_range_are_answered(two_kernels: Engine, query: Query) -> None:
+    """No product of a parameter leaves 64 bits, and no answer is endless."""
     for p in query.params:
         if p.type in ("number", "int"):
             for end in (p.low, min(p.high, 1000) if p.name == "buckets" else p.high):
-                engine.query(query, {p.name: f"{end:.0f}"}).rows()
+                two_kernels.query(query, {p.name: f"{end:.0f}"}).rows()
 
 
 def test_large_parameters_are_not_of_32_bits(tmp_path: Path) -> None:

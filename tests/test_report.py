@@ -41,6 +41,44 @@ def words(text: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", re.sub(r"<(script|style)\b.*?</\1>", " ", text, flags=re.S)))
 
 
+class Pages:
+    """Pages, each written once for all processes of the tests; and what was asked for them."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        folder.mkdir(exist_ok=True)
+
+    def __call__(self, name: str) -> Path:
+        """A page of BROWSED, or of a sample."""
+        target = self.folder / f"{name}.html"
+        with (self.folder / f"{name}.lock").open("w") as lock:
+            portalocker.lock(lock, portalocker.LockFlags.EXCLUSIVE)
+            if not target.exists():
+                self._write(name, target)
+        return target
+
+    def asked(self, name: str) -> dict[str, list[tuple[str, str]]]:
+        """(thread, query) of each question, of the page and of the engines that it came to."""
+        found: dict[str, list[tuple[str, str]]] = json.loads(self(name).with_suffix(".json").read_text())
+        return found
+
+    def _write(self, name: str, target: Path) -> None:
+        asked: dict[str, list[tuple[str, str]]] = {"page": [], "engines": []}
+
+        def noted(whom: str, ask: Callable[..., Any], name_of: Callable[[Any], str]) -> Callable[..., Any]:
+            def note(self: Any, query: Any, *arguments: Any, **options: Any) -> Any:
+                asked[whom].append((threading.current_thread().name, name_of(query)))
+                return ask(self, query, *arguments, **options)
+
+            return note
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(build.Answers, "ask", noted("page", build.Answers.ask, str))
+            patch.setattr(build.Engine, "query", noted("engines", build.Engine.query, lambda query: query.name))
+            page(target, *([SAMPLES / n for n in BROWSED.get(name, [name])] or [hostile_run(self.folder)]))
+        target.with_suffix(".json").write_text(json.dumps(asked))
+
+
 def test_page_declares_queries_that_are_there() -> None:
     declaration = build.page_toml()
     queries = catalog()
@@ -67,7 +105,7 @@ def test_places_are_of_findings() -> None:
     assert set(build.page_toml()["place"]) <= {f.name for f in findings()}
 
 
-def test_what_a_report_of_one_run_says(pages: Callable[[str], Path]) -> None:
+def test_what_a_report_of_one_run_says(pages: Pages) -> None:
     text = words(pages("late-rank").read_text())
     # sample_traces/README.md: rank 3 is late; advise has 63.175 ms, 75.1 %.
     assert "Ranks wait for the slowest one in collectives" in text and "up to 63.2 ms (75.1 %)" in text
@@ -89,7 +127,7 @@ def test_what_a_report_of_one_run_says(pages: Callable[[str], Path]) -> None:
         ("late-rank", {"comm-exposed", "collectives", "kernel-pace"}),
     ],
 )
-def test_sections_are_of_what_was_recorded(pages: Callable[[str], Path], sample: str, asked: set[str]) -> None:
+def test_sections_are_of_what_was_recorded(pages: Pages, sample: str, asked: set[str]) -> None:
     """What the program does (sample_traces/README.md) is shown, what it does not is not, and how to record that is."""
     special = {"graph-replays", "serving", "compiled", "recompute", "comm-exposed", "pipeline-bubbles", "moe-balance"}
     text = pages(sample).read_text()
@@ -111,20 +149,9 @@ def test_sections_of_a_pipeline_and_of_experts(tmp_path: Path) -> None:
         assert find(other).question in words(text[text.index('id="lacking"') :])
 
 
-def test_what_takes_longest_and_the_places_of_findings_are_asked_beside_the_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_takes_longest_and_the_places_of_findings_are_asked_beside_the_page(pages: Pages) -> None:
     """Two threads ask: what both come to last would be computed by one while the other waits."""
-    asked: list[tuple[str, str]] = []
-    ask = build.Answers.ask
-
-    def noted(answers: Any, name: str, *arguments: Any) -> Any:
-        asked.append((threading.current_thread().name, name))
-        return ask(answers, name, *arguments)
-
-    monkeypatch.setattr(build.Answers, "ask", noted)
-    page(tmp_path / "a.html", SAMPLES / "resnet18-1gpu")
-    beside = [name for thread, name in asked if thread != "MainThread"]
+    beside = [name for thread, name in pages.asked("one")["page"] if thread != "MainThread"]
     declaration = build.page_toml()
     slow = [p["query"] for s in declaration["section"] for p in s["part"] if p.get("slow")]
     found = analyze.open(SAMPLES / "resnet18-1gpu").advise()["finding"].to_pylist()
@@ -132,22 +159,14 @@ def test_what_takes_longest_and_the_places_of_findings_are_asked_beside_the_page
     assert slow and places and beside[: len(slow + places)] == slow + places
 
 
-def test_what_no_recording_holds_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_no_recording_holds_is_not_asked(pages: Pages) -> None:
     """A question costs time also where it has no rows."""
-    asked = []
-    query = build.Engine.query
-
-    def noted(engine: Any, of: Any, *arguments: Any, **options: Any) -> Any:
-        asked.append(of.name)
-        return query(engine, of, *arguments, **options)
-
-    monkeypatch.setattr(build.Engine, "query", noted)
-    page(tmp_path / "a.html", SAMPLES / "late-rank")
+    asked = {name for _, name in pages.asked("late-rank")["engines"]}
     unheld = {"graph-replays", "compiled", "pipeline-bubbles", "moe-balance", "roofline", "memory-timeline"}
-    assert "kernel-share" in asked and unheld & set(asked) == set()
+    assert "kernel-share" in asked and unheld & asked == set()
 
 
-def test_every_command_in_it_runs(pages: Callable[[str], Path]) -> None:
+def test_every_command_in_it_runs(pages: Pages) -> None:
     """Each as it stands there, pasted; the queries' answers have rows."""
     text, traces = pages("two-ranks").read_text(), analyze.open(SAMPLES / "resnet18-ddp2")
     from html import unescape
@@ -162,10 +181,9 @@ def test_every_command_in_it_runs(pages: Callable[[str], Path]) -> None:
         assert traces.query(name, params=params).num_rows, command
 
 
-def test_several_runs(tmp_path: Path) -> None:
-    paths = [SAMPLES / n for n in ("resnet18-1gpu", "resnet18-ddp2", "vgg16-fp32", "alexnet-dp2")]
-    text = words(page(tmp_path / "a.html", *paths))
-    assert "4 runs: " in text and "Kernel time of each run, by family" in text and "One run in detail" in text
+def test_several_runs(pages: Pages) -> None:
+    text = words(pages("sweep").read_text())
+    assert "6 runs: " in text and "Kernel time of each run, by family" in text and "One run in detail" in text
     # alexnet-dp2 was recorded twice: once under Nsight Systems.
     assert "torch is used and nsys left out" in text
     assert "Steps" not in text.split("Which runs are there?")[0]
@@ -286,30 +304,18 @@ BROWSED = {
 
 
 @pytest.fixture(scope="session")
-def pages(own_cache: Path) -> Callable[[str], Path]:
-    """The pages of BROWSED, and of single samples by their names, each written once for all processes of the tests."""
-    folder = own_cache.parent / "reports"
-    folder.mkdir(exist_ok=True)
-
-    def written(name: str) -> Path:
-        target = folder / f"{name}.html"
-        with (folder / f"{name}.lock").open("w") as lock:
-            portalocker.lock(lock, portalocker.LockFlags.EXCLUSIVE)
-            if not target.exists():
-                samples = BROWSED.get(name, [name])
-                page(target, *([SAMPLES / n for n in samples] or [hostile_run(folder)]))
-        return target
-
-    return written
+def pages(own_cache: Path) -> Pages:
+    """The pages of BROWSED, and of single samples by their names."""
+    return Pages(own_cache.parent / "reports")
 
 
 @pytest.fixture(params=BROWSED)
-def written(request: pytest.FixtureRequest, pages: Callable[[str], Path]) -> Path:
+def written(request: pytest.FixtureRequest, pages: Pages) -> Path:
     return pages(request.param)
 
 
 @needs_browser
-def test_paper_is_light_and_shows_whole_tables(browser: Any, pages: Callable[[str], Path]) -> None:
+def test_paper_is_light_and_shows_whole_tables(browser: Any, pages: Pages) -> None:
     """A page that is read in dark colours, on the width of A4 paper between margins."""
     opened = Opened(browser, pages("two-ranks"), width=718, scheme="dark")
     colours = "[document.body, document.querySelector('.plot svg text')].map(e => getComputedStyle(e)).map("
@@ -348,7 +354,7 @@ def test_all_figures_are_drawn_and_nothing_leaves_the_machine(browser: Any, writ
 
 @needs_browser
 @pytest.mark.parametrize("name", ["counters", "sweep", "hostile"])
-def test_on_a_phone_in_the_dark(browser: Any, pages: Callable[[str], Path], name: str) -> None:
+def test_on_a_phone_in_the_dark(browser: Any, pages: Pages, name: str) -> None:
     opened = Opened(browser, pages(name), width=375, scheme="dark")
     assert opened.page.evaluate("document.documentElement.scrollWidth") == 375, "nothing is wider than the screen"
     sizes = opened.page.evaluate(
@@ -389,7 +395,7 @@ def serious(page: Any) -> list[Any]:
 
 
 @needs_browser
-def test_tables_sort_filter_and_copy(browser: Any, pages: Callable[[str], Path]) -> None:
+def test_tables_sort_filter_and_copy(browser: Any, pages: Pages) -> None:
     opened = Opened(browser, pages("one"))
     shown = opened.page
     article = shown.locator("article", has=shown.locator("h3", has_text=find("kernel-share").question)).first
@@ -423,7 +429,7 @@ def test_tables_sort_filter_and_copy(browser: Any, pages: Callable[[str], Path])
 
 
 @needs_browser
-def test_a_tree_is_enlarged_by_a_click_and_themes_change(browser: Any, pages: Callable[[str], Path]) -> None:
+def test_a_tree_is_enlarged_by_a_click_and_themes_change(browser: Any, pages: Pages) -> None:
     opened = Opened(browser, pages("one"))
     shown = opened.page
     article = shown.locator("article", has=shown.locator("h3", has_text="GPU time down the call tree"))
@@ -449,7 +455,7 @@ def test_a_tree_is_enlarged_by_a_click_and_themes_change(browser: Any, pages: Ca
 
 
 @needs_browser
-def test_hostile_names_are_text(browser: Any, pages: Callable[[str], Path]) -> None:
+def test_hostile_names_are_text(browser: Any, pages: Pages) -> None:
     text = pages("hostile").read_text()
     assert "\x1b" not in text and "\u202e" not in text and "y" * 5000 not in text
     opened = Opened(browser, pages("hostile"))
