@@ -64,10 +64,10 @@ TORCH = Template(
 """A process that has imported what `collect` and its training processes do."""
 
 
-def start(*arguments: str, fresh: bool = False, **extra: str) -> subprocess.Popen[str] | Forked:
-    """`collect ARGUMENTS`; `fresh`: by a Python of its own, whose processes can be told by their command lines."""
+def start(*arguments: str, **extra: str) -> subprocess.Popen[str] | Forked:
+    """`collect ARGUMENTS`, forked; with variables that are read while Python starts, by a Python of its own."""
     variables = environment(**extra)
-    if not fresh and TORCH.fits(variables):
+    if TORCH.fits(variables):
         return TORCH.start(["-m", "collect", *arguments], variables)
     command = [sys.executable, "-m", "collect", *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables)

@@ -12,9 +12,9 @@ from collect_support import Collect, Ran, start
 def collect(tmp_path: Path) -> Collect:
     """Runs `collect run`; a `--` among the arguments keeps its place behind the output option."""
 
-    def go(*arguments: str, output: Path | None = None, fresh: bool = False, **extra: str) -> Ran:
+    def go(*arguments: str, output: Path | None = None, **extra: str) -> Ran:
         where = output or tmp_path / "runs"
-        child = start("run", "-o", str(where), *arguments, fresh=fresh, **extra)
+        child = start("run", "-o", str(where), *arguments, **extra)
         stdout, stderr = child.communicate(timeout=180)
         assert "Traceback" not in stderr, stderr
         return Ran(child.wait(), stdout, stderr, where)

@@ -50,10 +50,8 @@ def test_who_is_killed_while_it_ends_has_said_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_run_says_so_and_keeps_what_there_is(tmp_path: Path, number: signal.Signals) -> None:
-    # Once as a user starts it, once forked.
-    fresh = number == signal.SIGINT
     (temporary := tmp_path / "temporary").mkdir()
-    child = start("run", "-o", str(tmp_path), *CPU, "--steps", "100000", fresh=fresh, TMPDIR=str(temporary))
+    child = start("run", "-o", str(tmp_path), *CPU, "--steps", "100000", TMPDIR=str(temporary))
     wait_for(lambda: steps_done(temporary), "some steps")
     below = set(descendants(child.pid))
     code, stdout, stderr = interrupt(child, number)

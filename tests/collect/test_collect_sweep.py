@@ -27,7 +27,7 @@ profiler = "none"
 
 def sweep(plan: Path, output: Path, *more: str, path: str | None = None) -> tuple[int, str]:
     extra = {} if path is None else {"PATH": path}
-    child = start("sweep", str(plan), "-o", str(output), *more, fresh=False, **extra)
+    child = start("sweep", str(plan), "-o", str(output), *more, **extra)
     _, stderr = child.communicate(timeout=180)
     assert "Traceback" not in stderr, stderr
     return child.wait(), stderr
