@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import portalocker
 import pytest
@@ -54,7 +55,12 @@ def all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What uses torch first, side by side: few of the processes import it."""
-    items.sort(key=lambda item: "collect" not in item.path.parts and not hasattr(item.module, "torch"))  # type: ignore[attr-defined]
+
+    def uses_torch(item: Any) -> bool:
+        named = item.function.__code__.co_names
+        return "collect" in item.path.parts or hasattr(item.module, "torch") or "torch" in named
+
+    items.sort(key=lambda item: not uses_torch(item))
 
 
 _found_with: set[str] = set()

@@ -58,7 +58,8 @@ class Template:
         """Whether a process forked here is as one that started under these variables."""
         names = {*self._environment, *environment}
         differ = [name for name in names if self._environment.get(name) != environment.get(name)]
-        return sys.platform == "linux" and all(name.startswith(SEEN_LATER) for name in differ)
+        seen_later = (name.startswith(SEEN_LATER) and name != "TRACEQUARRY_COMPILED" for name in differ)
+        return sys.platform == "linux" and all(seen_later)
 
     def start(
         self,

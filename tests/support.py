@@ -241,9 +241,13 @@ def _read_answer(kept: Path) -> Answered:
 
 
 ANALYZE = Template(
-    "analyze.cli analyze.info analyze.query.engines analyze.query.needs analyze.render analyze.store.cache"
-    " analyze.store.ingest pyarrow.parquet rich.table schemas.kernel_rules typer._adapters typer.rich_utils"
-    " warm_analyze",
+    "analyze.advise analyze.cli analyze.comparison analyze.health analyze.info analyze.notebook"
+    " analyze.query.computed.api_roles analyze.query.computed.call_tree analyze.query.computed.critical_path"
+    " analyze.query.computed.enclosing_ops analyze.query.computed.path_totals analyze.query.computed.source_times"
+    " analyze.query.engines analyze.query.needs analyze.render analyze.sources.chrome.reader analyze.sources.lines"
+    " analyze.sources.step_metrics analyze.store.cache analyze.store.discover analyze.store.ingest"
+    " analyze.trace.export analyze.trace.opening pydoc pyarrow.parquet rich.table schemas.kernel_rules"
+    " typer._adapters typer.rich_utils warm_analyze",
     PYTHONPATH=str(ROOT),
 )
 """A process that has imported what commands of `analyze` do."""
