@@ -116,7 +116,7 @@ def test_every_tool_answers_as_the_api_does_and_errors_are_sentences() -> None:
 
 
 def test_answers_are_bounded(tmp_path: Path) -> None:
-    long = "k" * 2 * agents.MOST_OF_A_TEXT
+    long = "k" * 5000
     path = write_trace(tmp_path / "t.json", [kernel(f"{long}{n}", n, 1) for n in range(300)])
 
     async def talk(_: Any, ask: Ask) -> None:

@@ -483,6 +483,10 @@ def test_names_that_share_nothing_do_not_go_through_each_rule(monkeypatch: pytes
     families = kernel_names.batch(names)["family"].to_pylist()
     assert families == ["gemm"] * 1000 + ["other"] * 1000
     assert len(searched) == 1000
+    # Few names of many characters are as much work.
+    searched.clear()
+    families = kernel_names.batch([f"sgemm_{'n' * 100_000}", *("k" * 100_000 + str(n) for n in range(3))])["family"]
+    assert families.to_pylist() == ["gemm", *["other"] * 3] and len(searched) == 1
 
 
 def test_a_bad_rule_file_is_an_error(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:

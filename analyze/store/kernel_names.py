@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 COLUMNS = {"kernels": "name", "ncu_metrics": "kernel", "gpu_summary": "name", "metric_summary": "kernel"}
 """Where kernel names stand, by table."""
 _FILES = ("kernel_rules.toml", "kernel_rules.py")
-_MANY = 1024
-"""Names from which they are classified all at a time."""
+_MANY, _LONG = 1024, 1 << 18
+"""Names, and characters of all of them, from which they are classified all at a time."""
 _BESIDE = re.compile(r"\(\?<?[=!][^()]*\)")
 """(?=x), (?!x), (?<=x), (?<!x) in a regex."""
 
@@ -48,7 +48,8 @@ def batch(names: Sequence[str]) -> pa.RecordBatch:
     from schemas.kernel_rules import KernelClass, classify, classify_all
 
     # Few names are likely those of another run, too, of which each is known.
-    classes = classify_all(names, first_matches) if len(names) >= _MANY else [classify(name) for name in names]
+    at_a_time = len(names) >= _MANY or sum(map(len, names)) >= _LONG
+    classes = classify_all(names, first_matches) if at_a_time else [classify(name) for name in names]
     columns = {"name": names, **dict(zip(KernelClass._fields, zip(*classes, strict=True), strict=False))}
     schema = batch_schema("kernel_names")
     arrays = [pa.array(columns.get(f.name, ()), pa.string()).dictionary_encode() for f in schema]
