@@ -35,8 +35,8 @@ def start_ingest(folder: Path, store: Path) -> Ingest:
 
 def children(pid: int) -> list[int]:
     """Processes that a process started, theirs included."""
-    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True).stdout.split()
-    return [int(p) for p in found] + [q for p in found for q in children(int(p))]
+    found = [int(p) for started in Path(f"/proc/{pid}/task").glob("*/children") for p in started.read_text().split()]
+    return found + [q for p in found for q in children(p)]
 
 
 def alive(pid: int) -> bool:
