@@ -73,10 +73,12 @@ def found_with() -> set[str]:
 
 
 def pytest_collection_finish() -> None:
-    """What all tests and libraries have made up to here stays: it need not be looked through for garbage."""
+    """What all tests and libraries have made up to here stays: it need not be looked through for garbage. And what they
+    make is looked through less often than by default, which took a twentieth of the time of all tests."""
     _found_with.update(sys.modules)
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def pytest_unconfigure() -> None:
