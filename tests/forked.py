@@ -283,22 +283,46 @@ class _Again(MetaPathFinder, Loader):
         module.__spec__ = self._spec
 
 
+_finders = [*sys.meta_path]
+"""How modules are found before a program's sitecustomize has a say."""
+
+
+def _torch_again() -> list[_Again]:
+    """What has a program import torch, if that was imported."""
+    return [_Again("torch")] if "torch" in sys.modules else [f for f in sys.meta_path if isinstance(f, _Again)]
+
+
 def _start_as_python() -> None:
     """What Python does before a program, for one that has not imported torch."""
-    if "torch" in sys.modules:
-        sys.meta_path.insert(0, _Again("torch"))
+    sys.meta_path[:] = [*_torch_again(), *_finders]
     sys.modules.pop("sitecustomize", None)
     site.execsitecustomize()
 
 
-def _is_forked(command: Sequence[str]) -> bool:
-    """Whether a command that this process starts is forked from it, too."""
-    if command[0] != sys.executable or "torch" not in sys.modules:
-        return False
+def _arguments(command: Sequence[str]) -> list[str]:
+    """Those of Python, if a command that this process starts is a program of it, to be forked from it, too; else
+    none."""
+    if "torch" not in sys.modules and not any(isinstance(f, _Again) for f in sys.meta_path):
+        return []
+    if _is_script(command[0]):
+        return [*command]
+    if command[0] != sys.executable:
+        return []
     first, *others = command[2:] if command[1:2] == ["-u"] else command[1:]
     if first == "-m":
-        return _is_ours(others[0]) or others[0] == "torch.distributed.run"
-    return first == "-c" or first.endswith(".py")
+        forked = _is_ours(others[0]) or others[0] == "torch.distributed.run"
+    else:
+        forked = first == "-c" or first.endswith(".py")
+    return [*command[1:]] if forked else []
+
+
+def _is_script(path: str) -> bool:
+    """Whether a file says itself that it is run by this Python."""
+    try:
+        with Path(path).open("rb") as file:
+            return file.readline() == f"#!{sys.executable}\n".encode()
+    except OSError:
+        return False
 
 
 _start_child = subprocess.Popen._execute_child  # type: ignore[attr-defined]
@@ -307,8 +331,8 @@ _start_child = subprocess.Popen._execute_child  # type: ignore[attr-defined]
 def _fork_child(self: subprocess.Popen[Any], *arguments: Any) -> None:
     """In its place: fork for Python's programs from this process, which has imported torch."""
     given = inspect.signature(_start_child).bind(self, *arguments).arguments
-    command = list(given["args"])
-    if not _is_forked(command):
+    python = _arguments(list(given["args"]))
+    if not python:
         _start_child(self, *arguments)
         return
     pipes = [given[name] for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")]
@@ -327,7 +351,7 @@ def _fork_child(self: subprocess.Popen[Any], *arguments: Any) -> None:
     # What its parent tidies up when it ends is the parent's.
     weakref.finalize._registry.clear()  # type: ignore[attr-defined]
     environment = dict(os.environ if given["env"] is None else given["env"])
-    _run(_become({"arguments": command[1:], "cwd": str(given["cwd"] or Path.cwd()), "environment": environment}))
+    _run(_become({"arguments": python, "cwd": str(given["cwd"] or Path.cwd()), "environment": environment}))
 
 
 def _run(program: Callable[[], object]) -> NoReturn:
@@ -355,5 +379,6 @@ if __name__ == "__main__":
         with contextlib.suppress(ImportError):  # a module of a library that another version of it has not
             importlib.import_module(name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    _finders[:] = sys.meta_path
     gc.freeze()
     _run(_become(_serve(listening)))

@@ -68,7 +68,11 @@ def test_a_collect_on_each_node(tmp_path: Path) -> None:
 def test_one_collect_for_all_nodes(collect: Collect, tmp_path: Path) -> None:
     """Processes that srun starts elsewhere do not see this node's own disks: what they tell goes by the run folder."""
     srun = tmp_path / "srun"
-    srun.write_text('#!/bin/sh\nfor i in 0 1; do SLURM_PROCID=$i "$@" || exit; done\n')
+    srun.write_text(
+        f"#!{sys.executable}\n"
+        "import os, subprocess, sys\n"
+        "for i in '01': subprocess.run(sys.argv[1:], check=True, env=os.environ | {'SLURM_PROCID': i})\n"
+    )
     srun.chmod(0o755)
     program = "import os, torch; torch.randn(4); print(os.environ['TRACEQUARRY_ATTACH'])"
     ran = collect("--", str(srun), sys.executable, "-c", program)

@@ -1,7 +1,7 @@
 """A program of the user's own, unchanged, under torch.profiler.
 
-A program that trains is started by a Python of its own, as users do; so are one that is recorded whole in
-test_collect_secrets and one on several nodes in test_collect_nodes. The others are forked, see tests/forked.py.
+A program that trains is started by a Python of its own, as users do; so is one that is recorded whole, in
+test_collect_secrets. The others are forked, see tests/forked.py.
 """
 
 from __future__ import annotations
