@@ -33,7 +33,6 @@ from support import (
     write_trace,
 )
 
-import analyze
 from analyze import advise
 from analyze.advise import Advice
 from analyze.query.engine import Engine
@@ -196,14 +195,14 @@ def test_moments_by_hand(tmp_path: Path) -> None:
 def test_every_finding_says_a_command_that_opens_it() -> None:
     for sample in ("resnet18-1gpu", "late-rank"):
         engine = sample_engines(sample).get()
-        found = analyze.open(SAMPLES / sample).advise(min_pct=0).to_pylist()
+        found = advise.advise(engine, min_pct=0)
         assert found
         [(first, last)] = engine.rows("SELECT min(start_ns), max(start_ns + dur_ns) FROM gpu_work", ["gpu_work"])
-        text = run_cli("advise", SAMPLES / sample, "--min-pct", "0").stdout
+        advise.write_text(found, text := io.StringIO())
         for row in found:
-            assert f"look: analyze trace PATH --open --at {row['finding']}\n" in text
-            moment = find_moment(engine, row["finding"])
-            assert moment == Moment(row["start_ns"], row["end_ns"])
+            assert f"look: analyze trace PATH --open --at {row.finding}\n" in text.getvalue()
+            moment = find_moment(engine, row.finding)
+            assert moment == Moment(row.start_ns, row.end_ns)
             assert moment.start_ns < moment.end_ns <= last and moment.end_ns > first - 1_000_000_000
     # Of several runs, or one that was chosen, the command says which.
     chosen = "--at tf32 --where \"run_id = '20261120-171855-resnet18-b32-g1-fp32-ffca'\"\n"
