@@ -1,4 +1,4 @@
-"""Rows -> Parquet files of the store: zstd, strings dictionary-encoded."""
+"""Rows -> Parquet files of the store: zstd but for few rows, strings dictionary-encoded."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 ROW_GROUP = 256 << 10
 """Most rows of a row group."""
+_FEW, _SHORT = 256, 64 << 10
+"""Rows, and bytes of their texts, up to which a file is not compressed: it would hardly be smaller, and to begin with
+each column takes longer than all else of writing it."""
 _TEXTS = 8 << 20
 """Bytes of texts from which a row group takes no more rows, as of names that are one kernel's each: to write them takes
 seven times as much memory."""
@@ -64,10 +67,13 @@ class RowGroupWriter:
 
         if self._pending_rows:
             if self._writer is None:
-                self._writer = _open_writer(self.path, self._schema)
+                self._writer = _open_writer(self.path, self._schema, self._is_small())
             rows = self._as_stored(pa.concat_tables(self._pending).unify_dictionaries())
             self._writer.write_table(rows, row_group_size=ROW_GROUP)
         self._pending, self._pending_rows, self._pending_texts = [], 0, {}
+
+    def _is_small(self) -> bool:
+        return self._pending_rows <= _FEW and sum(self._pending_texts.values()) <= _SHORT
 
     def _as_stored(self, rows: pa.Table) -> pa.Table:
         """Rows with the columns of the file."""
@@ -122,8 +128,8 @@ def _int32(number: int) -> bytes:
     return number.to_bytes(4, sys.byteorder, signed=True)
 
 
-def _open_writer(path: Path, schema: pa.Schema) -> Any:
-    """A pyarrow ParquetWriter that writes as all files of a store are written. Raises OSError."""
+def _open_writer(path: Path, schema: pa.Schema, small: bool) -> Any:
+    """A pyarrow ParquetWriter that writes as all files of a store are written, small ones or others. Raises OSError."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -132,8 +138,7 @@ def _open_writer(path: Path, schema: pa.Schema) -> Any:
     return pq.ParquetWriter(
         path,
         schema,
-        compression="zstd",
-        compression_level=3,
+        **({"compression": "none"} if small else {"compression": "zstd", "compression_level": 3}),
         use_dictionary=[f.name for f in schema if pa.types.is_dictionary(f.type)],
         column_encoding={c: e for c, e in _ENCODINGS.items() if c in schema.names},
     )
@@ -151,4 +156,5 @@ def write_rows(table: str, rows: list[dict[str, Any]], path: Path) -> None:
     if unknown:
         raise KeyError(f"{table} has no column {sorted(unknown)}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist(rows, schema=schema), path, compression="zstd")
+    kept = "none" if len(rows) <= _FEW else "zstd"
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), path, compression=kept)
