@@ -39,25 +39,30 @@ def test_process_groups_of_a_trace(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("description", "dimension"),
-    [
-        # torch's meshes and torchtitan's dimensions.
-        ("mesh_dp", "dp"), ("mesh_tp", "tp"), ("mesh_dp_replicate", "dp"), ("mesh_dp_shard", "fsdp"),
-        ("mesh_dp_shard_cp", "fsdp+cp"), ("mesh_pp", "pp"), ("mesh_ep", "ep"), ("mesh_fsdp", "fsdp"),
-        # Megatron-LM's parallel_state.
-        ("DATA_PARALLEL_GROUP", "dp"), ("DATA_PARALLEL_GROUP_WITH_CP", "dp+cp"), ("CONTEXT_PARALLEL_GROUP", "cp"),
-        ("TENSOR_MODEL_PARALLEL_GROUP", "tp"), ("PIPELINE_MODEL_PARALLEL_GROUP", "pp"),
-        ("EXPERT_MODEL_PARALLEL_GROUP", "ep"), ("MODEL_PARALLEL_GROUP", None),
-        # vLLM's and what says nothing.
-        ("tp:0", "tp"), ("default_pg", None), ("undefined", None), ("stepper", None),
-    ],
-)  # fmt: skip
-def test_the_dimension_that_a_program_says(tmp_path: Path, description: str, dimension: str | None) -> None:
-    said = {"Process Group Description": description}
-    path = write_trace(tmp_path / "t.json", [collective("broadcast", 0, 5, 10, **said)])
-    [row] = ask(path, "collectives", params={"per": "dimension"})
-    assert (row["dimension"], row["inferred"]) == (dimension, None if dimension is None else False)
+SAID = {
+    # torch's meshes and torchtitan's dimensions.
+    "mesh_dp": "dp", "mesh_tp": "tp", "mesh_dp_replicate": "dp", "mesh_dp_shard": "fsdp", "mesh_dp_shard_cp": "fsdp+cp",
+    "mesh_pp": "pp", "mesh_ep": "ep", "mesh_fsdp": "fsdp",
+    # Megatron-LM's parallel_state.
+    "DATA_PARALLEL_GROUP": "dp", "DATA_PARALLEL_GROUP_WITH_CP": "dp+cp", "CONTEXT_PARALLEL_GROUP": "cp",
+    "TENSOR_MODEL_PARALLEL_GROUP": "tp", "PIPELINE_MODEL_PARALLEL_GROUP": "pp", "EXPERT_MODEL_PARALLEL_GROUP": "ep",
+    "MODEL_PARALLEL_GROUP": None,
+    # vLLM's and what says nothing.
+    "tp:0": "tp", "default_pg": None, "undefined": None, "stepper": None,
+}  # fmt: skip
+"""Dimensions, by what a program calls a group."""
+
+
+def test_the_dimension_that_a_program_says(tmp_path: Path) -> None:
+    events = [
+        collective("broadcast", 20 * i, 5, 10, group=str(i), **{"Process Group Description": description})
+        for i, description in enumerate(SAID)
+    ]
+    rows = ask(write_trace(tmp_path / "t.json", events), "collectives", params={"per": "group"})
+    assert {row["process_group"]: (row["dimension"], row["inferred"]) for row in rows} == {
+        f"{description} [0, 1]": (dimension, None if dimension is None else False)
+        for description, dimension in SAID.items()
+    }
 
 
 def test_the_dimension_that_traffic_tells(tmp_path: Path) -> None:
