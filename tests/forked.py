@@ -22,6 +22,7 @@ import json
 import locale
 import os
 import runpy
+import select
 import signal
 import site
 import socket
@@ -181,33 +182,45 @@ class Forked:
 
 
 def _serve(jobs: socket.socket) -> dict[str, Any]:
-    """Fork a process for each job; returns the job in that process. This one exits when no more can come."""
+    """Fork a process for each job and tell its number, and how it ended; returns the job in that process. This one
+    exits when no more can come."""
+    told: dict[int, socket.socket] = {}
+    ended, at_end = socket.socketpair()
+    for end in (ended, at_end):
+        end.setblocking(False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(at_end.fileno())
     while True:
-        message, fds, _, _ = socket.recv_fds(jobs, 1 << 20, 4)
-        if not message:
-            os._exit(0)
-        if not os.fork():
-            break
-        for fd in fds:
-            os.close(fd)
-    # Beside each works one that waits for its end, whom signals for the group leave alone.
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    jobs.close()
-    told = socket.socket(fileno=fds.pop())
-    if pid := os.fork():
-        for fd in (0, 1, 2, *fds):
-            os.close(fd)
-        told.send(array.array("i", [pid]).tobytes())
-        told.send(array.array("i", [os.waitpid(pid, 0)[1]]).tobytes())
-        os._exit(0)
-    told.close()
+        ready, _, _ = select.select([jobs, ended], [], [])
+        if ended in ready:
+            ended.recv(4096)
+            while told and (found := os.waitpid(-1, os.WNOHANG))[0]:
+                with told.pop(found[0]) as whom:
+                    _tell(whom, found[1])
+        if jobs in ready:
+            message, fds, _, _ = socket.recv_fds(jobs, 1 << 20, 4)
+            if not message:
+                os._exit(0)
+            if not (pid := os.fork()):
+                break
+            told[pid] = socket.socket(fileno=fds.pop())
+            _tell(told[pid], pid)
+            for fd in fds:
+                os.close(fd)
+    signal.set_wakeup_fd(-1)
+    for open_here in (jobs, ended, at_end, *told.values()):
+        open_here.close()
+    os.close(fds.pop())
     for target, fd in enumerate(fds):
         os.dup2(fd, target)
         os.close(fd)
     job: dict[str, Any] = json.loads(message)
     return job
+
+
+def _tell(whom: socket.socket, number: int) -> None:
+    with contextlib.suppress(OSError):  # who does not wait for it
+        whom.send(array.array("i", [number]).tobytes())
 
 
 def _become(job: Mapping[str, Any]) -> Callable[[], object]:
@@ -378,7 +391,9 @@ if __name__ == "__main__":
     for name in sys.argv[2:]:
         with contextlib.suppress(ImportError):  # a module of a library that another version of it has not
             importlib.import_module(name)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    # Signals for the group are for the commands.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     _finders[:] = sys.meta_path
     gc.freeze()
     _run(_become(_serve(listening)))
