@@ -18,6 +18,7 @@ from support import ROOT, ask, kernel, run_cli, sql, write_ranks, write_run, wri
 
 import analyze
 from analyze.errors import InputError
+from analyze.store import store as store_module
 from analyze.store.catalogue import PARSER_VERSION, STORE_VERSION, path_name
 from analyze.store.discover import discover
 from analyze.store.ingest import ingest
@@ -128,6 +129,27 @@ def test_what_the_dead_left_is_removed(tmp_path: Path) -> None:
     assert ingest(discover([path]), Store(store)).unchanged
     assert list((store / "kernels").rglob("*")) == [whole.parent, whole]
     assert not list(store.glob(".part*"))
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit])
+def test_a_signal_behind_the_catalogue_leaves_what_it_names(
+    tmp_path: Path, raised: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run is in the store then, and its files are not swept away with what nothing names."""
+    _, store = stored(tmp_path, "old")
+    write = store_module.write_synced
+
+    def interrupted(output: Path, data: bytes) -> None:
+        write(output, data)
+        raise raised
+
+    monkeypatch.setattr(store_module, "write_synced", interrupted)
+    path = write_trace(tmp_path / "t.json", [kernel("new", 0, 1)])
+    with pytest.raises(raised):
+        ingest(discover([path]), Store(store), jobs=1)
+    monkeypatch.undo()
+    assert {r["name"] for r in ask(store, "kernel-share")} == {"old", "new"}
+    assert ingest(discover([path]), Store(store), jobs=1).unchanged
 
 
 def test_files_are_plain_parquet_of_the_declared_schema(tmp_path: Path) -> None:

@@ -302,6 +302,10 @@ class Store:
         if handle is None:
             return
         try:
+            # A signal may have come between writing the catalogue and noting it here: what it names now stays.
+            if not self.exists():
+                return
+            self.snapshot = _read(self.folder / STORE_NAME)
             marks = self._marks_of_shards()
             named = {f.path for run in self.snapshot.runs.values() for f in run.table_files}
             for path in self.folder.glob("*/run_id=*/rank*-*.parquet"):
