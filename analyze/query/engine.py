@@ -336,6 +336,17 @@ class Engine:
         return self.execute(sql, uses).fetchall()
 
     @_one_at_a_time
+    def kept_rows(self, sql: str, uses: Iterable[str] = ()) -> list[tuple[Any, ...]]:
+        """As `rows`, of what is worth keeping as answers are. Raises duckdb.Error."""
+        keep, key = None, self._key(sql, {})
+        if not self._small and not self._blocks.own:
+            if (rows := self._recordings.kept.answer(key)) is not None:
+                return KeptRows(self.connection, rows).fetchall()
+            keep = partial(self._recordings.kept.keep_answer, key)
+        self._make_read(sql, uses)
+        return Statement(self.connection, sql, None, keep).fetchall()
+
+    @_one_at_a_time
     def sql(self, sql: str) -> Answer:
         """Answer one SELECT over the tables and what the blocks define, which need not be declared.
 
