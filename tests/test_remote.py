@@ -69,8 +69,13 @@ def test_answers_ahead_lie_in_the_store(url: str, tmp_path: Path, monkeypatch: p
         traces.prepare(["kernel-share"])
     assert not (tmp_path / "cache").exists()
     made.clear()
+    listed: list[str] = []
+    find = RemoteStore._listed
+    monkeypatch.setattr(RemoteStore, "_listed", lambda store, folder: (listed.append(folder), find(store, folder))[1])
     with analyze.open(url) as traces:
+        traces.query("kernel-share", limit=1)
         [row] = traces.query("kernel-share").to_pylist()
+    assert len([folder for folder in listed if folder.startswith(".kept")]) == 1  # not for each file of each run
     assert (row["total_ns"], made) == (1000, [])
     analyze.ingest(trace(tmp_path, "b"), store=url)
     with analyze.open(url) as traces:

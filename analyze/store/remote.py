@@ -52,6 +52,7 @@ class RemoteStore(Store):
         self._number = 0
         self._fs, self._root = file_system(url)
         self._held = None
+        self._kept: tuple[Catalogue, frozenset[str]] | None = None
         self.snapshot = self._read()
 
     def __str__(self) -> str:
@@ -124,9 +125,14 @@ class RemoteStore(Store):
         """As of a store in a folder."""
         with self._told():
             self._fs.pipe_file(self._at(f"{self.kept_folder}/{name}"), data)
+        self._kept = None
 
     def read_kept(self, name: str) -> bytes | None:
-        """As of a store in a folder."""
+        """As of a store in a folder. Which there are is asked once for a snapshot, not of each file."""
+        if self._kept is None or self._kept[0] is not self.snapshot:
+            self._kept = self.snapshot, frozenset(self._listed(self.kept_folder))
+        if f"{self.kept_folder}/{name}" not in self._kept[1]:
+            return None
         try:
             with self._told():
                 return self._fs.cat_file(self._at(f"{self.kept_folder}/{name}"))

@@ -70,6 +70,9 @@ class StagedFile:
 class Store:
     """A store folder. Opening reads `store.json` once; `snapshot` does not change unless this object changes it."""
 
+    _digested: tuple[Catalogue, str] | None = None
+    """The digest of a snapshot: to make it takes milliseconds where there are many runs."""
+
     def __init__(self, folder: Path):
         self.folder = folder
         self._held: weakref.finalize[[int], Store] | None = None
@@ -219,8 +222,10 @@ class Store:
     @property
     def kept_folder(self) -> str:
         """Where in the store lies what is kept of its runs as they are: what they were read from, and their files."""
-        state = hashlib.blake2b(encode(Catalogue(runs=self.snapshot.runs)), digest_size=16).hexdigest()
-        return f"{KEPT}/{state}"
+        if self._digested is None or self._digested[0] is not self.snapshot:
+            runs = encode(Catalogue(runs=self.snapshot.runs))
+            self._digested = self.snapshot, hashlib.blake2b(runs, digest_size=16).hexdigest()
+        return f"{KEPT}/{self._digested[1]}"
 
     def write_kept(self, name: str, data: bytes) -> None:
         """Keep a file, `name` in `kept_folder`, whole or not at all. Raises MachineError."""
