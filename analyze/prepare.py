@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from analyze.advise import advise
 from analyze.errors import InputError, MachineError, StorageError
-from analyze.query.engines import MOST_BYTES, Engines
+from analyze.query.engines import Engines
 from analyze.query.query_files import Query, catalog, find
 from analyze.report.build import page_toml
 from analyze.store.progress import Counted
@@ -59,10 +59,7 @@ def prepare(
                 raise
             except InputError as e:
                 done.failed[query.name] = str(e)
-            if engine.held_bytes > MOST_BYTES:
-                # What one question needs may be all the memory that there is.
-                engines.close()
-                engines = Engines(stores, keep_in_stores=True)
+            engines.make_room()
         if report:
             with suppress(InputError):  # There may be no GPU work to advise on; a report says so.
                 advise(engines.get((), where, profiler))

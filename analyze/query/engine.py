@@ -25,6 +25,7 @@ from analyze.query.plain_sql import check_block, check_select, names_in, names_i
 from analyze.query.query_files import BUILT_IN, Query, ResultColumn
 from analyze.query.recordings import Recordings, literal_path
 from analyze.query.units import guess_unit
+from analyze.store.kept import Kept
 from analyze.store.store import Store
 from schemas.tables import TABLES
 
@@ -232,10 +233,7 @@ class Engine:
             if self._make_bare(part):
                 return
             if block.create is not None:
-                # To keep what is computed of small recordings takes longer than to compute it.
-                # What rests on blocks of a user's own is nobody else's.
-                anew = self._small or self._blocks.own
-                block.create(self.connection, block.name, None if anew else self._recordings.kept)
+                block.create(self.connection, block.name, self._kept)
             elif not (block.built_in and self._keeps(part) and self._make_table(part)):
                 self.connection.execute(parsed(self.connection, part.sql) if block.built_in else part.sql)
             if part.name in dict(block.empty) and not self._blocks.own and part.key not in COLUMNS:
@@ -296,14 +294,13 @@ class Engine:
         if not built_in:
             _check_declared(names_in(self.connection, asked.sql, what), asked.uses, what)
         result: duckdb.DuckDBPyRelation | Statement | KeptRows | None = None
-        # To keep the answers of small recordings takes longer than to give them.
-        keeps = built_in and not self._small and not self._blocks.own
-        if keeps:
-            result = self._kept(asked, chosen)
+        kept = self._kept if built_in else None
+        if kept:
+            result = self._kept_answer(kept, asked, chosen)
         if result is None:
             self._make_read(sql if built_in else " ".join([sql, *_STORED]), asked.uses, [query.path.parent.parent])
             if built_in:
-                keep = partial(self._recordings.kept.keep_answer, self._key(sql, values)) if keeps else None
+                keep = partial(kept.keep_answer, self._key(sql, values)) if kept else None
                 result = Statement(self.connection, sql, _bound(values), keep)
             else:
                 check_select(self.connection, sql, what)
@@ -312,10 +309,16 @@ class Engine:
         answer.main = asked.main(chosen)
         return answer
 
-    def _kept(self, asked: Asked, chosen: Chosen) -> KeptRows | None:
+    @property
+    def _kept(self) -> Kept | None:
+        """What was computed of these recordings before; None of small ones, for to keep that takes longer than to
+        compute it, and with blocks of a user's own, for what rests on them is nobody else's."""
+        return None if self._small or self._blocks.own else self._recordings.kept
+
+    def _kept_answer(self, kept: Kept, asked: Asked, chosen: Chosen) -> KeptRows | None:
         """An answer that was kept: the whole, of which what is asked for is taken, or just that."""
         for of in (Chosen(), chosen):
-            if (rows := self._recordings.kept.answer(self._key(*asked.statement(of)))) is not None:
+            if (rows := kept.answer(self._key(*asked.statement(of)))) is not None:
                 found = KeptRows(self.connection, rows)
                 return found if of == chosen else found.chosen(chosen)
         return None
@@ -338,13 +341,11 @@ class Engine:
     @_one_at_a_time
     def kept_rows(self, sql: str, uses: Iterable[str] = ()) -> list[tuple[Any, ...]]:
         """As `rows`, of what is worth keeping as answers are. Raises duckdb.Error."""
-        keep, key = None, self._key(sql, {})
-        if not self._small and not self._blocks.own:
-            if (rows := self._recordings.kept.answer(key)) is not None:
-                return KeptRows(self.connection, rows).fetchall()
-            keep = partial(self._recordings.kept.keep_answer, key)
+        kept, key = self._kept, self._key(sql, {})
+        if kept and (rows := kept.answer(key)) is not None:
+            return KeptRows(self.connection, rows).fetchall()
         self._make_read(sql, uses)
-        return Statement(self.connection, sql, None, keep).fetchall()
+        return Statement(self.connection, sql, None, partial(kept.keep_answer, key) if kept else None).fetchall()
 
     @_one_at_a_time
     def sql(self, sql: str) -> Answer:

@@ -85,6 +85,11 @@ class Engines:
                 return known, preferred
         return None
 
+    def make_room(self) -> None:
+        """Let go of engines that hold much, before more is asked of those that are left."""
+        with self._lock:
+            self._make_room()
+
     def _make_room(self) -> None:
         """Let go of those that were not used for longest; an answer that is still open keeps its own."""
         while len(self._kept) >= MOST or sum(e.held_bytes for e in self._kept.values()) > MOST_BYTES:
