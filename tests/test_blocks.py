@@ -242,7 +242,9 @@ def test_main_and_plot_are_read(tmp_path: Path) -> None:
         parse(path)
 
 
-BUILT = "SELECT count(*) FROM duckdb_tables() WHERE table_name LIKE 'call_tree_%'"
+BUILT = (
+    "SELECT count(*) FROM duckdb_tables() WHERE database_name = current_database() AND table_name LIKE 'call_tree_%'"
+)
 
 
 @pytest.fixture

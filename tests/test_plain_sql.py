@@ -272,7 +272,9 @@ def test_a_parameter_is_a_value(place: Place) -> None:
 
 def test_the_connection_is_locked_without_the_parser(place: Place) -> None:
     """The second wall: what DuckDB itself refuses of a connection whose parser let everything through."""
-    connection = Engine([Store(place.store)]).connection
+    engine = Engine([Store(place.store)])
+    engine.sql("SELECT 1")  # from here on anyone's SQL may be asked of it
+    connection = engine.connection
     out, secret = place.folder / "out.csv", place.secret
     python_variable = analyze.open(place.store).query("kernel-share")
     assert python_variable.num_rows == 1

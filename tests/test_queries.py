@@ -148,7 +148,7 @@ def test_kept_views_and_other_runs_change_no_answer(monkeypatch: pytest.MonkeyPa
     small.query(CATALOG["gpu-busy"])
     for engine in (plain, kept, small):
         engine.rows("SELECT 1 FROM enclosing_ops LIMIT 1", ["op_links"])
-    names = "table_name IN ('enclosing_ops', 'gpu_work', 'gpu_busy_union')"
+    names = "table_catalog = current_database() AND table_name IN ('enclosing_ops', 'gpu_work', 'gpu_busy_union')"
     found_kinds = f"SELECT table_name, table_type FROM information_schema.tables WHERE {names}"
     kinds = [dict(engine.connection.execute(found_kinds).fetchall()) for engine in (plain, kept, small)]
     table, view = "BASE TABLE", "VIEW"
@@ -303,7 +303,7 @@ def test_what_spills_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """Folders of engines that are gone, of processes that were killed, but not those of the living."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     traces = analyze.open(SAMPLES / "resnet18-1gpu")
-    living = Engine(traces.stores)
+    living = Engine(traces.stores, where="rank = 0")
     [kept] = tmp_path.glob("tracequarry-spill-*")
     (kept / "spilled.tmp").write_text("x")
     code = (

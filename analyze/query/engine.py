@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import threading
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial, wraps
@@ -14,12 +13,12 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import duckdb
 
 from analyze.errors import InputError
-from analyze.query import interrupts, spill
+from analyze.query import interrupts
 from analyze.query.answer import Answer, KeptRows, Statement
 from analyze.query.blocks import Block, Part, blocks, defining, parts, words
 from analyze.query.chosen import Asked, Chosen
+from analyze.query.databases import Database, Own, Shared
 from analyze.query.made import COLUMNS, Made, note_columns
-from analyze.query.open_files import threads
 from analyze.query.parsed import parsed
 from analyze.query.plain_sql import check_block, check_select, names_in, names_in_block, sentence
 from analyze.query.query_files import BUILT_IN, Query, ResultColumn
@@ -59,7 +58,9 @@ def _one_at_a_time(ask: Callable[Concatenate[Engine, P], T]) -> Callable[Concate
 
 
 class Engine:
-    """The tables of one or several stores, in a DuckDB that can read them and nothing else.
+    """The tables of one or several stores, in a DuckDB (`analyze.query.databases`).
+
+    SQL of whoever asks, in `where` too, is run by one that can read the stores' files and nothing else.
 
     `where` is one SQL expression (or several, of which all must hold) over the columns of `runs` (and `rank`, `node`):
     only what it selects exists. `by` names columns of `runs` (or `rank`, `node`) whose values become groups of their
@@ -90,37 +91,51 @@ class Engine:
         self.by = tuple(by)
         self.lock = threading.RLock()
         """Held while the connection works: it refuses a second thread."""
+        wheres = list(filter(None, [where] if isinstance(where, str) else where or ()))
+        self._selected_by = wheres, profiler, prefer
+        self._recordings_of = partial(Recordings, stores, by, keep_in_stores)
+        self._open(may_share=not wheres)
+
+    def _open(self, may_share: bool) -> None:
+        """Begin with nothing but the runs. `may_share`: what is to be run is SQL of this package's own."""
+        self._recordings = self._recordings_of()
+        systems = {str(s.filesystem.protocol): s.filesystem for s in self.stores if s.filesystem}
+        small = not systems and self._recordings.bytes() <= _SMALL
+        self._shared = may_share and small
+        try:
+            self._database: Database = Shared() if self._shared else Own(self._files(), systems.values(), small)
+        except (duckdb.Error, UnicodeError) as e:
+            raise InputError(f"{self._recordings}: {sentence(e)}") from e
+        self.connection = self._database.connection
         self._blocks = Made()
-        folder = spill.spill_folder()
-        self._at_end: Callable[[], object] = weakref.finalize(self, spill.remove, folder)
-        self.connection = duckdb.connect(
-            config={
-                "autoinstall_known_extensions": False,
-                "temp_directory": str(folder),
-                "threads": threads(),
-                **spill.memory_limit(),
-            }
-        )
         interrupts.note(self)
-        self._recordings = Recordings(self.connection, stores, by, keep_in_stores)
-        self._lock()
-        self._recordings.select([where] if isinstance(where, str) else list(where or ()), profiler, prefer)
+        self._recordings.select(self.connection, *self._selected_by)
         self._small = self._recordings.bytes() <= _SMALL
+
+    def _files(self) -> set[str]:
+        """The Parquet files of the stores, `store.json` not among them."""
+        files = {file for table in TABLES for found in self._recordings.files(table).values() for file in found}
+        # A file whose name reads as a pattern is opened under its name, too.
+        return files | {literal_path(f) for f in files}
+
+    def _open_to_others(self) -> None:
+        """Have a DuckDB of its own from here on, for SQL of whoever asks."""
+        if self._shared:
+            self._open(may_share=False)
 
     def close(self) -> None:
         """Close the connection; rows of answers that were not taken cannot be taken any more."""
         with self.lock:
-            self.connection.close()
-            self._at_end()
+            self._database.close()
 
     def beside(self) -> Engine:
         """An engine of the same tables for another thread. What one makes of the blocks is there for both."""
         other = copy.copy(self)
         other.lock = threading.RLock()
         with self.lock:
-            other.connection = self.connection.cursor()
+            other._database = self._database.beside()
+        other.connection = other._database.connection
         other._recordings = self._recordings.beside(other.connection)
-        other._at_end = lambda: self  # which is there as long as the other
         interrupts.note(other)
         return other
 
@@ -173,23 +188,6 @@ class Engine:
     def note(self) -> str:
         """What of the recordings is left out, in a sentence."""
         return self._recordings.note
-
-    def _lock(self) -> None:
-        """From here on: the stores' Parquet files can be read, nothing else can be opened, and no setting changed.
-
-        DuckDB cannot be told that what it may read it must not write; `plain_sql` lets nothing through that would.
-        `store.json` is not among the files.
-        """
-        for system in {str(s.filesystem.protocol): s.filesystem for s in self.stores if s.filesystem}.values():
-            self.connection.register_filesystem(system)
-        files = {file for table in TABLES for found in self._recordings.files(table).values() for file in found}
-        for setting in ("autoload_known_extensions", "python_enable_replacements"):
-            self._recordings.execute(f"SET {setting} = false")
-        self._recordings.execute("SET GLOBAL TimeZone = 'UTC'")
-        # A file whose name reads as a pattern is opened under its name, too.
-        self._recordings.execute("SET allowed_paths = $1", [sorted(files | {literal_path(f) for f in files})])
-        self._recordings.execute("SET enable_external_access = false")
-        self._recordings.execute("SET lock_configuration = true")
 
     def _make_read(self, sql: str, uses: Iterable[str], folders: Iterable[Path] = ()) -> None:
         """Make what SQL reads, unless it is there: stored tables, and of the blocks that it uses, with their own."""
@@ -292,6 +290,7 @@ class Engine:
         sql, values = asked.statement(chosen)
         built_in, what = query.path.is_relative_to(BUILT_IN.parent), f"query {query.name}"
         if not built_in:
+            self._open_to_others()
             _check_declared(names_in(self.connection, asked.sql, what), asked.uses, what)
         result: duckdb.DuckDBPyRelation | Statement | KeptRows | None = None
         kept = self._kept if built_in else None
@@ -305,7 +304,7 @@ class Engine:
             else:
                 check_select(self.connection, sql, what)
                 result = self._run(sql, values, what)
-        answer = Answer(asked.columns(chosen), result, what, self, self.note, self.lock)
+        answer = Answer(asked.columns(chosen), result, what, self._owner, self.note, self.lock)
         answer.main = asked.main(chosen)
         return answer
 
@@ -353,13 +352,19 @@ class Engine:
 
         Raises InputError for anything else and for errors in it.
         """
+        self._open_to_others()
         names = names_in(self.connection, sql, "SQL")
         self._make_read(" ".join([*names, *_STORED]), defining(names))
         check_select(self.connection, sql, "SQL")
         result = self._run(sql, {}, "SQL")
         types = zip(result.columns, result.types, strict=True)
         columns = tuple(ResultColumn(name, guess_unit(name, str(kind)), "") for name, kind in types)
-        return Answer(columns, result, "SQL", self, self.note, self.lock)
+        return Answer(columns, result, "SQL", self._owner, self.note, self.lock)
+
+    @property
+    def _owner(self) -> object:
+        """What an answer needs until its rows are taken."""
+        return self, self._database
 
     def _run(self, sql: str, values: dict[str, Any], what: str) -> duckdb.DuckDBPyRelation:
         try:

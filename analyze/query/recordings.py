@@ -32,7 +32,7 @@ _SQL_TYPES = {"string": "VARCHAR", "int64": "BIGINT", "int32": "INTEGER", "doubl
 
 
 class Recordings:
-    """The runs of one or several stores in a DuckDB, of which `select` leaves those that a question is about.
+    """The runs of one or several stores, of which `select` leaves those that a question is about, in a DuckDB.
 
     A workload that was recorded under several profilers has a run for each pass. So that none of its work counts
     twice, one timing pass of each workload exists: of those that `where` selects and that hold GPU work, the first of
@@ -42,12 +42,10 @@ class Recordings:
 
     def __init__(
         self,
-        connection: duckdb.DuckDBPyConnection,
         stores: Sequence[Store],
         by: Sequence[str],
         keep_in_stores: bool = False,
     ):
-        self.connection = connection
         self._keep_in_stores = keep_in_stores
         self.stores = list(stores)
         self.by = tuple(by)
@@ -61,8 +59,11 @@ class Recordings:
             seen = {r for _, r in self.chosen}
             self.chosen += [(store, r) for r in store.snapshot.runs if r not in seen]
 
-    def select(self, wheres: Sequence[str | None], profiler: str | None, prefer: str | None) -> None:
-        """Leave what all of `wheres` hold for, and of that one pass of each workload. Raises InputError."""
+    def select(
+        self, connection: duckdb.DuckDBPyConnection, wheres: Sequence[str], profiler: str | None, prefer: str | None
+    ) -> None:
+        """Leave what all of `wheres` hold for, and of that one pass of each workload; once. Raises InputError."""
+        self.connection = connection
         self._create_run_keys()
         self._create_selected(wheres)
         self._choose_passes(profiler, prefer)
@@ -105,7 +106,7 @@ class Recordings:
         listed = ", ".join(map(text_literal, keys))
         self.execute(f"CREATE TYPE run_key AS ENUM ({listed})")
 
-    def _create_selected(self, wheres: Sequence[str | None]) -> None:
+    def _create_selected(self, wheres: Sequence[str]) -> None:
         """Table `selected`: the runs and ranks that all of `wheres` hold for."""
         for name in self.by:
             if name not in RUN_COLUMNS:
@@ -117,7 +118,7 @@ class Recordings:
             f" LEFT JOIN ({self._scan('rank_hosts')}) h USING (run_id, rank)",
             [[r for r, _ in ranks], [n for _, n in ranks]],
         )
-        for where in filter(None, wheres):
+        for where in wheres:
             what = f"--where {where!r}"
             check_expression(self.connection, where, what)
             try:

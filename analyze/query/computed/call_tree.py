@@ -193,7 +193,8 @@ def _same(connection: duckdb.DuckDBPyConnection, tree: str, functions: str) -> s
     # Its last view: where it is, all of it is. One of another view has no rows of its own.
     made = connection.execute(
         "SELECT regexp_extract(view_name, '_(no|module|stack)$', 1) FROM duckdb_views() v JOIN duckdb_tables() t"
-        " ON t.table_name = view_name || '_rows' WHERE starts_with(view_name, $1 || '_')",
+        " ON t.table_name = view_name || '_rows' AND t.database_name = v.database_name"
+        " WHERE v.database_name = current_database() AND starts_with(view_name, $1 || '_')",
         [_OF_PLACES[tree][-1]],
     ).fetchall()
     held = _functions_held(connection) if made else {}

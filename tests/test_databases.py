@@ -1,0 +1,151 @@
+"""Engines of small recordings share a DuckDB: what they see of each other, what of it is left, and who has his own."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support import SAMPLES, kernel, run_python, write_trace
+
+import analyze
+from analyze.errors import InputError
+from analyze.query import engine as engines
+from analyze.query.databases import Shared
+from analyze.query.engine import Engine
+from analyze.query.query_files import find
+from analyze.store.store import Store
+
+KERNELS = "SELECT name FROM kernels ORDER BY ALL"
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> list[Store]:
+    """One of the kernel a, one of b."""
+    return [analyze.open(write_trace(tmp_path / f"{n}.json", [kernel(n, 0, 5)])).stores[0] for n in "ab"]
+
+
+@pytest.fixture
+def places() -> Iterator[list[str]]:
+    """Calls give the places of engines that there are in the shared DuckDB, apart from those of other tests."""
+    gc.collect()
+    yield _places(Shared())
+
+
+def _places(shared: Shared) -> list[str]:
+    shared._process.let_go()
+    names = "SELECT database_name FROM duckdb_databases() WHERE starts_with(database_name, 'engine_') ORDER BY ALL"
+    return [name for (name,) in shared.connection.execute(names).fetchall() if name != shared._name]
+
+
+def test_each_sees_its_own_runs(stores: list[Store]) -> None:
+    engines = [Engine([store]) for store in (*stores, *stores)]
+    assert [e.rows(KERNELS) for e in engines] == [[("a",)], [("b",)]] * 2
+    # What one makes, the other makes for itself.
+    works = [e.rows("SELECT name, kind FROM gpu_work", ["gpu_work"]) for e in engines]
+    assert works == [[("a", "kernel")], [("b", "kernel")]] * 2
+    assert len({id(e._database._process) for e in engines if isinstance(e._database, Shared)}) == 1
+
+
+def test_threads_ask_side_by_side(stores: list[Store]) -> None:
+    wrong: list[object] = []
+
+    def ask(store: Store, name: str) -> None:
+        for _ in range(10):
+            try:
+                rows = Engine([store]).query(find("kernel-share")).rows()
+            except BaseException as e:
+                wrong.append(e)
+            else:
+                wrong.extend(row for row in rows if name not in row)
+
+    threads = [threading.Thread(target=ask, args=(store, name)) for store, name in zip(stores, "ab", strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_nothing_is_left_of_those_that_are_gone(stores: list[Store], places: list[str]) -> None:
+    closed, dropped, beside = (Engine([stores[0]]) for _ in range(3))
+    other = beside.beside()
+    answer = dropped.query(find("kernel-share"))
+    watch = Shared()
+    assert len(_places(watch)) == len(places) + 3
+    closed.close()
+    del dropped, beside
+    gc.collect()
+    # One is needed until the rows are taken, and one as long as the engine beside it.
+    assert len(_places(watch)) == len(places) + 2
+    assert len(answer.rows()) == 1 and other.rows(KERNELS) == [("a",)]
+    del answer, other
+    gc.collect()
+    assert _places(watch) == places
+
+
+def test_sql_of_others_is_run_by_one_that_can_read_nothing_else(stores: list[Store], tmp_path: Path) -> None:
+    """Here without the wall before it, `plain_sql`; tests/test_plain_sql.py asks much more."""
+    engine, secret = Engine([stores[0]]), tmp_path / "secret.txt"
+    secret.write_text("x")
+    read = f"SELECT content FROM read_text('{secret}')"
+    shared = engine.query(find("kernel-share"))
+    assert engine.execute(read).fetchall()
+    assert engine.sql(KERNELS).rows() == [("a",)]
+    with pytest.raises(Exception, match="Permission Error"):
+        engine.execute(read)
+    # What was asked before can still be taken, and what the package asks is answered as before.
+    assert shared.rows() == engine.query(find("kernel-share")).rows()
+    with pytest.raises(Exception, match="Permission Error"):
+        Engine([stores[0]], where="rank = 0").execute(read)
+
+
+def test_a_query_of_ones_own_is_sql_of_others(stores: list[Store], tmp_path: Path) -> None:
+    own = tmp_path / "queries" / "mine" / "all-kernels.sql"
+    own.parent.mkdir(parents=True)
+    header = "-- All kernels.\n-- @needs kernels\n-- @column name text  Name.\n"
+    own.write_text(f"{header}SELECT run_group, name FROM kernels;\n")
+    engine = Engine([stores[0]])
+    assert isinstance(engine._database, Shared)
+    assert engine.query(find("all-kernels", [tmp_path / "queries"])).rows() == [("a",)]
+    assert not isinstance(engine._database, Shared)
+
+
+def test_large_recordings_have_their_own(stores: list[Store], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "_SMALL", 0)
+    engine = Engine([stores[0]])
+    assert not isinstance(engine._database, Shared) and engine.rows(KERNELS) == [("a",)]
+
+
+def test_settings_hold_for_it(stores: list[Store], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = "SELECT current_setting('threads'), current_setting('memory_limit'), current_setting('TimeZone')"
+    monkeypatch.setenv("TRACEQUARRY_THREADS", "1")
+    monkeypatch.setenv("TRACEQUARRY_MEMORY", "1GB")
+    assert Engine([stores[0]]).rows(asked) == [(1, "667.5 MiB", "UTC")]
+    monkeypatch.setenv("TRACEQUARRY_MEMORY", "2GB")
+    assert Engine([stores[0]]).rows(asked) == [(1, "1.3 GiB", "UTC")]
+    with pytest.raises(Exception, match="locked"):
+        Engine([stores[0]]).execute("SET threads = 4")
+    monkeypatch.setenv("TRACEQUARRY_THREADS", "many")
+    with pytest.raises(InputError, match="not a number of threads"):
+        Engine([stores[0]])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system forks no processes")
+def test_a_forked_process_has_its_own() -> None:
+    """Threads of DuckDB are not in it: one that waited for them would wait for ever."""
+    code = (
+        "import os, analyze\n"
+        f"traces = analyze.open({str(SAMPLES / 'resnet18-1gpu')!r})\n"
+        "rows = traces.query('kernel-share').to_pylist()\n"
+        "if not (child := os.fork()):\n"
+        f"    traces = analyze.open({str(SAMPLES / 'resnet18-1gpu')!r})\n"
+        "    os._exit(0 if traces.query('kernel-share').to_pylist() == rows else 1)\n"
+        "print(len(rows), os.waitpid(child, 0)[1])\n"
+    )
+    result = run_python("-c", code, TRACEQUARRY_THREADS="2")
+    rows, ended = result.stdout.split()
+    assert int(rows) > 5 and ended == "0", result.stderr
