@@ -136,11 +136,12 @@ def stored_rows(store: Path | str, tables: Iterable[str] = TABLES) -> dict[str, 
 
 
 def opened(path: Path) -> analyze.Traces:
-    """A trace or a sample, opened; still the same for the next question of it: to open one takes longer than most."""
-    if isinstance(path, Path) and (path.is_file() or SAMPLES in (path, *path.parents)):
-        stat = path.stat()
-        return _opened(path, stat.st_mtime_ns, stat.st_size, os.environ["TRACEQUARRY_CACHE"])
-    return analyze.open(path)
+    """A recording, opened; still the same for the next question of it: to open one takes longer than most."""
+    if not isinstance(path, Path) or (path / "store.json").exists():
+        return analyze.open(path)
+    files = [path] if path.is_file() or SAMPLES in (path, *path.parents) else sorted(path.rglob("*"))
+    states = [(file, stat.st_mtime_ns, stat.st_size) for file in files for stat in (file.stat(),)]
+    return _opened(path, *states, os.environ["TRACEQUARRY_CACHE"])
 
 
 @lru_cache(4)

@@ -37,8 +37,9 @@ def connection() -> duckdb.DuckDBPyConnection:
 
 def table(connection: duckdb.DuckDBPyConnection, name: str, columns: str, rows: Iterable[tuple[Any, ...]]) -> None:
     connection.execute(f"CREATE OR REPLACE TABLE {name} ({columns})")
-    for row in rows:
-        connection.execute(f"INSERT INTO {name} VALUES ({', '.join('?' * len(row))})", row)
+    if rows := list(rows):
+        values = ", ".join(f"({', '.join('?' * len(row))})" for row in rows)
+        connection.execute(f"INSERT INTO {name} VALUES {values}", [value for row in rows for value in row])
 
 
 def load(connection: duckdb.DuckDBPyConnection, name: str, rows: list[Interval]) -> None:

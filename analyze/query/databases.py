@@ -125,7 +125,8 @@ def _made(pid: int, threads: int, limit: tuple[tuple[str, str], ...]) -> _OfProc
 def _settings(folder: str, threads: int, limit: Mapping[str, str], small: bool) -> dict[str, Any]:
     settings: dict[str, Any] = {"autoinstall_known_extensions": False, "temp_directory": folder, "threads": threads}
     if small:
-        settings["async_threads"] = 0  # Eight that fetch what will be read: for small files not worth their start.
+        # Eight threads that fetch what will be read are not worth their start, and each view reads the same few files.
+        settings |= {"async_threads": 0, "parquet_metadata_cache": True}
     return {**settings, **limit}
 
 

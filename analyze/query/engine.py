@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -33,8 +34,8 @@ _SMALL = 3 << 20
 
 _BIGINT = duckdb.sqltypes.BIGINT
 _STORED = TABLES.keys() - {"runs"}
-"""Tables of which an engine makes a view when something reads them. Of SQL that is not this package's own, all: what it
-may mean by a name that is not there is said."""
+"""Tables of which an engine makes a view when something reads them."""
+_LISTS_TABLES = re.compile(r"information_schema|\b(show|describe|summarize)\b", re.IGNORECASE)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -226,7 +227,7 @@ class Engine:
             self._blocks.own = True
             what = f"block {block.name}"
             _check_declared(names_in_block(self.connection, block.sql, what), block.uses, what)
-            check_block(self.connection, block.sql, what)
+            self._check(block.sql, partial(check_block, self.connection, block.sql, what))
         try:
             if self._make_bare(part):
                 return
@@ -297,12 +298,12 @@ class Engine:
         if kept:
             result = self._kept_answer(kept, asked, chosen)
         if result is None:
-            self._make_read(sql if built_in else " ".join([sql, *_STORED]), asked.uses, [query.path.parent.parent])
+            self._make_read(sql, asked.uses, [query.path.parent.parent])
             if built_in:
                 keep = partial(kept.keep_answer, self._key(sql, values)) if kept else None
                 result = Statement(self.connection, sql, _bound(values), keep)
             else:
-                check_select(self.connection, sql, what)
+                self._check(sql, partial(check_select, self.connection, sql, what))
                 result = self._run(sql, values, what)
         answer = Answer(asked.columns(chosen), result, what, self._owner, self.note, self.lock)
         answer.main = asked.main(chosen)
@@ -354,12 +355,21 @@ class Engine:
         """
         self._open_to_others()
         names = names_in(self.connection, sql, "SQL")
-        self._make_read(" ".join([*names, *_STORED]), defining(names))
-        check_select(self.connection, sql, "SQL")
+        self._make_read(" ".join(names), defining(names))
+        self._check(sql, partial(check_select, self.connection, sql, "SQL"))
         result = self._run(sql, {}, "SQL")
         types = zip(result.columns, result.types, strict=True)
         columns = tuple(ResultColumn(name, guess_unit(name, str(kind)), "") for name, kind in types)
         return Answer(columns, result, "SQL", self._owner, self.note, self.lock)
+
+    def _check(self, sql: str, check: Callable[[], None]) -> None:
+        """Check SQL of whoever asks; with all stored tables there, where it asks which there are or names another:
+        what it may mean is said."""
+        if not _LISTS_TABLES.search(sql):
+            with suppress(InputError):
+                return check()
+        self._make_read(" ".join(_STORED), ())
+        check()
 
     @property
     def _owner(self) -> object:
