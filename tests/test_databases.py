@@ -14,7 +14,7 @@ from support import SAMPLES, kernel, run_python, write_trace
 import analyze
 from analyze.errors import InputError
 from analyze.query import engine as engines
-from analyze.query.databases import Shared
+from analyze.query.databases import Own, Shared
 from analyze.query.engine import Engine
 from analyze.query.query_files import find
 from analyze.store.store import Store
@@ -112,6 +112,23 @@ def test_a_query_of_ones_own_is_sql_of_others(stores: list[Store], tmp_path: Pat
     assert isinstance(engine._database, Shared)
     assert engine.query(find("all-kernels", [tmp_path / "queries"])).rows() == [("a",)]
     assert not isinstance(engine._database, Shared)
+
+
+def test_what_the_package_asks_itself_is_not_sql_of_others(
+    stores: list[Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an engine has made would be made again in the other DuckDB."""
+    monkeypatch.setattr(Own, "__init__", lambda *given: pytest.fail("an engine left the shared DuckDB"))
+    with analyze.open(SAMPLES / "resnet18-1gpu") as traces:
+        for name in ("ops", "critical-path", "health", "runs"):
+            assert traces.query(name).num_rows
+        assert traces.advise().num_rows and traces.info()
+        traces.report(tmp_path / "report.html")
+        traces.trace(tmp_path / "trace.json", critical_path=True)
+        traces.flame(tmp_path / "flame.folded")
+        traces.plot("kernel-share", tmp_path / "plot.svg")
+        traces.pivot("kernel-share", rows=["name"], value="calls")
+        analyze.compare(traces, traces)
 
 
 def test_large_recordings_have_their_own(stores: list[Store], monkeypatch: pytest.MonkeyPatch) -> None:

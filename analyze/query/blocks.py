@@ -269,6 +269,12 @@ def defining(names: Iterable[str]) -> list[str]:
     return sorted({known[n][0].name for n in names if n in known})
 
 
+def check_declared(names: Iterable[str], uses: Iterable[str], what: str) -> None:
+    """Raise InputError for what is read of a built-in block that is not declared: it would not be there every time."""
+    if missing := [name for name in defining(names) if name not in uses]:
+        raise InputError(f"{what}: it reads what the block {missing[0]} defines, so it needs -- @use {missing[0]}")
+
+
 def columns_of(definition: Definition) -> Iterator[ResultColumn]:
     """The documented columns, with those of other tables that it lists; `* of t` stays where `t` is a parameter."""
     from schemas.tables import TABLES

@@ -16,7 +16,7 @@ import duckdb
 from analyze.errors import InputError
 from analyze.query import interrupts
 from analyze.query.answer import Answer, KeptRows, Statement
-from analyze.query.blocks import Block, Part, blocks, defining, parts, words
+from analyze.query.blocks import Block, Part, blocks, check_declared, defining, parts, words
 from analyze.query.chosen import Asked, Chosen
 from analyze.query.databases import Database, Own, Shared
 from analyze.query.made import COLUMNS, Made, note_columns
@@ -181,6 +181,14 @@ class Engine:
         return self._recordings.run_ids
 
     @property
+    def run_rows(self) -> list[dict[str, Any]]:
+        """What `runs` has of each, by run_id."""
+        with self.alone():
+            found = self.execute("SELECT * FROM runs ORDER BY run_id")
+            names = [name for name, *_ in found.description or ()]
+            return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+
+    @property
     def tables(self) -> set[str]:
         """The stored tables that these runs have."""
         return self._recordings.tables
@@ -226,7 +234,7 @@ class Engine:
         if not block.built_in:
             self._blocks.own = True
             what = f"block {block.name}"
-            _check_declared(names_in_block(self.connection, block.sql, what), block.uses, what)
+            check_declared(names_in_block(self.connection, block.sql, what), block.uses, what)
             self._check(block.sql, partial(check_block, self.connection, block.sql, what))
         try:
             if self._make_bare(part):
@@ -292,7 +300,7 @@ class Engine:
         built_in, what = query.path.is_relative_to(BUILT_IN.parent), f"query {query.name}"
         if not built_in:
             self._open_to_others()
-            _check_declared(names_in(self.connection, asked.sql, what), asked.uses, what)
+            check_declared(names_in(self.connection, asked.sql, what), asked.uses, what)
         result: duckdb.DuckDBPyRelation | Statement | KeptRows | None = None
         kept = self._kept if built_in else None
         if kept:
@@ -386,9 +394,3 @@ class Engine:
 def _bound(values: dict[str, Any]) -> dict[str, Any] | None:
     """Parameters of a statement, numbers as BIGINT: a small one would be INTEGER, and a thousand times it overflow."""
     return {n: duckdb.Value(v, _BIGINT) if isinstance(v, int) else v for n, v in values.items()} or None
-
-
-def _check_declared(names: Iterable[str], uses: Iterable[str], what: str) -> None:
-    """Raise InputError for what is read of a built-in block that is not declared: it would not be there every time."""
-    if missing := [name for name in defining(names) if name not in uses]:
-        raise InputError(f"{what}: it reads what the block {missing[0]} defines, so it needs -- @use {missing[0]}")

@@ -113,7 +113,7 @@ def _writing(output: Path) -> Iterator[TextIO]:
 
 
 def _write(scope: Scope, file: TextIO, with_counters: bool, with_path: bool) -> Exported:
-    run = scope.engine.sql("SELECT * FROM runs").arrow().to_pylist()[0]
+    run = scope.engine.run_rows[0]
     file.write(_header(scope, run) + '"traceEvents": [\n')
     counts = {"events": 0, "counters": 0, "flows": 0}
     first = True
