@@ -24,6 +24,7 @@ from forked import Forked, Template
 import analyze
 from analyze.compiled import SWITCH
 from analyze.errors import InputError
+from analyze.query.blocks import defining, words
 from analyze.query.engine import Engine
 from analyze.query.engines import Engines
 from analyze.query.query_files import Query, ResultColumn, catalog
@@ -125,8 +126,12 @@ def ask(path: Path, query: str, **options: Any) -> list[dict[str, Any]]:
 
 
 def sql(path: Path, statement: str, **options: Any) -> list[dict[str, Any]]:
-    """Rows of a SELECT."""
-    return opened(path).sql(statement, **options).to_pylist()
+    """Rows of a SELECT, asked as the package asks its own: no DuckDB is made for it, as one is for `traces.sql`."""
+    engine = opened(path).engines.get(**options)
+    with engine.alone():
+        found = engine.execute(statement, defining(words(statement.lower())))
+        names = [name for name, *_ in found.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
 
 def stored_rows(store: Path | str, tables: Iterable[str] = TABLES) -> dict[str, list[dict[str, Any]]]:

@@ -103,7 +103,7 @@ def test_only_files_of_the_ranks_asked_for_are_opened(tmp_path: Path) -> None:
         path.write_bytes(b"x" * path.stat().st_size)
     assert sql(store, "SELECT name FROM kernels", where="rank = 1") == [{"name": "k1"}]
     with pytest.raises(InputError):
-        sql(store, "SELECT name FROM kernels")
+        analyze.open(store).sql("SELECT name FROM kernels")
 
 
 def test_only_row_groups_of_the_ranks_asked_for_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +123,7 @@ def test_only_row_groups_of_the_ranks_asked_for_are_read(tmp_path: Path, monkeyp
     found = sql(store, "SELECT name, count(*) AS n FROM kernels GROUP BY name", where="rank = 1")
     assert found == [{"name": "k1", "n": 10}]
     with pytest.raises(InputError):
-        sql(store, "SELECT name FROM kernels")
+        analyze.open(store).sql("SELECT name FROM kernels")
 
 
 def test_a_damaged_file_is_a_sentence(tmp_path: Path) -> None:
