@@ -7,7 +7,9 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import duckdb
 import pytest
 from support import SAMPLES, kernel, run_python, write_trace
 
@@ -17,6 +19,7 @@ from analyze.query import engine as engines
 from analyze.query.databases import Own, Shared
 from analyze.query.engine import Engine
 from analyze.query.query_files import find
+from analyze.query.recordings import Recordings
 from analyze.store.store import Store
 
 KERNELS = "SELECT name FROM kernels ORDER BY ALL"
@@ -129,6 +132,25 @@ def test_what_the_package_asks_itself_is_not_sql_of_others(
         traces.plot("kernel-share", tmp_path / "plot.svg")
         traces.pivot("kernel-share", rows=["name"], value="calls")
         analyze.compare(traces, traces)
+
+
+def test_an_engine_that_could_not_leave_is_not_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    traces = analyze.open(write_trace(tmp_path / "t.json", [kernel("a", 0, 5)]))
+    before = traces.query("kernel-share")
+    select = Recordings.select
+    for fails in (InputError("of the environment"), duckdb.IOException("no more files"), KeyboardInterrupt()):
+
+        def failing(*given: Any, fails: BaseException = fails) -> None:
+            raise fails
+
+        monkeypatch.setattr(Recordings, "select", failing)
+        with pytest.raises((InputError, duckdb.Error, KeyboardInterrupt)):
+            traces.sql(KERNELS)
+        monkeypatch.setattr(Recordings, "select", select)
+        assert traces.query("kernel-share").equals(before)
+        assert traces.sql(KERNELS).to_pylist() == [{"name": "a"}]
+        traces = analyze.open(tmp_path / "t.json")
+        traces.query("kernel-share")
 
 
 def test_large_recordings_have_their_own(stores: list[Store], monkeypatch: pytest.MonkeyPatch) -> None:

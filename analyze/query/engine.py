@@ -105,9 +105,9 @@ class Engine:
         self._shared = may_share and small
         try:
             self._database: Database = Shared() if self._shared else Own(self._files(), systems.values(), small)
+            self.connection = self._database.connection
         except (duckdb.Error, UnicodeError) as e:
             raise InputError(f"{self._recordings}: {sentence(e)}") from e
-        self.connection = self._database.connection
         self._blocks = Made()
         interrupts.note(self)
         self._recordings.select(self.connection, *self._selected_by)
@@ -121,8 +121,12 @@ class Engine:
 
     def _open_to_others(self) -> None:
         """Have a DuckDB of its own from here on, for SQL of whoever asks."""
-        if self._shared:
-            self._open(may_share=False)
+        try:
+            if self._shared:
+                self._open(may_share=False)
+        except BaseException:
+            self._blocks.whole = False
+            raise
 
     def close(self) -> None:
         """Close the connection; rows of answers that were not taken cannot be taken any more."""
