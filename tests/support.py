@@ -127,11 +127,7 @@ def ask(path: Path, query: str, **options: Any) -> list[dict[str, Any]]:
 
 def sql(path: Path, statement: str, **options: Any) -> list[dict[str, Any]]:
     """Rows of a SELECT, asked as the package asks its own: no DuckDB is made for it, as one is for `traces.sql`."""
-    engine = opened(path).engines.get(**options)
-    with engine.alone():
-        found = engine.execute(statement, defining(words(statement.lower())))
-        names = [name for name, *_ in found.description or ()]
-        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+    return opened(path).engines.get(**options).dicts(statement, defining(words(statement.lower())))
 
 
 def stored_rows(store: Path | str, tables: Iterable[str] = TABLES) -> dict[str, list[dict[str, Any]]]:

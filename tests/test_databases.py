@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +31,10 @@ def stores(tmp_path: Path) -> list[Store]:
 
 
 @pytest.fixture
-def places() -> Iterator[list[str]]:
-    """Calls give the places of engines that there are in the shared DuckDB, apart from those of other tests."""
+def places() -> list[str]:
+    """The places in the shared DuckDB that engines of other tests still hold."""
     gc.collect()
-    yield _places(Shared())
+    return _places(Shared())
 
 
 def _places(shared: Shared) -> list[str]:
@@ -117,9 +116,7 @@ def test_a_query_of_ones_own_is_sql_of_others(stores: list[Store], tmp_path: Pat
     assert not isinstance(engine._database, Shared)
 
 
-def test_what_the_package_asks_itself_is_not_sql_of_others(
-    stores: list[Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_package_asks_itself_is_not_sql_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What an engine has made would be made again in the other DuckDB."""
     monkeypatch.setattr(Own, "__init__", lambda *given: pytest.fail("an engine left the shared DuckDB"))
     with analyze.open(SAMPLES / "resnet18-1gpu") as traces:

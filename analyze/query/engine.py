@@ -102,9 +102,8 @@ class Engine:
         self._recordings = self._recordings_of()
         systems = {str(s.filesystem.protocol): s.filesystem for s in self.stores if s.filesystem}
         small = not systems and self._recordings.bytes() <= _SMALL
-        self._shared = may_share and small
         try:
-            self._database: Database = Shared() if self._shared else Own(self._files(), systems.values(), small)
+            self._database: Database = Shared() if may_share and small else Own(self._files(), systems.values(), small)
             self.connection = self._database.connection
         except (duckdb.Error, UnicodeError) as e:
             raise InputError(f"{self._recordings}: {sentence(e)}") from e
@@ -122,7 +121,7 @@ class Engine:
     def _open_to_others(self) -> None:
         """Have a DuckDB of its own from here on, for SQL of whoever asks."""
         try:
-            if self._shared:
+            if isinstance(self._database, Shared):
                 self._open(may_share=False)
         except BaseException:
             self._blocks.whole = False
@@ -183,14 +182,6 @@ class Engine:
     def run_ids(self) -> list[str]:
         """The runs that exist here."""
         return self._recordings.run_ids
-
-    @property
-    def run_rows(self) -> list[dict[str, Any]]:
-        """What `runs` has of each, by run_id."""
-        with self.alone():
-            found = self.execute("SELECT * FROM runs ORDER BY run_id")
-            names = [name for name, *_ in found.description or ()]
-            return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
     @property
     def tables(self) -> set[str]:
@@ -349,6 +340,13 @@ class Engine:
     def rows(self, sql: str, uses: Iterable[str] = ()) -> list[tuple[Any, ...]]:
         """All rows of what `execute` runs. Raises duckdb.Error."""
         return self.execute(sql, uses).fetchall()
+
+    @_one_at_a_time
+    def dicts(self, sql: str, uses: Iterable[str] = ()) -> list[dict[str, Any]]:
+        """As `rows`, each by the names of the columns. Raises duckdb.Error."""
+        found = self.execute(sql, uses)
+        names = [name for name, *_ in found.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
     @_one_at_a_time
     def kept_rows(self, sql: str, uses: Iterable[str] = ()) -> list[tuple[Any, ...]]:

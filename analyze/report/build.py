@@ -162,7 +162,8 @@ class Report:
 
     def _run_rows(self) -> list[dict[str, Any]]:
         chosen = sorted({r["run_id"] for r in self.runs} & set(self.engine.run_ids))
-        return [r for r in self.engine.run_rows if r["run_id"] in chosen]
+        rows = self.engine.dicts("SELECT * FROM runs ORDER BY run_id")
+        return [r for r in rows if r["run_id"] in chosen]
 
     def trust(self) -> list[dict[str, str]]:
         """Facts about the recording; of several runs, those to be borne in mind, with how many they are true of."""

@@ -113,7 +113,7 @@ def _writing(output: Path) -> Iterator[TextIO]:
 
 
 def _write(scope: Scope, file: TextIO, with_counters: bool, with_path: bool) -> Exported:
-    run = scope.engine.run_rows[0]
+    [run, *_] = scope.engine.dicts("SELECT * FROM runs ORDER BY run_id")
     file.write(_header(scope, run) + '"traceEvents": [\n')
     counts = {"events": 0, "counters": 0, "flows": 0}
     first = True
