@@ -23,6 +23,9 @@ if sys.dont_write_bytecode:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
 
+# All that is imported and found stays; see pytest_collection_finish.
+gc.disable()
+
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # What a shell starts in the background ignores Ctrl-C, and so would all that it starts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -79,10 +82,7 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
-
-
-def pytest_unconfigure() -> None:
-    gc.unfreeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -388,6 +388,7 @@ def _run(program: Callable[[], object]) -> NoReturn:
 
 if __name__ == "__main__":
     listening = socket.socket(fileno=int(sys.argv[1]))
+    gc.disable()
     for name in sys.argv[2:]:
         with contextlib.suppress(ImportError):  # a module of a library that another version of it has not
             importlib.import_module(name)
@@ -396,4 +397,5 @@ if __name__ == "__main__":
         signal.signal(number, signal.SIG_IGN)
     _finders[:] = sys.meta_path
     gc.freeze()
+    gc.enable()
     _run(_become(_serve(listening)))
