@@ -6,7 +6,10 @@ import json
 import os
 import re
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -216,6 +219,21 @@ def test_names_stay_text(tmp_path: Path) -> None:
                 text = text.replace(drawing.runtime(), "")
             assert "<script>alert" not in text and "\x1b" not in text and "\u202e" not in text
             assert "x" * 5000 not in text and (suffix == "svg" or "alert(1)" in text)
+
+
+def test_of_several_that_need_the_runtime_one_makes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def bundle(*arguments: object, **options: object) -> str:
+        made.append(arguments)
+        time.sleep(0.2)  # the library takes seconds
+        return "it"
+
+    monkeypatch.setenv("TRACEQUARRY_CACHE", str(tmp_path))
+    monkeypatch.setattr(drawing, "library", lambda: SimpleNamespace(__version__="0", javascript_bundle=bundle))
+    with ThreadPoolExecutor(3) as several:
+        assert [*several.map(lambda _: drawing.runtime(), range(3))] == ["it"] * 3
+    assert len(made) == 1
 
 
 def test_without_the_library_it_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 from analyze.errors import InputError
 from analyze.plots.figure import DARK, LIGHT, WIDTH, Figure, config, params
 from analyze.store.cache import cache_folder
+from analyze.store.file_lock import locked
 from schemas.files import write_synced
 
 FORMATS = ("svg", "png", "html")
@@ -89,12 +91,16 @@ def runtime() -> str:
     """The JavaScript that draws Vega in a page: the library's own bundle, kept in the cache, since it takes seconds."""
     vl_convert = library()
     kept = cache_folder() / f"vega-{vl_convert.__version__}-{VERSION}.js"
-    if kept.is_file():
-        return kept.read_text(encoding="utf-8")
-    script = str(vl_convert.javascript_bundle(_SCRIPT, vl_version=VERSION))
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    write_synced(kept, script.encode())
-    return script
+    if not kept.is_file():
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        lock = locked(kept.with_suffix(".lock"))  # of several reports at once, one makes it
+        try:
+            if not kept.is_file():
+                write_synced(kept, str(vl_convert.javascript_bundle(_SCRIPT, vl_version=VERSION)).encode())
+        finally:
+            if lock is not None:
+                os.close(lock)
+    return kept.read_text(encoding="utf-8")
 
 
 def _list_beside(lines: tuple[str, ...], height: int) -> list[dict[str, Any]]:
