@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial, wraps
 from pathlib import Path
@@ -372,14 +372,14 @@ class Engine:
         columns = tuple(ResultColumn(name, guess_unit(name, str(kind)), "") for name, kind in types)
         return Answer(columns, result, "SQL", self._owner, self.note, self.lock)
 
-    def _check(self, sql: str, check: Callable[[], None]) -> None:
+    def _check(self, sql: str, check: Callable[[Collection[str] | None], None]) -> None:
         """Check SQL of whoever asks; with all stored tables there, where it asks which there are or names another:
         what it may mean is said."""
-        if not _LISTS_TABLES.search(sql):
+        for tables in () if _LISTS_TABLES.search(sql) else (_STORED & self._blocks.made | {"runs"}, None):
             with suppress(InputError):
-                return check()
+                return check(tables)
         self._make_read(" ".join(_STORED), ())
-        check()
+        check(None)
 
     @property
     def _owner(self) -> object:
