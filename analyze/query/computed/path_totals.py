@@ -44,11 +44,12 @@ SELECT run_id, rank, tid, lane, batch
 FROM total_ranks JOIN (SELECT DISTINCT run_id, rank, tid, lane FROM total_pieces WHERE lane IS NOT NULL)
     USING (run_id, rank)
 """
+# Of all ranks: to look up which ones are asked about takes longer.
 _NAMES = """
-SELECT DISTINCT name
-FROM cpu_events SEMI JOIN total_lanes USING (run_id, rank)
-WHERE kind NOT IN ('async', 'overhead', 'python') AND name IS NOT NULL
-ORDER BY name
+WITH _names AS (
+    SELECT DISTINCT name FROM cpu_events WHERE kind NOT IN ('async', 'overhead', 'python') AND name IS NOT NULL
+)
+SELECT name, (row_number() OVER (ORDER BY name) - 1)::INTEGER AS label FROM _names
 """
 _WINDOWS = """
 SELECT batch, p.lane, p.start_ns, p.start_ns + p.dur_ns AS end_ns, piece
@@ -57,9 +58,10 @@ ORDER BY batch, p.lane, p.start_ns
 """
 # Of equal events the last by name is the innermost, one without a name before all.
 _EVENTS = """
-SELECT
-    lane, coalesce(enum_code(name::{table}_text)::INTEGER, {unnamed}) AS label, start_ns, start_ns + dur_ns AS end_ns
-FROM cpu_events JOIN (SELECT * FROM total_lanes WHERE batch = $batch) USING (run_id, rank, tid)
+SELECT lane, coalesce(label, {unnamed}) AS label, start_ns, start_ns + dur_ns AS end_ns
+FROM cpu_events
+JOIN (SELECT * FROM total_lanes WHERE batch = $batch) USING (run_id, rank, tid)
+LEFT JOIN total_names USING (name)
 WHERE kind NOT IN ('async', 'overhead', 'python') AND dur_ns > 0
 """
 _BY_KIND = """
@@ -109,20 +111,20 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None 
     connection.execute(f"CREATE OR REPLACE TEMP TABLE total_pieces AS {pieces}")
     rank_batches.create(connection, "total_ranks", _COUNTED, _EVENT_BYTES, _BATCH, _RANKS)
     connection.execute(f"CREATE OR REPLACE TEMP TABLE total_lanes AS {_LANES}")
-    connection.execute(f"CREATE TYPE {table}_text AS ENUM ({_NAMES})")
-    names = [n for (n,) in connection.execute(f"SELECT unnest(enum_range(NULL::{table}_text))::VARCHAR").fetchall()]
-    _store(connection, table, names, in_turn(_parts, _batches(connection, table, len(names))))
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE total_names AS {_NAMES}")
+    _store(connection, table, in_turn(_parts, _batches(connection)))
     kept_rows.restore(connection, table, known)
     if kept:
         kept_rows.keep(connection, table, kept, known)
 
 
-def _batches(connection: duckdb.DuckDBPyConnection, table: str, unnamed: int) -> Iterator[_Batch]:
+def _batches(connection: duckdb.DuckDBPyConnection) -> Iterator[_Batch]:
     """What ran on the threads of the paths, and when these were there."""
     asked = {c: np.ma.getdata(v) for c, v in connection.execute(_WINDOWS).fetchnumpy().items()}
     most = rank_batches.most(connection, "total_ranks")
     rooms = cycle((Room(most), Room(most)))
-    sql = _EVENTS.format(table=table, unnamed=unnamed)
+    [(unnamed,)] = connection.execute("SELECT count(*) FROM total_names").fetchall()
+    sql = _EVENTS.format(unnamed=unnamed)
     for batch, first in zip(*np.unique(asked["batch"], return_index=True), strict=True):
         here = slice(int(first), int(np.searchsorted(asked["batch"], batch, "right")))
         lane, start, end, piece = (asked[c][here] for c in ("lane", "start_ns", "end_ns", "piece"))
@@ -145,9 +147,7 @@ def _parts(batch: _Batch) -> tuple[Any, Times]:
     return batch.pieces[found.window], found
 
 
-def _store(
-    connection: duckdb.DuckDBPyConnection, table: str, names: list[str], made: Iterator[tuple[Any, Times]]
-) -> None:
+def _store(connection: duckdb.DuckDBPyConnection, table: str, made: Iterator[tuple[Any, Times]]) -> None:
     import pyarrow as pa
 
     schema = pa.schema([("piece", pa.int64()), ("label", pa.int32()), ("ns", pa.int64())])
@@ -155,9 +155,7 @@ def _store(
         pa.Table.from_arrays([pa.array(pieces), pa.array(found.label), pa.array(found.ns)], schema=schema)
         for pieces, found in made
     ]
-    texts = {"label": pa.array(range(len(names)), pa.int32()), "name": pa.array(names, pa.string())}
-    tables = {"total_parts": pa.concat_tables([schema.empty_table(), *parts]), "total_names": pa.table(texts)}
-    with registered(connection, **tables):
+    with registered(connection, total_parts=pa.concat_tables([schema.empty_table(), *parts])):
         connection.execute(f"CREATE OR REPLACE TABLE {table} AS {_BY_NAME}")
-    for name in ("total_pieces", "total_ranks", "total_lanes"):
+    for name in ("total_pieces", "total_ranks", "total_lanes", "total_names"):
         connection.execute(f"DROP TABLE {name}")

@@ -59,13 +59,14 @@ def sql(counted: Iterable[str], only: str) -> str:
 
     `only`: a condition on run_id and rank. The SQL has a parameter, $batch: the events of one.
     """
-    counts = (f"SELECT run_id, rank, count(*) AS events FROM {t} WHERE {only} GROUP BY run_id, rank" for t in counted)
+    # What `only` asks of ranks is asked of the counts: of every row, a subquery in it takes twice the time.
+    counts = (f"SELECT run_id, rank, count(*) AS events FROM {t} GROUP BY run_id, rank" for t in counted)
     return f"""
 WITH _counts AS (
     {" UNION ALL ".join(counts)}
 ),
 _events AS (
-    SELECT run_id, rank, sum(events)::BIGINT AS events FROM _counts GROUP BY run_id, rank
+    SELECT run_id, rank, sum(events)::BIGINT AS events FROM _counts WHERE {only} GROUP BY run_id, rank
 )
 SELECT
     run_id, rank, run_group, events, (row_number() OVER in_order)::INTEGER AS process,
