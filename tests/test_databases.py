@@ -15,7 +15,7 @@ from support import SAMPLES, kernel, run_python, write_trace
 import analyze
 from analyze.errors import InputError
 from analyze.query import engine as engines
-from analyze.query.databases import Own, Shared
+from analyze.query.databases import Own, Shared, empty_database
 from analyze.query.engine import Engine
 from analyze.query.query_files import find
 from analyze.query.recordings import Recordings
@@ -163,11 +163,25 @@ def test_settings_hold_for_it(stores: list[Store], monkeypatch: pytest.MonkeyPat
     assert Engine([stores[0]]).rows(asked) == [(1, "667.5 MiB", "UTC")]
     monkeypatch.setenv("TRACEQUARRY_MEMORY", "2GB")
     assert Engine([stores[0]]).rows(asked) == [(1, "1.3 GiB", "UTC")]
-    with pytest.raises(Exception, match="locked"):
-        Engine([stores[0]]).execute("SET threads = 4")
+    assert empty_database().execute(asked).fetchall() == [(1, "1.3 GiB", "UTC")]
+    for connection in (Engine([stores[0]]).connection, empty_database()):
+        with pytest.raises(Exception, match="locked"):
+            connection.execute("SET threads = 4")
     monkeypatch.setenv("TRACEQUARRY_THREADS", "many")
-    with pytest.raises(InputError, match="not a number of threads"):
-        Engine([stores[0]])
+    for make in (lambda: Engine([stores[0]]), empty_database):
+        with pytest.raises(InputError, match="not a number of threads"):
+            make()
+
+
+def test_one_for_rows_opens_nothing_and_shows_nobody_elses(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("x\n1\n")
+    one, other = empty_database(), empty_database()
+    one.execute("CREATE TEMP TABLE mine AS SELECT 1 AS x")
+    assert one.execute("SELECT x FROM mine").fetchall() == [(1,)]
+    with pytest.raises(duckdb.CatalogException, match="mine does not exist"):
+        other.execute("SELECT x FROM mine")
+    with pytest.raises(duckdb.PermissionException, match="disabled"):
+        one.execute(f"SELECT * FROM read_csv('{tmp_path}/t.csv')")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system forks no processes")
@@ -175,11 +189,14 @@ def test_a_forked_process_has_its_own() -> None:
     """Threads of DuckDB are not in it: one that waited for them would wait for ever."""
     code = (
         "import os, analyze\n"
-        f"traces = analyze.open({str(SAMPLES / 'resnet18-1gpu')!r})\n"
-        "rows = traces.query('kernel-share').to_pylist()\n"
-        "if not (child := os.fork()):\n"
+        "from analyze.query.databases import empty_database\n"
+        "def ask():\n"
         f"    traces = analyze.open({str(SAMPLES / 'resnet18-1gpu')!r})\n"
-        "    os._exit(0 if traces.query('kernel-share').to_pylist() == rows else 1)\n"
+        "    many = empty_database().execute('SELECT count(*) FROM range(1000000) WHERE range % 2 = 0').fetchall()\n"
+        "    return traces.query('kernel-share').to_pylist() + many\n"
+        "rows = ask()\n"
+        "if not (child := os.fork()):\n"
+        "    os._exit(0 if ask() == rows else 1)\n"
         "print(len(rows), os.waitpid(child, 0)[1])\n"
     )
     result = run_python("-c", code, TRACEQUARRY_THREADS="2")

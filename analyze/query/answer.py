@@ -6,13 +6,13 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import duckdb
 
 from analyze.errors import InputError
 from analyze.query.computed.registered import registered
+from analyze.query.databases import empty_database
 from analyze.query.parsed import parsed
 from analyze.query.plain_sql import check_expression, sentence
 from analyze.query.query_files import ResultColumn
@@ -204,21 +204,6 @@ def row_answer(
     except duckdb.Error as e:
         raise InputError(f"{what}: --filter {filter!r}: {sentence(e)}") from e
     return Answer(tuple(columns), result, what, connection)
-
-
-def empty_database() -> duckdb.DuckDBPyConnection:
-    """A DuckDB that can open nothing, for tables of rows: no one else's are seen in it."""
-    return _database().cursor()
-
-
-@cache
-def _database() -> duckdb.DuckDBPyConnection:
-    """The one of this process: to make another takes longer than most of what is asked of it."""
-    return duckdb.connect(
-        config={
-            "enable_external_access": "false", "lock_configuration": "true", "python_enable_replacements": "false"
-        }
-    )  # fmt: skip
 
 
 def create_table(

@@ -72,7 +72,7 @@ class Shared(Database):
     close it, takes as long as a question about a small recording."""
 
     def __init__(self) -> None:
-        self._process = _of_process(os.getpid(), threads(), tuple(spill.memory_limit().items()))
+        self._process = _of_process()
         self._process.let_go()
         self._name = f"engine_{next(_numbers)}"
         self._process.connection.cursor().execute(f"ATTACH ':memory:' AS {self._name}")
@@ -88,13 +88,24 @@ class Shared(Database):
         self._process.let_go()
 
 
-class _OfProcess:
-    """The DuckDB that is shared. It lives as long as the process."""
+def empty_database() -> duckdb.DuckDBPyConnection:
+    """A connection to a DuckDB that can open nothing, for temporary tables of rows: no one else sees them.
 
-    def __init__(self, threads: int, limit: Mapping[str, str]):
+    It runs expressions of whoever asks. To make another takes longer than most of what is asked of it. Raises
+    InputError for settings that are not well-formed.
+    """
+    return _of_process(closed=True).connection.cursor()
+
+
+class _OfProcess:
+    """A DuckDB that is shared. It lives as long as the process."""
+
+    def __init__(self, threads: int, limit: Mapping[str, str], closed: bool):
         folder = spill.spill_folder()
         self._at_end = weakref.finalize(self, spill.remove, folder)
         self.connection = duckdb.connect(config=_settings(str(folder), threads, limit, small=True))
+        if closed:
+            self.connection.execute("SET enable_external_access = false")
         _lock(self.connection)
         self.left: deque[str] = deque()
         """Names of what nobody holds any more: that is noted in the midst of anything, when garbage is collected, and
@@ -111,15 +122,16 @@ _numbers = itertools.count(1)
 _making = threading.Lock()
 
 
-def _of_process(*choice: Any) -> _OfProcess:
+def _of_process(closed: bool = False) -> _OfProcess:
+    choice = os.getpid(), threads(), tuple(spill.memory_limit().items()), closed
     with _making:
         return _made(*choice)
 
 
 @cache
-def _made(pid: int, threads: int, limit: tuple[tuple[str, str], ...]) -> _OfProcess:
+def _made(pid: int, threads: int, limit: tuple[tuple[str, str], ...], closed: bool) -> _OfProcess:
     # (By the process: one that is forked from it has none of its threads.)
-    return _OfProcess(threads, dict(limit))
+    return _OfProcess(threads, dict(limit), closed)
 
 
 def _settings(folder: str, threads: int, limit: Mapping[str, str], small: bool) -> dict[str, Any]:

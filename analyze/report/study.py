@@ -11,7 +11,8 @@ import duckdb
 from analyze.errors import InputError
 from analyze.plots import declared
 from analyze.plots.figure import Rows
-from analyze.query.answer import create_table, empty_database
+from analyze.query.answer import create_table
+from analyze.query.databases import empty_database
 from analyze.query.plain_sql import check_select, sentence
 from analyze.query.query_files import Query, ResultColumn, find
 from analyze.query.units import guess_unit
