@@ -451,7 +451,7 @@ def test_tables_sort_filter_and_copy(browser: Any, pages: Pages) -> None:
 
 @needs_browser
 def test_a_tree_is_enlarged_by_a_click_and_themes_change(browser: Any, pages: Pages) -> None:
-    opened = Opened(browser, pages("one"), figures=False)
+    opened = Opened(browser, pages("one"))
     shown = opened.page
     article = shown.locator("article", has=shown.locator("h3", has_text="GPU time down the call tree"))
     node = article.locator(".mark-rect path").nth(1)
