@@ -5,7 +5,6 @@ The launcher's own API instead of the `torchrun` command, because it hands out t
 
 from __future__ import annotations
 
-import gc
 import sys
 import uuid
 from pathlib import Path
@@ -17,7 +16,6 @@ from collect.spec import WorkerSpec
 
 def main() -> int:
     """Start one worker per rank and wait for them; 0 only when all ended with 0."""
-    gc.disable()  # it imports torch, which takes a fifth longer with it, and waits
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch

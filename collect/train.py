@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -43,9 +42,6 @@ def train(spec: WorkerSpec, report: RankReport) -> None:
         source = open_source(options, image_size, device.type, rank, scratch)
         workload = build(options, source.classes, image_size, device, local_rank)
         progress = Path(spec.scratch) / "progress" if rank == 0 else None
-        # What was set up is looked through for garbage here, and in no step.
-        gc.collect()
-        gc.enable()
         try:
             fence = _Fence(gpus, barrier)
             _loop(options, workload, source.batches, device, timer, recorder, fence, report, progress)
