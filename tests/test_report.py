@@ -271,7 +271,7 @@ def browser() -> Iterator[Any]:
 class Opened:
     """A page in the browser, and what it did that it must not."""
 
-    def __init__(self, browser: Any, file: Path, width: int = 1200, scheme: str = "light", figures: bool = True):
+    def __init__(self, browser: Any, file: Path, width: int = 1200, scheme: str = "light"):
         self.context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
         self.said: list[str] = []
         self.asked: list[str] = []
@@ -282,12 +282,11 @@ class Opened:
         self.page.on("request", lambda r: self.asked.append(r.url))
         self.page.route(re.compile("^(?!file:)"), lambda route: route.abort())
         self.page.goto(file.as_uri())
-        if figures:
-            # As for printing: all of them, not only those in view.
-            self.page.evaluate("dispatchEvent(new Event('beforeprint'))")
-            self.page.wait_for_function(
-                "[...document.querySelectorAll('.plot')].every(p => p.dataset.drawn)", timeout=60_000
-            )
+        # As for printing: all of them, not only those in view.
+        self.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        self.page.wait_for_function(
+            "[...document.querySelectorAll('.plot')].every(p => p.dataset.drawn)", timeout=60_000
+        )
 
     def close(self) -> None:
         """Nothing was said on the console, and nothing asked for but the page itself."""
@@ -417,7 +416,7 @@ def serious(page: Any) -> list[Any]:
 
 @needs_browser
 def test_tables_sort_filter_and_copy(browser: Any, pages: Pages) -> None:
-    opened = Opened(browser, pages("one"), figures=False)
+    opened = Opened(browser, pages("one"))
     shown = opened.page
     article = shown.locator("article", has=shown.locator("h3", has_text=find("kernel-share").question)).first
     article.locator("details.table summary").click()
