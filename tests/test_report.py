@@ -405,7 +405,7 @@ def serious(page: Any) -> list[Any]:
     """What axe finds that keeps people from using the page.
 
     Of the rows and columns of a table, and of the parts of a figure, that are of a kind it sees one: with all, it takes
-    eight times as long.
+    about six times as long.
     """
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     page.evaluate(ONE_OF_A_KIND)

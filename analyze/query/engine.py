@@ -372,14 +372,14 @@ class Engine:
         columns = tuple(ResultColumn(name, guess_unit(name, str(kind)), "") for name, kind in types)
         return Answer(columns, result, "SQL", self._owner, self.note, self.lock)
 
-    def _check(self, sql: str, check: Callable[[Collection[str] | None], None]) -> None:
+    def _check(self, sql: str, check: Callable[[Collection[str]], None]) -> None:
         """Check SQL of whoever asks; with all stored tables there, where it asks which there are or names another:
         what it may mean is said."""
-        for tables in () if _LISTS_TABLES.search(sql) else (_STORED & self._blocks.made | {"runs"}, None):
+        if not _LISTS_TABLES.search(sql):
             with suppress(InputError):
-                return check(tables)
+                return check({"runs", *(_STORED & self._blocks.made)})
         self._make_read(" ".join(_STORED), ())
-        check(None)
+        check(TABLES)
 
     @property
     def _owner(self) -> object:

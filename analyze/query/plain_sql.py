@@ -61,32 +61,28 @@ def check_expression(connection: duckdb.DuckDBPyConnection, text: str, what: str
         _check_function(item, what)
 
 
-def check_select(
-    connection: duckdb.DuckDBPyConnection, text: str, what: str, tables: Collection[str] | None = None
-) -> None:
+def check_select(connection: duckdb.DuckDBPyConnection, text: str, what: str, known: Collection[str] = ()) -> None:
     """Raise InputError unless the text is one SELECT (or EXPLAIN of one) that reads the connection's tables.
 
-    `tables`: only these of them, in small letters; to ask a new DuckDB which there are takes 9 ms.
+    `known`: some that are there, in small letters. Of others it is asked which there are: a new DuckDB takes 9 ms.
     """
     statements = _parse(connection, _without_explain(text), what)
     if len(statements) != 1:
         raise InputError(f"{what}: only one SELECT is allowed; the store is opened for reading")
-    _check_tree(connection, statements, what, _tables(connection) if tables is None else tables)
+    _check_tree(connection, statements, what, known)
 
 
-def check_block(
-    connection: duckdb.DuckDBPyConnection, text: str, what: str, tables: Collection[str] | None = None
-) -> None:
+def check_block(connection: duckdb.DuckDBPyConnection, text: str, what: str, known: Collection[str] = ()) -> None:
     """Raise InputError unless the text is macros and views, each over one SELECT or one expression.
 
     A macro may look up a table that it is given by name (`query_table`); what it is given is checked where it is used.
-    `tables`: as for `check_select`.
+    `known`: as for `check_select`.
     """
-    known, functions = _tables(connection) if tables is None else {*tables}, {"query_table"}
+    tables, functions = {*known}, {"query_table"}
     for create, body in _created(text, what):
-        _check_tree(connection, _parse(connection, body, what), what, known, functions)
+        _check_tree(connection, _parse(connection, body, what), what, tables, functions)
         if create["view"]:
-            known.add(create["view"].lower())
+            tables.add(create["view"].lower())
         else:
             functions.add(create["macro"].lower())
 
@@ -195,11 +191,12 @@ def _check_tree(
     connection: duckdb.DuckDBPyConnection,
     tree: object,
     what: str,
-    tables: Collection[str],
+    known: Collection[str],
     functions: Collection[str] = (),
 ) -> None:
     objects = list(_objects(tree))
     own = {entry["key"].lower() for o in objects if "cte_map" in o for entry in o["cte_map"]["map"]}
+    tables: set[str] | None = None
     macros: set[str] | None = None
     for o in objects:
         if "cte_map" in o:
@@ -209,7 +206,9 @@ def _check_tree(
             if o["type"] not in _SOURCES:
                 raise InputError(f"{what}: FROM takes tables and SELECTs only")
             if o["type"] == "BASE_TABLE":
-                _check_table(o, what, own, tables)
+                if not _is_one_of(o, own, known):
+                    tables = {*known, *_tables(connection)} if tables is None else tables
+                    _check_table(o, what, own, tables)
             elif o["type"] == "TABLE_FUNCTION":
                 name = o["function"].get("function_name", "").lower()
                 if name not in _TABLE_FUNCTIONS and name not in functions:
@@ -222,15 +221,19 @@ def _check_tree(
 
 
 def _check_table(source: dict[str, Any], what: str, own: set[str], tables: Collection[str]) -> None:
-    path = [p for p in source["qualified_name"]["path"] if p]
-    name = path[-1].lower() if path else ""
-    if name in own or (name in tables and [p.lower() for p in path[:-1]] in ([], ["main"], ["memory", "main"])):
+    if _is_one_of(source, own, tables):
         return
+    path = [p for p in source["qualified_name"]["path"] if p]
     if [p.lower() for p in path[:-1]] == ["information_schema"]:
         return
-    near = difflib.get_close_matches(name, [*own, *tables], 3)
+    near = difflib.get_close_matches(path[-1].lower() if path else "", [*own, *tables], 3)
     instead = f"; did you mean {', '.join(near)}?" if near else " (`analyze tables` lists them)"
     raise InputError(f"{what}: there is no table {'.'.join(path)!r}{instead}")
+
+
+def _is_one_of(source: dict[str, Any], own: set[str], tables: Collection[str]) -> bool:
+    *schema, name = [p.lower() for p in source["qualified_name"]["path"] if p] or [""]
+    return name in own or (name in tables and schema in ([], ["main"], ["memory", "main"]))
 
 
 def _check_given(function: dict[str, Any], what: str) -> None:
