@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from support import ROOT
 
 from analyze.store.table_files import RowGroupWriter
+from analyze.store.workers import OneBeside
 
 
 def test_memory_does_not_follow_texts_that_do_not_repeat(tmp_path: Path) -> None:
@@ -39,3 +42,55 @@ def test_parts_of_a_batch_that_share_their_texts_stay_one_row_group(tmp_path: Pa
         for first in range(0, 30_000, 1000):
             writer.write(pa.table({"name": names.slice(first, 1000)}))
     assert pq.read_metadata(writer.path).num_row_groups == 1
+
+
+def test_a_row_group_is_written_while_another_is_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One beside; the next, of another file, meanwhile by who adds the rows. The files are the same as without."""
+    monkeypatch.setattr("analyze.store.table_files.ROW_GROUP", 1000)
+    rows = [pa.table({"n": range(first, first + 700)}) for first in range(0, 7000, 700)]
+    alone = [RowGroupWriter(tmp_path / f"alone-{n}.parquet", rows[0].schema) for n in range(2)]
+    here, written_here = threading.get_ident(), threading.Event()
+    by: list[bool] = []
+
+    class Noting(RowGroupWriter):
+        def _as_stored(self, rows: pa.Table) -> pa.Table:
+            by.append(threading.get_ident() == here)
+            if by[-1]:
+                written_here.set()
+            else:
+                assert written_here.wait(60)
+            return rows
+
+    with OneBeside() as beside:
+        both = [Noting(tmp_path / f"{n}.parquet", rows[0].schema, beside) for n in range(2)]
+        for first, second in (alone, both):
+            with first, second:
+                for each in rows:
+                    first.write(each)
+                    second.write(each)
+    assert {True, False} == set(by)
+    for of_one, of_both in zip(alone, both, strict=True):
+        assert of_both.path.read_bytes() == of_one.path.read_bytes()
+        assert pq.read_table(of_both.path)["n"].to_pylist() == [*range(7000)]
+
+
+def test_what_cannot_be_written_beside_is_an_error_here(tmp_path: Path) -> None:
+    taken, rows = tmp_path / "taken", pa.table({"n": [1]})
+    taken.write_text("")
+
+    def writing(beside: OneBeside) -> RowGroupWriter:
+        return RowGroupWriter(taken / "t.parquet", rows.schema, beside)
+
+    with OneBeside() as beside:
+        with pytest.raises(OSError), writing(beside) as writer:
+            writer.write(rows)
+        with pytest.raises(OSError), writing(beside) as writer:
+            writer.write(rows)
+            writer.flush()
+            writer.flush()
+            pytest.fail("the first was not written")
+        # What ends the reading is told, not that the file, which is thrown away, could not be written either.
+        with pytest.raises(ValueError, match="no trace"), writing(beside) as writer:
+            writer.write(rows)
+            writer.flush()
+            raise ValueError("no trace")

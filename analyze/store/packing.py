@@ -164,4 +164,4 @@ class _Writer(RowGroupWriter):
     def end(self) -> None:
         """Rows of another rank or device follow."""
         if self._pending_rows >= _LEAST_ROWS:
-            self._flush()
+            self.flush()

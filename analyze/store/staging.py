@@ -22,6 +22,7 @@ from analyze.store.file_digest import file_state, printable_text
 from analyze.store.progress import Progress
 from analyze.store.run_folders import RunInput
 from analyze.store.table_files import TableWriter
+from analyze.store.workers import OneBeside
 
 LITTLE = 1 << 20
 """Bytes on disk, of all files together, below which no process is started."""
@@ -86,8 +87,9 @@ def read_files(
     for file, _ in large[:1]:
         for _ in range(jobs - 1):  # so that processes start at once, and not when this one has read its first chunks
             pool.submit(sources.load, file.kind)
-    for file, own in large:
-        take(file, partial(_write_file, run.run_id, file, own, pool_map(pool, jobs), progress))
+    with OneBeside() as beside:
+        for file, own in large:
+            take(file, partial(_write_file, run.run_id, file, own, pool_map(pool, jobs), progress, beside))
     for file, future in waiting:
         take(file, future.result)
         progress.advance(file_state(file.path).bytes, file.path.name)
@@ -129,7 +131,12 @@ def pool_map(pool: Executor, jobs: int) -> Mapper:
 
 
 def _write_file(
-    run_id: str, file: SourceFile, folder: Path, mapper: Mapper = inline_map, progress: Progress | None = None
+    run_id: str,
+    file: SourceFile,
+    folder: Path,
+    mapper: Mapper = inline_map,
+    progress: Progress | None = None,
+    beside: Executor | None = None,
 ) -> FileResult:
     """Read one raw file and write its rows to FOLDER/TABLE/rank-N.parquet."""
     names = DistinctTexts(folder / "names")
@@ -152,12 +159,14 @@ def _write_file(
             rank = file.rank if own_rank is None else own_rank
             if (table, rank) not in writers:
                 target = folder / table / f"rank-{rank}.parquet"
-                writers[table, rank] = stack.enter_context(TableWriter(target, table, run_id, rank))
+                writers[table, rank] = stack.enter_context(TableWriter(target, table, run_id, rank, beside))
             writers[table, rank].write(batch)
             if table in kernel_names.COLUMNS:
                 found = batch.column(kernel_names.COLUMNS[table]).dictionary.to_pylist()
                 names.add(n for n in found if n is not None)
             tell(before + min(size, result.report.position) * (size - before) // max(size, 1))
+        for writer in writers.values():
+            writer.flush()  # of several, one is written beside another
         result.report.rows = {key: w.rows for key, w in writers.items()}
         result.written = {key: w.path for key, w in writers.items() if w.rows}
     result.report.warnings = [printable_text(w) for w in result.report.warnings]

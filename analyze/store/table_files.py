@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from concurrent.futures import Executor, Future, wait
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -30,13 +31,15 @@ calls, and half the time to read, than as they are."""
 class RowGroupWriter:
     """Writes one Parquet file in row groups of at most `ROW_GROUP` rows. Raises OSError if it cannot be written.
 
-    The file is there from the first row group on.
+    The file is there from the first row group on. `beside`: what writes row groups while more rows are added.
     """
 
-    def __init__(self, path: Path, schema: pa.Schema):
+    def __init__(self, path: Path, schema: pa.Schema, beside: Executor | None = None):
         self.rows = 0
         self.path = path
         self._schema = schema
+        self._beside = beside
+        self._at_work: Future[None] | None = None
         self._pending: list[pa.Table] = []
         self._pending_rows = 0
         self._pending_texts: dict[int, int] = {}
@@ -47,7 +50,10 @@ class RowGroupWriter:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
-            self._flush()
+            self.flush()
+            self._wait()
+        elif self._at_work:
+            wait([self._at_work])
         if self._writer is not None:
             # After an error the file is thrown away, and to close it may fail of the same.
             with suppress(OSError) if kind else nullcontext():
@@ -60,20 +66,30 @@ class RowGroupWriter:
         self._pending_rows += rows.num_rows
         self._pending_texts |= _dictionaries(rows)
         if self._pending_rows >= ROW_GROUP or sum(self._pending_texts.values()) >= _TEXTS:
-            self._flush()
+            self.flush()
 
-    def _flush(self) -> None:
-        import pyarrow as pa
-
+    def flush(self) -> None:
+        """Have the rows that were added so far written."""
+        self._wait()
         if self._pending_rows:
-            if self._writer is None:
-                self._writer = _open_writer(self.path, self._schema, self._is_small())
-            rows = self._as_stored(pa.concat_tables(self._pending).unify_dictionaries())
-            self._writer.write_table(rows, row_group_size=ROW_GROUP)
+            small = self._pending_rows <= _FEW and sum(self._pending_texts.values()) <= _SHORT
+            if self._beside is None:
+                self._write(self._pending, small)
+            else:
+                self._at_work = self._beside.submit(self._write, self._pending, small)
         self._pending, self._pending_rows, self._pending_texts = [], 0, {}
 
-    def _is_small(self) -> bool:
-        return self._pending_rows <= _FEW and sum(self._pending_texts.values()) <= _SHORT
+    def _wait(self) -> None:
+        if self._at_work:
+            self._at_work.result()
+
+    def _write(self, found: list[pa.Table], small: bool) -> None:
+        import pyarrow as pa
+
+        if self._writer is None:
+            self._writer = _open_writer(self.path, self._schema, small)
+        rows = self._as_stored(pa.concat_tables(found).unify_dictionaries())
+        self._writer.write_table(rows, row_group_size=ROW_GROUP)
 
     def _as_stored(self, rows: pa.Table) -> pa.Table:
         """Rows with the columns of the file."""
@@ -83,10 +99,10 @@ class RowGroupWriter:
 class TableWriter(RowGroupWriter):
     """Writes a table's rows of one rank, of which run_id and rank are added here."""
 
-    def __init__(self, path: Path, table: str, run_id: str, rank: int = 0):
+    def __init__(self, path: Path, table: str, run_id: str, rank: int = 0, beside: Executor | None = None):
         from schemas.tables import arrow_schema
 
-        super().__init__(path, arrow_schema(table))
+        super().__init__(path, arrow_schema(table), beside)
         self._run_id, self._rank = run_id, rank
 
     def write(self, rows: pa.RecordBatch) -> None:

@@ -1,4 +1,4 @@
-"""Worker processes for the ingest."""
+"""Worker processes for the ingest, and a thread beside its own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import parent_process
 from multiprocessing.connection import wait
@@ -103,6 +103,26 @@ class _Here(Executor):
         except Exception as e:
             done.set_exception(e)
         return done
+
+
+class OneBeside(_Here):
+    """Works in a thread beside this one, on one thing at a time; while it does, this thread works itself: so little
+    waits in memory. For what leaves Python's lock to others."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1)
+        self._last: Future[Any] | None = None
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """As Executor.submit."""
+        if self._last is not None and not self._last.done():
+            return super().submit(fn, *args, **kwargs)
+        self._last = self._thread.submit(fn, *args, **kwargs)
+        return self._last
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """As Executor.shutdown."""
+        self._thread.shutdown(wait, cancel_futures=cancel_futures)
 
 
 @contextmanager
