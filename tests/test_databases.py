@@ -101,8 +101,23 @@ def test_sql_of_others_is_run_by_one_that_can_read_nothing_else(stores: list[Sto
         engine.execute(read)
     # What was asked before can still be taken, and what the package asks is answered as before.
     assert shared.rows() == engine.query(find("kernel-share")).rows()
-    with pytest.raises(Exception, match="Permission Error"):
-        Engine([stores[0]], where="rank = 0").execute(read)
+
+
+def test_where_is_asked_where_there_is_nothing_else(
+    stores: list[Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here without the wall before it, too."""
+    secret = tmp_path / "secret.txt"
+    secret.write_text("x")
+    engine = Engine([stores[0]], where="rank = 0 AND run_id LIKE 'a-%' AND profiler IN ('torch', 'nsys')")
+    assert isinstance(engine._database, Shared) and engine.rows(KERNELS) == [("a",)]
+    assert Engine([stores[0]], where=["rank = 0", "rank > 0"]).run_ids == []
+    monkeypatch.setattr("analyze.query.recordings.check_expression", lambda *given: None)
+    with pytest.raises(InputError, match=r"--where .*Permission Error"):
+        Engine([stores[0]], where=f"(SELECT count(*) FROM read_text('{secret}')) = 1")
+    for table in ("run_groups", "kernels"):
+        with pytest.raises(InputError, match=rf"--where .*{table}.* does not exist"):
+            Engine([stores[0]], where=f"(SELECT count(*) FROM {table}) = 1")
 
 
 def test_a_query_of_ones_own_is_sql_of_others(stores: list[Store], tmp_path: Path) -> None:

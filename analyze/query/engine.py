@@ -61,7 +61,7 @@ def _one_at_a_time(ask: Callable[Concatenate[Engine, P], T]) -> Callable[Concate
 class Engine:
     """The tables of one or several stores, in a DuckDB (`analyze.query.databases`).
 
-    SQL of whoever asks, in `where` too, is run by one that can read the stores' files and nothing else.
+    SQL of whoever asks is run by one that can read the stores' files and nothing else.
 
     `where` is one SQL expression (or several, of which all must hold) over the columns of `runs` (and `rank`, `node`):
     only what it selects exists. `by` names columns of `runs` (or `rank`, `node`) whose values become groups of their
@@ -95,9 +95,9 @@ class Engine:
         wheres = list(filter(None, [where] if isinstance(where, str) else where or ()))
         self._selected_by = wheres, profiler, prefer
         self._recordings_of = partial(Recordings, stores, by, keep_in_stores)
-        self._open(may_share=not wheres)
+        self._open()
 
-    def _open(self, may_share: bool) -> None:
+    def _open(self, may_share: bool = True) -> None:
         """Begin with nothing but the runs. `may_share`: what is to be run is SQL of this package's own."""
         self._recordings = self._recordings_of()
         systems = {str(s.filesystem.protocol): s.filesystem for s in self.stores if s.filesystem}

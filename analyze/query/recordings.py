@@ -6,6 +6,7 @@ import copy
 import hashlib
 import re
 from collections.abc import Container, Sequence
+from contextlib import closing
 from functools import cache, cached_property
 from math import inf
 from pathlib import Path
@@ -14,6 +15,8 @@ import duckdb
 
 import schemas
 from analyze.errors import InputError
+from analyze.query.computed.registered import registered
+from analyze.query.databases import empty_database
 from analyze.query.literals import text_literal
 from analyze.query.plain_sql import check_expression, sentence
 from analyze.query.query_files import RANK_COLUMNS, TIMING
@@ -118,13 +121,28 @@ class Recordings:
             f" LEFT JOIN ({self._scan('rank_hosts')}) h USING (run_id, rank)",
             [[r for r, _ in ranks], [n for _, n in ranks]],
         )
-        for where in wheres:
-            what = f"--where {where!r}"
-            check_expression(self.connection, where, what)
-            try:
-                self.connection.execute(f"DELETE FROM selected WHERE (\n{where}\n) IS NOT TRUE")
-            except duckdb.Error as e:
-                raise InputError(f"{what}: {sentence(e)}") from e
+        if wheres:
+            self._leave(wheres)
+
+    def _leave(self, wheres: Sequence[str]) -> None:
+        """Leave in `selected` what all of `wheres` hold for. They are asked apart, where there is nothing else."""
+        rows = self.connection.sql("SELECT * FROM selected").to_arrow_table()
+        with closing(empty_database()) as apart:
+            with registered(apart, found=rows):
+                apart.execute("CREATE TEMP TABLE selected AS SELECT * FROM found")
+            for where in wheres:
+                what = f"--where {where!r}"
+                check_expression(apart, where, what)
+                try:
+                    apart.execute(f"DELETE FROM selected WHERE (\n{where}\n) IS NOT TRUE")
+                except duckdb.Error as e:
+                    raise InputError(f"{what}: {sentence(e)}") from e
+            left = apart.execute("SELECT run_id, rank FROM selected").fetchall()
+        self.execute(
+            "DELETE FROM selected WHERE (run_id::VARCHAR, rank) NOT IN"
+            " (SELECT (unnest($1::VARCHAR[]), unnest($2::INTEGER[])))",
+            [[r for r, _ in left], [n for _, n in left]],
+        )
 
     def _choose_passes(self, profiler: str | None, prefer: str | None) -> None:
         """Leave one timing pass of each workload in `selected`, as the class says."""
