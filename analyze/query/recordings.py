@@ -57,7 +57,7 @@ class Recordings:
         self.chosen: list[tuple[Store, str]] = []
         self._ranks: dict[str, set[int]] = {}
         """The ranks of each run that exist, where some are left out: other files need not be opened."""
-        self._filtered = False
+        self._some_left_out = self._filtered = False
         for store in stores:
             seen = {r for _, r in self.chosen}
             self.chosen += [(store, r) for r in store.snapshot.runs if r not in seen]
@@ -114,13 +114,13 @@ class Recordings:
         for name in self.by:
             if name not in RUN_COLUMNS:
                 raise InputError(f"--by {name}: runs has no such column; it has {', '.join(sorted(RUN_COLUMNS))}")
-        ranks = [(r, rank) for s, r in self.chosen for rank in _ranks(s, r)]
-        self.execute(
-            f"CREATE TABLE selected AS SELECT a.*, rank, h.host AS node FROM ({self._scan('runs')}) a"
-            " JOIN (SELECT unnest($1::VARCHAR[])::run_key AS run_id, unnest($2::INTEGER[]) AS rank) USING (run_id)"
-            f" LEFT JOIN ({self._scan('rank_hosts')}) h USING (run_id, rank)",
-            [[r for r, _ in ranks], [n for _, n in ranks]],
-        )
+        # In the order of run_key.
+        ranks = [_ranks(store, run_id) for run_id, store in sorted((r, s) for s, r in self.chosen)]
+        selected = f"SELECT *, unnest(($1::INTEGER[][])[enum_code(run_id) + 1]) AS rank FROM ({self._scan('runs')})"
+        if wheres or "node" in self.by:  # which takes as long as all else of it
+            hosts = f"SELECT run_id, rank, host AS node FROM ({self._scan('rank_hosts')})"
+            selected = f"SELECT * FROM ({selected}) LEFT JOIN ({hosts}) USING (run_id, rank)"
+        self.execute(f"CREATE TABLE selected AS {selected}", [ranks])
         if wheres:
             self._leave(wheres)
 
@@ -138,18 +138,21 @@ class Recordings:
                 except duckdb.Error as e:
                     raise InputError(f"{what}: {sentence(e)}") from e
             left = apart.execute("SELECT run_id, rank FROM selected").fetchall()
-        self.execute(
-            "DELETE FROM selected WHERE (run_id::VARCHAR, rank) NOT IN"
-            " (SELECT (unnest($1::VARCHAR[]), unnest($2::INTEGER[])))",
+        self._leave_out(
+            "(run_id::VARCHAR, rank) NOT IN (SELECT (unnest($1::VARCHAR[]), unnest($2::INTEGER[])))",
             [[r for r, _ in left], [n for _, n in left]],
         )
+
+    def _leave_out(self, condition: str, parameters: object) -> None:
+        self.execute(f"DELETE FROM selected WHERE {condition}", parameters)
+        self._some_left_out = True
 
     def _choose_passes(self, profiler: str | None, prefer: str | None) -> None:
         """Leave one timing pass of each workload in `selected`, as the class says."""
         if profiler not in (None, "all", *PROFILERS):
             raise InputError(f"--profiler {profiler}: must be one of {', '.join(PROFILERS)} or all")
         if profiler not in (None, "all"):
-            self.execute("DELETE FROM selected WHERE profiler IS DISTINCT FROM $1", [profiler])
+            self._leave_out("profiler IS DISTINCT FROM $1", [profiler])
         if profiler is not None or prefer == "all" or {"run_id", "profiler"} & set(self.by) or len(self.chosen) < 2:
             return
         tables = {r: s.snapshot.runs[r].tables for s, r in self.chosen}
@@ -169,9 +172,7 @@ class Recordings:
             if others:
                 used.add(best)
                 unused.update(others)
-                self.execute(
-                    "DELETE FROM selected WHERE workload_id = $1 AND list_contains($2, profiler)", [workload, others]
-                )
+                self._leave_out("workload_id = $1 AND list_contains($2, profiler)", [workload, others])
         if used:
             self.note = (
                 f"of the passes of a workload, {' or '.join(sorted(used))} is used and {', '.join(sorted(unused))} left"
@@ -184,10 +185,13 @@ class Recordings:
         number = f"dense_rank() OVER (ORDER BY {by})::INTEGER" if by else "NULL::INTEGER"
         kind = "TABLE" if by else "VIEW"
         self.execute(f"CREATE {kind} run_groups AS SELECT *, {number} AS run_group FROM selected")
+        columns = ", ".join(f'"{c.name}"' for c in TABLES["runs"].columns)
         self.execute(
-            "CREATE VIEW runs AS SELECT DISTINCT ON (run_id) * EXCLUDE (rank, node)"
+            f"CREATE VIEW runs AS SELECT DISTINCT ON (run_id) {columns}, run_group"
             " FROM run_groups ORDER BY run_id, rank"
         )
+        if not self._some_left_out:
+            return
         ranks = self.execute("SELECT run_id, list(rank) FROM selected GROUP BY run_id").fetchall()
         kept = {run_id: set(found) for run_id, found in ranks}
         self.chosen = [(s, r) for s, r in self.chosen if r in kept]
