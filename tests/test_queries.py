@@ -36,6 +36,7 @@ from analyze.query.databases import Own
 from analyze.query.engine import Engine
 from analyze.query.plain_sql import names_in
 from analyze.query.query_files import Query, catalog, parse
+from analyze.query.recordings import RUN_COLUMNS
 from analyze.store.store import Store
 from schemas.phases import PHASES
 
@@ -568,3 +569,24 @@ def test_several_stores_at_once(tmp_path: Path) -> None:
     assert {r["name"] for r in analyze.open(*paths).query("kernel-share").to_pylist()} == {"a", "b"}
     stores = analyze.open(*paths).stores
     assert all(isinstance(s, Store) for s in stores)
+
+
+def test_rows_and_groups_may_be_of_the_same_name() -> None:
+    """`-p group=rank --by rank`: the rows' rank is a text in some answers, the groups' a number."""
+    traces = sample_engines("fsdp-tp-4gpu")
+    same = [
+        (query, {param.name: choice})
+        for query in catalog().values()
+        for param in query.params
+        for choice in param.choices or ()
+        if choice in RUN_COLUMNS
+    ]
+    answered = set()
+    for query, params in same:
+        for by in params.values():
+            answer = traces.get(by=(by,), query=query).query(query, params)
+            at = [c.name for c in answer.columns].index(by)
+            if rows := answer.rows():
+                answered.add(query.name)
+                assert {str(row[at]) for row in rows} == {"0", "1", "2", "3"}, (query.name, params)
+    assert {"collective-waits", "fsdp", "health"} <= answered

@@ -64,7 +64,7 @@ class Asked:
         for c in self._documented:
             source = f'_answer."{c.name}"' + ("::VARCHAR" if c.name == "run_id" else "")
             # A query that does not say for each row what tells the groups apart.
-            self._columns[c.name] = (c, f'coalesce({source}, _group."_{c.name}")' if c.name in by else source)
+            self._columns[c.name] = (c, f"coalesce({source}, {_of_group(c)})" if c.name in by else source)
 
     def check(self, chosen: Chosen) -> None:
         """Raise InputError if a column is asked for that is not there."""
@@ -109,6 +109,11 @@ class Asked:
     @property
     def _sources(self) -> dict[str, str]:
         return {name: source for name, (_, source) in self._columns.items()}
+
+
+def _of_group(column: ResultColumn) -> str:
+    """A column's value in a group by what has its name, which may be a number where it is a text (a `{group}`)."""
+    return f'_group."_{column.name}"' + ("::VARCHAR" if column.unit == "text" else "")
 
 
 def _group_column(name: str) -> ResultColumn:
