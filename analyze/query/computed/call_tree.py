@@ -20,10 +20,10 @@ import numpy as np
 import pyarrow as pa
 
 from analyze.query import spill
-from analyze.query.computed import rank_batches, tree_work
+from analyze.query.computed import piece_sums, pieces, rank_batches, tree_work
 from analyze.query.computed.in_turn import ROWS_READ, in_turn
 from analyze.query.computed.launched import Launched
-from analyze.query.computed.nesting import KINDS, OP, RANGE, UNKNOWN, Room, tree_of
+from analyze.query.computed.nesting import CALL, KINDS, OP, RANGE, UNKNOWN, Room, tree_of
 from analyze.query.computed.path_sums import paths_of
 from analyze.query.computed.registered import registered
 from analyze.query.computed.tree_batch import Batch, paths_of_batch, rows_of, sums_of_batch
@@ -41,8 +41,8 @@ _SUMMED_BYTES = 200
 
 # There is a row for every event, in memory, so texts are stored as numbers; the view makes them texts again.
 _TEXTS = f"""
-CREATE TYPE {{table}}_kind AS ENUM {KINDS};
-CREATE TYPE {{table}}_name AS ENUM (
+CREATE TYPE IF NOT EXISTS {{table}}_kind AS ENUM {KINDS};
+CREATE TYPE IF NOT EXISTS {{table}}_name AS ENUM (
     SELECT DISTINCT name FROM cpu_events WHERE name IS NOT NULL AND {{among}} ORDER BY name
 );
 CREATE OR REPLACE TEMP TABLE call_kinds AS
@@ -81,12 +81,12 @@ SELECT
     coalesce(e.op_id, {unknown}) AS op_id, start_ns, dur_ns
 FROM {events} e
 JOIN (SELECT * FROM call_processes WHERE batch = $batch) p USING (run_id, rank)
-WHERE dur_ns IS NOT NULL AND {among} AND true /* of these ranks */
+WHERE dur_ns IS NOT NULL AND {among} AND true /* of these ranks */ AND true /* of this time */
 """
 _LAUNCHED = """
 SELECT process::BIGINT AS process, op_id, {gpu}::BIGINT AS ns
 FROM linked_to_ops('gpu_work') JOIN (SELECT * FROM call_processes WHERE batch = $batch) USING (run_id, rank)
-WHERE op_id > 0 AND true /* of these ranks */
+WHERE op_id > 0 AND true /* of these ranks */ AND true /* of this work */
 """
 _NAMED = """
 SELECT run_id, rank, run_group, k.text{text} AS kind, n.text{text} AS name, r.* EXCLUDE (process, kind, name)
@@ -159,6 +159,15 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None 
         work = tree_work.sums_in("gpu_named_work", f"call_tree_{same}")
         connection.execute(f"CREATE VIEW call_work_{functions} AS {work}")
         return
+    try:
+        _make(connection, table, kept, cut=tree in _SUMMED)
+    except pieces.NotApart:
+        _make(connection, table, kept, cut=False)
+
+
+def _make(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None, cut: bool) -> None:
+    """`create` where nothing is there yet; `cut`: large ranks, of whose pieces the sums can be added up."""
+    tree, _, functions = table.rpartition("_")
     kind = _BY_PLACE if tree in _OF_PLACES else _AS_TORCH
     among = f"{kind.among} AND {_PYTHON_FUNCTIONS[functions]}"
     # Of sums by path, only which operators launched anything is asked.
@@ -169,20 +178,25 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None 
     there = adding.restore(to_keep) if to_keep else []
     left = of_others(there) + (_WITH_MEMORY if tree == "memory_tree" else "")
     connection.execute(_PROCESSES.format(among=among, left=left, main=kind.main), {"batch": _BATCH})
+    found = pieces.cut(connection, "call_processes", among, _BATCH) if cut else {}
+    apart = pieces.Apart(found.values())
     spill.check_room(connection, "call_processes", _SUMMED_BYTES if tree in _SUMMED else _EVENT_BYTES)
-    batches = rank_batches.batches(connection, "call_processes")
+    batches = rank_batches.batches(connection, "call_processes", found)
     if not batches and not there:
         batches = [rank_batches.Batch(0, "true")]
     if batches:
         connection.execute(_TEXTS.format(table=table, among=among))
-    adding.only = dict(batches)
+    adding.batches = {of.number: of for of in batches}
     most = rank_batches.most(connection, "call_processes")
     room = Room(most)
     places = cycle((Room(most), Room(most)))
 
-    read = ((of.number, _read(connection, (events, launched), of, next(places))) for of in batches)
+    read = ((of.number, _read(connection, (events, launched), of, next(places), apart)) for of in batches)
     for batch in in_turn(lambda one: _nested(one[1], one[0], adding.nodes, adding.paths, tree, room), read):
         adding.add(batch)
+    apart.finish()
+    if found:
+        adding.bring_together()
     if to_keep:
         adding.keep(to_keep, there)
     adding.finish()
@@ -228,8 +242,7 @@ class _Adding:
         self._made: dict[str, None] = {}
         self.nodes = 0
         self.paths = 0
-        self.only: dict[int, str] = {}
-        """A condition on the ranks of each batch."""
+        self.batches: dict[int, rank_batches.Batch] = {}
 
     def add(self, batch: Batch) -> None:
         """Add what there is of a batch."""
@@ -237,7 +250,7 @@ class _Adding:
             self._into(
                 "call_paths", _NAMED.format(rows="call_batch", text="::VARCHAR"), call_batch=paths_of_batch(batch)
             )
-            work = tree_work.sums(self._connection, batch, self.only[batch.number], _NAMED)
+            work = tree_work.sums(self._connection, batch, self.batches[batch.number], _NAMED)
             self._into("call_work", work)
         elif self._tree == "torch_sums":
             self._into(
@@ -251,6 +264,14 @@ class _Adding:
             )
         self.nodes += len(batch.tree.order)
         self.paths += len(batch.sums.parent) if batch.sums else 0
+
+    def bring_together(self) -> None:
+        """Make sums of ranks of those of their pieces."""
+        made = [f"{stem}_{self._functions}_rows" for stem in _SUMMED[self._tree]]
+        if self._tree == "torch_sums":
+            piece_sums.names(self._connection, *made)
+        else:
+            piece_sums.paths(self._connection, *made)
 
     @cached_property
     def _kept_as(self) -> str:
@@ -303,7 +324,11 @@ class _Adding:
 
 
 def _read(
-    connection: duckdb.DuckDBPyConnection, sql: tuple[str, str], batch: rank_batches.Batch, room: Room
+    connection: duckdb.DuckDBPyConnection,
+    sql: tuple[str, str],
+    batch: rank_batches.Batch,
+    room: Room,
+    apart: pieces.Apart,
 ) -> dict[str, Any]:
     """The columns of _EVENTS, and `launched_ns`: of _LAUNCHED, what each operator or range launched."""
     events, launched = sql
@@ -321,7 +346,11 @@ def _read(
         ids = np.where((read["kind"] == OP) | (read["kind"] == RANGE), read["op_id"], UNKNOWN)
         room.array("launched_ns", np.int64, end)[n:] = work.of(read["process"], ids)
         n = end
-    return {name: room.array(name, kind, n) for name, kind in {**types, "launched_ns": np.int64}.items()}
+    columns = {name: room.array(name, kind, n) for name, kind in {**types, "launched_ns": np.int64}.items()}
+    if batch.piece:
+        kind, ids = columns["kind"], columns["op_id"]
+        apart.add(batch.piece, [ids[(kind == OP) | (kind == RANGE)]], np.concatenate([ids[kind == CALL], op]))
+    return columns
 
 
 def _nested(events: dict[str, Any], number: int, nodes: int, paths: int, tree: str, room: Room) -> Batch:

@@ -31,6 +31,7 @@ from analyze.query.computed.launching import (
 )
 from analyze.query.computed.nesting import UNKNOWN, in_order, lifted
 from analyze.query.computed.path_walk import integers
+from analyze.query.computed.pieces import Apart, NotApart
 from analyze.query.computed.registered import registered
 from analyze.query.computed.tree_batch import column
 
@@ -71,6 +72,7 @@ CREATE TABLE {table} (
 );
 """
 _COUNTED = ("cpu_ops", "gpu_work")
+_AMONG = "kind IN ('op', 'range')"
 # With the condition on ranks that OF_RANKS stands for, `linked_to_ops` joins what is of these alone.
 _WORK = """
 WITH _work AS (
@@ -85,7 +87,7 @@ WITH _work AS (
 )
 SELECT process, device, enum_code(name::{table}_text)::INTEGER AS name, correlation_id, op_id, start_ns, dur_ns
 FROM _work JOIN (SELECT * FROM launch_point_ranks WHERE batch = $batch) USING (run_id, rank)
-WHERE op_id > 0 AND true /* of these ranks */
+WHERE op_id > 0 AND true /* of these ranks */ AND true /* of this work */
 """
 _OPS = """
 SELECT
@@ -93,7 +95,7 @@ SELECT
     start_ns + dur_ns AS end_ns,
     CASE WHEN kind = 'op' THEN coalesce(enum_code(name::{table}_text)::INTEGER, -1) ELSE -1 END AS name
 FROM cpu_events JOIN (SELECT * FROM launch_point_ranks WHERE batch = $batch) USING (run_id, rank)
-WHERE kind IN ('op', 'range') AND dur_ns IS NOT NULL AND true /* of these ranks */
+WHERE kind IN ('op', 'range') AND dur_ns IS NOT NULL AND true /* of these ranks */ AND true /* of this time */
 """
 _INSERT = """
 INSERT INTO {table} BY NAME
@@ -104,9 +106,19 @@ SELECT run_id, rank, run_group, m.* EXCLUDE (process) FROM launch_points_made m 
 def create(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     """Make the table and `{table}_names`, whose columns `analyze.query.computed` has."""
     connection.execute(_NAMES.format(table=table))
-    rank_batches.create(connection, "launch_point_ranks", _COUNTED, _EVENT_BYTES, _BATCH, "true")
-    batches = rank_batches.batches(connection, "launch_point_ranks")
-    for placed in in_turn(_placed, (_read(connection, table, batch) for batch in batches)):
+    try:
+        _fill(connection, table, _AMONG)
+    except NotApart:
+        connection.execute(f"TRUNCATE {table}")
+        _fill(connection, table, "")
+    connection.execute("DROP TABLE launch_point_ranks")
+
+
+def _fill(connection: duckdb.DuckDBPyConnection, table: str, among: str) -> None:
+    """Put the rows into the table; `among`: as `rank_batches.create_cut` has it."""
+    batches = rank_batches.create_cut(connection, "launch_point_ranks", _COUNTED, _EVENT_BYTES, _BATCH, among)
+    apart = Apart(batch.piece for batch in batches)
+    for placed in in_turn(_placed, (_read(connection, table, batch, apart) for batch in batches)):
         rows = placed.rows
         if len(placed.unlinked):
             rows = pa.concat_tables([rows, by_thread(connection, "launch_point_ranks", placed.unlinked)])
@@ -114,7 +126,7 @@ def create(connection: duckdb.DuckDBPyConnection, table: str) -> None:
             rows = _in_place(rows, (process, tid, at_ns), placed.outermost)
         with registered(connection, launch_points_made=rows):
             connection.execute(_INSERT.format(table=table))
-    connection.execute("DROP TABLE launch_point_ranks")
+    apart.finish()
 
 
 class _Events(NamedTuple):
@@ -136,16 +148,20 @@ class _Placed(NamedTuple):
     outermost: dict[int, _Outermost]
 
 
-def _read(connection: duckdb.DuckDBPyConnection, table: str, batch: rank_batches.Batch) -> _Events:
+def _read(connection: duckdb.DuckDBPyConnection, table: str, batch: rank_batches.Batch, apart: Apart) -> _Events:
     work = work_of(batch.select(connection, _WORK.format(table=table)).to_arrow_table())
     launching: dict[int, list[Columns]] = {}
     ops: dict[int, list[Columns]] = {}
+    ids = []
     for number, found in read_by_process(batch.select(connection, _OPS.format(table=table, unknown=UNKNOWN))):
         is_op = found.pop("is_op")
+        if batch.piece:
+            ids.append(found["op_id"])
         if number in work.ids:
             launching.setdefault(number, []).append(work.launching(number, found))
         found = found if is_op.all() else taken(found, np.flatnonzero(is_op), *TIMES, "name")
         ops.setdefault(number, []).append(taken(found, np.flatnonzero(_maybe_outer(found)), *TIMES, "name"))
+    apart.add(batch.piece, ids, work.op)
     return _Events(work, *({n: together(of) for n, of in parts.items()} for parts in (launching, ops)))
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from analyze.query import spill
+from analyze.query.computed import pieces
 from analyze.query.literals import OF_RANKS, of_ranks
 
 if TYPE_CHECKING:
@@ -26,24 +27,45 @@ def create(
     spill.check_room(connection, table, event_bytes)
 
 
+def create_cut(
+    connection: duckdb.DuckDBPyConnection, table: str, counted: Iterable[str], event_bytes: int, batch: int, among: str
+) -> list[Batch]:
+    """The same of all ranks, of which large ones are cut (`pieces.cut`, unless `among` is empty); gives the batches."""
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS {sql(counted, 'true')}", {"batch": batch})
+    found = pieces.cut(connection, table, among, batch) if among else {}
+    spill.check_room(connection, table, event_bytes)
+    return batches(connection, table, found)
+
+
 class Batch(NamedTuple):
-    """Ranks that are worked on together."""
+    """Ranks that are worked on together, or a piece of one."""
 
     number: int
     only: str
     """A condition that holds for them (`of_ranks`)."""
+    piece: pieces.Piece | None = None
+
+    def filled(self, sql: str) -> str:
+        """SQL with the conditions in the places of OF_RANKS and, for a piece, of those of `pieces`."""
+        conditions = {OF_RANKS: self.only} | (self.piece.conditions() if self.piece else {})
+        for mark, condition in conditions.items():
+            sql = sql.replace(mark, condition)
+        return sql
 
     def select(self, connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.DuckDBPyRelation:
-        """What SQL with the parameter $batch selects, the condition in the place of OF_RANKS."""
-        return connection.sql(sql.replace(OF_RANKS, self.only), params={"batch": self.number})
+        """What SQL with the parameter $batch selects, the conditions in their places."""
+        return connection.sql(self.filled(sql), params={"batch": self.number})
 
 
-def batches(connection: duckdb.DuckDBPyConnection, table: str) -> list[Batch]:
-    """The batches of a table that `create` made, or of one with these columns."""
+def batches(
+    connection: duckdb.DuckDBPyConnection, table: str, cut: Mapping[int, pieces.Piece] | None = None
+) -> list[Batch]:
+    """The batches of a table that `create` made, or of one with these columns; `cut`: what `pieces.cut` gave."""
     found = connection.execute(
         f"SELECT batch, list(DISTINCT run_id::VARCHAR), min(rank), max(rank) FROM {table} GROUP BY batch ORDER BY batch"
     ).fetchall()
-    return [Batch(number, of_ranks(runs, ranks) if len(found) > 1 else "true") for number, runs, *ranks in found]
+    several, of = len(found) > 1, cut or {}
+    return [Batch(n, of_ranks(runs, ranks) if several else "true", of.get(n)) for n, runs, *ranks in found]
 
 
 def most(connection: duckdb.DuckDBPyConnection, table: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import duckdb
 
+from analyze.query.computed import rank_batches
 from analyze.query.computed.registered import registered
 from analyze.query.computed.tree_batch import Batch, ops_of, rows_of
 
@@ -18,10 +19,9 @@ _WORK = "SELECT w.*, n.path FROM work_nodes('{work}', '{tree}') w LEFT JOIN {tre
 # What an External id links to an operator, as `work_nodes` has it, without a look at each node; and whether it does.
 _OF_BATCH = """
 SELECT w.*, o.path, coalesce(o.several, coalesce(w.op_id, 0) = 0) AS unlinked
-FROM gpu_named_work w
+FROM (SELECT * FROM gpu_named_work WHERE true /* of these ranks */ AND true /* of this work */) w
 JOIN (SELECT * FROM call_processes WHERE batch = {batch}) p USING (run_id, rank)
 LEFT JOIN call_ops o ON o.process = p.process AND o.op_id = w.op_id
-WHERE {only}
 """
 _LEFT = """
 CREATE OR REPLACE TEMP TABLE call_batch_unlinked AS SELECT * EXCLUDE (path, unlinked) FROM ({work}) WHERE unlinked
@@ -41,12 +41,12 @@ def sums_in(work: str, tree: str) -> str:
     return _SUMS.format(also="", work=_WORK.format(work=work, tree=tree))
 
 
-def sums(connection: duckdb.DuckDBPyConnection, batch: Batch, only: str, named: str) -> str:
+def sums(connection: duckdb.DuckDBPyConnection, batch: Batch, of: rank_batches.Batch, named: str) -> str:
     """SQL of the sums of a batch's work, of which tables are made; `drop` removes them.
 
-    `only`: a condition on run_id and rank that the batch fulfils; `named`: call_tree's SQL of rows with their texts.
+    `of`: which ranks the batch is of; `named`: call_tree's SQL of rows with their texts.
     """
-    work = _OF_BATCH.format(batch=batch.number, only=only)
+    work = of.filled(_OF_BATCH.format(batch=batch.number))
     with registered(connection, call_ops=ops_of(batch)):
         # There are millions of rows and few sums.
         both = _SUMS.format(also="unlinked,", work=work)

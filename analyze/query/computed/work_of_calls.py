@@ -24,6 +24,7 @@ from analyze.query.computed.launching import (
 )
 from analyze.query.computed.nesting import UNKNOWN
 from analyze.query.computed.path_walk import integers
+from analyze.query.computed.pieces import Apart, NotApart
 from analyze.query.computed.registered import registered
 from analyze.query.computed.tree_batch import column
 
@@ -38,6 +39,7 @@ _EVENT_BYTES = 200
 """Memory that each of them takes meanwhile."""
 
 _COUNTED = ("cpu_ops", "gpu_work")
+_AMONG = "kind IN ('op', 'range')"
 _TABLE = """
 CREATE TABLE {table} (
     run_id run_key, rank INTEGER, device INTEGER, is_kernel BOOLEAN, is_product BOOLEAN, is_tf32 BOOLEAN,
@@ -58,17 +60,19 @@ LEFT JOIN (
         is_tf32_kernel(name) AS is_tf32
     FROM kernel_names
 ) n USING (run_id, name)
-WHERE true /* of these ranks */
+WHERE true /* of these ranks */ AND true /* of this work */
 """
 _OPS = """
 SELECT process, coalesce(tid, {unknown}) AS tid, op_id, start_ns, start_ns + dur_ns AS end_ns
 FROM cpu_events JOIN (SELECT * FROM work_ranks WHERE batch = $batch) USING (run_id, rank)
-WHERE kind IN ('op', 'range') AND op_id > 0 AND dur_ns IS NOT NULL AND true /* of these ranks */
+WHERE
+    kind IN ('op', 'range') AND op_id > 0 AND dur_ns IS NOT NULL
+    AND true /* of these ranks */ AND true /* of this time */
 """
 _CALLS = """
 SELECT process, coalesce(tid, {unknown}) AS tid, start_ns, end_ns, call
 FROM {calls} JOIN (SELECT * FROM work_ranks WHERE batch = $batch) USING (run_id, rank)
-WHERE end_ns IS NOT NULL AND true /* of these ranks */
+WHERE end_ns IS NOT NULL AND true /* of these ranks */ AND true /* of this time */
 """
 _INSERT = """
 INSERT INTO {table} BY NAME
@@ -101,9 +105,19 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, calls: str) -> Non
     None of these lies in another of its thread.
     """
     connection.execute(_TABLE.format(table=table))
-    rank_batches.create(connection, "work_ranks", _COUNTED, _EVENT_BYTES, _BATCH, "true")
-    batches = rank_batches.batches(connection, "work_ranks")
-    for placed in in_turn(_placed, (_read(connection, calls, batch) for batch in batches)):
+    try:
+        _fill(connection, table, calls, _AMONG)
+    except NotApart:
+        connection.execute(f"TRUNCATE {table}")
+        _fill(connection, table, calls, "")
+    connection.execute("DROP TABLE work_ranks")
+
+
+def _fill(connection: duckdb.DuckDBPyConnection, table: str, calls: str, among: str) -> None:
+    """Put the rows into the table; `among`: as `rank_batches.create_cut` has it."""
+    batches = rank_batches.create_cut(connection, "work_ranks", _COUNTED, _EVENT_BYTES, _BATCH, among)
+    apart = Apart(batch.piece for batch in batches)
+    for placed in in_turn(_placed, (_read(connection, calls, batch, apart) for batch in batches)):
         rows = placed.rows
         if len(placed.unlinked):
             found = by_thread(connection, "work_ranks", placed.unlinked)
@@ -111,15 +125,19 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, calls: str) -> Non
             rows = pa.concat_tables([rows, _called(found, called)])
         with registered(connection, work_rows=rows):
             connection.execute(_INSERT.format(table=table))
-    connection.execute("DROP TABLE work_ranks")
+    apart.finish()
 
 
-def _read(connection: duckdb.DuckDBPyConnection, calls: str, batch: rank_batches.Batch) -> _Events:
+def _read(connection: duckdb.DuckDBPyConnection, calls: str, batch: rank_batches.Batch, apart: Apart) -> _Events:
     work = work_of(batch.select(connection, _WORK).to_arrow_table())
     launching: dict[int, list[Columns]] = {}
+    ids = []
     for number, found in read_by_process(batch.select(connection, _OPS.format(unknown=UNKNOWN))):
+        if batch.piece:
+            ids.append(found["op_id"])
         if number in work.ids:
             launching.setdefault(number, []).append(work.launching(number, found))
+    apart.add(batch.piece, ids, work.op)
     made: dict[int, list[Columns]] = {}
     for number, found in read_by_process(batch.select(connection, _CALLS.format(unknown=UNKNOWN, calls=calls))):
         made.setdefault(number, []).append(found)
