@@ -584,3 +584,17 @@ def test_executed_flops_join_the_trace_of_another_folder(tmp_path: Path) -> None
     both = {r["call"]: r for r in analyze.open(bare, trace).query("useful-flops").to_pylist()}
     first = both["aten::convolution 64x3x224x224, 64x3x11x11"]
     assert first["executed_per_model"] == pytest.approx(32 / 3, rel=0.005)
+
+
+def test_a_program_under_ncu_is_paired_with_the_same_program_alone(tmp_path: Path) -> None:
+    """A program of the user's own has no settings that could differ from those of other runs."""
+    pairs = "SELECT ncu_run::VARCHAR AS ncu, torch_run::VARCHAR AS torch FROM run_pairs"
+    assert analyze.open(SAMPLES / "matmuls", SAMPLES / "resnet18-1gpu").sql(pairs).to_pylist() == []
+    # Recorded once more under torch.profiler: the trace of another sample stands for that of the program.
+    again = tmp_path / "again"
+    shutil.copytree(SAMPLES / "resnet18-1gpu", again)
+    manifest = json.loads((again / "run.json").read_text())
+    command = ["collect", "run", "--profiler", "torch", "--", "python3", "matmuls.py"]
+    (again / "run.json").write_text(json.dumps(manifest | {"run_id": "again", "command": command}))
+    found = analyze.open(SAMPLES / "matmuls", SAMPLES / "resnet18-1gpu", again).sql(pairs).to_pylist()
+    assert [(pair["ncu"].endswith("matmuls-063d"), pair["torch"]) for pair in found] == [(True, "again")]

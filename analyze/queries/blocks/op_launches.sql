@@ -9,8 +9,8 @@
 CREATE MACRO bare_name(short_name) AS regexp_replace(short_name, '^(\w+::)+', '');
 
 -- @view run_pairs  a row is an Nsight Compute run with the torch.profiler run of its workload.
--- A pass of the same `collect run`, else the first with the same settings. What the ncu run does not say (a bare CSV)
--- matches anything.
+-- A pass of the same `collect run`, else the first with the same settings, and of the same program where it is not one
+-- of the collector's. What a bare CSV does not say matches anything.
 -- @column ncu_run id            The run under Nsight Compute.
 -- @column torch_run id          The run under torch.profiler.
 -- @column phase text            Phase that ncu was limited to; NULL for all.
@@ -19,14 +19,16 @@ WITH _runs AS (
     SELECT
         *, run_id IN (SELECT run_id FROM launch_flops) AS profiled, run_id IN (SELECT run_id FROM cpu_ops) AS traced,
         -- A phase that the collector limited ncu to; all of the steps else.
-        nullif(regexp_extract(coalesce(command, ''), '--ncu-phase[ =](\w+)', 1), '') AS phase
+        nullif(regexp_extract(coalesce(command, ''), '--ncu-phase[ =](\w+)', 1), '') AS phase,
+        nullif(regexp_extract(coalesce(command, ''), ' -- (.+)$', 1), '') AS program
     FROM runs
 )
 SELECT n.run_id AS ncu_run, t.run_id AS torch_run, n.phase
 FROM _runs n JOIN _runs t
     ON n.profiled AND t.traced AND (
         n.workload_id = t.workload_id
-        OR (n.model IS NULL OR n.model = t.model)
+        OR (n.workload_id IS NULL OR n.program IS NOT DISTINCT FROM t.program)
+        AND (n.model IS NULL OR n.model = t.model)
         AND (n.batch_size IS NULL OR n.batch_size = t.batch_size)
         AND (n.precision IS NULL OR n.precision = t.precision)
         AND (n.image_size IS NULL OR n.image_size = t.image_size)
