@@ -307,6 +307,9 @@ def test_batches_of_ranks_have_the_same_paths(window: str, monkeypatch: pytest.M
     assert len({(r[0], r[1]) for r in whole}) == 4
     monkeypatch.setattr(critical_path, "_BATCH", 1)
     assert Engine(stores).rows(rows, [f"critical_path_{window}"]) == whole
+    # With room for one of them alone.
+    monkeypatch.setattr(critical_path, "_EVENT_BYTES", 1 << 40)
+    assert Engine(stores).rows(rows, [f"critical_path_{window}"]) == whole
 
 
 @pytest.mark.parametrize("window", ["span", "step"])
@@ -318,6 +321,10 @@ def test_batches_of_ranks_have_the_same_names(window: str, monkeypatch: pytest.M
     assert len({(r[0], r[1]) for r in whole}) == 4
     monkeypatch.setattr(path_totals, "_BATCH", 1)
     assert Engine(stores).rows(rows, [table]) == whole
+    # With room for one of them alone.
+    with monkeypatch.context() as alone:
+        alone.setattr(path_totals, "_EVENT_BYTES", 1 << 40)
+        assert Engine(stores).rows(rows, [table]) == whole
     # Without what is compiled, too.
     monkeypatch.setattr(innermost, "compiled", None)
     assert Engine(stores).rows(rows, [table]) == whole

@@ -44,10 +44,13 @@ def memory_limit() -> dict[str, str]:
     return {"memory_limit": f"{int(int(size[1]) * _MEGABYTES[size[2]] * _SHARE)}MB"}
 
 
-def check_room(connection: duckdb.DuckDBPyConnection, ranks: str, event_bytes: int) -> None:
+def check_room(
+    connection: duckdb.DuckDBPyConnection, ranks: str, event_bytes: int, alone_bytes: int | None = None
+) -> bool:
     """Raise InputError if the events of a rank, which are worked on at once in Python, take more than DuckDB may.
 
     `ranks`: a table with run_id, rank and events. Python's own memory has no limit: the system would end the process.
+    `alone_bytes`: that an event takes where no other ranks are read meanwhile; gives whether that is needed.
     """
     [(text,)] = connection.execute("SELECT current_setting('memory_limit')").fetchall()
     number, unit = text.split()
@@ -56,11 +59,14 @@ def check_room(connection: duckdb.DuckDBPyConnection, ranks: str, event_bytes: i
         f"SELECT events, run_id, rank FROM {ranks} WHERE events * {event_bytes} > {limit} ORDER BY events DESC LIMIT 1"
     ).fetchall()
     for events, run_id, rank in most:
-        taken = f"{events * event_bytes / 1e9:.1f} GB at once, of {limit / 1e9:.1f} GB that there are"
-        raise InputError(
-            f"{run_id}, rank {rank}: out of memory: its {events:,} events take {taken} (${MEMORY_VARIABLE});"
-            " --where selects other ranks"
-        )
+        least = events * (alone_bytes or event_bytes)
+        if least > limit:
+            taken = f"{least / 1e9:.1f} GB at once, of {limit / 1e9:.1f} GB that there are"
+            raise InputError(
+                f"{run_id}, rank {rank}: out of memory: its {events:,} events take {taken} (${MEMORY_VARIABLE});"
+                " --where selects other ranks"
+            )
+    return bool(most)
 
 
 def spill_folder() -> Path:

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 _BATCH = rank_batches.EVENTS
 
 _EVENT_BYTES = 250
-"""Memory that each of them takes meanwhile."""
+"""Memory that each of them takes meanwhile, and those of the next batch."""
+_ALONE_BYTES = 60
+"""The same where no other batch is read."""
 
 _COUNTED = ("cpu_ops", "cuda_calls", "gpu_work")
 """What its events are."""
@@ -75,7 +77,8 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, steps: bool, kept:
     The blocks that its declaration uses must have been made. Paths are taken from `kept` and put there.
     """
     known = kept.read(table) if kept else {}
-    rank_batches.create(connection, "path_ranks", _COUNTED, _EVENT_BYTES, _BATCH, of_others(known))
+    others = of_others(known)
+    alone = rank_batches.create(connection, "path_ranks", _COUNTED, _EVENT_BYTES, _BATCH, others, _ALONE_BYTES)
     ranks = connection.execute("SELECT batch, process, run_id, rank, run_group FROM path_ranks ORDER BY ALL").fetchall()
     overhead = path_events.by_process(connection.sql(_OVERHEAD).to_arrow_table())
     windows = path_events.by_process(connection.sql(_STEPS).to_arrow_table()) if steps else None
@@ -102,7 +105,7 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, steps: bool, kept:
         return found
 
     batches = (read(list(batch)) for _, batch in groupby(ranks, key=itemgetter(0)))
-    made = [path for paths in in_turn(walk, batches) for path in paths]
+    made = [path for paths in in_turn(walk, batches, alone) for path in paths]
     _store(connection, table, made)
     kept_rows.restore(connection, table, known)
     if kept:

@@ -14,11 +14,14 @@ ROWS_READ = 122_880
 """Rows that DuckDB hands over at once."""
 
 
-def in_turn(work: Callable[[T], R], read: Iterable[T]) -> Iterator[R]:
+def in_turn(work: Callable[[T], R], read: Iterable[T], alone: bool = False) -> Iterator[R]:
     """What `work`, in another thread, makes of each of what is read, in order; the next is read meanwhile.
 
-    Each begins once the one before has been taken.
+    Each begins once the one before has been taken. `alone`: nothing is read meanwhile.
     """
+    if alone:
+        yield from map(work, read)
+        return
     with ThreadPoolExecutor(1) as beside:
         before: Future[R] | None = None
         for one in read:

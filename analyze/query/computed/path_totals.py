@@ -28,6 +28,8 @@ _BATCH = rank_batches.EVENTS
 
 _EVENT_BYTES = 80
 """Memory that an event takes meanwhile, and those of the next batch."""
+_ALONE_BYTES = 45
+"""The same where no other batch is read."""
 
 # `lane`: of the CPU, with a known thread; numbered with the batches, so that a batch has neighbours.
 _PIECES = """
@@ -109,20 +111,20 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None 
     known = kept.read(table) if kept else {}
     pieces = _PIECES.format(path=path, left=of_others(known))
     connection.execute(f"CREATE OR REPLACE TEMP TABLE total_pieces AS {pieces}")
-    rank_batches.create(connection, "total_ranks", _COUNTED, _EVENT_BYTES, _BATCH, _RANKS)
+    alone = rank_batches.create(connection, "total_ranks", _COUNTED, _EVENT_BYTES, _BATCH, _RANKS, _ALONE_BYTES)
     connection.execute(f"CREATE OR REPLACE TEMP TABLE total_lanes AS {_LANES}")
     connection.execute(f"CREATE OR REPLACE TEMP TABLE total_names AS {_NAMES}")
-    _store(connection, table, in_turn(_parts, _batches(connection)))
+    _store(connection, table, in_turn(_parts, _batches(connection, alone), alone))
     kept_rows.restore(connection, table, known)
     if kept:
         kept_rows.keep(connection, table, kept, known)
 
 
-def _batches(connection: duckdb.DuckDBPyConnection) -> Iterator[_Batch]:
-    """What ran on the threads of the paths, and when these were there."""
+def _batches(connection: duckdb.DuckDBPyConnection, alone: bool) -> Iterator[_Batch]:
+    """What ran on the threads of the paths, and when these were there; `alone`: one lies where the one before did."""
     asked = {c: np.ma.getdata(v) for c, v in connection.execute(_WINDOWS).fetchnumpy().items()}
     most = rank_batches.most(connection, "total_ranks")
-    rooms = cycle((Room(most), Room(most)))
+    rooms = cycle([Room(most) for _ in range(1 if alone else 2)])
     [(unnamed,)] = connection.execute("SELECT count(*) FROM total_names").fetchall()
     sql = _EVENTS.format(unnamed=unnamed)
     for batch, first in zip(*np.unique(asked["batch"], return_index=True), strict=True):

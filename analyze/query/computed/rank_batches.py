@@ -17,14 +17,21 @@ EVENTS = 4_000_000
 
 
 def create(
-    connection: duckdb.DuckDBPyConnection, table: str, counted: Iterable[str], event_bytes: int, batch: int, only: str
-) -> None:
+    connection: duckdb.DuckDBPyConnection,
+    table: str,
+    counted: Iterable[str],
+    event_bytes: int,
+    batch: int,
+    only: str,
+    alone_bytes: int | None = None,
+) -> bool:
     """Make the temporary table of what `sql` selects, with so many events a batch.
 
-    Raises InputError if those of a rank, of so many bytes each, take more memory than there is.
+    Raises InputError if those of a rank, of so many bytes each, take more memory than there is; gives whether there is
+    enough only if no batch is read while another one is worked on (`spill.check_room`).
     """
     connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS {sql(counted, only)}", {"batch": batch})
-    spill.check_room(connection, table, event_bytes)
+    return spill.check_room(connection, table, event_bytes, alone_bytes)
 
 
 def create_cut(
