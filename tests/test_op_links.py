@@ -9,7 +9,7 @@ import pytest
 from support import SAMPLES, ask, event, kernel, launch, op, sql, write_trace
 
 import analyze
-from analyze.query.computed import enclosing_ops, innermost
+from analyze.query.computed import enclosing_ops, innermost, pieces
 from analyze.query.engine import Engine
 
 
@@ -52,6 +52,7 @@ def test_external_ids_that_are_correlation_ids(tmp_path: Path) -> None:
 
 
 def test_calls_of_several_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all at once, rank by rank, and in pieces of each."""
     # Of rank n: a [0, 10) and b [5, 15) overlap in part; the numbers of operators are 10 n + 1 and 10 n + 2. Calls at 4
     # (in a), 5 (in b, which begins then), two at 12 (in b: a has ended), 15 (b has just ended) and 20 on thread 2,
     # inside c of both the same times and the higher number, 10 n + 4, and beside an operator without a number.
@@ -71,8 +72,16 @@ def test_calls_of_several_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     asked = ("SELECT rank, correlation_id, op_id FROM enclosing_ops ORDER BY ALL", ["enclosing_ops"])
     expected = [(r, i, 10 * r + o) for r in range(3) for i, o in {1: 1, 2: 2, 3: 2, 4: 2, 6: 4}.items()]
     assert Engine(stores).rows(*asked) == expected
+    monkeypatch.setattr(pieces, "LARGE", 1 << 40)
     monkeypatch.setattr(enclosing_ops, "_BATCH", 1)
     assert Engine(stores).rows(*asked) == expected
+    monkeypatch.setattr(pieces, "LARGE", 4)
+    cut = []
+    monkeypatch.setattr(
+        enclosing_ops, "_enclosing", lambda of, make=enclosing_ops._enclosing: (cut.append(of), make(of))[1]
+    )
+    assert Engine(stores).rows(*asked) == expected
+    assert len(cut) > 3
     monkeypatch.setattr(innermost, "compiled", None)
     assert Engine(stores).rows(*asked) == expected
 

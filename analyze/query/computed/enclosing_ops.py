@@ -29,15 +29,18 @@ _EVENT_BYTES = 160
 """Memory that an event takes meanwhile, and those of the next batch."""
 
 _COUNTED = ("cpu_ops", "cuda_calls", "ranges")
+# A call of the driver inside of one of the runtime is in its piece.
+_AMONG = "kind IN ('op', 'range', 'call')"
 _RANKS = "(run_id, rank) IN (SELECT run_id, rank FROM ranks_without_op_ids)"
 _OPS = """
 SELECT process, coalesce(tid, {unknown}) AS tid, op_id, start_ns, start_ns + dur_ns AS end_ns
 FROM cpu_events JOIN (SELECT * FROM enclosed_ranks WHERE batch = $batch) USING (run_id, rank)
-WHERE kind IN ('op', 'range') AND op_id > 0 AND dur_ns > 0
+WHERE kind IN ('op', 'range') AND op_id > 0 AND dur_ns > 0 AND true /* of this time */
 """
 _CALLS = """
 WITH _made AS NOT MATERIALIZED (
     SELECT * FROM cuda_calls SEMI JOIN (SELECT * FROM enclosed_ranks WHERE batch = $batch) USING (run_id, rank)
+    WHERE true /* of this time */
 )
 SELECT process, coalesce(tid, {unknown}) AS tid, correlation_id, start_ns
 FROM calls_that_launch('_made') JOIN enclosed_ranks USING (run_id, rank)
@@ -58,11 +61,11 @@ def create(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     """Make the table from the blocks that its declaration uses; `analyze.query.computed` has its columns."""
     import pyarrow as pa
 
-    rank_batches.create(connection, "enclosed_ranks", _COUNTED, _EVENT_BYTES, _BATCH, _RANKS)
+    batches = rank_batches.create_cut(connection, "enclosed_ranks", _COUNTED, _EVENT_BYTES, _BATCH, _AMONG, _RANKS)
     types = {"process": pa.int32(), "correlation_id": pa.int64(), "op_id": pa.int64()}
     into = f"CREATE OR REPLACE TABLE {table} AS"
     none = [np.empty(0, np.int64)] * 3
-    for found in (none, *in_turn(_enclosing, _batches(connection))):
+    for found in (none, *in_turn(_enclosing, _batches(connection, batches))):
         rows = {name: pa.array(column, kind) for column, (name, kind) in zip(found, types.items(), strict=True)}
         with registered(connection, enclosed_calls=pa.table(rows)):
             connection.execute(f"{into} {_FOUND}")
@@ -70,9 +73,9 @@ def create(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     connection.execute("DROP TABLE enclosed_ranks")
 
 
-def _batches(connection: duckdb.DuckDBPyConnection) -> Iterator[_Batch]:
+def _batches(connection: duckdb.DuckDBPyConnection, batches: list[rank_batches.Batch]) -> Iterator[_Batch]:
     """Operators and ranges, and the calls."""
-    for batch in rank_batches.batches(connection, "enclosed_ranks"):
+    for batch in batches:
         yield _Batch(_read(connection, batch, _OPS, _OP_TYPES), _read(connection, batch, _CALLS, _CALL_TYPES))
 
 

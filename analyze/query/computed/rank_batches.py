@@ -35,10 +35,11 @@ def create(
 
 
 def create_cut(
-    connection: duckdb.DuckDBPyConnection, table: str, counted: Iterable[str], event_bytes: int, batch: int, among: str
-) -> list[Batch]:
-    """The same of all ranks, of which large ones are cut (`pieces.cut`, unless `among` is empty); gives the batches."""
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS {sql(counted, 'true')}", {"batch": batch})
+    connection: duckdb.DuckDBPyConnection, table: str, counted: Iterable[str], event_bytes: int, batch: int, among: str,
+    only: str = "true",
+) -> list[Batch]:  # fmt: skip
+    """The same of ranks of which large ones are cut (`pieces.cut`, unless `among` is empty); gives the batches."""
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS {sql(counted, only)}", {"batch": batch})
     found = pieces.cut(connection, table, among, batch) if among else {}
     spill.check_room(connection, table, event_bytes)
     return batches(connection, table, found)
