@@ -57,19 +57,24 @@ class Answer(answer.Answer):
         Raises
         ------
         InputError
-            What only shows while rows are computed.
+            What only shows while rows are computed, and dates that neither Python nor pandas has: infinity, years
+            before 1 or after 9999.
         """
         import pandas as pd
         import pyarrow as pa
 
         table = self.arrow()
-        frame = table.to_pandas()
+        try:
+            frame = table.to_pandas()
+        except (ValueError, OverflowError):
+            _taken(table, lambda column: column.to_pandas())
+            raise
         gaps = {pa.int64(): pd.Int64Dtype(), pa.int32(): pd.Int32Dtype(), pa.bool_(): pd.BooleanDtype()}
         for at, column in enumerate(table.columns):
             if column.null_count and column.type in gaps:
                 frame.isetitem(at, column.to_pandas(types_mapper=gaps.get))
         if units:
-            shown = readable(self.columns, [column.to_pylist() for column in table.columns])
+            shown = readable(self.columns, _taken(table, lambda column: column.to_pylist()))
             for at, (_, factor) in enumerate(shown):
                 if factor != 1:
                     frame.isetitem(at, frame.iloc[:, at] / factor)
@@ -137,7 +142,18 @@ def _values(table: pa.Table, at: Sequence[int]) -> list[list[Any]]:
     import pyarrow as pa
 
     chosen = pa.array(at, pa.int64())
-    return [column.take(chosen).to_pylist() for column in table.columns]
+    return _taken(table, lambda column: column.take(chosen).to_pylist())
+
+
+def _taken(table: pa.Table, take: Callable[[pa.ChunkedArray], Any]) -> list[Any]:
+    """What is taken of each column. Raises InputError for one with a value that Python does not have."""
+    found = []
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        try:
+            found.append(take(column))
+        except (ValueError, OverflowError) as e:
+            raise InputError(f"column {name}: Python has no such date or time: {e}; cast it to VARCHAR") from e
+    return found
 
 
 def _plain_numbers(table: pa.Table) -> pa.Table:

@@ -150,7 +150,7 @@ def test_values_of_every_type_are_shown() -> None:
 def test_columns_of_one_name_stay_apart() -> None:
     answer = analyze.open(ONE).sql_answer("SELECT 1 AS a_ns, 2000 AS a_ns, NULL AS a")
     [head, row] = Page(answer._repr_html_()).rows
-    assert head == ["a (µs)", "a (µs)"] and row == ["0.0010", "2.000"]  # two digits of its own
+    assert head == ["a (µs)", "a_ns_1 (µs)"] and row == ["0.0010", "2.000"]  # two digits of its own
     assert answer.df(units=True).values.tolist()[0][:2] == [0.001, 2.0]
 
 

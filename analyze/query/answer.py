@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import duckdb
@@ -13,8 +14,10 @@ import duckdb
 from analyze.errors import InputError
 from analyze.query.computed.registered import registered
 from analyze.query.databases import empty_database
+from analyze.query.literals import identifier
 from analyze.query.parsed import parsed
 from analyze.query.plain_sql import check_expression, sentence
+from analyze.query.plain_types import distinct, plain
 from analyze.query.query_files import ResultColumn
 
 if TYPE_CHECKING:
@@ -84,7 +87,7 @@ class KeptRows:
         if chosen.sort or chosen.only:
             import pyarrow as pa
 
-            sources = {name: _quoted(name) for name in types}
+            sources = {name: identifier(name) for name in types}
             casts = ", ".join(f"{sources[name]}::{kind} AS {sources[name]}" for name, kind in types.items())
             held = " AND ".join(chosen.conditions(sources)) or "true"
             sql = f"SELECT _at FROM (SELECT _at, {casts} FROM kept_rows) WHERE {held}"
@@ -128,7 +131,9 @@ class Answer:
         note: str = "",
         lock: AbstractContextManager[Any] | None = None,
     ):
-        self.columns = columns
+        names = distinct([c.name for c in columns])
+        self.columns = tuple(replace(c, name=name) for c, name in zip(columns, names, strict=True))
+        """No two of one name: JSON, Parquet and data frames would lose one of them."""
         self.note = note
         """What of the recordings is not in it, in a sentence; empty if all is."""
         self.cautions: tuple[str, ...] = ()
@@ -140,7 +145,7 @@ class Answer:
         self.main: tuple[str, ...] = ()
         """Names of the columns that a table shows first where not all have room; empty for all."""
         self._lock = lock or nullcontext()
-        self._result = result if isinstance(result, Statement | KeptRows) else _without_time_zones(result)
+        self._result = result if isinstance(result, Statement | KeptRows) else plain(result)
         self._what = what
         self.count: int | None = None
         """How many rows were taken; None before."""
@@ -159,7 +164,9 @@ class Answer:
 
     def arrow(self) -> pa.Table:
         """All rows as an Arrow table. Raises InputError as `rows` does."""
-        return self._take(self._result.to_arrow_table)
+        table = self._take(self._result.to_arrow_table)
+        names = [c.name for c in self.columns]
+        return table if table.column_names == names else table.rename_columns(names)
 
     @property
     def notes(self) -> list[str]:
@@ -211,36 +218,19 @@ def create_table(
 ) -> None:
     """Make a table of rows; its types are those of the values, by the unit where a column has none."""
     types = [_type(column, [r[i] for r in rows]) for i, column in enumerate(columns)]
-    declared = ", ".join(f"{_quoted(c.name)} {t}" for c, t in zip(columns, types, strict=True))
-    connection.execute(f"CREATE TEMP TABLE {_quoted(name)} ({declared})")
+    declared = ", ".join(f"{identifier(c.name)} {t}" for c, t in zip(columns, types, strict=True))
+    connection.execute(f"CREATE TEMP TABLE {identifier(name)} ({declared})")
     if rows:
         lists = ", ".join(f"unnest(${i}::{t}[])" for i, t in enumerate(types, 1))
         values = [[r[i] for r in rows] for i in range(len(columns))]
-        connection.execute(f"INSERT INTO {_quoted(name)} SELECT {lists}", values)
-
-
-def _without_time_zones(result: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
-    """The relation with times in UTC, without a zone: Python values of those with one need a package."""
-    if not any("TIME ZONE" in str(t) for t in result.types):
-        return result
-    kinds = {"TIMESTAMP WITH TIME ZONE": "TIMESTAMP"}
-    shown = []
-    for at, (name, kind) in enumerate(zip(result.columns, map(str, result.types), strict=True), 1):
-        cast = f"::{kinds.get(kind, 'VARCHAR')}" if "TIME ZONE" in kind else ""
-        quoted = name.replace('"', '""')
-        shown.append(f'#{at}{cast} AS "{quoted}"')
-    return result.project(", ".join(shown))
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+        connection.execute(f"INSERT INTO {identifier(name)} SELECT {lists}", values)
 
 
 def _term(term: str, names: list[str], what: str) -> str:
     name = term.lstrip("-+")
     if name not in names:
         raise InputError(f"{what}: --sort {term}: no such column; the result has {', '.join(names)}")
-    return f"{_quoted(name)} {'DESC' if term.startswith('-') else 'ASC'} NULLS LAST"
+    return f"{identifier(name)} {'DESC' if term.startswith('-') else 'ASC'} NULLS LAST"
 
 
 def _type(column: ResultColumn, values: list[Any]) -> str:

@@ -10,6 +10,11 @@ def text_literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def identifier(name: str) -> str:
+    """The name of a column or a table, whatever is in it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 def of_run(run_id: str) -> str:
     """A condition that holds for a run."""
     return f"run_id = {text_literal(run_id)}"
