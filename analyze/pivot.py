@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analyze.errors import InputError
@@ -43,23 +43,25 @@ def pivot(
     from analyze.query.answer import row_answer
 
     what = f"pivot {query.name}"
+    rows, columns = list(dict.fromkeys(rows)), list(dict.fromkeys(columns))
     if agg is not None and agg not in AGGREGATES:
         raise InputError(f"--agg {agg}: must be one of {', '.join(AGGREGATES)}")
     if not rows:
         raise InputError("--rows: name one column at least")
     parameters = dict(params or {})
     _, _, choices = query.bind(parameters)
-    own = {c.name for c in query.result_columns(choices)}
-    axes = [*rows, *columns]
+    own = [c.name for c in query.result_columns(choices)]
+    axes = dict.fromkeys([*rows, *columns])
     by = [a for a in axes if a not in own]
     answer = engines.get(by, where, profiler, query).query(query, parameters)
     known = {c.name: c for c in answer.columns}
     if value not in known:
-        raise InputError(f"--value {value}: query {query.name} has no such column; it has {', '.join(own)}")
+        raise InputError(f"--value {value}: query {query.name} has no such column; it has {', '.join(known)}")
+    if value in rows and not columns:
+        raise InputError(f"--value {value}: is one of --rows already; name another column, or say what goes across")
     cells = _cells(answer, rows, columns, value, filter, what)
     if agg is None:
         _require_single(cells, rows, columns, value)
-    combine = AGGREGATES[agg] if agg else lambda values: values[0]
     across = sorted({c for _, c in cells}, key=_sortable)
     down = sorted({r for r, _ in cells}, key=_sortable)
     unit = known[value].unit
@@ -67,16 +69,7 @@ def pivot(
         *(known[r] for r in rows),
         *(ResultColumn(_label(columns, c) or value, unit, known[value].doc) for c in across),
     ]
-    table = [
-        (
-            *r,
-            *(
-                combine(values) if (values := [v for v in cells.get((r, c), []) if v is not None]) else None
-                for c in across
-            ),
-        )
-        for r in down
-    ]
+    table = [(*r, *(_combined(cells.get((r, c), []), agg, value) for c in across)) for r in down]
     laid_out = row_answer(shown, table, what)
     laid_out.note = answer.note
     return laid_out
@@ -98,9 +91,14 @@ def _cells(
     at = {n: i for i, n in enumerate(names)}
     cells: dict[tuple[Key, Key], list[Any]] = {}
     for row in found:
-        key = (tuple(row[at[r]] for r in rows), tuple(row[at[c]] for c in columns))
+        key = (tuple(_key(row[at[r]]) for r in rows), tuple(_key(row[at[c]]) for c in columns))
         cells.setdefault(key, []).append(row[at[value]])
     return cells
+
+
+def _key(value: Any) -> Any:
+    """A value that rows are told apart by: lists and structs, which a query of one's own may have, by their text."""
+    return value if isinstance(value, Hashable) else str(value)
 
 
 def _require_single(
@@ -112,6 +110,15 @@ def _require_single(
             raise InputError(
                 f"{value} has {len(values)} values at {place}: choose with --filter or combine them with --agg"
             )
+
+
+def _combined(values: list[Any], agg: str | None, value: str) -> Any:
+    """What a cell holds of its values; NULL of none."""
+    there = [v for v in values if v is not None]
+    try:
+        return AGGREGATES[agg](there) if agg and there else next(iter(there), None)
+    except TypeError as e:
+        raise InputError(f"--agg {agg}: there is none of {value}, which holds such as {there[0]!r}") from e
 
 
 def _label(names: Sequence[str], values: Key) -> str:

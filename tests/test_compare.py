@@ -15,6 +15,8 @@ from support import SAMPLES, ask, complaints, event, kernel, launch, op, opened,
 import analyze
 from analyze.comparison import Condition
 from analyze.errors import InputError
+from analyze.query.answer import row_answer
+from analyze.query.query_files import ResultColumn
 
 CONV = "cudnn::winograd_nonfused::winogradForwardData4x4<float>"
 GEMM = "ampere_sgemm_128x64_tn"
@@ -453,9 +455,62 @@ def test_pivot_from_the_command() -> None:
         (["kernel-share", "--rows", "model", "--value", "calls", "--agg", "mode"], "--agg mode: must be one of sum"),
         (["kernel-share", "--rows", "model", "--value", "calls", "--filter", "colour = 1"], "--filter 'colour = 1'"),
         (["nope", "--rows", "model", "--value", "calls"], "there is no query 'nope'"),
+        (["kernel-share", "--rows", "model", "--value", "name", "--agg", "sum"], "--agg sum: there is none of name"),
+        (["kernel-share", "--rows", "model", "--value", "name", "--agg", "avg"], "--agg avg: there is none of name"),
+        (["gpu-busy", "--rows", "rank", "--value", "rank"], "--value rank: is one of --rows already"),
+        (["kernel-share", "--rows", "model", "--value", "x"], "it has model, name, calls, total_ns, avg_ns"),
     ],
 )
 def test_bad_pivots_are_a_sentence(arguments: list[str], says: str) -> None:
     name, *options = arguments
     result = run_cli("pivot", name, SAMPLES / "vgg16-fp32", *options)
     assert result.returncode == 2 and says in result.stderr and len(complaints(result)) == 1
+
+
+def test_pivots_of_labels_that_sql_takes_for_one(tmp_path: Path) -> None:
+    """`Gemm` and `gemm` are two kernels, and `name=Gemm` and `name=gemm` two columns."""
+    trace = write_trace(tmp_path / "t.json", [kernel("Gemm", 0, 5), kernel("gemm", 10, 7), kernel('b"', 20, 3)])
+    asked = ["pivot", "kernel-share", trace, "--rows", "run_id", "--columns", "name", "--value", "total_ns"]
+    row = {"name=Gemm": 5000, 'name=b"': 3000, "name=gemm": 7000}
+    with analyze.open(trace) as traces:
+        pivoted = {"rows": "run_id", "columns": "name,name", "value": "total_ns"}
+        [found] = traces.pivot("kernel-share", **pivoted).drop("run_id").to_pylist()
+        assert found == row
+        [found] = traces.pivot("kernel-share", **pivoted, filter="calls = 1 AND name <> 'Gemm'").to_pylist()
+        assert found.keys() - {"run_id"} == row.keys() - {"name=Gemm"}
+    [found] = json.loads(run_cli(*asked, "-f", "json").stdout)
+    assert row.items() <= found.items()
+    [found] = csv.DictReader(io.StringIO(run_cli(*asked, "-f", "csv").stdout))
+    assert {name: int(found[name]) for name in row} == row
+    assert "name=Gemm (µs)" in run_cli(*asked).stdout
+    assert run_cli(*asked, "-o", tmp_path / "x.parquet").returncode == 0
+    assert row.items() <= pq.read_table(tmp_path / "x.parquet").to_pylist()[0].items()
+
+
+def test_pivot_by_one_column_twice() -> None:
+    with analyze.open(SAMPLES / "resnet18-ddp2") as traces:
+        once = traces.pivot("gpu-busy", rows="rank", value="busy_ns")
+        assert once.num_rows == 2 and once.column_names == ["rank", "busy_ns"]
+        assert traces.pivot("gpu-busy", rows="rank,rank", value="busy_ns").equals(once)
+        assert traces.query("gpu-busy", by="model,model").equals(traces.query("gpu-busy", by="model"))
+
+
+def test_pivot_of_what_a_query_of_ones_own_gives(tmp_path: Path) -> None:
+    """Rows by a list, decimals that are summed, and an aggregate that structs do not have."""
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "mine.sql").write_text(
+        "-- Mine?\n-- @column places text A list.\n-- @column cost number A decimal.\n-- @column part text A struct.\n"
+        "SELECT NULL AS run_group, [1, 2] AS places, unnest([1.5, 2.25]) AS cost, {'a': 1} AS part"
+    )
+    with analyze.open(SAMPLES / "resnet18-1gpu", queries=tmp_path) as traces:
+        [row] = traces.pivot("mine", rows="places", value="cost", agg="sum").to_pylist()
+        assert row == {"places": "[1, 2]", "cost": 3.75}
+        with pytest.raises(InputError, match="--agg max: there is none of part, which holds such as"):
+            traces.pivot("mine", rows="places", value="part", agg="max")
+
+
+def test_rows_with_columns_that_differ_in_case() -> None:
+    """To SQL such columns are one; a filter can name the second as a_1."""
+    columns = [ResultColumn(name, "count", "") for name in ("a", "A", "_at")]
+    for options in ({}, {"filter": "A_1 > 0"}, {"sort": "-A"}):
+        assert row_answer(columns, [(1, 2, 3)], "x", **options).arrow().to_pylist() == [{"a": 1, "A": 2, "_at": 3}]

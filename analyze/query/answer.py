@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import duckdb
@@ -197,11 +198,15 @@ def row_answer(
     `filter`: SQL over the columns. `what` names the command in errors. Raises InputError for a sort column that is not
     there or a filter that DuckDB rejects.
     """
-    names = [c.name for c in columns]
+    # Names are whatever a recording has, as in `name=...`: only a filter reads them.
+    shown = [c.name for c in columns]
+    inside = distinct(["_at", *shown], str.lower)[1:] if filter else [f"c{i}" for i in range(len(shown))]
+    held = [replace(c, name=name) for c, name in zip(columns, inside, strict=True)]
+    names = dict(zip(shown, inside, strict=True))
     order = [] if sort is None else [_term(t.strip(), names, what) for t in sort.split(",") if t.strip()]
     connection = empty_database()
     at = ResultColumn("_at", "count", "")
-    create_table(connection, "answer", [at, *columns], [(i, *r) for i, r in enumerate(rows)])
+    create_table(connection, "answer", [at, *held], [(i, *r) for i, r in enumerate(rows)])
     if filter:
         check_expression(connection, filter, f"{what}: --filter {filter!r}")
     sql = "SELECT * EXCLUDE (_at) FROM answer" + (f" WHERE (\n{filter}\n)" if filter else "")
@@ -216,7 +221,10 @@ def row_answer(
 def create_table(
     connection: duckdb.DuckDBPyConnection, name: str, columns: Sequence[ResultColumn], rows: Sequence[Sequence[Any]]
 ) -> None:
-    """Make a table of rows; its types are those of the values, by the unit where a column has none."""
+    """Make a table of rows; its types are those of the values, by the unit where a column has none.
+
+    Raises duckdb.Error for columns whose names differ in case alone: to SQL these are one.
+    """
     types = [_type(column, [r[i] for r in rows]) for i, column in enumerate(columns)]
     declared = ", ".join(f"{identifier(c.name)} {t}" for c, t in zip(columns, types, strict=True))
     connection.execute(f"CREATE TEMP TABLE {identifier(name)} ({declared})")
@@ -226,16 +234,18 @@ def create_table(
         connection.execute(f"INSERT INTO {identifier(name)} SELECT {lists}", values)
 
 
-def _term(term: str, names: list[str], what: str) -> str:
+def _term(term: str, names: Mapping[str, str], what: str) -> str:
     name = term.lstrip("-+")
     if name not in names:
         raise InputError(f"{what}: --sort {term}: no such column; the result has {', '.join(names)}")
-    return f"{identifier(name)} {'DESC' if term.startswith('-') else 'ASC'} NULLS LAST"
+    return f"{identifier(names[name])} {'DESC' if term.startswith('-') else 'ASC'} NULLS LAST"
 
 
 def _type(column: ResultColumn, values: list[Any]) -> str:
     """SQL type of a column: that of its values, by its unit where it has none."""
     kinds = {type(v) for v in values if v is not None}
+    if Decimal in kinds and kinds <= {int, float, Decimal}:
+        return "DOUBLE"
     if kinds <= {int, float} and any(abs(v) >= 2**63 for v in values if v is not None):
         return "DOUBLE"
     if kinds == {int, float}:

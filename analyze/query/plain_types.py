@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import duckdb
@@ -15,17 +15,20 @@ _OTHERS = {"timestamp with time zone": "TIMESTAMP", "timestamptz_ns": "TIMESTAMP
 """Types that Python, Arrow, Parquet or data frames do not all have, and what stands for them. Times are UTC."""
 
 
-def distinct(names: Sequence[str]) -> list[str]:
-    """The names, of which one that was there before has a number at its end: a, a_1, as where DuckDB writes a file."""
-    found: dict[str, None] = {}
-    given = set(names)
+def distinct(names: Sequence[str], same: Callable[[str], str] = str) -> list[str]:
+    """The names, of which one that was there before has a number at its end: a, a_1, as where DuckDB writes a file.
+
+    `same`: what is equal of names that are taken for one.
+    """
+    found: dict[str, str] = {}
+    given = set(map(same, names))
     for name in names:
         shown, number = name, 0
-        while shown in found or (number and shown in given):
+        while same(shown) in found or (number and same(shown) in given):
             number += 1
             shown = f"{name}_{number}"
-        found[shown] = None
-    return list(found)
+        found[same(shown)] = shown
+    return list(found.values())
 
 
 def plain(result: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
