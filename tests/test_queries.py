@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from datetime import UTC, datetime, timedelta
+from itertools import zip_longest
 from pathlib import Path
 
 import duckdb
@@ -573,20 +574,43 @@ def test_several_stores_at_once(tmp_path: Path) -> None:
 
 def test_rows_and_groups_may_be_of_the_same_name() -> None:
     """`-p group=rank --by rank`: the rows' rank is a text in some answers, the groups' a number."""
-    traces = sample_engines("fsdp-tp-4gpu")
     same = [
-        (query, {param.name: choice})
+        (query, params, column.name)
         for query in catalog().values()
-        for param in query.params
-        for choice in param.choices or ()
-        if choice in RUN_COLUMNS
+        for params in _choices(query)
+        for column in query.result_columns(params)
+        if column.name in RUN_COLUMNS and column.name != "run_id"
     ]
+    assert {("moe-balance", "source"), ("roofs", "source"), ("scaling", "batch_size")} <= {
+        (q.name, by) for q, _, by in same
+    }
     answered = set()
-    for query, params in same:
-        for by in params.values():
+    for sample in ("fsdp-tp-4gpu", "expert-4gpu"):
+        traces = sample_engines(sample)
+        for query, params, by in same:
             answer = traces.get(by=(by,), query=query).query(query, params)
-            at = [c.name for c in answer.columns].index(by)
-            if rows := answer.rows():
+            names = [c.name for c in answer.columns]
+            if (rows := answer.rows()) and by in params.values():
                 answered.add(query.name)
-                assert {str(row[at]) for row in rows} == {"0", "1", "2", "3"}, (query.name, params)
+                assert {str(row[names.index(by)]) for row in rows} == {"0", "1", "2", "3"}, (query.name, params)
     assert {"collective-waits", "fsdp", "health"} <= answered
+
+
+def _choices(query: Query) -> list[dict[str, str]]:
+    """Parameters of a query, such that each choice is in one of them."""
+    names = [p.name for p in query.params if p.choices]
+    many = zip_longest(*(p.choices for p in query.params if p.choices))
+    defaults = {p.name: p.default for p in query.params if p.choices}
+    return [{n: c or defaults[n] for n, c in zip(names, row, strict=True)} for row in many] or [{}]
+
+
+def test_groups_by_what_a_column_of_the_query_has_another_meaning_of() -> None:
+    """`moe-balance --by source`: its source is a rank, that of runs a file."""
+    traces = analyze.open(SAMPLES / "expert-4gpu")
+    plain = traces.query("moe-balance")
+    grouped = traces.query("moe-balance", by="source")
+    assert grouped.column_names[0] == "run_source" and grouped.drop("run_source").equals(plain)
+    assert grouped["run_source"].unique().to_pylist() == [traces.sql("SELECT source FROM runs")[0][0].as_py()]
+    picked = traces.answer("moe-balance", by="source", sort="-run_source,-source", select="source,run_source", limit=1)
+    assert picked.rows()[0][0] == 3
+    assert traces.answer("moe-balance", by="source").main[:1] == ("run_source",)

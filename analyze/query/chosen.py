@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from analyze.errors import InputError
@@ -60,11 +61,15 @@ class Asked:
         self.uses = query.used(self._choices)
         """The blocks that its SQL reads."""
         self._documented = query.result_columns(self._choices)
-        self._columns = {b: (_group_column(b), f'_group."_{b}"') for b in by}
+        own = {c.name: c for c in self._documented}
+        self._group_names = {b: _group_name(b, own) for b in by}
+        self._columns = {
+            name: (replace(_group_column(b), name=name), f'_group."_{b}"') for b, name in self._group_names.items()
+        }
         for c in self._documented:
             source = f'_answer."{c.name}"' + ("::VARCHAR" if c.name == "run_id" else "")
             # A query that does not say for each row what tells the groups apart.
-            self._columns[c.name] = (c, f"coalesce({source}, {_of_group(c)})" if c.name in by else source)
+            self._columns[c.name] = (c, _or_of_group(c, source) if c.name in self._columns else source)
 
     def check(self, chosen: Chosen) -> None:
         """Raise InputError if a column is asked for that is not there."""
@@ -86,7 +91,11 @@ class Asked:
         if not self.query.main or chosen.select:
             return ()
         sorted_by = (term.strip().lstrip("-+") for term in (chosen.sort or "").split(","))
-        return (*self.by, *(self.query.fill(name, self._choices) for name in self.query.main), *filter(None, sorted_by))
+        return (
+            *self._group_names.values(),
+            *(self.query.fill(name, self._choices) for name in self.query.main),
+            *filter(None, sorted_by),
+        )
 
     def statement(self, chosen: Chosen) -> tuple[str, dict[str, Any]]:
         """SQL of the answer, and its parameters."""
@@ -111,9 +120,24 @@ class Asked:
         return {name: source for name, (_, source) in self._columns.items()}
 
 
-def _of_group(column: ResultColumn) -> str:
-    """A column's value in a group by what has its name, which may be a number where it is a text (a `{group}`)."""
-    return f'_group."_{column.name}"' + ("::VARCHAR" if column.unit == "text" else "")
+def _kind(column: ResultColumn) -> str:
+    return "text" if column.unit in ("text", "id", "time") else "bool" if column.unit == "bool" else "number"
+
+
+def _group_name(name: str, own: Mapping[str, ResultColumn]) -> str:
+    """What the column of groups is called that tells them apart by `name`: so, unless the query has a column of that
+    name which is something else, as a `source` that is a rank. A text may say the same as a number: a `{group}`."""
+    if name not in own or _kind(own[name]) in ("text", _kind(_group_column(name))):
+        return name
+    while name in own:
+        name = f"run_{name}"
+    return name
+
+
+def _or_of_group(column: ResultColumn, source: str) -> str:
+    """A column's value, or where it has none, that of the group."""
+    cast = "::VARCHAR" if _kind(column) == "text" else ""
+    return f'coalesce({source}{cast}, _group."_{column.name}"{cast})'
 
 
 def _group_column(name: str) -> ResultColumn:
