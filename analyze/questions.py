@@ -33,7 +33,7 @@ _COLUMNS = (
     ResultColumn("parameters", "text", "its parameters with their defaults"),
     ResultColumn("lacking", "text", "what these recordings lack for it; empty if it can be answered"),
 )
-_PYTHON_TYPES: Mapping[str, Any] = {"int": int, "number": float, "text": str}
+_PYTHON_TYPES: Mapping[str, Any] = {"int": int, "number": float, "text": str, "regex": str}
 
 
 class Queries:

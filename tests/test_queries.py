@@ -192,7 +192,7 @@ def test_ties_come_in_one_order(tmp_path: Path) -> None:
 def test_every_number_has_a_range() -> None:
     for query in [*CATALOG.values(), *(f.query for f in findings())]:
         for p in query.params:
-            assert p.type in ("choice", "text", "number", "int")
+            assert p.type in ("choice", "text", "regex", "number", "int")
             if p.type in ("number", "int"):
                 assert p.low >= 0 and p.high <= 1e15, (query.name, p.name)
                 for wrong in (

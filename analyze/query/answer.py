@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import duckdb
 
 from analyze.errors import InputError
+from analyze.query.chosen import Chosen, whole_limit
 from analyze.query.computed.registered import registered
 from analyze.query.databases import empty_database
 from analyze.query.literals import identifier
@@ -23,8 +24,6 @@ from analyze.query.query_files import ResultColumn
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from analyze.query.chosen import Chosen
 
 _TYPES: tuple[tuple[type, str], ...] = ((bool, "BOOLEAN"), (int, "BIGINT"), (float, "DOUBLE"), (str, "VARCHAR"))
 _EMPTY = {"text": "VARCHAR", "id": "VARCHAR", "time": "VARCHAR", "count": "BIGINT", "ns": "BIGINT", "bool": "BOOLEAN"}
@@ -198,6 +197,7 @@ def row_answer(
     `filter`: SQL over the columns. `what` names the command in errors. Raises InputError for a sort column that is not
     there or a filter that DuckDB rejects.
     """
+    most = whole_limit(limit)
     # Names are whatever a recording has, as in `name=...`: only a filter reads them.
     shown = [c.name for c in columns]
     inside = distinct(["_at", *shown], str.lower)[1:] if filter else [f"c{i}" for i in range(len(shown))]
@@ -210,7 +210,7 @@ def row_answer(
     if filter:
         check_expression(connection, filter, f"{what}: --filter {filter!r}")
     sql = "SELECT * EXCLUDE (_at) FROM answer" + (f" WHERE (\n{filter}\n)" if filter else "")
-    sql += f" ORDER BY {', '.join([*order, '_at'])}" + (f" LIMIT {int(limit)}" if limit is not None else "")
+    sql += f" ORDER BY {', '.join([*order, '_at'])}" + ("" if most is None else f" LIMIT {most}")
     try:
         result = connection.sql(sql)
     except duckdb.Error as e:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from operator import index
 from typing import Any, NamedTuple
 
 from analyze.errors import InputError
 from analyze.query.query_files import RANK_COLUMNS, Query, ResultColumn
 from analyze.query.recordings import RUN_COLUMNS
+
+_MOST_ROWS = 2**63 - 1
+"""That DuckDB and Arrow can count."""
 
 
 class Chosen(NamedTuple):
@@ -48,7 +52,18 @@ class Chosen(NamedTuple):
     @property
     def end(self) -> str:
         """LIMIT, if there is one."""
-        return f"\nLIMIT {int(self.limit)}" if self.limit is not None else ""
+        return f"\nLIMIT {self.limit}" if self.limit is not None else ""
+
+
+def whole_limit(limit: Any) -> int | None:
+    """How many rows at most; None for all. Raises InputError for what is no number of rows."""
+    try:
+        most = None if limit is None else index(limit)
+    except TypeError:
+        most = -1
+    if most is not None and most < 0:
+        raise InputError(f"--limit {limit}: must be a whole number, 0 or more")
+    return most if most is None else min(most, _MOST_ROWS)
 
 
 class Asked:

@@ -17,7 +17,7 @@ from analyze.errors import InputError
 from analyze.query import interrupts
 from analyze.query.answer import Answer, KeptRows, Statement
 from analyze.query.blocks import Block, Part, blocks, check_declared, defining, parts, words
-from analyze.query.chosen import Asked, Chosen
+from analyze.query.chosen import Asked, Chosen, whole_limit
 from analyze.query.databases import Database, Own, Shared
 from analyze.query.made import COLUMNS, Made, note_columns
 from analyze.query.parsed import parsed
@@ -289,7 +289,7 @@ class Engine:
         Raises InputError for bad parameters, an unknown column or SQL that DuckDB rejects.
         """
         asked = Asked(query, params or {}, self.by)
-        chosen = Chosen(sort, limit, tuple(select), only or {})
+        chosen = Chosen(sort, whole_limit(limit), tuple(select), only or {})
         asked.check(chosen)
         sql, values = asked.statement(chosen)
         built_in, what = query.path.is_relative_to(BUILT_IN.parent), f"query {query.name}"

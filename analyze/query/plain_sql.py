@@ -146,7 +146,7 @@ def _named(tree: object) -> set[str]:
 
 def sentence(error: Exception) -> str:
     """What a DuckDB error says, on one line and without the excerpt of the SQL: that is not always the user's own."""
-    if isinstance(error, UnicodeError):
+    if isinstance(error, UnicodeError) or "cannot encode str as UTF-8" in str(error):
         return "not valid UTF-8"
     lines = []
     for line in str(error).strip().splitlines():

@@ -25,8 +25,8 @@ returns it first; `@column` does not name it.
 `@drill COLUMN QUERY key=value ...`: `{column}` in a value is that of the row; a key is a parameter of QUERY, else a
 column of its answer, of which only the rows with that value are shown.
 
-A parameter that is not a choice is `text`, `number` or `int` (a whole number). A number has a range, both ends allowed:
-`int[1..10000]`, or `number[0..]` where nothing limits it but the type.
+A parameter that is not a choice is `text`, `regex` (for regexp_matches), `number` or `int` (a whole number). A number
+has a range, both ends allowed: `int[1..10000]`, or `number[0..]` where nothing limits it but the type.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Param:
 
     name: str
     type: str
-    """choice, text, number or int."""
+    """choice, text, regex, number or int."""
     choices: tuple[str, ...]
     default: str
     doc: str
@@ -132,6 +132,11 @@ class Param:
                 low, high = (f"{int(v)}" if v == int(v) else f"{v:g}" for v in (self.low, self.high))
                 raise InputError(f"query {query}: {self.name} must be from {low} to {high}, not {text}")
             return value
+        if text != self.default:
+            from analyze.query import text_params
+
+            check = text_params.check_regex if self.type == "regex" else text_params.check_text
+            check(text, f"query {query}: {self.name}")
         return text
 
 
@@ -296,7 +301,7 @@ def _param(match: re.Match[str], where: str) -> Param:
     name, kind, quoted, plain, doc = match.groups()
     default = quoted if quoted is not None else plain
     choices = tuple(kind.split("|")) if "|" in kind else ()
-    if choices or kind == "text":
+    if choices or kind in ("text", "regex"):
         return Param(name, "choice" if choices else kind, choices, default, doc)
     number = _NUMBER.match(kind)
     if number:
@@ -304,7 +309,7 @@ def _param(match: re.Match[str], where: str) -> Param:
         high = _number(number[3]) if number[3] else _MOST
         if low is not None and high is not None:
             return Param(name, number[1], (), default, doc, low, high)
-    raise InputError(f"{where}: a parameter is a|choice, text, number[LOW..HIGH] or int[LOW..HIGH]")
+    raise InputError(f"{where}: a parameter is a|choice, text, regex, number[LOW..HIGH] or int[LOW..HIGH]")
 
 
 def names_of(text: str) -> tuple[str, ...]:

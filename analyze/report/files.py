@@ -13,6 +13,7 @@ from analyze.plots.figure import Figure, Rows
 from analyze.query.answer import Answer
 from analyze.query.engine import Engine
 from analyze.query.query_files import Query, find
+from analyze.query.text_params import check_text
 from analyze.report.build import Report
 from analyze.report.changes import page_of_changes
 from analyze.report.page import Part, command_line, filled_sql, render, single
@@ -46,6 +47,7 @@ def write_report(
     `paths` are what the user gave, for the commands in the page. Raises InputError.
     """
     check_page(output)
+    check_text(title or "", "--title")
     report = Report(stores, paths, where, by, profiler, progress)
     page = report.page(title) if after is None else page_of_changes(report, Report(*after, where, by, profiler), title)
     text = render(page)
@@ -102,6 +104,7 @@ def draw(
     figure, an answer without the columns that it needs or without anything to draw.
     """
     drawing.library()
+    check_text(title or "", "--title")
     declaration = declared.of_query(query, params, figure, by)
     rows = Rows.of(answer)
 

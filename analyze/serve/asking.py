@@ -49,7 +49,7 @@ class Question:
         params = {
             k: v
             for k, v in params.items()
-            if k not in defaults or (v != defaults[k].default and (v or defaults[k].type == "text"))
+            if k not in defaults or (v != defaults[k].default and (v or defaults[k].type in ("text", "regex")))
         }
         by, params = query.own_by([name.strip() for name in given.get("by", "").split(",") if name.strip()], params)
         query.bind(params)

@@ -93,6 +93,6 @@ def _listen(host: str, port: int | None) -> socket.socket:
     for wanted in (PORT, 0) if port is None else (port,):
         try:
             return socket.create_server((host, wanted), family=family, backlog=128)
-        except (OSError, OverflowError) as e:
+        except (OSError, OverflowError, TypeError, UnicodeError) as e:  # the last two of a name that is none
             error = e
     raise InputError(f"{host}, port {wanted}: cannot be listened at: {error}")

@@ -3,9 +3,9 @@
 -- Metrics by name, in base units (ns, byte, hz, byte/s; percentages as they are). Sums make sense for counters only.
 -- What ncu's rules say is under rule:NAME, with the speed-up that the rule estimates in %. Of an nvprof log, min, avg
 -- and max are its own.
--- @param metric text = '^(gpu__time_duration|dram__bytes_(read|write))\.sum$|^flop_count'   Regular expression on
+-- @param metric regex = '^(gpu__time_duration|dram__bytes_(read|write))\.sum$|^flop_count'   Regular expression on
 --                                 metric names.
--- @param kernel text = ''         Regular expression on kernel names; empty for all.
+-- @param kernel regex = ''         Regular expression on kernel names; empty for all.
 -- @param group kernel|short_name|family|launch = kernel   What a row is.
 -- @column kernel text             Kernel, its short name, family, or launch.
 -- @column metric text             Metric.

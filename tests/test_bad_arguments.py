@@ -1,0 +1,94 @@
+"""Arguments that DuckDB would refuse: they are refused before, in one sentence that names the option."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+from support import SAMPLES, complaints, opened, run_cli
+
+import analyze
+from analyze.query.query_files import catalog
+from analyze.query.text_params import check_regex
+
+ONE = SAMPLES / "resnet18-ncu"
+BYTE = os.fsdecode(b"\xff")
+"""An argument that is not UTF-8, as Python has it."""
+REGEXES = [(q.name, p.name) for q in catalog().values() for p in q.params if p.type == "regex"]
+TEXTS = [(q.name, p.name) for q in catalog().values() for p in q.params if p.type in ("text", "regex")]
+
+
+def test_every_regular_expression_is_declared_as_one() -> None:
+    """What a query matches by a parameter is of the type that is checked."""
+    matched = {
+        (q.name, p.name) for q in catalog().values() for p in q.params
+        if any("regexp_" in line and f"${p.name}" in line for line in q.sql.splitlines())
+    }  # fmt: skip
+    assert matched == set(REGEXES) == {("metrics", "metric"), ("metrics", "kernel")}
+
+
+@pytest.mark.parametrize(("query", "name"), REGEXES)
+@pytest.mark.parametrize("text", ["(", "a{5000}", "*", "(?=x)", "[z-a]"])
+def test_no_regular_expression(query: str, name: str, text: str) -> None:
+    """Python takes (?=x), DuckDB does not."""
+    with pytest.raises(analyze.InputError) as said:
+        opened(ONE).query(query, params={name: text})
+    assert str(said.value).startswith(f"query {query}: {name} must be a regular expression, not {text!r}: ")
+    assert "Error" not in str(said.value)
+
+
+def test_no_regular_expression_from_the_command() -> None:
+    done = run_cli("query", "metrics", ONE, "-p", "metric=(")
+    said = "analyze: query metrics: metric must be a regular expression, not '(': missing ): ("
+    assert done.returncode == 2 and complaints(done) == [said]
+    check_regex(r"^a(b|c)\.d$", "x")
+
+
+@pytest.mark.parametrize(("query", "name"), TEXTS)
+def test_a_parameter_that_is_not_utf_8(query: str, name: str) -> None:
+    with pytest.raises(analyze.InputError, match=f"query {query}: {name} must be valid UTF-8"):
+        opened(ONE).query(query, params={name: BYTE})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["query", "metrics", "-p", f"metric={BYTE}"], "metric must be valid UTF-8"),
+        (["query", "kernel-share", "--where", BYTE], r"--where '\udcff': not valid UTF-8"),
+        (
+            ["pivot", "kernel-share", "--rows", "name", "--value", "calls", "--filter", BYTE],
+            r"'\udcff': not valid UTF-8",
+        ),
+        (["sql", f"SELECT '{BYTE}'"], "SQL: not valid UTF-8"),
+        (["plot", "kernel-share", "-o", "x.svg", "--title", BYTE], "--title must be valid UTF-8"),
+        (["report", "-o", "x.html", "--title", BYTE], "--title must be valid UTF-8"),
+        (["serve", "--host", BYTE], "cannot be listened at"),
+    ],
+)
+def test_an_option_that_is_not_utf_8(arguments: list[str], says: str) -> None:
+    command, *rest = arguments
+    at = 1 if command in ("query", "pivot", "sql", "plot") else 0
+    done = run_cli(command, *rest[:at], ONE, *rest[at:])
+    assert done.returncode == 2 and says in complaints(done)[0] and len(complaints(done)) == 1
+
+
+@pytest.mark.parametrize("limit", [-1, 2.5, "3", float("inf"), float("nan")])
+def test_a_limit_is_a_number_of_rows(limit: Any) -> None:
+    traces = opened(ONE)
+    for ask in (
+        lambda: traces.query("kernel-share", limit=limit),
+        lambda: analyze.compare(traces, traces, limit=limit),
+    ):
+        with pytest.raises(analyze.InputError, match=f"--limit {limit}: must be a whole number, 0 or more"):
+            ask()
+
+
+def test_a_limit_of_more_rows_than_can_be_counted() -> None:
+    traces = opened(ONE)
+    every = traces.query("kernel-share")
+    assert traces.query("kernel-share", limit=10**20).equals(every) and every.num_rows > 3
+    assert traces.query("kernel-share", limit=0).num_rows == 0
+    assert analyze.compare(traces, traces, limit=10**20).table.num_rows == every.num_rows
+    done = run_cli("query", "kernel-share", ONE, "-n", str(10**20), "-f", "csv")
+    assert done.returncode == 0 and len(done.stdout.splitlines()) == every.num_rows + 1
