@@ -128,6 +128,61 @@ def test_timeline_by_hand(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+# Whole us, in which much falls together. 500 B are there before the trace; allocated, in the order of the file:
+#   5: 550 (+50)  10: 650 (+100, the peak), 550 (-100)  20: 580 (+30, which lives on), 610 (+30), 580 (-30)
+#   30: 530 (-50)  40: 540 (+10), 530 (-10)
+TIES = [
+    *annotations(("forward", 0, 60), ("backward", 60, 100)),
+    memory(5, 1, 50, 550),
+    memory(10, 2, 100, 650), memory(10, 2, -100, 550),
+    memory(20, 3, 30, 580), memory(20, 4, 30, 610), memory(20, 4, -30, 580),
+    memory(30, 1, -50, 530),
+    memory(40, 5, 10, 540), memory(40, 5, -10, 530),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("chosen", [{}, {"by": ["rank"]}, {"where": "rank = 0"}])
+def test_events_of_one_time_are_in_the_order_of_the_file(tmp_path: Path, chosen: dict[str, Any]) -> None:
+    path = write_trace(tmp_path / "t.json", TIES)
+    columns = ("allocations", "live_at_peak_bytes", "live_at_end_bytes")
+    rows = ask(path, "memory-by-category", **chosen)
+    assert {r["category"]: tuple(r[c] for c in columns) for r in rows} == {
+        "before_trace": (0, 500, 500), "temporary": (4, 50 + 100, 0), "activation": (1, 0, 30),
+    }  # fmt: skip
+    rows = ask(path, "memory-by-phase", **chosen)
+    # backward begins with the 530 that forward left.
+    assert {r["phase"]: (r["survived_bytes"], r["peak_bytes"], r["live_at_peak_bytes"]) for r in rows} == {
+        "(before the trace)": (None, None, 500), "forward": (30, 650, 150), "backward": (0, 530, 0),
+    }  # fmt: skip
+    rows = ask(path, "memory-timeline", params={"buckets": 0}, **chosen)
+    assert [r["allocated_bytes"] for r in rows] == [550, 650, 550, 580, 610, 580, 530, 540, 530]
+    # 35,001 ns in buckets of 17,501: up to 20 us, and from 30 us on, which inherits 580.
+    rows = ask(path, "memory-timeline", params={"buckets": 2}, **chosen)
+    assert [(r["allocated_bytes"], r["peak_allocated_bytes"]) for r in rows] == [(580, 650), (530, 580)]
+
+
+def test_the_last_of_one_time_is_not_that_of_the_highest_address(tmp_path: Path) -> None:
+    # Before the trace 500; in the last us 600 - 50 + 100, + 50, + 25.
+    events = [
+        memory(5, 9, 50, 550), memory(5, 2, 50, 600), memory(10, 9, -50, 550),
+        memory(20, 30, 100, 650), memory(20, 20, 50, 700), memory(20, 25, 25, 725),
+    ]  # fmt: skip
+    path = write_trace(tmp_path / "t.json", [*annotations(("forward", 0, 60)), *events])
+    [row] = ask(path, "memory-timeline", params={"buckets": 1})
+    assert (row["allocated_bytes"], row["peak_allocated_bytes"]) == (725, 725)
+    rows = {r["category"]: r["live_at_end_bytes"] for r in ask(path, "memory-by-category")}
+    assert rows == {"before_trace": 500, "activation": 50 + 100 + 50 + 25, "temporary": 0}
+
+
+def test_a_block_freed_as_its_phase_ends_outlives_it(tmp_path: Path) -> None:
+    """What happens at the end of a phase is no longer in it: the free is the next one's."""
+    events = [*annotations(("forward", 0, 10), ("backward", 10, 20)), memory(1, 1, 5, 5), memory(10, 1, -5, 0)]
+    path = write_trace(tmp_path / "t.json", events)
+    by_phase = {r["phase"]: (r["survived_bytes"], r["freed_bytes"]) for r in ask(path, "memory-by-phase")}
+    assert by_phase == {"(before the trace)": (None, 0), "forward": (5, 0), "backward": (0, 5)}
+    assert {r["category"] for r in ask(path, "memory-by-category")} == {"activation", "before_trace"}
+
+
 def test_two_devices_do_not_mix(tmp_path: Path) -> None:
     """The same address on two devices is two blocks."""
     events = [

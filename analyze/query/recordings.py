@@ -31,6 +31,10 @@ PROFILERS = (*TIMING, "ncu", "none")
 RUN_COLUMNS = {c.name: c for c in TABLES["runs"].columns} | dict.fromkeys(RANK_COLUMNS)
 """What runs are selected and grouped by."""
 
+_IN_FILE_ORDER = {"memory_events"}
+"""Tables with `file_row` beside their columns: where a row stands in its file, which is in the order of what was read.
+Of events of one time (traces of whole us), it alone says which came first."""
+
 _SQL_TYPES = {"string": "VARCHAR", "int64": "BIGINT", "int32": "INTEGER", "double": "DOUBLE", "bool": "BOOLEAN"}
 
 
@@ -239,6 +243,7 @@ class Recordings:
             source = f"read_parquet([{listed}], hive_partitioning = false, union_by_name = false)"
             there = None if parser == PARSER_VERSION else set(self.connection.sql(f"SELECT * FROM {source}").columns)
             names = ", ".join(_selected(c, there, of_one) for c in TABLES[table].columns)
+            names += ", file_row_number AS file_row" if table in _IN_FILE_ORDER else ""
             selects.append(f"SELECT {names} FROM {source}{only}")
         return " UNION ALL ".join(selects) or _no_rows(table)
 
@@ -267,7 +272,9 @@ class Recordings:
 
 
 def _no_rows(table: str) -> str:
-    return f"SELECT {', '.join(_selected(c, ()) for c in TABLES[table].columns)} WHERE false"
+    names = ", ".join(_selected(c, ()) for c in TABLES[table].columns)
+    names += ", NULL::BIGINT AS file_row" if table in _IN_FILE_ORDER else ""
+    return f"SELECT {names} WHERE false"
 
 
 def _selected(column: Column, there: Container[str] | None, run_id: str | None = None) -> str:

@@ -80,7 +80,7 @@ def counter_tracks(gpu: str, cpu: str) -> list[Counter]:
     )
     allocated = (
         f"SELECT CASE WHEN device_type = 'cpu' THEN {cpu} ELSE {gpu} END, device_type,"
-        " start_ns, allocated_bytes FROM memory_events WHERE allocated_bytes IS NOT NULL ORDER BY 1, 2, 3"
+        " start_ns, allocated_bytes FROM memory_events WHERE allocated_bytes IS NOT NULL ORDER BY 1, 2, 3, file_row"
     )
     return [
         Counter("queue depth", running(f"{both_ends} FROM ({queued})"), uses=("gpu_work", "launch_calls")),

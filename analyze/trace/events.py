@@ -206,7 +206,7 @@ def _allocations(scope: Scope) -> Iterator[str]:
     before = "" if scope.to_ns is None else f" AND start_ns < {scope.to_ns}"
     sql = (
         f"SELECT {scope.places.process()}, start_ns, device_type, device, addr, bytes, allocated_bytes, reserved_bytes"
-        f" FROM {ALLOCATIONS} WHERE start_ns >= {scope.from_ns}{before} ORDER BY rank, start_ns"
+        f" FROM {ALLOCATIONS} WHERE start_ns >= {scope.from_ns}{before} ORDER BY rank, start_ns, file_row"
     )
     for pid, start, kind, device, address, size, allocated, reserved in scope.rows(sql):
         pid, tid = scope.places.draw(pid, ALLOCATOR, start, 0)

@@ -23,13 +23,16 @@ FROM (
 -- @column pool index            The pool.
 -- @column run_id id             The run.
 -- @column rank index            Process rank.
+-- @column event index           Its number in the pool, from 1: by time, those of one time (whole us) as in the trace.
 -- @column start_ns ns           Start.
 -- @column addr id               Address.
 -- @column bytes B               What was allocated; negative for a free.
 -- @column allocated_bytes B     Allocated after the event.
 -- @column reserved_bytes B      Reserved after the event.
 CREATE VIEW memory_changes AS
-SELECT p.pool, p.run_id, p.rank, e.start_ns, e.addr, e.bytes, e.allocated_bytes, e.reserved_bytes
+SELECT
+    p.pool, p.run_id, p.rank, row_number() OVER (PARTITION BY p.pool ORDER BY e.start_ns, e.file_row) AS event,
+    e.start_ns, e.addr, e.bytes, e.allocated_bytes, e.reserved_bytes
 FROM memory_events e
 JOIN memory_pools p ON p.run_id = e.run_id AND p.rank = e.rank AND p.device_type IS NOT DISTINCT FROM e.device_type
     AND p.device IS NOT DISTINCT FROM e.device
@@ -40,14 +43,14 @@ WHERE e.allocated_bytes IS NOT NULL;
 -- @column first_ns ns           First event.
 -- @column last_ns ns            Last event.
 -- @column peak_bytes B          Most that was allocated.
--- @column peak_ns ns            When (the first such moment).
+-- @column peak_event index      The first event after which it was.
 -- @column first_bytes B         Allocated before the first event.
 -- @column last_bytes B          Allocated after the last.
 CREATE VIEW memory_peaks AS
 SELECT
     pool, min(start_ns) AS first_ns, max(start_ns) AS last_ns, max(allocated_bytes) AS peak_bytes,
-    arg_min(start_ns, (-allocated_bytes, start_ns)) AS peak_ns,
-    arg_min(allocated_bytes - bytes, start_ns) AS first_bytes, arg_max(allocated_bytes, start_ns) AS last_bytes
+    arg_min(event, (-allocated_bytes, event)) AS peak_event,
+    arg_min(allocated_bytes - bytes, event) AS first_bytes, arg_max(allocated_bytes, event) AS last_bytes
 FROM memory_changes
 GROUP BY pool;
 
@@ -56,8 +59,10 @@ GROUP BY pool;
 -- @column pool index            The pool.
 -- @column run_id id             The run.
 -- @column rank index            Process rank.
+-- @column event index           The event that made it.
 -- @column start_ns ns           Start.
--- @column freed_ns ns           The event that freed it; NULL where none did.
+-- @column freed_event index     The event that freed it; NULL where none did.
+-- @column freed_ns ns           When.
 -- @column addr id               Address.
 -- @column bytes B               Size.
 -- @column phase text            Phase that it was made in; NULL outside of all.
@@ -65,10 +70,11 @@ GROUP BY pool;
 CREATE VIEW memory_blocks AS
 WITH _paired AS (
     SELECT
-        pool, run_id, rank, start_ns, addr, bytes,
+        pool, run_id, rank, event, start_ns, addr, bytes,
+        CASE WHEN lead(bytes) OVER at_address < 0 THEN lead(event) OVER at_address END AS freed_event,
         CASE WHEN lead(bytes) OVER at_address < 0 THEN lead(start_ns) OVER at_address END AS freed_ns
     FROM memory_changes
-    WINDOW at_address AS (PARTITION BY pool, addr ORDER BY start_ns, bytes)
+    WINDOW at_address AS (PARTITION BY pool, addr ORDER BY event)
 ),
 _phase_ends AS (
     SELECT run_id, rank, phase, start_ns, start_ns + dur_ns AS end_ns FROM phase_ranges
@@ -79,11 +85,11 @@ _latest AS (
     ASOF LEFT JOIN _phase_ends p ON p.run_id = b.run_id AND p.rank = b.rank AND b.start_ns >= p.start_ns
 )
 SELECT
-    pool, run_id, rank, start_ns, freed_ns, addr, bytes,
+    pool, run_id, rank, event, start_ns, freed_event, freed_ns, addr, bytes,
     CASE WHEN start_ns < latest_end_ns THEN latest_phase END AS phase,
     CASE WHEN start_ns < latest_end_ns THEN latest_end_ns END AS phase_end_ns
 FROM _latest;
 
--- @macro is_live(start_ns, freed_ns, at_ns)  whether a block is there at a moment: from its allocation on, and no
+-- @macro is_live(event, freed_event, at_event)  whether a block is there after an event: from its allocation on, and no
 -- longer when it is freed.
-CREATE MACRO is_live(start_ns, freed_ns, at_ns) AS start_ns <= at_ns AND coalesce(freed_ns > at_ns, true);
+CREATE MACRO is_live(event, freed_event, at_event) AS event <= at_event AND coalesce(freed_event > at_event, true);

@@ -47,12 +47,12 @@ lives AS (
 ),
 classified AS (
     SELECT
-        pool, run_id, rank, start_ns, freed_ns, bytes,
+        pool, run_id, rank, event, start_ns, freed_event, bytes,
         CASE
             WHEN phase IN ('data', 'h2d') THEN 'input'
             WHEN inside AND phase IS NOT NULL THEN 'temporary'
             WHEN phase = 'optimizer' THEN CASE WHEN freed_ns IS NULL THEN 'optimizer_state' ELSE 'unknown' END
-            WHEN after_next_ns IS NOT NULL AND is_live(start_ns, freed_ns, after_next_ns) THEN 'unknown'
+            WHEN after_next_ns IS NOT NULL AND coalesce(freed_ns > after_next_ns, true) THEN 'unknown'
             WHEN phase IN ('forward', 'loss') THEN 'activation'
             WHEN phase = 'backward' THEN 'gradient'
             ELSE 'unknown'
@@ -80,8 +80,8 @@ named AS (
 sums AS (
     SELECT
         pool, {group}, count(*) AS allocations, sum(bytes)::BIGINT AS allocated_bytes,
-        coalesce(sum(bytes) FILTER (is_live(start_ns, freed_ns, peak_ns)), 0)::BIGINT AS live_at_peak_bytes,
-        coalesce(sum(bytes) FILTER (freed_ns IS NULL), 0)::BIGINT AS live_at_end_bytes
+        coalesce(sum(bytes) FILTER (is_live(event, freed_event, peak_event)), 0)::BIGINT AS live_at_peak_bytes,
+        coalesce(sum(bytes) FILTER (freed_event IS NULL), 0)::BIGINT AS live_at_end_bytes
     FROM named JOIN memory_peaks USING (pool)
     GROUP BY pool, {group}
 ),

@@ -29,11 +29,16 @@ WITH ranges_of AS (
     SELECT p.pool, r.run_id, r.rank, r.phase, r.start_ns, r.start_ns + r.dur_ns AS end_ns
     FROM phase_ranges r JOIN memory_pools p USING (run_id, rank)
 ),
+last_changes AS (
+    SELECT pool, start_ns, arg_max(allocated_bytes, event) AS allocated_bytes
+    FROM memory_changes
+    GROUP BY pool, start_ns
+),
 -- A phase starts with what was allocated before it.
 entries AS (
     SELECT r.pool, r.phase, r.start_ns, coalesce(c.allocated_bytes, k.first_bytes) AS allocated_bytes
     FROM ranges_of r
-    ASOF LEFT JOIN memory_changes c ON c.pool = r.pool AND r.start_ns >= c.start_ns
+    ASOF LEFT JOIN last_changes c ON c.pool = r.pool AND r.start_ns > c.start_ns
     JOIN memory_peaks k ON k.pool = r.pool
 ),
 latest AS (
@@ -63,9 +68,9 @@ by_owner AS (
     SELECT
         pool, coalesce(phase, '(outside)') AS phase,
         coalesce(sum(bytes) FILTER (
-            phase IS NOT NULL AND is_live(start_ns, freed_ns, phase_end_ns)
+            phase IS NOT NULL AND coalesce(freed_ns >= phase_end_ns, true)
         ), 0)::BIGINT AS survived_bytes,
-        coalesce(sum(bytes) FILTER (is_live(start_ns, freed_ns, peak_ns)), 0)::BIGINT AS live_at_peak_bytes
+        coalesce(sum(bytes) FILTER (is_live(event, freed_event, peak_event)), 0)::BIGINT AS live_at_peak_bytes
     FROM memory_blocks JOIN memory_peaks USING (pool)
     GROUP BY ALL
 ),

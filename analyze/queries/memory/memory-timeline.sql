@@ -35,7 +35,7 @@ WITH pools AS MATERIALIZED (
 changes AS (
     SELECT
         p.pool, p.first_ns, p.width_ns, e.start_ns, e.bytes, e.allocated_bytes, e.reserved_bytes,
-        row_number() OVER (PARTITION BY p.pool ORDER BY e.start_ns, e.addr) - 1 AS event
+        row_number() OVER (PARTITION BY p.pool ORDER BY e.start_ns, e.file_row) - 1 AS event
     FROM memory_events e
     JOIN pools p ON p.run_id = e.run_id AND p.rank = e.rank AND p.device_type IS NOT DISTINCT FROM e.device_type
         AND p.device IS NOT DISTINCT FROM e.device
