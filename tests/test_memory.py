@@ -183,6 +183,33 @@ def test_a_block_freed_as_its_phase_ends_outlives_it(tmp_path: Path) -> None:
     assert {r["category"] for r in ask(path, "memory-by-category")} == {"activation", "before_trace"}
 
 
+def test_behind_a_phase_inside_it_the_outer_one_goes_on(tmp_path: Path) -> None:
+    # 500 B before the trace. forward [0, 100) holds loss [40, 50): 50 B at 5 (freed in backward) and 100 B at 70 (freed
+    # at 80) are forward's, 20 B at 45 loss's. Behind loss, forward has 570, and at 70 the peak of 670.
+    nested = [
+        *annotations(("forward", 0, 100), ("loss", 40, 50), ("backward", 100, 150)),
+        memory(5, 1, 50, 550), memory(45, 2, 20, 570), memory(70, 3, 100, 670), memory(80, 3, -100, 570),
+        memory(120, 1, -50, 520),
+    ]  # fmt: skip
+    path = write_trace(tmp_path / "t.json", nested)
+    columns = ("allocated_bytes", "freed_bytes", "survived_bytes", "peak_bytes", "live_at_peak_bytes")
+    assert {r["phase"]: tuple(r[c] for c in columns) for r in ask(path, "memory-by-phase")} == {
+        "(before the trace)": (0, 0, None, None, 500),
+        "forward": (150, 100, 50, 670, 150), "loss": (20, 0, 20, 570, 20), "backward": (0, 50, 0, 570, 0),
+    }  # fmt: skip
+    rows = ask(path, "memory-by-category")
+    assert {(r["category"], r["allocated_bytes"], r["live_at_end_bytes"]) for r in rows} == {
+        ("before_trace", 0, 500), ("temporary", 100, 0), ("activation", 70, 20),
+    }  # fmt: skip
+    # What loss left counts for forward, which goes on with it: 30 B at 45, freed at 47, and 20 B at 48, at 60.
+    nested[4:-1] = [memory(45, 2, 30, 580), memory(47, 2, -30, 550), memory(48, 3, 20, 570), memory(60, 3, -20, 550)]
+    nested[-1] = memory(120, 1, -50, 500)
+    rows = ask(write_trace(tmp_path / "u.json", nested), "memory-by-phase")
+    assert {r["phase"]: r["peak_bytes"] for r in rows if r["peak_bytes"]} == {
+        "forward": 570, "loss": 580, "backward": 550,
+    }  # fmt: skip
+
+
 def test_two_devices_do_not_mix(tmp_path: Path) -> None:
     """The same address on two devices is two blocks."""
     events = [

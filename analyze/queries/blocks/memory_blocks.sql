@@ -1,7 +1,7 @@
 -- The caching allocator's memory: events that say how much is allocated, as torch.profiler writes them with
 -- profile_memory. (What Nsight Systems sees are driver allocations, with reserved_bytes alone.)
--- @use phases
--- @keep memory_blocks, memory_changes, memory_peaks, memory_pools
+-- @use intervals, phases
+-- @keep memory_blocks, memory_changes, memory_peaks, memory_phases, memory_pools
 -- @view memory_pools  a row is a device of a process with such events.
 -- @column pool index            Its number.
 -- @column run_group index       Group of runs (--by); NULL without.
@@ -54,6 +54,27 @@ SELECT
 FROM memory_changes
 GROUP BY pool;
 
+-- @view memory_phases  a row is such an event with its phase.
+-- The innermost of any thread's, since an event does not name its thread.
+-- @column * of memory_changes
+-- @column phase text            Phase of the training step; NULL outside of all.
+-- @column phase_end_ns ns       End of that range, of which others may lie inside.
+CREATE VIEW memory_phases AS
+WITH _points AS (
+    SELECT c.*, c.start_ns AS at_ns, t.track
+    FROM memory_changes c LEFT JOIN (SELECT * FROM phase_tracks WHERE tid IS NULL) t USING (run_id, rank)
+),
+_placed AS (
+    SELECT * EXCLUDE (at_ns, track, inside), inside.phase AS phase FROM points_in_ranges('_points', 'phase_stretches')
+),
+_phase_ends AS (
+    SELECT run_id, rank, phase, start_ns, start_ns + dur_ns AS end_ns FROM phase_ranges
+)
+SELECT p.*, e.end_ns AS phase_end_ns
+FROM _placed p
+ASOF LEFT JOIN _phase_ends e
+    ON e.run_id = p.run_id AND e.rank = p.rank AND e.phase = p.phase AND p.start_ns >= e.start_ns;
+
 -- @view memory_blocks  a row is an allocation of the trace.
 -- An address is free before it is given away again, so the next event at it is the one that frees it.
 -- @column pool index            The pool.
@@ -70,25 +91,15 @@ GROUP BY pool;
 CREATE VIEW memory_blocks AS
 WITH _paired AS (
     SELECT
-        pool, run_id, rank, event, start_ns, addr, bytes,
+        pool, run_id, rank, event, start_ns, addr, bytes, phase, phase_end_ns,
         CASE WHEN lead(bytes) OVER at_address < 0 THEN lead(event) OVER at_address END AS freed_event,
         CASE WHEN lead(bytes) OVER at_address < 0 THEN lead(start_ns) OVER at_address END AS freed_ns
-    FROM memory_changes
+    FROM memory_phases
     WINDOW at_address AS (PARTITION BY pool, addr ORDER BY event)
-),
-_phase_ends AS (
-    SELECT run_id, rank, phase, start_ns, start_ns + dur_ns AS end_ns FROM phase_ranges
-),
-_latest AS (
-    SELECT b.*, p.phase AS latest_phase, p.end_ns AS latest_end_ns
-    FROM (SELECT * FROM _paired WHERE bytes > 0) b
-    ASOF LEFT JOIN _phase_ends p ON p.run_id = b.run_id AND p.rank = b.rank AND b.start_ns >= p.start_ns
 )
-SELECT
-    pool, run_id, rank, event, start_ns, freed_event, freed_ns, addr, bytes,
-    CASE WHEN start_ns < latest_end_ns THEN latest_phase END AS phase,
-    CASE WHEN start_ns < latest_end_ns THEN latest_end_ns END AS phase_end_ns
-FROM _latest;
+SELECT pool, run_id, rank, event, start_ns, freed_event, freed_ns, addr, bytes, phase, phase_end_ns
+FROM _paired
+WHERE bytes > 0;
 
 -- @macro is_live(event, freed_event, at_event)  whether a block is there after an event: from its allocation on, and no
 -- longer when it is freed.

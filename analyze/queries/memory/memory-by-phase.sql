@@ -1,9 +1,10 @@
 -- How much memory does each phase of the training step take, and what of it makes the peak?
 --
 -- From the allocator events of the trace (torch.profiler with profile_memory). A block belongs to the phase that it was
--- allocated in, whatever thread did it. live_at_peak_bytes tells whose blocks are there at the moment when most is
--- allocated on the device; they add up to that peak exactly, with (before the trace) for what the trace did not see
--- allocated: parameters, optimizer state and the like. Phases as in `phases`; (outside) is in none of them.
+-- allocated in, of nested ones to the innermost, whatever thread did it. live_at_peak_bytes tells whose blocks are
+-- there at the moment when most is allocated on the device; they add up to that peak exactly, with (before the trace)
+-- for what the trace did not see allocated: parameters, optimizer state and the like. Phases as in `phases`; (outside)
+-- is in none of them.
 -- @param device_type all|gpu|cuda|hip|xpu|cpu = all   Which allocator; cuda also finds AMD's GPUs, as in torch.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
@@ -25,31 +26,31 @@
 -- @needs allocator events (profile_memory=True)
 -- @plot bars y=run_id,rank,device_type,device x=live_at_peak_bytes parts=phase
 -- @drill rank memory-timeline rank={rank} device={device}
-WITH ranges_of AS (
-    SELECT p.pool, r.run_id, r.rank, r.phase, r.start_ns, r.start_ns + r.dur_ns AS end_ns
-    FROM phase_ranges r JOIN memory_pools p USING (run_id, rank)
+WITH starts AS (
+    -- Where a phase starts, or goes on behind one that lay inside it.
+    SELECT run_id, rank, phase, start_ns FROM phase_ranges
+    UNION
+    SELECT t.run_id, t.rank, s.phase, s.start_ns
+    FROM phase_stretches s JOIN phase_tracks t USING (track)
+    WHERE t.tid IS NULL
+),
+starts_of AS (
+    SELECT p.pool, s.phase, s.start_ns FROM starts s JOIN memory_pools p USING (run_id, rank)
 ),
 last_changes AS (
     SELECT pool, start_ns, arg_max(allocated_bytes, event) AS allocated_bytes
     FROM memory_changes
     GROUP BY pool, start_ns
 ),
--- A phase starts with what was allocated before it.
+-- It starts with what was allocated before it.
 entries AS (
     SELECT r.pool, r.phase, r.start_ns, coalesce(c.allocated_bytes, k.first_bytes) AS allocated_bytes
-    FROM ranges_of r
+    FROM starts_of r
     ASOF LEFT JOIN last_changes c ON c.pool = r.pool AND r.start_ns > c.start_ns
     JOIN memory_peaks k ON k.pool = r.pool
 ),
-latest AS (
-    SELECT c.*, r.phase AS latest_phase, r.end_ns AS latest_end_ns
-    FROM memory_changes c ASOF LEFT JOIN ranges_of r ON r.pool = c.pool AND c.start_ns >= r.start_ns
-),
 in_phases AS (
-    SELECT
-        pool, start_ns, bytes, allocated_bytes,
-        coalesce(CASE WHEN start_ns < latest_end_ns THEN latest_phase END, '(outside)') AS phase
-    FROM latest
+    SELECT pool, start_ns, bytes, allocated_bytes, coalesce(phase, '(outside)') AS phase FROM memory_phases
 ),
 sums AS (
     SELECT
