@@ -32,7 +32,7 @@ _PLACES = """
 WITH asked(n, run_id, rank, device, start_ns, end_ns) AS (VALUES {stretches}),
 called AS MATERIALIZED (
     -- Of a launch call, what it launched.
-    SELECT a.n, l.correlation_id, any_value(w.op_id) AS op_id
+    SELECT a.n, l.correlation_id, min(w.op_id) AS op_id
     FROM asked a
     JOIN launch_calls l ON l.run_id = a.run_id AND l.rank = a.rank AND l.start_ns = a.start_ns
     JOIN gpu_work w ON w.run_id = a.run_id AND w.rank = a.rank AND w.correlation_id = l.correlation_id
@@ -43,7 +43,8 @@ near AS (
     -- Else what runs for most of the stretch, or what comes next on the GPU.
     SELECT n, arg_min({'correlation_id': w.correlation_id, 'op_id': w.op_id}, (
         CASE WHEN w.start_ns < a.end_ns
-            THEN greatest(w.start_ns, a.start_ns) - least(w.start_ns + w.dur_ns, a.end_ns) ELSE 0 END, w.start_ns
+            THEN greatest(w.start_ns, a.start_ns) - least(w.start_ns + w.dur_ns, a.end_ns) ELSE 0 END, w.start_ns,
+        w.correlation_id, w.op_id
     )) AS work
     FROM gpu_work w JOIN asked a
         ON w.run_id = a.run_id AND w.rank = a.rank AND w.device IS NOT DISTINCT FROM a.device
@@ -60,14 +61,14 @@ launched AS (
     SELECT n, run_id, rank, correlation_id, op_id FROM asked JOIN work USING (n)
 ),
 ops AS (
-    SELECT l.n, arg_max(e.name, (e.start_ns, -e.dur_ns)) AS operator
+    SELECT l.n, arg_max(e.name, (e.start_ns, -e.dur_ns, e.name)) AS operator
     FROM linked_to_ops('launched') l
     JOIN cpu_events e ON e.run_id = l.run_id AND e.rank = l.rank AND e.op_id = l.op_id
     WHERE e.kind IN ('op', 'range') AND l.op_id > 0
     GROUP BY l.n
 ),
 modules AS (
-    SELECT l.n, arg_max(r.name, (r.start_ns, -r.dur_ns)).replace('nn.Module: ', '') AS module
+    SELECT l.n, arg_max(r.name, (r.start_ns, -r.dur_ns, r.name)).replace('nn.Module: ', '') AS module
     FROM launched l
     JOIN launch_calls c USING (run_id, rank, correlation_id)
     JOIN ranges r ON r.run_id = l.run_id AND r.rank = l.rank AND r.tid = c.tid

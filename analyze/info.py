@@ -36,7 +36,7 @@ _RECORDED = "what is missing is recorded by"
 _COSTS = """
 SELECT
     run_id::VARCHAR, arg_max(printf('a step takes %.2f times as long as undisturbed (%.3f ms, %.3f ms)',
-        slowdown, recorded_step_ns / 1e6, undisturbed_step_ns / 1e6), slowdown)
+        slowdown, recorded_step_ns / 1e6, undisturbed_step_ns / 1e6), (slowdown, -rank))
 FROM step_costs
 WHERE slowdown IS NOT NULL
 GROUP BY run_id

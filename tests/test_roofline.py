@@ -74,6 +74,33 @@ def test_points_and_what_bounds_them(report: Path) -> None:
     assert points["none"]["pct_of_roof"] == pytest.approx(100 * 102.4 / 3000)
 
 
+@pytest.mark.parametrize(
+    ("fp16", "expected"),
+    [
+        # The largest launch is of TF32, most operations are of fp16: 3 * 40 against 100.
+        ([40, 40, 40], "tensor_fp16"),
+        # As many of both: the last by name.
+        ([60, 40], "tensor_tf32"), ([40, 60], "tensor_tf32"), ([100], "tensor_tf32"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("first", [True, False])
+def test_tensor_cores_by_the_type_of_most_operations(
+    tmp_path: Path, fp16: list[int], expected: str, first: bool
+) -> None:
+    def launch(tf32: int, half: int) -> tuple[str, dict[str, tuple[str, str]]]:
+        types = {
+            "sm__ops_path_tensor_src_tf32_dst_fp32___sum": tf32,
+            "sm__ops_path_tensor_src_fp16_dst_fp32___sum": half,
+        }
+        return "sm90_xmma_gemm_f32f32", counts(**{name: f"{n},000,000" if n else "0" for name, n in types.items()})
+
+    launches = [launch(0, n) for n in fp16]
+    launches.insert(0 if first else len(launches), launch(100, 0))
+    path = write(tmp_path / "a.ncu.csv", wide(launches))
+    [row] = ask(path, "roofline", params={"level": "dram", "group": "family"})
+    assert (row["peak_roof"], row["flops"]) == (expected, (100 + sum(fp16)) * 10**6)
+
+
 def test_other_levels(report: Path) -> None:
     rows = [r for r in ask(report, "roofline") if r["kernel"] == "right"]
     # 20,480,000 FLOPs / 4,096,000 bytes through L2; no L1 bytes were counted.

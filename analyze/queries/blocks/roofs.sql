@@ -17,7 +17,8 @@ WITH _peaks AS (
 _clocks AS (
     SELECT
         run_id, regexp_extract(metric, '^(sm|dram|lts|l1tex)__', 1) AS unit,
-        sum(value * dur_ns) / sum(dur_ns) AS hz
+        -- Of whole Hz: a sum of floating point depends on which thread added what.
+        sum(round(value)::HUGEINT * dur_ns) / sum(dur_ns) AS hz
     FROM ncu_metrics JOIN ncu_launches USING (run_id, rank, launch_id)
     WHERE metric IN (
         'sm__cycles_elapsed.avg.per_second', 'dram__cycles_elapsed.avg.per_second',

@@ -43,12 +43,12 @@
 -- @drill collective stragglers collective={collective}
 WITH calls AS (
     SELECT
-        run_group, run_id, call, collective, status, any_value(group_name) AS group_name, count(*) AS ranks,
-        any_value(dimension) AS dimension, any_value(inferred) AS inferred, any_value(process_group) AS process_group,
-        any_value(scope) AS scope,
+        run_group, run_id, call, collective, status, min(group_name) AS group_name, count(*) AS ranks,
+        min(dimension) AS dimension, bool_or(inferred) AS inferred, min(process_group) AS process_group,
+        min(scope) AS scope,
         CASE '{per}'
-            WHEN 'dimension' THEN any_value(dimension) WHEN 'scope' THEN any_value(scope)
-            WHEN 'group' THEN concat_ws(' ', any_value(process_group), any_value(scope))
+            WHEN 'dimension' THEN min(dimension) WHEN 'scope' THEN min(scope)
+            WHEN 'group' THEN concat_ws(' ', min(process_group), min(scope))
         END AS apart,
         CASE WHEN status <> 'point_to_point' THEN max(bytes) END AS bytes,
         CASE WHEN status = 'matched' THEN min(dur_ns) END AS dur_ns, sum(dur_ns) AS kernel_ns,
@@ -59,17 +59,17 @@ WITH calls AS (
 )
 SELECT
     run_group, run_id,
-    CASE WHEN 'yes' = '{each}' OR '{per}' IN ('dimension', 'group') THEN any_value(dimension) END AS dimension,
+    CASE WHEN 'yes' = '{each}' OR '{per}' IN ('dimension', 'group') THEN min(dimension) END AS dimension,
     CASE WHEN 'yes' = '{each}' OR '{per}' IN ('dimension', 'group') THEN bool_or(inferred) END AS inferred,
-    CASE WHEN 'yes' = '{each}' OR '{per}' IN ('scope', 'group') THEN any_value(scope) END AS scope,
-    CASE WHEN 'yes' = '{each}' OR '{per}' = 'group' THEN any_value(process_group) END AS process_group,
+    CASE WHEN 'yes' = '{each}' OR '{per}' IN ('scope', 'group') THEN min(scope) END AS scope,
+    CASE WHEN 'yes' = '{each}' OR '{per}' = 'group' THEN min(process_group) END AS process_group,
     collective, status, count(*) AS calls, sum(bytes)::BIGINT AS bytes,
     sum(dur_ns)::BIGINT AS total_ns,
     -- All calls of a row have a duration or none has.
     sum(bytes)::DOUBLE / nullif(sum(dur_ns) FILTER (bytes IS NOT NULL), 0) AS algbw_gb_per_s,
     sum(bytes * factor) / nullif(sum(dur_ns) FILTER (bytes IS NOT NULL), 0) AS busbw_gb_per_s,
     max(ranks) AS ranks, sum(kernel_ns)::BIGINT AS kernel_ns,
-    CASE WHEN '{each}' = 'yes' THEN any_value(group_name) END AS group_name,
+    CASE WHEN '{each}' = 'yes' THEN min(group_name) END AS group_name,
     CASE WHEN '{each}' = 'yes' THEN min(start_ns) END AS start_ns
 FROM calls
 GROUP BY run_group, run_id, collective, status, apart, CASE WHEN '{each}' = 'yes' THEN call END

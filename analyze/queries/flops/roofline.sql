@@ -1,10 +1,11 @@
 -- How close is each kernel to the roof above it, and is that roof memory or compute?
 --
 -- A point is at x = FLOP/B of a memory level, y = FLOP/s. The roof above it is min(peak, x * bandwidth): peak of the
--- kind of operation that the kernel executes most of (fp16, fp32, fp64, or tensor cores by input type), bandwidth of
--- the level. Left of the ridge, where the two meet, a kernel is bound by memory. pct_of_roof is then its share of the
--- bandwidth (which a kernel without any FLOPs has, too), else its share of the peak. Above 100 % if a level's own peak
--- is passed, as by short kernels whose clocks differ from the mean. The roofs are those of the query `roofs`.
+-- kind of operation that the kernel executes most of (fp16, fp32, fp64, or tensor cores; of these the type of input
+-- with most FLOPs in all launches of the row, of several with as many the last by name), bandwidth of the level. Left
+-- of the ridge, where the two meet, a kernel is bound by memory. pct_of_roof is then its share of the bandwidth (which
+-- a kernel without any FLOPs has, too), else its share of the peak. Above 100 % if a level's own peak is passed, as by
+-- short kernels whose clocks differ from the mean. The roofs are those of the query `roofs`.
 -- @param group kernel|short_name|family|launch = kernel   What a row is.
 -- @param level all|dram|l2|l1 = all   Memory level.
 -- @column run_id id               The run.
@@ -29,16 +30,23 @@
 -- @needs FLOP and memory metrics of Nsight Compute (collect run --profiler ncu)
 -- @plot roofline
 -- @drill kernel metrics kernel=^\Q{kernel}\E$
-WITH profiled_kernels AS (
+WITH typed AS (
+    SELECT
+        *, sum(tensor_flops) OVER (
+            PARTITION BY run_group, run_id, label, launch_key, tensor_type
+        ) AS flops_of_type
+    FROM labelled_launches('{group}')
+),
+profiled_kernels AS (
     SELECT
         run_group, run_id, label AS kernel, any_value(family) AS family,
         sum(launches)::BIGINT AS launches, whole_sum(dur_ns) AS dur_ns, whole_sum(total_flops) AS flops,
         {
             'fp16': sum(fp16_flops), 'fp32': sum(fp32_flops), 'fp64': sum(fp64_flops), 'tensor': sum(tensor_flops)
         } AS parts,
-        arg_max('tensor_' || tensor_type, tensor_flops) FILTER (tensor_flops > 0) AS tensor_roof,
+        arg_max('tensor_' || tensor_type, (flops_of_type, tensor_type)) FILTER (tensor_flops > 0) AS tensor_roof,
         whole_sum(dram_bytes) AS dram_bytes, whole_sum(l2_bytes) AS l2_bytes, whole_sum(l1_bytes) AS l1_bytes
-    FROM labelled_launches('{group}')
+    FROM typed
     GROUP BY run_group, run_id, label, launch_key
     HAVING whole_sum(dur_ns) > 0
 ),

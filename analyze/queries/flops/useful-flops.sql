@@ -26,7 +26,8 @@ WITH calls AS (
         run_group, run_id, rank,
         coalesce(call_id::VARCHAR, CASE WHEN matched THEN 'other' ELSE 'unmatched' END) AS call,
         call_id IS NOT NULL AS is_call, any_value(op_name) AS op_name, any_value(input_dims) AS input_dims,
-        any_value(model_flops) AS model_flops, arg_max(short_name, (coalesce(total_flops, 0), dur_ns)) AS main_kernel,
+        any_value(model_flops) AS model_flops,
+        arg_max(short_name, (coalesce(total_flops, 0), dur_ns, -launch_id)) AS main_kernel,
         min(launch_id) AS first_launch, count(*) AS launches, whole_sum(dur_ns) AS dur_ns,
         whole_sum(total_flops) AS executed_flops, any_value(matched) AS matched
     FROM op_launches

@@ -71,7 +71,7 @@ around AS (
     SELECT gap, min(before) AS before, min(after) AS after, min(op_id) AS op_id FROM edges GROUP BY gap
 ),
 launching_ops AS (
-    SELECT a.gap, arg_max(e.name, (e.start_ns, -e.dur_ns)) AS after_op
+    SELECT a.gap, arg_max(e.name, (e.start_ns, -e.dur_ns, e.name)) AS after_op
     FROM around a
     JOIN longest g USING (gap)
     JOIN cpu_events e ON e.run_id = g.run_id AND e.rank = g.rank AND e.op_id = a.op_id

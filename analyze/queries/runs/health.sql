@@ -85,7 +85,7 @@ held AS (
         AND c.start_ns <= o.start_ns AND c.start_ns + c.dur_ns >= o.end_ns
 ),
 overhead_ops AS (
-    SELECT h.piece, arg_max(h.name, (h.start_ns, -h.dur_ns)) AS operator
+    SELECT h.piece, arg_max(h.name, (h.start_ns, -h.dur_ns, h.name)) AS operator
     FROM held h
     LEFT JOIN op_threads t ON t.run_id = h.run_id AND t.rank = h.rank AND t.tid = h.of_tid
     WHERE h.tid = h.of_tid OR t.tid IS NULL
