@@ -347,7 +347,7 @@ class Watched:
 
 
 def test_what_is_empty_with_another_is_not_looked_for(one_kernel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rank of several processes has shared ids looked for; without such ranks the SQL is only planned, and once its
+    """A rank with repeated ids has them looked for; without such the SQL is only planned, and once its
     columns are known not even that."""
     monkeypatch.setattr("analyze.query.made.COLUMNS", columns := {})
     monkeypatch.setattr("analyze.query.engine.COLUMNS", columns)
@@ -355,12 +355,12 @@ def test_what_is_empty_with_another_is_not_looked_for(one_kernel: Path, monkeypa
     for end in (" LIMIT 0", ")"):
         engine = Engine(analyze.open(one_kernel).stores)
         watched = Watched(engine)
-        assert engine.rows("SELECT * FROM shared_correlation_ids", ["launch_calls"]) == []
+        assert engine.rows("SELECT * FROM repeated_correlation_ids", ["launch_calls"]) == []
         made = watched.tables()
-        assert made["shared_correlation_ids"].endswith(end)
-        assert ("SELECT" in made["shared_correlation_ids"]) == (end == " LIMIT 0")
-        assert "LIMIT 0" not in made["ranks_of_processes"]
-        types.append(watched.connection.execute("DESCRIBE shared_correlation_ids").fetchall())
+        assert made["repeated_correlation_ids"].endswith(end)
+        assert ("SELECT" in made["repeated_correlation_ids"]) == (end == " LIMIT 0")
+        assert "LIMIT 0" not in made["repeated_id_blocks"]
+        types.append(watched.connection.execute("DESCRIBE repeated_correlation_ids").fetchall())
     assert types[0] == types[1]
 
 

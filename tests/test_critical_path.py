@@ -55,8 +55,8 @@ def test_a_queue_of_kernels_hides_the_cpu(tmp_path: Path) -> None:
     # Launches at 0, 2 and 4; kernels [5, 15), [16, 30), [30, 40). Each of the later ones was queued: only the first
     # launch counts. An all-reduce on another stream [18, 25) is hidden; the path ends with the last kernel.
     events = [
-        *(launch(2 * n, n) for n in range(3)),
-        kernel("a", 5, 10, correlation=0), kernel("b", 16, 14, correlation=1), kernel("c", 30, 10, correlation=2),
+        *(launch(2 * n, n + 1) for n in range(3)),
+        kernel("a", 5, 10, correlation=1), kernel("b", 16, 14, correlation=2), kernel("c", 30, 10, correlation=3),
         kernel("ncclDevKernel_AllReduce", 18, 7, stream=20),
     ]  # fmt: skip
     assert path_of(write_trace(tmp_path / "t.json", events)) == [

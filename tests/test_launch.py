@@ -31,8 +31,8 @@ def test_every_launch_function(tmp_path: Path) -> None:
     # A call that launches by its name counts even if the trace lost its kernel; other calls do not, nor do host
     # functions.
     names = ["cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx", "hipModuleLaunchKernel"]
-    events = [kernel("k", 100 + i, 1, correlation=i) for i in range(len(names))]
-    events += [launch(10 * i, i, name=name) for i, name in enumerate(names)]
+    events = [kernel("k", 100 + i, 1, correlation=1 + i) for i in range(len(names))]
+    events += [launch(10 * i, 1 + i, name=name) for i, name in enumerate(names)]
     lost = ["cudaLaunchKernel", "cudaLaunchHostFunc", "cudaStreamSynchronize", "cudaMemcpyAsync"]
     events += [launch(60 + i, 50 + i, name=name) for i, name in enumerate(lost)]
     rows = ask(write_trace(tmp_path / "t.json", events), "launch")

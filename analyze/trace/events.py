@@ -225,13 +225,14 @@ _ARROW = ('"ph":"s"', '"ph":"f","bp":"e"')
 
 
 def _flows(scope: Scope) -> Iterator[str]:
-    """Arrows from a launch call to the first work of its correlation id; both ends must be drawn."""
+    """Arrows from a launch call to the first work of its correlation id, if no other has that; both ends must be drawn."""
     calls, work = _first(scope, "cuda_calls", "api <> 'sync'"), _first(scope, "gpu_work", "true")
     sql = (
         f"SELECT c.event, w.event FROM ({calls}) c JOIN ({work}) w USING (rank, correlation_id)"
+        " ANTI JOIN (SELECT * FROM repeated_correlation_ids WHERE NOT is_call) USING (rank, correlation_id)"
         " ORDER BY rank, c.event.start_ns, correlation_id"
     )
-    for number, ends in enumerate(scope.rows(sql, ["gpu_work"]), 1):
+    for number, ends in enumerate(scope.rows(sql, ["gpu_work", "launch_calls"]), 1):
         common = f'"cat":"ac2g","name":"ac2g","id":{number}'
         for ph, event in zip(_ARROW, ends, strict=True):
             pid, tid = scope.places.draw(**event)
@@ -244,7 +245,7 @@ def _first(scope: Scope, table: str, chosen: str) -> str:
     event = f"{{'pid': {pid}, 'tid': {tid}, 'start_ns': start_ns, 'dur_ns': dur_ns}}"
     return (
         f"SELECT rank, correlation_id, arg_min({event}, start_ns) AS event FROM {table}"
-        f" WHERE correlation_id IS NOT NULL AND {chosen} AND {scope.overlapping()} GROUP BY rank, correlation_id"
+        f" WHERE correlation_id > 0 AND {chosen} AND {scope.overlapping()} GROUP BY rank, correlation_id"
     )
 
 

@@ -73,13 +73,10 @@ WHERE start_ns > reached_ns;
 -- @column profiler_ns ns        The part, up to the return of that call, in which the profiler itself worked.
 CREATE MACRO gap_launches(g) AS TABLE
 WITH _gaps AS MATERIALIZED (
-    -- One row each, even where a damaged trace has two calls of a correlation id.
     SELECT
-        lane, any_value(r.track) AS track, any_value(r.stream) AS stream, any_value(correlation_id) AS correlation_id,
-        r.start_ns, any_value(r.end_ns) AS end_ns, min(l.start_ns) AS launch_ns,
-        arg_min(l.tid, l.start_ns) AS launch_tid, arg_min(l.start_ns + l.dur_ns, l.start_ns) AS launched_ns
+        lane, track, stream, correlation_id, r.start_ns, r.end_ns, l.start_ns AS launch_ns, l.tid AS launch_tid,
+        l.start_ns + l.dur_ns AS launched_ns
     FROM query_table(g) r LEFT JOIN launch_calls l USING (run_id, rank, correlation_id)
-    GROUP BY lane, r.start_ns
 ),
 _lanes_of_gaps AS (
     SELECT DISTINCT lane, run_id, rank FROM query_table(g)

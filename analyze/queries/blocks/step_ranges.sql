@@ -71,7 +71,7 @@ WITH _tails AS (
     FROM step_ranges s
     JOIN cuda_calls c ON c.run_id = s.run_id AND c.rank = s.rank AND c.start_ns >= s.start_ns AND c.start_ns < s.end_ns
     JOIN gpu_work w ON w.run_id = c.run_id AND w.rank = c.rank AND w.correlation_id = c.correlation_id
-    WHERE s.next_ns IS NULL AND c.api <> 'sync'
+    WHERE s.next_ns IS NULL AND c.api <> 'sync' AND c.correlation_id > 0
     GROUP BY s.run_id, s.rank
 )
 SELECT

@@ -71,9 +71,8 @@ launched AS (
     SELECT a.* EXCLUDE (start_ns), coalesce(l.start_ns, a.start_ns) AS at_ns
     FROM asked a
     LEFT JOIN (
-        SELECT run_id, rank, correlation_id, min(start_ns) AS start_ns
+        SELECT run_id, rank, correlation_id, start_ns
         FROM launch_calls SEMI JOIN asked USING (run_id, rank, correlation_id)
-        GROUP BY ALL
     ) l USING (run_id, rank, correlation_id)
 ),
 stepped AS (

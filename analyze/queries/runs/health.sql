@@ -34,7 +34,7 @@ spans AS (
 ),
 unlaunched AS (
     SELECT run_id, rank, count(*) AS n
-    FROM gpu_work ANTI JOIN (SELECT run_id, rank, correlation_id FROM cuda_calls) USING (run_id, rank, correlation_id)
+    FROM gpu_work ANTI JOIN (SELECT run_id, rank, correlation_id FROM launch_calls) USING (run_id, rank, correlation_id)
     GROUP BY ALL
 ),
 kernel_launches AS (

@@ -21,7 +21,7 @@
 -- @column gpu_ops count           Launches in them that became GPU work (a CUDA graph is one).
 -- @main name, instances, total_ns, avg_ns, proj_total_ns, proj_avg_ns, gpu_ops
 -- @order proj_total_ns DESC NULLS LAST, total_ns DESC, name, style
--- @use arithmetic, gpu_work
+-- @use arithmetic, gpu_work, launch_calls
 -- @needs NVTX or record_function ranges
 -- @pass nsys
 -- @plot bars y=name x=total_ns label=range_time_pct
@@ -58,8 +58,10 @@ calls AS MATERIALIZED (
     SELECT
         run_id, rank, c.tid, correlation_id, c.start_ns, c.start_ns + c.dur_ns AS end_ns, w.start_ns AS first_ns,
         w.start_ns + w.dur_ns AS last_ns
-    FROM cuda_calls c JOIN gpu_work w USING (run_id, rank, correlation_id)
-    WHERE api <> 'sync'
+    FROM cuda_calls c
+    JOIN gpu_work w USING (run_id, rank, correlation_id)
+    ANTI JOIN (SELECT * FROM repeated_correlation_ids WHERE NOT is_call) USING (run_id, rank, correlation_id)
+    WHERE api <> 'sync' AND correlation_id > 0
 ),
 call_cells AS (
     SELECT *, start_ns - origin_ns AS offset_ns, unnest(levels) AS level

@@ -43,7 +43,7 @@ WITH _made AS NOT MATERIALIZED (
     WHERE true /* of this time */
 )
 SELECT process, coalesce(tid, {unknown}) AS tid, correlation_id, start_ns
-FROM calls_that_launch('_made') JOIN enclosed_ranks USING (run_id, rank)
+FROM calls_that_launch('_made') JOIN (SELECT * FROM enclosed_ranks WHERE batch = $batch) USING (run_id, rank)
 """
 _FOUND = """
 SELECT run_id, rank, correlation_id, op_id FROM enclosed_calls JOIN enclosed_ranks USING (process)

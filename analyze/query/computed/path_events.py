@@ -84,7 +84,11 @@ FROM cuda_calls JOIN path_ranks USING (run_id, rank)
 WHERE api <> 'sync' AND true /* of these ranks */
 """
 _ROLES = "SELECT name, role FROM api_roles WHERE role IN ('copy', 'copy_async', 'sync', 'stream_wait')"
-_SHARED = "SELECT process, correlation_id FROM shared_correlation_ids JOIN path_ranks USING (run_id, rank)"
+_SHARED = """
+SELECT process, correlation_id
+FROM repeated_correlation_ids JOIN path_ranks USING (run_id, rank)
+WHERE NOT is_call
+"""
 
 _MAKES_WAIT = COPIES + 1
 _WAYS = {"sync": SYNCHRONIZES, "copy": COPIES, "copy_async": COPIES, "stream_wait": _MAKES_WAIT}
@@ -132,6 +136,7 @@ class _Ids:
 
     def __init__(self, work: pa.Table):
         process, ids = integers(work["process"]), integers(work["correlation_id"])
+        ids = np.where(ids > 0, ids, UNKNOWN)  # (0 is none)
         order = np.argsort(process, kind="stable")
         process, ids = process[order], ids[order]
         self._of = {int(process[run.start]): Places(ids[run]) for run in equal_runs(process)}
@@ -175,8 +180,11 @@ def _of_calls(
         waits_here = pc.and_(on_thread, pa.array(way == _MAKES_WAIT))
         waits.append(pa.Table.from_batches([rows.select(_TIMES).filter(waits_here)]))
         busy.append(pa.Table.from_batches([rows.select(_TIMES).filter(pa.array(blocks | (ended & launching)))]))
-        told = rows.append_column("blocks", pa.array(way)).filter(pa.array(blocks))
-        blocking.append(pa.Table.from_batches([told]))
+        told = rows.append_column("blocks", pa.array(way))
+        # (A copy waits for its own work, which an id that is nobody's does not tell.)
+        own = pc.if_else(pa.array(alone), rows["correlation_id"], None)
+        told = told.set_column(told.schema.get_field_index("correlation_id"), "correlation_id", own)
+        blocking.append(pa.Table.from_batches([told.filter(pa.array(blocks))]))
     return pa.concat_tables(launches), pa.concat_tables(waits), pa.concat_tables(busy), pa.concat_tables(blocking)
 
 
