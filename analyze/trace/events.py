@@ -225,7 +225,7 @@ _ARROW = ('"ph":"s"', '"ph":"f","bp":"e"')
 
 
 def _flows(scope: Scope) -> Iterator[str]:
-    """Arrows from a launch call to the first work of its correlation id, if no other has that; both ends must be drawn."""
+    """Arrows from the launch call of a correlation id to the first work that has it; both ends must be drawn."""
     calls, work = _first(scope, "cuda_calls", "api <> 'sync'"), _first(scope, "gpu_work", "true")
     sql = (
         f"SELECT c.event, w.event FROM ({calls}) c JOIN ({work}) w USING (rank, correlation_id)"

@@ -46,7 +46,7 @@ _STRETCHES = f"""
 SELECT
     (start_ns - {{low}}) >> {{shift}} AS stretch, count(*) FILTER ({{among}}) AS events,
     max(start_ns + dur_ns) FILTER ({{among}} AND kind <> 'async') AS reached,
-    min(correlation_id) AS first_call, max(correlation_id) AS last_call
+    min(correlation_id) FILTER (correlation_id > 0) AS first_call, max(correlation_id) AS last_call
 {_EVENTS}
 GROUP BY stretch
 ORDER BY stretch
