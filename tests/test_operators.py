@@ -184,6 +184,22 @@ def test_op_roofline_tensor_roofs(tmp_path: Path) -> None:
         assert r["bound"] is None and r["pct_of_roof"] is None and r["flops_per_s"] > 0
 
 
+def test_op_roofline_whatever_the_spacing_of_the_json(tmp_path: Path) -> None:
+    # Three traces of one mm, as torch writes JSON, without spaces and indented: one row with the calls of all.
+    events = [
+        shaped("aten::mm", 0, [[100, 200], [200, 50], []], ["float", "float", "Scalar"], 1),
+        launch(1, 1, **{"External id": 1}), kernel("sgemm", 100, 10, correlation=1, **{"External id": 1}),
+    ]  # fmt: skip
+    torchs = write_trace(tmp_path / "a.json", events, **H200)
+    paths = [torchs, tmp_path / "b.json", tmp_path / "c.json"]
+    written = json.loads(torchs.read_text())
+    paths[1].write_text(json.dumps(written, separators=(",", ":")))
+    paths[2].write_text(json.dumps(written, indent="\t"))
+    [row] = ask(tmp_path, "op-roofline")
+    assert (row["shapes"], row["calls"], row["busy_ns"]) == ("[[100, 200], [200, 50], []]", 3, 30_000)
+    assert {ask(path, "op-roofline")[0]["shapes"] for path in paths} == {row["shapes"]}
+
+
 def test_op_roofline_of_the_sample() -> None:
     """FLOPs are those of flops-by-op, convolution by convolution; bytes of one worked out here."""
     path = SAMPLES / "resnet18-1gpu"

@@ -48,6 +48,10 @@ WHERE starts_with(name, 'triton_tem_')
 -- @macro shape(dims, i)  shape of input i (BIGINT[]); NULL where the trace has none.
 CREATE MACRO shape(dims, i) AS CAST(json_extract(dims, '$[' || i || ']') AS BIGINT[]);
 
+-- @macro spaced_shapes(dims)  shapes of inputs spaced as torch writes them, whatever wrote the trace: equal ones are
+-- one text. They hold numbers alone.
+CREATE MACRO spaced_shapes(dims) AS replace(regexp_replace(dims, '\s', '', 'g'), ',', ', ');
+
 -- @macro int_list(inputs, i)  a list of numbers among the concrete inputs, which are JSON strings: "[2, 2]", "False",
 -- "1".
 CREATE MACRO int_list(inputs, i) AS CAST(CAST(json_extract_string(inputs, '$[' || i || ']') AS JSON) AS BIGINT[]);

@@ -84,7 +84,7 @@ figures AS (
 ),
 rows AS (
     SELECT
-        *, CASE WHEN '{group}' = 'shape' THEN input_dims END AS shapes,
+        *, CASE WHEN '{group}' = 'shape' THEN spaced_shapes(input_dims) END AS shapes,
         output IN ('like 0', 'broadcast', 'arguments') AS uncounted,
         dense_rank() OVER (ORDER BY run_group, gpu_name, name, type, shapes, tf32)::INTEGER AS row_id
     FROM figures
