@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import mean, pstdev
 from typing import Any
 
 import pytest
@@ -49,6 +50,20 @@ def test_a_kernel(path: Path) -> None:
     assert (first["pace"], first["rank"], first["step"]) == (1, None, None)
     assert (other["grid"], other["total_ns"], other["rank_spread"]) == ("9x1x1", 7_000, None)
     assert (relu["name"], relu["step_spread"]) == ("relu", None)
+
+
+def test_variation_is_of_whole_sums(tmp_path: Path) -> None:
+    """To the last digits, in whatever order (and so by however many threads) the launches are added up."""
+    # 1 s and up to 999 ns: in floating point, the last digits depend on the order. pstdev has fractions.
+    lengths = [10**9 + 7919 * n % 1000 for n in range(1000)]
+    found = set()
+    for name, order in (("up", sorted(lengths)), ("as-is", lengths), ("down", sorted(lengths, reverse=True))):
+        events = [
+            kernel("gemm", 2_000_000 * n, ns / 1000, grid=[1, 1, 1], block=[1, 1, 1]) for n, ns in enumerate(order)
+        ]
+        [row] = ask(write_trace(tmp_path / f"{name}.json", events), "kernel-pace")
+        found.add(row["variation_pct"])
+    assert list(found) == [pytest.approx(100 * pstdev(lengths) / mean(lengths), rel=1e-14, abs=0)]
 
 
 def test_on_each_rank_and_in_each_step(path: Path) -> None:

@@ -2,3 +2,15 @@
 
 -- @macro pct(part, whole)  100 * part / whole as DOUBLE; NULL where the whole is 0.
 CREATE MACRO pct(part, whole) AS CASE WHEN whole = 0 THEN NULL ELSE 100.0::DOUBLE * part / whole END;
+
+-- @macro variation_pct(ns)  standard deviation (of all, not of a sample) of whole numbers as a share of their mean, in
+-- %; NULL where that is 0, or one of them is beyond 10^15. From whole sums: one of floating point depends on which
+-- thread added what. The squares are of the distances from the mean rounded down, so that nothing cancels.
+CREATE MACRO variation_pct(ns) AS CASE WHEN min(ns) > -1000000000000000 AND max(ns) < 1000000000000000 THEN pct(
+    sqrt((
+        sum(CASE WHEN ns BETWEEN -1000000000000000 AND 1000000000000000 THEN ns::HUGEINT * ns END)
+        - sum(ns) // count(ns) * (2 * sum(ns) - count(ns) * (sum(ns) // count(ns)))
+        - (sum(ns) % count(ns)) ** 2 / count(ns)
+    ) / count(ns)),
+    avg(ns)
+) END;

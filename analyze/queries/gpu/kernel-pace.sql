@@ -110,7 +110,7 @@ rows_of AS (
         run_group, place, of_run, of_rank, of_step, any_value(name) AS name, any_value(grid) AS grid,
         any_value(block) AS block, count(*) AS launches, sum(dur_ns)::BIGINT AS total_ns, avg(dur_ns) AS avg_ns,
         min(dur_ns) AS min_ns, median(dur_ns)::DOUBLE AS median_ns, max(dur_ns) AS max_ns,
-        pct(stddev_pop(dur_ns), avg(dur_ns)) AS variation_pct, avg(dur_ns) / nullif(any_value(mean_ns), 0) AS pace
+        variation_pct(dur_ns) AS variation_pct, avg(dur_ns) / nullif(any_value(mean_ns), 0) AS pace
     FROM means
     GROUP BY run_group, place, of_run, of_rank, of_step
 )

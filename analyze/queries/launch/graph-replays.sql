@@ -78,8 +78,7 @@ SELECT
     pct(sum(length_ns - covered_ns), sum(length_ns)) AS gap_pct,
     min(length_ns) AS min_span_ns, median(length_ns) AS median_span_ns,
     max(length_ns) AS max_span_ns,
-    pct(stddev_pop(length_ns), CASE WHEN count(*) > 1 THEN avg(length_ns) ELSE 0 END)
-        AS variation_pct,
+    CASE WHEN count(*) > 1 THEN variation_pct(length_ns) END AS variation_pct,
     avg(greatest(0, first_start_ns - call_start_ns - call_ns)) AS avg_queue_delay_ns,
     pct(sum(work_ns), any_value(all_ns)) AS device_time_pct
 FROM replays r
