@@ -67,7 +67,7 @@ class Redactor:
         values = {v for k, v in environment.items() if is_secret_name(k) and len(v) >= SHORTEST}
         # SSH_AUTH_SOCK, PWD: a path is not a secret, and the command line is full of them.
         secrets = (v for v in values if not os.path.exists(v))  # noqa: PTH110 (Path raises for what is no path)
-        self.known = sorted(secrets, key=len, reverse=True)
+        self.known = sorted(secrets, key=lambda v: (-len(v), v))
 
     def tokens(self, text: str) -> str:
         """A text without the secrets that need no name: for texts that are not command lines, such as kernel names."""

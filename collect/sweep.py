@@ -115,8 +115,8 @@ def read_plan(path: Path) -> Plan:
     excludes = raw.get("exclude", [])
     if not isinstance(excludes, list) or not all(isinstance(e, dict) for e in excludes):
         raise UsageError(f"{path}: exclude: write it as [[exclude]] tables")
-    keys = {key for grid in grids for key in grid}
-    for key in keys & fixed.keys():
+    keys = dict.fromkeys(key for grid in grids for key in grid)
+    for key in filter(fixed.__contains__, keys):
         raise UsageError(f"{path}: grid.{key}: also set in options; set it in one place")
     for exclude in excludes:
         for key in exclude:

@@ -94,6 +94,10 @@ def test_bars_have_one_unit_and_say_what_they_leave_out() -> None:
     assert bars(figure) == {"a": 2.5, "c": 5.0}
     assert figure and figure.notes == ("The 2 longest of 3 are drawn.",)
     assert figure.alt == "Bars of total time, 2 of them; the longest is c with 5 ms"
+    # Of bars of one length, the first.
+    of = rows({"name": "text", "total_ns": "ns"}, *((name, 1_000_000) for name in "hgfedcba"))
+    same = draw("bars x=total_ns y=name", of)
+    assert same and same.alt == "Bars of total time, 8 of them; the longest is h with 1 ms"
 
 
 def test_a_strip_of_many_steps_has_means() -> None:

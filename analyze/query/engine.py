@@ -198,7 +198,7 @@ class Engine:
         found = blocks(uses, folders)
         bare = self._without_rows(found, sql)
         read = parts(found, sql, bare)
-        for table in _STORED & words(sql).union(*(part.words for part in read if part not in bare)):
+        for table in sorted(_STORED & words(sql).union(*(part.words for part in read if part not in bare))):
             with self._blocks.made_once(table) as new:
                 if new:
                     self._recordings.create_view(table)

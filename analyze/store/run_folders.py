@@ -120,7 +120,7 @@ def _joined(parts: list[RunInput]) -> RunInput:
     parts.sort(key=lambda p: (min((f.rank for f in p.files), default=LARGEST_INT32), p.part))
     owners: dict[int, RunInput] = {}
     for part in parts:
-        for rank in {f.rank for f in part.files if f.kind == "chrome_trace"}:
+        for rank in sorted({f.rank for f in part.files if f.kind == "chrome_trace"}):
             if owners.setdefault(rank, part) is not part:
                 raise InputError(f"{owners[rank].manifests[0]} and {part.manifests[0]}: both have rank {rank} of a job")
     columns = {name: _agreed(p.columns.get(name) for p in parts) for name in parts[0].columns}

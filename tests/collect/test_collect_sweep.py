@@ -106,6 +106,11 @@ def test_grid_order_and_excludes(tmp_path: Path) -> None:
         (OPTIONS + '[grid]\nbatch_size = ["two"]\n', "grid.batch_size: 'two' will not do; give a whole number"),
         (OPTIONS + "[grid]\nbatch_size = 2\n", "grid.batch_size: give a list of values, not 2"),
         (OPTIONS + "[grid]\nsteps = [1]\n", "grid.steps: also set in options"),
+        (
+            "[options]\nsteps = 1\nmodel = 'vgg16'\nbatch_size = 2\ngpus = 1\nwarmup = 1\nimage_size = 32\n"
+            "[grid]\ngpus = [1]\nsteps = [1]\nimage_size = [32]\nmodel = ['vgg16']\nwarmup = [1]\nbatch_size = [2]\n",
+            "grid.gpus: also set in options",
+        ),
         ('[options]\nprogram = "train.py"\n', "options.program: 'train.py' will not do; give a list of text"),
         (OPTIONS + "[[exclude]]\nseed = 1\n", "exclude.seed: not a key of the grid"),
         ("[grid\n", "not TOML"),

@@ -47,7 +47,7 @@ def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
     if not any(totals.values()):
         return None
     top = int(options.get("top", "20"))
-    kept = set(sorted(totals, key=lambda n: -totals[n])[:top])
+    kept = dict.fromkeys(sorted(totals, key=lambda n: -totals[n])[:top])
     shown = Rows(rows.columns, [row for row, name in zip(rows.rows, labels, strict=True) if name in kept])
     bars = [name for name in labels if name in kept]
     scale = Scale.of((totals[n] for n in kept), unit)
