@@ -274,7 +274,7 @@ def test_times_with_a_zone_are_utc(samples: analyze.Traces) -> None:
     before = datetime.now(UTC).replace(tzinfo=None)
     [(now, text, nested)] = engine.sql("SELECT now(), now()::VARCHAR, {'t': [now()]}").rows()
     assert timedelta(0) <= now - before < timedelta(minutes=5)
-    assert text.endswith("+00") and text[:19] in nested
+    assert text.endswith("+00") and nested == {"t": [now]}
     [(same,)] = engine.sql("SELECT TIMESTAMPTZ '2026-11-21 12:00:00+03'").rows()
     assert same == datetime(2026, 11, 21, 9)
 
