@@ -122,11 +122,11 @@ _annotated AS (
 ),
 _paired AS (
     SELECT
-        a.* EXCLUDE (peer, paired, sends), p.devices, len(j.ranks) AS job_size,
+        a.* EXCLUDE (peer, paired, sends), p.devices, j.size AS job_size,
         CASE WHEN collective = 'send_recv' AND paired THEN sends END AS sends,
         CASE
             WHEN collective = 'send_recv' AND paired AND ranks_of_group IS NOT NULL THEN ranks_of_group[peer + 1]
-            WHEN collective = 'send_recv' AND paired AND coalesce(a.size, len(j.ranks)) = len(j.ranks) THEN peer
+            WHEN collective = 'send_recv' AND paired AND coalesce(a.size, j.size) = j.size THEN peer
         END AS other
     FROM _annotated a
     JOIN _processes p ON p.run_id = a.run_id AND p.rank = a.rank AND p.run_group IS NOT DISTINCT FROM a.run_group
@@ -137,14 +137,14 @@ _grouped AS (
         p.* EXCLUDE (named, size, job_size, other, devices, written, ranks_of_group, sends, sent, received, scope),
         CASE
             WHEN other IS NOT NULL THEN ranks_scope([rank, other], h.hosts)
-            WHEN named THEN scope
+            WHEN named THEN p.scope
             WHEN devices > 1 THEN 'intra'
-            ELSE ranks_scope(j.ranks, h.hosts)
+            ELSE j.scope
         END AS scope,
         NOT named AND devices > 1 AS one_process,
         CASE
             WHEN other IS NOT NULL THEN 2
-            WHEN named THEN size
+            WHEN named THEN p.size
             WHEN devices > 1 THEN devices
             ELSE job_size
         END AS members,

@@ -39,11 +39,21 @@ END;
 
 -- @view job_ranks  a row is a run: all ranks of its job, where they are known to be all.
 -- @column run_id id             The run.
--- @column ranks row             Their numbers, a list.
+-- @column size count            How many they are; NULL if not known.
+-- @column scope text            intra or inter, as ranks_scope of all of them.
 CREATE VIEW job_ranks AS
-SELECT run_id, CASE WHEN greatest(world_size, ranks) > 1 OR world_size = 1 THEN range(greatest(world_size, ranks)) END
-    AS ranks
-FROM (SELECT run_id, world_size, ranks FROM runs);
+-- They are not listed: a file may say that they are two billion.
+WITH _jobs AS (
+    SELECT
+        run_id,
+        CASE WHEN greatest(world_size, ranks) > 1 OR world_size = 1 THEN greatest(world_size, ranks) END AS size
+    FROM (SELECT run_id, world_size, ranks FROM runs)
+)
+SELECT
+    j.run_id, any_value(j.size) AS size,
+    CASE WHEN count(DISTINCT h.host) > 1 THEN 'inter' WHEN count(h.host) = any_value(j.size) THEN 'intra' END AS scope
+FROM _jobs j LEFT JOIN rank_hosts h ON h.run_id = j.run_id AND h.rank < j.size
+GROUP BY j.run_id;
 
 -- @view run_hosts  a row is a run with ranks whose hosts are known.
 -- @column run_id id             The run.
@@ -124,7 +134,7 @@ SELECT
         said_dimension(description), inferred_dimension(c.kinds, k.ranks[2] - k.ranks[1], k.size = world_size, ddp)
     ) AS dimension,
     CASE WHEN dimension IS NOT NULL THEN said_dimension(description) IS NULL END AS inferred,
-    ranks_scope(coalesce(k.ranks, CASE WHEN k.size = world_size THEN j.ranks END), h.hosts) AS scope
+    CASE WHEN k.ranks IS NOT NULL THEN ranks_scope(k.ranks, h.hosts) WHEN k.size = world_size THEN j.scope END AS scope
 FROM _known k
 LEFT JOIN job_ranks j ON j.run_id = k.run_id
 LEFT JOIN run_hosts h ON h.run_id = k.run_id

@@ -92,19 +92,24 @@ _overhead AS (
     JOIN _lanes_of_gaps l USING (run_id, rank)
     LEFT JOIN _busy_threads b USING (run_id, rank, tid)
 ),
--- The gaps that may hold some: those that begin or end in the same ms (2^20 ns), and those longer than that.
+-- The gaps that may hold some: those that begin or end in the same cell of time, and those longer than that. A cell is
+-- a ms (2^20 ns), or so long that the profiler's work, one damaged length in it or not, lies in few.
+_cell_length AS (
+    SELECT greatest(20, ceil(log2(greatest(sum(end_ns - start_ns), 1) / (65536 + 4 * count(*)))))::INTEGER AS shift
+    FROM _overhead
+),
 _overhead_cells AS (
-    SELECT DISTINCT track, unnest(range(start_ns >> 20, (end_ns >> 20) + 1)) AS cell FROM _overhead
+    SELECT DISTINCT track, unnest(range(start_ns >> shift, (end_ns >> shift) + 1)) AS cell FROM _overhead, _cell_length
 ),
 _overhead_gaps AS (
     SELECT
         lane AS track, start_ns AS window_id, start_ns, least(end_ns, coalesce(launched_ns, end_ns)) AS end_ns,
         launch_tid
-    FROM _gaps
+    FROM _gaps, _cell_length
     WHERE coalesce(launched_ns > start_ns, true) AND (
-        end_ns - start_ns >= 1 << 20
-        OR (lane, start_ns >> 20) IN (SELECT (track, cell) FROM _overhead_cells)
-        OR (lane, end_ns >> 20) IN (SELECT (track, cell) FROM _overhead_cells)
+        end_ns - start_ns >= 1::BIGINT << shift
+        OR (lane, start_ns >> shift) IN (SELECT (track, cell) FROM _overhead_cells)
+        OR (lane, end_ns >> shift) IN (SELECT (track, cell) FROM _overhead_cells)
     )
 ),
 _pieces AS (

@@ -78,20 +78,34 @@ launching_ops AS (
     WHERE e.kind IN ('op', 'range') AND a.op_id > 0
     GROUP BY a.gap
 ),
+-- A gap lies in cells of a ms (2^20 ns), one of more than 2^28 ns in cells of that length, and so on: in 2^8 or so at
+-- most, and of a level that hardly any but the first is of.
 threads AS MATERIALIZED (
-    SELECT gap, run_id, rank, launch_tid AS tid, start_ns, end_ns FROM longest WHERE launch_ns IS NOT NULL
+    SELECT
+        gap, run_id, rank, launch_tid AS tid, start_ns, end_ns,
+        20 + 8 * greatest(0, ceil((log2(end_ns - start_ns) - 28) / 8))::INTEGER AS level
+    FROM longest
+    WHERE launch_ns IS NOT NULL
+),
+levels AS (
+    SELECT DISTINCT run_id, rank, tid, level FROM threads
 ),
 cells AS (
-    SELECT *, unnest(range((start_ns >> 20) - 1, (end_ns >> 20) + 1)) AS cell FROM threads
+    SELECT *, unnest(range((start_ns - (1 << 20)) >> level, (end_ns >> level) + 1)) AS cell FROM threads
 ),
--- With an event that runs during a gap, all those around it do. One shorter than a ms (2^20 ns) begins in the same as
--- the gap, in the one before, or while it lasts.
-near AS MATERIALIZED (
-    SELECT g.gap AS track, e.name, e.start_ns, e.start_ns + e.dur_ns AS end_ns
-    FROM cells g JOIN cpu_events e
-        ON e.run_id = g.run_id AND e.rank = g.rank AND e.tid = g.tid AND e.start_ns >> 20 = g.cell
+-- The cell comes out of unnest, behind which DuckDB leaves it: else it may join by the thread alone.
+short_events AS (
+    SELECT e.run_id, e.rank, e.tid, e.name, e.start_ns, e.start_ns + e.dur_ns AS end_ns, level,
+        unnest([e.start_ns >> level]) AS cell
+    FROM cpu_events e JOIN levels USING (run_id, rank, tid)
     WHERE e.kind NOT IN ('async', 'python') AND e.dur_ns < 1 << 20
-        AND e.start_ns < g.end_ns AND e.start_ns + e.dur_ns > g.start_ns
+),
+-- With an event that runs during a gap, all those around it do. One shorter than a ms begins less than that before the
+-- gap, or while it lasts.
+near AS MATERIALIZED (
+    SELECT g.gap AS track, e.name, e.start_ns, e.end_ns
+    FROM cells g JOIN short_events e USING (run_id, rank, tid, level, cell)
+    WHERE e.start_ns < g.end_ns AND e.end_ns > g.start_ns
     UNION ALL
     SELECT g.gap, e.name, e.start_ns, e.start_ns + e.dur_ns
     FROM threads g JOIN cpu_events e ON e.run_id = g.run_id AND e.rank = g.rank AND e.tid = g.tid
