@@ -117,7 +117,7 @@ def test_names_of_modules_and_groups(tmp_path: Path) -> None:
     events = []
     for n, name in enumerate(("FSDP::all_gather", "FSDP::all_gather (layers.0) [pg=2]", "FSDP::all_gather (a (b))")):
         at = 10.0 * n
-        events += [span(name, at, at + 5), *launched(n, at + 1, gather(at + 2, at + 4), stream=20)]
+        events += [span(name, at, at + 5), *launched(n + 1, at + 1, gather(at + 2, at + 4), stream=20)]
     rows = ask(write_trace(tmp_path / "t.json", events), "fsdp")
     assert [r["module"] for r in rows] == ["(root)", "layers.0", "a (b)"]
     # No range says for which pass, none uses them, and no backward pass was recorded.
