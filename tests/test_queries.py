@@ -585,12 +585,15 @@ def test_rows_and_groups_may_be_of_the_same_name() -> None:
         (q.name, by) for q, _, by in same
     }
     answered = set()
-    for sample in ("fsdp-tp-4gpu", "expert-4gpu"):
+    # (What types do not fit shows on any recording; rows, on those that have them.)
+    named = [(query, params, by) for query, params, by in same if by in params.values()]
+    once = {(query.name, by, query.result_columns(params)): (query, params, by) for query, params, by in same}
+    for sample, asked in (("late-rank", once.values()), ("expert-4gpu", named), ("fsdp-tp-4gpu", named)):
         traces = sample_engines(sample)
-        for query, params, by in same:
+        for query, params, by in asked:
             answer = traces.get(by=(by,), query=query).query(query, params)
             names = [c.name for c in answer.columns]
-            if (rows := answer.rows()) and by in params.values():
+            if (rows := answer.rows()) and asked is named:
                 answered.add(query.name)
                 assert {str(row[names.index(by)]) for row in rows} == {"0", "1", "2", "3"}, (query.name, params)
     assert {"collective-waits", "fsdp", "health"} <= answered
