@@ -132,7 +132,7 @@ class Answer:
         lock: AbstractContextManager[Any] | None = None,
     ):
         names = distinct([c.name for c in columns])
-        self.columns = tuple(replace(c, name=name) for c, name in zip(columns, names, strict=True))
+        self.columns = tuple(c if c.name == n else replace(c, name=n) for c, n in zip(columns, names, strict=True))
         """No two of one name: JSON, Parquet and data frames would lose one of them."""
         self.note = note
         """What of the recordings is not in it, in a sentence; empty if all is."""

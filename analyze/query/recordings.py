@@ -242,9 +242,7 @@ class Recordings:
             listed = ", ".join(text_literal(literal_path(f)) for f in files)
             source = f"read_parquet([{listed}], hive_partitioning = false, union_by_name = false)"
             there = None if parser == PARSER_VERSION else set(self.connection.sql(f"SELECT * FROM {source}").columns)
-            names = ", ".join(_selected(c, there, of_one) for c in TABLES[table].columns)
-            names += ", file_row_number AS file_row" if table in _IN_FILE_ORDER else ""
-            selects.append(f"SELECT {names} FROM {source}{only}")
+            selects.append(f"SELECT {_columns(table, there, of_one, 'file_row_number')} FROM {source}{only}")
         return " UNION ALL ".join(selects) or _no_rows(table)
 
     @cached_property
@@ -272,9 +270,15 @@ class Recordings:
 
 
 def _no_rows(table: str) -> str:
-    names = ", ".join(_selected(c, ()) for c in TABLES[table].columns)
-    names += ", NULL::BIGINT AS file_row" if table in _IN_FILE_ORDER else ""
-    return f"SELECT {names} WHERE false"
+    return f"SELECT {_columns(table, ())} WHERE false"
+
+
+def _columns(
+    table: str, there: Container[str] | None, run_id: str | None = None, file_row: str = "NULL::BIGINT"
+) -> str:
+    """All columns of a scan, each as `_selected` has it; `file_row` where the table has that."""
+    names = [_selected(c, there, run_id) for c in TABLES[table].columns]
+    return ", ".join([*names, f"{file_row} AS file_row"] if table in _IN_FILE_ORDER else names)
 
 
 def _selected(column: Column, there: Container[str] | None, run_id: str | None = None) -> str:

@@ -159,10 +159,7 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None 
         work = tree_work.sums_in("gpu_named_work", f"call_tree_{same}")
         connection.execute(f"CREATE VIEW call_work_{functions} AS {work}")
         return
-    try:
-        _make(connection, table, kept, cut=tree in _SUMMED)
-    except pieces.NotApart:
-        _make(connection, table, kept, cut=False)
+    pieces.unless_not_apart(lambda cut: _make(connection, table, kept, cut and tree in _SUMMED))
 
 
 def _make(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None, cut: bool) -> None:

@@ -31,7 +31,7 @@ from analyze.query.computed.launching import (
 )
 from analyze.query.computed.nesting import UNKNOWN, in_order, lifted
 from analyze.query.computed.path_walk import integers
-from analyze.query.computed.pieces import Apart, NotApart
+from analyze.query.computed.pieces import Apart, unless_not_apart
 from analyze.query.computed.registered import registered
 from analyze.query.computed.tree_batch import column
 
@@ -48,7 +48,7 @@ _EVENT_BYTES = 200
 
 # There are millions of rows and few texts.
 _NAMES = """
-CREATE TYPE {table}_text AS ENUM (
+CREATE TYPE IF NOT EXISTS {table}_text AS ENUM (
     SELECT name
     FROM (
         SELECT name FROM cpu_ops
@@ -62,10 +62,10 @@ CREATE TYPE {table}_text AS ENUM (
     WHERE name IS NOT NULL
     ORDER BY name
 );
-CREATE TABLE {table}_names AS
+CREATE OR REPLACE TABLE {table}_names AS
 SELECT enum_code(name)::INTEGER AS number, name::VARCHAR AS name
 FROM (SELECT unnest(enum_range(NULL::{table}_text))::{table}_text AS name);
-CREATE TABLE {table} (
+CREATE OR REPLACE TABLE {table} (
     run_id run_key, rank INTEGER, run_group INTEGER, device INTEGER, name INTEGER, correlation_id BIGINT, op_id BIGINT,
     start_ns BIGINT, dur_ns BIGINT, from_tid BIGINT, from_ns BIGINT, from_end_ns BIGINT,
     outer_op BIGINT, outer_name INTEGER, outer_pieces BIGINT
@@ -105,17 +105,13 @@ SELECT run_id, rank, run_group, m.* EXCLUDE (process) FROM launch_points_made m 
 
 def create(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     """Make the table and `{table}_names`, whose columns `analyze.query.computed` has."""
-    connection.execute(_NAMES.format(table=table))
-    try:
-        _fill(connection, table, _AMONG)
-    except NotApart:
-        connection.execute(f"TRUNCATE {table}")
-        _fill(connection, table, "")
+    unless_not_apart(lambda cut: _make(connection, table, cut))
     connection.execute("DROP TABLE launch_point_ranks")
 
 
-def _fill(connection: duckdb.DuckDBPyConnection, table: str, among: str) -> None:
-    """Put the rows into the table; `among`: as `rank_batches.create_cut` has it."""
+def _make(connection: duckdb.DuckDBPyConnection, table: str, cut: bool) -> None:
+    connection.execute(_NAMES.format(table=table))
+    among = _AMONG if cut else ""
     batches = rank_batches.create_cut(connection, "launch_point_ranks", _COUNTED, _EVENT_BYTES, _BATCH, among)
     apart = Apart(batch.piece for batch in batches)
     for placed in in_turn(_placed, (_read(connection, table, batch, apart) for batch in batches)):

@@ -8,7 +8,7 @@ Python stacks), a rank stays whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -95,6 +95,17 @@ class Piece(NamedTuple):
         elif self.to_call == _LAST:
             work = f"correlation_id >= {self.from_call}"
         return {OF_TIME: f"start_ns >= {self.from_ns} AND start_ns < {self.to_ns}", OF_WORK: work}
+
+
+def unless_not_apart(make: Callable[[bool], None]) -> None:
+    """Make something of ranks of which large ones are cut; whole, begun anew, where that raises NotApart.
+
+    `make` is told whether to cut.
+    """
+    try:
+        make(True)
+    except NotApart:
+        make(False)
 
 
 def cut(connection: duckdb.DuckDBPyConnection, table: str, among: str, batch: int) -> dict[int, Piece]:

@@ -24,7 +24,7 @@ from analyze.query.computed.launching import (
 )
 from analyze.query.computed.nesting import UNKNOWN
 from analyze.query.computed.path_walk import integers
-from analyze.query.computed.pieces import Apart, NotApart
+from analyze.query.computed.pieces import Apart, unless_not_apart
 from analyze.query.computed.registered import registered
 from analyze.query.computed.tree_batch import column
 
@@ -41,7 +41,7 @@ _EVENT_BYTES = 200
 _COUNTED = ("cpu_ops", "gpu_work")
 _AMONG = "kind IN ('op', 'range')"
 _TABLE = """
-CREATE TABLE {table} (
+CREATE OR REPLACE TABLE {table} (
     run_id run_key, rank INTEGER, device INTEGER, is_kernel BOOLEAN, is_product BOOLEAN, is_tf32 BOOLEAN,
     start_ns BIGINT, dur_ns BIGINT, call BIGINT
 )
@@ -104,17 +104,13 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, calls: str) -> Non
 
     None of these lies in another of its thread.
     """
-    connection.execute(_TABLE.format(table=table))
-    try:
-        _fill(connection, table, calls, _AMONG)
-    except NotApart:
-        connection.execute(f"TRUNCATE {table}")
-        _fill(connection, table, calls, "")
+    unless_not_apart(lambda cut: _make(connection, table, calls, cut))
     connection.execute("DROP TABLE work_ranks")
 
 
-def _fill(connection: duckdb.DuckDBPyConnection, table: str, calls: str, among: str) -> None:
-    """Put the rows into the table; `among`: as `rank_batches.create_cut` has it."""
+def _make(connection: duckdb.DuckDBPyConnection, table: str, calls: str, cut: bool) -> None:
+    connection.execute(_TABLE.format(table=table))
+    among = _AMONG if cut else ""
     batches = rank_batches.create_cut(connection, "work_ranks", _COUNTED, _EVENT_BYTES, _BATCH, among)
     apart = Apart(batch.piece for batch in batches)
     for placed in in_turn(_placed, (_read(connection, calls, batch, apart) for batch in batches)):
