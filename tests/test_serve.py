@@ -78,7 +78,7 @@ class Server:
     def end(self) -> tuple[int, str]:
         """Ctrl-C: exit status, and what was said."""
         self.process.send_signal(signal.SIGINT)
-        _, said = self.process.communicate(timeout=20)
+        _, said = self.process.communicate(timeout=60)
         return self.process.wait(), said
 
 
@@ -363,6 +363,7 @@ class Opened:
 
     def __init__(self, browser: Any, server: Server, path: str, width: int = 1200, scheme: str = "light"):
         self.context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        self.context.set_default_timeout(120_000)
         self.said: list[str] = []
         self.page = self.context.new_page()
         self.page.on("console", lambda m: self.said.append(m.text))
@@ -374,8 +375,10 @@ class Opened:
     def whole(self) -> None:
         """Reach all of it: every part is there, every figure drawn."""
         self.page.locator("#theme[aria-label*=system]").wait_for()  # the script of the page has run
+        # The server has a part of a core while tests run beside it, and tens of parts to answer.
         self.page.evaluate(
-            "async () => { for (let i = 0, p; i < 600 && (p = document.querySelector('.wait')); i++) {"
+            "async () => { for (let p, end = Date.now() + 120e3; Date.now() < end &&"
+            " (p = document.querySelector('.wait'));) {"
             " p.scrollIntoView(); await new Promise(r => setTimeout(r, 50)); } }"
         )
         assert self.page.locator(".wait").count() == 0
@@ -399,6 +402,7 @@ def test_from_the_front_to_a_cell_that_leads_on(browser: Any, server: Server) ->
     opened = Opened(browser, server, "")
     page = opened.page
     page.get_by_role("link", name=DDP).click()
+    page.wait_for_url(re.compile(r"/run\?run="))
     opened.whole()
     marks = page.evaluate(
         "[...document.querySelectorAll('.plot')].map(p => p.querySelectorAll("
