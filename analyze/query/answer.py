@@ -129,7 +129,7 @@ class Answer:
         what: str,
         owner: object,
         note: str = "",
-        lock: AbstractContextManager[Any] | None = None,
+        taking: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ):
         names = distinct([c.name for c in columns])
         self.columns = tuple(c if c.name == n else replace(c, name=n) for c, n in zip(columns, names, strict=True))
@@ -144,7 +144,7 @@ class Answer:
         """How to ask on, in a sentence."""
         self.main: tuple[str, ...] = ()
         """Names of the columns that a table shows first where not all have room; empty for all."""
-        self._lock = lock or nullcontext()
+        self._taking = taking  # is entered while rows are taken
         self._result = result if isinstance(result, Statement | KeptRows) else plain(result)
         self._what = what
         self.count: int | None = None
@@ -176,7 +176,7 @@ class Answer:
 
     def _take(self, fetch: Callable[[], Any]) -> Any:
         try:
-            with self._lock:
+            with self._taking():
                 taken = fetch()
         except (duckdb.Error, UnicodeError) as e:
             raise InputError(f"{self._what}: {sentence(e)}") from e

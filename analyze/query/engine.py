@@ -19,12 +19,14 @@ from analyze.query.answer import Answer, KeptRows, Statement
 from analyze.query.blocks import Block, Part, blocks, check_declared, defining, parts, words
 from analyze.query.chosen import Asked, Chosen, whole_limit
 from analyze.query.databases import Database, Own, Shared
+from analyze.query.literals import literal_path
 from analyze.query.made import COLUMNS, Made, note_columns
 from analyze.query.parsed import parsed
 from analyze.query.plain_sql import check_block, check_select, names_in, names_in_block, sentence
 from analyze.query.query_files import BUILT_IN, Query, ResultColumn
-from analyze.query.recordings import Recordings, literal_path
+from analyze.query.recordings import Recordings
 from analyze.query.units import guess_unit
+from analyze.query.unreadable import naming_files
 from analyze.store.kept import Kept
 from analyze.store.store import Store
 from schemas.tables import TABLES
@@ -32,7 +34,6 @@ from schemas.tables import TABLES
 _SMALL = 3 << 20
 """Bytes of Parquet files up to which recordings are small: those of some 50 MB of traces."""
 
-_BIGINT = duckdb.sqltypes.BIGINT
 _STORED = TABLES.keys() - {"runs"}
 """Tables of which an engine makes a view when something reads them."""
 _LISTS_TABLES = re.compile(r"information_schema|\b(show|describe|summarize)\b", re.IGNORECASE)
@@ -46,7 +47,7 @@ def _one_at_a_time(ask: Callable[Concatenate[Engine, P], T]) -> Callable[Concate
 
     @wraps(ask)
     def alone(self: Engine, *args: P.args, **options: P.kwargs) -> T:
-        with self.lock:
+        with self.asking():
             try:
                 return ask(self, *args, **options)
             except BaseException as e:
@@ -154,9 +155,15 @@ class Engine:
             self.connection.interrupt()
 
     @contextmanager
+    def asking(self) -> Iterator[None]:
+        """While it is asked, or rows are taken. Raises InputError for a stored file that cannot be read."""
+        with self.lock, naming_files(lambda: self._recordings.read()):
+            yield
+
+    @contextmanager
     def alone(self) -> Iterator[None]:
         """For `execute`, the rows of which are in the way of any other question until the last is taken."""
-        with self.lock:
+        with self.asking():
             try:
                 yield
             finally:
@@ -308,7 +315,7 @@ class Engine:
             else:
                 self._check(sql, partial(check_select, self.connection, sql, what))
                 result = self._run(sql, values, what)
-        answer = Answer(asked.columns(chosen), result, what, self._owner, self.note, self.lock)
+        answer = Answer(asked.columns(chosen), result, what, self._database, self.note, self.asking)
         answer.main = asked.main(chosen)
         return answer
 
@@ -370,7 +377,7 @@ class Engine:
         result = self._run(sql, {}, "SQL")
         types = zip(result.columns, result.types, strict=True)
         columns = tuple(ResultColumn(name, guess_unit(name, str(kind)), "") for name, kind in types)
-        return Answer(columns, result, "SQL", self._owner, self.note, self.lock)
+        return Answer(columns, result, "SQL", self._database, self.note, self.asking)
 
     def _check(self, sql: str, check: Callable[[Collection[str]], None]) -> None:
         """Check SQL of whoever asks; with all stored tables there, where it asks which there are or names another:
@@ -381,11 +388,6 @@ class Engine:
         self._make_read(" ".join(_STORED), ())
         check(TABLES)
 
-    @property
-    def _owner(self) -> object:
-        """What an answer needs until its rows are taken."""
-        return self, self._database
-
     def _run(self, sql: str, values: dict[str, Any], what: str) -> duckdb.DuckDBPyRelation:
         try:
             return self.connection.sql(sql, params=_bound(values))
@@ -395,4 +397,4 @@ class Engine:
 
 def _bound(values: dict[str, Any]) -> dict[str, Any] | None:
     """Parameters of a statement, numbers as BIGINT: a small one would be INTEGER, and a thousand times it overflow."""
-    return {n: duckdb.Value(v, _BIGINT) if isinstance(v, int) else v for n, v in values.items()} or None
+    return {n: duckdb.Value(v, duckdb.sqltypes.BIGINT) if isinstance(v, int) else v for n, v in values.items()} or None

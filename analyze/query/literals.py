@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 
@@ -13,6 +14,11 @@ def text_literal(text: str) -> str:
 def identifier(name: str) -> str:
     """The name of a column or a table, whatever is in it."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def literal_path(path: str) -> str:
+    """A path as a pattern that only it matches: DuckDB takes what stands in read_parquet for one."""
+    return re.sub(r"[*?\[]", r"[\g<0>]", path)
 
 
 def of_run(run_id: str) -> str:

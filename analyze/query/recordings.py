@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import re
 from collections.abc import Container, Sequence
 from contextlib import closing
 from functools import cache, cached_property
@@ -17,9 +16,10 @@ import schemas
 from analyze.errors import InputError
 from analyze.query.computed.registered import registered
 from analyze.query.databases import empty_database
-from analyze.query.literals import text_literal
+from analyze.query.literals import literal_path, text_literal
 from analyze.query.plain_sql import check_expression, sentence
 from analyze.query.query_files import RANK_COLUMNS, TIMING
+from analyze.query.unreadable import naming_files
 from analyze.store import kernel_names
 from analyze.store.catalogue import PARSER_VERSION, RUN_TABLES
 from analyze.store.kept import Kept
@@ -62,6 +62,8 @@ class Recordings:
         self._ranks: dict[str, set[int]] = {}
         """The ranks of each run that exist, where some are left out: other files need not be opened."""
         self._some_left_out = self._filtered = False
+        self._scanned: set[str] = set()
+        """Tables whose files something here reads."""
         for store in stores:
             seen = {r for _, r in self.chosen}
             self.chosen += [(store, r) for r in store.snapshot.runs if r not in seen]
@@ -71,10 +73,11 @@ class Recordings:
     ) -> None:
         """Leave what all of `wheres` hold for, and of that one pass of each workload; once. Raises InputError."""
         self.connection = connection
-        self._create_run_keys()
-        self._create_selected(wheres)
-        self._choose_passes(profiler, prefer)
-        self._create_groups()
+        with naming_files(self.read):
+            self._create_run_keys()
+            self._create_selected(wheres)
+            self._choose_passes(profiler, prefer)
+            self._create_groups()
 
     def beside(self, connection: duckdb.DuckDBPyConnection) -> Recordings:
         """The same for another connection to the same DuckDB."""
@@ -103,6 +106,10 @@ class Recordings:
             return self.connection.execute(sql, parameters)
         except (duckdb.Error, UnicodeError) as e:
             raise InputError(f"{self}: {sentence(e)}") from e
+
+    def read(self) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
+        """What reads stored files here, and which."""
+        return self.connection, [f for t in sorted(self._scanned) for found in self.files(t).values() for f in found]
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.stores))
@@ -233,6 +240,7 @@ class Recordings:
 
         Columns that an older version did not write are NULL.
         """
+        self._scanned.add(table)
         selects = []
         ranks = {r for found in self._ranks.values() for r in found} if table not in RUN_TABLES else set()
         # The least and greatest rank of a row group say whether it is read at all.
@@ -312,8 +320,3 @@ def code_digest() -> str:
     for path in sorted(files):
         digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()
-
-
-def literal_path(path: str) -> str:
-    """A path as a pattern that only it matches: DuckDB takes what stands in read_parquet for one."""
-    return re.sub(r"[*?\[]", r"[\g<0>]", path)

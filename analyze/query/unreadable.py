@@ -1,0 +1,57 @@
+"""Which stored file an error of DuckDB comes from: of those that damage causes, many name none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import duckdb
+
+from analyze.errors import InputError
+from analyze.query.literals import literal_path, text_literal
+from analyze.query.plain_sql import sentence
+
+_OF_DAMAGE = (duckdb.InvalidInputException, duckdb.IOException, duckdb.InternalException)
+
+
+@contextmanager
+def naming_files(read: Callable[[], tuple[duckdb.DuckDBPyConnection, Sequence[str]]]) -> Iterator[None]:
+    """What fails within because a stored Parquet file cannot be read is an InputError that names the file.
+
+    `read`: what reads files, and which, asked once something failed. Each is read then, up to the first that cannot be.
+    """
+    try:
+        yield
+    except (duckdb.Error, InputError) as e:
+        cause = e.__cause__ if isinstance(e, InputError) else e
+        if _may_be_damage(cause) and (said := _unreadable(*read(), str(e))):
+            raise InputError(said) from cause
+        raise
+
+
+def _unreadable(connection: duckdb.DuckDBPyConnection, files: Sequence[str], error: str) -> str | None:
+    """A sentence about the first of the files that cannot be read; None if all can be, or the error names one."""
+    if any(file in error for file in files):
+        return None
+    for file in files:
+        try:
+            source = f"read_parquet({text_literal(literal_path(file))}, hive_partitioning = false)"
+            connection.execute(f"SELECT bit_xor(hash(t)) FROM {source} t").fetchall()
+        except duckdb.Error as e:
+            if _may_be_damage(e):
+                return f"{file}: damaged: {sentence(e)}; {_what_helps(file)}"
+    return None
+
+
+def _may_be_damage(error: BaseException | None) -> bool:
+    """What the reader of Parquet finds wrong in the midst of a file is an error of no kind."""
+    return type(error) is duckdb.Error or isinstance(error, _OF_DAMAGE)
+
+
+def _what_helps(file: str) -> str:
+    from analyze.store.cache import cache_folder
+
+    if Path(file).is_relative_to(cache_folder().resolve()):
+        return "`analyze cache --clear` has it made again"
+    return "ingest its run again, with --again"

@@ -1,0 +1,119 @@
+"""A stored Parquet file that cannot be read is named, whoever reads it: DuckDB's error often says of none."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import SAMPLES, run_cli
+
+import analyze
+from analyze.errors import InputError
+from analyze.query import engine
+from analyze.traces import Traces
+
+ASK: dict[str, Callable[[Traces, Path], Any]] = {
+    "query": lambda t, _: t.query("kernel-share"),
+    "blocks": lambda t, _: t.query("critical-path"),
+    "sql": lambda t, _: t.sql("SELECT max(dur_ns) FROM kernels"),
+    "flame": lambda t, out: t.flame(output=out / "stacks.txt"),
+    "trace": lambda t, out: t.trace(out / "trace.json"),
+    "advise": lambda t, _: t.advise(),
+    "info": lambda t, _: t.info(),
+    "compare": lambda t, _: analyze.compare(t, t),
+    "report": lambda t, out: t.report(out / "report.html"),
+}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    store = tmp_path_factory.mktemp("unreadable") / "store"
+    analyze.ingest(SAMPLES / "resnet18-ddp2", store=store)
+    return store
+
+
+@pytest.fixture(params=["small", "large"])
+def store(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
+    """A copy of a store; whether its recordings are small says which DuckDB reads it, and what is kept of it."""
+    monkeypatch.setenv("TRACEQUARRY_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(engine, "_SMALL", 0 if request.param == "large" else 1 << 40)
+    shutil.copytree(whole, tmp_path / "store")
+    return tmp_path / "store"
+
+
+def damage(path: Path) -> None:
+    """Make zeros of the first pages: the file is as long as it was, and what it says of itself is whole."""
+    data = path.read_bytes()
+    footer = int.from_bytes(data[-8:-4], "little")
+    pages = len(data) - 8 - footer - 4
+    path.write_bytes(data[:4] + bytes(pages) + data[4 + pages :])
+
+
+def test_each_file_of_each_table(store: Path) -> None:
+    files = sorted(store.rglob("*.parquet"))
+    assert len(files) == 19 and {"rank-0.parquet", "rank-1.parquet"} < {f.name for f in files}
+    for file in files:
+        data = file.read_bytes()
+        damage(file)
+        with pytest.raises(InputError) as raised, analyze.open(store) as traces:
+            traces.sql(f"SELECT bit_xor(hash(t)) FROM {file.parent.parent.name} t")
+        assert str(raised.value).startswith(f"{file}: damaged: "), raised.value
+        assert str(raised.value).endswith("; ingest its run again, with --again")
+        file.write_bytes(data)
+
+
+@pytest.mark.parametrize("ask", ASK)
+def test_whatever_reads_it(store: Path, tmp_path: Path, ask: str) -> None:
+    [file] = (store / "kernels").rglob("rank-1.parquet")
+    damage(file)
+    with analyze.open(store) as traces, pytest.raises(InputError, match=r"TProtocolException") as raised:
+        ASK[ask](traces, tmp_path)
+    assert str(raised.value).startswith(f"{file}: damaged: "), raised.value
+    assert not [p.name for p in tmp_path.iterdir() if p.is_file()]
+
+
+def test_the_rest_can_be_asked_and_what_is_said_helps(store: Path) -> None:
+    [file] = (store / "kernels").rglob("rank-1.parquet")
+    with analyze.open(store) as traces:
+        first = traces.query("kernel-share", by="rank")
+    damage(file)
+    with analyze.open(store) as traces:
+        assert traces.query("memory-peak").num_rows >= 0
+        with pytest.raises(InputError, match="damaged"):
+            traces.sql("SELECT sum(dur_ns) FROM kernels")
+        assert traces.query("cuda-api").num_rows
+        of_one = traces.query("kernel-share", where="rank = 0", by="rank")
+    assert of_one.to_pylist() == [row for row in first.to_pylist() if row["rank"] == 0]
+    assert analyze.ingest(SAMPLES / "resnet18-ddp2", store=store, again=True).ingested
+    with analyze.open(store) as traces:
+        assert traces.query("kernel-share", by="rank") == first
+
+
+def test_what_is_no_damage_is_said_as_before(store: Path) -> None:
+    with analyze.open(store) as traces:
+        for sql, said in (
+            ("SELECT error('no ' || name) FROM kernels", r"SQL: Invalid Input Error: no \w"),
+            ("SELECT name::INTEGER FROM kernels", "SQL: Conversion Error: "),
+            ("SELECT nothing FROM kernels", "SQL: Binder Error: "),
+        ):
+            with pytest.raises(InputError, match=f"^{said}"):
+                traces.sql(sql)
+
+
+def test_of_raw_files_the_cache_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("TRACEQUARRY_CACHE", str(cache))
+    question = ["query", "kernel-share", SAMPLES / "resnet18-ddp2", "--format", "json"]
+    first = run_cli(*question)
+    assert json.loads(first.stdout)
+    [file] = cache.rglob("kernels/*/rank-1.parquet")
+    damage(file)
+    result = run_cli(*question)
+    assert (result.returncode, result.stdout, len(result.stderr.splitlines())) == (2, "", 1), result.stderr
+    assert str(file) in result.stderr and "`analyze cache --clear`" in result.stderr
+    assert run_cli("cache", "--clear").returncode == 0
+    assert run_cli(*question).stdout == first.stdout
