@@ -157,7 +157,7 @@ class Engine:
     @contextmanager
     def asking(self) -> Iterator[None]:
         """While it is asked, or rows are taken. Raises InputError for a stored file that cannot be read."""
-        with self.lock, naming_files(lambda: self._recordings.read()):
+        with self.lock, naming_files(lambda: (self.connection, self._recordings.read())):
             yield
 
     @contextmanager

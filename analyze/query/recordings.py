@@ -73,7 +73,7 @@ class Recordings:
     ) -> None:
         """Leave what all of `wheres` hold for, and of that one pass of each workload; once. Raises InputError."""
         self.connection = connection
-        with naming_files(self.read):
+        with naming_files(lambda: (connection, self.read())):
             self._create_run_keys()
             self._create_selected(wheres)
             self._choose_passes(profiler, prefer)
@@ -107,9 +107,9 @@ class Recordings:
         except (duckdb.Error, UnicodeError) as e:
             raise InputError(f"{self}: {sentence(e)}") from e
 
-    def read(self) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
-        """What reads stored files here, and which."""
-        return self.connection, [f for t in sorted(self._scanned) for found in self.files(t).values() for f in found]
+    def read(self) -> list[str]:
+        """The stored files that are read here."""
+        return [f for t in sorted(self._scanned) for found in self.files(t).values() for f in found]
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.stores))
