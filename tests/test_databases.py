@@ -171,6 +171,28 @@ def test_large_recordings_have_their_own(stores: list[Store], monkeypatch: pytes
     assert not isinstance(engine._database, Shared) and engine.rows(KERNELS) == [("a",)]
 
 
+@pytest.mark.parametrize(
+    ("condition", "joined"),
+    [
+        ("a.odd = b.odd AND a.start_ns >= b.start_ns", "ASOF_JOIN"),
+        ("a.end_ns > b.start_ns AND b.end_ns > a.start_ns", "IE_JOIN"),
+    ],
+)
+def test_large_recordings_are_not_joined_row_with_row(
+    stores: list[Store], monkeypatch: pytest.MonkeyPatch, condition: str, joined: str
+) -> None:
+    """As DuckDB does where it expects few rows: too few, of a question about ten million kernels."""
+    asof = "ASOF" if joined == "ASOF_JOIN" else ""
+    rows = "(SELECT range AS start_ns, range + 5 AS end_ns, range % 2 AS odd FROM range(1000) LIMIT 3)"
+    asked = f"EXPLAIN (FORMAT json) SELECT * FROM {rows} a {asof} JOIN {rows} b ON {condition}"
+    plans = []
+    for small in (0, 1 << 40):
+        monkeypatch.setattr(engines, "_SMALL", small)
+        plans += Engine([stores[0]]).rows(asked)
+    assert [f'"{joined}"' in plan for _, plan in plans] == [True, False]
+    assert ['"NESTED_LOOP_JOIN"' in plan for _, plan in plans] == [False, True]
+
+
 def test_settings_hold_for_it(stores: list[Store], monkeypatch: pytest.MonkeyPatch) -> None:
     asked = "SELECT current_setting('threads'), current_setting('memory_limit'), current_setting('TimeZone')"
     monkeypatch.setenv("TRACEQUARRY_THREADS", "1")

@@ -139,6 +139,10 @@ def _settings(folder: str, threads: int, limit: Mapping[str, str], small: bool) 
     if small:
         # Eight threads that fetch what will be read are not worth their start, and each view reads the same few files.
         settings |= {"async_threads": 0, "parquet_metadata_cache": True}
+    else:
+        # DuckDB compares each row with each other where it expects few, and of what many joins leave it expects far too
+        # few: billions of comparisons take a minute.
+        settings |= dict.fromkeys(("asof_loop_join_threshold", "merge_join_threshold", "nested_loop_join_threshold"), 0)
     return {**settings, **limit}
 
 
