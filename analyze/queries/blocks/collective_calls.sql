@@ -174,7 +174,9 @@ _numbered AS (
                 batch, number
             ORDER BY start_ns
         ) AS occurrence,
-        CASE WHEN source IS NOT NULL THEN 2 * count(*) FILTER (sends) OVER pairs = count(*) OVER pairs END AS even
+        CASE WHEN source IS NOT NULL THEN
+            2 * count(CASE WHEN sends THEN 1 END) OVER pairs = count(*) OVER pairs
+        END AS even
     FROM _grouped
     WINDOW pairs AS (PARTITION BY run_group, run_id, group_name, group_ranks, source, destination, batch)
 ),

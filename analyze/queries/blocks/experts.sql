@@ -39,7 +39,7 @@ _linked AS (
     WINDOW in_place AS (PARTITION BY run_id, rank, place ORDER BY start_ns)
 ),
 _chained AS (
-    SELECT *, count(*) FILTER (NOT back) OVER (
+    SELECT *, count(CASE WHEN NOT back THEN 1 END) OVER (
         PARTITION BY run_id, rank, place ORDER BY start_ns ROWS UNBOUNDED PRECEDING
     ) AS chain
     FROM _linked

@@ -164,7 +164,7 @@ _first AS (
 _first_uses AS (
     SELECT
         u.*, p.turn, row_number() OVER (one ORDER BY u.range_ns) AS number, count(*) OVER one AS uses,
-        count(*) FILTER (u.pass = 'forward') OVER (PARTITION BY u.run_id, u.rank, p.turn) AS modules
+        count(CASE WHEN u.pass = 'forward' THEN 1 END) OVER (PARTITION BY u.run_id, u.rank, p.turn) AS modules
     FROM (SELECT * FROM fsdp_uses WHERE module IS NULL) u
     ASOF JOIN fsdp_passes p ON p.run_id = u.run_id AND p.rank = u.rank AND u.range_ns >= p.start_ns
     WINDOW one AS (PARTITION BY u.run_id, u.rank, p.turn, u.pass)

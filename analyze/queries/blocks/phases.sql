@@ -59,7 +59,7 @@ _turned AS (
     WINDOW in_order AS (PARTITION BY run_id, rank ORDER BY start_ns, end_ns DESC, tid)
 ),
 _numbered AS (
-    SELECT *, count(*) FILTER (turns) OVER (
+    SELECT *, count(CASE WHEN turns THEN 1 END) OVER (
         PARTITION BY run_id, rank ORDER BY start_ns, end_ns DESC, tid ROWS UNBOUNDED PRECEDING
     ) AS number
     FROM _turned
@@ -135,7 +135,7 @@ WITH _reached AS (
 ),
 _numbered AS (
     SELECT
-        *, count(*) FILTER (begins) OVER (
+        *, count(CASE WHEN begins THEN 1 END) OVER (
             PARTITION BY run_id, rank, phase ORDER BY start_ns, end_ns DESC ROWS UNBOUNDED PRECEDING
         ) AS number
     FROM _reached
