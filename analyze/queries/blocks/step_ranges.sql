@@ -1,6 +1,6 @@
 -- The training steps of each rank.
 -- @use gpu_work, intervals
--- @keep step_ranges, step_windows
+-- @once step_ranges, step_windows
 -- @view step_ranges  a row is the range of a step on the CPU.
 -- ProfilerStep#N, or where a rank has none, the collector's NVTX ranges `step`; the outer one of two that are nested.
 -- @column run_id id             The run.
