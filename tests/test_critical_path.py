@@ -16,7 +16,17 @@ from support import SAMPLES, ask, event, kernel, launch, lines_run, sql, write_t
 
 import analyze
 from analyze.query.computed import critical_path, innermost, path_events, path_totals
-from analyze.query.computed.path_walk import COPIES, SYNCHRONIZES, Rank, Segment, without_overhead
+from analyze.query.computed.nesting import by_number
+from analyze.query.computed.path_walk import (
+    COPIES,
+    SYNCHRONIZES,
+    UNKNOWN,
+    Among,
+    Places,
+    Rank,
+    Segment,
+    without_overhead,
+)
 from analyze.query.engine import Engine
 
 
@@ -357,3 +367,18 @@ def test_rows_of_each_thread(rows: list[tuple[int, int]]) -> None:
     process, tid = (np.array([row[i] for row in rows], kind) for i, kind in enumerate((np.int32, np.int64)))
     found = [here.tolist() for here in path_events._of_threads(process, tid)]
     assert sorted(found) == sorted(expected.values())
+
+
+@given(st.lists(st.integers(1, 60)), st.sampled_from([1, 10**6]), st.lists(st.integers(-2, 62)))
+def test_numbers_are_found_near_each_other_or_far_apart(values: list[int], apart: int, wanted: list[int]) -> None:
+    of = np.array(values, np.int64) * apart
+    asked = np.append(np.array(wanted, np.int64) * apart, [UNKNOWN, 7 * apart + 1])
+    last = {value: place for place, value in enumerate(of.tolist())}
+    assert Places(of).of(asked).tolist() == [last.get(n, -1) for n in asked.tolist()]
+    assert Among(of).has(asked).tolist() == [n in last for n in asked.tolist()]
+
+
+@given(st.lists(st.sampled_from([0, 1, 2, 2**16 - 1, 2**16, 2**40])))
+def test_the_order_of_numbers_is_stable(numbers: list[int]) -> None:
+    expected = sorted(range(len(numbers)), key=numbers.__getitem__)
+    assert by_number(np.array(numbers, np.int64)).tolist() == expected

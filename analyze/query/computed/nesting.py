@@ -135,12 +135,17 @@ def level_by_level(events: dict[str, Any]) -> Tree:
     return Tree(order, parent, last, depth, self_ns, folded, gpu, so_far[last + 1] - so_far[np.arange(len(parent))])
 
 
+def by_number(numbers: Ints) -> Ints:
+    """Places in the order of numbers from 0, equal ones as they stand. Numbers of 16 bits are sorted by their digits,
+    which is several times as fast."""
+    return np.argsort(numbers.astype(np.uint16) if numbers.max(initial=0) < 2**16 else numbers, kind="stable")
+
+
 def in_order(lane: Ints, start: Ints, ties: tuple[Any, ...]) -> Ints:
     """Places of events in the order of lane, start and `ties`. Files are nearly in that of start, so this is fast."""
     order = np.argsort(start, kind="stable")
-    lanes = lane[order]
-    order = order[np.argsort(lanes.astype(np.uint16) if lanes.max(initial=0) < 2**16 else lanes, kind="stable")]
-    same = (np.diff(lane[order]) == 0) & (np.diff(start[order]) == 0)
+    order = order[by_number(lane[order])]
+    same = (lane[order[1:]] == lane[order[:-1]]) & (start[order[1:]] == start[order[:-1]])
     tied = np.flatnonzero(np.append(False, same) | np.append(same, False))
     if len(tied):
         group = np.cumsum(~np.append(False, same))[tied]

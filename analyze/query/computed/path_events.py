@@ -7,6 +7,7 @@ a join, DuckDB would make a hash table of all calls, which is what took longest 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,11 +15,12 @@ import numpy.typing as npt
 
 from analyze.query.computed.call_paths import dense, pairs
 from analyze.query.computed.in_turn import ROWS_READ
-from analyze.query.computed.nesting import in_order
+from analyze.query.computed.nesting import by_number, in_order
 from analyze.query.computed.path_walk import (
     COPIES,
     SYNCHRONIZES,
     UNKNOWN,
+    Among,
     Places,
     Rank,
     before_on_stream,
@@ -107,8 +109,10 @@ class Events(NamedTuple):
 
     def rank(self, process: int) -> Rank:
         """One of them, for the walk."""
-        work = _in_turn(_with_launches(self.work(process), self.launches(process)), self.waits(process))
-        return Rank(work, _busy(self.ops(process), self.calls(process)), self.blocking(process))
+        with ThreadPoolExecutor(1) as beside:
+            busy = beside.submit(_busy, self.ops(process), self.calls(process))
+            work = _in_turn(_with_launches(self.work(process), self.launches(process)), self.waits(process))
+            return Rank(work, busy.result(), self.blocking(process))
 
 
 def create_types(connection: duckdb.DuckDBPyConnection, table: str) -> None:
@@ -136,10 +140,11 @@ class _Ids:
 
     def __init__(self, work: pa.Table):
         process, ids = integers(work["process"]), integers(work["correlation_id"])
-        ids = np.where(ids > 0, ids, UNKNOWN)  # (0 is none)
-        order = np.argsort(process, kind="stable")
-        process, ids = process[order], ids[order]
-        self._of = {int(process[run.start]): Places(ids[run]) for run in equal_runs(process)}
+        if (process[1:] < process[:-1]).any():
+            order = by_number(process)
+            process, ids = process[order], ids[order]
+        # (0 is none.)
+        self._of = {int(process[run.start]): Among(ids[run][ids[run] > 0]) for run in equal_runs(process)}
 
     def __bool__(self) -> bool:
         return bool(self._of)
@@ -151,7 +156,7 @@ class _Ids:
         for run in equal_runs(process):
             number = int(process[run.start])
             if number in self._of:
-                found[run] = self._of[number].of(ids[run]) >= 0
+                found[run] = self._of[number].has(ids[run])
         return found
 
 
@@ -218,7 +223,7 @@ def _of_threads(process: npt.NDArray[np.integer[Any]], tid: Ints) -> Iterator[In
         yield left[same]
         left = left[~same]
     lane = dense(pairs(process[left], tid[left]))[0]
-    order = np.argsort(lane, kind="stable")
+    order = by_number(lane)
     yield from (left[order[run]] for run in equal_runs(lane[order]))
 
 
@@ -247,9 +252,10 @@ def _with_launches(work: pa.Table, launches: pa.Table) -> pa.Table:
     place = Places(np.where(in_driver, UNKNOWN, ids)).of(wanted)
     if in_driver.any():
         place = np.where(place < 0, Places(np.where(in_driver, ids, UNKNOWN)).of(wanted), place)
-    found = launches.take(pa.array(place, mask=place < 0))
-    for name, of_call in (("tid", "tid"), ("launch_ns", "start_ns"), ("launch_end_ns", "end_ns"), ("launch", "name")):
-        work = work.append_column(name, found[of_call])
+    of_call = {"tid": "tid", "launch_ns": "start_ns", "launch_end_ns": "end_ns", "launch": "name"}
+    found = launches.select(list(of_call.values())).take(pa.array(place, mask=place < 0))
+    for name, column in zip(of_call, found.columns, strict=True):
+        work = work.append_column(name, column)
     return work
 
 
