@@ -15,18 +15,11 @@ from hypothesis import strategies as st
 from support import SAMPLES, ask, event, kernel, launch, lines_run, sql, write_trace
 
 import analyze
-from analyze.query.computed import critical_path, innermost, path_events, path_totals
+from analyze.query.computed import critical_path, innermost, path_events, path_rows, path_totals, path_walk
 from analyze.query.computed.nesting import by_number
-from analyze.query.computed.path_walk import (
-    COPIES,
-    SYNCHRONIZES,
-    UNKNOWN,
-    Among,
-    Places,
-    Rank,
-    Segment,
-    without_overhead,
-)
+from analyze.query.computed.path_chains import Chain
+from analyze.query.computed.path_walk import COPIES, SYNCHRONIZES, Rank, Segment, without_overhead
+from analyze.query.computed.places import UNKNOWN, Among, Places
 from analyze.query.engine import Engine
 
 
@@ -208,8 +201,10 @@ def rank_of(work: list[tuple[Any, ...]], cpu: list[tuple[Any, ...]]) -> Rank:
     return Rank(of_work, of_cpu.select(["tid", "start_ns", "end_ns"]), of_cpu.filter(of_cpu["blocks"].is_valid()))
 
 
-def test_any_events_give_a_path_of_the_right_length() -> None:
-    """Overlaps, 0 ns, unlinked work and calls in any order: the walk ends, and its pieces fill the window."""
+def test_any_events_give_a_path_of_the_right_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Overlaps, 0 ns, unlinked work and calls in any order: the walk ends, and its pieces fill the window. They are
+    the same whether work is gone through one by one or in arrays."""
+    chained = 0
     random = np.random.default_rng(0)
     for _ in range(300):
         n = int(random.integers(1, 30))
@@ -238,12 +233,20 @@ def test_any_events_give_a_path_of_the_right_length() -> None:
         begin, end = rank.span() or (0, 0)
         for a, b in ((begin, end), (begin + 3, max(begin + 3, end - 5))):
             for on_cpu in (True, False):
+                monkeypatch.setattr(path_walk, "_FEW", 1 << 60)
                 path = rank.walk(a, b, on_cpu)
-                assert sum(s.end - s.start for s in path) == b - a
-                assert all(x.end == y.start for x, y in pairwise(path))
+                rows = path_rows.rows(("run", 0, None, None), rank, path).to_pylist()
+                assert sum(r["dur_ns"] for r in rows) == b - a
+                assert all(x["start_ns"] + x["dur_ns"] == y["start_ns"] for x, y in pairwise(rows))
+                assert all(isinstance(piece, Segment) for piece in path)
+                monkeypatch.setattr(path_walk, "_FEW", 1)
+                path = rank.walk(a, b, on_cpu)
+                assert path_rows.rows(("run", 0, None, None), rank, path).to_pylist() == rows
+                chained += sum(isinstance(piece, Chain) for piece in path)
+    assert chained > 300
 
 
-def waited_for(kernels: int) -> list[Segment]:
+def waited_for(kernels: int) -> list[Segment | Chain]:
     """The path through so many kernels, each waited for: cpu, launch, kernel, sync for each."""
     work = [
         (0, 7, "k", i, None, "kernel", 10 * i + 3, 10 * i + 8, 1, 10 * i, 10 * i + 1, "l", False)

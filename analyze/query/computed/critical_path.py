@@ -23,9 +23,9 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from analyze.query.computed import kept_rows, path_events, rank_batches
+from analyze.query.computed import kept_rows, path_events, path_rows, rank_batches
 from analyze.query.computed.in_turn import in_turn
-from analyze.query.computed.path_walk import Segment, without_overhead
+from analyze.query.computed.path_walk import without_overhead
 from analyze.query.computed.registered import registered
 from analyze.query.literals import of_others, of_ranks
 
@@ -101,7 +101,7 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, steps: bool, kept:
             ranges = _tuples(overhead(process))
             for step, begin, end, on_cpu in _tuples(windows(process)) if windows else [(None, *span, False)]:
                 path = without_overhead(rank.walk(begin, end, on_cpu), ranges)
-                found.append(_rows((*key, step), path))
+                found.append(path_rows.rows((*key, step), rank, path))
         return found
 
     batches = (read(list(batch)) for _, batch in groupby(ranks, key=itemgetter(0)))
@@ -116,31 +116,8 @@ def _tuples(rows: pa.Table) -> list[tuple[Any, ...]]:
     return list(zip(*(c.to_pylist() for c in rows.columns), strict=True))
 
 
-_TYPES = {
-    "run_id": "string", "rank": "int32", "run_group": "int32", "step": "int32", "seq": "int64", "kind": "string",
-    "name": "string", "tid": "int64", "device": "int32", "stream": "int64", "correlation_id": "int64", "op_id": "int64",
-    "start_ns": "int64", "dur_ns": "int64",
-}  # fmt: skip
-
-
-def _rows(of: tuple[Any, ...], path: Sequence[Segment]) -> pa.Table:
-    """A path as a table: what it is of, then the number of each piece and the piece."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    n = len(path)
-    *told, starts, ends = zip(*path, strict=True) if path else [()] * len(Segment._fields)
-    types = [getattr(pa, t)() for t in _TYPES.values()]
-    columns = [pa.repeat(pa.scalar(value, type_), n) for value, type_ in zip(of, types, strict=False)]
-    values = [range(n), *told, starts]
-    columns += [pa.array(c, type_) for c, type_ in zip(values, types[len(of) : -1], strict=True)]
-    columns.append(pc.subtract(pa.array(ends, pa.int64()), columns[-1]))
-    return pa.table(columns, names=list(_TYPES))
-
-
 def _store(connection: duckdb.DuckDBPyConnection, table: str, made: Sequence[pa.Table]) -> None:
     import pyarrow as pa
 
-    empty = pa.schema([(name, getattr(pa, t)()) for name, t in _TYPES.items()]).empty_table()
-    with registered(connection, critical_path_made=pa.concat_tables([empty, *made])):
+    with registered(connection, critical_path_made=pa.concat_tables([path_rows.none(), *made])):
         connection.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT * FROM critical_path_made")

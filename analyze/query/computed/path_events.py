@@ -19,15 +19,13 @@ from analyze.query.computed.nesting import by_number, in_order
 from analyze.query.computed.path_walk import (
     COPIES,
     SYNCHRONIZES,
-    UNKNOWN,
-    Among,
-    Places,
     Rank,
     before_on_stream,
     equal_runs,
     integers,
     stream_numbers,
 )
+from analyze.query.computed.places import UNKNOWN, Among, Places
 from analyze.query.literals import OF_RANKS
 
 if TYPE_CHECKING:

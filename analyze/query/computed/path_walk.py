@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from analyze.query.computed.call_paths import dense
 from analyze.query.computed.nesting import by_number, in_order
+from analyze.query.computed.path_chains import Chain, chain
+from analyze.query.computed.places import UNKNOWN, Places
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Ints = npt.NDArray[np.int64]
 
-UNKNOWN = int(np.iinfo(np.int64).min)
-"""A number that the recording does not say."""
-
 SYNCHRONIZES, COPIES = 1, 2
 """How a call may wait for GPU work: for all that was launched, or for its own."""
+
+_ASK = -2
+_FEW = 8
+"""Pieces of work that are gone through one by one as quickly as in arrays."""
 
 _PLACE = ("device", "stream", "correlation_id", "op_id")
 _TIMES = ("start_ns", "end_ns", "tid", "launch_ns", "launch_end_ns")
@@ -71,8 +75,14 @@ class Rank:
         by_end = np.argsort(columns["end_ns"], kind="stable")
         self.by_end, self.ends = by_end.data, columns["end_ns"][by_end].data
         self.stream = stream_numbers(work)
-        self.before = before_on_stream(self.stream).data
+        before = before_on_stream(self.stream)
+        self.before = before.data
         """The work before it on its stream; -1 for the first."""
+        _, end, _, launch, launch_end = (columns[c] for c in _TIMES)
+        known = (launch != UNKNOWN) & (launch_end != UNKNOWN)
+        launched = known & (launch >= np.append(end, UNKNOWN)[before])
+        self.behind = np.where(self.waits, _ASK, np.where(launched, -1, before)).data
+        """The work that released it: as `before`, or -1 if its launch did; _ASK where it may be of another stream."""
 
         syncs = self._syncs(columns["correlation_id"], blocking)
         self.threads: dict[int, _Thread] = {}
@@ -121,7 +131,7 @@ class Rank:
         ends = [*self.ends[-1:], *self.activity_ends[-1:]]
         return (min(starts), max(ends)) if starts and ends else None
 
-    def walk(self, begin: int, end: int, on_cpu: bool) -> list[Segment]:
+    def walk(self, begin: int, end: int, on_cpu: bool) -> list[Segment | Chain]:
         """The path through [begin, end) in order of time: it ends on the CPU if `on_cpu`, else with what ended last."""
         walk = _Walk(self, begin, end)
         walk.run(on_cpu)
@@ -133,7 +143,7 @@ class _Walk:
         self.rank = rank
         self.begin = begin
         self.at = end
-        self.path: list[Segment] = []
+        self.path: list[Segment | Chain] = []
         self.done: set[tuple[int, int]] = set()
 
     def _emit(self, kind: str, name: str | None, start: int, work: int | None = None, tid: int | None = None) -> None:
@@ -164,12 +174,48 @@ class _Walk:
             if self.at <= self.begin:
                 return
             if work is not None:
-                work, tid = self._leave_work(work)
+                work, tid = self._leave_work(self._through_work(work))
             elif tid is not None:
                 work, tid = self._leave_cpu(tid)
             else:
                 break
         self._emit("other", None, self.begin)
+
+    def _through_work(self, index: int) -> int:
+        """Go through GPU work as long as it was other work that released it."""
+        behind, starts = self.rank.behind, self.rank.start
+        works, waited = array("q"), array("q")
+        while starts[index] > self.begin:
+            before, stream_wait = behind[index], False
+            if before == _ASK:
+                before, stream_wait, _ = self._released(index)
+            if before < 0:
+                break
+            if stream_wait:
+                waited.append(len(works))
+            works.append(index)
+            index = before
+        if len(works) < _FEW:
+            for work in works:
+                self._leave_work(work)
+        else:
+            works.append(index)
+            along, of_others = np.frombuffer(works, np.int64), np.frombuffer(waited, np.int64)
+            found = chain(along, of_others, np.asarray(starts), np.asarray(self.rank.end), self.at, self.begin)
+            self.path.append(found)
+            self.at = int(found.start[0]) if len(found.start) else self.at
+        return index
+
+    def _released(self, index: int) -> tuple[int, bool, int]:
+        """The work that GPU work waited for, whether that is of another stream, and its end; -1 if its launch came
+        later, or there is none."""
+        rank = self.rank
+        before, other = rank.before[index], self._other_stream(index) if rank.waits[index] else -1
+        stream_wait = other >= 0 and (before < 0 or rank.end[other] > rank.end[before])
+        before = other if stream_wait else before
+        released = rank.end[before] if before >= 0 else UNKNOWN
+        launched = UNKNOWN not in (rank.launch[index], rank.launch_end[index]) and rank.launch[index] >= released
+        return -1 if launched else before, stream_wait, released
 
     def _leave_work(self, index: int) -> tuple[int | None, int | None]:
         """Go through GPU work to what it waited for: other work, or the thread that launched it."""
@@ -177,21 +223,17 @@ class _Walk:
         name = rank.texts["name"][index].as_py()
         self._emit("gap", name, rank.end[index], index)
         self._emit(rank.texts["class"][index].as_py(), name, rank.start[index], index)
-        before = rank.before[index] if rank.before[index] >= 0 else None
-        other = self._other_stream(index) if rank.waits[index] else None
-        kind = "gap"
-        if other is not None and (before is None or rank.end[other] > rank.end[before]):
-            before, kind = other, "stream_wait"
-        released = rank.end[before] if before is not None else UNKNOWN
-        if UNKNOWN not in (rank.launch[index], rank.launch_end[index]) and rank.launch[index] >= released:
-            self._emit("launch", rank.texts["launch"][index].as_py(), rank.launch_end[index], index)
-            return None, None if rank.tid[index] == UNKNOWN else rank.tid[index]
-        if before is not None:
-            self._emit(kind, name, released, index)
-        return before, None
+        before, stream_wait, released = self._released(index)
+        if before >= 0:
+            self._emit("stream_wait" if stream_wait else "gap", name, released, index)
+            return before, None
+        if UNKNOWN in (rank.launch[index], rank.launch_end[index]) or rank.launch[index] < released:
+            return None, None
+        self._emit("launch", rank.texts["launch"][index].as_py(), rank.launch_end[index], index)
+        return None, None if rank.tid[index] == UNKNOWN else rank.tid[index]
 
-    def _other_stream(self, index: int) -> int | None:
-        """The work of another stream that ended last before this began, of those launched before it."""
+    def _other_stream(self, index: int) -> int:
+        """The work of another stream that ended last before this began, of those launched before it; -1: none."""
         rank = self.rank
         launch = rank.launch[index]
         n = bisect_right(rank.ends, rank.start[index])
@@ -199,8 +241,8 @@ class _Walk:
             if rank.stream[i] != rank.stream[index] and (
                 UNKNOWN in (rank.launch[i], launch) or rank.launch[i] <= launch
             ):
-                return i if rank.start[i] < rank.start[index] else None
-        return None
+                return i if rank.start[i] < rank.start[index] else -1
+        return -1
 
     def _leave_cpu(self, tid: int) -> tuple[int | None, int | None]:
         """Go back on a thread to the wait for GPU work, or for another thread, that is nearest."""
@@ -247,7 +289,9 @@ class _Walk:
         return (end, other) if other != tid and start >= idle_from and end > start else None
 
 
-def without_overhead(path: Sequence[Segment], overhead: Sequence[tuple[int | None, int, int, str]]) -> list[Segment]:
+def without_overhead(
+    path: Sequence[Segment | Chain], overhead: Sequence[tuple[int | None, int, int, str]]
+) -> list[Segment | Chain]:
     """The path with the profiler's time cut out of what it was on the CPU (cpu, sync), as pieces `profiler`.
 
     `overhead`: (tid, start, end, name) by start; on any thread where `tid` is None.
@@ -255,8 +299,11 @@ def without_overhead(path: Sequence[Segment], overhead: Sequence[tuple[int | Non
     starts = [o[1] for o in overhead]
     # The furthest end so far: what begins after it can't be reached by anything before.
     reached = list(accumulate((o[2] for o in overhead), max))
-    pieces: list[Segment] = []
+    pieces: list[Segment | Chain] = []
     for segment in path:
+        if isinstance(segment, Chain):
+            pieces.append(segment)
+            continue
         at = segment.start
         if overhead and segment.kind in ("cpu", "sync"):
             first = bisect_right(reached, segment.start)
@@ -309,51 +356,3 @@ def _merged(start: Ints, end: Ints) -> tuple[Ints, Ints]:
     reached = np.maximum.accumulate(end)
     new = np.flatnonzero(np.append(True, start[1:] >= reached[:-1]))
     return start[new], reached[np.append(new[1:], len(end)) - 1]
-
-
-class Places:
-    """Where values stand, the last of those that are equal. UNKNOWN stands nowhere."""
-
-    def __init__(self, values: Ints):
-        known = np.flatnonzero(values != UNKNOWN)
-        values = values[known]
-        self._low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
-        self._is_array = high - self._low <= 4 * len(values) + 2**16
-        if self._is_array:
-            # Its last place is that of everything else. (Half the bytes take half the time.)
-            number = np.int32 if len(known) < 2**31 else np.int64
-            self._place: npt.NDArray[np.integer[Any]] = np.full(high - self._low + 2, -1, number)
-            self._place[values - self._low] = known
-        else:
-            order = np.argsort(values, kind="stable")
-            self._values, self._place = values[order], known[order]
-
-    def of(self, wanted: Ints) -> npt.NDArray[np.integer[Any]]:
-        """The places of what is wanted; -1 for what is not there."""
-        if self._is_array:
-            inside = (wanted >= self._low) & (wanted < self._low + len(self._place) - 1)
-            return self._place[np.where(inside, wanted - self._low, -1)]
-        at = np.searchsorted(self._values, wanted, "right") - 1
-        return np.where((self._values[at] == wanted) & (at >= 0), self._place[at], -1)
-
-
-class Among:
-    """Whether numbers are among some, all above 0."""
-
-    def __init__(self, values: Ints):
-        self._low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
-        self._is_array = high - self._low <= 32 * len(values) + 2**19
-        if self._is_array:
-            # A byte each; the last is that of everything else.
-            self._there = np.zeros(high - self._low + 2, bool)
-            self._there[values - self._low] = True
-            self._there[-1] = False
-        else:
-            self._values = np.sort(values)
-
-    def has(self, wanted: Ints) -> npt.NDArray[np.bool_]:
-        """Which of what is wanted are."""
-        if self._is_array:
-            inside = (wanted >= self._low) & (wanted < self._low + len(self._there) - 1)
-            return self._there[np.where(inside, wanted - self._low, -1)]
-        return self._values[np.searchsorted(self._values, wanted, "right") - 1] == wanted
