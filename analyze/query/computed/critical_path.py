@@ -105,8 +105,10 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, steps: bool, kept:
         return found
 
     batches = (read(list(batch)) for _, batch in groupby(ranks, key=itemgetter(0)))
-    made = [path for paths in in_turn(walk, batches, alone) for path in paths]
-    _store(connection, table, made)
+    _insert(connection, f"CREATE OR REPLACE TABLE {table} AS", [path_rows.none()])
+    for paths in in_turn(walk, batches, alone):
+        if paths:
+            _insert(connection, f"INSERT INTO {table}", paths)
     kept_rows.restore(connection, table, known)
     if kept:
         kept_rows.keep(connection, table, kept, known)
@@ -116,8 +118,8 @@ def _tuples(rows: pa.Table) -> list[tuple[Any, ...]]:
     return list(zip(*(c.to_pylist() for c in rows.columns), strict=True))
 
 
-def _store(connection: duckdb.DuckDBPyConnection, table: str, made: Sequence[pa.Table]) -> None:
+def _insert(connection: duckdb.DuckDBPyConnection, into: str, paths: Sequence[pa.Table]) -> None:
     import pyarrow as pa
 
-    with registered(connection, critical_path_made=pa.concat_tables([path_rows.none(), *made])):
-        connection.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT * FROM critical_path_made")
+    with registered(connection, critical_path_made=pa.concat_tables(paths)):
+        connection.execute(f"{into} SELECT * FROM critical_path_made")

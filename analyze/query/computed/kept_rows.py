@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING
 
+from analyze.query.computed.in_turn import ROWS_READ
 from analyze.query.computed.registered import registered
 from analyze.query.literals import of_run
 
@@ -30,7 +32,21 @@ def restore(connection: duckdb.DuckDBPyConnection, table: str, known: Mapping[st
 
 def keep(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept, known: Iterable[str]) -> None:
     """Let the rows of the other runs be kept."""
+    import pyarrow as pa
+
     for run_id in kept.lacking(known):
         of_one = connection.sql(f"SELECT * EXCLUDE (run_id, run_group) FROM {table} WHERE {of_run(run_id)}")
-        kept.write(table, run_id, of_one.to_arrow_table())
+        reader = of_one.to_arrow_reader(ROWS_READ)
+        parts = (pa.Table.from_batches([rows]) for rows in reader)
+        kept.write(table, run_id, pa.concat_tables(map(_told, chain([reader.schema.empty_table()], parts))))
     kept.make_room()
+
+
+def _told(rows: pa.Table) -> pa.Table:
+    """Rows with their texts by number: there may be millions, and few texts."""
+    import pyarrow as pa
+
+    for at, field in enumerate(rows.schema):
+        if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
+            rows = rows.set_column(at, field.name, rows[at].dictionary_encode())
+    return rows
