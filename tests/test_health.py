@@ -107,6 +107,20 @@ def test_the_profilers_own_time_and_where_it_lies(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("length", [0.5, 1048.575, 1048.576, 16777.216, 300_000, 1.6e9, 3.6e10])
+def test_operators_of_any_length_hold_the_profilers_time(tmp_path: Path, length: float) -> None:
+    # One operator, from 3 us on. A piece of 0.1 us at its very start and one at its very end lie in it, and so on it;
+    # one that ends 0.1 us later than it does not.
+    end = 3 + length
+    events = one(
+        event("cpu_op", "aten::long", 3, length), event("overhead", "First", 3, 0.1),
+        event("overhead", "Last", round(end - 0.1, 3), 0.1), event("overhead", "Later", round(end - 0.2, 3), 0.3),
+    )  # fmt: skip
+    told = facts(write_trace(tmp_path / "t.json", events))["time of the profiler itself"][2]
+    pieces = dict(piece.split(" 0.000 ms", 1) for piece in told.split(": ", 1)[1].split("; "))
+    assert pieces == {"First": " on aten::long", "Last": " on aten::long", "Later": ""}
+
+
 def test_launches_without_kernels(tmp_path: Path) -> None:
     # Launch 2 has no kernel; launch 4 stands in a stream capture, which records it only; kernel 9 has no launch.
     events = [

@@ -68,21 +68,29 @@ overhead AS MATERIALIZED (
 op_threads AS (
     SELECT DISTINCT run_id, rank, tid FROM cpu_ops
 ),
--- The operators that hold some: the short ones begin or end in the same ms (2^20 ns), and there are few others.
+-- The operators that hold some are found by cells of time, longer ones for longer operators: each lies in one or two of
+-- 2^20 ns (1 ms), 2^24, ... 2^63.
+overhead_cells AS (
+    SELECT r.run_id, r.rank, o.piece, o.tid, o.start_ns, o.end_ns, level, o.start_ns >> level AS cell
+    FROM overhead o JOIN ranks r USING (track), (SELECT least(unnest(range(20, 68, 4)), 63)::INTEGER AS level)
+),
+op_cells AS (
+    SELECT
+        run_id, rank, tid, name, start_ns, dur_ns, level,
+        unnest([start_ns >> level, start_ns + dur_ns >> level]) AS cell
+    FROM (
+        SELECT *, CASE
+            WHEN dur_ns < 1 << 20 THEN 20
+            ELSE least(20 + 4 * ceil((floor(log2(dur_ns)) - 18) / 4), 63)
+        END::INTEGER AS level
+        FROM cpu_ops
+        WHERE dur_ns IS NOT NULL
+    )
+),
 held AS (
-    SELECT o.piece, c.tid, c.name, c.start_ns, c.dur_ns, o.tid AS of_tid, r.run_id, r.rank
-    FROM overhead o
-    JOIN ranks r USING (track)
-    JOIN (
-        SELECT *, unnest([start_ns >> 20, start_ns + dur_ns >> 20]) AS cell FROM cpu_ops WHERE dur_ns < 1 << 20
-    ) c ON c.run_id = r.run_id AND c.rank = r.rank AND c.cell = o.start_ns >> 20
-        AND c.start_ns <= o.start_ns AND c.start_ns + c.dur_ns >= o.end_ns
-    UNION ALL
-    SELECT o.piece, c.tid, c.name, c.start_ns, c.dur_ns, o.tid, r.run_id, r.rank
-    FROM overhead o
-    JOIN ranks r USING (track)
-    JOIN (SELECT * FROM cpu_ops WHERE dur_ns >= 1 << 20) c ON c.run_id = r.run_id AND c.rank = r.rank
-        AND c.start_ns <= o.start_ns AND c.start_ns + c.dur_ns >= o.end_ns
+    SELECT o.piece, c.tid, c.name, c.start_ns, c.dur_ns, o.tid AS of_tid, o.run_id, o.rank
+    FROM overhead_cells o JOIN op_cells c USING (run_id, rank, level, cell)
+    WHERE c.start_ns <= o.start_ns AND c.start_ns + c.dur_ns >= o.end_ns
 ),
 overhead_ops AS (
     SELECT h.piece, arg_max(h.name, (h.start_ns, -h.dur_ns, h.name)) AS operator
