@@ -112,27 +112,42 @@ CREATE VIEW fsdp_uses AS
 WITH _uses AS (
     SELECT *, CASE WHEN fsdp = 2 THEN start_ns ELSE end_ns END AS at_ns FROM fsdp_ranges WHERE what = 'use'
 ),
-_known AS (
-    SELECT DISTINCT run_id, rank FROM _uses
+_threads AS (
+    SELECT DISTINCT run_id, rank, tid FROM _uses
 ),
-_work AS (
-    SELECT
-        run_id, rank, correlation_id, start_ns, max(start_ns + dur_ns) OVER (
-            PARTITION BY run_id, rank, device, stream ORDER BY start_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-        ) AS before_ns
-    FROM gpu_work JOIN _known USING (run_id, rank)
+_calls AS (
+    SELECT l.run_id, l.rank, l.tid, l.correlation_id, l.start_ns AS launch_ns
+    FROM launch_calls l
+    SEMI JOIN _threads USING (run_id, rank, tid)
+    SEMI JOIN gpu_work USING (run_id, rank, correlation_id)
+),
+_first_calls AS (
+    SELECT u.*, l.correlation_id, l.launch_ns
+    FROM _uses u
+    ASOF LEFT JOIN _calls l ON l.run_id = u.run_id AND l.rank = u.rank AND l.tid = u.tid AND u.at_ns <= l.launch_ns
+),
+_streams AS (
+    SELECT row_number() OVER () AS track, *
+    FROM (SELECT DISTINCT run_id, rank, device, stream FROM gpu_work SEMI JOIN _threads USING (run_id, rank))
+),
+_on_streams AS (
+    SELECT s.track, s.run_id, s.rank, w.correlation_id, w.start_ns, w.start_ns + w.dur_ns AS end_ns
+    FROM gpu_work w JOIN _streams s
+        ON s.run_id = w.run_id AND s.rank = w.rank AND s.device IS NOT DISTINCT FROM w.device
+        AND s.stream IS NOT DISTINCT FROM w.stream
 ),
 _launched AS (
     SELECT
-        run_id, rank, l.tid, l.start_ns AS launch_ns, min(w.start_ns) AS used_ns,
-        arg_min(coalesce(w.before_ns, l.start_ns), w.start_ns) AS before_ns
-    FROM _work w JOIN launch_calls l USING (run_id, rank, correlation_id)
-    GROUP BY run_id, rank, l.tid, l.start_ns
+        run_id, rank, correlation_id, min(w.start_ns) AS used_ns,
+        arg_min(coalesce(w.reached_ns, f.launch_ns), w.start_ns) AS before_ns
+    FROM intervals_reached('_on_streams') w
+    JOIN (SELECT DISTINCT run_id, rank, correlation_id, launch_ns FROM _first_calls) f
+        USING (run_id, rank, correlation_id)
+    GROUP BY run_id, rank, correlation_id
 ),
 _used AS (
-    SELECT u.*, w.launch_ns, w.before_ns, w.used_ns
-    FROM _uses u
-    ASOF LEFT JOIN _launched w ON w.run_id = u.run_id AND w.rank = u.rank AND w.tid = u.tid AND u.at_ns <= w.launch_ns
+    SELECT f.* EXCLUDE (correlation_id), l.used_ns, l.before_ns
+    FROM _first_calls f LEFT JOIN _launched l USING (run_id, rank, correlation_id)
 )
 SELECT
     * EXCLUDE (what, fsdp, tid, start_ns, end_ns, at_ns, launch_ns, before_ns, used_ns), start_ns AS range_ns,
