@@ -134,6 +134,19 @@ def test_analyze_works_without_torch() -> None:
     assert result.stdout == "1\n", result.stderr
 
 
+def test_pandas_is_asked_by_notebooks_alone() -> None:
+    """Commands forbid its import. What asks pyarrow for anything of pandas fails then: before pyarrow 26 even the dtype
+    of a column's type."""
+    asks = {
+        (module, node.attr)
+        for module, path in FILES.items()
+        if module.split(".")[0] == "analyze"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and ("pandas" in node.attr or node.attr in ("df", "fetchdf", "fetch_df"))
+    }
+    assert {module for module, _ in asks} == {"analyze.notebook"}
+
+
 def test_samples_stay_small() -> None:
     assert sum(p.stat().st_size for p in (ROOT / "sample_traces").rglob("*")) < 6_000_000
 

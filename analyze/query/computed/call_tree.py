@@ -333,7 +333,7 @@ def _read(
     process, op, ns = (np.ma.getdata(found[c]) for c in ("process", "op_id", "ns"))
     work = Launched(process, op, ns, room)
     reader = batch.select(connection, events).to_arrow_reader(ROWS_READ)
-    types = {c.name: c.type.to_pandas_dtype() for c in reader.schema}
+    types: dict[str, Any] = {c.name: np.dtype(str(c.type)) for c in reader.schema}
     n = 0
     for rows in reader:
         end = n + rows.num_rows
