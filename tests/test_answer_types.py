@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support import SAMPLES, run_cli
@@ -27,6 +28,7 @@ VALUES = {
     "bignum": ("'123456789012345678901234567890123456789012'::BIGNUM", "123456789012345678901234567890123456789012"),
     "bit": ("'101'::BIT", "101"),
     "geometry": ("'POINT(1 2)'::GEOMETRY", "POINT (1 2)"),
+    "enum": ("'a'::ENUM('a', 'b')", "a"),
     "list": ("[INTERVAL 1 DAY]", ["1 day"]),
     "array": ("array_value(INTERVAL 1 DAY, NULL)", ["1 day", None]),
     "map": ("MAP {'a': INTERVAL 1 DAY}", {"a": "1 day"}),
@@ -84,6 +86,7 @@ def test_every_type_has_a_place_in_every_form(tmp_path: Path) -> None:
     assert {kind: row[f"of {kind}"] for kind in VALUES} == {kind: value for kind, (_, value) in VALUES.items()}
     assert pq.read_table(tmp_path / "x.parquet").to_pylist()[0].keys() == row.keys()
     assert [*answer.pl().columns] == [*answer.df().columns] == [*row]
+    assert not [c.name for c in answer.arrow().schema if pa.types.is_dictionary(c.type)]
     assert answer.df(units=True).shape == (1, len(row)) and repr(answer) and "<td" in answer._repr_html_()
 
 

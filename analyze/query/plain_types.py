@@ -10,9 +10,13 @@ import duckdb
 from analyze.query.literals import identifier
 
 _OTHERS = {"timestamp with time zone": "TIMESTAMP", "timestamptz_ns": "TIMESTAMP_NS"} | dict.fromkeys(
-    ("time with time zone", "time_ns", "interval", "union", "variant", "bignum", "bit", "geometry"), "VARCHAR"
+    ("time with time zone", "time_ns", "interval", "union", "variant", "bignum", "bit", "geometry", "enum"), "VARCHAR"
 )
-"""Types that Python, Arrow, Parquet or data frames do not all have, and what stands for them. Times are UTC."""
+"""Types that Python, Arrow, Parquet or data frames do not all have, and what stands for them. Times are UTC.
+
+An ENUM, as `run_id` is one, would be a dictionary with indices without a sign, which pyarrow before 23 cannot make a
+data frame of.
+"""
 
 
 def distinct(names: Sequence[str], same: Callable[[str], str] = str) -> list[str]:
