@@ -182,13 +182,16 @@ def test_chunks_may_be_cut_anywhere(
     packed.write_bytes(gzip.compress(path.read_bytes()))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_events, "_LOOK_BACK", look_back)
+        grown = [read_chunk(c) for c in TraceFile(path, chunk_bytes=chunk).chunks()]
+        patch.setattr(json_events, "_MOST_CHUNKS", 1)
         chunks = [read_chunk(c) for c in TraceFile(path, chunk_bytes=chunk).chunks()]
     assert chunks == [read_chunk(c) for c in TraceFile(packed, chunk_bytes=chunk).chunks()]
-    scanner = Scanner(in_object=True)
-    found = [e for c in chunks for e in scanner.feed(c)] + scanner.feed(b"", at_end=True)
-    assert [json.loads(e) for e in found] == events
-    assert scanner.ended and not scanner.lost and not scanner.stray
-    assert json.loads(b"{" + scanner.trailer.lstrip(b", ")) == {"y": [{}, {}]}
+    for cut in (chunks, grown):
+        scanner = Scanner(in_object=True)
+        found = [e for c in cut for e in scanner.feed(c)] + scanner.feed(b"", at_end=True)
+        assert [json.loads(e) for e in found] == events
+        assert scanner.ended and not scanner.lost and not scanner.stray
+        assert json.loads(b"{" + scanner.trailer.lstrip(b", ")) == {"y": [{}, {}]}
 
     report = FileReport()
     with pytest.MonkeyPatch.context() as patch:
@@ -196,6 +199,25 @@ def test_chunks_may_be_cut_anywhere(
         names = [n for _, _, batch in read("chrome_trace", path, report) for n in batch.column("name").to_pylist()]
     assert names == [e["name"] for e in events]
     assert report.warnings == []
+
+
+def test_chunks_of_a_plain_file_grow_to_twice_their_size(tmp_path: Path) -> None:
+    """From 8 times that size on by an eighth of what is before them, from 16 times on no more; of a packed one, whose
+    bytes go from process to process, they do not."""
+    path = tmp_path / "t.json"
+    path.write_text(trace(5000))
+    size = 1 << 12
+    plain = [len(read_chunk(c)) for c in TraceFile(path, chunk_bytes=size).chunks()]
+    begin = path.stat().st_size - sum(plain)
+    event = max(len(json.dumps(kernel("k4999", 4999, 1))), 200)
+    at = begin + plain[0]
+    for length in plain[1:-2]:  # the last two end where the events and the file do
+        assert abs(length - min(max(at // 8, size), 2 * size)) <= event, at
+        at += length
+    assert at > 32 * size
+    packed = path.with_suffix(".json.gz")
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert max(len(read_chunk(c)) for c in TraceFile(packed, chunk_bytes=size).chunks()) <= size + event
 
 
 def test_a_missing_file_is_a_sentence(tmp_path: Path) -> None:

@@ -19,6 +19,9 @@ from analyze.sources.chrome.json_recovery import LONGEST_AROUND, LONGEST_EVENT, 
 from analyze.sources.remote import RawPath
 
 CHUNK_BYTES = 8 << 20
+_GROWTH, _MOST_CHUNKS = 8, 2
+"""A chunk of a plain file is an eighth of what is before it, up to two of CHUNK_BYTES: to make the columns of a chunk
+takes some milliseconds however few its rows are, but a file of few chunks keeps few processes busy."""
 _LOOK_BACK = 64 << 10
 _TAIL_BYTES = 1 << 20
 
@@ -157,7 +160,8 @@ class TraceFile:
                 start = cut
             if end >= size:
                 break
-            end = min(end + self.chunk_bytes, size)
+            grown = min(end // _GROWTH, _MOST_CHUNKS * self.chunk_bytes)
+            end = min(end + max(grown, self.chunk_bytes), size)
         yield Piece(self.path, start, end)
 
     def _cut_between(self, start: int, end: int) -> int:
