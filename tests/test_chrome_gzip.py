@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import random
 import zlib
 from io import BytesIO
 from pathlib import Path
@@ -11,10 +12,19 @@ import pytest
 from support import SAMPLES
 from test_chrome_law import load
 
+from analyze.sources.chrome import gunzip
 from analyze.sources.chrome.gunzip import Gunzip
 
 SAMPLE = gzip.decompress((SAMPLES / "resnet18-ncu/torch/rank-0.trace.json.gz").read_bytes())
 PACKED = gzip.compress(SAMPLE)
+
+
+@pytest.fixture(autouse=True, params=["ISA-L", "zlib"])
+def inflates(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With ISA-L, and as where there is none."""
+    assert gunzip.ISAL is not None
+    if request.param == "zlib":
+        monkeypatch.setattr(gunzip, "ISAL", None)
 
 
 def unpack(data: bytes, size: int = 100_000) -> tuple[bytes, Gunzip]:
@@ -81,3 +91,19 @@ def test_a_wrong_bit_near_the_end_of_a_small_file(tmp_path: Path) -> None:
 
 def test_what_follows_a_gzip_stream_is_said(tmp_path: Path) -> None:
     assert "something that is no gzip follows" in load(tmp_path / "t.json.gz", PACKED + b"hello")[1]
+
+
+@pytest.mark.parametrize("inflates", ["ISA-L"], indirect=True)
+@pytest.mark.parametrize("seed", range(50))
+def test_whatever_is_wrong_both_give_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = random.Random(seed)
+    data = bytearray(PACKED)
+    for _ in range(chosen.randint(1, 3)):
+        data[chosen.randrange(10, len(data))] = chosen.randrange(256)
+    if seed % 3 == 0:
+        del data[chosen.randrange(20, len(data)) :]
+    found, stream = unpack(bytes(data), 1 << 16)
+    assert stream.stopped or stream.odd
+    monkeypatch.setattr(gunzip, "ISAL", None)
+    alone, other = unpack(bytes(data), 1 << 16)
+    assert found == alone and (stream.stopped, stream.odd) == (other.stopped, other.odd)

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import zlib
-from typing import BinaryIO
+from contextlib import suppress
+from importlib import import_module
+from typing import Any, BinaryIO
+
+ISAL: Any = None
+"""ISA-L's zlib; None where there is no wheel of it."""
+with suppress(ImportError):
+    ISAL = import_module("isal.isal_zlib")
 
 MAGIC = b"\x1f\x8b"
 _READ = 256 << 10
 _HEADER = 10
 _TRAILER = 8
+_ERRORS = (zlib.error, ISAL.error) if ISAL else (zlib.error,)
 _HCRC, _EXTRA, _NAME, _COMMENT = 2, 4, 8, 16  # flags of RFC 1952
 
 
@@ -17,6 +25,9 @@ class Gunzip:
 
     `stopped` says why reading ended before the end of the file, `odd` what is wrong with bytes that were read all the
     same (a checksum that does not match).
+
+    A member is inflated by ISA-L, more than twice as fast as by zlib. From where that finds it damaged or truncated, by
+    zlib, which can say what of it still decodes: the state of its stream can be copied.
     """
 
     def __init__(self, raw: BinaryIO):
@@ -24,8 +35,12 @@ class Gunzip:
         self.odd: str | None = None
         self._raw = raw
         self._input = b""
-        self._stream: zlib._Decompress | None = None
+        self._stream: Any = None
+        self._with_isal = ISAL is not None
+        self._crc32 = ISAL.crc32 if ISAL else zlib.crc32
         self._members = self._crc = self._length = 0
+        self._begins = 0
+        """Where the member that is read begins in the file, behind its header."""
 
     def read(self, size: int) -> bytes:
         """At most so many bytes; fewer only at the end."""
@@ -37,7 +52,7 @@ class Gunzip:
                     break
             else:
                 piece = self._inflate(self._stream, missing)
-                self._crc, self._length = zlib.crc32(piece, self._crc), self._length + len(piece)
+                self._crc, self._length = self._crc32(piece, self._crc), self._length + len(piece)
                 pieces.append(piece)
                 missing -= len(piece)
                 if self._stream.eof:
@@ -80,7 +95,8 @@ class Gunzip:
             self.stopped = "the gzip stream is truncated"
             return False
         self._input = self._input[at:]
-        self._stream = zlib.decompressobj(wbits=-15)
+        self._begins = self._raw.tell() - len(self._input)
+        self._stream = (ISAL if self._with_isal else zlib).decompressobj(wbits=-15)
         self._crc = self._length = 0
         return True
 
@@ -90,18 +106,33 @@ class Gunzip:
                 break
         return end + 1 if end >= 0 else len(self._input) + 1  # no end: more than there is
 
-    def _inflate(self, stream: zlib._Decompress, limit: int) -> bytes:
+    def _inflate(self, stream: Any, limit: int) -> bytes:
+        """What comes next, at most so many bytes; none where zlib takes over."""
         if not self._fill(1):
+            if self._with_isal:
+                return self._go_on_with_zlib()
             self.stopped = "the gzip stream is truncated"
-            return stream.flush()
-        before = stream.copy()
+            return bytes(stream.flush())
+        before = None if self._with_isal else stream.copy()
         try:
             out = stream.decompress(self._input, limit)
-        except zlib.error as e:
+        except _ERRORS as e:
+            if before is None:
+                return self._go_on_with_zlib()
             self.stopped = f"the gzip stream is damaged ({str(e).removeprefix('Error ')})"
             return _until_damage(before, self._input)
         self._input = stream.unused_data if stream.eof else stream.unconsumed_tail
-        return out
+        return bytes(out)
+
+    def _go_on_with_zlib(self) -> bytes:
+        """Be where ISA-L is in the member, with zlib; gives nothing."""
+        self._with_isal = False
+        self._raw.seek(self._begins)
+        self._input, self._stream = b"", zlib.decompressobj(wbits=-15)
+        given = self._length
+        while given and self.stopped is None:
+            given -= len(self._inflate(self._stream, min(given, _READ)))
+        return b""
 
     def _end(self) -> None:
         """Check the trailer of a member."""
