@@ -65,6 +65,9 @@ def main() -> None:
         _fail(str(e))
     except MemoryError:
         _fail("out of memory")
+    except OSError as e:  # where nothing above expects one
+        _end_if_told()
+        _fail(_sentence(e))
     except UnicodeError as e:
         _fail(f"an argument or a name is not valid UTF-8: {e}")
     except KeyboardInterrupt:
@@ -77,6 +80,15 @@ def main() -> None:
         from analyze.query.plain_sql import sentence
 
         _fail(sentence(e))
+
+
+def _sentence(error: OSError) -> str:
+    """Of which file, and why: the system says it."""
+    if error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, FileNotFoundError):
+        return "the folder that it was started in is not there any more"
+    return str(error)
 
 
 def _end_if_told() -> None:

@@ -6,13 +6,14 @@ import difflib
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
 from collect.errors import UsageError
 from collect.options import RunOptions
 from collect.profilers import PROFILERS, make_profiler
+from schemas.files import is_dir
 from schemas.manifest import is_run_id
 from schemas.options import Declared, declared
 from schemas.urls import url_of
@@ -92,7 +93,7 @@ def _check_value(option: Declared, value: Any, label: str) -> None:
 def _check(o: RunOptions, label: Callable[[str], str]) -> None:
     """Reject combinations that cannot run, before anything is started."""
 
-    def fail(key: str, why: str) -> None:
+    def fail(key: str, why: str) -> NoReturn:
         raise UsageError(f"{label(key)}: {why}")
 
     if not o.profiler:
@@ -126,7 +127,7 @@ def _check(o: RunOptions, label: Callable[[str], str]) -> None:
     _check_data(o, fail)
 
 
-def _check_data(o: RunOptions, fail: Callable[[str, str], None]) -> None:
+def _check_data(o: RunOptions, fail: Callable[[str, str], NoReturn]) -> None:
     kind, colon, where = o.data.partition(":")
     if kind in ("synthetic", "fake-jpeg") and not colon:
         return
@@ -142,9 +143,13 @@ def _check_data(o: RunOptions, fail: Callable[[str, str], None]) -> None:
         fail("data", f"{kind} needs the folder it lies in: {kind}:PATH")
     root = Path(where).expanduser()
     inside = {"cifar100": "cifar-100-python", "food101": "food-101"}.get(kind)
-    if inside and not (root / inside).is_dir():
+    try:
+        there = is_dir(root / inside) if inside else is_dir(root) and any(map(is_dir, root.iterdir()))
+    except (OSError, ValueError) as e:
+        fail("data", f"{root}: cannot be read: {getattr(e, 'strerror', None) or e}")
+    if inside and not there:
         fail("data", f"there is no {kind} data set in {root} (no folder {inside}); download it there first")
-    if not inside and not (root.is_dir() and any(p.is_dir() for p in root.iterdir())):
+    if not there:
         fail("data", f"{root} is not a folder with one sub-folder of images for each class")
 
 

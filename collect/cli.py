@@ -162,6 +162,11 @@ def main() -> None:
     """Entry point of the console script: usage errors are one sentence, like all others."""
     try:
         code = app(standalone_mode=False)
+    except OSError as e:  # of a file where nothing above expects one: the system says which, and why
+        from collect.failure import os_sentence
+
+        sys.stderr.write(f"collect: {os_sentence(e)}\n")
+        code = 1
     except Exception as e:
         # click's own errors; which package they come from depends on the version of typer.
         message = getattr(e, "format_message", None)

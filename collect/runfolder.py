@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 import socket
@@ -101,7 +102,7 @@ class RunFolder:
         """
         output = Path(options.output).expanduser()
         around = [output / options.job, output] if options.job is not None else [output]
-        made = [path for path in around if not path.exists()]
+        made = [path for path in around if not os.path.exists(path)]  # noqa: PTH110 (as in doctor)
         manifest = Manifest(run_id=run_id(options), job=options.job, start=utc_now(), command=command)
         folder = around[0] / manifest.run_id
         try:

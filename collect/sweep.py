@@ -313,10 +313,10 @@ def _load(folder: Path, plan_path: Path, plan: Plan) -> SweepState:
     path = folder / STATE_NAME
     cells = [Cell(values=values) for values in plan.cells]
     state = SweepState(plan=str(plan_path), options=plan.options, cells=cells)
-    if not path.exists():
-        return state
     try:
         before = msgspec.json.decode(path.read_bytes(), type=SweepState)
+    except FileNotFoundError:
+        return state
     except (OSError, msgspec.DecodeError) as e:
         raise UsageError(f"{path}: cannot be read as the state of a sweep: {e}") from e
     redactor = Redactor()

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all.
+"""Files that are there whole or not at all, and whether they are there.
 
 They are written beside their place under a name that nobody can foresee, in a file that is made new: a link planted
 there is not followed. What runs inside programs of the user's own has its own, collect.new_files.
@@ -8,11 +8,32 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 _MOST_NAME_BYTES = 200  # file systems take 255, and the part has a longer name than its file
+
+
+def is_file(path: Path) -> bool:
+    """Whether a file is there. Raises OSError where that cannot be seen, as in a folder that one may not enter.
+
+    Path.is_file() raises too, or RuntimeError, or says that nothing is there: it depends on the version of Python.
+    """
+    return stat.S_ISREG(_mode(path))
+
+
+def is_dir(path: Path) -> bool:
+    """Whether a folder is there. Raises OSError as `is_file`."""
+    return stat.S_ISDIR(_mode(path))
+
+
+def _mode(path: Path) -> int:
+    try:
+        return path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
 
 
 @contextmanager

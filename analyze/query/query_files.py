@@ -39,6 +39,7 @@ from functools import cache
 from pathlib import Path
 
 from analyze.errors import InputError
+from schemas.files import is_dir
 from schemas.tables import TABLES
 
 BUILT_IN = Path(__file__).parents[1] / "queries"
@@ -353,7 +354,11 @@ _built_in = cache(parse)
 def _there(folders: Iterable[Path]) -> list[Path]:
     found = list(folders)
     for folder in found:
-        if not folder.is_dir():
+        try:
+            there = is_dir(folder)
+        except (OSError, ValueError) as e:
+            raise InputError(f"{folder}: cannot be read: {getattr(e, 'strerror', None) or e}") from e
+        if not there:
             raise InputError(f"{folder}: no such folder of query files")
     return found
 

@@ -16,6 +16,7 @@ from analyze.plots import declared
 from analyze.plots.figure import Rows
 from analyze.query.query_files import RANK_COLUMNS, UNITS, ResultColumn, find
 from analyze.query.recordings import PROFILERS
+from schemas.files import is_dir, is_file
 from schemas.tables import TABLES
 
 FILE = "report.toml"
@@ -131,14 +132,17 @@ def by_name() -> dict[str, Path]:
 def find_file(name: str | os.PathLike[str]) -> Path:
     """The file of a study: by its name, or the path of its folder or of the file. Raises InputError."""
     path = Path(name)
-    if path.is_file():
-        return path
-    if (path / FILE).is_file():
-        return path / FILE
+    try:
+        folder = is_dir(path)
+        file = path / FILE if folder else path
+        if is_file(file):
+            return file
+    except (OSError, ValueError) as e:
+        raise InputError(f"{path}: cannot be read: {getattr(e, 'strerror', None) or e}") from e
     known = by_name()
     if str(name) in known:
         return known[str(name)]
-    if path.is_dir():
+    if folder:
         raise InputError(f"{path}: no study: there is no {FILE} in it")
     there = f"there are {', '.join(known)}" if known else "there are none here"
     raise InputError(f"there is no study {str(name)!r}; {there}; or give a folder with a {FILE}")

@@ -19,9 +19,10 @@ from typing import NamedTuple
 import msgspec
 
 from analyze.errors import InputError
-from analyze.sources.remote import RawPath, RemotePath, raw_paths
+from analyze.sources.remote import RawPath, RemotePath
 from analyze.store.catalogue import PARSER_VERSION
 from analyze.store.file_digest import file_state, printable_text
+from analyze.store.raw_files import given_paths
 from analyze.store.remote import store_at
 from analyze.store.store import REMOVED, Store, remove
 from schemas.files import write_synced
@@ -111,7 +112,7 @@ def open_stores(
     stores: list[Store] = []
     warnings: list[str] = []
     together: list[RawPath] = []
-    given = raw_paths(paths)
+    given = given_paths(paths)
     for path in given:
         if isinstance(path, RemotePath) and (store := store_at(str(path))).exists():
             stores.append(_opened(store, warnings))
@@ -150,7 +151,7 @@ def _cached(given: Sequence[RawPath], progress: object, warnings: list[str], tel
     key = "\0".join(resolved).encode("utf-8", "surrogateescape")
     folder = cache_folder() / hashlib.blake2b(key, digest_size=8).hexdigest()
     for attempt in range(_TRIES):
-        paths = raw_paths(map(str, given)) if attempt else given  # what was listed before is listed anew
+        paths = given_paths(map(str, given)) if attempt else given  # what was listed before is listed anew
         state = _state([p.resolve() for p in paths])
         store = Store(folder)
         store.hold()

@@ -14,11 +14,11 @@ from typing import TypeVar
 from analyze.errors import InputError, StorageError
 from analyze.sources import BY_KIND, SOURCES, Source, detect
 from analyze.sources.base import SourceFile
-from analyze.sources.remote import RawPath, RemotePath, common_folder, raw_paths
+from analyze.sources.remote import RawPath, RemotePath, common_folder
 from analyze.store.catalogue import StoredFile
 from analyze.store.file_digest import Digests, FileState, file_state, printable
 from analyze.store.grouping import BareFile, FileSet, Looked, as_one_run, group, named_like_ranks
-from analyze.store.raw_files import export_of, told
+from analyze.store.raw_files import export_of, given_paths, told
 from analyze.store.run_folders import RunInput, join_parts, run_folder
 from schemas.manifest import MANIFEST_NAME
 
@@ -63,7 +63,7 @@ def discover(
     looked = {state: file.looked for state, file in known.items() if file.looked}
     folders: dict[RawPath, RawPath] = {}
     bare: dict[RawPath, BareFile] = {}
-    given = raw_paths(paths)
+    given = given_paths(paths)
     for path in given:
         below = _look(path, looked)
         found.warnings += below.warnings
@@ -128,7 +128,7 @@ def _look(path: RawPath, looked: Mapping[FileState, Looked]) -> _Below:
         if not path.is_dir():
             raise InputError(f"{path}: {'not a file or folder' if path.exists() else 'no such file or folder'}")
     except (OSError, ValueError) as e:
-        raise InputError(f"{printable(path)!r}: cannot be read: {getattr(e, 'strerror', None) or e}") from e
+        raise InputError(f"{printable(path)}: cannot be read: {getattr(e, 'strerror', None) or e}") from e
     links: list[str] = []
     seen: list[RawPath | InputError] = []
     pending = [path]

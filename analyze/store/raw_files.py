@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from contextlib import nullcontext
+from pathlib import Path
 
+from analyze.errors import InputError
 from analyze.sources import Source, detect, on_disk
 from analyze.sources.base import SourceFile
 from analyze.sources.packed import is_packed, plain_name, unpacked
-from analyze.sources.remote import RawPath, RemotePath
+from analyze.sources.remote import RawPath, RemotePath, raw_paths
+from analyze.store.file_digest import printable
 from analyze.store.grouping import Told
+from schemas.files import is_file
+from schemas.manifest import MANIFEST_NAME
 from schemas.options import LARGEST_INT32
+
+
+def given_paths(paths: Iterable[str | os.PathLike[str] | RemotePath]) -> list[RawPath]:
+    """What the user named. Raises InputError for what cannot be looked at; that nothing is there is said later."""
+    found = raw_paths(paths)
+    for path in found:
+        try:
+            if isinstance(path, Path):
+                is_file(path / MANIFEST_NAME)  # which cannot be seen if the path cannot, or may not be entered
+        except (OSError, ValueError) as e:
+            raise InputError(f"{printable(path)}: cannot be read: {getattr(e, 'strerror', None) or e}") from e
+    return found
 
 
 def told(source: Source, path: RawPath) -> Told:

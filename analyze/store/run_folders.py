@@ -14,6 +14,7 @@ from analyze.sources.remote import RawPath, RemotePath, common_folder, fetched
 from analyze.store.file_digest import Digests, printable
 from analyze.store.grouping import Looked, name_rank
 from analyze.store.raw_files import export_of, told
+from schemas.files import is_file
 from schemas.manifest import MANIFEST_NAME, Manifest, ManifestError, Pass, read_manifest
 from schemas.options import LARGEST_INT32
 from schemas.workload import column_values
@@ -60,11 +61,11 @@ def _run_of_pass(folder: RawPath, manifest: Manifest, one: Pass, several: bool) 
             continue
         path = folder / f.path
         try:
-            if not path.is_file() and (packed := path.with_name(f"{path.name}.gz")).is_file():
+            there = _is_file(path)
+            if not there and (there := _is_file(packed := path.with_name(f"{path.name}.gz"))):
                 path = packed
             inside = isinstance(path, RemotePath) or path.resolve().is_relative_to(str(folder.resolve()))
-            there = path.is_file()
-        except OSError as e:  # a name that is too long
+        except OSError as e:  # a name that is too long, a folder that one may not enter
             raise InputError(f"{folder / MANIFEST_NAME}: {printable(path)}: {e.strerror}") from e
         if not inside:
             raise InputError(f"{folder / MANIFEST_NAME}: {f.path!r} is a link out of the run folder")
@@ -91,6 +92,10 @@ def _run_of_pass(folder: RawPath, manifest: Manifest, one: Pass, several: bool) 
         hosts=_hosts(manifest, one, {f.rank for f in files}),
         part=manifest.run_id if manifest.job else None,
     )
+
+
+def _is_file(path: RawPath) -> bool:
+    return path.is_file() if isinstance(path, RemotePath) else is_file(path)
 
 
 def join_parts(runs: Iterable[RunInput]) -> list[RunInput]:

@@ -14,7 +14,11 @@ from pathlib import Path
 import pytest
 from collect_support import CPU, Collect, descendants, interrupt, read_trace, start, wait_for
 
+from collect.checked_options import make_options
+from collect.doctor import run_checks
+from collect.errors import UsageError
 from collect.failure import diagnose, sentence
+from collect.runfolder import RunFolder
 from collect.spec import RankReport
 from schemas.manifest import read_manifest
 
@@ -115,8 +119,22 @@ def test_full_disk_under_a_program(collect: Collect, small_disk: Path) -> None:
 
 def test_output_that_cannot_be_written(collect: Collect, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    ran = collect(*CPU, output=tmp_path / "file" / "runs")
-    assert ran.code == 2 and "--output: cannot write to" in ran.stderr
+    (tmp_path / "loop").symlink_to("loop")
+    for name in ("file/runs", "loop", "x" * 300):
+        ran = collect(*CPU, output=tmp_path / name)
+        assert ran.code == 2 and f"collect: --output: cannot write to {tmp_path / name}" in ran.stderr
+
+
+def test_folders_that_one_may_not_enter(unprivileged: Path) -> None:
+    closed = unprivileged / "closed"
+    closed.mkdir(mode=0)
+    with pytest.raises(UsageError, match=r"--output: cannot write to .*closed/runs/.*: Permission denied"):
+        RunFolder.create(make_options({"output": str(closed / "runs"), "model": "resnet18"}), ["collect"])
+    for data in (f"imagefolder:{closed}/images", f"food101:{closed}", f"cifar100:{closed}"):
+        with pytest.raises(UsageError, match=r"--data: .*closed(/images)?: cannot be read: Permission denied"):
+            make_options({"data": data, "model": "resnet18"})
+    output = next(c for c in run_checks(closed / "runs") if c.name == "output")
+    assert str(closed) in output.found
 
 
 def test_sentences() -> None:

@@ -1,0 +1,89 @@
+"""Paths that cannot be looked at: which error Python raises for them, or none, depends on its version."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support import ROOT, SAMPLES, complaints, run_cli
+from test_discover import one, run_folder
+
+import analyze
+from analyze.query.query_files import find
+from analyze.report.study_files import find_file
+from analyze.store.discover import discover
+from schemas.files import is_dir, is_file
+
+ONE = SAMPLES / "resnet18-1gpu"
+COMMANDS: dict[str, Callable[[str], list[str | Path]]] = {
+    "query": lambda path: ["query", "kernel-share", path],
+    "info": lambda path: ["info", path],
+    "advise": lambda path: ["advise", path],
+    "sql": lambda path: ["sql", "select 1", path],
+    "compare": lambda path: ["compare", path, ONE],
+    "report": lambda path: ["report", path, "-o", "x.html"],
+    "prepare": lambda path: ["prepare", path],
+    "trace": lambda path: ["trace", path, "-o", "x.json"],
+    "ingest": lambda path: ["ingest", path, "--store", "store"],
+    "study": lambda path: ["study", path, ONE],
+    "queries": lambda path: ["query", "kernel-share", ONE, "--queries", path],
+}
+"""Everything that takes a path to read."""
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    ("name", "says"), [("loop", "Too many levels of symbolic links"), ("x" * 300, "File name too long")]
+)
+def test_a_loop_of_links_and_a_name_that_is_too_long(command: str, name: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    done = run_cli(*COMMANDS[command](name), cwd=tmp_path)
+    assert (done.returncode, complaints(done)) == (2, [f"analyze: {name}: cannot be read: {says}"])
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_folder_that_one_may_not_enter(unprivileged: Path) -> None:
+    closed = unprivileged / "closed"
+    one(closed / "t.json")
+    closed.chmod(0)
+    says = r"(t\.json|closed|none): cannot be read: Permission denied"
+    for path in (closed / "t.json", closed / "none", closed):
+        for read in (analyze.open, lambda path: discover([path]), find_file):
+            with pytest.raises(analyze.InputError, match=says):
+                read(path)
+    with pytest.raises(analyze.InputError, match=says):
+        find("kernel-share", [closed / "none"])
+    for look in (is_file, is_dir):
+        assert not look(unprivileged / "none") and not look(unprivileged / "none" / "t.json")
+        with pytest.raises(PermissionError):
+            look(closed / "t.json")
+
+
+def test_a_manifest_that_names_what_cannot_be_looked_at(unprivileged: Path) -> None:
+    folder = run_folder(unprivileged / "run", [("closed/t.json", "chrome_trace", 0)])
+    one(folder / "closed" / "t.json")
+    (folder / "closed").chmod(0)
+    with pytest.raises(analyze.InputError, match=r"run\.json: .*t\.json: Permission denied"):
+        discover([folder])
+
+
+def test_a_manifest_that_names_a_loop_of_links(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "run", [("loop.json", "chrome_trace", 0)])
+    (folder / "loop.json").symlink_to("loop.json")
+    with pytest.raises(analyze.InputError, match=r"run\.json: .*loop\.json: Too many levels of symbolic links"):
+        discover([folder])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows keeps a folder that somebody is in")
+def test_the_working_folder_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    gone = subprocess.run(
+        ["sh", "-c", 'rmdir "$PWD"; exec "$@"', "sh", sys.executable, "-m", "analyze", "info", "x"],
+        cwd=tmp_path / "gone", env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+    )  # fmt: skip
+    says = "analyze: the folder that it was started in is not there any more\n"
+    assert (gone.returncode, gone.stderr) == (2, says)
