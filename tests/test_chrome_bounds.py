@@ -72,7 +72,7 @@ def test_every_event_is_damaged(tmp_path: Path, old: str, new: str, rows: int) -
 
 def test_depth(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
-    path.write_bytes(with_odd('"args": {', '"args": {"x": ' + "[" * 1100 + "]" * 1100 + ", "))
+    path.write_bytes(with_odd('"args": {', '"args": {"x": ' + "[" * 1_000_000 + "]" * 1_000_000 + ", "))
     check(path, 9, "1 event could not be read", "nested too deeply")
     path.write_bytes(with_odd('"args": {', '"args": {"x": ' + "[" * 30_000_000))
     check(path, 9, "1 event could not be read", "nested too deeply")

@@ -54,7 +54,10 @@ def _content(output: dict[str, Any]) -> Any:
     data = {kind: "".join(text) for kind, text in output.get("data", {}).items()}
     if svg := data.get("image/svg+xml"):
         return sorted(figure_data(svg))
-    return data or "".join(output.get("text", ())) or output
+    text = "".join(output.get("text", ()))
+    if text.startswith("Help on "):  # how a signature is set depends on the version of Python
+        text = re.sub(r"[\s']", "", text)
+    return data or text or output
 
 
 def figure_data(svg: str) -> list[str]:

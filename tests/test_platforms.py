@@ -16,8 +16,10 @@ import _posixsubprocess, asyncio, concurrent.futures.process, ctypes, csv, gzip,
 import shutil, sqlite3, subprocess, tempfile, importlib.metadata
 import duckdb, msgspec, pandas, portalocker, pyarrow, pyarrow.parquet, rich.console, rich.table, rich.progress, typer
 import typer.testing, jinja2, vl_convert
-import os, signal
+import importlib, os, signal
 
+os.supports_dir_fd = set()
+importlib.reload(shutil)
 sys.platform = "win32"
 for module in ("fcntl", "resource", "pwd", "grp", "termios", "posix"):
     sys.modules[module] = None
@@ -32,7 +34,7 @@ for name in LACKING:
 for name in ("SIGKILL", "SIGHUP", "SIGALRM", "SIGPIPE", "SIGUSR1", "alarm", "pthread_sigmask"):
     delattr(signal, name)
 
-import importlib, pkgutil
+import pkgutil
 import analyze, schemas
 imported = 0
 for package in (schemas, analyze):

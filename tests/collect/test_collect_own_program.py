@@ -35,13 +35,14 @@ FAIL = INFER + "raise SystemExit(3)\n"
 DISTRIBUTED = """
 import torch, torch.distributed as dist
 from torch.utils.data import DataLoader
-dist.init_process_group("gloo")
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 4))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for x in DataLoader(torch.randn(16, 8), batch_size=2, num_workers=1):
-    model(x).sum().backward()
-    optimizer.step()
-dist.destroy_process_group()
+if __name__ == "__main__":  # from Python 3.14 on, a loader's process runs the rest
+    dist.init_process_group("gloo")
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x in DataLoader(torch.randn(16, 8), batch_size=2, num_workers=1):
+        model(x).sum().backward()
+        optimizer.step()
+    dist.destroy_process_group()
 """
 
 APART = """
