@@ -22,6 +22,7 @@ WHERE source IS NOT NULL AND source <> destination AND coalesce(contains(dimensi
 -- @column pipeline index        Lowest rank of its pipeline.
 -- @column stage index           Its place in it, from 0: ranks in order.
 -- @column stages count          Ranks of the pipeline.
+-- @column complete bool         Whether all of them were recorded; if not, there may be more of them than were found.
 CREATE VIEW pipeline_stages AS
 WITH RECURSIVE _edges AS (
     SELECT DISTINCT run_id, source AS a, destination AS b FROM pipeline_pairs
@@ -39,8 +40,9 @@ _pipelines AS (
 SELECT
     run_id, rank, pipeline,
     row_number() OVER (PARTITION BY run_id, pipeline ORDER BY rank) - 1 AS stage,
-    count(*) OVER (PARTITION BY run_id, pipeline) AS stages
-FROM _pipelines;
+    count(*) OVER (PARTITION BY run_id, pipeline) AS stages,
+    count(recorded) OVER (PARTITION BY run_id, pipeline) = count(*) OVER (PARTITION BY run_id, pipeline) AS complete
+FROM _pipelines LEFT JOIN (SELECT DISTINCT run_id, rank, true AS recorded FROM pipeline_pairs) USING (run_id, rank);
 
 -- @view pipeline_transfers  a row is a send or receive of a stage, with its neighbour and its micro-batch.
 -- Activations go to the next stage, gradients to the previous one. In an interleaved schedule the last stage's next one
@@ -50,13 +52,15 @@ FROM _pipelines;
 -- @column pipeline index        Lowest rank of its pipeline.
 -- @column stage index           The rank's place in it, from 0.
 -- @column stages count          Ranks of the pipeline.
+-- @column complete bool         Whether all of them were recorded. A stage knows its neighbours all the same.
 -- @column peer text             previous or next; other of a stage that is no neighbour.
 -- @column forward bool          Whether it is an activation, not a gradient; NULL of a batch of both.
 -- @column per_step count        Transfers of a step between the same two stages in one direction; NULL if not known.
 -- @column step_number index     Which of the recording's steps it belongs to, from 0; NULL if not known.
 -- @column turn index            Which transfer of its step it is, of the same two stages and direction, from 0.
--- @column micro_batches count   Micro-batches of a step; NULL if not known.
--- @column chunks count          Chunks of layers that a stage holds, 2 or more if interleaved; NULL if not known.
+-- @column micro_batches count   Micro-batches of a step; NULL if not known, as where a rank was not recorded, or other
+--                               steps of some ranks than of others.
+-- @column chunks count          Chunks of layers that a stage holds, 2 or more if interleaved; likewise.
 CREATE VIEW pipeline_transfers AS
 WITH _steps AS (
     SELECT run_id, rank, count(*) AS steps
@@ -66,7 +70,7 @@ WITH _steps AS (
 ),
 _placed AS (
     SELECT
-        p.*, s.pipeline, s.stage, s.stages, o.stage AS other_stage, n.steps,
+        p.*, s.pipeline, s.stage, s.stages, s.complete, o.stage AS other_stage, n.steps,
         CASE
             WHEN o.stage = s.stage + 1 THEN 'next'
             WHEN o.stage = s.stage - 1 THEN 'previous'
@@ -86,22 +90,23 @@ _directed AS (
 _counted AS (
     SELECT
         *, count(*) OVER (
-            PARTITION BY run_group, run_id, rank, source, destination, batch, group_name, group_ranks
+            PARTITION BY run_id, rank, source, destination, batch, group_name, group_ranks
         ) AS found,
         sum(sent) FILTER (peer = 'next' AND stage + 1 = other_stage)
-            OVER (PARTITION BY run_group, run_id, pipeline) AS sent_on,
-        coalesce(sum(sent) FILTER (peer = 'next' AND stage > other_stage)
-            OVER (PARTITION BY run_group, run_id, pipeline), 0) AS sent_around
+            OVER pipelines AS sent_on,
+        coalesce(sum(sent) FILTER (peer = 'next' AND stage > other_stage) OVER pipelines, 0) AS sent_around,
+        CASE WHEN complete AND min(steps) OVER pipelines = max(steps) OVER pipelines THEN steps END AS steps_of_all
     FROM _directed
+    WINDOW pipelines AS (PARTITION BY run_id, pipeline)
 ),
 _divided AS (
     SELECT
         *, CASE WHEN found % steps = 0 THEN found // steps END AS per_step,
-        sent_on / nullif((stages - 1) * steps, 0) AS link, sent_around / nullif(steps, 0) AS around
+        sent_on / nullif((stages - 1) * steps_of_all, 0) AS link, sent_around / nullif(steps_of_all, 0) AS around
     FROM _counted
 )
 SELECT
-    * EXCLUDE (other_stage, steps, found, sent_on, sent_around, link, around),
+    * EXCLUDE (other_stage, steps, steps_of_all, found, sent_on, sent_around, link, around),
     (occurrence - 1) // per_step AS step_number, (occurrence - 1) % per_step AS turn,
     CASE WHEN link = floor(link) AND around = floor(around) AND link > around THEN (link - around)::BIGINT END
         AS micro_batches,

@@ -11,7 +11,8 @@
 -- @param each no|yes = no         Whether a row is one transfer of a micro-batch, instead of a stage.
 -- @param window span|step = step  What a row is of a stage: a training step (as in breakdown), or the whole recording.
 -- @column run_id id               The run.
--- @column pipeline index          Lowest rank of the pipeline.
+-- @column pipeline index          Lowest rank of its pipeline; empty, as stage and what follows from the number of
+--                                 stages, where a rank of it was not recorded.
 -- @column stage index             Stage, from 0.
 -- @column rank index              Process rank.
 -- @column device index            GPU.
@@ -42,7 +43,7 @@
 -- @column chunks count            Chunks of layers a stage, v: 1 unless interleaved.
 -- @main run_id, stage, step, micro_batch, moves, peer, start_ns, part, span_ns, compute_ns, transfer_ns,
 --     wait_previous_ns, wait_next_ns, idle_ns, bubble_pct, ideal_pct
--- @order run_id, pipeline, step, start_ns, stage, device
+-- @order run_id, pipeline, step, start_ns, stage, rank, device
 -- @use arithmetic, comm_exposed, gpu_tracks, gpu_windows, intervals, pipelines, step_ranges
 -- @needs sends and receives (communication kernels whose peers are known)
 -- @plot bars y=stage,step
@@ -125,8 +126,9 @@ lengths AS (
 ),
 known AS (
     SELECT
-        run_id, rank, any_value(pipeline) AS pipeline, any_value(stage) AS stage, any_value(stages) AS stages,
-        any_value(micro_batches) AS micro_batches, any_value(chunks) AS chunks
+        run_id, rank, any_value(pipeline) FILTER (complete) AS pipeline, any_value(stage) FILTER (complete) AS stage,
+        any_value(stages) FILTER (complete) AS stages, any_value(micro_batches) AS micro_batches,
+        any_value(chunks) AS chunks
     FROM transfers
     GROUP BY run_id, rank
 ),
@@ -148,14 +150,15 @@ of_stages AS (
 ),
 of_transfers AS (
     SELECT
-        p.run_group, p.run_id, p.pipeline, p.stage, p.rank, p.device, s.step, p.turn AS micro_batch,
+        p.run_group, p.run_id, k.pipeline, k.stage, p.rank, p.device, s.step, p.turn AS micro_batch,
         CASE WHEN p.forward THEN 'activation' WHEN NOT p.forward THEN 'gradient' WHEN p.sends IS NULL THEN 'both' END
             AS moves, p.peer, p.sends, p.part,
         p.start_ns - min(p.start_ns) OVER (PARTITION BY p.run_id) AS start_ns, p.dur_ns AS span_ns,
         p.dur_ns - p.wait_ns AS transfer_ns, CASE WHEN p.peer = 'previous' THEN p.wait_ns END AS wait_previous_ns,
-        CASE WHEN p.peer = 'next' THEN p.wait_ns END AS wait_next_ns, p.wait_ns AS bubble_ns, p.stages,
-        p.micro_batches, p.chunks
+        CASE WHEN p.peer = 'next' THEN p.wait_ns END AS wait_next_ns, p.wait_ns AS bubble_ns, k.stages,
+        k.micro_batches, k.chunks
     FROM parted p
+    JOIN known k USING (run_id, rank)
     LEFT JOIN numbered_steps s
         ON s.run_id = p.run_id AND s.rank = p.rank AND s.step_number = p.step_number
 )
