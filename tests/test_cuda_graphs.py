@@ -45,6 +45,23 @@ def test_replays_by_hand(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_graphs_are_told_apart_by_all_of_their_work(tmp_path: Path) -> None:
+    """One copies to the device and one back; two begin at the same time on two threads."""
+
+    def copy(name: str, ts: float, correlation: int) -> dict[str, Any]:
+        return event("gpu_memcpy", name, ts, 0.1, 0, 7, device=0, stream=7, correlation=correlation, bytes=8)
+
+    events = [
+        *replay(0, 1, 10, ("a", 2, 1)), copy("Memcpy HtoD (Pinned -> Device)", 10, 1),
+        *replay(100, 2, 110, ("a", 2, 1)), copy("Memcpy DtoH (Device -> Pinned)", 120, 2),
+        *replay(200, 3, 210, ("b", 0, 5)), *replay(200, 4, 220, ("c", 0, 7)), *replay(300, 5, 310, ("c", 0, 8)),
+    ]  # fmt: skip
+    rows = ask(write_trace(tmp_path / "t.json", events), "graph-replays")
+    assert [(r["graph"], r["replays"], r["span_ns"]) for r in rows] == [
+        (1, 1, 3000), (2, 1, 8100), (3, 1, 5000), (4, 2, 15_000),
+    ]  # fmt: skip
+
+
 def test_kernels_belong_where_the_graph_was_launched(tmp_path: Path) -> None:
     # Two kernels of one launch in `forward`, one of a launch in no range; aten::add ended before the first launch.
     events = [

@@ -27,7 +27,7 @@
 -- @column device_time_pct %       Share of the durations of all GPU work of the device.
 -- @main run_id, rank, device, graph, replays, kernels_per_replay, median_span_ns, gap_pct, variation_pct
 -- @order run_id, rank, device, graph, replay
--- @use arithmetic, gpu_work, intervals, launch_calls
+-- @use arithmetic, gpu_work, intervals, launch_calls, torch_names
 -- @needs replays of CUDA graphs: kernels and the calls that launched them
 -- @plot bars y=run_id,rank,device,graph,replay x=busy_ns,gap_ns
 WITH launches AS (
@@ -35,10 +35,18 @@ WITH launches AS (
     FROM launch_calls
     WHERE contains(name, 'GraphLaunch')
 ),
-work AS (
+named_work AS (
+    SELECT run_id, rank, device, 'kernel' AS kind, name, correlation_id, start_ns, dur_ns FROM kernels
+    UNION ALL
     SELECT
-        l.*, w.device, w.kind, coalesce(w.name, w.kind) AS name, w.start_ns, w.start_ns + w.dur_ns AS end_ns, w.dur_ns
-    FROM launches l LEFT JOIN (SELECT * EXCLUDE (run_group) FROM gpu_work) w USING (run_id, rank, correlation_id)
+        run_id, rank, device, 'memcpy', memcpy_name(kind, src_memory, dst_memory), correlation_id, start_ns, dur_ns
+    FROM memcpys
+    UNION ALL
+    SELECT run_id, rank, device, 'memset', memset_name(dst_memory), correlation_id, start_ns, dur_ns FROM memsets
+),
+work AS (
+    SELECT l.*, w.device, w.kind, w.name, w.start_ns, w.start_ns + w.dur_ns AS end_ns, w.dur_ns
+    FROM launches l LEFT JOIN named_work w USING (run_id, rank, correlation_id)
 ),
 launched AS (
     SELECT
@@ -51,15 +59,14 @@ launched AS (
 ),
 named AS (
     SELECT
-        * EXCLUDE (names), min(call_start_ns) OVER (PARTITION BY run_id, rank, device, names) AS graph_ns,
-        row_number() OVER ()::INTEGER AS track
-    FROM launched
+        * EXCLUDE (names), min(turn) OVER (PARTITION BY run_id, rank, device, names) AS first_turn, turn AS track
+    FROM (SELECT *, row_number() OVER (ORDER BY call_start_ns, correlation_id)::INTEGER AS turn FROM launched)
 ),
 replays AS (
     SELECT
         *, CASE WHEN device IS NOT NULL
-            THEN dense_rank() OVER (PARTITION BY run_id, rank, device ORDER BY graph_ns) END AS graph,
-        row_number() OVER (PARTITION BY run_id, rank, device, graph_ns ORDER BY call_start_ns) AS turn
+            THEN dense_rank() OVER (PARTITION BY run_id, rank, device ORDER BY first_turn) END AS graph,
+        row_number() OVER (PARTITION BY run_id, rank, device, first_turn ORDER BY turn) AS nth
     FROM named
 ),
 tracks AS (
@@ -70,7 +77,7 @@ all_work AS (
     SELECT run_id, rank, device, sum(dur_ns)::BIGINT AS all_ns FROM gpu_work GROUP BY ALL
 )
 SELECT
-    run_group, r.run_id, r.rank, r.device, graph, CASE WHEN '{per}' = 'replay' THEN turn END AS replay,
+    run_group, r.run_id, r.rank, r.device, graph, CASE WHEN '{per}' = 'replay' THEN nth END AS replay,
     count(*) AS replays, sum(kernels)::BIGINT AS kernels, sum(copies)::BIGINT AS copies,
     avg(kernels) AS kernels_per_replay, sum(call_ns)::BIGINT AS call_ns,
     coalesce(sum(length_ns), 0)::BIGINT AS span_ns, coalesce(sum(covered_ns), 0)::BIGINT AS busy_ns,
