@@ -166,6 +166,20 @@ def test_idle_causes(tmp_path: Path) -> None:
     assert causes["kernel_wait"] == 20_000
 
 
+def test_of_work_that_starts_together_the_one_launched_first_decides(tmp_path: Path) -> None:
+    """Two kernels end the gap [10, 30): one launched at 25, the other at 5, before the gap, whatever their ids."""
+    first = [kernel("a", 0, 10, correlation=1), launch(-5, 1)]
+    late, early = launch(25, 2), launch(5, 3)
+    for name, events in {
+        "ids": [kernel("b", 30, 10, correlation=2), kernel("c", 30, 5, stream=8, correlation=3), late, early],
+        "no id": [kernel("b", 30, 10, correlation=-1), kernel("c", 30, 5, stream=8, correlation=3), early],
+        "no call": [kernel("b", 30, 10, correlation=2), kernel("c", 30, 5, stream=8, correlation=3), early],
+    }.items():
+        path = write_trace(tmp_path / f"{name}.json", [*first, *events])
+        assert [(r["cause"], r["idle_ns"]) for r in ask(path, "idle-causes")] == [("kernel_wait", 20_000)], name
+        assert [r["cause"] for r in ask(path, "gaps")] == ["kernel_wait"]
+
+
 def test_a_kernel_of_no_length_at_the_end(tmp_path: Path) -> None:
     # Idle from 15 to the end of the span at 100, for work that was queued at 1.
     events = [kernel("k", 10, 5, correlation=1), launch(0, 1), kernel("k", 100, 0, correlation=2), launch(1, 2)]
@@ -206,6 +220,10 @@ def test_the_profilers_time_is_not_the_users(tmp_path: Path) -> None:
     assert asked("b.json", overhead(1, 12, 30))[1][0][:3] == ("profiler", 50_000, 30_000)
     other = launch(2, 9) | {"tid": 7}
     assert asked("c.json", other, overhead(7, 12, 30))[1][0][:3] == ("host_wait", 50_000, 0)
+    # Nor on one that runs ranges or Python functions.
+    for cat in ("user_annotation", "python_function"):
+        other = event(cat, "work", 0, 100, tid=7)
+        assert asked(f"{cat}.json", other, overhead(7, 12, 30))[1][0][:3] == ("host_wait", 50_000, 0)
 
 
 def test_python_stacks_are_said(tmp_path: Path) -> None:

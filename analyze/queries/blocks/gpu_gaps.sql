@@ -54,11 +54,30 @@ _running AS (
     )
 ),
 _reached AS (
-    SELECT * EXCLUDE (furthest), ns_on_track(lane, lag(furthest) OVER ()) AS reached_ns FROM _running
+    SELECT
+        * EXCLUDE (furthest, end_ns), ns_on_track(lane, lag(furthest) OVER ()) AS reached_ns,
+        lag(lane) OVER () = lane AND lag(start_ns) OVER () = start_ns AS follows,
+        lead(lane) OVER () = lane AND lead(start_ns) OVER () = start_ns AS followed
+    FROM _running
+),
+_ends AS MATERIALIZED (
+    SELECT * FROM _reached WHERE start_ns > reached_ns OR follows
+),
+-- Of work that starts together, what was launched first; what has no launch call is behind all that has.
+_launched_first AS (
+    SELECT w.lane, w.start_ns, arg_min(w.correlation_id, {'at': c.start_ns, 'id': c.correlation_id}) AS correlation_id
+    FROM (SELECT lane, start_ns, correlation_id FROM _ends WHERE follows OR followed) w
+    JOIN _lanes l USING (lane)
+    JOIN launch_calls c ON c.run_id = l.run_id AND c.rank = l.rank AND c.correlation_id = w.correlation_id
+    GROUP BY w.lane, w.start_ns
 )
-SELECT lane, track, stream, run_id, rank, correlation_id, reached_ns AS start_ns, start_ns AS end_ns
-FROM _reached JOIN (SELECT lane, track, stream, run_id, rank FROM _lanes) USING (lane)
-WHERE start_ns > reached_ns;
+SELECT
+    lane, track, stream, run_id, rank, coalesce(f.correlation_id, e.correlation_id) AS correlation_id,
+    e.reached_ns AS start_ns, e.start_ns AS end_ns
+FROM _ends e
+JOIN (SELECT lane, track, stream, run_id, rank FROM _lanes) USING (lane)
+LEFT JOIN _launched_first f USING (lane, start_ns)
+WHERE e.start_ns > e.reached_ns;
 
 -- @macro gap_launches(g)  gaps, as lane_gaps has them or some of these, with what launched the work that ends them.
 -- The profiler's work counts on the thread of the launch call, or on one that does nothing else in the recording
@@ -85,6 +104,9 @@ _busy_threads AS (
     SELECT DISTINCT run_id, rank, tid FROM cuda_calls SEMI JOIN profiler_overhead USING (run_id, rank, tid)
     UNION
     SELECT DISTINCT run_id, rank, tid FROM cpu_ops SEMI JOIN profiler_overhead USING (run_id, rank, tid)
+    UNION
+    SELECT DISTINCT run_id, rank, tid FROM ranges SEMI JOIN profiler_overhead USING (run_id, rank, tid)
+    WHERE origin <> 'overhead'
 ),
 _overhead AS (
     SELECT l.lane AS track, CASE WHEN b.tid IS NOT NULL THEN o.tid END AS tid, o.start_ns, o.end_ns
