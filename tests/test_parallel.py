@@ -137,6 +137,9 @@ def test_a_send_into_a_buffer_waits_for_nobody(tmp_path: Path) -> None:
         assert [(r["wait_ns"], r["times_last"], r["blocked_ns"]) for r in rows] == [
             (w, 0, None if w is None else 0) for w in waits
         ]
+    # One of no length within its receive went into no buffer: it was late.
+    path = write_ranks(tmp_path / "none", [pair("send", 1, 40, 0)], [pair("recv", 0, 0, 100)])
+    assert [r["wait_ns"] for r in ask(path, "stragglers")] == [0, 40_000]
     # A receive cannot end before its send begins: those are of different calls.
     path = write_ranks(tmp_path / "early", [pair("send", 1, 20, 2)], [pair("recv", 0, 0, 3)])
     assert [r["status"] for r in ask(path, "collectives")] == ["unmatched"]

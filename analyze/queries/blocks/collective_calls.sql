@@ -260,20 +260,22 @@ WITH _met AS (
     SELECT
         *, count(*) OVER calls AS ranks, max(start_ns) OVER calls AS last_start_ns,
         min(start_ns + dur_ns) OVER calls AS first_end_ns,
-        min(start_ns + dur_ns) FILTER (sends) OVER calls AS sent_ns
+        min(start_ns + dur_ns) FILTER (sends) OVER calls AS sent_ns,
+        max(start_ns) FILTER (NOT sends) OVER calls AS receives_ns,
+        min(dur_ns) OVER calls = 0 AND min(start_ns) OVER calls < max(start_ns) OVER calls AS at_once
     FROM query_table(t)
     WINDOW calls AS (PARTITION BY call)
 ),
 _judged AS (
     SELECT
-        * EXCLUDE (sent_ns), coalesce(
-            source IS NOT NULL AND ranks = 2 AND even AND sent_ns <= last_start_ns AND sent_ns = first_end_ns, false
+        * EXCLUDE (sent_ns, receives_ns, at_once), coalesce(
+            source IS NOT NULL AND ranks = 2 AND even AND sent_ns <= receives_ns AND sent_ns = first_end_ns, false
         ) AS buffered,
         CASE
             WHEN collective = 'send_recv' AND source IS NULL THEN 'point_to_point'
             WHEN ranks > members THEN 'unmatched'
             WHEN ranks < members OR members IS NULL THEN 'incomplete'
-            WHEN ranks = 1 OR last_start_ns < first_end_ns THEN 'matched'
+            WHEN ranks = 1 OR last_start_ns < first_end_ns OR at_once AND last_start_ns = first_end_ns THEN 'matched'
             WHEN leaves_early(collective) AND (one_process OR seq IS NOT NULL) OR buffered THEN 'matched'
             ELSE 'unmatched'
         END AS status
