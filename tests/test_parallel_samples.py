@@ -49,6 +49,18 @@ def test_fsdp_and_tensor_parallelism() -> None:
     assert row["mfu_pct"] == pytest.approx(100 * row["model_flops"] / (row["gpu_time_ns"] * 1e-9 * 989.5e12))
 
 
+def test_operators_on_dtensors_are_of_the_shards() -> None:
+    """An operator on DTensors has the shape of the whole, and calls itself on this rank's part: 2 of 2 in each."""
+    sample = SAMPLES / "fsdp-tp-4gpu"
+    counted = {r["name"]: (r["calls"], r["flops"]) for r in ask(sample, "flops-by-op")}
+    rows = {r["name"]: r for r in ask(sample, "op-roofline", params={"group": "name"})}
+    assert counted.keys() == {"aten::mm", "aten::addmm"}
+    assert {name: (rows[name]["calls"], rows[name]["flops"]) for name in counted} == counted
+    assert all(0 < rows[name]["pct_of_roof"] < 100 for name in counted)
+    shapes = {r["shapes"] for r in ask(sample, "op-roofline") if r["name"] == "aten::mm"}
+    assert "[[32768, 4096], [4096, 8192]]" in shapes and "[[32768, 4096], [4096, 16384]]" not in shapes
+
+
 def test_pipeline() -> None:
     """Four stages, six microbatches of 2048 x 4096 floats: each goes on three times and its gradient comes back."""
     [row] = ask(SAMPLES / "pipeline-4gpu", "collectives")
@@ -59,6 +71,26 @@ def test_pipeline() -> None:
     assert stages == {(n, n, 4, 6) for n in range(4)}
     # 1F1B: (stages - 1) of (microbatches + stages - 1) slots.
     assert {r["ideal_pct"] for r in bubbles} == {100 * 3 / 9}
+
+
+def test_a_pipeline_of_which_ranks_are_missing() -> None:
+    """How many stages and micro-batches there are is not known, nor which stage a rank is; its waits are."""
+    sample = SAMPLES / "pipeline-4gpu"
+    columns = ("pipeline", "stage", "stages", "micro_batches", "chunks", "ideal_pct")
+    for where in ("rank = 1", "rank <= 1", "rank <> 1", "rank IN (0, 3)"):
+        for each in ("no", "yes"):
+            rows = ask(sample, "pipeline-bubbles", where=where, params={"each": each})
+            assert rows and all(r[c] is None for r in rows for c in columns)
+    first, of_two = (
+        [r["warmup_ns"] for r in ask(sample, "pipeline-bubbles", where=where) if r["rank"] == 0]
+        for where in ("true", "rank <= 1")
+    )
+    assert first == of_two and sum(first) > 0
+    # All ranks are there, each in a group of its own.
+    by_rank = ask(sample, "pipeline-bubbles", by="rank")
+    assert {(int(r["rank"]), r["stage"], r["stages"], r["micro_batches"], r["ideal_pct"]) for r in by_rank} == {
+        (n, n, 4, 6, 100 * 3 / 9) for n in range(4)
+    }
 
 
 def test_expert() -> None:

@@ -21,6 +21,8 @@ FROM (
 );
 
 -- @view sized_calls  a row is a call of an operator of known_outputs that lies in no other such call.
+-- On a tensor of a subclass (DTensor) an operator is called with the shape of the whole, and calls itself, or another,
+-- on what this rank has of it: the outer call is none.
 -- @column call index            Its number.
 -- @column run_id id             The run.
 -- @column rank index            Process rank.
@@ -45,11 +47,32 @@ WITH _numbered AS MATERIALIZED (
 _lanes AS (
     SELECT row_number() OVER ()::INTEGER AS lane, * FROM (SELECT DISTINCT run_id, rank, pid, tid FROM _numbered)
 ),
-_outer AS (
-    SELECT l.run_id, l.rank, l.tid, n.signature, n.start_ns, n.end_ns
+_on_lanes AS (
+    SELECT lane, l.run_id, l.rank, l.tid, n.signature, n.start_ns, n.end_ns
     FROM _numbered n
     JOIN _lanes l ON l.run_id = n.run_id AND l.rank = n.rank AND l.pid IS NOT DISTINCT FROM n.pid
         AND l.tid IS NOT DISTINCT FROM n.tid
+),
+_dispatches AS MATERIALIZED (
+    SELECT lane, o.start_ns, o.start_ns + o.dur_ns AS end_ns
+    FROM cpu_ops o
+    JOIN _lanes l ON l.run_id = o.run_id AND l.rank = o.rank AND l.pid IS NOT DISTINCT FROM o.pid
+        AND l.tid IS NOT DISTINCT FROM o.tid
+    WHERE o.name = 'PythonSubclass'
+),
+_near AS MATERIALIZED (
+    SELECT lane, start_ns, end_ns FROM _on_lanes SEMI JOIN _dispatches USING (lane)
+),
+_dispatched AS (
+    SELECT DISTINCT d.lane, o.start_ns, o.end_ns
+    FROM _dispatches d
+    ASOF JOIN _near o ON o.lane = d.lane AND o.start_ns <= d.start_ns
+    ASOF JOIN _near i ON i.lane = d.lane AND i.start_ns >= d.start_ns
+    WHERE d.end_ns <= o.end_ns AND i.end_ns <= d.end_ns
+),
+_outer AS (
+    SELECT n.run_id, n.rank, n.tid, n.signature, n.start_ns, n.end_ns
+    FROM _on_lanes n ANTI JOIN _dispatched USING (lane, start_ns, end_ns)
     QUALIFY coalesce(n.end_ns > furthest_end(lane, n.start_ns, n.end_ns), true)
 )
 SELECT row_number() OVER () AS call, o.*, g.gradients
