@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import event, kernel, run_cli, sql, write_trace
 
+import analyze
 from analyze.errors import InputError
 from analyze.sources import read
 from analyze.sources.base import FileReport
@@ -116,6 +117,14 @@ def test_events_without_a_time_are_lost(tmp_path: Path) -> None:
     odd = '{"ph":"X","cat":"kernel","name":"a","pid":0,"tid":7,"ts":NaN,"dur":1,"args":{}}'
     path.write_text('{"traceEvents":[' + odd + "," + json.dumps(kernel("b", 2, 1)) + "]}")
     check(path, 1, "1 event could not be read")
+
+
+def test_a_length_below_0_is_none(tmp_path: Path) -> None:
+    path = write_trace(tmp_path / "t.json", [kernel("a", 1, 1), kernel("b", 5, -2), kernel("c", 9, 3)])
+    with analyze.open(path) as traces:
+        assert any("cannot hold are NULL: 1 dur" in warning for warning in traces.warnings)
+        lengths = traces.sql("SELECT dur_ns FROM kernels ORDER BY name").column("dur_ns").to_pylist()
+        assert lengths == [1000, None, 3000]
 
 
 @pytest.mark.parametrize(

@@ -164,6 +164,8 @@ def chunks(draw: st.DrawFn) -> bytes:
 @settings(max_examples=50, deadline=None)
 @given(st.lists(chunks(), min_size=1, max_size=3), st.sampled_from([0, 1, -(10**15), 2**61]))
 @example([text([kernel("k", 1.5, 1), kernel("k", 2, 1), {"ph": "X"}])], 0)
+@example([text([kernel("k", i, i - 1) for i in range(4)])], 0)
+@example([text([kernel("k", i, -1) for i in range(4)])], 0)
 @example([text([kernel("k", i, 1, **{"blocks per SM": 2**53 + 1}) for i in range(2)])], 0)
 def test_same_as_one_by_one(found: list[bytes], base_ns: int) -> None:
     forms._known = Known()

@@ -42,7 +42,7 @@ FROM _kernels;
 
 -- @view exposed_comm  a row is a stretch of communication on a GPU without compute beside it, disjoint from all others.
 -- Of several kernels at once, the stretch is that of one that moves bytes before one that waits, then of the one that
--- began last.
+-- began it last.
 -- @column track index           The track that it stands on.
 -- @column start_ns ns           Start.
 -- @column end_ns ns             End.

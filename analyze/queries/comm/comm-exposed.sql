@@ -1,7 +1,7 @@
 -- How much of the communication does nothing hide, whose is it, and is it transfer or waiting?
 --
 -- Time of a GPU in which communication runs and no compute, as in `breakdown`. Each nanosecond counts once: of several
--- kernels at once for one that moves bytes before one that waits, then for the one that began last. A kernel waits
+-- kernels at once for one that moves bytes before one that waits, then for the one that began it last. A kernel waits
 -- until the last rank of its call has started; where the call is not known, that is not known either. The three parts
 -- add up to the exposed time, and the exposed times of a GPU (or step) to exposed_comm_ns of `breakdown`.
 -- @param per dimension|group|collective|scope = dimension   What a row is: the dimension of the parallelism (as in

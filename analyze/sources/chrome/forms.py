@@ -176,6 +176,8 @@ def _table(
             numbers, null = _mixed(column, places, marks[i], signs[i], row, first, parts, field.name in TIMES)
         if field.type == pa.int32() and np.abs(numbers).max() >= 2**31:
             raise _NotSo
+        if field.name == "dur_ns" and negative[i] and numbers.min() < 0:
+            raise _NotSo
         columns.append(pa.array(_since(field, numbers, base_ns), field.type, mask=null))
     return pa.RecordBatch.from_arrays(columns, schema=rows.batch.schema)
 

@@ -333,6 +333,7 @@ def category_batch(category: str, events: Sequence[Event], base_ns: int, tally: 
     columns["start_ns"] = start
     if table != "memory_events":
         dur, has_dur = to_ns([e.dur for e in events])
+        has_dur &= dur >= 0  # a length below 0 would be taken from the sums that others are in
         columns["dur_ns"] = pa.array(dur, mask=~has_dur)
         if not has_dur.all():
             tally.unheld["dur"] += int((~has_dur).sum())

@@ -35,7 +35,7 @@ Built = dict[str, Any]
 
 
 def _size(sizes: pa.Array) -> pa.Array:
-    """Sizes in bytes; NULL for those below 0."""
+    """Sizes in bytes, or lengths; NULL for those below 0."""
     return pc.if_else(pc.greater_equal(sizes, 0), sizes, pa.scalar(None, pa.int64()))
 
 
@@ -49,7 +49,7 @@ def _tids(ids: pa.Array) -> pa.Array:
 
 
 def _times(batch: Columns) -> Built:
-    return {"start_ns": batch["start"], "dur_ns": pc.subtract(batch["end"], batch["start"])}
+    return {"start_ns": batch["start"], "dur_ns": _size(pc.subtract(batch["end"], batch["start"]))}
 
 
 def _gpu(batch: Columns) -> Built:
