@@ -11,6 +11,14 @@ from analyze.errors import InputError
 from schemas.files import part_file
 from schemas.urls import url_of
 
+_read: set[str] = set()
+"""Real paths of the files, and of the folders of stores, that this process was asked to read."""
+
+
+def protect(path: Path) -> None:
+    """Let this process write nothing over a file that it reads, nor into a store."""
+    _read.add(os.path.realpath(path))
+
 
 def write_whole(output: Path, write: Callable[[Path], object]) -> None:
     """Let a function write a file that is then put into its place; InputError as in `whole_file`."""
@@ -29,13 +37,18 @@ def whole_file(output: Path) -> Iterator[Path]:
         raise InputError(f"{url}: cannot be written: an output is a file here; copy it there")
     if not output.name:
         raise InputError(f"{str(output)!r}: not the name of a file")
+    real = Path(os.path.realpath(output))
+    if inside := next((p for p in (real, *real.parents) if str(p) in _read), None):
+        raise InputError(
+            f"{output}: cannot be written: it is {'read' if inside == real else 'in a store that is read'}"
+        )
     try:
         if output.is_dir():
             raise InputError(f"{output}: cannot be written: it is a folder")
         if output.exists() and not output.is_file():
             yield output
         else:
-            with part_file(Path(os.path.realpath(output))) as part:
+            with part_file(real) as part:
                 yield part
     except OSError as e:
         raise InputError(f"{output}: cannot be written: {e.strerror or e}") from e

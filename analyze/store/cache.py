@@ -25,6 +25,7 @@ from analyze.store.file_digest import file_state, printable_text
 from analyze.store.raw_files import given_paths
 from analyze.store.remote import store_at
 from analyze.store.store import REMOVED, Store, remove
+from analyze.whole_file import protect
 from schemas.files import write_synced
 from schemas.manifest import MANIFEST_NAME
 
@@ -117,6 +118,7 @@ def open_stores(
         if isinstance(path, RemotePath) and (store := store_at(str(path))).exists():
             stores.append(_opened(store, warnings))
         elif isinstance(path, Path) and path.is_dir() and Store.is_store(path):
+            protect(path)
             stores.append(_opened(Store(path), warnings))
         elif path.name == MANIFEST_NAME or (path.is_dir() and (path / MANIFEST_NAME).is_file()):
             stores.append(_cached([path], progress, warnings, tell))

@@ -14,6 +14,7 @@ from analyze.sources.packed import is_packed, plain_name, unpacked
 from analyze.sources.remote import RawPath, RemotePath, raw_paths
 from analyze.store.file_digest import printable
 from analyze.store.grouping import Told
+from analyze.whole_file import protect
 from schemas.files import is_file
 from schemas.manifest import MANIFEST_NAME
 from schemas.options import LARGEST_INT32
@@ -26,6 +27,8 @@ def given_paths(paths: Iterable[str | os.PathLike[str] | RemotePath]) -> list[Ra
         try:
             if isinstance(path, Path):
                 is_file(path / MANIFEST_NAME)  # which cannot be seen if the path cannot, or may not be entered
+                if is_file(path):
+                    protect(path)
         except (OSError, ValueError) as e:
             raise InputError(f"{printable(path)}: cannot be read: {getattr(e, 'strerror', None) or e}") from e
     return found

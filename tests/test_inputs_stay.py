@@ -1,0 +1,47 @@
+"""No output is written over what is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support import complaints, kernel, run_cli, write_trace
+
+COMMANDS: dict[str, Callable[[Path, Path], list[str | Path]]] = {
+    "query": lambda path, out: ["query", "kernel-share", path, "-f", "json", "-o", out],
+    "sql": lambda path, out: ["sql", "SELECT 1 AS a", path, "-f", "json", "-o", out],
+    "trace": lambda path, out: ["trace", path, "-o", out],
+    "flame": lambda path, out: ["compare", path, path, "--flame", out],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_trace_is_not_written_over(command: str, tmp_path: Path) -> None:
+    path = write_trace(tmp_path / "t.json", [kernel("a", 1, 1)])
+    (tmp_path / "link.json").symlink_to("t.json")
+    before = path.read_bytes()
+    for out in (path, tmp_path / "link.json"):
+        done = run_cli(*COMMANDS[command](path, out))
+        assert done.returncode == 2 and complaints(done)[-1] == f"analyze: {out}: cannot be written: it is read"
+    assert path.read_bytes() == before and sorted(p.name for p in tmp_path.iterdir()) == ["link.json", "t.json"]
+
+
+def test_nothing_is_written_into_a_store(tmp_path: Path) -> None:
+    path = write_trace(tmp_path / "t.json", [kernel("a", 1, 1)])
+    store = tmp_path / "store"
+    assert run_cli("ingest", path, "--store", store).returncode == 0
+    before = (store / "store.json").read_bytes()
+    for out in (store / "store.json", store / "new.json"):
+        done = run_cli("query", "kernel-share", store, "-o", out)
+        assert (done.returncode, complaints(done)) == (
+            2, [f"analyze: {out}: cannot be written: it is in a store that is read"],
+        )  # fmt: skip
+    assert (store / "store.json").read_bytes() == before and not (store / "new.json").exists()
+
+
+def test_output_that_lacks_characters_is_said(tmp_path: Path) -> None:
+    path = write_trace(tmp_path / "t.json", [kernel("a", 1, 1)])
+    done = run_cli("query", "kernel-share", path, PYTHONIOENCODING="ascii")
+    said = "analyze: the output has characters that ascii lacks; have it in UTF-8, as by PYTHONIOENCODING=utf-8"
+    assert done.returncode == 2 and complaints(done)[-1] == said
