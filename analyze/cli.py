@@ -75,6 +75,7 @@ def main() -> None:
     except UnicodeError as e:
         _fail(f"an argument or a name is not valid UTF-8: {e}")
     except KeyboardInterrupt:
+        _end_if_told()
         sys.exit(130)
     except Exception as e:
         _end_if_told()

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import tomllib
 from pathlib import Path
@@ -19,6 +20,7 @@ from rich.cells import cell_len
 from support import ROOT, SAMPLES, bash, complaints, in_terminal, kernel, run_cli, start_cli, write_trace
 
 import analyze
+from analyze.query import interrupts
 from analyze.query.query_files import catalog
 
 ONE = SAMPLES / "resnet18-1gpu"
@@ -47,6 +49,18 @@ def test_a_signal_ends_a_query_at_work(number: signal.Signals, tmp_path: Path) -
         finally:
             asked.kill()
     assert asked.returncode == 128 + number
+
+
+def test_a_page_asks_no_further_when_it_is_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its parts are asked one after the other, and one that fails is left out: so not one more may begin."""
+    with analyze.open(ONE) as traces:
+        engine = traces.engines.get()
+        beside = engine.beside()
+        monkeypatch.setattr(interrupts, "_ended", threading.Event())
+        interrupts.interrupt_all()
+        for one in (engine, beside):
+            with pytest.raises(KeyboardInterrupt), one.asking():
+                pytest.fail("it was asked")
 
 
 def test_help_starts_without_the_heavy_packages() -> None:

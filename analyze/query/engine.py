@@ -158,6 +158,7 @@ class Engine:
     def asking(self) -> Iterator[None]:
         """While it is asked, or rows are taken. Raises InputError for a stored file that cannot be read."""
         with self.lock, naming_files(lambda: (self.connection, self._recordings.read())):
+            interrupts.end_if_told()
             yield
 
     @contextmanager

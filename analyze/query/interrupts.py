@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Event
 from typing import Protocol
 from weakref import WeakSet
 
@@ -14,6 +15,7 @@ class Interruptible(Protocol):
 
 
 _open: WeakSet[Interruptible] = WeakSet()
+_ended = Event()
 
 
 def note(engine: Interruptible) -> None:
@@ -22,6 +24,13 @@ def note(engine: Interruptible) -> None:
 
 
 def interrupt_all() -> None:
-    """End what all of them work on, from another thread."""
+    """End what all of them work on, from another thread, and what they would be asked next."""
+    _ended.set()
     for engine in list(_open):
         engine.interrupt()
+
+
+def end_if_told() -> None:
+    """Raise KeyboardInterrupt in any thread that asks on when all was to end: a page asks in two, part after part."""
+    if _ended.is_set():
+        raise KeyboardInterrupt

@@ -27,6 +27,7 @@ from analyze.query.computed.nesting import CALL, KINDS, OP, RANGE, UNKNOWN, Room
 from analyze.query.computed.path_sums import paths_of
 from analyze.query.computed.registered import registered
 from analyze.query.computed.tree_batch import Batch, paths_of_batch, rows_of, sums_of_batch
+from analyze.query.interrupts import end_if_told
 from analyze.query.literals import of_others, of_run
 
 if TYPE_CHECKING:
@@ -336,6 +337,7 @@ def _read(
     types: dict[str, Any] = {c.name: np.dtype(str(c.type)) for c in reader.schema}
     n = 0
     for rows in reader:
+        end_if_told()
         end = n + rows.num_rows
         read = {name: column.to_numpy() for name, column in zip(types, rows.columns, strict=True)}
         for name, kind in types.items():

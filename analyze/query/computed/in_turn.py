@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
+from analyze.query.interrupts import end_if_told
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -20,11 +22,14 @@ def in_turn(work: Callable[[T], R], read: Iterable[T], alone: bool = False) -> I
     Each begins once the one before has been taken. `alone`: nothing is read meanwhile.
     """
     if alone:
-        yield from map(work, read)
+        for one in read:
+            end_if_told()
+            yield work(one)
         return
     with ThreadPoolExecutor(1) as beside:
         before: Future[R] | None = None
         for one in read:
+            end_if_told()
             if before is not None:
                 yield before.result()
             before = beside.submit(work, one)
