@@ -82,7 +82,7 @@ def print_answer(answer: Answer, form: str, output: Path | None, wide: bool = Fa
     from analyze.render import write
 
     write(answer, form, output, sys.stdout, wide)
-    terminal.note(answer.notes)
+    terminal.notes_of(answer)
 
 
 def form_of(format: str | None, output: Path | None) -> str:

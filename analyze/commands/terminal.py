@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from analyze.prepare import Prepared
+    from analyze.query.answer import Answer
     from analyze.query.blocks import Block
     from analyze.query.query_files import Query
     from analyze.store.cache import Contents
@@ -32,6 +33,13 @@ def note(notes: Iterable[str]) -> None:
     """Say what to know about an answer; nothing where a note is empty."""
     for text in filter(None, notes):
         say(f"note: {text}")
+
+
+def notes_of(answer: Answer) -> None:
+    """Say what to know about an answer; its cautions say themselves how grave they are."""
+    for caution in answer.cautions:
+        say(caution)
+    note(n for n in answer.notes if n not in answer.cautions)
 
 
 def say(text: str) -> None:
