@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from analyze.query.engine import Engine
 
+_NUMBER = re.compile(r"[\d.]*\d")
 _FEW = 3
 """So many runs are named."""
 
@@ -68,8 +70,14 @@ def cautions(facts: Sequence[Fact]) -> list[Fact]:
         if len(of) > 1:
             more = ", ..." if len(of) > _FEW else ""
             named = ", ".join(f.run_id for f in of[:_FEW])
-            first = first._replace(value=f"in {len(of)} runs ({named}{more})", rank=None)
+            most = f", at most {_largest(of)}" if (first.spoils or "").endswith(" by up to that") else ""
+            first = first._replace(value=f"in {len(of)} runs ({named}{more}){most}", rank=None)
         elif len(runs) > 1:
             first = first._replace(value=f"{first.shown} in {first.run_id}", rank=None)
         told.append(first)
     return sorted(told, key=lambda f: f.verdict != "warning")
+
+
+def _largest(facts: Iterable[Fact]) -> str:
+    """The value of the largest number, without its sign: what `that` stands for where runs share a sentence."""
+    return max((f.value.lstrip("+-") for f in facts), key=lambda value: float(_NUMBER.match(value)[0]))  # type: ignore[index]

@@ -182,6 +182,28 @@ def test_cautions_of_several_runs() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("values", "spoils", "said"),
+    [
+        (("12.5 % of kernel time", "100.0 % of kernel time"), "too low", "at most 100.0 % of kernel time"),
+        (("-0.300 ms", "+0.150 ms"), "waits are wrong", "at most 0.300 ms"),
+    ],
+)
+def test_a_sentence_about_several_runs_has_its_number(values: tuple[str, str], spoils: str, said: str) -> None:
+    facts = [
+        health.Fact(run, None, "f", "note", v, f"{spoils} by up to that") for run, v in zip("ab", values, strict=True)
+    ]
+    assert [f.text for f in health.cautions(facts)] == [f"note: f: in 2 runs (a, b), {said}; {spoils} by up to that"]
+
+
+def test_the_largest_share_of_several_runs_is_given(tmp_path: Path) -> None:
+    # 10 of 30 us, and 30 of 50, are of no known family.
+    for name, dur in (("a", 10), ("b", 30)):
+        write_trace(tmp_path / f"{name}.json", [kernel("zz", 0, dur), kernel("sgemm", 50, 20)])
+    said = "at most 60.0 % of kernel time; shares of the known families are too low by up to that"
+    assert said in run_cli("advise", tmp_path, "-f", "csv").stderr
+
+
 @pytest.mark.parametrize("form", ["table", "json"])
 def test_advice_says_it_first(tmp_path: Path, form: str) -> None:
     path = write_trace(tmp_path / "t.json", one(), distributedInfo={"rank": 0, "world_size": 2})
