@@ -154,7 +154,15 @@ def _side(label: str, engine: Engine) -> Side:
 def _differences(sides: tuple[Side, Side], divisors: tuple[int, int]) -> list[str]:
     """Sentences for what the sides do not have in common."""
     a, b = sides
-    said = [f"{k} differ: A {a.traits[k]}, B {b.traits[k]}" for k in a.traits if a.traits[k] != b.traits[k]]
+    counts = {s.label: len(s.engine.run_ids) for s in sides}
+    said = [
+        f"{label}: {n} runs taken together; --where-{label.lower()} \"run_id = '...'\" chooses one of them"
+        for label, n in counts.items()
+        if n > 1
+    ]
+    # What is counted over several runs is the number of GPUs of none of them.
+    traits = [k for k in a.traits if a.traits[k] != b.traits[k] and not (said and k == "GPUs")]
+    said += [f"{k} differ: A {a.traits[k]}, B {b.traits[k]}" for k in traits]
     if a.steps and b.steps and a.steps != b.steps and divisors == (1, 1):
         said.append(f"steps differ: A holds {a.steps}, B holds {b.steps}")
     return said

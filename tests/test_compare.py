@@ -254,6 +254,21 @@ def test_what_differs_is_said(tmp_path: Path) -> None:
     )
 
 
+def test_several_runs_of_one_side_are_pointed_out(tmp_path: Path) -> None:
+    # Three runs of one GPU each are no run of three.
+    folder = tmp_path / "three"
+    for name in ("x", "y", "z"):
+        write_trace(folder / f"{name}.json", [step(1, 0, 50), kernel(name, 0, 10)])
+    a, b = analyze.open(folder), analyze.open(after(tmp_path))
+    steps = "calls and times are per training step (A holds {}, B holds {})"
+    told = "{}: 3 runs taken together; --where-{} \"run_id = '...'\" chooses one of them"
+    assert analyze.compare(a, b).notes == (steps.format(3, 1), told.format("A", "a"))
+    assert analyze.compare(b, a).notes == (steps.format(1, 3), told.format("B", "b"))
+    assert analyze.compare(a, a).notes == (steps.format(3, 3), told.format("A", "a"), told.format("B", "b"))
+    assert analyze.compare(a, b, where_a="run_id LIKE 'x%'").notes == (steps.format(1, 1),)
+    assert f"note: {told.format('A', 'a')}\n" in run_cli("compare", folder, after(tmp_path)).stderr
+
+
 def test_steps_are_counted(tmp_path: Path) -> None:
     """`steps` of the manifest of someone else's program is an option's default: its recording holds no steps."""
     folder = run_folder(tmp_path, 1, 8, 0.01, metrics=False, model=None, steps=5)
