@@ -156,6 +156,12 @@ def test_several_runs_are_pointed_out() -> None:
     ("arguments", "says"),
     [
         (["query", "kernel-shares", "."], "did you mean kernel-share"),
+        (["query", "zzz", "no/such/file"], "analyze: there is no query 'zzz' (`analyze query` lists them)"),
+        (["prepare", str(ONE), "-q", "bogus"], "analyze: there is no query 'bogus' (`analyze query` lists them)"),
+        (["query", str(ONE)], f"; if that is the path, the query's name is missing: analyze query QUERY {ONE}"),
+        (["query", "s3://b/x"], "the query's name is missing: analyze query QUERY s3://b/x"),
+        (["plot", str(ONE), str(ONE), "-o", "x.svg"], f"name is missing: analyze plot QUERY {ONE}"),
+        (["pivot", str(ONE), str(ONE), "--rows", "a", "--value", "b"], f"name is missing: analyze pivot QUERY {ONE}"),
         (["query", "kernel-share"], "say what to look at"),
         (["query", "kernel-share", "no/such/file"], "no/such/file: no such file or folder"),
         (["query", "kernel-share", str(ONE), "--format", "xml"], "must be one of"),

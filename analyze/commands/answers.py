@@ -23,6 +23,7 @@ from analyze.commands.shared import (
     Where,
     Wide,
     app,
+    find_query,
     finite,
     form_of,
     open_traces,
@@ -79,7 +80,6 @@ def query(
     queries: QueryFolders = None,
 ) -> None:
     """Answer a question; without a name, list the questions."""
-    from analyze.query.query_files import find
     from analyze.render import to_stdout
 
     if name is None:
@@ -87,7 +87,7 @@ def query(
         to_stdout(lambda: terminal.list_queries(known), sys.stdout)
         return
     params = parse_params(param or [])
-    question = find(name, queries or ())
+    question = find_query("query", name, queries)
     if explain:
         to_stdout(lambda: terminal.explain(question, params), sys.stdout)
         return
@@ -212,11 +212,9 @@ def pivot(
     queries: QueryFolders = None,
 ) -> None:
     """Lay out one measure of a query as a table of runs: models down, batch sizes across."""
-    from analyze.query.query_files import find
-
     form = form_of(format, output)
     params = parse_params(param or [])
-    find(name, queries or ()).bind(params)  # Bad ones are told before anything is read.
+    find_query("pivot", name, queries).bind(params)  # Bad ones are told before anything is read.
     laid_out = open_traces(paths, queries).pivot_answer(
         name, rows, value, columns, agg, filter, where, params, profiler
     )

@@ -17,6 +17,7 @@ from analyze.commands.shared import (
     QueryFolders,
     Where,
     app,
+    find_query,
     open_traces,
     parse_params,
 )
@@ -46,11 +47,10 @@ def plot(
 ) -> None:
     """Draw the answer to a question as the figure that the query declares."""
     from analyze.plots.drawing import output_format
-    from analyze.query.query_files import find
 
     output_format(output)
     params = parse_params(param or [])
-    find(name, queries or ()).bind(params)  # Bad ones are told before anything is read.
+    find_query("plot", name, queries).bind(params)  # Bad ones are told before anything is read.
     drawing = open_traces(paths, queries).plot(name, output, by, where, params, profiler, figure, title)
     terminal.note([drawing.note])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from math import isfinite
 from pathlib import Path
@@ -12,9 +13,12 @@ import typer
 import analyze
 from analyze.commands import completion, terminal
 from analyze.errors import InputError
+from analyze.shell import in_shell
+from schemas.urls import is_remote
 
 if TYPE_CHECKING:
     from analyze.query.answer import Answer
+    from analyze.query.query_files import Query
 
 app = typer.Typer(
     name="analyze",
@@ -90,6 +94,19 @@ def form_of(format: str | None, output: Path | None) -> str:
     from analyze.render import output_format
 
     return output_format(format, output)
+
+
+def find_query(command: str, name: str, folders: list[Path] | None) -> Query:
+    """The query that a command names. Raises InputError; where a path is in its place, the name was forgotten."""
+    from analyze.query.query_files import find
+
+    try:
+        return find(name, folders or ())
+    except InputError as e:
+        if not is_remote(name) and not os.path.exists(name):  # noqa: PTH110 (Path.exists raises for what is no path)
+            raise
+        missing = f"if that is the path, the query's name is missing: analyze {command} QUERY {in_shell(name)}"
+        raise InputError(f"{e}; {missing}") from e
 
 
 def parse_params(texts: list[str], option: str = "--param") -> dict[str, str]:

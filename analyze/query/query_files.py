@@ -364,7 +364,7 @@ def _there(folders: Iterable[Path]) -> list[Path]:
 
 
 def find(name: str, folders: Iterable[Path] = ()) -> Query:
-    """The query of a name; raises InputError with the nearest names."""
+    """The query of a name; raises InputError with the nearest names, if any is near."""
     folders = _there(folders)
     for folder in reversed(folders):
         if path := _paths(folder).get(name):
@@ -373,6 +373,8 @@ def find(name: str, folders: Iterable[Path] = ()) -> Query:
         return _built_in(path)
     import difflib
 
-    names = list(catalog(folders))
-    near = difflib.get_close_matches(name, names, 3) or names
-    raise InputError(f"there is no query {name!r}; did you mean {', '.join(near)}? (`analyze query` lists all)")
+    near = difflib.get_close_matches(name, list(catalog(folders)), 3)
+    instead = (
+        f"; did you mean {', '.join(near)}? (`analyze query` lists all)" if near else " (`analyze query` lists them)"
+    )
+    raise InputError(f"there is no query {name!r}{instead}")
