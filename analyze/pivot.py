@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyze.errors import InputError
 from analyze.query.query_files import Query, ResultColumn
+from analyze.query.recordings import RUN_COLUMNS
 
 if TYPE_CHECKING:
     from analyze.query.answer import Answer
@@ -51,6 +52,10 @@ def pivot(
     parameters = dict(params or {})
     _, _, choices = query.bind(parameters)
     own = [c.name for c in query.result_columns(choices)]
+    for option, names in (("--rows", rows), ("--columns", columns)):
+        for name in names:
+            if name not in own and name not in RUN_COLUMNS:
+                raise InputError(f"{option} {name}: {_instead(query, choices, name)}")
     axes = dict.fromkeys([*rows, *columns])
     by = [a for a in axes if a not in own]
     answer = engines.get(by, where, profiler, query).query(query, parameters)
@@ -73,6 +78,16 @@ def pivot(
     laid_out = row_answer(shown, table, what)
     laid_out.note = answer.note
     return laid_out
+
+
+def _instead(query: Query, choices: Mapping[str, str], name: str) -> str:
+    """That neither the query nor runs has a column, and the parameter that would make one, or what there is."""
+    for p in query.params:
+        for choice in p.choices:
+            if name in [c.name for c in query.result_columns({**choices, p.name: choice})]:
+                return f"query {query.name} has such a column with --param {p.name}={choice}"
+    has = ", ".join(c.name for c in query.result_columns(dict(choices)))
+    return f"no such column; query {query.name} has {has}, and runs has {', '.join(sorted(RUN_COLUMNS))}"
 
 
 Key = tuple[Any, ...]

@@ -466,7 +466,14 @@ def test_pivot_from_the_command() -> None:
     ("arguments", "says"),
     [
         (["kernel-share", "--rows", "model", "--value", "colour"], "--value colour"),
-        (["kernel-share", "--rows", "colour", "--value", "calls"], "runs has no such column"),
+        (
+            ["kernel-share", "--rows", "colour", "--value", "calls"],
+            "--rows colour: no such column; query kernel-share has name, calls,",
+        ),
+        (
+            ["kernel-share", "--rows", "model", "--columns", "family", "--value", "calls"],
+            "--columns family: query kernel-share has such a column with --param group=family",
+        ),
         (["kernel-share", "--rows", "model", "--value", "calls", "--agg", "mode"], "--agg mode: must be one of sum"),
         (["kernel-share", "--rows", "model", "--value", "calls", "--filter", "colour = 1"], "--filter 'colour = 1'"),
         (["nope", "--rows", "model", "--value", "calls"], "there is no query 'nope'"),
