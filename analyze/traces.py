@@ -152,8 +152,13 @@ class Traces:
     def sql_answer(self, statement: str, where: str | None = None, profiler: str | None = None) -> Answer:
         """As `sql`, with notes; the rows are computed when they are taken."""
         from analyze.notebook import Answer
+        from analyze.query.needs import NO_RUN
 
-        return Answer(self.engines.get(where=where, profiler=profiler).sql(statement))
+        engine = self.engines.get(where=where, profiler=profiler)
+        answer = Answer(engine.sql(statement))
+        if not engine.run_ids:  # A row may be there, as of count(*).
+            answer.note = NO_RUN
+        return answer
 
     def flame(
         self,

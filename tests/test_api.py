@@ -146,6 +146,9 @@ def test_notes() -> None:
     traces = analyze.open(DP2)
     assert traces.sql_answer("SELECT 1").note == traces.advise_answer().note == passes.note
     assert traces.pivot_answer("nccl-share", ["model"], "kernel_time_pct", agg="sum").note == passes.note
+    for statement in ("SELECT name FROM kernels", "SELECT count(*) FROM kernels"):
+        assert said("sql", statement, ONE, "--where", "rank = 9") == ["no run matched --where or --profiler"]
+    assert said("sql", "SELECT name FROM kernels WHERE false", ONE) == []
 
 
 def test_warnings_and_what_files_were_read_as(tmp_path: Path) -> None:

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from analyze.query.query_files import Query
 
 
+NO_RUN = "no run matched --where or --profiler"
+"""Why there is nothing where no run is selected."""
+
+
 class Holding(NamedTuple):
     """A thing that a recording may hold.
 
@@ -237,7 +241,7 @@ def lacks(engine: Engine, query: Query, params: Mapping[str, str], known: dict[s
 def why_empty(engine: Engine, query: Query, params: Mapping[str, str]) -> str:
     """Why an answer has no rows, in a phrase."""
     if not engine.run_ids:
-        return "no run matched --where or --profiler"
+        return NO_RUN
     needs = needs_of(query, params)
     if missing := needs.lacking([name for name in needs.names if held(engine, name)]):
         between = " nor " if needs.any else " and no "
