@@ -212,6 +212,14 @@ def test_where_and_errors(tmp_path: Path) -> None:
     for arguments, sentence in (
         ([SAMPLES / "late-rank", "-o", tmp_path / "a.pdf"], "a report is written as .html"),
         ([SAMPLES / "late-rank", "-o", tmp_path / "no" / "a.html"], "cannot be written"),
+        (
+            [SAMPLES / "late-rank", "-o", tmp_path / "a.html", "--by", "bogus"],
+            "--by bogus: runs has no such column; it has batch_size,",
+        ),
+        (
+            [SAMPLES / "late-rank", "--compare", SAMPLES / "late-rank", "-o", tmp_path / "a.html", "--by", "bogus"],
+            "--by bogus: runs has no such column",
+        ),
     ):
         result = run_cli("report", *arguments)
         assert result.returncode == 2 and sentence in result.stderr and "Traceback" not in result.stderr

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from contextlib import closing
 from functools import cache, cached_property
 from math import inf
@@ -36,6 +36,13 @@ _IN_FILE_ORDER = {"memory_events"}
 Of events of one time (traces of whole us), it alone says which came first."""
 
 _SQL_TYPES = {"string": "VARCHAR", "int64": "BIGINT", "int32": "INTEGER", "double": "DOUBLE", "bool": "BOOLEAN"}
+
+
+def check_by(names: Iterable[str]) -> None:
+    """Raise InputError for a name that is no column to group runs by."""
+    for name in names:
+        if name not in RUN_COLUMNS:
+            raise InputError(f"--by {name}: runs has no such column; it has {', '.join(sorted(RUN_COLUMNS))}")
 
 
 class Recordings:
@@ -122,9 +129,7 @@ class Recordings:
 
     def _create_selected(self, wheres: Sequence[str]) -> None:
         """Table `selected`: the runs and ranks that all of `wheres` hold for."""
-        for name in self.by:
-            if name not in RUN_COLUMNS:
-                raise InputError(f"--by {name}: runs has no such column; it has {', '.join(sorted(RUN_COLUMNS))}")
+        check_by(self.by)
         # In the order of run_key.
         ranks = [_ranks(store, run_id) for run_id, store in sorted((r, s) for s, r in self.chosen)]
         selected = f"SELECT *, unnest(($1::INTEGER[][])[enum_code(run_id) + 1]) AS rank FROM ({self._scan('runs')})"

@@ -19,6 +19,7 @@ from analyze.query.engine import Engine
 from analyze.query.engines import Engines
 from analyze.query.literals import of_run
 from analyze.query.query_files import find
+from analyze.query.recordings import check_by
 from analyze.render import visible
 from analyze.report.answers import Answers
 from analyze.report.page import Finding, Links, Page, Part, Section, command_line, filled_sql
@@ -56,6 +57,7 @@ class Report:
         progress: Counted | None = None,
         links: Links | None = None,
     ):
+        check_by(by)  # Of one run nothing asks by them.
         self.stores, self.paths, self.where, self.profiler = stores, list(paths), where, profiler
         self.progress: Counted = progress or (lambda done, total, name: None)
         self.links = links
