@@ -29,6 +29,7 @@ import analyze
 from analyze import cli
 from analyze.commands import answers
 from analyze.errors import InputError, StorageError
+from analyze.sources.remote import raw_path
 from analyze.store.discover import discover
 from analyze.store.ingest import ingest
 from analyze.store.launchers import run_shard
@@ -330,6 +331,32 @@ def test_a_web_server(tmp_path: Path, scratch: Path) -> None:
         with analyze.open(f"http://127.0.0.1:{server.server_port}/a.json") as traces:
             assert names(traces) == {"k"}
         server.shutdown()
+
+
+def test_a_web_server_that_is_not_reached_is_no_missing_file(tmp_path: Path, scratch: Path) -> None:
+    class Answering(http.server.BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            if self.path == "/hangs-up.json":
+                return
+            self.send_error({"/fails.json": 503}.get(self.path, 404))
+
+        do_GET = do_HEAD
+
+        def log_message(self, *_: Any) -> None: ...
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        with pytest.raises(InputError, match=f"^{url}/none.json: no such file or folder$"):
+            analyze.open(f"{url}/none.json")
+        with pytest.raises(StorageError, match=f"^{url}/fails.json: ClientResponseError: 503, "):
+            raw_path(f"{url}/fails.json").is_file()
+        with pytest.raises(StorageError, match=f"^{url}/hangs-up.json: ServerDisconnectedError: "):
+            raw_path(f"{url}/hangs-up.json").is_file()
+        server.shutdown()
+    refused = f"^{url}/none.json: ClientConnectorError: Cannot connect to host 127.0.0.1:{server.server_port} "
+    with pytest.raises(StorageError, match=refused):
+        analyze.open(f"{url}/none.json")
 
 
 def test_commands_take_urls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

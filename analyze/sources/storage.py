@@ -7,7 +7,7 @@ import email.utils
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from analyze.errors import InputError, StorageError
 
@@ -60,7 +60,9 @@ class Tree:
             with storage_errors(url):
                 try:
                     info = self.system.info(self.name(url))
-                except FileNotFoundError:
+                except FileNotFoundError as e:
+                    if _is_failure(e.__cause__):
+                        raise e.__cause__ from None
                     info = {}
             self._files[url] = _facts(url, info) if info.get("type") == "file" else None
         return self._files.get(url)
@@ -118,6 +120,14 @@ def storage_errors(url: str) -> Iterator[None]:
         raise InputError(f"{url}: needs `pip install 'tracequarry[cloud]'` ({e})") from e
     except Exception as e:
         raise StorageError(f"{url}: {type(e).__name__}: {str(e).partition(chr(10))[0]}") from e
+
+
+def _is_failure(cause: BaseException | None) -> TypeGuard[Exception]:
+    """Whether a web server was not reached, or failed: to fsspec, too, its file is then not there."""
+    if isinstance(status := getattr(cause, "status", None), int):
+        return status >= 500
+    of_network = isinstance(cause, OSError) or type(cause).__module__.startswith("aiohttp.")
+    return of_network and not isinstance(cause, FileNotFoundError)
 
 
 def _facts(url: str, info: dict[str, Any]) -> FileFacts:
