@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -308,7 +309,7 @@ class Condition(NamedTuple):
         change = 100.0 * (b - a) / a if self.unit == "%" else (b - a) / _UNITS[self.unit]
         if not (change > self.limit if self.above else change < self.limit):
             return None
-        by = f"{change:+,.4g} {self.unit}"
+        by = f"{_digits(change)} %" if self.unit == "%" else f"{'-' if b < a else '+'}{_time(abs(b - a))}"
         each = " per step" if self.measure == "step_time" or max(divisors) > 1 else ""
         return f"{self.text}: {self.measure} went from {_time(a)} to {_time(b)}{each} ({by})"
 
@@ -348,6 +349,11 @@ def _measure(measure: str, engine: Engine) -> float | None:
     time = "cpu" if kind == "phase_cpu" else "gpu"
     found = _sums(engine, LEVELS["phase"], time).get((name,))
     return found[1] if found else None
+
+
+def _digits(share: float) -> str:
+    """Four digits that count, without an exponent."""
+    return f"{Decimal(f'{share:+.4g}'):+,f}"
 
 
 def _time(ns: float) -> str:

@@ -146,6 +146,24 @@ def test_fail_if(tmp_path: Path) -> None:
     assert code == 1 and says.count("failed: ") == 2
 
 
+def test_fail_if_has_no_exponents(tmp_path: Path) -> None:
+    # A step of 50 us, and of 60 ms: 59.95 ms more, 119,900 %. The limit's unit is not that of the numbers.
+    a, b = (
+        write_trace(tmp_path / n / "t.json", [step(1, 0, d), kernel("k", 0, d)]) for n, d in (("a", 50), ("b", 6e4))
+    )
+    told = "step_time went from 50.000 us to 60.000 ms per step"
+    for condition, change in (
+        ("> 0 ns", "+59.950 ms"),
+        ("> 0.5 s", ""),
+        ("> 1 ms", "+59.950 ms"),
+        ("> 5%", "+119,900 %"),
+    ):
+        says = f"failed: step_time {condition}: {told} ({change})" if change else ""
+        assert fails(a, b, f"step_time {condition}")[1] == says
+    _, says = fails(b, a, "step_time < 0 ns", "step_time < -1%")
+    assert "(-59.950 ms)" in says and "(-99.92 %)" in says
+
+
 def test_fail_if_on_real_phases_and_operators() -> None:
     one, two = SAMPLES / "resnet18-1gpu", SAMPLES / "vgg16-fp32"
     result = run_cli("compare", one, two, "--fail-if", "phase:backward > 10%", "--fail-if", "op_time < -1%", "-n", "1")
