@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -318,7 +319,7 @@ def test_names_do_not_reach_the_terminal_as_they_are(tmp_path: Path) -> None:
         shown[form] = result.stdout
         assert not {ESC, CSI, BELL, RLO} & set(result.stdout + result.stderr), form
     assert spelled[:30] in shown["table"]  # The table cuts long names in their middle.
-    assert spelled.replace("|", "\\|") in shown["markdown"]
+    assert re.sub(r"[\\|\[\]]", r"\\\g<0>", spelled) in shown["markdown"]
     [row] = csv.DictReader(io.StringIO(shown["csv"]))
     assert row["name"] == spelled.replace(r"\n", "\n")
     assert json.loads(shown["json"])[0]["name"] == name

@@ -313,6 +313,23 @@ def test_markdown_has_the_units_of_the_table() -> None:
     assert "cpu (ms)" in headings and len(rows) == 6
 
 
+def test_names_are_not_markup_of_a_markdown_table(tmp_path: Path) -> None:
+    """They render as they were recorded, by a renderer of CommonMark with tables and strikethrough."""
+    markdown_it = pytest.importorskip("markdown_it")
+    names = [
+        "void f<float>(T*, T const*)", "*md*", "__init__", "a_b_c", "`code`", "[text](http://x)", "![i](x)", "&lt;",
+        "<b>x</b>", "a|b", "c\\", "d\\|e", "~~gone~~", "<http://x>", "operator&&", "1. x", "# h",
+    ]  # fmt: skip
+    path = write_trace(tmp_path / "t.json", [kernel(n, 10 * i, 5) for i, n in enumerate(names)])
+    text = run_cli(
+        "query", "kernel-share", path, "-f", "markdown", "--select", "name,total_ns", "--sort", "name"
+    ).stdout
+    page = markdown_it.MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(text)
+    cells = [token.children for token in page if token.type == "inline"]
+    assert all([part.type for part in parts] == ["text"] for parts in cells)
+    assert [parts[0].content for parts in cells][::2] == ["name", *sorted(names)]
+
+
 if __name__ == "__main__":
     for rewritten in WIDTHS:
         target = ROOT / "tests" / "data" / f"tables-{rewritten}.txt"

@@ -26,6 +26,7 @@ _SUFFIXES = {
 }  # fmt: skip
 _FILES_ONLY = ("parquet", "xlsx")
 
+_MARKUP = re.compile(r"[\\|*_`<>\[\]&~]")
 _UNSEEN_IN_CSV = re.compile(f"(?![\t\r\n])[{UNSEEN}]")
 
 
@@ -148,7 +149,11 @@ def bold_for(file: TextIO) -> Callable[[str], str]:
 
 def _write_markdown(answer: Answer, file: TextIO) -> None:
     headings, rows = formatted(answer)
-    file.write("| " + " | ".join(headings) + " |\n")
+    file.write(_markdown_row(headings))
     file.write("|" + "|".join(" --- " if is_text(c) else " ---: " for c in answer.columns) + "|\n")
-    for row in rows:
-        file.write("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |\n")
+    file.writelines(map(_markdown_row, rows))
+
+
+def _markdown_row(cells: Iterable[str]) -> str:
+    """A row that renders as its texts are: what Markdown or HTML would take for its own is escaped."""
+    return "| " + " | ".join(_MARKUP.sub(r"\\\g<0>", cell) for cell in cells) + " |\n"
