@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from os import PathLike
+from urllib.request import url2pathname
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/{1,3}(?!/)(.+)")
 """Two letters at least before the colon: one is a drive of Windows. Path leaves one slash of several."""
@@ -16,6 +17,11 @@ def url_of(path: str | PathLike[str]) -> str | None:
         return None
     root = "/" if match[1].lower() == "file" else ""  # there a URL names no host, and then a path from the root on
     return f"{match[1].lower()}://{root}{match[2].rstrip('/')}"
+
+
+def local_path(url: str) -> str | None:
+    """The path that a URL of this machine (file://) names, or None for one of another."""
+    return url2pathname(url.removeprefix("file://")) if url.startswith("file://") else None
 
 
 def is_remote(path: str | PathLike[str]) -> bool:

@@ -23,7 +23,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support import ROOT, SAMPLES, kernel, write_ranks, write_trace
+from support import ROOT, SAMPLES, kernel, run_cli, write_ranks, write_trace
 
 import analyze
 from analyze import cli
@@ -364,3 +364,17 @@ def test_commands_take_urls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert cli._meant([url]) == ["info", url]
     answers.info([Path(url)])
     assert f"\n  analyze query kernel-share {url}\n" in capsys.readouterr().out
+
+
+def test_a_url_of_this_machine_is_a_path(tmp_path: Path) -> None:
+    trace = write_trace(tmp_path / "a b" / "t.json", [kernel("k", 0, 1)])
+    store = (tmp_path / "the store").as_uri()
+    assert "%20" in store
+    for path in (trace.as_uri(), f"file:{trace}", trace.parent.as_uri()):
+        with analyze.open(path) as traces:
+            assert traces.query("kernel-share")["calls"].to_pylist() == [1]
+    assert run_cli("ingest", trace.as_uri(), "--store", store).returncode == 0
+    assert (tmp_path / "the store" / "store.json").is_file()
+    asked = run_cli("query", "kernel-share", store, "-f", "csv", "--select", "calls")
+    assert (asked.returncode, asked.stdout.split()) == (0, ["calls", "1"])
+    assert run_cli("compact", store).returncode == 0

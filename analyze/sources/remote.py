@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, Literal
 
 from analyze.errors import InputError, StorageError
 from analyze.sources.storage import FileFacts, Tree, storage_errors
-from schemas.urls import url_of
+from schemas.urls import local_path, url_of
 
 _BLOCK = 256 << 10
 """Bytes that are read at a time of a file that is looked into; one that is no longer is fetched as a whole."""
@@ -182,7 +182,10 @@ def raw_paths(paths: Iterable[str | os.PathLike[str] | RemotePath]) -> list[RawP
         if isinstance(path, RemotePath):
             return path
         url = url_of(path)
-        return RemotePath(url, Tree(url), copies) if url else Path(path)
+        if url is None:
+            return Path(path)
+        here = local_path(url)
+        return RemotePath(url, Tree(url), copies) if here is None else Path(here)
 
     return list(map(one, paths))
 

@@ -22,7 +22,7 @@ from analyze.errors import InputError
 from analyze.sources.storage import file_system, storage_errors
 from analyze.store.catalogue import Catalogue, StoredRun, TableFile, decode, encode, table_path
 from analyze.store.store import DEAD_S, KEPT, SHARDS, StagedFile, Store
-from schemas.urls import url_of
+from schemas.urls import local_path, url_of
 
 _CATALOGUE = "catalogue"
 _KEPT = 2
@@ -33,7 +33,10 @@ _TRIES = 100
 def store_at(path: str | PathLike[str]) -> Store:
     """The store in a folder or at a URL, which need not be there yet. Raises InputError."""
     url = url_of(path)
-    return RemoteStore(url) if url else Store(Path(path))
+    if url is None:
+        return Store(Path(path))
+    here = local_path(url)
+    return RemoteStore(url) if here is None else Store(Path(here))
 
 
 def existing_store(path: str | PathLike[str]) -> Store:
