@@ -80,4 +80,9 @@ def cautions(facts: Sequence[Fact]) -> list[Fact]:
 
 def _largest(facts: Iterable[Fact]) -> str:
     """The value of the largest number, without its sign: what `that` stands for where runs share a sentence."""
-    return max((f.value.lstrip("+-") for f in facts), key=lambda value: float(_NUMBER.match(value)[0]))  # type: ignore[index]
+
+    def number(value: str) -> float:
+        found = _NUMBER.match(value)
+        return float(found[0]) if found else 0.0
+
+    return max((f.value.lstrip("+-") for f in facts), key=number)
