@@ -354,7 +354,7 @@ def _synchronize() -> None:
 
 
 class _AfterTorch(importlib.abc.MetaPathFinder):
-    """Import hook that calls `then` once the module `torch` has been imported."""
+    """Import hook that calls `then` once the module `torch` has been imported, not only asked for (find_spec)."""
 
     def __init__(self, then: Any) -> None:
         self.then = then
@@ -370,12 +370,13 @@ class _AfterTorch(importlib.abc.MetaPathFinder):
             self.busy = False
         if spec is None or spec.loader is None:
             return None
-        sys.meta_path.remove(self)
         run = spec.loader.exec_module
 
         def exec_module(module: Any) -> None:
             run(module)
-            self.then()
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+                self.then()
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec

@@ -76,6 +76,9 @@ def untimed(ranks: list[RankRecording]) -> list[RankRecording]:
     return [msgspec.structs.replace(r, undisturbed_step_ns=None, recorded_step_ns=None) for r in ranks]
 
 
+OWN_PYTHON = {"PYTHONHASHSEED": "0"}
+"""With a variable that Python reads at its start, nothing is forked: for what a forked process does otherwise."""
+
 Script = Callable[[str], str]
 """Writes a program and returns its path."""
 
@@ -129,6 +132,13 @@ def test_program_without_an_optimizer_is_recorded_whole(collect: Collect, script
     assert ran.manifest.workload.steps is None and ran.manifest.passes[0].counted_steps is None
     assert ran.manifest.passes[0].ranks == [RankRecording(host=HOST, rank=0)]
     assert not [n for n in names(trace, "user_annotation") if n.startswith("ProfilerStep")]
+
+
+def test_program_that_looks_for_torch_before_it_imports_it(collect: Collect, script: Script) -> None:
+    text = "import importlib.util as u\nassert u.find_spec('torch')\n" + INFER
+    ran = collect("--", sys.executable, script(text), **OWN_PYTHON)
+    assert ran.code == 0, ran.stderr
+    assert names(read_trace(ran.folder / "torch/rank-0.trace.json.gz"), "cpu_op").count("aten::mm") == 1
 
 
 def test_failing_program_keeps_its_trace(collect: Collect, script: Script) -> None:
