@@ -336,9 +336,11 @@ def _has_cuda(torch: Any) -> bool:
 
 def _is_launcher() -> bool:
     """Whether this process only starts others (torchrun): recording it would put a CUDA context on the GPU."""
-    arguments = list(getattr(sys, "orig_argv", sys.argv))[1:4]
-    launchers = ("torch.distributed.run", "torch.distributed.launch")
-    return any(a in launchers or a.endswith("/torchrun") or a == "torchrun" for a in arguments)
+    # What Python runs stands before the program's own arguments, which may name a launcher, too. The module of -m is in
+    # orig_argv alone, "-mNAME" in one piece or in two; Python before 3.10 has no such.
+    shown = getattr(sys, "orig_argv", sys.argv)
+    what = shown[max(0, len(shown) - len(sys.argv))] if shown else ""
+    return Path(what).name == "torchrun" or what.endswith(("torch.distributed.run", "torch.distributed.launch"))
 
 
 def _synchronize() -> None:

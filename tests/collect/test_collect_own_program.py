@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import socket
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from collect_support import ROOT, Collect, names, read_trace
+from collect_support import ROOT, Collect, environment, names, read_trace
 
 from schemas.manifest import RankRecording
 from schemas.workload import RecordedWorkload
@@ -139,6 +140,35 @@ def test_program_that_looks_for_torch_before_it_imports_it(collect: Collect, scr
     ran = collect("--", sys.executable, script(text), **OWN_PYTHON)
     assert ran.code == 0, ran.stderr
     assert names(read_trace(ran.folder / "torch/rank-0.trace.json.gz"), "cpu_op").count("aten::mm") == 1
+
+
+def test_argument_that_names_a_launcher(collect: Collect, script: Script) -> None:
+    ran = collect("--", sys.executable, script(INFER), "torchrun")
+    assert ran.code == 0, ran.stderr
+    assert names(read_trace(ran.folder / "torch/rank-0.trace.json.gz"), "cpu_op").count("aten::mm") == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "is_launcher"),
+    [
+        (["-m", "torch.distributed.run", "train.py"], True),
+        (["-um", "torch.distributed.run", "--nproc-per-node=2", "train.py", "-m"], True),
+        (["-mtorch.distributed.launch"], True),
+        (["-X", "dev", "-W", "ignore", "{bin}/torchrun", "train.py"], True),
+        (["train.py", "--launcher", "torchrun"], False),
+        (["-m", "train", "torch.distributed.run"], False),
+        (["-c", "pass", "torchrun"], False),
+    ],
+)
+def test_what_is_a_launcher(tmp_path: Path, command: list[str], is_launcher: bool) -> None:
+    """As Python itself says it where sitecustomize is imported."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os\nfrom collect.attach import _is_launcher\nprint(_is_launcher(), flush=True)\nos._exit(0)\n"
+    )
+    arguments = [a.format(bin=tmp_path) for a in command]
+    variables = environment(PYTHONPATH=f"{tmp_path}:{ROOT}")
+    said = subprocess.run([sys.executable, *arguments], env=variables, capture_output=True, text=True)
+    assert said.stdout == f"{is_launcher}\n", said.stderr
 
 
 def test_failing_program_keeps_its_trace(collect: Collect, script: Script) -> None:
