@@ -69,7 +69,7 @@ def run_logged(
     handed on as SIGINT, so that the command can write what it has; a second one, or the end of patience, as SIGTERM
     and then SIGKILL. Raises OSError when the command cannot be started.
     """
-    with log.open("xb") as output, signals.starting():
+    with open(log, "xb", opener=_appending) as output, signals.starting():
         # A session of its own: a terminal's Ctrl-C reaches `collect` alone, which then tells the whole group once.
         child = subprocess.Popen(
             argv,
@@ -89,6 +89,12 @@ def run_logged(
     finally:
         # What the command left behind (data loaders of a killed process) would keep a GPU busy.
         _tell(child.pid, signal.SIGKILL)
+
+
+def _appending(path: str, flags: int) -> int:
+    """Open a log as `>>` does: a program that opens its stderr anew (`> /dev/stderr`) cuts the file to nothing, and what
+    is written through the older one must not begin behind a hole."""
+    return os.open(path, flags | os.O_APPEND, 0o666)
 
 
 def _hand_on(group: int, signals: Signals, told: list[float]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from types import TracebackType
@@ -51,6 +52,8 @@ class PassProgress:
             self._bar.update(self._task, completed=self._counter.stat().st_size)
         if self._echo and self._log.exists():
             with self._log.open("rb") as f:
+                if f.seek(0, os.SEEK_END) < self._shown:  # the program has cut it: what is there is new
+                    self._shown = 0
                 f.seek(self._shown)
                 text = f.read()
             self._shown += len(text)
