@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import sys
 from pathlib import Path
@@ -20,6 +21,8 @@ class PassProgress:
         self._log = log
         self._echo = echo
         self._shown = 0
+        # A character may be cut where the log ended at the last look.
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._title = title
         self._console = console
         self._bar: Progress | None = None
@@ -42,21 +45,22 @@ class PassProgress:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None) -> None:
-        self.tick()
+        self.tick(last=True)
         if self._bar:
             self._bar.stop()
 
-    def tick(self) -> None:
-        """Look at what has changed."""
+    def tick(self, last: bool = False) -> None:
+        """Look at what has changed; with `last`, no more comes."""
         if self._bar and self._counter.exists():
             self._bar.update(self._task, completed=self._counter.stat().st_size)
         if self._echo and self._log.exists():
             with self._log.open("rb") as f:
                 if f.seek(0, os.SEEK_END) < self._shown:  # the program has cut it: what is there is new
                     self._shown = 0
+                    self._decoder.reset()
                 f.seek(self._shown)
-                text = f.read()
-            self._shown += len(text)
-            if text:
-                sys.stderr.write(text.decode(errors="replace"))
+                new = f.read()
+            self._shown += len(new)
+            if text := self._decoder.decode(new, last):
+                sys.stderr.write(text)
                 sys.stderr.flush()
