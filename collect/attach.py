@@ -6,7 +6,9 @@ Loaded by `attach_site/sitecustomize.py`. Waits for the program to import torch,
   that are timed with the profiler off, to say what recording costs. The last warm-up step already runs with the
   profiler on, so that what is slow at its start (CUPTI, buffers) is over; then all ranks of the job begin together;
 - any other program: everything from the import of torch to the end;
-- a process that ran no torch operator (torchrun's agent), or a DataLoader worker: nothing is left.
+- a process that multiprocessing started: nothing before it joins a process group or steps an optimizer, since it may be
+  a DataLoader's worker, for which recording has no end;
+- a process that was forked while its parent was recorded, or ran no torch operator (torchrun's agent): nothing is left.
 
 Uses the standard library and torch alone: the program may run in another Python than `collect` does.
 """
@@ -28,6 +30,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from .children import end_as_unprofiled, is_of_multiprocessing, when_in_a_process_group
 from .rendezvous import job, meet
 from .torch_facts import torch_facts
 from .trace_files import write_recording, write_step_times
@@ -79,6 +82,8 @@ class Recorder:
         self.config = config
         self.pid = os.getpid()
         self.profile: Any = None
+        self.begun = False
+        """Whether a profiler has run in this process, or in the one that it was forked from."""
         self.counted: Any = None
         self.done_steps = 0
         self.depth = 0
@@ -96,11 +101,31 @@ class Recorder:
 
     def start(self) -> None:
         """Record from here on: whether the program ever steps an optimizer is not known yet."""
-        self._begin()
-        if not self.config["warmup"]:
-            self._open_step()
+        if is_of_multiprocessing():
+            when_in_a_process_group(self._begin_whole)
+        else:
+            self._begin_whole()
         self._watch_steps()
         atexit.register(self._at_exit)
+        os.register_at_fork(after_in_child=self._in_forked_child)
+
+    def _begin_whole(self) -> None:
+        """Record what comes, unless recording has begun already."""
+        if self.begun or os.getpid() != self.pid:
+            return
+        try:
+            self._begin()
+            if not self.config["warmup"]:
+                self._open_step()
+        except Exception as e:
+            self._fail(e)
+
+    def _in_forked_child(self) -> None:
+        """A child of a recorded process is not recorded; one of a process that waits for its work (a forkserver) is."""
+        self.pid = os.getpid()
+        if self.begun:
+            end_as_unprofiled(recording=not self.finished, stacks=self.config["stacks"])
+            self.finished = True
 
     def _watch_steps(self) -> None:
         """Be told when an optimizer's step has returned.
@@ -136,6 +161,7 @@ class Recorder:
         import torch
         from torch.profiler import ProfilerAction, ProfilerActivity, profile
 
+        self.begun = True
         activities = [ProfilerActivity.CPU]
         if _has_cuda(torch):
             activities.append(ProfilerActivity.CUDA)
@@ -197,6 +223,8 @@ class Recorder:
         # A step is a step of the first optimizer: a GAN's second one would count every iteration twice.
         if self.counted is None:
             self.counted = optimizer
+            # Too late for the first step, where nothing said before that the process trains.
+            self.first = max(self.first, 0 if self.begun else 1)
         elif optimizer is not self.counted:
             return
         self._ask_job()
@@ -215,7 +243,7 @@ class Recorder:
         if last_of_block:
             _synchronize()
         self.clock.step(done - 1, last_of_block)
-        if done == 1 and self.config["warmup"]:
+        if done == 1 and self.profile is not None and self.config["warmup"]:
             # The program trains, so what was recorded up to here is warm-up.
             self.profile.stop()
             self.profile = None
@@ -255,8 +283,7 @@ class Recorder:
                 few += f", --undisturbed {self.config['undisturbed']}"
             self._report({"rank": self.rank or 0, "reason": f"the program ended before the profiled steps: {few}"})
             return
-        worker = sys.modules.get("torch.utils.data")
-        if worker is not None and worker.get_worker_info() is not None:
+        if self.profile is None:
             return
         self._ask_job()
         try:

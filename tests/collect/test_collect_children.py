@@ -1,0 +1,83 @@
+"""Processes that a program of the user's own starts, by fork and by multiprocessing, while it is recorded."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from collect_support import Collect, names, read_trace
+
+FORKS = """
+import os, sys, time, torch
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+torch.ones(3) + 1
+child = os.fork()
+if not child:
+    before = resident()
+    for _ in range(30_000):
+        torch.ones(3)
+    sys.stdout.write(f"grown by {(resident() - before) >> 20} MB;")
+    sys.exit(7)
+for _ in range(300):
+    ended, status = os.waitpid(child, os.WNOHANG)
+    if ended:
+        print("ended with", os.waitstatus_to_exitcode(status))
+        break
+    time.sleep(0.1)
+else:
+    os.kill(child, 9)
+"""
+SPAWNS = """
+import json, multiprocessing, sys, torch
+from torch.utils.data import DataLoader
+def is_recorded(_):
+    return torch._C._autograd._profiler_enabled()
+def train(told):
+    model = torch.nn.Linear(8, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(4):
+        model(torch.randn(2, 8)).sum().backward()
+        optimizer.step()
+        told.put(is_recorded(None))
+if __name__ == "__main__":
+    method = sys.argv[1]
+    loader = DataLoader(range(1), collate_fn=is_recorded, num_workers=1, multiprocessing_context=method)
+    context = multiprocessing.get_context(method)
+    told = context.Queue()
+    trainer = context.Process(target=train, args=(told,))
+    trainer.start()
+    print(json.dumps([list(loader), [told.get() for _ in range(4)]]))
+    trainer.join()
+"""
+OWN_PYTHON = {"PYTHONHASHSEED": "0"}
+"""With a variable that Python reads at its start, nothing is forked: a forked process ends in another way."""
+
+
+@pytest.mark.parametrize("options", [["--detail", "light"], ["--warmup", "0", "--stacks"]])
+def test_forked_child_ends_and_does_not_grow(collect: Collect, tmp_path: Path, options: list[str]) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(FORKS)
+    ran = collect(*options, "--", sys.executable, str(program), **OWN_PYTHON)
+    assert ran.code == 0, ran.stderr
+    log = (ran.folder / "torch/log.txt").read_text()
+    assert "ended with 7" in log
+    assert int(log.partition("grown by ")[2].partition(" ")[0]) < 30
+    # One process was recorded: 30,000 operators of its child are not in the trace.
+    assert [f.path for f in ran.manifest.passes[0].files if f.kind == "chrome_trace"] == ["torch/rank-0.trace.json.gz"]
+    assert names(read_trace(ran.folder / "torch/rank-0.trace.json.gz"), "cpu_op").count("aten::ones") == 1
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_workers_are_not_recorded_and_ranks_are(collect: Collect, tmp_path: Path, method: str) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(SPAWNS)
+    options = ["--warmup", "0", "--steps", "2", "--detail", "light"]
+    ran = collect(*options, "--", sys.executable, str(program), method, **OWN_PYTHON)
+    assert ran.code == 0, ran.stderr
+    log = (ran.folder / "torch/log.txt").read_text()
+    said = next(line for line in log.splitlines() if line.startswith("[["))
+    assert json.loads(said) == [[False], [True, True, False, False]]
+    assert [r.counted_steps for r in ran.manifest.passes[0].ranks if r.counted_steps] == [2]
