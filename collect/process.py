@@ -22,19 +22,25 @@ class Signals:
     """Catches SIGINT, SIGTERM and SIGHUP for as long as the `with` block lasts, and counts them.
 
     `notices`: other signals that are caught, and what each says when it comes. They may reach every process of a job
-    (Slurm's do), and so those that are started meanwhile ignore them.
+    (Slurm's do), and so those that are started meanwhile ignore them. SIGUSR1 and SIGUSR2 that are no notices, and that
+    nobody else has asked for, are for the program (sbatch --signal=USR1@90): run_logged hands them on.
     """
 
     def __init__(self, notices: Mapping[int, Callable[[], str]] | None = None) -> None:
         self.count = 0
         self.reason = "interrupted"
         """Why to end, by the first of them."""
+        self.for_program: list[int] = []
+        """Signals that came and are still to be handed on."""
         self._notices = notices or {}
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Signals:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, *self._notices):
             self._before[number] = signal.signal(number, self._on_signal)
+        for number in {signal.SIGUSR1, signal.SIGUSR2} - self._notices.keys():
+            if signal.getsignal(number) == signal.SIG_DFL:
+                self._before[number] = signal.signal(number, lambda number, frame: self.for_program.append(number))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None) -> None:
@@ -67,8 +73,9 @@ def run_logged(
 
     stdout and stderr go to `log`. `tick` is called several times a second. The first signal caught by `signals` is
     handed on as SIGINT, so that the command can write what it has; a second one, or the end of patience, as SIGTERM
-    and then SIGKILL. Raises OSError when the command cannot be started.
+    and then SIGKILL. Those for the program are handed on as such. Raises OSError when the command cannot be started.
     """
+    signals.for_program.clear()
     with open(log, "xb", opener=_appending) as output, signals.starting():
         # A session of its own: a terminal's Ctrl-C reaches `collect` alone, which then tells the whole group once.
         child = subprocess.Popen(
@@ -85,6 +92,8 @@ def run_logged(
             with suppress(subprocess.TimeoutExpired):
                 return child.wait(POLL_S)
             tick()
+            while signals.for_program:
+                _tell(child.pid, signals.for_program.pop(0))
             _hand_on(child.pid, signals, told)
     finally:
         # What the command left behind (data loaders of a killed process) would keep a GPU busy.
@@ -92,8 +101,8 @@ def run_logged(
 
 
 def _appending(path: str, flags: int) -> int:
-    """Open a log as `>>` does: a program that opens its stderr anew (`> /dev/stderr`) cuts the file to nothing, and what
-    is written through the older one must not begin behind a hole."""
+    """Open a log as `>>` does: a program that opens its stderr anew (`> /dev/stderr`) cuts the file to nothing, and
+    what is written through the older one must not begin behind a hole."""
     return os.open(path, flags | os.O_APPEND, 0o666)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import signal
+import sys
 from pathlib import Path
 
 import pytest
-from collect_support import Collect
+from collect_support import Collect, Ran, interrupt, start, wait_for
 from rich.console import Console
 
 from collect.progress import PassProgress
@@ -31,3 +33,33 @@ def test_characters_that_come_in_parts(tmp_path: Path, capsys: pytest.CaptureFix
         f.write("€".encode()[:2])
     # What never becomes a whole character is said as such.
     assert capsys.readouterr().err == "█é€\N{REPLACEMENT CHARACTER}"
+
+
+WAITS = """
+import signal, time
+came = []
+def note(number, frame):
+    came.append(number)
+    print("came", signal.Signals(number).name, flush=True)
+for number in (signal.SIGUSR1, signal.SIGUSR2):
+    signal.signal(number, note)
+print("ready", flush=True)
+while len(came) < 2:
+    time.sleep(0.05)
+"""
+
+
+def test_signals_for_the_program_are_handed_on(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(WAITS)
+    output = tmp_path / "runs"
+    child = start("run", "-o", str(output), "--profiler", "none", "--", sys.executable, str(program))
+    log = wait_for(lambda: next(output.glob("*/none/log.txt"), None), "a log")
+    wait_for(lambda: "ready" in log.read_text(), "the program")
+    # As sbatch --signal sends them before the time is up: the program writes a checkpoint, and goes on.
+    child.send_signal(signal.SIGUSR1)
+    wait_for(lambda: "came SIGUSR1" in log.read_text(), "SIGUSR1")
+    code, _, stderr = interrupt(child, signal.SIGUSR2)
+    assert code == 0, stderr
+    assert "came SIGUSR2" in log.read_text()
+    assert Ran(code, "", stderr, output).manifest.status == "done"
