@@ -140,7 +140,7 @@ class TorchProfiler(Profiler[TorchOptions]):
             if self.options.program:
                 raise ToolError(
                     "no trace was recorded: no Python process of the program ran a torch operator, or it ran with "
-                    "-S, -E or -I, or ended by os._exit"
+                    "-S, -E or -I, or its script replaces or clears PYTHONPATH, or it ended by os._exit"
                 )
             raise ToolError("no trace was recorded")
 

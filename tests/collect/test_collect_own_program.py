@@ -194,9 +194,11 @@ def test_program_that_ends_among_the_recorded_steps(collect: Collect, script: Sc
     assert ran.manifest.passes[0].ranks == [RankRecording(host=HOST, rank=0, counted_steps=2, warmed_up=True)]
 
 
-def test_program_without_torch(collect: Collect) -> None:
-    ran = collect("--", sys.executable, "-c", "print('hello')")
+@pytest.mark.parametrize("command", [[sys.executable, "-c", "print(1)"], ["env", "-u", "PYTHONPATH", "true"]])
+def test_program_without_torch(collect: Collect, command: list[str]) -> None:
+    ran = collect("--", *command)
     assert ran.code == 1 and "no trace was recorded" in (ran.manifest.reason or "")
+    assert "its script replaces or clears PYTHONPATH" in (ran.manifest.reason or "")
 
 
 def test_what_runs_inside_a_program_needs_torch_alone() -> None:
