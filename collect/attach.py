@@ -287,11 +287,12 @@ class Recorder:
             return
         self._ask_job()
         try:
-            self._finish()
+            # The step that is under way is none: it did not end with an optimizer's step.
+            self._finish(f"ProfilerStep#{self.done_steps}" if self.profile.record_steps else None)
         except Exception as e:
             self._fail(e)
 
-    def _finish(self) -> None:
+    def _finish(self, unfinished: str | None = None) -> None:
         self.finished = True
         self._close_step()
         _synchronize()
@@ -302,7 +303,7 @@ class Recorder:
             return
         rank = self._claim_rank()
         write_step_times(self.clock.blocks, Path(self.config["folder"]), rank)
-        write_recording(self.profile, Path(self.config["folder"]), rank, self.config["memory_timeline"])
+        write_recording(self.profile, Path(self.config["folder"]), rank, self.config["memory_timeline"], unfinished)
         self._report({"rank": rank, "ok": True, "facts": torch_facts(), **self._how()}, rank)
         self.profile = None
 

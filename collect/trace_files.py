@@ -36,18 +36,25 @@ STEP_TIMES_COLUMNS = ("rank", "step", "warmup", "undisturbed", "step_s")
 """Those of the table step_metrics that can be told of a program of the user's own."""
 
 
-def write_recording(profile: Any, folder: Path, rank: int, memory_timeline: bool = False) -> list[Any]:
+def write_recording(
+    profile: Any, folder: Path, rank: int, memory_timeline: bool = False, unfinished: str | None = None
+) -> list[Any]:
     """Write rank-N.trace.json.gz and rank-N.key_averages.csv of a stopped torch.profiler.profile into `folder`.
 
-    Both hold exactly the same events. A file appears under its name only when it is whole. Returns the rows of
-    key_averages(). Raises OSError when the disk is full.
+    Both hold exactly the same events. A file appears under its name only when it is whole. `unfinished` is the name of
+    a step's range that is no step: a profiler cannot forget what has begun, so both get it under another name. Returns
+    the rows of key_averages(). Raises OSError when the disk is full.
     """
+    if unfinished:
+        for event in profile.events():
+            if unfinished in (event.name, getattr(event, "trace_name", None)):
+                event.name = event.trace_name = _no_step(unfinished)
     # Averages first: they need the events only, and export may be what runs out of disk.
     averages = list(profile.key_averages())
     write_key_averages(averages, folder / f"rank-{rank}.key_averages.csv")
     # torch opens files by name, so it gets a folder that nobody else has laid a link in.
     with private_folder(folder) as work:
-        _write_trace(profile, work, folder / f"rank-{rank}.trace.json.gz")
+        _write_trace(profile, work, folder / f"rank-{rank}.trace.json.gz", unfinished)
         if memory_timeline:
             timeline = work / f"rank-{rank}.memory_timeline.json.gz"
             with warnings.catch_warnings():
@@ -57,12 +64,19 @@ def write_recording(profile: Any, folder: Path, rank: int, memory_timeline: bool
     return averages
 
 
-def _write_trace(profile: Any, work: Path, final: Path) -> None:
+def _no_step(name: str) -> str:
+    return name.replace("ProfilerStep#", "unfinished step ")
+
+
+def _write_trace(profile: Any, work: Path, final: Path, unfinished: str | None) -> None:
     # Not through torch's own .gz path: that one goes through /tmp, which is small on many nodes.
     plain, packed = work / "trace.json", work / "trace.json.gz"
     profile.export_chrome_trace(str(plain))
     _check_whole(plain)
     with plain.open("rb") as source, gzip.open(packed, "wb", compresslevel=6) as target:
+        if unfinished:
+            old, new = (f'"{name}"'.encode() for name in (unfinished, _no_step(unfinished)))
+            target.writelines(line.replace(old, new) for line in source)
         shutil.copyfileobj(source, target, 1 << 20)
     packed.replace(final)
     plain.unlink()

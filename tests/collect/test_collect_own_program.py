@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from collect_support import ROOT, Collect, environment, names, read_trace
+from collect_support import ROOT, Collect, environment, names, read_csv, read_trace
 
 from schemas.manifest import RankRecording
 from schemas.workload import RecordedWorkload
@@ -192,6 +192,12 @@ def test_program_that_ends_among_the_recorded_steps(collect: Collect, script: Sc
     ran = collect("--warmup", "2", "--steps", "5", *ALONE, "--", sys.executable, script(TRAIN), "4")
     assert ran.code == 0, ran.stderr
     assert ran.manifest.passes[0].ranks == [RankRecording(host=HOST, rank=0, counted_steps=2, warmed_up=True)]
+    # What came behind the last step, up to the end of the program, is recorded, and is no step.
+    trace = read_trace(ran.folder / "torch/rank-0.trace.json.gz")
+    assert [name for _, name in step_ranges(trace)] == ["ProfilerStep#2", "ProfilerStep#3"]
+    assert names(trace, "user_annotation").count("unfinished step 4") == 1
+    rows = {row["key"]: row["calls"] for row in read_csv(ran.folder / "torch/rank-0.key_averages.csv")}
+    assert (rows["ProfilerStep*"], rows["unfinished step 4"]) == ("2", "1")
 
 
 @pytest.mark.parametrize("command", [[sys.executable, "-c", "print(1)"], ["env", "-u", "PYTHONPATH", "true"]])
