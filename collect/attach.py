@@ -27,6 +27,7 @@ import socket
 import sys
 import time
 import traceback
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,7 @@ class Recorder:
         self.begun = False
         """Whether a profiler has run in this process, or in the one that it was forked from."""
         self.counted: Any = None
+        """A weak reference to the optimizer whose steps count: it and its model are not to outlive their use."""
         self.done_steps = 0
         self.depth = 0
         self.finished = False
@@ -222,10 +224,10 @@ class Recorder:
             return
         # A step is a step of the first optimizer: a GAN's second one would count every iteration twice.
         if self.counted is None:
-            self.counted = optimizer
+            self.counted = weakref.ref(optimizer)
             # Too late for the first step, where nothing said before that the process trains.
             self.first = max(self.first, 0 if self.begun else 1)
-        elif optimizer is not self.counted:
+        elif optimizer is not self.counted():
             return
         self._ask_job()
         self.done_steps += 1

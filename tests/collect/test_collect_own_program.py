@@ -7,6 +7,7 @@ test_collect_secrets. The others are forked, see tests/forked.py.
 from __future__ import annotations
 
 import ast
+import shutil
 import socket
 import subprocess
 import sys
@@ -169,6 +170,15 @@ def test_what_is_a_launcher(tmp_path: Path, command: list[str], is_launcher: boo
     variables = environment(PYTHONPATH=f"{tmp_path}:{ROOT}")
     said = subprocess.run([sys.executable, *arguments], env=variables, capture_output=True, text=True)
     assert said.stdout == f"{is_launcher}\n", said.stderr
+
+
+def test_optimizer_is_freed_with_its_model(collect: Collect, script: Script) -> None:
+    text = TRAIN + "import gc, weakref\nleft = weakref.ref(model.weight)\ndel model, optimizer\ngc.collect()\n"
+    program = script(text + "print('left:', left())\n")
+    for steps in ("2", "6"):  # the recording is under way, and is written
+        ran = collect("--steps", "2", "--warmup", "1", "--", sys.executable, program, steps)
+        assert "left: None" in ran.stderr
+        shutil.rmtree(ran.folder)
 
 
 def test_failing_program_keeps_its_trace(collect: Collect, script: Script) -> None:
