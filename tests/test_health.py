@@ -156,6 +156,17 @@ def test_start_skew_and_clocks_of_ranks(tmp_path: Path) -> None:
     assert facts(path)["start after the first rank"][0] == 2
 
 
+def test_more_ranks_than_the_job_has(tmp_path: Path) -> None:
+    """A second attempt of rank 0, or a helper beside it, left a trace, too."""
+    files = [(f"torch/rank-{n}.trace.json", "chrome_trace", n) for n in range(2)]
+    for path, _, _ in files:
+        write_trace(tmp_path / "r" / path, one(), distributedInfo={"rank": 0, "world_size": 1})
+    folder = write_run(tmp_path / "r", files, world_size=1)
+    assert facts(folder)["ranks"] == (
+        None, "warning", "2 of 1", "some are no ranks of the job: other processes, or another attempt",
+    )  # fmt: skip
+
+
 def test_ranges_without_an_end(tmp_path: Path) -> None:
     whole = event("user_annotation", "forward", 0, 10)
     unclosed = {"ph": "X", "cat": "user_annotation", "name": "epoch", "pid": 1, "tid": 1, "ts": 1}

@@ -195,9 +195,12 @@ of_runs AS (
     FROM runs
     UNION ALL
     SELECT
-        run_group, run_id, 2, 'ranks', CASE WHEN ranks < world_size THEN 'warning' ELSE 'ok' END,
+        run_group, run_id, 2, 'ranks', CASE WHEN ranks <> world_size THEN 'warning' ELSE 'ok' END,
         concat(ranks, ' of ', coalesce(world_size, ranks)),
-        CASE WHEN ranks < world_size THEN 'collectives of missing ranks have no bandwidth and no waiting' END
+        CASE
+            WHEN ranks < world_size THEN 'collectives of missing ranks have no bandwidth and no waiting'
+            WHEN ranks > world_size THEN 'some are no ranks of the job: other processes, or another attempt'
+        END
     FROM runs
     WHERE ranks IS NOT NULL
     UNION ALL
