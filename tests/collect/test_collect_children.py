@@ -6,7 +6,6 @@ import json
 import sys
 from pathlib import Path
 
-import pytest
 from collect_support import Collect, names, read_trace
 
 FORKS = """
@@ -43,24 +42,25 @@ def train(told):
         optimizer.step()
         told.put(is_recorded(None))
 if __name__ == "__main__":
-    method = sys.argv[1]
-    loader = DataLoader(range(1), collate_fn=is_recorded, num_workers=1, multiprocessing_context=method)
-    context = multiprocessing.get_context(method)
+    loaders = [
+        DataLoader(range(1), collate_fn=is_recorded, num_workers=1, multiprocessing_context=method)
+        for method in ("spawn", "forkserver")
+    ]
+    context = multiprocessing.get_context("forkserver")
     told = context.Queue()
     trainer = context.Process(target=train, args=(told,))
     trainer.start()
-    print(json.dumps([list(loader), [told.get() for _ in range(4)]]))
+    print(json.dumps([[*loaders[0], *loaders[1]], [told.get() for _ in range(4)]]))
     trainer.join()
 """
 OWN_PYTHON = {"PYTHONHASHSEED": "0"}
 """With a variable that Python reads at its start, nothing is forked: a forked process ends in another way."""
 
 
-@pytest.mark.parametrize("options", [["--detail", "light"], ["--warmup", "0", "--stacks"]])
-def test_forked_child_ends_and_does_not_grow(collect: Collect, tmp_path: Path, options: list[str]) -> None:
+def test_forked_child_ends_and_does_not_grow(collect: Collect, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(FORKS)
-    ran = collect(*options, "--", sys.executable, str(program), **OWN_PYTHON)
+    ran = collect("--warmup", "0", "--stacks", "--", sys.executable, str(program), **OWN_PYTHON)
     assert ran.code == 0, ran.stderr
     log = (ran.folder / "torch/log.txt").read_text()
     assert "ended with 7" in log
@@ -70,14 +70,13 @@ def test_forked_child_ends_and_does_not_grow(collect: Collect, tmp_path: Path, o
     assert names(read_trace(ran.folder / "torch/rank-0.trace.json.gz"), "cpu_op").count("aten::ones") == 1
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_workers_are_not_recorded_and_ranks_are(collect: Collect, tmp_path: Path, method: str) -> None:
+def test_workers_are_not_recorded_and_ranks_are(collect: Collect, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(SPAWNS)
     options = ["--warmup", "0", "--steps", "2", "--detail", "light"]
-    ran = collect(*options, "--", sys.executable, str(program), method, **OWN_PYTHON)
+    ran = collect(*options, "--", sys.executable, str(program), **OWN_PYTHON)
     assert ran.code == 0, ran.stderr
     log = (ran.folder / "torch/log.txt").read_text()
     said = next(line for line in log.splitlines() if line.startswith("[["))
-    assert json.loads(said) == [[False], [True, True, False, False]]
+    assert json.loads(said) == [[False, False], [True, True, False, False]]
     assert [r.counted_steps for r in ran.manifest.passes[0].ranks if r.counted_steps] == [2]
