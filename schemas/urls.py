@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from os import PathLike
-from urllib.request import url2pathname
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/{1,3}(?!/)(.+)")
 """Two letters at least before the colon: one is a drive of Windows. Path leaves one slash of several."""
@@ -21,7 +20,11 @@ def url_of(path: str | PathLike[str]) -> str | None:
 
 def local_path(url: str) -> str | None:
     """The path that a URL of this machine (file://) names, or None for one of another."""
-    return url2pathname(url.removeprefix("file://")) if url.startswith("file://") else None
+    if not url.startswith("file://"):
+        return None
+    from urllib.request import url2pathname  # with http and ssl, which no other command needs
+
+    return url2pathname(url.removeprefix("file://"))
 
 
 def is_remote(path: str | PathLike[str]) -> bool:
