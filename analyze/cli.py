@@ -68,11 +68,9 @@ def main() -> None:
     except OSError as e:  # where nothing above expects one
         _end_if_told()
         _fail(_sentence(e))
-    except UnicodeEncodeError as e:
-        if e.encoding.startswith("utf"):
-            _fail(f"an argument or a name is not valid UTF-8: {e}")
-        _fail(f"the output has characters that {e.encoding} lacks; have it in UTF-8, as by PYTHONIOENCODING=utf-8")
     except UnicodeError as e:
+        if isinstance(e, UnicodeEncodeError) and not e.encoding.startswith("utf"):
+            _fail(f"the output has characters that {e.encoding} lacks; have it in UTF-8, as by PYTHONIOENCODING=utf-8")
         _fail(f"an argument or a name is not valid UTF-8: {e}")
     except KeyboardInterrupt:
         _end_if_told()

@@ -11,3 +11,8 @@ class StorageError(InputError):
 
 class MachineError(InputError):
     """What stops the machine, not the input: a full disk, a killed process. Another machine may do the same work."""
+
+
+def unreadable(path: object, error: OSError | ValueError) -> InputError:
+    """That a path cannot be looked at, and why, as the system says it."""
+    return InputError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}")

@@ -38,7 +38,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from analyze.errors import InputError
+from analyze.errors import InputError, unreadable
 from schemas.files import is_dir
 from schemas.tables import TABLES
 
@@ -357,7 +357,7 @@ def _there(folders: Iterable[Path]) -> list[Path]:
         try:
             there = is_dir(folder)
         except (OSError, ValueError) as e:
-            raise InputError(f"{folder}: cannot be read: {getattr(e, 'strerror', None) or e}") from e
+            raise unreadable(folder, e) from e
         if not there:
             raise InputError(f"{folder}: no such folder of query files")
     return found

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 
 import schemas
-from analyze.errors import InputError
+from analyze.errors import InputError, unreadable
 from analyze.plots import declared
 from analyze.plots.figure import Rows
 from analyze.query.query_files import RANK_COLUMNS, UNITS, ResultColumn, find
@@ -138,7 +138,7 @@ def find_file(name: str | os.PathLike[str]) -> Path:
         if is_file(file):
             return file
     except (OSError, ValueError) as e:
-        raise InputError(f"{path}: cannot be read: {getattr(e, 'strerror', None) or e}") from e
+        raise unreadable(path, e) from e
     known = by_name()
     if str(name) in known:
         return known[str(name)]

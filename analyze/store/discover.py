@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from analyze.errors import InputError, StorageError
+from analyze.errors import InputError, StorageError, unreadable
 from analyze.sources import BY_KIND, SOURCES, Source, detect
 from analyze.sources.base import SourceFile
 from analyze.sources.remote import RawPath, RemotePath, common_folder
@@ -128,7 +128,7 @@ def _look(path: RawPath, looked: Mapping[FileState, Looked]) -> _Below:
         if not path.is_dir():
             raise InputError(f"{path}: {'not a file or folder' if path.exists() else 'no such file or folder'}")
     except (OSError, ValueError) as e:
-        raise InputError(f"{printable(path)}: cannot be read: {getattr(e, 'strerror', None) or e}") from e
+        raise unreadable(printable(path), e) from e
     links: list[str] = []
     seen: list[RawPath | InputError] = []
     pending = [path]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
 
-from analyze.errors import InputError
+from analyze.errors import unreadable
 from analyze.sources import Source, detect, on_disk
 from analyze.sources.base import SourceFile
 from analyze.sources.packed import is_packed, plain_name, unpacked
@@ -30,7 +30,7 @@ def given_paths(paths: Iterable[str | os.PathLike[str] | RemotePath]) -> list[Ra
                 if is_file(path):
                     protect(path)
         except (OSError, ValueError) as e:
-            raise InputError(f"{printable(path)}: cannot be read: {getattr(e, 'strerror', None) or e}") from e
+            raise unreadable(printable(path), e) from e
     return found
 
 
