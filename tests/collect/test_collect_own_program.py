@@ -229,7 +229,10 @@ def test_what_runs_inside_a_program_needs_torch_alone() -> None:
                 needs.add((node.module or "").partition(".")[0])
             elif isinstance(node, ast.Import):
                 needs |= {a.name.partition(".")[0] for a in node.names}
-    assert seen == {"attach", "children", "new_files", "rendezvous", "torch_facts", "trace_files"}
+    assert seen == {
+        "attach", "attached_recorder", "children", "new_files", "rendezvous", "step_clock", "torch_facts",
+        "trace_files",
+    }  # fmt: skip
     assert needs - sys.stdlib_module_names == {"torch"}
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from collect_support import CPU, Collect, names, read_csv, read_trace
 
-from collect import attach
+from collect import step_clock
 from collect.checked_options import make_options
 from collect.errors import UsageError
 from collect.phases import mean_step_ns
@@ -46,8 +46,8 @@ def test_which_steps_are_timed() -> None:
 
 def test_clock_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([100, 130, 160, 1000, 1050, 1080])
-    monkeypatch.setattr(attach.time, "perf_counter_ns", lambda: next(times))
-    clock = attach.StepClock()
+    monkeypatch.setattr(step_clock.time, "perf_counter_ns", lambda: next(times))
+    clock = step_clock.StepClock()
     clock.step(0, last=False)  # no block is under way: nothing is timed
     clock.start(undisturbed=True)
     clock.step(1, last=False)
