@@ -3,10 +3,14 @@
 - a program that steps an optimizer: `steps` optimizer steps after the first `warmup` of them, and after `undisturbed`
   that are timed with the profiler off, to say what recording costs. The last warm-up step already runs with the
   profiler on, so that what is slow at its start (CUPTI, buffers) is over; then all ranks of the job begin together;
-- any other program: everything from the import of torch to the end;
-- a process that multiprocessing started: nothing before it joins a process group or steps an optimizer, since it may be
-  a DataLoader's worker, for which recording has no end;
+- any other program: everything to its end, from the import of torch on. Where there is a GPU, from its first use on: of
+  CUDA, of a process group, of a module. A profiler that runs has begun CUDA, which then does not work in a child that
+  is forked. All threads are recorded, unless memory is, too: the profiler has that of one thread alone;
+- a process that multiprocessing started: nothing before it uses CUDA, joins a process group or steps an optimizer,
+  since it may be a DataLoader's worker, for which recording has no end;
 - a process that was forked while its parent was recorded, or ran no torch operator (torchrun's agent): nothing is left.
+
+Which rank of the job a process is, `collect` decides when all have ended (collect.ranks).
 
 Uses the standard library and torch alone; see collect.attach for why.
 """
@@ -20,16 +24,34 @@ import json
 import os
 import signal
 import socket
+import threading
+import time
 import traceback
 import weakref
 from pathlib import Path
 from typing import Any
 
-from .children import end_as_unprofiled, is_of_multiprocessing, when_in_a_process_group
+from .children import at_end_of_multiprocessing, end_as_unprofiled, end_before_static_objects, is_of_multiprocessing
+from .cuda import has_cuda, synchronize
+from .first_use import FirstUse
+from .other_profilers import OtherProfilers
 from .rendezvous import job, meet
 from .step_clock import StepClock
 from .torch_facts import torch_facts
-from .trace_files import write_recording, write_step_times
+from .trace_files import write_recording
+
+OWN_PROFILER = (
+    "the program runs a torch.profiler of its own, and torch runs one at a time: leave that out, or record with "
+    "--profiler nsys"
+)
+OTHER_THREAD = (
+    "the program steps its optimizer in another thread than its main one: torch's profiler can follow that only "
+    "without --memory, up to the last recorded step, and where it has profile_all_threads"
+)
+
+
+class NotRecordable(Exception):
+    """What a program does cannot be recorded; says why."""
 
 
 class AttachedRecorder:
@@ -47,7 +69,16 @@ class AttachedRecorder:
         self.done_steps = 0
         self.depth = 0
         self.finished = False
+        self.thread: int | None = None
+        """The one thread that is recorded, and in which alone the profiler may be stopped; None if it records all."""
+        self.yielded = False
+        """Whether the profiler gave way to one of the program's own before any step."""
+        self.began_s = time.time()
         self.rank: int | None = None
+        self.in_group = False
+        """Whether rank and size of the job are what its process group says."""
+        self.job: str | None = None
+        """What tells the job from another one that the program starts, or starts again."""
         self.world_size: int | None = None
         self.warmed_up = False
         self.clock = StepClock()
@@ -59,28 +90,59 @@ class AttachedRecorder:
         """Why the ranks did not begin together."""
 
     def start(self) -> None:
-        """Record from here on: whether the program ever steps an optimizer is not known yet."""
-        if is_of_multiprocessing():
-            when_in_a_process_group(self._begin_whole)
-        else:
-            self._begin_whole()
+        """Record, at once or from the first use of torch on: whether the program ever steps an optimizer is not known
+        yet."""
+
+        self.others = OtherProfilers(self._give_way)
+        self.first_use = FirstUse(self._at_first_use)
         self._watch_steps()
         atexit.register(self._at_exit)
         os.register_at_fork(after_in_child=self._in_forked_child)
+        if is_of_multiprocessing():
+            return
+        if has_cuda():
+            self.first_use.wait_for_a_module()
+        else:
+            self._begin_whole()
+
+    def _at_first_use(self) -> None:
+        if not self.finished and os.getpid() == self.pid:
+            self._ask_job()
+            self._begin_whole()
 
     def _begin_whole(self) -> None:
         """Record what comes, unless recording has begun already."""
-        if self.begun or os.getpid() != self.pid:
+        if self.begun:
+            return
+        if self.others.running:
+            self.yielded = True
             return
         try:
-            self._begin()
+            self._begin(whole=True)
             if not self.config["warmup"]:
                 self._open_step()
         except Exception as e:
             self._fail(e)
 
+    def _give_way(self) -> None:
+        """A profiler of the program's own begins."""
+        if self.profile is None or os.getpid() != self.pid:
+            return
+        on_trial = self.config["warmup"] and not self.done_steps
+        try:
+            self._close_step()
+            self._stop()
+        except Exception as e:
+            self._fail(e)
+            return
+        self.profile = None
+        if on_trial:
+            self.yielded = True
+        else:
+            self._fail(NotRecordable(OWN_PROFILER))
+
     def _in_forked_child(self) -> None:
-        """A child of a recorded process is not recorded; one of a process that waits for its work (a forkserver) is."""
+        """A child of a recorded process is not recorded; one of a process that has not begun to use torch may be."""
         self.pid = os.getpid()
         if self.begun:
             end_as_unprofiled(recording=not self.finished, stacks=self.config["stacks"])
@@ -115,15 +177,20 @@ class AttachedRecorder:
 
         Optimizer.profile_hook_step = staticmethod(profile_hook_step)
 
-    def _begin(self, warmup: bool = False) -> None:
-        """Start a profiler that records or, with `warmup`, throws away what it sees until the last warm-up step."""
-        import torch
+    def _begin(self, warmup: bool = False, whole: bool = False) -> None:
+        """Start a profiler that records, of `whole` programs all threads, or, with `warmup`, throws away what it sees
+        until the last warm-up step. Raises NotRecordable."""
         from torch.profiler import ProfilerAction, ProfilerActivity, profile
 
+        if self.others.running:
+            raise NotRecordable(OWN_PROFILER)
         self.begun = True
+        at_end_of_multiprocessing(self._at_exit)
         activities = [ProfilerActivity.CPU]
-        if _has_cuda(torch):
+        if has_cuda():
             activities.append(ProfilerActivity.CUDA)
+        threads = {} if self.config["memory"] or not whole else _of_all_threads()
+        self.thread = None if threads else threading.get_ident()
         discarded = self.first if warmup else 0
         self.profile = profile(
             activities=activities,
@@ -132,11 +199,19 @@ class AttachedRecorder:
             profile_memory=self.config["memory"],
             with_stack=self.config["stacks"],
             with_flops=self.config["flops"],
+            **threads,
         )
         self.profile.step_num = self.done_steps
         # No ProfilerStep#N range before the first recorded step, see _open_step().
         self.profile.record_steps = False
-        self.profile.start()
+        with self.others.ours():
+            self.profile.start()
+
+    def _stop(self) -> None:
+        """Stop the profiler. Raises NotRecordable where that would crash the process."""
+        if self.thread not in (None, threading.get_ident()):
+            raise NotRecordable(OTHER_THREAD)
+        self.profile.stop()
 
     def _open_step(self) -> None:
         """Begin the ProfilerStep#N range of the first recorded step; the profiler makes those of the others."""
@@ -159,7 +234,7 @@ class AttachedRecorder:
         Each rank's profiler takes another time to start, so they wait for each other before and after it. Python stacks
         would hold the second wait, so with them both are before.
         """
-        _synchronize()
+        synchronize()
         self._meet("warmed-up")
         if self.config["stacks"]:
             self._meet("started")
@@ -167,6 +242,7 @@ class AttachedRecorder:
             self._begin()
         else:
             self.warmed_up = True
+            self.thread = threading.get_ident()
             self.profile.step()
         if not self.config["stacks"]:
             self._meet("started")
@@ -184,6 +260,8 @@ class AttachedRecorder:
             self.counted = weakref.ref(optimizer)
             # Too late for the first step, where nothing said before that the process trains.
             self.first = max(self.first, 0 if self.begun else 1)
+        elif self.counted() is None:
+            self.counted = weakref.ref(optimizer)  # another fold, or the next training
         elif optimizer is not self.counted():
             return
         self._ask_job()
@@ -200,14 +278,14 @@ class AttachedRecorder:
         if done == end:
             self._close_step()
         if last_of_block:
-            _synchronize()
+            synchronize()
         self.clock.step(done - 1, last_of_block)
         if done == 1 and self.profile is not None and self.config["warmup"]:
             # The program trains, so what was recorded up to here is warm-up.
-            self.profile.stop()
+            self._stop()
             self.profile = None
         if done in self.undisturbed[:1]:
-            _synchronize()
+            synchronize()
             self._meet("undisturbed")
             self.clock.start(undisturbed=True)
         elif done == self.first - 1:
@@ -222,27 +300,33 @@ class AttachedRecorder:
 
     def _ask_job(self) -> None:
         """Remember rank and size of the job while the process group exists; at exit it may be gone."""
-        rank, world_size = job()
-        if rank is not None:
-            self.rank = rank
-        if world_size is not None:
-            self.world_size = world_size
+        rank, world_size, in_group = job()
+        if rank is None or (self.in_group and not in_group):
+            return
+        self.rank, self.world_size, self.in_group = rank, world_size, in_group
+        names = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT")
+        self.job = " ".join([*(os.environ.get(name, "") for name in names), str(world_size)])
 
     def _at_exit(self) -> None:
-        if self.finished or os.getpid() != self.pid:
+        if os.getpid() != self.pid:
+            return
+        if self.finished:
             return
         with contextlib.suppress(ValueError):
             # A Ctrl-C may come twice, from srun and from `collect`: it must not cut short what is written now.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         if 0 < self.done_steps <= self.first:
             if self.profile is not None:
-                self.profile.stop()
+                with contextlib.suppress(NotRecordable):
+                    self._stop()
             few = f"it took {self.done_steps} optimizer steps, and --warmup is {self.config['warmup']}"
             if self.config["undisturbed"]:
                 few += f", --undisturbed {self.config['undisturbed']}"
-            self._report({"rank": self.rank or 0, "reason": f"the program ended before the profiled steps: {few}"})
+            self._report({"reason": f"the program ended before the profiled steps: {few}"})
             return
         if self.profile is None:
+            if self.yielded:
+                self._report({"reason": OWN_PROFILER})
             return
         self._ask_job()
         try:
@@ -254,22 +338,26 @@ class AttachedRecorder:
     def _finish(self, unfinished: str | None = None) -> None:
         self.finished = True
         self._close_step()
-        _synchronize()
-        self.profile.stop()
+        synchronize()
+        self._stop()
         averages = self.profile.key_averages()
         # "::" marks operators (aten::add, c10d::allreduce_); a process without any did no work of its own.
         if not any("::" in row.key or not str(row.device_type).endswith("CPU") for row in averages):
             return
-        rank = self._claim_rank()
-        write_step_times(self.clock.blocks, Path(self.config["folder"]), rank)
-        write_recording(self.profile, Path(self.config["folder"]), rank, self.config["memory_timeline"], unfinished)
-        self._report({"rank": rank, "ok": True, "facts": torch_facts(), **self._how()}, rank)
+        stem = f"process-{socket.gethostname()}-{self.pid}"
+        write_recording(self.profile, Path(self.config["folder"]), stem, self.config["memory_timeline"], unfinished)
+        self._report({"ok": True, "stem": stem, "facts": torch_facts(), **self._how()})
         self.profile = None
 
     def _how(self) -> dict[str, Any]:
         """Where it ran, what was counted, and how the recording began: fields of collect.spec.RankReport."""
         how: dict[str, Any] = {"world_size": self.world_size, "host": socket.gethostname()}
+        how["began_s"], how["in_group"], how["job"] = self.began_s, self.in_group, self.job
+        task = os.environ.get("SLURM_PROCID", "")
+        how["task"] = int(task) if task.isdecimal() else 0
         if self.done_steps:
+            how["undisturbed_steps"] = self.clock.blocks.get(True, [])
+            how["recorded_steps"] = self.clock.blocks.get(False, [])
             how["counted_steps"] = self.done_steps - self.first
             how["undisturbed_step_ns"] = self.clock.mean_ns(True)
             how["recorded_step_ns"] = self.clock.mean_ns(False)
@@ -279,55 +367,35 @@ class AttachedRecorder:
                 how["note"] = self.apart
         return how
 
-    def _claim_rank(self) -> int:
-        """Rank of the job where it is known, else the first number that no process of this run has taken."""
-        known = os.environ.get("SLURM_PROCID", "")
-        first = self.rank if self.rank is not None else int(known) if known.isdecimal() else 0
-        for rank in range(first, first + 100_000):
-            claim = Path(self.config["work"]) / f"claim-{rank}"
-            with contextlib.suppress(FileExistsError):
-                os.close(os.open(claim, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-                return rank
-        raise RuntimeError("no free rank number")
-
-    def _report(self, report: dict[str, Any], rank: int | None = None) -> None:
-        name = f"rank-{rank}.json" if rank is not None else f"attach-{self.pid}.json"
+    def _report(self, report: dict[str, Any]) -> None:
+        """Tell `collect` how it went."""
+        name = f"attach-{socket.gethostname()}-{self.pid}.json"
+        report = {"job_rank": self.rank, "when": time.time(), **report}
         with contextlib.suppress(OSError):
             (Path(self.config["work"]) / name).write_text(json.dumps(report), encoding="utf-8")
 
     def _fail(self, error: Exception) -> None:
         """Say why there is no trace; the program itself goes on as if nothing had been recorded."""
         self.finished = True
+        if isinstance(error, NotRecordable):
+            self._report({"reason": str(error)})
+            if self.profile is not None:
+                end_before_static_objects()  # torch crashes as it takes apart a profiler that still runs
+            return
         self.profile = None
         if isinstance(error, OSError) and error.strerror:
             said = error.strerror
         else:
             said = f"{type(error).__name__}: {error}"
             traceback.print_exc()
-        self._report({"rank": self.rank or 0, "ok": False, "reason": f"the trace could not be written: {said}"})
+        self._report({"reason": f"the trace could not be written: {said}"})
 
 
-def _has_cuda(torch: Any) -> bool:
-    """Whether torch can use a GPU, without initialising CUDA: the program may want to fork first."""
-    name = "PYTORCH_NVML_BASED_CUDA_CHECK"
-    before = os.environ.get(name)
-    os.environ[name] = "1"
+def _of_all_threads() -> dict[str, Any]:
+    """Arguments of a profiler that records all threads, and may be stopped in any; none where torch has no such."""
     try:
-        return bool(torch.cuda.is_available())
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
+        from torch._C._profiler import _ExperimentalConfig
 
-
-def _synchronize() -> None:
-    """Wait for all GPUs that this process uses, so that a recording holds whole steps."""
-    import torch
-
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        for index in range(torch.cuda.device_count()):
-            # Synchronising another rank's GPU would put a context of this process on it.
-            if torch._C._cuda_hasPrimaryContext(index):
-                with contextlib.suppress(RuntimeError):
-                    torch.cuda.synchronize(index)
+        return {"experimental_config": _ExperimentalConfig(profile_all_threads=True)}
+    except (ImportError, TypeError):
+        return {}

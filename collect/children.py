@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import sys
 from collections.abc import Callable
-from typing import Any
 
 
 def is_of_multiprocessing() -> bool:
@@ -26,21 +24,13 @@ def is_of_multiprocessing() -> bool:
     return importing or serving or process.parent_process() is not None
 
 
-def when_in_a_process_group(then: Callable[[], None]) -> None:
-    """Call `then` whenever the program has made this process one of a process group."""
-    distributed: Any = sys.modules.get("torch.distributed")
-    begin = getattr(distributed, "init_process_group", None)
-    if begin is None:
-        return
+def at_end_of_multiprocessing(do: Callable[[], None]) -> None:
+    """Call `do` before a process ends that multiprocessing has forked: what atexit has to do is not done there."""
+    if is_of_multiprocessing():
+        import multiprocessing.util
 
-    @functools.wraps(begin)
-    def init_process_group(*args: Any, **kwargs: Any) -> Any:
-        result = begin(*args, **kwargs)
-        then()
-        return result
-
-    for module in (distributed, distributed.distributed_c10d):
-        module.init_process_group = init_process_group
+        # Its own order: before its queues and pools are taken apart.
+        multiprocessing.util.Finalize(None, do, exitpriority=1000)
 
 
 def end_as_unprofiled(recording: bool, stacks: bool) -> None:
@@ -50,8 +40,7 @@ def end_as_unprofiled(recording: bool, stacks: bool) -> None:
     to it, which would keep them for the life of the child.
 
     Kineto's thread does not live on here, but the condition variable on which it waited counts it, and is taken apart
-    when C++ takes apart its static objects: it would wait for that thread for ever. So the process ends before it comes
-    to them; what Python has to do at its end is done by then, and what C has to write out is still done.
+    when C++ takes apart its static objects: it would wait for that thread for ever.
     """
     if recording:
         import torch
@@ -60,6 +49,12 @@ def end_as_unprofiled(recording: bool, stacks: bool) -> None:
             torch._C._autograd._clear_callbacks()
         if stacks:
             sys.setprofile(None)
+    end_before_static_objects()
+
+
+def end_before_static_objects() -> None:
+    """Have the process end before C++ takes apart its static objects. What Python has to do at its end is done by then,
+    and what C has to write out is still done."""
     with contextlib.suppress(OSError, AttributeError):  # without glibc's functions
         libc = ctypes.CDLL(None)
         # The last one is called first; both take any number of arguments.

@@ -27,16 +27,14 @@ def _distributed() -> Any:
     return None
 
 
-def job() -> tuple[int | None, int | None]:
-    """This process's rank and the number of processes of its job; None for what is not known.
-
-    The process group tells, or without one the launcher's variables.
-    """
+def job() -> tuple[int | None, int | None, bool]:
+    """This process's rank, the number of processes of its job, None for what is not known, and whether its process
+    group tells: without one, the launcher's variables do."""
     distributed = _distributed()
     if distributed is not None:
-        return distributed.get_rank(), distributed.get_world_size()
+        return distributed.get_rank(), distributed.get_world_size(), True
     rank, world = (os.environ.get(v, "") for v in ("RANK", "WORLD_SIZE"))
-    return int(rank) if rank.isdecimal() else None, int(world) if world.isdecimal() else None
+    return int(rank) if rank.isdecimal() else None, int(world) if world.isdecimal() else None, False
 
 
 def meet(place: str, limit_s: float = LIMIT_S) -> str | None:

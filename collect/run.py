@@ -25,6 +25,7 @@ from collect.process import Signals, run_logged
 from collect.profilers import make_profiler
 from collect.profilers.base import EVERY_PASS, Profiler, list_files
 from collect.progress import PassProgress
+from collect.ranks import settle
 from collect.runfolder import RunFolder, utc_now
 from collect.spec import RankReport, WorkerSpec, read_exit_codes, read_reports
 from schemas.manifest import Gpu, Manifest, Pass, RankRecording
@@ -184,6 +185,10 @@ def _execute(
     reports = read_reports(scratch)
     for report in reports:
         _merge_facts(folder.manifest, report.facts)
+    if options.program:
+        reports, done.note = settle(reports, path)
+        if done.note:
+            console.print(f"note: {profiler.name}: {done.note}", markup=False, highlight=False, soft_wrap=True)
     _note_counts(folder.manifest, done, reports)
     ranks = 1 if options.program else options.world_size
     done.reason = diagnose(done.exit_code, reports, read_exit_codes(scratch), path, ranks, bool(options.program))

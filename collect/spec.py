@@ -7,6 +7,7 @@ processes on other nodes have to see it.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,26 @@ class RankReport(msgspec.Struct, kw_only=True):
     """collect.torch_facts.torch_facts() and the model's image size, from one rank."""
 
 
+class AttachedReport(RankReport, kw_only=True):
+    """How an attached process ended. Its `rank` is settled when all have ended: collect.ranks."""
+
+    job_rank: int | None = None
+    """Rank of its job; None if it does not know one."""
+    in_group: bool = False
+    """Whether the process group said so, or variables, which a process that it started has, too."""
+    job: str | None = None
+    """What tells the job that the rank is of from others."""
+    task: int = 0
+    """Number of its Slurm task; 0 without Slurm."""
+    began_s: float = 0.0
+    """Seconds since the epoch when it imported torch."""
+    stem: str = ""
+    """What the names of its files begin with until its rank is settled; empty if it recorded nothing."""
+    undisturbed_steps: list[tuple[int, int]] = []
+    recorded_steps: list[tuple[int, int]] = []
+    """Number of a step and its ns; collect.step_clock."""
+
+
 def write_report(scratch: Path, report: RankReport) -> None:
     """Leave the report of a rank; a process that cannot even do that is judged by its exit code."""
     report.when = time.time()
@@ -62,12 +83,11 @@ def write_report(scratch: Path, report: RankReport) -> None:
 
 def read_reports(scratch: Path) -> list[RankReport]:
     """All reports, by rank; those of attached processes included. Unreadable ones are left out."""
-    reports = []
-    for path in [*scratch.glob("rank-*.json"), *scratch.glob("attach-*.json")]:
-        try:
-            reports.append(msgspec.json.decode(path.read_bytes(), type=RankReport))
-        except (OSError, msgspec.DecodeError):
-            continue
+    reports: list[RankReport] = []
+    for pattern, kind in (("rank-*.json", RankReport), ("attach-*.json", AttachedReport)):
+        for path in scratch.glob(pattern):
+            with suppress(OSError, msgspec.DecodeError):
+                reports.append(msgspec.json.decode(path.read_bytes(), type=kind))
     return sorted(reports, key=lambda r: r.rank)
 
 

@@ -37,9 +37,9 @@ STEP_TIMES_COLUMNS = ("rank", "step", "warmup", "undisturbed", "step_s")
 
 
 def write_recording(
-    profile: Any, folder: Path, rank: int, memory_timeline: bool = False, unfinished: str | None = None
+    profile: Any, folder: Path, stem: str, memory_timeline: bool = False, unfinished: str | None = None
 ) -> list[Any]:
-    """Write rank-N.trace.json.gz and rank-N.key_averages.csv of a stopped torch.profiler.profile into `folder`.
+    """Write STEM.trace.json.gz and STEM.key_averages.csv of a stopped torch.profiler.profile into `folder`.
 
     Both hold exactly the same events. A file appears under its name only when it is whole. `unfinished` is the name of
     a step's range that is no step: a profiler cannot forget what has begun, so both get it under another name. Returns
@@ -51,12 +51,12 @@ def write_recording(
                 event.name = event.trace_name = _no_step(unfinished)
     # Averages first: they need the events only, and export may be what runs out of disk.
     averages = list(profile.key_averages())
-    write_key_averages(averages, folder / f"rank-{rank}.key_averages.csv")
+    write_key_averages(averages, folder / f"{stem}.key_averages.csv")
     # torch opens files by name, so it gets a folder that nobody else has laid a link in.
     with private_folder(folder) as work:
-        _write_trace(profile, work, folder / f"rank-{rank}.trace.json.gz", unfinished)
+        _write_trace(profile, work, folder / f"{stem}.trace.json.gz", unfinished)
         if memory_timeline:
-            timeline = work / f"rank-{rank}.memory_timeline.json.gz"
+            timeline = work / f"{stem}.memory_timeline.json.gz"
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FutureWarning)
                 profile.export_memory_timeline(str(timeline))

@@ -109,6 +109,8 @@ class Pass(msgspec.Struct, kw_only=True):
     """Why it failed, in one sentence."""
     command: list[str] = []
     exit_code: int | None = None
+    note: str | None = None
+    """What of its recordings was not kept, in one sentence."""
     start: str | None = None
     end: str | None = None
     files: list[RunFile] = []

@@ -99,7 +99,7 @@ class TorchRecorder(Recorder):
     def write(self) -> None:
         """Write the trace and the averages of the recorded steps."""
         if self._recorded is not None:
-            write_recording(self._recorded, self._folder, self._rank, self._own.memory_timeline)
+            write_recording(self._recorded, self._folder, f"rank-{self._rank}", self._own.memory_timeline)
 
 
 class TorchProfiler(Profiler[TorchOptions]):
@@ -139,8 +139,9 @@ class TorchProfiler(Profiler[TorchOptions]):
         if not any(folder.glob("rank-*.trace.json.gz")):
             if self.options.program:
                 raise ToolError(
-                    "no trace was recorded: no Python process of the program ran a torch operator, or it ran with "
-                    "-S, -E or -I, or its script replaces or clears PYTHONPATH, or it ended by os._exit"
+                    "no trace was recorded: no Python process of the program ran a torch operator (on a node with a "
+                    "GPU: used CUDA, a module or an optimizer), or it ran with -S, -E or -I, or its script replaces "
+                    "or clears PYTHONPATH, or it ended by os._exit"
                 )
             raise ToolError("no trace was recorded")
 

@@ -53,7 +53,7 @@ if __name__ == "__main__":
     print(json.dumps([[*loaders[0], *loaders[1]], [told.get() for _ in range(4)]]))
     trainer.join()
 """
-OWN_PYTHON = {"PYTHONHASHSEED": "0"}
+OWN_PYTHON = {"PYTHONHASHSEED": "0", "CUDA_VISIBLE_DEVICES": ""}
 """With a variable that Python reads at its start, nothing is forked: a forked process ends in another way."""
 
 

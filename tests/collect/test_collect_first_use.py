@@ -1,0 +1,158 @@
+"""When recording a user's own program begins and ends, where the program does more than to train in its main thread."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from collect_support import Collect, environment, names, read_trace
+
+TRAIN = """
+import sys, threading, torch
+from torch.profiler import profile, ProfilerActivity
+def own():
+    return profile(activities=[ProfilerActivity.CPU])
+def train(steps, at={}):
+    model = torch.nn.Linear(8, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(steps):
+        at.get(step, int)()
+        model(torch.randn(2, 8)).sum().backward()
+        optimizer.step()
+def counted(profiler, key="aten::addmm"):
+    return sum(row.count for row in profiler.key_averages() if row.key == key)
+"""
+OWN_PYTHON = {"PYTHONHASHSEED": "0", "CUDA_VISIBLE_DEVICES": ""}
+ASKED = ["--warmup", "3", "--steps", "3", "--undisturbed", "0"]
+WATCHES = """
+import os, torch
+from collect.first_use import FirstUse
+said = []
+"""
+
+
+def python(text: str) -> str:
+    """What a program prints; it sees no GPU, which to compile a function would begin to use."""
+    alone = environment(CUDA_VISIBLE_DEVICES="")
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, env=alone, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_the_beginning_of_cuda() -> None:
+    """torch's own start of CUDA is replaced, since there may be no GPU; test_collect_gpu_programs needs one."""
+    told = python(
+        WATCHES
+        + "def lazy_init():\n    torch.cuda._initialized = True\n"
+        + "torch.cuda._lazy_init = lazy_init\n"
+        + "FirstUse(lambda: said.append(torch.cuda.is_initialized()))\n"
+        + "before = list(said)\n"
+        + "torch.cuda.init()\ntorch.cuda.init()\n"
+        + "print(before, said, torch.cuda._lazy_init is lazy_init)\n"
+    )
+    assert told == "[] [True] True"
+
+
+def test_the_first_module() -> None:
+    """Not one that torch.compile reads, whose graph stays whole; nor one of a child that was forked before."""
+    told = python(
+        WATCHES
+        + "FirstUse(lambda: said.append(os.getpid())).wait_for_a_module()\n"
+        + "module = torch.nn.Linear(2, 2)\n"
+        + "compiled = torch.compile(lambda x: module(x), fullgraph=True, backend='eager')\n"
+        + "compiled(torch.ones(1, 2))\nprint(said)\n"
+        + "child = os.fork()\n"
+        + "if not child:\n    module(torch.ones(1, 2))\n    os._exit(len(said))\n"
+        + "print(os.waitpid(child, 0)[1])\n"
+        + "module(torch.ones(1, 2))\nmodule(torch.ones(1, 2))\nprint(said == [os.getpid()])\n"
+        + "print(len(torch.nn.modules.module._global_forward_pre_hooks))\n"
+    )
+    assert told.splitlines() == ["[]", "0", "True", "0"]
+
+
+def test_a_loader_uses_nothing() -> None:
+    told = python(
+        WATCHES
+        + "class Data(torch.utils.data.Dataset):\n"
+        + "    def __len__(self): return 1\n"
+        + "    def __getitem__(self, i):\n"
+        + "        use._used()\n"
+        + "        return len(said)\n"
+        + "use = FirstUse(lambda: said.append(1))\n"
+        + "print([int(x) for x in torch.utils.data.DataLoader(Data(), num_workers=1)])\n"
+        + "use._used()\nprint(said)\n"
+    )
+    assert told.splitlines() == ["[0]", "[1]"]
+
+
+def recorded_steps(folder: Path) -> list[str]:
+    trace = read_trace(folder / "torch/rank-0.trace.json.gz")
+    return sorted(n for n in names(trace, "user_annotation") if n.startswith("ProfilerStep"))
+
+
+def test_training_in_a_thread(collect: Collect, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(TRAIN + "t = threading.Thread(target=train, args=(7,))\nt.start()\nt.join()\nprint('through')\n")
+    ran = collect(*ASKED, "--", sys.executable, str(program), **OWN_PYTHON)
+    assert ran.code == 0, ran.stderr
+    assert recorded_steps(ran.folder) == ["ProfilerStep#3", "ProfilerStep#4", "ProfilerStep#5"]
+    # Memory is recorded of one thread alone, and steps are: torch crashes when it stops in another, or not at all.
+    cut = tmp_path / "cut.py"
+    cut.write_text(program.read_text().replace("(7,)", "(5,)"))
+    for option, path in (("--memory", program), ("--stacks", cut)):
+        ran = collect(*ASKED, option, "--", sys.executable, str(path), output=tmp_path / option, **OWN_PYTHON)
+        assert ran.code == 1 and "through" in ran.stderr and ran.manifest.passes[0].exit_code == 0
+        assert "steps its optimizer in another thread" in (ran.manifest.reason or "")
+
+
+def test_operators_of_all_threads(collect: Collect, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    text = "t = threading.Thread(target=lambda: torch.ones(3))\nt.start()\nt.join()\ntorch.zeros(3)\n"
+    program.write_text(TRAIN + text)
+    ran = collect("--", sys.executable, str(program), **OWN_PYTHON)
+    assert ran.code == 0, ran.stderr
+    called = names(read_trace(ran.folder / "torch/rank-0.trace.json.gz"), "cpu_op")
+    assert called.count("aten::ones") == called.count("aten::zeros") == 1
+
+
+def test_a_fold_after_the_other(collect: Collect, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(TRAIN + "for fold in range(4):\n    train(2)\n")
+    ran = collect(*ASKED, "--", sys.executable, str(program), **OWN_PYTHON)
+    assert ran.code == 0, ran.stderr
+    assert recorded_steps(ran.folder) == ["ProfilerStep#3", "ProfilerStep#4", "ProfilerStep#5"]
+
+
+OWN_PROFILERS = {
+    "before the training": ("with own() as p:\n    train(1)\ntrain(7)\nprint('theirs:', counted(p))", 1, True),
+    "around all": ("with own() as p:\n    train(7)\nprint('theirs:', counted(p))", 7, False),
+    "around the first step": (
+        "p = own()\ntrain(7, {0: p.start, 1: p.stop})\nprint('theirs:', counted(p))", 1, True,
+    ),
+    "in the recorded steps": (
+        "p = own()\ntrain(8, {4: p.start, 6: p.stop})\nprint('theirs:', counted(p))", 2, False,
+    ),
+    "without a training": (
+        "with own() as p:\n    torch.nn.Linear(8, 4)(torch.ones(2, 8))\nprint('theirs:', counted(p))", 1, False,
+    ),
+    "after the training": ("train(7)\nwith own() as p:\n    train(2)\nprint('theirs:', counted(p))", 2, True),
+}  # fmt: skip
+"""What a program does, how many products its own profiler has to see, and whether there is room for ours."""
+
+
+@pytest.mark.parametrize("case", OWN_PROFILERS)
+def test_a_profiler_of_the_programs_own(case: str, collect: Collect, tmp_path: Path) -> None:
+    text, theirs, is_recorded = OWN_PROFILERS[case]
+    program = tmp_path / "program.py"
+    program.write_text(TRAIN + text + "\n")
+    ran = collect(*ASKED, "--", sys.executable, str(program), **OWN_PYTHON)
+    # The program never notices: its own profiler sees what it would see alone, and it ends well.
+    assert f"theirs: {theirs}" in ran.stderr and ran.manifest.passes[0].exit_code == 0
+    if is_recorded:
+        assert ran.code == 0, ran.stderr
+        assert recorded_steps(ran.folder) == ["ProfilerStep#3", "ProfilerStep#4", "ProfilerStep#5"]
+    else:
+        assert ran.code == 1
+        assert "the program runs a torch.profiler of its own" in (ran.manifest.reason or "")

@@ -1,0 +1,108 @@
+"""Programs of the user's own that use a GPU in less usual ways: as without `collect`, and recorded."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from collect_support import Collect, names, read_trace
+
+pytestmark = pytest.mark.skipif(not Path("/dev/nvidiactl").exists(), reason="needs a GPU")
+
+WORK = """
+import multiprocessing, os, sys, threading, torch
+def infer(times=3):
+    model = torch.nn.Linear(64, 64, device="cuda")
+    with torch.no_grad():
+        for _ in range(times):
+            model(torch.ones(8, 64, device="cuda"))
+    torch.cuda.synchronize()
+    print("inferred", flush=True)
+def train(steps=7):
+    model = torch.nn.Linear(64, 64, device="cuda")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        model(torch.ones(8, 64, device="cuda")).sum().backward()
+        optimizer.step()
+    print("trained", flush=True)
+def join(rank, store):
+    torch.distributed.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=2)
+    train()
+    torch.distributed.destroy_process_group()
+def processes(method, target, *arguments):
+    context = multiprocessing.get_context(method)
+    started = [context.Process(target=target, args=(*a,)) for a in arguments]
+    for process in started:
+        process.start()
+    for process in started:
+        process.join()
+    assert not any(process.exitcode for process in started)
+"""
+MAIN = "if __name__ == '__main__':\n    "
+FORK = """
+child = os.fork()
+if not child:
+    infer()
+    sys.exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+STEPS = ["--warmup", "2", "--steps", "3", "--undisturbed", "0", "--detail", "light"]
+OWN_PYTHON = {"PYTHONHASHSEED": "0"}
+"""With a variable that Python reads at its start, nothing is forked: CUDA would not begin in a forked process."""
+PRODUCT = "aten::addmm"
+CASES = {
+    # What the program does, and the products that each recording has.
+    "inference": ("infer()", [3]),
+    "inference of a child that was forked": (FORK, [3]),
+    "inference of processes that were forked": (MAIN + "processes('fork', infer, [1], [2])", [1, 2]),
+    "inference of processes that were spawned": (MAIN + "processes('spawn', infer, [1], [2])", [1, 2]),
+    "inference in a thread": ("t = threading.Thread(target=infer)\nt.start()\nt.join()", [3]),
+    "inference on the CPU": ("torch.nn.Linear(8, 4)(torch.ones(2, 8))", [1]),
+    "training": ("train()", [3]),
+    "training in a thread": ("t = threading.Thread(target=train)\nt.start()\nt.join()", [3]),
+    "ranks that were forked": (MAIN + "processes('fork', join, [0, sys.argv[1]], [1, sys.argv[1]])", [3, 3]),
+    "ranks that were spawned": (MAIN + "processes('spawn', join, [0, sys.argv[1]], [1, sys.argv[1]])", [3, 3]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_recorded(case: str, collect: Collect, tmp_path: Path) -> None:
+    text, products = CASES[case]
+    program = tmp_path / "program.py"
+    program.write_text(WORK + text + "\n")
+    ran = collect(*STEPS, "--", sys.executable, str(program), str(tmp_path / "store"), **OWN_PYTHON)
+    assert ran.code == 0, ran.stderr
+    traces = [read_trace(ran.folder / f.path) for f in ran.manifest.passes[0].files if f.kind == "chrome_trace"]
+    assert sorted(names(trace, "cpu_op").count(PRODUCT) for trace in traces) == products
+    if "CPU" not in case:
+        assert all(names(trace, "kernel") for trace in traces)
+    assert ran.manifest.passes[0].note is None
+
+
+def test_operators_of_the_cpu_alone(collect: Collect) -> None:
+    """Nothing tells that they begin."""
+    ran = collect("--", sys.executable, "-c", "import torch; torch.ones(3) + 1", **OWN_PYTHON)
+    assert ran.code == 1 and "on a node with a GPU: used CUDA, a module or an optimizer" in (ran.manifest.reason or "")
+
+
+def test_steps_without_a_warm_up(collect: Collect, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(WORK + "train()\n")
+    ran = collect("--warmup", "0", "--steps", "3", "--", sys.executable, str(program), **OWN_PYTHON)
+    assert ran.code == 0, ran.stderr
+    trace = read_trace(ran.folder / "torch/rank-0.trace.json.gz")
+    steps = sorted(name for name in names(trace, "user_annotation") if name.startswith("ProfilerStep"))
+    assert steps == ["ProfilerStep#0", "ProfilerStep#1", "ProfilerStep#2"]
+    assert names(trace, "cpu_op").count(PRODUCT) == 3
+
+
+def test_a_profiler_of_the_programs_own(collect: Collect, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        WORK + "with torch.profiler.profile() as p:\n    infer()\n"
+        "print('theirs:', sum(e.count for e in p.key_averages() if e.key == 'aten::addmm'))\n"
+    )
+    ran = collect(*STEPS, "--", sys.executable, str(program), **OWN_PYTHON)
+    assert ran.code == 1 and "theirs: 3" in ran.stderr and ran.manifest.passes[0].exit_code == 0
+    assert "the program runs a torch.profiler of its own" in (ran.manifest.reason or "")

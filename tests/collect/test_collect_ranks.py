@@ -1,0 +1,149 @@
+"""Which processes of a user's own program are ranks: what is recorded of jobs and of what runs beside them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from collect_support import Collect, Ran, names, read_csv, read_trace
+
+from collect.ranks import settle
+from collect.spec import AttachedReport, RankReport
+
+JOIN = """
+import multiprocessing, os, subprocess, sys, torch
+import torch.distributed as dist
+def join(rank, world, store):
+    dist.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=world)
+    torch.ones(rank + 1).sum()
+    dist.barrier()
+    dist.destroy_process_group()
+"""
+SPAWNED = (
+    JOIN
+    + """
+if __name__ == "__main__":
+    torch.ones(3) + 1  # the parent is no rank of the job that it starts
+    torch.multiprocessing.spawn(join, (2, sys.argv[1] + "/store"), 2)
+"""
+)
+HELPED = (
+    JOIN
+    + """
+rank = int(os.environ["RANK"])
+subprocess.run([sys.executable, "-c", "import torch; torch.zeros(3) + 1"], check=True)  # with the same RANK
+join(rank, 2, sys.argv[1] + "/store")
+"""
+)
+AGAIN = (
+    JOIN
+    + """
+attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
+torch.zeros(3) if attempt == "0" else torch.ones(3)
+join(int(os.environ["RANK"]), 2, sys.argv[1] + "/store" + attempt)
+sys.exit(attempt == "0")
+"""
+)
+LAUNCHER = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2"]
+OWN_PYTHON = {"PYTHONHASHSEED": "0", "CUDA_VISIBLE_DEVICES": ""}
+
+
+def operators(ran: Ran) -> dict[str, set[str]]:
+    """By trace of the run, the factories that were called in it."""
+    assert ran.code == 0, ran.stderr
+    paths = [f.path for f in ran.manifest.passes[0].files if f.kind == "chrome_trace"]
+    called = {path: names(read_trace(ran.folder / path), "cpu_op") for path in paths}
+    return {Path(p).name: {"aten::ones", "aten::zeros"} & set(called[p]) for p in paths}
+
+
+BOTH = ("rank-0.trace.json.gz", "rank-1.trace.json.gz")
+
+
+def test_the_parent_of_the_ranks_is_none(collect: Collect, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(SPAWNED)
+    ran = collect("--", sys.executable, str(program), str(tmp_path), **OWN_PYTHON)
+    assert operators(ran) == {key: {"aten::ones"} for key in BOTH}
+    assert ran.manifest.world_size == 2 and [r.rank for r in ran.manifest.passes[0].ranks] == [0, 1]
+    says = "recordings that are not kept: 1 of a process that is no rank of the job"
+    assert ran.manifest.passes[0].note == says and f"note: torch: {says}" in ran.stderr
+    assert not list((ran.folder / "torch").glob("process-*"))
+
+
+def test_a_helper_with_the_variables_of_a_rank_is_none(collect: Collect, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(HELPED)
+    ran = collect("--", sys.executable, *LAUNCHER, str(program), str(tmp_path), **OWN_PYTHON)
+    assert operators(ran) == {key: {"aten::ones"} for key in BOTH}
+    says = "recordings that are not kept: 2 of a rank of another job, or of an earlier attempt"
+    assert ran.manifest.passes[0].note == says
+
+
+def test_the_last_attempt_of_a_job(collect: Collect, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(AGAIN)
+    ran = collect("--", sys.executable, *LAUNCHER, "--max-restarts=1", str(program), str(tmp_path), **OWN_PYTHON)
+    assert operators(ran) == {key: {"aten::ones"} for key in BOTH}
+    assert "earlier attempt" in (ran.manifest.passes[0].note or "")
+
+
+def test_ranks_are_known_although_the_group_is_gone(collect: Collect, tmp_path: Path) -> None:
+    """Nothing else says them: no optimizer steps, no variable."""
+    program = tmp_path / "program.py"
+    start = "process = multiprocessing.get_context('spawn').Process(target=join, args=(rank, 2, sys.argv[1] + '/s'))"
+    text = f"if __name__ == '__main__':\n    for rank in (1, 0):\n        {start}\n        process.start()\n"
+    program.write_text(JOIN + text)
+    ran = collect("--", sys.executable, str(program), str(tmp_path), **OWN_PYTHON)
+    assert set(operators(ran)) == set(BOTH)
+    for rank in (0, 1):
+        sizes = [
+            e["args"]["Concrete Inputs"][0]
+            for e in read_trace(ran.folder / f"torch/rank-{rank}.trace.json.gz")["traceEvents"]
+            if e.get("name") == "aten::ones"
+        ]
+        assert sizes == [f"[{rank + 1}]"]
+
+
+def recorded(folder: Path, stem: str, **fields: object) -> AttachedReport:
+    (folder / f"{stem}.trace.json.gz").write_text(stem)
+    return AttachedReport(ok=True, stem=stem, **fields)  # type: ignore[arg-type]
+
+
+def settled(folder: Path, reports: list[RankReport]) -> dict[str, str]:
+    """Which process has which rank."""
+    settle(reports, folder)
+    return {path.name.partition(".")[0]: path.read_text() for path in sorted(folder.glob("*.trace.json.gz"))}
+
+
+@pytest.mark.parametrize(
+    ("jobs", "expected"),
+    [
+        # Of two jobs of a size the last one; a training of two ranks rather than an evaluation of one after it.
+        ([("a", 0, 1), ("a", 1, 2), ("b", 0, 3), ("b", 1, 4)], {"rank-0": "p2", "rank-1": "p3"}),
+        ([("a", 0, 1), ("a", 1, 2), ("b", 0, 3)], {"rank-0": "p0", "rank-1": "p1"}),
+        # Ranks that are missing stay so.
+        ([("a", 3, 1), ("a", 1, 2)], {"rank-1": "p1", "rank-3": "p0"}),
+        ([("a", 0, 1), (None, None, 2)], {"rank-0": "p0"}),
+    ],
+)
+def test_several_jobs(
+    tmp_path: Path, jobs: list[tuple[str | None, int | None, float]], expected: dict[str, str]
+) -> None:
+    reports: list[RankReport] = [
+        recorded(tmp_path, f"p{i}", job=job, job_rank=rank, when=when, in_group=True)
+        for i, (job, rank, when) in enumerate(jobs)
+    ]
+    assert settled(tmp_path, reports) == expected
+
+
+def test_processes_without_a_job(tmp_path: Path) -> None:
+    reports: list[RankReport] = [
+        recorded(tmp_path, "late", began_s=2.0, recorded_steps=[(3, 1_000_000_001)]),
+        recorded(tmp_path, "early", began_s=1.0),
+        recorded(tmp_path, "task", began_s=0.0, task=5),
+        AttachedReport(reason="it went wrong"),
+    ]
+    assert settled(tmp_path, reports) == {"rank-0": "early", "rank-1": "late", "rank-5": "task"}
+    rows = read_csv(tmp_path / "rank-1.step_metrics.csv")
+    assert [(r["rank"], r["step"], r["warmup"], r["step_s"]) for r in rows] == [("1", "3", "false", "1.000000001")]
