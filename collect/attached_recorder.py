@@ -34,6 +34,7 @@ from typing import Any
 from .children import at_end_of_multiprocessing, end_as_unprofiled, end_before_static_objects, is_of_multiprocessing
 from .cuda import has_cuda, synchronize
 from .first_use import FirstUse
+from .module_calls import at_next_module, in_backward
 from .other_profilers import OtherProfilers
 from .rendezvous import job, meet
 from .step_clock import StepClock
@@ -68,6 +69,8 @@ class AttachedRecorder:
         """A weak reference to the optimizer whose steps count: it and its model are not to outlive their use."""
         self.done_steps = 0
         self.depth = 0
+        self.in_step = False
+        """Whether the counted optimizer has stepped in a step that goes on."""
         self.finished = False
         self.thread: int | None = None
         """The one thread that is recorded, and in which alone the profiler may be stopped; None if it records all."""
@@ -264,6 +267,17 @@ class AttachedRecorder:
             self.counted = weakref.ref(optimizer)  # another fold, or the next training
         elif optimizer is not self.counted():
             return
+        if not in_backward():
+            self._step_has_ended()
+        elif not self.in_step:
+            # Optimizers that step as gradients come: the step goes on to the end of the backward pass.
+            self.in_step = True
+            at_next_module(self._step_has_ended)
+
+    def _step_has_ended(self) -> None:
+        if self.finished or os.getpid() != self.pid:
+            return
+        self.in_step = False
         self._ask_job()
         self.done_steps += 1
         try:
@@ -315,6 +329,10 @@ class AttachedRecorder:
         with contextlib.suppress(ValueError):
             # A Ctrl-C may come twice, from srun and from `collect`: it must not cut short what is written now.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if self.in_step:
+            self._step_has_ended()
+            if self.finished:
+                return
         if 0 < self.done_steps <= self.first:
             if self.profile is not None:
                 with contextlib.suppress(NotRecordable):

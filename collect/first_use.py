@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from .module_calls import at_next_module
+
 
 class FirstUse:
     """Calls `then` when this process, or one that is forked from it, first uses torch in one of these ways.
@@ -22,8 +24,6 @@ class FirstUse:
     def __init__(self, then: Callable[[], None]) -> None:
         """Wait for CUDA and a process group."""
         self._then = then
-        self._modules: Any = None
-        self._pid = os.getpid()
         self._wait_for_cuda()
         self._wait_for_a_process_group()
 
@@ -67,19 +67,5 @@ class FirstUse:
 
     def wait_for_a_module(self) -> None:
         """Also when this process calls a torch.nn.Module, but not one that is forked from it."""
-        import torch
-        from torch.nn.modules.module import register_module_forward_pre_hook
-
-        compiler: Any = getattr(torch, "compiler", None)
-        compiling = getattr(compiler, "is_compiling", lambda: False)
-
-        def called(module: Any, inputs: Any) -> None:
-            # torch.compile, which reads this, finds nothing to do here.
-            if compiling() or self._modules is None:
-                return
-            self._modules.remove()
-            self._modules = None
-            if os.getpid() == self._pid:
-                self._used()
-
-        self._modules = register_module_forward_pre_hook(called)
+        pid = os.getpid()
+        at_next_module(lambda: self._used() if os.getpid() == pid else None)

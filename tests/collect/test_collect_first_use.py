@@ -125,6 +125,30 @@ def test_a_fold_after_the_other(collect: Collect, tmp_path: Path) -> None:
     assert recorded_steps(ran.folder) == ["ProfilerStep#3", "ProfilerStep#4", "ProfilerStep#5"]
 
 
+@pytest.mark.parametrize("steps", [6, 7])
+def test_optimizers_that_step_in_the_backward_pass(steps: int, collect: Collect, tmp_path: Path) -> None:
+    """As in https://docs.pytorch.org/tutorials/intermediate/optimizer_step_in_backward_tutorial.html; the last step
+    that is asked for may be the program's last."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import torch\n"
+        "model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 4))\n"
+        "optimizers = {p: torch.optim.SGD([p], lr=0.1) for p in model.parameters()}\n"
+        "for p in optimizers:\n"
+        "    p.register_post_accumulate_grad_hook(lambda p: optimizers[p].step() or optimizers[p].zero_grad())\n"
+        f"for step in range({steps}):\n"
+        "    model(torch.randn(2, 8)).sum().backward()\n"
+    )
+    ran = collect(*ASKED, "--", sys.executable, str(program), **OWN_PYTHON)
+    assert ran.code == 0, ran.stderr
+    assert recorded_steps(ran.folder) == ["ProfilerStep#3", "ProfilerStep#4", "ProfilerStep#5"]
+    assert ran.manifest.passes[0].counted_steps == 3
+    called = names(read_trace(ran.folder / "torch/rank-0.trace.json.gz"), "cpu_op")
+    assert called.count("aten::addmm") == 3 * 2 and called.count("AddmmBackward0") == 3 * 2
+    ranges = names(read_trace(ran.folder / "torch/rank-0.trace.json.gz"), "user_annotation")
+    assert ranges.count("Optimizer.step#SGD.step") == 3 * 4
+
+
 OWN_PROFILERS = {
     "before the training": ("with own() as p:\n    train(1)\ntrain(7)\nprint('theirs:', counted(p))", 1, True),
     "around all": ("with own() as p:\n    train(7)\nprint('theirs:', counted(p))", 7, False),

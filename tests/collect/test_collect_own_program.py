@@ -230,8 +230,8 @@ def test_what_runs_inside_a_program_needs_torch_alone() -> None:
             elif isinstance(node, ast.Import):
                 needs |= {a.name.partition(".")[0] for a in node.names}
     assert seen == {
-        "attach", "attached_recorder", "children", "cuda", "first_use", "new_files", "other_profilers", "rendezvous",
-        "step_clock", "torch_facts", "trace_files",
+        "attach", "attached_recorder", "children", "cuda", "first_use", "module_calls", "new_files", "other_profilers",
+        "rendezvous", "step_clock", "torch_facts", "trace_files",
     }  # fmt: skip
     assert needs - sys.stdlib_module_names == {"torch"}
 
