@@ -26,8 +26,20 @@ def train(steps=7):
         model(torch.ones(8, 64, device="cuda")).sum().backward()
         optimizer.step()
     print("trained", flush=True)
+def train_in_backward(steps=7):
+    model = torch.nn.Linear(64, 64, device="cuda")
+    optimizers = {p: torch.optim.SGD([p], lr=0.1) for p in model.parameters()}
+    for p in optimizers:
+        p.register_post_accumulate_grad_hook(lambda p: optimizers[p].step() or optimizers[p].zero_grad())
+    for _ in range(steps):
+        model(torch.ones(8, 64, device="cuda")).sum().backward()
+    print("trained", flush=True)
 def join(rank, store):
-    torch.distributed.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=2)
+    gpus = torch.cuda.device_count()
+    torch.cuda.set_device(rank % gpus)
+    backend = "nccl" if gpus > 1 else "gloo"
+    torch.distributed.init_process_group(backend, init_method="file://" + store, rank=rank, world_size=2)
+    torch.distributed.all_reduce(torch.ones(1, device="cuda"))
     train()
     torch.distributed.destroy_process_group()
 def processes(method, target, *arguments):
@@ -60,6 +72,7 @@ CASES = {
     "inference in a thread": ("t = threading.Thread(target=infer)\nt.start()\nt.join()", [3]),
     "inference on the CPU": ("torch.nn.Linear(8, 4)(torch.ones(2, 8))", [1]),
     "training": ("train()", [3]),
+    "training with optimizers that step in the backward pass": ("train_in_backward()", [3]),
     "training in a thread": ("t = threading.Thread(target=train)\nt.start()\nt.join()", [3]),
     "ranks that were forked": (MAIN + "processes('fork', join, [0, sys.argv[1]], [1, sys.argv[1]])", [3, 3]),
     "ranks that were spawned": (MAIN + "processes('spawn', join, [0, sys.argv[1]], [1, sys.argv[1]])", [3, 3]),
