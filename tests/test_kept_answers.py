@@ -24,6 +24,7 @@ from analyze.query.engine import Engine
 from analyze.query.query_files import catalog
 from analyze.report import build
 from analyze.report.build import page_toml
+from analyze.store.ingest import IngestResult
 
 SOME: list[dict[str, Any]] = [
     {}, {"where": "rank = 1"}, {"by": ["rank"]}, {"params": {"group": "name"}}, {"params": {"window": "step"}},
@@ -347,3 +348,10 @@ def test_a_store_that_cannot_be_written_is_named(store: Path) -> None:
     with analyze.open(store) as traces, pytest.raises(InputError, match="no query 'kernel'"):
         traces.prepare(["calls", "kernel"])
     assert not (store / ".kept").exists()
+
+
+@pytest.mark.parametrize("rows", [terminal.MANY_ROWS - 1, terminal.MANY_ROWS])
+def test_a_large_ingest_names_what_answers_ahead(rows: int, capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.ingested(Path("my study"), IngestResult(rows=rows), 1.0)
+    said = capsys.readouterr().err
+    assert ("next: analyze prepare 'my study' answers ahead" in said) == (rows >= terminal.MANY_ROWS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from analyze.store.ingest import IngestResult
     from analyze.store.store import Store
     from schemas.tables import Table
+
+MANY_ROWS = 5_000_000
+"""From so many rows on, an ingest names the command that answers ahead: a question takes a second for some millions."""
 
 
 def warn(warnings: Iterable[str]) -> None:
@@ -59,6 +63,9 @@ def ingested(store: Path, result: IngestResult, seconds: float) -> None:
         f"{as_given(store)}: {len(result.ingested)} run(s) ingested, {len(result.unchanged)} unchanged; "
         f"{result.rows:,} rows from {result.bytes / 1e6:,.1f} MB in {seconds:.1f} s"
     )
+    if result.rows >= MANY_ROWS:
+        command = f"analyze prepare {shlex.quote(as_given(store))}"
+        say(f"next: {command} answers ahead, for all who ask: the first to ask about so much waits for some seconds")
 
 
 def prepared(stores: Sequence[Store], done: Prepared, seconds: float) -> None:
