@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -67,20 +68,28 @@ class Signals:
 
 
 def run_logged(
-    argv: list[str], log: Path, environment: dict[str, str], signals: Signals, tick: Callable[[], None]
+    argv: list[str],
+    log: Path,
+    environment: dict[str, str],
+    signals: Signals,
+    tick: Callable[[], None],
+    reads_stdin: bool = False,
 ) -> int:
     """Run a command to its end and return its exit code, negative for minus the signal that ended it.
 
-    stdout and stderr go to `log`. `tick` is called several times a second. The first signal caught by `signals` is
-    handed on as SIGINT, so that the command can write what it has; a second one, or the end of patience, as SIGTERM
-    and then SIGKILL. Those for the program are handed on as such. Raises OSError when the command cannot be started.
+    stdout and stderr go to `log`. With `reads_stdin` it reads what this process was given as stdin, but a terminal,
+    which is another session's; else nothing. `tick` is called several times a second. The first signal caught by
+    `signals` is handed on as SIGINT, so that the command can write what it has; a second one, or the end of patience,
+    as SIGTERM and then SIGKILL. Those for the program are handed on as such. Raises OSError when the command cannot be
+    started.
     """
     signals.for_program.clear()
+    inherited = reads_stdin and sys.stdin is not None and not sys.stdin.closed and not sys.stdin.isatty()
     with open(log, "xb", opener=_appending) as output, signals.starting():
         # A session of its own: a terminal's Ctrl-C reaches `collect` alone, which then tells the whole group once.
         child = subprocess.Popen(
             argv,
-            stdin=subprocess.DEVNULL,
+            stdin=None if inherited else subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             env=environment,

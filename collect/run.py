@@ -170,6 +170,8 @@ def _execute(
     path = folder.path / profiler.name
     log = path / LOG_NAME
     done.command = profiler.wrap(_command(profiler, options, path, scratch), path)
+    # What is read once is not there for a second pass.
+    reads_stdin = bool(options.program) and len(options.profiler) == 1
     echo = bool(options.program) if options.echo is None else options.echo
     steps = None if options.program else options.all_steps
     what = " ".join(options.program[:2]) if options.program else f"{options.model}, batch {options.batch_size}"
@@ -181,7 +183,7 @@ def _execute(
             if signals.count and done.status == "running":
                 folder.note_failure(signals.reason)
 
-        done.exit_code = run_logged(done.command, log, environment, signals, tick)
+        done.exit_code = run_logged(done.command, log, environment, signals, tick, reads_stdin)
     reports = read_reports(scratch)
     for report in reports:
         _merge_facts(folder.manifest, report.facts)

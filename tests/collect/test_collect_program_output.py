@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from collect_support import Collect, Ran, interrupt, start, wait_for
+from collect_support import Collect, Ran, environment, interrupt, start, wait_for
 from rich.console import Console
 
 from collect.progress import PassProgress
@@ -33,6 +34,14 @@ def test_characters_that_come_in_parts(tmp_path: Path, capsys: pytest.CaptureFix
         f.write("€".encode()[:2])
     # What never becomes a whole character is said as such.
     assert capsys.readouterr().err == "█é€\N{REPLACEMENT CHARACTER}"
+
+
+@pytest.mark.parametrize(("profilers", "read"), [("none", "given"), ("none,torch", "")])
+def test_what_a_program_reads(tmp_path: Path, profilers: str, read: str) -> None:
+    """A second pass would find nothing left: then none has it."""
+    command = [sys.executable, "-m", "collect", "run", "-o", str(tmp_path), "--profiler", profilers, "--", "cat"]
+    subprocess.run(command, input="given", text=True, env=environment(), capture_output=True, timeout=60)
+    assert next(tmp_path.glob("*/none/log.txt")).read_text() == read
 
 
 WAITS = """
