@@ -105,6 +105,13 @@ def test_what_was_not_used_for_longest_goes_first(own: Path, tmp_path: Path, mon
     assert cache.entries() == [] and [p for p in own.iterdir() if p.is_dir()] == []
 
 
+def test_all_or_down_to_a_size(own: Path, tmp_path: Path) -> None:
+    ask(*traces(tmp_path, "a"), "kernel-share")
+    done = run_cli("cache", "--clear", "--max-size", "5GB")
+    assert (done.returncode, done.stderr) == (2, "analyze: cache: either --clear or --max-size\n")
+    assert len(cache.entries()) == 1
+
+
 def test_entries_are_looked_at_only_where_they_may_be_too_many(
     own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,6 +78,8 @@ def contents(clear: bool = False, max_size: str | int | None = None) -> Contents
     What was not used for longest goes first, and what is in use stays. Raises InputError.
     """
     removed: list[Entry] = []
+    if clear and max_size is not None:
+        raise InputError("cache: either --clear or --max-size")
     if clear:
         removed = evict(0)
         shutil.rmtree(kept_folder(), ignore_errors=True)
