@@ -349,6 +349,8 @@ def test_a_web_server_that_is_not_reached_is_no_missing_file(tmp_path: Path, scr
         url = f"http://127.0.0.1:{server.server_port}"
         with pytest.raises(InputError, match=f"^{url}/none.json: no such file or folder$"):
             analyze.open(f"{url}/none.json")
+        with pytest.raises(InputError, match=f"^{url}/none: not a store; "):
+            analyze.compact(f"{url}/none")
         with pytest.raises(StorageError, match=f"^{url}/fails.json: ClientResponseError: 503, "):
             raw_path(f"{url}/fails.json").is_file()
         with pytest.raises(StorageError, match=f"^{url}/hangs-up.json: ServerDisconnectedError: "):
@@ -357,6 +359,10 @@ def test_a_web_server_that_is_not_reached_is_no_missing_file(tmp_path: Path, scr
     refused = f"^{url}/none.json: ClientConnectorError: Cannot connect to host 127.0.0.1:{server.server_port} "
     with pytest.raises(StorageError, match=refused):
         analyze.open(f"{url}/none.json")
+    with pytest.raises(StorageError, match=refused):
+        analyze.compact(f"{url}/none.json")
+    with pytest.raises(StorageError, match=refused):
+        analyze.commit(f"{url}/none.json")
 
 
 def test_commands_take_urls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

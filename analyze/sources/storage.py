@@ -58,12 +58,7 @@ class Tree:
         """What there is to know of a file; None if there is none. Raises StorageError."""
         if url not in self._files and not self._is_listed(url):
             with storage_errors(url):
-                try:
-                    info = self.system.info(self.name(url))
-                except FileNotFoundError as e:
-                    if _is_failure(e.__cause__):
-                        raise e.__cause__ from None
-                    info = {}
+                info = described(self.system, self.name(url))
             self._files[url] = _facts(url, info) if info.get("type") == "file" else None
         return self._files.get(url)
 
@@ -120,6 +115,17 @@ def storage_errors(url: str) -> Iterator[None]:
         raise InputError(f"{url}: needs `pip install 'tracequarry[cloud]'` ({e})") from e
     except Exception as e:
         raise StorageError(f"{url}: {type(e).__name__}: {str(e).partition(chr(10))[0]}") from e
+
+
+def described(system: Any, name: str) -> dict[str, Any]:
+    """What a file system says of a file or folder; nothing where there is none. Raises what it fails with."""
+    try:
+        info: dict[str, Any] = system.info(name)
+    except FileNotFoundError as e:
+        if _is_failure(e.__cause__):
+            raise e.__cause__ from None
+        return {}
+    return info
 
 
 def _is_failure(cause: BaseException | None) -> TypeGuard[Exception]:

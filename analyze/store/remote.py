@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from analyze.errors import InputError
-from analyze.sources.storage import file_system, storage_errors
+from analyze.sources.storage import described, file_system, storage_errors
 from analyze.store.catalogue import Catalogue, StoredRun, TableFile, decode, encode, table_path
 from analyze.store.store import DEAD_S, KEPT, SHARDS, StagedFile, Store
 from schemas.urls import local_path, url_of
@@ -211,6 +211,8 @@ class RemoteStore(Store):
             names = sorted(self._listed(_CATALOGUE))
             self._number = int(Path(names[-1]).stem) if names else 0
             if not names:
+                with self._told():
+                    described(self._fs, self._root)  # of a web server that is not reached, fsspec lists nothing
                 return Catalogue(runs={})
             try:
                 with self._told():
