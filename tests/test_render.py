@@ -301,10 +301,14 @@ def test_excel_without_its_package_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_csv_keeps_what_was_recorded(tmp_path: Path) -> None:
-    """A name that a spreadsheet would take for a formula is written as it is (docs/basics.md says so)."""
-    path = write_trace(tmp_path / "t.json", [kernel("=1+2", 0, 5), kernel("@x", 9, 2)])
-    rows = list(csv.DictReader(io.StringIO(run_cli("query", "kernel-share", path, "-f", "csv").stdout)))
-    assert [r["name"] for r in rows] == ["=1+2", "@x"]
+    """Formulas of a spreadsheet, controls and ends of lines are written as they are (docs/basics.md says so)."""
+    names = ["=1+2", "@x", "a\x1b[1m\x00\t\u202e", "b\rc", "d\r\ne", "f\ng", 'h",', "\r"]
+    path = write_trace(tmp_path / "t.json", [kernel(n, 10 * i, 9 - i) for i, n in enumerate(names)])
+    assert run_cli("query", "kernel-share", path, "--select", "name", "-o", tmp_path / "x.csv").returncode == 0
+    text = (tmp_path / "x.csv").read_bytes().decode()
+    assert [row[0] for row in csv.reader(io.StringIO(text, newline=""))] == ["name", *names]
+    # As RFC 4180 quotes, which csv itself does not need to read: no end of a line is outside of quotes but for \n.
+    assert '\n"b\rc"\n"d\r\ne"\n"f\ng"\n"h"","\n"\r"\n' in text
 
 
 def test_markdown_has_the_units_of_the_table() -> None:

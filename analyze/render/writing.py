@@ -27,7 +27,8 @@ _SUFFIXES = {
 _FILES_ONLY = ("parquet", "xlsx")
 
 _MARKUP = re.compile(r"[\\|*_`<>\[\]&~]")
-_UNSEEN_IN_CSV = re.compile(f"(?![\t\r\n])[{UNSEEN}]")
+_OBEYED = re.compile(f"(?![\t\n])[{UNSEEN}]")
+"""What CSV on a terminal spells out."""
 
 
 def output_format(kind: str | None, output: Path | None) -> str:
@@ -48,12 +49,6 @@ def output_format(kind: str | None, output: Path | None) -> str:
     if kind is not None and said not in (None, kind):
         raise InputError(f"-o {output}: its name says {said}, and --format {kind}")
     return kind or said or "table"
-
-
-def _csv_cell(value: Any) -> Any:
-    if isinstance(value, float):
-        return finite(value)
-    return visible(str(value), _UNSEEN_IN_CSV) if isinstance(value, str | list | dict) else value
 
 
 def write(answer: Answer, kind: str, output: Path | None, stdout: TextIO, wide: bool = False) -> None:
@@ -123,8 +118,9 @@ def _write_text_file(answer: Answer, kind: str, path: Path, wide: bool) -> None:
 def _write_text(answer: Answer, kind: str, file: TextIO, wide: bool) -> None:
     names = [c.name for c in answer.columns]
     if kind == "csv":
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([_csv_cell(n) for n in names])
+        # csv quotes what is in the line end alone: with \n, a name with \r would be two lines to most readers.
+        writer = csv.writer(_CsvLines(file), lineterminator="\r\n")
+        writer.writerow(names)
         writer.writerows(map(_csv_cell, row) for row in answer.rows())
     elif kind == "json":
         rows = [dict(zip(names, map(finite, r), strict=True)) for r in answer.rows()]
@@ -134,6 +130,22 @@ def _write_text(answer: Answer, kind: str, file: TextIO, wide: bool) -> None:
         _write_markdown(answer, file)
     else:
         _write_table(answer, file, wide)
+
+
+class _CsvLines:
+    """Lines as they are for whoever reads the file, to a terminal without what it would obey; each ends with \\n."""
+
+    def __init__(self, file: TextIO):
+        self._file = file
+        self._seen = file.isatty()
+
+    def write(self, line: str) -> None:
+        line = line.removesuffix("\r\n") + "\n"
+        self._file.write(visible(line, _OBEYED) if self._seen else line)
+
+
+def _csv_cell(value: Any) -> Any:
+    return finite(value) if isinstance(value, float) else value
 
 
 def _write_table(answer: Answer, file: TextIO, wide: bool) -> None:
