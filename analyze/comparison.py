@@ -115,6 +115,10 @@ def compare(
     if not 0 <= tolerance < math.inf:
         raise InputError(f"--tolerance {tolerance}: must be a number of %, 0 or more")
     conditions = [Condition.parse(text) for text in fail_if]
+    if flame is not None:
+        from analyze.flame import check_difference
+
+        check_difference(flame)
     sides = (_side("A", a), _side("B", b))
     divisors, note = _divisors(sides, per_step)
     sums = [_sums(s.engine, LEVELS[level], time) for s in sides]

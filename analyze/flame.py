@@ -17,7 +17,7 @@ import duckdb
 
 from analyze.errors import InputError
 from analyze.query.plain_sql import sentence
-from analyze.whole_file import whole_file
+from analyze.whole_file import ending_of, whole_file
 
 if TYPE_CHECKING:
     from analyze.query.engine import Engine
@@ -26,6 +26,8 @@ TREES = {"op": "no", "module": "module", "python": "stack"}
 """What a stack is of, and the end of the name of the table that holds the tree (`call_tree_...`)."""
 
 TIMES = ("gpu", "cpu")
+
+_FOLDED = (".folded", ".txt")
 
 Stack = tuple[str, ...]
 
@@ -114,7 +116,7 @@ def flame(engine: Engine, output: Path, *, tree: str = "op", time: str = "gpu") 
     `tree`: op (operators and ranges), module (with nn.Modules) or python (with all Python functions). `time`: gpu or
     cpu. Raises InputError.
     """
-    write = _writer(output)
+    write = writer_for(output)
     found = profiles(engine, tree, time)
     shown = [p._replace(stacks=[(stack, ns) for stack, ns in p.stacks if ns > 0]) for p in found]
     if not any(p.stacks for p in shown):
@@ -125,13 +127,15 @@ def flame(engine: Engine, output: Path, *, tree: str = "op", time: str = "gpu") 
     return Drawn(len(shown), sum(ns for p in shown for _, ns in p.stacks), engine.note)
 
 
-def _writer(output: Path) -> Callable[[Sequence[Profile], str], str]:
-    for ending, write in ((".json", speedscope), (".folded", folded), (".txt", folded)):
-        if output.name.lower().endswith(ending):
-            return write
-    raise InputError(
-        f"{output}: a flame graph is .speedscope.json (for https://www.speedscope.app) or .folded (flamegraph.pl)"
-    )
+def writer_for(output: Path) -> Callable[[Sequence[Profile], str], str]:
+    """What makes the text of a file of its name. Raises InputError for a name that says no form of flame graphs."""
+    says = "a flame graph is .speedscope.json (for https://www.speedscope.app) or .folded (flamegraph.pl)"
+    return speedscope if ending_of(output, (".json", *_FOLDED), says) == ".json" else folded
+
+
+def check_difference(output: Path) -> None:
+    """Raise InputError unless a file has the name of collapsed stacks, which `difference` makes."""
+    ending_of(output, _FOLDED, "the difference of two flame graphs is .folded (flamegraph.pl)", ".folded")
 
 
 def _labels(found: Sequence[Profile]) -> list[str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from analyze.errors import InputError
@@ -18,6 +19,20 @@ _read: set[str] = set()
 def protect(path: Path) -> None:
     """Let this process write nothing over a file that it reads, nor into a store."""
     _read.add(os.path.realpath(path))
+
+
+def ending_of(output: Path, endings: Sequence[str], says: str, of_pipe: str | None = None) -> str:
+    """Which of some endings the name of an output has. Raises InputError for another: `says` which there are.
+
+    `of_pipe`: that of what is no file, whose name cannot say it.
+    """
+    if found := next((e for e in endings if output.name.lower().endswith(e)), None):
+        return found
+    with suppress(OSError):
+        mode = output.stat().st_mode
+        if of_pipe is not None and not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            return of_pipe
+    raise InputError(f"{output}: {says}")
 
 
 def write_whole(output: Path, write: Callable[[Path], object]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,6 +72,31 @@ def test_an_option_that_is_not_utf_8(arguments: list[str], says: str) -> None:
     at = 1 if command in ("query", "pivot", "sql", "plot") else 0
     done = run_cli(command, *rest[:at], ONE, *rest[at:])
     assert done.returncode == 2 and says in complaints(done)[0] and len(complaints(done)) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["query", "ops", "no", "-o", "x.txx"], "-o x.txx: its name must end in .txt, "),
+        (["plot", "ops", "no", "-o", "x.txt"], "x.txt: a figure is written as .svg, .png, .html"),
+        (["report", "no", "-o", "x.txt"], "x.txt: a report is written as .html"),
+        (["trace", "no", "-o", "x.txt"], "x.txt: a trace is written as .json.gz or .json"),
+        (["trace", "no", "-o", "x.gz"], "x.gz: a trace is written as .json.gz or .json"),
+        (["flame", "no", "-o", "x.html"], "x.html: a flame graph is .speedscope.json "),
+        (["compare", "no", "no", "--flame", "x.json"], "x.json: the difference of two flame graphs is .folded "),
+    ],
+)
+def test_a_name_that_says_no_form_is_told_before_anything_is_read(arguments: list[str], says: str) -> None:
+    done = run_cli(*arguments)
+    assert done.returncode == 2 and complaints(done)[0].startswith(f"analyze: {says}") and len(complaints(done)) == 1
+
+
+def test_a_name_that_says_no_form_is_an_error_from_python(tmp_path: Path) -> None:
+    with pytest.raises(analyze.InputError, match="a trace is written as"):
+        opened(SAMPLES / "resnet18-1gpu").trace(tmp_path / "x.txt")
+    with pytest.raises(analyze.InputError, match="the difference of two flame graphs is"):
+        analyze.compare(SAMPLES / "resnet18-1gpu", SAMPLES / "resnet18-1gpu", flame=tmp_path / "x.json")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("limit", [-1, 2.5, "3", float("inf"), float("nan")])

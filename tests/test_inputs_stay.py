@@ -20,11 +20,13 @@ COMMANDS: dict[str, Callable[[Path, Path], list[str | Path]]] = {
 def test_a_trace_is_not_written_over(command: str, tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.json", [kernel("a", 1, 1)])
     (tmp_path / "link.json").symlink_to("t.json")
+    (tmp_path / "link.folded").symlink_to("t.json")
     before = path.read_bytes()
-    for out in (path, tmp_path / "link.json"):
+    for out in [tmp_path / "link.folded"] if command == "flame" else [path, tmp_path / "link.json"]:
         done = run_cli(*COMMANDS[command](path, out))
         assert done.returncode == 2 and complaints(done)[-1] == f"analyze: {out}: cannot be written: it is read"
-    assert path.read_bytes() == before and sorted(p.name for p in tmp_path.iterdir()) == ["link.json", "t.json"]
+    assert path.read_bytes() == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link.folded", "link.json", "t.json"]
 
 
 def test_nothing_is_written_into_a_store(tmp_path: Path) -> None:

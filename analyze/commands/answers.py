@@ -168,6 +168,10 @@ def compare(
 ) -> None:
     """Compare two recordings: what was added, removed and changed, and whether that is too much."""
     form = form_of(format, output)
+    if flame is not None:
+        from analyze.flame import check_difference
+
+        check_difference(flame)
     result = analyze.compare(
         open_traces([a]),
         open_traces([b]),

@@ -134,6 +134,7 @@ def trace(
     from tempfile import TemporaryDirectory
 
     from analyze.render import to_stdout, visible
+    from analyze.trace.export import check_output
     from analyze.trace.opening import browse, open_in_ui
 
     shown = open_ or print_url
@@ -141,6 +142,8 @@ def trace(
         raise InputError("trace: say where to write it, -o out.json.gz, or --open it")
     if at is not None and not shown:
         raise InputError("--at says what to --open the trace at")
+    if output is not None:
+        check_output(output)
     traces = open_traces(paths)
     moment = traces.moment(at, where, profiler) if at is not None else None
     with TemporaryDirectory(prefix="tracequarry-") as folder:
@@ -165,8 +168,10 @@ def flame(
     profiler: Profiler = None,
 ) -> None:
     """Write the call trees as a flame graph, for https://www.speedscope.app or flamegraph.pl."""
+    from analyze.flame import writer_for
     from analyze.render import to_stdout, visible
 
+    writer_for(output)
     drawn = open_traces(paths).flame(output, tree, time, where, profiler)
     what = f"{drawn.total_ns / 1e6:,.3f} ms of {time.upper()} time, {drawn.profiles} profile(s)"
     to_stdout(lambda: typer.echo(visible(f"{output}: {what}")), sys.stdout)

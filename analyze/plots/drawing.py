@@ -10,6 +10,7 @@ from analyze.errors import InputError
 from analyze.plots.figure import DARK, LIGHT, WIDTH, Figure, config, params
 from analyze.store.cache import cache_folder
 from analyze.store.file_lock import locked
+from analyze.whole_file import ending_of
 from schemas.files import write_synced
 
 FORMATS = ("svg", "png", "html")
@@ -22,10 +23,8 @@ VERSION = "v6.1"
 
 def output_format(output: Path) -> str:
     """Form of a figure by its file's suffix; raises InputError for another one than FORMATS."""
-    suffix = output.suffix.lower().removeprefix(".")
-    if suffix not in FORMATS:
-        raise InputError(f"{output}: a figure is written as .{', .'.join(FORMATS)}")
-    return suffix
+    endings = [f".{form}" for form in FORMATS]
+    return ending_of(output, endings, f"a figure is written as {', '.join(endings)}").removeprefix(".")
 
 
 def library() -> Any:

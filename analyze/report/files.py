@@ -20,13 +20,12 @@ from analyze.report.page import Part, command_line, filled_sql, render, single
 from analyze.report.tables import table
 from analyze.store.progress import Counted
 from analyze.store.store import Store
-from analyze.whole_file import write_whole
+from analyze.whole_file import ending_of, write_whole
 
 
 def check_page(output: Path) -> None:
     """Raise InputError unless the file is to be a page and the libraries for it are there."""
-    if output.suffix.lower() not in (".html", ".htm"):
-        raise InputError(f"{output}: a report is written as .html")
+    ending_of(output, (".html", ".htm"), "a report is written as .html")
     drawing.library()
 
 

@@ -21,7 +21,7 @@ from analyze.errors import InputError
 from analyze.query.plain_sql import sentence
 from analyze.trace.events import ALLOCATIONS, Scope, events_of
 from analyze.trace.places import Places
-from analyze.whole_file import whole_file
+from analyze.whole_file import ending_of, whole_file
 
 if TYPE_CHECKING:
     from analyze.query.engine import Engine
@@ -51,6 +51,11 @@ class Exported(NamedTuple):
     note: str = ""
 
 
+def check_output(output: Path) -> None:
+    """Raise InputError unless a file has the name of a trace, by which the Perfetto UI and `analyze` know it."""
+    ending_of(output, (".json.gz", ".json"), "a trace is written as .json.gz or .json", ".json")
+
+
 def export(
     engine: Engine,
     output: Path,
@@ -66,6 +71,7 @@ def export(
     tracks of queue depth, copy bandwidth, GPU busy and allocated memory are added. `critical_path`: whether the
     critical path of each rank is drawn over it, as a track of its pieces and arrows between them. Raises InputError.
     """
+    check_output(output)
     for option, value in (("--from-ms", from_ms), ("--to-ms", to_ms)):
         if value is not None and not abs(value) <= _MOST_MS:
             raise InputError(f"trace: {option} {value:g} is not a time in ms")
@@ -100,7 +106,7 @@ def _scope(engine: Engine, from_ms: float, to_ms: float | None) -> Scope:
 def _writing(output: Path) -> Iterator[TextIO]:
     """The file, in place when it is whole."""
     with whole_file(output) as part, part.open("wb") as raw:
-        if output.name.endswith(".gz"):
+        if output.name.lower().endswith(".gz"):
             # Without a time in it, the same trace is the same file.
             with (
                 gzip.GzipFile("", "wb", _COMPRESSION, raw, mtime=0) as packed,
