@@ -159,8 +159,8 @@ def test_op_roofline_by_hand(tmp_path: Path) -> None:
     ]
     mm, mul = rows
     assert mm["flops_per_s"] == pytest.approx(1e11) and mm["gb_per_s"] == pytest.approx(7)
-    assert mm["attainable_flops_per_s"] == pytest.approx(6.7e13) and mm["pct_of_roof"] == pytest.approx(100 / 670)
-    assert mul["pct_of_roof"] == pytest.approx(100 * 4.288 / 4800)
+    assert mm["attainable_flops_per_s"] == pytest.approx(6.7e13) and mm["roof_pct"] == pytest.approx(100 / 670)
+    assert mul["roof_pct"] == pytest.approx(100 * 4.288 / 4800)
 
 
 def test_op_roofline_tensor_roofs(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_op_roofline_tensor_roofs(tmp_path: Path) -> None:
         "float": "tensor_tf32",
     }
     for r in ask(write_trace(tmp_path / "other" / "t.json", events), "op-roofline"):
-        assert r["bound"] is None and r["pct_of_roof"] is None and r["flops_per_s"] > 0
+        assert r["bound"] is None and r["roof_pct"] is None and r["flops_per_s"] > 0
 
 
 def test_op_roofline_whatever_the_spacing_of_the_json(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_operators_on_dtensors_are_of_the_shards() -> None:
     rows = {r["name"]: r for r in ask(sample, "op-roofline", params={"group": "name"})}
     assert counted.keys() == {"aten::mm", "aten::addmm"}
     assert {name: (rows[name]["calls"], rows[name]["flops"]) for name in counted} == counted
-    assert all(0 < rows[name]["pct_of_roof"] < 100 for name in counted)
+    assert all(0 < rows[name]["roof_pct"] < 100 for name in counted)
     shapes = {r["shapes"] for r in ask(sample, "op-roofline") if r["name"] == "aten::mm"}
     assert "[[32768, 4096], [4096, 8192]]" in shapes and "[[32768, 4096], [4096, 16384]]" not in shapes
 

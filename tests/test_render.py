@@ -311,6 +311,15 @@ def test_csv_keeps_what_was_recorded(tmp_path: Path) -> None:
     assert '\n"b\rc"\n"d\r\ne"\n"f\ng"\n"h"","\n"\r"\n' in text
 
 
+def test_the_unit_is_at_the_end_of_a_name() -> None:
+    """So a heading is the name up to there, and who reads `roof (%)` knows the column."""
+    endings = {"ns": "_ns", "%": "_pct"}
+    columns = [(q.name, c) for q in catalog().values() for c in q.columns if c.unit in endings]
+    assert [(q, c.name) for q, c in columns if not c.name.endswith(endings[c.unit])] == []
+    headings, _ = format_columns([c for _, c in columns], [tuple(1.0 for _ in columns)])
+    assert [h.label for h in headings] == [c.name.removesuffix(endings[c.unit]) for _, c in columns]
+
+
 def test_markdown_has_the_units_of_the_table() -> None:
     query = catalog()["phases"]
     headings, rows = formatted(sample_engines("resnet18-1gpu").get().query(query))

@@ -62,16 +62,16 @@ def test_points_and_what_bounds_them(report: Path) -> None:
     left = points["left"]
     assert (left["flops_per_byte"], left["bound"], left["attainable_flops_per_s"]) == (1.0, "memory", 3e12)
     assert (left["flops_per_s"], left["gb_per_s"]) == (102.4e9, 102.4)
-    assert left["pct_of_roof"] == pytest.approx(100 * 102.4 / 3000)
+    assert left["roof_pct"] == pytest.approx(100 * 102.4 / 3000)
     # 20 FLOP/B: the peak of 4 TFLOP/s, of which 2.048 are achieved.
     right = points["right"]
     assert (right["flops_per_byte"], right["bound"], right["attainable_flops_per_s"]) == (20.0, "compute", 4e12)
-    assert right["pct_of_roof"] == pytest.approx(51.2) and right["peak_roof"] == "fp32"
+    assert right["roof_pct"] == pytest.approx(51.2) and right["peak_roof"] == "fp32"
     # Held to what it executes most of: 100 FLOP/B * 3 TB/s is more than 64 TFLOP/s of tf32.
     assert (points["tensor"]["peak_roof"], points["tensor"]["attainable_flops_per_s"]) == ("tensor_tf32", 64e12)
     # Without FLOPs the memory roof still says something.
     assert (points["none"]["flops_per_byte"], points["none"]["bound"]) == (0.0, "memory")
-    assert points["none"]["pct_of_roof"] == pytest.approx(100 * 102.4 / 3000)
+    assert points["none"]["roof_pct"] == pytest.approx(100 * 102.4 / 3000)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_published_roofs_where_the_report_has_none(tmp_path: Path) -> None:
     assert (row["attainable_flops_per_s"], row["bound"], row["roof_source"]) == (4.8e12, "memory", "published")
     unknown = write(tmp_path / "b.ncu.csv", wide([("k", counts(ffma="512,000"))]))
     (row,) = ask(unknown, "roofline")
-    assert row["bound"] is row["attainable_flops_per_s"] is row["pct_of_roof"] is None and row["flops_per_byte"] == 1.0
+    assert row["bound"] is row["attainable_flops_per_s"] is row["roof_pct"] is None and row["flops_per_byte"] == 1.0
 
 
 @pytest.mark.parametrize("name", ["alexnet-roofline", "resnet18-roofline"])
@@ -130,12 +130,12 @@ def test_recorded_roofs_are_near_the_published_ones(name: str) -> None:
         "memory",
         "compute",
     }
-    assert all(0 <= p["pct_of_roof"] <= 110 for p in points)
+    assert all(0 <= p["roof_pct"] <= 110 for p in points)
     for p in points:
         if p["flops"]:
             at = min(roofs[p["peak_roof"]], p["flops_per_byte"] * roofs[p["level"]] * 1e9)
             assert p["attainable_flops_per_s"] == pytest.approx(at)
-            assert p["pct_of_roof"] == pytest.approx(100 * p["flops_per_s"] / at)
+            assert p["roof_pct"] == pytest.approx(100 * p["flops_per_s"] / at)
 
 
 def read(*paths: Path, **params: str) -> Roofline:

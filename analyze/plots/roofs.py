@@ -39,7 +39,7 @@ class Point:
     flops_per_s: float
     peak_roof: str
     bound: str | None
-    pct_of_roof: float | None
+    roof_pct: float | None
 
 
 @dataclass(frozen=True)

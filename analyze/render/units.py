@@ -137,8 +137,6 @@ def _heading(column: ResultColumn, scale: tuple[float, str] | None) -> Heading:
     label = re.sub(rf"(?:^|_){_ENDINGS[column.unit]}$", "", name) if column.unit in _ENDINGS else name
     if scale is not None:
         return Heading(label, scale[1])
-    if column.unit == "%":
-        return Heading(label.removeprefix("pct_"), "%")
     return Heading(label, "" if column.unit in PLAIN_UNITS else column.unit)
 
 

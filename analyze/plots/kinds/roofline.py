@@ -173,8 +173,8 @@ def _point(p: Point, data: Roofline) -> dict[str, Any]:
         f"{si(p.flops_per_s, 'FLOP/s')} at {p.flops_per_byte:.3g} FLOP/byte of {LEVEL_NAMES[p.level]}",
         f"{si(p.flops, 'FLOP')}, {si(p.bytes, 'B')}",
     ]
-    if p.pct_of_roof is not None:
-        tip.append(f"{p.pct_of_roof:.3g} % of its roof ({p.bound}, {p.peak_roof.replace('_', ' ')})")
+    if p.roof_pct is not None:
+        tip.append(f"{p.roof_pct:.3g} % of its roof ({p.bound}, {p.peak_roof.replace('_', ' ')})")
     return {
         "x": p.flops_per_byte, "y": p.flops_per_s, "area": round(_area(p, data), 1), "family": p.family,
         "level": LEVEL_NAMES[p.level], "turn": -p.dur_ns, "tip": "\n".join(tip),
@@ -233,7 +233,7 @@ def _listed(data: Roofline) -> list[str]:
         # What tells kernels of a library apart stands in the middle; their ends are alike.
         name = cut(name, 4096)
         name = name if len(name) <= _NAME_LENGTH else f"{name[: _NAME_LENGTH - 1]}\N{HORIZONTAL ELLIPSIS}"
-        roof = "" if p.pct_of_roof is None else f", {p.pct_of_roof:.3g} % of roof ({p.bound})"
+        roof = "" if p.roof_pct is None else f", {p.roof_pct:.3g} % of roof ({p.bound})"
         launches = f"{p.launches:,} launches" if p.launches > 1 else "1 launch"
         lines.append(
             f"{name}: {quantity(p.dur_ns, 'ns')} ({_share(p, data):.1f} %) in {launches}, "

@@ -3,7 +3,7 @@
 -- A point is at x = FLOP/B of a memory level, y = FLOP/s. The roof above it is min(peak, x * bandwidth): peak of the
 -- kind of operation that the kernel executes most of (fp16, fp32, fp64, or tensor cores; of these the type of input
 -- with most FLOPs in all launches of the row, of several with as many the last by name), bandwidth of the level. Left
--- of the ridge, where the two meet, a kernel is bound by memory. pct_of_roof is then its share of the bandwidth (which
+-- of the ridge, where the two meet, a kernel is bound by memory. roof_pct is then its share of the bandwidth (which
 -- a kernel without any FLOPs has, too), else its share of the peak. Above 100 % if a level's own peak is passed, as by
 -- short kernels whose clocks differ from the mean. The roofs are those of the query `roofs`.
 -- @param group kernel|short_name|family|launch = kernel   What a row is.
@@ -22,9 +22,9 @@
 -- @column peak_roof text          Compute roof that the kernel is held to.
 -- @column attainable_flops_per_s FLOP/s   min(peak, flops_per_byte * bandwidth).
 -- @column bound text              memory or compute.
--- @column pct_of_roof %           Rate achieved of the one attainable.
+-- @column roof_pct %              Rate achieved of the one attainable.
 -- @column roof_source text        report or published; of both roofs if they differ.
--- @main run_id, kernel, level, dur_ns, flops_per_byte, flops_per_s, bound, pct_of_roof
+-- @main run_id, kernel, level, dur_ns, flops_per_byte, flops_per_s, bound, roof_pct
 -- @order dur_ns DESC, kernel, run_id, level
 -- @use ncu_flops, roofs
 -- @needs FLOP and memory metrics of Nsight Compute (collect run --profiler ncu)
@@ -81,5 +81,5 @@ SELECT
     CASE bound
         WHEN 'memory' THEN 100.0 * gb_per_s * 1e9 / bandwidth
         WHEN 'compute' THEN 100.0 * flops_per_s / peak
-    END AS pct_of_roof
+    END AS roof_pct
 FROM roofed

@@ -25,8 +25,8 @@
 -- @column peak_roof text          Compute roof that it is held to.
 -- @column attainable_flops_per_s FLOP/s   min(peak, flops_per_byte * bandwidth).
 -- @column bound text              memory or compute; empty for a GPU without published peaks.
--- @column pct_of_roof %           Rate achieved of the one attainable.
--- @main name, shapes, busy_ns, flops_per_s, bound, pct_of_roof
+-- @column roof_pct %              Rate achieved of the one attainable.
+-- @main name, shapes, busy_ns, flops_per_s, bound, roof_pct
 -- @order busy_ns DESC, name, shapes
 -- @use gpu_tracks, intervals, model_flops, op_bytes, roofs, sized_calls, work_of_sized_calls
 -- @needs operators with input shapes (record_shapes=True) that launched kernels
@@ -144,5 +144,5 @@ SELECT
     CASE bound
         WHEN 'memory' THEN 100.0 * gb_per_s * 1e9 / bandwidth
         WHEN 'compute' THEN 100.0 * flops_per_s / peak[peak_roof]
-    END AS pct_of_roof
+    END AS roof_pct
 FROM bound
