@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
 import analyze
-from analyze.commands import completion, terminal
+from analyze.commands import completion, listings, terminal
 from analyze.commands.shared import (
     BY,
     Format,
@@ -31,6 +32,9 @@ from analyze.commands.shared import (
     print_answer,
 )
 from analyze.errors import InputError
+
+if TYPE_CHECKING:
+    from analyze.query.answer import Answer
 
 
 @app.command()
@@ -80,18 +84,22 @@ def query(
     queries: QueryFolders = None,
 ) -> None:
     """Answer a question; without a name, list the questions."""
-    from analyze.render import to_stdout
-
+    form = form_of(format, output)
     if name is None:
+        asked = {
+            "--by": by, "--where": where, "--profiler": profiler, "--param": param, "--sort": sort,
+            "--limit": limit is not None, "--select": select, "--explain": explain,
+        }  # fmt: skip
+        if given := [option for option, value in asked.items() if value]:
+            raise InputError(f"query: {given[0]} goes with the name of a query; `analyze query` lists them")
         known = analyze.catalog(queries or ())
-        to_stdout(lambda: terminal.list_queries(known), sys.stdout)
+        _list(lambda: terminal.list_queries(known), lambda: listings.queries(known), form, output, wide)
         return
     params = parse_params(param or [])
     question = find_query("query", name, queries)
     if explain:
-        to_stdout(lambda: terminal.explain(question, params), sys.stdout)
+        _list(lambda: terminal.explain(question, params), lambda: listings.query(question, params), form, output, wide)
         return
-    form = form_of(format, output)
     question.bind(params)  # Bad ones are told before anything is read.
     if not paths:
         raise InputError(f"query {name}: say what to look at: analyze query {name} PATH...")
@@ -102,6 +110,16 @@ def query(
         output,
         wide,
     )
+
+
+def _list(say: Callable[[], None], rows: Callable[[], Answer], form: str, output: Path | None, wide: bool) -> None:
+    """Have a listing said on the terminal, or write it as rows."""
+    from analyze.render import to_stdout
+
+    if form == "table" and output is None:
+        to_stdout(say, sys.stdout)
+    else:
+        print_answer(rows(), form, output, wide)
 
 
 @app.command()
@@ -130,12 +148,17 @@ def tables(
     blocks: Annotated[
         bool, typer.Option("--blocks", help="List the building blocks of queries and what each defines.")
     ] = False,
+    format: Format = None,
+    output: Output = None,
+    wide: Wide = False,
 ) -> None:
     """Document the tables and their columns, and the blocks that queries are built on."""
-    from analyze.render import to_stdout
-
+    form = form_of(format, output)
     shown = analyze.tables(name, blocks)
-    to_stdout(lambda: terminal.list_blocks(shown) if blocks else terminal.describe(shown), sys.stdout)
+    if blocks:
+        _list(lambda: terminal.list_blocks(shown), lambda: listings.blocks(shown), form, output, wide)
+    else:
+        _list(lambda: terminal.describe(shown), lambda: listings.tables(shown), form, output, wide)
 
 
 @app.command()

@@ -1,0 +1,67 @@
+"""What commands list, as rows of --format and -o: programs read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from analyze.query.answer import Answer
+    from analyze.query.blocks import Block
+    from analyze.query.query_files import Query
+    from schemas.tables import Table
+
+
+def queries(catalog: Mapping[str, Query]) -> Answer:
+    """A row for each query, in the order of the list."""
+    known = sorted(catalog.values(), key=lambda q: (q.group, q.name))
+    rows = [(q.name, q.group, q.question, q.defaults, q.needs) for q in known]
+    return _answer("query", ("query", "group", "question", "parameters", "needs"), rows)
+
+
+def query(asked: Query, params: Mapping[str, str]) -> Answer:
+    """What is documented of one query, a row for each thing. Raises InputError for bad parameters."""
+    sql, _, choices = asked.bind(dict(params))
+    rows: list[tuple[Any, ...]] = [("question", asked.name, None, None, None, asked.question)]
+    rows += [(kind, None, None, None, None, text) for kind, text in _texts(asked) if text]
+    rows += [("parameter", p.name, None, p.default, p.takes, p.doc) for p in asked.params]
+    rows += [("column", c.name, c.unit, None, None, c.doc) for c in asked.result_columns(choices)]
+    rows.append(("sql", asked.path.name, None, None, None, sql))
+    return _answer("query", ("kind", "name", "unit", "default", "takes", "doc"), rows)
+
+
+def _texts(asked: Query) -> Iterator[tuple[str, str]]:
+    yield "description", asked.description
+    yield "needs", asked.needs
+
+
+def tables(shown: Mapping[str, Table | Block]) -> Answer:
+    """A row for each column of tables, and of the views and macros of blocks; for a macro that gives a value, one."""
+    from analyze.query.blocks import Block, columns_of
+
+    rows: list[tuple[Any, ...]] = []
+    for one in shown.values():
+        if not isinstance(one, Block):
+            rows += [(None, one.name, c.name, c.type, c.unit, c.doc) for c in one.columns]
+            continue
+        for d in one.definitions:
+            rows += [(one.name, d.shown, c.name, None, c.unit, c.doc) for c in columns_of(d)] or [
+                (one.name, d.shown, None, None, None, d.doc)
+            ]
+    return _answer("tables", ("block", "table", "column", "type", "unit", "doc"), rows)
+
+
+def blocks(shown: Mapping[str, Table | Block]) -> Answer:
+    """A row for each thing that a block defines."""
+    from analyze.query.blocks import Block
+
+    found = [one for one in shown.values() if isinstance(one, Block)]
+    rows = [(b.name, d.shown, d.doc) for b in found for d in b.definitions]
+    return _answer("tables", ("block", "defines", "doc"), rows)
+
+
+def _answer(command: str, names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> Answer:
+    from analyze.query.answer import row_answer
+    from analyze.query.query_files import ResultColumn
+
+    return row_answer([ResultColumn(name, "text", "") for name in names], rows, command)

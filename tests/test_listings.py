@@ -1,0 +1,85 @@
+"""What commands list is said to people, and is rows in the forms that programs read."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from support import complaints, run_cli
+
+from analyze.query.blocks import built_in
+from analyze.query.query_files import catalog
+from schemas.tables import TABLES
+
+
+def test_the_questions() -> None:
+    rows = json.loads(run_cli("query", "--format", "json").stdout)
+    known = sorted(catalog().values(), key=lambda q: (q.group, q.name))
+    assert [(r["query"], r["group"], r["question"]) for r in rows] == [(q.name, q.group, q.question) for q in known]
+    [share] = [r for r in rows if r["query"] == "kernel-share"]
+    assert share["parameters"] == "group=name" and share["needs"] == "kernels"
+
+
+def test_questions_of_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "one.sql").write_text(
+        "-- One?\n--\n-- @column n count   One.\nSELECT run_group, 1 AS n FROM runs"
+    )
+    rows = csv.DictReader(io.StringIO(run_cli("query", "--queries", tmp_path, "-f", "csv").stdout))
+    assert [r["question"] for r in rows if r["query"] == "one"] == ["One?"]
+
+
+def test_a_file(tmp_path: Path) -> None:
+    done = run_cli("query", "-o", tmp_path / "list.csv")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert len(list(csv.DictReader((tmp_path / "list.csv").open(newline="")))) == len(catalog())
+    assert run_cli("tables", "-o", tmp_path / "tables.txt").stdout == ""
+    assert (tmp_path / "tables.txt").read_text().startswith("table ")
+
+
+def test_one_question() -> None:
+    rows = json.loads(run_cli("query", "breakdown", "--explain", "-f", "json", "-p", "window=step").stdout)
+    query = catalog()["breakdown"]
+    found = {kind: [r for r in rows if r["kind"] == kind] for kind in {r["kind"] for r in rows}}
+    assert [r["doc"] for r in found["question"]] == [query.question]
+    assert [r["doc"] for r in found["needs"]] == [query.needs] and len(found["description"]) == 1
+    assert [(r["name"], r["default"]) for r in found["parameter"]] == [(p.name, p.default) for p in query.params]
+    assert [(r["name"], r["unit"]) for r in found["column"]] == [
+        (c.name, c.unit) for c in query.result_columns({"window": "step"})
+    ]
+    assert "SELECT" in found["sql"][0]["doc"]
+
+
+def test_tables_and_blocks() -> None:
+    rows = json.loads(run_cli("tables", "-f", "json").stdout)
+    assert [(r["table"], r["column"], r["unit"]) for r in rows] == [
+        (t.name, c.name, c.unit) for t in TABLES.values() for c in t.columns
+    ]
+    listed = json.loads(run_cli("tables", "--blocks", "-f", "json").stdout)
+    assert [(r["block"], r["defines"]) for r in listed] == [
+        (b.name, d.shown) for b in built_in().values() for d in b.definitions
+    ]
+    [share] = json.loads(run_cli("tables", "pct", "-f", "json").stdout)
+    assert (share["block"], share["table"], share["column"]) == ("arithmetic", "pct(part, whole)", None)
+    columns = json.loads(run_cli("tables", "gpu_busy_union", "-f", "json").stdout)
+    assert {r["table"] for r in columns} == {"gpu_busy_union"} and "run_id" in {r["column"] for r in columns}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["query", "-f", "yaml"], "--format yaml: must be one of"),
+        (["query", "-f", "parquet"], "--format parquet needs -o FILE"),
+        (["query", "breakdown", "--explain", "-o", "x.y"], "-o x.y: its name must end in"),
+        (["tables", "-o", "x.y"], "-o x.y: its name must end in"),
+        (["query", "--by", "model"], "query: --by goes with the name of a query"),
+        (["query", "--limit", "0"], "query: --limit goes with the name of a query"),
+        (["query", "--explain"], "query: --explain goes with the name of a query"),
+    ],
+)
+def test_what_goes_with_no_list(arguments: list[str], says: str) -> None:
+    done = run_cli(*arguments)
+    assert done.returncode == 2 and complaints(done)[0].startswith(f"analyze: {says}") and done.stdout == ""
