@@ -79,7 +79,7 @@ def inspect(engines: Engines, folders: Sequence[Path] = ()) -> Info:
 
     `folders`: further folders of query files.
     """
-    from analyze.query.needs import Needs, holdings, needs_of
+    from analyze.query.needs import holdings, needs_of
     from analyze.query.query_files import catalog
 
     engine = engines.get(profiler="all")
@@ -89,9 +89,9 @@ def inspect(engines: Engines, folders: Sequence[Path] = ()) -> Info:
     asked = {q.prefer: engines.get(query=q).run_ids for q in {q.prefer: q for q in queries}.values()}
     answered, unanswered = [], []
     for query in queries:
-        needs = needs_of(query, {})
-        if lacking := needs.lacking(set().union(*(held[r] for r in asked[query.prefer]))):
-            unanswered.append((query, Needs(lacking, needs.any and len(lacking) > 1)))
+        lacking = needs_of(query, {}).lacking(set().union(*(held[r] for r in asked[query.prefer])))
+        if lacking.groups:
+            unanswered.append((query, lacking))
         else:
             answered.append(query)
     return Info(_runs(engine, held), answered, unanswered)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import shlex
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
@@ -11,20 +15,35 @@ from support import SAMPLES, complaints, default_answer, event, kernel, launch, 
 from test_communication import collective
 
 import analyze
-from analyze.info import commands, lines
+from analyze.info import Info, commands, lines
 from analyze.query.needs import HOLDINGS, held, holdings, needs_of
-from analyze.query.query_files import catalog
+from analyze.query.query_files import Query, catalog
 
 ONE = SAMPLES / "resnet18-1gpu"
-NAMES = [
-    "alexnet-dp2", "alexnet-ncu", "late-rank", "matmuls", "resnet18-1gpu", "resnet18-checkpoint", "train-stacks",
-]  # fmt: skip
+NAMES = sorted(folder.name for folder in SAMPLES.iterdir() if folder.is_dir())
 
 CONDITIONS = {
-    "memcpy-sync", "recompute", "frequent-sequences", "scaling", "phases", "dataloader", "overlap", "launch", "serving",
-    "fsdp",
+    "memcpy-sync", "recompute", "frequent-sequences", "phases", "serving", "fsdp", "flops-by-op", "op-roofline",
 }  # fmt: skip
 """Queries whose need is more than that a thing is there (copies that block, checkpointing, ...)."""
+
+WORK = {"kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation"}
+CALLS = {"cuda_runtime", "cuda_driver"}
+PARTS: list[tuple[str, str, Callable[[dict[str, Any]], bool]]] = [
+    ("the CPU alone", "resnet18-1gpu", lambda e: e["cat"] not in WORK | CALLS),
+    ("without work of GPUs", "cuda-graph", lambda e: e["cat"] not in WORK),
+    ("the GPU alone", "resnet18-1gpu", lambda e: e["cat"] in WORK),
+    ("the GPU alone, of compiled code", "lm-compiled", lambda e: e["cat"] in WORK),
+    ("the GPU alone, of FSDP", "fsdp-tp-4gpu", lambda e: e["cat"] in WORK),
+    ("copies alone", "resnet18-1gpu", lambda e: e["cat"] == "gpu_memcpy"),
+    ("without operators", "lm-compiled", lambda e: e["cat"] != "cpu_op"),
+    ("without operators, but with memory", "resnet18-1gpu", lambda e: e["cat"] != "cpu_op"),
+    ("without ranges", "resnet18-1gpu", lambda e: e["cat"] != "user_annotation"),
+    ("ranges alone", "resnet18-1gpu", lambda e: e["cat"] == "user_annotation"),
+    ("calls alone", "resnet18-1gpu", lambda e: e["cat"] in CALLS),
+    ("memory alone", "resnet18-1gpu", lambda e: e["name"] == "[memory]"),
+]
+"""What a profiler that was told to records less of a program: which events of a sample there are."""
 
 
 def told(*paths: Path, width: str = "80") -> str:
@@ -69,24 +88,40 @@ def test_every_need_is_in_words_that_are_understood() -> None:
     for query in catalog().values():
         if query.needs and "runs" not in query.needs:
             assert needs_of(query, {}).names, f"{query.name}: {query.needs}"
-    assert needs_of(catalog()["memory-by-category"], {}).names == ("allocator events", "operators")
+    assert needs_of(catalog()["memory-by-category"], {}).names == ("allocator events",)
     assert needs_of(catalog()["roofline"], {}).names == ("FLOP metrics",)
     assert needs_of(catalog()["flops-by-op"], {}).names == ("operators with input shapes",)
+    assert needs_of(catalog()["memory-by-op"], {}).groups == (
+        ("allocator events",), ("operators", "ranges", "CUDA calls"),
+    )  # fmt: skip
     peak = needs_of(catalog()["memory-peak"], {})
-    assert peak.any and peak.lacking({"step metrics"}) == () and len(peak.lacking({"kernels"})) == 2
-    assert "training steps" in needs_of(catalog()["breakdown"], {"window": "step"}).names
+    assert peak.lacking({"peaks of memory"}).groups == () and peak.lacking({"kernels"}) == peak != ()
+    assert needs_of(catalog()["critical-path"], {"window": "step"}).groups[1:] == (("training steps",),)
+    assert needs_of(catalog()["dataloader"], {"window": "step"}).groups == (("training steps", "step metrics"),)
 
 
 @pytest.mark.parametrize("sample", NAMES)
 def test_what_it_says_of_the_queries_is_true(sample: str) -> None:
     """What cannot be answered has no rows, and what can be has some."""
-    info = analyze.open(SAMPLES / sample).info()
-    for query in [*info.answered, *(q for q, _ in info.unanswered)]:
-        rows = default_answer(sample, query).rows
-        if query in info.answered and query.needs and query.name not in CONDITIONS:
-            assert rows, f"{query.name} has no rows"
-        if query not in info.answered:
-            assert not rows, f"{query.name} has rows"
+    compare(analyze.open(SAMPLES / sample).info(), lambda query: default_answer(sample, query).rows)
+
+
+@pytest.mark.parametrize(("sample", "kept"), [part[1:] for part in PARTS], ids=[what for what, *_ in PARTS])
+def test_what_it_says_of_parts_of_a_recording_is_true(
+    sample: str, kept: Callable[[dict[str, Any]], bool], tmp_path: Path
+) -> None:
+    trace = json.loads(gzip.decompress((SAMPLES / sample / "torch" / "rank-0.trace.json.gz").read_bytes()))
+    events = [e for e in trace["traceEvents"] if (kept(e) if "cat" in e else e["ph"] == "M")]
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps(trace | {"traceEvents": events}))
+    with analyze.open(path) as traces:
+        compare(traces.info(), lambda query: traces.answer(query.name).rows(1))
+
+
+def compare(info: Info, rows: Callable[[Query], Sequence[object]]) -> None:
+    wrong = [f"{q.name} has none" for q in info.answered if q.needs and q.name not in CONDITIONS and not rows(q)]
+    wrong += [f"{q.name} has some" for q, _ in info.unanswered if rows(q)]
+    assert wrong == []
 
 
 def test_the_commands_can_be_typed(tmp_path: Path) -> None:
@@ -104,7 +139,7 @@ def test_the_commands_can_be_typed(tmp_path: Path) -> None:
         (("steps", "--where", "model = 'x'"), "no run matched --where or --profiler"),
         (("kernel-share", "--where", "batch_size > 99"), "no run matched --where or --profiler"),
         (("flops",), "the recording has no FLOP metrics (recorded by: collect run --profiler ncu --ncu-metrics flops)"),
-        (("memory-peak",), "the recording has neither allocator events nor step metrics (recorded by: "),
+        (("memory-peak",), "the recording has neither allocator events nor peaks of memory (recorded by: "),
         (("breakdown", "-p", "window=step"), "the recording has no training steps"),
         (("kernel-by-phase", "-p", "phase=forwrd"), "nothing in the recording matches --param phase=forwrd"),
     ],
@@ -128,8 +163,8 @@ def test_every_holding_is_found_somewhere(tmp_path: Path) -> None:
     apart = [collective("all_to_all", 0, 5), collective("send", 9, 5)]
     of_one = [analyze.open(write_trace(tmp_path / f"{i}.json", [k])).info().runs[0] for i, k in enumerate(apart)]
     both = {"sends and receives", "sizes of all_to_alls"}
-    # An all_to_all runs as a kernel of that name.
-    assert [run.held & both for run in of_one] == [both, both - {"sizes of all_to_alls"}]
+    # An all_to_all runs as a kernel of the name of a send, too.
+    assert [run.held & both for run in of_one] == [{"sizes of all_to_alls"}, {"sends and receives"}]
     held = set().union(both, *(run.held for run in analyze.open(SAMPLES).info().runs))
     assert set(HOLDINGS) == held
 

@@ -1,7 +1,7 @@
 """What queries need (@needs), held against what recordings hold: which can be answered, and why one has no rows.
 
-@needs is written in the words of HOLDINGS, joined by "and" or "or"; what else it says, in parentheses, behind a
-semicolon or in other words, is for people.
+@needs is written in the words of HOLDINGS: all of what "and" or commas join, one of what has "or" between two "and"s.
+What else it says, in parentheses, behind a semicolon or in other words, is for people.
 """
 
 from __future__ import annotations
@@ -61,9 +61,10 @@ HOLDINGS = {
         Holding(
             "sends and receives",
             r"sends and receives",
-            # all_to_all runs as a kernel of that name.
+            # all_to_all runs as a kernel of that name: what NCCL said of the kernels comes first.
             (
-                "kernel_names WHERE collective = 'send_recv'",
+                "kernel_names WHERE collective = 'send_recv'"
+                " AND run_id NOT IN (SELECT run_id FROM kernels WHERE collective IS NOT NULL)",
                 "kernels WHERE regexp_matches(lower(collective), 'send|recv')",
             ),
             "a program with stages that send to each other",
@@ -86,7 +87,7 @@ HOLDINGS = {
         Holding(
             "compiled code",
             r"compiled code",
-            (f"cpu_ops WHERE {_COMPILED}", f"ranges WHERE {_COMPILED}"),
+            (f"cpu_ops WHERE {_COMPILED}", f"ranges WHERE origin <> 'gpu_annotation' AND {_COMPILED}"),
             "torch.profiler, of a program that torch.compile compiled",
             done=True,
         ),
@@ -149,6 +150,13 @@ HOLDINGS = {
         ),
         Holding("step metrics", r"(?:the collector's )?step metrics", ("step_metrics",), "collect run --model"),
         Holding(
+            "peaks of memory",
+            r"(?:the collector's )?peaks of memory",
+            ("step_metrics WHERE max_allocated_bytes > 0",),
+            "collect run --model",
+            done=True,
+        ),
+        Holding(
             "FLOP metrics",
             r"FLOP (?:and memory )?metrics of Nsight Compute(?: or nvprof)?",
             (f"ncu_metrics WHERE {_FLOPS}", f"metric_summary WHERE {_FLOPS}"),
@@ -166,34 +174,42 @@ HOLDINGS = {
 _NAMES = tuple(HOLDINGS)
 _WORDS = re.compile("|".join(f"({h.pattern})" for h in HOLDINGS.values()))
 _ASIDE = re.compile(r"\([^)]*\)|;.*")
+_AND = re.compile(r"\band\b")
 _OR = re.compile(r"\bor\b(?! more)")
+_NAMED = re.compile(r"<(\d+)>")
 
 
 class Needs(NamedTuple):
-    """What a query needs: all of some names of HOLDINGS, or any."""
+    """What a query needs, in names of HOLDINGS: one of each group."""
 
-    names: tuple[str, ...]
-    any: bool
+    groups: tuple[tuple[str, ...], ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of the names."""
+        return tuple(name for group in self.groups for name in group)
 
     @property
     def words(self) -> str:
         """The names in words."""
-        return (" or " if self.any else " and ").join(self.names)
+        return " and ".join(" or ".join(group) for group in self.groups)
 
-    def lacking(self, held: Collection[str]) -> tuple[str, ...]:
-        """What is missing of it; empty if the query can be answered."""
-        missing = tuple(name for name in self.names if name not in held)
-        return () if self.any and len(missing) < len(self.names) else missing
+    def lacking(self, held: Collection[str]) -> Needs:
+        """What is missing of it: no groups if the query can be answered."""
+        return Needs(tuple(group for group in self.groups if not set(group) & set(held)))
 
 
 def needs_of(query: Query, params: Mapping[str, str]) -> Needs:
     """What a query needs, as far as @needs is in the words of HOLDINGS."""
     text = " ".join(_ASIDE.sub("", query.needs).split())
-    names = [_NAMES[m.lastindex - 1] for m in _WORDS.finditer(text) if m.lastindex]
-    found = Needs(tuple(dict.fromkeys(names)), bool(_OR.search(_WORDS.sub("", text))))
-    if params.get("window") == "step" and not found.any:
-        found = Needs((*found.names, "training steps"), False)
-    return found
+    groups: list[tuple[str, ...]] = []
+    # The words may have an "and" of their own.
+    for clause in _AND.split(_WORDS.sub(lambda m: f"<{m.lastindex}>", text)):
+        names = [_NAMES[int(number) - 1] for number in _NAMED.findall(clause)]
+        groups += [tuple(names)] if _OR.search(clause) else [(name,) for name in names]
+    if params.get("window") == "step" and not any("training steps" in group for group in groups):
+        groups.append(("training steps",))
+    return Needs(tuple(dict.fromkeys(group for group in groups if group)))
 
 
 def holdings(engine: Engine) -> dict[str, set[str]]:
@@ -229,13 +245,13 @@ def lacks(engine: Engine, query: Query, params: Mapping[str, str], known: dict[s
 
     `known`: what they hold, as far as it was asked. Raises InputError as `held` does.
     """
-    needs = needs_of(query, params)
-    for name in () if needs.any else needs.names:
+
+    def there(name: str) -> bool:
         if name not in known:
             known[name] = held(engine, name)
-        if not known[name]:
-            return True
-    return False
+        return known[name]
+
+    return not all(any(map(there, group)) for group in needs_of(query, params).groups)
 
 
 def why_empty(engine: Engine, query: Query, params: Mapping[str, str]) -> str:
@@ -243,11 +259,11 @@ def why_empty(engine: Engine, query: Query, params: Mapping[str, str]) -> str:
     if not engine.run_ids:
         return NO_RUN
     needs = needs_of(query, params)
-    if missing := needs.lacking([name for name in needs.names if held(engine, name)]):
-        between = " nor " if needs.any else " and no "
-        recorded = "; ".join(dict.fromkeys(HOLDINGS[m].recorded for m in missing))
-        neither = "neither" if needs.any and len(missing) > 1 else "no"
-        return f"the recording has {neither} {between.join(missing)} (recorded by: {recorded})"
+    missing = needs.lacking([name for name in needs.names if held(engine, name)])
+    if missing.groups:
+        recorded = "; ".join(dict.fromkeys(HOLDINGS[name].recorded for name in missing.names))
+        without = [f"no {g[0]}" if len(g) == 1 else f"neither {' nor '.join(g)}" for g in missing.groups]
+        return f"the recording has {' and '.join(without)} (recorded by: {recorded})"
     if "metric" in params and "hardware metrics" in needs.names:
         return f"no metric matches {params['metric']!r}; {_metrics(engine, params['metric'])}"
     given = [f"{name}={value}" for name, value in params.items()]

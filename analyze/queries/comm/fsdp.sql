@@ -36,7 +36,7 @@
 --     slack_ns, late, stall_ns, resharded
 -- @order run_id, rank, start_ns, place, pass DESC, collective
 -- @use comm_exposed, fsdp, gpu_tracks, step_ranges
--- @needs communication kernels that FSDP launched (its ranges, and the calls that launch)
+-- @needs communication kernels that FSDP launched, its ranges and the calls that launched them
 -- @plot bars y=run_id,rank,step,module,pass,collective x=transfer_ns,waiting_ns,unknown_ns top=64
 WITH exposed AS (
     SELECT

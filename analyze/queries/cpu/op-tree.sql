@@ -17,7 +17,7 @@
 -- @main path, calls, self_cpu_ns, total_cpu_ns, self_gpu_ns
 -- @order self_gpu_ns + self_cpu_ns DESC, path, kind
 -- @use call_tree_sums_no
--- @needs operators: a recording of torch.profiler
+-- @needs operators, ranges or GPU work
 -- @plot icicle path=path value=self_gpu_ns
 WITH RECURSIVE
 walk AS (

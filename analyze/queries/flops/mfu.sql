@@ -34,7 +34,7 @@
 -- @order run_id, rank, step
 -- @use arithmetic, device_peaks, gpu_work, known_devices, model_flops, op_calls, recomputed, roofs, step_ranges,
 --   work_of_op_calls
--- @needs kernels (and operators with input shapes, or flops_per_token)
+-- @needs work on GPUs (and operators with input shapes, or flops_per_token)
 WITH gpus AS (
     SELECT
         run_group, run_id, rank, count(DISTINCT device) AS gpus, min(start_ns) AS first_ns,

@@ -28,7 +28,7 @@
 -- @main run_id, rank, device, graph, replays, kernels_per_replay, median_span_ns, gap_pct, variation_pct
 -- @order run_id, rank, device, graph, replay
 -- @use arithmetic, gpu_work, intervals, launch_calls, torch_names
--- @needs replays of CUDA graphs: kernels and the calls that launched them
+-- @needs replays of CUDA graphs (the calls that launch them, and what ran)
 -- @plot bars y=run_id,rank,device,graph,replay x=busy_ns,gap_ns
 WITH launches AS (
     SELECT run_group, run_id, rank, correlation_id, start_ns AS call_start_ns, dur_ns AS call_ns

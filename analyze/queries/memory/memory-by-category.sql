@@ -30,7 +30,7 @@
 -- @main run_id, rank, device_type, device, {group}, allocations, allocated_bytes, live_at_peak_bytes, peak_pct
 -- @order run_id, rank, device_type DESC, device, live_at_peak_bytes DESC, allocated_bytes DESC, {group}
 -- @use allocators, arithmetic, memory_blocks, outer_ops, phases
--- @needs allocator events (profile_memory=True) and operators
+-- @needs allocator events (profile_memory=True)
 -- @plot bars y=run_id,rank,device_type,device x=live_at_peak_bytes parts={group}
 -- @drill category memory-by-category group=operator rank={rank} device_type={device_type}
 WITH next_ranges AS (

@@ -17,7 +17,7 @@
 -- @column total_cpu_bytes B       In the CPU's memory.
 -- @order self_device_bytes DESC, self_cpu_bytes DESC, name, kind
 -- @use allocators, epoch_steps, memory_tree_{python}
--- @needs allocator events (profile_memory=True) and operators
+-- @needs allocator events (profile_memory=True), and operators, ranges or CUDA calls
 -- @plot bars y=name x=self_device_bytes top=15
 WITH changes AS (
     SELECT

@@ -15,8 +15,8 @@
 -- @main run_id, rank, device_type, device, allocated_bytes, reserved_bytes, source
 -- @order run_id, rank, device_type DESC, device
 -- @use allocators
--- @needs allocator events (profile_memory=True), the collector's step metrics, or nsys with
---       --cuda-memory-usage
+-- @needs allocator events (profile_memory=True, or nsys with --cuda-memory-usage), or the
+--       collector's peaks of memory
 -- @plot bars y=run_id,rank,device_type,device x=allocated_bytes
 -- @drill rank memory-timeline rank={rank} device={device}
 -- @drill allocated_bytes memory-by-category rank={rank} device={device}

@@ -23,7 +23,7 @@
 -- @main region, pass, kernel, ops, calls, launches, triton_ns, gpu_ns, gpu_time_pct
 -- @order run_id, rank, gpu_ns DESC, cpu_ns DESC, region, pass, kernel
 -- @use arithmetic, cpu_events, gpu_named_work, inductor_names, intervals, work_points
--- @needs compiled code (torch.compile) and operators
+-- @needs compiled code (torch.compile)
 WITH mark_names AS (
     SELECT name FROM (SELECT DISTINCT name FROM cpu_events WHERE kind IN ('op', 'range')) WHERE regexp_matches(
         name, '^(Torch-Compiled Region|CompiledFunction|## Call CompiledFxGraph|TorchDynamo Cache Lookup)|dynamo_timed'

@@ -25,7 +25,7 @@
 -- @main run_id, rank, step, kind, name, pieces, total_ns, path_pct
 -- @order run_id, rank, step, total_ns DESC, kind, name
 -- @use arithmetic, critical_path_by_{group}_{window}
--- @needs operators, CUDA calls and GPU work; with window=step also training steps
+-- @needs operators, CUDA calls or GPU work; with window=step also training steps
 -- @plot bars y=run_id,rank,step x=total_ns parts=kind
 -- @drill kind critical-path window={window} group=name kind={kind} rank={rank}
 -- @drill step breakdown window=step step={step} rank={rank}

@@ -9,7 +9,7 @@
 -- @column dur_ns ns               Its length.
 -- @order run_id, rank, start_ns, phase
 -- @use phases
--- @needs phases (see `phases`) and allocator events (profile_memory=True)
+-- @needs ranges or a backward pass (phases, see `phases`), and allocator events (profile_memory=True)
 WITH origins AS (
     SELECT
         run_id, rank,

@@ -21,7 +21,7 @@
 -- @main phase, inferred, calls, cpu_ns, gpu_ops, gpu_ns, gpu_span_ns, gpu_time_pct
 -- @order phase = '(outside)', min_start_ns, phase
 -- @use arithmetic, phases
--- @needs ranges named like the collector's phases, or those of torch (Optimizer.step, DataLoader), or autograd's nodes
+-- @needs ranges (named like the collector's phases, or torch's own), or a backward pass (autograd's nodes)
 -- @plot bars y=phase x=gpu_ns label=gpu_time_pct
 -- @drill phase kernel-by-phase phase={phase}
 WITH work AS (

@@ -27,7 +27,7 @@
 -- @main rank, kind, steps, tokens, median_step_ns, tokens_per_s, idle_pct, attention_ns, kv_cache_ns
 -- @order run_id, rank, step, time_ns DESC, kind
 -- @use arithmetic, gpu_work, intervals, launch_calls, model_flops, op_links
--- @needs inference steps: ranges of vLLM, SGLang or your own named prefill and decode, or operators (with shapes)
+-- @needs inference steps: ranges of vLLM, SGLang or your own (named prefill and decode), or operators (with shapes)
 -- @plot bars y=run_id,rank,kind,step x=busy_ns,idle_ns
 WITH lookups AS (
     SELECT
