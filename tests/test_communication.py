@@ -380,6 +380,21 @@ def test_skew_over_the_devices_of_a_process(tmp_path: Path) -> None:
     assert (row["ranks"], row["min_ns"], row["max_ns"], row["max_rank"], row["max_device"]) == (2, 10_000, 30_000, 0, 1)
 
 
+def test_skew_says_which_ranks_it_is_not_of(tmp_path: Path) -> None:
+    # Ranks 0 and 1 work on a GPU, 2 has steps of 130 alone, 3 neither, and 1 no steps.
+    step, operator = event("user_annotation", "ProfilerStep#1", 0, 100), event("cpu_op", "aten::mm", 0, 5)
+    ranks = [[kernel("gemm", 0, 10), step], [kernel("gemm", 0, 30)], [operator, step | {"dur": 130}], [operator]]
+    path = write_ranks(tmp_path, *ranks)
+    rows = {r["metric"]: r for r in ask(path, "rank-skew")}
+    assert {r["ranks_without"] for m, r in rows.items() if m != "step"} == {"2, 3"}
+    assert (rows["busy"]["ranks"], rows["busy"]["avg_ns"], rows["busy"]["max_device"]) == (2, 20_000, 0)
+    step_row = rows["step"]
+    assert (step_row["ranks"], step_row["avg_ns"], step_row["ranks_without"]) == (2, 115_000, "1, 3")
+    assert (step_row["max_rank"], step_row["max_device"]) == (2, None)
+    assert [r["metric"] for r in ask(path, "rank-skew", where="rank >= 2")] == ["step"]
+    assert ask(path, "rank-skew", where="rank = 3") == []
+
+
 def test_on_the_ddp_sample(tmp_path: Path) -> None:
     # resnet18 has 11,689,512 parameters: what two steps reduce, in gradients of 4 B, and DDP's buckets are three.
     rows = {r["collective"]: r for r in ask(SAMPLES / "resnet18-ddp2", "collectives", where="profiler = 'torch'")}

@@ -16,36 +16,43 @@
 -- @column min_rank index          Rank of the smallest.
 -- @column max_rank index          Rank of the largest.
 -- @column max_device index        Its device.
--- @main run_id, metric, min_ns, avg_ns, max_ns, imbalance_pct, max_rank
+-- @column ranks_without text      The ranks that no figure here is of: without GPU work, of `step` without steps. Empty
+--                                 if there is none.
+-- @main run_id, metric, min_ns, avg_ns, max_ns, imbalance_pct, max_rank, ranks_without
 -- @order run_id, metric
 -- @use gpu_tracks, gpu_windows, step_ranges
--- @needs work on GPUs
+-- @needs work on GPUs or training steps
 -- @plot bars y=metric x=imbalance_pct
 -- @drill max_rank breakdown window=step rank={max_rank}
 -- @drill min_rank breakdown window=step rank={min_rank}
 WITH lengths AS (
-    SELECT *, kernel_ns - compute_ns AS exposed_comm_ns, last_ns - first_ns AS span_ns
-    FROM gpu_lengths_span
+    SELECT
+        run_id, rank, device, compute_ns, copy_ns, busy_ns, comm_ns, kernel_ns - compute_ns AS exposed_comm_ns,
+        last_ns - first_ns AS span_ns
+    FROM gpu_lengths_span JOIN gpu_tracks ON track = window_id
 ),
 steps AS (
     SELECT run_id, rank, avg(end_ns - start_ns) AS step_ns FROM step_windows GROUP BY run_id, rank
 ),
 measured AS (
-    SELECT t.*, unnest([
+    SELECT run_group, run_id, rank, device, unnest([
         {'metric': 'compute', 'ns': compute_ns::DOUBLE}, {'metric': 'comm', 'ns': comm_ns},
         {'metric': 'exposed_comm', 'ns': exposed_comm_ns},
         {'metric': 'memcpy', 'ns': copy_ns}, {'metric': 'busy', 'ns': busy_ns},
         {'metric': 'idle', 'ns': span_ns - busy_ns},
         {'metric': 'span', 'ns': span_ns}, {'metric': 'step', 'ns': step_ns}
     ], recursive := true)
-    FROM lengths JOIN gpu_tracks t ON t.track = window_id LEFT JOIN steps USING (run_id, rank)
+    FROM run_groups LEFT JOIN lengths USING (run_id, rank) LEFT JOIN steps USING (run_id, rank)
 )
 SELECT
-    run_group, run_id, metric, count(*) AS ranks, min(ns) AS min_ns, median(ns) AS median_ns, max(ns) AS max_ns,
+    run_group, run_id, metric, count(ns) AS ranks, min(ns) AS min_ns, median(ns) AS median_ns, max(ns) AS max_ns,
     avg(ns) AS avg_ns,
     CASE WHEN avg(ns) > 0 THEN 100 * (max(ns) / avg(ns) - 1) END AS imbalance_pct,
-    arg_min(rank, (ns, rank)) AS min_rank, arg_max(rank, (ns, -rank)) AS max_rank,
-    arg_max(device, (ns, -rank, -device)) AS max_device
+    arg_min(rank, (ns, rank)) FILTER (ns IS NOT NULL) AS min_rank,
+    arg_max(rank, (ns, -rank)) FILTER (ns IS NOT NULL) AS max_rank,
+    arg_max_null(device, (ns, -rank, -device)) FILTER (ns IS NOT NULL) AS max_device,
+    array_to_string(list(DISTINCT rank ORDER BY rank) FILTER (ns IS NULL), ', ') AS ranks_without
 FROM measured
-WHERE ns IS NOT NULL AND '{metric}' IN ('all', metric)
+WHERE '{metric}' IN ('all', metric)
 GROUP BY run_group, run_id, metric
+HAVING count(ns) > 0
