@@ -20,7 +20,7 @@ KILL_AFTER_S = 10.0
 
 
 class Signals:
-    """Catches SIGINT, SIGTERM and SIGHUP for as long as the `with` block lasts, and counts them.
+    """Catches SIGINT, SIGTERM and, unless it is ignored, SIGHUP for as long as the `with` block lasts, and counts them.
 
     `notices`: other signals that are caught, and what each says when it comes. They may reach every process of a job
     (Slurm's do), and so those that are started meanwhile ignore them. SIGUSR1 and SIGUSR2 that are no notices, and that
@@ -37,7 +37,9 @@ class Signals:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Signals:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, *self._notices):
+        # Under nohup, SIGHUP is ignored: who asked for that wants the recording to go on.
+        hangup = [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN else []
+        for number in (signal.SIGINT, signal.SIGTERM, *hangup, *self._notices):
             self._before[number] = signal.signal(number, self._on_signal)
         for number in {signal.SIGUSR1, signal.SIGUSR2} - self._notices.keys():
             if signal.getsignal(number) == signal.SIG_DFL:

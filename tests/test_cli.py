@@ -28,7 +28,9 @@ ONE = SAMPLES / "resnet18-1gpu"
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the time that a process took is read from /proc")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+)
 def test_a_signal_ends_a_query_at_work(number: signal.Signals, tmp_path: Path) -> None:
     """DuckDB raises an error of its own for what Ctrl-C raises."""
     forever = "SELECT count(*) FROM range(1000000000) a, range(1000000) b WHERE a.range * b.range = 17"

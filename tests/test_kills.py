@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from forked import Forked
-from support import ask, kernel, run_cli, start_cli, write_run, write_trace
+from support import ROOT, ask, kernel, run_cli, start_cli, write_run, write_trace
 
 import analyze
 
@@ -76,14 +76,14 @@ def at_work(large: Path, tmp_path: Path) -> Iterator[tuple[Ingest, Path, list[in
             child.kill()
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_nothing_outlives_a_killed_ingest(
     at_work: tuple[Ingest, Path, list[int]], tmp_path: Path, number: signal.Signals
 ) -> None:
     child, store, processes = at_work
     assert len(processes) >= 2
     child.send_signal(number)
-    assert child.wait() == {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}[number]
+    assert child.wait() == (-9 if number == signal.SIGKILL else 128 + number)
     wait_for(lambda: not any(map(alive, processes)), "workers outlive the ingest", 10)
     if number != signal.SIGKILL:
         assert not list(store.glob(".part-*"))
@@ -91,6 +91,39 @@ def test_nothing_outlives_a_killed_ingest(
     # Nobody writes any more: what the next ingest removes stays away.
     assert run_cli("ingest", tmp_path / "old.json", "--store", store).returncode == 0
     time.sleep(0.2)
+    assert not list(store.glob(".part-*"))
+
+
+def test_an_ingest_under_nohup_outlives_its_terminal(large: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    command = ["nohup", sys.executable, "-m", "analyze", "ingest", large, "--store", store, "--jobs", "2"]
+    variables = os.environ | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env=variables, start_new_session=True,
+    ) as child:  # fmt: skip
+        try:
+            wait_for(lambda: child.poll() is not None or list(store.glob(".part-*/*/*/kernels/*")), "it does not begin")
+            assert child.poll() is None, "the ingest was over before it was told"
+            os.killpg(child.pid, signal.SIGHUP)
+            said, _ = child.communicate(timeout=100)
+        finally:
+            child.kill()
+    assert child.returncode == 0, said
+    assert len(ask(store, "kernel-share")) == 7
+
+
+def test_the_end_of_a_terminal_is_no_killed_worker(at_work: tuple[Ingest, Path, list[int]]) -> None:
+    """Which reaches the workers, too, and they first."""
+    child, store, processes = at_work
+    for pid in processes:
+        if "resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_text():
+            os.kill(pid, signal.SIGHUP)
+    time.sleep(0.2)
+    assert child.poll() is None
+    child.send_signal(signal.SIGHUP)
+    _, said = child.communicate()
+    assert child.returncode == 128 + signal.SIGHUP and "killed" not in said
     assert not list(store.glob(".part-*"))
 
 

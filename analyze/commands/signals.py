@@ -13,7 +13,7 @@ from threading import Thread
 
 from analyze.query import interrupts
 
-_ENDING = (signal.SIGINT, signal.SIGTERM)
+_ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 sent: list[int] = []
 """Signals to end that came."""
@@ -21,7 +21,10 @@ sent: list[int] = []
 
 def watch() -> None:
     """Begin, in the main thread. Servers, which watch for signals themselves, may take over from it."""
-    signal.signal(signal.SIGTERM, _terminated)
+    for number in _ENDING:
+        # One that is ignored stays so, as SIGHUP under nohup; of SIGINT, Python makes an exception itself.
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, _terminated)
     hears, tells = socket.socketpair()
     tells.setblocking(False)
     signal.set_wakeup_fd(tells.fileno(), warn_on_full_buffer=False)

@@ -89,8 +89,10 @@ def only_reads() -> None:
 def _set_up(parent: int) -> None:
     _die_with_parent(parent)
     only_reads()
-    # Ctrl-C reaches the whole process group; the parent ends the workers.
+    # Ctrl-C, and the end of a terminal, reach the whole process group; the parent ends the workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.platform != "win32":
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 class _Here(Executor):

@@ -10,9 +10,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 
 import pytest
-from collect_support import CPU, Collect, descendants, interrupt, read_trace, start, wait_for
+from collect_support import CPU, Collect, descendants, environment, interrupt, read_trace, start, wait_for
 
 from collect import doctor
 from collect.checked_options import make_options
@@ -50,6 +51,24 @@ def test_who_is_killed_while_it_ends_has_said_so(tmp_path: Path) -> None:
     manifest = read_manifest(folder)
     said = [(manifest.status, manifest.reason), *((p.status, p.reason) for p in manifest.passes)]
     assert said == 2 * [("failed", "interrupted")]
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+def test_the_end_of_a_terminal_ends_a_recording_but_under_nohup(tmp_path: Path, ignored: bool) -> None:
+    began, may_end = tmp_path / "began", tmp_path / "may end"
+    waits = f"touch {quote(str(began))}; while ! test -e {quote(str(may_end))}; do sleep 0.1; done"
+    command = [sys.executable, "-m", "collect", "run", "-o", str(tmp_path / "out"), "--profiler", "none", "--"]
+    with subprocess.Popen(
+        [*["nohup"] * ignored, *command, "sh", "-c", waits], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, env=environment(),
+    ) as child:  # fmt: skip
+        wait_for(began.exists, "the program")
+        child.send_signal(signal.SIGHUP)
+        if ignored:
+            may_end.touch()
+        _, said = child.communicate(timeout=90)
+    [folder] = (tmp_path / "out").iterdir()
+    assert (child.returncode, read_manifest(folder).status) == ((0, "done") if ignored else (130, "failed")), said
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
