@@ -21,7 +21,7 @@
 -- @column device index            GPU.
 -- @column calls count             Matched calls that it took part in.
 -- @column wait_ns ns              Time it waited for the last one, summed.
--- @column times_last count        Calls in which it was the last.
+-- @column times_last count        Calls in which it was the last; of a send into a buffer, no one is.
 -- @column last_pct %              Share of its calls.
 -- @column margin_ns ns            By how much it was the last, summed.
 -- @column blocked_ns ns           Time in which others waited for it, and it for no one.
