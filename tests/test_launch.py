@@ -52,6 +52,21 @@ def test_a_graph_launch_is_one_call(tmp_path: Path) -> None:
     assert (row["queue_delay_ns"], row["short_kernels"]) == (5_000, 0)
 
 
+def test_a_graph_of_copies_alone_launches_no_kernel(tmp_path: Path) -> None:
+    """Nor did the trace lose what it launched: with the copies counted, its delay is theirs."""
+    copies = [
+        event("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", ts, 3, 0, 7, device=0, stream=7, correlation=n, bytes=8)
+        for ts, n in ((11, 1), (30, 2))
+    ]
+    calls = [launch(10 * n, n, 4, name="cudaGraphLaunch") for n in (1, 2, 3)]
+    events = [*calls, *copies, kernel("k", 20, 5, correlation=1)]
+    path = write_trace(tmp_path / "t.json", [*events, launch(90, 9, name="cudaGraphLaunch")])
+    asked = ("device", "calls", "kernels", "queue_delay_ns")
+    rows = {work: ask(path, "launch", params={"work": work}) for work in ("kernels", "all")}
+    assert [tuple(r[c] for c in asked) for r in rows["kernels"]] == [(0, 1, 1, 6000), (None, 2, 0, 0)]
+    assert [tuple(r[c] for c in asked) for r in rows["all"]] == [(0, 2, 3, 6000), (None, 2, 0, 0)]
+
+
 def test_kernels_without_a_launch_call(tmp_path: Path) -> None:
     events = [launch(0, 1), kernel("a", 5, 1, correlation=1), kernel("b", 6, 1, correlation=2), kernel("c", 7, 1)]
     rows = {

@@ -5,7 +5,7 @@
 -- kernel, 0 at least. A short kernel ran for less time than its launch call. A call that launched many (a CUDA graph)
 -- counts as one: first start, sum of durations. Outliers: calls that took longer than call_us or whose kernel waited
 -- longer than delay_us. `(no launch call)` are kernels whose call the trace does not hold; a call without device is one
--- whose kernel it does not hold.
+-- whose work it does not hold.
 -- @param work kernels|all = kernels   With `all`, memcpys and memsets and the calls that launched them count, too.
 -- @param call_us number[0..1e9] = 50 A call that takes longer is an outlier, in us.
 -- @param delay_us number[0..1e9] = 100 A kernel that waits longer is an outlier, in us.
@@ -32,11 +32,11 @@
 -- @drill name cuda-api name={name}
 -- @drill rank queue-depth rank={rank} device={device}
 WITH work AS (
+    -- What is not counted is there, too: a graph of copies alone is no launch whose work was lost.
     SELECT
-        run_id, rank, run_group, device, correlation_id, count(*) AS kernels, min(start_ns) AS start_ns,
-        sum(dur_ns)::BIGINT AS gpu_ns
-    FROM gpu_work
-    WHERE kind = 'kernel' OR '{work}' = 'all'
+        run_id, rank, run_group, device, correlation_id, count(*) FILTER (counts) AS kernels,
+        min(start_ns) FILTER (counts) AS start_ns, (sum(dur_ns) FILTER (counts))::BIGINT AS gpu_ns
+    FROM (SELECT *, kind = 'kernel' OR '{work}' = 'all' AS counts FROM gpu_work)
     GROUP BY ALL
 ),
 launching AS (
@@ -47,7 +47,7 @@ launching AS (
         c.correlation_id IS NOT NULL AS called, c.dur_ns AS call_ns, coalesce(w.kernels, 0) AS kernels,
         greatest(0, w.start_ns - (c.start_ns + c.dur_ns)) AS delay_ns, w.gpu_ns < c.dur_ns AS short
     FROM work w FULL JOIN launch_calls c USING (run_id, rank, correlation_id)
-    WHERE w.kernels > 0 OR c.name IN (SELECT name FROM api_roles WHERE role = 'launch')
+    WHERE w.kernels > 0 OR w.kernels IS NULL AND c.name IN (SELECT name FROM api_roles WHERE role = 'launch')
 )
 SELECT
     run_group, run_id, rank, device, name,
