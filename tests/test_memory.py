@@ -75,6 +75,22 @@ def test_by_category_by_hand(tmp_path: Path) -> None:
     }
 
 
+def test_the_peak_may_be_before_the_first_event(tmp_path: Path) -> None:
+    """1000 B are there when the recording begins; 400 are freed, 100 allocated: 1000, 600, 700."""
+    events = [memory(1, 64, -400, 600), memory(2, 128, 100, 700), *annotations(("forward", 0, 5))]
+    path = write_trace(tmp_path / "t.json", events)
+    assert [r["allocated_bytes"] for r in ask(path, "memory-peak")] == [1000]
+    assert max(r["peak_allocated_bytes"] for r in ask(path, "memory-timeline")) == 1000
+    columns = ("peak_bytes", "live_at_peak_bytes", "peak_pct")
+    assert {r["phase"]: tuple(r[c] for c in columns) for r in ask(path, "memory-by-phase")} == {
+        "(before the trace)": (None, 1000, 100), "forward": (1000, 0, 0),
+    }  # fmt: skip
+    columns = ("live_at_peak_bytes", "peak_pct", "live_at_end_bytes")
+    assert {r["category"]: tuple(r[c] for c in columns) for r in ask(path, "memory-by-category")} == {
+        "before_trace": (1000, 100, 600), "activation": (0, 0, 100),
+    }  # fmt: skip
+
+
 def test_by_operator_by_hand(tmp_path: Path) -> None:
     """The outermost operator; unknown without one, and at 50, when two threads run one."""
     rows = ask(write_trace(tmp_path / "t.json", STEP), "memory-by-category", params={"group": "operator"})

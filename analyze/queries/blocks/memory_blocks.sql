@@ -43,16 +43,22 @@ WHERE e.allocated_bytes IS NOT NULL;
 -- @column first_ns ns           First event.
 -- @column last_ns ns            Last event.
 -- @column peak_bytes B          Most that was allocated.
--- @column peak_event index      The first event after which it was.
+-- @column peak_event index      The first event after which it was; 0 where only before the first one.
 -- @column first_bytes B         Allocated before the first event.
 -- @column last_bytes B          Allocated after the last.
 CREATE VIEW memory_peaks AS
+WITH _sums AS (
+    SELECT
+        pool, min(start_ns) AS first_ns, max(start_ns) AS last_ns, max(allocated_bytes) AS most_bytes,
+        arg_min(event, (-allocated_bytes, event)) AS most_event,
+        arg_min(allocated_bytes - bytes, event) AS first_bytes, arg_max(allocated_bytes, event) AS last_bytes
+    FROM memory_changes
+    GROUP BY pool
+)
 SELECT
-    pool, min(start_ns) AS first_ns, max(start_ns) AS last_ns, max(allocated_bytes) AS peak_bytes,
-    arg_min(event, (-allocated_bytes, event)) AS peak_event,
-    arg_min(allocated_bytes - bytes, event) AS first_bytes, arg_max(allocated_bytes, event) AS last_bytes
-FROM memory_changes
-GROUP BY pool;
+    pool, first_ns, last_ns, greatest(most_bytes, first_bytes) AS peak_bytes,
+    CASE WHEN first_bytes > most_bytes THEN 0 ELSE most_event END AS peak_event, first_bytes, last_bytes
+FROM _sums;
 
 -- @view memory_phases  a row is such an event with its phase.
 -- The innermost of any thread's, since an event does not name its thread.

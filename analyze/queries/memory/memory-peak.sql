@@ -9,7 +9,7 @@
 -- @column rank index              Process rank.
 -- @column device_type text        cpu, cuda, hip or xpu.
 -- @column device index            Device; empty for all devices of the process together.
--- @column allocated_bytes B       Most that was allocated at a time.
+-- @column allocated_bytes B       Most that was allocated at a time, before the first event, too.
 -- @column reserved_bytes B        Most that the caching allocator held at a time.
 -- @column source text             memory_events or step_metrics.
 -- @main run_id, rank, device_type, device, allocated_bytes, reserved_bytes, source
@@ -23,7 +23,9 @@
 WITH traced AS (
     SELECT
         run_group, run_id, rank, device_type, device,
-        max(allocated_bytes) AS allocated_bytes, max(reserved_bytes) AS reserved_bytes, 'memory_events' AS source
+        -- Where the first event is a free, there was more before it.
+        greatest(max(allocated_bytes), arg_min(allocated_bytes - bytes, (start_ns, file_row))) AS allocated_bytes,
+        max(reserved_bytes) AS reserved_bytes, 'memory_events' AS source
     FROM memory_events
     GROUP BY ALL
 ),
