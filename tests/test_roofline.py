@@ -118,6 +118,30 @@ def test_published_roofs_where_the_report_has_none(tmp_path: Path) -> None:
     assert row["bound"] is row["attainable_flops_per_s"] is row["roof_pct"] is None and row["flops_per_byte"] == 1.0
 
 
+def test_without_one_of_the_roofs_the_side_is_not_known(tmp_path: Path) -> None:
+    """The H200's data sheet has no peak of fp16 outside of tensor cores, and no bandwidth of its L2 cache."""
+    values = {"device__attribute_display_name": ("", "NVIDIA H200"), "lts__t_bytes.sum": ("byte", "4,096,000")}
+    launches = [
+        ("half", counts(hfma="512,000") | values),
+        ("single", counts(ffma="512,000") | values),
+        ("none", counts() | values),
+        ("hit", counts(ffma="512,000") | values | {"lts__t_bytes.sum": ("byte", "0")}),
+        ("idle", counts() | values | {"lts__t_bytes.sum": ("byte", "0")}),
+    ]
+    columns = ("attainable_flops_per_s", "bound", "roof_pct")
+    rows = ask(write(tmp_path / "a.ncu.csv", wide(launches)), "roofline")
+    found = {(r["kernel"], r["level"]): tuple(r[c] for c in columns) for r in rows}
+    # 1,024,000 B of device memory in 10 us are 102.4 GB/s, of 4800; 1,024,000 FLOPs 102.4 GFLOP/s, of 67,000 of fp32.
+    of_dram, of_fp32 = pytest.approx(100 * 102.4 / 4800), pytest.approx(100 * 102.4 / 67_000)
+    assert found == {
+        ("half", "dram"): (None, None, None), ("half", "l2"): (None, None, None),
+        ("single", "dram"): (4.8e12, "memory", of_dram), ("single", "l2"): (None, None, None),
+        ("none", "dram"): (0, "memory", of_dram), ("none", "l2"): (None, None, None),
+        ("hit", "dram"): (4.8e12, "memory", of_dram), ("hit", "l2"): (67e12, "compute", of_fp32),
+        ("idle", "dram"): (0, "memory", of_dram), ("idle", "l2"): (None, None, None),
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("name", ["alexnet-roofline", "resnet18-roofline"])
 def test_recorded_roofs_are_near_the_published_ones(name: str) -> None:
     """The data sheet of the H200 at its boost clock; ncu's peaks at the clock while the kernels ran."""
@@ -126,12 +150,11 @@ def test_recorded_roofs_are_near_the_published_ones(name: str) -> None:
     assert roofs["tensor_tf32"] == pytest.approx(494.5e12, rel=0.1)
     assert roofs["dram"] < roofs["l2"] < roofs["l1"]
     points = ask(SAMPLES / name, "roofline")
-    assert len(points) == 3 * len(ask(SAMPLES / name, "flops")) and {p["bound"] for p in points} == {
-        "memory",
-        "compute",
-    }
-    assert all(0 <= p["roof_pct"] <= 110 for p in points)
+    assert len(points) == 3 * len(ask(SAMPLES / name, "flops"))
+    assert {p["bound"] for p in points if p["flops"] or p["bytes"]} == {"memory", "compute"}
     for p in points:
+        # A fill computes nothing, and nothing of it goes through L1.
+        assert p["roof_pct"] is None if not p["flops"] and not p["bytes"] else 0 <= p["roof_pct"] <= 110
         if p["flops"]:
             at = min(roofs[p["peak_roof"]], p["flops_per_byte"] * roofs[p["level"]] * 1e9)
             assert p["attainable_flops_per_s"] == pytest.approx(at)

@@ -91,3 +91,20 @@ WITH _all AS (
 SELECT run_id, any_value(r.run_group) AS run_group, kind, roof, arg_max(rate, source) AS rate, max(source) AS source
 FROM _all JOIN (SELECT DISTINCT run_id, run_group FROM ncu_launches) r USING (run_id)
 GROUP BY run_id, kind, roof;
+
+-- @macro roof_side(peak, flops, bytes, bandwidth)  on which side of the ridge: memory or compute.
+-- NULL unless both roofs are known; one is enough where nothing was computed, or nothing moved.
+CREATE MACRO roof_side(peak, flops, bytes, bandwidth) AS CASE
+    WHEN flops = 0 AND bytes = 0 THEN NULL
+    WHEN flops = 0 THEN CASE WHEN bytes * bandwidth IS NOT NULL THEN 'memory' END
+    WHEN bytes = 0 THEN CASE WHEN flops * peak IS NOT NULL THEN 'compute' END
+    WHEN flops::DOUBLE / bytes * bandwidth <= peak THEN 'memory'
+    WHEN flops::DOUBLE / bytes * bandwidth > peak THEN 'compute'
+END;
+
+-- @macro attainable(peak, flops, bytes, bandwidth)  the roof above: operations per second.
+-- NULL where it is not known which side of the ridge that is.
+CREATE MACRO attainable(peak, flops, bytes, bandwidth) AS CASE roof_side(peak, flops, bytes, bandwidth)
+    WHEN 'memory' THEN flops::DOUBLE / bytes * bandwidth
+    WHEN 'compute' THEN peak
+END;

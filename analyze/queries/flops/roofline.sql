@@ -20,9 +20,9 @@
 -- @column flops_per_s FLOP/s      Rate achieved.
 -- @column gb_per_s GB/s           Bandwidth achieved.
 -- @column peak_roof text          Compute roof that the kernel is held to.
--- @column attainable_flops_per_s FLOP/s   min(peak, flops_per_byte * bandwidth).
--- @column bound text              memory or compute.
--- @column roof_pct %              Rate achieved of the one attainable.
+-- @column attainable_flops_per_s FLOP/s   min(peak, flops_per_byte * bandwidth); empty unless both are known.
+-- @column bound text              memory or compute; empty likewise.
+-- @column roof_pct %           Rate achieved of the one attainable.
 -- @column roof_source text        report or published; of both roofs if they differ.
 -- @main run_id, kernel, level, dur_ns, flops_per_byte, flops_per_s, bound, roof_pct
 -- @order dur_ns DESC, kernel, run_id, level
@@ -68,8 +68,8 @@ held AS (
 ),
 roofed AS (
     SELECT
-        h.*, least(c.rate, flops_per_byte * m.rate) AS attainable_flops_per_s,
-        CASE WHEN flops_per_byte * m.rate <= c.rate THEN 'memory' WHEN c.rate IS NOT NULL THEN 'compute' END AS bound,
+        h.*, attainable(c.rate, flops, bytes, m.rate) AS attainable_flops_per_s,
+        roof_side(c.rate, flops, bytes, m.rate) AS bound,
         c.rate AS peak, m.rate AS bandwidth,
         CASE WHEN c.source = m.source THEN c.source ELSE c.source || ', ' || m.source END AS roof_source
     FROM held h

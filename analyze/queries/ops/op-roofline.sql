@@ -23,7 +23,7 @@
 -- @column flops_per_s FLOP/s      Rate achieved.
 -- @column gb_per_s GB/s           Bandwidth achieved.
 -- @column peak_roof text          Compute roof that it is held to.
--- @column attainable_flops_per_s FLOP/s   min(peak, flops_per_byte * bandwidth).
+-- @column attainable_flops_per_s FLOP/s   min(peak, flops_per_byte * bandwidth); empty unless both are known.
 -- @column bound text              memory or compute; empty for a GPU without published peaks.
 -- @column roof_pct %              Rate achieved of the one attainable.
 -- @main name, shapes, busy_ns, flops_per_s, bound, roof_pct
@@ -130,17 +130,16 @@ roofed AS (
 bound AS (
     SELECT
         * EXCLUDE (peak_roof), CASE WHEN NOT uncounted THEN peak_roof END AS peak_roof,
-        least(peak[peak_roof], flops_per_byte * bandwidth) AS attainable_flops_per_s,
+        CASE WHEN NOT uncounted THEN attainable(peak[peak_roof], flops, bytes, bandwidth) END AS attainable_flops_per_s,
         CASE
-            WHEN bandwidth IS NULL OR bytes IS NULL THEN NULL
-            WHEN uncounted OR flops_per_byte * bandwidth <= peak[peak_roof] THEN 'memory'
-            WHEN peak[peak_roof] IS NOT NULL THEN 'compute'
+            WHEN NOT uncounted THEN roof_side(peak[peak_roof], flops, bytes, bandwidth)
+            WHEN bandwidth IS NOT NULL AND bytes IS NOT NULL THEN 'memory'
         END AS bound
     FROM roofed
 )
 SELECT
     run_group, name, shapes, type, gpu_name, calls, busy_ns, flops, bytes, flops_per_byte, flops_per_s, gb_per_s,
-    peak_roof, CASE WHEN NOT uncounted THEN attainable_flops_per_s END AS attainable_flops_per_s, bound,
+    peak_roof, attainable_flops_per_s, bound,
     CASE bound
         WHEN 'memory' THEN 100.0 * gb_per_s * 1e9 / bandwidth
         WHEN 'compute' THEN 100.0 * flops_per_s / peak[peak_roof]
