@@ -21,13 +21,15 @@ def facts(path: Path, **params: str) -> dict[str, tuple[int | None, str, str, st
     return {r["fact"]: (r["rank"], r["verdict"], r["value"], r["spoils"]) for r in rows}
 
 
-def run_folder(path: Path, ranks: dict[int, Events], times_ms: dict[int, list[tuple[bool, float]]]) -> Path:
+def run_folder(
+    path: Path, ranks: dict[int, Events], times_ms: dict[int, list[tuple[bool, float]]], **header: int
+) -> Path:
     """A run folder under torch.profiler; `times_ms`: of each rank (whether undisturbed, ms) of its timed steps."""
     (path / "torch").mkdir(parents=True)
     files = []
     for rank, events in ranks.items():
         about = {"rank": rank, "world_size": len(ranks)}
-        write_trace(path / f"torch/rank-{rank}.trace.json", events, distributedInfo=about)
+        write_trace(path / f"torch/rank-{rank}.trace.json", events, distributedInfo=about, **header)
         files.append((f"torch/rank-{rank}.trace.json", "chrome_trace", rank))
         if rank in times_ms:
             rows = [f"{rank},{n},{u},{u},{ms / 1e3}" for n, (u, ms) in enumerate(times_ms[rank])]
@@ -154,6 +156,27 @@ def test_start_skew_and_clocks_of_ranks(tmp_path: Path) -> None:
     begun = {r["rank"]: (r["verdict"], r["value"]) for r in rows if r["fact"] == "start after the first rank"}
     assert begun == {0: ("ok", "0.000 ms"), 1: ("ok", "0.010 ms"), 2: ("note", "0.030 ms")}
     assert facts(path)["start after the first rank"][0] == 2
+
+
+def test_start_skew_to_the_nanosecond(tmp_path: Path) -> None:
+    """Rank 2 ends its call 100 ns before rank 3: its clock is 50 ns behind and the other's 50 ns ahead.
+
+    It begins 1.350 us after the others, so 1.400 us, and rank 3 50 ns before them: 1.450 us after the first. Times
+    since 1970 are floats of 256 ns: to those, the ends are 256 ns apart, which made it 1.606 us.
+    """
+    base = 1_795_206_803_338_803_200  # 7012526575542200 * 256, as 128 us are 500 * 256
+    ranks = {}
+    for rank, group, end in ((0, [0, 1], 128), (1, [0, 1], 128), (2, [2, 3], 128.1), (3, [2, 3], 128.2)):
+        args = {
+            "Collective name": "allreduce", "Process Group Name": str(group[0]), "Process Group Ranks": str(group),
+            "Group size": 2, "Seq": 1,
+        }  # fmt: skip
+        reduce = kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", end - 20, 20, **args)
+        ranks[rank] = [event("user_annotation", "ProfilerStep#0", 1.35 if rank == 2 else 0, 300), reduce]
+    path = run_folder(tmp_path / "run", ranks, {}, baseTimeNanoseconds=base)
+    rows = ask(path, "health", params={"per": "rank"})
+    begun = {r["rank"]: r["value"] for r in rows if r["fact"] == "start after the first rank"}
+    assert begun == {0: "0.000 ms", 1: "0.000 ms", 2: "0.001 ms", 3: "0.000 ms"}
 
 
 def test_more_ranks_than_the_job_has(tmp_path: Path) -> None:

@@ -133,9 +133,13 @@ whole_calls AS (
     GROUP BY run_id, rank, call, members
     QUALIFY count(*) OVER (PARTITION BY call) = members AND members > 1
 ),
+-- A median is of DOUBLE, which tells times since 1970 to 256 ns.
+whole_ends AS (
+    SELECT run_id, rank, call, end_ns - min(end_ns) OVER (PARTITION BY call) AS after_ns FROM whole_calls
+),
 clocks AS (
     SELECT run_id, rank, median(late_ns)::BIGINT AS off_ns
-    FROM (SELECT *, end_ns - median(end_ns) OVER (PARTITION BY call) AS late_ns FROM whole_calls)
+    FROM (SELECT *, after_ns - median(after_ns) OVER (PARTITION BY call) AS late_ns FROM whole_ends)
     GROUP BY run_id, rank
 ),
 begun AS (
