@@ -158,6 +158,14 @@ def test_a_unit_is_said_once_and_is_one_for_a_measure() -> None:
     assert cells == [["5.000"], ["2.500"], ["4.000"]]
 
 
+def test_a_moment_of_a_clock_is_shown_to_the_nanosecond() -> None:
+    """The nearest float of the first is 1795206803338803456: there are 256 ns from one to the next."""
+    moments = [1_795_206_803_338_803_478, 1_795_206_803_404_415_454, None, -(2**60) - 1]
+    [heading], [cells] = format_columns(columns(start_ns="ns"), [(v,) for v in moments])
+    assert str(heading) == "start (ns)"
+    assert cells == ["1,795,206,803,338,803,478", "1,795,206,803,404,415,454", "", "-1,152,921,504,606,846,977"]
+
+
 @pytest.mark.parametrize(
     ("unit", "values", "expected"),
     [

@@ -144,7 +144,8 @@ def _format(column: ResultColumn, values: list[Any], scale: tuple[float, str] | 
     heading = _heading(column, scale)
     if scale is not None:
         factor, _ = scale
-        shown = [None if v is None else v / factor for v in values]
+        # As it is in steps of 1: a moment of a clock has more digits than a float.
+        shown = values if factor == 1 else [None if v is None else v / factor for v in values]
         return heading, _numbers(shown, decimals(column.unit, factor))
     if column.unit == "%":
         return heading, _numbers(values, 2)
@@ -170,6 +171,8 @@ def _numbers(values: Sequence[Any], digits: int) -> list[str]:
 def _number(value: float, digits: int) -> str:
     if not value:
         return "0"
+    if isinstance(value, int) and not digits:
+        return f"{value:,}"
     text = f"{value:,.{digits}f}"
     return text if text.strip("-0.") else f"{value:.2g}"
 
