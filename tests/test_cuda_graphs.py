@@ -38,6 +38,7 @@ def test_replays_by_hand(tmp_path: Path) -> None:
     # Standard deviation 2, mean 18; 28 of 45 us (kernels that overlap count twice).
     assert first["variation_pct"] == pytest.approx(100 * 2 / 18) and rows[1]["variation_pct"] is None
     assert (first["avg_queue_delay_ns"], first["gap_pct"]) == (3000, pytest.approx(1400 / 36))
+    assert [r["avg_queue_delay_ns"] for r in rows[1:]] == [6000, None]
     assert first["device_time_pct"] == pytest.approx(100 * 28 / 45)
     each = ask(path, "graph-replays", params={"per": "replay"})
     assert [(r["graph"], r["replay"], r["span_ns"], r["gap_ns"]) for r in each[:3]] == [

@@ -76,6 +76,22 @@ def test_kernels_without_a_launch_call(tmp_path: Path) -> None:
     assert rows == {"cudaLaunchKernel": (1, 1, 4_000), "(no launch call)": (0, 2, 0)}
 
 
+def test_a_delay_that_is_not_known_is_none(tmp_path: Path) -> None:
+    """Call 1 ends at 5 and its kernel begins at 9; nobody knows when call 2 ended, whose kernel begins at 30."""
+    events = [
+        launch(0, 1, 5), kernel("a", 9, 1, correlation=1),
+        launch(10, 2, -1), kernel("b", 30, 1, correlation=2),
+        launch(20, 3, 5), kernel("c", 50, 1, correlation=9),
+    ]  # fmt: skip
+    rows = ask(write_trace(tmp_path / "t.json", events), "launch")
+    columns = ("name", "device", "calls", "avg_queue_delay_ns", "max_queue_delay_ns")
+    assert sorted((tuple(r[c] for c in columns) for r in rows), key=str) == [
+        ("(no launch call)", 0, 0, None, None),
+        ("cudaLaunchKernel", 0, 2, 4000, 4000),
+        ("cudaLaunchKernel", None, 1, None, None),
+    ]
+
+
 def test_a_driver_call_inside_a_runtime_call_is_one_launch(tmp_path: Path) -> None:
     events = [
         launch(0, 1, 9),

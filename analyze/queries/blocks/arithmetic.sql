@@ -3,6 +3,9 @@
 -- @macro pct(part, whole)  100 * part / whole as DOUBLE; NULL where the whole is 0.
 CREATE MACRO pct(part, whole) AS CASE WHEN whole = 0 THEN NULL ELSE 100.0::DOUBLE * part / whole END;
 
+-- @macro at_least_0(x)  x, or 0 where it is less. NULL where it is not known: greatest() leaves NULL out.
+CREATE MACRO at_least_0(x) AS CASE WHEN x < 0 THEN 0 ELSE x END;
+
 -- @macro variation_pct(ns)  standard deviation (of all, not of a sample) of whole numbers as a share of their mean, in
 -- %; NULL where that is 0, or one of them is beyond 10^15. From whole sums: one of floating point depends on which
 -- thread added what. The squares are of the distances from the mean rounded down, so that nothing cancels.

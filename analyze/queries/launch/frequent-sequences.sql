@@ -78,7 +78,7 @@ in_order AS (
 -- Work that is alone makes no sequence.
 numbered AS (
     SELECT
-        run_group, operator, code, dur_ns, greatest(0, next_ns - start_ns - dur_ns) AS gap_ns,
+        run_group, operator, code, dur_ns, at_least_0(next_ns - start_ns - dur_ns) AS gap_ns,
         row_number() OVER () AS piece,
         count(*) FILTER (follows IS NOT TRUE) OVER (ROWS UNBOUNDED PRECEDING) AS series
     FROM in_order

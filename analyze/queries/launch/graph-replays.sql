@@ -86,7 +86,7 @@ SELECT
     min(length_ns) AS min_span_ns, median(length_ns) AS median_span_ns,
     max(length_ns) AS max_span_ns,
     CASE WHEN count(*) > 1 THEN variation_pct(length_ns) END AS variation_pct,
-    avg(greatest(0, first_start_ns - call_start_ns - call_ns)) AS avg_queue_delay_ns,
+    avg(at_least_0(first_start_ns - call_start_ns - call_ns)) AS avg_queue_delay_ns,
     pct(sum(work_ns), any_value(all_ns)) AS device_time_pct
 FROM replays r
 LEFT JOIN intervals_length('tracks') USING (track)

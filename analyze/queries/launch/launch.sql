@@ -20,13 +20,13 @@
 -- @column outliers count          Launches whose call or delay is an outlier.
 -- @column kernels count           Kernels that ran (with work=all, memcpys and memsets too).
 -- @column avg_call_ns ns          Mean time in a call.
--- @column avg_queue_delay_ns ns   Mean queue delay.
+-- @column avg_queue_delay_ns ns   Mean queue delay; empty without a launch whose call and work are both known.
 -- @column max_queue_delay_ns ns   Longest.
 -- @column call_outliers count     Calls longer than call_us.
 -- @column delay_outliers count    Queue delays longer than delay_us.
 -- @main run_id, rank, device, name, calls, avg_call_ns, avg_queue_delay_ns, short_kernels, outliers
 -- @order run_id, rank, device, calls DESC, name
--- @use api_roles, gpu_work, launch_calls
+-- @use api_roles, arithmetic, gpu_work, launch_calls
 -- @needs kernels or the calls that launch them
 -- @plot bars y=run_id,rank,device,name x=call_ns,queue_delay_ns
 -- @drill name cuda-api name={name}
@@ -45,7 +45,7 @@ launching AS (
         coalesce(w.run_group, c.run_group) AS run_group, run_id, rank, w.device,
         coalesce(c.name, '(no launch call)') AS name,
         c.correlation_id IS NOT NULL AS called, c.dur_ns AS call_ns, coalesce(w.kernels, 0) AS kernels,
-        greatest(0, w.start_ns - (c.start_ns + c.dur_ns)) AS delay_ns, w.gpu_ns < c.dur_ns AS short
+        at_least_0(w.start_ns - (c.start_ns + c.dur_ns)) AS delay_ns, w.gpu_ns < c.dur_ns AS short
     FROM work w FULL JOIN launch_calls c USING (run_id, rank, correlation_id)
     WHERE w.kernels > 0 OR w.kernels IS NULL AND c.name IN (SELECT name FROM api_roles WHERE role = 'launch')
 )
