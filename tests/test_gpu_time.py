@@ -342,6 +342,32 @@ def test_small_copies_are_under_64_kib(tmp_path: Path) -> None:
     assert ask(path, "concurrency", params={"small_kib": 128})[0]["small_copies"] == 2
 
 
+def test_copies_without_a_size_or_an_end(tmp_path: Path) -> None:
+    """One of 4000 B in 4 us; one of which the size and one of which the end is not known; and two without any size."""
+
+    def unsized(ts: float, dur: float, name: str) -> dict[str, Any]:
+        found = memcpy(ts, dur, 0, name)
+        del found["args"]["bytes"]
+        return found
+
+    up, down, peers = "HtoD (Pageable -> Device)", "DtoH (Device -> Pinned)", "PtoP (Device -> Device)"
+    some = [memcpy(0, 4, 4000, up), unsized(10, 6, up), memcpy(20, -1, 100_000, up)]
+    none = [unsized(40, 3, down), unsized(50, 3, peers)]
+    columns = ("bytes", "gb_per_s", "small_copies", "small_copies_pct", "small_time_pct")
+    rows = ask(write_trace(tmp_path / "t.json", [*some, *none]), "copies")
+    assert {r["kind"]: tuple(r[c] for c in columns) for r in rows} == {
+        "HtoD": (104_000, 1.0, 1, 50, 100), "DtoH": (None,) * 5, "PtoP": (None,) * 5,
+    }  # fmt: skip
+    columns = ("host_copies", "host_bytes", "host_gb_per_s", "small_copies", "small_copies_pct", "small_time_pct")
+    for name, events, expected in (
+        ("some", [*some, *none], (4, 104_000, 1.0, 1, 50, 100)),
+        ("none", none, (1, None, None, None, None, None)),
+        ("no", none[1:], (0, 0, None, 0, None, None)),
+    ):
+        [row] = ask(write_trace(tmp_path / f"{name}.json", events), "concurrency")
+        assert tuple(row[c] for c in columns) == expected, name
+
+
 def test_copies_by_kind_against_their_link(tmp_path: Path) -> None:
     # H200: PCIe 64, NVLink 450, memory 4800 / 2 GB/s.
     events = [

@@ -15,12 +15,12 @@
 -- @column copy_overlap_ns ns      The part of it with kernels.
 -- @column copy_overlap_pct %      Share of memcpy_ns; empty without memcpys.
 -- @column host_copies count       Copies between host and device.
--- @column host_bytes B            Their bytes.
+-- @column host_bytes B            Their bytes; empty where the trace has none.
 -- @column host_gb_per_s GB/s      Their bytes / the sum of their durations.
 -- @column host_link_pct %         Share of the link's peak; empty where schemas/devices.toml has none.
--- @column small_copies count      Copies between host and device that are small.
--- @column small_copies_pct %      Share of host_copies.
--- @column small_time_pct %        Share of the time of the host copies that small ones take.
+-- @column small_copies count      Copies between host and device that are small; empty likewise.
+-- @column small_copies_pct %      Share of the host copies that have a size.
+-- @column small_time_pct %        Share of their time.
 -- @main run_id, rank, device, kernel_ns, kernel_concurrency_pct, memcpy_ns, copy_overlap_pct, host_gb_per_s
 -- @order run_id, rank, device
 -- @use arithmetic, copy_peaks, gpu_tracks, intervals
@@ -48,9 +48,11 @@ overlapping AS (
 ),
 host_copies AS (
     SELECT
-        run_id, rank, device, count(*) AS host_copies, sum(bytes)::BIGINT AS host_bytes, sum(dur_ns) AS host_ns,
-        sum(bytes) / nullif(sum(dur_ns) FILTER (bytes IS NOT NULL), 0) AS host_gb_per_s,
+        run_id, rank, device, count(*) AS host_copies, sum(bytes)::BIGINT AS host_bytes,
+        sum(bytes) FILTER (dur_ns IS NOT NULL) / nullif(sum(dur_ns) FILTER (bytes IS NOT NULL), 0) AS host_gb_per_s,
         any_value(peak_gb_per_s) AS peak_gb_per_s,
+        -- A copy without a size is neither small nor large.
+        count(bytes) AS sized_copies, sum(dur_ns) FILTER (bytes IS NOT NULL) AS sized_ns,
         count(*) FILTER (bytes < $small_kib * 1024::BIGINT) AS small_copies,
         coalesce(sum(dur_ns) FILTER (bytes < $small_kib * 1024::BIGINT), 0) AS small_ns
     FROM memcpys LEFT JOIN copy_peaks USING (run_id, kind)
@@ -63,10 +65,11 @@ SELECT
     pct(concurrent_ns, kernel_ns) AS kernel_concurrency_pct,
     coalesce(memcpy_ns, 0) AS memcpy_ns, coalesce(copy_overlap_ns, 0) AS copy_overlap_ns,
     pct(coalesce(copy_overlap_ns, 0), memcpy_ns) AS copy_overlap_pct,
-    coalesce(h.host_copies, 0) AS host_copies, coalesce(host_bytes, 0) AS host_bytes, host_gb_per_s,
+    coalesce(h.host_copies, 0) AS host_copies,
+    CASE WHEN h.host_copies > 0 THEN host_bytes ELSE 0 END AS host_bytes, host_gb_per_s,
     pct(host_gb_per_s, peak_gb_per_s) AS host_link_pct,
-    coalesce(small_copies, 0) AS small_copies, pct(small_copies, h.host_copies) AS small_copies_pct,
-    pct(small_ns, host_ns) AS small_time_pct
+    CASE WHEN h.host_copies IS NULL THEN 0 WHEN sized_copies > 0 THEN small_copies END AS small_copies,
+    pct(small_copies, sized_copies) AS small_copies_pct, pct(small_ns, sized_ns) AS small_time_pct
 FROM gpu_tracks t
 LEFT JOIN running USING (track)
 LEFT JOIN copying USING (track)

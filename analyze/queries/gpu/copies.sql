@@ -13,9 +13,9 @@
 -- @column total_ns ns             Sum of durations.
 -- @column gb_per_s GB/s           Bytes / durations.
 -- @column link_pct %              Share of the link's peak; empty where schemas/devices.toml has none.
--- @column small_copies count      Small ones.
--- @column small_copies_pct %      Share of the copies.
--- @column small_time_pct %        Share of total_ns.
+-- @column small_copies count      Small ones; empty where the trace has no sizes.
+-- @column small_copies_pct %      Share of the copies that have a size.
+-- @column small_time_pct %        Share of their time.
 -- @main run_id, rank, device, kind, copies, bytes, total_ns, gb_per_s, link_pct
 -- @order run_id, rank, device, total_ns DESC, kind
 -- @use arithmetic, copy_peaks
@@ -26,13 +26,15 @@ WITH by_kind AS (
     SELECT
         run_group, run_id, rank, device, kind, count(*) AS copies, sum(bytes)::BIGINT AS bytes,
         sum(dur_ns)::BIGINT AS total_ns,
-        sum(bytes) / nullif(sum(dur_ns) FILTER (bytes IS NOT NULL), 0) AS gb_per_s,
-        count(*) FILTER (bytes < $small_kib * 1024::BIGINT) AS small_copies,
+        sum(bytes) FILTER (dur_ns IS NOT NULL) / nullif(sum(dur_ns) FILTER (bytes IS NOT NULL), 0) AS gb_per_s,
+        -- A copy without a size is neither small nor large.
+        count(bytes) AS sized, sum(dur_ns) FILTER (bytes IS NOT NULL) AS sized_ns,
+        CASE WHEN sized > 0 THEN count(*) FILTER (bytes < $small_kib * 1024::BIGINT) END AS small_copies,
         coalesce(sum(dur_ns) FILTER (bytes < $small_kib * 1024::BIGINT), 0)::BIGINT AS small_ns
     FROM memcpys
     GROUP BY run_group, run_id, rank, device, kind
 )
 SELECT
     run_group, run_id, rank, device, kind, copies, bytes, total_ns, gb_per_s, pct(gb_per_s, peak_gb_per_s) AS link_pct,
-    small_copies, pct(small_copies, copies) AS small_copies_pct, pct(small_ns, total_ns) AS small_time_pct
+    small_copies, pct(small_copies, sized) AS small_copies_pct, pct(small_ns, sized_ns) AS small_time_pct
 FROM by_kind LEFT JOIN copy_peaks USING (run_id, kind)
