@@ -283,6 +283,28 @@ def test_copies(tmp_path: Path) -> None:
     assert evidence["exposed-copies"].endswith("0.008 ms of that is found under small-copies or pageable-copies")
 
 
+def test_copies_without_sizes_or_ends(tmp_path: Path) -> None:
+    """A pageable copy of 4 us without a size, and one of which the end is not known."""
+    events = [kernel("k", 30, 4), *(
+        event("gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", at, dur, 0, 7, device=0, stream=7, **size)
+        for at, dur, size in ((0, 4, {}), (10, -1, {"bytes": 1_000_000}))
+    )]  # fmt: skip
+    found = advice(trace(tmp_path, *events))["pageable-copies"]
+    assert (found["saving_ns"], found["start_ns"], found["end_ns"]) == (4_000, 0, 4_000)
+    assert found["evidence"] == "2 pageable copies, 0.004 ms in all; 0.004 ms of it with no kernel beside"
+
+
+def test_the_longest_stretch_is_one_with_an_end(tmp_path: Path) -> None:
+    """1 us after a call of 5, and a kernel and a call of which the ends are not known."""
+    path = trace(
+        tmp_path,
+        launch(0, 1, 5), kernel("a", 10, 1, correlation=1), launch(6, 2, -1), kernel("b", 17, 3, correlation=2),
+        launch(20, 3, 5), kernel("c", 30, -1, correlation=3),
+    )  # fmt: skip
+    row = advice(path)["short-kernels"]
+    assert (row["saving_ns"], row["start_ns"], row["end_ns"]) == (4_000, 0, 5_000)
+
+
 def test_blocking_calls(tmp_path: Path) -> None:
     # The call from 5 to 11 returns when the kernel ends at 10; the GPU then idles until 20. The gap from 25 to 28 is
     # nobody's.

@@ -263,6 +263,21 @@ def test_a_wait_is_no_longer_than_the_kernel(tmp_path: Path) -> None:
     assert (row["status"], row["calls"], row["total_ns"], row["kernel_ns"]) == ("unmatched", 1, None, 9_000)
 
 
+def test_of_a_kernel_without_an_end_no_wait_is_known(tmp_path: Path) -> None:
+    """Nobody knows how long rank 0's first one ran, nor so whether it met rank 1's: not that it waited for 300 us."""
+    path = write_ranks(
+        tmp_path,
+        [collective("allreduce", 0, -1, 10), collective("allreduce", 400, 20, 10)],
+        [collective("allreduce", 300, 10, 10), collective("allreduce", 405, 15, 10)],
+    )
+    [row] = ask(path, "collective-waits")
+    assert (row["kernels"], row["transfer_ns"], row["waiting_ns"], row["unknown_ns"]) == (4, 30_000, 5_000, 10_000)
+    assert row["waiting_pct"] == pytest.approx(100 * 5 / 35)
+    assert {r["status"]: r["calls"] for r in ask(path, "collectives")} == {"matched": 1, "unmatched": 1}
+    waits = [(r["rank"], r["calls"], r["wait_ns"], r["unmatched"]) for r in ask(path, "stragglers")]
+    assert waits == [(0, 1, 5_000, 1), (1, 1, 0, 1)]
+
+
 def test_a_margin_is_no_longer_than_the_wait_for_it(tmp_path: Path) -> None:
     # The root starts at 0 and leaves at 2; rank 1 starts at 30: it held nobody up for longer than those 2.
     path = write_ranks(

@@ -25,12 +25,18 @@ exposed AS (
     SELECT * FROM run_time_outside('pageable', 'others')
 ),
 total AS (
-    SELECT run_id, count(*) AS copies, sum(bytes) AS bytes, sum(end_ns - start_ns) AS ns FROM pageable GROUP BY run_id
+    SELECT
+        run_id, count(*) AS copies, sum(end_ns - start_ns) AS ns,
+        CASE WHEN count(bytes) = count(*) THEN sum(bytes) END AS bytes,
+        sum(bytes) FILTER (end_ns IS NOT NULL)
+            / nullif(sum(end_ns - start_ns) FILTER (bytes IS NOT NULL), 0) AS gb_per_s
+    FROM pageable
+    GROUP BY run_id
 )
 SELECT
     g.run_group, run_id, e.ns / gpus AS saving_ns,
-    printf('%s, %.1f MB and %s in all, %.1f GB/s; %s of it with no kernel beside',
-        counted(copies, 'pageable copy', 'pageable copies'), bytes / 1e6, ms(t.ns), bytes / nullif(t.ns, 0), ms(e.ns))
-        AS evidence,
+    printf('%s, %s%s in all%s; %s of it with no kernel beside',
+        counted(copies, 'pageable copy', 'pageable copies'), coalesce(printf('%.1f MB and ', bytes / 1e6), ''),
+        ms(t.ns), coalesce(printf(', %.1f GB/s', gb_per_s), ''), ms(e.ns)) AS evidence,
     e.longest.rank, e.longest.device, e.longest.start_ns, e.longest.end_ns, e.source
 FROM exposed e JOIN total t USING (run_id) JOIN run_gpus g USING (run_id)

@@ -34,7 +34,7 @@ compared AS (
         coalesce(sum(excess_ns) FILTER (excess_ns > 0), 0) AS excess_ns,
         -- The first of those that are as long.
         arg_max({'rank': rank, 'device': device, 'start_ns': start_ns, 'end_ns': end_ns},
-            (excess_ns, -start_ns, -rank, -coalesce(device, 0))) AS longest
+            (excess_ns, -start_ns, -rank, -coalesce(device, 0))) FILTER (excess_ns IS NOT NULL) AS longest
     FROM calls
     GROUP BY run_id
 ),

@@ -241,25 +241,25 @@ LEFT JOIN _shifts s ON s.run_group IS NOT DISTINCT FROM c.run_group AND s.run_id
 --                   a rank may leave early and the match does not rest on the order in which ranks were recorded, or
 --                   a send ended before its receive began and as many of both were recorded;
 --   incomplete      members are missing, or how many there are is not known;
---   unmatched       no moment at which all were in it (kernels of different calls, or clocks that differ), or more
---                   kernels than members (groups of one name);
+--   unmatched       no moment at which all were in it (kernels of different calls, or clocks that differ), or none that
+--                   is known (a kernel without an end), or more kernels than members (groups of one name);
 --   point_to_point  a send or receive whose peer is not known.
 -- `wait_ns`, of matched calls: from the kernel's start to the latest start of the call, or to its own end if that is
 -- earlier. A send that ended before its receive began went into a buffer: it waited for nobody.
 -- @column * of t
 -- @column ranks count           Kernels of the call.
 -- @column last_start_ns ns      Latest start of the call.
--- @column first_end_ns ns       Earliest end of it.
+-- @column first_end_ns ns       Earliest end of it; NULL where not all are known.
 -- @column buffered bool         Whether it is a pair whose send had ended when the receive began.
 -- @column status text           What is known.
 -- @column wait_ns ns            Of matched calls: from the kernel's start to the latest start, or to its own end if
---                               that is earlier.
+--                               that is earlier; NULL where that is not known.
 -- @column last bool             Whether it is the last of a matched call of several, for which others may have waited.
 CREATE MACRO judged_calls(t) AS TABLE
 WITH _met AS (
     SELECT
         *, count(*) OVER calls AS ranks, max(start_ns) OVER calls AS last_start_ns,
-        min(start_ns + dur_ns) OVER calls AS first_end_ns,
+        CASE WHEN count(dur_ns) OVER calls = ranks THEN min(start_ns + dur_ns) OVER calls END AS first_end_ns,
         min(start_ns + dur_ns) FILTER (sends) OVER calls AS sent_ns,
         max(start_ns) FILTER (NOT sends) OVER calls AS receives_ns,
         min(dur_ns) OVER calls = 0 AND min(start_ns) OVER calls < max(start_ns) OVER calls AS at_once
@@ -282,7 +282,7 @@ _judged AS (
     FROM _met
 )
 SELECT
-    *, CASE WHEN status = 'matched' THEN CASE WHEN buffered THEN 0 ELSE least(last_start_ns - start_ns, dur_ns) END END
-        AS wait_ns,
+    *, CASE WHEN status = 'matched' AND dur_ns IS NOT NULL
+        THEN CASE WHEN buffered THEN 0 ELSE least(last_start_ns - start_ns, dur_ns) END END AS wait_ns,
     status = 'matched' AND ranks > 1 AND NOT buffered AND start_ns = last_start_ns AS last
 FROM _judged;

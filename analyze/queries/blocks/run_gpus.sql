@@ -29,10 +29,11 @@ CREATE MACRO ms(ns) AS printf('%.3f ms', coalesce(ns, 0)::DOUBLE / 1e6);
 -- @macro counted(n, one, many)  a number of things as text.
 CREATE MACRO counted(n, one, many) AS concat(n, ' ', CASE WHEN n = 1 THEN one ELSE many END);
 
--- @macro longest(rank, device, start_ns, end_ns)  these of the longest of intervals, the first of several.
+-- @macro longest(rank, device, start_ns, end_ns)  these of the longest of intervals, the first of several; of those
+-- whose end is known, for NULL is the largest of a row.
 CREATE MACRO longest(rank, device, start_ns, end_ns) AS arg_max(
     {'rank': rank, 'device': device, 'start_ns': start_ns, 'end_ns': end_ns},
-    (end_ns - start_ns, -start_ns, -rank, -coalesce(device, 0))
+    CASE WHEN end_ns - start_ns IS NOT NULL THEN (end_ns - start_ns, -start_ns, -rank, -coalesce(device, 0)) END
 );
 
 -- @macro and_part(ns, what)  a further part of a finding's evidence; empty where it is nothing.
