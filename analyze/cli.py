@@ -67,7 +67,9 @@ def main() -> None:
         _fail("out of memory")
     except OSError as e:  # where nothing above expects one
         _end_if_told()
-        _fail(_sentence(e))
+        from schemas.files import os_sentence
+
+        _fail(os_sentence(e))
     except UnicodeError as e:
         if isinstance(e, UnicodeEncodeError) and not e.encoding.startswith("utf"):
             _fail(f"the output has characters that {e.encoding} lacks; have it in UTF-8, as by PYTHONIOENCODING=utf-8")
@@ -83,15 +85,6 @@ def main() -> None:
         from analyze.query.plain_sql import sentence
 
         _fail(sentence(e))
-
-
-def _sentence(error: OSError) -> str:
-    """Of which file, and why: the system says it."""
-    if error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
-    if isinstance(error, FileNotFoundError):
-        return "the folder that it was started in is not there any more"
-    return str(error)
 
 
 def _end_if_told() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import re
 import shutil
 import signal
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from collect.spec import RankReport
 from collect.trace_files import ALMOST_NOTHING
+from schemas import files
 
 LONGEST = 300
 """Characters of an exception's message that are passed on."""
@@ -106,6 +106,4 @@ def _full(folder: Path) -> bool:
 
 def os_sentence(error: OSError) -> str:
     """One sentence for an OSError of the parent itself."""
-    if is_disk_full(error):
-        return disk_sentence(error.filename)
-    return f"{error.filename}: {os.strerror(error.errno)}" if error.filename and error.errno else str(error)
+    return disk_sentence(error.filename) if is_disk_full(error) else files.os_sentence(error)

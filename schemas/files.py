@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and whether they are there.
+"""Files that are there whole or not at all, whether they are there, and what the system says of one that is not.
 
 They are written beside their place under a name that nobody can foresee, in a file that is made new: a link planted
 there is not followed. What runs inside programs of the user's own has its own, collect.new_files.
@@ -59,3 +59,12 @@ def write_synced(output: Path, data: bytes) -> None:
         f.write(data)
         f.flush()
         os.fsync(f.fileno())
+
+
+def os_sentence(error: OSError) -> str:
+    """Of which file, and why: the system says it."""
+    if error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, FileNotFoundError):
+        return "the folder that it was started in is not there any more"
+    return str(error)
