@@ -95,7 +95,7 @@ def recorded_steps(folder: Path) -> list[str]:
 def test_training_in_a_thread(collect: Collect, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(TRAIN + "t = threading.Thread(target=train, args=(7,))\nt.start()\nt.join()\nprint('through')\n")
-    ran = collect(*ASKED, "--", sys.executable, str(program), **OWN_PYTHON)
+    ran = collect(*ASKED, "--", sys.executable, str(program))
     assert ran.code == 0, ran.stderr
     assert recorded_steps(ran.folder) == ["ProfilerStep#3", "ProfilerStep#4", "ProfilerStep#5"]
     # Memory is recorded of one thread alone, and steps are: torch crashes when it stops in another, or not at all.
@@ -120,7 +120,7 @@ def test_operators_of_all_threads(collect: Collect, tmp_path: Path) -> None:
 def test_a_fold_after_the_other(collect: Collect, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(TRAIN + "for fold in range(4):\n    train(2)\n")
-    ran = collect(*ASKED, "--", sys.executable, str(program), **OWN_PYTHON)
+    ran = collect(*ASKED, "--", sys.executable, str(program))
     assert ran.code == 0, ran.stderr
     assert recorded_steps(ran.folder) == ["ProfilerStep#3", "ProfilerStep#4", "ProfilerStep#5"]
 
@@ -139,7 +139,7 @@ def test_optimizers_that_step_in_the_backward_pass(steps: int, collect: Collect,
         f"for step in range({steps}):\n"
         "    model(torch.randn(2, 8)).sum().backward()\n"
     )
-    ran = collect(*ASKED, "--", sys.executable, str(program), **OWN_PYTHON)
+    ran = collect(*ASKED, "--", sys.executable, str(program))
     assert ran.code == 0, ran.stderr
     assert recorded_steps(ran.folder) == ["ProfilerStep#3", "ProfilerStep#4", "ProfilerStep#5"]
     assert ran.manifest.passes[0].counted_steps == 3
@@ -171,7 +171,7 @@ def test_a_profiler_of_the_programs_own(case: str, collect: Collect, tmp_path: P
     text, theirs, is_recorded = OWN_PROFILERS[case]
     program = tmp_path / "program.py"
     program.write_text(TRAIN + text + "\n")
-    ran = collect(*ASKED, "--", sys.executable, str(program), **OWN_PYTHON)
+    ran = collect(*ASKED, "--", sys.executable, str(program))
     # The program never notices: its own profiler sees what it would see alone, and it ends well.
     assert f"theirs: {theirs}" in ran.stderr and ran.manifest.passes[0].exit_code == 0
     if is_recorded:

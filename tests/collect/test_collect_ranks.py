@@ -46,7 +46,6 @@ sys.exit(attempt == "0")
 """
 )
 LAUNCHER = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2"]
-OWN_PYTHON = {"PYTHONHASHSEED": "0", "CUDA_VISIBLE_DEVICES": ""}
 
 
 def operators(ran: Ran) -> dict[str, set[str]]:
@@ -63,7 +62,7 @@ BOTH = ("rank-0.trace.json.gz", "rank-1.trace.json.gz")
 def test_the_parent_of_the_ranks_is_none(collect: Collect, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(SPAWNED)
-    ran = collect("--", sys.executable, str(program), str(tmp_path), **OWN_PYTHON)
+    ran = collect("--", sys.executable, str(program), str(tmp_path))
     assert operators(ran) == {key: {"aten::ones"} for key in BOTH}
     assert ran.manifest.world_size == 2 and [r.rank for r in ran.manifest.passes[0].ranks] == [0, 1]
     says = "recordings that are not kept: 1 of a process that is no rank of the job"
@@ -74,7 +73,7 @@ def test_the_parent_of_the_ranks_is_none(collect: Collect, tmp_path: Path) -> No
 def test_a_helper_with_the_variables_of_a_rank_is_none(collect: Collect, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(HELPED)
-    ran = collect("--", sys.executable, *LAUNCHER, str(program), str(tmp_path), **OWN_PYTHON)
+    ran = collect("--", sys.executable, *LAUNCHER, str(program), str(tmp_path))
     assert operators(ran) == {key: {"aten::ones"} for key in BOTH}
     says = "recordings that are not kept: 2 of a rank of another job, or of an earlier attempt"
     assert ran.manifest.passes[0].note == says
@@ -83,7 +82,7 @@ def test_a_helper_with_the_variables_of_a_rank_is_none(collect: Collect, tmp_pat
 def test_the_last_attempt_of_a_job(collect: Collect, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(AGAIN)
-    ran = collect("--", sys.executable, *LAUNCHER, "--max-restarts=1", str(program), str(tmp_path), **OWN_PYTHON)
+    ran = collect("--", sys.executable, *LAUNCHER, "--max-restarts=1", str(program), str(tmp_path))
     assert operators(ran) == {key: {"aten::ones"} for key in BOTH}
     assert "earlier attempt" in (ran.manifest.passes[0].note or "")
 
@@ -94,7 +93,7 @@ def test_ranks_are_known_although_the_group_is_gone(collect: Collect, tmp_path: 
     start = "process = multiprocessing.get_context('spawn').Process(target=join, args=(rank, 2, sys.argv[1] + '/s'))"
     text = f"if __name__ == '__main__':\n    for rank in (1, 0):\n        {start}\n        process.start()\n"
     program.write_text(JOIN + text)
-    ran = collect("--", sys.executable, str(program), str(tmp_path), **OWN_PYTHON)
+    ran = collect("--", sys.executable, str(program), str(tmp_path))
     assert set(operators(ran)) == set(BOTH)
     for rank in (0, 1):
         sizes = [
