@@ -109,6 +109,28 @@ def holds_each_kernel_once(path: Path) -> tuple[int, int]:
     return kernels, ns
 
 
+@pytest.mark.parametrize(
+    ("calls", "ends"),
+    [
+        ([launch(90, 7)], 905),
+        # One call, written twice: its work counts, and so does that of one in the last step alone.
+        ([launch(90, 7), launch(90, 7)], 905),
+        ([launch(10, 7), launch(10, 7)], 100),
+        # An id of two processes, or of two calls, links nothing: nobody knows that the last step launched the kernel.
+        ([launch(90, 7), launch(95, 7) | {"pid": 2}], 100),
+        ([launch(90, 7), launch(95, 7)], 100),
+        ([launch(90, 0)], 100),
+    ],
+)
+def test_the_last_step_ends_with_work_that_is_known_to_be_its_own(
+    tmp_path: Path, calls: list[Event], ends: float
+) -> None:
+    steps = [event("user_annotation", f"ProfilerStep#{n}", 50 * n, 50) for n in range(2)]
+    late = kernel("late", 900, 5, correlation=calls[0]["args"]["correlation"])
+    rows = ask(write_trace(tmp_path / "t.json", [*steps, *calls, late]), "steps")
+    assert [r["step_ns"] for r in rows] == [50_000, ends * 1000 - 50_000]
+
+
 def test_a_copy_whose_id_several_calls_have(tmp_path: Path) -> None:
     # cudaMemcpy returns at 50, its copy ends at 40 and another one of the same id at 48: which it waited for is not
     # known, so the path does not go from the call to either.
