@@ -368,6 +368,18 @@ def test_copies_without_a_size_or_an_end(tmp_path: Path) -> None:
         assert tuple(row[c] for c in columns) == expected, name
 
 
+def test_a_copy_without_a_size_is_not_said_to_block(tmp_path: Path) -> None:
+    """From host to device, 64,001 B do block and 64,000 do not; back to the host, any size does."""
+    events = []
+    for n, (size, kind) in enumerate([(64_000, "HtoD"), (64_001, "HtoD"), (None, "HtoD"), (None, "DtoH")], 1):
+        copy = memcpy(100 * n, 5, size or 0, f"{kind} (Pinned -> Device)", correlation=n)
+        if size is None:
+            del copy["args"]["bytes"]
+        events += [launch(100 * n - 10, n, 20, "cudaMemcpy"), copy]
+    rows = ask(write_trace(tmp_path / "t.json", events), "memcpy-sync")
+    assert sorted((r["kind"], r["calls"], r["bytes"]) for r in rows) == [("DtoH", 1, None), ("HtoD", 1, 64_001)]
+
+
 def test_copies_by_kind_against_their_link(tmp_path: Path) -> None:
     # H200: PCIe 64, NVLink 450, memory 4800 / 2 GB/s.
     events = [

@@ -3,7 +3,8 @@
 -- Two rules of `nsys analyze`. pageable (cuda_memcpy_async): an asynchronous copy from or to pageable memory, which
 -- CUDA stages through a buffer of its own and so makes synchronous; pinned memory mends it. synchronous
 -- (cuda_memcpy_sync): a copy by a call without Async; not counted are copies within a device and from host to device up
--- to `small_bytes`, which return before they are done. Copies whose call the trace does not hold are in neither.
+-- to `small_bytes`, which return before they are done. Copies whose call the trace does not hold are in neither; those
+-- from host to device of which it does not hold the size are not in the second.
 -- @param small_bytes number[0..1e12] = 64000 Host-to-device copies up to this size do not block (B; the limit of Nsight
 --                                 Systems).
 -- @column rule text               pageable or synchronous.
@@ -25,7 +26,7 @@ WITH judged AS (
         m.*, c.name, c.dur_ns AS call_ns,
         CASE
             WHEN r.role = 'copy_async' THEN CASE WHEN 'Pageable' IN (src_memory, dst_memory) THEN 'pageable' END
-            WHEN kind = 'HtoD' AND bytes <= $small_bytes THEN NULL
+            WHEN kind = 'HtoD' AND coalesce(bytes <= $small_bytes, true) THEN NULL
             WHEN kind = 'DtoD' AND src_device IS NOT DISTINCT FROM dst_device THEN NULL
             ELSE 'synchronous'
         END AS rule
