@@ -199,6 +199,18 @@ def test_waits_are_unknown_where_nothing_says_data(tmp_path: Path) -> None:
     assert row["data_ns"] is row["bound"] is row["idle_wait_pct"] is None
 
 
+def test_waits_of_some_steps_are_not_those_of_all(tmp_path: Path) -> None:
+    """A warm-up step of 100 us waits 70, as the collector timed it; of the recorded one of 100 us nothing says it."""
+    path = run_folder(
+        tmp_path / "r", [step(1, 0, 100)], [metrics_line(0, True, 70, 100), metrics_line(1, False, 0, 90)]
+    )
+    [row] = ask(path, "dataloader", params={"warmup": "yes"})
+    # 16 images in 200 us.
+    assert (row["steps"], row["step_ns"], row["images_per_s"]) == (2, 200_000, 80_000)
+    assert row["data_ns"] is row["unbound_images_per_s"] is None
+    assert (row["data_pct"], row["wait_max_ns"], row["bound"]) == (70, 70_000, True)
+
+
 def test_the_profilers_part_of_a_step_and_of_a_wait(tmp_path: Path) -> None:
     # Overhead [5, 15) and [10, 20) on two threads is 15 long; 5 of it, [15, 20), in the wait. [90, 130) is cut at 100.
     events = [

@@ -15,15 +15,15 @@
 -- @column loader text             multi-process or single-process, from the name of torch's own range.
 -- @column steps count             Steps.
 -- @column step_ns ns              Their length.
--- @column data_ns ns              Waiting for batches in them.
--- @column data_pct %              Share of the steps.
+-- @column data_ns ns              Waiting for batches in them; empty unless known of all.
+-- @column data_pct %              Share of the steps of which it is known.
 -- @column wait_p50_ns ns          Median wait of a step.
 -- @column wait_p95_ns ns          95th percentile, interpolated.
 -- @column wait_max_ns ns          Longest.
 -- @column idle_wait_pct %         Share of the data ranges without GPU work; empty where the trace lacks either.
 -- @column profiler_ns ns          Part of the data ranges in which the profiler itself worked on the CPU.
 -- @column images_per_s images/s   Images of this rank per second, where the run says how many.
--- @column unbound_images_per_s images/s   The same if no step waited.
+-- @column unbound_images_per_s images/s   The same if no step waited; empty unless the waits of all are known.
 -- @column bound bool              Whether it is bound by data.
 -- @main run_id, rank, step, workers, steps, step_ns, data_ns, data_pct, images_per_s, bound
 -- @order run_id, rank, step
@@ -65,7 +65,8 @@ steps AS (
 rows AS (
     SELECT
         run_group, run_id, rank, CASE WHEN '{window}' = 'step' THEN step END AS step, count(*) AS steps,
-        sum(step_ns)::BIGINT AS step_ns, sum(data_ns)::BIGINT AS data_ns,
+        sum(step_ns)::BIGINT AS step_ns,
+        CASE WHEN count(data_ns) = count(*) THEN sum(data_ns)::BIGINT END AS data_ns,
         pct(sum(data_ns), sum(step_ns) FILTER (data_ns IS NOT NULL)) AS data_pct,
         quantile_cont(data_ns, 0.5) AS wait_p50_ns, quantile_cont(data_ns, 0.95) AS wait_p95_ns,
         max(data_ns) AS wait_max_ns,
