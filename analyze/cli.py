@@ -14,6 +14,7 @@ from analyze.commands import answers, pages, signals, stores, terminal  # noqa: 
 from analyze.commands.shared import app
 from analyze.errors import InputError
 from analyze.shell import command
+from schemas.files import os_error_sentence
 from schemas.urls import is_remote
 
 
@@ -67,9 +68,7 @@ def main() -> None:
         _fail("out of memory")
     except OSError as e:  # where nothing above expects one
         _end_if_told()
-        from schemas.files import os_sentence
-
-        _fail(os_sentence(e))
+        _fail(os_error_sentence(e))
     except UnicodeError as e:
         if isinstance(e, UnicodeEncodeError) and not e.encoding.startswith("utf"):
             _fail(f"the output has characters that {e.encoding} lacks; have it in UTF-8, as by PYTHONIOENCODING=utf-8")

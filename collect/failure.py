@@ -10,7 +10,7 @@ from pathlib import Path
 
 from collect.spec import RankReport
 from collect.trace_files import ALMOST_NOTHING
-from schemas import files
+from schemas.files import os_error_sentence
 
 LONGEST = 300
 """Characters of an exception's message that are passed on."""
@@ -106,4 +106,4 @@ def _full(folder: Path) -> bool:
 
 def os_sentence(error: OSError) -> str:
     """One sentence for an OSError of the parent itself."""
-    return disk_sentence(error.filename) if is_disk_full(error) else files.os_sentence(error)
+    return disk_sentence(error.filename) if is_disk_full(error) else os_error_sentence(error)

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, whether they are there, and what the system says of one that is not.
+"""Files that are there whole or not at all, whether they are there, and what the system says of them.
 
 They are written beside their place under a name that nobody can foresee, in a file that is made new: a link planted
 there is not followed. What runs inside programs of the user's own has its own, collect.new_files.
@@ -27,6 +27,16 @@ def is_file(path: Path) -> bool:
 def is_dir(path: Path) -> bool:
     """Whether a folder is there. Raises OSError as `is_file`."""
     return stat.S_ISDIR(_mode(path))
+
+
+def os_error_sentence(error: OSError) -> str:
+    """What to say of an error that the system gave: of which file, and why."""
+    if error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    # All others of this kind name a file: it is the one of getcwd().
+    if isinstance(error, FileNotFoundError):
+        return "the folder that it was started in is not there any more"
+    return error.strerror or str(error)
 
 
 def _mode(path: Path) -> int:
@@ -59,12 +69,3 @@ def write_synced(output: Path, data: bytes) -> None:
         f.write(data)
         f.flush()
         os.fsync(f.fileno())
-
-
-def os_sentence(error: OSError) -> str:
-    """Of which file, and why: the system says it."""
-    if error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
-    if isinstance(error, FileNotFoundError):
-        return "the folder that it was started in is not there any more"
-    return str(error)

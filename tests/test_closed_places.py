@@ -16,7 +16,8 @@ import analyze
 from analyze.query.query_files import find
 from analyze.report.study_files import find_file
 from analyze.store.discover import discover
-from schemas.files import is_dir, is_file
+from collect.failure import os_sentence
+from schemas.files import is_dir, is_file, os_error_sentence
 
 ONE = SAMPLES / "resnet18-1gpu"
 COMMANDS: dict[str, Callable[[str], list[str | Path]]] = {
@@ -87,3 +88,23 @@ def test_the_working_folder_is_gone(tmp_path: Path) -> None:
     )  # fmt: skip
     says = "analyze: the folder that it was started in is not there any more\n"
     assert (gone.returncode, gone.stderr) == (2, says)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has words of its own, and no /dev/full")
+def test_what_the_system_says_is_said_without_its_number(tmp_path: Path) -> None:
+    """With the file, where it names one; by `collect` and `analyze` alike."""
+    missing = tmp_path / "missing"
+    with pytest.raises(OSError, match="No such file") as of_file:
+        missing.read_bytes()
+    reading, writing = os.pipe()
+    os.close(reading)
+    with pytest.raises(OSError, match="Broken pipe") as of_none:
+        os.write(writing, b"x")
+    os.close(writing)
+    for says in (os_error_sentence, os_sentence):
+        assert says(of_file.value) == f"{missing}: No such file or directory"
+        assert says(of_none.value) == "Broken pipe"
+    with pytest.raises(OSError, match="No space") as full:
+        Path("/dev/full").write_bytes(b"x")
+    assert os_error_sentence(full.value) == "No space left on device"
+    assert os_sentence(full.value).startswith("the disk is full; ")
