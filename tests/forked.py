@@ -23,6 +23,7 @@ import locale
 import os
 import runpy
 import select
+import shlex
 import signal
 import site
 import socket
@@ -77,7 +78,8 @@ class Template:
     def in_shell(self) -> tuple[str, int]:
         """What stands for `python` in a shell, whose streams are then its, and the file that the shell must inherit."""
         fd = self._server.fileno()
-        return f"{sys.executable} -IS {Path(__file__).with_name('ask_forked.py')} {fd}", fd
+        asks = [sys.executable, "-IS", str(Path(__file__).with_name("ask_forked.py")), str(fd)]
+        return shlex.join(asks), fd
 
     @functools.cached_property
     def _server(self) -> socket.socket:

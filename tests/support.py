@@ -310,7 +310,7 @@ def in_terminal(columns: int, *arguments: str | Path) -> list[str]:
 def bash(command: str) -> subprocess.CompletedProcess[str]:
     """A command line in bash that fails where any of a pipe does; `analyze` in it is the one of this Python."""
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "160"}
-    python, fd = ANALYZE.in_shell() if ANALYZE.fits(variables) else (sys.executable, 0)
+    python, fd = ANALYZE.in_shell() if ANALYZE.fits(variables) else (shlex.quote(sys.executable), 0)
     script = f'analyze() {{ {python} -m analyze "$@"; }}\n{command}\n'
     shell = ["bash", "-o", "pipefail", "-c", script]
     return subprocess.run(shell, capture_output=True, text=True, cwd=ROOT, env=variables, pass_fds=[fd] if fd else ())

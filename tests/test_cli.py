@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -25,6 +26,8 @@ from analyze.query import interrupts
 from analyze.query.query_files import catalog
 
 ONE = SAMPLES / "resnet18-1gpu"
+TYPED = shlex.quote(str(ONE))
+"""As it stands in a command line."""
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the time that a process took is read from /proc")
@@ -161,10 +164,10 @@ def test_several_runs_are_pointed_out() -> None:
         (["query", "kernel-shares", "."], "did you mean kernel-share"),
         (["query", "zzz", "no/such/file"], "analyze: there is no query 'zzz' (`analyze query` lists them)"),
         (["prepare", str(ONE), "-q", "bogus"], "analyze: there is no query 'bogus' (`analyze query` lists them)"),
-        (["query", str(ONE)], f"; if that is the path, the query's name is missing: analyze query QUERY {ONE}"),
+        (["query", str(ONE)], f"; if that is the path, the query's name is missing: analyze query QUERY {TYPED}"),
         (["query", "s3://b/x"], "the query's name is missing: analyze query QUERY s3://b/x"),
-        (["plot", str(ONE), str(ONE), "-o", "x.svg"], f"name is missing: analyze plot QUERY {ONE}"),
-        (["pivot", str(ONE), str(ONE), "--rows", "a", "--value", "b"], f"name is missing: analyze pivot QUERY {ONE}"),
+        (["plot", str(ONE), str(ONE), "-o", "x.svg"], f"name is missing: analyze plot QUERY {TYPED}"),
+        (["pivot", str(ONE), str(ONE), "--rows", "a", "--value", "b"], f"name is missing: analyze pivot QUERY {TYPED}"),
         (["query", "kernel-share"], "say what to look at"),
         (["query", "kernel-share", "no/such/file"], "no/such/file: no such file or folder"),
         (["query", "kernel-share", str(ONE), "--format", "xml"], "must be one of"),
@@ -239,12 +242,12 @@ def test_warnings_go_to_stderr_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "first"),
     [
-        (f"query kernel-share {ONE} -f csv", "name,"),
-        (f"query kernel-share {ONE}", ""),
-        (f"query kernel-share {ONE} -f json", "["),
-        (f"sql 'SELECT range FROM range(300000)' {ONE} -f csv", "range"),
-        (f"sql 'SELECT range FROM range(30000)' {ONE}", ""),
-        (f"advise {ONE}", "2026"),
+        (f"query kernel-share {TYPED} -f csv", "name,"),
+        (f"query kernel-share {TYPED}", ""),
+        (f"query kernel-share {TYPED} -f json", "["),
+        (f"sql 'SELECT range FROM range(300000)' {TYPED} -f csv", "range"),
+        (f"sql 'SELECT range FROM range(30000)' {TYPED}", ""),
+        (f"advise {TYPED}", "2026"),
         ("tables", "runs: a row is"),
         ("query", ""),
         ("query ops --explain", "ops (cpu)"),
@@ -257,7 +260,9 @@ def test_a_reader_that_goes_away_is_no_error(command: str, first: str) -> None:
 
 def test_a_condition_that_fails_is_told_though_nobody_reads_the_table(tmp_path: Path) -> None:
     a, b = (write_trace(tmp_path / n / "t.json", [kernel("k", 0, dur)]) for n, dur in (("a", 1), ("b", 9)))
-    result = bash(f"analyze compare {a} {b} --fail-if 'kernel_time > 5%' | head -n 1")
+    result = bash(
+        f"analyze compare {shlex.quote(str(a))} {shlex.quote(str(b))} --fail-if 'kernel_time > 5%' | head -n 1"
+    )
     assert result.returncode == 1 and "failed: kernel_time" in result.stderr
 
 
@@ -265,23 +270,23 @@ def test_output_that_fails_is_one_sentence_and_leaves_nothing(tmp_path: Path) ->
     """A full device, a folder, no name; an older file stays as it was, and no part of the new one is left."""
     old = tmp_path / "old.csv"
     old.write_text("old")
-    fresh = f"{sys.executable} -m analyze"  # what it inherits of the shell counts
-    asked = f"analyze query kernel-share {ONE} -f csv"
-    bad = f"analyze sql \"SELECT error('x' || name) FROM kernels\" {ONE}"
+    fresh = f"{shlex.quote(sys.executable)} -m analyze"  # what it inherits of the shell counts
+    asked = f"analyze query kernel-share {TYPED} -f csv"
+    bad = f"analyze sql \"SELECT error('x' || name) FROM kernels\" {TYPED}"
     for command, says in (
         (f"{asked} > /dev/full", "stdout: cannot be written: No space left on device"),
-        (f"{fresh} query kernel-share {ONE} -f csv >&-", "stdout is closed"),
+        (f"{fresh} query kernel-share {TYPED} -f csv >&-", "stdout is closed"),
         (f"{asked} -o ''", "not the name of a file"),
         (f"{asked} -o {tmp_path}/", "cannot be written: it is a folder"),
         (f"{asked} -o /dev/full", "/dev/full: cannot be written: No space left on device"),
         (f"{asked} -o {old}/x.csv", "cannot be written: Not a directory"),
         (f"{asked} -o {tmp_path}/{'x' * 300}.csv", "cannot be written: File name too long"),
-        (f"analyze query kernel-share {ONE} -f parquet -o /dev/full", "/dev/full: cannot be written"),
-        (f"analyze trace {ONE} -o /dev/full", "/dev/full: cannot be written: No space left on device"),
+        (f"analyze query kernel-share {TYPED} -f parquet -o /dev/full", "/dev/full: cannot be written"),
+        (f"analyze trace {TYPED} -o /dev/full", "/dev/full: cannot be written: No space left on device"),
         (f"{bad} -f csv -o {old}", "SQL: Invalid Input Error: x"),
         (f"{bad} -f json -o {tmp_path}/x.json", "SQL: Invalid Input Error: x"),
         (f"{bad} -o {tmp_path}/x.parquet", "SQL: Invalid Input Error: x"),
-        (f"ulimit -f 1; trap '' XFSZ; {fresh} sql 'FROM range(100000)' {ONE} -f csv -o {old}", "File too large"),
+        (f"ulimit -f 1; trap '' XFSZ; {fresh} sql 'FROM range(100000)' {TYPED} -f csv -o {old}", "File too large"),
     ):
         result = bash(command)
         assert (result.returncode, result.stdout, len(complaints(result))) == (2, "", 1), (command, result)
@@ -303,7 +308,7 @@ def test_a_planted_part_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "latest.csv").symlink_to(tmp_path / "x.csv")
     assert run_cli("query", "gpu-busy", ONE, "-f", "csv", "-o", tmp_path / "latest.csv").returncode == 0
     assert (tmp_path / "latest.csv").is_symlink() and (tmp_path / "x.csv").read_text().startswith("run_id,")
-    piped = bash(f"analyze query gpu-busy {ONE} -f csv -o /dev/stdout | cat")
+    piped = bash(f"analyze query gpu-busy {TYPED} -f csv -o /dev/stdout | cat")
     assert piped.stdout.startswith("run_id,") and Path("/dev/stdout").is_symlink()
 
 

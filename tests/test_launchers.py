@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -166,7 +167,7 @@ def test_the_script(tmp_path: Path) -> None:
     text = run_cli(*asked, *options).stdout
     assert text.startswith("#!/bin/bash\n#SBATCH --array=0-1\n") and "#SBATCH --partition=long\n" in text
     assert "#SBATCH --mem=8G\n" in text and not store.exists()
-    text = text.replace("\nanalyze ", f"\n{sys.executable} -m analyze ")
+    text = text.replace("\nanalyze ", f"\n{shlex.quote(sys.executable)} -m analyze ")
     for task in ("0", "1"):
         subprocess.run(["bash", "-c", text], check=True, env={**os.environ, "SLURM_ARRAY_TASK_ID": task})
     last = text.splitlines()[-1]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -40,7 +41,7 @@ def nodes() -> list[str]:
 
 pytestmark = pytest.mark.skipif(len(nodes()) < 2, reason="needs a Slurm of two nodes: .ci/cluster makes one")
 
-PYTHON = f"{sys.executable} -m"
+PYTHON = f"{shlex.quote(sys.executable)} -m"
 TRAIN = """
 import os, time, torch, torch.distributed as dist
 if "RANK" not in os.environ:
@@ -202,7 +203,7 @@ def test_a_job_on_two_nodes_is_one_run(shared: Path, command: str, per_node: int
     Path("train.py").write_text(TRAIN)
     first, second = nodes()[:2]
     options = "-o out --steps 2 --warmup 2 --undisturbed 0"
-    ran = start(*command.format(options=options, python=sys.executable, first=first).split())
+    ran = start(*shlex.split(command.format(options=options, python=shlex.quote(sys.executable), first=first)))
     _, stderr = ran.communicate(timeout=300)
     assert ran.returncode == 0, stderr
     hosts = [host for host in (first, second) for _ in range(per_node)]
@@ -214,9 +215,9 @@ def test_after_a_ctrl_c_what_was_recorded_stays(shared: Path, around: bool) -> N
     pytest.importorskip("torch")
     Path("train.py").write_text(TRAIN)
     collect = "collect run -o out --steps 500 --warmup 2 --undisturbed 0 --"
-    program = f"{sys.executable} train.py"
+    program = f"{shlex.quote(sys.executable)} train.py"
     command = f"{collect} srun -N2 -n2 {program}" if around else f"srun -X -N2 -n2 {collect} {program}"
-    ran = start(*command.split(), STEPS="600", PAUSE="0.1")
+    ran = start(*shlex.split(command), STEPS="600", PAUSE="0.1")
     wait_for(Path("recording").exists)
     ran.send_signal(signal.SIGINT)
     _, stderr = ran.communicate(timeout=60)

@@ -108,15 +108,15 @@ def test_it_is_served_once_and_to_the_ui_alone(start: Start, tmp_path: Path) -> 
 
 
 def test_the_browser_gets_the_address(start: Start, tmp_path: Path) -> None:
-    script = tmp_path / "browser"
-    script.write_text(
-        f"#!{sys.executable}\n"
+    program, script = tmp_path / "browser.py", tmp_path / "browser"
+    script.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, str(program)])} "$@"\n')
+    program.write_text(
         "import pathlib, sys, urllib.parse, urllib.request\n"
         "query = urllib.parse.parse_qs(sys.argv[1].partition('?')[2])\n"
         f"pathlib.Path({str(tmp_path)!r}, 'got').write_bytes(urllib.request.urlopen(query['url'][0]).read())\n"
     )
     script.chmod(0o755)
-    process = start(ONE, "--open", BROWSER=f"{script} %s", TMPDIR=str(tmp_path))
+    process = start(ONE, "--open", BROWSER=f"{shlex.quote(str(script))} %s", TMPDIR=str(tmp_path))
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     assert json.loads(gzip.decompress((tmp_path / "got").read_bytes()))["run_id"] in out

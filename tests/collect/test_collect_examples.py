@@ -103,8 +103,10 @@ def test_own_profiler(tmp_path: Path) -> None:
 def forked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for each of FORKED with its traces."""
     folder = tmp_path_factory.mktemp("examples")
-    jobs = [f"{command.split()[0]} {EXAMPLES}/{command.split(maxsplit=1)[1]}" for command in FORKED.values()]
-    python(ROOT / "tests/data/forked_examples.py", folder, *" -- ".join(jobs).split())
+    jobs: list[str | Path] = []
+    for ranks, program, *arguments in map(str.split, FORKED.values()):
+        jobs += [ranks, EXAMPLES / program, *arguments, "--"]
+    python(ROOT / "tests/data/forked_examples.py", folder, *jobs)
     return folder
 
 

@@ -7,6 +7,7 @@ test_collect_secrets. The others are forked, see tests/forked.py.
 from __future__ import annotations
 
 import ast
+import shlex
 import shutil
 import socket
 import subprocess
@@ -101,7 +102,8 @@ def test_optimizer_steps_are_counted(collect: Collect, script: Script, tmp_path:
     site.mkdir()
     (site / "sitecustomize.py").write_text("print('the user\\'s own sitecustomize')\n")
     shell = tmp_path / "go.sh"
-    shell.write_text(f'PYTHONPATH="$PYTHONPATH:{site}" exec {sys.executable} {script(TRAIN)} "$@"\n')
+    command = shlex.join([sys.executable, script(TRAIN)])
+    shell.write_text(f'PYTHONPATH="$PYTHONPATH:{site}" exec {command} "$@"\n')
     ran = collect("--steps", "2", "--warmup", "1", "--", "sh", str(shell), "6", "--epochs", "1")
     assert ran.code == 0, ran.stderr
     assert "the user's own sitecustomize" in ran.stderr

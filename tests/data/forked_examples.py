@@ -1,6 +1,6 @@
 """Runs examples under torch.profiler, each rank forked from this process: torch is imported once for all of them.
 
-forked_examples.py FOLDER PROCESSES EXAMPLE [ARGUMENTS ...] [-- PROCESSES EXAMPLE ...]: the trace of rank R of the
+forked_examples.py FOLDER [PROCESSES EXAMPLE [ARGUMENTS ...] -- ...]: the trace of rank R of the
 N-th example is FOLDER/N/rankR.json. Exits with 1 if one fails. OMP_NUM_THREADS says how many threads each has: the
 pool that torch.set_num_threads makes before a fork is broken behind it.
 """
@@ -36,8 +36,9 @@ def free_port() -> int:
 def main() -> int:
     """Run them one after the other."""
     folder, failed = Path(sys.argv[1]), 0
-    for number, words in enumerate(" ".join(sys.argv[2:]).split(" -- ")):
-        processes, *arguments = words.split()
+    given = iter(sys.argv[2:])
+    for number, processes in enumerate(given):
+        arguments = list(iter(lambda: next(given, "--"), "--"))
         (folder / str(number)).mkdir(parents=True)
         port, children = free_port(), []
         for rank in range(int(processes)):
