@@ -140,7 +140,7 @@ def test_a_question_and_its_rows(server: Server) -> None:
     expected = analyze.open(SAMPLES / "resnet18-ddp2").query("kernel-share", params={"group": "family"}).to_pylist()
     assert [int(v) for v in re.findall(r'<td class="n" data-v="(\d+)">', answer)[: len(expected)]]
     assert f'data-v="{expected[0]["total_ns"]}"' in answer and 'class="spec"' in answer
-    assert f"analyze query kernel-share {shlex.quote(str(SAMPLES / 'resnet18-1gpu'))}" in words(answer)
+    assert f"analyze query kernel-share {shlex.quote(str(SAMPLES / 'resnet18-1gpu'))}" in unescape(words(answer))
     assert "/query/kernel-durations?run=" in answer
     only = server.ask(f"/query/breakdown?run={DDP}&window=step&is.step=3&is.rank=1&part=answer").text
     assert words(only).count("Table: 1 row") == 1
