@@ -116,12 +116,14 @@ def test_an_ingest_under_nohup_outlives_its_terminal(large: Path, tmp_path: Path
 def test_the_end_of_a_terminal_is_no_killed_worker(at_work: tuple[Ingest, Path, list[int]]) -> None:
     """Which reaches the workers, too, and they first."""
     child, store, processes = at_work
-    for pid in processes:
-        if "resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_text():
-            os.kill(pid, signal.SIGHUP)
+    child.send_signal(signal.SIGSTOP)  # so that it neither ends nor hears of them meanwhile
+    workers = [pid for pid in processes if "resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_text()]
+    for pid in workers:
+        os.kill(pid, signal.SIGHUP)
     time.sleep(0.2)
-    assert child.poll() is None
+    assert workers and all(map(alive, workers))
     child.send_signal(signal.SIGHUP)
+    child.send_signal(signal.SIGCONT)
     _, said = child.communicate()
     assert child.returncode == 128 + signal.SIGHUP and "killed" not in said
     assert not list(store.glob(".part-*"))
