@@ -63,6 +63,8 @@ class AttachedRecorder:
         self.config = config
         self.pid = os.getpid()
         self.profile: Any = None
+        self.others: Any = None
+        """The profilers that the program runs itself, from start() on."""
         self.begun = False
         """Whether a profiler has run in this process, or in the one that it was forked from."""
         self.counted: Any = None
@@ -95,21 +97,25 @@ class AttachedRecorder:
     def start(self) -> None:
         """Record, at once or from the first use of torch on: whether the program ever steps an optimizer is not known
         yet."""
-
         self.others = OtherProfilers(self._give_way)
-        self.first_use = FirstUse(self._at_first_use)
+        first_use = FirstUse(self._at_first_use)
         self._watch_steps()
         atexit.register(self._at_exit)
         os.register_at_fork(after_in_child=self._in_forked_child)
         if is_of_multiprocessing():
             return
         if has_cuda():
-            self.first_use.wait_for_a_module()
+            first_use.wait_for_a_module()
         else:
             self._begin_whole()
 
+    @property
+    def _is_over(self) -> bool:
+        """Whether nothing is recorded any more, or this is a process that something else than Python has forked."""
+        return self.finished or os.getpid() != self.pid
+
     def _at_first_use(self) -> None:
-        if not self.finished and os.getpid() == self.pid:
+        if not self._is_over:
             self._ask_job()
             self._begin_whole()
 
@@ -129,7 +135,7 @@ class AttachedRecorder:
 
     def _give_way(self) -> None:
         """A profiler of the program's own begins."""
-        if self.profile is None or os.getpid() != self.pid:
+        if self.profile is None or self._is_over:
             return
         on_trial = self.config["warmup"] and not self.done_steps
         try:
@@ -256,7 +262,7 @@ class AttachedRecorder:
             self.apart = meet(place)
 
     def _after_optimizer_step(self, optimizer: Any) -> None:
-        if self.finished or os.getpid() != self.pid:
+        if self._is_over:
             return
         # A step is a step of the first optimizer: a GAN's second one would count every iteration twice.
         if self.counted is None:
@@ -275,7 +281,7 @@ class AttachedRecorder:
             at_next_module(self._step_has_ended)
 
     def _step_has_ended(self) -> None:
-        if self.finished or os.getpid() != self.pid:
+        if self._is_over:
             return
         self.in_step = False
         self._ask_job()
@@ -322,9 +328,7 @@ class AttachedRecorder:
         self.job = " ".join([*(os.environ.get(name, "") for name in names), str(world_size)])
 
     def _at_exit(self) -> None:
-        if os.getpid() != self.pid:
-            return
-        if self.finished:
+        if self._is_over:
             return
         with contextlib.suppress(ValueError):
             # A Ctrl-C may come twice, from srun and from `collect`: it must not cut short what is written now.

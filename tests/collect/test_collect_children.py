@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from collect_support import Collect, names, read_trace
+from collect_support import ON_THE_CPU, Collect, names, read_trace
 
 FORKS = """
 import os, sys, time, torch
@@ -28,6 +28,18 @@ for _ in range(300):
     time.sleep(0.1)
 else:
     os.kill(child, 9)
+"""
+CHILD_PROFILES = """
+import os, torch
+torch.zeros(3)
+child = os.fork()
+if not child:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as p:
+        torch.ones(3)
+    print("theirs:", sum(row.count for row in p.key_averages() if row.key == "aten::ones"), flush=True)
+    os._exit(0)
+print("ended with", os.waitpid(child, 0)[1])
+torch.zeros(3)
 """
 SPAWNS = """
 import json, multiprocessing, sys, torch
@@ -53,14 +65,12 @@ if __name__ == "__main__":
     print(json.dumps([[*loaders[0], *loaders[1]], [told.get() for _ in range(4)]]))
     trainer.join()
 """
-OWN_PYTHON = {"PYTHONHASHSEED": "0", "CUDA_VISIBLE_DEVICES": ""}
-"""With a variable that Python reads at its start, nothing is forked: a forked process ends in another way."""
 
 
 def test_forked_child_ends_and_does_not_grow(collect: Collect, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(FORKS)
-    ran = collect("--warmup", "0", "--stacks", "--", sys.executable, str(program), **OWN_PYTHON)
+    ran = collect("--warmup", "0", "--stacks", "--", sys.executable, str(program), **ON_THE_CPU)
     assert ran.code == 0, ran.stderr
     log = (ran.folder / "torch/log.txt").read_text()
     assert "ended with 7" in log
@@ -74,9 +84,18 @@ def test_workers_are_not_recorded_and_ranks_are(collect: Collect, tmp_path: Path
     program = tmp_path / "program.py"
     program.write_text(SPAWNS)
     options = ["--warmup", "0", "--steps", "2", "--detail", "light"]
-    ran = collect(*options, "--", sys.executable, str(program), **OWN_PYTHON)
+    ran = collect(*options, "--", sys.executable, str(program), **ON_THE_CPU)
     assert ran.code == 0, ran.stderr
     log = (ran.folder / "torch/log.txt").read_text()
     said = next(line for line in log.splitlines() if line.startswith("[["))
     assert json.loads(said) == [[False, False], [True, True, False, False]]
     assert [r.counted_steps for r in ran.manifest.passes[0].ranks if r.counted_steps] == [2]
+
+
+def test_a_profiler_of_a_forked_childs_own(collect: Collect, tmp_path: Path) -> None:
+    """It is none of the recorded process's, whose recording goes on."""
+    program = tmp_path / "program.py"
+    program.write_text(CHILD_PROFILES)
+    ran = collect("--warmup", "0", "--", sys.executable, str(program), **ON_THE_CPU)
+    assert ran.code == 0 and "theirs: 1" in ran.stderr and "ended with 0" in ran.stderr, ran.stderr
+    assert names(read_trace(ran.folder / "torch/rank-0.trace.json.gz"), "cpu_op").count("aten::zeros") == 2
