@@ -7,12 +7,16 @@ the ranks, a helper.
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 import msgspec
 
+from collect.new_files import new_file
 from collect.spec import AttachedReport, RankReport
-from collect.trace_files import write_step_times
+
+STEP_TIMES_COLUMNS = ("rank", "step", "warmup", "undisturbed", "step_s")
+"""Those of the table step_metrics that can be told of a program of the user's own."""
 
 
 def settle(reports: list[RankReport], folder: Path) -> tuple[list[RankReport], str | None]:
@@ -28,8 +32,7 @@ def settle(reports: list[RankReport], folder: Path) -> tuple[list[RankReport], s
     for report in kept:
         for path in sorted(folder.glob(f"{report.stem}.*")):
             path.rename(path.with_name(path.name.replace(report.stem, f"rank-{report.rank}", 1)))
-        blocks = {True: report.undisturbed_steps, False: report.recorded_steps}
-        write_step_times({k: v for k, v in blocks.items() if v}, folder, report.rank)
+        _write_step_times(report, folder)
     stems = {r.stem for r in kept}
     left = [r for r in recorded if r.stem not in stems]
     for report in left:
@@ -56,6 +59,18 @@ def _numbered(recorded: list[AttachedReport]) -> list[AttachedReport]:
         free = numbered[-1].rank + 1 if numbered else 0
         numbered.append(msgspec.structs.replace(report, rank=max(free, report.task)))
     return numbered
+
+
+def _write_step_times(report: AttachedReport, folder: Path) -> None:
+    """Write rank-N.step_metrics.csv; nothing where no step was timed."""
+    blocks = (("true", report.undisturbed_steps), ("false", report.recorded_steps))
+    if not any(steps for _, steps in blocks):
+        return
+    with new_file(folder / f"rank-{report.rank}.step_metrics.csv", "t", newline="", encoding="utf-8") as f:
+        out = csv.writer(f, lineterminator="\n")
+        out.writerow(STEP_TIMES_COLUMNS)
+        for before, steps in blocks:
+            out.writerows((report.rank, step, before, before, f"{ns / 1e9:.9f}") for step, ns in steps)
 
 
 def _told(left: list[AttachedReport]) -> str | None:

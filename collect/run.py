@@ -63,7 +63,7 @@ def run(options: RunOptions, command: list[str], console: Console, signals: Sign
         raise UsageError(f"the program {options.program[0]!r} is not on PATH or is not executable")
     if chosen is None and options.device == "cpu" and not options.program:
         note = "note: there is no GPU that torch can use: training on the CPU (`collect doctor` says what is missing)"
-        console.print(note, markup=False, highlight=False, soft_wrap=True)
+        _tell(console, note)
     if options.program and options.job is None:
         options = msgspec.structs.replace(options, job=slurm_job(os.environ))
     folder = RunFolder.create(options, command)
@@ -98,6 +98,11 @@ def _finish(folder: RunFolder, options: RunOptions, signals: Signals, usage: boo
     code = INTERRUPTED if signals.count else 1 if failed else 0
     notes = tuple(filter(None, map(_told_slowdown, manifest.passes)))
     return RunResult(folder.path, code, manifest.reason, notes, folder.path.parent if manifest.job else folder.path)
+
+
+def _tell(console: Console, text: str) -> None:
+    """A line as it is, whatever brackets are in it."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _told_slowdown(done: Pass) -> str | None:
@@ -139,7 +144,7 @@ def _run_pass(
             path.mkdir()
             folder.save()
             for note in profiler.prepare():
-                console.print(note, markup=False, highlight=False, soft_wrap=True)
+                _tell(console, note)
             usage = _execute(profiler, options, folder, done, Path(scratch), console, signals)
         except CollectError as e:
             done.reason = str(e)
@@ -190,7 +195,7 @@ def _execute(
     if options.program:
         reports, done.note = settle(reports, path)
         if done.note:
-            console.print(f"note: {profiler.name}: {done.note}", markup=False, highlight=False, soft_wrap=True)
+            _tell(console, f"note: {profiler.name}: {done.note}")
     _note_counts(folder.manifest, done, reports)
     ranks = 1 if options.program else options.world_size
     done.reason = diagnose(done.exit_code, reports, read_exit_codes(scratch), path, ranks, bool(options.program))

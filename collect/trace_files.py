@@ -32,8 +32,6 @@ KEY_AVERAGES_COLUMNS = (
     "self_device_mem_bytes",
     "flops",
 )
-STEP_TIMES_COLUMNS = ("rank", "step", "warmup", "undisturbed", "step_s")
-"""Those of the table step_metrics that can be told of a program of the user's own."""
 
 
 def write_recording(
@@ -94,18 +92,6 @@ def _check_whole(path: Path) -> None:
     full = shutil.disk_usage(path.parent).free < ALMOST_NOTHING
     number = errno.ENOSPC if full else errno.EIO
     raise OSError(number, os.strerror(number), str(path))
-
-
-def write_step_times(blocks: dict[bool, list[tuple[int, int]]], folder: Path, rank: int) -> None:
-    """Write rank-N.step_metrics.csv of (step, ns), by whether the steps are the undisturbed ones; nothing of none."""
-    if not blocks:
-        return
-    with new_file(folder / f"rank-{rank}.step_metrics.csv", "t", newline="", encoding="utf-8") as f:
-        out = csv.writer(f, lineterminator="\n")
-        out.writerow(STEP_TIMES_COLUMNS)
-        for undisturbed, steps in sorted(blocks.items(), reverse=True):
-            before = "true" if undisturbed else "false"
-            out.writerows((rank, step, before, before, f"{ns / 1e9:.9f}") for step, ns in steps)
 
 
 def _first(row: Any, *names: str) -> Any:
