@@ -25,6 +25,13 @@ TINY = ["--model", "squeezenet1_1", "--image-size", "32", "--batch-size", "2", "
 """The smallest real training: three steps take less than a second, importing torch a few."""
 CPU = [*TINY, "--device", "cpu"]
 
+OWN_PYTHON = {"PYTHONHASHSEED": "0"}
+"""With a variable that Python reads at its start, nothing is forked: for what a forked process does otherwise."""
+ON_THE_CPU = {**OWN_PYTHON, "CUDA_VISIBLE_DEVICES": ""}
+"""And no GPU is seen, of which a program's first use would be waited for."""
+LAUNCHER = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
+"""torchrun."""
+
 
 @dataclass
 class Ran:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-from collect_support import Collect, environment, names, read_trace
+from collect_support import ON_THE_CPU, Collect, Ran, environment, names, read_trace
 
 TRAIN = """
 import sys, threading, torch
@@ -24,7 +25,6 @@ def train(steps, at={}):
 def counted(profiler, key="aten::addmm"):
     return sum(row.count for row in profiler.key_averages() if row.key == key)
 """
-OWN_PYTHON = {"PYTHONHASHSEED": "0", "CUDA_VISIBLE_DEVICES": ""}
 ASKED = ["--warmup", "3", "--steps", "3", "--undisturbed", "0"]
 WATCHES = """
 import os, torch
@@ -87,22 +87,25 @@ def test_a_loader_uses_nothing() -> None:
     assert told.splitlines() == ["[0]", "[1]"]
 
 
-def recorded_steps(folder: Path) -> list[str]:
-    trace = read_trace(folder / "torch/rank-0.trace.json.gz")
-    return sorted(n for n in names(trace, "user_annotation") if n.startswith("ProfilerStep"))
+def assert_recorded(ran: Ran) -> dict[str, Any]:
+    """The steps that are ASKED for are in the trace, which is returned."""
+    assert ran.code == 0, ran.stderr
+    trace = read_trace(ran.folder / "torch/rank-0.trace.json.gz")
+    steps = sorted(n for n in names(trace, "user_annotation") if n.startswith("ProfilerStep"))
+    assert steps == ["ProfilerStep#3", "ProfilerStep#4", "ProfilerStep#5"]
+    return trace
 
 
 def test_training_in_a_thread(collect: Collect, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(TRAIN + "t = threading.Thread(target=train, args=(7,))\nt.start()\nt.join()\nprint('through')\n")
     ran = collect(*ASKED, "--", sys.executable, str(program))
-    assert ran.code == 0, ran.stderr
-    assert recorded_steps(ran.folder) == ["ProfilerStep#3", "ProfilerStep#4", "ProfilerStep#5"]
+    assert_recorded(ran)
     # Memory is recorded of one thread alone, and steps are: torch crashes when it stops in another, or not at all.
     cut = tmp_path / "cut.py"
     cut.write_text(program.read_text().replace("(7,)", "(5,)"))
     for option, path in (("--memory", program), ("--stacks", cut)):
-        ran = collect(*ASKED, option, "--", sys.executable, str(path), output=tmp_path / option, **OWN_PYTHON)
+        ran = collect(*ASKED, option, "--", sys.executable, str(path), output=tmp_path / option, **ON_THE_CPU)
         assert ran.code == 1 and "through" in ran.stderr and ran.manifest.passes[0].exit_code == 0
         assert "steps its optimizer in another thread" in (ran.manifest.reason or "")
 
@@ -111,7 +114,7 @@ def test_operators_of_all_threads(collect: Collect, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     text = "t = threading.Thread(target=lambda: torch.ones(3))\nt.start()\nt.join()\ntorch.zeros(3)\n"
     program.write_text(TRAIN + text)
-    ran = collect("--", sys.executable, str(program), **OWN_PYTHON)
+    ran = collect("--", sys.executable, str(program), **ON_THE_CPU)
     assert ran.code == 0, ran.stderr
     called = names(read_trace(ran.folder / "torch/rank-0.trace.json.gz"), "cpu_op")
     assert called.count("aten::ones") == called.count("aten::zeros") == 1
@@ -121,8 +124,7 @@ def test_a_fold_after_the_other(collect: Collect, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(TRAIN + "for fold in range(4):\n    train(2)\n")
     ran = collect(*ASKED, "--", sys.executable, str(program))
-    assert ran.code == 0, ran.stderr
-    assert recorded_steps(ran.folder) == ["ProfilerStep#3", "ProfilerStep#4", "ProfilerStep#5"]
+    assert_recorded(ran)
 
 
 @pytest.mark.parametrize("steps", [6, 7])
@@ -140,12 +142,11 @@ def test_optimizers_that_step_in_the_backward_pass(steps: int, collect: Collect,
         "    model(torch.randn(2, 8)).sum().backward()\n"
     )
     ran = collect(*ASKED, "--", sys.executable, str(program))
-    assert ran.code == 0, ran.stderr
-    assert recorded_steps(ran.folder) == ["ProfilerStep#3", "ProfilerStep#4", "ProfilerStep#5"]
+    trace = assert_recorded(ran)
     assert ran.manifest.passes[0].counted_steps == 3
-    called = names(read_trace(ran.folder / "torch/rank-0.trace.json.gz"), "cpu_op")
+    called = names(trace, "cpu_op")
     assert called.count("aten::addmm") == 3 * 2 and called.count("AddmmBackward0") == 3 * 2
-    ranges = names(read_trace(ran.folder / "torch/rank-0.trace.json.gz"), "user_annotation")
+    ranges = names(trace, "user_annotation")
     assert ranges.count("Optimizer.step#SGD.step") == 3 * 4
 
 
@@ -175,8 +176,7 @@ def test_a_profiler_of_the_programs_own(case: str, collect: Collect, tmp_path: P
     # The program never notices: its own profiler sees what it would see alone, and it ends well.
     assert f"theirs: {theirs}" in ran.stderr and ran.manifest.passes[0].exit_code == 0
     if is_recorded:
-        assert ran.code == 0, ran.stderr
-        assert recorded_steps(ran.folder) == ["ProfilerStep#3", "ProfilerStep#4", "ProfilerStep#5"]
+        assert_recorded(ran)
     else:
         assert ran.code == 1
         assert "the program runs a torch.profiler of its own" in (ran.manifest.reason or "")

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from collect_support import Collect, names, read_trace
+from collect_support import OWN_PYTHON, Collect, names, read_trace
 
 pytestmark = pytest.mark.skipif(not Path("/dev/nvidiactl").exists(), reason="needs a GPU")
 
@@ -60,8 +60,6 @@ if not child:
 assert os.waitpid(child, 0)[1] == 0
 """
 STEPS = ["--warmup", "2", "--steps", "3", "--undisturbed", "0", "--detail", "light"]
-OWN_PYTHON = {"PYTHONHASHSEED": "0"}
-"""With a variable that Python reads at its start, nothing is forked: CUDA would not begin in a forked process."""
 PRODUCT = "aten::addmm"
 CASES = {
     # What the program does, and the products that each recording has.

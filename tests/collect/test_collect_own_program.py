@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from collect_support import ROOT, Collect, environment, names, read_csv, read_trace
+from collect_support import LAUNCHER, OWN_PYTHON, ROOT, Collect, environment, names, read_csv, read_trace
 
 from schemas.manifest import RankRecording
 from schemas.workload import RecordedWorkload
@@ -64,7 +64,6 @@ for step in range(7):
 dist.barrier()
 dist.destroy_process_group()
 """
-LAUNCHER = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
 
 
 ALONE = ["--undisturbed", "0"]
@@ -78,9 +77,6 @@ def untimed(ranks: list[RankRecording]) -> list[RankRecording]:
     """How ranks were recorded, without the times of their steps."""
     return [msgspec.structs.replace(r, undisturbed_step_ns=None, recorded_step_ns=None) for r in ranks]
 
-
-OWN_PYTHON = {"PYTHONHASHSEED": "0"}
-"""With a variable that Python reads at its start, nothing is forked: for what a forked process does otherwise."""
 
 Script = Callable[[str], str]
 """Writes a program and returns its path."""

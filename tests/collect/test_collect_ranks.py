@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from collect_support import Collect, Ran, names, read_csv, read_trace
+from collect_support import LAUNCHER, Collect, Ran, names, read_csv, read_trace
 
 from collect.ranks import settle
 from collect.spec import AttachedReport, RankReport
@@ -45,7 +45,7 @@ join(int(os.environ["RANK"]), 2, sys.argv[1] + "/store" + attempt)
 sys.exit(attempt == "0")
 """
 )
-LAUNCHER = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2"]
+TWO = [*LAUNCHER, "--nproc-per-node=2"]
 
 
 def operators(ran: Ran) -> dict[str, set[str]]:
@@ -73,7 +73,7 @@ def test_the_parent_of_the_ranks_is_none(collect: Collect, tmp_path: Path) -> No
 def test_a_helper_with_the_variables_of_a_rank_is_none(collect: Collect, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(HELPED)
-    ran = collect("--", sys.executable, *LAUNCHER, str(program), str(tmp_path))
+    ran = collect("--", *TWO, str(program), str(tmp_path))
     assert operators(ran) == {key: {"aten::ones"} for key in BOTH}
     says = "recordings that are not kept: 2 of a rank of another job, or of an earlier attempt"
     assert ran.manifest.passes[0].note == says
@@ -82,7 +82,7 @@ def test_a_helper_with_the_variables_of_a_rank_is_none(collect: Collect, tmp_pat
 def test_the_last_attempt_of_a_job(collect: Collect, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(AGAIN)
-    ran = collect("--", sys.executable, *LAUNCHER, "--max-restarts=1", str(program), str(tmp_path))
+    ran = collect("--", *TWO, "--max-restarts=1", str(program), str(tmp_path))
     assert operators(ran) == {key: {"aten::ones"} for key in BOTH}
     assert "earlier attempt" in (ran.manifest.passes[0].note or "")
 
