@@ -13,7 +13,7 @@
 -- @column end_ns ns               Its end.
 -- @column source text             Line of the program that most of its time comes from; NULL if not known.
 -- @order run_id
--- @use run_gpus, time_owners
+-- @use arithmetic, run_gpus, time_owners
 -- @needs memcpys of pageable memory
 WITH pageable AS (
     SELECT * FROM tracked_memcpys WHERE pageable AND NOT small
@@ -28,8 +28,7 @@ total AS (
     SELECT
         run_id, count(*) AS copies, sum(end_ns - start_ns) AS ns,
         CASE WHEN count(bytes) = count(*) THEN sum(bytes) END AS bytes,
-        sum(bytes) FILTER (end_ns IS NOT NULL)
-            / nullif(sum(end_ns - start_ns) FILTER (bytes IS NOT NULL), 0) AS gb_per_s
+        bytes_per_ns(bytes, end_ns - start_ns) AS gb_per_s
     FROM pageable
     GROUP BY run_id
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,16 +23,12 @@ def query(asked: Query, params: Mapping[str, str]) -> Answer:
     """What is documented of one query, a row for each thing. Raises InputError for bad parameters."""
     sql, _, choices = asked.bind(dict(params))
     rows: list[tuple[Any, ...]] = [("question", asked.name, None, None, None, asked.question)]
-    rows += [(kind, None, None, None, None, text) for kind, text in _texts(asked) if text]
+    texts = (("description", asked.description), ("needs", asked.needs))
+    rows += [(kind, None, None, None, None, text) for kind, text in texts if text]
     rows += [("parameter", p.name, None, p.default, p.takes, p.doc) for p in asked.params]
     rows += [("column", c.name, c.unit, None, None, c.doc) for c in asked.result_columns(choices)]
     rows.append(("sql", asked.path.name, None, None, None, sql))
     return _answer("query", ("kind", "name", "unit", "default", "takes", "doc"), rows)
-
-
-def _texts(asked: Query) -> Iterator[tuple[str, str]]:
-    yield "description", asked.description
-    yield "needs", asked.needs
 
 
 def tables(shown: Mapping[str, Table | Block]) -> Answer:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO
@@ -55,6 +54,7 @@ def say(text: str) -> None:
 
 def ingested(store: Path, result: IngestResult, seconds: float) -> None:
     """What an ingest did."""
+    from analyze.shell import in_shell
     from schemas.urls import as_given
 
     warn(result.warnings)
@@ -64,7 +64,7 @@ def ingested(store: Path, result: IngestResult, seconds: float) -> None:
         f"{result.rows:,} rows from {result.bytes / 1e6:,.1f} MB in {seconds:.1f} s"
     )
     if result.rows >= MANY_ROWS:
-        command = f"analyze prepare {shlex.quote(as_given(store))}"
+        command = f"analyze prepare {in_shell(as_given(store))}"
         say(f"next: {command} answers ahead, for all who ask: the first to ask about so much waits for some seconds")
 
 

@@ -6,6 +6,11 @@ CREATE MACRO pct(part, whole) AS CASE WHEN whole = 0 THEN NULL ELSE 100.0::DOUBL
 -- @macro at_least_0(x)  x, or 0 where it is less. NULL where it is not known: greatest() leaves NULL out.
 CREATE MACRO at_least_0(x) AS CASE WHEN x < 0 THEN 0 ELSE x END;
 
+-- @macro bytes_per_ns(bytes, dur_ns)  how fast bytes were moved, over the rows that have a size and a duration; NULL
+-- where none has both.
+CREATE MACRO bytes_per_ns(bytes, dur_ns) AS
+    sum(bytes) FILTER (dur_ns IS NOT NULL)::DOUBLE / nullif(sum(dur_ns) FILTER (bytes IS NOT NULL), 0);
+
 -- @macro variation_pct(ns)  standard deviation (of all, not of a sample) of whole numbers as a share of their mean, in
 -- %; NULL where that is 0, or one of them is beyond 10^15. From whole sums: one of floating point depends on which
 -- thread added what. The squares are of the distances from the mean rounded down, so that nothing cancels.

@@ -49,7 +49,7 @@ overlapping AS (
 host_copies AS (
     SELECT
         run_id, rank, device, count(*) AS host_copies, sum(bytes)::BIGINT AS host_bytes,
-        sum(bytes) FILTER (dur_ns IS NOT NULL) / nullif(sum(dur_ns) FILTER (bytes IS NOT NULL), 0) AS host_gb_per_s,
+        bytes_per_ns(bytes, dur_ns) AS host_gb_per_s,
         any_value(peak_gb_per_s) AS peak_gb_per_s,
         -- A copy without a size is neither small nor large.
         count(bytes) AS sized_copies, sum(dur_ns) FILTER (bytes IS NOT NULL) AS sized_ns,

@@ -26,7 +26,7 @@ WITH by_kind AS (
     SELECT
         run_group, run_id, rank, device, kind, count(*) AS copies, sum(bytes)::BIGINT AS bytes,
         sum(dur_ns)::BIGINT AS total_ns,
-        sum(bytes) FILTER (dur_ns IS NOT NULL) / nullif(sum(dur_ns) FILTER (bytes IS NOT NULL), 0) AS gb_per_s,
+        bytes_per_ns(bytes, dur_ns) AS gb_per_s,
         -- A copy without a size is neither small nor large.
         count(bytes) AS sized, sum(dur_ns) FILTER (bytes IS NOT NULL) AS sized_ns,
         CASE WHEN sized > 0 THEN count(*) FILTER (bytes < $small_kib * 1024::BIGINT) END AS small_copies,

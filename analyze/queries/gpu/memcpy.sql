@@ -26,7 +26,7 @@ SELECT
     run_group, kind, count(*) AS calls, sum(bytes)::BIGINT AS bytes, sum(dur_ns)::BIGINT AS total_ns,
     avg(dur_ns) AS avg_ns, min(dur_ns) AS min_ns, max(dur_ns) AS max_ns,
     -- B / ns is GB/s; a copy without a size (or a duration) counts in neither.
-    sum(bytes) FILTER (dur_ns IS NOT NULL)::DOUBLE / nullif(sum(dur_ns) FILTER (bytes IS NOT NULL), 0) AS gb_per_s,
+    bytes_per_ns(bytes, dur_ns) AS gb_per_s,
     avg(bytes) AS avg_bytes, max(bytes) AS max_bytes,
     pct(count(*) FILTER (bytes < 65536), count(bytes)) AS small_pct,
     pct(sum(dur_ns), sum(sum(dur_ns)) OVER (PARTITION BY run_group)) AS copy_time_pct
