@@ -16,7 +16,6 @@ The Python API mirrors the command line, command by command and option by option
         traces.serve()                                   # the same live, with questions and SQL
         traces.study("nvprof-imagenet", "study.html")
         traces.trace("trace.json.gz")
-        traces.prepare()                                 # of a large store: answer all ahead, for who asks later
         traces.warnings                                  # what the raw files lost
         traces.answer("kernel-share").notes              # what is left out of an answer
 

@@ -183,7 +183,7 @@ def advise(engine: Engine, min_pct: float = 1.0) -> list[Advice]:
     if not engine.run_ids:
         raise InputError("advise: no run that --where selects")
     engine.keep = True  # the findings rest on the same views: half the time
-    spans = dict(engine.kept_rows("SELECT run_id, span_ns FROM run_gpus WHERE span_ns > 0", ["run_gpus"]))
+    spans = dict(engine.rows("SELECT run_id, span_ns FROM run_gpus WHERE span_ns > 0", ["run_gpus"]))
     if not spans:
         raise InputError("advise: no run has GPU work with times; there is nothing to advise on")
     found: dict[str, list[_Found]] = {}
@@ -238,7 +238,7 @@ def _places(engine: Engine, stretches: Sequence[_Stretch]) -> dict[_Stretch, _Pl
         f"{'NULL' if s.device is None else s.device}::INTEGER, {s.start_ns}, {s.end_ns})"
         for n, s in enumerate(asked)
     )
-    rows = engine.kept_rows(_PLACES.replace("{stretches}", values), _PLACES_USE)
+    rows = engine.rows(_PLACES.replace("{stretches}", values), _PLACES_USE)
     return {asked[n]: _Place(*place) for n, *place in rows}
 
 

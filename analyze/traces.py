@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from analyze.flame import Drawn
     from analyze.info import Info
     from analyze.notebook import Answer
-    from analyze.prepare import Prepared
     from analyze.query.query_files import Query
     from analyze.questions import Queries
     from analyze.report.files import Drawing
@@ -319,24 +318,6 @@ class Traces:
         found = Answer(advise.answer(advise.advise(engine, min_pct), engine.note))
         found.cautions = tuple(f.text for f in health.cautions(health.read(engine)))
         return found
-
-    def prepare(
-        self,
-        names: Sequence[str] = (),
-        by: str | Sequence[str] = (),
-        where: str | None = None,
-        profiler: str | None = None,
-        progress: Counted | None = None,
-    ) -> Prepared:
-        """Answer built-in queries ahead, all by default, so that whoever asks them later has them at once.
-
-        By default also what a report of a run asks. What they compute is kept in the store. Returns which were
-        answered; none where the recordings are small, which is answered as fast without. Raises InputError if the store
-        cannot be written.
-        """
-        from analyze.prepare import prepare
-
-        return prepare(self.stores, names, as_names(by), where, profiler, progress)
 
     def trace(
         self,

@@ -47,7 +47,6 @@ MIRROR: dict[str, Api] = {
     "ingest": (analyze.ingest,),
     "commit": (analyze.commit,),
     "compact": (analyze.compact,),
-    "prepare": (analyze.Traces.prepare,),
     "tables": (analyze.tables,),
     "cache": (analyze.cache,),
 }

@@ -40,7 +40,7 @@ FLOORS = (
         "analyze.trace",
     ),
     ("analyze.info", "analyze.notebook", "analyze.questions", "analyze.report"),
-    ("analyze.prepare", "analyze.serve"),
+    ("analyze.serve",),
     ("analyze.traces",),
     ("analyze",),
     ("analyze.agents",),

@@ -163,7 +163,6 @@ def test_several_runs_are_pointed_out() -> None:
     [
         (["query", "kernel-shares", "."], "did you mean kernel-share"),
         (["query", "zzz", "no/such/file"], "analyze: there is no query 'zzz' (`analyze query` lists them)"),
-        (["prepare", str(ONE), "-q", "bogus"], "analyze: there is no query 'bogus' (`analyze query` lists them)"),
         (["query", str(ONE)], f"; if that is the path, the query's name is missing: analyze query QUERY {TYPED}"),
         (["query", "s3://b/x"], "the query's name is missing: analyze query QUERY s3://b/x"),
         (["plot", str(ONE), str(ONE), "-o", "x.svg"], f"name is missing: analyze plot QUERY {TYPED}"),

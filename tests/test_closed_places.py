@@ -27,7 +27,6 @@ COMMANDS: dict[str, Callable[[str], list[str | Path]]] = {
     "sql": lambda path: ["sql", "select 1", path],
     "compare": lambda path: ["compare", path, ONE],
     "report": lambda path: ["report", path, "-o", "x.html"],
-    "prepare": lambda path: ["prepare", path],
     "trace": lambda path: ["trace", path, "-o", "x.json"],
     "ingest": lambda path: ["ingest", path, "--store", "store"],
     "study": lambda path: ["study", path, ONE],

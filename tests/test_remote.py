@@ -14,7 +14,6 @@ from support import SAMPLES, kernel, sql, stored_rows, write_ranks, write_trace
 
 import analyze
 from analyze.errors import InputError
-from analyze.query import engine
 from analyze.store.remote import RemoteStore, existing_store, store_at
 from schemas.urls import is_remote
 
@@ -56,32 +55,6 @@ def test_what_is_a_url() -> None:
     assert not any(map(is_remote, ("store", "/a/store", "C:/store", "c://store", "a:b", Path("x/s3:/y"))))
     with pytest.raises(InputError, match="nosuchthing"):
         store_at("nosuchthing://b/x")
-
-
-def test_answers_ahead_lie_in_the_store(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRACEQUARRY_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(engine, "_SMALL", 0)
-    made: list[str] = []
-    make = engine.Engine._make_read
-    monkeypatch.setattr(engine.Engine, "_make_read", lambda *given: (made.append("made"), make(*given)))
-    analyze.ingest(trace(tmp_path, "a"), store=url)
-    with analyze.open(url) as traces:
-        traces.prepare(["kernel-share"])
-    assert not (tmp_path / "cache").exists()
-    made.clear()
-    listed: list[str] = []
-    find = RemoteStore._listed
-    monkeypatch.setattr(RemoteStore, "_listed", lambda store, folder: (listed.append(folder), find(store, folder))[1])
-    with analyze.open(url) as traces:
-        traces.query("kernel-share", limit=1)
-        [row] = traces.query("kernel-share").to_pylist()
-    assert len([folder for folder in listed if folder.startswith(".kept")]) == 1  # not for each file of each run
-    assert (row["total_ns"], made) == (1000, [])
-    analyze.ingest(trace(tmp_path, "b"), store=url)
-    with analyze.open(url) as traces:
-        assert sum(row["total_ns"] for row in traces.query("kernel-share").to_pylist()) == 2000
-        traces.prepare(["kernel-share"])
-    assert made != [] and len(objects(f"{url}/.kept")) == 1
 
 
 def test_samples_have_the_same_rows_as_in_a_folder(tmp_path: Path, url: str) -> None:

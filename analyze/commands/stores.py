@@ -10,11 +10,7 @@ import typer
 import analyze
 from analyze.commands import completion, terminal
 from analyze.commands.shared import (
-    Paths,
-    Profiler,
-    Where,
     app,
-    open_traces,
     parse_params,
 )
 from analyze.errors import InputError
@@ -99,29 +95,6 @@ def compact(
 ) -> None:
     """Put the small files of a store together, so that one of many ranks opens and answers fast."""
     terminal.compacted(store, analyze.compact(store, jobs))
-
-
-@app.command()
-def prepare(
-    paths: Paths,
-    names: Annotated[
-        list[str] | None,
-        typer.Option("--query", "-q", help="Only this; may be given several times.", autocompletion=completion.queries),
-    ] = None,
-    by: Annotated[str, typer.Option("--by", help="Columns of runs (or rank, node) to group by.")] = "",
-    where: Where = None,
-    profiler: Profiler = None,
-) -> None:
-    """Answer all questions ahead: of a large store, each is then there within a second."""
-    from time import perf_counter
-
-    from analyze.store.progress import counted_bar
-
-    began = perf_counter()
-    traces = open_traces(paths)
-    with counted_bar("prepare") as progress:
-        done = traces.prepare(names or (), by, where, profiler, progress)
-    terminal.prepared(traces.stores, done, perf_counter() - began)
 
 
 @app.command()

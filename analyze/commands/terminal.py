@@ -12,18 +12,13 @@ import typer
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from analyze.prepare import Prepared
     from analyze.query.answer import Answer
     from analyze.query.blocks import Block
     from analyze.query.query_files import Query
     from analyze.store.cache import Contents
     from analyze.store.compact import Compacted
     from analyze.store.ingest import IngestResult
-    from analyze.store.store import Store
     from schemas.tables import Table
-
-MANY_ROWS = 5_000_000
-"""From so many rows on, an ingest names the command that answers ahead: a question takes a second for some millions."""
 
 
 def warn(warnings: Iterable[str]) -> None:
@@ -54,7 +49,6 @@ def say(text: str) -> None:
 
 def ingested(store: Path, result: IngestResult, seconds: float) -> None:
     """What an ingest did."""
-    from analyze.shell import in_shell
     from schemas.urls import as_given
 
     warn(result.warnings)
@@ -63,19 +57,6 @@ def ingested(store: Path, result: IngestResult, seconds: float) -> None:
         f"{as_given(store)}: {len(result.ingested)} run(s) ingested, {len(result.unchanged)} unchanged; "
         f"{result.rows:,} rows from {result.bytes / 1e6:,.1f} MB in {seconds:.1f} s"
     )
-    if result.rows >= MANY_ROWS:
-        command = f"analyze prepare {in_shell(as_given(store))}"
-        say(f"next: {command} answers ahead, for all who ask: the first to ask about so much waits for some seconds")
-
-
-def prepared(stores: Sequence[Store], done: Prepared, seconds: float) -> None:
-    """What was answered ahead, and where that is kept."""
-    warn(f"{query} was not answered: {why}" for query, why in done.failed.items())
-    where = str(stores[0]) if len(stores) == 1 else "the cache, for there are several stores"
-    if done.queries or done.failed:
-        say(f"{len(done.queries)} question(s) answered in {seconds:.1f} s; kept in {where}")
-    else:
-        say("nothing is kept of recordings this small: each question is answered as fast without")
 
 
 def compacted(store: Path, done: Compacted) -> None:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 
 from analyze.errors import InputError
-from analyze.query.chosen import Chosen, whole_limit
-from analyze.query.computed.registered import registered
+from analyze.query.chosen import whole_limit
 from analyze.query.databases import empty_database
 from analyze.query.literals import identifier
 from analyze.query.parsed import parsed
@@ -29,94 +26,27 @@ _TYPES: tuple[tuple[type, str], ...] = ((bool, "BOOLEAN"), (int, "BIGINT"), (flo
 _EMPTY = {"text": "VARCHAR", "id": "VARCHAR", "time": "VARCHAR", "count": "BIGINT", "ns": "BIGINT", "bool": "BOOLEAN"}
 
 
-_SQL_TYPES = b"sql_types"
-"""What the types of kept rows are in SQL, which Arrow has no name for."""
-_WITHOUT_ENUMS = re.compile(r"ENUM\((?:'(?:[^']|'')*'(?:, )?)*\)")
-
-Keep: TypeAlias = "Callable[[pa.Table], None]"
-
-
 class Statement:
     """A SELECT of this package's own, in the place of a relation.
 
     A relation is bound when it is made and again when its rows are taken: a third of the time that a question about a
-    small recording takes. This is bound when its rows are taken. `keep` is given all rows, once they are.
+    small recording takes. This is bound when its rows are taken.
     """
 
-    def __init__(
-        self, connection: duckdb.DuckDBPyConnection, sql: str, parameters: object = None, keep: Keep | None = None
-    ):
-        self._connection, self._sql, self._parameters, self._keep = connection, sql, parameters, keep
+    def __init__(self, connection: duckdb.DuckDBPyConnection, sql: str, parameters: object = None):
+        self._connection, self._sql, self._parameters = connection, sql, parameters
 
     def limit(self, most: int) -> Statement:
         """Its first rows."""
-        sql = f"SELECT * FROM (\n{self._sql}\n) LIMIT {most}"
-        keep = self._keep
-        return Statement(self._connection, sql, self._parameters, keep and (lambda rows: _if_all(rows, most, keep)))
+        return Statement(self._connection, f"SELECT * FROM (\n{self._sql}\n) LIMIT {most}", self._parameters)
 
     def fetchall(self) -> list[tuple[Any, ...]]:
         """All rows as Python values. Raises duckdb.Error."""
-        if self._keep:
-            return KeptRows(self._connection, self.to_arrow_table()).fetchall()
         return self._connection.execute(parsed(self._connection, self._sql), self._parameters).fetchall()
 
     def to_arrow_table(self) -> pa.Table:
         """All rows as an Arrow table. Raises duckdb.Error."""
-        found = self._connection.sql(parsed(self._connection, self._sql), params=self._parameters)
-        if not self._keep:
-            return found.to_arrow_table()
-        types = [_WITHOUT_ENUMS.sub("VARCHAR", str(kind)) for kind in found.types]
-        rows = found.to_arrow_table().replace_schema_metadata({_SQL_TYPES: json.dumps(types)})
-        self._keep(rows)
-        return rows
-
-
-class KeptRows:
-    """Rows of a Statement that were kept, in its place."""
-
-    def __init__(self, connection: duckdb.DuckDBPyConnection, rows: pa.Table):
-        self._connection, self._rows = connection, rows
-
-    def limit(self, most: int) -> KeptRows:
-        """The first of them."""
-        return KeptRows(self._connection, self._rows.slice(0, most))
-
-    def chosen(self, chosen: Chosen) -> KeptRows:
-        """Of the rows of a whole answer those that are asked for, with the columns that are."""
-        rows, types = self._rows, dict(zip(self._rows.column_names, self._types, strict=True))
-        if chosen.sort or chosen.only:
-            import pyarrow as pa
-
-            sources = {name: identifier(name) for name in types}
-            casts = ", ".join(f"{sources[name]}::{kind} AS {sources[name]}" for name, kind in types.items())
-            held = " AND ".join(chosen.conditions(sources)) or "true"
-            sql = f"SELECT _at FROM (SELECT _at, {casts} FROM kept_rows) WHERE {held}"
-            sql += f" ORDER BY {', '.join([*chosen.order(sources), '_at'])}"
-            with registered(self._connection, kept_rows=rows.append_column("_at", pa.array(range(rows.num_rows)))):
-                places = self._connection.execute(sql, chosen.values).fetchnumpy()["_at"]
-            rows = rows.take(pa.array(places))
-        names = chosen.names(rows.column_names)
-        rows = rows.select(names).replace_schema_metadata({_SQL_TYPES: json.dumps([types[name] for name in names])})
-        return KeptRows(self._connection, rows.slice(0, chosen.limit))
-
-    @property
-    def _types(self) -> list[str]:
-        return json.loads(self._rows.schema.metadata[_SQL_TYPES])
-
-    def fetchall(self) -> list[tuple[Any, ...]]:
-        """All as the Python values that they were before they were Arrow's."""
-        casts = ", ".join(f"#{at}::{kind}" for at, kind in enumerate(self._types, 1))
-        return self._connection.from_arrow(self._rows).project(casts).fetchall()
-
-    def to_arrow_table(self) -> pa.Table:
-        """All as an Arrow table."""
-        return self._rows
-
-
-def _if_all(rows: pa.Table, most: int, keep: Keep) -> None:
-    """Keep the first rows of an answer if they are all that it has."""
-    if rows.num_rows < most:
-        keep(rows)
+        return self._connection.sql(parsed(self._connection, self._sql), params=self._parameters).to_arrow_table()
 
 
 class Answer:
@@ -125,7 +55,7 @@ class Answer:
     def __init__(
         self,
         columns: tuple[ResultColumn, ...],
-        result: duckdb.DuckDBPyRelation | Statement | KeptRows,
+        result: duckdb.DuckDBPyRelation | Statement,
         what: str,
         owner: object,
         note: str = "",
@@ -145,7 +75,7 @@ class Answer:
         self.main: tuple[str, ...] = ()
         """Names of the columns that a table shows first where not all have room; empty for all."""
         self._taking = taking  # is entered while rows are taken
-        self._result = result if isinstance(result, Statement | KeptRows) else plain(result)
+        self._result = result if isinstance(result, Statement) else plain(result)
         self._what = what
         self.count: int | None = None
         """How many rows were taken; None before."""

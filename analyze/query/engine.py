@@ -15,7 +15,7 @@ import duckdb
 
 from analyze.errors import InputError
 from analyze.query import interrupts
-from analyze.query.answer import Answer, KeptRows, Statement
+from analyze.query.answer import Answer, Statement
 from analyze.query.blocks import Block, Part, blocks, check_declared, defining, parts, words
 from analyze.query.chosen import Asked, Chosen, whole_limit
 from analyze.query.databases import Database, Own, Shared
@@ -27,7 +27,6 @@ from analyze.query.query_files import BUILT_IN, Query, ResultColumn
 from analyze.query.recordings import Recordings
 from analyze.query.units import guess_unit
 from analyze.query.unreadable import naming_files
-from analyze.store.kept import Kept
 from analyze.store.store import Store
 from schemas.tables import TABLES
 
@@ -73,8 +72,6 @@ class Engine:
 
     `keep`: views that many questions rest on (@keep of the blocks) are computed once and kept, for who asks many. Of
     small recordings every view is: to plan it again in each place that reads it takes longer.
-
-    `keep_in_stores`: what of large recordings is kept for later questions is kept in the stores, not in the cache.
     """
 
     def __init__(
@@ -85,7 +82,6 @@ class Engine:
         profiler: str | None = None,
         prefer: str | None = None,
         keep: bool = False,
-        keep_in_stores: bool = False,
     ):
         self.keep = keep
         """May be set later, for blocks that are not made yet."""
@@ -95,7 +91,7 @@ class Engine:
         """Held while the connection works: it refuses a second thread."""
         wheres = list(filter(None, [where] if isinstance(where, str) else where or ()))
         self._selected_by = wheres, profiler, prefer
-        self._recordings_of = partial(Recordings, stores, by, keep_in_stores)
+        self._recordings_of = partial(Recordings, stores, by)
         self._open()
 
     def _open(self, may_share: bool = True) -> None:
@@ -171,11 +167,6 @@ class Engine:
                 self.connection.abort()
 
     @property
-    def small(self) -> bool:
-        """Whether to answer takes no longer than to keep the answer, so that none is kept."""
-        return self._small
-
-    @property
     def held_bytes(self) -> int:
         """Memory of the tables that were made here; 0 while they are worked with."""
         if not self.lock.acquire(blocking=False):
@@ -243,7 +234,7 @@ class Engine:
             if self._make_bare(part):
                 return
             if block.create is not None:
-                block.create(self.connection, block.name, self._kept)
+                block.create(self.connection, block.name)
             elif not (block.built_in and self._keeps(part) and self._make_table(part)):
                 self.connection.execute(parsed(self.connection, part.sql) if block.built_in else part.sql)
             if part.name in dict(block.empty) and not self._blocks.own and part.key not in COLUMNS:
@@ -304,39 +295,16 @@ class Engine:
         if not built_in:
             self._open_to_others()
             check_declared(names_in(self.connection, asked.sql, what), asked.uses, what)
-        result: duckdb.DuckDBPyRelation | Statement | KeptRows | None = None
-        kept = self._kept if built_in else None
-        if kept:
-            result = self._kept_answer(kept, asked, chosen)
-        if result is None:
-            self._make_read(sql, asked.uses, [query.path.parent.parent])
-            if built_in:
-                keep = partial(kept.keep_answer, self._key(sql, values)) if kept else None
-                result = Statement(self.connection, sql, _bound(values), keep)
-            else:
-                self._check(sql, partial(check_select, self.connection, sql, what))
-                result = self._run(sql, values, what)
+        self._make_read(sql, asked.uses, [query.path.parent.parent])
+        result: duckdb.DuckDBPyRelation | Statement
+        if built_in:
+            result = Statement(self.connection, sql, _bound(values))
+        else:
+            self._check(sql, partial(check_select, self.connection, sql, what))
+            result = self._run(sql, values, what)
         answer = Answer(asked.columns(chosen), result, what, self._database, self.note, self.asking)
         answer.main = asked.main(chosen)
         return answer
-
-    @property
-    def _kept(self) -> Kept | None:
-        """What was computed of these recordings before; None of small ones, for to keep that takes longer than to
-        compute it, and with blocks of a user's own, for what rests on them is nobody else's."""
-        return None if self._small or self._blocks.own else self._recordings.kept
-
-    def _kept_answer(self, kept: Kept, asked: Asked, chosen: Chosen) -> KeptRows | None:
-        """An answer that was kept: the whole, of which what is asked for is taken, or just that."""
-        for of in (Chosen(), chosen):
-            if (rows := kept.answer(self._key(*asked.statement(of)))) is not None:
-                found = KeptRows(self.connection, rows)
-                return found if of == chosen else found.chosen(chosen)
-        return None
-
-    def _key(self, sql: str, values: Mapping[str, Any]) -> str:
-        """What is asked, and of which of the runs' ranks: not in which words these were selected."""
-        return repr((self.by, self._recordings.ranks, sql, sorted(values.items())))
 
     @_one_at_a_time
     def execute(self, sql: str, uses: Iterable[str] = ()) -> duckdb.DuckDBPyConnection:
@@ -355,15 +323,6 @@ class Engine:
         found = self.execute(sql, uses)
         names = [name for name, *_ in found.description or ()]
         return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
-
-    @_one_at_a_time
-    def kept_rows(self, sql: str, uses: Iterable[str] = ()) -> list[tuple[Any, ...]]:
-        """As `rows`, of what is worth keeping as answers are. Raises duckdb.Error."""
-        kept, key = self._kept, self._key(sql, {})
-        if kept and (rows := kept.answer(key)) is not None:
-            return KeptRows(self.connection, rows).fetchall()
-        self._make_read(sql, uses)
-        return Statement(self.connection, sql, None, partial(kept.keep_answer, key) if kept else None).fetchall()
 
     @_one_at_a_time
     def sql(self, sql: str) -> Answer:

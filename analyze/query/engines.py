@@ -28,12 +28,12 @@ class _Choice(NamedTuple):
 
 
 class Engines:
-    """Engines over some stores by what they are asked for; those that were used last are kept. `keep`,
-    `keep_in_stores`: see `Engine`."""
+    """Engines over some stores by what they are asked for; those that were used last are kept. `keep`: see
+    `Engine`."""
 
-    def __init__(self, stores: Sequence[Store], keep: bool = False, keep_in_stores: bool = False):
+    def __init__(self, stores: Sequence[Store], keep: bool = False):
         self._stores = list(stores)
-        self._keep, self._keep_in_stores = keep, keep_in_stores
+        self._keep = keep
         self._kept: dict[tuple[_Choice, str | None], Engine] = {}
         """The one that was used last comes last."""
         self._lock = threading.Lock()
@@ -43,7 +43,7 @@ class Engines:
 
     def beside(self) -> Engines:
         """The same for another thread: what is computed in an engine of either is there for both."""
-        other = Engines(self._stores, self._keep, self._keep_in_stores)
+        other = Engines(self._stores, self._keep)
         other._first = self
         self._others.append(other)
         return other
@@ -73,7 +73,7 @@ class Engines:
                 if self._first:
                     engine = self._first.get(by, wheres, profiler, query).beside()
                 else:
-                    engine = Engine(self._stores, by, wheres, profiler, prefer, self._keep, self._keep_in_stores)
+                    engine = Engine(self._stores, by, wheres, profiler, prefer, self._keep)
             self._kept[key] = engine
             return engine
 

@@ -42,9 +42,3 @@ def of_ranks(run_ids: Iterable[str], ranks: Iterable[int]) -> str:
     """
     numbers = list(ranks)
     return f"{of_runs(sorted(set(run_ids)))} AND rank BETWEEN {min(numbers)} AND {max(numbers)}"
-
-
-def of_others(run_ids: Iterable[str]) -> str:
-    """A condition that holds for all runs but some, or none."""
-    some = list(run_ids)
-    return f"NOT {of_runs(some)}" if some else "true"

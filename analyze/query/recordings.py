@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections.abc import Container, Iterable, Sequence
 from contextlib import closing
-from functools import cache, cached_property
 from math import inf
-from pathlib import Path
 
 import duckdb
 
-import schemas
 from analyze.errors import InputError
 from analyze.query.computed.registered import registered
 from analyze.query.databases import empty_database
@@ -22,7 +18,6 @@ from analyze.query.query_files import RANK_COLUMNS, TIMING
 from analyze.query.unreadable import naming_files
 from analyze.store import kernel_names
 from analyze.store.catalogue import PARSER_VERSION, RUN_TABLES
-from analyze.store.kept import Kept
 from analyze.store.store import Store
 from schemas.tables import TABLES, Column
 
@@ -54,13 +49,7 @@ class Recordings:
     profiler). `profiler`: instead, only runs that were recorded under it; "all" for all.
     """
 
-    def __init__(
-        self,
-        stores: Sequence[Store],
-        by: Sequence[str],
-        keep_in_stores: bool = False,
-    ):
-        self._keep_in_stores = keep_in_stores
+    def __init__(self, stores: Sequence[Store], by: Sequence[str]):
         self.stores = list(stores)
         self.by = tuple(by)
         self.note = ""
@@ -96,11 +85,6 @@ class Recordings:
     def run_ids(self) -> list[str]:
         """The runs that exist here."""
         return [r for _, r in self.chosen]
-
-    @property
-    def ranks(self) -> dict[str, list[int]]:
-        """The ranks of each run that exist, where some are left out; empty where all do."""
-        return {run_id: sorted(found) for run_id, found in sorted(self._ranks.items())}
 
     @property
     def tables(self) -> set[str]:
@@ -258,12 +242,6 @@ class Recordings:
             selects.append(f"SELECT {_columns(table, there, of_one, 'file_row_number')} FROM {source}{only}")
         return " UNION ALL ".join(selects) or _no_rows(table)
 
-    @cached_property
-    def kept(self) -> Kept:
-        """What earlier questions computed of these runs, once they are selected."""
-        whole = [r for s, r in self.chosen if r not in self._ranks or len(self._ranks[r]) == len(_ranks(s, r))]
-        return Kept({r: s for s, r in self.chosen}, whole, code_digest, self._keep_in_stores)
-
     def files(self, table: str) -> dict[int, list[str]]:
         """Parquet files of a table, by the version of the parser that wrote them."""
         files: dict[int, list[str]] = {}
@@ -309,19 +287,3 @@ def _selected(column: Column, there: Container[str] | None, run_id: str | None =
 
 def _ranks(store: Store, run_id: str) -> list[int]:
     return sorted(store.snapshot.runs[run_id].ranks or {0})
-
-
-@cache
-def code_digest() -> str:
-    """A digest of the code and the SQL that compute tables, as they run, and of what they classify by."""
-    here = Path(__file__).parent
-    analyze = here.parent
-    folders = (
-        here, here / "computed", analyze / "queries" / "blocks", analyze / "store", Path(schemas.__file__).parent
-    )  # fmt: skip
-    suffixes = (".py", ".so", ".pyd", ".sql", ".toml")
-    files = [f for folder in folders for f in folder.iterdir() if f.suffix in suffixes]
-    digest = hashlib.blake2b(digest_size=16)
-    for path in sorted(files):
-        digest.update(path.name.encode() + path.read_bytes())
-    return digest.hexdigest()

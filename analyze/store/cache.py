@@ -34,7 +34,6 @@ DEFAULT_SIZE = "20GB"
 
 _SOURCE = "source.json"
 _SIZES = "sizes"
-_KEPT = "kept"
 _ENTRY = re.compile(r"[0-9a-f]{16}")
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?\s*", re.IGNORECASE)
 _TRIES = 5
@@ -82,7 +81,6 @@ def contents(clear: bool = False, max_size: str | int | None = None) -> Contents
         raise InputError("cache: either --clear or --max-size")
     if clear:
         removed = evict(0)
-        shutil.rmtree(kept_folder(), ignore_errors=True)
     elif max_size is not None:
         removed = evict(parse_size(max_size, "--max-size") if isinstance(max_size, str) else max_size)
     return Contents(cache_folder(), entries(), removed)
@@ -94,11 +92,6 @@ def cache_folder() -> Path:
         return Path(own)
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "tracequarry"
-
-
-def kept_folder() -> Path:
-    """Where the cache holds what was computed of runs (`analyze.store.kept`)."""
-    return cache_folder() / _KEPT
 
 
 def open_stores(

@@ -21,7 +21,7 @@ from typing import Any
 from analyze.errors import InputError
 from analyze.sources.storage import described, file_system, storage_errors
 from analyze.store.catalogue import Catalogue, StoredRun, TableFile, decode, encode, table_path
-from analyze.store.store import DEAD_S, KEPT, SHARDS, StagedFile, Store
+from analyze.store.store import DEAD_S, SHARDS, StagedFile, Store
 from schemas.urls import local_path, url_of
 
 _CATALOGUE = "catalogue"
@@ -55,7 +55,6 @@ class RemoteStore(Store):
         self._number = 0
         self._fs, self._root = file_system(url)
         self._held = None
-        self._kept: tuple[Catalogue, frozenset[str]] | None = None
         self.snapshot = self._read()
 
     def __str__(self) -> str:
@@ -124,24 +123,6 @@ class RemoteStore(Store):
             self._fs.get_file(self._at(file.path), str(target))
         return target
 
-    def write_kept(self, name: str, data: bytes) -> None:
-        """As of a store in a folder."""
-        with self._told():
-            self._fs.pipe_file(self._at(f"{self.kept_folder}/{name}"), data)
-        self._kept = None
-
-    def read_kept(self, name: str) -> bytes | None:
-        """As of a store in a folder. Which there are is asked once for a snapshot, not of each file."""
-        if self._kept is None or self._kept[0] is not self.snapshot:
-            self._kept = self.snapshot, frozenset(self._listed(self.kept_folder))
-        if f"{self.kept_folder}/{name}" not in self._kept[1]:
-            return None
-        try:
-            with self._told():
-                return self._fs.cat_file(self._at(f"{self.kept_folder}/{name}"))
-        except FileNotFoundError:
-            return None
-
     @contextmanager
     def shard_at_work(self, name: str) -> Iterator[Path]:
         """A folder on this machine: what a shard uploads is young enough to be left alone."""
@@ -165,10 +146,8 @@ class RemoteStore(Store):
         self._remove(names)
 
     def sweep(self) -> None:
-        """Remove what writers left that died more than a day ago, and what was kept of runs as they were. What a change
-        replaced, the next one removes."""
+        """Remove what writers left that died more than a day ago. What a change replaced, the next one removes."""
         listed = self._listed("")
-        self._remove(n for n in listed if n.startswith(f"{KEPT}/") and not n.startswith(f"{self.kept_folder}/"))
         marks = {n.rsplit("/", 1)[1].split(".")[1] for n in listed if n.startswith(f"{SHARDS}/") and n.count(".") > 2}
         known = {f.path for run in self.snapshot.runs.values() for f in run.table_files} | set(self.snapshot.retired)
         unnamed = [n for n in listed if n.endswith(".parquet") and "/run_id=" in n and n not in known]

@@ -11,7 +11,6 @@ store unnamed until `commit` names it. `.shards` says which marks wait for that,
 
 from __future__ import annotations
 
-import hashlib
 import os
 import secrets
 import shutil
@@ -26,7 +25,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from analyze.errors import InputError, MachineError
+from analyze.errors import InputError
 from analyze.store.catalogue import (
     PARSER_VERSION,
     Catalogue,
@@ -49,8 +48,6 @@ _READER_LOCK = ".readers"
 _PART = ".part-"
 SHARDS = ".shards"
 _AT_WORK = ".work"
-KEPT = ".kept"
-"""Folder of what `analyze prepare` keeps: in it one for each state of the runs that it was computed of."""
 DEAD_S = 86_400
 """Age of what nobody has locked or named, from which it is taken for left by the dead: locks may not reach other
 hosts."""
@@ -69,9 +66,6 @@ class StagedFile:
 
 class Store:
     """A store folder. Opening reads `store.json` once; `snapshot` does not change unless this object changes it."""
-
-    _digested: tuple[Catalogue, str] | None = None
-    """The digest of a snapshot: to make it takes milliseconds where there are many runs."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -219,30 +213,6 @@ class Store:
         """A file of the store as one that can be opened by its path; `folder` is there for what must be copied."""
         return self.folder / file.path
 
-    @property
-    def kept_folder(self) -> str:
-        """Where in the store lies what is kept of its runs as they are: what they were read from, and their files."""
-        if self._digested is None or self._digested[0] is not self.snapshot:
-            runs = encode(Catalogue(runs=self.snapshot.runs))
-            self._digested = self.snapshot, hashlib.blake2b(runs, digest_size=16).hexdigest()
-        return f"{KEPT}/{self._digested[1]}"
-
-    def write_kept(self, name: str, data: bytes) -> None:
-        """Keep a file, `name` in `kept_folder`, whole or not at all. Raises MachineError."""
-        path = self.folder / self.kept_folder / name
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_synced(path, data)
-        except OSError as e:
-            raise MachineError(f"{self}: cannot be written: {e.strerror}") from e
-
-    def read_kept(self, name: str) -> bytes | None:
-        """What `write_kept` keeps; None where there is none."""
-        try:
-            return (self.folder / self.kept_folder / name).read_bytes()
-        except OSError:
-            return None
-
     @contextmanager
     def shard_at_work(self, name: str) -> Iterator[Path]:
         """A folder for the files of a shard, `name` in `.shards`, which nobody else removes; gone at the end."""
@@ -293,8 +263,7 @@ class Store:
         self._replace(runs)
 
     def sweep(self) -> None:
-        """Remove what nothing names: old generations, what was kept of them, and what the dead left. Call under `lock`,
-        outside `staging`.
+        """Remove what nothing names: old generations, and what the dead left. Call under `lock`, outside `staging`.
 
         Nothing is removed while somebody reads the store; the next sweep does it then.
         """
@@ -320,9 +289,6 @@ class Store:
                     path.unlink(missing_ok=True)
                     if not any(path.parent.iterdir()):
                         path.parent.rmdir()
-            for folder in self.folder.glob(f"{KEPT}/*"):
-                if folder != self.folder / self.kept_folder:
-                    shutil.rmtree(folder, ignore_errors=True)
         finally:
             os.close(handle)
 

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 if TYPE_CHECKING:
     import duckdb
 
-    from analyze.store.kept import Kept
-
-Create: TypeAlias = "Callable[[duckdb.DuckDBPyConnection, str, Kept | None], None]"
-"""What makes the table of a name in a connection; of large runs with what was kept of it."""
+Create: TypeAlias = "Callable[[duckdb.DuckDBPyConnection, str], None]"
+"""Creates the table of a name in a connection."""
 
 
 class Computed(NamedTuple):
@@ -27,67 +25,67 @@ class Computed(NamedTuple):
     """Stored tables that it reads itself; `runs` is always there."""
 
 
-def _call_tree(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None) -> None:
+def _call_tree(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     from analyze.query.computed import call_tree
 
-    call_tree.create(connection, table, kept)
+    call_tree.create(connection, table)
 
 
-def _critical_path(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None) -> None:
+def _critical_path(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     from analyze.query.computed import critical_path
 
-    critical_path.create(connection, table, table.endswith("_step"), kept)
+    critical_path.create(connection, table, table.endswith("_step"))
 
 
-def _enclosing_ops(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None) -> None:
+def _enclosing_ops(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     from analyze.query.computed import enclosing_ops
 
     enclosing_ops.create(connection, table)
 
 
-def _path_totals(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None) -> None:
+def _path_totals(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     from analyze.query.computed import path_totals
 
-    path_totals.create(connection, table, kept)
+    path_totals.create(connection, table)
 
 
-def _api_roles(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None) -> None:
+def _api_roles(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     from analyze.query.computed import api_roles
 
     api_roles.create(connection, table)
 
 
-def _device_peaks(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None) -> None:
+def _device_peaks(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     from analyze.query.computed import device_peaks
 
     device_peaks.create(connection, table)
 
 
-def _known_devices(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None) -> None:
+def _known_devices(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     from analyze.query.computed import device_peaks
 
     device_peaks.create_known(connection, table)
 
 
-def _launch_points(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None) -> None:
+def _launch_points(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     from analyze.query.computed import launch_points
 
     launch_points.create(connection, table)
 
 
-def _work_of_calls(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None) -> None:
+def _work_of_calls(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     from analyze.query.computed import work_of_calls
 
     work_of_calls.create(connection, table, table.removeprefix("work_of_"))
 
 
-def _source_times(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None) -> None:
+def _source_times(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     from analyze.query.computed import source_times
 
     source_times.create(connection, table)
 
 
-def _workload_keys(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None) -> None:
+def _workload_keys(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     from analyze.query.computed import workload_keys
 
     workload_keys.create(connection, table)

@@ -10,10 +10,8 @@ by name, or by path. `nesting` has the rule.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import cached_property
 from itertools import cycle
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import duckdb
 import numpy as np
@@ -28,10 +26,6 @@ from analyze.query.computed.path_sums import paths_of
 from analyze.query.computed.registered import registered
 from analyze.query.computed.tree_batch import Batch, paths_of_batch, rows_of, sums_of_batch
 from analyze.query.interrupts import end_if_told
-from analyze.query.literals import of_others, of_run
-
-if TYPE_CHECKING:
-    from analyze.store.kept import Kept
 
 _BATCH = rank_batches.EVENTS
 
@@ -57,7 +51,7 @@ CREATE OR REPLACE TEMP TABLE call_processes AS
 WITH counts AS (
     SELECT run_id, rank, count(*) AS events, {main} AS main
     FROM cpu_events
-    WHERE {left} AND {among}
+    WHERE {among}
     GROUP BY run_id, rank
 )
 SELECT
@@ -65,11 +59,11 @@ SELECT
     (sum(events) OVER in_order - events) // $batch AS batch
 FROM (
     SELECT run_id, rank, run_group, main, coalesce(events, 0) AS events
-    FROM (SELECT DISTINCT run_id, rank, run_group FROM run_groups WHERE {left}) LEFT JOIN counts USING (run_id, rank)
+    FROM (SELECT DISTINCT run_id, rank, run_group FROM run_groups WHERE {which}) LEFT JOIN counts USING (run_id, rank)
 )
 WINDOW in_order AS (ORDER BY run_id, rank)
 """
-_WITH_MEMORY = " AND (run_id, rank) IN (SELECT DISTINCT run_id, rank FROM memory_events)"
+_WITH_MEMORY = "(run_id, rank) IN (SELECT DISTINCT run_id, rank FROM memory_events)"
 # With the condition on ranks that OF_RANKS stands for, `linked_to_ops` joins what is of these alone.
 _EVENTS = """
 WITH _calls AS (
@@ -95,10 +89,6 @@ FROM {rows} r
 JOIN call_processes USING (process)
 JOIN call_kinds k ON k.code = r.kind
 LEFT JOIN call_names n ON n.code = r.name
-"""
-_RESTORED = """
-SELECT g.run_id, k.rank, g.run_group, k.* EXCLUDE (rank) {shifted}
-FROM (SELECT DISTINCT run_id, rank, run_group FROM run_groups WHERE {run}) g JOIN call_kept k USING (rank)
 """
 
 
@@ -135,18 +125,16 @@ _OF_PLACES = {"call_tree": ("call_tree", "call_tree_paths"), "call_tree_sums": (
 """What is made of a tree of places, together: its rows, or their sums."""
 _SUMMED = {"torch_sums": ("torch_sums",), "call_tree_sums": ("call_paths", "call_work")}
 """Tables with few rows for each run."""
-_NUMBERS = {"torch_sums": (), "call_paths": ("path", "parent", "last_path"), "call_work": ("path",)}
-"""Their columns with numbers of paths, which those of another run may have, too, where they are kept."""
 
 
-def create(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None = None) -> None:
+def create(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     """Make the table of a call tree, or of its sums, from the blocks that its declaration uses.
 
     Its name says which: `torch_tree_` (torch.profiler's) with `no` or `yes` for Python functions, and `memory_tree_`,
     the same of ranks with allocator events alone; `call_tree_` (of places) with `no`, `module` (those of nn.Modules) or
     `stack` (all of them). `torch_sums_` is what torch_tree_ has
     for each name, `call_tree_sums_` (the tables call_paths_ and call_work_) what call_tree_ has for each path: without
-    the rows of the tree, which are as many as the events. Such sums are taken from `kept` and put there.
+    the rows of the tree, which are as many as the events.
 
     `analyze.query.computed` has their columns.
     """
@@ -160,10 +148,10 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None 
         work = tree_work.sums_in("gpu_named_work", f"call_tree_{same}")
         connection.execute(f"CREATE VIEW call_work_{functions} AS {work}")
         return
-    pieces.unless_not_apart(lambda cut: _make(connection, table, kept, cut and tree in _SUMMED))
+    pieces.unless_not_apart(lambda cut: _make(connection, table, cut and tree in _SUMMED))
 
 
-def _make(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None, cut: bool) -> None:
+def _make(connection: duckdb.DuckDBPyConnection, table: str, cut: bool) -> None:
     """`create` where nothing is there yet; `cut`: large ranks, of whose pieces the sums can be added up."""
     tree, _, functions = table.rpartition("_")
     kind = _BY_PLACE if tree in _OF_PLACES else _AS_TORCH
@@ -172,18 +160,15 @@ def _make(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None, 
     launched = _LAUNCHED.format(gpu="1" if tree == "call_tree_sums" else "dur_ns")
     events = _EVENTS.format(**(kind._asdict() | {"among": among, "table": table, "unknown": UNKNOWN}))
     adding = _Adding(connection, tree, functions)
-    to_keep = kept if tree in _SUMMED else None
-    there = adding.restore(to_keep) if to_keep else []
-    left = of_others(there) + (_WITH_MEMORY if tree == "memory_tree" else "")
-    connection.execute(_PROCESSES.format(among=among, left=left, main=kind.main), {"batch": _BATCH})
+    which = _WITH_MEMORY if tree == "memory_tree" else "true"
+    connection.execute(_PROCESSES.format(among=among, which=which, main=kind.main), {"batch": _BATCH})
     found = pieces.cut(connection, "call_processes", among, _BATCH) if cut else {}
     apart = pieces.Apart(found.values())
     spill.check_room(connection, "call_processes", _SUMMED_BYTES if tree in _SUMMED else _EVENT_BYTES)
     batches = rank_batches.batches(connection, "call_processes", found)
-    if not batches and not there:
+    if not batches:
         batches = [rank_batches.Batch(0, "true")]
-    if batches:
-        connection.execute(_TEXTS.format(table=table, among=among))
+    connection.execute(_TEXTS.format(table=table, among=among))
     adding.batches = {of.number: of for of in batches}
     most = rank_batches.most(connection, "call_processes")
     room = Room(most)
@@ -195,8 +180,6 @@ def _make(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None, 
     apart.finish()
     if found:
         adding.bring_together()
-    if to_keep:
-        adding.keep(to_keep, there)
     adding.finish()
 
 
@@ -222,12 +205,6 @@ def _functions_held(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
         "SELECT count(*), count(*) FILTER (starts_with(name, 'nn.Module: ')) FROM cpu_events WHERE kind = 'python'"
     ).fetchall()[0]
     return {"no": 0, "module": of_modules, "stack": of_all, "yes": of_all}
-
-
-def _shifted(stem: str, by: int) -> str:
-    """What replaces numbers of paths by others."""
-    columns = [f"({c} + {by})::INTEGER AS {c}" for c in _NUMBERS[stem]]
-    return f"REPLACE ({', '.join(columns)})" if columns else ""
 
 
 class _Adding:
@@ -270,40 +247,6 @@ class _Adding:
             piece_sums.names(self._connection, *made)
         else:
             piece_sums.paths(self._connection, *made)
-
-    @cached_property
-    def _kept_as(self) -> str:
-        """The end of the names under which sums are kept: of trees with the same functions, that of the first."""
-        held = _functions_held(self._connection)
-        return next(name for name in held if held[name] == held[self._functions])
-
-    def restore(self, kept: Kept) -> list[str]:
-        """Add the sums of the runs of which all are kept; gives the runs."""
-        found = {stem: kept.read(f"{stem}_{self._kept_as}") for stem in _SUMMED[self._tree]}
-        runs = sorted(set.intersection(*map(set, found.values())))
-        for run_id in runs:
-            shift = self.paths
-            for stem, tables in found.items():
-                sql = _RESTORED.format(shifted=_shifted(stem, shift), run=of_run(run_id))
-                self._into(stem, sql, call_kept=tables[run_id])
-                if stem == "call_paths":
-                    self.paths += len(tables[run_id])
-        return runs
-
-    def keep(self, kept: Kept, there: Iterable[str]) -> None:
-        """Let the sums of runs be kept, but for those that are."""
-        stems = _SUMMED[self._tree]
-        for run_id in kept.lacking(there):
-            first = 0
-            for stem in stems:
-                name = f"{stem}_{self._functions}"
-                if stem == "call_paths":
-                    least = f"SELECT coalesce(min(path), 0) FROM {name}_rows WHERE {of_run(run_id)}"
-                    [(first,)] = self._connection.execute(least).fetchall()
-                columns = f"* EXCLUDE (run_id, run_group) {_shifted(stem, -first)}"
-                rows = self._connection.sql(f"SELECT {columns} FROM {name}_rows WHERE {of_run(run_id)}")
-                kept.write(f"{stem}_{self._kept_as}", run_id, rows.to_arrow_table())
-        kept.make_room()
 
     def _into(self, stem: str, sql: str, **tables: pa.Table) -> None:
         """Add what SQL selects, of tables that it may read."""

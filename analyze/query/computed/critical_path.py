@@ -23,17 +23,16 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from analyze.query.computed import kept_rows, path_events, path_rows, rank_batches
+from analyze.query.computed import path_events, path_rows, rank_batches
 from analyze.query.computed.in_turn import in_turn
 from analyze.query.computed.path_walk import without_overhead
 from analyze.query.computed.registered import registered
-from analyze.query.literals import of_others, of_ranks
+from analyze.query.literals import of_ranks
 
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-    from analyze.store.kept import Kept
 
 _BATCH = rank_batches.EVENTS
 
@@ -65,7 +64,7 @@ ORDER BY process, start_ns
 """
 
 
-def create(connection: duckdb.DuckDBPyConnection, table: str, steps: bool, kept: Kept | None = None) -> None:
+def create(connection: duckdb.DuckDBPyConnection, table: str, steps: bool) -> None:
     """Make the table of the critical paths of all ranks: of each step if `steps`, else of the whole recording.
 
     The whole goes from the first to the last thing that operators, CUDA calls and GPU work did. A step is its window
@@ -74,11 +73,9 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, steps: bool, kept:
     stream_wait (the same between two streams); sync (from the end of the GPU work to the return of the call that
     waited for it); profiler (what the profiler took of cpu and sync); other.
 
-    The blocks that its declaration uses must have been made. Paths are taken from `kept` and put there.
+    The blocks that its declaration uses must have been made.
     """
-    known = kept.read(table) if kept else {}
-    others = of_others(known)
-    alone = rank_batches.create(connection, "path_ranks", _COUNTED, _EVENT_BYTES, _BATCH, others, _ALONE_BYTES)
+    alone = rank_batches.create(connection, "path_ranks", _COUNTED, _EVENT_BYTES, _BATCH, "true", _ALONE_BYTES)
     ranks = connection.execute("SELECT batch, process, run_id, rank, run_group FROM path_ranks ORDER BY ALL").fetchall()
     overhead = path_events.by_process(connection.sql(_OVERHEAD).to_arrow_table())
     windows = path_events.by_process(connection.sql(_STEPS).to_arrow_table()) if steps else None
@@ -109,9 +106,6 @@ def create(connection: duckdb.DuckDBPyConnection, table: str, steps: bool, kept:
     for paths in in_turn(walk, batches, alone):
         if paths:
             _insert(connection, f"INSERT INTO {table}", paths)
-    kept_rows.restore(connection, table, known)
-    if kept:
-        kept_rows.keep(connection, table, kept, known)
 
 
 def _tuples(rows: pa.Table) -> list[tuple[Any, ...]]:

@@ -12,17 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from analyze.query.computed import kept_rows, rank_batches
+from analyze.query.computed import rank_batches
 from analyze.query.computed.in_turn import ROWS_READ, in_turn
 from analyze.query.computed.innermost import Intervals, Times, Windows, times
 from analyze.query.computed.nesting import Room
 from analyze.query.computed.registered import registered
-from analyze.query.literals import of_others
 
 if TYPE_CHECKING:
     import duckdb
 
-    from analyze.store.kept import Kept
 
 _BATCH = rank_batches.EVENTS
 
@@ -37,7 +35,6 @@ SELECT
     *, row_number() OVER (ORDER BY run_id, rank, step, seq) AS piece,
     CASE WHEN kind = 'cpu' AND tid IS NOT NULL THEN dense_rank() OVER (ORDER BY run_id, rank, tid)::INTEGER END AS lane
 FROM {path}
-WHERE {left}
 """
 _COUNTED = ("cpu_ops", "cuda_calls", "ranges")
 _RANKS = "(run_id, rank) IN (SELECT run_id, rank FROM total_pieces WHERE lane IS NOT NULL)"
@@ -97,27 +94,22 @@ class _Batch(NamedTuple):
     """The piece of each window."""
 
 
-def create(connection: duckdb.DuckDBPyConnection, table: str, kept: Kept | None = None) -> None:
+def create(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     """Make `critical_path_by_kind_` or `critical_path_by_name_`, for `span` or `step` as its name says.
 
-    The blocks that its declaration uses must have been made; `analyze.query.computed` has the columns. Sums by name are
-    taken from `kept` and put there.
+    The blocks that its declaration uses must have been made; `analyze.query.computed` has the columns.
     """
     stem, _, window = table.rpartition("_")
     path = f"critical_path_{window}"
     if stem.endswith("_kind"):
         connection.execute(f"CREATE OR REPLACE TABLE {table} AS {_BY_KIND.format(path=path)}")
         return
-    known = kept.read(table) if kept else {}
-    pieces = _PIECES.format(path=path, left=of_others(known))
+    pieces = _PIECES.format(path=path)
     connection.execute(f"CREATE OR REPLACE TEMP TABLE total_pieces AS {pieces}")
     alone = rank_batches.create(connection, "total_ranks", _COUNTED, _EVENT_BYTES, _BATCH, _RANKS, _ALONE_BYTES)
     connection.execute(f"CREATE OR REPLACE TEMP TABLE total_lanes AS {_LANES}")
     connection.execute(f"CREATE OR REPLACE TEMP TABLE total_names AS {_NAMES}")
     _store(connection, table, in_turn(_parts, _batches(connection, alone), alone))
-    kept_rows.restore(connection, table, known)
-    if kept:
-        kept_rows.keep(connection, table, kept, known)
 
 
 def _batches(connection: duckdb.DuckDBPyConnection, alone: bool) -> Iterator[_Batch]:
