@@ -175,7 +175,7 @@ def test_every_table_macro_documents_its_columns(engine: Engine) -> None:
 
 
 def ctes(*texts: str) -> set[str]:
-    trees = [plain_sql._parse(DUCKDB, text, "test") for text in texts]
+    trees = [plain_sql._parse(DUCKDB, plain_sql.one_select(text, "test"), "test") for text in texts]
     nodes = [o for tree in trees for o in plain_sql._objects(tree) if "cte_map" in o]
     return {entry["key"] for node in nodes for entry in node["cte_map"]["map"]}
 
@@ -191,8 +191,8 @@ def test_ctes_are_named_by_the_convention() -> None:
     given: set[str] = set()
     for block in OF_SQL:
         bodies = list(plain_sql._created(block.sql, block.name))
-        assert all(n.startswith("_") for n in ctes(*(body for _, body in bodies))), block.name
-        of_macros |= ctes(*(body for create, body in bodies if create["table"]))
+        assert all(n.startswith("_") for n in ctes(*(body.query for _, body in bodies))), block.name
+        of_macros |= ctes(*(body.query for create, body in bodies if create["table"]))
         for _, body in bodies:
             for o in plain_sql._objects(plain_sql._parse(DUCKDB, body, block.name)):
                 if o.get("type") == "TABLE_FUNCTION":
@@ -208,7 +208,7 @@ def test_no_window_counts_with_a_filter() -> None:
     a window is a walk over all rows, as they come, it does not either."""
 
     def slow(sql: str) -> list[str]:
-        found = plain_sql._objects(plain_sql._parse(DUCKDB, sql, "SQL"))
+        found = plain_sql._objects(plain_sql._parse(DUCKDB, plain_sql.one_select(sql, "SQL"), "SQL"))
         counts = [o for o in found if o.get("class") == "WINDOW" and o["function_name"].startswith("count")]
         return [str(o) for o in counts if o["filter_expr"] and (o["partitions"] or o["orders"])]
 
@@ -218,7 +218,7 @@ def test_no_window_counts_with_a_filter() -> None:
     for query in QUERIES:
         assert not any(slow(sql) for sql, _ in variants(query)), query.name
     for block in OF_SQL:
-        assert not any(slow(body) for _, body in plain_sql._created(block.sql, block.name)), block.name
+        assert not any(slow(body.query) for _, body in plain_sql._created(block.sql, block.name)), block.name
 
 
 HEADER = ("param", "column", "main", "order", "use", "needs", "pass", "plot", "drill")
@@ -280,14 +280,14 @@ def one_kernel(tmp_path: Path) -> Path:
     ],
 )
 def test_what_sql_only_mentions_is_not_made(one_kernel: Path, statement: str) -> None:
-    engine = Engine(analyze.open(one_kernel).stores)
+    engine = Engine(analyze.open(one_kernel).stores, read_only=True)
     engine.sql(statement).rows()
     assert engine._blocks.made - TABLES.keys() == set()
     assert engine.connection.execute(BUILT).fetchall() == [(0,)]
 
 
 def test_what_sql_reads_is_made(one_kernel: Path) -> None:
-    engine = Engine(analyze.open(one_kernel).stores)
+    engine = Engine(analyze.open(one_kernel).stores, read_only=True)
     assert engine.sql("SELECT count(*) FROM (SELECT * FROM main.Call_Tree_No)").rows() == [(0,)]
     assert {"call_tree_no", "cpu_events", "gpu_work", "linked_to_ops"} <= engine._blocks.made
     # A view that a macro is given by its name.
@@ -300,7 +300,7 @@ def test_what_sql_reads_is_made(one_kernel: Path) -> None:
 
 def test_of_a_block_only_what_is_read_is_made(one_kernel: Path) -> None:
     """A view of three, each of another block or the second of its block, and of 17 macros one and what it reads."""
-    engine = Engine(analyze.open(one_kernel).stores)
+    engine = Engine(analyze.open(one_kernel).stores, read_only=True)
     assert engine.sql("SELECT start_ns, end_ns FROM Intervals_Union('gpu_intervals')").rows() == [(10_000, 15_000)]
     macros = {"intervals_union", "intervals_reached", "track_ns", "ns_on_track"}
     assert engine._blocks.made - TABLES.keys() == {"gpu_work", "gpu_tracks", "gpu_intervals", *macros}

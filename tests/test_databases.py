@@ -1,4 +1,4 @@
-"""Engines of small recordings share a DuckDB: what they see of each other, what of it is left, and who has his own."""
+"""What the DuckDB of an engine sees and holds, and the one for expressions over rows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import gc
 import os
 import threading
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pytest
@@ -15,10 +14,10 @@ from support import SAMPLES, kernel, run_python, write_trace
 import analyze
 from analyze.errors import InputError
 from analyze.query import engine as engines
-from analyze.query.databases import Own, Shared, empty_database
+from analyze.query.databases import empty_database
 from analyze.query.engine import Engine
 from analyze.query.query_files import find
-from analyze.query.recordings import Recordings
+from analyze.query.sql_process import ProcessRows
 from analyze.store.store import Store
 
 KERNELS = "SELECT name FROM kernels ORDER BY ALL"
@@ -30,26 +29,12 @@ def stores(tmp_path: Path) -> list[Store]:
     return [analyze.open(write_trace(tmp_path / f"{n}.json", [kernel(n, 0, 5)])).stores[0] for n in "ab"]
 
 
-@pytest.fixture
-def places() -> list[str]:
-    """The places in the shared DuckDB that engines of other tests still hold."""
-    gc.collect()
-    return _places(Shared())
-
-
-def _places(shared: Shared) -> list[str]:
-    shared._process.let_go()
-    names = "SELECT database_name FROM duckdb_databases() WHERE starts_with(database_name, 'engine_') ORDER BY ALL"
-    return [name for (name,) in shared.connection.execute(names).fetchall() if name != shared._name]
-
-
 def test_each_sees_its_own_runs(stores: list[Store]) -> None:
     engines = [Engine([store]) for store in (*stores, *stores)]
     assert [e.rows(KERNELS) for e in engines] == [[("a",)], [("b",)]] * 2
     # What one makes, the other makes for itself.
     works = [e.rows("SELECT name, kind FROM gpu_work", ["gpu_work"]) for e in engines]
     assert works == [[("a", "kernel")], [("b", "kernel")]] * 2
-    assert len({id(e._database._process) for e in engines if isinstance(e._database, Shared)}) == 1
 
 
 def test_threads_ask_side_by_side(stores: list[Store]) -> None:
@@ -72,35 +57,26 @@ def test_threads_ask_side_by_side(stores: list[Store]) -> None:
     assert wrong == []
 
 
-def test_nothing_is_left_of_those_that_are_gone(stores: list[Store], places: list[str]) -> None:
-    closed, dropped, beside = (Engine([stores[0]]) for _ in range(3))
-    other = beside.beside()
-    answer = dropped.query(find("kernel-share"))
-    watch = Shared()
-    assert len(_places(watch)) == len(places) + 3
-    closed.close()
-    del dropped, beside
+def test_the_folder_to_spill_to_goes_with_the_last_engine(stores: list[Store]) -> None:
+    engine = Engine([stores[0]])
+    [(folder,)] = engine.rows("SELECT current_setting('temp_directory')")
+    other, answer = engine.beside(), engine.query(find("kernel-share"))
+    del engine
     gc.collect()
-    # One is needed until the rows are taken, and one as long as the engine beside it.
-    assert len(_places(watch)) == len(places) + 2
-    assert len(answer.rows()) == 1 and other.rows(KERNELS) == [("a",)]
-    del answer, other
+    assert Path(folder).is_dir() and other.rows(KERNELS) == [("a",)] and len(answer.rows()) == 1
+    del other, answer
     gc.collect()
-    assert _places(watch) == places
+    assert not Path(folder).exists()
 
 
-def test_sql_of_others_is_run_by_one_that_can_read_nothing_else(stores: list[Store], tmp_path: Path) -> None:
+def test_sql_of_unknown_origin_reads_nothing_else(stores: list[Store], tmp_path: Path) -> None:
     """Here without the wall before it, `plain_sql`; tests/test_plain_sql.py asks much more."""
-    engine, secret = Engine([stores[0]]), tmp_path / "secret.txt"
+    engine, secret = Engine([stores[0]], read_only=True), tmp_path / "secret.txt"
     secret.write_text("x")
-    read = f"SELECT content FROM read_text('{secret}')"
-    shared = engine.query(find("kernel-share"))
-    assert engine.execute(read).fetchall()
     assert engine.sql(KERNELS).rows() == [("a",)]
-    with pytest.raises(Exception, match="Permission Error"):
-        engine.execute(read)
-    # What was asked before can still be taken, and what the package asks is answered as before.
-    assert shared.rows() == engine.query(find("kernel-share")).rows()
+    for database in (engine, Engine([stores[0]])):
+        with pytest.raises(Exception, match="Permission Error"):
+            database.execute(f"SELECT content FROM read_text('{secret}')").fetchall()
 
 
 def test_where_is_asked_where_there_is_nothing_else(
@@ -110,7 +86,7 @@ def test_where_is_asked_where_there_is_nothing_else(
     secret = tmp_path / "secret.txt"
     secret.write_text("x")
     engine = Engine([stores[0]], where="rank = 0 AND run_id LIKE 'a-%' AND profiler IN ('torch', 'nsys')")
-    assert isinstance(engine._database, Shared) and engine.rows(KERNELS) == [("a",)]
+    assert engine.rows(KERNELS) == [("a",)]
     assert Engine([stores[0]], where=["rank = 0", "rank > 0"]).run_ids == []
     monkeypatch.setattr("analyze.query.recordings.check_expression", lambda *given: None)
     with pytest.raises(InputError, match=r"--where .*Permission Error"):
@@ -120,20 +96,21 @@ def test_where_is_asked_where_there_is_nothing_else(
             Engine([stores[0]], where=f"(SELECT count(*) FROM {table}) = 1")
 
 
-def test_a_query_of_ones_own_is_sql_of_others(stores: list[Store], tmp_path: Path) -> None:
+def test_a_query_of_ones_own_runs_in_a_process(stores: list[Store], tmp_path: Path) -> None:
     own = tmp_path / "queries" / "mine" / "all-kernels.sql"
     own.parent.mkdir(parents=True)
-    header = "-- All kernels.\n-- @needs kernels\n-- @column name text  Name.\n"
-    own.write_text(f"{header}SELECT run_group, name FROM kernels;\n")
+    header = "-- All kernels.\n-- @needs kernels\n-- @column name text  Name.\n-- @column ns count  Sum.\n"
+    own.write_text(f"{header}SELECT run_group, name, sum(dur_ns) AS ns FROM kernels GROUP BY ALL;\n")
+    query = find("all-kernels", [tmp_path / "queries"])
     engine = Engine([stores[0]])
-    assert isinstance(engine._database, Shared)
-    assert engine.query(find("all-kernels", [tmp_path / "queries"])).rows() == [("a",)]
-    assert not isinstance(engine._database, Shared)
+    assert engine.query(query).rows() == [("a", 5000)]
+    assert engine.query(query, select=["ns"], only={"name": "a"}).rows() == [(5000,)]
+    assert engine.query(query, only={"name": "b"}).rows() == []
+    assert "all-kernels" not in engine._blocks.made and "kernels" not in engine._blocks.made
 
 
-def test_what_the_package_asks_itself_is_not_sql_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What an engine has made would be made again in the other DuckDB."""
-    monkeypatch.setattr(Own, "__init__", lambda *given: pytest.fail("an engine left the shared DuckDB"))
+def test_what_the_package_asks_itself_starts_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ProcessRows, "__init__", lambda *given: pytest.fail("a process was started"))
     with analyze.open(SAMPLES / "resnet18-1gpu") as traces:
         for name in ("ops", "critical-path", "health", "runs"):
             assert traces.query(name).num_rows
@@ -146,29 +123,29 @@ def test_what_the_package_asks_itself_is_not_sql_of_others(tmp_path: Path, monke
         analyze.compare(traces, traces)
 
 
-def test_an_engine_that_could_not_leave_is_not_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    traces = analyze.open(write_trace(tmp_path / "t.json", [kernel("a", 0, 5)]))
-    before = traces.query("kernel-share")
-    select = Recordings.select
-    for fails in (InputError("of the environment"), duckdb.IOException("no more files"), KeyboardInterrupt()):
-
-        def failing(*given: Any, fails: BaseException = fails) -> None:
-            raise fails
-
-        monkeypatch.setattr(Recordings, "select", failing)
-        with pytest.raises((InputError, duckdb.Error, KeyboardInterrupt)):
-            traces.sql(KERNELS)
-        monkeypatch.setattr(Recordings, "select", select)
-        assert traces.query("kernel-share").equals(before)
-        assert traces.sql(KERNELS).to_pylist() == [{"name": "a"}]
-        traces = analyze.open(tmp_path / "t.json")
-        traces.query("kernel-share")
-
-
-def test_large_recordings_have_their_own(stores: list[Store], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "_SMALL", 0)
+def test_a_process_that_is_ended_is_a_sentence(stores: list[Store], monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Engine([stores[0]])
-    assert not isinstance(engine._database, Shared) and engine.rows(KERNELS) == [("a",)]
+    answer = engine.sql("SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE hash(a.range + b.range) = 1")
+    assert isinstance(answer._result, ProcessRows)
+    answer._result.interrupt()
+    with pytest.raises(InputError, match=r"^SQL: its process was ended by signal 9"):
+        answer.rows()
+    assert engine.sql(KERNELS).rows() == [("a",)]
+
+
+def test_rows_of_a_process_are_python_values(stores: list[Store]) -> None:
+    """As DuckDB gives them: Arrow has no HUGEINT, which a sum of integers is."""
+    sql = (
+        "SELECT sum(dur_ns) AS s, [sum(dur_ns)] AS l, {'a': sum(dur_ns)} AS d, 1.5 AS n, TIMESTAMP '2026-01-02' AS t,"
+        " 'x' AS text, NULL AS nothing, true AS b FROM kernels"
+    )
+    engine, here = Engine([stores[0]]), Engine([stores[0]], read_only=True)
+    [row] = engine.sql(sql).rows()
+    assert row == here.sql(sql).rows()[0] and [type(v) for v in row] == [type(v) for v in here.sql(sql).rows()[0]]
+    assert engine.sql(sql).columns == here.sql(sql).columns
+    many = engine.sql("SELECT i FROM range(250000) t(i)")
+    assert len(many.rows(3)) == 3
+    assert engine.sql("SELECT i FROM range(250000) t(i) ORDER BY i").arrow()["i"][-1].as_py() == 249_999
 
 
 @pytest.mark.parametrize(

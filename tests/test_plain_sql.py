@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import duckdb
@@ -15,8 +18,9 @@ from analyze.advise import findings
 from analyze.errors import InputError
 from analyze.query.blocks import built_in, home
 from analyze.query.engine import Engine
-from analyze.query.plain_sql import check_block, check_expression, check_select
-from analyze.query.query_files import catalog
+from analyze.query.plain_sql import block_statements, check_expression, check_select
+from analyze.query.query_files import catalog, find
+from analyze.query.stored_files import StoredFiles
 from analyze.store.store import Store
 
 SECRET = "the-secret-of-another-file"
@@ -65,6 +69,15 @@ def writers(place: Place) -> list[str]:
         f"ATTACH '{place.folder}/made.db' AS z; CREATE TABLE z.t AS SELECT 1",
         f"EXPORT DATABASE '{place.folder}/export'",
         f"CREATE TABLE x AS FROM read_text('{secret}')",
+        # What a pattern takes for a comment or the end of one, and DuckDB does not.
+        f"/* /* */ EXPLAIN SELECT 1 -- */ COPY (SELECT 42 a) TO '{place.parquet}' (USE_TMP_FILE false)",
+        f"SELECT 1 --\rFROM kernels; COPY (SELECT 42 a) TO '{place.parquet}' (USE_TMP_FILE false)",
+        f"--\rCOPY (SELECT 42 a) TO '{place.parquet}' (USE_TMP_FILE false)",
+        "SELECT 1 --\r; COPY (SELECT 42 a) TO (getvariable('p'))",
+        f"EXPLAIN ANALYZE COPY (SELECT 42 a) TO '{place.parquet}' (USE_TMP_FILE false)",
+        "EXPLAIN SELECT 1",
+        "CREATE OR REPLACE VIEW runs AS SELECT 1",
+        "PIVOT kernels ON name USING sum(dur_ns)",
         f"SET temp_directory = '{place.folder}'",
         f"PRAGMA profiling_output = '{place.folder}/profile.json'",
         "INSTALL httpfs",
@@ -113,6 +126,12 @@ def selects(place: Place) -> list[str]:
         f"SELECT * FROM intervals_union('{secret}')",
         "SELECT * FROM json_execute_serialized_sql(json_serialize_sql('SELECT 1'))",
         "SELECT * FROM duckdb_settings()",
+        "SELECT * FROM pg_catalog.pg_settings",
+        "SHOW allowed_paths",
+        "SHOW temp_directory",
+        "FROM (SHOW allowed_directories)",
+        "SHOW DATABASES",
+        "SHOW VARIABLES",
         "SELECT * FROM duckdb_secrets()",
         "SELECT current_setting('temp_directory')",
         "SELECT getenv('HOME')",
@@ -141,10 +160,12 @@ def refused(ask: Callable[[], object], what: object = "") -> None:
 def test_sql_only_reads_the_tables(place: Place) -> None:
     python_variable = analyze.open(place.store).query("kernel-share")
     assert python_variable.num_rows == 1
-    engine = Engine([Store(place.store)])
+    engine = Engine([Store(place.store)], read_only=True)
     for statement in [*writers(place), *selects(place)]:
         refused(lambda s=statement: engine.sql(s).rows(), statement)  # type: ignore[misc]
         assert place.content() == place.before, statement
+    for statement in writers(place)[-8:]:
+        refused(lambda s=statement: analyze.open(place.store).sql(s), statement)  # type: ignore[misc]
 
 
 def test_where_filter_and_compare_take_one_expression(place: Place) -> None:
@@ -171,7 +192,7 @@ def test_where_filter_and_compare_take_one_expression(place: Place) -> None:
     ]
     for attack in attacks:
         refused(lambda a=attack: check_expression(parser, a, "here"), attack)  # type: ignore[misc]
-    for attack in attacks[::12]:
+    for attack in attacks[::24]:
         refused(lambda a=attack: traces.sql("SELECT 1", where=a), attack)  # type: ignore[misc]
         refused(lambda a=attack: traces.query("kernel-share", where=a), attack)  # type: ignore[misc]
         refused(lambda a=attack: traces.pivot("kernel-share", ["name"], "calls", filter=a), attack)  # type: ignore[misc]
@@ -189,11 +210,13 @@ def test_where_takes_what_computes(place: Place) -> None:
         ("batch_size = 3", 0),
         ("regexp_matches(lower(run_id), 't$|.') AND CASE WHEN rank = 0 THEN true END", 1),
     ):
-        assert traces.sql("SELECT count(*) AS n FROM kernels", where=where).to_pylist() == [{"n": n}], where
+        engine = Engine(traces.stores, where=where, read_only=True)
+        assert engine.sql("SELECT count(*) AS n FROM kernels").rows() == [(n,)], where
+    assert traces.sql("SELECT count(*) AS n FROM kernels", where=where).to_pylist() == [{"n": n}]
 
 
 def test_sql_takes_what_computes(place: Place) -> None:
-    traces = analyze.open(place.store)
+    engine = Engine([Store(place.store)], read_only=True)
     for statement in (
         "WITH a AS (SELECT 1 AS x), b AS (FROM a) SELECT * FROM b JOIN a USING (x)",
         "WITH RECURSIVE t AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM t WHERE n < 3) SELECT max(n) FROM t",
@@ -203,8 +226,6 @@ def test_sql_takes_what_computes(place: Place) -> None:
         "DESCRIBE kernels",
         "SUMMARIZE kernels",
         "SHOW TABLES",
-        "EXPLAIN SELECT * FROM kernels",
-        "EXPLAIN ANALYZE SELECT count(*) FROM kernels",
         "VALUES (1), (2)",
         "SELECT * FROM (VALUES (1, 'a'), (1, 'b')) v(k, c) PIVOT (count(*) FOR c IN ('a', 'b'))",
         "SELECT column_name FROM information_schema.columns WHERE table_name = 'kernels'",
@@ -212,7 +233,7 @@ def test_sql_takes_what_computes(place: Place) -> None:
         "SELECT 1 -- done;",
         "SELECT 1;",
     ):
-        assert traces.sql(statement).num_rows > 0, statement
+        assert engine.sql(statement).arrow().num_rows > 0, statement
 
 
 def test_query_files_and_blocks_only_read_the_tables(place: Place, tmp_path: Path) -> None:
@@ -226,7 +247,7 @@ def test_query_files_and_blocks_only_read_the_tables(place: Place, tmp_path: Pat
         ordered = f"-- @order {order}\n" if order else ""
         (folder / "group" / "own.sql").write_text(f"{head}{used}{ordered}{query}", errors="surrogateescape")
         (folder / "blocks" / "own.sql").write_text(f"-- A block.\n{block}")
-        analyze.open(place.store, queries=[folder]).query("own")
+        Engine([Store(place.store)], read_only=True).query(find("own", [folder])).rows()
 
     plain = "SELECT run_group, 1 AS x FROM runs"
     ask(plain)
@@ -251,6 +272,8 @@ def test_query_files_and_blocks_only_read_the_tables(place: Place, tmp_path: Pat
         refused(lambda s=statement: ask(plain, f"CREATE MACRO m(a) AS ({s})"))  # type: ignore[misc]
     refused(lambda: ask(plain, order=f"x; COPY (SELECT 1) TO '{place.folder}/out.csv'"))
     refused(lambda: ask("-- @use ../../../etc/own\n" + plain))
+    ask(plain)
+    assert analyze.open(place.store, queries=[folder]).query("own").to_pylist() == [{"x": 1}]
     assert place.content() == place.before
 
 
@@ -270,34 +293,78 @@ def test_a_parameter_is_a_value(place: Place) -> None:
     assert traces.query("collectives").num_rows == traces.query("stragglers", params={"collective": text}).num_rows == 0
 
 
-def test_the_connection_is_locked_without_the_parser(place: Place) -> None:
-    """The second wall: what DuckDB itself refuses of a connection whose parser let everything through."""
-    engine = Engine([Store(place.store)])
-    engine.sql("SELECT 1")  # from here on anyone's SQL may be asked of it
-    connection = engine.connection
-    out, secret = place.folder / "out.csv", place.secret
-    python_variable = analyze.open(place.store).query("kernel-share")
-    assert python_variable.num_rows == 1
+def test_the_connection_cannot_write_without_the_parser(place: Place) -> None:
+    """The second wall: a DuckDB for SQL of unknown origin, whatever is asked of it without the first one."""
+    engine = Engine([Store(place.store)], read_only=True)
+    assert engine.sql("SELECT count(*) FROM kernels").rows() == [(1,)]
+    connection, name = engine.connection, engine._recordings.name(str(place.parquet.resolve()))
+    out = place.folder / "out.csv"
     for statement in (
-        f"COPY (SELECT 42) TO '{out}'",
-        f"COPY (SELECT 1 a) TO '{place.store}/store.json'",
-        f"COPY (SELECT 1 a) TO '{place.parquet}'",
+        *writers(place),
+        *selects(place),
+        f"COPY (SELECT 1 a) TO '{name}' (FORMAT parquet, USE_TMP_FILE false)",
+        f"COPY (SELECT 1 a) TO '{name}'",
+        "COPY (SELECT 1 a) TO 'stored://new.parquet'",
         f"COPY (SELECT 1 a) TO '{place.parquet.parent}/new.parquet'",
-        f"ATTACH '{place.folder}/made.db'",
-        f"EXPORT DATABASE '{place.folder}/export'",
-        f"SELECT * FROM '{secret}'",
         f"SELECT * FROM read_text('{place.store}/store.json')",
-        "SELECT * FROM glob('*')",
+        f"COPY (SELECT 42) TO '{out}' (USE_TMP_FILE false)",
         "SET enable_external_access = true",
         "SET allowed_directories = ['/']",
-        f"SET allowed_paths = ['{secret}']",
-        "INSTALL httpfs",
-        "LOAD httpfs",
-        "SELECT * FROM python_variable",
+        f"SET allowed_paths = ['{place.secret}']",
     ):
-        with pytest.raises(duckdb.Error):
-            connection.execute(statement).fetchall()
-    assert place.content() == place.before
+        with suppress(duckdb.Error, UnicodeError, TypeError):
+            done = connection.execute(statement)
+            shown = str(done.fetchall()) if done else ""
+            assert SECRET not in shown and str(place.folder) not in shown, statement
+        assert place.content() == place.before, statement
+    settings = connection.execute("SELECT value FROM duckdb_settings()").fetchall()
+    assert not [value for (value,) in settings if value and str(place.folder) in value]
+    assert connection.execute("SELECT current_setting('temp_directory')").fetchall() == [("",)]
+
+
+def test_stored_files_are_read_only(place: Place) -> None:
+    """Also through the methods that DuckDB calls to create, move and remove files."""
+    files = StoredFiles()
+    name = files.add(str(place.parquet))
+    assert files.open(name).read(4) == b"PAR1" and files.info(name)["size"] == place.parquet.stat().st_size
+    for mode in ("wb", "ab", "r+b", "xb", "w"):
+        with pytest.raises(PermissionError, match="read-only"):
+            files.open(name, mode)
+    for path in ("stored://1.parquet", str(place.secret), f"stored://{place.secret}", "stored://../0.parquet", ""):
+        with pytest.raises(FileNotFoundError):
+            files.open(path)
+    for change in ("rm", "rm_file", "mv", "mkdir", "touch", "makedirs", "rmdir", "cp_file", "pipe_file"):
+        with suppress(Exception):
+            getattr(files, change)(*([name, name] if change in ("mv", "cp_file") else [name]))
+    link = place.folder / "link.parquet"
+    link.symlink_to(place.parquet)
+    try:
+        with pytest.raises(OSError, match=r"symbolic links|symlink"):
+            files.open(files.add(str(link)))
+    finally:
+        link.unlink()
+
+
+def test_the_process_cannot_write_or_outgrow_its_limit(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The walls around the process: no file, and what DuckDB does not count against its own limit."""
+    monkeypatch.setenv("TRACEQUARRY_MEMORY", "1GB")
+    traces = analyze.open(place.store)
+    for statement in (
+        "SELECT range(1_000_000_000)",
+        "SELECT len(repeat('x', 2_000_000_000))",
+        "SELECT * FROM generate_series(1, 1_000_000_000)",
+        "SELECT count(DISTINCT i) FROM generate_series(1, 300_000_000) t(i)",
+    ):
+        with pytest.raises(InputError, match=r"[Oo]ut of [Mm]emory"):
+            traces.sql(statement)
+    code = (
+        "from analyze.query.process_limits import forbid_files\n"
+        "forbid_files()\n"
+        "with open('out.txt', 'w') as out: out.write('x')\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], cwd=place.folder, capture_output=True, text=True)
+    (place.folder / "out.txt").unlink()
+    assert result.returncode == 1 and "File too large" in result.stderr
 
 
 def test_a_store_in_a_folder_with_the_signs_of_a_pattern(tmp_path: Path) -> None:
@@ -317,7 +384,7 @@ def test_own_blocks_are_of_the_form_that_is_asked_of_others(place: Place) -> Non
     own = {name: block.sql for name, block in built_in().items() if block.sql}
     assert len(own) > 20
     for name, text in own.items():
-        check_block(engine.connection, text, name)
+        assert block_statements(engine.connection, text, name)
 
 
 def test_questions_that_are_not_checked_pass_the_check(place: Place) -> None:

@@ -30,5 +30,5 @@ with tempfile.TemporaryDirectory() as folder:
     with analyze.open(Path(folder, "store")) as traces:
         traces.answer("ops", where="profiler = 'torch'").rows()
     del traces
-    databases._made.cache_clear()
+    databases._closed.cache_clear()
     gc.collect()

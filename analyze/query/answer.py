@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -15,9 +15,10 @@ from analyze.query.chosen import whole_limit
 from analyze.query.databases import empty_database
 from analyze.query.literals import identifier
 from analyze.query.parsed import parsed
-from analyze.query.plain_sql import check_expression, sentence
+from analyze.query.plain_sql import check_expression, one_select, sentence
 from analyze.query.plain_types import distinct, plain
 from analyze.query.query_files import ResultColumn
+from analyze.query.sql_process import ProcessRows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,7 +56,7 @@ class Answer:
     def __init__(
         self,
         columns: tuple[ResultColumn, ...],
-        result: duckdb.DuckDBPyRelation | Statement,
+        result: duckdb.DuckDBPyRelation | Statement | ProcessRows,
         what: str,
         owner: object,
         note: str = "",
@@ -75,7 +76,7 @@ class Answer:
         self.main: tuple[str, ...] = ()
         """Names of the columns that a table shows first where not all have room; empty for all."""
         self._taking = taking  # is entered while rows are taken
-        self._result = result if isinstance(result, Statement) else plain(result)
+        self._result = result if isinstance(result, Statement | ProcessRows) else plain(result)
         self._what = what
         self.count: int | None = None
         """How many rows were taken; None before."""
@@ -99,17 +100,29 @@ class Answer:
         return table if table.column_names == names else table.rename_columns(names)
 
     @property
+    def relation(self) -> duckdb.DuckDBPyRelation:
+        """What computes the rows, within `taken`; only where they are computed by SQL of unknown origin."""
+        assert isinstance(self._result, duckdb.DuckDBPyRelation)
+        return self._result
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """While rows are computed: an error of DuckDB is an InputError."""
+        try:
+            with self._taking():
+                yield
+        except (duckdb.Error, UnicodeError) as e:
+            raise InputError(f"{self._what}: {sentence(e)}") from e
+
+    @property
     def notes(self) -> list[str]:
         """All that is to be said about the rows, in sentences; once they are taken, also why there are none."""
         nothing = f"no rows: {self.why()}" if self.count == 0 and self.why else ""
         return [text for text in (*self.cautions, self.note, nothing, self.hint) if text]
 
     def _take(self, fetch: Callable[[], Any]) -> Any:
-        try:
-            with self._taking():
-                taken = fetch()
-        except (duckdb.Error, UnicodeError) as e:
-            raise InputError(f"{self._what}: {sentence(e)}") from e
+        with self.taken():
+            taken = fetch()
         self.count = len(taken)
         return taken
 
@@ -142,7 +155,7 @@ def row_answer(
     sql = "SELECT * EXCLUDE (_at) FROM answer" + (f" WHERE (\n{filter}\n)" if filter else "")
     sql += f" ORDER BY {', '.join([*order, '_at'])}" + ("" if most is None else f" LIMIT {most}")
     try:
-        result = connection.sql(sql)
+        result = connection.sql(one_select(sql, what))
     except duckdb.Error as e:
         raise InputError(f"{what}: --filter {filter!r}: {sentence(e)}") from e
     return Answer(tuple(columns), result, what, connection)

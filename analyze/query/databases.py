@@ -1,153 +1,101 @@
-"""Where an engine makes its tables: a DuckDB of its own, or a place in one that engines of small recordings share."""
+"""The DuckDB that an engine works in, one for each engine, and one for expressions over rows in memory.
+
+None of them can open a file but those of the stores, and none can change its settings. One that runs SQL of unknown
+origin cannot write at all: it has no folder to spill to and reaches the stores' files through `StoredFiles`.
+"""
 
 from __future__ import annotations
 
 import copy
-import itertools
 import os
-import threading
 import weakref
-from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable
 from functools import cache
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import duckdb
 
 from analyze.query import spill
 from analyze.query.open_files import threads
 
+if TYPE_CHECKING:
+    from analyze.query.stored_files import StoredFiles
 
-class Database(ABC):
-    """Tables that no other engine sees; gone with the last who holds this."""
+
+class Database:
+    """Tables in a DuckDB, gone with the last who holds this. Raises duckdb.Error, and UnicodeError for a bad path."""
 
     connection: duckdb.DuckDBPyConnection
     _at_end: Callable[[], object]
 
-    def beside(self) -> Self:
-        """Another connection to the same tables, for another thread."""
+    def __init__(self, files: Iterable[str], systems: Iterable[Any], small: bool):
+        """`systems`: of fsspec, where the files are not local. `small`: these are local, and small."""
+        folder = spill.spill_folder()
+        self._at_end = weakref.finalize(self, spill.remove, folder)
+        self.connection = duckdb.connect(config=_settings(small) | spill.settings(folder))
+        for system in systems:
+            self.connection.register_filesystem(system)
+        self.connection.execute("SET allowed_paths = $1", [sorted(files)])
+        _lock(self.connection)
+
+    def second(self) -> Self:
+        """Return another connection to the same tables, for another thread."""
         other = copy.copy(self)
-        other.connection = self._cursor()
-        other._at_end = lambda: self  # which is there as long as the other
+        other.connection = self.connection.cursor()
+        other._at_end = lambda: self  # which exists as long as the other
         return other
 
-    @abstractmethod
-    def _cursor(self) -> duckdb.DuckDBPyConnection:
-        pass
-
     def close(self) -> None:
-        """Close the connection and, unless this is one beside another, let go of the tables."""
+        """Close the connection and, if it is the first one, drop the tables."""
         self.connection.close()
         self._at_end()
 
 
-class Own(Database):
-    """A DuckDB that can read some files and nothing else, for SQL of whoever asks.
+class ReadOnlyDatabase(Database):
+    """A DuckDB for SQL of unknown origin: it reads the files of a `StoredFiles` and can write nowhere."""
 
-    DuckDB cannot be told that what it may read it must not write; `plain_sql` lets nothing through that would.
-
-    `systems`: of fsspec, where the files are not local. `small`: these are, and small.
-
-    Raises duckdb.Error, and UnicodeError for a path that is no text.
-    """
-
-    def __init__(self, files: Iterable[str], systems: Iterable[Any], small: bool):
-        folder = spill.spill_folder()
-        self._at_end = weakref.finalize(self, spill.remove, folder)
-        self.connection = duckdb.connect(config=_settings(str(folder), threads(), spill.memory_limit(), small))
-        for system in systems:
-            self.connection.register_filesystem(system)
-        self.connection.execute("SET allowed_paths = $1", [sorted(files)])
-        self.connection.execute("SET enable_external_access = false")
+    def __init__(self, files: StoredFiles):
+        self._at_end = lambda: files
+        self.connection = duckdb.connect(config=_settings(small=False) | spill.memory_limit() | _NO_SPILL)
+        self.connection.register_filesystem(files)
+        self.connection.execute("SET allowed_directories = $1", [[f"{files.protocol}://"]])
         _lock(self.connection)
 
-    def _cursor(self) -> duckdb.DuckDBPyConnection:
-        return self.connection.cursor()
 
-
-class Shared(Database):
-    """Tables in the one DuckDB of this process that runs only SQL of this package's own: to make another DuckDB, and to
-    close it, takes as long as a question about a small recording."""
-
-    def __init__(self) -> None:
-        self._process = _of_process()
-        self._process.let_go()
-        self._name = f"engine_{next(_numbers)}"
-        self._process.connection.cursor().execute(f"ATTACH ':memory:' AS {self._name}")
-        self._at_end = weakref.finalize(self, self._process.left.append, self._name)
-        self.connection = self._cursor()
-
-    def _cursor(self) -> duckdb.DuckDBPyConnection:
-        return self._process.connection.cursor().execute(f"USE {self._name}")
-
-    def close(self) -> None:
-        """As `Database.close`."""
-        super().close()
-        self._process.let_go()
+_NO_SPILL = {"temp_directory": ""}
 
 
 def empty_database() -> duckdb.DuckDBPyConnection:
-    """A connection to a DuckDB that can open nothing, for temporary tables of rows: no one else sees them.
+    """Return a connection to a DuckDB that can open nothing, for temporary tables of rows that no one else sees.
 
-    It runs expressions of whoever asks. To make another takes longer than most of what is asked of it. Raises
-    InputError for settings that are not well-formed.
+    It runs expressions of unknown origin. All connections share one DuckDB of this process: to create another takes
+    longer than most expressions. Raises InputError for settings that are not well-formed.
     """
-    return _of_process(closed=True).connection.cursor()
-
-
-class _OfProcess:
-    """A DuckDB that is shared. It lives as long as the process."""
-
-    def __init__(self, threads: int, limit: Mapping[str, str], closed: bool):
-        folder = spill.spill_folder()
-        self._at_end = weakref.finalize(self, spill.remove, folder)
-        self.connection = duckdb.connect(config=_settings(str(folder), threads, limit, small=True))
-        if closed:
-            self.connection.execute("SET enable_external_access = false")
-        _lock(self.connection)
-        self.left: deque[str] = deque()
-        """Names of what nobody holds any more: that is noted in the midst of anything, when garbage is collected, and
-        seen to by the next who comes."""
-
-    def let_go(self) -> None:
-        """Drop the tables that nobody holds any more."""
-        with suppress(IndexError):
-            while name := self.left.popleft():
-                self.connection.cursor().execute(f"DETACH {name}")
-
-
-_numbers = itertools.count(1)
-_making = threading.Lock()
-
-
-def _of_process(closed: bool = False) -> _OfProcess:
-    choice = os.getpid(), threads(), tuple(spill.memory_limit().items()), closed
-    with _making:
-        return _made(*choice)
+    return _closed(os.getpid(), threads(), tuple(spill.memory_limit().items())).cursor()
 
 
 @cache
-def _made(pid: int, threads: int, limit: tuple[tuple[str, str], ...], closed: bool) -> _OfProcess:
-    # (By the process: one that is forked from it has none of its threads.)
-    return _OfProcess(threads, dict(limit), closed)
+def _closed(pid: int, threads: int, limit: tuple[tuple[str, str], ...]) -> duckdb.DuckDBPyConnection:
+    # One for each process: a fork has none of its parent's threads.
+    connection = duckdb.connect(config=_settings(small=True) | {"threads": threads} | dict(limit) | _NO_SPILL)
+    _lock(connection)
+    return connection
 
 
-def _settings(folder: str, threads: int, limit: Mapping[str, str], small: bool) -> dict[str, Any]:
-    settings: dict[str, Any] = {"autoinstall_known_extensions": False, "temp_directory": folder, "threads": threads}
+def _settings(small: bool) -> dict[str, Any]:
+    settings: dict[str, Any] = {"autoinstall_known_extensions": False, "threads": threads()}
     if small:
         # Eight threads that fetch what will be read are not worth their start, and each view reads the same few files.
-        settings |= {"async_threads": 0, "parquet_metadata_cache": True}
-    else:
-        # DuckDB compares each row with each other where it expects few, and of what many joins leave it expects far too
-        # few: billions of comparisons take a minute.
-        settings |= dict.fromkeys(("asof_loop_join_threshold", "merge_join_threshold", "nested_loop_join_threshold"), 0)
-    return {**settings, **limit}
+        return settings | {"async_threads": 0, "parquet_metadata_cache": True}
+    # DuckDB compares each row with each other where it expects few, and of what many joins leave it expects far too
+    # few: billions of comparisons take a minute.
+    loops = ("asof_loop_join_threshold", "merge_join_threshold", "nested_loop_join_threshold")
+    return settings | dict.fromkeys(loops, 0)
 
 
 def _lock(connection: duckdb.DuckDBPyConnection) -> None:
-    for setting in ("autoload_known_extensions", "python_enable_replacements"):
+    """Close a DuckDB to everything that it was not given."""
+    for setting in ("autoload_known_extensions", "python_enable_replacements", "enable_external_access"):
         connection.execute(f"SET {setting} = false")
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
     connection.execute("SET lock_configuration = true")

@@ -14,17 +14,18 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import duckdb
 
 from analyze.errors import InputError
-from analyze.query import interrupts
+from analyze.query import interrupts, sql_process
 from analyze.query.answer import Answer, Statement
 from analyze.query.blocks import Block, Part, blocks, check_declared, defining, parts, words
 from analyze.query.chosen import Asked, Chosen, whole_limit
-from analyze.query.databases import Database, Own, Shared
+from analyze.query.databases import Database, ReadOnlyDatabase
 from analyze.query.literals import literal_path
 from analyze.query.made import COLUMNS, Made, note_columns
 from analyze.query.parsed import parsed
-from analyze.query.plain_sql import check_block, check_select, names_in, names_in_block, sentence
+from analyze.query.plain_sql import block_statements, check_select, names_in, names_in_block, sentence
 from analyze.query.query_files import BUILT_IN, Query, ResultColumn
 from analyze.query.recordings import Recordings
+from analyze.query.sql_process import ProcessRows
 from analyze.query.units import guess_unit
 from analyze.query.unreadable import naming_files
 from analyze.store.store import Store
@@ -61,7 +62,7 @@ def _one_at_a_time(ask: Callable[Concatenate[Engine, P], T]) -> Callable[Concate
 class Engine:
     """The tables of one or several stores, in a DuckDB (`analyze.query.databases`).
 
-    SQL of whoever asks is run by one that can read the stores' files and nothing else.
+    SQL of unknown origin runs in a process of its own (`analyze.query.sql_process`), in an engine that is `read_only`.
 
     `where` is one SQL expression (or several, of which all must hold) over the columns of `runs` (and `rank`, `node`):
     only what it selects exists. `by` names columns of `runs` (or `rank`, `node`) whose values become groups of their
@@ -82,6 +83,7 @@ class Engine:
         profiler: str | None = None,
         prefer: str | None = None,
         keep: bool = False,
+        read_only: bool = False,
     ):
         self.keep = keep
         """May be set later, for blocks that are not made yet."""
@@ -91,16 +93,17 @@ class Engine:
         """Held while the connection works: it refuses a second thread."""
         wheres = list(filter(None, [where] if isinstance(where, str) else where or ()))
         self._selected_by = wheres, profiler, prefer
-        self._recordings_of = partial(Recordings, stores, by)
-        self._open()
+        self._read_only = read_only
+        files = None
+        if read_only:
+            from analyze.query.stored_files import StoredFiles
 
-    def _open(self, may_share: bool = True) -> None:
-        """Begin with nothing but the runs. `may_share`: what is to be run is SQL of this package's own."""
-        self._recordings = self._recordings_of()
+            files = StoredFiles()
+        self._recordings = Recordings(stores, by, files)
         systems = {str(s.filesystem.protocol): s.filesystem for s in self.stores if s.filesystem}
         small = not systems and self._recordings.bytes() <= _SMALL
         try:
-            self._database: Database = Shared() if may_share and small else Own(self._files(), systems.values(), small)
+            self._database = ReadOnlyDatabase(files) if files else Database(self._files(), systems.values(), small)
             self.connection = self._database.connection
         except (duckdb.Error, UnicodeError) as e:
             raise InputError(f"{self._recordings}: {sentence(e)}") from e
@@ -115,15 +118,6 @@ class Engine:
         # A file whose name reads as a pattern is opened under its name, too.
         return files | {literal_path(f) for f in files}
 
-    def _open_to_others(self) -> None:
-        """Have a DuckDB of its own from here on, for SQL of whoever asks."""
-        try:
-            if isinstance(self._database, Shared):
-                self._open(may_share=False)
-        except BaseException:
-            self._blocks.whole = False
-            raise
-
     def close(self) -> None:
         """Close the connection; rows of answers that were not taken cannot be taken any more."""
         with self.lock:
@@ -134,7 +128,7 @@ class Engine:
         other = copy.copy(self)
         other.lock = threading.RLock()
         with self.lock:
-            other._database = self._database.beside()
+            other._database = self._database.second()
         other.connection = other._database.connection
         other._recordings = self._recordings.beside(other.connection)
         interrupts.note(other)
@@ -229,14 +223,15 @@ class Engine:
             self._blocks.own = True
             what = f"block {block.name}"
             check_declared(names_in_block(self.connection, block.sql, what), block.uses, what)
-            self._check(block.sql, partial(check_block, self.connection, block.sql, what))
+            statements = self._checked(block.sql, partial(block_statements, self.connection, block.sql, what))
         try:
             if self._make_bare(part):
                 return
             if block.create is not None:
                 block.create(self.connection, block.name)
             elif not (block.built_in and self._keeps(part) and self._make_table(part)):
-                self.connection.execute(parsed(self.connection, part.sql) if block.built_in else part.sql)
+                for statement in [parsed(self.connection, part.sql)] if block.built_in else statements:
+                    self.connection.execute(statement)
             if part.name in dict(block.empty) and not self._blocks.own and part.key not in COLUMNS:
                 note_columns(self.connection, part.name, part.key)
         except duckdb.Error as e:
@@ -292,19 +287,28 @@ class Engine:
         asked.check(chosen)
         sql, values = asked.statement(chosen)
         built_in, what = query.path.is_relative_to(BUILT_IN.parent), f"query {query.name}"
+        if not built_in and not self._read_only:
+            rows = self._in_process(what, query=query.path, params=params or {}, chosen=chosen._asdict())
+            return self._answer(asked, chosen, rows, what)
         if not built_in:
-            self._open_to_others()
             check_declared(names_in(self.connection, asked.sql, what), asked.uses, what)
         self._make_read(sql, asked.uses, [query.path.parent.parent])
-        result: duckdb.DuckDBPyRelation | Statement
         if built_in:
-            result = Statement(self.connection, sql, _bound(values))
-        else:
-            self._check(sql, partial(check_select, self.connection, sql, what))
-            result = self._run(sql, values, what)
+            return self._answer(asked, chosen, Statement(self.connection, sql, _bound(values)), what)
+        statement = self._checked(sql, partial(check_select, self.connection, sql, what))
+        return self._answer(asked, chosen, self._run(statement, values, what), what)
+
+    def _answer(
+        self, asked: Asked, chosen: Chosen, result: duckdb.DuckDBPyRelation | Statement | ProcessRows, what: str
+    ) -> Answer:
         answer = Answer(asked.columns(chosen), result, what, self._database, self.note, self.asking)
         answer.main = asked.main(chosen)
         return answer
+
+    def _in_process(self, what: str, **asked: Any) -> ProcessRows:
+        """Ask a process of its own about the runs and ranks that exist here."""
+        wheres, profiler, prefer = self._selected_by
+        return ProcessRows(sql_process.request(self.stores, self.by, wheres, profiler, prefer, **asked), what)
 
     @_one_at_a_time
     def execute(self, sql: str, uses: Iterable[str] = ()) -> duckdb.DuckDBPyConnection:
@@ -330,27 +334,29 @@ class Engine:
 
         Raises InputError for anything else and for errors in it.
         """
-        self._open_to_others()
+        if not self._read_only:
+            rows = self._in_process("SQL", sql=sql)
+            return Answer(tuple(rows.columns), rows, "SQL", self._database, self.note, self.asking)
         names = names_in(self.connection, sql, "SQL")
         self._make_read(" ".join(names), defining(names))
-        self._check(sql, partial(check_select, self.connection, sql, "SQL"))
-        result = self._run(sql, {}, "SQL")
+        statement = self._checked(sql, partial(check_select, self.connection, sql, "SQL"))
+        result = self._run(statement, {}, "SQL")
         types = zip(result.columns, result.types, strict=True)
         columns = tuple(ResultColumn(name, guess_unit(name, str(kind)), "") for name, kind in types)
         return Answer(columns, result, "SQL", self._database, self.note, self.asking)
 
-    def _check(self, sql: str, check: Callable[[Collection[str]], None]) -> None:
-        """Check SQL of whoever asks; with all stored tables there, where it asks which there are or names another:
-        what it may mean is said."""
+    def _checked(self, sql: str, check: Callable[[Collection[str]], T]) -> T:
+        """Check SQL of unknown origin. All stored tables exist for it where it lists tables or names an unknown one, so
+        that the error can say which there are."""
         if not _LISTS_TABLES.search(sql):
             with suppress(InputError):
                 return check({"runs", *(_STORED & self._blocks.made)})
         self._make_read(" ".join(_STORED), ())
-        check(TABLES)
+        return check(TABLES)
 
-    def _run(self, sql: str, values: dict[str, Any], what: str) -> duckdb.DuckDBPyRelation:
+    def _run(self, statement: duckdb.Statement, values: dict[str, Any], what: str) -> duckdb.DuckDBPyRelation:
         try:
-            return self.connection.sql(sql, params=_bound(values))
+            return self.connection.sql(statement, params=_bound(values))
         except (duckdb.Error, UnicodeError) as e:
             raise InputError(f"{what}: {sentence(e)}") from e
 

@@ -1,7 +1,10 @@
-"""SQL that a user wrote, parsed before it runs: one expression over columns, or one SELECT over the tables, no more.
+"""SQL of unknown origin, checked before it runs: one expression over columns, or one SELECT over the tables, no more.
 
-DuckDB's own parser says what a text is (`json_serialize_sql`), and only what is known to do nothing but compute is let
-through: in DuckDB 2 a SELECT can hold a COPY that writes a file, and a table function can read one.
+DuckDB's own parser decides. `duckdb.extract_statements` splits a text into statements and says the type of each;
+`json_serialize_sql` gives the tree of a SELECT, which may hold only forms that compute. The functions here return the
+statement that DuckDB parsed; callers execute that object and never the text.
+
+This is one of two walls. The other is the connection, which cannot write (`analyze.query.databases`).
 """
 
 from __future__ import annotations
@@ -33,72 +36,119 @@ _NO_FUNCTIONS = {
 }  # fmt: skip
 """Functions with effects, or that tell of the machine instead of the recording."""
 
+_SHOWN = {'"tables"', "__show_tables_expanded"}
+"""What SHOW may list; SHOW of another name can be a setting, such as the paths of this machine."""
+
 _CREATE = re.compile(
     r"\s*CREATE\s+(?:OR\s+REPLACE\s+)?(?:TEMP(?:ORARY)?\s+)?"
-    r"(?:VIEW\s+(?P<view>\w+)|(?:MACRO|FUNCTION)\s+(?P<macro>\w+)\s*\([^()]*\))\s+AS\s+(?P<table>TABLE\s)?(?P<body>.*)",
+    r"(?:VIEW\s+(?P<view>\w+)|(?:MACRO|FUNCTION)\s+(?P<macro>\w+)\s*\((?P<parameters>[^()]*)\))"
+    r"\s+AS\s+(?P<table>TABLE\s)?(?P<body>.*)",
     re.IGNORECASE | re.DOTALL,
 )
 _COMMENT = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/)*", re.DOTALL)
-_EXPLAIN = re.compile(r"EXPLAIN\s+(?:ANALYZE\s+)?", re.IGNORECASE)
+_PARAMETER = re.compile(r"\s*[A-Za-z_]\w*\s*(?::=\s*(?:-?\d+(?:\.\d+)?|'[^']*'|NULL|true|false)\s*)?", re.IGNORECASE)
 
 
 def check_expression(connection: duckdb.DuckDBPyConnection, text: str, what: str) -> None:
     """Raise InputError unless the text is one expression over columns, without a subquery.
 
-    It may then be used between parentheses on lines of their own. `what` names it in the error.
+    It may then stand between parentheses on lines of its own, in a text for `one_select`. `what` names it in the error.
     """
-    [statement, *more] = _parse(connection, f"SELECT\n{text}\n", what)
-    node = statement["node"]
-    items = node.get("select_list", [])
-    alone = not more and node["type"] == "SELECT_NODE" and len(items) == 1 and not items[0]["alias"]
-    extra = ("modifiers", "where_clause", "group_expressions", "having", "sample", "qualify")
-    plain = alone and node["from_table"]["type"] == "EMPTY" and not any(node[e] for e in extra)
-    if not plain or node["cte_map"]["map"] or items[0]["class"] == "STAR":
-        raise InputError(f"{what}: must be one SQL expression over the columns")
+    statements = _parse(connection, one_select(f"SELECT\n{text}\n", what), what)
+    items = _expression(statements, what)
     for item in _objects(items):
         if "cte_map" in item or item.get("class") == "SUBQUERY":
             raise InputError(f"{what}: must be an expression over the columns, without a SELECT of its own")
         _check_function(item, what)
 
 
-def check_select(connection: duckdb.DuckDBPyConnection, text: str, what: str, known: Collection[str] = ()) -> None:
-    """Raise InputError unless the text is one SELECT (or EXPLAIN of one) that reads the connection's tables.
+def _expression(statements: list[dict[str, Any]], what: str) -> list[dict[str, Any]]:
+    """Return the select list of `SELECT expression`. Raises InputError for any other SELECT."""
+    node = statements[0]["node"]
+    items: list[dict[str, Any]] = node.get("select_list", [])
+    alone = node["type"] == "SELECT_NODE" and len(items) == 1 and not items[0]["alias"]
+    extra = ("modifiers", "where_clause", "group_expressions", "having", "sample", "qualify")
+    plain = alone and node["from_table"]["type"] == "EMPTY" and not any(node[e] for e in extra)
+    if not plain or node["cte_map"]["map"] or items[0]["class"] == "STAR":
+        raise InputError(f"{what}: must be one SQL expression over the columns")
+    return items
 
-    `known`: some that are there, in small letters. Of others it is asked which there are: a new DuckDB takes 9 ms.
-    """
-    statements = _parse(connection, _without_explain(text), what)
-    if len(statements) != 1:
+
+def one_select(text: str, what: str) -> duckdb.Statement:
+    """Return the one SELECT statement that DuckDB's parser finds in a text. Raises InputError if there is another."""
+    if "\0" in text:
+        raise InputError(f"{what}: SQL cannot hold the character 0")
+    try:
+        text.encode()
+        statements = duckdb.extract_statements(text)
+    except (duckdb.Error, UnicodeError) as e:
+        raise InputError(f"{what}: {sentence(e)}") from e
+    if not statements:
+        raise InputError(f"{what}: there is no SQL in it")
+    if len(statements) > 1 or statements[0].type != duckdb.StatementType.SELECT:
         raise InputError(f"{what}: only one SELECT is allowed; the store is opened for reading")
-    _check_tree(connection, statements, what, known)
+    return statements[0]
 
 
-def check_block(connection: duckdb.DuckDBPyConnection, text: str, what: str, known: Collection[str] = ()) -> None:
-    """Raise InputError unless the text is macros and views, each over one SELECT or one expression.
+def check_select(
+    connection: duckdb.DuckDBPyConnection, text: str, what: str, known: Collection[str] = ()
+) -> duckdb.Statement:
+    """Return the text as one SELECT that reads the connection's tables; raise InputError for anything else.
 
-    A macro may look up a table that it is given by name (`query_table`); what it is given is checked where it is used.
-    `known`: as for `check_select`.
+    `known`: tables that exist, in lower case. The others are looked up, which takes a new DuckDB 9 ms.
+    """
+    statement = one_select(text, what)
+    _check_tree(connection, _parse(connection, statement, what), what, known)
+    return statement
+
+
+def block_statements(
+    connection: duckdb.DuckDBPyConnection, text: str, what: str, known: Collection[str] = ()
+) -> list[duckdb.Statement]:
+    """Return the statements that create a block's macros and views, each over one SELECT or one expression.
+
+    Each is composed here of parts that DuckDB parsed alone: a name, parameters, one SELECT. A macro may look up a table
+    that it is given by name (`query_table`); its use is checked. `known`: as for `check_select`. Raises InputError.
     """
     tables, functions = {*known}, {"query_table"}
-    for create, body in _created(text, what):
-        _check_tree(connection, _parse(connection, body, what), what, tables, functions)
+    statements = []
+    for create, select in _created(text, what):
+        tree = _parse(connection, select, what)
+        _check_tree(connection, tree, what, tables, functions)
+        if not create["view"] and not create["table"]:
+            _expression(tree, what)
         if create["view"]:
             tables.add(create["view"].lower())
+            composed = f"CREATE VIEW {create['view']} AS\n{select.query}"
         else:
             functions.add(create["macro"].lower())
+            composed = f"CREATE MACRO {create['macro']}({create['parameters']}) AS\n"
+            composed += f"TABLE\n{select.query}" if create["table"] else f"(\n{create['body'].rstrip().rstrip(';')}\n)"
+        try:
+            [statement] = duckdb.extract_statements(composed)
+        except (duckdb.Error, ValueError) as e:
+            raise InputError(f"{what}: {sentence(e)}") from e
+        if statement.type != duckdb.StatementType.CREATE:
+            raise InputError(f"{what}: a block holds CREATE VIEW and CREATE MACRO, nothing else")
+        statements.append(statement)
+    return statements
 
 
-def _created(text: str, what: str) -> Iterator[tuple[re.Match[str], str]]:
-    """The CREATE statements of a block, each with its SELECT: of a macro that is an expression, one of it."""
+def _created(text: str, what: str) -> Iterator[tuple[re.Match[str], duckdb.Statement]]:
+    """Yield the CREATE statements of a block, each with its SELECT: that of a scalar macro selects its expression."""
     try:
+        text.encode()
         statements = [s.query for s in duckdb.extract_statements(text)]
     except (duckdb.Error, UnicodeError) as e:
         raise InputError(f"{what}: {sentence(e)}") from e
     for statement in statements:
         start = _COMMENT.match(statement)
         create = _CREATE.fullmatch(statement, start.end() if start else 0)
-        if not create:
+        parameters = create["parameters"] if create else None
+        if not create or (parameters and not all(map(_PARAMETER.fullmatch, parameters.split(",")))):
             raise InputError(f"{what}: a block holds CREATE VIEW and CREATE MACRO, nothing else")
-        yield create, create["body"] if create["view"] or create["table"] else f"SELECT\n{create['body']}"
+        body = create["body"].rstrip().rstrip(";")
+        yield create, one_select(body if create["view"] or create["table"] else f"SELECT (\n{body}\n)", what)
 
 
 def names_in(connection: duckdb.DuckDBPyConnection, text: str, what: str) -> set[str]:
@@ -106,7 +156,7 @@ def names_in(connection: duckdb.DuckDBPyConnection, text: str, what: str) -> set
 
     A text that a table function is given may be the name of a table, and counts. Raises InputError as `check_select`.
     """
-    return _named(_parse(connection, _without_explain(text), what))
+    return _named(_parse(connection, one_select(text, what), what))
 
 
 def names_in_block(connection: duckdb.DuckDBPyConnection, text: str, what: str) -> set[str]:
@@ -155,36 +205,36 @@ def sentence(error: Exception) -> str:
         if line.startswith("Possible solutions"):  # settings of DuckDB, which are not the user's
             lines.append("(what helps: more of it, $TRACEQUARRY_MEMORY; fewer threads, $TRACEQUARRY_THREADS; --where)")
             break
-        if line.strip():
+        if line.strip() and not line.startswith(_OF_SPILLING):
             lines.append(line.strip())
     return " ".join(lines) or type(error).__name__
 
 
-def _without_explain(text: str) -> str:
-    start = _COMMENT.match(text)
-    explain = _EXPLAIN.match(text, start.end()) if start else None
-    return text[explain.end() :] if explain else text
+_OF_SPILLING = (
+    "Database is launched in in-memory mode",
+    "Unused blocks cannot be",
+    "Launch the database",
+    "Or set SET temp",
+)
+"""What DuckDB advises where it has no folder to spill to; SQL of unknown origin never has one."""
 
 
-def _parse(connection: duckdb.DuckDBPyConnection, text: str, what: str) -> list[dict[str, Any]]:
-    """The statements of a text as trees; raises InputError for what is no SELECT."""
-    if "\0" in text:
-        raise InputError(f"{what}: SQL cannot hold the character 0")
+def _parse(connection: duckdb.DuckDBPyConnection, select: duckdb.Statement, what: str) -> list[dict[str, Any]]:
+    """Return a SELECT as a tree. Raises InputError where DuckDB has none."""
     try:
         # All rows are fetched: an open result would be in the way of the next one.
-        [(parsed,)] = connection.execute("SELECT json_serialize_sql($1::VARCHAR)", [text]).fetchall()
+        [(parsed,)] = connection.execute("SELECT json_serialize_sql($1::VARCHAR)", [select.query]).fetchall()
         tree: dict[str, Any] = json.loads(parsed)
     except (duckdb.Error, UnicodeError) as e:
         raise InputError(f"{what}: {sentence(e)}") from e
     except RecursionError:
         raise InputError(f"{what}: the SQL is nested too deeply") from None
     if tree["error"]:
-        if tree["error_type"] == "not implemented":
-            raise InputError(f"{what}: only one SELECT is allowed; the store is opened for reading")
         raise InputError(f"{what}: {tree['error_type'].title()} Error: {' '.join(tree['error_message'].split())}")
-    if not tree["statements"]:
-        raise InputError(f"{what}: there is no SQL in it")
-    return tree["statements"]
+    statements: list[dict[str, Any]] = tree["statements"]
+    if len(statements) != 1:
+        raise InputError(f"{what}: only one SELECT is allowed; the store is opened for reading")
+    return statements
 
 
 def _check_tree(
@@ -205,7 +255,9 @@ def _check_tree(
         elif "sample" in o and "class" not in o:
             if o["type"] not in _SOURCES:
                 raise InputError(f"{what}: FROM takes tables and SELECTs only")
-            if o["type"] == "BASE_TABLE":
+            if o["type"] == "SHOW_REF":
+                _check_shown(o, what, known)
+            elif o["type"] == "BASE_TABLE":
                 if not _is_one_of(o, own, known):
                     tables = {*known, *_tables(connection)} if tables is None else tables
                     _check_table(o, what, own, tables)
@@ -229,6 +281,14 @@ def _check_table(source: dict[str, Any], what: str, own: set[str], tables: Colle
     near = difflib.get_close_matches(path[-1].lower() if path else "", [*own, *tables], 3)
     instead = f"; did you mean {', '.join(near)}?" if near else " (`analyze tables` lists them)"
     raise InputError(f"{what}: there is no table {'.'.join(path)!r}{instead}")
+
+
+def _check_shown(source: dict[str, Any], what: str, known: Collection[str]) -> None:
+    name = source["table_name"]
+    if source["show_type"] == "SHOW" and name.lower() not in known:
+        raise InputError(f"{what}: SHOW takes one of the tables (`analyze tables` lists them), not {name!r}")
+    if source["show_type"] not in ("SHOW", "DESCRIBE", "SUMMARY") and name not in _SHOWN:
+        raise InputError(f"{what}: SHOW takes TABLES or one of the tables, not {name!r}")
 
 
 def _is_one_of(source: dict[str, Any], own: set[str], tables: Collection[str]) -> bool:

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Container, Iterable, Sequence
 from contextlib import closing
 from math import inf
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 
@@ -13,13 +14,16 @@ from analyze.errors import InputError
 from analyze.query.computed.registered import registered
 from analyze.query.databases import empty_database
 from analyze.query.literals import literal_path, text_literal
-from analyze.query.plain_sql import check_expression, sentence
+from analyze.query.plain_sql import check_expression, one_select, sentence
 from analyze.query.query_files import RANK_COLUMNS, TIMING
 from analyze.query.unreadable import naming_files
 from analyze.store import kernel_names
 from analyze.store.catalogue import PARSER_VERSION, RUN_TABLES
 from analyze.store.store import Store
 from schemas.tables import TABLES, Column
+
+if TYPE_CHECKING:
+    from analyze.query.stored_files import StoredFiles
 
 PROFILERS = (*TIMING, "ncu", "none")
 
@@ -49,7 +53,9 @@ class Recordings:
     profiler). `profiler`: instead, only runs that were recorded under it; "all" for all.
     """
 
-    def __init__(self, stores: Sequence[Store], by: Sequence[str]):
+    def __init__(self, stores: Sequence[Store], by: Sequence[str], stored: StoredFiles | None = None):
+        """`stored`: the file system that DuckDB reads the files through; None for the system's own."""
+        self._stored = stored
         self.stores = list(stores)
         self.by = tuple(by)
         self.note = ""
@@ -58,6 +64,8 @@ class Recordings:
         self._ranks: dict[str, set[int]] = {}
         """The ranks of each run that exist, where some are left out: other files need not be opened."""
         self._some_left_out = self._filtered = False
+        self._systems: dict[str, Any] = {}
+        """The fsspec file system of each file that is not local."""
         self._scanned: set[str] = set()
         """Tables whose files something here reads."""
         for store in stores:
@@ -98,9 +106,9 @@ class Recordings:
         except (duckdb.Error, UnicodeError) as e:
             raise InputError(f"{self}: {sentence(e)}") from e
 
-    def read(self) -> list[str]:
-        """The stored files that are read here."""
-        return [f for t in sorted(self._scanned) for found in self.files(t).values() for f in found]
+    def read(self) -> dict[str, str]:
+        """The stored files that are read here, by what DuckDB opens them by."""
+        return {self.name(f): f for t in sorted(self._scanned) for found in self.files(t).values() for f in found}
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.stores))
@@ -130,14 +138,15 @@ class Recordings:
         with closing(empty_database()) as apart:
             with registered(apart, found=rows):
                 apart.execute("CREATE TEMP TABLE selected AS SELECT * FROM found")
+            left = set(apart.execute("SELECT run_id, rank FROM selected").fetchall())
             for where in wheres:
                 what = f"--where {where!r}"
                 check_expression(apart, where, what)
+                select = one_select(f"SELECT run_id, rank FROM selected WHERE (\n{where}\n) IS TRUE", what)
                 try:
-                    apart.execute(f"DELETE FROM selected WHERE (\n{where}\n) IS NOT TRUE")
+                    left &= set(apart.execute(select).fetchall())
                 except duckdb.Error as e:
                     raise InputError(f"{what}: {sentence(e)}") from e
-            left = apart.execute("SELECT run_id, rank FROM selected").fetchall()
         self._leave_out(
             "(run_id::VARCHAR, rank) NOT IN (SELECT (unnest($1::VARCHAR[]), unnest($2::INTEGER[])))",
             [[r for r, _ in left], [n for _, n in left]],
@@ -236,7 +245,7 @@ class Recordings:
         only = f" WHERE rank BETWEEN {min(ranks)} AND {max(ranks)}" if ranks else ""
         of_one = self.run_ids[0] if len(self.run_ids) == 1 else None
         for parser, files in self.files(table).items():
-            listed = ", ".join(text_literal(literal_path(f)) for f in files)
+            listed = ", ".join(text_literal(self.name(f)) for f in files)
             source = f"read_parquet([{listed}], hive_partitioning = false, union_by_name = false)"
             there = None if parser == PARSER_VERSION else set(self.connection.sql(f"SELECT * FROM {source}").columns)
             selects.append(f"SELECT {_columns(table, there, of_one, 'file_row_number')} FROM {source}{only}")
@@ -251,8 +260,15 @@ class Recordings:
             if run_id in self._ranks and table not in RUN_TABLES:
                 found = [f for f in found if not self._ranks[run_id].isdisjoint(f.ranks)]
             if found:
-                files.setdefault(run.parser, []).extend(store.for_readers(found))
+                paths = store.for_readers(found)
+                if store.filesystem:
+                    self._systems |= dict.fromkeys(paths, store.filesystem)
+                files.setdefault(run.parser, []).extend(paths)
         return files
+
+    def name(self, file: str) -> str:
+        """Return what DuckDB opens a file by."""
+        return literal_path(file) if self._stored is None else self._stored.add(file, self._systems.get(file))
 
     def bytes(self) -> float:
         """Of the Parquet files of what is selected; infinite where a store does not say."""

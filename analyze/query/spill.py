@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 import tempfile
 import time
@@ -32,16 +33,35 @@ _NEW_S = 60
 _held: dict[Path, int] = {}
 
 
-def memory_limit() -> dict[str, str]:
-    """DuckDB's setting for $TRACEQUARRY_MEMORY, the memory that a query may take in all; none without it: DuckDB then
-    takes four fifths of what the machine, or its control group, has. Raises InputError."""
+def memory_bytes() -> int | None:
+    """Bytes of $TRACEQUARRY_MEMORY, the memory that a query may take; None without it. Raises InputError."""
     text = os.environ.get(MEMORY_VARIABLE)
     if not text:
-        return {}
+        return None
     size = _SIZE.fullmatch(text)
     if size is None:
         raise InputError(f"${MEMORY_VARIABLE}: {text!r} is not a size such as 8GB or 500MB")
-    return {"memory_limit": f"{int(int(size[1]) * _MEGABYTES[size[2]] * _SHARE)}MB"}
+    return int(size[1]) * _MEGABYTES[size[2]] * 1_000_000
+
+
+def memory_limit() -> dict[str, str]:
+    """DuckDB's setting for $TRACEQUARRY_MEMORY; none without it: DuckDB then takes four fifths of what the machine, or
+    its control group, has. Raises InputError."""
+    limit = memory_bytes()
+    return {} if limit is None else {"memory_limit": f"{int(limit * _SHARE) // 1_000_000}MB"}
+
+
+def settings(folder: Path) -> dict[str, str]:
+    """DuckDB's settings for its memory and for what it spills to a folder: half of the free disk at most."""
+    most = f"{shutil.disk_usage(folder).free // 2 // 1_000_000}MB"
+    return memory_limit() | {"temp_directory": str(folder), "max_temp_directory_size": most}
+
+
+def duckdb_limit(connection: duckdb.DuckDBPyConnection) -> float:
+    """Bytes that a DuckDB may hold in memory."""
+    [(text,)] = connection.execute("SELECT current_setting('memory_limit')").fetchall()
+    number, unit = text.split()
+    return float(number) * 1024.0 ** " KMGT".index(unit[0].strip("b") or " ")
 
 
 def check_room(
@@ -52,9 +72,7 @@ def check_room(
     `ranks`: a table with run_id, rank and events. Python's own memory has no limit: the system would end the process.
     `alone_bytes`: that an event takes where no other ranks are read meanwhile; gives whether that is needed.
     """
-    [(text,)] = connection.execute("SELECT current_setting('memory_limit')").fetchall()
-    number, unit = text.split()
-    limit = float(number) * 1024 ** " KMGT".index(unit[0].strip("b") or " ")
+    limit = duckdb_limit(connection)
     most = connection.execute(
         f"SELECT events, run_id, rank FROM {ranks} WHERE events * {event_bytes} > {limit} ORDER BY events DESC LIMIT 1"
     ).fetchall()

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
 
 from analyze.errors import InputError
-from analyze.query.literals import literal_path, text_literal
+from analyze.query.literals import text_literal
 from analyze.query.plain_sql import sentence
 
 _OF_DAMAGE = (duckdb.InvalidInputException, duckdb.IOException, duckdb.InternalException)
 
 
 @contextmanager
-def naming_files(read: Callable[[], tuple[duckdb.DuckDBPyConnection, Sequence[str]]]) -> Iterator[None]:
+def naming_files(read: Callable[[], tuple[duckdb.DuckDBPyConnection, Mapping[str, str]]]) -> Iterator[None]:
     """What fails within because a stored Parquet file cannot be read is an InputError that names the file.
 
-    `read`: what reads files, and which, asked once something failed. Each is read then, up to the first that cannot be.
+    `read`: the connection, and the files that it reads by what it opens them by. They are looked up once something
+    failed, and each is read up to the first that cannot be.
     """
     try:
         yield
@@ -30,13 +31,13 @@ def naming_files(read: Callable[[], tuple[duckdb.DuckDBPyConnection, Sequence[st
         raise
 
 
-def _unreadable(connection: duckdb.DuckDBPyConnection, files: Sequence[str], error: str) -> str | None:
+def _unreadable(connection: duckdb.DuckDBPyConnection, files: Mapping[str, str], error: str) -> str | None:
     """A sentence about the first of the files that cannot be read; None if all can be, or the error names one."""
-    if any(file in error for file in files):
+    if any(file in error for file in files.values()):
         return None
-    for file in files:
+    for name, file in files.items():
         try:
-            source = f"read_parquet({text_literal(literal_path(file))}, hive_partitioning = false)"
+            source = f"read_parquet({text_literal(name)}, hive_partitioning = false)"
             connection.execute(f"SELECT bit_xor(hash(t)) FROM {source} t").fetchall()
         except duckdb.Error as e:
             if _may_be_damage(e):

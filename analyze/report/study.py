@@ -167,9 +167,9 @@ class StudyReport(Report):
     def _claim(self, at: str, claim: study_files.Claim) -> Claim:
         """What the answers say about a claim."""
         what = f"{self.file}: {at}.sql"
-        check_select(self._tables, claim.sql, what)
+        statement = check_select(self._tables, claim.sql, what)
         try:
-            result = self._tables.sql(claim.sql)
+            result = self._tables.sql(statement)
             names, types = result.columns, [str(t) for t in result.types]
             rows = [tuple(map(finite, row)) for row in result.fetchall()]
         except duckdb.Error as e:

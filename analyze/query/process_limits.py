@@ -1,0 +1,26 @@
+"""Limits that the system enforces on a process, where DuckDB's own do not reach: lists, texts, series in memory."""
+
+from __future__ import annotations
+
+import sys
+
+
+def limit_memory(most: float) -> None:
+    """Let this process and its children allocate so many bytes at most; more is a MemoryError or DuckDB's like.
+
+    The data segment counts (RLIMIT_DATA), not reserved addresses. Linux enforces it, macOS and Windows do not.
+    """
+    if sys.platform == "linux":
+        import resource
+
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        allowed = int(most) if hard == resource.RLIM_INFINITY else min(int(most), hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (allowed, allowed))
+
+
+def forbid_files() -> None:
+    """Let this process write to no file: what it opens for writing stays empty (RLIMIT_FSIZE). Pipes are not files."""
+    if sys.platform != "win32":
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))

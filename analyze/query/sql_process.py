@@ -1,0 +1,156 @@
+"""SQL of unknown origin runs in a process of its own, which answers one question and ends.
+
+Its DuckDB reads the stores' Parquet files and nothing else. The process cannot write to any file, and its memory has a
+limit. It gets its request as a line of JSON on stdin, and ends when stdin is closed: with the process that asked. It
+answers with an Arrow stream on stdout, or with a sentence on stderr and exit code 2.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analyze.errors import InputError
+from analyze.query import interrupts, spill
+from analyze.query.databases import empty_database
+from analyze.query.query_files import ResultColumn
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_ROOT = Path(__file__).parents[2]
+_START = "import sys; sys.path.append(sys.argv[1]); from analyze.query.sql_worker import main; main()"
+TYPE, UNIT, NOTE = b"duckdb_type", b"unit", b"note"
+"""What the metadata of a column (type and unit) and of the stream (note) are called."""
+
+
+class ProcessRows:
+    """The rows that a process computes, read as they come."""
+
+    def __init__(self, request: Mapping[str, Any], what: str):
+        """Start the process, and wait until it knows its columns. Raises InputError with the sentence that it says."""
+        import pyarrow as pa
+
+        self._what = what
+        self._most: int | None = None
+        # -P: no module is imported from the current directory.
+        command = [sys.executable, "-P", "-c", _START, str(_ROOT)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self._end = weakref.finalize(self, _end, self._process)
+        self._said: list[bytes] = []
+        assert self._process.stdin and self._process.stdout and self._process.stderr
+        self._listening = threading.Thread(target=_read_all, args=(self._process.stderr, self._said), daemon=True)
+        self._listening.start()
+        interrupts.note(self)
+        try:
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
+            self._stream = pa.ipc.open_stream(self._process.stdout)
+        except (OSError, pa.ArrowException):
+            raise self._failed() from None
+        self.columns = [ResultColumn(f.name, f.metadata[UNIT].decode(), "") for f in self._stream.schema]
+        self._types: list[str] = [f.metadata[TYPE].decode() for f in self._stream.schema]
+        self.note: str = self._stream.schema.metadata[NOTE].decode()
+
+    def interrupt(self) -> None:
+        """End the process, from any thread."""
+        self._process.kill()
+
+    def limit(self, most: int) -> ProcessRows:
+        """Leave the first rows only."""
+        self._most = most if self._most is None else min(most, self._most)
+        return self
+
+    def to_arrow_table(self) -> pa.Table:
+        """Return the rows as an Arrow table. Raises InputError if the process ends before the last."""
+        import pyarrow as pa
+
+        batches, rows, size = [], 0, 0
+        most = spill.memory_bytes() or spill.duckdb_limit(empty_database())
+        try:
+            for batch in self._stream:
+                batches.append(batch)
+                rows += batch.num_rows
+                size += batch.nbytes
+                if size > most:
+                    more = f"more than {most / 1e9:.1f} GB (${spill.MEMORY_VARIABLE})"
+                    raise InputError(f"{self._what}: out of memory: the answer has {more}; a LIMIT cuts it")
+                if self._most is not None and rows >= self._most:
+                    break
+            else:
+                if self._process.wait():
+                    raise self._failed()
+        except (OSError, pa.ArrowException):
+            raise self._failed() from None
+        self._end()
+        schema = pa.schema([field.remove_metadata() for field in self._stream.schema])
+        table = pa.Table.from_batches(batches, self._stream.schema).cast(schema)
+        return table if self._most is None else table.slice(0, self._most)
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        """Return the rows as Python values. Raises InputError as `to_arrow_table` does."""
+        rows = empty_database().from_arrow(self.to_arrow_table()).fetchall()
+        # Arrow has no HUGEINT, which a sum of integers is; DuckDB writes it as a decimal without places.
+        whole = ["HUGEINT" in kind for kind in self._types]
+        if any(whole):
+            rows = [tuple(_whole(v) if w else v for v, w in zip(row, whole, strict=True)) for row in rows]
+        return rows
+
+    def _failed(self) -> InputError:
+        """Return why the process ended, in a sentence."""
+        interrupts.end_if_told()
+        code = self._process.wait()
+        self._listening.join()
+        said = b"".join(self._said).decode("utf-8", "replace").strip()
+        if code == 2 and said:
+            return InputError(said)
+        if code < 0:
+            return InputError(f"{self._what}: its process was ended by signal {-code} (out of memory?)")
+        last = said.splitlines()[-1] if said else "nothing"
+        return InputError(f"{self._what}: its process ended with exit code {code} and said: {last}")
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return int(value)
+    if isinstance(value, list):
+        return [_whole(v) for v in value]
+    return {k: _whole(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+def _read_all(stream: Any, into: list[bytes]) -> None:
+    into.append(stream.read())
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    for stream in (process.stdin, process.stdout):
+        if stream:
+            stream.close()
+    process.wait()
+
+
+def request(
+    stores: Sequence[object],
+    by: Sequence[str],
+    where: Sequence[str],
+    profiler: str | None,
+    prefer: str | None,
+    sql: str | None = None,
+    query: Path | None = None,
+    params: Mapping[str, str] | None = None,
+    chosen: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return what a process is asked: one SELECT, or a query file with its parameters and the chosen rows."""
+    return {
+        "stores": [str(store) for store in stores], "by": list(by), "where": list(where), "profiler": profiler,
+        "prefer": prefer, "sql": sql, "query": None if query is None else str(query.absolute()),
+        "params": dict(params or {}), "chosen": dict(chosen or {}),
+    }  # fmt: skip

@@ -1,0 +1,84 @@
+"""The process that runs one SELECT of unknown origin: see `analyze.query.sql_process`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from analyze.errors import InputError
+from analyze.query.sql_process import NOTE, TYPE, UNIT
+
+_ROWS = 100_000
+"""Rows of a batch."""
+_OF_MACHINE = 0.8
+"""DuckDB takes this share of the machine's memory by default."""
+
+
+def main() -> None:
+    """Answer the request on stdin."""
+    request = json.loads(sys.stdin.readline())
+    threading.Thread(target=_end_with_stdin, daemon=True).start()
+    try:
+        _answer(request)
+    except InputError as e:
+        code, said = 2, str(e)
+    except MemoryError:
+        code, said = 2, "out of memory"
+    except KeyboardInterrupt:
+        code, said = 130, ""
+    except BrokenPipeError:  # nobody reads the rest
+        code, said = 0, ""
+    else:
+        code, said = 0, ""
+    sys.stderr.write(said)
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _end_with_stdin() -> None:
+    sys.stdin.read()
+    os._exit(1)
+
+
+def _answer(request: Mapping[str, Any]) -> None:
+    import pyarrow as pa
+
+    from analyze.query import spill
+    from analyze.query.engine import Engine
+    from analyze.query.process_limits import forbid_files, limit_memory
+    from analyze.query.query_files import parse
+    from analyze.store.remote import existing_store
+
+    forbid_files()
+    stores = [existing_store(place) for place in request["stores"]]
+    for store in stores:
+        store.hold()
+    engine = Engine(stores, request["by"], request["where"], request["profiler"], request["prefer"], read_only=True)
+    limit_memory(spill.memory_bytes() or spill.duckdb_limit(engine.connection) / _OF_MACHINE)
+    if request["sql"] is not None:
+        answer = engine.sql(request["sql"])
+    else:
+        chosen = request["chosen"]
+        answer = engine.query(
+            parse(Path(request["query"])), request["params"], chosen["sort"], chosen["limit"], chosen["select"],
+            chosen["only"],
+        )  # fmt: skip
+    relation = answer.relation
+    with answer.taken():
+        types, found = relation.types, relation.limit(0).to_arrow_table().schema
+    fields = [
+        pa.field(column.name, f.type, f.nullable, {TYPE: str(kind).encode(), UNIT: column.unit.encode()})
+        for column, f, kind in zip(answer.columns, found, types, strict=True)
+    ]
+    schema = pa.schema(fields, {NOTE: engine.note.encode()})
+    with answer.taken(), pa.ipc.new_stream(sys.stdout.buffer, schema) as out:
+        out.write_batch(pa.RecordBatch.from_pylist([], schema))  # the columns are known before the rows are computed
+        sys.stdout.buffer.flush()
+        for batch in relation.to_arrow_reader(_ROWS):
+            out.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
+    sys.stdout.buffer.flush()
