@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -255,13 +256,13 @@ SLOW = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n <
 
 
 def test_a_long_question_ends_and_holds_nobody_up() -> None:
-    with serving(SAMPLES / "late-rank", "--time-limit", "2") as server, ThreadPoolExecutor() as beside:
+    with serving(SAMPLES / "late-rank", "--time-limit", "5") as server, ThreadPoolExecutor() as beside:
         slow = [beside.submit(server.sql, SLOW) for _ in range(2)]  # as many as are worked on at a time
         time.sleep(0.2)
         assert server.ask("/query/runs?part=answer").status == 200
         assert not any(s.done() for s in slow)
         for s in slow:
-            assert s.result().status == 503 and "stopped after 2 s" in s.result().text
+            assert s.result().status == 503 and "stopped after 5 s" in s.result().text
         assert server.sql("SELECT 1").status == 200
 
 
@@ -282,7 +283,74 @@ def test_a_question_ends_with_who_asked_it() -> None:
         assert server.end() == (130, "")
 
 
+LONG = "levenshtein(repeat('a', 300000), repeat('b', 300000)) > 0"
+
+
+def test_an_expression_that_takes_long_is_ended_and_holds_nobody_up() -> None:
+    """DuckDB does not stop inside one call of a function, so the process is killed."""
+    with serving(SAMPLES / "late-rank", "--time-limit", "5") as server, ThreadPoolExecutor() as beside:
+        address = "/query/runs?part=answer&" + urlencode({"where": LONG})
+        slow = [beside.submit(server.ask, address) for _ in range(3)]
+        time.sleep(0.2)
+        assert server.ask("/query/runs?part=answer").status == 200
+        for s in slow:
+            assert s.result().status == 503 and "stopped after 5 s" in s.result().text
+        assert server.ask("/query/runs?part=answer").status == 200
+        assert children(server.process.pid) <= 2  # of those four the one that is whole, and its figures
+
+
+def children(pid: int) -> int:
+    """How many processes a process has started that still run."""
+    stats = (p.read_text().rpartition(")")[2].split() for p in Path("/proc").glob("[0-9]*/stat") if p.exists())
+    return sum(int(stat[1]) == pid and stat[0] != "Z" for stat in stats)
+
+
+def test_memory_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACEQUARRY_MEMORY", "1GB")
+    with serving(SAMPLES / "late-rank") as server:
+        for where in ("len(repeat('x', 2_000_000_000)) > 0", "len(range(1_000_000_000)) > 0"):
+            said = server.ask("/query/runs?part=answer&" + urlencode({"where": where}))
+            assert said.status in (400, 503) and "out of memory" in said.text.lower()
+        for statement in ("SELECT range(1_000_000_000)", "SELECT count(DISTINCT i) FROM range(300_000_000) t(i)"):
+            said = server.sql(statement)
+            assert said.status in (400, 503) and "out of memory" in said.text.lower()
+        assert server.ask("/query/kernel-share?part=answer").status == 200
+        assert server.ask("/run?part=advice").status == 200
+
+
+def test_one_visitor_changes_nothing_for_the_next(server: Server) -> None:
+    for statement in (
+        "/* /* */ EXPLAIN SELECT 1 -- */ CREATE OR REPLACE VIEW runs AS SELECT 1 AS x",
+        "CREATE OR REPLACE VIEW runs AS SELECT 1 AS x",
+        "SELECT 1 --\r; CREATE OR REPLACE VIEW runs AS SELECT 1 AS x",
+        "SHOW allowed_paths",
+        "SELECT * FROM pg_catalog.pg_settings",
+    ):
+        said = server.sql(statement)
+        assert said.status == 400 and str(SAMPLES) not in unescape(said.text)
+    assert ONE in server.ask("/query/runs?part=answer").text
+
+
 # --- who may ask ---
+
+
+def test_idle_connections_keep_nobody_out() -> None:
+    with serving(SAMPLES / "late-rank") as server:
+        idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(230)]
+        until = time.monotonic() + 20
+        while (status := answered(server)) != 200 and time.monotonic() < until:
+            time.sleep(0.5)
+        assert status == 200
+        for one in idle:
+            one.close()
+
+
+def answered(server: Server) -> int:
+    """The status of a page; 0 where the connection was closed."""
+    try:
+        return server.ask("/queries").status
+    except (OSError, http.client.HTTPException):
+        return 0
 
 
 def test_only_this_servers_own_pages_ask(server: Server) -> None:
@@ -302,6 +370,9 @@ def test_only_this_servers_own_pages_ask(server: Server) -> None:
         )
         followed = {"Sec_Fetch_Site": site, "Sec_Fetch_Mode": "navigate"}
         assert server.ask("/queries", **followed, Sec_Fetch_Dest="document").status == 200
+        # A link that asks something could keep the server busy.
+        for path in ("/query/runs", "/query/runs?part=answer&where=1=1", "/?part=advice", "/run?run=x", "/queries?x"):
+            assert server.ask(path, **followed, Sec_Fetch_Dest="document").status == 403, path
         assert server.ask("/queries", **followed, Sec_Fetch_Dest="iframe").status == 403
 
 

@@ -95,13 +95,6 @@ class Engines:
         while len(self._kept) >= MOST or sum(e.held_bytes for e in self._kept.values()) > MOST_BYTES:
             del self._kept[next(iter(self._kept))]
 
-    def interrupt(self) -> None:
-        """End what they work on, from another thread."""
-        for engine in list(self._kept.values()):
-            engine.interrupt()
-        for other in self._others:
-            other.interrupt()
-
     def close(self) -> None:
         """Close them; there are no further ones."""
         for other in self._others:

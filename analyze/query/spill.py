@@ -57,6 +57,11 @@ def settings(folder: Path) -> dict[str, str]:
     return memory_limit() | {"temp_directory": str(folder), "max_temp_directory_size": most}
 
 
+def machine_bytes(connection: duckdb.DuckDBPyConnection) -> float:
+    """Bytes of the machine's memory, or of its control group: DuckDB may hold four fifths by default."""
+    return duckdb_limit(connection) / 0.8
+
+
 def duckdb_limit(connection: duckdb.DuckDBPyConnection) -> float:
     """Bytes that a DuckDB may hold in memory."""
     [(text,)] = connection.execute("SELECT current_setting('memory_limit')").fetchall()

@@ -15,8 +15,6 @@ from analyze.query.sql_process import NOTE, TYPE, UNIT
 
 _ROWS = 100_000
 """Rows of a batch."""
-_OF_MACHINE = 0.8
-"""DuckDB takes this share of the machine's memory by default."""
 
 
 def main() -> None:
@@ -59,7 +57,7 @@ def _answer(request: Mapping[str, Any]) -> None:
     for store in stores:
         store.hold()
     engine = Engine(stores, request["by"], request["where"], request["profiler"], request["prefer"], read_only=True)
-    limit_memory(spill.memory_bytes() or spill.duckdb_limit(engine.connection) / _OF_MACHINE)
+    limit_memory(spill.memory_bytes() or spill.machine_bytes(engine.connection))
     if request["sql"] is not None:
         answer = engine.sql(request["sql"])
     else:

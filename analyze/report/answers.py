@@ -27,11 +27,6 @@ class Answers:
         self.engine = self.engines.get((), [where], profiler)
         """The engine that tells no groups apart."""
 
-    def interrupt(self) -> None:
-        """End the question that is asked now, from another thread."""
-        self.engine.interrupt()
-        self.engines.interrupt()
-
     def close(self) -> None:
         """Let go of what was computed."""
         self.engines.close()

@@ -72,10 +72,6 @@ class Report:
         self.several = len(self.timed or self.runs) > 1
         self.by = tuple(by) or self._telling()
 
-    def interrupt(self) -> None:
-        """End the question that is asked now, from another thread."""
-        self.answers.interrupt()
-
     def close(self) -> None:
         """Let go of what was computed."""
         self.answers.close()

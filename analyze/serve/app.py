@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
-import duckdb
 from starlette.applications import Starlette
 from starlette.background import BackgroundTask
 from starlette.concurrency import run_in_threadpool
@@ -22,7 +21,7 @@ from analyze.errors import InputError
 from analyze.query.plain_sql import sentence
 from analyze.serve.asking import FORMS
 from analyze.serve.site import Site
-from analyze.serve.working import Desk, Job, Stopped
+from analyze.serve.workers import Failed, Stopped, Workers
 
 MOST_STATEMENT = 200_000
 """Bytes of what is sent."""
@@ -35,7 +34,9 @@ class App:
 
     def __init__(self, site: Site, time_limit: float):
         self._site = site
-        self._pages, self._statements = Desk(AT_ONCE, time_limit), Desk(AT_ONCE // 2, time_limit)
+        served = site.served()
+        self._pages = Workers(served, AT_ONCE, time_limit)
+        self._statements = Workers(served, AT_ONCE // 2, time_limit)
         self.routes = [
             Route("/", self.report),
             Route("/run", self.report),
@@ -49,14 +50,14 @@ class App:
         ]
 
     def end(self) -> None:
-        """End what is worked on, once the server has ended."""
+        """End the processes that answer, once the server has ended."""
         self._pages.end()
         self._statements.end()
 
     def starlette(self) -> Starlette:
         """The application."""
         handlers = {
-            InputError: self.mistaken, duckdb.Error: self.mistaken, MemoryError: self.mistaken,
+            InputError: self.mistaken, Failed: self.failed,
             HTTPException: self.unknown, Exception: self.broken,
         }  # fmt: skip
         return Starlette(routes=self.routes, exception_handlers=handlers)
@@ -65,29 +66,26 @@ class App:
         """The report of a run or several, or a part of it."""
         given = _given(request)
         part = "part" in given
-        return await self._html(
-            request, lambda job: (self._site.report_part if part else self._site.report)(given, job), part
-        )
+        return await self._html(request, "report_part" if part else "report", given, part)
 
     async def questions(self, request: Request) -> Response:
         """All questions."""
-        return await self._html(request, lambda job: self._site.questions(), False)
+        return HTMLResponse(await run_in_threadpool(self._site.questions))
 
     async def question(self, request: Request) -> Response:
         """A question, or the answer to it."""
         name, given = request.path_params["name"], _given(request)
         if "part" in given:
-            return await self._html(request, lambda job: self._site.answer(name, given, job), True)
-        return await self._html(request, lambda job: self._site.question(name, given), False)
+            return await self._html(request, "answer", given, True, name)
+        return HTMLResponse(await run_in_threadpool(self._site.question, name, given))
 
     async def save(self, request: Request) -> Response:
         """An answer as a file."""
         name, form, given = request.path_params["name"], request.path_params["form"], _given(request)
         if form not in FORMS:
             raise InputError(f"an answer is saved as .{', .'.join(FORMS)}")
-        return await self._file(
-            request, lambda job: self._site.save(name, form, given, job), f"{name}.{form}", self._pages
-        )
+        path = await self._pages.ask(request, "save", given, name, form)
+        return _file(Path(path), f"{name}.{form}")
 
     async def box(self, request: Request) -> Response:
         """Where SQL is written."""
@@ -104,19 +102,16 @@ class App:
         if form := given.get("form"):
             if form not in FORMS:
                 raise InputError(f"an answer is saved as .{', .'.join(FORMS)}")
-            return await self._file(
-                request, lambda job: self._site.save_sql(form, given, job), f"rows.{form}", self._statements
-            )
-        answer = await self._statements.do(request, lambda job: self._site.sql(given, job))
+            path = await self._statements.ask(request, "save_sql", given, form)
+            return _file(Path(path), f"rows.{form}")
+        answer = await self._statements.ask(request, "sql", given)
         return HTMLResponse(answer if _by_script(request) else self._site.box(given, answer))
 
     async def compared(self, request: Request) -> Response:
         """What changed from one run to another, or a part of it."""
         given = _given(request)
         part = "part" in given
-        return await self._html(
-            request, lambda job: (self._site.compared_part if part else self._site.compared)(given, job), part
-        )
+        return await self._html(request, "compared_part" if part else "compared", given, part)
 
     async def static(self, request: Request) -> Response:
         """A style sheet or script, by its name alone."""
@@ -128,8 +123,11 @@ class App:
 
     def mistaken(self, request: Request, error: Exception) -> Response:
         """What the user can mend."""
-        text = "out of memory" if isinstance(error, MemoryError) else sentence(error)
-        return self._error(request, text, 503 if isinstance(error, Stopped | MemoryError) else 400)
+        return self._error(request, sentence(error), 503 if isinstance(error, Stopped) else 400)
+
+    def failed(self, request: Request, error: Any) -> Response:
+        """What a process says in place of an answer."""
+        return self._error(request, str(error), error.status)
 
     def unknown(self, request: Request, error: Any) -> Response:
         """An address that there is not, or a method that it does not take."""
@@ -143,14 +141,15 @@ class App:
     def _error(self, request: Request, text: str, status: int) -> Response:
         return HTMLResponse(self._site.error(text, not _by_script(request)), status)
 
-    async def _html(self, request: Request, work: Callable[[Job], str], part: bool) -> Response:
-        text = await self._pages.do(request, work)
+    async def _html(self, request: Request, do: str, given: Mapping[str, str], part: bool, *before: str) -> Response:
+        text = await self._pages.ask(request, do, given, *before)
         return HTMLResponse(text if not part or _by_script(request) else self._site.alone(text, "A part of a page"))
 
-    async def _file(self, request: Request, work: Callable[[Job], Path], name: str, desk: Desk) -> Response:
-        path = await desk.do(request, work)
-        kind = FORMS[name.rpartition(".")[2]]
-        return FileResponse(path, media_type=kind, filename=name, background=BackgroundTask(path.unlink))
+
+def _file(path: Path, name: str) -> Response:
+    """A file that is removed once it is sent."""
+    kind = FORMS[name.rpartition(".")[2]]
+    return FileResponse(path, media_type=kind, filename=name, background=BackgroundTask(path.unlink))
 
 
 def _given(request: Request) -> dict[str, str]:

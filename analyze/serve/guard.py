@@ -32,6 +32,9 @@ HEADERS = {
     "X-Frame-Options": "DENY",
 }
 
+_STARTS = ("/", "/queries", "/sql", "/compare")
+"""Pages that a link of another site may open."""
+
 
 class Guard:
     """Lets through what this server's own pages and its user ask.
@@ -66,13 +69,13 @@ class Guard:
         headers = Headers(scope=scope)
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not self._known(hosts[0]):
-            return PlainTextResponse("the server is not called by this name\n", 421)
+            return PlainTextResponse("Host header not allowed\n", 421)
         if scope["method"] == "POST":
             _, _, origin = headers.get("origin", "").partition("://")
             if origin.lower() != hosts[0].lower():
-                return PlainTextResponse("asked from another page\n", 403)
-        elif headers.get("sec-fetch-site", "none") not in ("same-origin", "none") and not _followed(headers):
-            return PlainTextResponse("asked from another page\n", 403)
+                return PlainTextResponse("a page of another site asks\n", 403)
+        elif headers.get("sec-fetch-site", "none") not in ("same-origin", "none") and not _asks_nothing(scope, headers):
+            return PlainTextResponse("a page of another site asks; copy the address into the browser instead\n", 403)
         return self._untrusted(scope, headers) if self._token is not None else None
 
     def _untrusted(self, scope: Scope, headers: Headers) -> Response | None:
@@ -117,6 +120,10 @@ class Guard:
         return self._any_address
 
 
-def _followed(headers: Headers) -> bool:
-    """Whether somebody follows a link: it is no picture, script, frame or fetch of another page."""
-    return (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")) == ("navigate", "document")
+def _asks_nothing(scope: Scope, headers: Headers) -> bool:
+    """Whether a request of another site is a link that somebody follows to a page that asks no question of the link's.
+
+    A picture, script, frame or fetch is not; nor is an address with parameters, which could keep the server busy.
+    """
+    followed = (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")) == ("navigate", "document")
+    return followed and scope["path"] in _STARTS and not scope["query_string"]

@@ -40,6 +40,7 @@ def serve(
     import uvicorn
 
     from analyze.serve.app import App
+    from analyze.serve.connections import limited
     from analyze.serve.guard import LOOPBACK, Guard
     from analyze.serve.site import Site
 
@@ -58,7 +59,7 @@ def serve(
         pages = App(site, time_limit)
         app = Guard(pages.starlette(), hosts, not loopback, secret, f"tracequarry-{own}")
         config = uvicorn.Config(
-            app, http="h11", ws="none", lifespan="off", log_level="critical", access_log=False, server_header=False,
+            app, http=limited(), ws="none", lifespan="off", log_level="critical", access_log=False, server_header=False,
             proxy_headers=False, timeout_graceful_shutdown=1, limit_concurrency=200,
         )  # fmt: skip
         address = f"http://{f'[{name}]' if ':' in name else name}:{own}/"

@@ -1,17 +1,18 @@
 """What the pages hold. A page is there at once; what questions answer are places in it, filled when they are reached.
 
-Everything here runs in the thread of a `Job` and returns HTML, or raises InputError.
+What asks a question runs in a process of `analyze.serve.workers`; all return HTML, or raise InputError.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from analyze.advise import advise
 from analyze.errors import InputError
@@ -29,7 +30,6 @@ from analyze.report.page import Part, command_line, environment, filled_sql, scr
 from analyze.report.tables import table
 from analyze.serve.addresses import ONLY, Addresses, Selection, address
 from analyze.serve.asking import FORMS, MOST_SHOWN_ROWS, Question, saved
-from analyze.serve.working import Job, Pool
 from analyze.shell import in_shell
 from analyze.store.store import Store
 from schemas.tables import TABLES
@@ -41,6 +41,37 @@ MOST_DRAWN_ROWS = 100_000
 """Rows that a figure is drawn from."""
 MOST_FRAGMENT = 16_000_000
 """Characters of an answer."""
+
+
+A = TypeVar("A", Report, Engine)
+
+
+class Recent(Generic[A]):
+    """What was opened for the last questions, by what they asked; `most` are kept open."""
+
+    def __init__(self, make: Callable[..., A], most: int):
+        self._make: Callable[..., A] = make
+        self._most = most
+        self._open: dict[tuple[Hashable, ...], A] = {}
+
+    @contextmanager
+    def lend(self, *key: Hashable) -> Iterator[A]:
+        """One for a key. After an error that is not the user's it is not used again."""
+        lent = self._open.pop(key, None) or self._make(*key)
+        whole = False
+        try:
+            yield lent
+            whole = True
+        except InputError:
+            whole = getattr(lent, "whole", True)
+            raise
+        finally:
+            if whole:
+                self._open[key] = lent
+            else:
+                lent.close()
+            while len(self._open) > self._most:
+                self._open.pop(next(iter(self._open))).close()
 
 
 class Place(NamedTuple):
@@ -92,15 +123,17 @@ class Site:
         folders: Sequence[Path] = (),
         where: str | None = None,
         profiler: str | None = None,
+        folder: Path | None = None,
     ):
+        """`folder`: for answers as files; by default a new one that ends with this object."""
         self._stores, self._paths, self._folders = list(stores), list(paths), list(folders)
         self._where, self._profiler = where, profiler
-        self._reports: Pool[Report] = Pool(self._report, 2)
-        self._engines: Pool[Engine] = Pool(self._engine, 4)
+        self._reports: Recent[Report] = Recent(self._report, 2)
+        self._engines: Recent[Engine] = Recent(self._engine, 4)
         self._environment = environment(HERE)
         self._environment.globals |= {"asset": self._address_of_asset, "cut": cut, "label": label}
-        self._folder = TemporaryDirectory(prefix="tracequarry-")
-        """Answers as files; what a sender leaves is gone with the server."""
+        self._own_folder = None if folder else TemporaryDirectory(prefix="tracequarry-")
+        self.folder = folder or Path(self._own_folder.name if self._own_folder else "")
         self.queries = catalog(folders)
 
     # --- what is asked --------------------------------------------------------------------------------------------
@@ -124,6 +157,14 @@ class Site:
         wheres = [w for w in (self._where, *selection.wheres) if w]
         return wheres[0] if len(wheres) == 1 else " AND ".join(f"({w})" for w in wheres) or None
 
+    def served(self) -> dict[str, Any]:
+        """What a process of `analyze.serve.workers` needs to make the same pages, as JSON has it."""
+        return {
+            "stores": [str(store) for store in self._stores], "paths": self._paths,
+            "folders": [str(folder.absolute()) for folder in self._folders], "where": self._where,
+            "profiler": self._profiler, "folder": str(self.folder),
+        }  # fmt: skip
+
     @cached_property
     def runs(self) -> list[str]:
         """All runs that there are."""
@@ -135,10 +176,10 @@ class Site:
 
     # --- the report -----------------------------------------------------------------------------------------------
 
-    def report(self, given: Mapping[str, str], job: Job) -> str:
+    def report(self, given: Mapping[str, str]) -> str:
         """The page about a run or several."""
         selection = Selection.of(given)
-        with self._reports.lend(job, selection) as report:
+        with self._reports.lend(selection) as report:
             notes = [report.engine.note] if report.engine.note else []
             view = View(report.title(), "report", facts=report.facts(), notes=notes)
 
@@ -165,10 +206,10 @@ class Site:
             view.command = report.page_command()
         return self._page(view, given)
 
-    def report_part(self, given: Mapping[str, str], job: Job) -> str:
+    def report_part(self, given: Mapping[str, str]) -> str:
         """A part of that page."""
         name = given["part"]
-        with self._reports.lend(job, Selection.of(given)) as report:
+        with self._reports.lend(Selection.of(given)) as report:
             if name == "trust":
                 return self._fill("trust", trust=report.trust(), several=report.several)
             if name == "advice":
@@ -211,12 +252,12 @@ class Site:
             profilers=(*PROFILERS, "all"), most=MOST_SHOWN_ROWS,
         )  # fmt: skip
 
-    def answer(self, name: str, given: Mapping[str, str], job: Job) -> str:
+    def answer(self, name: str, given: Mapping[str, str]) -> str:
         """The answer to a query: its figure and table."""
         query = find(name, self._folders)
         asked = Question.of(query, given)
         selection, params, by = asked.selection, asked.params, asked.by
-        with self._engines.lend(job, *self._key(selection, by, query)) as engine:
+        with self._engines.lend(*self._key(selection, by, query)) as engine:
             answer = engine.query(query, params, asked.sort or None, MOST_DRAWN_ROWS + 1, only=asked.only)
             rows = Rows.of(answer)
             notes = [answer.note] if answer.note else []
@@ -242,15 +283,13 @@ class Site:
         box = address("/sql", [*selection.pairs(), ("statement", sql)])
         return self._article(part, "answer-1", notes, box, headed=False)
 
-    def save(self, name: str, form: str, given: Mapping[str, str], job: Job) -> Path:
+    def save(self, name: str, form: str, given: Mapping[str, str]) -> Path:
         """The answer to a query as a file, which whoever sends it removes."""
         query = find(name, self._folders)
         asked = Question.of(query, given)
-        with self._engines.lend(job, *self._key(asked.selection, asked.by, query)) as engine:
+        with self._engines.lend(*self._key(asked.selection, asked.by, query)) as engine:
             answer = engine.query(query, asked.params, asked.sort or None, only=asked.only)
-            return saved(
-                answer, form, self._folder.name, f"write it with {self._command(asked)} -o {query.name}.{form}"
-            )
+            return saved(answer, form, str(self.folder), f"write it with {self._command(asked)} -o {query.name}.{form}")
 
     def _command(self, asked: Question) -> str:
         """The command line that answers the same."""
@@ -268,10 +307,10 @@ class Site:
             selection=Selection.of(given), rows=MOST_SQL_ROWS, result=result,
         )  # fmt: skip
 
-    def sql(self, given: Mapping[str, str], job: Job) -> str:
+    def sql(self, given: Mapping[str, str]) -> str:
         """The answer to a SELECT."""
         selection, statement = Selection.of(given), given.get("statement", "")
-        with self._engines.lend(job, *self._key(selection)) as engine:
+        with self._engines.lend(*self._key(selection)) as engine:
             answer = engine.sql(statement)
             taken = answer.rows(MOST_SQL_ROWS + 1)
         notes = [answer.note] if answer.note else []
@@ -286,21 +325,21 @@ class Site:
         part.table = table(rows, (), MOST_SQL_ROWS) if taken else None
         return self._article(part, "sql-1", notes, headed=False)
 
-    def save_sql(self, form: str, given: Mapping[str, str], job: Job) -> Path:
+    def save_sql(self, form: str, given: Mapping[str, str]) -> Path:
         """The answer to a SELECT as a file, which whoever sends it removes."""
         selection = Selection.of(given)
-        with self._engines.lend(job, *self._key(selection)) as engine:
+        with self._engines.lend(*self._key(selection)) as engine:
             answer = engine.sql(given.get("statement", ""))
-            return saved(answer, form, self._folder.name, f"write it with analyze sql ... -o rows.{form}")
+            return saved(answer, form, str(self.folder), f"write it with analyze sql ... -o rows.{form}")
 
     # --- two runs -------------------------------------------------------------------------------------------------
 
-    def compared(self, given: Mapping[str, str], job: Job) -> str:
+    def compared(self, given: Mapping[str, str]) -> str:
         """The page of what changed from run `a` to run `b`; without them, that to choose them on."""
         a, b = given.get("a", ""), given.get("b", "")
         view = View("Compare two runs", "compare")
         if a and b:
-            with self._reports.lend(job, Selection(a)) as one, self._reports.lend(job, Selection(b)) as other:
+            with self._reports.lend(Selection(a)) as one, self._reports.lend(Selection(b)) as other:
                 view.title, view.facts = facts_of_both(one, other)
                 places = [
                     Place.at("/compare", [("a", a), ("b", b)], str(n), c["title"])
@@ -309,10 +348,10 @@ class Site:
             view.sections = [Chapter("changes", "What changed", places)]
         return self._page(view, given, "compare", runs=self.runs, a=a, b=b)
 
-    def compared_part(self, given: Mapping[str, str], job: Job) -> str:
+    def compared_part(self, given: Mapping[str, str]) -> str:
         """A part of that page."""
         a, b = Selection(given.get("a", "")), Selection(given.get("b", ""))
-        with self._reports.lend(job, a) as one, self._reports.lend(job, b) as other:
+        with self._reports.lend(a) as one, self._reports.lend(b) as other:
             declarations = dict(enumerate(declared_changes()))
             number = int(given["part"]) if given["part"].isdecimal() else -1
             if number not in declarations:
@@ -320,8 +359,6 @@ class Site:
             try:
                 part, notes = change(one, other, declarations[number])
             except InputError as e:
-                if job.stopped:
-                    raise
                 part, notes = None, [str(e)]
             if part is None:
                 return self._fill("lacking", title=declarations[number]["title"], lacks=None, said="; ".join(notes))

@@ -1,0 +1,77 @@
+"""A process that answers what pages ask, one question after the other: see `analyze.serve.workers`.
+
+The first line of stdin says what is served; each further line is a question, answered by a line on stdout, all of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import duckdb
+
+from analyze.errors import InputError
+from analyze.query import spill
+from analyze.query.databases import empty_database
+from analyze.query.plain_sql import sentence
+from analyze.query.process_limits import limit_memory
+from analyze.serve.site import Site
+from analyze.store.remote import existing_store
+
+
+def main() -> None:
+    """Answer until stdin ends, as it does with the server."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the server, which ends this
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what a library prints is no answer
+    lines: SimpleQueue[str] = SimpleQueue()
+    threading.Thread(target=_read, args=(lines,), daemon=True).start()
+    served = _Served()
+    while True:
+        answers.write(json.dumps(served.said(json.loads(lines.get()))) + "\n")
+        answers.flush()
+
+
+class _Served:
+    """What is served, opened by the first message."""
+
+    def __init__(self) -> None:
+        self._site: Site | None = None
+
+    def said(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """The text of a page or of a part of one, the path of a file, or an error with its HTTP status."""
+        try:
+            if self._site is not None:
+                return {"answer": str(getattr(self._site, message["do"])(*message["with"]))}
+            self._site = _site(message)
+            return {"answer": ""}
+        except (InputError, duckdb.Error) as e:
+            return {"error": sentence(e), "status": 400}
+        except MemoryError:
+            return {"error": "out of memory", "status": 503}
+        except Exception as e:
+            traceback.print_exc(file=sys.stderr)
+            return {"error": f"a fault of the server: {type(e).__name__}", "status": 500}
+
+
+def _site(served: Mapping[str, Any]) -> Site:
+    limit_memory(spill.memory_bytes() or spill.machine_bytes(empty_database()))
+    stores = [existing_store(place) for place in served["stores"]]
+    for store in stores:
+        store.hold()
+    folders, folder = [Path(f) for f in served["folders"]], Path(served["folder"])
+    return Site(stores, served["paths"], folders, served["where"], served["profiler"], folder)
+
+
+def _read(lines: SimpleQueue[str]) -> None:
+    for line in sys.stdin:
+        lines.put(line)
+    os._exit(0)

@@ -1,0 +1,147 @@
+"""Questions run in processes: one that takes too long, or that nobody waits for, is killed; no page waits for another.
+
+A process answers one question at a time and is used again, so that it need not read the recordings anew. One that has
+run an expression of a visitor's (`where`) is used again for that expression alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from analyze.errors import InputError
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+_ROOT = Path(__file__).parents[2]
+_START = "import sys; sys.path.append(sys.argv[1]); from analyze.serve.worker import main; main()"
+_LOOK_S = 0.1
+"""How often a running question is checked: for its time, and whether somebody still waits."""
+_MOST_LINE = 256 << 20
+"""Bytes of an answer."""
+
+
+class Stopped(InputError):
+    """A question was ended before it had an answer."""
+
+
+class Failed(Exception):
+    """A process says why it has no answer: a sentence and an HTTP status."""
+
+    def __init__(self, sentence: str, status: int):
+        super().__init__(sentence)
+        self.status = status
+
+
+class Worker:
+    """A process that answers one question at a time."""
+
+    def __init__(self, process: asyncio.subprocess.Process, where: str):
+        self.process, self.where = process, where
+        self.run = ""
+        """The run that it was last asked about, and has open."""
+
+    @classmethod
+    async def start(cls, served: Mapping[str, Any], where: str) -> Worker:
+        """Start a process, and wait until it has opened the stores. Raises Failed."""
+        pipe = asyncio.subprocess.PIPE
+        # -P: no module is imported from the current directory.
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-P", "-c", _START, str(_ROOT), stdin=pipe, stdout=pipe, limit=_MOST_LINE
+        )
+        made = cls(process, where)
+        await made._ask(served)
+        return made
+
+    async def ask(self, do: str, *given: Any) -> str:
+        """Return what a method of `Site` returns. Raises Failed."""
+        return await self._ask({"do": do, "with": given})
+
+    async def _ask(self, message: Mapping[str, Any]) -> str:
+        assert self.process.stdin and self.process.stdout
+        try:
+            self.process.stdin.write(json.dumps(message).encode() + b"\n")
+            line = await self.process.stdout.readline()
+        except (OSError, ValueError):
+            line = b""
+        if not line.endswith(b"\n"):
+            self.kill()
+            code = await self.process.wait()
+            raise Failed(f"the process that answered ended with status {code} (out of memory?)", 503)
+        said = json.loads(line)
+        if "error" in said:
+            raise Failed(said["error"], said["status"])
+        answer: str = said["answer"]
+        return answer
+
+    def kill(self) -> None:
+        """End the process, and with it the processes that it started: their stdin ends."""
+        if self.process.returncode is None:
+            self.process.kill()
+
+
+class Workers:
+    """The processes over what is served, of which so many answer at once, each for so many seconds at most."""
+
+    def __init__(self, served: Mapping[str, Any], at_once: int, seconds: float):
+        self._served = served
+        self._places = asyncio.Semaphore(at_once)
+        self._most = at_once
+        self._seconds = seconds
+        self._idle: list[Worker] = []
+        self._busy: set[Worker] = set()
+
+    async def ask(self, request: Request, do: str, given: Mapping[str, str], *before: str) -> str:
+        """Return what a method of `Site` returns. Raises Failed, and Stopped when the question is ended."""
+        where = given.get("where", "").strip()
+        async with self._places:
+            worker = self._take(where, given.get("run", "")) or await Worker.start(self._served, where)
+            self._busy.add(worker)
+            asked = asyncio.ensure_future(worker.ask(do, *before, dict(given)))
+            whole = False
+            try:
+                await self._wait(asked, request)
+                whole = asked.exception() is None or getattr(asked.exception(), "status", 0) == 400
+                return asked.result()
+            finally:
+                self._busy.discard(worker)
+                self._put_back(worker, whole)
+                asked.cancel()
+
+    async def _wait(self, asked: asyncio.Future[str], request: Request) -> None:
+        until = monotonic() + self._seconds
+        while not asked.done():
+            await asyncio.wait({asked}, timeout=_LOOK_S)
+            if not asked.done() and monotonic() > until:
+                raise Stopped(f"stopped after {self._seconds:g} s (--time-limit)")
+            if not asked.done() and await request.is_disconnected():
+                raise Stopped("nobody waits for it any more")
+
+    def _take(self, where: str, run: str) -> Worker | None:
+        """Take an idle process for an expression: one that has the run open, if there is one."""
+        fitting = [w for w in self._idle if w.where == where and w.process.returncode is None]
+        worker = next((w for w in reversed(fitting) if w.run == run), fitting[-1] if fitting else None)
+        if worker:
+            self._idle.remove(worker)
+            worker.run = run
+        return worker
+
+    def _put_back(self, worker: Worker, whole: bool) -> None:
+        """Keep a process for the next question, unless it was in the middle of one or failed."""
+        if whole:
+            self._idle.append(worker)
+        else:
+            worker.kill()
+        while len(self._idle) > self._most:
+            self._idle.pop(0).kill()
+
+    def end(self) -> None:
+        """End all processes."""
+        for worker in (*self._idle, *self._busy):
+            worker.kill()
