@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from analyze.errors import InputError
-from analyze.query.literals import of_run
+from analyze.query.literals import of_run, text_literal
 from analyze.query.needs import lacks
 from analyze.query.query_files import Query, ResultColumn, parse
 from analyze.shell import in_shell
@@ -234,7 +234,7 @@ def _places(engine: Engine, stretches: Sequence[_Stretch]) -> dict[_Stretch, _Pl
         return {}
     asked = list(dict.fromkeys(stretches))
     values = ", ".join(
-        f"({n}, '{s.run_id.replace(chr(39), chr(39) * 2)}'::run_key, {s.rank}, "
+        f"({n}, {text_literal(s.run_id)}::run_key, {s.rank}, "
         f"{'NULL' if s.device is None else s.device}::INTEGER, {s.start_ns}, {s.end_ns})"
         for n, s in enumerate(asked)
     )

@@ -71,8 +71,12 @@ Profiler = Annotated[
 
 def open_traces(paths: list[Path], queries: list[Path] | None = None) -> analyze.Traces:
     """What paths hold; on stderr what was left out of it, and, the first time, what it was read as."""
+    from analyze.query import spill
+    from analyze.query.process_limits import limit_memory
     from analyze.store.progress import progress_bar
 
+    if most := spill.memory_bytes():
+        limit_memory(most)
     with progress_bar() as progress:
         traces = analyze.open(*paths, queries=queries or (), progress=progress)
     terminal.warn(traces.warnings)

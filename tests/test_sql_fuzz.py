@@ -1,0 +1,12 @@
+"""Random statements against the walls around SQL of unknown origin; `tests/fuzz/sql.py` asks many more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fuzz.sql import fuzz
+
+
+def test_nothing_but_one_select_runs_and_nothing_is_written(tmp_path: Path) -> None:
+    passed = fuzz(tmp_path, statements=4000, seed=35)
+    assert passed["bare"] == 4000 and passed["select"] > 100 and passed["block"] > 10 and passed["expression"] > 10
