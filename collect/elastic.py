@@ -34,7 +34,7 @@ def main() -> int:
         max_restarts=0,
     )
     try:
-        elastic_launch(config, sys.executable)("-m", "collect.worker", path)
+        elastic_launch(config, sys.executable)("-P", "-m", "collect.worker", path)
     except ChildFailedError as e:
         codes = {rank: failure.exitcode for rank, failure in e.failures.items()}
         (Path(spec.scratch) / "exit-codes.json").write_bytes(msgspec.json.encode(codes))

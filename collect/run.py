@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
-import sysconfig
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +26,7 @@ from collect.progress import PassProgress
 from collect.ranks import settle
 from collect.runfolder import RunFolder, utc_now
 from collect.spec import RankReport, WorkerSpec, read_exit_codes, read_reports
+from schemas.isolation import python, python_variables
 from schemas.manifest import Gpu, Manifest, Pass, RankRecording
 from schemas.workload import OPTIONS, RecordedWorkload, recorded
 
@@ -233,18 +232,15 @@ def _command(profiler: Profiler[Any], options: RunOptions, path: Path, scratch: 
     spec_path = scratch / "spec.json"
     spec_path.write_bytes(msgspec.json.encode(spec))
     module = "collect.elastic" if options.parallel == "ddp" else "collect.worker"
-    return [sys.executable, "-m", module, str(spec_path)]
+    return python("-m", module, str(spec_path))
 
 
 def _environment(options: RunOptions) -> dict[str, str]:
-    """Variables for the worker: it must import this package, whatever lies in the working directory."""
+    """Variables for the worker: it must import this package, whatever is in the current directory."""
     if options.program:
         # srun hands on a Ctrl-C at once then, instead of printing what its tasks do.
         return {"SLURM_DISABLE_STATUS": "1"} if reaches_nodes(options.program) else {}
-    extra = {"PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
-    root = str(Path(__file__).resolve().parent.parent)
-    if root not in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
-        extra["PYTHONPATH"] = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), root)))
+    extra = {**python_variables(), "PYTHONUNBUFFERED": "1"}
     if options.parallel == "ddp":
         # Everything is on this node; gloo would otherwise look for the address of the host's name.
         extra["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", "lo")

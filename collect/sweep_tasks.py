@@ -20,7 +20,6 @@ from collect.sweep import Cell, Outcome, Work, cell_command, cell_options, only_
 from schemas.slurm import OUT_OF_TIME, TaskError, largest_array, sbatch_options, submitted
 
 LAUNCHERS = ("slurm", "local")
-_LOGS = ".submitit"
 _NOTICE_S = 180
 """Seconds before its end in which a task that is told to end is taken to be out of time; Slurm looks twice a minute."""
 
@@ -40,11 +39,10 @@ def launch(
     """
     if launcher not in LAUNCHERS:
         raise UsageError(f"--launcher {launcher}: must be {' or '.join(LAUNCHERS)}")
-    logs = folder / _LOGS
     arrays = _by_gpus(work)
     at_once = [arrays] if launcher == "slurm" else [[(gpus, [one])] for gpus, group in arrays for one in group]
     lost = False
-    with _told(launcher), submitted(launcher, logs, "collect-sweep", options) as tasks:
+    with _told(launcher), submitted(launcher, folder, "collect-sweep", options) as tasks:
         for together in at_once:
             if signals.count:
                 break
@@ -65,7 +63,7 @@ def launch(
             for cell in cells.values():
                 yield cell, Outcome("interrupted", None, "interrupted")
     if not lost:
-        shutil.rmtree(logs, ignore_errors=True)
+        shutil.rmtree(tasks.logs, ignore_errors=True)
 
 
 @contextmanager

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import io
 import re
+import shlex
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager, redirect_stderr, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from schemas.isolation import isolated_children, python, set_variables
 
 _SBATCH = {"timeout_min": "time", "cpus_per_task": "cpus-per-task", "mem_gb": "mem"}
 _SETUP = '[ -z "$SLURM_CPUS_PER_TASK" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK'
@@ -29,9 +33,12 @@ class TaskError(Exception):
 class Tasks:
     """Functions that run as tasks of arrays; `submit` starts them, `outcomes` waits for them. See `submitted`."""
 
-    def __init__(self, cluster: str, executor: Any) -> None:
+    def __init__(self, cluster: str, executor: Any, logs: Path, variables: Mapping[str, str | None]) -> None:
+        self.logs = logs
+        """The folder of what the tasks write: their functions, arguments and results, pickled, and their output."""
         self._cluster = cluster
         self._executor = executor
+        self._variables = variables
         self._started: list[Any] = []
         # The result of a task may come to be seen later than its end, by the file system of a network.
         self._poll_s, self._late_s = (1.0, 15.0) if cluster == "slurm" else (0.2, 0.0)
@@ -43,7 +50,10 @@ class Tasks:
         found: list[Any] = []
         for begin in range(0, len(calls), most):
             with _refusals(), self._executor.batch():
-                found += [self._executor.submit(function, *arguments) for function, arguments in calls[begin:][:most]]
+                found += [
+                    self._executor.submit(_with_variables, self._variables, function, *arguments)
+                    for function, arguments in calls[begin:][:most]
+                ]
             self._started += found[begin:]
         return found
 
@@ -76,24 +86,45 @@ class Tasks:
             job.cancel()
 
 
+def _with_variables(variables: Mapping[str, str | None], function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function in a task under the variables that the submitting process had, for the programs that it runs."""
+    set_variables(variables)
+    return function(*arguments)
+
+
 @contextmanager
-def submitted(cluster: str, logs: Path, name: str, options: Mapping[str, str]) -> Iterator[Tasks]:
+def submitted(cluster: str, folder: Path, name: str, options: Mapping[str, str]) -> Iterator[Tasks]:
     """Tasks by submitit: of `cluster` slurm, or processes here if it is local. At the end, what runs is cancelled.
 
-    `logs`: a folder that all nodes see. Raises ImportError without submitit, and TaskError for what it refuses.
+    `folder`: one that all nodes see. Raises ImportError without submitit, and TaskError for what it refuses.
     """
+    with _refusals():
+        # A new folder that nobody else can write to: the results in it are unpickled here, which runs code.
+        logs = Path(tempfile.mkdtemp(prefix=".submitit-", dir=folder))
+    try:
+        with isolated_children() as before:
+            yield from _tasks(cluster, logs, name, options, before)
+    finally:
+        with suppress(OSError):  # of tasks that were submitted, the caller decides
+            logs.rmdir()
+
+
+def _tasks(
+    cluster: str, logs: Path, name: str, options: Mapping[str, str], before: Mapping[str, str | None]
+) -> Iterator[Tasks]:
     import submitit
 
     executor = None
     with _refusals():
-        executor = submitit.AutoExecutor(folder=logs, cluster=cluster)
+        # A cluster may leave out the variables of isolated_children().
+        executor = submitit.AutoExecutor(folder=logs, cluster=cluster, slurm_python=shlex.join(python()))
         executor.update_parameters(**{"name": name, "timeout_min": 24 * 60, "slurm_setup": [_SETUP], **typed(options)})
     if cluster == "slurm":
         submitit.SlurmJob.watcher = _queue()
         if not {"timeout_min", "slurm_time"} & set(options):
             # The partition's own limit: with a longer one a task would wait for ever.
             executor._executor.update_parameters(time=None)
-    found = Tasks(cluster, executor)
+    found = Tasks(cluster, executor, logs, before)
     try:
         yield found
     finally:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 from typing import NamedTuple
+
+from schemas.isolation import which
 
 
 class Tool(NamedTuple):
@@ -21,11 +22,12 @@ class Tool(NamedTuple):
     """Patterns below / of where it is installed without being on PATH."""
 
     def find(self) -> str | None:
-        """Path of the program to run: as the variable says, else on PATH, else in a usual place; None without one."""
-        if asked := os.environ.get(self.variable):
-            return shutil.which(asked)
-        if found := shutil.which(self.name):
-            return found
+        """Absolute path of the program: as the variable says, else on PATH, else in a usual place; None without one."""
+        asked = os.environ.get(self.variable)
+        if found := which(asked or self.name):
+            return os.path.abspath(found)  # noqa: PTH100 (Path.resolve would follow links)
+        if asked:
+            return None
         usual = sorted((p for pattern in self.usual for p in Path("/").glob(pattern)), reverse=True)
         return str(usual[0]) if usual else None
 

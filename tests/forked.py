@@ -235,25 +235,26 @@ def _become(job: Mapping[str, Any]) -> Callable[[], object]:
     os.environ.update(job["environment"])
     os.chdir(job["cwd"])
     tempfile.tempdir = None
-    unbuffered = job["arguments"][0] == "-u"
+    flags, (first, *others) = _flags(job["arguments"])
     streams = (
         ("stdin", "r", sys.stdin.errors),
         ("stdout", "w", sys.stdout.errors),
         ("stderr", "w", "backslashreplace"),
     )
     for fd, (name, mode, errors) in enumerate(streams):
-        buffering = 1 if name == "stderr" or unbuffered else -1
+        buffering = 1 if name == "stderr" or "-u" in flags else -1
         stream: Any = open(fd, mode, buffering, locale.getencoding(), errors, closefd=False)  # noqa: SIM115
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     sys.orig_argv = [sys.executable, *job["arguments"]]
     sys.path[1:] = [*_python_path(), *(p for p in sys.path[1:] if p not in before)]
     subprocess.Popen._execute_child = _fork_child  # type: ignore[attr-defined]
-    first, *others = job["arguments"][unbuffered:]
     if first == "-m":
         module, sys.path[0] = others[0], job["cwd"]
         Path("/proc/self/comm").write_text(module)  # its command line is that of the process that it was forked from
         sys.argv = ["-m", *others[1:]]
+        if "-P" in flags:
+            del sys.path[0]
         if not _is_ours(module):
             _start_as_python()
         return lambda: runpy.run_module(module, run_name="__main__", alter_sys=True)
@@ -267,6 +268,12 @@ def _become(job: Mapping[str, Any]) -> Callable[[], object]:
     sys.argv = [first, *others]
     _start_as_python()
     return lambda: exec(compile(text, name, "exec"), main.__dict__)
+
+
+def _flags(arguments: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """Split arguments of Python into those of its options that are known here, and what it is to run."""
+    count = next(n for n, argument in enumerate(arguments) if argument not in ("-u", "-P"))
+    return arguments[:count], arguments[count:]
 
 
 def _is_ours(module: str) -> bool:
@@ -323,7 +330,7 @@ def _arguments(command: Sequence[str]) -> list[str]:
         return [*command]
     if command[0] != sys.executable:
         return []
-    first, *others = command[2:] if command[1:2] == ["-u"] else command[1:]
+    first, *others = _flags(command[1:])[1]
     if first == "-m":
         forked = _is_ours(others[0]) or others[0] == "torch.distributed.run"
     else:

@@ -85,7 +85,7 @@ def op(name: str, ts: float, dur: float, op_id: int, tid: int = 1, **args: Any) 
 
 def launched(ts: float, op_id: int, start: float, dur: float, name: str = "k") -> list[dict[str, Any]]:
     """A launch of 1 us in an operator, and the kernel that it starts; times in us."""
-    own = {"External id": op_id}
+    own: dict[str, Any] = {"External id": op_id}
     correlation = op_id + 1_000_000  # another number, as since torch 2.3: see the block op_ids
     return [launch(ts, correlation, **own), kernel(name, start, dur, correlation=correlation, **own)]
 

@@ -10,7 +10,6 @@ import atexit
 import json
 import os
 import subprocess
-import sys
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -19,6 +18,7 @@ from typing import Any
 
 from analyze.plots import drawing
 from analyze.plots.figure import Figure
+from schemas.isolation import python
 
 _PROGRAM = Path(__file__).with_name("vega_process.py")
 
@@ -31,8 +31,7 @@ class _Compiler:
         self._process: subprocess.Popen[bytes] | None = None
         with suppress(OSError, TypeError):  # there is no Python to start
             self._process = subprocess.Popen(
-                # -P: the modules beside the program are not those that it means.
-                [sys.executable, "-P", str(_PROGRAM), drawing.VERSION],
+                python(str(_PROGRAM), drawing.VERSION),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

@@ -24,6 +24,7 @@ from analyze.store.remote import store_at
 from analyze.store.run_folders import RunInput
 from analyze.store.shards import Share, ingest_shard
 from analyze.store.store import Store
+from schemas.isolation import isolated_children
 from schemas.slurm import TaskError, largest_array, sbatch_options, submitted, typed
 from schemas.urls import as_given, is_remote
 
@@ -31,7 +32,6 @@ MOST_SHARDS = 256
 """Shards that are made unless it is said how many: clusters often take 1,000 tasks of an array at most."""
 _ROUNDS = 3
 """How often a shard is started that leaves nothing."""
-_LOGS = ".submitit"
 _LOOK_S, _ALONE_S = 5, 30
 """How often dask's scheduler is asked for its workers, and how long it may have none."""
 
@@ -150,7 +150,8 @@ def _engine(
     if engine is None or (address and name != "dask"):
         raise InputError(f"--launcher {launcher}: must be slurm, local, dask or dask:ADDRESS")
     try:
-        with engine(address or name, options, (list(runs), place), (jobs, again)) as start:
+        # Until the end: dask starts a worker again that is lost.
+        with isolated_children(), engine(address or name, options, (list(runs), place), (jobs, again)) as start:
             yield start
     except TaskError as e:
         raise InputError(f"--launcher {name}: {e}") from e
@@ -164,8 +165,7 @@ def _submitit(
 ) -> Iterator[Start]:
     """Each shard a task of an array; a task that is lost is seen by its shard not being there."""
     place = before[1]
-    logs = (Path() if is_remote(place) else Path(place)) / _LOGS
-    with submitted(cluster, logs, "analyze-ingest", options) as started:
+    with submitted(cluster, Path() if is_remote(place) else Path(place), "analyze-ingest", options) as started:
 
         def start(shares: list[Share]) -> Iterator[Told]:
             tasks = started.submit([(run_shard, (*before, share, *after)) for share in shares])
@@ -174,7 +174,7 @@ def _submitit(
                 yield Told(lost=str(outcome)) if isinstance(outcome, TaskError) else Told(problem=outcome)
 
         yield start
-    shutil.rmtree(logs, ignore_errors=True)
+    shutil.rmtree(started.logs, ignore_errors=True)
 
 
 @contextmanager

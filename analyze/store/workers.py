@@ -18,6 +18,7 @@ from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
 
 from analyze import no_pandas
+from schemas.isolation import isolated_children
 
 _PR_SET_PDEATHSIG = 1  # of <sys/prctl.h>
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of <malloc.h>
@@ -30,7 +31,8 @@ class _Process(SpawnProcess):
         main = sys.modules["__main__"]
         sys.modules["__main__"] = types.ModuleType("__main__")
         try:
-            super().start()
+            with isolated_children():
+                super().start()
         finally:
             sys.modules["__main__"] = main
 
@@ -136,7 +138,8 @@ def worker_pool(workers: int) -> Iterator[Executor]:
     if sys.platform == "win32":
         workers = min(workers, 61)  # more handles cannot be waited for at once there
     context = _Context()
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_set_up, initargs=(os.getpid(),))
+    with isolated_children():  # its queues start multiprocessing's resource tracker, another Python
+        pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_set_up, initargs=(os.getpid(),))
     try:
         yield pool
     except BaseException:

@@ -18,6 +18,7 @@ import msgspec
 
 from collect.errors import ToolError
 from collect.options import RunOptions
+from schemas import isolation
 from schemas.manifest import RunFile
 from schemas.options import declared
 from schemas.tools import Tool
@@ -132,16 +133,19 @@ def need_tool(tool: Tool) -> str:
 def ask_tool(argv: list[str], timeout_s: float = 120.0) -> str:
     """What a tool prints (stdout and stderr) for a question such as --help. Raises ToolError when it cannot run."""
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False)
+        done = isolation.run_tool(argv, capture_output=True, text=True, errors="replace", timeout=timeout_s)
     except (OSError, subprocess.TimeoutExpired) as e:
         raise ToolError(f"{argv[0]} does not run: {e}") from e
     return done.stdout + done.stderr
 
 
 def run_tool(argv: list[str], purpose: str, timeout_s: float = 3600.0) -> str:
-    """Run a tool to its end and return its stdout. Raises ToolError, with the tool's last line, when it fails."""
+    """Run a tool to its end and return its stdout; paths must be absolute.
+
+    Raises ToolError, with the tool's last line, when it fails.
+    """
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False)
+        done = isolation.run_tool(argv, capture_output=True, text=True, errors="replace", timeout=timeout_s)
     except (OSError, subprocess.TimeoutExpired) as e:
         raise ToolError(f"{purpose} failed: {e}") from e
     if done.returncode != 0:

@@ -77,6 +77,7 @@ class NcuProfiler(Profiler[NcuOptions]):
         super().__init__(options)
         self._ncu = "ncu"
         self._metrics: list[str] = []
+        self._no_config: list[str] = []
         self._replays: int | None = None
 
     def refuses(self) -> str | None:
@@ -91,6 +92,9 @@ class NcuProfiler(Profiler[NcuOptions]):
         """Find ncu, choose the metrics that it and the chip know, and say what the pass will cost."""
         found = self._ncu = need_tool(NCU)
         notes = [KEPT_NOTE] if self.options.keep_report else []
+        # By default, newer ones take options from a config.ncu-cfg in the current directory.
+        if "--config-file " in ask_tool([found, "--help"]):
+            self._no_config = ["--config-file", "off"]
         purpose = self.own.ncu_metrics
         if purpose != "full":
             known = known_metrics(ask_tool([found, "--query-metrics"]))
@@ -106,7 +110,8 @@ class NcuProfiler(Profiler[NcuOptions]):
 
     def wrap(self, argv: list[str], folder: Path) -> list[str]:
         """`ncu ... argv`."""
-        return profile_arguments(self._ncu, self.own, bool(self.options.program), self._metrics, folder / REPORT) + argv
+        arguments = profile_arguments(self._ncu, self.own, bool(self.options.program), self._metrics, folder / REPORT)
+        return [*arguments, *self._no_config, *argv]
 
     def recorder(self, folder: Path, rank: int) -> Recorder:
         """Opens the range around the profiled steps, or the phase that was asked for."""
@@ -126,6 +131,7 @@ class NcuProfiler(Profiler[NcuOptions]):
         """
         replays = [int(n) for n in re.findall(r"^==PROF== Profiling .* (\d+) pass(?:es)?\s*$", log, re.M)]
         self._replays = max(replays, default=None)
+        folder = folder.absolute()
         report = folder / f"{REPORT}.ncu-rep"
         if not report.exists():
             if "No kernels were profiled" in log:

@@ -146,6 +146,7 @@ class NsysProfiler(Profiler[NsysOptions]):
 
         A report that cannot be exported stays: it is all there is of the pass.
         """
+        folder = folder.absolute()
         report = folder / f"{REPORT}.nsys-rep"
         if not report.exists():
             hint = ""

@@ -10,6 +10,7 @@ from pathlib import Path
 from analyze.errors import InputError
 from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
 from analyze.sources.ncu import reader as ncu
+from schemas.isolation import run_tool
 from schemas.tools import NCU
 
 
@@ -25,9 +26,9 @@ def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterato
             f"ncu --import {path.name} --csv --page raw > {path.stem}.ncu.csv"
         )
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as out:
-        command = [tool, "--import", str(path), "--csv", "--page", "raw"]
+        command = [tool, "--import", str(path.absolute()), "--csv", "--page", "raw"]
         try:
-            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, check=False)
+            done = run_tool(command, stdout=out, stderr=subprocess.STDOUT)
         except OSError as e:
             raise InputError(f"{path}: {tool} does not run: {e.strerror}") from e
         out.seek(0)

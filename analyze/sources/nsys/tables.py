@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import shutil
 import sqlite3
-import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,6 +23,7 @@ import pyarrow.compute as pc
 from analyze.errors import InputError
 from analyze.sources.lines import whole
 from analyze.sources.nsys.arrow_rows import arrow_batches
+from schemas.isolation import run_tool
 from schemas.tools import NSYS
 
 Columns = dict[str, pa.Array]
@@ -97,7 +97,7 @@ _NSYS_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA", "META_DATA_CAPTURE", "TA
 
 
 def export_report(report: Path, to: Path) -> None:
-    """Export a .nsys-rep or .qdrep to SQLite with nsys. Raises InputError if there is none or it fails."""
+    """Export a .nsys-rep or .qdrep to SQLite with nsys (`to`: absolute). Raises InputError where that fails."""
     nsys = NSYS.find()
     how = f"`nsys export --type sqlite {report.name}` where it was recorded makes a file that needs none"
     if nsys is None:
@@ -106,9 +106,19 @@ def export_report(report: Path, to: Path) -> None:
         )
     if not report.is_file() or report.stat().st_size == 0:
         raise InputError(f"{report}: not a report of Nsight Systems: the file is empty")
-    command = [nsys, "export", "--type", "sqlite", "--quiet", "true", "--output", str(to), str(report.resolve())]
+    command = [
+        nsys,
+        "export",
+        "--type",
+        "sqlite",
+        "--quiet",
+        "true",
+        "--output",
+        str(to),
+        str(report.resolve()),
+    ]
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        done = run_tool(command, capture_output=True)
     except OSError as e:
         raise InputError(f"{report}: {nsys} cannot be run: {e.strerror}; {how}") from e
     if done.returncode or not to.is_file():
