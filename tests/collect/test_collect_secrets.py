@@ -5,13 +5,16 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
+import shlex
 import sqlite3
+import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from collect_support import Collect, start
+from collect_support import ROOT, Collect, start
 
 from collect.checked_options import make_options
 from collect.new_files import new_file, private_folder
@@ -170,6 +173,171 @@ def test_scrubbed_export(tmp_path: Path) -> None:
 def test_arguments(argv: list[str], shown: list[str]) -> None:
     redactor = Redactor({"MY_SECRET": "known-to-the-environment", "PWD": str(Path.cwd()), "KEY": "short"})
     assert redactor.arguments(argv) == shown
+
+
+X = "Xa9-x_Zq7"
+"""What must not be left of a secret."""
+BASIC = "dXNlcjpYYTkteF9acTc="  # user:Xa9-x_Zq7
+PEM = f"-----BEGIN RSA PRIVATE KEY-----\n{X}AAAA\n{X}BBBB\n-----END RSA PRIVATE KEY-----"
+TOKENS = [
+    "sk_live_" + "4eC39HqLyjWDarjtT1zdp7dc", "rk_test_" + "4eC39HqLyjWDarjtT1zdp7dc", "npm_" + "a1B2" * 9,
+    "ya29." + "a0AfH6SMBx-1", "ASIA" + "IOSFODNN7EXAMPLE", "AKIA" + "IOSFODNN7EXAMPLE",
+    "pypi-" + "AgEIcHlwaS5vcmcCJGQ4", "nvapi-" + "abcdefghijklmnopqrst", "xoxb-" + "123456789012-abcdef",
+    "SG." + "a" * 22 + "." + "b" * 43, "glpat-" + "abcdefghijklmnopqrst", "github_pat_" + "a" * 22,
+    "AccountKey=" + "a" * 86 + "==", "123456789:" + "A" * 35, "sq0csp-" + "a" * 43,
+    "GOCSPX-" + "abcdefghijklmnopqrst", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abcdefgh",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("token", TOKENS)
+@pytest.mark.parametrize("around", ["{}", "--x={}", "x {} y", "'{}'", '{{"a":"{}"}}', "https://host/{}?a=1", "x\n{}\n"])
+def test_tokens_by_their_form(token: str, around: str) -> None:
+    text = around.format(token)
+    for shown in (Redactor({}).text(text), *Redactor({}).arguments(["run", text])):
+        assert token.removeprefix("AccountKey=")[4:] not in shown
+    assert token[4:] not in Redactor({}).tokens(text)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        # Headers.
+        ["curl", "-H", f"Authorization: Basic {X}"],
+        ["curl", "-H", f"authorization: Digest username=\"me\", realm=\"a b\", response=\"{X}\""],
+        ["curl", "-H", f"Authorization: Bearer {X}"],
+        ["curl", "-H", f"Proxy-Authorization: Basic {X}"],
+        ["curl", f"-HAuthorization: Basic {X}"],
+        ["curl", f"--header=Authorization: Basic {X}"],
+        ["curl", "-H", f"Cookie: a=b; sid={X}"],
+        ["curl", "-H", f"Set-Cookie: a=b; sid={X}; Path=/"],
+        ["curl", "-H", f"X-Api-Key: {X}"],
+        ["sh", "-c", f"curl -H 'Authorization: Digest username=\"me\", response=\"{X}\"' https://host"],
+        ["sh", "-c", f"curl -H \"Authorization: Digest username=\\\"me\\\", response=\\\"{X}\\\"\" https://host"],
+        ["sh", "-c", f"curl -H \"Cookie: a=b; sid={X}\" https://host"],
+        ["sh", "-c", f"curl -H Authorization:\\ Basic\\ {X} https://host"],
+        ["echo", f"Basic {BASIC}"],
+        ["curl", "--cookie", f"a=b; sid={X}"],
+        # Values with blanks, quotes, commas and dashes.
+        ["run", f"--password=a {X}"],
+        ["run", f"--password=a,{X}"],
+        ["run", f"PASSWORD=a {X}"],
+        ["run", "--secret", f"-{X}"],
+        ["run", "--secret", f"--{X}"],
+        ["run", "--password", f"a {X}"],
+        ["sh", "-c", f"run --password='a {X}'"],
+        ["sh", "-c", f"run --password=a\\ {X}"],
+        ["sh", "-c", f"run --password='a'\"b {X}\"c"],
+        ["sh", "-c", f"run --password \"a\\\" {X}\""],
+        ["sh", "-c", f"run --password=a,{X}"],
+        ["sh", "-c", f"run --password -{X} --lr 1"],
+        ["sh", "-c", f"run --password '{X}"],
+        ["sh", "-c", f"TOKEN=a,{X} run"],
+        ["ssh", "host", f"bash -c 'run --token {X}'"],
+        ["run", f"--arguments=--token {X} --lr 1"],
+        ["run", "--arguments=--token", X],
+        # JSON and Python.
+        ["run", json.dumps({"password": f'a"{X}'})],
+        ["run", json.dumps({"a": [{"password": f"a'\\{X}"}]})],
+        ["run", json.dumps({"passwords": ["a", X]})],
+        ["run", json.dumps({"credentials": {"name": X}})],
+        ["run", json.dumps(json.dumps({"password": f'a"{X}', "b": 1}))],
+        ["run", json.dumps({"args": ["--token", X]})],
+        ["run", "--json", "x=" + json.dumps({"password": f'a"{X}'})],
+        ["run", repr({"password": f"a'\"{X}"})],
+        ["run", f"d['password'] = 'a {X}'"],
+        ["run", f"{{'a': {{'password': '{X}'}}, 'b': 1"],
+        # URLs and logins.
+        ["git", "clone", f"https://me:{X}@host/a.git"],
+        ["git", "clone", f"https://me:p@{X}@host/a.git"],
+        ["git", "clone", f"https://{X}@host/a.git"],
+        ["run", f"postgresql+psycopg://me:{X}@host:5432/a"],
+        ["curl", f"https://host/a?page=1&api_key={X}"],
+        ["curl", f"https://bucket.host/a?X-Amz-Signature={X}&a=b"],
+        ["curl", "-u", f"me:{X}"],
+        ["curl", f"-ume:{X}"],
+        ["curl", f"--user=me:{X}"],
+        ["sh", "-c", f"curl -u me:{X} https://host"],
+        # Private keys.
+        ["run", PEM],
+        ["run", "--key", PEM],
+        ["run", f"--x={PEM}"],
+        ["run", json.dumps({"a": PEM})],
+        ["run", PEM.partition("-----END")[0]],
+        ["run", PEM.replace("RSA ", "")],
+        ["run", PEM.replace("RSA", "OPENSSH")],
+        ["run", PEM.replace("RSA PRIVATE KEY", "PGP PRIVATE KEY BLOCK")],
+        ["sh", "-c", f"cat <<END\n{PEM}\nEND"],
+        ["run", f"PuTTY-User-Key-File-2: ssh-rsa\n{X}"],
+    ],
+)  # fmt: skip
+def test_no_part_of_a_secret_is_left(argv: list[str]) -> None:
+    redactor = Redactor({})
+    shown = redactor.arguments(argv)
+    assert len(shown) == len(argv) and shown[0] == argv[0]
+    assert not [part for part in (X, BASIC) if part in " ".join(shown)], shown
+    assert redactor.arguments(shown) == shown, "a second time, it stays the same"
+    if not any(quote in argument for argument in argv for quote in "\"'"):  # a shell quotes them in many ways
+        said = redactor.text("failed: " + shlex.join(argv))
+        assert not [part for part in (X, BASIC) if part in said], said
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["python", "train.py", "--lr", "-0.1", "--use-auth", "--lr", "1", "--max-tokens", "4096"],
+        ["git", "checkout", "4eb7a1d60e9d5b2c4a7cf0a0cd2e6a4a25e3f1b9"],
+        ["run", "NCCL_COMM_ID=10.0.0.1:1234", "0x7f3a5c0", "1e-4", "sha256:" + "a1" * 32, "/a/b-c_d.e:/f"],
+        ["void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, std::array<char*, 1ul> >"],
+        ["ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"],
+        ["run", "Basic training", "basic block", "--", "x"],
+        ["run", '{"lr": 0.1, "name": "a b", "list": [1, "x"]}', "{a,b}", "[1, 2"],
+        ["run", "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----", "it's", 'a"b', "\\"],
+    ],
+)
+def test_what_is_no_secret_stays(argv: list[str]) -> None:
+    assert Redactor({}).arguments(argv) == argv
+
+
+def test_recordings_without_secrets_stay() -> None:
+    """The samples' command lines and environments, and the names of kernels and operators in them."""
+    redactor = Redactor({})
+    samples = sorted((ROOT / "sample_traces").rglob("run.json"))
+    assert len(samples) > 5
+    for path in samples:
+        data = json.loads(path.read_text("utf-8"))
+        assert redactor.anything(data) == data, path
+        assert safe_variables(data["environment"]) == data["environment"], path
+    for path in (ROOT / "sample_traces").rglob("*.json.gz"):
+        names = set(re.findall(r'"name": ?"((?:[^"\\]|\\.)*)"', gzip.decompress(path.read_bytes()).decode()))
+        assert [name for name in names if redactor.tokens(name) != name] == [], path
+
+
+def test_long_texts() -> None:
+    """No text takes long: patterns that go back and forth over one would take minutes."""
+    for part in (
+        "a",
+        "-",
+        "--a ",
+        "'",
+        '"',
+        "\\",
+        '\\"',
+        " ",
+        "{[",
+        "://",
+        "a=",
+        "authorization:'",
+        "--token ",
+        "basic ",
+    ):
+        Redactor({}).text(part * (4096 // len(part)))
+    assert Redactor({}).text("a=" * 4096 + "token=x") == "a=" * 4096 + "token=***"
+
+
+def test_library_is_loaded_only_when_needed() -> None:
+    code = "import sys, collect.cli, collect.redact; print([m for m in sys.modules if 'detect_secrets' in m])"
+    said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert said.stdout == "[]\n"
 
 
 def test_texts_that_are_no_command_lines() -> None:
