@@ -114,7 +114,7 @@ def run_logged(
 def _appending(path: str, flags: int) -> int:
     """Open a log as `>>` does: a program that opens its stderr anew (`> /dev/stderr`) cuts the file to nothing, and
     what is written through the older one must not begin behind a hole."""
-    return os.open(path, flags | os.O_APPEND, 0o666)
+    return os.open(path, flags | os.O_APPEND, 0o600)
 
 
 def _hand_on(group: int, signals: Signals, told: list[float]) -> None:

@@ -24,7 +24,7 @@ from collect.profilers import make_profiler
 from collect.profilers.base import EVERY_PASS, Profiler, list_files
 from collect.progress import PassProgress
 from collect.ranks import settle
-from collect.runfolder import RunFolder, utc_now
+from collect.runfolder import RunFolder, hide_from_others, utc_now
 from collect.spec import RankReport, WorkerSpec, read_exit_codes, read_reports
 from schemas.isolation import python, python_variables
 from schemas.manifest import Gpu, Manifest, Pass, RankRecording
@@ -140,7 +140,7 @@ def _run_pass(
     seen_by_all = folder.path.resolve() if reaches_nodes(options.program) else None
     with tempfile.TemporaryDirectory(prefix=".tracequarry-", dir=seen_by_all, ignore_cleanup_errors=True) as scratch:
         try:
-            path.mkdir()
+            path.mkdir(mode=0o700)
             folder.save()
             for note in profiler.prepare():
                 _tell(console, note)
@@ -156,6 +156,7 @@ def _run_pass(
     done.status = "failed" if done.reason else "done"
     if path.is_dir():
         _remove_unfinished(path)
+        hide_from_others(path)
         done.files = list_files(folder.path, path, profiler.kinds)
     folder.save()
     return usage

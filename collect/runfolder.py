@@ -27,6 +27,31 @@ LONGEST_NAME = 80
 """Characters of a run id that say what was run; a folder's name has 255 bytes."""
 
 
+def make_private(folder: Path, exist_ok: bool = False) -> None:
+    """Make a folder that others cannot enter, and those around it that are missing. As Path.mkdir."""
+    try:
+        folder.mkdir(mode=0o700)
+    except FileNotFoundError:
+        if folder.parent == folder:
+            raise
+        make_private(folder.parent, exist_ok=True)
+        make_private(folder, exist_ok)
+    except FileExistsError:
+        if not exist_ok or not folder.is_dir():
+            raise
+
+
+def hide_from_others(folder: Path) -> None:
+    """Take from others the rights to all files below a folder, so that copies that keep the rights are private, too.
+
+    Profilers, and recorders inside a program, write under its umask.
+    """
+    for path in folder.rglob("*"):
+        with suppress(OSError):  # of another user
+            if not path.is_symlink():
+                path.chmod(path.stat().st_mode & 0o700)
+
+
 def utc_now() -> str:
     """The time as the manifest has it."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -106,8 +131,9 @@ class RunFolder:
         manifest = Manifest(run_id=run_id(options), job=options.job, start=utc_now(), command=command)
         folder = around[0] / manifest.run_id
         try:
-            folder.mkdir(parents=True)
-            with (folder / RESERVE_NAME).open("xb") as f:
+            make_private(folder)
+            (folder / RESERVE_NAME).touch(mode=0o600, exist_ok=False)
+            with (folder / RESERVE_NAME).open("wb") as f:
                 f.write(bytes(RESERVE_BYTES))
             write_manifest(folder, _redacted(manifest))
         except OSError as e:

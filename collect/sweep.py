@@ -41,7 +41,7 @@ from collect.options import RunOptions
 from collect.process import Signals
 from collect.redact import Redactor
 from collect.run import INTERRUPTED, run
-from collect.runfolder import utc_now
+from collect.runfolder import make_private, utc_now
 from schemas.files import write_synced
 from schemas.manifest import is_run_id
 
@@ -207,7 +207,7 @@ def sweep(
     plan = read_plan(plan_path)
     folder = sweep_folder(plan_path, output)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder, exist_ok=True)
     except OSError as e:
         raise UsageError(f"--output: cannot write to {os_sentence(e)}") from e
     state = _load(folder, plan_path, plan)
@@ -348,7 +348,7 @@ def _save(folder: Path, state: SweepState) -> None:
         ],
     )
     try:
-        write_synced(folder / STATE_NAME, msgspec.json.format(msgspec.json.encode(plain), indent=2) + b"\n")
+        write_synced(folder / STATE_NAME, msgspec.json.format(msgspec.json.encode(plain), indent=2) + b"\n", 0o600)
     except OSError as e:
         raise CollectError(f"{STATE_NAME} cannot be written: {os_sentence(e)}") from e
 

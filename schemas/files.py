@@ -47,14 +47,14 @@ def _mode(path: Path) -> int:
 
 
 @contextmanager
-def part_file(output: Path) -> Iterator[Path]:
+def part_file(output: Path, mode: int = 0o666) -> Iterator[Path]:
     """A new, empty file beside a place, which takes the place if all goes well, and else is removed. Raises OSError.
 
-    Its name is one that nobody knows beforehand: a link that was put there is not followed.
+    Its name is one that nobody knows beforehand: a link that was put there is not followed. `mode` is that of open().
     """
     name = os.fsdecode(os.fsencode(output.name)[:_MOST_NAME_BYTES])
     part = output.with_name(f".{name}.{secrets.token_hex(8)}.part")
-    os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))  # O_EXCL follows no link, either
+    os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))  # O_EXCL follows no link, either
     try:
         yield part
         part.replace(output)
@@ -63,9 +63,9 @@ def part_file(output: Path) -> Iterator[Path]:
         raise
 
 
-def write_synced(output: Path, data: bytes) -> None:
+def write_synced(output: Path, data: bytes, mode: int = 0o666) -> None:
     """Write bytes that are on the disk before they are in place. Raises OSError."""
-    with part_file(output) as part, part.open("wb") as f:
+    with part_file(output, mode) as part, part.open("wb") as f:
         f.write(data)
         f.flush()
         os.fsync(f.fileno())

@@ -224,5 +224,5 @@ def _problem(manifest: Manifest) -> str | None:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write FOLDER/run.json whole or not at all; follows no link. Raises OSError."""
-    write_synced(folder / MANIFEST_NAME, msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
+    """Write FOLDER/run.json whole or not at all, for its owner alone; follows no link. Raises OSError."""
+    write_synced(folder / MANIFEST_NAME, msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n", 0o600)

@@ -14,7 +14,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from collect_support import ROOT, Collect, start
+from collect_support import ROOT, Collect, environment, start
 
 from collect.checked_options import make_options
 from collect.new_files import new_file, private_folder
@@ -376,6 +376,28 @@ def test_sweep_state(tmp_path: Path) -> None:
     # Taken up again, each cell has its own state, and its own values.
     again = _load(tmp_path, plan, read)
     assert [(c.values["program"][2], c.status) for c in again.cells] == [("s1-xyzzy", "pending"), ("s2-xyzzy", "done")]
+
+
+@pytest.mark.parametrize("command", ["run", "job", "sweep"])
+def test_run_folders_are_private(tmp_path: Path, command: str) -> None:
+    """Under the umask of most systems, which the program keeps; so are all folders that are made around them."""
+    script = tmp_path / "program.py"
+    script.write_text("import os, torch\ntorch.ones(2) + 1\nprint(oct(os.umask(0)))\n")
+    (tmp_path / "plan.toml").write_text(f'[options]\nprogram = ["{sys.executable}", "program.py"]\n')
+    program = ["--", sys.executable, "program.py"]
+    arguments = {
+        "run": ["run", "-o", "a/b/runs", "--no-echo", *program],
+        "job": ["run", "-o", "a/b/runs", "--no-echo", "--job", "j", *program],
+        "sweep": ["sweep", "plan.toml", "-o", "a/b/runs", "--launcher", "local"],
+    }[command]
+    run = [sys.executable, "-P", "-m", "collect", *arguments]
+    done = subprocess.run(run, cwd=tmp_path, env=environment(), capture_output=True, text=True, umask=0o022)
+    assert done.returncode == 0, done.stderr
+    made = [tmp_path / "a", *(tmp_path / "a").rglob("*")]
+    assert {"run.json", "log.txt", "rank-0.trace.json.gz"} <= {path.name for path in made}
+    assert {path: oct(path.stat().st_mode) for path in made if path.stat().st_mode & 0o077} == {}
+    (log,) = (path for path in made if path.name == "log.txt")
+    assert "0o22" in log.read_text().splitlines()
 
 
 def test_links_are_not_followed(tmp_path: Path) -> None:
