@@ -110,8 +110,8 @@ class NcuProfiler(Profiler[NcuOptions]):
 
     def wrap(self, argv: list[str], folder: Path) -> list[str]:
         """`ncu ... argv`."""
-        arguments = profile_arguments(self._ncu, self.own, bool(self.options.program), self._metrics, folder / REPORT)
-        return [*arguments, *self._no_config, *argv]
+        own = profile_arguments(self._ncu, self.own, bool(self.options.program), self._metrics, folder / REPORT)
+        return [own[0], *self._no_config, *own[1:], *argv]
 
     def recorder(self, folder: Path, rank: int) -> Recorder:
         """Opens the range around the profiled steps, or the phase that was asked for."""

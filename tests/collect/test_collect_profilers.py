@@ -177,6 +177,8 @@ import subprocess, sys
 args = sys.argv[1:]
 if "--query-metrics" in args:
     print({listing!r})
+elif args == ["--help"]:
+    print("  --config-file arg (=on)   Use config.ncu-cfg config file to set parameters.")
 elif "--import" in args:
     print('"ID","Process ID"\\n"","",\\n"0","1"')
 else:
@@ -202,6 +204,7 @@ def test_ncu_pass_from_call_to_csv(collect: Collect, tmp_path: Path) -> None:
     assert ran.code == 0, ran.stderr
     done = ran.manifest.passes[0]
     assert {f.kind: f.rank for f in done.files} == {"ncu_csv": 0, "log": None}
+    assert done.command[1:3] == ["--config-file", "off"], "a file of the current directory would set options"
     # ncu counts kernels, not steps; what the default of --steps is says nothing of the program.
     assert (done.counted_steps, ran.manifest.world_size) == (None, None)
     assert ran.manifest.workload == RecordedWorkload(device=ran.manifest.workload.device)
