@@ -130,9 +130,9 @@ def test_collect(hostile: tuple[Path, Path], how: str, arguments: list[str]) -> 
 def test_program_imports_from_its_own_folder(tmp_path: Path) -> None:
     """Isolation is for our own processes: the recorded program and its children find modules as without `collect`."""
     (tmp_path / "own_module.py").write_text("")
-    told = "import os, sys, own_module; print(os.environ.get('PYTHONSAFEPATH'), os.environ.get('PYTHONPATH'))"
+    code = "import os, sys, own_module; print(os.environ.get('PYTHONSAFEPATH'), os.environ.get('PYTHONPATH'))"
     (tmp_path / "own_program.py").write_text(
-        f"import subprocess, sys\n{told}\nsubprocess.run([sys.executable, '-c', {told!r}], check=True)\n"
+        f"import subprocess, sys\n{code}\nsubprocess.run([sys.executable, '-c', {code!r}], check=True)\n"
     )
     plan = tmp_path / "plan.toml"
     plan.write_text(f'[options]\nprofiler = "none"\nprogram = ["{sys.executable}", "-m", "own_program"]\n')
