@@ -8,8 +8,8 @@ answers with an Arrow stream on stdout, or with a sentence on stderr and exit co
 from __future__ import annotations
 
 import json
+import os
 import subprocess
-import sys
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
@@ -21,12 +21,12 @@ from analyze.errors import InputError
 from analyze.query import interrupts, spill
 from analyze.query.databases import empty_database
 from analyze.query.query_files import ResultColumn
+from schemas.isolation import python, python_variables
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_ROOT = Path(__file__).parents[2]
-_START = "import sys; sys.path.append(sys.argv[1]); from analyze.query.sql_worker import main; main()"
+_START = "from analyze.query.sql_worker import main; main()"
 TYPE, UNIT, NOTE = b"duckdb_type", b"unit", b"note"
 """What the metadata of a column (type and unit) and of the stream (note) are called."""
 
@@ -40,9 +40,8 @@ class ProcessRows:
 
         self._what = what
         self._most: int | None = None
-        # -P: no module is imported from the current directory.
-        command = [sys.executable, "-P", "-c", _START, str(_ROOT)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        pipe, variables = subprocess.PIPE, os.environ | python_variables()
+        self._process = subprocess.Popen(python("-c", _START), stdin=pipe, stdout=pipe, stderr=pipe, env=variables)
         self._end = weakref.finalize(self, _end, self._process)
         self._said: list[bytes] = []
         assert self._process.stdin and self._process.stdout and self._process.stderr

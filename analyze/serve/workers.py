@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
+import os
 from collections.abc import Mapping
-from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from analyze.errors import InputError
+from schemas.isolation import python, python_variables
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-_ROOT = Path(__file__).parents[2]
-_START = "import sys; sys.path.append(sys.argv[1]); from analyze.serve.worker import main; main()"
+_START = "from analyze.serve.worker import main; main()"
 _LOOK_S = 0.1
 """How often a running question is checked: for its time, and whether somebody still waits."""
 _MOST_LINE = 256 << 20
@@ -50,10 +49,9 @@ class Worker:
     @classmethod
     async def start(cls, served: Mapping[str, Any], where: str) -> Worker:
         """Start a process, and wait until it has opened the stores. Raises Failed."""
-        pipe = asyncio.subprocess.PIPE
-        # -P: no module is imported from the current directory.
+        pipe, variables = asyncio.subprocess.PIPE, os.environ | python_variables()
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-c", _START, str(_ROOT), stdin=pipe, stdout=pipe, limit=_MOST_LINE
+            *python("-c", _START), stdin=pipe, stdout=pipe, limit=_MOST_LINE, env=variables
         )
         made = cls(process, where)
         await made._ask(served)

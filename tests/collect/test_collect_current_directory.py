@@ -26,6 +26,7 @@ COMMANDS = {
 ANALYZE = [
     ["query", "kernel-share", "."],
     ["info", "."],
+    ["sql", "SELECT count(*) FROM kernels", "."],
     ["report", ".", "-o", "report.html"],
     ["ingest", ".", "--store", "store", "--jobs", "2"],
     ["ingest", ".", "--store", "by-tasks", "--launcher", "local"],
