@@ -18,9 +18,9 @@ from support import ROOT, ask, kernel, run_cli, sql, write_ranks, write_run, wri
 
 import analyze
 from analyze.errors import InputError
-from analyze.store import store as store_module
 from analyze.store.catalogue import PARSER_VERSION, STORE_VERSION, path_name
 from analyze.store.discover import discover
+from analyze.store.folder import Folder
 from analyze.store.ingest import ingest
 from analyze.store.store import Store
 from schemas.tables import TABLES, arrow_schema
@@ -137,13 +137,13 @@ def test_a_signal_behind_the_catalogue_leaves_what_it_names(
 ) -> None:
     """The run is in the store then, and its files are not swept away with what nothing names."""
     _, store = stored(tmp_path, "old")
-    write = store_module.write_synced
+    write = Folder.write
 
-    def interrupted(output: Path, data: bytes) -> None:
-        write(output, data)
+    def interrupted(folder: Folder, name: str, data: bytes) -> None:
+        write(folder, name, data)
         raise raised
 
-    monkeypatch.setattr(store_module, "write_synced", interrupted)
+    monkeypatch.setattr(Folder, "write", interrupted)
     path = write_trace(tmp_path / "t.json", [kernel("new", 0, 1)])
     with pytest.raises(raised):
         ingest(discover([path]), Store(store), jobs=1)

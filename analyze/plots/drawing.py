@@ -10,8 +10,8 @@ from analyze.errors import InputError
 from analyze.plots.figure import DARK, LIGHT, WIDTH, Figure, config, params
 from analyze.store.cache import cache_folder
 from analyze.store.file_lock import locked
+from analyze.store.folder import Folder
 from analyze.whole_file import ending_of
-from schemas.files import write_synced
 
 FORMATS = ("svg", "png", "html")
 
@@ -89,17 +89,18 @@ def png(figure: Figure, title: str) -> bytes:
 def runtime() -> str:
     """The JavaScript that draws Vega in a page: the library's own bundle, kept in the cache, since it takes seconds."""
     vl_convert = library()
-    kept = cache_folder() / f"vega-{vl_convert.__version__}-{VERSION}.js"
-    if not kept.is_file():
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        lock = locked(kept.with_suffix(".lock"))  # of several reports at once, one makes it
+    cache = Folder(cache_folder())
+    name = f"vega-{vl_convert.__version__}-{VERSION}"
+    if f"{name}.js" not in cache.files():
+        cache.path.mkdir(parents=True, exist_ok=True)
+        lock = locked(cache, f"{name}.lock")  # of several reports at once, one makes it
         try:
-            if not kept.is_file():
-                write_synced(kept, str(vl_convert.javascript_bundle(_SCRIPT, vl_version=VERSION)).encode())
+            if f"{name}.js" not in cache.files():
+                cache.write(f"{name}.js", str(vl_convert.javascript_bundle(_SCRIPT, vl_version=VERSION)).encode())
         finally:
             if lock is not None:
                 os.close(lock)
-    return kept.read_text(encoding="utf-8")
+    return cache.read(f"{name}.js").decode()
 
 
 def _list_beside(lines: tuple[str, ...], height: int) -> list[dict[str, Any]]:

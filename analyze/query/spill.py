@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from analyze.errors import InputError
 from analyze.store.file_lock import locked
+from analyze.store.folder import Folder
 
 if TYPE_CHECKING:
     import duckdb
@@ -101,7 +102,7 @@ def spill_folder() -> Path:
     for folder in place.glob(_PREFIX + "*"):
         _remove_if_dead(folder)
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
-    handle = locked(folder / _LOCK)
+    handle = locked(Folder(folder), _LOCK)
     assert handle is not None, "nobody else knows of the folder"
     _held[folder] = handle
     return folder
@@ -120,7 +121,7 @@ def _remove_if_dead(folder: Path) -> None:
         stat = folder.lstat()
         if not S_ISDIR(stat.st_mode) or not _is_mine(stat) or time.time() - stat.st_mtime < _NEW_S:
             return
-        handle = locked(folder / _LOCK, wait=False, create=False)
+        handle = locked(Folder(folder), _LOCK, wait=False, create=False)
     except OSError:
         return
     if handle is not None:

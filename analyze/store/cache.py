@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from math import inf
@@ -20,13 +19,13 @@ import msgspec
 
 from analyze.errors import InputError
 from analyze.sources.remote import RawPath, RemotePath
-from analyze.store.catalogue import PARSER_VERSION
+from analyze.store.catalogue import PARSER_VERSION, decoded
 from analyze.store.file_digest import file_state, printable_text
+from analyze.store.folder import Folder
 from analyze.store.raw_files import given_paths
 from analyze.store.remote import store_at
 from analyze.store.store import REMOVED, Store, remove
 from analyze.whole_file import protect
-from schemas.files import write_synced
 from schemas.manifest import MANIFEST_NAME
 
 SIZE_VARIABLE = "TRACEQUARRY_CACHE_SIZE"
@@ -146,14 +145,17 @@ def _cached(given: Sequence[RawPath], progress: object, warnings: list[str], tel
     """The entry of some paths, up to date."""
     resolved = [str(p.resolve()) for p in given]
     key = "\0".join(resolved).encode("utf-8", "surrogateescape")
-    folder = cache_folder() / hashlib.blake2b(key, digest_size=8).hexdigest()
+    cache = Folder(cache_folder())
+    folder = cache.path / hashlib.blake2b(key, digest_size=8).hexdigest()
+    with suppress(OSError):
+        cache.refuse_link(folder.name)
     for attempt in range(_TRIES):
         paths = given_paths(map(str, given)) if attempt else given  # what was listed before is listed anew
         state = _state([p.resolve() for p in paths])
         store = Store(folder)
         store.hold()
-        if _is_current(store, state):
-            (folder / _SOURCE).touch()
+        if _is_current(cache, store, state):
+            cache.touch(f"{folder.name}/{_SOURCE}")
             return store
         store.release()
         from analyze.store.discover import discover
@@ -166,7 +168,7 @@ def _cached(given: Sequence[RawPath], progress: object, warnings: list[str], tel
                 store.forget(run_id)
             store.sweep()
             made = _Made(paths=[printable_text(p) for p in resolved], state=state)
-            write_synced(folder / _SOURCE, msgspec.json.encode(made))
+            cache.write(f"{folder.name}/{_SOURCE}", msgspec.json.encode(made))
         warnings += runs.warnings + result.warnings
         tell(result.read_as)
         if _takes(_bytes(folder)) > limit():
@@ -174,12 +176,17 @@ def _cached(given: Sequence[RawPath], progress: object, warnings: list[str], tel
     raise InputError(f"{given[0]}: the files change faster than they are read")
 
 
-def _is_current(store: Store, state: str) -> bool:
+def _is_current(cache: Folder, store: Store, state: str) -> bool:
     try:
-        made = msgspec.json.decode((store.folder / _SOURCE).read_bytes(), type=_Made)
-    except (OSError, msgspec.DecodeError):
+        made = _read_made(cache, store.folder.name)
+    except (OSError, ValueError):
         return False
     return made.state == state and not any(map(store.damage, store.snapshot.runs))
+
+
+def _read_made(cache: Folder, entry: str) -> _Made:
+    """What an entry was made from. Raises OSError, ValueError, and InputError for a link."""
+    return decoded(cache.read(f"{entry}/{_SOURCE}"), _Made)
 
 
 def _state(paths: Sequence[RawPath]) -> str:
@@ -210,16 +217,18 @@ def _files(folder: Path) -> Iterator[Path]:
 def entries() -> list[Entry]:
     """The stores in the cache, the one that was used last first."""
     found = []
+    cache = Folder(cache_folder())
     try:
-        folders = [f for f in cache_folder().iterdir() if _ENTRY.fullmatch(f.name) and f.is_dir()]
+        names = [name for name in cache.folders() if _ENTRY.fullmatch(name)]
     except OSError:
         return []
-    for folder in folders:
+    for name in names:
         try:
-            used = (folder / _SOURCE).stat().st_mtime
-            source = ", ".join(msgspec.json.decode((folder / _SOURCE).read_bytes(), type=_Made).paths)
-        except (OSError, msgspec.DecodeError):
+            used = cache.stat(f"{name}/{_SOURCE}").st_mtime
+            source = ", ".join(_read_made(cache, name).paths)
+        except (OSError, ValueError, InputError):
             used, source = 0.0, "(unknown)"
+        folder = cache.path / name
         found.append(Entry(folder, source, _bytes(folder), used))
     return sorted(found, key=lambda e: (-e.used, e.folder))
 
@@ -233,15 +242,18 @@ def _takes(added: int) -> float:
     """
     try:
         _note(str(added))
-        lines = (cache_folder() / _SIZES).read_text().split()
+        lines = Folder(cache_folder()).read(_SIZES).decode().split()
         return sum(int(line.removeprefix("=")) for line in lines) if any(li[0] == "=" for li in lines) else inf
-    except (OSError, ValueError):
+    except (OSError, ValueError, InputError):
         return inf
 
 
 def _note(line: str) -> None:
-    with (cache_folder() / _SIZES).open("a") as f:
-        f.write(f"{line}\n")
+    handle = Folder(cache_folder()).open(_SIZES, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        os.write(handle, f"{line}\n".encode())
+    finally:
+        os.close(handle)
 
 
 def _bytes(folder: Path) -> int:
@@ -261,15 +273,17 @@ def evict(max_bytes: int | None = None, keep: Path | None = None) -> list[Entry]
     `keep`, and what somebody reads or writes, stays. Returns what was removed. Raises InputError.
     """
     most = limit() if max_bytes is None else max_bytes
-    for dead in cache_folder().glob(REMOVED + "*"):
-        shutil.rmtree(dead, ignore_errors=True)
+    cache = Folder(cache_folder())
     with suppress(OSError):
-        (cache_folder() / _SIZES).unlink()
+        for name in cache.folders():
+            if name.startswith(REMOVED):
+                cache.remove_tree(name)
+        cache.unlink(_SIZES)
     there = entries()
     total = sum(e.bytes for e in there)
     removed = []
     for entry in reversed(there):
-        if total > most and entry.folder != keep and remove(entry.folder):
+        if total > most and entry.folder != keep and remove(cache, entry.folder.name):
             total -= entry.bytes
             removed.append(entry)
     with suppress(OSError):

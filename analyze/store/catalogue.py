@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from pathlib import PurePosixPath
-from typing import Annotated
+from typing import Annotated, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -30,15 +29,21 @@ RUN_TABLES = ("runs", "kernel_names")
 """Tables of a run as a whole: their files stand for rank 0."""
 
 Rank = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+_PARQUET = r"^[A-Za-z]\w*/run_id=[^/\\\x00-\x1f\x7f]+/ranks?-[A-Za-z0-9.-]+\.parquet\Z"
+ParquetPath = Annotated[str, msgspec.Meta(pattern=_PARQUET)]
+"""Where a Parquet file lies in a store: it cannot lead out of it."""
 
 _LONGEST_NAME = 120
+
+T = TypeVar("T")
 
 
 class StoredFile(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """A raw file as it was when it was ingested."""
 
     path: str
-    bytes: int
+    bytes: Count
     mtime_ns: int
     digest: str | None = None
     """SHA-256, where it was needed to tell files apart."""
@@ -56,32 +61,27 @@ class StoredFile(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
 class TableFile(msgspec.Struct, kw_only=True, frozen=True):
     """A Parquet file with rows of one table of a run."""
 
-    path: str
+    path: ParquetPath
     """Relative to the store, with / between its parts."""
-    bytes: int | None = None
+    bytes: Count | None = None
     """None in stores of the first parsers, which did not say."""
     ranks: Annotated[list[Rank], msgspec.Meta(min_length=1)]
     """Ranks whose rows it has, in ascending order."""
-
-    def __post_init__(self) -> None:
-        path = PurePosixPath(self.path)
-        if path.is_absolute() or ".." in path.parts or path.suffix != ".parquet":
-            raise ValueError(f"{self.path!r} is no Parquet file of the store")
 
 
 class StoredRun(msgspec.Struct, kw_only=True):
     """What the store holds of a run."""
 
-    generation: int = 1
+    generation: Annotated[int, msgspec.Meta(ge=1, lt=1 << 62)] = 1
     """How often it was written: what a run was before has files of another name."""
-    parser: int
+    parser: Count
     """PARSER_VERSION of the program that read it."""
     rules: str
     """Digest of the kernel rules that classified its kernel names."""
     files: list[StoredFile]
     tables: dict[str, list[TableFile]] = {}
     """The Parquet files of each table that has rows, in the order of their ranks."""
-    world_size: int | None = None
+    world_size: Rank | None = None
     """Ranks of the job, where the files say so."""
 
     @property
@@ -98,9 +98,9 @@ class StoredRun(msgspec.Struct, kw_only=True):
 class Catalogue(msgspec.Struct, kw_only=True):
     """What a store holds at one moment: the content of store.json."""
 
-    version: int = STORE_VERSION
+    version: Count = STORE_VERSION
     runs: dict[str, StoredRun]
-    retired: list[str] = []
+    retired: list[ParquetPath] = []
     """Files that the last change replaced, which the next one removes: for readers that no lock can tell of."""
     commits: list[str] = []
     """Marks of commits of shards, of those that may still lie in `.shards`: they are not to be committed again."""
@@ -133,35 +133,45 @@ def encode(catalogue: Catalogue) -> bytes:
 def decode(data: bytes, name: str) -> Catalogue:
     """A catalogue of any version up to today's. Raises InputError, which begins with `name`."""
     try:
-        version = msgspec.json.decode(data, type=_Version).version
+        version = decoded(data, _Version).version
         if version > STORE_VERSION:
             raise InputError(f"{name}: store version {version} is newer than this tracequarry reads; upgrade it")
         if version > 1:
-            return msgspec.json.decode(data, type=Catalogue)
-        old = msgspec.json.decode(data, type=_FirstCatalogue)
-        return Catalogue(runs={run_id: run.today(run_id) for run_id, run in old.runs.items()})
-    except (msgspec.DecodeError, ValueError, RecursionError) as e:
+            return decoded(data, Catalogue)
+        old = decoded(data, _FirstCatalogue)
+        runs = {run_id: run.today(run_id) for run_id, run in old.runs.items()}
+        # Through JSON, because only a decoder checks the paths that are built from run ids.
+        return decoded(encode(Catalogue(runs=runs)), Catalogue)
+    except ValueError as e:
         raise InputError(f"{name}: not the catalogue of a tracequarry store: {e}") from e
 
 
+def decoded(data: bytes, kind: type[T]) -> T:
+    """What JSON says, of a type. Raises ValueError, however the data is damaged."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except RecursionError as e:
+        raise ValueError("nested too deeply") from e
+
+
 class _Version(msgspec.Struct):
-    version: int
+    version: Count
 
 
 class _FirstRun(msgspec.Struct, kw_only=True):
     """A run in version 1: a file for each rank and table, the name of which its rank and generation say."""
 
-    generation: int = 1
+    generation: Annotated[int, msgspec.Meta(ge=1, lt=1 << 62)] = 1
     encoded: bool = False
     """Whether `path_name` names its folders; at first they took the id as it is."""
-    parser: int
+    parser: Count
     rules: str
     files: list[StoredFile]
     tables: dict[str, list[Rank]]
     """Ranks that have rows, by table; [0] for the tables without a rank."""
-    sizes: dict[str, list[int]] = {}
+    sizes: dict[str, list[Count]] = {}
     """Bytes of the Parquet files, in the order of `tables`; empty in older stores."""
-    world_size: int | None = None
+    world_size: Rank | None = None
 
     def today(self, run_id: str) -> StoredRun:
         """The same in today's form."""
@@ -185,5 +195,5 @@ class _FirstRun(msgspec.Struct, kw_only=True):
 
 
 class _FirstCatalogue(msgspec.Struct, kw_only=True):
-    version: int
+    version: Count
     runs: dict[str, _FirstRun]

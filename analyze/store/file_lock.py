@@ -7,35 +7,33 @@ from __future__ import annotations
 
 import errno
 import os
-from pathlib import Path
 
 import portalocker
 from portalocker import LockFlags
 
-_NO_FOLLOW: int = getattr(os, "O_NOFOLLOW", 0)
-"""A link is not followed, where the system can be told so."""
+from analyze.store.folder import Folder
 
 
-def locked(path: Path, *, shared: bool = False, wait: bool = True, create: bool = True) -> int | None:
+def locked(folder: Folder, name: str, *, shared: bool = False, wait: bool = True, create: bool = True) -> int | None:
     """A handle on a lock file that holds the lock until it is closed.
 
     None if it is taken (without `wait`), or not there to be opened. Raises OSError if a file that is to be created
-    cannot be, or its file system has no locks.
+    cannot be, or its file system has no locks, and InputError if it is a link.
     """
     flags = LockFlags.SHARED if shared else LockFlags.EXCLUSIVE
     if not wait:
         flags |= LockFlags.NON_BLOCKING
     while True:
         try:
-            handle = _opened(path, create)
+            handle = _opened(folder, name, create)
         except OSError:
-            if create and path.parent.is_dir():
+            if create and (folder.path / name).parent.is_dir():
                 raise
             return None
         try:
             portalocker.lock(handle, flags)
             # Whoever removed the folder held this lock until then: the file that is there now is another.
-            here = path.stat()
+            here = folder.stat(name)
             mine = os.fstat(handle)
             if (here.st_dev, here.st_ino) == (mine.st_dev, mine.st_ino):
                 return handle
@@ -52,10 +50,10 @@ def locked(path: Path, *, shared: bool = False, wait: bool = True, create: bool 
         os.close(handle)
 
 
-def make_lock_file(path: Path) -> None:
-    """Make a lock file for those who may not. Raises OSError."""
-    os.close(_opened(path, create=True))
+def make_lock_file(folder: Folder, name: str) -> None:
+    """Make a lock file for those who may not. Raises OSError, and InputError if it is a link."""
+    os.close(_opened(folder, name, create=True))
 
 
-def _opened(path: Path, create: bool) -> int:
-    return os.open(path, os.O_RDONLY | _NO_FOLLOW | (os.O_CREAT if create else 0), 0o666)
+def _opened(folder: Folder, name: str, create: bool) -> int:
+    return folder.open(name, os.O_RDONLY | (os.O_CREAT if create else 0))

@@ -12,20 +12,21 @@ store unnamed until `commit` names it. `.shards` says which marks wait for that,
 from __future__ import annotations
 
 import os
+import re
 import secrets
-import shutil
+import stat
 import sys
 import tempfile
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from analyze.errors import InputError
+from analyze.errors import InputError, unreadable
 from analyze.store.catalogue import (
     PARSER_VERSION,
     Catalogue,
@@ -39,7 +40,7 @@ from analyze.store.catalogue import (
 )
 from analyze.store.file_digest import FileState
 from analyze.store.file_lock import locked, make_lock_file
-from schemas.files import write_synced
+from analyze.store.folder import Folder
 
 STORE_NAME = "store.json"
 
@@ -51,6 +52,8 @@ _AT_WORK = ".work"
 DEAD_S = 86_400
 """Age of what nobody has locked or named, from which it is taken for left by the dead: locks may not reach other
 hosts."""
+_RANKS = re.compile(r"ranks?-[^/]*\.parquet")
+"""Names of Parquet files of a store."""
 REMOVED = ".removed-"
 """How a folder begins that is being removed."""
 
@@ -69,8 +72,9 @@ class Store:
 
     def __init__(self, folder: Path):
         self.folder = folder
+        self._inside = Folder(folder)
         self._held: weakref.finalize[[int], Store] | None = None
-        self.snapshot = _read(folder / STORE_NAME)
+        self.snapshot = self._read()
 
     def __str__(self) -> str:
         return str(self.folder)
@@ -81,7 +85,13 @@ class Store:
         return None
 
     def for_readers(self, files: Iterable[TableFile]) -> list[str]:
-        """What DuckDB opens some files by."""
+        """What DuckDB opens some files by. Raises InputError for links, which it would follow."""
+        files = list(files)
+        try:
+            for _ in self._inside.sizes(f.path for f in files):
+                pass
+        except OSError as e:
+            raise unreadable(e.filename, e) from e
         return [f"{self._resolved}{os.sep}{f.path.replace('/', os.sep)}" for f in files]
 
     @cached_property
@@ -90,8 +100,11 @@ class Store:
 
     @staticmethod
     def is_store(folder: Path) -> bool:
-        """Whether a folder is a store."""
-        return (folder / STORE_NAME).is_file()
+        """Whether a folder is a store. One whose catalogue is a link is one, too, and cannot be read."""
+        try:
+            return not stat.S_ISDIR((folder / STORE_NAME).lstat().st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
 
     def hold(self) -> None:
         """Keep every file of the snapshot, which is read anew, until this object is gone: for readers.
@@ -101,12 +114,12 @@ class Store:
         """
         self.release()
         try:
-            handle = locked(self.folder / _READER_LOCK, shared=True, create=False)
+            handle = locked(self._inside, _READER_LOCK, shared=True, create=False)
         except OSError:
             handle = None
         if handle is not None:
             self._held = weakref.finalize(self, os.close, handle)
-        self.snapshot = _read(self.folder / STORE_NAME)
+        self.snapshot = self._read()
 
     def release(self) -> None:
         """End what `hold` began."""
@@ -134,16 +147,16 @@ class Store:
         try:
             while handle is None:  # the folder can be removed by another process meanwhile, if it is a cache
                 self.folder.mkdir(parents=True, exist_ok=True)
-                handle = locked(self.folder / _WRITER_LOCK)
-            make_lock_file(self.folder / _READER_LOCK)
+                handle = locked(self._inside, _WRITER_LOCK)
+            make_lock_file(self._inside, _READER_LOCK)
         except OSError as e:
             raise InputError(f"{self.folder}: cannot be written: {e.strerror}") from e
         try:
             if not self.is_store(self.folder):
-                if any(self.folder.glob("*/run_id=*")):
+                if any(self._run_folders()):
                     raise InputError(f"{self.folder}: holds runs, but {STORE_NAME}, which names them, is gone")
                 self._replace({})
-            self.snapshot = _read(self.folder / STORE_NAME)
+            self.snapshot = self._read()
             yield
         finally:
             os.close(handle)
@@ -155,7 +168,7 @@ class Store:
         try:
             yield folder
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            self._inside.remove_tree(folder.name)
 
     def raw_files(self) -> Mapping[FileState, StoredFile]:
         """The raw files of all runs, with what was found of them before. What an older parser found says nothing."""
@@ -164,14 +177,13 @@ class Store:
 
     def damage(self, run_id: str) -> str | None:
         """What is wrong with the first Parquet file of a run that is not there, or not as large as it was."""
-        for file in self.snapshot.runs[run_id].table_files:
-            path = self.folder / file.path
-            try:
-                there = path.stat().st_size
-            except OSError as e:
-                return f"{path}: cannot be read: {e.strerror}"
-            if file.bytes not in (None, there):
-                return f"{path}: damaged: it has {there} bytes and had {file.bytes}"
+        files = list(self.snapshot.runs[run_id].table_files)
+        try:
+            for file, there in zip(files, self._inside.sizes(f.path for f in files), strict=True):
+                if file.bytes not in (None, there):
+                    return f"{self.folder / file.path}: damaged: it has {there} bytes and had {file.bytes}"
+        except OSError as e:
+            return str(unreadable(e.filename, e))
         return None
 
     def commit(self, run_id: str, run: StoredRun, staged: Iterable[StagedFile]) -> None:
@@ -204,57 +216,70 @@ class Store:
         """Move a file to where it will be, under a name that tells it from those of other writings of its run."""
         target = table_path(file.table, run_id, file.ranks, mark)
         named = TableFile(path=target, bytes=file.path.stat().st_size, ranks=file.ranks)
-        path = self.folder / target
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file.path.replace(path)
+        self._inside.take(file.path, target)
         return named
 
     def fetch(self, file: TableFile, folder: Path) -> Path:
         """A file of the store as one that can be opened by its path; `folder` is there for what must be copied."""
-        return self.folder / file.path
+        return Path(*self.for_readers([file]))
 
     @contextmanager
     def shard_at_work(self, name: str) -> Iterator[Path]:
         """A folder for the files of a shard, `name` in `.shards`, which nobody else removes; gone at the end."""
-        folder = self.folder / SHARDS / f"{name}{_AT_WORK}"
-        folder.mkdir(parents=True)
+        work = f"{SHARDS}/{name}{_AT_WORK}"
+        self._inside.make(work)
         with ExitStack() as stack:
-            stack.callback(shutil.rmtree, folder, ignore_errors=True)
-            handle = locked(folder / _WRITER_LOCK)
+            stack.callback(self._inside.remove_tree, work)
+            handle = locked(self._inside, f"{work}/{_WRITER_LOCK}")
             if handle is not None:
                 stack.callback(os.close, handle)
-            yield folder
+            yield self.folder / work
 
     def write_shard(self, name: str, data: bytes) -> None:
         """Keep what is known of shards under a name in `.shards`, whole or not at all."""
-        path = self.folder / SHARDS / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_synced(path, data)
+        self._inside.write(f"{SHARDS}/{name}", data)
 
     def read_shards(self) -> dict[str, bytes]:
         """What `write_shard` keeps, by name."""
-        found = sorted((self.folder / SHARDS).glob("*/*.json"))
-        return {path.relative_to(self.folder / SHARDS).as_posix(): path.read_bytes() for path in found}
+        plans = self._inside.folders(SHARDS)
+        names = [f"{plan}/{n}" for plan in plans for n in self._inside.files(f"{SHARDS}/{plan}") if n.endswith(".json")]
+        return {name: self._inside.read(f"{SHARDS}/{name}") for name in names}
 
     def forget_shards(self, folder: str) -> None:
         """Remove what is known of the shards of a plan; `sweep` removes those of their files that nothing names."""
         # Not halfway: what is left of a plan would read as shards that are missing.
-        gone = self.folder / f"{_PART}{secrets.token_hex(8)}"
-        (self.folder / SHARDS / folder).rename(gone)
-        shutil.rmtree(gone, ignore_errors=True)
+        gone = f"{_PART}{secrets.token_hex(8)}"
+        self._inside.rename(f"{SHARDS}/{folder}", gone)
+        self._inside.remove_tree(gone)
 
     def _marks_of_shards(self) -> set[str]:
         """The marks in the names of files that shards wrote or write; the folders of dead ones are removed."""
-        for work in (self.folder / SHARDS).glob(f"*/*{_AT_WORK}"):
-            try:
-                handle = locked(work / _WRITER_LOCK, wait=False, create=False)
-                if handle is not None:
-                    os.close(handle)
-                if (handle is not None or not (work / _WRITER_LOCK).exists()) and _age_s(work) > DEAD_S:
-                    shutil.rmtree(work, ignore_errors=True)
-            except OSError:
-                continue  # no locks here, or it has just gone
-        return {path.name.split(".")[1] for path in (self.folder / SHARDS).glob("*/*.*.*")}
+        names: list[str] = []
+        for plan in self._inside.folders(SHARDS):
+            place = f"{SHARDS}/{plan}"
+            for work in self._inside.folders(place):
+                if work.endswith(_AT_WORK):
+                    self._remove_if_dead(f"{place}/{work}")
+            names += self._inside.folders(place) + self._inside.files(place)
+        return {name.split(".")[1] for name in names if name.count(".") > 1}
+
+    def _remove_if_dead(self, work: str) -> None:
+        lock = f"{work}/{_WRITER_LOCK}"
+        with suppress(OSError):  # no locks here, or it has just gone
+            handle = locked(self._inside, lock, wait=False, create=False)
+            if handle is not None:
+                os.close(handle)
+            free = handle is not None or _WRITER_LOCK not in self._inside.files(work)
+            if free and time.time() - self._inside.stat(work).st_mtime > DEAD_S:
+                self._inside.remove_tree(work)
+
+    def _run_folders(self) -> Iterator[str]:
+        """Every TABLE/run_id=..."""
+        for table in self._inside.folders():
+            if not table.startswith("."):
+                for name in self._inside.folders(table):
+                    if name.startswith("run_id="):
+                        yield f"{table}/{name}"
 
     def forget(self, run_id: str) -> None:
         """Take a run out of the store. Call under `lock`."""
@@ -267,45 +292,54 @@ class Store:
 
         Nothing is removed while somebody reads the store; the next sweep does it then.
         """
-        for part in (*self.folder.glob(_PART + "*"), *self.folder.glob(f".{STORE_NAME}.*.part")):
-            if part.is_symlink() or not part.is_dir():
-                part.unlink(missing_ok=True)
-            else:
-                shutil.rmtree(part, ignore_errors=True)
-        handle = locked(self.folder / _READER_LOCK, wait=False)
+        for part in self._inside.folders():
+            if part.startswith(_PART):
+                self._inside.remove_tree(part)
+        for part in self._inside.files():
+            if part.startswith((_PART, f".{STORE_NAME}.")):
+                self._inside.unlink(part)
+        handle = locked(self._inside, _READER_LOCK, wait=False)
         if handle is None:
             return
         try:
             # A signal may have come between writing the catalogue and noting it here: what it names now stays.
             if not self.exists():
                 return
-            self.snapshot = _read(self.folder / STORE_NAME)
+            self.snapshot = self._read()
             marks = self._marks_of_shards()
             named = {f.path for run in self.snapshot.runs.values() for f in run.table_files}
-            for path in self.folder.glob("*/run_id=*/rank*-*.parquet"):
-                linked = path.parent.is_symlink() or path.parent.parent.is_symlink()
-                waits = path.name.split(".")[1] in marks
-                if not linked and not waits and path.relative_to(self.folder).as_posix() not in named:
-                    path.unlink(missing_ok=True)
-                    if not any(path.parent.iterdir()):
-                        path.parent.rmdir()
+            for folder in self._run_folders():
+                for name in self._inside.files(folder):
+                    path = f"{folder}/{name}"
+                    if _RANKS.fullmatch(name) and name.split(".")[1] not in marks and path not in named:
+                        self._inside.unlink(path)
+                        self._inside.remove_if_empty(folder)
         finally:
             os.close(handle)
 
     def _replace(self, runs: dict[str, StoredRun], commits: Iterable[str] | None = None) -> None:
         snapshot = Catalogue(runs=runs, commits=list(self.snapshot.commits if commits is None else commits))
-        write_synced(self.folder / STORE_NAME, encode(snapshot))
+        self._inside.write(STORE_NAME, encode(snapshot))
         self.snapshot = snapshot
 
+    def _read(self) -> Catalogue:
+        try:
+            data = self._inside.read(STORE_NAME)
+        except FileNotFoundError:
+            return Catalogue(runs={})
+        except OSError as e:
+            raise InputError(f"{self.folder / STORE_NAME}: cannot be read: {e.strerror}") from e
+        return decode(data, str(self.folder / STORE_NAME))
 
-def remove(folder: Path) -> bool:
-    """Remove a store; False if somebody writes or reads it. Raises InputError."""
+
+def remove(place: Folder, name: str) -> bool:
+    """Remove a store in a folder; False if somebody writes or reads it. Raises InputError."""
     # Renamed first: who waits for the lock, or opens the store, finds none, not a half.
-    gone = folder.with_name(REMOVED + secrets.token_hex(8))
+    gone = REMOVED + secrets.token_hex(8)
     try:
         with ExitStack() as held:
-            for name in (_WRITER_LOCK, _READER_LOCK):
-                handle = locked(folder / name, wait=False)
+            for lock in (_WRITER_LOCK, _READER_LOCK):
+                handle = locked(place, f"{name}/{lock}", wait=False)
                 if handle is None:
                     return False
                 held.callback(os.close, handle)
@@ -313,26 +347,12 @@ def remove(folder: Path) -> bool:
                 # A folder with open files in it cannot be renamed there: not by us, nor while somebody else holds it.
                 held.close()
                 try:
-                    folder.rename(gone)
+                    place.rename(name, gone)
                 except PermissionError:
                     return False
             else:
-                folder.rename(gone)
-            shutil.rmtree(gone, ignore_errors=True)
+                place.rename(name, gone)
+            place.remove_tree(gone)
             return True
     except OSError as e:
-        raise InputError(f"{folder}: cannot be removed: {e.strerror}") from e
-
-
-def _age_s(path: Path) -> float:
-    return time.time() - path.stat().st_mtime
-
-
-def _read(path: Path) -> Catalogue:
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return Catalogue(runs={})
-    except OSError as e:
-        raise InputError(f"{path}: cannot be read: {e.strerror}") from e
-    return decode(data, str(path))
+        raise InputError(f"{place.path / name}: cannot be removed: {e.strerror}") from e
