@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -143,6 +144,43 @@ def test_dask_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     with dask(tmp_path / "elsewhere", 2) as address:
         analyze.ingest("job", store="many", launcher=f"dask:{address}")
         assert Path("many/was-killed").exists() and stored_rows(Path("many")) == stored_rows(Path("one"))
+
+
+def test_dask_on_this_machine_is_closed_to_other_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who can send it a task runs code as this user; and its web pages show what it does."""
+    distributed = pytest.importorskip("distributed")
+    psutil = pytest.importorskip("psutil")
+
+    def address(*_: Any) -> str:
+        from distributed import get_worker
+
+        return str(get_worker().scheduler.address)
+
+    monkeypatch.setattr(launchers, "run_shard", address)
+    with launchers._dask("dask", {"n_workers": "1"}, ([], str(tmp_path)), (1, False)) as start:
+        [told] = start([Share(0, 1)])
+        place = str(told.problem)
+        assert place.startswith("tls://127.0.0.1:")
+        for url, security in (
+            (place, None),
+            (place.replace("tls:", "tcp:"), None),
+            (place, distributed.security.Security.temporary()),
+        ):
+            with pytest.raises((OSError, TypeError, RuntimeError)):
+                distributed.Client(url, timeout=2, security=security)
+        this = psutil.Process()
+        ports = {
+            connection.laddr.port
+            for process in (this, *this.children(recursive=True))
+            for connection in process.net_connections("tcp")
+            if connection.status == psutil.CONN_LISTEN
+        }
+        assert len(ports) >= 3
+        # distributed always listens for HTTP; without routes there is nothing to see.
+        for port in ports:
+            for path in ("", "status", "info/main/workers.html", "json/counts.json", "metrics", "health"):
+                with pytest.raises(OSError):  # HTTPError 404, or what is not HTTP
+                    urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=2)
 
 
 def test_dask_without_what_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -183,6 +183,7 @@ def _dask(
 ) -> Iterator[Start]:
     """Each shard a task; what a lost worker had begun, dask gives to another."""
     import cloudpickle
+    import dask
     from distributed import Client, KilledWorker, LocalCluster, wait
     from distributed.client import CancelledError
 
@@ -190,7 +191,14 @@ def _dask(
         if address != "dask":
             client = Client(address, timeout=_ALONE_S)
         else:
-            local = LocalCluster(**{"threads_per_worker": 1, "dashboard_address": None, **typed(options)})
+            # Every user of this machine can connect to the ports: TLS with keys of this run alone, and no web pages.
+            with dask.config.set({"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}):
+                local = LocalCluster(
+                    **{"threads_per_worker": 1, **typed(options)},
+                    security=True,
+                    dashboard_address="127.0.0.1:0",
+                    scheduler_kwargs={"dashboard": False},
+                )
             client = Client(local)
     except (OSError, ValueError, TypeError) as e:
         raise InputError(f"--launcher dask: {str(e).partition(chr(10))[0]}") from e
