@@ -108,7 +108,10 @@ def sweep(
     ] = None,
     launcher_option: Annotated[
         list[str] | None,
-        typer.Option("--launcher-option", help="Of submitit: slurm_partition=long, timeout_min=60, cpus_per_task=16."),
+        typer.Option(
+            "--launcher-option",
+            help="Of submitit: slurm_partition=long, timeout_min=60, cpus_per_task=16, folder=PATH.",
+        ),
     ] = None,
     print_script: Annotated[
         bool, typer.Option("--print", help="Only print a script for bash that submits the cells to Slurm.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,8 +40,7 @@ def launch(
         raise UsageError(f"--launcher {launcher}: must be {' or '.join(LAUNCHERS)}")
     arrays = _by_gpus(work)
     at_once = [arrays] if launcher == "slurm" else [[(gpus, [one])] for gpus, group in arrays for one in group]
-    lost = False
-    with _told(launcher), submitted(launcher, folder, "collect-sweep", options) as tasks:
+    with _told(launcher), submitted(launcher, "collect-sweep", options) as tasks:
         for together in at_once:
             if signals.count:
                 break
@@ -57,13 +55,11 @@ def launch(
             for job, outcome in tasks.outcomes(jobs, lambda: signals.count > 0):
                 cell = cells.pop(job.job_id)
                 if isinstance(outcome, TaskError):
-                    lost = True
+                    tasks.keeps_logs = True
                     outcome = _lost(cell, folder, f"its task was lost: {outcome}")
                 yield cell, outcome
             for cell in cells.values():
                 yield cell, Outcome("interrupted", None, "interrupted")
-    if not lost:
-        shutil.rmtree(tasks.logs, ignore_errors=True)
 
 
 @contextmanager

@@ -1,15 +1,22 @@
-"""Tasks on a cluster, for both sides; their options as submitit has them: timeout_min, mem_gb, slurm_partition."""
+"""Tasks on a cluster, for both sides; their options as submitit has them: timeout_min, mem_gb, slurm_partition.
+
+submitit exchanges functions and results as pickles, and whoever can write one of these runs code as its reader. So they
+lie in a new folder that only this user can enter, never in a store or an output folder, which others may have made.
+"""
 
 from __future__ import annotations
 
 import io
+import os
 import re
 import shlex
+import shutil
+import stat
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr, suppress
+from contextlib import contextmanager, redirect_stderr
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,6 +31,8 @@ _FRAME = ("----", "You can check full logs", "submitit ")
 OUT_OF_TIME = "its time ran out; `--launcher-option timeout_min=...` gives it more"
 _LOOK_S = 30
 """How rarely Slurm is asked for the tasks of a long job."""
+_FOLDER = "folder"
+"""The option that names the folder in which submitit's files lie."""
 
 
 class TaskError(Exception):
@@ -33,9 +42,9 @@ class TaskError(Exception):
 class Tasks:
     """Functions that run as tasks of arrays; `submit` starts them, `outcomes` waits for them. See `submitted`."""
 
-    def __init__(self, cluster: str, executor: Any, logs: Path, variables: Mapping[str, str | None]) -> None:
-        self.logs = logs
-        """The folder of what the tasks write: their functions, arguments and results, pickled, and their output."""
+    def __init__(self, cluster: str, executor: Any, variables: Mapping[str, str | None]) -> None:
+        self.keeps_logs = False
+        """Whether the logs of the tasks stay."""
         self._cluster = cluster
         self._executor = executor
         self._variables = variables
@@ -93,42 +102,81 @@ def _with_variables(variables: Mapping[str, str | None], function: Callable[...,
 
 
 @contextmanager
-def submitted(cluster: str, folder: Path, name: str, options: Mapping[str, str]) -> Iterator[Tasks]:
+def submitted(cluster: str, name: str, options: Mapping[str, str]) -> Iterator[Tasks]:
     """Tasks by submitit: of `cluster` slurm, or processes here if it is local. At the end, what runs is cancelled.
 
-    `folder`: one that all nodes see. Raises ImportError without submitit, and TaskError for what it refuses.
+    The option `folder` names a folder that all nodes see. Raises ImportError without submitit, and TaskError for what
+    submitit refuses.
     """
-    with _refusals():
-        # A new folder that nobody else can write to: the results in it are unpickled here, which runs code.
-        logs = Path(tempfile.mkdtemp(prefix=".submitit-", dir=folder))
-    try:
-        with isolated_children() as before:
-            yield from _tasks(cluster, logs, name, options, before)
-    finally:
-        with suppress(OSError):  # of tasks that were submitted, the caller decides
-            logs.rmdir()
-
-
-def _tasks(
-    cluster: str, logs: Path, name: str, options: Mapping[str, str], before: Mapping[str, str | None]
-) -> Iterator[Tasks]:
     import submitit
 
-    executor = None
-    with _refusals():
-        # A cluster may leave out the variables of isolated_children().
-        executor = submitit.AutoExecutor(folder=logs, cluster=cluster, slurm_python=shlex.join(python()))
-        executor.update_parameters(**{"name": name, "timeout_min": 24 * 60, "slurm_setup": [_SETUP], **typed(options)})
-    if cluster == "slurm":
-        submitit.SlurmJob.watcher = _queue()
-        if not {"timeout_min", "slurm_time"} & set(options):
-            # The partition's own limit: with a longer one a task would wait for ever.
-            executor._executor.update_parameters(time=None)
-    found = Tasks(cluster, executor, logs, before)
+    options = dict(options)
+    logs = _private_folder(options.pop(_FOLDER, None))
+    with isolated_children() as before:
+        try:
+            with _refusals():
+                # A cluster may leave out the variables of isolated_children().
+                executor = submitit.AutoExecutor(folder=logs, cluster=cluster, slurm_python=shlex.join(python()))
+                defaults = {"name": name, "timeout_min": 24 * 60, "slurm_setup": [_SETUP]}
+                executor.update_parameters(**{**defaults, **typed(options)})
+        except TaskError:
+            shutil.rmtree(logs, ignore_errors=True)
+            raise
+        if cluster == "slurm":
+            submitit.SlurmJob.watcher = _queue()
+            if not {"timeout_min", "slurm_time"} & set(options):
+                # The partition's own limit: with a longer one a task would wait for ever.
+                executor._executor.update_parameters(time=None)
+        found = Tasks(cluster, executor, before)
+        try:
+            yield found
+        finally:
+            found.cancel()
+    if not found.keeps_logs:
+        shutil.rmtree(logs, ignore_errors=True)
+
+
+def _private_folder(named: str | None) -> Path:
+    """A new folder below the named one, or the user's cache, that nobody else can change. Raises TaskError."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tracequarry" / "jobs"
+    parent = Path(named).expanduser().absolute() if named else base
     try:
-        yield found
-    finally:
-        found.cancel()
+        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        parent = parent.resolve()
+        for folder in (parent, *parent.parents):
+            if _others_may_change(folder.stat()):
+                raise TaskError(
+                    f"{folder}: other users may change it, and thereby what tasks run; "
+                    f"--launcher-option {_FOLDER}=... names a folder of your own that all nodes see"
+                )
+        return Path(tempfile.mkdtemp(dir=parent))  # of mode 0700
+    except OSError as e:
+        raise TaskError(f"{parent}: cannot be used for the files of tasks: {e.strerror}") from e
+
+
+def _others_may_change(folder: os.stat_result) -> bool:
+    """Whether another user can rename or replace what is in a folder."""
+    if not hasattr(os, "geteuid"):
+        return False  # Windows has an access list for each user's folders
+    # In a container root may have another number.
+    if folder.st_uid not in (os.geteuid(), Path("/").stat().st_uid):
+        return True
+    if folder.st_mode & stat.S_ISVTX:
+        return False
+    by_group = folder.st_mode & stat.S_IWGRP and not _is_own_group(folder.st_gid)
+    return bool(by_group or folder.st_mode & stat.S_IWOTH)
+
+
+def _is_own_group(number: int) -> bool:
+    """Whether a group has this user alone, as many systems make one for each."""
+    import grp
+    import pwd
+
+    try:
+        user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(number)
+    except KeyError:
+        return False
+    return user.pw_gid == number and user.pw_name == group.gr_name and set(group.gr_mem) <= {user.pw_name}
 
 
 def _last_words(said: str) -> str:
@@ -149,7 +197,9 @@ def _outcome(job: Any) -> Any:
     except (UncompletedJobError, FailedJobError) as e:
         log = job.paths.stderr
         if not log.exists():
-            return TaskError(f"it could not write {log}; do all nodes see that folder?")
+            return TaskError(
+                f"it could not write {log}; --launcher-option {_FOLDER}=... names a folder that all nodes see"
+            )
         return TaskError(f"{_last_words(str(e))} ({log})")
 
 
@@ -210,4 +260,5 @@ def sbatch_options(options: Mapping[str, str]) -> list[str]:
     return [
         f"--{_SBATCH.get(name, name.removeprefix('slurm_').replace('_', '-'))}={value}{'G' if name == 'mem_gb' else ''}"
         for name, value in options.items()
+        if name != _FOLDER
     ]

@@ -7,6 +7,7 @@ import os
 import shlex
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -26,6 +27,7 @@ from analyze.store.discover import discover
 from analyze.store.launchers import Told
 from analyze.store.shards import Share
 from analyze.store.store import Store
+from schemas.slurm import submitted
 
 
 def job(folder: Path, ranks: int) -> Path:
@@ -57,6 +59,48 @@ def test_the_rows_of_a_local_ingest_though_a_worker_is_lost(
     assert (store / "was-killed").exists() and len(result.ingested) == 2
     assert stored_rows(store) == stored_rows(tmp_path / "one")
     assert not list(store.glob(".shards/*")) and not list(store.glob(".submitit*"))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="submitit needs POSIX")
+def test_files_of_tasks_lie_where_no_other_user_can_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are pickles: who can write one runs code as this user. A store may come from anyone."""
+    pytest.importorskip("submitit")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    jobs = tmp_path / "cache" / "tracequarry" / "jobs"
+    store, victim = tmp_path / "store", tmp_path / "victim"
+    victim.mkdir()
+    store.mkdir()
+    (store / ".submitit").symlink_to(victim)
+    with submitted("local", "x", {}) as tasks:
+        [logs] = jobs.iterdir()
+        assert [stat.S_IMODE(path.stat().st_mode) for path in (logs, jobs)] == [0o700, 0o700]
+        [(_, found)] = tasks.outcomes(tasks.submit([(os.getcwd, ())]))
+        assert found == str(Path.cwd()) and list(logs.iterdir())
+    analyze.ingest(job(tmp_path / "job", 2), store=store, launcher="local")
+    assert not list(jobs.iterdir()) and not list(victim.iterdir())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="permissions of POSIX")
+@pytest.mark.parametrize(("mode", "below"), [(0o777, ""), (0o777, "mine"), (0o757, "mine/too"), (0o775, "")])
+def test_a_folder_for_tasks_that_others_may_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, below: str
+) -> None:
+    pytest.importorskip("submitit")
+    monkeypatch.setattr("schemas.slurm._is_own_group", lambda number: False)
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(mode)
+    (shared / "x.pkl").touch()
+    path = write_trace(tmp_path / "t.json", [kernel("k", 0, 1)])
+    said = (
+        rf"^--launcher local: {shared}: other users may change it, .*; --launcher-option folder=\.\.\. names a folder"
+    )
+    options = {"folder": str(shared / below)}
+    with pytest.raises(InputError, match=said):
+        analyze.ingest(path, store=tmp_path / "store", launcher="local", launcher_options=options)
+    shared.chmod(mode | stat.S_ISVTX)  # as /tmp
+    if below:
+        assert analyze.ingest(path, store=tmp_path / "store", launcher="local", launcher_options=options).ingested
 
 
 def test_what_cannot_be_read_is_told_and_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,6 +75,7 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("PATH", str(folder / "bin"), prepend=os.pathsep)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     monkeypatch.chdir(folder)
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
@@ -130,7 +131,7 @@ def test_more_tasks_than_an_array_may_have_and_one_is_cancelled(shared: Path) ->
     assert ingest.returncode == 0, stderr
     assert not stdout and "1 run(s) ingested" in stderr and "WARNING" not in stderr
     assert stored_rows("many") == stored_rows("one")
-    assert not list(Path("many").glob(".submitit*"))
+    assert not list(Path("cache/tracequarry/jobs").iterdir()) and not Path("many/.submitit").exists()
 
 
 def test_an_interrupted_ingest_cancels_its_tasks(shared: Path) -> None:
@@ -159,7 +160,7 @@ def test_what_cannot_be(shared: Path, tmp_path: Path) -> None:
 
 
 def test_a_task_has_the_cpus_that_were_asked_for(shared: Path) -> None:
-    with submitted("slurm", shared / "logs", "cpus", {"cpus_per_task": "2"}) as tasks:
+    with submitted("slurm", "cpus", {"cpus_per_task": "2"}) as tasks:
         [(_, cpus)] = tasks.outcomes(tasks.submit([(os.sched_getaffinity, (0,))]))
     assert len(cpus) >= 2
 

@@ -44,7 +44,9 @@ def ingest(
     ] = None,
     launcher_option: Annotated[
         list[str] | None,
-        typer.Option("--launcher-option", help="Of submitit or dask: slurm_partition=long, timeout_min=60, mem_gb=8."),
+        typer.Option(
+            "--launcher-option", help="Of submitit or dask: slurm_partition=long, timeout_min=60, folder=PATH."
+        ),
     ] = None,
     print_script: Annotated[bool, typer.Option("--print", help="Only print a script for sbatch that does it.")] = False,
 ) -> None:

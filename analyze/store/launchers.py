@@ -6,7 +6,6 @@ Either engine only starts `ingest_shard`, and starts again what was lost; the st
 from __future__ import annotations
 
 import shlex
-import shutil
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -60,7 +59,7 @@ def launch(
 ) -> IngestResult:
     """Ingest runs in shards by `launcher`: slurm, local (what slurm does, on this machine) or dask[:ADDRESS].
 
-    `options`: parameters of submitit (timeout_min, mem_gb, slurm_partition ...), or of dask's LocalCluster. Raises
+    `options`: parameters of submitit (folder, timeout_min, slurm_partition ...), or of dask's LocalCluster. Raises
     InputError for a launcher that is not there, shards that are lost three times, and as an ingest does.
     """
     of = _number(runs, shards)
@@ -164,8 +163,7 @@ def _submitit(
     cluster: str, options: dict[str, str], before: tuple[list[RunInput], str], after: tuple[int | None, bool]
 ) -> Iterator[Start]:
     """Each shard a task of an array; a task that is lost is seen by its shard not being there."""
-    place = before[1]
-    with submitted(cluster, Path() if is_remote(place) else Path(place), "analyze-ingest", options) as started:
+    with submitted(cluster, "analyze-ingest", options) as started:
 
         def start(shares: list[Share]) -> Iterator[Told]:
             tasks = started.submit([(run_shard, (*before, share, *after)) for share in shares])
@@ -174,7 +172,6 @@ def _submitit(
                 yield Told(lost=str(outcome)) if isinstance(outcome, TaskError) else Told(problem=outcome)
 
         yield start
-    shutil.rmtree(started.logs, ignore_errors=True)
 
 
 @contextmanager

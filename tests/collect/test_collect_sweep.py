@@ -198,8 +198,11 @@ def test_a_cell_whose_task_is_killed_is_not_left_running(tmp_path: Path) -> None
     plan, output = tmp_path / "plan.toml", tmp_path / "out"
     programs = [["sh", "-c", f"kill -9 $PPID #{n}"] for n in range(2)]
     plan.write_text(f"[options]\nprofiler = 'none'\n[grid]\nprogram = {json.dumps(programs)}\n")
-    code, stderr = sweep(plan, output, "--launcher", "local")
+    jobs = tmp_path / "jobs"
+    code, stderr = sweep(plan, output, "--launcher", "local", "--launcher-option", f"folder={jobs}")
     assert code == 1 and "2 failed" in stderr
+    [logs] = jobs.iterdir()
+    assert all(f"({logs}/" in cell["reason"] for cell in cells(output)) and not (output / ".submitit").exists()
     assert len({cell["run"] for cell in cells(output)}) == 2
     for cell, program in zip(cells(output), programs, strict=True):
         manifest = read_manifest(output / cell["run"])
