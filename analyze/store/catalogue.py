@@ -30,9 +30,11 @@ RUN_TABLES = ("runs", "kernel_names")
 
 Rank = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
-_PARQUET = r"^[A-Za-z]\w*/run_id=[^/\\\x00-\x1f\x7f]+/ranks?-[A-Za-z0-9.-]+\.parquet\Z"
+_TABLE = r"^[A-Za-z]\w*"
+_PARQUET = rf"{_TABLE}/run_id=[^/\\\x00-\x1f\x7f]*/ranks?-[A-Za-z0-9.-]+\.parquet\Z"
 ParquetPath = Annotated[str, msgspec.Meta(pattern=_PARQUET)]
 """Where a Parquet file lies in a store: it cannot lead out of it."""
+TableName = Annotated[str, msgspec.Meta(pattern=rf"{_TABLE}\Z")]
 
 _LONGEST_NAME = 120
 
@@ -79,7 +81,7 @@ class StoredRun(msgspec.Struct, kw_only=True):
     rules: str
     """Digest of the kernel rules that classified its kernel names."""
     files: list[StoredFile]
-    tables: dict[str, list[TableFile]] = {}
+    tables: dict[TableName, list[TableFile]] = {}
     """The Parquet files of each table that has rows, in the order of their ranks."""
     world_size: Rank | None = None
     """Ranks of the job, where the files say so."""
@@ -167,7 +169,7 @@ class _FirstRun(msgspec.Struct, kw_only=True):
     parser: Count
     rules: str
     files: list[StoredFile]
-    tables: dict[str, list[Rank]]
+    tables: dict[TableName, list[Rank]]
     """Ranks that have rows, by table; [0] for the tables without a rank."""
     sizes: dict[str, list[Count]] = {}
     """Bytes of the Parquet files, in the order of `tables`; empty in older stores."""

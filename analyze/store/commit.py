@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,12 +14,24 @@ import msgspec
 from analyze.errors import InputError
 from analyze.sources.base import FileReport
 from analyze.sources.remote import raw_path
-from analyze.store.catalogue import PARSER_VERSION, RUN_TABLES, StoredFile, StoredRun, TableFile
+from analyze.store.catalogue import PARSER_VERSION, RUN_TABLES, StoredFile, StoredRun, TableFile, decoded
 from analyze.store.grouping import read_as, spans
 from analyze.store.ingest import TOLD, IngestResult, leave_out_second, replaced, sentences, tables_of_run
 from analyze.store.packing import pack
 from analyze.store.run_folders import RunInput
-from analyze.store.shards import COMMIT, PLAN, SHARD, Part, Plan, PlannedRun, files_of, planned_run, shards_of
+from analyze.store.shards import (
+    COMMIT,
+    FOLDER,
+    PLAN,
+    SHARD,
+    Part,
+    Plan,
+    PlannedRun,
+    Share,
+    files_of,
+    planned_run,
+    shards_of,
+)
 from analyze.store.staging import FileResult
 from analyze.store.store import SHARDS, StagedFile, Store
 from analyze.store.workers import worker_pool
@@ -114,11 +126,15 @@ def _waiting(store: Store, kept: Mapping[str, bytes], committed: Mapping[str, li
     for name in kept:
         folder, _, file = name.partition("/")
         match = SHARD.fullmatch(file)
-        if match is None or name in done or f"{folder}/{PLAN}" not in kept:
+        if match is None or not FOLDER.fullmatch(folder) or name in done or f"{folder}/{PLAN}" not in kept:
             continue
         if folder not in found:
             found[folder] = _Waiting(folder, _decoded(store, kept, f"{folder}/{PLAN}", Plan), {})
         one, part, number = found[folder], _decoded(store, kept, name, Part), int(match[1])
+        with _says_which(store, name):
+            part.check(one.plan, Share(number, int(match[2])), match[3])
+            if gone := next((run_id for run_id in part.unchanged if run_id not in store.snapshot.runs), None):
+                raise ValueError(f"it found run {gone!r} in the store, which is not there any more")
         one.names.append(file)
         if number in one.parts:
             one.again.add(number)
@@ -133,7 +149,7 @@ def _committed(store: Store, kept: Mapping[str, bytes]) -> dict[str, list[str]]:
     for name in kept:
         folder, _, file = name.partition("/")
         match = COMMIT.fullmatch(file)
-        if match and match[1] in store.snapshot.commits:
+        if match and FOLDER.fullmatch(folder) and match[1] in store.snapshot.commits:
             found.setdefault(match[1], []).extend(f"{folder}/{n}" for n in _decoded(store, kept, name, list[str]))
     return found
 
@@ -150,9 +166,16 @@ def _finish(store: Store, committed: Mapping[str, list[str]], waiting: set[str])
 
 
 def _decoded(store: Store, kept: Mapping[str, bytes], name: str, kind: type[T]) -> T:
+    with _says_which(store, name):
+        return decoded(kept[name], kind)
+
+
+@contextmanager
+def _says_which(store: Store, name: str) -> Iterator[None]:
+    """ValueError as InputError that names the file."""
     try:
-        return msgspec.json.decode(kept[name], type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as e:
+        yield
+    except ValueError as e:
         raise InputError(f"{store}/{SHARDS}/{name}: not what a shard of an ingest writes: {e}") from e
 
 

@@ -171,10 +171,11 @@ def _look_into(
 
 def _bare_file(path: RawPath, looked: Mapping[FileState, Looked], given: bool) -> BareFile | None:
     """A file, or None if no source reads it, or instead of one below a folder its export. Raises InputError."""
-    if before := looked.get(file_state(path)) if looked else None:
+    before = looked.get(file_state(path)) if looked else None
+    if before and before.kind in BY_KIND:
         source: Source | None = BY_KIND[before.kind]
     else:
-        source = detect(path)
+        source, before = detect(path), None
     if source is None or (not given and export_of(source, path)):
         return None
     return BareFile(path, source, before.told if before else told(source, path), given)

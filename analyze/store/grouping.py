@@ -12,7 +12,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+import msgspec
 
 from analyze.errors import InputError
 from analyze.sources import Source
@@ -28,6 +30,8 @@ _TIME = re.compile(r"\.(\d{10,20})\.pt\.trace\.json")
 """When it was written, in the names that torch.profiler.tensorboard_trace_handler gives."""
 _SHOWN_KINDS = 4
 
+Int32 = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+
 
 class Told(NamedTuple):
     """What a raw file says of its place in a job; None where it does not say.
@@ -35,8 +39,8 @@ class Told(NamedTuple):
     `rank` is below 2^31, and below `world_size` where both are there.
     """
 
-    rank: int | None = None
-    world_size: int | None = None
+    rank: Int32 | None = None
+    world_size: Int32 | None = None
     job: str | None = None
     """What tells this job from others, where the format has such a thing."""
 

@@ -21,7 +21,7 @@ from analyze.store.grouping import spans
 from analyze.store.ingest import TOLD, IngestResult
 from analyze.store.remote import store_at
 from analyze.store.run_folders import RunInput
-from analyze.store.shards import Share, ingest_shard
+from analyze.store.shards import MOST, Share, ingest_shard
 from analyze.store.store import Store
 from schemas.isolation import isolated_children
 from schemas.slurm import TaskError, largest_array, sbatch_options, submitted, typed
@@ -123,8 +123,8 @@ def script(
 
 
 def _number(runs: Sequence[RunInput], shards: int | None, most: int | None = None) -> int:
-    if shards is not None and shards < 1:
-        raise InputError(f"--shards {shards}: must be 1 at least")
+    if shards is not None and not 1 <= shards <= MOST:
+        raise InputError(f"--shards {shards}: must be within 1 and {MOST}")
     return shards or max(1, min(MOST_SHARDS, most or MOST_SHARDS, sum(len(run.files) for run in runs)))
 
 

@@ -9,6 +9,7 @@ the number after that. Files have names of their own, and those that a change re
 from __future__ import annotations
 
 import datetime
+import re
 import secrets
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -25,6 +26,8 @@ from analyze.store.store import DEAD_S, SHARDS, StagedFile, Store
 from schemas.urls import local_path, url_of
 
 _CATALOGUE = "catalogue"
+_CATALOGUES = re.compile(rf"{_CATALOGUE}/([0-9]{{8,18}})\.json")
+"""Names of catalogues, with their numbers. Other objects beside them are ignored."""
 _KEPT = 2
 """Catalogues that are kept: today's, and that of readers that opened the store before it."""
 _TRIES = 100
@@ -119,8 +122,11 @@ class RemoteStore(Store):
     def fetch(self, file: TableFile, folder: Path) -> Path:
         """Download a file."""
         target = folder / f"{secrets.token_hex(8)}.parquet"
-        with self._told():
-            self._fs.get_file(self._at(file.path), str(target))
+        try:
+            with self._told():
+                self._fs.get_file(self._at(file.path), str(target))
+        except FileNotFoundError as e:
+            raise InputError(f"{self}/{file.path}: does not exist any more") from e
         return target
 
     @contextmanager
@@ -136,7 +142,7 @@ class RemoteStore(Store):
 
     def read_shards(self) -> dict[str, bytes]:
         """As of a store in a folder."""
-        names = sorted(n for n in self._listed(SHARDS) if n.endswith(".json"))
+        names = sorted(n for n in self._listed(SHARDS) if n.endswith(".json") and n.count("/") == 2)
         with self._told():
             return {n.removeprefix(f"{SHARDS}/"): self._fs.cat_file(self._at(n)) for n in names}
 
@@ -148,7 +154,8 @@ class RemoteStore(Store):
     def sweep(self) -> None:
         """Remove what writers left that died more than a day ago. What a change replaced, the next one removes."""
         listed = self._listed("")
-        marks = {n.rsplit("/", 1)[1].split(".")[1] for n in listed if n.startswith(f"{SHARDS}/") and n.count(".") > 2}
+        parts = [n.rsplit("/", 1)[1].split(".") for n in listed if n.startswith(f"{SHARDS}/")]
+        marks = {part[1] for part in parts if len(part) > 2}
         known = {f.path for run in self.snapshot.runs.values() for f in run.table_files} | set(self.snapshot.retired)
         unnamed = [n for n in listed if n.endswith(".parquet") and "/run_id=" in n and n not in known]
         now = datetime.datetime.now(datetime.UTC)
@@ -180,25 +187,29 @@ class RemoteStore(Store):
                 self.snapshot = self._read()
                 continue
             self._number, self.snapshot = self._number + 1, new
-            older = [n for n in self._listed(_CATALOGUE) if n <= _catalogue_name(self._number - _KEPT)]
+            older = [name for number, name in self._catalogues() if number <= self._number - _KEPT]
             self._remove([*(n for n in old.retired if n not in named), *older])
             return
         raise InputError(f"{self}: other writers change it faster than this one can")
 
     def _read(self) -> Catalogue:
         for _ in range(_TRIES):
-            names = sorted(self._listed(_CATALOGUE))
-            self._number = int(Path(names[-1]).stem) if names else 0
-            if not names:
+            found = self._catalogues()
+            self._number, name = max(found, default=(0, ""))
+            if not found:
                 with self._told():
                     described(self._fs, self._root)  # of a web server that is not reached, fsspec lists nothing
                 return Catalogue(runs={})
             try:
                 with self._told():
-                    return decode(self._fs.cat_file(self._at(names[-1])), f"{self}/{names[-1]}")
+                    return decode(self._fs.cat_file(self._at(name)), f"{self}/{name}")
             except FileNotFoundError:
                 continue  # two changes meanwhile
         raise InputError(f"{self}: changes faster than it can be read")
+
+    def _catalogues(self) -> list[tuple[int, str]]:
+        """The numbers and names of the catalogues."""
+        return [(int(m[1]), m[0]) for name in self._listed(_CATALOGUE) if (m := _CATALOGUES.fullmatch(name))]
 
     def _at(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root

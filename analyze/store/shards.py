@@ -12,19 +12,22 @@ import hashlib
 import re
 import secrets
 import time
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from analyze.cpus import cpus
 from analyze.errors import InputError
+from analyze.sources import BY_KIND
 from analyze.sources.base import SourceFile
 from analyze.sources.remote import raw_path
-from analyze.store.catalogue import PARSER_VERSION, StoredFile, TableFile
+from analyze.store.catalogue import PARSER_VERSION, Count, Rank, StoredFile, TableFile, table_path
 from analyze.store.file_digest import printable
 from analyze.store.ingest import IngestResult, is_current, names_of, sentences, stored_files
 from analyze.store.packing import packed
@@ -33,15 +36,28 @@ from analyze.store.run_folders import RunInput
 from analyze.store.staging import FileResult, read_files, workers
 from analyze.store.store import StagedFile, Store
 from analyze.store.workers import worker_pool
+from schemas.tables import TABLES
 
 PLAN = "plan.json"
 """Name of what the shards in a folder have in common."""
-SHARD = re.compile(r"(\d+)-of-(\d+)\.([0-9a-f]+)\.json")
+FOLDER = re.compile(r"[0-9a-f]{16}")
+"""Names of the folders of plans."""
+SHARD = re.compile(r"([0-9]{1,6})-of-([0-9]{1,6})\.([0-9a-f]+)\.json")
 """Names of what they did: number, how many, mark."""
 COMMIT = re.compile(r"commit-([0-9a-f]+)\.json")
 """Names of what a commit was to make visible, a list of those: if the catalogue has its mark, it did."""
-_TAKEN = tuple[str, int]
+MOST = 999_999
+"""Shards of an ingest at most."""
+_TAKEN = tuple[str, Rank]
 """A table and a rank."""
+_VALUE = str | int | bool | None
+"""Of a column of the table `runs`."""
+_TYPES: dict[str, Any] = {
+    "string": str,
+    "bool": bool,
+    "int32": Annotated[int, Meta(ge=-(1 << 31), lt=1 << 31)],
+    "int64": Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)],
+}
 
 
 class Share(NamedTuple):
@@ -67,23 +83,28 @@ class PlannedRun(msgspec.Struct, kw_only=True):
     """A run as the shards found it."""
 
     run_id: str
-    columns: dict[str, Any]
+    columns: dict[str, _VALUE]
     warnings: list[str]
     stored: list[StoredFile]
     """The raw files, the run.json of run folders first."""
-    files: list[tuple[str, str, int]]
+    files: list[tuple[str, str, Rank]]
     """Path, kind and rank of each raw file."""
     named: list[str]
     """Paths that the user named."""
-    hosts: dict[int, str]
+    hosts: dict[Rank, str]
     """Where its ranks ran, as far as its manifest says."""
+
+    def __post_init__(self) -> None:
+        if len(self.stored) < len(self.files) or any(kind not in BY_KIND for _, kind, _ in self.files):
+            raise ValueError(f"its raw files are not those of run {self.run_id!r}")
+        _check_columns(self.columns)
 
 
 class Plan(msgspec.Struct, kw_only=True):
     """What all shards of an ingest have in common."""
 
-    parser: int = PARSER_VERSION
-    of: int
+    parser: Count = PARSER_VERSION
+    of: Annotated[int, Meta(ge=1, le=MOST)]
     again: bool
     runs: list[PlannedRun]
 
@@ -97,18 +118,21 @@ class Plan(msgspec.Struct, kw_only=True):
 class ReadFile(msgspec.Struct, kw_only=True):
     """A raw file as a shard read it."""
 
-    place: int
+    place: Count
     """Its place among the files of its run."""
     problem: str | None = None
     """Why it could not be read, if it could not."""
     warnings: list[str] = []
-    lost: int = 0
-    info: dict[str, Any] = {}
-    rows: list[tuple[str, int, int]] = []
+    lost: Count = 0
+    info: dict[str, _VALUE] = {}
+    rows: list[tuple[str, Rank, Count]] = []
     """Table, rank and rows."""
     written: list[_TAKEN] = []
-    kernel_names: list[int] = []
+    kernel_names: list[Count] = []
     """Places in the names of the shard."""
+
+    def __post_init__(self) -> None:
+        _check_columns(self.info)
 
 
 class Part(msgspec.Struct, kw_only=True):
@@ -122,6 +146,38 @@ class Part(msgspec.Struct, kw_only=True):
     """The Parquet files, by run and table."""
     unchanged: list[str] = []
     """Runs that the store held already."""
+
+    def check(self, plan: Plan, share: Share, mark: str) -> None:
+        """Raise ValueError unless this is what that shard of a plan leaves."""
+        if share.of != plan.of or not share.number < plan.of:
+            raise ValueError(f"it is shard {share.number} of {share.of}, and the plan has {plan.of}")
+        runs = {run.run_id: numbers for run, numbers in zip(plan.runs, shards_of(plan.runs, plan.of), strict=True)}
+        if len(runs) != len(plan.runs) or not runs.keys() >= {*self.files, *self.tables, *self.unchanged}:
+            raise ValueError("its runs are not those of the plan")
+        for run_id, files in self.files.items():
+            numbers = dict(enumerate(runs[run_id]))
+            if any(numbers.pop(file.place, None) != share.number for file in files):
+                raise ValueError(f"its raw files of run {run_id!r} are not those of its share")
+            if any(name >= len(self.names) for file in files for name in file.kernel_names):
+                raise ValueError("a kernel name is missing")
+        for run_id in {*self.files, *self.tables}:
+            tables = self.tables.get(run_id, {})
+            read = Counter(taken for file in self.files.get(run_id, ()) for taken in file.written)
+            held = Counter((table, rank) for table, own in tables.items() for file in own for rank in file.ranks)
+            if read != held:
+                raise ValueError(f"its Parquet files do not have the ranks that it read of run {run_id!r}")
+            for table, own in tables.items():
+                if table not in TABLES or any(file.path != table_path(table, run_id, file.ranks, mark) for file in own):
+                    raise ValueError(f"a Parquet file of run {run_id!r} is not one of this shard")
+
+
+def _check_columns(values: Mapping[str, _VALUE]) -> None:
+    """Raise ValueError unless these are values of columns of the table `runs`."""
+    types = {column.name: _TYPES[column.type] for column in TABLES["runs"].columns}
+    for name, value in values.items():
+        if name not in types:
+            raise ValueError(f"runs has no column {name!r}")
+        msgspec.convert(value, types[name] | None)
 
 
 # --- A shard ---
