@@ -194,6 +194,17 @@ def test_a_shard_names_only_its_own_files(tmp_path: Path) -> None:
         analyze.commit(store)
 
 
+@pytest.mark.parametrize("cut", [True, False])
+def test_a_file_of_a_shard_that_is_damaged_is_not_committed(tmp_path: Path, cut: bool) -> None:
+    """It would make the whole store one that cannot be read."""
+    store = made(tmp_path) / "store"
+    file = min(store.glob("kernels/run_id=waiting*/*.parquet"))
+    file.write_bytes(file.read_bytes()[:100]) if cut else file.unlink()
+    with pytest.raises(InputError, match=r"rank-0\.\w+\.parquet: .*; ingest its shard again"):
+        analyze.commit(store)
+    ask(store)
+
+
 # --- Object storage ---
 
 
@@ -293,7 +304,7 @@ def test_a_damaged_file_of_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyP
 if __name__ == "__main__":
     import tempfile
 
-    for file in ("store.json", ".shards/*/plan.json", ".shards/*/0-of-2.*.json"):
+    for file in sys.argv[1:] or ("store.json", ".shards/*/plan.json", ".shards/*/0-of-2.*.json"):
         with tempfile.TemporaryDirectory() as place:
             try_store(made(Path(place)), file, None)
         print(file, "done")

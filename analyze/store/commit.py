@@ -96,6 +96,8 @@ def commit(store: Store, allow_missing: bool = False) -> IngestResult:
                     result.unchanged.append(run.run_id)
                     continue
                 read = _taken(one, run, numbers)
+                if problem := store.damage_of(file for files in read.tables.values() for file in files):
+                    raise InputError(f"{problem}; ingest its shard again")
                 if read.lost and not read.done:
                     result.failed.append(run.run_id)
                     failures += read.lost

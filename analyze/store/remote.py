@@ -105,7 +105,7 @@ class RemoteStore(Store):
         with tempfile.TemporaryDirectory(prefix="tracequarry-") as folder:
             yield Path(folder)
 
-    def damage(self, run_id: str) -> str | None:
+    def damage_of(self, files: Iterable[TableFile]) -> str | None:
         """Nothing: objects are whole, and to ask for each would take longer than most questions."""
         return None
 

@@ -177,7 +177,11 @@ class Store:
 
     def damage(self, run_id: str) -> str | None:
         """What is wrong with the first Parquet file of a run that is not there, or not as large as it was."""
-        files = list(self.snapshot.runs[run_id].table_files)
+        return self.damage_of(self.snapshot.runs[run_id].table_files)
+
+    def damage_of(self, files: Iterable[TableFile]) -> str | None:
+        """As `damage`, of some files."""
+        files = list(files)
         try:
             for file, there in zip(files, self._inside.sizes(f.path for f in files), strict=True):
                 if file.bytes not in (None, there):
