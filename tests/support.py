@@ -133,7 +133,8 @@ def sql(path: Path, statement: str, **options: Any) -> list[dict[str, Any]]:
 def stored_rows(store: Path | str, tables: Iterable[str] = TABLES) -> dict[str, list[dict[str, Any]]]:
     """All rows of a store by table, in an order of their own."""
     with analyze.open(store) as traces:
-        return {t: traces.sql(f"SELECT * FROM {t} ORDER BY ALL", profiler="all").to_pylist() for t in tables}
+        engine = traces.engines.get(profiler="all")
+        return {t: engine.dicts(f"SELECT * FROM {t} ORDER BY ALL", [t] if t not in TABLES else ()) for t in tables}
 
 
 def opened(path: Path) -> analyze.Traces:

@@ -198,7 +198,7 @@ def test_what_was_committed_is_not_committed_again(
 
     def names() -> set[str]:
         with analyze.open(str(store)) as traces:
-            return {r["name"] for r in traces.sql("SELECT name FROM kernels").to_pylist()}
+            return {r["name"] for r in traces.query("kernel-share").to_pylist()}
 
     for number in (0, 1):
         analyze.ingest(folder, store=str(store), shard=f"{number}/2", jobs=1)

@@ -112,7 +112,7 @@ def refused(step: Callable[[], Any]) -> bool:
 def ask(place: object) -> None:
     with analyze.open(place) as traces:  # type: ignore[arg-type]
         for table in ("runs", "kernels", "kernel_names"):
-            traces.sql(f"SELECT * FROM {table}").to_pylist()
+            traces.engines.get().rows(f"SELECT * FROM {table}")
         traces.query("kernel-share").to_pylist()
 
 

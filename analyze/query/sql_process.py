@@ -21,6 +21,8 @@ from analyze.errors import InputError
 from analyze.query import interrupts, spill
 from analyze.query.databases import empty_database
 from analyze.query.query_files import ResultColumn
+from analyze.store.remote import store_to_json
+from analyze.store.store import Store
 from schemas.isolation import python, python_variables
 
 if TYPE_CHECKING:
@@ -137,7 +139,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def request(
-    stores: Sequence[object],
+    stores: Sequence[Store],
     by: Sequence[str],
     where: Sequence[str],
     profiler: str | None,
@@ -149,7 +151,7 @@ def request(
 ) -> dict[str, Any]:
     """Return what a process is asked: one SELECT, or a query file with its parameters and the chosen rows."""
     return {
-        "stores": [str(store) for store in stores], "by": list(by), "where": list(where), "profiler": profiler,
+        "stores": list(map(store_to_json, stores)), "by": list(by), "where": list(where), "profiler": profiler,
         "prefer": prefer, "sql": sql, "query": None if query is None else str(query.absolute()),
         "params": dict(params or {}), "chosen": dict(chosen or {}),
     }  # fmt: skip

@@ -50,12 +50,10 @@ def _answer(request: Mapping[str, Any]) -> None:
     from analyze.query.engine import Engine
     from analyze.query.process_limits import forbid_files, limit_memory
     from analyze.query.query_files import parse
-    from analyze.store.remote import existing_store
+    from analyze.store.remote import store_from_json
 
     forbid_files()
-    stores = [existing_store(place) for place in request["stores"]]
-    for store in stores:
-        store.hold()
+    stores = list(map(store_from_json, request["stores"]))
     engine = Engine(stores, request["by"], request["where"], request["profiler"], request["prefer"], read_only=True)
     limit_memory(spill.memory_bytes() or spill.machine_bytes(engine.connection))
     if request["sql"] is not None:

@@ -31,6 +31,7 @@ from analyze.report.tables import table
 from analyze.serve.addresses import ONLY, Addresses, Selection, address
 from analyze.serve.asking import FORMS, MOST_SHOWN_ROWS, Question, saved
 from analyze.shell import in_shell
+from analyze.store.remote import store_to_json
 from analyze.store.store import Store
 from schemas.tables import TABLES
 
@@ -160,7 +161,7 @@ class Site:
     def served(self) -> dict[str, Any]:
         """What a process of `analyze.serve.workers` needs to make the same pages, as JSON has it."""
         return {
-            "stores": [str(store) for store in self._stores], "paths": self._paths,
+            "stores": list(map(store_to_json, self._stores)), "paths": self._paths,
             "folders": [str(folder.absolute()) for folder in self._folders], "where": self._where,
             "profiler": self._profiler, "folder": str(self.folder),
         }  # fmt: skip

@@ -24,7 +24,7 @@ from analyze.query.databases import empty_database
 from analyze.query.plain_sql import sentence
 from analyze.query.process_limits import limit_memory
 from analyze.serve.site import Site
-from analyze.store.remote import existing_store
+from analyze.store.remote import store_from_json
 
 
 def main() -> None:
@@ -64,9 +64,7 @@ class _Served:
 
 def _site(served: Mapping[str, Any]) -> Site:
     limit_memory(spill.memory_bytes() or spill.machine_bytes(empty_database()))
-    stores = [existing_store(place) for place in served["stores"]]
-    for store in stores:
-        store.hold()
+    stores = list(map(store_from_json, served["stores"]))
     folders, folder = [Path(f) for f in served["folders"]], Path(served["folder"])
     return Site(stores, served["paths"], folders, served["where"], served["profiler"], folder)
 

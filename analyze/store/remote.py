@@ -12,7 +12,7 @@ import datetime
 import re
 import secrets
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from os import PathLike
@@ -47,6 +47,18 @@ def existing_store(path: str | PathLike[str]) -> Store:
     store = store_at(path)
     if not store.exists():
         raise InputError(f"{store}: not a store; `analyze ingest PATHS --store {store}` makes one")
+    return store
+
+
+def store_to_json(store: Store) -> dict[str, str]:
+    """Return what another process opens the same store by, with the runs that it has here."""
+    return {"place": str(store), "catalogue": encode(store.snapshot).decode()}
+
+
+def store_from_json(data: Mapping[str, str]) -> Store:
+    """Open the store of `store_to_json`. Its files exist as long as the other process holds it. Raises InputError."""
+    store = store_at(data["place"])
+    store.snapshot = decode(data["catalogue"].encode(), data["place"])
     return store
 
 
