@@ -134,7 +134,7 @@ def stored_rows(store: Path | str, tables: Iterable[str] = TABLES) -> dict[str, 
     """All rows of a store by table, in an order of their own."""
     with analyze.open(store) as traces:
         engine = traces.engines.get(profiler="all")
-        return {t: engine.dicts(f"SELECT * FROM {t} ORDER BY ALL", [t] if t not in TABLES else ()) for t in tables}
+        return {t: engine.dicts(f"SELECT * FROM {t} ORDER BY ALL") for t in tables}
 
 
 def opened(path: Path) -> analyze.Traces:

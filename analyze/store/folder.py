@@ -50,7 +50,7 @@ class Folder:
             if found.st_size > _MOST_BYTES:
                 raise InputError(f"{self.path / name}: too large: {found.st_size:,} bytes of at most {_MOST_BYTES:,}")
             with os.fdopen(handle, "rb", closefd=False) as f:
-                return f.read(_MOST_BYTES)
+                return f.read(found.st_size)
         finally:
             os.close(handle)
 
