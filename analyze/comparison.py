@@ -253,7 +253,7 @@ def _pct(part: float, whole: float) -> float | None:
 
 
 _UNITS = {"ns": 1, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
-_CONDITION = re.compile(r"^\s*(.+)\s*([<>])\s*([+-]?(?:\d+\.?\d*|\.\d+))\s*(%|ns|us|µs|ms|s)\s*$")
+_CONDITION = re.compile(r"(.+)([<>])\s*([+-]?(?:\d++\.?\d*|\.\d+))\s*(%|ns|us|µs|ms|s)")
 _PLAIN_MEASURES = ("kernel_time", "gpu_time", "step_time", "op_time")
 _NAMED_MEASURES = ("phase", "phase_cpu", "kernel")
 
@@ -274,7 +274,7 @@ class Condition(NamedTuple):
         The measure's change from A to B is compared with the limit: in % of A, or in ns, us, ms or s. Measures:
         kernel_time, gpu_time, step_time, op_time, phase:NAME, phase_cpu:NAME, kernel:REGEX.
         """
-        match = _CONDITION.match(text)
+        match = _CONDITION.fullmatch(text.strip())
         measures = ", ".join([*_PLAIN_MEASURES, "phase:NAME", "phase_cpu:NAME", "kernel:REGEX"])
         if not match:
             raise InputError(f"--fail-if {text!r}: must read MEASURE > 5% (or < ; %, ns, us, ms or s); {measures}")

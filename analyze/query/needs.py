@@ -173,7 +173,7 @@ HOLDINGS = {
 
 _NAMES = tuple(HOLDINGS)
 _WORDS = re.compile("|".join(f"({h.pattern})" for h in HOLDINGS.values()))
-_ASIDE = re.compile(r"\([^)]*\)|;.*")
+_ASIDE = re.compile(r"\([^()]*\)|;.*")
 _AND = re.compile(r"\band\b")
 _OR = re.compile(r"\bor\b(?! more)")
 _NAMED = re.compile(r"<(\d+)>")

@@ -57,7 +57,7 @@ _RUN_COLUMNS = {c.name for c in TABLES["runs"].columns} | set(RANK_COLUMNS)
 
 _TAG = re.compile(r"^@(param|column|main|order|use|needs|pass|plot|drill)\s+(.*)$")
 _PARAM = re.compile(r"^(\w+)\s+(\S+)\s+=\s+(?:'([^']*)'|(\S+))\s*(.*)$")
-_NUMBER = re.compile(r"^(number|int)(?:\[(.*?)\.\.(.*?)\])?$")
+_NUMBER = re.compile(r"^(number|int)(?:\[(.*)\])?$")
 _DRILL = re.compile(r"(\{?\w+\}?)\s+([\w-]+)((?:\s+\w+=\S+)+)")
 _COLUMN = re.compile(r"^(\{?\w+\}?)\s+(\S+)\s*(.*)$")
 
@@ -305,9 +305,10 @@ def _param(match: re.Match[str], where: str) -> Param:
     if choices or kind in ("text", "regex"):
         return Param(name, "choice" if choices else kind, choices, default, doc)
     number = _NUMBER.match(kind)
-    if number:
-        low = _number(number[2]) if number[2] else -_MOST
-        high = _number(number[3]) if number[3] else _MOST
+    least, dots, most = ((number and number[2]) or "").partition("..")
+    if number and (dots or number[2] is None):
+        low = _number(least) if least else -_MOST
+        high = _number(most) if most else _MOST
         if low is not None and high is not None:
             return Param(name, number[1], (), default, doc, low, high)
     raise InputError(f"{where}: a parameter is a|choice, text, regex, number[LOW..HIGH] or int[LOW..HIGH]")

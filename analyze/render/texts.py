@@ -30,7 +30,7 @@ _MARK = 6
 """Cells that the number of a text takes at most, of those that it is counted with."""
 _INDENT = re.compile(r" *")
 # Shapes of inputs end with those of scalars, which have none.
-_NO_SHAPES = re.compile(r"(?<=\]), \[\](?:, \[\])*\]$")
+_NO_SHAPES = re.compile(r"(?<!, \[\])(?<=\]), \[\](?:, \[\])*\]$")
 
 
 def visible(text: str, pattern: re.Pattern[str] = _ESCAPED) -> str:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 MAX_NS = 2**62 - 1
 """Largest time: a start and a length of it still add up in int64."""
 _LONGEST = 512
-_NUMBER = re.compile(rb'\s*"?\s*[-+]?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,9})?\s*"?\s*')
+_NUMBER = re.compile(rb'\s*+"?\s*+[-+]?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,9})?\s*+"?\s*+')
 _CONTEXT = Context(prec=_LONGEST + 8, rounding=ROUND_HALF_EVEN)
 
 
