@@ -14,6 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from analyze.errors import InputError
+from analyze.sources.base import FileReport
+from analyze.sources.nsys.reader import read
 from tests.support import ask, run_cli, sql
 
 Row = Sequence[Any]
@@ -374,6 +377,31 @@ def test_without_gpu_work_every_process_is_a_rank(tmp_path: Path) -> None:
     found = sql(path, "SELECT DISTINCT rank, pid FROM ranges ORDER BY ALL")
     assert [tuple(r.values()) for r in found] == [(0, 60), (1, 61), (2, 62)]
     assert sql(path, "SELECT warnings FROM runs") == [{"warnings": None}]
+
+
+def _many_processes(path: Path, processes: int) -> Path:
+    """Five kernels of each process, in turn."""
+    rows = [(100 + n, 101 + n, 0, 7, n, process(1 + n % processes), 1) for n in range(5 * processes)]
+    columns = "start end deviceId streamId correlationId globalPid demangledName"
+    tables = {
+        "META_DATA_EXPORT": ("name value", []),
+        "StringIds": ("id value", STRINGS),
+        "CUPTI_ACTIVITY_KIND_KERNEL": (columns, rows),
+    }
+    return write_export(path, tables)
+
+
+def test_kernels_of_interleaved_processes(tmp_path: Path) -> None:
+    batches = list(read(_many_processes(tmp_path / "many.sqlite", 1000), FileReport()))
+    assert [rank for _, rank, _ in batches] == [*range(1000)]
+    assert batches[7][2]["start_ns"].to_pylist() == [107, 1107, 2107, 3107, 4107]
+    assert set(batches[7][2]["pid"].to_pylist()) == {8}
+
+
+def test_too_many_processes_is_one_sentence(tmp_path: Path) -> None:
+    path = _many_processes(tmp_path / "many.sqlite", 1025)
+    with pytest.raises(InputError, match=r"many\.sqlite: 1,025 processes worked on a GPU; .* at most 1,024 is read"):
+        list(read(path, FileReport()))
 
 
 def test_folders_of_parquet_and_arrow_files(tmp_path: Path) -> None:

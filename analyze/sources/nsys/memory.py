@@ -54,14 +54,16 @@ def memory_batches(
     start = whole["start"].to_numpy(zero_copy_only=False)
     if unowned := 0 if 0 in ranks else int(np.count_nonzero(process == 0)):
         skipped.add("memory_events", "of no process", unowned)
+    order = np.lexsort((start, process))
     for one, rank in ranks.items():
-        rows_of = np.flatnonzero(process == one)
-        rows_of = rows_of[np.argsort(start[rows_of], kind="stable")]
+        first, end = np.searchsorted(process, [one, one + 1], sorter=order)
+        rows_of = order[first:end]
         if not len(rows_of):
             continue
         held = np.empty(len(rows_of), np.int64)
-        for index in np.unique(device[rows_of]):
-            here = device[rows_of] == index
+        by_device = np.argsort(device[rows_of], kind="stable")
+        ends = np.flatnonzero(np.diff(device[rows_of][by_device])) + 1
+        for here in np.split(by_device, ends):
             held[here] = np.cumsum(change[rows_of][here])
         built = {
             "pid": pids(whole["globalPid"]).take(pa.array(rows_of)),

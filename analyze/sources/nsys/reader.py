@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from analyze.errors import InputError
 from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
 from analyze.sources.lines import whole
 from analyze.sources.nsys.memory import memory_batches
@@ -35,6 +36,9 @@ _ENVIRONMENT = re.compile(r'(\w+)="?(.*?)"?$', re.DOTALL)
 _ARGUMENT = re.compile(r"ARGUMENT_([0-9]{1,6})")
 _SCHEMA_MAJOR = 3
 """EXPORT_SCHEMA_VERSION_MAJOR of the exports from 2021 to 2026."""
+
+_MOST_RANKS = 1024
+"""Each rank becomes files of its own. A report is of one node, which has 16 GPUs and seldom more processes on each."""
 
 _LOSS = re.compile(r"^Error when|^Not all .* collected|dropped|\blost\b|incomplete", re.IGNORECASE)
 """What a diagnostic says that is a warning by rank and a loss of events by content."""
@@ -123,6 +127,11 @@ def _ranks(tables: Tables, work: Work, capture: Capture) -> dict[int, int | None
     workers = {p for event, counts in work.items() if event.on_gpu for p in counts}
     workers |= {p for p in everyone if _pid(p) in with_context}
     chosen = sorted((workers or everyone) - {0}, key=lambda p: (_pid(p), p))
+    if len(chosen) > _MOST_RANKS:
+        what = "worked on a GPU" if workers else "have events"
+        raise InputError(
+            f"{tables.path}: {len(chosen):,} processes {what}; a report of at most {_MOST_RANKS:,} is read"
+        )
     if len(chosen) > 1:
         return {process: rank for rank, process in enumerate(chosen)}
     # Rows that do not say whose they are (process 0) belong to the only process there is.

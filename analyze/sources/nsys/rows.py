@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -253,14 +254,27 @@ def event_batches(
             pc.greater_equal(pc.subtract(batch["end"], batch["start"]), 0),
         )
         batch = skipped.choose(event.table, batch, forward, "with an end before the start")
-        processes = pc.bit_wise_and(batch[event.owner], PROCESS_BITS).fill_null(0)
-        distinct = processes.unique().to_pylist()
-        for process in distinct:
-            own = batch if len(distinct) == 1 else filtered(batch, pc.equal(processes, process))
+        for process, own in _by_process(batch, event.owner):
             if process in ranks:
                 yield ranks[process], record_batch(event.table, event.build(own, names, process), len(own["start"]))
             elif not process:
                 skipped.add(event.table, "of no process", len(own["start"]))
+
+
+def _by_process(batch: Columns, owner: str) -> Iterator[tuple[int, Columns]]:
+    """The rows of each process, in the order in which the processes first appear."""
+    processes = pc.bit_wise_and(batch[owner], PROCESS_BITS).fill_null(0).dictionary_encode()
+    distinct = processes.dictionary.to_pylist()
+    if len(distinct) > 1:
+        # One sort and slices, because a filter for each process would read all rows for each.
+        codes = processes.indices.to_numpy()
+        order = np.argsort(codes, kind="stable")
+        batch = {name: array.take(pa.array(order)) for name, array in batch.items()}
+        ends = np.cumsum(np.bincount(codes, minlength=len(distinct)))
+        for process, start, end in zip(distinct, [0, *ends[:-1].tolist()], ends.tolist(), strict=True):
+            yield process, {name: array.slice(start, end - start) for name, array in batch.items()}
+    elif distinct:
+        yield distinct[0], batch
 
 
 def record_batch(table: str, columns: Built, n: int) -> pa.RecordBatch:
