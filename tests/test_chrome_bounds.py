@@ -70,6 +70,13 @@ def test_every_event_is_damaged(tmp_path: Path, old: str, new: str, rows: int) -
     check(path, rows, "3999 events could not be read" if rows == 1 else "no events stand between")
 
 
+@pytest.mark.parametrize(("fill", "mib"), [(b"}", 48), (b"{}", 6), (b"} ,", 24), (b"[", 48), (b'"', 24)])
+def test_nothing_but_brackets(tmp_path: Path, fill: bytes, mib: int) -> None:
+    path = tmp_path / "brackets.json"
+    path.write_bytes(trace(KERNELS[:2])[:-2] + fill * ((mib << 20) // len(fill)))
+    check(path, 2, "truncated")
+
+
 def test_depth(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_bytes(with_odd('"args": {', '"args": {"x": ' + "[" * 1_000_000 + "]" * 1_000_000 + ", "))

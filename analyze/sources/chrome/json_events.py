@@ -23,6 +23,8 @@ _GROWTH, _MOST_CHUNKS = 8, 2
 """A chunk of a plain file is an eighth of what is before it, up to two of CHUNK_BYTES: to make the columns of a chunk
 takes some milliseconds however few its rows are, but a file of few chunks keeps few processes busy."""
 _LOOK_BACK = 64 << 10
+_WIDEST_BOUNDARY = 256
+"""Bytes of a `},{` with the spaces in it that is found where two parts of a buffer meet."""
 _TAIL_BYTES = 1 << 20
 
 _BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{)")
@@ -197,10 +199,15 @@ class TraceFile:
 
 def _last_boundary(buffer: bytes) -> int:
     """Position behind the `}` of the last `},{`; 0 if there is none."""
-    at = len(buffer)
-    while (at := buffer.rfind(b"}", 0, at)) > 0:
-        if _BOUNDARY.match(buffer, at):
-            return at + 1
+    end, size = len(buffer), _LOOK_BACK
+    while end:
+        begin = max(0, end - size)
+        last = 0
+        for found in _BOUNDARY.finditer(buffer, begin, end + _WIDEST_BOUNDARY):
+            last = found.start() + 1
+        if last:
+            return last
+        end, size = begin, size * 8
     return 0
 
 

@@ -22,6 +22,8 @@ from analyze.sources.chrome.metadata import behind_events, merged, parse_metadat
 from analyze.sources.chrome.tables import Batches, build_batches, process_groups
 
 _TOLD = 8
+_SCANNED_BYTES = 4 << 20
+"""Bytes that are scanned for events at a time: a hostile file has an event in every two bytes."""
 
 
 class Decoded(NamedTuple):
@@ -109,8 +111,13 @@ def _read(trace: TraceFile, report: FileReport, mapper: Mapper) -> Iterator[Tabl
         chunk, report.position = in_flight.pop(0)
         if not result.whole or not scanner.ready:
             # What was left over goes on here, even if this chunk makes sense by itself: it may be a list inside args.
-            result = decode_scanned(scanner.feed(read_chunk(chunk)), base_ns or 0)
-        elif scanner.other_trace:
+            data = read_chunk(chunk)
+            for start in range(0, len(data), _SCANNED_BYTES):
+                result = decode_scanned(scanner.feed(data[start : start + _SCANNED_BYTES]), base_ns or 0)
+                tally.add(result.tally)
+                yield from _without_rank(result.batches)
+            continue
+        if scanner.other_trace:
             tally.lost[OTHER_TRACE] += result.tally.events + result.tally.lost.total() + result.tally.unread.total()
             continue
         tally.add(result.tally)
