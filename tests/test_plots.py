@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support import ROOT, SAMPLES, default_answer, event, kernel, launch, run_cli, write_trace
+from support import ROOT, SAMPLES, default_answer, event, kernel, launch, launched, op, run_cli, write_trace
 
 import analyze
 from analyze.errors import InputError
@@ -161,6 +161,33 @@ def test_lines_say_what_tells_them_apart() -> None:
     figure = draw("lines x=batch_size y=cpu_ns color=gpus,rank", of)
     values = figure.spec["data"]["values"] if figure else []
     assert {v["series"]: v["y"] for v in values} == {"1 GPU, rank 0": 30, "2 GPUs, rank 0": 20, "2 GPUs, rank 1": 10}
+
+
+@pytest.mark.parametrize("query", ["ops", "kernel-share", "kernel-durations", "op-tree", "timeline", "op-totals"])
+def test_names_that_every_javascript_object_has(tmp_path: Path, query: str) -> None:
+    def marks(*names: str) -> int:
+        events = []
+        for i, name in enumerate(names):
+            events += [op(name, 100 * i, 90, i + 1), *launched(100 * i + 10, i + 1, 100 * i + 30, 50, name)]
+        output = tmp_path / "figure.svg"
+        analyze.open(write_trace(tmp_path / f"{names[0]}.json", events)).plot(query, output)
+        svg = output.read_text()
+        return len(re.findall("<path|<text|<rect", svg))
+
+    plain = [f"kernel_{i}" for i in range(5)]
+    assert marks("constructor", "toString", "__proto__", "hasOwnProperty", "valueOf") == marks(*plain)
+
+
+def test_labels_of_emoji_are_drawn(tmp_path: Path) -> None:
+    names = ["\N{GRINNING FACE}" * n + "op" + "\N{GRINNING FACE}" * 30 for n in range(1, 60)]
+    events = []
+    for i, name in enumerate(names):
+        events += [op(name, 100 * i, 90, i + 1), *launched(100 * i + 10, i + 1, 100 * i + 30, 50, name)]
+    trace = write_trace(tmp_path / "emoji.json", events)
+    for suffix in ("svg", "png", "html"):
+        result = run_cli("plot", "op-tree", trace, "-o", tmp_path / f"tree.{suffix}")
+        assert result.returncode == 0, result.stderr
+    assert "U0001f600" in (tmp_path / "tree.svg").read_text()
 
 
 def test_nothing_to_draw_is_no_figure() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,13 @@ from analyze.store.folder import Folder
 from analyze.whole_file import ending_of
 
 FORMATS = ("svg", "png", "html")
+
+_OF_EVERY_OBJECT = {
+    "constructor", "toString", "toLocaleString", "valueOf", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable",
+    "__proto__", "__defineGetter__", "__defineSetter__", "__lookupGetter__", "__lookupSetter__",
+}  # fmt: skip
+"""Properties of each object in JavaScript. Vega groups values by such objects, and would find these names in them."""
+_BEYOND_UTF16_UNIT = re.compile(r"[\U00010000-\U0010ffff]")
 
 _SCRIPT = "window.vegaEmbed = vegaEmbed;"
 _NARROW = 150
@@ -50,10 +59,31 @@ def vega_lite(figure: Figure, title: str = "", dark: bool = False) -> dict[str, 
     }
     if title:
         made["title"] = {"text": title, "subtitle": list(figure.notes)} if figure.notes else title
-    if not figure.listed:
-        return made | spec
-    spec["layer"] = [*spec["layer"], *_list_beside(figure.listed, int(spec["height"]))]
-    return made | spec
+    if figure.listed:
+        spec["layer"] = [*spec["layer"], *_list_beside(figure.listed, int(spec["height"]))]
+    whole: dict[str, Any] = _with_texts(made | spec, lambda text: _BEYOND_UTF16_UNIT.sub(_spelled_out, _own(text)))
+    return whole
+
+
+def _spelled_out(character: re.Match[str]) -> str:
+    """Where Vega cuts a label it may leave half of a character of two UTF-16 units, which the converter refuses."""
+    return f"\\U{ord(character[0]):08x}"
+
+
+def _own(text: str) -> str:
+    """A text that is no property of every object."""
+    return f"{text} " if text in _OF_EVERY_OBJECT else text
+
+
+def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """A specification with each of its texts changed; the keys stay."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {key: _with_texts(inner, change) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_texts(inner, change) for inner in value]
+    return value
 
 
 def vega(figure: Figure) -> dict[str, Any]:
@@ -65,7 +95,7 @@ def vega(figure: Figure) -> dict[str, Any]:
 def vega_lite_of_page(figure: Figure) -> dict[str, Any]:
     """The Vega-Lite specification that `vega` compiles."""
     spec = dict(figure.spec)
-    return spec | {
+    made = spec | {
         "description": figure.alt,
         "width": "container",
         "autosize": {"type": "fit-x", "contains": "padding"},
@@ -74,16 +104,25 @@ def vega_lite_of_page(figure: Figure) -> dict[str, Any]:
         "config": config() | {"aria": False},
         "params": [*params(LIGHT), *spec.pop("params", [])],
     }
+    whole: dict[str, Any] = _with_texts(made, _own)
+    return whole
 
 
 def svg(figure: Figure, title: str) -> str:
     """The figure as SVG."""
-    return str(library().vegalite_to_svg(vega_lite(figure, title), vl_version=VERSION))
+    return str(_drawn(library().vegalite_to_svg, figure, title))
 
 
 def png(figure: Figure, title: str) -> bytes:
     """The figure as PNG."""
-    return bytes(library().vegalite_to_png(vega_lite(figure, title), vl_version=VERSION, scale=2))
+    return bytes(_drawn(library().vegalite_to_png, figure, title, scale=2))
+
+
+def _drawn(convert: Callable[..., Any], figure: Figure, title: str, **more: Any) -> Any:
+    try:
+        return convert(vega_lite(figure, title), vl_version=VERSION, **more)
+    except ValueError as e:
+        raise InputError(f"the figure cannot be drawn: {str(e).partition(chr(10))[0]}") from e
 
 
 def runtime() -> str:
