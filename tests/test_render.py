@@ -302,6 +302,14 @@ def test_a_workbook_holds_text_as_text(tmp_path: Path) -> None:
     assert "<v>5000</v>" in sheet  # ns, as in CSV
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("kind", ["xlsx", "parquet", "csv", "json", "markdown", "table"])
+def test_a_full_disk_is_one_sentence(kind: str) -> None:
+    result = run_cli("query", "gpu-busy", ONE, "-o", "/dev/full", "--format", kind)
+    assert result.returncode == 2
+    assert complaints(result) == ["analyze: /dev/full: cannot be written: No space left on device"]
+
+
 def test_excel_without_its_package_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "xlsxwriter.py").write_text("raise ImportError")
     result = run_cli("query", "gpu-busy", ONE, "-o", tmp_path / "x.xlsx", PYTHONPATH=f"{tmp_path}:{ROOT}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,15 +33,18 @@ def write_excel(answer: Answer, path: Path) -> None:
     if len(rows) >= _MOST_ROWS or len(answer.columns) > _MOST_COLUMNS:
         raise InputError(f"a sheet of Excel holds {_MOST_ROWS:,} rows and {_MOST_COLUMNS:,} columns; write .parquet")
     # Without it the sheet is kept in files of the system's folder for temporary ones.
-    with path.open("wb") as file, xlsxwriter.Workbook(file, {"in_memory": True}) as book:
-        sheet = book.add_worksheet()
-        bold = book.add_format({"bold": True})
-        for at, column in enumerate(answer.columns):
-            sheet.write_string(0, at, visible(column.name), bold)
-        sheet.freeze_panes(1, 0)
-        for line, row in enumerate(rows, 1):
-            for at, value in enumerate(map(finite, row)):
-                _write_cell(sheet, line, at, value)
+    book = xlsxwriter.Workbook(buffer := io.BytesIO(), {"in_memory": True})
+    sheet = book.add_worksheet()
+    bold = book.add_format({"bold": True})
+    for at, column in enumerate(answer.columns):
+        sheet.write_string(0, at, visible(column.name), bold)
+    sheet.freeze_panes(1, 0)
+    for line, row in enumerate(rows, 1):
+        for at, value in enumerate(map(finite, row)):
+            _write_cell(sheet, line, at, value)
+    book.close()
+    # The file is written here, because XlsxWriter turns an error of the system into one of its own.
+    path.write_bytes(buffer.getbuffer())
 
 
 def _write_cell(sheet: Any, line: int, at: int, value: Any) -> None:
