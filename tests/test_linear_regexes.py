@@ -141,3 +141,16 @@ def test_regex_takes_linear_time(key):
             continue
         short, long = (min(_use(pattern, methods, text(n)) for _ in range(5)) for n in _LENGTHS)
         assert long < 10 * short, (text(40), short, long)
+
+
+@pytest.mark.parametrize(
+    "unit", ["_GLOBAL__N__", "[clone ", "a()::", "a<b>", "(", "<", "nccl", "triton_fused", "operator(", "_ZN9"]
+)
+def test_kernel_name_takes_linear_time(unit):
+    def seconds(length):
+        begun = process_time()
+        kernel_rules.classify_all([unit * (length // len(unit))])
+        return process_time() - begun
+
+    short, long = (min(seconds(n) for _ in range(3)) for n in (20_000, 80_000))
+    assert long < 10 * short or long < 0.05
