@@ -42,7 +42,7 @@ from collect.process import Signals
 from collect.redact import Redactor
 from collect.run import INTERRUPTED, run
 from collect.runfolder import make_private, utc_now
-from schemas.files import write_synced
+from schemas.files import read_bounded, write_synced
 from schemas.manifest import is_run_id
 
 STATE_NAME = "sweep.json"
@@ -103,7 +103,7 @@ class Plan(msgspec.Struct, kw_only=True):
 def read_plan(path: Path) -> Plan:
     """Read and check a plan. Raises UsageError, naming the file and the key."""
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        raw = tomllib.loads(read_bounded(path).decode())
     except OSError as e:
         raise UsageError(f"{path}: cannot be read: {e.strerror}") from e
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
@@ -314,7 +314,7 @@ def _load(folder: Path, plan_path: Path, plan: Plan) -> SweepState:
     cells = [Cell(values=values) for values in plan.cells]
     state = SweepState(plan=str(plan_path), options=plan.options, cells=cells)
     try:
-        before = msgspec.json.decode(path.read_bytes(), type=SweepState)
+        before = msgspec.json.decode(read_bounded(path), type=SweepState)
     except FileNotFoundError:
         return state
     except (OSError, msgspec.DecodeError) as e:

@@ -6,6 +6,7 @@ there is not followed. What runs inside programs of the user's own has its own, 
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
@@ -27,6 +28,18 @@ def is_file(path: Path) -> bool:
 def is_dir(path: Path) -> bool:
     """Whether a folder is there. Raises OSError as `is_file`."""
     return stat.S_ISDIR(_mode(path))
+
+
+def read_bounded(path: Path, most: int = 64 << 20) -> bytes:
+    """The bytes of a file. Raises OSError, too, for a pipe or a device, which may never end, and for a longer file."""
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    with path.open("rb") as f:
+        data = f.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"longer than {most >> 20} MiB", str(path))
+    return data
 
 
 def os_error_sentence(error: OSError) -> str:

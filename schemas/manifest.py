@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from schemas.files import write_synced
+from schemas.files import read_bounded, write_synced
 from schemas.options import LARGEST_INT32
 from schemas.workload import COLUMNS, OPTIONS, RecordedWorkload, limits_problem
 
@@ -172,7 +172,7 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / MANIFEST_NAME
     try:
-        manifest = msgspec.convert(_upgraded(msgspec.json.decode(path.read_bytes())), Manifest)
+        manifest = msgspec.convert(_upgraded(msgspec.json.decode(read_bounded(path))), Manifest)
     except OSError as e:
         raise ManifestError(f"{path}: cannot be read: {e.strerror}") from e
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as e:

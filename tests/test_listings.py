@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -83,3 +84,29 @@ def test_tables_and_blocks() -> None:
 def test_what_goes_with_no_list(arguments: list[str], says: str) -> None:
     done = run_cli(*arguments)
     assert done.returncode == 2 and complaints(done)[0].startswith(f"analyze: {says}") and done.stdout == ""
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+@pytest.mark.parametrize("kind", ["pipe", "link to a device", "long"])
+def test_a_query_file_that_may_never_end_is_one_sentence(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "mine.sql"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "long":
+        with path.open("wb") as f:
+            f.truncate((4 << 20) + 1)
+    else:
+        path.symlink_to("/dev/zero")
+    why = "longer than 4 MiB" if kind == "long" else "not a regular file"
+    for arguments in (["query"], ["query", "mine", tmp_path]):
+        result = run_cli(*arguments, "--queries", tmp_path)
+        assert (result.returncode, result.stderr) == (2, f"analyze: {path}: cannot be read: {why}\n")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+@pytest.mark.parametrize("name", ["run.json", "report.toml", "store.json"])
+def test_a_pipe_in_place_of_a_file_is_one_sentence(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    command = ["study", tmp_path] if name == "report.toml" else ["query", "runs", tmp_path]
+    result = run_cli(*command)
+    assert result.returncode == 2 and len(result.stderr.splitlines()) == 1, result.stderr

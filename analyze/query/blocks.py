@@ -29,9 +29,10 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 
-from analyze.errors import InputError
+from analyze.errors import InputError, unreadable
 from analyze.query.computed import COMPUTED, Create
-from analyze.query.query_files import BLOCKS, BUILT_IN, UNITS, ResultColumn, names_of, unwrap
+from analyze.query.query_files import BLOCKS, BUILT_IN, LONGEST, UNITS, ResultColumn, names_of, unwrap
+from schemas.files import read_bounded
 
 BLOCK_UNITS = UNITS | {"row"}
 """Those of a query's columns, and `row`: a struct of all columns of a table."""
@@ -235,9 +236,10 @@ def _find(name: str, places: list[Path]) -> Block:
     path = next((p for place in named if (p := place / f"{name}.sql").is_file()), None)
     if path is not None and path.parent != BUILT_IN / BLOCKS:
         try:
-            return parse_block(name, path.read_text(encoding="utf-8"), str(path), built_in=False)
+            text = read_bounded(path, LONGEST).decode().replace("\r\n", "\n")
+            return parse_block(name, text, str(path), built_in=False)
         except (OSError, UnicodeDecodeError) as e:
-            raise InputError(f"{path}: cannot be read: {e}") from e
+            raise unreadable(path, e) from e
     known = built_in()
     if name not in known:
         near = difflib.get_close_matches(name, known, 3)

@@ -39,11 +39,13 @@ from functools import cache
 from pathlib import Path
 
 from analyze.errors import InputError, unreadable
-from schemas.files import is_dir
+from schemas.files import is_dir, read_bounded
 from schemas.tables import TABLES
 
 BUILT_IN = Path(__file__).parents[1] / "queries"
 BLOCKS = "blocks"
+LONGEST = 4 << 20
+"""Bytes of a query file or a block."""
 
 TIMING = ("torch", "nsys", "nvprof")
 """Profilers that time GPU work, the best first: passes of one workload under them show the same work again."""
@@ -232,9 +234,9 @@ class Query:
 def parse(path: Path) -> Query:
     """Read a query file; raises InputError naming the file and line if its comment lines are not of the form above."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_bounded(path, LONGEST).decode().splitlines()
     except (OSError, UnicodeDecodeError) as e:
-        raise InputError(f"{path}: cannot be read: {e}") from e
+        raise unreadable(path, e) from e
     head = []
     for line in lines:
         if not line.startswith("--"):

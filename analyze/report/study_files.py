@@ -16,7 +16,7 @@ from analyze.plots import declared
 from analyze.plots.figure import Rows
 from analyze.query.query_files import RANK_COLUMNS, UNITS, ResultColumn, find
 from analyze.query.recordings import PROFILERS
-from schemas.files import is_dir, is_file
+from schemas.files import is_dir, is_file, read_bounded
 from schemas.tables import TABLES
 
 FILE = "report.toml"
@@ -151,7 +151,7 @@ def find_file(name: str | os.PathLike[str]) -> Path:
 def load(path: Path) -> Study:
     """Read and check the file of a study. Raises InputError, naming the file and the key."""
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        raw = tomllib.loads(read_bounded(path).decode())
     except OSError as e:
         raise InputError(f"{path}: cannot be read: {e.strerror}") from e
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
