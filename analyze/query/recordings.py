@@ -122,13 +122,14 @@ class Recordings:
     def _create_selected(self, wheres: Sequence[str]) -> None:
         """Table `selected`: the runs and ranks that all of `wheres` hold for."""
         check_by(self.by)
-        # In the order of run_key.
-        ranks = [_ranks(store, run_id) for run_id, store in sorted((r, s) for s, r in self.chosen)]
-        selected = f"SELECT *, unnest(($1::INTEGER[][])[enum_code(run_id) + 1]) AS rank FROM ({self._scan('runs')})"
+        # A join, because a list of all ranks in the SELECT would be copied for each file.
+        ranks = [(run_id, rank) for store, run_id in self.chosen for rank in _ranks(store, run_id)]
+        listed = "SELECT unnest($1::VARCHAR[])::run_key AS run_id, unnest($2::INTEGER[]) AS rank"
+        selected = f"SELECT r.*, n.rank FROM ({self._scan('runs')}) r JOIN ({listed}) n USING (run_id)"
         if wheres or "node" in self.by:  # which takes as long as all else of it
             hosts = f"SELECT run_id, rank, host AS node FROM ({self._scan('rank_hosts')})"
             selected = f"SELECT * FROM ({selected}) LEFT JOIN ({hosts}) USING (run_id, rank)"
-        self.execute(f"CREATE TABLE selected AS {selected}", [ranks])
+        self.execute(f"CREATE TABLE selected AS {selected}", [[r for r, _ in ranks], [n for _, n in ranks]])
         if wheres:
             self._leave(wheres)
 
@@ -175,14 +176,19 @@ class Recordings:
                 known = passes.setdefault(workload, {})
                 known[name] = min(worth, known.get(name, worth))
         used, unused = set(), set()
+        left_out: list[tuple[str, str]] = []
         for workload, known in passes.items():
             best = min(known, key=lambda name: known[name])
             others = sorted(set(known) - {best})
             if others:
                 used.add(best)
                 unused.update(others)
-                self._leave_out("workload_id = $1 AND list_contains($2, profiler)", [workload, others])
+                left_out += [(workload, other) for other in others]
         if used:
+            self._leave_out(
+                "(workload_id, profiler) IN (SELECT (unnest($1::VARCHAR[]), unnest($2::VARCHAR[])))",
+                [[w for w, _ in left_out], [other for _, other in left_out]],
+            )
             self.note = (
                 f"of the passes of a workload, {' or '.join(sorted(used))} is used and {', '.join(sorted(unused))} left"
                 " out: --profiler chooses, --by profiler tells them apart"
