@@ -157,6 +157,7 @@ def _open_writer(path: Path, schema: pa.Schema, small: bool) -> Any:
         **({"compression": "none"} if small else {"compression": "zstd", "compression_level": 3}),
         use_dictionary=[f.name for f in schema if pa.types.is_dictionary(f.type)],
         column_encoding={c: e for c, e in _ENCODINGS.items() if c in schema.names},
+        write_page_checksum=True,
     )
 
 
@@ -173,4 +174,4 @@ def write_rows(table: str, rows: list[dict[str, Any]], path: Path) -> None:
         raise KeyError(f"{table} has no column {sorted(unknown)}")
     path.parent.mkdir(parents=True, exist_ok=True)
     kept = "none" if len(rows) <= _FEW else "zstd"
-    pq.write_table(pa.Table.from_pylist(rows, schema=schema), path, compression=kept)
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), path, compression=kept, write_page_checksum=True)
