@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import closing
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -18,8 +18,9 @@ from analyze.query.plain_sql import check_expression, one_select, sentence
 from analyze.query.query_files import RANK_COLUMNS, TIMING
 from analyze.query.unreadable import naming_files
 from analyze.store import kernel_names
-from analyze.store.catalogue import PARSER_VERSION, RUN_TABLES
+from analyze.store.catalogue import PARSER_VERSION, RUN_TABLES, TableFile
 from analyze.store.store import Store
+from analyze.store.verified import verify
 from schemas.tables import TABLES, Column
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Recordings:
 
     def __init__(self, stores: Sequence[Store], by: Sequence[str], stored: StoredFiles | None = None):
         """`stored`: the file system that DuckDB reads the files through; None for the system's own."""
-        self._stored = stored
+        self._file_system = stored
         self.stores = list(stores)
         self.by = tuple(by)
         self.note = ""
@@ -250,6 +251,11 @@ class Recordings:
         # The least and greatest rank of a row group say whether it is read at all.
         only = f" WHERE rank BETWEEN {min(ranks)} AND {max(ranks)}" if ranks else ""
         of_one = self.run_ids[0] if len(self.run_ids) == 1 else None
+        by_store: dict[Store, list[TableFile]] = {}
+        for store, _, found in self._stored(table):
+            by_store.setdefault(store, []).extend(found)
+        for store, found in by_store.items():
+            verify(store, found)
         for parser, files in self.files(table).items():
             listed = ", ".join(text_literal(self.name(f)) for f in files)
             source = f"read_parquet([{listed}], hive_partitioning = false, union_by_name = false)"
@@ -260,21 +266,25 @@ class Recordings:
     def files(self, table: str) -> dict[int, list[str]]:
         """Parquet files of a table, by the version of the parser that wrote them."""
         files: dict[int, list[str]] = {}
+        for store, run_id, found in self._stored(table):
+            paths = store.for_readers(found)
+            if store.filesystem:
+                self._systems |= dict.fromkeys(paths, store.filesystem)
+            files.setdefault(store.snapshot.runs[run_id].parser, []).extend(paths)
+        return files
+
+    def _stored(self, table: str) -> Iterator[tuple[Store, str, list[TableFile]]]:
+        """The files of a table that have rows of what is selected, run by run."""
         for store, run_id in self.chosen:
-            run = store.snapshot.runs[run_id]
-            found = run.tables.get(table, [])
+            found = store.snapshot.runs[run_id].tables.get(table, [])
             if run_id in self._ranks and table not in RUN_TABLES:
                 found = [f for f in found if not self._ranks[run_id].isdisjoint(f.ranks)]
             if found:
-                paths = store.for_readers(found)
-                if store.filesystem:
-                    self._systems |= dict.fromkeys(paths, store.filesystem)
-                files.setdefault(run.parser, []).extend(paths)
-        return files
+                yield store, run_id, found
 
     def name(self, file: str) -> str:
         """Return what DuckDB opens a file by."""
-        return literal_path(file) if self._stored is None else self._stored.add(file, self._systems.get(file))
+        return literal_path(file) if self._file_system is None else self._file_system.add(file, self._systems.get(file))
 
     def bytes(self) -> float:
         """Of the Parquet files of what is selected; infinite where a store does not say."""

@@ -11,6 +11,7 @@ import duckdb
 from analyze.errors import InputError
 from analyze.query.literals import text_literal
 from analyze.query.plain_sql import sentence
+from analyze.store.verified import what_helps
 
 _OF_DAMAGE = (duckdb.InvalidInputException, duckdb.IOException, duckdb.InternalException)
 
@@ -41,18 +42,10 @@ def _unreadable(connection: duckdb.DuckDBPyConnection, files: Mapping[str, str],
             connection.execute(f"SELECT bit_xor(hash(t)) FROM {source} t").fetchall()
         except duckdb.Error as e:
             if _may_be_damage(e):
-                return f"{file}: damaged: {sentence(e)}; {_what_helps(file)}"
+                return f"{file}: damaged: {sentence(e)}; {what_helps(Path(file))}"
     return None
 
 
 def _may_be_damage(error: BaseException | None) -> bool:
     """What the reader of Parquet finds wrong in the midst of a file is an error of no kind."""
     return type(error) is duckdb.Error or isinstance(error, _OF_DAMAGE)
-
-
-def _what_helps(file: str) -> str:
-    from analyze.store.cache import cache_folder
-
-    if Path(file).is_relative_to(cache_folder().resolve()):
-        return "`analyze cache --clear` has it made again"
-    return "ingest its run again, with --again"

@@ -60,13 +60,15 @@ class StoredFile(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
         return FileState(self.path, self.bytes, self.mtime_ns, self.etag)
 
 
-class TableFile(msgspec.Struct, kw_only=True, frozen=True):
+class TableFile(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """A Parquet file with rows of one table of a run."""
 
     path: ParquetPath
     """Relative to the store, with / between its parts."""
     bytes: Count | None = None
     """None in stores of the first parsers, which did not say."""
+    crc32: int | None = None
+    """Of all its bytes; None in stores of earlier versions."""
     ranks: Annotated[list[Rank], msgspec.Meta(min_length=1)]
     """Ranks whose rows it has, in ascending order."""
 

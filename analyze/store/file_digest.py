@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import zlib
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -93,3 +94,12 @@ def _segment(path: Path, start: int) -> bytes:
             digest.update(block)
             left -= len(block)
     return digest.digest()
+
+
+def crc32(path: Path) -> int:
+    """The CRC-32 of a file's bytes. Raises OSError."""
+    found = 0
+    with path.open("rb") as f:
+        while block := f.read(_READ):
+            found = zlib.crc32(block, found)
+    return found

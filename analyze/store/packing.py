@@ -104,13 +104,13 @@ def pack(sources: Sequence[Path], target: Path, left_out: Collection[int] = ()) 
         for at, reading in enumerate(sources):
             if not metadata[at].schema.to_arrow_schema().equals(schema):
                 raise InputError(f"{reading}: has other columns than {sources[0]}; ingest the run again")
-            places += _places(pq.ParquetFile(reading, metadata=metadata[at]), at)
+            places += _places(_opened(reading, metadata[at]), at)
 
         @lru_cache(maxsize=1)
         def rows_of(file: int, group: int) -> pa.Table:
             nonlocal reading
             reading = sources[file]
-            return pq.ParquetFile(reading, metadata=metadata[file]).read_row_group(group)
+            return _opened(reading, metadata[file]).read_row_group(group)
 
         places = [p for p in places if p.rank not in left_out]
         with _Writer(target, schema) as writer:
@@ -135,6 +135,12 @@ def pack(sources: Sequence[Path], target: Path, left_out: Collection[int] = ()) 
         raise InputError(f"{reading}: cannot be read: {str(e).partition(chr(10))[0]}") from e
     if wrong:
         raise InputError(f"{target.name}: the rows put together are not those of {sources[0]} and what follows it")
+
+
+def _opened(path: Path, metadata: Any) -> Any:
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(path, metadata=metadata, page_checksum_verification=True)
 
 
 def _places(file: Any, at: int) -> Iterator[_Place]:

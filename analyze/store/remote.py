@@ -22,6 +22,7 @@ from typing import Any
 from analyze.errors import InputError
 from analyze.sources.storage import described, file_system, storage_errors
 from analyze.store.catalogue import Catalogue, StoredRun, TableFile, decode, encode, table_path
+from analyze.store.file_digest import crc32
 from analyze.store.store import DEAD_S, SHARDS, StagedFile, Store
 from schemas.urls import local_path, url_of
 
@@ -126,7 +127,7 @@ class RemoteStore(Store):
         path = table_path(file.table, run_id, file.ranks, mark)
         with self._told():
             self._fs.put_file(str(file.path), self._at(path))
-        return TableFile(path=path, bytes=file.path.stat().st_size, ranks=file.ranks)
+        return TableFile(path=path, bytes=file.path.stat().st_size, crc32=crc32(file.path), ranks=file.ranks)
 
     def _mark(self, generation: int) -> str:
         return secrets.token_hex(4)  # two writers may write the same generation of a run

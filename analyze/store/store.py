@@ -38,7 +38,7 @@ from analyze.store.catalogue import (
     generation_mark,
     table_path,
 )
-from analyze.store.file_digest import FileState
+from analyze.store.file_digest import FileState, crc32
 from analyze.store.file_lock import locked, make_lock_file
 from analyze.store.folder import Folder
 
@@ -219,7 +219,7 @@ class Store:
     def place(self, run_id: str, file: StagedFile, mark: str) -> TableFile:
         """Move a file to where it will be, under a name that tells it from those of other writings of its run."""
         target = table_path(file.table, run_id, file.ranks, mark)
-        named = TableFile(path=target, bytes=file.path.stat().st_size, ranks=file.ranks)
+        named = TableFile(path=target, bytes=file.path.stat().st_size, crc32=crc32(file.path), ranks=file.ranks)
         self._inside.take(file.path, target)
         return named
 
