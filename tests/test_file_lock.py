@@ -14,11 +14,12 @@ from support import ROOT, kernel, run_cli, write_trace
 
 from analyze.errors import InputError
 from analyze.store.file_lock import locked
+from analyze.store.folder import Folder
 from analyze.store.store import Store
 
 
 def free(path: Path, *, shared: bool = False) -> bool:
-    handle = locked(path, shared=shared, wait=False, create=False)
+    handle = locked(Folder(path.parent), path.name, shared=shared, wait=False, create=False)
     if handle is not None:
         os.close(handle)
     return handle is not None
@@ -26,11 +27,11 @@ def free(path: Path, *, shared: bool = False) -> bool:
 
 def test_readers_share_and_a_writer_is_alone(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    assert locked(path, shared=True, create=False) is None and not path.exists()
-    writer = locked(path)
+    assert locked(Folder(path.parent), path.name, shared=True, create=False) is None and not path.exists()
+    writer = locked(Folder(path.parent), path.name)
     assert writer is not None and not free(path) and not free(path, shared=True)
     os.close(writer)
-    readers = [locked(path, shared=True) for _ in range(2)]
+    readers = [locked(Folder(path.parent), path.name, shared=True) for _ in range(2)]
     assert free(path, shared=True) and not free(path)
     for reader in readers:
         assert reader is not None
@@ -43,7 +44,8 @@ def test_a_killed_process_holds_nothing(tmp_path: Path, shared: bool) -> None:
     path = tmp_path / "lock"
     code = (
         "import sys; from pathlib import Path; from analyze.store.file_lock import locked; "
-        f"handle = locked(Path(sys.argv[1]), shared={shared}); print('held', flush=True); sys.stdin.read()"
+        "from analyze.store.folder import Folder; path = Path(sys.argv[1]); "
+        f"handle = locked(Folder(path.parent), path.name, shared={shared}); print('held', flush=True); sys.stdin.read()"
     )
     holder = subprocess.Popen(
         [sys.executable, "-c", code, path], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -59,7 +61,7 @@ def test_who_may_only_read_holds_a_store_too(unprivileged: Path) -> None:
     path = unprivileged / "lock"
     path.touch(0o444)
     path.parent.chmod(0o555)
-    reader = locked(path, shared=True, create=False)
+    reader = locked(Folder(path.parent), path.name, shared=True, create=False)
     assert reader is not None and not free(path)
     os.close(reader)
     path.parent.chmod(0o755)
