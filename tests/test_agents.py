@@ -101,6 +101,11 @@ def test_every_tool_answers_as_the_api_does_and_errors_are_sentences() -> None:
             ("run_query", {"name": "launch", "params": {"call_us": "x"}}, "call_us must be a number, not 'x'"),
             ("run_sql", {"statement": "SELECT * FROM '/etc/passwd'"}, "SQL: "),
             ("run_sql", {"statement": "COPY (SELECT 1) TO '/tmp/x.csv'"}, "SQL: "),
+            (
+                "run_sql",
+                {"statement": "/* /* */ EXPLAIN SELECT 1 -- */ COPY (SELECT 1) TO '/tmp/x.csv'"},
+                "SQL: only one",
+            ),
             ("run_sql", {"statement": "SELECT 1 / 'a'::INT FROM kernels"}, "SQL: "),
             ("tables", {"name": "colours"}, "there is no table 'colours'"),
             ("list_queries", {"group": "x"}, "there is no group 'x'"),

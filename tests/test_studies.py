@@ -328,6 +328,10 @@ BAD = {
     "their figure": (changed("bars y=family", "bars y=famly"), "section[0].part[0].printed.figure: famly is no"),
     "our figure": (changed("bars y=kernels", "bars y=krnls"), "section[0].part[1]: figure: the answer has no"),
     "a kind": (changed('figure = "bars y=kernels', 'figure = "pie y=kernels'), "section[0].part[1]: figure: there"),
+    "a nested comment": (
+        changed('sql = "SELECT count', "sql = \"/* /* */ EXPLAIN SELECT 1 -- */ COPY (SELECT 42) TO 'x.csv' --"),
+        "section[0].part[1]: SQL: only one SELECT",
+    ),
     "a profiler": (changed("by = [", 'profiler = "perf"\nby = ['), "section[0].part[0].profiler: must be one of"),
     "both": (changed('sql = "SELECT count', 'query = "runs"\nsql = "SELECT count'), "section[0].part[1].sql: give a"),
     "neither": (changed('query = "winograd-share"', ""), "section[0].part[2].query: give one"),
