@@ -16,6 +16,7 @@ from support import SAMPLES, ask, run_cli, sql
 import analyze
 from analyze.errors import InputError
 from analyze.sources.base import FileReport
+from analyze.sources.ncu.numbers import digits
 from analyze.sources.ncu.reader import read
 from analyze.sources.ncu.tables import parse_value
 from schemas.ncu_units import scale
@@ -111,6 +112,109 @@ def test_units(unit: str, base: str, factor: str) -> None:
 )
 def test_values(text: str, expected: tuple[float | None, str | None]) -> None:
     assert parse_value(text, Decimal(1)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "point", "comma"),
+    [
+        ("1,234.5", "1234.5", None),
+        ("1.234,5", None, "1234.5"),
+        ("65,77", None, "65.77"),
+        ("65.77", "65.77", None),
+        ("1\u202f073\u202f741,5", None, "1073741.5"),
+        ("1\u00a0234", "1234", "1234"),
+        ("1 234 567", "1234567", "1234567"),
+        ("1\u2019234.5", "1234.5", None),
+        ("1,07,37,41,824", "1073741824", None),
+        ("12,34,567.8", "1234567.8", None),
+        ("27.595.520", None, "27595520"),
+        ("1.234", "1.234", "1234"),
+        ("12,345", "12345", "12.345"),
+        # Groups do not begin with 0, and 1234 is no group.
+        ("0,123", None, "0.123"),
+        ("1234.567", "1234.567", None),
+        ("-1,5e-2", None, "-1.5e-2"),
+        ("12,5 (3; 4)", None, "12.5"),
+        ("1,234 567", None, None),
+        ("1 23", None, None),
+        ("1,2,3", None, None),
+        ("535.104.05", None, None),
+        ("", None, None),
+    ],
+)
+def test_numbers_of_several_languages(text: str, point: str | None, comma: str | None) -> None:
+    assert (digits(text, "."), digits(text, ",")) == (point, comma)
+
+
+def long(*values: tuple[str, str, str]) -> str:
+    """Long CSV of one launch: metric, unit and value of each row."""
+    launch = LAUNCH.format(id=0, pid=5, kernel="k")
+    return "\n".join([LONG, *(f'{launch},"s","{m}","{u}","{v}"' for m, u, v in values)]) + "\n"
+
+
+TIME, BYTES, SHARE = ("gpu__time_duration.sum", "dram__bytes.sum", "sm__throughput.avg.pct_of_peak_sustained_elapsed")
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        # German: the share alone can be read in one way; it stands behind, and decides.
+        ([(TIME, "ns", "117.344"), (BYTES, "byte", "13.797"), (SHARE, "%", "65,77")], [117344, 13797, 65.77]),
+        ([(TIME, "us", "117,34"), (TIME, "ms", "1,235"), (BYTES, "Mbyte", "1.024,50")], [117340, 1235000, 1024.5e6]),
+        # French, Swiss, Indian.
+        ([(TIME, "ns", "117\u202f344"), (SHARE, "%", "65,77"), (TIME, "us", "1,235")], [117344, 65.77, 1235]),
+        ([(BYTES, "byte", "13\u2019797"), (SHARE, "%", "65.77"), (TIME, "us", "1.235")], [13797, 65.77, 1235]),
+        ([(BYTES, "byte", "1,07,37,41,824"), (TIME, "us", "1.235")], [1073741824, 1235]),
+        # Nothing but counts, which are whole.
+        ([(TIME, "ns", "117,344"), (BYTES, "byte", "27,595"), (TIME, "us", "1.235")], [117344, 27595, 1235]),
+        ([(BYTES, "byte", "27.595"), (TIME, "us", "1,235")], [27595, 1235]),
+        # A text is no number, whatever it looks like.
+        ([("numa__cpu_affinity", "", "0,1"), (TIME, "us", "1.5"), (BYTES, "byte", "27,595")], [None, 1500, 27595]),
+    ],
+)
+def test_one_decimal_mark_for_the_file(
+    tmp_path: Path, values: list[tuple[str, str, str]], expected: list[float | None]
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(long(*values), encoding="utf-8")
+    found, report = rows(path)
+    assert [r["value"] for r in found] == expected and not report.warnings and report.lost == 0
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        # 117.344 or 117,344 us?
+        ([(TIME, "us", "117.344")], "whether '117.344' (gpu__time_duration.sum of launch 0) has a decimal mark"),
+        ([(BYTES, "byte", "1.235"), (BYTES, "byte", "1,235")], "no number in it shows whether '1.235'"),
+        ([(SHARE, "%", "65,77"), (TIME, "us", "1,234.5")], "writes numbers in two ways, '65,77'"),
+        ([(TIME, "us", "1.5"), (TIME, "us", "1,5")], "'1,5' (gpu__time_duration.sum of launch 0) with a decimal comma"),
+    ],
+)
+def test_numbers_that_cannot_be_told_are_refused(
+    tmp_path: Path, values: list[tuple[str, str, str]], sentence: str
+) -> None:
+    with pytest.raises(InputError) as e:
+        rows(write(tmp_path / "a.csv", long(*values)))
+    assert sentence in str(e.value) and str(tmp_path / "a.csv") in str(e.value)
+
+
+def test_rules_are_read_in_the_language_of_the_file(tmp_path: Path) -> None:
+    header = LONG + ',"Rule Name","Rule Type","Rule Description","Estimated Speedup Type","Estimated Speedup"'
+    launch = LAUNCH.format(id=0, pid=5, kernel="k")
+    text = f'{header}\n{launch},"s","","","","Bound","OPT","x","global","1,235"\n{launch},"s","a__b.sum","%","6,5",\n'
+    found, _ = rows(write(tmp_path / "a.csv", text))
+    assert [(r["metric"], r["unit"], r["value"]) for r in found] == [("rule:Bound", "%", 1.235), ("a__b.sum", "%", 6.5)]
+
+
+def test_a_value_that_should_be_a_number_is_lost(tmp_path: Path) -> None:
+    values = [(TIME, "us", "1.5"), (BYTES, "byte", "2\ufffd3"), (SHARE, "", "x"), ("launch__policy", "", "Spread")]
+    found, report = rows(write(tmp_path / "a.csv", long(*values)))
+    assert [(r["value"], r["text"]) for r in found] == [(1500, None), (None, "2\ufffd3"), (None, "x"), (None, "Spread")]
+    assert report.lost == 2
+    assert report.warnings == [
+        "a.csv: 2 values are no numbers, the first of them '2\ufffd3' (dram__bytes.sum of launch 0)"
+    ]
 
 
 def test_values_are_scaled_exactly() -> None:

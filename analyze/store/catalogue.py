@@ -21,7 +21,7 @@ from analyze.store.grouping import Looked
 STORE_VERSION = 2
 """Raised when older programs could not read a store; newer ones read every older version."""
 
-PARSER_VERSION = 8
+PARSER_VERSION = 9
 """Raised when a parser or a table changes. Caches are read again then; of what other stores hold, columns that were
 not read are NULL until it is ingested again."""
 

@@ -59,7 +59,7 @@ class _Log:
     """
 
     def __init__(self, path: str, report: FileReport):
-        self.rows = MetricRows()
+        self.rows = MetricRows(path)
         self._path, self._report = path, report
         self._lost = LostRows(path, report)
         self._text = TextTables(self.rows, report, self._lost)
@@ -154,6 +154,9 @@ class _Log:
         if not self.rows.launches:
             raise InputError(f"{self._path}: {self._nothing()}")
         self._lost.tell()
+        if unread := self.rows.finish():
+            self._report.lost += self.rows.lost
+            self._report.warnings.append(f"{Path(self._path).name}: {unread}")
         self._report.warnings += [f"{Path(self._path).name}: ncu said: {e}" for e in dict.fromkeys(self._errors)]
 
     def _nothing(self) -> str:

@@ -4,7 +4,8 @@
 - long CSV (`--csv`, with `--metrics` or the details page): a line is one metric of one launch, or what a rule says;
 - text (no `--csv`): a heading for each launch, then tables of metric, unit and value.
 
-Values are scaled to the base units of `schemas.ncu_units`. What ncu could not measure (`n/a`, `nan`) is NULL.
+Values are scaled to the base units of `schemas.ncu_units`. What ncu could not measure (`n/a`, `nan`) is NULL. Numbers are
+written in the language of the system; its decimal mark is found out for the file as a whole (`MetricRows`).
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from analyze.errors import InputError
 from analyze.sources.base import FileReport, TableBatch, batch_schema
 from analyze.sources.lines import NOT_WHOLE, LostRows, optional_whole, whole
+from analyze.sources.ncu.numbers import decimal_mark, digits
 from schemas.ncu_units import Scale, scale
 
 _BATCH_ROWS = 64 << 10
@@ -38,9 +41,11 @@ _AGAIN = "a second row of a launch"
 _WIDE_TEXT = "a line of a table of more than metric, unit and value"
 _NO_LAUNCH = "a metric under no launch, or under a damaged heading"
 
-_NUMBER = r"[-+]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3})?"
-_VALUE = re.compile(rf"({_NUMBER})(?:\s*[({{].*)?\Z", re.DOTALL)
-"""A number; with --print-metric-instances the values of the instances follow in brackets."""
+_ROLLUP = re.compile(r"\.(?:sum|avg|min|max|pct|ratio|max_rate)(?:\.|\Z)")
+_COUNTED = frozenset(map(scale, ("byte", "inst", "sector", "request", "wavefront", "warp", "thread", "block", "ns")))
+_FRACTION = re.compile(r"\.(?:avg|pct|ratio|per_)|\b(?:avg|average|mean)\b", re.IGNORECASE)
+_OTHER_MARK = {".": ",", ",": "."}
+_MARK_NAMES = {".": "point", ",": "comma"}
 _MISSING = frozenset(("", "n/a", "nan", "-nan", "inf", "-inf", "no data"))
 
 # Lines of text may be of any length: no pattern here tries a part of one again and again.
@@ -63,26 +68,99 @@ class Launch(NamedTuple):
     block: str | None
 
 
-class MetricRows:
-    """Rows of ncu_metrics, taken out as batches."""
+class _Printed(NamedTuple):
+    """A row whose value is still text."""
 
-    def __init__(self) -> None:
+    launch: Launch
+    section: str | None
+    metric: str
+    unit: Scale
+    text: str
+    said: str | None
+    """What a rule says; None of a metric."""
+
+
+class MetricRows:
+    """Rows of ncu_metrics, taken out as batches.
+
+    A number such as 1.234 can be read in two ways; the numbers that can be read in one way only decide for the file.
+    Until one has come, rows are held back.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
         self._rows: list[tuple[Any, ...]] = []
         self.launches = 0
+        self._decimal: str | None = None
+        self._decided_by = ""
+        self._held: list[tuple[int, _Printed]] = []
+        """Rows that can be read in two ways, and their places in `_rows`."""
+        self.lost = 0
+        """Values that should be numbers and are none."""
+        self._first_lost = ""
 
     def add(self, launch: Launch, section: str | None, metric: str, unit: Scale, text: str) -> None:
-        """Add a metric as printed."""
-        value, words = parse_value(text, unit.factor)
-        self._rows.append((*launch, section, metric, unit.unit or None, value, words))
+        """Add a metric as printed. Raises InputError if the file writes numbers in two ways."""
+        self._add(_Printed(launch, section, metric, unit, text.strip(), None))
 
     def add_rule(self, launch: Launch, section: str | None, rule: str, said: str, speedup: str) -> None:
         """Add what a rule says: its text, and the estimated speed-up in % where it gives one."""
-        value = parse_value(speedup, Decimal(1))[0]
-        self._rows.append((*launch, section, f"rule:{rule}", None if value is None else "%", value, said or None))
+        self._add(_Printed(launch, section, f"rule:{rule}", scale("%"), speedup.strip(), said))
+
+    def _add(self, printed: _Printed) -> None:
+        if self._decimal is None and (mark := decimal_mark(printed.text)):
+            if mark == "?":
+                self._held.append((len(self._rows), printed))
+            elif _is_number(printed):
+                self._decide(mark, printed)
+        self._rows.append(self._row(printed))
+
+    def _decide(self, decimal: str, printed: _Printed) -> None:
+        self._decimal, self._decided_by = decimal, _example(printed)
+        held, self._held = self._held, []
+        for at, earlier in held:
+            self._rows[at] = self._row(earlier)
+
+    def _row(self, printed: _Printed) -> tuple[Any, ...]:
+        launch, section, metric, unit, text, said = printed
+        value, words = parse_value(text, unit.factor, self._decimal or ".")
+        if words is not None and _is_number(printed):
+            if self._decimal and decimal_mark(words) == _OTHER_MARK[self._decimal]:
+                raise InputError(
+                    f"{self._path}: writes numbers in two ways, {self._decided_by} with a decimal {_MARK_NAMES[self._decimal]} and "
+                    f"{_example(printed)} with a decimal {_MARK_NAMES[_OTHER_MARK[self._decimal]]}; "
+                    "export the report again"
+                )
+            self.lost += 1
+            self._first_lost = self._first_lost or _example(printed)
+        if said is not None:
+            return (*launch, section, metric, None if value is None else "%", value, said or None)
+        return (*launch, section, metric, unit.unit or None, value, words)
+
+    def finish(self) -> str | None:
+        """Read what can be read in two ways; a warning about values that are no numbers.
+
+        Raises InputError if nothing in the file decides how it is read.
+        """
+        if self._held:
+            # Counts are whole: the mark in 27,595 bytes parts groups.
+            whole = [printed for _, printed in self._held if _is_count(printed)]
+            marks = {"," if "." in printed.text else "." for printed in whole}
+            if len(marks) != 1:
+                first = self._held[0][1]
+                raise InputError(
+                    f"{self._path}: no number in it shows whether {_example(first)} has a decimal mark or a group mark; "
+                    "export the report again under LC_ALL=C, or with --print-units base"
+                )
+            self._decide(marks.pop(), whole[0])
+        if not self.lost:
+            return None
+        many = f"{self.lost} values are no numbers, the first of them" if self.lost > 1 else "a value is no number:"
+        return f"{many} {self._first_lost}"
 
     def full(self) -> Iterator[TableBatch]:
         """The rows, if there are enough for a batch."""
-        if len(self._rows) >= _BATCH_ROWS:
+        if len(self._rows) >= _BATCH_ROWS and not self._held:
             yield from self.rest()
 
     def rest(self) -> Iterator[TableBatch]:
@@ -95,16 +173,31 @@ class MetricRows:
         yield "ncu_metrics", None, pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def parse_value(text: str, factor: Decimal) -> tuple[float | None, str | None]:
+def parse_value(text: str, factor: Decimal, decimal: str = ".") -> tuple[float | None, str | None]:
     """Value in the base unit; or the text, where it is no number; or neither, where ncu could not measure."""
     text = text.strip()
-    if match := _VALUE.match(text):
-        digits = match.group(1).replace(",", "")
-        value = float(digits) if factor == 1 else float(Decimal(digits) * factor)
+    if (number := digits(text, decimal)) is not None:
+        value = float(number) if factor == 1 else float(Decimal(number) * factor)
         return (value, None) if isfinite(value) else (None, text)
     if text.removeprefix("(!)").strip().lower() in _MISSING:
         return None, None
     return None, text
+
+
+def _is_number(printed: _Printed) -> bool:
+    """Whether a value should be a number: it has a unit, or its name ends as those of counters do."""
+    return printed.unit.unit != "" or (
+        _METRIC_NAME.match(printed.metric) is not None and _ROLLUP.search(printed.metric) is not None
+    )
+
+
+def _is_count(printed: _Printed) -> bool:
+    """Whether a value is a number of things, which has no fraction."""
+    return printed.unit in _COUNTED and not _FRACTION.search(printed.metric)
+
+
+def _example(printed: _Printed) -> str:
+    return f"{printed.text[:40]!r} ({printed.metric[:100]} of launch {printed.launch.launch_id})"
 
 
 class _Table(ABC):
