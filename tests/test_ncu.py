@@ -187,8 +187,14 @@ def test_one_decimal_mark_for_the_file(
         # 117.344 or 117,344 us?
         ([(TIME, "us", "117.344")], "whether '117.344' (gpu__time_duration.sum of launch 0) has a decimal mark"),
         ([(BYTES, "byte", "1.235"), (BYTES, "byte", "1,235")], "no number in it shows whether '1.235'"),
-        ([(SHARE, "%", "65,77"), (TIME, "us", "1,234.5")], "writes numbers in two ways, '65,77'"),
-        ([(TIME, "us", "1.5"), (TIME, "us", "1,5")], "'1,5' (gpu__time_duration.sum of launch 0) with a decimal comma"),
+        (
+            [(SHARE, "%", "65,77"), (TIME, "us", "1,234.5")],
+            "writes numbers in two ways, with a decimal comma in '65,77'",
+        ),
+        (
+            [(TIME, "us", "1.5"), (TIME, "us", "1,5")],
+            "with the other mark in '1,5' (gpu__time_duration.sum of launch 0)",
+        ),
     ],
 )
 def test_numbers_that_cannot_be_told_are_refused(
@@ -382,6 +388,56 @@ def test_tensor_instructions_of_older_chips(tmp_path: Path, capability: str, ker
     assert ask(write(tmp_path / "a.ncu.csv", text), "flops")[0]["tensor_flops"] == expected
 
 
+NERSC = {
+    "dram__bytes.sum": ("byte", "1000"),
+    "lts__t_bytes.sum": ("byte", "2000"),
+    "l1tex__t_bytes.sum": ("byte", "4000"),
+    "sm__cycles_elapsed.avg": ("cycle", "3000.00"),
+    "sm__cycles_elapsed.avg.per_second": ("cycle/second", "1500000000.00"),
+    "sm__inst_executed_pipe_tensor.sum": ("inst", "0"),
+    **{f"sm__sass_thread_inst_executed_op_{p}{op}_pred_on.sum": ("inst", str(n)) for p in "dhf"
+       for op, n in (("add", 100 * (p == "f")), ("mul", 200 * (p == "f")), ("fma", 350 * (p == "f")))},
+}  # fmt: skip
+"""NERSC's metrics of a roofline, as ncu of 2020 prints them: no duration, no chip."""
+
+
+def nersc(tmp_path: Path, **changes: tuple[str, str]) -> Path:
+    columns = "ID,Process ID,Process Name,Host Name,Kernel Name,Kernel Time,Context,Stream,Section Name,Metric Name"
+    lines = [",".join(f'"{c}"' for c in (*columns.split(","), "Metric Unit", "Metric Value"))]
+    for metric, (unit, value) in (NERSC | {k.replace("___", "."): v for k, v in changes.items()}).items():
+        lines.append(f'"0","7","app","h","k","2020-Oct-25 20:27:10","1","7","s","{metric}","{unit}","{value}"')
+    return write(tmp_path / "nersc.csv", "\n".join(lines) + "\n")
+
+
+def test_the_metrics_of_nersc_give_intensity_and_roofline(tmp_path: Path) -> None:
+    """100 + 200 + 2*350 = 1000 FLOP; 3000 cycles at 1.5 GHz are 2000 ns."""
+    path = nersc(tmp_path)
+    (row,) = ask(path, "arithmetic-intensity")
+    assert (row["dur_ns"], row["total_flops"], row["tensor_flops"]) == (2000, 1000, 0)
+    assert (row["flops_per_byte"], row["l2_flops_per_byte"], row["l1_flops_per_byte"]) == (1, 0.5, 0.25)
+    points = {r["level"]: r for r in ask(path, "roofline")}
+    assert {level: r["flops_per_byte"] for level, r in points.items()} == {"dram": 1, "l2": 0.5, "l1": 0.25}
+    assert all(r["flops_per_s"] == 5e8 and r["attainable_flops_per_s"] is None for r in points.values())
+
+
+def test_tensor_instructions_of_an_unknown_chip_have_no_known_size(tmp_path: Path) -> None:
+    (row,) = ask(nersc(tmp_path, sm__inst_executed_pipe_tensor___sum=("inst", "8")), "flops")
+    assert row["tensor_flops"] is None and row["total_flops"] is None
+
+
+def test_no_hmma_on_hopper_does_not_mean_no_tensor_operations(tmp_path: Path) -> None:
+    values = {k: v for k, v in counts().items() if "tensor" not in k}
+    values["sm__inst_executed_pipe_tensor_op_hmma.sum"] = ("inst", "0")
+    (row,) = ask(write(tmp_path / "a.ncu.csv", wide([("k", values)])), "flops")
+    assert row["tensor_flops"] is None
+
+
+@pytest.mark.parametrize("rate", ["0", "n/a"])
+def test_no_duration_without_a_rate(tmp_path: Path, rate: str) -> None:
+    path = nersc(tmp_path, sm__cycles_elapsed___avg___per_second=("cycle/second", rate))
+    assert ask(path, "flops")[0]["dur_ns"] is None
+
+
 def test_rates_of_the_full_set(tmp_path: Path) -> None:
     """2 a cycle at 1.5 GHz for 10 us is 30,000; 3 GB/s for 10 us is 30,000 bytes."""
     values = {k.replace("_on.sum", "_on.sum.per_cycle_elapsed"): ("inst/cycle", "2") for k in counts() if "sass" in k}
@@ -456,6 +512,44 @@ def test_a_truncated_file_keeps_what_is_whole(tmp_path: Path, form: str) -> None
     found, report = rows(write(tmp_path / "a.csv", text[:-4]))
     assert {r["launch_id"] for r in found} == {0}
     assert report.warnings == [f"a.csv: line {4 if form == 'wide' else 3} is left out: not whole"] and report.lost == 1
+
+
+def test_a_summary_is_refused_by_name(tmp_path: Path) -> None:
+    summary = (
+        '"Process ID","Process Name","Host Name","Kernel Name","Block Size","Grid Size","Device","CC","Invocations",'
+        '"Section Name","Metric Name","Metric Unit","Minimum","Maximum","Average"\n'
+        '"5","app","h","k","(256, 1, 1)","(4096, 1, 1)","0","9.0","14","s","Duration","us","100.00","120.00","110.00"\n'
+    )
+    text = (
+        "[5] app@127.0.0.1\n  k (256, 1, 1)x(4096, 1, 1), Device 0, CC 9.0, Invocations 14\n    Section: s\n"
+        "    ----------- ----------- ------- ------- -------\n"
+        "    Metric Name Metric Unit Minimum Maximum Average\n"
+        "    ----------- ----------- ------- ------- -------\n"
+        "    Duration             us  100.00  120.00  110.00\n"
+    )
+    for printed in (summary, "==PROF== Connected to process 5\n" + summary, text):
+        with pytest.raises(InputError, match=r"holds a summary of launches .--print-summary., which is not read"):
+            analyze.open(write(tmp_path / "a.csv", printed)).query("metrics")
+    # Beside launches, its rows are lost.
+    found, report = rows(write(tmp_path / "b.csv", long((TIME, "us", "1.5")) + summary + long((TIME, "us", "2.5"))))
+    assert [(r["launch_id"], r["value"]) for r in found] == [(0, 1500), (1, 2500)] and report.lost == 1
+    assert report.warnings == ["b.csv: line 4 is left out: a row of --print-summary, which is not read"]
+
+
+def test_an_unquoted_last_row_is_read(tmp_path: Path) -> None:
+    header = LONG.replace('"', "")
+    row = "{id},5,python,h,k,1,7,16,16,0,9.0,s,m.sum,inst,{value}"
+    bare = [header, row.format(id=0, value=10), row.format(id=1, value=200)]
+    found, report = rows(write(tmp_path / "a.csv", "\n".join(bare)))
+    assert [(r["launch_id"], r["value"]) for r in found] == [(0, 10), (1, 200)] and report.lost == 0
+    assert report.warnings == ["a.csv: the last line has no line end; its last value may have been cut"]
+    # Behind its last comma, the value is not there.
+    found, report = rows(write(tmp_path / "b.csv", "\n".join(bare)[:-3]))
+    assert [r["launch_id"] for r in found] == [0] and report.lost == 1
+    # A row without quotes in a table with quotes.
+    lines = [LONG, LAUNCH.format(id=0, pid=5, kernel="k") + LONG_ROW, row.format(id=1, value=200)]
+    found, report = rows(write(tmp_path / "c.csv", "\n".join(lines) + "\n"))
+    assert [(r["launch_id"], r["value"]) for r in found] == [(0, 1000), (1, 200)] and not report.warnings
 
 
 TWO_METRICS = {"gpu__time_duration.sum": ("us", "1.5"), "a__b.sum": ("inst", "1,000")}

@@ -45,7 +45,10 @@ _LOG_NAME = re.compile(
     r"(?!.*\.(json|gz|zip|tar|parquet|arrow|sqlite(-\w+)?|nsys-rep|ncu-rep|nvvp|py|so|pth?|png|jpe?g)$)", re.I
 )
 # A log that only says where the report went is nobody's.
-_NCU = rb'(?s)\A(?!.*\n==PROF== Report:).*(^|\n)("?ID"?,"?Process ID"?,|==PROF== |==ERROR== |\[\d+\] \S+@\S+\s)'
+_NCU = (
+    rb'(?s)\A(?!.*\n==PROF== Report:).*(^|[\r\n])("?ID"?,"?Process ID"?,|"?Process ID"?,"?Process Name"?,'
+    rb"|==PROF== |==ERROR== |\[\d+\] \S+@\S+\s)"
+)
 _NVPROF = rb'(^|\n)(==\d+== NVPROF is profiling|=+ Profiling result:|"?(Type"?[,\t]"?)?Time\(%\)"?[,\t]"?Time"?[,\t])'
 
 SOURCES = (

@@ -11,7 +11,7 @@
 -- @column stream id             CUDA stream.
 -- @column grid text             Grid size, as printed.
 -- @column block text            Block size, as printed.
--- @column dur_ns ns             Duration (the details page calls it Duration).
+-- @column dur_ns ns             Duration (the details page calls it Duration); of reports without one, cycles / rate.
 -- @column clock_hz number       Clock of the SMs while it ran.
 CREATE VIEW ncu_launches AS
 SELECT
@@ -19,9 +19,18 @@ SELECT
     any_value(device) AS device, any_value(stream) AS stream, any_value(grid) AS grid, any_value(block) AS block,
     try_cast(round(coalesce(
         max(value) FILTER (metric = 'gpu__time_duration.sum' AND unit = 'ns'),
-        max(value) FILTER (metric = 'Duration' AND unit = 'ns')
+        max(value) FILTER (metric = 'Duration' AND unit = 'ns'),
+        1e9 * max(value) FILTER (metric = 'sm__cycles_elapsed.avg')
+            / nullif(max(value) FILTER (metric = 'sm__cycles_elapsed.avg.per_second' AND unit = 'hz'), 0),
+        1e9 * max(value) FILTER (metric = 'smsp__cycles_elapsed.avg')
+            / nullif(max(value) FILTER (metric = 'smsp__cycles_elapsed.avg.per_second' AND unit = 'hz'), 0),
+        1e9 * max(value) FILTER (metric = 'gpc__cycles_elapsed.avg')
+            / nullif(max(value) FILTER (metric = 'gpc__cycles_elapsed.avg.per_second' AND unit = 'hz'), 0)
     )) AS BIGINT) AS dur_ns,
-    max(value) FILTER (metric = 'smsp__cycles_elapsed.avg.per_second') AS clock_hz
+    coalesce(
+        max(value) FILTER (metric = 'smsp__cycles_elapsed.avg.per_second'),
+        max(value) FILTER (metric = 'sm__cycles_elapsed.avg.per_second')
+    ) AS clock_hz
 FROM ncu_metrics
 GROUP BY run_id, rank, launch_id;
 

@@ -127,6 +127,7 @@ _counts AS (
             max(count) FILTER (counter = 'sm__inst_executed_pipe_tensor_op_hmma'),
             max(count) FILTER (counter = 'sm__inst_executed_pipe_tensor')
         ) - coalesce(max(count) FILTER (counter = 'sm__inst_executed_pipe_tensor_op_hmma_type_hfma2'), 0) AS hmma,
+        max(count) FILTER (counter = 'sm__inst_executed_pipe_tensor') AS tensor_instructions,
         max(count) FILTER (counter = 'dram__bytes_read')
             + max(count) FILTER (counter = 'dram__bytes_write') AS dram_both,
         max(count) FILTER (counter = 'dram__bytes') AS dram,
@@ -150,6 +151,9 @@ SELECT
         WHEN t.flops IS NOT NULL THEN t.flops
         -- No tensor cores before Volta.
         WHEN r.compute_capability < 7 THEN 0
+        -- None were executed, of whatever size. Of Hopper's, op_hmma does not count all; a report that does not say its
+        -- chip is older than Hopper.
+        WHEN tensor_instructions = 0 OR (hmma = 0 AND coalesce(r.compute_capability, 7) < 9) THEN 0
         ELSE hmma * hmma_flops(l.kernel, r.compute_capability)
     END AS tensor_flops,
     CASE WHEN t.flops IS NOT NULL THEN t.type

@@ -24,9 +24,14 @@ _HEADER = re.compile(r'"ID","Process ID",|^ID,Process ID,')
 _ROW = re.compile(r'"[0-9]{1,19}","[0-9]{1,19}",')
 _BARE_ROW = re.compile(r"[0-9]{1,19},[0-9]{1,19},")
 _COLUMN = re.compile(r'\b(?:Process ID|Process Name|Host Name|Kernel Name|Metric Name)"?,')
+_SUMMARY_HEADER = re.compile(r'^"?Process ID"?,.*\bInvocations\b|\bMetric Unit\s+Minimum\s+Maximum\b')
+_SUMMARY_LENGTH = 1000
+_SUMMARY_ROW = re.compile(r'"?[0-9]{1,19}"?,')
 _PART_OF_ROW = re.compile(r'\s*"(?:[0-9]|[^"]*(?:","|\Z))')
 """A row that lost something; a program's line in quotes is none."""
 
+_SUMMARY = "a row of --print-summary, which is not read"
+_LINE_NOT_ENDED = "the last line has no line end; its last value may have been cut"
 _NO_HEADER = "a row under no header, or under a damaged one"
 
 
@@ -69,6 +74,7 @@ class _Log:
         self._characters = 0
         self._errors: list[str] = []
         self._profiled_none = self._header_seen = False
+        self._summary_seen = self._in_summary = False
 
     def line(self, at: int, line: str) -> None:
         """Take a line."""
@@ -98,11 +104,18 @@ class _Log:
         """Where a header, a row or a line of units begins in a line; None if none does."""
         if found := _HEADER.search(line):
             return found.start()
-        bare = self._table is not None and self._table.bare
+        bare = self._table is not None and (self._table.bare or self._is_bare_row(line))
         if found := _BARE_ROW.match(line) if bare else _ROW.search(line):
             return found.start()
         # The line of units, or a row without its first fields.
         return 0 if self._table and not self._record and line.startswith("," if bare else '"",') else None
+
+    def _is_bare_row(self, line: str) -> bool:
+        """Whether a line is a row without quotes of a table with quotes."""
+        table = self._table
+        if table is None or self._record or '"' in line or not _BARE_ROW.match(line):
+            return False
+        return line.count(",") == table.fields - 1
 
     def _drop_record(self) -> None:
         """Its quotes never closed: the lines behind its first are not of it."""
@@ -116,9 +129,9 @@ class _Log:
         cells = csv_cells(record)
         is_header = _HEADER.match(record) is not None
         if is_header:
-            self._table = None
-        # The file may end inside a number, or behind a comma; quotes say that a field is whole.
-        if cells is None or not record.endswith(("\n", "\r", '"')):
+            self._table, self._in_summary = None, False
+        # The file may end behind a comma.
+        if cells is None or record.endswith(","):
             if not is_header:
                 self._lost.add(began, NOT_WHOLE)
         elif is_header:
@@ -133,11 +146,17 @@ class _Log:
             self._table = self._table if self._table.take_units(cells) else None
         elif why := self._table.row(cells):
             self._lost.add(began, why)
+        elif not record.endswith(("\n", "\r", '"')):
+            self._report.warnings.append(f"{Path(self._path).name}: {_LINE_NOT_ENDED}")
 
     def _other(self, at: int, line: str) -> None:
         """Take a line that begins no record: a part of one, ncu's text form, or anything."""
         table = self._table
-        if table is not None and len(_COLUMN.findall(line)) > 1:
+        if _SUMMARY_HEADER.search(line[:_SUMMARY_LENGTH]):
+            self._table, self._in_summary, self._summary_seen = None, True, True
+        elif self._in_summary and _SUMMARY_ROW.match(line):
+            self._lost.add(at, _SUMMARY)
+        elif table is not None and len(_COLUMN.findall(line)) > 1:
             self._table = None  # a header that lost something
         elif table is not None and (
             (_PART_OF_ROW.match(line) and not table.bare)
@@ -164,6 +183,8 @@ class _Log:
             return f"ncu recorded nothing: it said: {'; '.join(dict.fromkeys(self._errors))}"
         if self._profiled_none:
             return "ncu says that no kernels were profiled; its kernel filter or capture range left none"
+        if self._summary_seen:
+            return "holds a summary of launches (--print-summary), which is not read; print it without --print-summary"
         if self._header_seen:
             lost = self._lost.first()
             return f"holds no whole launch: {lost or 'it ends behind its header, or was cut there'}"

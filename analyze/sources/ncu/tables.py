@@ -4,8 +4,8 @@
 - long CSV (`--csv`, with `--metrics` or the details page): a line is one metric of one launch, or what a rule says;
 - text (no `--csv`): a heading for each launch, then tables of metric, unit and value.
 
-Values are scaled to the base units of `schemas.ncu_units`. What ncu could not measure (`n/a`, `nan`) is NULL. Numbers are
-written in the language of the system; its decimal mark is found out for the file as a whole (`MetricRows`).
+Values are scaled to the base units of `schemas.ncu_units`. What ncu could not measure (`n/a`, `nan`) is NULL. Numbers
+are in the language of the system; its decimal mark is found out for the file as a whole (`MetricRows`).
 """
 
 from __future__ import annotations
@@ -127,9 +127,8 @@ class MetricRows:
         if words is not None and _is_number(printed):
             if self._decimal and decimal_mark(words) == _OTHER_MARK[self._decimal]:
                 raise InputError(
-                    f"{self._path}: writes numbers in two ways, {self._decided_by} with a decimal {_MARK_NAMES[self._decimal]} and "
-                    f"{_example(printed)} with a decimal {_MARK_NAMES[_OTHER_MARK[self._decimal]]}; "
-                    "export the report again"
+                    f"{self._path}: writes numbers in two ways, with a decimal {_MARK_NAMES[self._decimal]} in "
+                    f"{self._decided_by} and with the other mark in {_example(printed)}; export the report again"
                 )
             self.lost += 1
             self._first_lost = self._first_lost or _example(printed)
@@ -149,8 +148,8 @@ class MetricRows:
             if len(marks) != 1:
                 first = self._held[0][1]
                 raise InputError(
-                    f"{self._path}: no number in it shows whether {_example(first)} has a decimal mark or a group mark; "
-                    "export the report again under LC_ALL=C, or with --print-units base"
+                    f"{self._path}: no number in it shows whether {_example(first)} has a decimal mark or a "
+                    "group mark; export the report again under LC_ALL=C, or with --print-units base"
                 )
             self._decide(marks.pop(), whole[0])
         if not self.lost:
