@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
-from analyze.sources.packed import head, is_packed, plain_name, unpacked
+from analyze.sources.encodings import as_utf8, is_utf16, utf8_head
+from analyze.sources.packed import is_packed, plain_name, unpacked
 from analyze.sources.remote import RawPath, fetched
 
 
@@ -44,12 +45,16 @@ class Source(NamedTuple):
 _LOG_NAME = re.compile(
     r"(?!.*\.(json|gz|zip|tar|parquet|arrow|sqlite(-\w+)?|nsys-rep|ncu-rep|nvvp|py|so|pth?|png|jpe?g)$)", re.I
 )
-# A log that only says where the report went is nobody's.
+# A table, or a log that does not only say where the report went.
 _NCU = (
-    rb'(?s)\A(?!.*\n==PROF== Report:).*(^|[\r\n])("?ID"?,"?Process ID"?,|"?Process ID"?,"?Process Name"?,'
-    rb"|==PROF== |==ERROR== |\[\d+\] \S+@\S+\s)"
+    rb'"ID","Process ID",|(?:\A|[\r\n])(?:ID,Process ID,|"?Process ID"?,"?Process Name"?,)'
+    rb"|\A(?s:(?!.*\n==PROF== Report:).*)(?:\A|(?<=[\r\n]))(?:==PROF== |==ERROR== |\[\d+\] \S+@\S+\s)"
 )
-_NVPROF = rb'(^|\n)(==\d+== NVPROF is profiling|=+ Profiling result:|"?(Type"?[,\t]"?)?Time\(%\)"?[,\t]"?Time"?[,\t])'
+_NVPROF = (
+    rb"(^|[\r\n])(==(\d+|=+)== (NVPROF is profiling|(Profiling|Metric|Event) result:|API calls:)"
+    rb'|"?(Type"?[,\t]"?)?Time\(%\)"?[,\t]"?Time"?[,\t]| *(Type +)?Time\(%\) +Time +Calls '
+    rb'|"Start","Duration","(Grid X|Name)"|"Device","Kernel","Invocations",)'
+)
 
 SOURCES = (
     Source("chrome_trace", "chrome.reader", "torch", re.compile(r".*\.json$", re.I), splits=True, unpacks=True),
@@ -71,7 +76,7 @@ def detect(path: RawPath) -> Source | None:
     for source in SOURCES:
         if source.name is None or not source.name.match(plain_name(path)) or (source.folder and is_packed(path)):
             continue
-        if source.begins is None or source.begins.search(head(path, _HEAD_BYTES)):
+        if source.begins is None or source.begins.search(utf8_head(path, _HEAD_BYTES)):
             return source
     return None
 
@@ -102,10 +107,10 @@ def read(kind: str, path: Path, report: FileReport, mapper: Mapper = inline_map)
     """Rows of a raw file of a kind. Raises InputError if it is not what its kind says."""
     source = BY_KIND[kind]
     module = importlib.import_module(f"analyze.sources.{source.module}")
-    if source.unpacks:
+    if source.unpacks and not is_utf16(path):
         yield from module.read(path, report, mapper)
         return
     problems: list[str] = []
-    with unpacked(path, problems) as plain:
-        yield from module.read(plain, report, mapper)
+    with unpacked(path, problems) as plain, as_utf8(plain, problems) as text:
+        yield from module.read(text, report, mapper)
     report.warnings += problems

@@ -25,7 +25,7 @@ def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterato
     lost = LostRows(path, report)
     header: list[str] = []
     try:
-        with path.open(newline="", encoding="utf-8", errors="replace") as f:
+        with path.open(newline="", encoding="utf-8-sig", errors="replace") as f:
             for at, line in numbered_lines(f):
                 cells = csv_cells(line)
                 if not header:

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
 
-from analyze.errors import unreadable
+from analyze.errors import InputError, unreadable
 from analyze.sources import Source, detect, on_disk
 from analyze.sources.base import SourceFile
+from analyze.sources.encodings import as_utf8, is_utf16
 from analyze.sources.packed import is_packed, plain_name, unpacked
 from analyze.sources.remote import RawPath, RemotePath, raw_paths
 from analyze.store.file_digest import printable
@@ -41,8 +42,14 @@ def told(source: Source, path: RawPath) -> Told:
         from analyze.sources.chrome.metadata import LONGEST_GZIP, read_metadata
 
         whole = isinstance(path, RemotePath) and is_packed(path) and path.facts().bytes <= LONGEST_GZIP
-        with on_disk(source.kind, path) if whole else nullcontext(path) as here:
-            info = read_metadata(here).distributed
+        try:
+            with on_disk(source.kind, path) if whole else nullcontext(path) as here:
+                info = read_metadata(here).distributed
+        except InputError:
+            if not is_utf16(path):
+                raise
+            with on_disk(source.kind, path) as copy, as_utf8(copy, []) as text:
+                info = read_metadata(text).distributed
         if info:
             rank, world_size = info.rank, info.world_size
     elif source.kind in ("nsys_sqlite", "nsys_tables"):

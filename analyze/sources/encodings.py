@@ -1,0 +1,67 @@
+"""Text files in other encodings than UTF-8: PowerShell's `>` writes UTF-16, many Windows programs a byte order mark."""
+
+from __future__ import annotations
+
+import codecs
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from analyze.errors import InputError
+from analyze.sources.packed import head, plain_name, unpacked
+from analyze.sources.remote import RawPath
+
+_PIECE = 1 << 20
+# Every text format begins with ASCII characters, so that its UTF-16 has a zero in every other byte.
+_UTF16 = (
+    ("utf-16-le", re.compile(rb"\xff\xfe(?!\0\0)|[^\0]\0[^\0]\0", re.DOTALL)),
+    ("utf-16-be", re.compile(rb"\xfe\xff|\0[^\0]\0[^\0]", re.DOTALL)),
+)
+
+
+def _utf16(begin: bytes) -> str | None:
+    return next((name for name, pattern in _UTF16 if pattern.match(begin)), None)
+
+
+def utf8_head(path: RawPath, size: int) -> bytes:
+    """The first bytes of a file, unpacked, as UTF-8 without byte order marks. Raises InputError."""
+    begin = head(path, size)
+    if encoding := _utf16(begin):
+        begin = begin.decode(encoding, "ignore").encode("utf-8", "ignore")
+    return begin.replace(codecs.BOM_UTF8, b"")
+
+
+def is_utf16(path: RawPath) -> bool:
+    """Whether a file, unpacked, is text in UTF-16. Raises InputError."""
+    return _utf16(head(path, 4)) is not None
+
+
+@contextmanager
+def as_utf8(path: Path, problems: list[str]) -> Iterator[Path]:
+    """The file itself, or of one in UTF-16 a copy in UTF-8, unpacked, that is gone at the end.
+
+    What is wrong with it is added to `problems`. An InputError names the file as it was given. Raises InputError.
+    """
+    if not (encoding := _utf16(head(path, 4))):
+        yield path
+        return
+    with (
+        unpacked(path, problems) as plain,
+        tempfile.TemporaryDirectory(prefix="tracequarry-", ignore_cleanup_errors=True) as folder,
+    ):
+        copy = Path(folder, plain_name(path))
+        try:
+            with (
+                plain.open(encoding=encoding, errors="replace", newline="") as text,
+                copy.open("w", encoding="utf-8", errors="replace", newline="") as out,
+            ):
+                while piece := text.read(_PIECE):
+                    out.write(piece)
+        except OSError as e:
+            raise InputError(f"{path}: cannot be read as UTF-16: {e.strerror}") from e
+        try:
+            yield copy
+        except InputError as e:
+            raise InputError(str(e).replace(str(copy), str(path))) from e
