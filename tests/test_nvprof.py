@@ -44,6 +44,119 @@ def test_summaries(tmp_path: Path) -> None:
     ]
 
 
+PLAIN = """\
+==7== Profiling application: ./vecadd
+==7== Profiling result:
+            Type  Time(%)      Time     Calls       Avg       Min       Max  Name
+ GPU activities:   50.00%  2.0000ms         4  500.00us  400.00us  600.00us  vecadd(float*, float*, int)
+                   30.00%  1.2000ms         2  600.00us  600.00us  600.00us  [CUDA memcpy HtoD]
+                   20.00%  800.00us         1  800.00us  800.00us  800.00us  [CUDA memcpy DtoH]
+      API calls:   90.00%  1.50000s         3  500.00ms     913ns  1.32762s  cudaMalloc
+ OpenACC (excl):  100.00%  10.000us         1  10.000us  10.000us  10.000us  acc_enter_data
+"""
+PLAIN_2016 = """\
+==7== Profiling result:
+Time(%)      Time     Calls       Avg       Min       Max  Name
+100.00%  93.471us         1  93.471us  93.471us  93.471us  add(int, float*, float*)
+
+==7== API calls:
+Time(%)      Time     Calls       Avg       Min       Max  Name
+ 97.93%  2.0000ms         2  1.0000ms  1.0000ms  1.0000ms  cudaMalloc
+"""
+
+
+def test_a_summary_without_csv(tmp_path: Path) -> None:
+    path = log(tmp_path, PLAIN)
+    statement = "SELECT name, calls, total_ns, avg_ns, min_ns, max_ns, share_pct FROM {} ORDER BY total_ns DESC"
+    assert [tuple(r.values()) for r in sql(path, statement.format("gpu_summary"))] == [
+        ("vecadd(float*, float*, int)", 4, 2_000_000, 500_000, 400_000, 600_000, 50.0),
+        ("[CUDA memcpy HtoD]", 2, 1_200_000, 600_000, 600_000, 600_000, 30.0),
+        ("[CUDA memcpy DtoH]", 1, 800_000, 800_000, 800_000, 800_000, 20.0),
+    ]
+    assert [tuple(r.values()) for r in sql(path, statement.format("api_summary"))] == [
+        ("cudaMalloc", 3, 1_500_000_000, 500_000_000, 913, 1_327_620_000, 90.0)
+    ]
+    (run,) = sql(path, "SELECT warnings FROM runs")
+    assert run["warnings"] == "out.123: line 10 is left out: of a kind that is not read: OpenACC (excl)"
+
+
+def test_a_summary_of_2016_without_csv(tmp_path: Path) -> None:
+    path = log(tmp_path, PLAIN_2016 + "done, it took 100% of 3 s\n", "old.log")
+    for table, name, total in (("gpu_summary", "add(int, float*, float*)", 93_471), ("api_summary", "cudaMalloc", 2e6)):
+        assert sql(path, f"SELECT name, total_ns FROM {table}") == [{"name": name, "total_ns": total}]
+    # Without the lines before it, it is found in a folder, too.
+    (tmp_path / "old.log").write_text(PLAIN_2016.partition("\n")[2])
+    assert sql(tmp_path, "SELECT total_ns FROM gpu_summary") == [{"total_ns": 93_471}]
+
+
+def test_rows_without_csv_that_lost_something(tmp_path: Path) -> None:
+    damaged = PLAIN.replace("2  600.00us", "2  600.0?us").rpartition(" OpenACC")[0].rstrip("\n")
+    report = FileReport()
+    found = [r["name"] for _, _, batch in read(log(tmp_path, damaged), report) for r in batch.to_pylist()]
+    # The copy's mean is damaged; the last line has no end, so that its name may be cut.
+    assert found == ["vecadd(float*, float*, int)", "[CUDA memcpy DtoH]"] and report.lost == 2
+
+
+TRACE_WITHOUT_CSV = (
+    "==7== Profiling result:\n   Start  Duration            Grid Size      Block Size     Regs*  Name\n"
+    "1.00000s  2.0000ms              (1 1 1)       (256 1 1)        16  k(float*) [5]\n"
+)
+METRICS_WITHOUT_CSV = (
+    "==7== Metric result:\nInvocations                Metric Name       Metric Description     Min     Max     Avg\n"
+    'Device "TITAN Xp (0)"\n    Kernel: k(float*)\n'
+    "          1                  flop_count_sp           FLOPs(Single)       5       5       5\n"
+)
+
+
+@pytest.mark.parametrize("text", [TRACE_WITHOUT_CSV, METRICS_WITHOUT_CSV])
+def test_other_tables_without_csv_are_refused_with_the_reason(tmp_path: Path, text: str) -> None:
+    result = run_cli("query", "kernel-share", log(tmp_path, text))
+    assert result.returncode == 2 and "record with nvprof --csv" in result.stderr
+    # Beside a table that is read, a warning.
+    report = FileReport()
+    assert [batch.num_rows for _, _, batch in read(log(tmp_path, PLAIN + text), report)] == [3, 1]
+    assert "out.123: a table that was printed without --csv is not read" in report.warnings
+
+
+def test_pages_of_unified_memory(tmp_path: Path) -> None:
+    """Their bytes stand in the column Unified Memory, in B; the copy's in Size, in MB of 1,048,576."""
+    text = """\
+==7== Profiling result:
+"Start","Duration","Grid X","Size","Throughput","SrcMemType","DstMemType","Device","Stream","Unified Memory","Name"
+s,ms,,MB,GB/s,,,,,B,
+1.001,0.1,,1.0,9.7,"Pageable","Device","TITAN Xp (0)","7",,"[CUDA memcpy HtoD]"
+1.002,0.05,,,,,,"TITAN Xp (0)",,65536.000000,"[Unified Memory Memcpy HtoD]"
+1.003,0.05,,,,,,"TITAN Xp (0)",,131072.000000,"[Unified Memory Memcpy DtoH]"
+1.004,0.05,,,,,,"TITAN Xp (0)",,5,"[Unified Memory GPU page faults]"
+"""
+    path = log(tmp_path, text)
+    assert sql(path, "SELECT kind, bytes FROM memcpys ORDER BY start_ns") == [
+        {"kind": "HtoD", "bytes": 1_048_576},
+        {"kind": "Unified HtoD", "bytes": 65_536},
+        {"kind": "Unified DtoH", "bytes": 131_072},
+    ]
+    (run,) = sql(path, "SELECT warnings FROM runs")
+    assert run["warnings"] == (
+        "out.123: line 9 is left out: of a kind that is not read: [Unified Memory GPU page faults]"
+    )
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        'Device "TITAN Xp (0)"\n   Count  Avg Size  Min Size  Max Size  Total Size  Total Time  Name\n'
+        "     141  116.20KB  4.0000KB  0.9922MB  16.00000MB  1.635900ms  Host To Device\n",
+        '"Device","Count","Avg Size","Min Size","Max Size","Total Size","Total Time","Name"\n,,KB,KB,MB,MB,ms,\n'
+        '"TITAN Xp (0)",141,116.2,4.0,0.9922,16.0,1.6359,"Host To Device"\n',
+    ],
+)
+def test_a_summary_of_unified_memory_is_named(tmp_path: Path, table: str) -> None:
+    report = FileReport()
+    text = PLAIN.rpartition(" OpenACC")[0] + "\n==7== Unified Memory profiling result:\n" + table
+    assert [batch.num_rows for _, _, batch in read(log(tmp_path, text), report)] == [3, 1]
+    assert report.warnings == ["out.123: nvprof's summary of unified memory is not read"]
+
+
 def test_gpu_trace(tmp_path: Path) -> None:
     path = log(tmp_path, GPU_TRACE)
     # Exact: 1.234567 ms is 1,234,567 ns; 0.5 MB of nvprof is 524,288 bytes, 0.001 MB is 1048.576.

@@ -12,7 +12,7 @@ from pathlib import Path
 from analyze.errors import InputError
 from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
 from analyze.sources.lines import NOT_WHOLE, LostRows, csv_cells, numbered_lines
-from analyze.sources.nvprof.tables import DEVICE_INDEX, NoUnit, Rows, Table, header_of
+from analyze.sources.nvprof.tables import DEVICE_INDEX, NoUnit, PlainSummary, Rows, Table, header_of
 
 _BATCH_ROWS = 64 << 10
 
@@ -21,6 +21,9 @@ _BANNER = re.compile(r"^==\d+== NVPROF is profiling process \d+[,\t]\s*command: 
 _ERROR = re.compile(r"^==(?:\d+|=+)== Error: (.+)")
 _WARNING = re.compile(r"^==(?:\d+|=+)== Warning: (.+)")
 _TITLE = re.compile(r"^==(?:\d+|=+)== (?:Profiling result|API calls|Metric result|Event result)")
+_UNIFIED_MEMORY = re.compile(r"^==(?:\d+|=+)== Unified Memory profiling result")
+_PLAIN_TABLE = re.compile(r"\s*+(?:Start +Duration +\S|Invocations +(?:Metric|Event) Name\b)")
+"""The header of a trace or of metrics that nvprof printed without --csv."""
 _NOTHING = re.compile(r"^(No (?:events/metrics|kernels|API activities) were profiled)")
 _STOPPED = "Execution timeout"
 
@@ -65,6 +68,10 @@ class _Log:
         self._path, self._report = path, report
         self._lost = LostRows(path, report)
         self._table: Table | None = None
+        self._summary: PlainSummary | None = None
+        """Instead of a table, one that was printed without --csv."""
+        self._plain = self._unified_memory = False
+        """Whether there was a table without --csv, or of unified memory, that is not read."""
         self._titled = False
         """Whether a table must have begun."""
         self._pid: int | None = None
@@ -83,6 +90,13 @@ class _Log:
         if match := _NOTHING.match(text):
             self._said.append(match.group(1))
             return
+        if PlainSummary.begins(text):
+            self._is_nvprof = True
+            self._table, self._summary = None, PlainSummary(self._in_api_calls)
+            return
+        self._plain = self._plain or _PLAIN_TABLE.match(text) is not None
+        if self._summary is not None and self._plain_row(self._summary, at, text, cut=text == line):
+            return
         delimiter = "\t" if "\t" in text else ","
         fields = text.count(delimiter)
         if not fields:
@@ -92,12 +106,30 @@ class _Log:
         cells = csv_cells(text, delimiter)
         if cells is not None and (header := header_of(cells)):
             self._is_nvprof = True
-            self._table = Table(header, self._in_api_calls)
+            self._table, self._summary = Table(header, self._in_api_calls), None
         elif self._table is not None and cells is not None and self._table.is_units(cells):
             # A second line of units is that of a table whose header is not there.
             self._table = self._table if self._table.take_units(cells) else None
         elif why := self._row(cells, text, fields, cut=text == line and text[-1:] != '"'):
             self._lost.add(at, why)
+
+    def _plain_row(self, summary: PlainSummary, at: int, text: str, cut: bool) -> bool:
+        """Take a line of a summary without --csv; whether it was a row, read or lost."""
+        try:
+            found = summary.row(text)
+        except ValueError:
+            self._lost.add(at, NOT_WHOLE)
+            return True
+        if found is None:
+            return False
+        table, row = found
+        if row is None:
+            self._lost.add(at, f"of a kind that is not read: {table[:100]}")
+        elif cut:
+            self._lost.add(at, NOT_WHOLE)
+        else:
+            self.rows.add(table, row)
+        return True
 
     def _row(self, cells: list[str] | None, text: str, fields: int, cut: bool) -> str | None:
         """Take a line with fields, in a table or not; why it is a row that cannot be read, if so."""
@@ -135,7 +167,9 @@ class _Log:
             self._pid = int(match.group(1))
         if _TITLE.match(line):
             # What follows is no longer of the table above, whether its header can be read or not.
-            self._table, self._titled = None, True
+            self._table, self._summary, self._titled = None, None, True
+        elif _UNIFIED_MEMORY.match(line):
+            self._table, self._summary, self._titled, self._unified_memory = None, None, False, True
         if match := _BANNER.match(line):
             self._is_nvprof = True
             self._take_command(match.group(1).strip())
@@ -162,6 +196,11 @@ class _Log:
             said = list(dict.fromkeys(self._errors + self._said))
             if said and (self._is_nvprof or self._errors):
                 raise InputError(f"{self._path}: nvprof recorded nothing; it said: {'; '.join(said)}")
+            if self._plain:
+                raise InputError(
+                    f"{self._path}: nvprof printed its tables without --csv, which is read of summaries only; "
+                    "record with nvprof --csv"
+                )
             if self._is_nvprof:
                 lost = self._lost.first()
                 raise InputError(
@@ -169,4 +208,8 @@ class _Log:
                 )
             raise InputError(f"{self._path}: not a log of nvprof --csv: it holds none of its tables")
         self._lost.tell()
+        if self._plain:
+            self._report.warnings.append(f"{self._path.name}: a table that was printed without --csv is not read")
+        if self._unified_memory:
+            self._report.warnings.append(f"{self._path.name}: nvprof's summary of unified memory is not read")
         self._report.warnings += [f"{self._path.name}: nvprof said: {e}" for e in dict.fromkeys(self._errors)]

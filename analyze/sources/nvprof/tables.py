@@ -4,6 +4,8 @@
 - metrics and events (`"Device","Kernel","Invocations","Metric Name",...`): metric_summary;
 - traces (`--print-gpu-trace`, `--print-api-trace`): kernels, memcpys, memsets and cuda_calls.
 
+Without `--csv`, summaries alone are read (`PlainSummary`): each time has its unit.
+
 A table begins with its header, in summaries and traces followed by a line of units; fields are parted by commas, or by
 tabs where a spreadsheet has saved the log again. nvprof's KB are 1024 bytes.
 """
@@ -27,12 +29,14 @@ _UNITS = frozenset((*_NS, *_BYTES, *(f"{b}/s" for b in _BYTES), "%", ""))
 
 DEVICE_INDEX = re.compile(r"\(([0-9]{1,19})\)\Z")
 """How the name of a device ends."""
-_COPY = re.compile(r"^\[(?:CUDA|Unified Memory) [Mm]emcpy (HtoD|DtoH|DtoD|PtoP|HtoH|HtoA|AtoH|AtoD|DtoA|AtoA)\]")
+_COPY = re.compile(r"^\[(?:CUDA|(Unified) Memory) [Mm]emcpy (HtoD|DtoH|DtoD|PtoP|HtoH|HtoA|AtoH|AtoD|DtoA|AtoA)\]")
 _KERNEL_INDEX = re.compile(r" \[\d+\]\Z")
 _METRIC_VALUE = re.compile(r"^([-+]?[\d.]+(?:[eE][-+]?\d+)?)\s*([^\d\s]\S*)?\Z", re.ASCII)
 _LEVEL = re.compile(r"^\w+ \((\d+)\)\Z", re.ASCII)
 _NOT_MEASURED = re.compile(r"<[A-Z ]+>|n/a|", re.IGNORECASE)
 """`<OVERFLOW>` and the like."""
+
+_SUMMARIES = {"API calls": "api_summary", "GPU activities": "gpu_summary"}
 
 Row = dict[str, Any]
 
@@ -123,7 +127,7 @@ class Table:
 
     def _summary(self, cells: dict[str, str]) -> tuple[str, Row | None]:
         kind = cells.get("Type", "API calls" if self._in_api_calls else "GPU activities")
-        table = {"API calls": "api_summary", "GPU activities": "gpu_summary"}.get(kind)
+        table = _SUMMARIES.get(kind)
         if table is None:
             return kind, None
         return table, {
@@ -175,12 +179,17 @@ class Table:
             registers = optional_whole(cells.get("Registers Per Thread"), 32)
             more = {"registers": registers, "shared_mem_bytes": whole(str(sum(shared))) if shared else None}
             return "kernels", row | axes | more | {"name": name}
-        row |= {"bytes": self._bytes(cells, "Size"), "dst_memory": cells.get("DstMemType") or None}
+        # Pages of managed memory have their bytes in a column of their own.
+        size = "Unified Memory" if copy and copy[1] and cells.get("Unified Memory") else "Size"
+        row |= {"bytes": self._bytes(cells, size), "dst_memory": cells.get("DstMemType") or None}
         if not copy:
             # A fill writes what the log calls its source.
             return "memsets", row | {"dst_memory": row["dst_memory"] or cells.get("SrcMemType") or None}
         ends = {f"{end.lower()}_device": self._device(cells.get(f"{end} Dev", ""))[1] for end in ("Src", "Dst")}
-        return "memcpys", row | ends | {"kind": copy.group(1), "src_memory": cells.get("SrcMemType") or None}
+        return "memcpys", row | ends | {
+            "kind": " ".join(filter(None, copy.groups())),
+            "src_memory": cells.get("SrcMemType") or None,
+        }
 
     def _call(self, cells: dict[str, str], pid: int | None) -> Row:
         name = re.sub(r"_v\d+\Z", "", cells["Name"])
@@ -201,6 +210,47 @@ class Table:
         name, device = text[: -len(match.group())].rstrip(), whole(match.group(1), 32)
         self.device_name = name
         return name, device
+
+
+class PlainSummary:
+    """A summary of a log that was recorded without `--csv`.
+
+    From 2017 on, a column says whether a row is of GPU activities or API calls, in the first row of each.
+    """
+
+    _HEADER = re.compile(r"\s*(?:Type +)?Time\(%\) +Time +Calls +Avg +Min +Max +Name\s*\Z")
+    _TIME = r" +([0-9.]{1,20})(ns|us|ms|s)"
+    _BEGIN = r"\s*+(?:([A-Za-z ()]{1,20}):)?\s*+([0-9.]{1,8})%"
+    _BEGINS_ROW = re.compile(_BEGIN)
+    _ROW = re.compile(rf"{_BEGIN}{_TIME} +([0-9]{{1,19}}){_TIME * 3} {{2}}(\S.*)\Z")
+
+    def __init__(self, in_api_calls: bool):
+        self._kind = "API calls" if in_api_calls else "GPU activities"
+
+    @classmethod
+    def begins(cls, text: str) -> bool:
+        """Whether a line is the header of such a table."""
+        return cls._HEADER.match(text) is not None
+
+    def row(self, text: str) -> tuple[str, Row | None] | None:
+        """Table and row of a line, as `Table.row`; None if it is no row. Raises ValueError for a part of one."""
+        match = self._ROW.match(text)
+        if not match:
+            if self._BEGINS_ROW.match(text):
+                raise ValueError(text[:40])
+            return None
+        kind, share, total, unit, calls, *times, name = match.groups()
+        self._kind = kind.strip() if kind else self._kind
+        table = _SUMMARIES.get(self._kind)
+        if table is None:
+            return self._kind, None
+        ns = [scaled(total, _NS[unit]), *(scaled(t, _NS[u]) for t, u in zip(times[::2], times[1::2], strict=True))]
+        return table, {
+            "name": name.strip(),
+            "calls": count(calls),
+            **dict(zip(("total_ns", "avg_ns", "min_ns", "max_ns"), ns, strict=True)),
+            "share_pct": number(share),
+        }
 
 
 def _metric_values(texts: list[str]) -> tuple[list[float | None], str | None]:
