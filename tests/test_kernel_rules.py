@@ -56,6 +56,21 @@ NAMES = {
         "communication", None, "other", "ncclDevKernel_Generic_1"),
     "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(vllm::RankData*, vllm::RankSignals, vllm::Signal*)": (
         "communication", None, "all_reduce", "cross_device_reduce_1stage"),
+    "void aiter::reduce_scatter_cross_device_store<__hip_bfloat16, 8>(aiter::RankData*, aiter::RankSignals, int)": (
+        "communication", None, "reduce_scatter", "reduce_scatter_cross_device_store"),
+    "_ZN5aiter33reduce_scatter_cross_device_storeIDF16bLi8EEEvPNS_8RankDataENS_11RankSignalsEPNS_6SignalEii": (
+        "communication", None, "reduce_scatter", "reduce_scatter_cross_device_store"),
+    "void aiter::cross_device_reduce_2stage<__hip_bfloat16, 8, false>(aiter::RankData*, aiter::RankSignals)": (
+        "communication", None, "all_reduce", "cross_device_reduce_2stage"),
+    "void aiter::allgather_vec<__hip_bfloat16, 8>(aiter::RankData*, aiter::RankSignals)": (
+        "communication", None, "all_gather", "allgather_vec"),
+    "void mori::moe::EpCombineInterNodeV1Kernel<hip_bfloat16>(mori::moe::EpDispatchCombineArgs<hip_bfloat16>)": (
+        "communication", None, "all_to_all", "EpCombineInterNodeV1Kernel"),
+    "EpDispatchIntraNodeKernel_bf16": ("communication", None, "all_to_all", "EpDispatchIntraNodeKernel_bf16"),
+    "void a2a_kernels::a2a_combine_send_kernel<16ul, 4ul>(unsigned long, unsigned long)": (
+        "communication", None, "all_to_all", "a2a_combine_send_kernel"),
+    "void (anonymous namespace)::combineKernel<10u, float, true>(float*, unsigned long)": (
+        "communication", None, "all_to_all", "combineKernel"),
     "void deep_ep::intranode::dispatch<(int)8, (int)768, (int)8192>(int4 *, float *)": (
         "communication", None, "all_to_all", "intranode::dispatch"),
     "void deep_ep::intranode::combine<__nv_bfloat16, (int)8, (int)768, (int)4096>(T1 *, float *)": (
@@ -351,6 +366,17 @@ NAMES = {
     "void fbgemm_gpu::_offsets_range_cuda_kernel<long>(long, long, long const*, long*)": (
         "other", None, None, "_offsets_range_cuda_kernel"),
     "triton__0d1d2d3d": ("other", None, None, "triton__0d1d2d3d"),
+    # --- fused MoE and attention of AMD's aiter
+    "aiter::fmoe_bf16_blockscaleFp8_g1u1_novs_silu_1tg_ps_32x512": (
+        "gemm", None, None, "fmoe_bf16_blockscaleFp8_g1u1_novs_silu_1tg_ps_32x512"),
+    "_ZN5aiter50fmoe_bf16_pertokenMXfp4_g1u1_flat_novs_silu_16x128E": (
+        "gemm", None, None, "fmoe_bf16_pertokenMXfp4_g1u1_flat_novs_silu_16x128"),
+    "_ZN5aiter42pa_bf16_pertokenFp8_gqa10_1tg_4w_mtp3_msk1E": (
+        "attention", None, None, "pa_bf16_pertokenFp8_gqa10_1tg_4w_mtp3_msk1"),
+    "_ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi256ELi16ELb1ELb0ELb1ELi1EEEvPT0_": (
+        "normalization", None, None, "add_rmsnorm_quant_kernel"),
+    "_ZN5aiter42fp8gemm_bf16_blockscale_BpreShuffle_32x128E": (
+        "gemm", None, None, "fp8gemm_bf16_blockscale_BpreShuffle_32x128"),
 }  # fmt: skip
 
 RULES = [(kind, rule) for kind, table in rules().items() for rule in table]
