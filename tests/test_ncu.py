@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import stat
 from decimal import Decimal
@@ -168,6 +169,9 @@ TIME, BYTES, SHARE = ("gpu__time_duration.sum", "dram__bytes.sum", "sm__throughp
         # Nothing but counts, which are whole.
         ([(TIME, "ns", "117,344"), (BYTES, "byte", "27,595"), (TIME, "us", "1.235")], [117344, 27595, 1235]),
         ([(BYTES, "byte", "27.595"), (TIME, "us", "1,235")], [27595, 1235]),
+        ([("launch__grid_size", "", "4,096"), (TIME, "us", "1.235")], [4096, 1235]),
+        # What has no unit is read as the others are.
+        ([("device__attribute_l2_cache_size", "", "62.914.560"), (TIME, "us", "1,5")], [62914560, 1500]),
         # A text is no number, whatever it looks like.
         ([("numa__cpu_affinity", "", "0,1"), (TIME, "us", "1.5"), (BYTES, "byte", "27,595")], [None, 1500, 27595]),
     ],
@@ -179,6 +183,39 @@ def test_one_decimal_mark_for_the_file(
     path.write_text(long(*values), encoding="utf-8")
     found, report = rows(path)
     assert [r["value"] for r in found] == expected and not report.warnings and report.lost == 0
+
+
+def _grouped(digits: str, mark: str, indian: bool = False) -> str:
+    head, tail = digits[:-3], digits[-3:]
+    groups = [tail]
+    while head:
+        size = 2 if indian else 3
+        head, groups = head[:-size], [head[-size:], *groups]
+    return mark.join(groups)
+
+
+@pytest.mark.parametrize(
+    ("group", "decimal"), [(".", ","), ("\u202f", ","), ("\u00a0", ","), ("\u2019", "."), ("indian", ".")]
+)
+def test_a_real_file_in_another_language_has_the_same_values(tmp_path: Path, group: str, decimal: str) -> None:
+    source = SAMPLES / "matmuls" / "ncu" / "rank-0.ncu.csv"
+
+    def printed(match: re.Match[str]) -> str:
+        whole, _, fraction = match.group(1).replace(",", "").partition(".")
+        grouped = _grouped(whole, "," if group == "indian" else group, group == "indian")
+        return f'"{grouped}{decimal}{fraction}"' if fraction else f'"{grouped}"'
+
+    names = len(LAUNCH.split('","'))
+    lines = source.read_text().splitlines()
+    for at, line in enumerate(lines):
+        if re.match(r'"\d+","\d+",', line):
+            cells = line.split('","')
+            values = '","'.join(cells[names:])
+            lines[at] = '","'.join(cells[:names]) + re.sub(r'"(\d[\d,]*(?:\.\d+)?)"', printed, f'","{values}')
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert path.read_text("utf-8") != source.read_text()
+    assert rows(path) == rows(source)
 
 
 @pytest.mark.parametrize(

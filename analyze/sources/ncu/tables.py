@@ -43,6 +43,8 @@ _NO_LAUNCH = "a metric under no launch, or under a damaged heading"
 
 _ROLLUP = re.compile(r"\.(?:sum|avg|min|max|pct|ratio|max_rate)(?:\.|\Z)")
 _COUNTED = frozenset(map(scale, ("byte", "inst", "sector", "request", "wavefront", "warp", "thread", "block", "ns")))
+_COUNT = re.compile(r"launch__(?:grid|block|thread)\w{0,40}|device__attribute_\w{1,80}|(?:Grid|Block) Size")
+"""Metrics without a unit that are whole numbers."""
 _FRACTION = re.compile(r"\.(?:avg|pct|ratio|per_)|\b(?:avg|average|mean)\b", re.IGNORECASE)
 _OTHER_MARK = {".": ",", ",": "."}
 _MARK_NAMES = {".": "point", ",": "comma"}
@@ -94,7 +96,7 @@ class MetricRows:
         self._decimal: str | None = None
         self._decided_by = ""
         self._held: list[tuple[int, _Printed]] = []
-        """Rows that can be read in two ways, and their places in `_rows`."""
+        """Rows whose reading depends on the decimal mark, and their places in `_rows`."""
         self.lost = 0
         """Values that should be numbers and are none."""
         self._first_lost = ""
@@ -109,10 +111,10 @@ class MetricRows:
 
     def _add(self, printed: _Printed) -> None:
         if self._decimal is None and (mark := decimal_mark(printed.text)):
-            if mark == "?":
-                self._held.append((len(self._rows), printed))
-            elif _is_number(printed):
+            if mark != "?" and _is_number(printed):
                 self._decide(mark, printed)
+            else:
+                self._held.append((len(self._rows), printed))
         self._rows.append(self._row(printed))
 
     def _decide(self, decimal: str, printed: _Printed) -> None:
@@ -141,12 +143,12 @@ class MetricRows:
 
         Raises InputError if nothing in the file decides how it is read.
         """
-        if self._held:
+        if open_ones := [printed for _, printed in self._held if decimal_mark(printed.text) == "?"]:
             # Counts are whole: the mark in 27,595 bytes parts groups.
-            whole = [printed for _, printed in self._held if _is_count(printed)]
+            whole = [printed for printed in open_ones if _is_count(printed)]
             marks = {"," if "." in printed.text else "." for printed in whole}
             if len(marks) != 1:
-                first = self._held[0][1]
+                first = open_ones[0]
                 raise InputError(
                     f"{self._path}: no number in it shows whether {_example(first)} has a decimal mark or a "
                     "group mark; export the report again under LC_ALL=C, or with --print-units base"
@@ -192,6 +194,8 @@ def _is_number(printed: _Printed) -> bool:
 
 def _is_count(printed: _Printed) -> bool:
     """Whether a value is a number of things, which has no fraction."""
+    if printed.unit.unit == "":
+        return _COUNT.fullmatch(printed.metric) is not None
     return printed.unit in _COUNTED and not _FRACTION.search(printed.metric)
 
 
