@@ -26,6 +26,7 @@ FILES = {
 
 FLOORS = (
     ("analyze.compiled", "analyze.cpus", "analyze.errors", "analyze.no_pandas", "analyze.shell", "analyze.whole_file"),
+    ("analyze.derive",),
     ("analyze.sources",),
     ("analyze.store",),
     ("analyze.query",),

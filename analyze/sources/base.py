@@ -35,6 +35,8 @@ class FileReport:
     """Columns of `runs` that the file itself knows (gpu_name, torch_version ...)."""
     rows: dict[tuple[str, int], int] = field(default_factory=dict)
     """Rows by table and rank."""
+    zero_ns: int = 0
+    """Time 0 of the file, on the clock of its rows."""
     position: int = 0
     """Bytes of the file, as it lies on the disk, that were read so far; 0 where the reader does not tell."""
 

@@ -18,6 +18,7 @@ from analyze.sources.packed import is_packed
 from analyze.sources.remote import RemotePath
 from analyze.store import kernel_names
 from analyze.store.distinct_texts import DistinctTexts
+from analyze.store.false_work import drop_false_work
 from analyze.store.file_digest import file_state, printable_text
 from analyze.store.progress import Progress
 from analyze.store.run_folders import RunInput
@@ -169,6 +170,7 @@ def _write_file(
             writer.flush()  # of several, one is written beside another
         result.report.rows = {key: w.rows for key, w in writers.items()}
         result.written = {key: w.path for key, w in writers.items() if w.rows}
+    drop_false_work(file, result.written, result.report)
     result.report.warnings = [printable_text(w) for w in result.report.warnings]
     tell(size)
     return result

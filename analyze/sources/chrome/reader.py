@@ -98,6 +98,7 @@ def _read(trace: TraceFile, report: FileReport, mapper: Mapper) -> Iterator[Tabl
     if base_ns is None and not trace.header.is_array:
         # Kineto since 2024-05 writes it behind the events, whose times need it.
         base_ns = behind_events(trace).base_ns
+    report.zero_ns = base_ns or 0
     scanner = Scanner(in_object=not trace.header.is_array)
     tally = Tally()
     in_flight: list[tuple[Chunk, int]] = []

@@ -1,0 +1,1 @@
+"""Facts of one rank, computed from its tables when they are ingested."""

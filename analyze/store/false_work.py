@@ -1,0 +1,141 @@
+"""Remove GPU work that cannot have run as its file says from the staged Parquet files, and report the loss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from analyze.derive.false_timeline import CALL_COLUMNS, WORK_COLUMNS, Ints, Mask, false_work, read_calls
+from analyze.sources.base import FileReport, SourceFile
+from analyze.store.table_files import RowGroupWriter
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_TABLES = {"kernels": "name", "memcpys": "kind", "memsets": "dst_memory"}
+"""Tables of GPU work, and the column that says what a row is."""
+_PRODUCERS = {"chrome": "torch.profiler", "nsys": "Nsight Systems"}
+"""What wrote files, by the first word of their kind."""
+_LONGEST_NAME = 80
+
+
+class _Staged(NamedTuple):
+    """The staged rows of a table; `first`: their place among all GPU work of the rank."""
+
+    table: str
+    path: Path
+    first: int
+    rows: int
+
+
+def drop_false_work(file: SourceFile, written: dict[tuple[str, int], Path], report: FileReport) -> None:
+    """Check the GPU work of each rank of a file; correct `written` and the report for what is removed."""
+    ranks = sorted({rank for table, rank in written if table in _TABLES})
+    for rank in ranks:
+        staged: list[_Staged] = []
+        parts: list[pa.Table] = []
+        for table in _TABLES:
+            if path := written.get((table, rank)):
+                parts.append(_read(path, WORK_COLUMNS))
+                staged.append(_Staged(table, path, sum(p.num_rows for p in parts[:-1]), parts[-1].num_rows))
+        work = _concat(parts)
+        calls = read_calls(work, _row_groups(written.get(("cuda_calls", rank)), CALL_COLUMNS))
+
+        def names(rows: Ints, staged: list[_Staged] = staged) -> Ints:
+            return np.concatenate([_codes(one) for one in staged])[rows]
+
+        if found := false_work(work, calls, report.zero_ns, names):
+            lost = int(sum(np.count_nonzero(mask) for mask in found.values()))
+            of_rank = f" of rank {rank}" if len(ranks) > 1 else ""
+            producer = _PRODUCERS.get(file.kind.partition("_")[0], file.kind)
+            reasons = "; ".join(
+                f"{np.count_nonzero(mask):,} {reason} ({_example(work, mask, staged, report.zero_ns)})"
+                for reason, mask in found.items()
+            )
+            report.warnings.append(
+                f"{file.path.name}: {lost:,} of {work.num_rows:,} pieces of GPU work{of_rank} cannot have run as"
+                f" {producer} wrote them; they are lost and in no sum: {reasons}"
+            )
+            report.lost += lost
+            false = np.logical_or.reduce(list(found.values()))
+            for one in staged:
+                _remove(one, false[one.first : one.first + one.rows], written, report, rank)
+
+
+def _example(work: pa.Table, mask: Mask, staged: Iterable[_Staged], zero_ns: int) -> str:
+    """The longest of some rows in words."""
+    import pyarrow.compute as pc
+
+    rows = np.flatnonzero(mask)
+    at = int(rows[np.argmax(pc.fill_null(work.column("dur_ns"), -1).to_numpy()[rows])])
+    one = next(s for s in staged if s.first <= at < s.first + s.rows)
+    column = _TABLES[one.table]
+    name = _read(one.path, (column,)).column(column)[at - one.first].as_py()
+    what = {"kernels": "", "memcpys": "Memcpy ", "memsets": "Memset "}[one.table] + str(name or "")
+    what = what if len(what) <= _LONGEST_NAME else what[:_LONGEST_NAME] + "..."
+    row = work.slice(at, 1).to_pylist()[0]
+    length = "no length" if row["dur_ns"] is None else f"{row['dur_ns'] / 1e6:,.3f} ms"
+    place = f"GPU {row['device']}, stream {row['stream']}, ts {(row['start_ns'] - zero_ns) / 1e3:.3f} us"
+    return f"such as {what}: {length}, {place}"
+
+
+def _remove(one: _Staged, false: Mask, written: dict[tuple[str, int], Path], report: FileReport, rank: int) -> None:
+    """Write a staged file again without some of its rows."""
+    import pyarrow as pa
+
+    left = one.rows - int(np.count_nonzero(false))
+    if left == one.rows:
+        return
+    report.rows[one.table, rank] = left
+    if not left:
+        del written[one.table, rank]
+        return
+    checked = one.path.with_suffix(".checked")
+    first = 0
+    with RowGroupWriter(checked, _schema(one.path)) as writer:
+        for part in _row_groups(one.path, None):
+            writer.write(part.filter(pa.array(~false[first : first + part.num_rows])))
+            first += part.num_rows
+    checked.replace(one.path)
+
+
+def _codes(one: _Staged) -> Ints:
+    """Numbers that tell apart what the rows of a table are."""
+    import pyarrow.compute as pc
+
+    column = _read(one.path, (_TABLES[one.table],)).unify_dictionaries().column(0).combine_chunks()
+    codes: Ints = pc.fill_null(column.indices, -1).to_numpy().astype(np.int64)
+    return codes * len(_TABLES) + list(_TABLES).index(one.table)
+
+
+def _concat(parts: list[pa.Table]) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.concat_tables(parts)
+
+
+def _schema(path: Path) -> pa.Schema:
+    import pyarrow.parquet as pq
+
+    return pq.read_schema(path)
+
+
+def _read(path: Path, columns: Iterable[str]) -> pa.Table:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        return file.read([*columns])
+
+
+def _row_groups(path: Path | None, columns: Iterable[str] | None) -> Iterator[pa.Table]:
+    """The row groups of a file one after the other; none without a file."""
+    import pyarrow.parquet as pq
+
+    if path is None:
+        return
+    with pq.ParquetFile(path) as file:
+        for number in range(file.num_row_groups):
+            yield file.read_row_group(number, None if columns is None else [*columns])

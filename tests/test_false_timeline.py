@@ -1,0 +1,122 @@
+"""GPU work that cannot have run as its file says is lost, reported, and in no sum; work that can is in all of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import ask, event, kernel, launch, sql, write_ranks, write_trace
+
+Events = list[dict[str, Any]]
+HOUR = 3_600e6
+"""In us."""
+
+
+def pair(correlation: int, at: float, dur: float, name: str = "k", **own: Any) -> Events:
+    """A launch call 10 us before its kernel; times in us."""
+    return [launch(at - 10, correlation), kernel(name, at, dur, correlation=correlation, **own)]
+
+
+def line(n: int, first: float = 100, every: float = 100, dur: float = 90) -> Events:
+    """A stream of kernels, one every 100 us for 90 us."""
+    return [e for i in range(n) for e in pair(1 + i, first + i * every, dur)]
+
+
+def read(tmp_path: Path, events: Events, **header: Any) -> tuple[int, int, str]:
+    """Kernels and their total length in us, and the warning."""
+    path = write_trace(tmp_path / "t.json", events, **header)
+    [row] = sql(path, "SELECT count(*) AS n, coalesce(sum(dur_ns), 0)::BIGINT AS ns FROM kernels")
+    [run] = sql(path, "SELECT warnings FROM runs")
+    return row["n"], row["ns"] // 1000, run["warnings"] or ""
+
+
+# Ten right kernels of 90 us, one every 100 us from 100 us on, and one that is false.
+@pytest.mark.parametrize(
+    ("false", "reason"),
+    [
+        (pair(99, 195, 3_400_000), "last past the next work on their stream"),
+        (pair(99, 195, 400), "last past the next work on their stream"),  # until 595; the next are over at 290, 390
+        (pair(99, 1200, 1_300_000), "last longer than the recording"),  # the last of its stream, calls cover 1.2 ms
+        ([launch(1200, 99), kernel("k", 95, 1, correlation=99)], "start more than 1 ms before their launch call"),
+        ([kernel("k", 500, 90, correlation=5)], "are exact duplicates"),
+    ],
+)
+def test_a_false_piece_is_in_no_sum(tmp_path: Path, false: Events, reason: str) -> None:
+    n, us, warning = read(tmp_path, [*line(10), *false])
+    assert (n, us) == (10, 900)
+    assert "1 of 11 pieces of GPU work cannot have run as torch.profiler wrote them" in warning
+    assert f"1 {reason} (such as k: " in warning and "in no sum" in warning
+
+
+def test_time_0_is_false_where_all_else_is_far_from_it(tmp_path: Path) -> None:
+    zeros = [kernel("k", 0, 0, correlation=100 + i) for i in range(20)]
+    n, us, warning = read(tmp_path, [*zeros, *line(10, first=2 * HOUR)], baseTimeNanoseconds=1_700_000_000_000_000_000)
+    assert (n, us) == (10, 900) and "20 start at time 0 of the file" in warning
+    # A clock that begins with the recording: 0 is a time like others.
+    n, us, warning = read(tmp_path, [kernel("k", 0, 50), *line(10)])
+    assert (n, us, warning) == (11, 950, "")
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        # Programmatic dependent launch: each kernel of 100 us starts 10 us before the one before it ends.
+        line(10, every=90, dur=100),
+        # ... or just after that has started, and waits for it.
+        [*pair(1, 100, 2000), *pair(2, 105, 2000)],
+        # Other streams, other GPUs.
+        [*pair(1, 100, 2000), *pair(2, 200, 10, stream=8), *pair(3, 300, 10, device=1)],
+        # Lengths of 0, also inside another kernel by rounding to whole microseconds.
+        [*pair(1, 100, 0), *pair(2, 100, 500), *pair(3, 300, 0)],
+        # The branches of a CUDA graph, of one launch.
+        [launch(50, 7, name="cudaGraphLaunch"),
+         *(kernel(f"k{i}", 100 + i, 500 - 100 * i, correlation=7) for i in range(4)), *pair(8, 700, 10)],
+        # Equal kernels of one launch at different places, and pieces without a correlation id.
+        [kernel("k", 100, 5), kernel("k", 105, 5), kernel("k", 110, 0), kernel("k", 110, 0)],
+        # A start slightly before the launch call, and clocks that are 5 ms apart throughout.
+        [launch(300, 1), kernel("k", 290, 10, correlation=1)],
+        [e for i in range(9) for e in (launch(6000 + 50 * i, 1 + i), kernel("k", 1000 + 50 * i, 9, correlation=1 + i))],
+        # A kernel that is longer than all calls: nothing waited for it.
+        [launch(0, 1), kernel("k", 10, 900_000, correlation=1)],
+    ],
+)  # fmt: skip
+def test_right_work_stays(tmp_path: Path, right: Events) -> None:
+    kernels = [e for e in right if e["cat"] == "kernel"]
+    assert read(tmp_path, right) == (len(kernels), sum(e["dur"] for e in kernels), "")
+
+
+def test_streams_of_several_processes_are_not_compared(tmp_path: Path) -> None:
+    # Both processes call their streams 7; the file does not say whose a kernel is.
+    two = [{**e, "pid": 2} if e["cat"] == "cuda_runtime" else e for e in pair(2, 200, 10)]
+    assert read(tmp_path, [*pair(1, 100, 500), *two]) == (2, 510, "")
+
+
+def test_graph_work_that_lasts_past_the_next_launch(tmp_path: Path) -> None:
+    graph = [launch(50, 7, name="cudaGraphLaunch"), kernel("a", 100, 50, correlation=7)]
+    assert read(tmp_path, [*graph, kernel("b", 150, 5000, correlation=7), *pair(8, 700, 10)])[:2] == (2, 60)
+
+
+def test_copies_and_fills_are_checked_with_kernels(tmp_path: Path) -> None:
+    place = {"device": 0, "stream": 7}
+    events = [
+        event("gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", 100, 9_000, 0, 7, **place, correlation=1, bytes=8),
+        *pair(2, 200, 50),
+        event("gpu_memset", "Memset (Device)", 300, 5, 0, 7, **place, correlation=3, bytes=8),
+        event("gpu_memset", "Memset (Device)", 300, 5, 0, 7, **place, correlation=3, bytes=8),
+    ]
+    path = write_trace(tmp_path / "t.json", events)
+    assert sql(path, "SELECT * FROM memcpys") == []
+    assert len(sql(path, "SELECT * FROM memsets")) == 1 and len(sql(path, "SELECT * FROM kernels")) == 1
+    [run] = sql(path, "SELECT warnings FROM runs")
+    assert "2 of 4 pieces" in run["warnings"]
+    assert "Memcpy HtoD: 9.000 ms, GPU 0, stream 7, ts 100.000 us" in run["warnings"]
+
+
+def test_each_rank_is_checked_alone_and_health_says_what_was_lost(tmp_path: Path) -> None:
+    path = write_ranks(tmp_path / "job", line(10), [*line(10), *pair(99, 195, 400_000)])
+    lengths = sql(path, "SELECT sum(dur_ns)::BIGINT AS ns FROM kernels GROUP BY rank ORDER BY rank")
+    assert [r["ns"] for r in lengths] == [900_000, 900_000]
+    [reading] = [r for r in ask(path, "health") if r["fact"] == "reading"]
+    assert reading["verdict"] == "warning" and reading["spoils"].startswith("rank-1.json: 1 of 11 pieces")
+    assert [r["span_ns"] for r in ask(path, "breakdown")] == [990_000, 990_000]
