@@ -76,6 +76,47 @@ def test_without_ranges_a_step_is_a_pass_over_the_model(tmp_path: Path) -> None:
     assert ask(write_trace(tmp_path / "b.json", training), "serving") == []
 
 
+def ahead(n: int, every: float, work: float) -> list[dict[str, Any]]:
+    """Steps of 16 tokens every 10 ms from 10 ms on, each launched in 2 ms; the GPU begins the work of the first at
+    19 ms, and of the others every so often."""
+    events = []
+    for i in range(n):
+        at = 10_000 + 10_000 * i
+        events += [
+            event("user_annotation", "execute_context_0(0)_generation_16(16)", at, 2000),
+            *launched(at + 500, 1 + i, 19_000 + every * i, work, ATTENTION),
+        ]
+    return events
+
+
+def test_overlapping_steps_take_the_time_of_the_gpu(tmp_path: Path) -> None:
+    # The CPU is a step ahead, the GPU always busy: 320 tokens in 200 ms.
+    [row] = ask(write_trace(tmp_path / "t.json", ahead(20, 10_000, 10_000)), "serving")
+    assert (row["steps"], row["tokens"], row["time_ns"], row["busy_ns"]) == (20, 320, 200_000_000, 200_000_000)
+    assert (row["avg_step_ns"], row["median_step_ns"]) == (10_000_000, 10_000_000)
+    assert (row["tokens_per_s"], row["idle_ns"], row["idle_pct"]) == (1600, 0, 0)
+    # Of each 10 ms the GPU is idle for 1 ms; after the last step nothing follows: 19 x 10 + 9 ms.
+    path = write_trace(tmp_path / "gaps.json", ahead(20, 10_000, 9_000))
+    [row] = ask(path, "serving")
+    assert (row["time_ns"], row["busy_ns"], row["idle_ns"]) == (199_000_000, 180_000_000, 19_000_000)
+    # Each step ends with its work: 9 ms, then 10 ms with the idle time before its work.
+    assert [r["time_ns"] for r in ask(path, "serving", params={"per": "step"})] == [9_000_000] + 19 * [10_000_000]
+
+
+def test_steps_of_several_threads_and_work_of_no_step(tmp_path: Path) -> None:
+    # Two threads decode at the same time: [0, 10) and [5, 15), 15 us in all. A copy of nobody's fills [12, 13).
+    # Work: [2, 8) of the first, [8, 12) of the second. The second step overlaps the first, which begins with its work.
+    second = [{**e, "tid": 2} if e["cat"] != "kernel" else e for e in launched(6, 2, 8, 4)]
+    events = [
+        event("user_annotation", "decode 0", 0, 10), *launched(1, 1, 2, 6),
+        event("user_annotation", "decode 1", 5, 10, tid=2), *second,
+        event("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 12, 1, 0, 8, device=0, stream=8, bytes=8),
+    ]  # fmt: skip
+    rows = ask(write_trace(tmp_path / "t.json", events), "serving", params={"per": "step"})
+    # [2, 10) with 2 us of the second one's work at its end, and [10, 15): busy until 13.
+    assert [(r["time_ns"], r["busy_ns"], r["idle_ns"]) for r in rows] == [(8_000, 6_000, 0), (5_000, 4_000, 2_000)]
+
+
 def test_the_sample() -> None:
     """examples/generate.py: a prompt of 128 tokens, then 11 of 12 tokens one at a time, in 2 layers."""
     path = SAMPLES / "generate"

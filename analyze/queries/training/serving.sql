@@ -4,8 +4,10 @@
 -- whose name begins with prefill or decode, on the CPU. Without such ranges it is a pass over the model: from a lookup
 -- in the first embedding table to the next one, prefill if the sequences have more than one new token; recordings with
 -- a backward pass have none. A step lasts from its start until its range and the work that was launched in it, on its
--- thread, are done. What none of its work covers of that is idle: the GPU waits for the host. Tokens are what the range
--- says, else those that were looked up.
+-- thread, are done. If the next step begins before that, the CPU works ahead, and the steps take the time of the GPU:
+-- each from the end of the step before it, the first from the start of its work, until its own work is done. So no time
+-- counts twice, and the sum is the union. Idle is the time in which the GPU does no work: it waits for the host. Tokens
+-- are those that the range states, else those that were looked up.
 -- @param per kind|step = kind     What a row is.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
@@ -13,13 +15,13 @@
 -- @column step index              Step, from 0; empty with per = kind.
 -- @column steps count             Steps.
 -- @column tokens count            Tokens that they worked on; of decode steps, generated.
--- @column time_ns ns              Their lengths, summed.
+-- @column time_ns ns              Union of their time: time of overlapping steps counts once.
 -- @column avg_step_ns ns          Mean length.
 -- @column median_step_ns ns       Median length.
 -- @column tokens_per_s number     Tokens / time.
 -- @column launches count          Launch calls with GPU work.
--- @column busy_ns ns              What their GPU work covers.
--- @column idle_ns ns              The rest.
+-- @column busy_ns ns              Time that their own GPU work covers.
+-- @column idle_ns ns              Part of the time in which the GPU does no work at all.
 -- @column idle_pct %              Its share: launch-bound.
 -- @column attention_ns ns         Durations of attention kernels.
 -- @column kv_cache_ns ns          Durations of the work that writes the KV cache: kernels named for it, concatenation
@@ -123,18 +125,54 @@ tracks AS (
 ),
 sums AS (
     SELECT
-        track, count(DISTINCT correlation_id) AS launches, max(end_ns) AS done_ns,
+        track, count(DISTINCT correlation_id) AS launches, min(start_ns) AS first_work_ns, max(end_ns) AS done_ns,
         coalesce(sum(dur_ns) FILTER (is_attention), 0)::BIGINT AS attention_ns,
         coalesce(sum(dur_ns) FILTER (is_write), 0)::BIGINT AS kv_cache_ns
     FROM tracks
     GROUP BY track
 ),
+-- Where the next step begins before this one is done, the CPU works ahead, and the time of steps is that of the GPU.
+ended AS (
+    SELECT
+        s.*, greatest(range_end_ns, coalesce(done_ns, range_end_ns)) AS done_ns, first_work_ns,
+        dense_rank() OVER (ORDER BY run_id, rank)::INTEGER AS rank_track,
+        coalesce(launches, 0) AS launches, coalesce(attention_ns, 0) AS attention_ns,
+        coalesce(kv_cache_ns, 0) AS kv_cache_ns
+    FROM steps s LEFT JOIN sums USING (track)
+),
+begun AS (
+    SELECT
+        *, furthest_end((run_id, rank), start_ns, done_ns) AS reached_ns,
+        lead(start_ns) OVER (PARTITION BY run_id, rank ORDER BY start_ns, done_ns DESC) AS next_ns
+    FROM ended
+),
+placed AS (
+    SELECT * REPLACE (
+        CASE
+            WHEN start_ns < reached_ns THEN least(reached_ns, done_ns)
+            WHEN next_ns < done_ns THEN coalesce(greatest(start_ns, first_work_ns), start_ns)
+            ELSE start_ns
+        END AS start_ns
+    )
+    FROM begun
+),
+windows AS (
+    SELECT rank_track AS track, track AS window_id, start_ns, done_ns AS end_ns FROM placed WHERE done_ns > start_ns
+),
+all_work AS (
+    SELECT r.rank_track AS track, w.start_ns, w.start_ns + w.dur_ns AS end_ns
+    FROM gpu_work w JOIN (SELECT DISTINCT run_id, rank, rank_track FROM placed) r USING (run_id, rank)
+),
+working AS (
+    SELECT window_id AS track, start_ns, end_ns FROM intervals_cut('all_work', 'windows')
+),
 timed AS (
     SELECT
-        s.*, greatest(range_end_ns, coalesce(done_ns, range_end_ns)) - s.start_ns AS step_ns,
-        coalesce(covered_ns, 0) AS covered_ns, coalesce(launches, 0) AS launches,
-        coalesce(attention_ns, 0) AS attention_ns, coalesce(kv_cache_ns, 0) AS kv_cache_ns
-    FROM steps s LEFT JOIN sums USING (track) LEFT JOIN intervals_length('tracks') USING (track)
+        p.*, p.done_ns - p.start_ns AS step_ns, coalesce(own.covered_ns, 0) AS covered_ns,
+        p.done_ns - p.start_ns - coalesce(gpu.covered_ns, 0) AS idle_ns
+    FROM placed p
+    LEFT JOIN intervals_length('tracks') own ON own.track = p.track
+    LEFT JOIN intervals_length('working') gpu ON gpu.track = p.track
 )
 SELECT
     run_group, run_id, rank, kind, CASE WHEN '{per}' = 'step' THEN turn END AS step, count(*) AS steps,
@@ -142,7 +180,7 @@ SELECT
     median(step_ns) AS median_step_ns,
     sum(tokens) FILTER (tokens IS NOT NULL) * 1e9 / nullif(sum(step_ns) FILTER (tokens IS NOT NULL), 0) AS tokens_per_s,
     sum(launches)::BIGINT AS launches, sum(covered_ns)::BIGINT AS busy_ns,
-    sum(step_ns - covered_ns)::BIGINT AS idle_ns, pct(sum(step_ns - covered_ns), sum(step_ns)) AS idle_pct,
+    sum(t.idle_ns)::BIGINT AS idle_ns, pct(sum(t.idle_ns), sum(step_ns)) AS idle_pct,
     sum(attention_ns)::BIGINT AS attention_ns, sum(kv_cache_ns)::BIGINT AS kv_cache_ns
-FROM timed
+FROM timed t
 GROUP BY run_group, run_id, rank, kind, step
