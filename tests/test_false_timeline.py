@@ -77,6 +77,8 @@ def test_time_0_is_false_where_all_else_is_far_from_it(tmp_path: Path) -> None:
         # A start slightly before the launch call, and clocks that are 5 ms apart throughout.
         [launch(300, 1), kernel("k", 290, 10, correlation=1)],
         [e for i in range(9) for e in (launch(6000 + 50 * i, 1 + i), kernel("k", 1000 + 50 * i, 9, correlation=1 + i))],
+        # No device, no stream, and clocks before 1970.
+        [kernel("k", -100, 50), event("kernel", "k", -90, 10, "?", "?")],
         # A kernel that is longer than all calls: nothing waited for it.
         [launch(0, 1), kernel("k", 10, 900_000, correlation=1)],
     ],

@@ -247,3 +247,39 @@ def test_advice_says_it_first(tmp_path: Path, form: str) -> None:
         assert result.stdout.startswith(f"{said}\n") and "more: analyze query health\n" in result.stdout
     else:
         assert json.loads(result.stdout) == [] and complaints(result)[0] == said  # one prefix, that of the verdict
+
+
+def test_doubtful_work_is_a_warning(tmp_path: Path) -> None:
+    # Three kernels 45, 2 and 0.5 s before the first step; in the steps, the GPU is 70 % busy.
+    ms, first = 1000, 45_000_000
+    before = [kernel("warm", first - s * 1e6, 300) for s in (45, 2, 0.5)]
+    steps = [event("user_annotation", f"ProfilerStep#{i}", first + 10 * ms * i, 10 * ms) for i in range(3)]
+    inside = [e for i in range(3) for e in (
+        launch(first + 10 * ms * i, 1 + i), kernel("gemm", first + 10 * ms * i + 20, 7 * ms, correlation=1 + i),
+    )]  # fmt: skip
+    path = write_trace(tmp_path / "steps.json", [*before, *steps, *inside])
+    _, verdict, value, spoils = facts(path)["GPU work long before the first step"]
+    assert (verdict, value) == ("warning", "2 of 6 pieces, up to 45.000 s") and "window=step" in (spoils or "")
+    shares = [r["compute_pct"] for r in ask(path, "breakdown", params={"window": "step"})]
+    assert shares == [70.0, 70.0, 70.0]
+    said = run_cli("advise", path).stdout.splitlines()
+    assert said[0].startswith("warning: GPU work long before the first step: 2 of 6 pieces, up to 45.000 s")
+
+    # Kernels 300 us and 0.5 us before their calls: the second is within rounding.
+    early = [
+        launch(1300, 1),
+        kernel("a", 1000, 5, correlation=1),
+        launch(2000.5, 2),
+        kernel("a", 2000, 5, correlation=2),
+    ]
+    path = write_trace(tmp_path / "early.json", early)
+    assert facts(path)["GPU work before its launch call"][1:3] == ("warning", "1 pieces, up to 0.300 ms")
+
+    # Two graphs launched at 0 and 1 ms; the work of both is written at 500 ms, though the GPU had been idle since 2 ms.
+    late = [
+        kernel("k", 1 * ms, 1 * ms), launch(0, 7, name="cudaGraphLaunch"), launch(1000, 8, name="cudaGraphLaunch"),
+        kernel("g", 500 * ms, 50, correlation=7), kernel("g", 500 * ms + 60, 50, correlation=8),
+    ]  # fmt: skip
+    path = write_trace(tmp_path / "late.json", late)
+    found = facts(path)["CUDA graphs that start late on an idle GPU"]
+    assert found[1:3] == ("warning", "1 times, up to 498.000 ms after the call")

@@ -61,8 +61,8 @@ class Calls(NamedTuple):
 
 def read_calls(work: pa.Table, parts: Iterable[pa.Table]) -> Calls | None:
     """Summarise CUDA calls, tables with CALL_COLUMNS; None if there are none."""
-    ids = np.unique(_ints(work, "correlation_id"))
-    ids = ids[ids > 0]
+    ids = np.sort(_ints(work, "correlation_id"))
+    ids = ids[(ids > 0) & np.append(True, ids[1:] != ids[:-1])[: len(ids)]]
     starts = np.full(len(ids), LATEST)
     first, last, pids = LATEST, NULL, set()
     for calls in parts:
@@ -71,7 +71,8 @@ def read_calls(work: pa.Table, parts: Iterable[pa.Table]) -> Calls | None:
             continue
         first = min(first, int(at.min()))
         last = max(last, int((at + np.maximum(_ints(calls, "dur_ns"), 0)).max()))
-        pids |= set(np.unique(_ints(calls, "pid")).tolist())
+        pid = _ints(calls, "pid")
+        pids |= {int(pid.min()), int(pid.max())}
         if len(ids):
             place = np.minimum(np.searchsorted(ids, own), len(ids) - 1)
             linked = (ids[place] == own) & ~_is_sync(calls)
@@ -116,7 +117,8 @@ def _ints(table: pa.Table, column: str) -> Ints:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    numbers: Ints = pc.fill_null(table.column(column).cast(pa.int64()), NULL).to_numpy()
+    values = table.column(column).cast(pa.int64())
+    numbers: Ints = (pc.fill_null(values, NULL) if values.null_count else values).to_numpy()
     return numbers
 
 

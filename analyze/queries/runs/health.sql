@@ -8,7 +8,9 @@
 -- nothing yet and are not counted as lost. Clocks are compared by collectives that no rank leaves early: their kernels
 -- end together, so a clock is off by the median of what its rank's end later than the middle of the ranks. The start
 -- skew of a rank is by how much later than the first rank it began its first step (else its GPU work), on clocks put
--- right by that.
+-- right by that. What is doubtful, though it may be true, is a warning: work more than 1 s before the first step, work
+-- more than 1 us before its launch call, and a CUDA graph that starts more than 100 ms after its call though the GPU is
+-- idle. Work that cannot have run as the file says is lost at ingest, and part of `reading`.
 -- @param per run|rank = run       Of the facts of ranks, the worst rank's, or each.
 -- @column run_id id               The run.
 -- @column rank index              Process rank; empty for what is of the whole run.
@@ -157,6 +159,41 @@ skewed AS (
     FROM begun LEFT JOIN spans USING (run_id, rank)
     WINDOW runs_of AS (PARTITION BY run_id)
     QUALIFY count(begun_ns) OVER runs_of > 1 AND begun_ns IS NOT NULL
+),
+-- Work that may be wrong, though it is not provably false.
+before_steps AS (
+    SELECT
+        run_id, rank, count(*) AS pieces, count(*) FILTER (w.start_ns < first_ns - 1000000000) AS n,
+        max(first_ns - w.start_ns) AS early_ns
+    FROM gpu_work w JOIN (SELECT run_id, rank, min(start_ns) AS first_ns FROM step_ranges GROUP BY ALL)
+        USING (run_id, rank)
+    GROUP BY run_id, rank
+),
+early_starts AS (
+    SELECT run_id, rank, count(*) AS n, max(l.start_ns - w.start_ns) AS early_ns
+    FROM gpu_work w JOIN launch_calls l USING (run_id, rank, correlation_id)
+    WHERE l.start_ns > w.start_ns + 1000
+    GROUP BY run_id, rank
+),
+graph_calls AS (
+    SELECT run_id, rank, correlation_id, start_ns + dur_ns AS called_ns
+    FROM launch_calls
+    WHERE contains(name, 'GraphLaunch')
+),
+-- The GPU is idle between the later of the call and the work before, and this work.
+graph_waits AS (
+    SELECT run_id, rank, w.start_ns - greatest(called_ns, reached_ns) AS wait_ns
+    FROM (
+        SELECT *, furthest_end((run_id, rank, device), start_ns, start_ns + dur_ns) AS reached_ns
+        FROM gpu_work SEMI JOIN graph_calls USING (run_id, rank)
+    ) w
+    JOIN graph_calls USING (run_id, rank, correlation_id)
+),
+late_graphs AS (
+    SELECT run_id, rank, count(*) AS n, max(wait_ns) AS wait_ns
+    FROM graph_waits
+    WHERE wait_ns > 100000000
+    GROUP BY run_id, rank
 ),
 classified AS (
     SELECT run_id, sum(dur_ns) AS ns, sum(dur_ns) FILTER (family = 'other') AS other_ns
@@ -323,6 +360,25 @@ of_ranks AS (
         CASE WHEN abs(off_ns) > 100000 THEN 'note' ELSE 'ok' END, printf('%+.3f ms', off_ns / 1e6),
         CASE WHEN abs(off_ns) > 100000 THEN 'waits for other ranks are wrong by up to that' END
     FROM ranks JOIN clocks USING (run_id, rank)
+    UNION ALL
+    SELECT
+        run_group, run_id, rank, 17, 'GPU work long before the first step', early_ns, 'warning',
+        format('{:,} of {:,} pieces, up to ', n, pieces) || printf('%.3f s', early_ns / 1e9),
+        'answers over the whole recording include that time: ask for steps (--param window=step)'
+    FROM ranks JOIN before_steps USING (run_id, rank)
+    WHERE n > 0
+    UNION ALL
+    SELECT
+        run_group, run_id, rank, 18, 'GPU work before its launch call', early_ns, 'warning',
+        format('{:,} pieces, up to ', n) || printf('%.3f ms', early_ns / 1e6),
+        'the clocks of CPU and GPU differ: queue delays, idle causes and times in steps are wrong by up to that'
+    FROM ranks JOIN early_starts USING (run_id, rank)
+    UNION ALL
+    SELECT
+        run_group, run_id, rank, 19, 'CUDA graphs that start late on an idle GPU', wait_ns, 'warning',
+        format('{:,} times, up to ', n) || printf('%.3f ms after the call', wait_ns / 1e6),
+        'the profiler may have written the work of graphs too late: idle time may be false'
+    FROM ranks JOIN late_graphs USING (run_id, rank)
 ),
 told AS (
     SELECT run_group, run_id, NULL::INTEGER AS rank, fact, verdict, value, spoils, turn FROM of_runs
