@@ -144,7 +144,9 @@ def test_rows_of_a_process_are_python_values(stores: list[Store]) -> None:
     assert row == here.sql(sql).rows()[0] and [type(v) for v in row] == [type(v) for v in here.sql(sql).rows()[0]]
     assert engine.sql(sql).columns == here.sql(sql).columns
     many = engine.sql("SELECT i FROM range(250000) t(i)")
-    assert len(many.rows(3)) == 3
+    assert len(many.rows(3)) == 3 and len(many.arrow()) == len(many.rows()) == 250_000, "rows can be taken again"
+    many.cut(5)
+    assert many.arrow().num_rows == 5 and len(many.rows(2)) == 2
     assert engine.sql("SELECT i FROM range(250000) t(i) ORDER BY i").arrow()["i"][-1].as_py() == 249_999
 
 

@@ -18,7 +18,7 @@ from analyze.query.parsed import parsed
 from analyze.query.plain_sql import check_expression, one_select, sentence
 from analyze.query.plain_types import distinct, plain
 from analyze.query.query_files import ResultColumn
-from analyze.query.sql_process import ProcessRows
+from analyze.query.sql_process import FirstRows, ProcessRows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,7 +56,7 @@ class Answer:
     def __init__(
         self,
         columns: tuple[ResultColumn, ...],
-        result: duckdb.DuckDBPyRelation | Statement | ProcessRows,
+        result: duckdb.DuckDBPyRelation | Statement | ProcessRows | FirstRows,
         what: str,
         owner: object,
         note: str = "",
@@ -76,7 +76,7 @@ class Answer:
         self.main: tuple[str, ...] = ()
         """Names of the columns that a table shows first where not all have room; empty for all."""
         self._taking = taking  # is entered while rows are taken
-        self._result = result if isinstance(result, Statement | ProcessRows) else plain(result)
+        self._result = result if isinstance(result, Statement | ProcessRows | FirstRows) else plain(result)
         self._what = what
         self.count: int | None = None
         """How many rows were taken; None before."""

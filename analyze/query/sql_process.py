@@ -41,11 +41,13 @@ class ProcessRows:
         import pyarrow as pa
 
         self._what = what
-        self._most: int | None = None
         pipe, variables = subprocess.PIPE, os.environ | python_variables()
         self._process = subprocess.Popen(python("-c", _START), stdin=pipe, stdout=pipe, stderr=pipe, env=variables)
         self._end = weakref.finalize(self, _end, self._process)
         self._said: list[bytes] = []
+        self._batches: list[pa.RecordBatch] = []
+        self._rows_read = self._bytes_read = 0
+        self._unread = True
         assert self._process.stdin and self._process.stdout and self._process.stderr
         self._listening = threading.Thread(target=_read_all, args=(self._process.stderr, self._said), daemon=True)
         self._listening.start()
@@ -64,45 +66,51 @@ class ProcessRows:
         """End the process, from any thread."""
         self._process.kill()
 
-    def limit(self, most: int) -> ProcessRows:
-        """Leave the first rows only."""
-        self._most = most if self._most is None else min(most, self._most)
-        return self
+    def limit(self, most: int) -> FirstRows:
+        """Return the first rows only; the process computes no more than they need."""
+        return FirstRows(self, most)
 
-    def to_arrow_table(self) -> pa.Table:
-        """Return the rows as an Arrow table. Raises InputError if the process ends before the last."""
+    def to_arrow_table(self, most: int | None = None) -> pa.Table:
+        """Return all rows, or the first ones, as an Arrow table. Raises InputError if the process ends before them."""
         import pyarrow as pa
 
-        batches, rows, size = [], 0, 0
-        most = spill.memory_bytes() or spill.duckdb_limit(empty_database())
-        try:
-            for batch in self._stream:
-                batches.append(batch)
-                rows += batch.num_rows
-                size += batch.nbytes
-                if size > most:
-                    more = f"more than {most / 1e9:.1f} GB (${spill.MEMORY_VARIABLE})"
-                    raise InputError(f"{self._what}: out of memory: the answer has {more}; a LIMIT cuts it")
-                if self._most is not None and rows >= self._most:
-                    break
-            else:
-                if self._process.wait():
-                    raise self._failed()
-        except (OSError, pa.ArrowException):
-            raise self._failed() from None
-        self._end()
+        self._read(most)
         schema = pa.schema([field.remove_metadata() for field in self._stream.schema])
-        table = pa.Table.from_batches(batches, self._stream.schema).cast(schema)
-        return table if self._most is None else table.slice(0, self._most)
+        table = pa.Table.from_batches(self._batches, self._stream.schema).cast(schema)
+        return table if most is None else table.slice(0, most)
 
-    def fetchall(self) -> list[tuple[Any, ...]]:
-        """Return the rows as Python values. Raises InputError as `to_arrow_table` does."""
-        rows = empty_database().from_arrow(self.to_arrow_table()).fetchall()
+    def fetchall(self, most: int | None = None) -> list[tuple[Any, ...]]:
+        """Return all rows, or the first ones, as Python values. Raises InputError as `to_arrow_table` does."""
+        rows = empty_database().from_arrow(self.to_arrow_table(most)).fetchall()
         # Arrow has no HUGEINT, which a sum of integers is; DuckDB writes it as a decimal without places.
         whole = ["HUGEINT" in kind for kind in self._types]
         if any(whole):
             rows = [tuple(_whole(v) if w else v for v, w in zip(row, whole, strict=True)) for row in rows]
         return rows
+
+    def _read(self, most: int | None) -> None:
+        """Read on until there are so many rows, or all."""
+        import pyarrow as pa
+
+        limit = spill.memory_bytes() or spill.duckdb_limit(empty_database())
+        try:
+            while self._unread and (most is None or self._rows_read < most):
+                try:
+                    batch = self._stream.read_next_batch()
+                except StopIteration:
+                    self._unread = False
+                    if self._process.wait():
+                        raise self._failed() from None
+                    self._end()
+                    return
+                self._batches.append(batch)
+                self._rows_read += batch.num_rows
+                self._bytes_read += batch.nbytes
+                if self._bytes_read > limit:
+                    more = f"more than {limit / 1e9:.1f} GB (${spill.MEMORY_VARIABLE})"
+                    raise InputError(f"{self._what}: out of memory: the answer has {more}; a LIMIT cuts it")
+        except (OSError, pa.ArrowException):
+            raise self._failed() from None
 
     def _failed(self) -> InputError:
         """Return why the process ended, in a sentence."""
@@ -116,6 +124,25 @@ class ProcessRows:
             return InputError(f"{self._what}: its process was ended by signal {-code} (out of memory?)")
         last = said.splitlines()[-1] if said else "nothing"
         return InputError(f"{self._what}: its process ended with exit code {code} and said: {last}")
+
+
+class FirstRows:
+    """The first rows of a process."""
+
+    def __init__(self, rows: ProcessRows, most: int):
+        self._rows, self._most = rows, most
+
+    def limit(self, most: int) -> FirstRows:
+        """Return fewer of them."""
+        return FirstRows(self._rows, min(most, self._most))
+
+    def to_arrow_table(self) -> pa.Table:
+        """Return them as an Arrow table. Raises InputError."""
+        return self._rows.to_arrow_table(self._most)
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        """Return them as Python values. Raises InputError."""
+        return self._rows.fetchall(self._most)
 
 
 def _whole(value: Any) -> Any:
