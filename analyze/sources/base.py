@@ -48,6 +48,10 @@ class SourceFile:
     path: RawPath
     kind: str
     rank: int
+    first_rank: int = 0
+    """Added to the ranks that its reader yields: a report of one node numbers its processes from 0."""
+    shift_ns: int = 0
+    """Added to its times, so that all files of the run count from one moment."""
 
 
 @cache

@@ -251,7 +251,10 @@ def _bare_run(one: FileSet, digests: Digests) -> RunInput:
     run_id = f"{slug}-{digests.of(first.path)[:12]}"
     return RunInput(
         run_id=run_id,
-        files=[SourceFile(f.path, f.source.kind, rank) for rank, f in one.files],
+        files=[
+            SourceFile(f.path, f.source.kind, rank, rank if f.told.processes > 1 else 0, shift)
+            for (rank, f), shift in zip(one.files, one.shifts_ns, strict=True)
+        ],
         columns={
             "workload_id": run_id,
             "profiler": first.source.profiler,

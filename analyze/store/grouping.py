@@ -43,6 +43,10 @@ class Told(NamedTuple):
     world_size: Int32 | None = None
     job: str | None = None
     """What tells this job from others, where the format has such a thing."""
+    processes: Annotated[int, msgspec.Meta(ge=1)] = 1
+    """Ranks that the file holds. If it is of several, `rank` is the number of its node and `world_size` the nodes."""
+    clock_ns: int | None = None
+    """When the time 0 of the file was, since 1970, if it counts from a moment of its own and says which."""
 
 
 class Looked(NamedTuple):
@@ -69,7 +73,7 @@ class BareFile:
 
 @dataclass
 class FileSet:
-    """Files that are one run, with the rank of each. `world_size` is None unless the files say it."""
+    """Files that are one run, with the (first) rank of each. `world_size` is None unless the files say it."""
 
     files: list[tuple[int, BareFile]]
     world_size: int | None = None
@@ -78,24 +82,36 @@ class FileSet:
     @property
     def ranks(self) -> set[int]:
         """The ranks that are there."""
-        return {rank for rank, _ in self.files}
+        return {rank + n for rank, file in self.files for n in range(file.told.processes)}
+
+    @property
+    def shifts_ns(self) -> list[int]:
+        """What is added to the times of each file (`shifts`)."""
+        return shifts([file.told.clock_ns for _, file in self.files])
+
+
+def shifts(clocks: Sequence[int | None]) -> list[int]:
+    """What is added to the times of files, so that all count from the earliest of their clocks; 0 if one is unknown."""
+    known = [c for c in clocks if c is not None]
+    return [c - min(known) for c in known] if len(known) == len(clocks) else [0] * len(clocks)
 
 
 def group(files: Iterable[BareFile]) -> list[FileSet]:
     """Sets of files that are one run; a file that is in none is a set of its own."""
     sets: list[FileSet] = []
-    claims: dict[tuple[str, int, str | None], dict[RawPath, list[BareFile]]] = {}
+    claims: dict[tuple[str, int, str | None, int], dict[RawPath, list[BareFile]]] = {}
     for file in files:
-        _, world_size, job = file.told
+        _, world_size, job, processes, _ = file.told
         if world_size is None or world_size < 2:
             sets.append(_alone(file))
         else:
-            folders = claims.setdefault((file.source.kind, world_size, job), {})
+            folders = claims.setdefault((file.source.kind, world_size, job, processes), {})
             folders.setdefault(file.path.parent, []).append(file)
-    for (_, world_size, job), folders in claims.items():
+    for (_, world_size, job, processes), folders in claims.items():
         found = [s for folder, members in folders.items() for s in _of_folder(folder, members, world_size)]
-        sets += _across_folders(found, job is not None)
+        sets += [_of_nodes(s, processes) for s in _across_folders(found, job is not None)]
     for one in sets:
+        _check_clocks(one)
         if len(one.files) > 1 and one.world_size and len(one.ranks) < one.world_size:
             there, missing = spans(one.ranks), _missing(one.ranks, one.world_size)
             one.warnings.append(f"of {one.world_size} ranks only {there} are there; missing: {missing}")
@@ -111,6 +127,16 @@ def as_one_run(files: Sequence[BareFile]) -> list[FileSet]:
     return [_one_run(same) if len(same) > 1 else _alone(same[0]) for same in kinds.values()]
 
 
+def _check_clocks(one: FileSet) -> None:
+    """Warn if reports count their times from moments that they do not say."""
+    silent = [file.path for _, file in one.files if file.source.profiler == "nsys" and file.told.clock_ns is None]
+    if len(one.files) > 1 and silent:
+        one.warnings.append(
+            f"{silent[0]}: it does not say when its recording began (TARGET_INFO_SESSION_START_TIME), so the times of "
+            f"the {len(one.files)} reports of this run are not aligned"
+        )
+
+
 def _one_run(files: Sequence[BareFile]) -> FileSet:
     by_rank: dict[int, BareFile] = {}
     for file, rank in zip(files, _ranks([f.path.name for f in files], [f.told.rank for f in files]), strict=True):
@@ -119,8 +145,12 @@ def _one_run(files: Sequence[BareFile]) -> FileSet:
         if rank in by_rank:
             raise InputError(f"{file.path}: of rank {rank}, as {by_rank[rank].path} is, so they cannot be one run")
         by_rank[rank] = file
-    sizes = {f.told.world_size for f in files}
-    return FileSet(sorted(by_rank.items(), key=_rank), sizes.pop() if len(sizes) == 1 else None)
+    sizes, processes = {f.told.world_size for f in files}, {f.told.processes for f in files}
+    if len(processes) > 1:
+        raise InputError(f"{files[0].path}: the reports are of different numbers of processes, so no rank is known")
+    one = FileSet(sorted(by_rank.items(), key=_rank), sizes.pop() if len(sizes) == 1 else None)
+    _check_clocks(one)
+    return _of_nodes(one, processes.pop())
 
 
 def named_like_ranks(sets: Iterable[FileSet]) -> list[str]:
@@ -185,7 +215,19 @@ def _missing(ranks: set[int], world_size: int) -> str:
     return ", ".join(f"{a}–{b}" if a < b else str(a) for a, b in gaps)
 
 
+def _of_nodes(one: FileSet, processes: int) -> FileSet:
+    """A set whose ranks are those of processes, if its files are of nodes with so many processes each."""
+    if processes == 1:
+        return one
+    if len(one.files) == 1:
+        return FileSet([(0, one.files[0][1])], warnings=one.warnings)
+    files = [(node * processes, file) for node, file in one.files]
+    return FileSet(files, one.world_size and one.world_size * processes, one.warnings)
+
+
 def _alone(file: BareFile) -> FileSet:
+    if file.told.processes > 1:
+        return FileSet([(0, file)])
     return FileSet([(file.told.rank or 0, file)], file.told.world_size)
 
 

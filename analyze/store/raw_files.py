@@ -37,7 +37,8 @@ def given_paths(paths: Iterable[str | os.PathLike[str] | RemotePath]) -> list[Ra
 
 def told(source: Source, path: RawPath) -> Told:
     """What a bare file says of its rank and its job. Raises InputError if it is no trace by its beginning."""
-    rank = world_size = job = None
+    rank = world_size = job = clock_ns = None
+    processes = 1
     if source.kind == "chrome_trace":
         from analyze.sources.chrome.metadata import LONGEST_GZIP, read_metadata
 
@@ -53,15 +54,15 @@ def told(source: Source, path: RawPath) -> Told:
         if info:
             rank, world_size = info.rank, info.world_size
     elif source.kind in ("nsys_sqlite", "nsys_tables"):
-        from analyze.sources.nsys.reader import read_job
+        from analyze.sources.nsys.reader import read_place
 
         with on_disk(source.kind, path) as here, unpacked(here, []) as plain:
-            rank, world_size, job = read_job(plain)
+            rank, world_size, job, processes, clock_ns = read_place(plain)
     if world_size is not None and not 0 < world_size <= LARGEST_INT32:
         world_size = None
     if rank is not None and not 0 <= rank < (world_size or LARGEST_INT32):
         rank = world_size = None  # one of them is wrong
-    return Told(rank, world_size, job)
+    return Told(rank, world_size, job, processes, clock_ns)
 
 
 def export_of(source: Source, path: RawPath, rank: int = 0) -> SourceFile | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from analyze.errors import InputError
@@ -12,7 +12,7 @@ from analyze.sources import BY_KIND
 from analyze.sources.base import SourceFile
 from analyze.sources.remote import RawPath, RemotePath, common_folder, fetched
 from analyze.store.file_digest import Digests, printable
-from analyze.store.grouping import Looked, name_rank
+from analyze.store.grouping import Looked, name_rank, shifts
 from analyze.store.raw_files import export_of, told
 from schemas.files import is_file
 from schemas.manifest import MANIFEST_NAME, Manifest, ManifestError, Pass, read_manifest
@@ -77,6 +77,10 @@ def _run_of_pass(folder: RawPath, manifest: Manifest, one: Pass, several: bool) 
         else:
             warnings.append(f"{f.path}: named in {MANIFEST_NAME} but missing")
     files = list(dict.fromkeys(files))  # a report and its export are one file
+    if manifest.job and (ranks := [r.rank for r in one.ranks]):
+        # The report of one node of several, which numbers its processes from 0.
+        first = min(ranks)
+        files = [replace(f, rank=first, first_rank=first) if _is_nsys(f) else f for f in files]
     by_rank: dict[tuple[str, int], RawPath] = {}
     for file in files:
         if by_rank.setdefault((file.kind, file.rank), file.path) != file.path and file.kind == "chrome_trace":
@@ -92,6 +96,10 @@ def _run_of_pass(folder: RawPath, manifest: Manifest, one: Pass, several: bool) 
         hosts=_hosts(manifest, one, {f.rank for f in files}),
         part=manifest.run_id if manifest.job else None,
     )
+
+
+def _is_nsys(file: SourceFile) -> bool:
+    return BY_KIND[file.kind].profiler == "nsys"
 
 
 def _is_file(path: RawPath) -> bool:
@@ -128,12 +136,15 @@ def _joined(parts: list[RunInput]) -> RunInput:
         for rank in sorted({f.rank for f in part.files if f.kind == "chrome_trace"}):
             if owners.setdefault(rank, part) is not part:
                 raise InputError(f"{owners[rank].manifests[0]} and {part.manifests[0]}: both have rank {rank} of a job")
+    reports = [f for p in parts for f in p.files if _is_nsys(f) and f.path.is_file()]
+    clocks = [told(BY_KIND[f.kind], f.path).clock_ns for f in reports] if len(reports) > 1 else []
+    later = dict(zip(reports, shifts(clocks), strict=True)) if clocks else {}
     columns = {name: _agreed(p.columns.get(name) for p in parts) for name in parts[0].columns}
     reasons = [f"{p.part}: {p.columns['reason']}" for p in parts if p.columns.get("reason")]
     statuses = {p.columns["status"] for p in parts}
     return RunInput(
         run_id=parts[0].run_id,
-        files=[f for p in parts for f in p.files],
+        files=[replace(f, shift_ns=later.get(f, 0)) for p in parts for f in p.files],
         columns=columns
         | {
             "command": parts[0].columns["command"],  # torchrun's says on each node which it is

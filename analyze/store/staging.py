@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from analyze import sources
 from analyze.errors import InputError, StorageError
@@ -24,6 +24,9 @@ from analyze.store.progress import Progress
 from analyze.store.run_folders import RunInput
 from analyze.store.table_files import TableWriter
 from analyze.store.workers import OneBeside
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 LITTLE = 1 << 20
 """Bytes on disk, of all files together, below which no process is started."""
@@ -131,6 +134,16 @@ def pool_map(pool: Executor, jobs: int) -> Mapper:
     return ordered
 
 
+def shifted(batch: pa.RecordBatch, shift_ns: int) -> pa.RecordBatch:
+    """A batch with its times so much later."""
+    at = batch.schema.get_field_index("start_ns") if shift_ns else -1
+    if at < 0:
+        return batch
+    import pyarrow.compute as pc
+
+    return batch.set_column(at, batch.schema.field(at), pc.add(batch.column(at), shift_ns))
+
+
 def _write_file(
     run_id: str,
     file: SourceFile,
@@ -157,7 +170,8 @@ def _write_file(
         folder.mkdir(parents=True, exist_ok=True)
         path = stack.enter_context(sources.on_disk(file.kind, file.path, folder, lambda there: tell(there // 2)))
         for table, own_rank, batch in sources.read(file.kind, path, result.report, mapper):
-            rank = file.rank if own_rank is None else own_rank
+            rank = file.rank if own_rank is None else file.first_rank + own_rank
+            batch = shifted(batch, file.shift_ns)
             if (table, rank) not in writers:
                 target = folder / table / f"rank-{rank}.parquet"
                 writers[table, rank] = stack.enter_context(TableWriter(target, table, run_id, rank, beside))

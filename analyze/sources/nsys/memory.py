@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analyze.sources.nsys.names import Names, labels
-from analyze.sources.nsys.rows import UNKNOWN_DEVICE, Skipped, pids, record_batch
+from analyze.sources.nsys.rows import UNKNOWN_DEVICE, Owners, Skipped, pids, record_batch
 from analyze.sources.nsys.tables import PROCESS_BITS, Tables, filtered
 
 _HOST_MEMORY = ("Pageable", "Pinned")
@@ -18,7 +18,7 @@ _MOST_BYTES = 1 << 50
 
 
 def memory_batches(
-    tables: Tables, names: Names, ranks: dict[int, int | None], skipped: Skipped
+    tables: Tables, names: Names, owners: Owners, skipped: Skipped
 ) -> Iterator[tuple[int | None, pa.RecordBatch]]:
     """CUDA_GPU_MEMORY_USAGE_EVENTS as memory_events: what the process took from the driver and gave back.
 
@@ -52,14 +52,20 @@ def memory_batches(
     size = whole["bytes"].to_numpy(zero_copy_only=False)
     change = np.where(freed, -size, size)
     start = whole["start"].to_numpy(zero_copy_only=False)
-    if unowned := 0 if 0 in ranks else int(np.count_nonzero(process == 0)):
+    if unowned := 0 if 0 in owners.ranks else int(np.count_nonzero(process == 0)):
         skipped.add("memory_events", "of no process", unowned)
     order = np.lexsort((start, process))
-    for one, rank in ranks.items():
+    by_rank: dict[int | None, list[np.ndarray]] = {}
+    for one, rank in owners.ranks.items():
         first, end = np.searchsorted(process, [one, one + 1], sorter=order)
-        rows_of = order[first:end]
+        if (shared := owners.device(one)) is not None:
+            device[order[first:end]] = np.where(device[order[first:end]] == -1, -1, shared)
+        by_rank.setdefault(rank, []).append(order[first:end])
+    for rank, parts in by_rank.items():
+        rows_of = np.concatenate(parts)
         if not len(rows_of):
             continue
+        rows_of = rows_of[np.argsort(start[rows_of], kind="stable")]
         held = np.empty(len(rows_of), np.int64)
         by_device = np.argsort(device[rows_of], kind="stable")
         ends = np.flatnonzero(np.diff(device[rows_of][by_device])) + 1

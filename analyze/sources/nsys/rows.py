@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -230,8 +230,42 @@ class Skipped:
             yield f"{n} {noun}{'s' if n != 1 else ''} {why} left out"
 
 
+_CORRELATION_BITS = 32
+"""Bits of a correlation id: CUPTI numbers the calls of a process from 1 in an uint32."""
+
+
+class Owners:
+    """Whose the rows of a process are: its rank; of processes that share a GPU, one device and distinct ids.
+
+    The correlation ids of the n-th such process are raised by (n - 1) x 2^32.
+    """
+
+    def __init__(self, ranks: dict[int, int | None], shared: Sequence[dict[int, int]]):
+        self.ranks = ranks
+        self._shared = {
+            process: (place << _CORRELATION_BITS, next(iter(group.values())))
+            for group in shared
+            for place, process in enumerate(group)
+        }
+
+    def device(self, process: int) -> int | None:
+        """What its GPU is called, if another process uses it, too."""
+        return self._shared[process][1] if process in self._shared else None
+
+    def own(self, process: int, built: Built) -> Built:
+        """Columns of a process as columns of its rank."""
+        if process not in self._shared:
+            return built
+        offset, device = self._shared[process]
+        if "correlation_id" in built:
+            built["correlation_id"] = pc.add(built["correlation_id"], offset)
+        if "device" in built:
+            built["device"] = pc.if_else(pc.is_valid(built["device"]), device, built["device"])
+        return built
+
+
 def event_batches(
-    tables: Tables, event: EventTable, names: Names, ranks: dict[int, int | None], skipped: Skipped
+    tables: Tables, event: EventTable, names: Names, owners: Owners, skipped: Skipped
 ) -> Iterator[tuple[int | None, pa.RecordBatch]]:
     """Batches of one event table, each of one process, with its rank; rows of processes without a rank are left out.
 
@@ -255,8 +289,9 @@ def event_batches(
         )
         batch = skipped.choose(event.table, batch, forward, "with an end before the start")
         for process, own in _by_process(batch, event.owner):
-            if process in ranks:
-                yield ranks[process], record_batch(event.table, event.build(own, names, process), len(own["start"]))
+            if process in owners.ranks:
+                built = owners.own(process, event.build(own, names, process))
+                yield owners.ranks[process], record_batch(event.table, built, len(own["start"]))
             elif not process:
                 skipped.add(event.table, "of no process", len(own["start"]))
 

@@ -32,7 +32,7 @@ Columns = dict[str, pa.Array]
 PROCESS_BITS = -1 << 24
 """The bits of a global id (machine, VM, process, thread) that tell processes apart; the thread is in the others."""
 
-_TEXT_COLUMNS = frozenset(("value", "name", "text", "label", "utcTime"))
+_TEXT_COLUMNS = frozenset(("value", "name", "text", "label", "utcTime", "uuid"))
 """Columns that are read as text; the others that are read hold whole numbers, whatever type the file gives them."""
 _UNSIGNED_COLUMNS = frozenset(("globalPid", "globalTid", "endGlobalTid", "address"))
 """Bits, not quantities: above 2^63 they are negative here, as in SQLite."""
