@@ -1,7 +1,7 @@
 -- Copies that no kernel hides
 --
--- Saving: Time with memcpys or memsets and no kernel beside them, mean over the GPUs, less what of it is small copies
--- or copies of pageable memory: findings of their own.
+-- Saving: Time with memcpys or memsets and no kernel beside them, mean over the GPUs, less what of it is small copies,
+-- copies of pageable memory or pages of managed memory: findings of their own.
 -- See: breakdown
 -- Try: prefetch the next batch on a stream of its own, from pinned memory, with non_blocking=True.
 -- @column run_id id               The run.
@@ -16,7 +16,7 @@
 -- @use gpu_tracks, run_gpus, time_owners
 -- @needs GPU work: copies or fills without a kernel beside them
 WITH others AS (
-    SELECT track, start_ns, end_ns FROM tracked_memcpys WHERE small OR pageable
+    SELECT track, start_ns, end_ns FROM tracked_memcpys WHERE small OR pageable OR managed
 ),
 theirs AS (
     SELECT * FROM run_time_outside('others', 'kernel_times')
@@ -30,7 +30,10 @@ own AS (
 SELECT
     run_group, run_id, exposed_copy_ns - coalesce(t.ns, 0) / gpus AS saving_ns,
     printf('%s of %s copies and fills a GPU have no kernel beside them', ms(exposed_copy_ns), ms(copy_ns))
-        || and_part(t.ns / gpus, 'of that is found under small-copies or pageable-copies') AS evidence,
+        || and_part(t.ns / gpus, 'of that is found under small-copies or pageable-copies'
+            || CASE WHEN run_id IN (SELECT run_id FROM tracked_memcpys WHERE managed)
+                THEN ' or managed-memory' ELSE '' END
+        ) AS evidence,
     o.longest.rank, o.longest.device, o.longest.start_ns, o.longest.end_ns, o.source
 FROM run_gpus LEFT JOIN own o USING (run_id) LEFT JOIN theirs t USING (run_id)
 WHERE exposed_copy_ns > 0

@@ -3,7 +3,7 @@
 --   idle           the profiler, waits for data, blocking calls, DataParallel, then the host in general;
 --   communication  waits for a straggler in a collective, waits for what a peer sends or receives, DataParallel's
 --                  broadcasts, all_gathers that a module of FSDP waits for, then communication in general;
---   copies         small ones, those of pageable memory, then copies in general.
+--   copies         pages of managed memory, small ones, those of pageable memory, then copies in general.
 -- @use blocking_calls, collective_calls, comm_exposed, gpu_gaps, gpu_tracks, intervals, phases, profiler_overhead,
 --   run_gpus, source_times
 -- @keep call_waits, gpu_idle, idle_gaps, tracked_memcpys
@@ -195,11 +195,13 @@ WHERE pairs + others > 0;
 -- @column bytes B               Size.
 -- @column small bool            Whether it is one between host and device under 64 KiB.
 -- @column pageable bool         Whether it is one from or to pageable memory.
+-- @column managed bool          Whether pages of managed memory moved, which no call of the program copied.
 CREATE VIEW tracked_memcpys AS
 SELECT
     t.track, m.run_id, m.start_ns, m.start_ns + m.dur_ns AS end_ns, m.bytes,
     coalesce(m.kind IN ('HtoD', 'DtoH') AND m.bytes < 65536, false) AS small,
-    coalesce('Pageable' IN (m.src_memory, m.dst_memory), false) AS pageable
+    coalesce('Pageable' IN (m.src_memory, m.dst_memory), false) AS pageable,
+    coalesce(starts_with(m.kind, 'Unified '), false) AS managed
 FROM memcpys m
 JOIN gpu_tracks t ON t.run_id = m.run_id AND t.rank = m.rank AND t.device IS NOT DISTINCT FROM m.device;
 
