@@ -45,6 +45,8 @@ class Source(NamedTuple):
 _LOG_NAME = re.compile(
     r"(?!.*\.(json|gz|zip|tar|parquet|arrow|sqlite(-\w+)?|nsys-rep|ncu-rep|nvvp|py|so|pth?|png|jpe?g)$)", re.I
 )
+_LOGS = ("-journal", "-wal")
+"""What SQLite writes next to a database."""
 # A table, or a log that does not only say where the report went.
 _NCU = (
     rb'"ID","Process ID",|(?:\A|[\r\n])(?:ID,Process ID,|"?Process ID"?,"?Process Name"?,)'
@@ -58,7 +60,9 @@ _NVPROF = (
 
 SOURCES = (
     Source("chrome_trace", "chrome.reader", "torch", re.compile(r".*\.json$", re.I), splits=True, unpacks=True),
-    Source("nsys_sqlite", "nsys.reader", "nsys", re.compile(r".*\.sqlite$", re.I), beside=("-journal", "-wal")),
+    Source("nsys_sqlite", "nsys.reader", "nsys", re.compile(r".*\.sqlite$", re.I), beside=_LOGS),
+    # An export may have any name: report.db, report.sqlite3.
+    Source("nsys_sqlite", "nsys.reader", "nsys", _LOG_NAME, re.compile(rb"\ASQLite format 3\0"), beside=_LOGS),
     Source("nsys_report", "nsys.reader", "nsys", re.compile(r".*\.(nsys-rep|qdrep)$", re.I), exported=(".sqlite",)),
     Source("nsys_tables", "nsys.reader", "nsys", re.compile(r"META_DATA_EXPORT\.(parquet|arrow)$"), folder=True),
     Source("ncu_csv", "ncu.reader", "ncu", _LOG_NAME, re.compile(_NCU)),

@@ -17,7 +17,8 @@ WITH _bare AS (
 _ranges AS (
     SELECT run_id, rank, tid, name, start_ns, start_ns + dur_ns AS end_ns
     FROM ranges
-    WHERE starts_with(name, 'nccl:') AND plain_collective(lower(name)) IS NOT NULL AND origin = 'record_function'
+    WHERE starts_with(name, 'nccl:') AND plain_collective(lower(name)) IS NOT NULL
+        AND origin IN ('record_function', 'nvtx')
     UNION ALL
     SELECT run_id, rank, tid, name, start_ns, start_ns + dur_ns
     FROM cpu_ops

@@ -33,7 +33,7 @@ _marks AS (
     UNION ALL
     SELECT run_id, rank, run_group, tid, start_ns, start_ns + dur_ns, 'optimizer', NULL
     FROM ranges
-    WHERE origin = 'record_function' AND name LIKE 'Optimizer.%#%' AND dur_ns IS NOT NULL
+    WHERE origin IN ('record_function', 'nvtx') AND name LIKE 'Optimizer.%#%' AND dur_ns IS NOT NULL
     UNION ALL
     SELECT o.run_id, o.rank, o.run_group, o.tid, o.start_ns, o.start_ns + o.dur_ns, 'forward', o.sequence_number
     FROM cpu_ops o SEMI JOIN _nodes USING (run_id, rank, sequence_number)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from analyze.sources.nsys.tables import PROCESS_BITS, Columns, Tables, filtered, rows
+
+NVTX_TABLES = ("NVTX_EVENTS", "NVTX_EVENTS_V2")
+"""The second is that of some exports of 2019 and 2020."""
 
 _NVTX_DOMAIN = 75
 """NVTX_EVENTS.eventType of what names a domain."""
@@ -60,7 +64,8 @@ class Names:
 
     def _read_domains(self, tables: Tables) -> dict[int, dict[int, str]]:
         found: dict[int, dict[int, tuple[float, str]]] = {}
-        for batch in tables.batches("NVTX_EVENTS", ["start", "eventType", "domainId", "text", "textId", "globalTid"]):
+        columns = ["start", "eventType", "domainId", "text", "textId", "globalTid"]
+        for batch in chain.from_iterable(tables.batches(table, columns) for table in NVTX_TABLES):
             chosen = filtered(batch, pc.equal(batch["eventType"], _NVTX_DOMAIN))
             threads = chosen["globalTid"].fill_null(0).to_pylist()
             starts, ids, texts = chosen["start"].to_pylist(), chosen["domainId"].to_pylist(), self.text(chosen)

@@ -31,6 +31,7 @@ from analyze.sources.nsys.memory import memory_batches
 from analyze.sources.nsys.names import Names
 from analyze.sources.nsys.rows import EVENT_TABLES, EventTable, Owners, Skipped, event_batches, rows_by_process
 from analyze.sources.nsys.tables import PROCESS_BITS, Tables, open_tables, rows
+from analyze.sources.nsys.unread import unread_tables
 
 _LAUNCHERS = (
     (("RANK",), ("WORLD_SIZE",)),  # torchrun, deepspeed, accelerate
@@ -53,6 +54,10 @@ _LAUNCH = re.compile(r"(cuda|cu)(Launch|Memcpy|Memset|GraphLaunch)")
 """Calls that put work on a GPU."""
 _ENVIRONMENT = re.compile(r'(\w+)="?(.*?)"?$', re.DOTALL)
 _ARGUMENT = re.compile(r"ARGUMENT_([0-9]{1,6})")
+_GPU_OF_2021 = ("deviceId", "name", "computeCapabilityMajor", "computeCapabilityMinor")
+"""Columns of TARGET_INFO_CUDA_GPU, which exports until 2021 have instead of TARGET_INFO_GPU."""
+_STALE_S = 60
+"""An export and its report that were copied together may have times in any order, so many seconds apart at most."""
 _SHOWN = 8
 """So many processes are listed in a sentence."""
 _LATEST_NS = 1 << 62
@@ -259,6 +264,12 @@ def _run_columns(tables: Tables, work: Work, capture: Capture, processes: Proces
     for start in rows(tables, "TARGET_INFO_SESSION_START_TIME", ["utcTime"]):
         columns["start_time"] = f"{start['utcTime']}+00:00" if start["utcTime"] else None
     gpus = list(rows(tables, "TARGET_INFO_GPU", ["id", "name", "cuDevice", "computeMajor", "computeMinor"]))
+    if not gpus:
+        gpus = [
+            {"id": g["deviceId"], "name": g["name"], "cuDevice": g["deviceId"]}
+            | {"computeMajor": g["computeCapabilityMajor"], "computeMinor": g["computeCapabilityMinor"]}
+            for g in rows(tables, "TARGET_INFO_CUDA_GPU", _GPU_OF_2021)
+        ]
     cuda = [r for r in rows(tables, "TARGET_INFO_CUDA_DEVICE", ["gpuId", "cudaId"]) if r["cudaId"] is not None]
     if gpus:
         # The process's own device 0 where the export says which GPU that is.
@@ -272,6 +283,8 @@ def _run_columns(tables: Tables, work: Work, capture: Capture, processes: Proces
 
 
 def _problems(tables: Tables, work: Work, processes: Processes, skipped: Skipped) -> Iterator[str]:
+    if stale := _stale(tables.path):
+        yield stale
     version = _export_version(tables)
     if version and version > _SCHEMA_MAJOR:
         yield f"its export schema {version} is newer than what is known ({_SCHEMA_MAJOR}), read by the names of columns"
@@ -289,6 +302,8 @@ def _problems(tables: Tables, work: Work, processes: Processes, skipped: Skipped
     if graphs := sum(n for e, counts in work.items() if "GRAPH_TRACE" in e.source for n in counts.values()):
         yield f"{_count(graphs, 'CUDA graph')} traced as a whole, without kernels (--cuda-graph-trace=node traces them)"
     yield from skipped.sentences()
+    if unread := unread_tables(tables):
+        yield f"recorded and not read: {', '.join(unread)}"
     for (source, column), values in tables.unreadable.items():
         yield f"{_count(values, 'value')} of {source}.{column} not a whole number, read as NULL"
     for view in sorted({e.source for e in EVENT_TABLES} & tables.views):
@@ -299,6 +314,24 @@ def _problems(tables: Tables, work: Work, processes: Processes, skipped: Skipped
     if left:
         others = _count(len(left), "process", "es")
         yield f"{_count(left.total(), 'host event')} of {others} without GPU work left out"
+
+
+def _stale(path: Path) -> str | None:
+    """That an export is older than the report next to it, which was recorded again since."""
+    for report in (path.with_suffix(".nsys-rep"), path.with_suffix(".qdrep")):
+        try:
+            if report != path and (seconds := report.stat().st_mtime - path.stat().st_mtime) > _STALE_S:
+                return f"it is {_duration(seconds)} older than {report.name} next to it: export that report anew"
+        except OSError:
+            continue
+    return None
+
+
+def _duration(seconds: float) -> str:
+    for unit, length in (("day", 86_400), ("hour", 3600)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}s"
+    return f"{seconds / 60:.0f} min"
 
 
 def _count(n: int, noun: str, plural: str = "s") -> str:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from analyze.errors import InputError
 from analyze.sources.base import batch_schema
-from analyze.sources.nsys.names import Names, mapped
+from analyze.sources.nsys.names import NVTX_TABLES, Names, mapped
 from analyze.sources.nsys.tables import PROCESS_BITS, Columns, Tables, filtered
 
 _THREAD_BITS = ~PROCESS_BITS
@@ -30,6 +30,9 @@ _SYNC_NAMES = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Co
 """CUpti_ActivitySynchronizationType under the names that torch.profiler gives it."""
 
 _VERSION_SUFFIX = re.compile(r"_v\d{4,}$")
+
+_CALL_NUMBERS = re.compile(r"(?:, (?:seq|op_id) = [0-9]+)+(?=,|\Z)|, input_op_ids = \[[0-9(), ]*\]\Z")
+"""`aten::mm, seq = 5, op_id = 12, sizes = [[2, 3]], input_op_ids = [(11,0)]` is a call of aten::mm with that size."""
 
 Built = dict[str, Any]
 """Columns of a table: arrays, or one string for all rows."""
@@ -125,11 +128,21 @@ def _ranges(batch: Columns, names: Names, process: int) -> Built:
         "origin": "nvtx",
         "domain": names.domains(process, batch["domainId"]),
         "style": mapped(batch["eventType"], NVTX_STYLES),
-        "name": names.text(batch),
+        "name": _names(names.text(batch)),
         "pid": pids(batch["globalTid"]),
         "tid": _tids(batch["globalTid"]),
         "end_tid": _tids(batch["endGlobalTid"]),
     }
+
+
+def _names(texts: pa.Array) -> pa.Array:
+    """Names of ranges without the numbers of the call that torch's `emit_nvtx` appends to them."""
+    coded = texts.dictionary_encode()
+    return pa.array([_plain_name(n) for n in coded.dictionary.to_pylist()], pa.string()).take(coded.indices)
+
+
+def _plain_name(name: str) -> str:
+    return _CALL_NUMBERS.sub("", name) if " = " in name else name
 
 
 def _is_range(batch: Columns) -> pa.Array:
@@ -141,6 +154,7 @@ GRAPH_LAUNCH = "[CUDA graph]"
 
 _GPU_COLUMNS = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid", "graphNodeId", "graphId")
 _CALL_COLUMNS = ("start", "end", "globalTid", "correlationId", "nameId")
+_RANGE_COLUMNS = ("start", "end", "eventType", "text", "textId", "globalTid", "endGlobalTid", "domainId")
 _KERNEL_COLUMNS = (
     "demangledName", "shortName", "mangledName", "registersPerThread", "staticSharedMemory", "dynamicSharedMemory",
     "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ",
@@ -181,9 +195,9 @@ EVENT_TABLES = (
         "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "cuda_calls", "globalPid",
         ("start", "end", "globalPid", "correlationId", "syncType"), _synchronisations,
     ),
-    EventTable(
-        "NVTX_EVENTS", "ranges", "globalTid",
-        ("start", "end", "eventType", "text", "textId", "globalTid", "endGlobalTid", "domainId"), _ranges, _is_range,
+    *(
+        EventTable(source, "ranges", "globalTid", _RANGE_COLUMNS, _ranges, _is_range)
+        for source in NVTX_TABLES
     ),
 )  # fmt: skip
 

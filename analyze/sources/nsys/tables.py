@@ -46,6 +46,7 @@ _LARGE = 8 << 20
 _ROW_FAULT = re.compile(r" value in |constraint failed")
 """What SQLite's check says of a value of a sound file."""
 _FOLDER_SUFFIXES = (".parquet", ".arrow")
+_REPORT_SUFFIXES = (".nsys-rep", ".qdrep")
 _ERRORS = (sqlite3.Error, pa.ArrowException, OverflowError, OSError, EOFError, UnicodeDecodeError)
 
 
@@ -57,6 +58,9 @@ class Tables(Protocol):
     """Values that are not of the type of their column, by table and column; they read as NULL."""
     views: frozenset[str]
     """Names that are views, which no nsys writes: they are not read."""
+
+    def names(self) -> set[str]:
+        """Names of its tables."""
 
     def columns(self, table: str) -> frozenset[str]:
         """Names of a table's columns; none if there is no such table."""
@@ -76,7 +80,7 @@ def open_tables(path: Path) -> Iterator[Tables]:
     """
     if path.suffix.lower() in _FOLDER_SUFFIXES:
         yield _checked(FolderTables(path.parent, path.suffix), path)
-    elif path.suffix.lower() == ".sqlite":
+    elif path.suffix.lower() not in _REPORT_SUFFIXES:
         with _without_log(path) as file, closing(_connect(file)) as connection:
             yield _checked(SqliteTables(connection, path), path)
     else:
@@ -90,6 +94,8 @@ def open_tables(path: Path) -> Iterator[Tables]:
 def _checked(tables: Tables, path: Path) -> Tables:
     if {"id", "value"} <= tables.columns("StringIds") and any(map(tables.columns, _NSYS_TABLES)):
         return tables
+    if any(name.startswith("rocpd_") for name in tables.names()):
+        raise InputError(f"{path}: a database of ROCm's rocprofv3 (rocpd), which is not read")
     raise InputError(f"{path}: not an export of Nsight Systems: it has no table StringIds beside its META_DATA_EXPORT")
 
 
@@ -210,6 +216,10 @@ class SqliteTables:
         if said != "ok" and not _ROW_FAULT.search(said):
             raise InputError(f"{path}: damaged: SQLite's check says: {said.splitlines()[-1]}")
 
+    def names(self) -> set[str]:
+        """Names of its tables."""
+        return set(self._names)
+
     def columns(self, table: str) -> frozenset[str]:
         """Names of a table's columns; none if there is no such table."""
         if table not in self._columns:
@@ -300,6 +310,11 @@ class FolderTables:
         self.path = path
         self.unreadable: dict[tuple[str, str], int] = {}
         self._suffix = suffix
+
+    def names(self) -> set[str]:
+        """Names of its tables."""
+        with _readable(self.path, "the folder"):
+            return {file.stem for file in self.path.iterdir() if file.suffix == self._suffix and file.is_file()}
 
     def _file(self, table: str) -> Path:
         return self.path / (table + self._suffix)

@@ -1,0 +1,63 @@
+"""Which events of an Nsight Systems export are recorded and not read, by table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow.compute as pc
+
+from analyze.sources.nsys.rows import EVENT_TABLES
+from analyze.sources.nsys.tables import Tables
+
+_TIMES = ("start", "timestamp", "rawTimestamp")
+"""Columns of which a table of events has one."""
+
+_READ = {event.source for event in EVENT_TABLES} | {
+    "CUDA_GPU_MEMORY_USAGE_EVENTS",
+    "DIAGNOSTIC_EVENT",
+    "PROFILER_OVERHEAD",  # of the profiler itself
+    "TARGET_INFO_SESSION_START_TIME",
+}
+
+_KINDS: Mapping[str, str] = {
+    "CUDA_UM_GPU_PAGE_FAULT": "GPU page faults of managed memory",
+    "CUDA_UM_CPU_PAGE_FAULT": "CPU page faults of managed memory",
+    "MPI_": "MPI calls",
+    "OSRT_": "OS runtime calls",
+    "GPU_METRICS": "GPU metrics",
+    "NIC_": "NIC metrics",
+    "IB_": "InfiniBand metrics",
+    "NET_": "network metrics",
+    "UCX_": "UCX calls",
+    "SHMEM_": "OpenSHMEM calls",
+    "NVSHMEM_": "NVSHMEM calls",
+    "SCHED_": "context switches of threads",
+    "COMPOSITE_": "CPU samples",
+    "SAMPLING_": "CPU samples",
+    "CUDNN_": "cuDNN calls",
+    "CUBLAS_": "cuBLAS calls",
+    "OPENACC_": "OpenACC",
+    "OPENMP_": "OpenMP",
+    "GPU_CONTEXT_SWITCH": "context switches of GPUs",
+    "NVVIDEO_": "NVIDIA video",
+    "SYSCALL": "system calls",
+    "CUPTI_ACTIVITY_KIND_GRAPH_HOST_NODE": "host nodes of CUDA graphs",
+}
+"""What tables hold, by the beginning of their names; another table stands for itself."""
+
+
+def unread_tables(tables: Tables) -> list[str]:
+    """A phrase for each table with rows of events that nothing reads: `MPI calls (MPI_P2P_EVENTS: 1 row)`."""
+    found = []
+    for table in sorted(tables.names() - _READ):
+        columns = tables.columns(table)
+        time = next((c for c in _TIMES if c in columns), None)
+        if time is None or not (rows := sum(len(batch[time]) for batch in tables.batches(table, [time]))):
+            continue
+        size = f"{rows:,} row{'s' if rows != 1 else ''}"
+        if "numberOfPageFaults" in columns:
+            batches = tables.batches(table, ["numberOfPageFaults"])
+            size = f"{sum(pc.sum(b['numberOfPageFaults']).as_py() or 0 for b in batches):,} in {size}"
+        kind = next((words for start, words in _KINDS.items() if table.startswith(start)), None)
+        found.append(f"{kind} ({table}: {size})" if kind else f"{table} ({size})")
+    return found

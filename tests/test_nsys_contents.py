@@ -1,0 +1,149 @@
+"""What an export of Nsight Systems holds: names of ranges, older layouts, tables that are not read, managed memory."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+import analyze
+from analyze.store.discover import discover
+from tests.support import ask, run_cli, sql
+from tests.test_nsys_jobs import MS, report
+from tests.test_nsys_layouts import Row, process, thread
+
+NVTX = "start end eventType text globalTid textId domainId"
+SEND_RECV = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096>)"
+
+
+def _range(text: str, start: int, end: int) -> Row:
+    return (start, end, 59, text, thread(1, 1), None, 0)
+
+
+def test_numbers_of_a_call_are_no_part_of_a_ranges_name(tmp_path: Path) -> None:
+    names = {
+        "aten::mm, seq = 5, op_id = 12": "aten::mm",
+        "aten::mm, op_id = 13": "aten::mm",
+        "aten::mm, seq = 6": "aten::mm",
+        "aten::mm, op_id = 14, sizes = [[2, 3]], input_op_ids = [(12,0), (13,0)]": "aten::mm, sizes = [[2, 3]]",
+        "FullyShardedDataParallel.forward, op_id = 3": "FullyShardedDataParallel.forward",
+        "batch, seq = 7 tokens": "batch, seq = 7 tokens",
+        "x, lr = 3": "x, lr = 3",
+    }
+    ranges = [_range(name, 10 * n, 10 * n + 5) for n, name in enumerate(names)]
+    path = report(tmp_path / "emit.sqlite", [(1, 0, 100, 200)], more={"NVTX_EVENTS": (NVTX, ranges)})
+    assert [r["name"] for r in sql(path, "SELECT name FROM ranges ORDER BY start_ns")] == list(names.values())
+    assert {r["name"]: r["instances"] for r in ask(path, "nvtx")}["aten::mm"] == 3
+
+
+def test_a_range_of_nccls_process_group_names_the_collective(tmp_path: Path) -> None:
+    # Launched 50 us before its start at 100 us. An all_to_all runs as SendRecv.
+    ranges = [_range("nccl:all_to_all, op_id = 9", 45_000, 60_000)]
+    path = report(tmp_path / "a2a.sqlite", [(1, 0, 100, 200)], name=SEND_RECV, more={"NVTX_EVENTS": (NVTX, ranges)})
+    assert [r["collective"] for r in ask(path, "collectives")] == ["all_to_all"]
+
+
+def test_the_gpu_of_exports_until_2021(tmp_path: Path) -> None:
+    columns = "globalId deviceId name computeCapabilityMajor computeCapabilityMinor numMultiprocessors"
+    gpus = [(None, 1, "Tesla K80", 3, 7, 13), (None, 0, "Tesla V100-SXM2-16GB", 7, 0, 80)]
+    path = report(tmp_path / "v.sqlite", [(1, 0, 100, 200)], more={"TARGET_INFO_CUDA_GPU": (columns, gpus)})
+    assert sql(path, "SELECT gpu_name, compute_capability FROM runs") == [
+        {"gpu_name": "Tesla V100-SXM2-16GB", "compute_capability": "7.0"}
+    ]
+
+
+def test_ranges_of_nvtx_events_v2(tmp_path: Path) -> None:
+    domain: Row = (1, None, 75, "library", thread(1, 1), None, 3)
+    inner: Row = (10, 20, 59, "inner", thread(1, 1), None, 3)
+    more = {"NVTX_EVENTS_V2": (NVTX, [_range("step", 0, 3 * MS), domain, inner])}
+    path = report(tmp_path / "v2.sqlite", [(1, 0, 100, 200)], more=more)
+    ranges = sql(path, "SELECT name, domain, dur_ns FROM ranges ORDER BY dur_ns DESC")
+    assert [tuple(r.values()) for r in ranges] == [("step", None, 3 * MS), ("inner", "library", 10)]
+    assert sql(path, "SELECT warnings FROM runs") == [{"warnings": None}]
+
+
+@pytest.mark.parametrize("name", ["report.db", "report.sqlite3", "report"])
+def test_an_export_under_another_name(tmp_path: Path, name: str) -> None:
+    report(tmp_path / name, [(1, 0, 100, 200), (1, 0, 250, 300)])
+    for path in (tmp_path / name, tmp_path):
+        assert [(r["busy_ns"], r["span_ns"]) for r in ask(path, "gpu-busy")] == [(150_000, 200_000)]
+
+
+def test_databases_that_are_no_exports(tmp_path: Path) -> None:
+    report(tmp_path / "good.db", [(1, 0, 100, 200)])
+    for name, table in (("rocm.db", "rocpd_kernel_dispatch_0a"), ("mlflow.db", "experiments")):
+        with sqlite3.connect(tmp_path / name) as db:
+            db.execute(f"CREATE TABLE {table} (id INTEGER)")
+        db.close()
+    found = discover([tmp_path])
+    assert [f.path.name for run in found for f in run.files] == ["good.db"]
+    other, rocm = sorted(w.removeprefix(f"{tmp_path}/") for w in found.warnings)
+    assert rocm == "rocm.db: a database of ROCm's rocprofv3 (rocpd), which is not read; left out"
+    assert other.startswith("mlflow.db: not an export of Nsight Systems")
+    failed = run_cli("info", tmp_path / "rocm.db")
+    assert failed.returncode == 2
+    assert failed.stderr.strip().endswith("rocm.db: a database of ROCm's rocprofv3 (rocpd), which is not read")
+
+
+@pytest.mark.parametrize(("older_s", "said"), [(30, None), (3 * 3600, "3 hours"), (3 * 365 * 86_400, "1095 days")])
+def test_an_export_that_is_older_than_its_report(tmp_path: Path, older_s: int, said: str | None) -> None:
+    path = report(tmp_path / "job.sqlite", [(1, 0, 100, 200)])
+    (tmp_path / "job.nsys-rep").write_bytes(b"a report")
+    os.utime(tmp_path / "job.nsys-rep", (2_000_000_000, 2_000_000_000))
+    os.utime(path, (2_000_000_000 - older_s, 2_000_000_000 - older_s))
+    sentence = f"job.sqlite: it is {said} older than job.nsys-rep next to it: export that report anew"
+    for given in (tmp_path, path):
+        assert sql(given, "SELECT warnings FROM runs") == [{"warnings": sentence if said else None}]
+
+
+def test_tables_that_are_not_read_are_named(tmp_path: Path) -> None:
+    of_thread = thread(1, 1)
+    more = {
+        "MPI_P2P_EVENTS": ("start end globalTid textId tag", [(1, 2, of_thread, 1, 0), (3, 4, of_thread, 1, 0)]),
+        "OSRT_API": ("start end globalTid nameId", [(1, 2, of_thread, 1)]),
+        "GPU_METRICS": ("rawTimestamp timestamp typeId metricId", [(n, n, 1, 3) for n in range(1200)]),
+        "FUTURE_EVENTS": ("start end", [(1, 2)]),
+        "NIC_METRIC": ("start end", []),
+        "TARGET_INFO_GPU_METRICS": ("typeId metricId metricName", [(1, 3, "Tensor Active")]),
+        "PROFILER_OVERHEAD": ("start end globalTid", [(1, 2, of_thread)]),
+    }
+    path = report(tmp_path / "mpi.sqlite", [(1, 0, 100, 200)], more=more)
+    said = (
+        "mpi.sqlite: recorded and not read: FUTURE_EVENTS (1 row), GPU metrics (GPU_METRICS: 1,200 rows), "
+        "MPI calls (MPI_P2P_EVENTS: 2 rows), OS runtime calls (OSRT_API: 1 row)"
+    )
+    assert sql(path, "SELECT warnings FROM runs") == [{"warnings": said}]
+    assert said in run_cli("ingest", path, "--store", tmp_path / "store").stderr
+    assert "MPI_P2P_EVENTS: 2 rows" in run_cli("info", path).stdout
+    [reading] = [r for r in ask(path, "health") if r["fact"] == "reading"]
+    assert reading["verdict"] == "warning"
+    assert said in reading.values()
+
+
+def test_pages_of_managed_memory_are_not_advised_to_be_pinned(tmp_path: Path) -> None:
+    # A kernel of 10 ms, in which 3 x 2 MiB come within 0.5 ms each; 4 MiB go back in 0.8 ms after it.
+    moves = [(n * MS, n * MS + MS // 2, 0, 7, None, process(1), 2 << 20, 11, 4, 4) for n in (3, 5, 7)]
+    moves.append((13 * MS, 13 * MS + 800_000, 0, 7, None, process(1), 4 << 20, 12, 4, 4))
+    columns = "start end deviceId streamId correlationId globalPid bytes copyKind srcKind dstKind"
+    faults = [(n, n + 1, process(1), 0, n * 4096, 17) for n in range(5)]
+    more: dict[str, tuple[str, list[Row]]] = {
+        "CUPTI_ACTIVITY_KIND_MEMCPY": (columns, list(moves)),
+        "CUDA_UM_GPU_PAGE_FAULT_EVENTS": ("start end globalPid deviceId address numberOfPageFaults", list(faults)),
+        "CUDA_UM_CPU_PAGE_FAULT_EVENTS": ("start globalPid address", [(n, process(1), n) for n in range(7)]),
+    }
+    path = report(tmp_path / "uvm.sqlite", [(1, 0, 2000, 12_000)], more=more)
+    copies = {r["kind"]: (r["calls"], r["bytes"], r["total_ns"]) for r in ask(path, "memcpy")}
+    assert copies == {"Unified HtoD": (3, 6 << 20, 1_500_000), "Unified DtoH": (1, 4 << 20, 800_000)}
+    [run] = sql(path, "SELECT warnings FROM runs")
+    assert "CUDA_UM_GPU_PAGE_FAULT_EVENTS: 85 in 5 rows" in run["warnings"]
+    assert "CUDA_UM_CPU_PAGE_FAULT_EVENTS: 7 rows" in run["warnings"]
+    with analyze.open(path) as traces:
+        advice = {a["finding"]: a for a in traces.advise().to_pylist()}
+    assert "exposed-copies" not in advice
+    # All that moves may be waited for: 3 x 0.5 + 0.8 of a span of 11.8 ms.
+    assert advice["managed-memory"]["saving_ns"] == 2_300_000
+    assert advice["managed-memory"]["evidence"] == "4 moves of pages, 10.0 MiB, take 2.300 ms"
+    assert "cudaMemPrefetchAsync" in advice["managed-memory"]["try"]
+    assert not any("pinned" in a["try"] or "pin_memory" in a["try"] for a in advice.values())
