@@ -115,6 +115,14 @@ def test_one_report_a_node(tmp_path: Path, command: str, environment: dict[str, 
     assert sql(tmp_path / "node1.sqlite", "SELECT ranks, world_size FROM runs") == [{"ranks": 2, "world_size": None}]
 
 
+def test_one_process_a_node(tmp_path: Path) -> None:
+    for node in (0, 1):
+        command = f"torchrun --nnodes 2 --nproc-per-node 1 --node-rank {1 - node} train.py"
+        report(tmp_path / f"{node}.sqlite", [(9, 0, 100, 200 + node)], command=command)
+    kernels = sql(tmp_path, "SELECT rank, dur_ns FROM kernels ORDER BY rank")
+    assert [tuple(k.values()) for k in kernels] == [(0, 101_000), (1, 100_000)]
+
+
 def test_reports_of_different_numbers_of_processes_are_not_joined(tmp_path: Path) -> None:
     for node, processes in ((0, 2), (1, 3)):
         told = {"SLURM_JOB_ID": 1, "SLURM_PROCID": node, "SLURM_NTASKS": 2}

@@ -122,7 +122,7 @@ def read_place(path: Path) -> Place:
             return Place(None, None, None, 1, clock)
         work = {e: rows_by_process(tables, e) for e in EVENT_TABLES if tables.columns(e.source)}
         processes = max(1, len(set(_ranks(tables, work, capture).ranks.values())))
-        if processes > 1:
+        if processes > 1 or rank is None:
             rank, world_size = capture.nodes() or (rank, world_size)
         job = [capture.environment.get(v, "") for v in _JOB_VARIABLES]
         return Place(rank, world_size, " ".join(job) if any(job) else None, processes, clock)
