@@ -6,9 +6,13 @@ import os
 import sqlite3
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import analyze
+from analyze.sources.base import FileReport
+from analyze.sources.nsys.reader import read
 from analyze.store.discover import discover
 from tests.support import ask, run_cli, sql
 from tests.test_nsys_jobs import MS, report
@@ -120,6 +124,36 @@ def test_tables_that_are_not_read_are_named(tmp_path: Path) -> None:
     [reading] = [r for r in ask(path, "health") if r["fact"] == "reading"]
     assert reading["verdict"] == "warning"
     assert said in reading.values()
+
+
+def test_tables_that_are_not_read_in_folders(tmp_path: Path) -> None:
+    one = pa.table({"start": [1, 2], "end": [3, 4]})
+    meta = pa.table({"name": pa.array([], pa.string()), "value": pa.array([], pa.string())})
+    strings = pa.table({"id": [1], "value": ["x"]})
+    for name, table in (("META_DATA_EXPORT", meta), ("StringIds", strings), ("OSRT_API", one)):
+        (tmp_path / "p").mkdir(exist_ok=True)
+        (tmp_path / "a").mkdir(exist_ok=True)
+        pq.write_table(table, tmp_path / "p" / f"{name}.parquet")
+        with pa.ipc.new_stream(tmp_path / "a" / f"{name}.arrow", table.schema) as writer:
+            writer.write_table(table)
+    for path in (tmp_path / "p" / "META_DATA_EXPORT.parquet", tmp_path / "a" / "META_DATA_EXPORT.arrow"):
+        found = FileReport()
+        assert list(read(path, found)) == []
+        assert found.warnings == [f"{path.name}: recorded and not read: OS runtime calls (OSRT_API: 2 rows)"]
+
+
+def test_names_of_tables_that_no_nsys_writes(tmp_path: Path) -> None:
+    path = report(tmp_path / "odd.sqlite", [(1, 0, 100, 200)])
+    with sqlite3.connect(path) as db:
+        db.execute('CREATE TABLE "a"" b\n\x1b" (start INTEGER)')
+        db.execute('INSERT INTO "a"" b\n\x1b" VALUES (1)')
+        for n in range(20):
+            db.execute(f"CREATE TABLE T{n:02d} (start INTEGER)")
+            db.execute(f"INSERT INTO T{n:02d} VALUES (1)")
+    db.close()
+    [run] = sql(path, "SELECT warnings FROM runs")
+    named = ", ".join(f"T{n:02d} (1 row)" for n in range(16))
+    assert run["warnings"] == f"odd.sqlite: recorded and not read: {named}, 4 more tables"
 
 
 def test_pages_of_managed_memory_are_not_advised_to_be_pinned(tmp_path: Path) -> None:

@@ -62,6 +62,9 @@ class Tables(Protocol):
     def names(self) -> set[str]:
         """Names of its tables."""
 
+    def count(self, table: str) -> int:
+        """Rows of a table. Raises InputError."""
+
     def columns(self, table: str) -> frozenset[str]:
         """Names of a table's columns; none if there is no such table."""
 
@@ -220,6 +223,12 @@ class SqliteTables:
         """Names of its tables."""
         return set(self._names)
 
+    def count(self, table: str) -> int:
+        """Rows of a table. Raises InputError."""
+        with _readable(self.path, table):
+            (rows,) = self._connection.execute(f'SELECT count(*) FROM "{table}"').fetchone()
+        return int(rows)
+
     def columns(self, table: str) -> frozenset[str]:
         """Names of a table's columns; none if there is no such table."""
         if table not in self._columns:
@@ -315,6 +324,15 @@ class FolderTables:
         """Names of its tables."""
         with _readable(self.path, "the folder"):
             return {file.stem for file in self.path.iterdir() if file.suffix == self._suffix and file.is_file()}
+
+    def count(self, table: str) -> int:
+        """Rows of a table. Raises InputError."""
+        import pyarrow.parquet as pq
+
+        with _readable(self.path, table):
+            if self._suffix == ".parquet":
+                return int(pq.read_metadata(self._file(table)).num_rows)
+            return sum(batch.num_rows for batch in self._record_batches(table, []))
 
     def _file(self, table: str) -> Path:
         return self.path / (table + self._suffix)

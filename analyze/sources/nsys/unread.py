@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import pyarrow.compute as pc
@@ -11,6 +12,10 @@ from analyze.sources.nsys.tables import Tables
 
 _TIMES = ("start", "timestamp", "rawTimestamp")
 """Columns of which a table of events has one."""
+
+_NAME = re.compile(r"[A-Za-z0-9_]{1,80}")
+_SHOWN = 16
+"""So many tables are named, more than any nsys writes."""
 
 _READ = {event.source for event in EVENT_TABLES} | {
     "CUDA_GPU_MEMORY_USAGE_EVENTS",
@@ -49,10 +54,9 @@ _KINDS: Mapping[str, str] = {
 def unread_tables(tables: Tables) -> list[str]:
     """A phrase for each table with rows of events that nothing reads: `MPI calls (MPI_P2P_EVENTS: 1 row)`."""
     found = []
-    for table in sorted(tables.names() - _READ):
+    for table in sorted(name for name in tables.names() - _READ if _NAME.fullmatch(name)):
         columns = tables.columns(table)
-        time = next((c for c in _TIMES if c in columns), None)
-        if time is None or not (rows := sum(len(batch[time]) for batch in tables.batches(table, [time]))):
+        if columns.isdisjoint(_TIMES) or not (rows := tables.count(table)):
             continue
         size = f"{rows:,} row{'s' if rows != 1 else ''}"
         if "numberOfPageFaults" in columns:
@@ -60,4 +64,4 @@ def unread_tables(tables: Tables) -> list[str]:
             size = f"{sum(pc.sum(b['numberOfPageFaults']).as_py() or 0 for b in batches):,} in {size}"
         kind = next((words for start, words in _KINDS.items() if table.startswith(start)), None)
         found.append(f"{kind} ({table}: {size})" if kind else f"{table} ({size})")
-    return found
+    return found[:_SHOWN] + ([f"{len(found) - _SHOWN} more tables"] if len(found) > _SHOWN else [])
