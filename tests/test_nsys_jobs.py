@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from analyze.store.discover import discover
 from tests.support import ask, sql
 from tests.test_nsys_layouts import Row, process, thread, write_export
 
@@ -234,3 +235,24 @@ def test_processes_with_gpus_of_their_own_stay_ranks(tmp_path: Path) -> None:
     own = _devices((1, 0, 0, "A"), (2, 0, 1, "B"))
     path = report(tmp_path / "own.sqlite", [(1, 0, 100, 200), (2, 0, 100, 200)], more=own)
     assert sql(path, "SELECT ranks FROM runs") == [{"ranks": 2}]
+
+
+def test_reports_that_are_named_like_ranks(tmp_path: Path) -> None:
+    for n in (0, 1):
+        report(tmp_path / "exports" / f"rank{n}.sqlite", [(1, 0, 100, 200 + n)])
+        (tmp_path / "reports").mkdir(exist_ok=True)
+        (tmp_path / "reports" / f"rank{n}.nsys-rep").write_bytes(b"%d" % n)
+    said = "2 traces are named like ranks but do not say so, so each is a run of its own;"
+    one_run = "`analyze ingest --as-one-run` takes them for one"
+    assert discover([tmp_path / "exports"]).warnings == [f"{tmp_path}/exports: {said} {one_run}"]
+    export = "`nsys export --type sqlite` makes files whose ranks are read, and"
+    assert discover([tmp_path / "reports"]).warnings == [f"{tmp_path}/reports: {said} {export} {one_run}"]
+    [run] = discover([tmp_path / "exports"], as_one=True)
+    assert [f.rank for f in run.files] == [0, 1]
+
+
+def test_exports_of_different_names_are_one_run_if_the_user_says_so(tmp_path: Path) -> None:
+    report(tmp_path / "rank0.sqlite", [(1, 0, 100, 200)])
+    report(tmp_path / "rank1.db", [(1, 0, 100, 300)])
+    [run] = discover([tmp_path], as_one=True)
+    assert [(f.rank, f.path.name) for f in run.files] == [(0, "rank0.sqlite"), (1, "rank1.db")]

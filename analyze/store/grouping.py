@@ -123,7 +123,7 @@ def as_one_run(files: Sequence[BareFile]) -> list[FileSet]:
 
     Raises InputError where neither tells the ranks apart.
     """
-    kinds = {f.source.kind: [g for g in files if g.source == f.source] for f in files}
+    kinds = {f.source.kind: [g for g in files if g.source.kind == f.source.kind] for f in files}
     return [_one_run(same) if len(same) > 1 else _alone(same[0]) for same in kinds.values()]
 
 
@@ -155,18 +155,20 @@ def _one_run(files: Sequence[BareFile]) -> FileSet:
 
 def named_like_ranks(sets: Iterable[FileSet]) -> list[str]:
     """A hint for each folder whose files say nothing, but are named as the ranks of one run are."""
-    silent: dict[RawPath, list[str]] = {}
+    silent: dict[tuple[RawPath, str], list[str]] = {}
     for one in sets:
         file = one.files[0][1]
-        if len(one.files) == 1 and file.told.rank is None and file.source.kind == "chrome_trace":
-            silent.setdefault(file.path.parent, []).append(file.path.name)
+        if len(one.files) == 1 and file.told.rank is None and file.source.profiler in ("torch", "nsys"):
+            silent.setdefault((file.path.parent, file.source.kind), []).append(file.path.name)
     hints = []
-    for folder, names in silent.items():
+    for (folder, kind), names in silent.items():
         ranks = [name_rank(n) for n in names]
         if len(names) > 1 and None not in ranks and len(set(ranks)) == len(ranks):
+            # Only an export is looked into before it is read.
+            how = "`nsys export --type sqlite` makes files whose ranks are read, and " if kind == "nsys_report" else ""
             hints.append(
                 f"{folder}: {len(names)} traces are named like ranks but do not say so, so each is a run of its own; "
-                "`analyze ingest --as-one-run` takes them for one"
+                f"{how}`analyze ingest --as-one-run` takes them for one"
             )
     return hints
 
