@@ -45,8 +45,6 @@ class Source(NamedTuple):
 _LOG_NAME = re.compile(
     r"(?!.*\.(json|gz|zip|tar|parquet|arrow|sqlite(-\w+)?|nsys-rep|ncu-rep|nvvp|py|so|pth?|png|jpe?g)$)", re.I
 )
-_LOGS = ("-journal", "-wal")
-"""What SQLite writes next to a database."""
 # A table, or a log that does not only say where the report went.
 _NCU = (
     rb'"ID","Process ID",|(?:\A|[\r\n])(?:ID,Process ID,|"?Process ID"?,"?Process Name"?,)'
@@ -60,9 +58,7 @@ _NVPROF = (
 
 SOURCES = (
     Source("chrome_trace", "chrome.reader", "torch", re.compile(r".*\.json$", re.I), splits=True, unpacks=True),
-    Source("nsys_sqlite", "nsys.reader", "nsys", re.compile(r".*\.sqlite$", re.I), beside=_LOGS),
-    # An export may have any name: report.db, report.sqlite3.
-    Source("nsys_sqlite", "nsys.reader", "nsys", _LOG_NAME, re.compile(rb"\ASQLite format 3\0"), beside=_LOGS),
+    Source("nsys_sqlite", "nsys.reader", "nsys", re.compile(r".*\.sqlite$", re.I), beside=("-journal", "-wal")),
     Source("nsys_report", "nsys.reader", "nsys", re.compile(r".*\.(nsys-rep|qdrep)$", re.I), exported=(".sqlite",)),
     Source("nsys_tables", "nsys.reader", "nsys", re.compile(r"META_DATA_EXPORT\.(parquet|arrow)$"), folder=True),
     Source("ncu_csv", "ncu.reader", "ncu", _LOG_NAME, re.compile(_NCU)),
@@ -73,16 +69,24 @@ SOURCES = (
 BY_KIND = {s.kind: s for s in SOURCES}
 
 _HEAD_BYTES = 64 << 10
+_SQLITE = b"SQLite format 3\0"
 
 
 def detect(path: RawPath) -> Source | None:
     """The format of a bare file by its name and beginning; None if no source claims it. Raises InputError."""
+    if _is_database(path):
+        return BY_KIND["nsys_sqlite"]
     for source in SOURCES:
         if source.name is None or not source.name.match(plain_name(path)) or (source.folder and is_packed(path)):
             continue
         if source.begins is None or source.begins.search(utf8_head(path, _HEAD_BYTES)):
             return source
     return None
+
+
+def _is_database(path: RawPath) -> bool:
+    """Whether a file is an SQLite database by its beginning: an export may have any name (report.db)."""
+    return _LOG_NAME.match(plain_name(path)) is not None and head(path, len(_SQLITE)) == _SQLITE
 
 
 @contextmanager

@@ -121,7 +121,7 @@ def _look(path: RawPath, looked: Mapping[FileState, Looked]) -> _Below:
                 below.folders.append(path.parent)
                 return below
             if (file := _bare_file(path, looked, given=True)) is None:
-                kinds = ", ".join(dict.fromkeys(s.kind for s in SOURCES if s.name))
+                kinds = ", ".join(s.kind for s in SOURCES if s.name)
                 raise InputError(f"{path}: not a file that any source reads ({kinds})")
             below.files.append(file)
             return below
