@@ -5,8 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from support import ask, event, kernel, launch, sql, write_ranks, write_trace
+
+from analyze.sources.base import FileReport, SourceFile, batch_schema
+from analyze.store.false_work import drop_false_work
+from analyze.store.table_files import TableWriter
 
 Events = list[dict[str, Any]]
 HOUR = 3_600e6
@@ -29,6 +34,18 @@ def read(tmp_path: Path, events: Events, **header: Any) -> tuple[int, int, str]:
     [row] = sql(path, "SELECT count(*) AS n, coalesce(sum(dur_ns), 0)::BIGINT AS ns FROM kernels")
     [run] = sql(path, "SELECT warnings FROM runs")
     return row["n"], row["ns"] // 1000, run["warnings"] or ""
+
+
+def staged(folder: Path, **tables: Events) -> tuple[dict[tuple[str, int], Path], FileReport]:
+    """What is left of the rows of a report of Nsight Systems, and the report on them."""
+    written, report = {}, FileReport()
+    for table, rows in tables.items():
+        path = folder / f"{table}.parquet"
+        with TableWriter(path, table, "r") as writer:
+            writer.write(pa.RecordBatch.from_pylist(rows, schema=batch_schema(table)))
+        written[table, 0] = path
+    drop_false_work(SourceFile(folder / "x.sqlite", "nsys_sqlite", 0), written, report)
+    return written, report
 
 
 # Ten right kernels of 90 us, one every 100 us from 100 us on, and one that is false.
@@ -92,6 +109,25 @@ def test_streams_of_several_processes_are_not_compared(tmp_path: Path) -> None:
     # Both processes call their streams 7; the file does not say whose a kernel is.
     two = [{**e, "pid": 2} if e["cat"] == "cuda_runtime" else e for e in pair(2, 200, 10)]
     assert read(tmp_path, [*pair(1, 100, 500), *two]) == (2, 510, "")
+    # Nor does it say that equal work of equal correlation ids is one piece.
+    both = [{**launch(90, 1), "pid": 2}, *pair(1, 100, 500), kernel("k", 100, 500, correlation=1)]
+    assert read(tmp_path, both) == (2, 1000, "")
+
+
+def test_copies_of_managed_memory_run_during_their_kernel(tmp_path: Path) -> None:
+    written, report = staged(
+        tmp_path,
+        kernels=[{"device": 0, "stream": 7, "name": "touch", "start_ns": 2_000_000, "dur_ns": 10_000_000}],
+        memcpys=[{"device": 0, "stream": 7, "kind": kind, "start_ns": 3_000_000, "dur_ns": 500_000}
+                 for kind in ("Unified HtoD", "Unified DtoH")],
+    )  # fmt: skip
+    assert (written.keys(), report.lost) == ({("kernels", 0), ("memcpys", 0)}, 0)
+    written, report = staged(
+        tmp_path,
+        kernels=[{"device": 0, "stream": 7, "name": "touch", "start_ns": 2_000_000, "dur_ns": 10_000_000}],
+        memcpys=[{"device": 0, "stream": 7, "kind": "HtoD", "start_ns": 3_000_000, "dur_ns": 500_000}],
+    )
+    assert (written.keys(), report.lost) == ({("memcpys", 0)}, 1)
 
 
 def test_graph_work_that_lasts_past_the_next_launch(tmp_path: Path) -> None:

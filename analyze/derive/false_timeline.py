@@ -103,9 +103,9 @@ def false_work(work: pa.Table, calls: Calls | None, zero_ns: int, names: Callabl
         # Where most work is early, the clocks differ; the work itself may be right.
         if 2 * np.count_nonzero(early & valid) <= np.count_nonzero((launched != NULL) & valid):
             mark(EARLY, early)
-    mark(TWICE, _duplicates((pid, device, stream, start, dur, correlation), valid, names))
     if (pid != NULL).all() or calls is None or calls.one_process:
-        # With several processes in the file, equal stream numbers may be different streams.
+        # With several processes in the file, equal streams and correlation ids may be different ones.
+        mark(TWICE, _duplicates((pid, device, stream, start, dur, correlation), valid, names))
         mark(PAST_NEXT, _past_next((pid, device, stream), start, dur, correlation, valid))
     if calls is not None:
         mark(BEYOND, dur > calls.last_ns - calls.first_ns + BEYOND_NS)

@@ -39,7 +39,7 @@ def drop_false_work(file: SourceFile, written: dict[tuple[str, int], Path], repo
         parts: list[pa.Table] = []
         for table in _TABLES:
             if path := written.get((table, rank)):
-                parts.append(_read(path, WORK_COLUMNS))
+                parts.append(_work(table, path))
                 staged.append(_Staged(table, path, sum(p.num_rows for p in parts[:-1]), parts[-1].num_rows))
         work = _concat(parts)
         calls = read_calls(work, _row_groups(written.get(("cuda_calls", rank)), CALL_COLUMNS))
@@ -109,6 +109,19 @@ def _codes(one: _Staged) -> Ints:
     column = _read(one.path, (_TABLES[one.table],)).unify_dictionaries().column(0).combine_chunks()
     codes: Ints = pc.fill_null(column.indices, -1).to_numpy().astype(np.int64)
     return codes * len(_TABLES) + list(_TABLES).index(one.table)
+
+
+def _work(table: str, path: Path) -> pa.Table:
+    """WORK_COLUMNS of a table. Copies of managed memory have no stream: they run during the kernel that needs them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if table != "memcpys":
+        return _read(path, WORK_COLUMNS)
+    copies = _read(path, (*WORK_COLUMNS, "kind"))
+    unified = pc.starts_with(copies.column("kind").cast(pa.string()), "Unified")
+    stream = pc.if_else(pc.fill_null(unified, False), None, copies.column("stream"))
+    return copies.set_column(copies.schema.get_field_index("stream"), "stream", stream).select(WORK_COLUMNS)
 
 
 def _concat(parts: list[pa.Table]) -> pa.Table:
