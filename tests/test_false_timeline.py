@@ -75,6 +75,19 @@ def test_time_0_is_false_where_all_else_is_far_from_it(tmp_path: Path) -> None:
     assert (n, us, warning) == (11, 950, "")
 
 
+def test_cpu_events_at_time_0(tmp_path: Path) -> None:
+    def ops(path: Path) -> tuple[int, str]:
+        [row] = sql(path, "SELECT count(*) AS n FROM cpu_ops")
+        [run] = sql(path, "SELECT warnings FROM runs")
+        return row["n"], run["warnings"] or ""
+
+    zeros = [event("cpu_op", "aten::mm", 0, 0), launch(0, 99)]
+    far = [event("cpu_op", "aten::mm", 2 * HOUR, 50), *line(3, first=2 * HOUR + 100)]
+    n, warning = ops(write_trace(tmp_path / "far.json", [*zeros, *far], baseTimeNanoseconds=1_700_000_000_000_000_000))
+    assert n == 1 and "2 CPU events of rank 0 start at time 0 of the file" in warning
+    assert ops(write_trace(tmp_path / "near.json", [*zeros, *line(3)])) == (1, "")
+
+
 @pytest.mark.parametrize(
     "right",
     [

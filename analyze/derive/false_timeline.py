@@ -61,17 +61,17 @@ class Calls(NamedTuple):
 
 def read_calls(work: pa.Table, parts: Iterable[pa.Table]) -> Calls | None:
     """Summarise CUDA calls, tables with CALL_COLUMNS; None if there are none."""
-    ids = np.sort(_ints(work, "correlation_id"))
+    ids = np.sort(ints(work, "correlation_id"))
     ids = ids[(ids > 0) & np.append(True, ids[1:] != ids[:-1])[: len(ids)]]
     starts = np.full(len(ids), LATEST)
     first, last, pids = LATEST, NULL, set()
     for calls in parts:
-        own, at = _ints(calls, "correlation_id"), _ints(calls, "start_ns")
+        own, at = ints(calls, "correlation_id"), ints(calls, "start_ns")
         if not len(at):
             continue
         first = min(first, int(at.min()))
-        last = max(last, int((at + np.maximum(_ints(calls, "dur_ns"), 0)).max()))
-        pid = _ints(calls, "pid")
+        last = max(last, int((at + np.maximum(ints(calls, "dur_ns"), 0)).max()))
+        pid = ints(calls, "pid")
         pids |= {int(pid.min()), int(pid.max())}
         if len(ids):
             place = np.minimum(np.searchsorted(ids, own), len(ids) - 1)
@@ -86,7 +86,7 @@ def false_work(work: pa.Table, calls: Calls | None, zero_ns: int, names: Callabl
     `work`: WORK_COLUMNS of all kernels, copies and fills of a rank. `zero_ns`: time 0 of the file, on the clock of the
     rows. `names`: numbers that tell the names of given rows apart; used only for rows that are equal otherwise.
     """
-    pid, device, stream, start, dur, correlation = (_ints(work, c) for c in WORK_COLUMNS)
+    pid, device, stream, start, dur, correlation = (ints(work, c) for c in WORK_COLUMNS)
     found: dict[str, Mask] = {}
     valid = np.ones(len(start), bool)
 
@@ -112,7 +112,7 @@ def false_work(work: pa.Table, calls: Calls | None, zero_ns: int, names: Callabl
     return found
 
 
-def _ints(table: pa.Table, column: str) -> Ints:
+def ints(table: pa.Table, column: str) -> Ints:
     """A column as int64; NULL is the smallest number."""
     import pyarrow as pa
     import pyarrow.compute as pc

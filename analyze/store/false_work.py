@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from analyze.derive.false_timeline import CALL_COLUMNS, WORK_COLUMNS, Ints, Mask, false_work, read_calls
+from analyze.derive.false_timeline import (
+    CALL_COLUMNS,
+    FAR_FROM_ZERO_NS,
+    WORK_COLUMNS,
+    Ints,
+    Mask,
+    false_work,
+    ints,
+    read_calls,
+)
 from analyze.sources.base import FileReport, SourceFile
 from analyze.store.table_files import RowGroupWriter
 
@@ -19,6 +28,7 @@ _TABLES = {"kernels": "name", "memcpys": "kind", "memsets": "dst_memory"}
 """Tables of GPU work, and the column that says what a row is."""
 _PRODUCERS = {"chrome": "torch.profiler", "nsys": "Nsight Systems"}
 """What wrote files, by the first word of their kind."""
+_CPU_TABLES = ("cuda_calls", "cpu_ops", "ranges", "memory_events")
 _LONGEST_NAME = 80
 
 
@@ -33,6 +43,8 @@ class _Staged(NamedTuple):
 
 def drop_false_work(file: SourceFile, written: dict[tuple[str, int], Path], report: FileReport) -> None:
     """Check the GPU work of each rank of a file; correct `written` and the report for what is removed."""
+    for rank in sorted({rank for _, rank in written}):
+        _drop_zero_times(file, rank, written, report)
     ranks = sorted({rank for table, rank in written if table in _TABLES})
     for rank in ranks:
         staged: list[_Staged] = []
@@ -63,6 +75,40 @@ def drop_false_work(file: SourceFile, written: dict[tuple[str, int], Path], repo
             false = np.logical_or.reduce(list(found.values()))
             for one in staged:
                 _remove(one, false[one.first : one.first + one.rows], written, report, rank)
+
+
+def _drop_zero_times(file: SourceFile, rank: int, written: dict[tuple[str, int], Path], report: FileReport) -> None:
+    """Remove the CPU events of a rank at time 0 of the file if all other times are far from it."""
+    paths = {table: path for (table, own), path in written.items() if own == rank and table in _CPU_TABLES}
+    # The statistics of row groups say that nearly all files have no such events.
+    if not any(report.zero_ns == first for path in paths.values() for first in _first_starts(path)):
+        return
+    starts = {table: ints(_read(path, ("start_ns",)), "start_ns") for table, path in paths.items()}
+    others = np.concatenate([start[start != report.zero_ns] for start in starts.values()])
+    if not len(others) or np.abs(others - report.zero_ns).min() <= FAR_FROM_ZERO_NS:
+        return
+    lost = 0
+    for table, start in starts.items():
+        zero = start == report.zero_ns
+        lost += int(np.count_nonzero(zero))
+        _remove(_Staged(table, paths[table], 0, len(zero)), zero, written, report, rank)
+    report.lost += lost
+    report.warnings.append(
+        f"{file.path.name}: {lost:,} CPU events of rank {rank} start at time 0 of the file, far from all others;"
+        " they are lost and in no sum"
+    )
+
+
+def _first_starts(path: Path) -> Iterator[int]:
+    """The first start of each row group."""
+    import pyarrow.parquet as pq
+
+    metadata = pq.read_metadata(path)
+    column = metadata.schema.to_arrow_schema().get_field_index("start_ns")
+    for number in range(metadata.num_row_groups):
+        statistics = metadata.row_group(number).column(column).statistics
+        if statistics is not None and statistics.has_min_max:
+            yield statistics.min
 
 
 def _example(work: pa.Table, mask: Mask, staged: Iterable[_Staged], zero_ns: int) -> str:
