@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
 from analyze.sources.encodings import as_utf8, is_utf16, utf8_head
-from analyze.sources.packed import is_packed, plain_name, unpacked
+from analyze.sources.packed import head, is_packed, plain_name, unpacked
 from analyze.sources.remote import RawPath, fetched
 
 
