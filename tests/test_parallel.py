@@ -107,6 +107,40 @@ def test_ranks_that_the_kernels_cut_short(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
+def test_peers_are_global_ranks(tmp_path: Path) -> None:
+    """PyTorch writes groupRanks[peer]. Rank 4 of [0, 2, 4] sends to 2 at 0, which receives at 7: it waits 7 us.
+
+    As a place in the group, 2 would be rank 4 itself. Rank 2 waits from 31 for what rank 4 sends at 40.
+    """
+    of = {"Process Group Ranks": "[0, 2, 4]", "Group size": 3, "Process Group Name": "9"}
+    idle = [kernel("a", 0, 1)]
+    receiving = [pair("recv", 4, 7, 3, **of), pair("recv", 4, 31, 12, **of)]
+    sending = [pair("send", 2, 0, 10, **of), pair("send", 2, 40, 3, **of)]
+    path = write_ranks(tmp_path, idle, idle, receiving, idle, sending, idle)
+    assert [(r["rank"], r["calls"], r["wait_ns"]) for r in ask(path, "stragglers")] == [(2, 2, 9_000), (4, 2, 7_000)]
+    # The range around a send has places in the group: place 2 sends to place 1.
+    plain = of | {"Collective name": "nccl:send"}
+    around = event("gpu_user_annotation", "nccl:send 2->1", 0, 10, 0, 17, device=0, stream=17)
+    sends = [around, collective("send", 0, 10, 1000, **plain)]
+    path = write_ranks(tmp_path / "range", idle, idle, receiving[:1], idle, sends, idle)
+    assert [(r["rank"], r["calls"], r["wait_ns"]) for r in ask(path, "stragglers")] == [(2, 1, 0), (4, 1, 7_000)]
+
+
+def test_peers_that_can_only_be_places_in_the_group(tmp_path: Path) -> None:
+    """Rank 0 of [0, 2, 4] sends to 1: no rank of the group, but its place 1 is rank 2. So all peers are places.
+
+    Then 2, which is also a rank of the group, is rank 4, which receives at 23 what rank 0 sends at 20.
+    """
+    of = {"Process Group Ranks": "[0, 2, 4]", "Group size": 3, "Process Group Name": "9"}
+    idle = [kernel("a", 0, 1)]
+    sending = [pair("send", 1, 0, 10, **of), pair("send", 2, 20, 10, **of)]
+    receiving = [[pair("recv", 0, 7, 3, **of)], [pair("recv", 0, 23, 7, **of)]]
+    path = write_ranks(tmp_path, sending, idle, receiving[0], idle, receiving[1], idle)
+    assert [(r["rank"], r["calls"], r["wait_ns"]) for r in ask(path, "stragglers")] == [
+        (0, 2, 10_000), (2, 1, 0), (4, 1, 0),
+    ]  # fmt: skip
+
+
 def test_a_send_and_its_receive_are_a_call(tmp_path: Path) -> None:
     # Rank 0 sends to 1 at 0 (received at 4: waits 4) and at 40 (rank 1 has waited since 30: 10); rank 2 sends to 3
     # meanwhile, and rank 1 to 0: other calls. 1000 floats: 4000 B each.

@@ -9,7 +9,7 @@
 -- @column correlation_id id     Joins the kernel to the call that launched it.
 -- @column group_name text       Process group; NULL of several.
 -- @column group_ranks text      Its ranks.
--- @column peer index            The other rank's place in the group; NULL of several.
+-- @column peer index            The other rank, as PyTorch wrote it (`Src Rank`, `Dst Rank`); NULL of several.
 -- @column sent count            Sends.
 -- @column received count        Receives.
 -- @column bytes B               The larger of what they send and receive; NULL if that of one is not known.

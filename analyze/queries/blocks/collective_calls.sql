@@ -111,6 +111,10 @@ _annotated AS (
         c.* EXCLUDE (peer),
         CASE WHEN c.sent > 0 AND c.received > 0 THEN NULL ELSE coalesce(a.sends, c.written = 'send') END AS sends,
         coalesce(c.peer, a.peer) AS peer,
+        -- The kernel's own peer is a global rank, unless one in the run can only be a place in its group.
+        c.peer IS NULL OR coalesce(bool_or(
+            NOT list_contains(ranks_of_group, c.peer) AND ranks_of_group[c.peer + 1] IS NOT NULL
+        ) OVER (PARTITION BY c.run_id), false) AS peer_is_place,
         -- The place that an annotation gives the rank itself must be its own.
         c.peer IS NOT NULL AND (c.written IN ('send', 'recv') OR c.sent > 0) OR (
             c.peer IS NULL AND c.start_ns < a.end_ns AND coalesce(c.ranks_of_group[a.own + 1] = c.rank, a.own = c.rank)
@@ -122,11 +126,13 @@ _annotated AS (
 ),
 _paired AS (
     SELECT
-        a.* EXCLUDE (peer, paired, sends), p.devices, j.size AS job_size,
+        a.* EXCLUDE (peer, peer_is_place, paired, sends), p.devices, j.size AS job_size,
         CASE WHEN collective = 'send_recv' AND paired THEN sends END AS sends,
         CASE
-            WHEN collective = 'send_recv' AND paired AND ranks_of_group IS NOT NULL THEN ranks_of_group[peer + 1]
-            WHEN collective = 'send_recv' AND paired AND coalesce(a.size, j.size) = j.size THEN peer
+            WHEN collective <> 'send_recv' OR NOT paired THEN NULL
+            WHEN peer_is_place AND ranks_of_group IS NOT NULL THEN ranks_of_group[peer + 1]
+            WHEN peer_is_place THEN CASE WHEN coalesce(a.size, j.size) = j.size THEN peer END
+            WHEN coalesce(list_contains(ranks_of_group, peer), true) THEN peer
         END AS other
     FROM _annotated a
     JOIN _processes p ON p.run_id = a.run_id AND p.rank = a.rank AND p.run_group IS NOT DISTINCT FROM a.run_group
