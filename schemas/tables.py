@@ -121,7 +121,7 @@ TABLES: dict[str, Table] = {
             ("group_ranks", "string", "", "ranks in the group, as a JSON list; the profiler cuts a long one short"),
             ("group_desc", "string", "", "what the program calls the process group"),
             ("seq", "int64", "", "sequence number of the collective in its group"),
-            ("peer", "int32", "", "of a send its destination, of a receive its source; a global rank, as PyTorch writes it"),
+            ("peer", "int32", "", "of a send its destination, of a receive its source: a global rank in PyTorch"),
             ("in_splits", "string", "", "of an all_to_all the rows to each rank, a JSON list; [] is as many to each"),
             ("out_splits", "string", "", "rows received from each rank, likewise"),
         ),

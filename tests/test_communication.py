@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from support import SAMPLES, ask, event, kernel, launch, write_ranks, write_trace
 
+import analyze
+
 NAMES = {
     "allreduce": "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
     "_allgather_base": "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
@@ -173,6 +175,24 @@ def test_two_of_four_ranks_are_not_the_call(tmp_path: Path, said: bool) -> None:
 def test_one_trace_without_a_group_is_not_a_group_of_one(tmp_path: Path) -> None:
     [row] = ask(write_trace(tmp_path / "t.json", [bare("allreduce", 0, 9)]), "collectives")
     assert (row["status"], row["total_ns"], row["kernel_ns"]) == ("incomplete", None, 9_000)
+
+
+def test_a_group_that_the_file_does_not_name_is_not_known(tmp_path: Path) -> None:
+    """Groups of four ranks may be {0, 1} and {2, 3}. 3 x 20 + 14 = 74 us of kernels, and no waiting."""
+    path = write_ranks(tmp_path, *([bare("allreduce", ts, 20)] for ts in (0, 0, 0)), [bare("allreduce", 6, 14)])
+    [row] = ask(path, "collectives")
+    assert [row[c] for c in ("status", "calls", "ranks", "kernel_ns", "bytes", "total_ns")] == [
+        "group not known", 1, 4, 74_000, None, None,
+    ]  # fmt: skip
+    assert [(r["calls"], r["wait_ns"], r["unmatched"]) for r in ask(path, "stragglers")] == [(0, None, 1)] * 4
+    assert {r["finding"] for r in analyze.open(path).advise(min_pct=0).to_pylist()}.isdisjoint({"stragglers"})
+    [fact] = [r for r in ask(path, "health") if r["fact"] == "process groups"]
+    assert (fact["verdict"], fact["value"]) == ("note", "not known of 4 of 4 communication kernels")
+    # A size alone says it where it is that of the job.
+    args = {"Collective name": "allreduce", "Group size": 4}
+    said = [[bare("allreduce", ts, 20 - ts) | {"args": {"device": 0, **args}}] for ts in (0, 0, 0, 6)]
+    [row] = ask(write_ranks(tmp_path / "size", *said), "collectives")
+    assert (row["status"], row["total_ns"]) == ("matched", 14_000)
 
 
 def test_groups_of_one_name_are_not_one_group(tmp_path: Path) -> None:

@@ -36,7 +36,8 @@ WHERE said.peer <> '';
 -- The number is the same on all ranks and devices of the group. By group and sequence number; by order within the group
 -- and collective where the profiler wrote none, and so kernels of the same number. A group is its name, ranks and size
 -- together, since ranks may give a name to groups of their own. Where none was written, it is the devices of a process
--- that drives several, else all ranks of the job. A send and its receive are a call of two, by source, destination and
+-- that drives several, or all ranks of the job if they are two or the group has as many; else it is not known, and the
+-- kernels of a number are no match. A send and its receive are a call of two, by source, destination and
 -- order. A batch of several with one other rank (`batched_kernels`) is a call with the batch of that rank that receives
 -- and sends as many; of two that both send, neither is the send. Without a known peer each is a call of its own.
 -- Clocks: those of a node agree. Where most collectives that no rank can leave early were never on all ranks at one
@@ -55,7 +56,9 @@ WHERE said.peer <> '';
 -- @column dimension text        dp, fsdp, tp, pp, ep, cp; NULL if not known (`comm_groups`).
 -- @column inferred bool         Whether the dimension is inferred.
 -- @column scope text            intra (within a host) or inter (between hosts); NULL if not known.
--- @column members count         How many the group has, two for a pair; NULL if not known.
+-- @column members count         How many the group has, two for a pair; all of the job if `group_known` is false; NULL
+--                               if not known.
+-- @column group_known bool      Whether the group is known: false where the file does not name it.
 -- @column one_process bool      Whether the group is the devices of one process.
 -- @column source index          Of a send or receive the rank that sends; NULL if not known.
 -- @column destination index     The rank that receives.
@@ -78,6 +81,7 @@ CREATE VIEW collective_kernels AS
 WITH _said AS (
     SELECT
         k.run_group, k.run_id, k.rank, k.device, k.stream, k.name, k.correlation_id, k.start_ns, k.dur_ns, k.seq,
+        k.group_size AS said_size,
         coalesce(k.group_name, b.group_name) AS group_name, coalesce(k.group_ranks, b.group_ranks) AS group_ranks,
         CASE WHEN sent = 0 THEN 'recv' WHEN received = 0 THEN 'send' ELSE k.collective END AS written,
         coalesce(k.peer, b.peer) AS peer, sent, received,
@@ -140,12 +144,13 @@ _paired AS (
 ),
 _grouped AS (
     SELECT
-        p.* EXCLUDE (named, size, job_size, other, devices, written, ranks_of_group, sends, sent, received, scope),
+        p.* EXCLUDE (named, size, said_size, job_size, other, devices, written, ranks_of_group, sends, sent, received, scope),
+        named OR devices > 1 OR other IS NOT NULL OR coalesce(job_size = 2 OR said_size = job_size, false) AS group_known,
         CASE
             WHEN other IS NOT NULL THEN ranks_scope([rank, other], h.hosts)
             WHEN named THEN p.scope
             WHEN devices > 1 THEN 'intra'
-            ELSE j.scope
+            WHEN group_known OR j.scope = 'intra' THEN j.scope
         END AS scope,
         NOT named AND devices > 1 AS one_process,
         CASE
@@ -197,7 +202,7 @@ _called AS MATERIALIZED (
 ),
 _met AS (
     SELECT
-        run_group, run_id, rank, call, seq, count(*) OVER calls = members AS whole,
+        run_group, run_id, rank, call, seq, count(*) OVER calls = members AND group_known AS whole,
         max(start_ns) OVER calls < min(start_ns + dur_ns) OVER calls AS met,
         start_ns + dur_ns - min(start_ns) OVER calls AS end_ns
     FROM _called
@@ -235,7 +240,7 @@ _shifts AS (
 )
 SELECT
     c.run_group, c.run_id, c.rank, device, correlation_id, collective, group_name, group_ranks, process_group,
-    dimension, inferred, scope, members, one_process, source, destination, sends, sent, received, batch, even, seq,
+    dimension, inferred, scope, members, group_known, one_process, source, destination, sends, sent, received, batch, even, seq,
     bytes, start_ns - coalesce(shift_ns, 0) AS start_ns, dur_ns, start_ns AS own_start_ns,
     coalesce(shift_ns, 0) AS shift_ns, residual_ns, occurrence, call
 FROM _called c
@@ -247,6 +252,7 @@ LEFT JOIN _shifts s ON s.run_group IS NOT DISTINCT FROM c.run_group AND s.run_id
 --                   a rank may leave early and the match does not rest on the order in which ranks were recorded, or
 --                   a send ended before its receive began and as many of both were recorded;
 --   incomplete      members are missing, or how many there are is not known;
+--   group not known all ranks of the job are there, but the file does not say which of them are a group;
 --   unmatched       no moment at which all were in it (kernels of different calls, or clocks that differ), or none that
 --                   is known (a kernel without an end), or more kernels than members (groups of one name);
 --   point_to_point  a send or receive whose peer is not known.
@@ -281,6 +287,7 @@ _judged AS (
             WHEN collective = 'send_recv' AND source IS NULL THEN 'point_to_point'
             WHEN ranks > members THEN 'unmatched'
             WHEN ranks < members OR members IS NULL THEN 'incomplete'
+            WHEN NOT group_known THEN 'group not known'
             WHEN ranks = 1 OR last_start_ns < first_end_ns OR at_once AND last_start_ns = first_end_ns THEN 'matched'
             WHEN leaves_early(collective) AND (one_process OR seq IS NOT NULL) OR buffered THEN 'matched'
             ELSE 'unmatched'

@@ -175,7 +175,7 @@ CREATE VIEW unknown_waits AS
 WITH _counts AS (
     SELECT
         run_id, count(*) FILTER (status = 'point_to_point') AS pairs,
-        count(*) FILTER (status IN ('incomplete', 'unmatched')) AS others
+        count(*) FILTER (status NOT IN ('matched', 'point_to_point')) AS others
     FROM judged_calls('collective_kernels')
     GROUP BY run_id
 )

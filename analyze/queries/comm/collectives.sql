@@ -24,10 +24,11 @@
 --                                 ranks.
 -- @column collective text         broadcast, reduce, all_reduce, all_gather, reduce_scatter, all_to_all, send_recv, ...
 -- @column status text             matched; incomplete (ranks of the group are missing), unmatched (kernels that have no
---                                 moment in common: not one call, or clocks that differ) or point_to_point (a send
---                                 or receive whose peer is not known).
+--                                 moment in common: not one call, or clocks that differ), group not known (the
+--                                 recording does not say which ranks are a group) or point_to_point (a send or
+--                                 receive whose peer is not known).
 -- @column calls count             Calls, each counted once over its ranks.
--- @column bytes B                 Bytes of the calls, summed; not of sends and receives whose peer is not known.
+-- @column bytes B                 Bytes of the calls, summed; not of those whose group or peer is not known.
 -- @column total_ns ns             Durations of the calls, summed; of matched ones.
 -- @column algbw_gb_per_s GB/s     Algorithm bandwidth over the calls whose bytes are known.
 -- @column busbw_gb_per_s GB/s     Bus bandwidth over them.
@@ -50,7 +51,7 @@ WITH calls AS (
             WHEN 'dimension' THEN min(dimension) WHEN 'scope' THEN min(scope)
             WHEN 'group' THEN concat_ws(' ', min(process_group), min(scope))
         END AS apart,
-        CASE WHEN status <> 'point_to_point' THEN max(bytes) END AS bytes,
+        CASE WHEN status NOT IN ('group not known', 'point_to_point') THEN max(bytes) END AS bytes,
         CASE WHEN status = 'matched' THEN min(dur_ns) END AS dur_ns, sum(dur_ns) AS kernel_ns,
         bus_factor(collective, count(*)) AS factor,
         min(start_ns) - min(min(start_ns)) OVER (PARTITION BY run_id) AS start_ns

@@ -30,7 +30,8 @@
 -- @column shift_ns ns             What was taken off its clock; 0 where clocks agree.
 -- @column residual_ns ns          By how much its ends of collectives differ from the mean's after that (median); empty
 --                                 without collectives that no rank can leave early.
--- @column unmatched count         Kernels of calls that are incomplete or unmatched: left out.
+-- @column unmatched count         Kernels of calls that are incomplete, unmatched or of a group that is not known:
+--                                 left out.
 -- @column point_to_point count    Kernels of sends and receives whose peer is not known: left out.
 -- @main run_id, dimension, process_group, rank, device, calls, wait_ns, times_last, last_pct, blocked_ns
 -- @order run_id, dimension, process_group, rank, device
@@ -47,7 +48,8 @@ WITH calls AS (
 ),
 late AS (
     SELECT
-        *, CASE WHEN found = members AND ends_together(collective) THEN end_ns - avg(end_ns) OVER calls END AS late_ns
+        *, CASE WHEN found = members AND group_known AND ends_together(collective) THEN end_ns - avg(end_ns) OVER calls END
+            AS late_ns
     FROM calls
     WINDOW calls AS (PARTITION BY call)
 ),
@@ -118,7 +120,7 @@ per_rank AS (
         sum(margin_ns)::BIGINT AS margin_ns,
         avg(wait_ns) AS avg_wait_ns, max(wait_ns) AS max_wait_ns, any_value(shift_ns) AS shift_ns,
         any_value(residual_ns) AS residual_ns,
-        count(*) FILTER (status IN ('incomplete', 'unmatched')) AS unmatched,
+        count(*) FILTER (status NOT IN ('matched', 'point_to_point')) AS unmatched,
         count(*) FILTER (status = 'point_to_point') AS point_to_point
     FROM placed
     GROUP BY run_group, run_id, shown_dimension, shown_group, rank, device

@@ -131,7 +131,7 @@ marked AS (
 whole_calls AS (
     SELECT run_id, rank, call, max(own_start_ns + dur_ns) AS end_ns
     FROM collective_kernels
-    WHERE NOT one_process AND NOT leaves_early(collective) AND collective NOT IN ('send_recv', 'other')
+    WHERE group_known AND NOT one_process AND NOT leaves_early(collective) AND collective NOT IN ('send_recv', 'other')
     GROUP BY run_id, rank, call, members
     QUALIFY count(*) OVER (PARTITION BY call) = members AND members > 1
 ),
@@ -222,6 +222,11 @@ pairs AS (
     WHERE collective = 'send_recv'
     GROUP BY run_id
 ),
+ungrouped AS (
+    SELECT run_id, count(*) FILTER (status = 'group not known') AS unknown, count(*) AS n
+    FROM judged_calls('collective_kernels')
+    GROUP BY run_id
+),
 of_runs AS (
     SELECT
         run_group, run_id, 0 AS turn, 'status' AS fact,
@@ -294,6 +299,13 @@ of_runs AS (
         END,
         CASE WHEN alone > 0 THEN 'whether they move bytes or wait is not known' END
     FROM runs JOIN pairs USING (run_id)
+    UNION ALL
+    SELECT
+        run_group, run_id, 17, 'process groups', 'note',
+        printf('not known of %d of %d communication kernels', unknown, n),
+        'which ranks call a collective together is not known: no call is matched, and no waiting is known'
+    FROM runs JOIN ungrouped USING (run_id)
+    WHERE unknown > 0
 ),
 of_ranks AS (
     SELECT
