@@ -267,6 +267,23 @@ def test_overlapping_sequences_count_each_piece_once(tmp_path: Path) -> None:
     )
 
 
+def test_sequences_of_a_range_that_launched_them(tmp_path: Path) -> None:
+    """An operator that began with the range and ended before the launch has none of them. Gap: [40, 45) twice."""
+    events: list[dict[str, Any]] = []
+    for i, start in enumerate((0, 100)):
+        own = {"External id": 1 + 2 * i}
+        events += [event("user_annotation", "Optimizer.step#Adam.step", start, 50, **own)]
+        events += [op("aten::empty", start, 2, 2 + 2 * i)]
+        events += [kernel("adam", start + 30, 10, **own), kernel("adam", start + 45, 10, **own)]
+    path = write_trace(tmp_path / "t.json", events)
+    [row] = ask(path, "frequent-sequences")
+    assert [row[c] for c in ("operator", "sequence", "count", "gpu_ns", "gap_ns")] == [
+        "Optimizer.step#Adam.step", "adam > adam", 2, 40_000, 10_000,
+    ]  # fmt: skip
+    assert ask(path, "frequent-sequences", params={"operator": "empty"}) == []
+    assert ask(path, "frequent-sequences", params={"operator": "step#"}) == [row]
+
+
 def test_sequences_under_a_range(tmp_path: Path) -> None:
     # A range holds operators: what it launched is one sequence over all of them. Two steps of the same optimizer.
     events: list[dict[str, Any]] = []

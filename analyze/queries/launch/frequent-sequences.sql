@@ -1,9 +1,9 @@
 -- Which sequences of kernels come again and again under an operator, and what time do they take?
 --
 -- Candidates for fusion: for each call of an operator, the GPU work that it and what it calls launched, in the order of
--- its start. The operators are the outermost ones. A sequence is all the work of a call, if that is two pieces or more;
--- with `length`, it is any so many pieces in a row. Such sequences may overlap, so `pieces`, `gpu_ns` and `gap_ns`
--- count everything once. One fused kernel would have neither the gaps nor all launches but one.
+-- its start. The operators are the outermost ones; work that a range launched outside of any operator belongs to that
+-- range. A sequence is all the work of a call, if that is two pieces or more; with `length`, it is any so many pieces
+-- in a row. Such sequences may overlap, so `pieces`, `gpu_ns` and `gap_ns` count everything once. One fused kernel would have neither the gaps nor all launches but one.
 -- @param operator text = ''       Take the outermost operators or ranges whose name contains this instead.
 -- @param length int[0..1000] = 0  Pieces in a row; 0 for all the work of a call.
 -- @param min_count int[1..1000000000] = 2 Sequences found fewer times are left out.
@@ -61,7 +61,7 @@ owned AS (
     ASOF JOIN outermost o
         ON o.run_id = p.run_id AND o.rank = p.rank AND coalesce(o.tid, -1) = coalesce(p.from_tid, -1)
         AND p.from_ns >= o.start_ns
-    WHERE p.from_ns < o.end_ns
+    WHERE p.from_ns < o.end_ns AND (o.start_ns < p.from_ns OR o.end_ns >= p.from_end_ns)
 ),
 coded AS (
     SELECT o.run_group, o.device, o.outer_op, o.operator, c.code, o.correlation_id, o.start_ns, o.dur_ns

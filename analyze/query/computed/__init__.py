@@ -271,10 +271,10 @@ _LAUNCH_POINTS = """Where on the CPU all GPU work with an External id comes from
 @column from_tid id  Thread that launched it; this and what follows as `work_points` finds it.
 @column from_ns ns  Start of the operator or range; NULL where the recording has none of that id.
 @column from_end_ns ns  Its end.
-@column outer_op index  Number of the outermost operator in which that starts; NULL where it starts in none.
+@column outer_op index  Number of the outermost operator in which that lies, else of the range itself; NULL of others.
 @column outer_name index  Number of its name.
 @column outer_pieces count  Kernels, memcpys and memsets that come from it.
-@view launch_points_names  a row is a name of operators or of GPU work.
+@view launch_points_names  a row is a name of operators, ranges or GPU work.
 @column number index  Its number.
 @column name text  Of a kernel, all of it; of a copy or fill, what torch.profiler calls it.
 """
@@ -353,7 +353,7 @@ COMPUTED = (
     Computed("device_peaks", _DEVICE_PEAKS, _device_peaks),
     Computed("enclosing_ops", _ENCLOSING_OPS, _enclosing_ops, ("cpu_ops", "cuda_calls", "ranges")),
     Computed("known_devices", _KNOWN_DEVICES, _known_devices),
-    Computed("launch_points", _LAUNCH_POINTS, _launch_points, ("cpu_ops", "kernels", "memcpys", "memsets")),
+    Computed("launch_points", _LAUNCH_POINTS, _launch_points, ("cpu_ops", "kernels", "memcpys", "memsets", "ranges")),
     Computed("source_times", _SOURCE_TIMES, _source_times, ("ranges",)),
     *_of_each("memory_tree", _MEMORY_TREE, {k: _FUNCTIONS[k] for k in ("no", "yes")}, _call_tree, "memory_events"),
     *_of_each("torch_sums", _TORCH_SUMS, {k: _FUNCTIONS[k] for k in ("no", "yes")}, _call_tree),

@@ -51,7 +51,7 @@ _NAMES = """
 CREATE TYPE IF NOT EXISTS {table}_text AS ENUM (
     SELECT name
     FROM (
-        SELECT name FROM cpu_ops
+        SELECT name FROM cpu_events WHERE kind IN ('op', 'range')
         UNION
         SELECT name FROM kernels
         UNION
@@ -93,7 +93,7 @@ _OPS = """
 SELECT
     process, kind = 'op' AS is_op, coalesce(tid, {unknown}) AS tid, coalesce(op_id, 0) AS op_id, start_ns,
     start_ns + dur_ns AS end_ns,
-    CASE WHEN kind = 'op' THEN coalesce(enum_code(name::{table}_text)::INTEGER, -1) ELSE -1 END AS name
+    coalesce(enum_code(name::{table}_text)::INTEGER, -1) AS name
 FROM cpu_events JOIN (SELECT * FROM launch_point_ranks WHERE batch = $batch) USING (run_id, rank)
 WHERE kind IN ('op', 'range') AND dur_ns IS NOT NULL AND true /* of these ranks */ AND true /* of this time */
 """
@@ -118,8 +118,8 @@ def _make(connection: duckdb.DuckDBPyConnection, table: str, cut: bool) -> None:
         rows = placed.rows
         if len(placed.unlinked):
             rows = pa.concat_tables([rows, by_thread(connection, "launch_point_ranks", placed.unlinked)])
-            process, tid, at_ns = (integers(rows[c]) for c in ("process", *POINT[:2]))
-            rows = _in_place(rows, (process, tid, at_ns), placed.outermost)
+            at = _At(*(integers(rows[c]) for c in ("process", *POINT)), np.full(len(rows), UNKNOWN))
+            rows = _in_place(rows, at, placed.outermost)
         with registered(connection, launch_points_made=rows):
             connection.execute(_INSERT.format(table=table))
     apart.finish()
@@ -133,6 +133,17 @@ class _Events(NamedTuple):
     """Operators and ranges with the External id of any work; likewise by the number of the process:"""
     ops: dict[int, Columns]
     """Operators, of which some that lie inside of another one are left out."""
+
+
+class _At(NamedTuple):
+    """Where work comes from on the CPU: the operator or range that launched it; UNKNOWN where that is not known."""
+
+    process: Ints
+    tid: Ints
+    start_ns: Ints
+    end_ns: Ints
+    name: Ints
+    """Of a range; -1 of an operator."""
 
 
 class _Placed(NamedTuple):
@@ -154,7 +165,8 @@ def _read(connection: duckdb.DuckDBPyConnection, table: str, batch: rank_batches
         if batch.piece:
             ids.append(found["op_id"])
         if number in work.ids:
-            launching.setdefault(number, []).append(work.launching(number, found))
+            ranges = found | {"name": np.where(is_op, -1, found["name"]).astype(np.int64)}
+            launching.setdefault(number, []).append(work.launching(number, ranges))
         found = found if is_op.all() else taken(found, np.flatnonzero(is_op), *TIMES, "name")
         ops.setdefault(number, []).append(taken(found, np.flatnonzero(_maybe_outer(found)), *TIMES, "name"))
     apart.add(batch.piece, ids, work.op)
@@ -182,29 +194,35 @@ def _ends_later(lane: Ints, end: Ints) -> Bools:
 
 def _placed(events: _Events) -> _Placed:
     columns, unlinked = points(events.work, events.launching)
+    names = columns.pop("from_name", np.full(len(unlinked), UNKNOWN))
     outermost = {number: _Outermost(number, ops) for number, ops in events.ops.items()}
     work = _with(events.work.rows, columns)
     if not unlinked.any():
-        work = _in_place(work, (events.work.process, columns["from_tid"], columns["from_ns"]), outermost)
+        work = _in_place(work, _At(events.work.process, *columns.values(), names), outermost)
         return _Placed(work, work.slice(0, 0), outermost)
     return _Placed(work.filter(pa.array(~unlinked)), events.work.rows.filter(pa.array(unlinked)), outermost)
 
 
-def _in_place(rows: pa.Table, at: tuple[Ints, Ints, Ints], outermost: dict[int, _Outermost]) -> pa.Table:
-    """With the outermost operator in which each comes from the CPU.
-
-    `at`: their processes, threads and times on the CPU, UNKNOWN where the rows have none.
-    """
-    process, tid, at_ns = at
+def _in_place(rows: pa.Table, at: _At, outermost: dict[int, _Outermost]) -> pa.Table:
+    """With the outermost operator in which each comes from the CPU; where there is none, the range that launched it."""
     columns = {c: np.full(len(rows), UNKNOWN) for c in ("outer_op", "outer_name", "outer_pieces")}
-    for number, rows_of in by_process(process):
+    for number, rows_of in by_process(at.process):
         if number not in outermost:
             continue
         ops = outermost[number]
-        here, place = ops.of(rows_of, tid, at_ns)
+        here, place = ops.of(rows_of, at.tid, at.start_ns)
+        # An operator that began with the range that launched the work, and ended before it, is inside of that range.
+        around = (ops.start[place] < at.start_ns[here]) | (ops.end[place] >= at.end_ns[here])
+        here, place = here[around], place[around]
         columns["outer_op"][here] = (number << 32) + place
         columns["outer_name"][here] = ops.name[place]
         columns["outer_pieces"][here] = np.bincount(place)[place]
+        of_range = (at.name[rows_of] >= 0) & (at.name[rows_of] != UNKNOWN)
+        alone = np.setdiff1d(rows_of[of_range], here)
+        ranges, place = np.unique(np.stack([a[alone] for a in at[1:]]), axis=1, return_inverse=True)
+        columns["outer_op"][alone] = (number << 32) + len(ops.name) + place
+        columns["outer_name"][alone] = ranges[3][place]
+        columns["outer_pieces"][alone] = np.bincount(place)[place]
     return _with(rows, columns)
 
 
@@ -215,7 +233,8 @@ class _Outermost:
         lane, tids = dense(ops["tid"])
         order = in_order(lane, ops["start_ns"], (-ops["end_ns"],))
         order = order[_ends_later(lane[order], ops["end_ns"][order])]
-        self.of = OnThreads(lane[order], tids, ops["start_ns"][order], ops["end_ns"][order]).of
+        self.start, self.end = ops["start_ns"][order], ops["end_ns"][order]
+        self.of = OnThreads(lane[order], tids, self.start, self.end).of
         self.name = ops["name"][order]
 
 

@@ -51,7 +51,8 @@ class Work(NamedTuple):
 
     def launching(self, number: int, events: Columns) -> Columns:
         """Of operators and ranges of a process, those with the External id of any work."""
-        return taken(events, np.flatnonzero(self.ids[number].of(events["op_id"]) >= 0), *TIMES, "op_id")
+        names = [c for c in (*TIMES, "op_id", "name") if c in events]
+        return taken(events, np.flatnonzero(self.ids[number].of(events["op_id"]) >= 0), *names)
 
 
 def work_of(rows: pa.Table) -> Work:
@@ -69,9 +70,12 @@ def points(work: Work, launching: dict[int, Columns]) -> tuple[Columns, Bools]:
     """Where each piece comes from, UNKNOWN if no operator or range has its External id; and whether several threads
     have one with it.
 
-    `launching`: by process, what `Work.launching` finds.
+    `launching`: by process, what `Work.launching` finds. If it has names, so has the answer, as `from_name`.
     """
-    found = {c: np.full(len(work.op), UNKNOWN) for c in POINT}
+    given = dict(zip(POINT, TIMES, strict=True))
+    if any("name" in events for events in launching.values()):
+        given["from_name"] = "name"
+    found = {c: np.full(len(work.op), UNKNOWN) for c in given}
     several_of = np.zeros(len(work.op), bool)
     for number, events in launching.items():
         rows, ids = work.rows_of[number], work.ids[number]
@@ -80,7 +84,7 @@ def points(work: Work, launching: dict[int, Columns]) -> tuple[Columns, Bools]:
         several = np.zeros(len(known) + 1, bool)
         if (last[known] != np.arange(len(known))).any():
             by_start = in_order(np.zeros(len(known), np.int64), events["start_ns"], (-events["end_ns"],))
-            events, known = taken(events, by_start, *TIMES), known[by_start]
+            events, known = taken(events, by_start, *given.values()), known[by_start]
             last = _last(known, ids.most)
             several[last[known][events["tid"][last[known]] != events["tid"]]] = True
         # (-1 takes the last, which stands for what is not there.)
@@ -88,8 +92,8 @@ def points(work: Work, launching: dict[int, Columns]) -> tuple[Columns, Bools]:
         several_of[rows] = several[at]
         here = np.flatnonzero(at >= 0)
         at = at[here]
-        for column, given in zip(POINT, TIMES, strict=True):
-            found[column][here + rows.start] = events[given][at]
+        for column, name in given.items():
+            found[column][here + rows.start] = events[name][at]
     return found, several_of
 
 
