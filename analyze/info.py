@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,6 +29,8 @@ _VERSIONS = (
     ("driver", "driver_version"),
     ("NCCL", "nccl_version"),
 )
+_WRITER = re.compile(r"[:;] written by ([^,;]+)")
+"""In the warnings of a Chrome trace that another program wrote."""
 _OPTIONS = (("shapes", "operators with input shapes"), ("stacks", "Python stacks"), ("memory", "allocator events"))
 """What torch.profiler records if it is told to."""
 _FIRST = ("breakdown", "kernel-share", "roofline", "ops", "steps")
@@ -201,10 +204,12 @@ def _read_as(run: Run) -> list[str]:
     """How a run was read: its profiler, ranks and steps, and what of torch.profiler's options was on."""
     c = run.columns
     of = f" of {c['world_size']}" if c["world_size"] else ""
-    said = [_PROFILERS.get(c["profiler"], "no profiler"), f"{_count(c['ranks'], 'rank')}{of}"]
+    writer = _WRITER.search(c["warnings"] or "")
+    read_as = f"a Chrome trace of {writer[1]}" if writer else _PROFILERS.get(c["profiler"], "no profiler")
+    said = [read_as, f"{_count(c['ranks'], 'rank')}{of}"]
     if run.steps is not None:
         said.append(_count(run.steps, "step"))
-    if c["profiler"] == "torch":
+    if c["profiler"] == "torch" and not writer:
         said += [f"{word} {'yes' if name in run.held else 'no'}" for word, name in _OPTIONS]
     return said
 

@@ -83,7 +83,7 @@ NULL = json.dumps({**kernel("odd", 1, 1), "cat": None})
         (changed(ph="B"), (10, 0, 1), "1 kernel, phase B", None),
         (changed(cat=None), (10, 0, 1), "1 no category", None),
         (NULL, (10, 0, 1), "1 no category", None),
-        (changed(cat="mtia_ccp_events"), (10, 0, 1), "1 mtia_ccp_events", None),
+        (changed(cat="mtia_insight"), (10, 0, 1), "1 mtia_insight", None),
         (changed(cat="a\n\x1bb"), (10, 0, 1), "1 a??b;", None),
         (changed(ts=None), (10, 1, 0), "without a time", None),
         (changed(ts="soon"), (10, 1, 0), "without a time", None),
@@ -137,10 +137,10 @@ def test_no_event_is_no_trace(tmp_path: Path, text: str) -> None:
 def test_categories_of_other_devices(tmp_path: Path) -> None:
     calls = [event(c, "launch", 1, 1) for c in ("xpu_runtime", "mtia_runtime", "privateuse1_runtime")]
     drivers = [event(c, "launch", 1, 1) for c in ("xpu_driver", "privateuse1_driver")]
-    other = [event(c, "work", 1, 1) for c in ("mtia_ccp_events", "hpu_op", "hpu_op")]
+    other = [event(c, "work", 1, 1) for c in ("mtia_insight", "hpu_op", "hpu_op")]
     rows, warning = load(tmp_path / "t.json", json.dumps({"traceEvents": calls + drivers + other}))
     assert [r["api"] for r in rows["cuda_calls"]] == ["runtime"] * 3 + ["driver"] * 2
-    assert "not read: 2 hpu_op, 1 mtia_ccp_events; 5 events kept" in warning
+    assert "not read: 2 hpu_op, 1 mtia_insight; 5 events kept" in warning
 
 
 SAMPLE = gzip.decompress((SAMPLES / "late-rank/torch/rank-0.trace.json.gz").read_bytes())

@@ -174,6 +174,8 @@ HOLDINGS = {
 _NAMES = tuple(HOLDINGS)
 _WORDS = re.compile("|".join(f"({h.pattern})" for h in HOLDINGS.values()))
 _ASIDE = re.compile(r"\([^()]*\)|;.*")
+_UNREAD = re.compile(r"written by [^;]*not read|categories that are not read: [^;]*")
+_OF_GPUS = {"kernels", "communication kernels", "GPU work", "copies"}
 _AND = re.compile(r"\band\b")
 _OR = re.compile(r"\bor\b(?! more)")
 _NAMED = re.compile(r"<(\d+)>")
@@ -262,6 +264,8 @@ def why_empty(engine: Engine, query: Query, params: Mapping[str, str]) -> str:
     missing = needs.lacking([name for name in needs.names if held(engine, name)])
     if missing.groups:
         recorded = "; ".join(dict.fromkeys(HOLDINGS[name].recorded for name in missing.names))
+        if set(missing.names) & _OF_GPUS and not held(engine, "GPU work") and (unread := _unread(engine)):
+            return f"no {missing.words} in what was read; {unread}"
         without = [f"no {g[0]}" if len(g) == 1 else f"neither {' nor '.join(g)}" for g in missing.groups]
         return f"the recording has {' and '.join(without)} (recorded by: {recorded})"
     if "metric" in params and "hardware metrics" in needs.names:
@@ -270,6 +274,13 @@ def why_empty(engine: Engine, query: Query, params: Mapping[str, str]) -> str:
     if given:
         return f"nothing in the recording matches --param {' --param '.join(given)}"
     return f"query {query.name} needs {query.needs}" if query.needs else "nothing in the recording answers it"
+
+
+def _unread(engine: Engine) -> str:
+    """What the recordings hold that is not read, in a phrase: who wrote it, or its categories."""
+    rows = engine.rows("SELECT warnings FROM runs WHERE contains(warnings, 'not read') ORDER BY run_id")
+    found = (match for (text,) in rows for line in text.splitlines() if (match := _UNREAD.search(line)))
+    return "; ".join(dict.fromkeys(match[0] for match in found))
 
 
 def _metrics(engine: Engine, asked: str) -> str:

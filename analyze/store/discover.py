@@ -23,11 +23,12 @@ from analyze.store.run_folders import RunInput, join_parts, run_folder
 from schemas.manifest import MANIFEST_NAME
 
 _SUFFIXES = re.compile(
-    r"(?:(\.pt)?(\.trace)?\.json|\.(sqlite|nsys-rep|qdrep|ncu-rep|csv|log|txt))(\.gz)?$", re.IGNORECASE
+    r"(?:(\.pt)?(\.trace)?\.json|\.(chrome_trace|sqlite|nsys-rep|qdrep|ncu-rep|csv|log|txt))(\.gz)?$", re.IGNORECASE
 )
 _NOT_TRACES = re.compile(r"\..*|sweep\.json|store\.json")
 _CATALOGUE = re.compile(r".*/catalogue/[0-9]{8}\.json")
 """Of a store at a URL."""
+_ARCHIVES = {".zip", ".tar", ".tgz", ".7z", ".rar"}
 _SLUG_LENGTH = 80
 _NAMED_LINKS = 3
 _MD5 = re.compile(r"[0-9a-f]{32}")
@@ -121,6 +122,8 @@ def _look(path: RawPath, looked: Mapping[FileState, Looked]) -> _Below:
                 below.folders.append(path.parent)
                 return below
             if (file := _bare_file(path, looked, given=True)) is None:
+                if path.suffix.lower() in _ARCHIVES:
+                    raise InputError(f"{path}: an archive: unpack it first, and give the folder")
                 kinds = ", ".join(s.kind for s in SOURCES if s.name)
                 raise InputError(f"{path}: not a file that any source reads ({kinds})")
             below.files.append(file)

@@ -144,8 +144,11 @@ _paired AS (
 ),
 _grouped AS (
     SELECT
-        p.* EXCLUDE (named, size, said_size, job_size, other, devices, written, ranks_of_group, sends, sent, received, scope),
-        named OR devices > 1 OR other IS NOT NULL OR coalesce(job_size = 2 OR said_size = job_size, false) AS group_known,
+        p.* EXCLUDE (
+            named, size, said_size, job_size, other, devices, written, ranks_of_group, sends, sent, received, scope
+        ),
+        named OR devices > 1 OR other IS NOT NULL OR coalesce(job_size = 2 OR said_size = job_size, false)
+            AS group_known,
         CASE
             WHEN other IS NOT NULL THEN ranks_scope([rank, other], h.hosts)
             WHEN named THEN p.scope
@@ -240,8 +243,8 @@ _shifts AS (
 )
 SELECT
     c.run_group, c.run_id, c.rank, device, correlation_id, collective, group_name, group_ranks, process_group,
-    dimension, inferred, scope, members, group_known, one_process, source, destination, sends, sent, received, batch, even, seq,
-    bytes, start_ns - coalesce(shift_ns, 0) AS start_ns, dur_ns, start_ns AS own_start_ns,
+    dimension, inferred, scope, members, group_known, one_process, source, destination, sends, sent, received, batch,
+    even, seq, bytes, start_ns - coalesce(shift_ns, 0) AS start_ns, dur_ns, start_ns AS own_start_ns,
     coalesce(shift_ns, 0) AS shift_ns, residual_ns, occurrence, call
 FROM _called c
 LEFT JOIN _shifts s ON s.run_group IS NOT DISTINCT FROM c.run_group AND s.run_id = c.run_id AND s.rank = c.rank;

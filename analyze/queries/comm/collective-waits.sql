@@ -1,9 +1,9 @@
 -- How much of the time in collectives is transfer, and how much is waiting for ranks that have not come?
 --
 -- A communication kernel waits until the last rank of its call has started, and at most until it ends itself; the rest
--- is transfer. Where the call is not known (the recording does not name the group, ranks of it are missing, kernels have no moment
--- in common, sends and receives whose peer is not known), neither is its waiting. The three add up to the durations of all
--- communication kernels. Calls as in `collectives`.
+-- is transfer. Where the call is not known (the recording does not name the group, ranks of it are missing, kernels
+-- have no moment in common, sends and receives whose peer is not known), neither is its waiting. The three add up to
+-- the durations of all communication kernels. Calls as in `collectives`.
 -- @param group collective|rank|dimension|process_group = collective   What a row is.
 -- @column run_id id               The run.
 -- @column {group} text            Collective, process rank, dimension of the process group (empty if not known) or

@@ -48,8 +48,9 @@ WITH calls AS (
 ),
 late AS (
     SELECT
-        *, CASE WHEN found = members AND group_known AND ends_together(collective) THEN end_ns - avg(end_ns) OVER calls END
-            AS late_ns
+        *, CASE
+            WHEN found = members AND group_known AND ends_together(collective) THEN end_ns - avg(end_ns) OVER calls
+        END AS late_ns
     FROM calls
     WINDOW calls AS (PARTITION BY call)
 ),

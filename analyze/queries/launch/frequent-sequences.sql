@@ -3,7 +3,8 @@
 -- Candidates for fusion: for each call of an operator, the GPU work that it and what it calls launched, in the order of
 -- its start. The operators are the outermost ones; work that a range launched outside of any operator belongs to that
 -- range. A sequence is all the work of a call, if that is two pieces or more; with `length`, it is any so many pieces
--- in a row. Such sequences may overlap, so `pieces`, `gpu_ns` and `gap_ns` count everything once. One fused kernel would have neither the gaps nor all launches but one.
+-- in a row. Such sequences may overlap, so `pieces`, `gpu_ns` and `gap_ns` count everything once. One
+-- fused kernel would have neither the gaps nor all launches but one.
 -- @param operator text = ''       Take the outermost operators or ranges whose name contains this instead.
 -- @param length int[0..1000] = 0  Pieces in a row; 0 for all the work of a call.
 -- @param min_count int[1..1000000000] = 2 Sequences found fewer times are left out.

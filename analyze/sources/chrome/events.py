@@ -71,6 +71,8 @@ class Args(msgspec.Struct, gc=False, omit_defaults=True):
     input_dims_2021: Raw = msgspec.field(default=_NONE, name="Input dims")
     tid: _Int = msgspec.field(default=None, name="thread id")
     """Of events that `analyze trace` draws on another thread than their own."""
+    rank: Raw = _NONE
+    """Of events of several processes in one file (see `processes`); a program's own argument may be anything."""
 
 
 class Event(msgspec.Struct, gc=False):

@@ -22,6 +22,7 @@ from analyze.sources.chrome.cutting import Cut, Ints, cut
 from analyze.sources.chrome.decimal_us import MAX_NS
 from analyze.sources.chrome.events import Event, Tally, decode_event
 from analyze.sources.chrome.known_forms import NO_MARK, TIMES, Form, FormRows, Known, Values
+from analyze.sources.chrome.processes import HALVES
 from analyze.sources.chrome.tables import CATEGORIES, Batches, by_category, category_batch
 
 LEAST = 4 << 20
@@ -90,6 +91,8 @@ def _batches(parts: Cut, base_ns: int, tally: Tally) -> Batches:
     counts = np.bincount(parts.codes, minlength=u).tolist()
     _known.learn(parts.texts, counts, parts.gap)
     forms = [_known.forms.get(text) for text in parts.texts]
+    if any(form.ph in HALVES for form in forms if form):
+        raise _NotSo
     _check_numbers(parts, forms)
     # Where each form appears first: its code is the next that was not there yet.
     first = np.flatnonzero(np.diff(np.maximum.accumulate(parts.codes), prepend=-1)).tolist()
@@ -114,6 +117,8 @@ def _batches(parts: Cut, base_ns: int, tally: Tally) -> Batches:
             (i, _Member(e.ph, e.cat, e.name, u + k, event=e))
             for k, (i, e) in enumerate(zip(alone.tolist(), events, strict=True))
         ]
+        if any(e.ph in HALVES for e in events):
+            raise _NotSo
         members.sort(key=lambda m: m[0])
         by_category(events, tally)
     tables: dict[str, list[_Placed]] = {}

@@ -19,6 +19,7 @@ from analyze.sources.chrome.json_recovery import LONGEST_AROUND, LONGEST_EVENT, 
 from analyze.sources.remote import RawPath
 
 CHUNK_BYTES = 8 << 20
+_PEEKED_BYTES = 64 << 10
 _GROWTH, _MOST_CHUNKS = 8, 2
 """A chunk of a plain file is an eighth of what is before it, up to two of CHUNK_BYTES: to make the columns of a chunk
 takes some milliseconds however few its rows are, but a file of few chunks keeps few processes busy."""
@@ -114,6 +115,12 @@ class TraceFile:
                 return last
         except OSError as e:
             raise InputError(f"{self.path}: cannot be read: {e.strerror}") from e
+
+    def peek(self) -> bytes:
+        """The beginning of the events, before `chunks` is called; 64 KiB if there are so many."""
+        while len(self._buffer) < _PEEKED_BYTES and (more := self._read()):
+            self._buffer += more
+        return self._buffer[:_PEEKED_BYTES]
 
     def _read(self, size: int = 0) -> bytes:
         try:

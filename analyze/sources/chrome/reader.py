@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,25 +13,32 @@ from analyze.errors import InputError
 from analyze.sources.base import FileReport, Mapper, TableBatch, batch_schema, inline_map
 from analyze.sources.chrome.arrow_columns import no_values
 from analyze.sources.chrome.cutting import PADDING
-from analyze.sources.chrome.events import Tally, decode_chunk, decode_singles, split_chunk
+from analyze.sources.chrome.events import Event, Tally, decode_chunk, decode_singles, split_chunk
 from analyze.sources.chrome.forms import build_by_form
 from analyze.sources.chrome.json_events import Chunk, TraceFile, read_chunk
 from analyze.sources.chrome.json_recovery import LONGEST_AROUND, OTHER_TRACE, Scanner
 from analyze.sources.chrome.json_repair import repair
 from analyze.sources.chrome.metadata import behind_events, merged, parse_metadata, trailer_object
+from analyze.sources.chrome.processes import HALVES, Halves, processes_of
+from analyze.sources.chrome.producers import producer_of
 from analyze.sources.chrome.tables import Batches, build_batches, process_groups
 
 _TOLD = 8
+_GPU_TABLES = {"kernels", "memcpys", "memsets"}
 _SCANNED_BYTES = 4 << 20
 """Bytes that are scanned for events at a time: a hostile file has an event in every two bytes."""
 
 
 class Decoded(NamedTuple):
-    """A chunk as rows. `whole` is False if the chunk was not a list of whole events; then it has no rows."""
+    """A chunk as rows. `whole` is False if the chunk was not a list of whole events; then it has no rows.
+
+    `later`: events that need more than the chunk: begins and ends, or of several processes in one file all.
+    """
 
     batches: Batches
     tally: Tally
     whole: bool
+    later: Sequence[Event] = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """From process to process go columns, without those that are NULL throughout: tables say what they are."""
@@ -39,23 +46,34 @@ class Decoded(NamedTuple):
             table: (batch.num_rows, [None if c.null_count == len(c) else c for c in batch.columns])
             for table, batch in self.batches.items()
         }
-        return _decoded, (columns, self.tally, self.whole)
+        return _decoded, (columns, self.tally, self.whole, self.later)
 
 
-def _decoded(columns: dict[str, tuple[int, list[pa.Array | None]]], tally: Tally, whole: bool) -> Decoded:
+def _decoded(
+    columns: dict[str, tuple[int, list[pa.Array | None]]], tally: Tally, whole: bool, later: Sequence[Event]
+) -> Decoded:
     batches = {}
     for table, (n, found) in columns.items():
         schema = batch_schema(table)
         arrays = [no_values(f, n) if c is None else c for f, c in zip(schema, found, strict=True)]
         batches[table] = pa.RecordBatch.from_arrays(arrays, schema=schema)
-    return Decoded(batches, tally, whole)
+    return Decoded(batches, tally, whole, later)
 
 
-def decode(chunk: Chunk, base_ns: int) -> Decoded:
+def _built(events: list[Event], base_ns: int, tally: Tally, merged: bool) -> Decoded:
+    if merged:
+        return Decoded({}, tally, True, events)
+    later = [e for e in events if e.ph in HALVES]
+    if later:
+        events = [e for e in events if e.ph not in HALVES]
+    return Decoded(build_batches(events, base_ns, tally), tally, True, later)
+
+
+def decode(chunk: Chunk, base_ns: int, merged: bool = False) -> Decoded:
     """Decode a chunk of comma-separated events into batches (in a worker process, for large files)."""
     data, size = (chunk, len(chunk)) if isinstance(chunk, bytes) else (chunk.read(2 * PADDING), chunk.end - chunk.start)
     tally = Tally()
-    if (batches := build_by_form(data, min(size, len(data)), base_ns, tally)) is not None:
+    if not merged and (batches := build_by_form(data, min(size, len(data)), base_ns, tally)) is not None:
         return Decoded(batches, tally, True)
     data = data[:size].strip(b" \t\r\n,")
     events = decode_chunk(data)
@@ -68,16 +86,16 @@ def decode(chunk: Chunk, base_ns: int) -> Decoded:
             if singles is None:
                 return Decoded({}, tally, False)
             events = decode_singles(singles, tally)
-    return Decoded(build_batches(events, base_ns, tally), tally, True)
+    return _built(events, base_ns, tally, merged)
 
 
-def decode_scanned(found: list[bytes], base_ns: int) -> Decoded:
+def decode_scanned(found: list[bytes], base_ns: int, merged: bool = False) -> Decoded:
     """Decode events that a Scanner found."""
     tally = Tally()
     events = decode_chunk(b",".join(found))
     if events is None:
         events = decode_singles(found, tally)
-    return Decoded(build_batches(events, base_ns, tally), tally, True)
+    return _built(events, base_ns, tally, merged)
 
 
 def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterator[TableBatch]:
@@ -101,31 +119,47 @@ def _read(trace: TraceFile, report: FileReport, mapper: Mapper) -> Iterator[Tabl
     report.zero_ns = base_ns or 0
     scanner = Scanner(in_object=not trace.header.is_array)
     tally = Tally()
+    producer = producer_of(trace.peek())
+    processes = processes_of(trace)
+    several = processes is not None
+    halves = Halves()
+    found: set[str] = set()
     in_flight: list[tuple[Chunk, int]] = []
 
-    def chunks() -> Iterator[tuple[Chunk, int]]:
+    def chunks() -> Iterator[tuple[Chunk, int, bool]]:
         for chunk in trace.chunks():
             in_flight.append((chunk, trace.position))
-            yield chunk, base_ns or 0
+            yield chunk, base_ns or 0, several
 
-    for result in mapper(decode, chunks()):
+    def rows(result: Decoded) -> Iterator[TableBatch]:
+        tally.add(result.tally)
+        found.update(result.batches)
+        yield from _of_rank(None, result.batches)
+        if result.later:
+            yield from placed(list(halves.whole(result.later, tally)))
+
+    def placed(events: list[Event]) -> Iterator[TableBatch]:
+        for rank, own in processes.split(events).items() if processes else [(None, events)]:
+            batches = build_batches(own, base_ns or 0, tally)
+            found.update(batches)
+            yield from _of_rank(rank, batches)
+
+    # What goes from process to process are rows; of events there would be more than they are worth.
+    for result in (inline_map if several else mapper)(decode, chunks()):
         chunk, report.position = in_flight.pop(0)
         if not result.whole or not scanner.ready:
             # What was left over goes on here, even if this chunk makes sense by itself: it may be a list inside args.
             data = read_chunk(chunk)
             for start in range(0, len(data), _SCANNED_BYTES):
-                result = decode_scanned(scanner.feed(data[start : start + _SCANNED_BYTES]), base_ns or 0)
-                tally.add(result.tally)
-                yield from _without_rank(result.batches)
+                events = scanner.feed(data[start : start + _SCANNED_BYTES])
+                yield from rows(decode_scanned(events, base_ns or 0, several))
             continue
         if scanner.other_trace:
             tally.lost[OTHER_TRACE] += result.tally.events + result.tally.lost.total() + result.tally.unread.total()
             continue
-        tally.add(result.tally)
-        yield from _without_rank(result.batches)
-    result = decode_scanned(scanner.feed(b"", at_end=True), base_ns or 0)
-    tally.add(result.tally)
-    yield from _without_rank(result.batches)
+        yield from rows(result)
+    yield from rows(decode_scanned(scanner.feed(b"", at_end=True), base_ns or 0, several))
+    halves.unended(tally)
     tally.lost += scanner.lost
     tally.stray = tally.stray or scanner.stray
 
@@ -137,18 +171,25 @@ def _read(trace: TraceFile, report: FileReport, mapper: Mapper) -> Iterator[Tabl
     if metadata.base_ns is None and base_ns != trailer.base_ns:
         problems.append(f"the baseTimeNanoseconds behind its events is {trailer.base_ns}, {base_ns} was added")
     problems += more if scanner.ended else []
+    if producer and tally.unread:
+        unread = "" if found & _GPU_TABLES else ", whose device rows are not read"
+        problems.append(f"written by {producer}{unread}")
     problems += trace.gzip_problems + _problems(scanner, tally)
     damaged = tally.lost or tally.stray or not scanner.ended
     if not tally.events and not tally.unread and (damaged or trace.header.is_array):
         raise InputError(f"{trace.path}: not a Chrome trace: no event could be read from it")
     if not tally.events and not tally.unread:
         problems.append("it has no events")
+    if processes and processes.guessed:
+        problems.append(
+            f"its {len(processes.ranks)} processes are ranks in the order of their labels, which do not say their ranks"
+        )
     if problems:
         report.warnings.append(f"{trace.path.name}: {'; '.join(problems)}; {tally.events} events kept")
 
 
-def _without_rank(batches: Batches) -> Iterator[TableBatch]:
-    return ((table, None, batch) for table, batch in batches.items())
+def _of_rank(rank: int | None, batches: Batches) -> Iterator[TableBatch]:
+    return ((table, rank, batch) for table, batch in batches.items())
 
 
 def _problems(scanner: Scanner, tally: Tally) -> list[str]:

@@ -49,8 +49,16 @@ E = TypeVar("E", bound=Kind)
 Batches = dict[str, pa.RecordBatch]
 
 _MEMCPY = re.compile(
-    r"(?:Memcpy|Copy)\s*(HtoD|DtoH|DtoD|PtoP|HtoH|HtoA|AtoH|AtoA|AtoD|DtoA)?[^(]*(?:\((\S+) -> (\S+)\))?"
+    r"(?:Memcpy|Copy)\s*(HtoD|DtoH|DtoD|PtoP|HtoH|HtoA|AtoH|AtoA|AtoD|DtoA|[HDM]2[HDM]|(?:Host|Device)To(?:Host|Device))?"
+    r"[^(]*(?:\((\S+) -> (\S+)\))?"
 )
+_KINDS = {
+    f"{a}{to}{b}": f"{ends[a]}to{ends[b]}"
+    for to, ends in (("2", {"H": "H", "D": "D", "M": "H"}), ("To", {"Host": "H", "Device": "D"}))
+    for a in ends
+    for b in ends
+}
+"""Of Intel's GPUs, where M is memory that is no device's (H2D, M2D), and of AMD's (HostToDevice)."""
 _MEMSET = re.compile(r"[^(]*\((\w+)\)")
 
 
@@ -142,7 +150,7 @@ def _memcpys(events: Sequence[Event]) -> Columns:
     columns["device"] = [a.in_device if a.device is None and a.in_device is not None else d
                          for a, d in zip(args, columns["device"], strict=True)]  # fmt: skip
     return columns | {
-        "kind": [(m and m.group(1)) or "Unknown" for m in matches],
+        "kind": [_KINDS.get(m.group(1), m.group(1)) if m and m.group(1) else "Unknown" for m in matches],
         "src_memory": [m and m.group(2) for m in matches],
         "dst_memory": [m and m.group(3) for m in matches],
         "src_device": [a.from_device for a in args],
@@ -251,6 +259,7 @@ _ALIASES = {
     "privateuse1_runtime": "cuda_runtime",
     "privateuse1_driver": "cuda_driver",
     "mtia_runtime": "cuda_runtime",
+    "mtia_ccp_events": "kernel",
     "Synchronization": "cuda_sync",
     "Operator": "cpu_op",
     "operator": "cpu_op",
@@ -300,7 +309,7 @@ def by_category(events: Sequence[E], tally: Tally) -> dict[str, list[E]]:
             groups[ph, e.cat].append(e)
         elif ph not in _NOT_STORED:
             if ph:
-                unread[_label(e.cat) + f", phase {_label(ph)}"] += 1
+                unread[phase_label(e)] += 1
             else:
                 no_phase += 1
     found: defaultdict[str, list[E]] = defaultdict(list)
@@ -352,6 +361,11 @@ def process_groups(groups: Sequence[ProcessGroup]) -> pa.RecordBatch:
         "backend": [g.backend for g in groups],
     }
     return record_batch("process_groups", columns, len(groups), Counter())
+
+
+def phase_label(event: Kind) -> str:
+    """An event that is not read, as it can stand in a warning."""
+    return f"{_label(event.cat)}, phase {_label(event.ph)}"
 
 
 def _label(cat: str) -> str:

@@ -1,0 +1,18 @@
+"""Which program wrote a Chrome trace that is none of torch.profiler."""
+
+from __future__ import annotations
+
+import re
+
+_PRODUCERS = (
+    ("torch_npu (Ascend)", re.compile(rb'"Ascend Hardware"|"async_npu"')),
+    ("JAX (XLA)", re.compile(rb'"/device:[A-Z]+:[0-9]+"|"/host:CPU"')),
+    ("Intel unitrace", re.compile(rb'"DEVICE<[^"]*>"')),
+    ("Triton Proton", re.compile(rb'"call_stack"\s*:\s*\[\s*"ROOT"')),
+    ("rocprof (ROCm)", re.compile(rb'"(?:CPU )?(?:HIP|HSA) API"')),
+)
+
+
+def producer_of(head: bytes) -> str | None:
+    """The program that wrote a trace, by the names of processes and arguments at its beginning; None of others."""
+    return next((name for name, pattern in _PRODUCERS if pattern.search(head)), None)
