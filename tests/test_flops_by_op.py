@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import Late, ask, event, kernel, launch, write_trace
+from support import Late, ask, event, kernel, launch, op, write_trace
 
 torch, profiler, torchvision = Late("torch"), Late("torch.profiler"), Late("torchvision")
 flop_counter = Late("torch.utils.flop_counter")
@@ -91,6 +91,16 @@ def test_without_shapes_calls_are_unknown(tmp_path: Path) -> None:
 def old(name: str, ts: float, dur: float, dims: list[list[int]] | None = None) -> dict[str, Any]:
     """An operator as Kineto wrote it in 2021: `Input dims` in lower case, no concrete inputs."""
     return event("Operator", name, ts, dur, **({"Input dims": dims} if dims else {}))
+
+
+@pytest.mark.parametrize("pair", ["[1, 1]", "(1,1)", "(1, 1)"])
+def test_strides_as_lists_and_tuples(tmp_path: Path, pair: str) -> None:
+    """x [2, 3, 8, 8], w [4, 3, 3, 3], stride and padding 1: 2 * N * C_out * C_in * k * k * |out| = 2*2*4*3*9*64."""
+    inputs = ["", "", "", pair, pair, pair, "False", pair.replace("1", "0"), "1"]
+    dims = [[2, 3, 8, 8], [4, 3, 3, 3], [], [], [], [], [], [], []]
+    call = op("aten::convolution", 0, 10, 1, **{"Input Dims": dims, "Concrete Inputs": inputs})
+    [row] = ask(write_trace(tmp_path / "t.json", [call]), "flops-by-op")
+    assert (row["flops"], row["unknown_calls"]) == (27_648, 0)
 
 
 def test_backward_of_the_libraries_until_torch_1_10(tmp_path: Path) -> None:

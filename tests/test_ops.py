@@ -221,3 +221,12 @@ def test_threads_that_have_a_label_instead_of_a_number(tmp_path: Path) -> None:
     )
     self_ns = {name: row[1] for (name, _, _), row in ours(path).items()}
     assert self_ns == {"numbered": 1_000_000, "outer": 70_000, "inner": 30_000}
+
+
+def test_op_totals_counts_calls_as_ops_does(tmp_path: Path) -> None:
+    """A call whose only child has its name is one: launches [0, 10) with [2, 6) inside, and [20, 24) alone."""
+    path = write_trace(tmp_path / "t.json", [launch(0, 1, 10), launch(2, 2, 4), launch(20, 3, 4)])
+    [row] = ask(path, "ops")
+    [totals] = ask(path, "op-totals")
+    assert row["calls"] == totals["cuda_calls"] == 2
+    assert row["self_cpu_ns"] == totals["cpu_ns"] == 14_000

@@ -52,9 +52,11 @@ CREATE MACRO shape(dims, i) AS CAST(json_extract(dims, '$[' || i || ']') AS BIGI
 -- one text. They hold numbers alone.
 CREATE MACRO spaced_shapes(dims) AS replace(regexp_replace(dims, '\s', '', 'g'), ',', ', ');
 
--- @macro int_list(inputs, i)  a list of numbers among the concrete inputs, which are JSON strings: "[2, 2]", "False",
--- "1".
-CREATE MACRO int_list(inputs, i) AS CAST(CAST(json_extract_string(inputs, '$[' || i || ']') AS JSON) AS BIGINT[]);
+-- @macro int_list(inputs, i)  a list of numbers among the concrete inputs, which are JSON strings: "[2, 2]", "(1,1)",
+-- "False", "1".
+CREATE MACRO int_list(inputs, i) AS CAST(string_split(
+    nullif(trim(json_extract_string(inputs, '$[' || i || ']'), '[](), '), ''), ','
+) AS BIGINT[]);
 
 -- @macro is_true(inputs, i)  whether a concrete input is True.
 CREATE MACRO is_true(inputs, i) AS json_extract_string(inputs, '$[' || i || ']') = 'True';
@@ -71,7 +73,7 @@ END) THEN 2 ELSE 1 END;
 
 -- @macro output_mask(inputs, i)  gradients asked of convolution_backward (input 10): 1 = input, 2 = weight, 3 = bias.
 CREATE MACRO output_mask(inputs, i) AS
-    (string_split(trim(json_extract_string(inputs, '$[10]'), '[] '), ',')[i] ILIKE '%true%')::INTEGER;
+    (string_split(trim(json_extract_string(inputs, '$[10]'), '[]() '), ',')[i] ILIKE '%true%')::INTEGER;
 
 -- @macro out_size(x, w, stride, padding, dilation, i)  size of dimension i of a convolution's output; x [N, C_in, ..],
 -- w [C_out, C_in / groups, ..].

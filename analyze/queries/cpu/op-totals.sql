@@ -24,7 +24,7 @@ WITH added AS (
     SELECT
         run_group, run_id, rank, sum(self_ns) FILTER (kind <> 'async') AS cpu_ns, 0 AS device_ns,
         coalesce(sum(calls) FILTER (kind = 'op' AND NOT folded), 0) AS op_calls,
-        coalesce(sum(calls) FILTER (kind = 'call'), 0) AS cuda_calls,
+        coalesce(sum(calls) FILTER (kind = 'call' AND NOT folded), 0) AS cuda_calls,
         0 AS kernels, 0 AS copies
     FROM torch_sums_no
     GROUP BY ALL
