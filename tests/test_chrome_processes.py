@@ -15,10 +15,9 @@ JOB = {"rank": 0, "world_size": 2}
 
 def process(n: int, gpu_us: float, device: int = 0) -> list[dict[str, Any]]:
     """An operator of a process, with the same ids as in any other, and its kernel of so many us."""
-    return [
-        op(f"aten::mm{n}", 0, 20, 1), launch(5, 7, **{"External id": 1}),
-        kernel("gemm", 30, gpu_us, device=device, correlation=7, **{"External id": 1}),
-    ]  # fmt: skip
+    own: dict[str, Any] = {"External id": 1}
+    gemm = kernel("gemm", 30, gpu_us, device=device, correlation=7, **own)
+    return [op(f"aten::mm{n}", 0, 20, 1), launch(5, 7, **own), gemm]
 
 
 def labelled(label: str, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
