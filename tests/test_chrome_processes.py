@@ -84,7 +84,7 @@ def test_begins_and_ends_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(forms, "LEAST", least)
 
     def half(ph: str, ts: float, name: str = "", **args: Any) -> dict[str, Any]:
-        said = {"cat": "cpu_op", "name": name} if name else {}
+        said: dict[str, Any] = {"cat": "cpu_op", "name": name} if name else {}
         return {"ph": ph, "pid": 1, "tid": 1, "ts": ts, "args": args} | said
 
     events = [

@@ -112,14 +112,14 @@ def test_peers_are_global_ranks(tmp_path: Path) -> None:
 
     As a place in the group, 2 would be rank 4 itself. Rank 2 waits from 31 for what rank 4 sends at 40.
     """
-    of = {"Process Group Ranks": "[0, 2, 4]", "Group size": 3, "Process Group Name": "9"}
+    of: dict[str, Any] = {"Process Group Ranks": "[0, 2, 4]", "Group size": 3, "Process Group Name": "9"}
     idle = [kernel("a", 0, 1)]
     receiving = [pair("recv", 4, 7, 3, **of), pair("recv", 4, 31, 12, **of)]
     sending = [pair("send", 2, 0, 10, **of), pair("send", 2, 40, 3, **of)]
     path = write_ranks(tmp_path, idle, idle, receiving, idle, sending, idle)
     assert [(r["rank"], r["calls"], r["wait_ns"]) for r in ask(path, "stragglers")] == [(2, 2, 9_000), (4, 2, 7_000)]
     # The range around a send has places in the group: place 2 sends to place 1.
-    plain = of | {"Collective name": "nccl:send"}
+    plain: dict[str, Any] = of | {"Collective name": "nccl:send"}
     around = event("gpu_user_annotation", "nccl:send 2->1", 0, 10, 0, 17, device=0, stream=17)
     sends = [around, collective("send", 0, 10, 1000, **plain)]
     path = write_ranks(tmp_path / "range", idle, idle, receiving[:1], idle, sends, idle)
@@ -131,7 +131,7 @@ def test_peers_that_can_only_be_places_in_the_group(tmp_path: Path) -> None:
 
     Then 2, which is also a rank of the group, is rank 4, which receives at 23 what rank 0 sends at 20.
     """
-    of = {"Process Group Ranks": "[0, 2, 4]", "Group size": 3, "Process Group Name": "9"}
+    of: dict[str, Any] = {"Process Group Ranks": "[0, 2, 4]", "Group size": 3, "Process Group Name": "9"}
     idle = [kernel("a", 0, 1)]
     sending = [pair("send", 1, 0, 10, **of), pair("send", 2, 20, 10, **of)]
     receiving = [[pair("recv", 0, 7, 3, **of)], [pair("recv", 0, 23, 7, **of)]]

@@ -118,7 +118,8 @@ def _make(connection: duckdb.DuckDBPyConnection, table: str, cut: bool) -> None:
         rows = placed.rows
         if len(placed.unlinked):
             rows = pa.concat_tables([rows, by_thread(connection, "launch_point_ranks", placed.unlinked)])
-            at = _At(*(integers(rows[c]) for c in ("process", *POINT)), name=np.full(len(rows), UNKNOWN))
+            process, tid, start, end = (integers(rows[c]) for c in ("process", *POINT))
+            at = _At(process, tid, start, end, np.full(len(rows), UNKNOWN))
             rows = _in_place(rows, at, placed.outermost)
         with registered(connection, launch_points_made=rows):
             connection.execute(_INSERT.format(table=table))
@@ -198,7 +199,8 @@ def _placed(events: _Events) -> _Placed:
     outermost = {number: _Outermost(number, ops) for number, ops in events.ops.items()}
     work = _with(events.work.rows, columns)
     if not unlinked.any():
-        work = _in_place(work, _At(events.work.process, *(columns[c] for c in POINT), name=names), outermost)
+        tid, start, end = (columns[c] for c in POINT)
+        work = _in_place(work, _At(events.work.process, tid, start, end, names), outermost)
         return _Placed(work, work.slice(0, 0), outermost)
     return _Placed(work.filter(pa.array(~unlinked)), events.work.rows.filter(pa.array(unlinked)), outermost)
 
