@@ -833,3 +833,13 @@ def test_a_program_under_ncu_is_paired_with_the_same_program_alone(tmp_path: Pat
     (again / "run.json").write_text(json.dumps(manifest | {"run_id": "again", "command": command}))
     found = analyze.open(SAMPLES / "matmuls", SAMPLES / "resnet18-1gpu", again).sql(pairs).to_pylist()
     assert [(pair["ncu"].endswith("matmuls-063d"), pair["torch"]) for pair in found] == [(True, "again")]
+
+
+def test_a_run_alone_is_not_compared_with_another_workload() -> None:
+    """alexnet-roofline has no torch pass of its own: by run it has no rows, beside alexnet-ncu as alone."""
+    paths = [SAMPLES / "alexnet-ncu", SAMPLES / "alexnet-roofline"]
+    with analyze.open(*paths) as traces:
+        rows = traces.query("useful-flops", by=["run_id"], profiler="all").to_pylist()
+        assert {r["run_id"] for r in rows} == {"20261120-172016-alexnet-b64-g1-tf32-6acb.ncu"}
+        # All together, the torch pass of the same settings stands in.
+        assert len(traces.query("useful-flops", profiler="all").to_pylist()) > 0

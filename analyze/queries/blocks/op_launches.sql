@@ -10,7 +10,8 @@ CREATE MACRO bare_name(short_name) AS regexp_replace(short_name, '^(\w+::)+', ''
 
 -- @view run_pairs  a row is an Nsight Compute run with the torch.profiler run of its workload.
 -- A pass of the same `collect run`, else the first with the same settings, and of the same program where it is not one
--- of the collector's. What a bare CSV does not say matches anything.
+-- of the collector's. What a bare CSV does not say matches anything. With --by, runs of different workloads are a
+-- pair within a group only.
 -- @column ncu_run id            The run under Nsight Compute.
 -- @column torch_run id          The run under torch.profiler.
 -- @column phase text            Phase that ncu was limited to; NULL for all.
@@ -27,7 +28,8 @@ SELECT n.run_id AS ncu_run, t.run_id AS torch_run, n.phase
 FROM _runs n JOIN _runs t
     ON n.profiled AND t.traced AND (
         n.workload_id = t.workload_id
-        OR (n.workload_id IS NULL OR n.program IS NOT DISTINCT FROM t.program)
+        OR n.run_group IS NOT DISTINCT FROM t.run_group
+        AND (n.workload_id IS NULL OR n.program IS NOT DISTINCT FROM t.program)
         AND (n.model IS NULL OR n.model = t.model)
         AND (n.batch_size IS NULL OR n.batch_size = t.batch_size)
         AND (n.precision IS NULL OR n.precision = t.precision)
