@@ -194,16 +194,15 @@ def _named(tree: object) -> set[str]:
     return found
 
 
-_GONE = re.compile(r'Cannot access file "(.+)/\*\*/\*\.parquet"')
-"""A file that does not exist DuckDB takes for a folder, which it may not list."""
-
-
 def sentence(error: Exception) -> str:
     """What a DuckDB error says, on one line and without the excerpt of the SQL: that is not always the user's own."""
     if isinstance(error, UnicodeError) or "cannot encode str as UTF-8" in str(error):
         return "not valid UTF-8"
-    if gone := _GONE.search(str(error)):
-        return f"{gone[1]} does not exist any more"
+    # DuckDB takes a file that does not exist for a folder, which it may not list.
+    _, denied, rest = str(error).partition('Cannot access file "')
+    gone, listed, _ = rest.partition('/**/*.parquet"')
+    if denied and listed:
+        return f"{gone} does not exist any more"
     lines = []
     for line in str(error).strip().splitlines():
         if line.startswith("LINE "):
