@@ -12,6 +12,7 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
 from types import FrameType
@@ -368,3 +369,12 @@ def forget_checksums(store: Path) -> None:
         for file in (f for files in run["tables"].values() for f in files):
             file.pop("crc32", None)
     (store / "store.json").write_text(json.dumps(catalogue))
+
+
+def stats_of_children(pid: int) -> list[list[str]]:
+    """What /proc/PID/stat has behind the name, of each process that a process has started and that still exists."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has just ended
+            found.append(path.read_text().rpartition(")")[2].split())
+    return [stat for stat in found if int(stat[1]) == pid]

@@ -19,7 +19,18 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from rich.cells import cell_len
-from support import ROOT, SAMPLES, bash, complaints, in_terminal, kernel, run_cli, start_cli, write_trace
+from support import (
+    ROOT,
+    SAMPLES,
+    bash,
+    complaints,
+    in_terminal,
+    kernel,
+    run_cli,
+    start_cli,
+    stats_of_children,
+    write_trace,
+)
 
 import analyze
 from analyze.query import interrupts
@@ -41,8 +52,7 @@ def test_a_signal_ends_a_query_at_work(number: signal.Signals, tmp_path: Path) -
 
         def seconds() -> float:
             """Of CPU, of the process that runs the statement."""
-            stats = [p.read_text().rpartition(")")[2].split() for p in Path("/proc").glob("[0-9]*/stat") if p.exists()]
-            return sum(int(s[11]) for s in stats if int(s[1]) == asked.pid) / os.sysconf("SC_CLK_TCK")
+            return sum(int(s[11]) for s in stats_of_children(asked.pid)) / os.sysconf("SC_CLK_TCK")
 
         try:
             # Said when it has been read, before the statement.

@@ -21,7 +21,7 @@ from urllib.parse import urlencode
 
 import pyarrow.parquet as pq
 import pytest
-from support import ROOT, SAMPLES, run_cli, start_cli
+from support import ROOT, SAMPLES, run_cli, start_cli, stats_of_children
 from test_report import HOSTILE, browser, hostile_run, needs_browser, serious, words
 
 import analyze
@@ -301,8 +301,7 @@ def test_an_expression_that_takes_long_is_ended_and_holds_nobody_up() -> None:
 
 def children(pid: int) -> int:
     """How many processes a process has started that still run."""
-    stats = (p.read_text().rpartition(")")[2].split() for p in Path("/proc").glob("[0-9]*/stat") if p.exists())
-    return sum(int(stat[1]) == pid and stat[0] != "Z" for stat in stats)
+    return sum(stat[0] != "Z" for stat in stats_of_children(pid))
 
 
 def test_memory_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
