@@ -65,8 +65,7 @@ class Bucket(LocalFileSystem):  # type: ignore[misc]
 def held(store: Path | str) -> dict[str, int]:
     """Kernels of a store by name."""
     with analyze.open(store) as traces:
-        rows = traces.sql("SELECT name, count(*) AS n FROM kernels GROUP BY name").to_pylist()
-    return {r["name"]: r["n"] for r in rows}
+        return dict(traces.engines.get().rows("SELECT name, count(*) FROM kernels GROUP BY name"))
 
 
 def killed_at(number: int, task: Callable[[], object]) -> bool:

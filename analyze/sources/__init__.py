@@ -42,7 +42,6 @@ class Source(NamedTuple):
 
 
 # Triton Proton writes .chrome_trace.
-_TRACE_NAME = re.compile(r".*\.(json|chrome_trace)$", re.I)
 # Logs have any name: out.757751, alexnet_k80.log, rank-0.ncu.csv.
 _LOG_NAME = re.compile(
     r"(?!.*\.(json|gz|zip|tar|parquet|arrow|sqlite(-\w+)?|nsys-rep|ncu-rep|nvvp|py|so|pth?|png|jpe?g)$)", re.I
@@ -59,7 +58,14 @@ _NVPROF = (
 )
 
 SOURCES = (
-    Source("chrome_trace", "chrome.reader", "torch", _TRACE_NAME, splits=True, unpacks=True),
+    Source(
+        "chrome_trace",
+        "chrome.reader",
+        "torch",
+        re.compile(r".*\.(json|chrome_trace)$", re.I),
+        splits=True,
+        unpacks=True,
+    ),
     Source("nsys_sqlite", "nsys.reader", "nsys", re.compile(r".*\.sqlite$", re.I), beside=("-journal", "-wal")),
     Source("nsys_report", "nsys.reader", "nsys", re.compile(r".*\.(nsys-rep|qdrep)$", re.I), exported=(".sqlite",)),
     Source("nsys_tables", "nsys.reader", "nsys", re.compile(r"META_DATA_EXPORT\.(parquet|arrow)$"), folder=True),

@@ -23,7 +23,7 @@ _LABEL = re.compile(r"\[([^\]]{1,100})\] ?(-?[0-9]{1,18})")
 _LABELS = re.compile(rb'"pid"\s*:\s*"\[([^\]"\\]{1,100})\] ?-?[0-9]{1,18}"')
 _RANKS = re.compile(rb'"args"\s*:\s*\{(?:[^{}"]|"[^"\\]*")*?"rank"\s*:\s*"?([0-9]{1,6})\b')
 _COMPLETE = re.compile(rb'"ph"\s*:\s*"X"')
-_PART = re.compile(r"([A-Za-z_]+)[-_ ]?([0-9]{1,6})")
+_PART = re.compile(r"(?<![A-Za-z_])([A-Za-z_]{1,64})[-_ ]?([0-9]{1,6})")
 _ORDER = ("pp", "dp", "tp", "ep")
 """Ranks of a job with several dimensions: neighbours are tensor parallel."""
 _MOST = 1 << 16
