@@ -145,6 +145,7 @@ def test_what_a_format_needs_beside_a_file(tmp_path: Path, scratch: Path) -> Non
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA wal_autocheckpoint = 0")
     db.execute(f"INSERT INTO {KERNEL} SELECT * FROM {KERNEL}")
+    db.execute(f'UPDATE {KERNEL} SET start = start + 1000000, "end" = "end" + 1000000 WHERE rowid = 1')  # no duplicate
     db.commit()
     folder_export(folder / "tables", ".parquet")
     url = put(folder, f"memory://{os.getpid()}/exports")

@@ -14,7 +14,7 @@
 -- @column end_ns ns               Its end.
 -- @column source text             Line of the program that most of its time comes from; NULL if not known.
 -- @order run_id
--- @use run_gpus, time_owners
+-- @use intervals, run_gpus, time_owners
 -- @needs memcpys of managed memory
 WITH moved AS (
     SELECT * FROM tracked_memcpys WHERE managed

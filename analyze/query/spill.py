@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from shutil import rmtree
 from stat import S_ISDIR
@@ -54,8 +55,10 @@ def memory_limit() -> dict[str, str]:
 
 def settings(folder: Path) -> dict[str, str]:
     """DuckDB's settings for its memory and for what it spills to a folder: half of the free disk at most."""
-    most = f"{shutil.disk_usage(folder).free // 2 // 1_000_000}MB"
-    return memory_limit() | {"temp_directory": str(folder), "max_temp_directory_size": most}
+    found = memory_limit() | {"temp_directory": str(folder)}
+    with suppress(OSError, AttributeError):  # not every system says how much is free
+        found["max_temp_directory_size"] = f"{shutil.disk_usage(folder).free // 2 // 1_000_000}MB"
+    return found
 
 
 def machine_bytes(connection: duckdb.DuckDBPyConnection) -> float:
