@@ -13,6 +13,7 @@ import shlex
 import shutil
 import stat
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -156,7 +157,7 @@ def _private_folder(named: str | None) -> Path:
 
 def _others_may_change(folder: os.stat_result) -> bool:
     """Whether another user can rename or replace what is in a folder."""
-    if not hasattr(os, "geteuid"):
+    if sys.platform == "win32":
         return False  # Windows has an access list for each user's folders
     # In a container root may have another number.
     if folder.st_uid not in (os.geteuid(), Path("/").stat().st_uid):
@@ -169,6 +170,8 @@ def _others_may_change(folder: os.stat_result) -> bool:
 
 def _is_own_group(number: int) -> bool:
     """Whether a group has this user alone, as many systems make one for each."""
+    if sys.platform == "win32":
+        return False
     import grp
     import pwd
 
