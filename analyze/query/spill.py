@@ -61,9 +61,10 @@ def settings(folder: Path) -> dict[str, str]:
     return found
 
 
-def machine_bytes(connection: duckdb.DuckDBPyConnection) -> float:
-    """Bytes of the machine's memory, or of its control group: DuckDB may hold four fifths by default."""
-    return duckdb_limit(connection) / 0.8
+def process_bytes(connection: duckdb.DuckDBPyConnection) -> float:
+    """Bytes that a process which runs SQL of unknown origin may allocate: $TRACEQUARRY_MEMORY, else the memory of the
+    machine or of its control group, of which DuckDB may hold four fifths by default. Raises InputError."""
+    return memory_bytes() or duckdb_limit(connection) / 0.8
 
 
 def duckdb_limit(connection: duckdb.DuckDBPyConnection) -> float:

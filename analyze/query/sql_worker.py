@@ -55,7 +55,7 @@ def _answer(request: Mapping[str, Any]) -> None:
     forbid_files()
     stores = list(map(store_from_json, request["stores"]))
     engine = Engine(stores, request["by"], request["where"], request["profiler"], request["prefer"], read_only=True)
-    limit_memory(spill.memory_bytes() or spill.machine_bytes(engine.connection))
+    limit_memory(spill.process_bytes(engine.connection))
     if request["sql"] is not None:
         answer = engine.sql(request["sql"])
     else:

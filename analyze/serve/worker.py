@@ -63,7 +63,7 @@ class _Served:
 
 
 def _site(served: Mapping[str, Any]) -> Site:
-    limit_memory(spill.memory_bytes() or spill.machine_bytes(empty_database()))
+    limit_memory(spill.process_bytes(empty_database()))
     stores = list(map(store_from_json, served["stores"]))
     folders, folder = [Path(f) for f in served["folders"]], Path(served["folder"])
     return Site(stores, served["paths"], folders, served["where"], served["profiler"], folder)
