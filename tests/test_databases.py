@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
+import time
 from pathlib import Path
 
 import duckdb
@@ -131,6 +132,16 @@ def test_a_process_that_is_ended_is_a_sentence(stores: list[Store], monkeypatch:
     with pytest.raises(InputError, match=r"^SQL: its process was ended by signal 9"):
         answer.rows()
     assert engine.sql(KERNELS).rows() == [("a",)]
+
+
+def test_a_long_statement_gives_its_rows(stores: list[Store]) -> None:
+    """DuckDB draws a progress bar on stdout, which holds the rows, when a statement has run for two seconds."""
+    began = time.monotonic()
+    answer = Engine([stores[0]]).sql(
+        "SELECT count(*) AS n FROM range(60000) a(i), range(20000) b(j) WHERE hash(i * 20000 + j) % 2 < 2"
+    )
+    assert answer.rows() == [(60_000 * 20_000,)]
+    assert time.monotonic() - began > 2, "a statement this short draws none"
 
 
 def test_rows_of_a_process_are_python_values(stores: list[Store]) -> None:

@@ -33,7 +33,7 @@ import analyze
 from analyze.advise import findings
 from analyze.errors import InputError
 from analyze.query.blocks import Block, Definition, blocks, defining, parts
-from analyze.query.databases import Own
+from analyze.query.databases import Database
 from analyze.query.engine import Engine
 from analyze.query.plain_sql import names_in
 from analyze.query.query_files import Query, catalog, parse
@@ -88,6 +88,7 @@ NOT_ADDED = {
     "kernel-pace": "the kernels of each group that take the most time",
     "frequent-sequences": "those of each group that are found often enough",
     "runs": "a run's ranks are its own",
+    "useful-flops": "a run of Nsight Compute is compared with a torch run of its own group only",
 }
 """Queries whose rows do not add up over groups of ranks or runs, and why."""
 NO_SUMS = {"rank-skew": "least, middle and most of the ranks", "roofs": "rates of a GPU", "health": "facts"}
@@ -305,7 +306,7 @@ def test_a_damaged_file_of_a_store_is_named(tmp_path: Path) -> None:
 def test_what_spills_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Folders of a DuckDB that is gone, of processes that were killed, but not those of the living."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    living = Own([], [], small=True)
+    living = Database([], [], small=True)
     [kept] = tmp_path.glob("tracequarry-spill-*")
     (kept / "spilled.tmp").write_text("x")
     code = (
@@ -321,7 +322,7 @@ def test_what_spills_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for folder in (kept, left):
         os.utime(folder, (0, 0))
     with pytest.raises((duckdb.Error, UnicodeError)):
-        Own(["\udcff.parquet"], [], small=True)
+        Database(["\udcff.parquet"], [], small=True)
     gc.collect()
     assert list(tmp_path.glob("tracequarry-spill-*")) == [kept] and (kept / "spilled.tmp").exists()
     del living

@@ -9,6 +9,8 @@ import re
 import shlex
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +23,7 @@ from urllib.parse import urlencode
 
 import pyarrow.parquet as pq
 import pytest
-from support import ROOT, SAMPLES, run_cli, start_cli, stats_of_children
+from support import ROOT, SAMPLES, run_cli, stats_of_children
 from test_report import HOSTILE, browser, hostile_run, needs_browser, serious, words
 
 import analyze
@@ -52,7 +54,9 @@ class Server:
     """A server in a process of its own."""
 
     def __init__(self, *arguments: str | Path):
-        self.process = start_cli("serve", *arguments, "--no-open", "--port", "0", cwd=ROOT)
+        command = [sys.executable, "-m", "analyze", "serve", *map(str, arguments), "--no-open", "--port", "0"]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=ROOT)
         assert self.process.stderr is not None
         lines = iter(self.process.stderr.readline, "")
         self.address = next(line.split()[0] for line in lines if line.startswith("http"))

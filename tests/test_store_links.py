@@ -148,16 +148,22 @@ def link_to_a_folder(place: str) -> Callable[[Path, Path, Path], None]:
     return link
 
 
+def cache_with_an_entry(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """A cache in a folder, and its entry, of the trace t.json next to it."""
+    own = folder / "cache"
+    monkeypatch.setenv("TRACEQUARRY_CACHE", str(own))
+    run_cli("query", "kernel-share", write_trace(folder / "t.json", [kernel("k", 0, 1)]))
+    [entry] = (path for path in own.iterdir() if path.is_dir())
+    return own, entry
+
+
 @pytest.mark.parametrize("place", ["ENTRY", "ENTRY/kernels", "ENTRY/.part-0", ".removed-0", "fedcba9876543210"])
 @pytest.mark.parametrize("command", [["cache", "--clear"], ["cache"], ["query", "kernel-share", "t.json"]])
 def test_a_folder_linked_into_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, command: list[str]
 ) -> None:
-    own, victim = tmp_path / "cache", tmp_path / "victim"
-    monkeypatch.setenv("TRACEQUARRY_CACHE", str(own))
-    trace = write_trace(tmp_path / "t.json", [kernel("k", 0, 1)])
-    run_cli("query", "kernel-share", trace)
-    [entry] = (path for path in own.iterdir() if path.is_dir())
+    own, entry = cache_with_an_entry(tmp_path, monkeypatch)
+    victim = tmp_path / "victim"
     shutil.copytree(entry, victim)
     (victim / "own.txt").write_text("mine")
     for name in (".lock", ".readers"):
@@ -175,18 +181,15 @@ def test_a_folder_linked_into_the_cache(
 def test_a_file_linked_into_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, command: list[str]
 ) -> None:
-    own, victim = tmp_path / "cache", tmp_path / "victim"
-    monkeypatch.setenv("TRACEQUARRY_CACHE", str(own))
-    trace = write_trace(tmp_path / "t.json", [kernel("k", 0, 1)])
-    run_cli("query", "kernel-share", trace)
-    [entry] = (path for path in own.iterdir() if path.is_dir())
+    own, entry = cache_with_an_entry(tmp_path, monkeypatch)
+    victim = tmp_path / "victim"
     path = own / place.replace("ENTRY", entry.name)
     victim.mkdir()
     shutil.copy2(path, victim / "file")
     path.unlink()
     path.symlink_to(victim / "file")
     before = contents(victim)
-    write_trace(trace, [kernel("k2", 0, 1)])
+    write_trace(tmp_path / "t.json", [kernel("k2", 0, 1)])
     done = run_cli(*command, cwd=tmp_path)
     assert contents(victim) == before
     assert done.returncode in (0, 2) and "Traceback" not in done.stderr

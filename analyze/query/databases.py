@@ -1,7 +1,7 @@
 """The DuckDB that an engine works in, one for each engine, and one for expressions over rows in memory.
 
-None of them can open a file but those of the stores, and none can change its settings. One that runs SQL of unknown
-origin cannot write at all: it has no folder to spill to and reaches the stores' files through `StoredFiles`.
+Each can open the stores' files only, and its settings are locked. The one for SQL of unknown origin cannot write at
+all: it has no folder to spill to and reads the stores' files through `StoredFiles`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 
 class Database:
-    """Tables in a DuckDB, gone with the last who holds this. Raises duckdb.Error, and UnicodeError for a bad path."""
+    """A DuckDB in memory, dropped with the last reference to it.
+
+    Raises duckdb.Error, and UnicodeError for a path that is not valid.
+    """
 
     connection: duckdb.DuckDBPyConnection
     _at_end: Callable[[], object]
@@ -59,6 +62,7 @@ class ReadOnlyDatabase(Database):
         self.connection = duckdb.connect(config=_settings(small=False) | spill.memory_limit() | _NO_SPILL)
         self.connection.register_filesystem(files)
         self.connection.execute("SET allowed_directories = $1", [[f"{files.protocol}://"]])
+        self.connection.execute("SET enable_progress_bar = false")  # nobody sees it, and its text is no error
         _lock(self.connection)
 
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _START = "from analyze.query.sql_worker import main; main()"
-TYPE, UNIT, NOTE = b"duckdb_type", b"unit", b"note"
-"""What the metadata of a column (type and unit) and of the stream (note) are called."""
+TYPE, UNIT = b"duckdb_type", b"unit"
+"""Keys of the metadata of a column."""
 
 
 class ProcessRows:
@@ -60,7 +60,6 @@ class ProcessRows:
             raise self._failed() from None
         self.columns = [ResultColumn(f.name, f.metadata[UNIT].decode(), "") for f in self._stream.schema]
         self._types: list[str] = [f.metadata[TYPE].decode() for f in self._stream.schema]
-        self.note: str = self._stream.schema.metadata[NOTE].decode()
 
     def interrupt(self) -> None:
         """End the process, from any thread."""

@@ -8,10 +8,10 @@ import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from analyze.errors import InputError
-from analyze.query.sql_process import NOTE, TYPE, UNIT
+from analyze.query.sql_process import TYPE, UNIT
 
 _ROWS = 100_000
 """Rows of a batch."""
@@ -19,10 +19,12 @@ _ROWS = 100_000
 
 def main() -> None:
     """Answer the request on stdin."""
+    rows = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # DuckDB prints a progress bar, which is no row
     request = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_stdin, daemon=True).start()
     try:
-        _answer(request)
+        _answer(request, rows)
     except InputError as e:
         code, said = 2, str(e)
     except MemoryError:
@@ -43,19 +45,20 @@ def _end_with_stdin() -> None:
     os._exit(1)
 
 
-def _answer(request: Mapping[str, Any]) -> None:
+def _answer(request: Mapping[str, Any], rows: IO[bytes]) -> None:
     import pyarrow as pa
 
     from analyze.query import spill
+    from analyze.query.databases import empty_database
     from analyze.query.engine import Engine
     from analyze.query.process_limits import forbid_files, limit_memory
     from analyze.query.query_files import parse
     from analyze.store.remote import store_from_json
 
     forbid_files()
+    limit_memory(spill.process_bytes(empty_database()))
     stores = list(map(store_from_json, request["stores"]))
     engine = Engine(stores, request["by"], request["where"], request["profiler"], request["prefer"], read_only=True)
-    limit_memory(spill.process_bytes(engine.connection))
     if request["sql"] is not None:
         answer = engine.sql(request["sql"])
     else:
@@ -71,10 +74,10 @@ def _answer(request: Mapping[str, Any]) -> None:
         pa.field(column.name, f.type, f.nullable, {TYPE: str(kind).encode(), UNIT: column.unit.encode()})
         for column, f, kind in zip(answer.columns, found, types, strict=True)
     ]
-    schema = pa.schema(fields, {NOTE: engine.note.encode()})
-    with answer.taken(), pa.ipc.new_stream(sys.stdout.buffer, schema) as out:
+    schema = pa.schema(fields)
+    with answer.taken(), pa.ipc.new_stream(rows, schema) as out:
         out.write_batch(pa.RecordBatch.from_pylist([], schema))  # the columns are known before the rows are computed
-        sys.stdout.buffer.flush()
+        rows.flush()
         for batch in relation.to_arrow_reader(_ROWS):
             out.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
-    sys.stdout.buffer.flush()
+    rows.flush()

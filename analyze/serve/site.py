@@ -6,13 +6,12 @@ What asks a question runs in a process of `analyze.serve.workers`; all return HT
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from analyze.advise import advise
 from analyze.errors import InputError
@@ -30,6 +29,7 @@ from analyze.report.page import Part, command_line, environment, filled_sql, scr
 from analyze.report.tables import table
 from analyze.serve.addresses import ONLY, Addresses, Selection, address
 from analyze.serve.asking import FORMS, MOST_SHOWN_ROWS, Question, saved
+from analyze.serve.recent import Recent
 from analyze.shell import in_shell
 from analyze.store.remote import store_to_json
 from analyze.store.store import Store
@@ -42,37 +42,6 @@ MOST_DRAWN_ROWS = 100_000
 """Rows that a figure is drawn from."""
 MOST_FRAGMENT = 16_000_000
 """Characters of an answer."""
-
-
-A = TypeVar("A", Report, Engine)
-
-
-class Recent(Generic[A]):
-    """What was opened for the last questions, by what they asked; `most` are kept open."""
-
-    def __init__(self, make: Callable[..., A], most: int):
-        self._make: Callable[..., A] = make
-        self._most = most
-        self._open: dict[tuple[Hashable, ...], A] = {}
-
-    @contextmanager
-    def lend(self, *key: Hashable) -> Iterator[A]:
-        """One for a key. After an error that is not the user's it is not used again."""
-        lent = self._open.pop(key, None) or self._make(*key)
-        whole = False
-        try:
-            yield lent
-            whole = True
-        except InputError:
-            whole = getattr(lent, "whole", True)
-            raise
-        finally:
-            if whole:
-                self._open[key] = lent
-            else:
-                lent.close()
-            while len(self._open) > self._most:
-                self._open.pop(next(iter(self._open))).close()
 
 
 class Place(NamedTuple):

@@ -54,14 +54,15 @@ class Worker:
             *python("-c", _START), stdin=pipe, stdout=pipe, limit=_MOST_LINE, env=variables
         )
         made = cls(process, where)
-        await made._ask(served)
+        try:
+            await made.ask(served)
+        except BaseException:
+            made.kill()
+            raise
         return made
 
-    async def ask(self, do: str, *given: Any) -> str:
-        """Return what a method of `Site` returns. Raises Failed."""
-        return await self._ask({"do": do, "with": given})
-
-    async def _ask(self, message: Mapping[str, Any]) -> str:
+    async def ask(self, message: Mapping[str, Any]) -> str:
+        """Return the answer to a message. Raises Failed."""
         assert self.process.stdin and self.process.stdout
         try:
             self.process.stdin.write(json.dumps(message).encode() + b"\n")
@@ -85,7 +86,7 @@ class Worker:
 
 
 class Workers:
-    """The processes over what is served, of which so many answer at once, each for so many seconds at most."""
+    """A pool of processes. `at_once` answer at the same time; a question has so many seconds."""
 
     def __init__(self, served: Mapping[str, Any], at_once: int, seconds: float):
         self._served = served
@@ -99,9 +100,11 @@ class Workers:
         """Return what a method of `Site` returns. Raises Failed, and Stopped when the question is ended."""
         where = given.get("where", "").strip()
         async with self._places:
-            worker = self._take(where, given.get("run", "")) or await Worker.start(self._served, where)
+            run = given.get("run", "")
+            worker = self._take(where, run) or await Worker.start(self._served, where)
+            worker.run = run
             self._busy.add(worker)
-            asked = asyncio.ensure_future(worker.ask(do, *before, dict(given)))
+            asked = asyncio.ensure_future(worker.ask({"do": do, "with": [*before, dict(given)]}))
             whole = False
             try:
                 await self._wait(asked, request)
@@ -127,7 +130,6 @@ class Workers:
         worker = next((w for w in reversed(fitting) if w.run == run), fitting[-1] if fitting else None)
         if worker:
             self._idle.remove(worker)
-            worker.run = run
         return worker
 
     def _put_back(self, worker: Worker, whole: bool) -> None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import codecs
 import re
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from analyze.errors import InputError
-from analyze.sources.packed import head, plain_name, unpacked
+from analyze.sources.packed import head, stand_in, unpacked
 from analyze.sources.remote import RawPath
 
 _PIECE = 1 << 20
@@ -47,21 +45,14 @@ def as_utf8(path: Path, problems: list[str]) -> Iterator[Path]:
     if not (encoding := _utf16(head(path, 4))):
         yield path
         return
-    with (
-        unpacked(path, problems) as plain,
-        tempfile.TemporaryDirectory(prefix="tracequarry-", ignore_cleanup_errors=True) as folder,
-    ):
-        copy = Path(folder, plain_name(path))
-        try:
-            with (
-                plain.open(encoding=encoding, errors="replace", newline="") as text,
-                copy.open("w", encoding="utf-8", errors="replace", newline="") as out,
-            ):
-                while piece := text.read(_PIECE):
-                    out.write(piece)
-        except OSError as e:
-            raise InputError(f"{path}: cannot be read as UTF-16: {e.strerror}") from e
-        try:
-            yield copy
-        except InputError as e:
-            raise InputError(str(e).replace(str(copy), str(path))) from e
+
+    def decode(copy: Path) -> None:
+        with (
+            plain.open(encoding=encoding, errors="replace", newline="") as text,
+            copy.open("w", encoding="utf-8", errors="replace", newline="") as out,
+        ):
+            while piece := text.read(_PIECE):
+                out.write(piece)
+
+    with unpacked(path, problems) as plain, stand_in(path, decode, "cannot be read as UTF-16") as copy:
+        yield copy

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -47,18 +47,32 @@ def unpacked(path: Path, problems: list[str]) -> Iterator[Path]:
     if not is_packed(path):
         yield path
         return
-    with tempfile.TemporaryDirectory(prefix="tracequarry-", ignore_cleanup_errors=True) as folder:
-        plain = Path(folder, plain_name(path))
-        try:
-            with path.open("rb") as packed, plain.open("wb") as out:
-                stream = Gunzip(packed)
-                while piece := stream.read(_PIECE):
-                    out.write(piece)
-        except OSError as e:
-            raise InputError(f"{path}: cannot be unpacked: {e.strerror}") from e
+
+    def unpack(plain: Path) -> None:
+        with path.open("rb") as packed, plain.open("wb") as out:
+            stream = Gunzip(packed)
+            while piece := stream.read(_PIECE):
+                out.write(piece)
         stopped = f"reading stopped early ({stream.stopped})" if stream.stopped else None
-        problems += [f"{path.name}: {p}" for p in (stopped, stream.odd) if p]
+        problems.extend(f"{path.name}: {p}" for p in (stopped, stream.odd) if p)
+
+    with stand_in(path, unpack, "cannot be unpacked") as plain:
+        yield plain
+
+
+@contextmanager
+def stand_in(path: Path, write: Callable[[Path], None], cannot: str) -> Iterator[Path]:
+    """A file of the plain name that `write` fills, in a folder that is removed at the end.
+
+    An InputError names the file as it was given. Raises InputError with `cannot` if the system refuses.
+    """
+    with tempfile.TemporaryDirectory(prefix="tracequarry-", ignore_cleanup_errors=True) as folder:
+        copy = Path(folder, plain_name(path))
         try:
-            yield plain
+            write(copy)
+        except OSError as e:
+            raise InputError(f"{path}: {cannot}: {e.strerror}") from e
+        try:
+            yield copy
         except InputError as e:
-            raise InputError(str(e).replace(str(plain), str(path))) from e
+            raise InputError(str(e).replace(str(copy), str(path))) from e

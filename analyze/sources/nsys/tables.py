@@ -115,17 +115,7 @@ def export_report(report: Path, to: Path) -> None:
         )
     if not report.is_file() or report.stat().st_size == 0:
         raise InputError(f"{report}: not a report of Nsight Systems: the file is empty")
-    command = [
-        nsys,
-        "export",
-        "--type",
-        "sqlite",
-        "--quiet",
-        "true",
-        "--output",
-        str(to),
-        str(report.resolve()),
-    ]
+    command = [nsys, "export", "--type", "sqlite", "--quiet", "true", "--output", str(to), str(report.resolve())]
     try:
         done = run_tool(command, capture_output=True)
     except OSError as e:
