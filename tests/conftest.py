@@ -26,9 +26,12 @@ if sys.dont_write_bytecode:
 # All that is imported and found stays; see pytest_collection_finish.
 gc.disable()
 
+# Under nohup, or in the background of a script, the tests ignore signals. Commands that they start would inherit that,
+# but not a handler: they start with the default, and nohup still protects the tests.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-    # What a shell starts in the background ignores Ctrl-C, and so would all that it starts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 
 def pytest_xdist_auto_num_workers() -> int:
