@@ -1,6 +1,6 @@
 """Studies: the committed reports are those of the committed recordings, and what a study's file may and may not say.
 
-`PYTHONPATH=.:tests python tests/test_studies.py` makes the committed reports again.
+`PYTHONPATH=.:tests python tests/test_studies.py` builds the committed reports again.
 """
 
 from __future__ import annotations
@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from html import unescape
 from pathlib import Path
+from shutil import unpack_archive
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -27,6 +29,15 @@ RESULTS = ROOT / "docs" / "studies"
 EACH = pytest.mark.parametrize("study", STUDIES, ids=lambda p: p.name)
 
 
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The stores of all studies, unpacked: STUDY/store."""
+    folder = tmp_path_factory.mktemp("stores")
+    for archive in RESULTS.glob("*/store.zip"):
+        unpack_archive(archive, folder / archive.parent.name)
+    return folder
+
+
 def drawn(html: str) -> list[object]:
     """The data of the figures of a page."""
     specs = re.findall(r'class="spec">(.*?)</script>', html)
@@ -40,9 +51,9 @@ def told(html: str) -> list[str]:
 
 
 @EACH
-def test_the_committed_report_is_that_of_the_recordings(study: Path) -> None:
+def test_the_committed_report_is_that_of_the_recordings(study: Path, stores: Path) -> None:
     """Every figure has the same data, every claim the same verdict and evidence; some numbers by hand."""
-    path = RESULTS / study.name / "store"
+    path = stores / study.name / "store"
     with analyze.open(path) as traces:
         report = StudyReport(study / "report.toml", study.name, traces.stores, [str(path)])
         page = report.study_page()
@@ -50,7 +61,10 @@ def test_the_committed_report_is_that_of_the_recordings(study: Path) -> None:
     assert drawn(committed) and drawn(again) == drawn(committed)
     assert told(committed) and told(again) == told(committed)
     assert any(c.verdict != UNKNOWN for c in page.claims) and str(ROOT) not in committed
-    BY_HAND[study.name](lambda name: report._tables.sql(f"SELECT * FROM {name}").to_arrow_table().to_pylist())
+    BY_HAND[study.name](
+        lambda name: report._tables.sql(f"SELECT * FROM {name}").to_arrow_table().to_pylist(),
+        partial(parquet, path),
+    )
 
 
 @EACH
@@ -73,16 +87,20 @@ Ask = Callable[[str], list[dict[str, Any]]]
 """What a part of a study answered, by its id."""
 
 
-def parquet(study: str, table: str, run: str) -> list[dict[str, Any]]:
-    """Rows of a store as they are, of the runs whose names have `run` in them."""
-    files = sorted((RESULTS / study / "store" / table).glob("run_id=*/*.parquet"))
+Read = Callable[[str, str], list[dict[str, Any]]]
+"""Rows of a table of the store, of the runs whose names contain a text."""
+
+
+def parquet(store: Path, table: str, run: str) -> list[dict[str, Any]]:
+    """Read rows of a store of the runs whose names contain `run`."""
+    files = sorted((store / table).glob("run_id=*/*.parquet"))
     return [r for f in files if run in f.parent.name for r in pq.read_table(f, partitioning=None).to_pylist()]
 
 
-def nvprof_imagenet(of: Ask) -> None:
+def nvprof_imagenet(of: Ask, read: Read) -> None:
     run = "alexnet-b4-g2-fp32-43b6"
-    kernels = parquet("nvprof-imagenet", "kernels", run)
-    others = [r["dur_ns"] for table in ("memcpys", "memsets") for r in parquet("nvprof-imagenet", table, run)]
+    kernels = read("kernels", run)
+    others = [r["dur_ns"] for table in ("memcpys", "memsets") for r in read(table, run)]
     broadcasts = sum(k["dur_ns"] for k in kernels if "Broadcast" in k["name"])
     [shown] = [r for r in of("broadcast") if (r["model"], r["batch_size"]) == ("alexnet", 4)]
     share = 100 * broadcasts / (sum(k["dur_ns"] for k in kernels) + sum(others))
@@ -92,9 +110,9 @@ def nvprof_imagenet(of: Ask) -> None:
     assert log["total_ns"] == 8_593_199 and log["api_time_pct"] == pytest.approx(34.590301, abs=1e-5)
 
 
-def roofline_imagenet(of: Ask) -> None:
+def roofline_imagenet(of: Ask, read: Read) -> None:
     added = "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum"
-    metrics = parquet("roofline-imagenet", "ncu_metrics", "resnet18-b256-g1")
+    metrics = read("ncu_metrics", "resnet18-b256-g1")
     counted = sum(m["value"] for m in metrics if m["metric"] == added)
     [flops] = [r for r in of("flops") if r["model"] == "resnet18"]
     assert counted > 0 and flops["fadd_only_per_image"] == pytest.approx(counted / 256)
@@ -106,7 +124,7 @@ def roofline_imagenet(of: Ask) -> None:
     assert printed["alexnet", 0] / printed["alexnet", 1] == pytest.approx(2.8496, abs=1e-4)
 
 
-def efficientnet_scaling(of: Ask) -> None:
+def efficientnet_scaling(of: Ask, read: Read) -> None:
     """Numbers of the Chrome traces and CSV files that the store was made of, counted by a script of a few lines."""
     ops = {r["name"]: r for r in of("b0_1")}
     # 243 complete events "aten::conv2d" of 11.400044 ms; kernels, copies and fills of 32.557574 ms, of which
@@ -152,7 +170,7 @@ def efficientnet_scaling(of: Ask) -> None:
     assert rate == pytest.approx(sum(48e9 / ns for ns in (58_230_334, 58_203_390, 57_737_951, 58_212_160)))
 
 
-def resnet152_ddp(of: Ask) -> None:
+def resnet152_ddp(of: Ask, read: Read) -> None:
     """Likewise, of the traces of one GPU at batches of 128 and 2048, and of four."""
     # 4,438 and 4,896 kernels, GPU work of 63.212020 and 954.512673 ms in two steps; 391 and 25 steps an epoch.
     kernels = {(r["gpus"], r["batch_size"]): r["kernels"] for r in of("calls_full") if r["rank"] == 0}
@@ -178,7 +196,7 @@ def resnet152_ddp(of: Ask) -> None:
     assert max(r["allocated_bytes"] for r in of("cpu_peak")) == 400_008
 
 
-BY_HAND: dict[str, Callable[[Ask], None]] = {
+BY_HAND: dict[str, Callable[[Ask, Read], None]] = {
     "efficientnet-scaling": efficientnet_scaling,
     "resnet152-ddp": resnet152_ddp,
     "nvprof-imagenet": nvprof_imagenet,
@@ -396,5 +414,6 @@ def test_a_study_of_other_recordings_says_what_to_record(tmp_path: Path, opened:
 if __name__ == "__main__":
     for made in STUDIES:
         folder = (RESULTS / made.name).relative_to(ROOT)
+        unpack_archive(folder / "store.zip", folder)
         with analyze.open(folder / "store") as recordings:
             recordings.study(made.name, folder / "report.html")
