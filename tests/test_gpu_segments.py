@@ -1,0 +1,116 @@
+"""The segments of a GPU, by hand on small examples and against a count at every moment on random ones."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pyarrow as pa
+import pytest
+
+from analyze.derive.gpu_segments import gpu_segments
+from analyze.sources.base import batch_schema
+
+Piece = tuple[int | None, str, int, int | None]
+"""Device, what (gemm, nccl, memcpy or memset), start and length."""
+Segment = tuple[int | None, int, int, int, int, int, int]
+"""Device, start, length; how many compute kernels, communication kernels, memcpys and memsets."""
+TABLE_OF = {"gemm": "kernels", "nccl": "kernels", "memcpy": "memcpys", "memset": "memsets"}
+FAMILIES = [{"name": "nccl", "family": "communication"}, {"name": "gemm", "family": "gemm"}]
+
+
+def segments(*pieces: Piece) -> list[Segment]:
+    rows: dict[str, list[dict[str, object]]] = {"kernels": [], "memcpys": [], "memsets": [], "kernel_names": FAMILIES}
+    for device, what, start, dur in pieces:
+        rows[TABLE_OF[what]].append({"device": device, "name": what, "start_ns": start, "dur_ns": dur})
+    return rows_of({t: table(t, r) for t, r in rows.items()})
+
+
+def table(name: str, rows: list[dict[str, object]]) -> pa.Table:
+    # In batches, as they are stored: each has a dictionary of its own.
+    schema = batch_schema(name)
+    return pa.Table.from_batches([pa.RecordBatch.from_pylist([r], schema=schema) for r in rows], schema=schema)
+
+
+def rows_of(tables: dict[str, pa.Table]) -> list[Segment]:
+    return [tuple(row.values()) for row in gpu_segments(tables).to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "expected"),
+    [
+        ([], []),
+        ([(0, "gemm", 10, 5)], [(0, 10, 5, 1, 0, 0, 0)]),
+        # Between two kernels the GPU is idle.
+        (
+            [(0, "gemm", 0, 10), (0, "gemm", 15, 5)],
+            [(0, 0, 10, 1, 0, 0, 0), (0, 10, 5, 0, 0, 0, 0), (0, 15, 5, 1, 0, 0, 0)],
+        ),
+        # Kernels that touch are one segment.
+        ([(0, "gemm", 0, 10), (0, "gemm", 10, 5)], [(0, 0, 15, 1, 0, 0, 0)]),
+        # Communication under a compute kernel, whose end coincides with that of a copy.
+        (
+            [(0, "gemm", 0, 10), (0, "nccl", 4, 16), (0, "memcpy", 8, 2), (0, "memset", 12, 1)],
+            [
+                (0, 0, 4, 1, 0, 0, 0),
+                (0, 4, 4, 1, 1, 0, 0),
+                (0, 8, 2, 1, 1, 1, 0),
+                (0, 10, 2, 0, 1, 0, 0),
+                (0, 12, 1, 0, 1, 0, 1),
+                (0, 13, 7, 0, 1, 0, 0),
+            ],
+        ),
+        # Two kernels at once.
+        (
+            [(0, "gemm", 0, 10), (0, "gemm", 5, 10)],
+            [(0, 0, 5, 1, 0, 0, 0), (0, 5, 5, 2, 0, 0, 0), (0, 10, 5, 1, 0, 0, 0)],
+        ),
+        # Work of 0 ns begins and ends the span, and changes nothing inside it.
+        (
+            [(0, "gemm", 0, 0), (0, "gemm", 10, 10), (0, "memset", 15, 0), (0, "gemm", 20, None), (0, "gemm", 25, 0)],
+            [(0, 0, 10, 0, 0, 0, 0), (0, 10, 10, 1, 0, 0, 0), (0, 20, 5, 0, 0, 0, 0)],
+        ),
+        ([(0, "gemm", 7, 0), (0, "memcpy", 7, 0)], [(0, 7, 0, 0, 0, 0, 0)]),
+        ([(0, "gemm", 0, 0), (0, "gemm", 5, 0)], [(0, 0, 5, 0, 0, 0, 0)]),
+        # A length that is negative counts as 0.
+        ([(0, "gemm", 0, 5), (0, "gemm", 3, -2)], [(0, 0, 5, 1, 0, 0, 0)]),
+        # Devices by number; what is of no known device is by itself.
+        (
+            [(1, "gemm", 0, 5), (None, "gemm", 2, 5), (0, "nccl", 4, 2)],
+            [(None, 2, 5, 1, 0, 0, 0), (0, 4, 2, 0, 1, 0, 0), (1, 0, 5, 1, 0, 0, 0)],
+        ),
+        # Rows in any order, and before time 0.
+        (
+            [(0, "memset", 5, 5), (0, "memset", -5, 5), (0, "memset", 0, 5)],
+            [(0, -5, 15, 0, 0, 0, 1)],
+        ),
+    ],
+)
+def test_by_hand(pieces: list[Piece], expected: list[Segment]) -> None:
+    assert segments(*pieces) == expected
+
+
+def test_kernels_without_a_known_name_compute() -> None:
+    kernels = table("kernels", [{"device": 0, "name": name, "start_ns": 0, "dur_ns": 1} for name in (None, "new")])
+    others = {t: table(t, []) for t in ("memcpys", "memsets")}
+    assert rows_of({"kernels": kernels, **others, "kernel_names": table("kernel_names", FAMILIES)}) == [
+        (0, 0, 1, 2, 0, 0, 0)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_as_counted_at_every_moment(seed: int) -> None:
+    rng = random.Random(seed)
+    pieces: list[Piece] = [
+        (rng.choice([0, 0, 1]), rng.choice([*TABLE_OF]), rng.randrange(60), rng.choice([0, 1, 2, 5, 20]))
+        for _ in range(rng.randrange(1, 40))
+    ]
+    found = segments(*pieces)
+    for device in {p[0] for p in pieces}:
+        own = [(what, start, start + (dur or 0)) for d, what, start, dur in pieces if d == device]
+        mine = [s for s in found if s[0] == device]
+        assert (mine[0][1], mine[-1][1] + mine[-1][2]) == (min(p[1] for p in own), max(p[2] for p in own))
+        assert all(a[1] + a[2] == b[1] and a[3:] != b[3:] for a, b in itertools.pairwise(mine))
+        for _, start, dur, *counts in mine:
+            for at in range(start, start + dur):
+                assert counts == [sum(w == what and s <= at < e for w, s, e in own) for what in TABLE_OF]
