@@ -26,7 +26,7 @@ def test_the_description_is_the_readme_without_links_into_the_repository(monkeyp
     assert any(link.startswith("docs/") for link in links)
     assert [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if not link.startswith("http")] == []
     assert CODE.findall(text) == CODE.findall(readme)
-    assert "what questions cost then: performance (`docs/performance.md`)" in text
+    assert "Performance (`docs/performance.md`) has all figures" in text
 
 
 def test_the_source_distribution_has_all_folders() -> None:
