@@ -9,13 +9,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+
+from analyze.derive.columns import NULL, Ints, Mask, ints
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 WORK_COLUMNS = ("pid", "device", "stream", "start_ns", "dur_ns", "correlation_id")
 """Columns of GPU work that the check reads."""
@@ -37,7 +35,6 @@ BEYOND_NS = 1_000_000_000
 FAR_FROM_ZERO_NS = 3_600_000_000_000
 """How far from the file's time 0 the other work must lie for work at 0 to be false: recordings last seconds or minutes,
 and files with relative clocks start near 0."""
-NULL = int(np.iinfo(np.int64).min)
 LATEST = int(np.iinfo(np.int64).max)
 
 ZERO = "start at time 0 of the file, far from all other work"
@@ -110,16 +107,6 @@ def false_work(work: pa.Table, calls: Calls | None, zero_ns: int, names: Callabl
     if calls is not None:
         mark(BEYOND, dur > calls.last_ns - calls.first_ns + BEYOND_NS)
     return found
-
-
-def ints(table: pa.Table, column: str) -> Ints:
-    """A column as int64; NULL is the smallest number."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    values = table.column(column).cast(pa.int64())
-    numbers: Ints = (pc.fill_null(values, NULL) if values.null_count else values).to_numpy()
-    return numbers
 
 
 def _is_sync(calls: pa.Table) -> Mask:

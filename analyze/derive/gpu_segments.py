@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from analyze.derive.false_timeline import NULL, Ints, Mask, ints
+from analyze.derive.columns import NULL, Ints, Mask, ints
 
 if TYPE_CHECKING:
     import pyarrow as pa

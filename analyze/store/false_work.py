@@ -8,16 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from analyze.derive.false_timeline import (
-    CALL_COLUMNS,
-    FAR_FROM_ZERO_NS,
-    WORK_COLUMNS,
-    Ints,
-    Mask,
-    false_work,
-    ints,
-    read_calls,
-)
+from analyze.derive.columns import Ints, Mask, ints
+from analyze.derive.false_timeline import CALL_COLUMNS, FAR_FROM_ZERO_NS, WORK_COLUMNS, false_work, read_calls
 from analyze.sources.base import FileReport, SourceFile
 from analyze.store.table_files import RowGroupWriter
 

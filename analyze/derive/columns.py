@@ -1,0 +1,65 @@
+"""Columns of Arrow tables as NumPy arrays, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+NULL = int(np.iinfo(np.int64).min)
+
+
+def ints(table: pa.Table, column: str) -> Ints:
+    """Return a column as int64; NULL is the smallest number."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    values = table.column(column).cast(pa.int64())
+    numbers: Ints = (pc.fill_null(values, NULL) if values.null_count else values).to_numpy()
+    return numbers
+
+
+def nullable(values: Ints, kind: pa.DataType | None = None) -> pa.Array:
+    """Return an Arrow array (int64 by default) in which the smallest number is NULL."""
+    import pyarrow as pa
+
+    missing = values == NULL
+    return pa.array(np.where(missing, 0, values), kind, mask=missing)
+
+
+def text_codes(columns: Sequence[pa.ChunkedArray]) -> tuple[list[npt.NDArray[np.int32]], pa.Array]:
+    """Return each column of texts as numbers, -1 for NULL, and the text of each number."""
+    import pyarrow as pa
+
+    encoded = pa.chunked_array(
+        [
+            chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode()
+            for column in columns
+            for chunk in column.chunks
+        ],
+        pa.dictionary(pa.int32(), pa.string()),
+    ).unify_dictionaries()
+    codes, at = [], 0
+    for column in columns:
+        chunks = encoded.chunks[at : at + column.num_chunks]
+        at += column.num_chunks
+        parts = [chunk.indices.fill_null(-1).to_numpy(zero_copy_only=False) for chunk in chunks]
+        codes.append(np.concatenate([np.empty(0, np.int32), *parts]))
+    return codes, encoded.chunk(0).dictionary if encoded.num_chunks else pa.array([], pa.string())
+
+
+def texts(codes: npt.NDArray[np.integer], dictionary: pa.Array) -> pa.DictionaryArray:
+    """Return numbers of texts, negative for NULL, as a column of texts."""
+    import pyarrow as pa
+
+    missing = codes < 0
+    indices = pa.array(np.where(missing, 0, codes).astype(np.int32), mask=missing)
+    return pa.DictionaryArray.from_arrays(indices, dictionary)

@@ -1,0 +1,328 @@
+"""The launch call, operator and outermost operator of each kernel, copy and fill of a rank.
+
+`docs/definitions.md`, "Which operator launched GPU work", states the rules. Each lookup is a sorted search: by
+correlation id, by External id, or by thread and time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from analyze.derive.columns import NULL, Ints, Mask, ints, nullable, text_codes, texts
+from analyze.derive.threads import OpenIntervals, distinct, find, firsts, outermost
+
+KINDS = {"kernel": "kernels", "memcpy": "memcpys", "memset": "memsets"}
+"""The table of each kind of GPU work."""
+
+_WORK = ("device", "stream", "start_ns", "dur_ns", "correlation_id", "op_id")
+READS = {
+    "kernels": (*_WORK, "name"),
+    "memcpys": _WORK,
+    "memsets": _WORK,
+    "cuda_calls": ("pid", "tid", "api", "name", "start_ns", "dur_ns", "correlation_id"),
+    "cpu_ops": ("tid", "name", "start_ns", "dur_ns", "op_id"),
+    "ranges": ("origin", "tid", "name", "start_ns", "dur_ns", "op_id"),
+    "call_ops": ("correlation_id", "op_id"),
+}
+"""Columns that gpu_work is computed from."""
+CALL_OPS_READS = {
+    **{table: ("correlation_id", "op_id") for table in KINDS.values()},
+    "cuda_calls": ("pid", "tid", "api", "name", "start_ns", "dur_ns", "correlation_id", "op_id"),
+    "cpu_ops": READS["cpu_ops"],
+    "ranges": READS["ranges"],
+}
+"""Columns that call_ops is computed from."""
+
+ROWS = 1 << 20
+"""Rows of a batch."""
+
+LEAST_ROWS = 16
+"""GPU work that must have its correlation id for External id before that says something of a file without calls: a few
+may be equal by chance."""
+
+
+EVENTS = 1 << 22
+"""Operators that are looked at together."""
+
+RANGES = ("record_function", "profiler_step")
+"""Origins of PyTorch's ranges."""
+ASYNC = "^(nccl|gloo|mpi|ucc|xccl):"
+"""Names of ranges of asynchronous collectives."""
+
+
+class Calls(NamedTuple):
+    """CUDA calls that launch work, in ascending order of their correlation ids."""
+
+    id: Ints
+    tid: Ints
+    """NULL is a thread of its own."""
+    start: Ints
+    dur: Ints
+    name: npt.NDArray[np.int32]
+    """Number of the name."""
+
+
+class Events(NamedTuple):
+    """Operators and ranges."""
+
+    op_id: Ints
+    tid: Ints
+    """NULL is a thread of its own."""
+    start: Ints
+    end: Ints
+    name: npt.NDArray[np.int32]
+    """Number of the name."""
+    is_op: Mask
+
+    def take(self, rows: Ints | Mask) -> Events:
+        """Return these rows."""
+        op_id, tid, start, end, name, is_op = self
+        return Events(op_id[rows], tid[rows], start[rows], end[rows], name[rows], is_op[rows])
+
+
+def _events(rows: int) -> Events:
+    """Return so many rows without any value."""
+    ids = np.full(rows, NULL)
+    return Events(ids, ids, ids, ids, np.full(rows, -1, np.int32), np.ones(rows, bool))
+
+
+_NO_EVENTS, _MISSING = _events(0), _events(1)
+"""A last row, which the place -1 finds."""
+
+
+def gpu_work(tables: Mapping[str, pa.Table]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of gpu_work, from the columns READS of a rank's tables."""
+    ids = {kind: ints(tables[table], "correlation_id") for kind, table in KINDS.items()}
+    op_ids = {kind: _op_ids(tables[table], ids[kind], tables["call_ops"]) for kind, table in KINDS.items()}
+    calls, call_names = launch_calls(tables["cuda_calls"], distinct(np.concatenate(list(ids.values()))))
+    called = {kind: find(calls.id, own) for kind, own in ids.items()}
+    alone = [calls.tid[called[kind][(called[kind] >= 0) & _has_none(op_ids[kind])]] for kind in KINDS]
+    calls = Calls(*(np.append(c, np.array(-1 if c is calls.name else NULL, c.dtype)) for c in calls))
+    operators = _Operators(tables, *(distinct(np.concatenate(of)) for of in (list(op_ids.values()), alone)))
+    for kind, table in KINDS.items():
+        for first in range(0, tables[table].num_rows, ROWS):
+            rows = tables[table].slice(first, ROWS)
+            own, op_id, call = (of[kind][first : first + ROWS] for of in (ids, op_ids, called))
+            tid, start = calls.tid[call], calls.start[call]
+            yield pa.RecordBatch.from_pydict(
+                {
+                    "device": rows.column("device").combine_chunks(),
+                    "stream": rows.column("stream").combine_chunks(),
+                    "kind": texts(np.zeros(len(own), np.int32), pa.array([kind])),
+                    "name": _names(rows),
+                    "start_ns": rows.column("start_ns").combine_chunks(),
+                    "dur_ns": rows.column("dur_ns").combine_chunks(),
+                    "correlation_id": rows.column("correlation_id").combine_chunks(),
+                    "op_id": nullable(op_id),
+                    "call_name": texts(calls.name[call], call_names),
+                    "call_tid": nullable(tid),
+                    "call_start_ns": nullable(start),
+                    "call_dur_ns": nullable(calls.dur[call]),
+                    **operators.columns(op_id, tid, start),
+                }
+            )
+
+
+def _op_ids(work: pa.Table, ids: Ints, call_ops: pa.Table) -> Ints:
+    """Return the External id of GPU work with these correlation ids, or what call_ops has instead."""
+    op_id = ints(work, "op_id")
+    if not call_ops.num_rows:
+        return op_id
+    place = np.where(ids == NULL, -1, find(ints(call_ops, "correlation_id"), ids))
+    return np.where(place >= 0, _at(ints(call_ops, "op_id"), place), op_id)
+
+
+def _has_none(op_id: Ints) -> Mask:
+    """Return where there is no External id."""
+    return (op_id == NULL) | (op_id == 0)
+
+
+def _names(work: pa.Table) -> pa.DictionaryArray:
+    """Return the names of kernels; NULL of copies and fills, which have none."""
+    if "name" in work.column_names:
+        (codes,), names = text_codes([work.column("name")])
+        return texts(codes, names)
+    return texts(np.full(work.num_rows, -1), pa.array([], pa.string()))
+
+
+def launch_calls(cuda_calls: pa.Table, wanted: Ints) -> tuple[Calls, pa.Array]:
+    """Return the launch call of each wanted correlation id (ascending) and the names of calls.
+
+    The runtime's call, where a driver call inside it has its id. An id that several processes used, or several
+    different calls of one API, has no launch call. A call that the file has several times is one; its longest length
+    counts.
+    """
+    (api,), apis = text_codes([cuda_calls.column("api")])
+    (name,), names = text_codes([cuda_calls.column("name")])
+    kinds = np.array([{"runtime": 0, "driver": 1}.get(text, 2) for text in apis.to_pylist()] + [2])[api]
+    correlation = ints(cuda_calls, "correlation_id")
+    rows = np.flatnonzero((kinds < 2) & (correlation > 0))
+    rows = rows[find(wanted, correlation[rows]) >= 0]
+    rows = rows[np.argsort(correlation[rows] * 2 + kinds[rows], kind="stable")]
+    ids, kind = correlation[rows], kinds[rows]
+    pid, tid, start, dur = (ints(cuda_calls, c)[rows] for c in ("pid", "tid", "start_ns", "dur_ns"))
+    called = name[rows]
+    begins = np.flatnonzero(firsts(ids))
+    counts = np.diff(begins, append=len(ids))
+    own = np.repeat(begins, counts)  # the first row of each row's id
+    of_api = kind == kind[own]
+    differs = of_api & ((start != start[own]) | (tid != tid[own]) | (called != called[own]))
+    if len(begins):
+        last_pid = np.maximum.reduceat(pid, begins)
+        first_pid = np.minimum.reduceat(np.where(pid == NULL, np.repeat(last_pid, counts), pid), begins)
+        clear = ~np.logical_or.reduceat(differs, begins) & (first_pid == last_pid)
+        longest = np.maximum.reduceat(np.where(of_api, dur, NULL), begins)
+        begins, dur = begins[clear], longest[clear]
+    return Calls(ids[begins], tid[begins], start[begins], dur, called[begins]), names
+
+
+def call_ops(tables: Mapping[str, pa.Table]) -> pa.Table:
+    """Return the rows of call_ops, from the columns CALL_OPS_READS of a rank's tables."""
+    calls = tables["cuda_calls"]
+    (api,), apis = text_codes([calls.column("api")])
+    is_call = np.array([text != "sync" for text in apis.to_pylist()] + [False])[api]
+    ids = [ints(calls, "correlation_id")[is_call], *(ints(tables[t], "correlation_id") for t in KINDS.values())]
+    op_ids = [ints(calls, "op_id")[is_call], *(ints(tables[t], "op_id") for t in KINDS.values())]
+    if not _are_correlation_ids(ids, op_ids):
+        return pa.table({"correlation_id": pa.array([], pa.int64()), "op_id": pa.array([], pa.int64())})
+    wanted = distinct(np.concatenate(ids))
+    wanted = wanted[wanted != NULL]
+    launching = launch_calls(calls, wanted)[0]
+    events = _together([_NO_EVENTS, *(part.take(part.op_id > 0) for part in read_events(tables)[0])])
+    events = events.take(np.argsort(events.op_id, kind="stable"))
+    inside = OpenIntervals(events.tid, events.start, events.end).at(launching.tid, launching.start)
+    found = _at(events.op_id, _at(inside, find(launching.id, wanted), -1))
+    return pa.table({"correlation_id": wanted, "op_id": nullable(found)})
+
+
+def _are_correlation_ids(ids: list[Ints], op_ids: list[Ints]) -> bool:
+    """Return whether all External ids, of calls (first) and of GPU work, are correlation ids.
+
+    Kineto wrote those until February 2024 (torch 1.12 to 2.2). They name another operator or none.
+    """
+    given = [(op > 0) & (own != NULL) for own, op in zip(ids, op_ids, strict=True)]
+    if any((own[rows] != op[rows]).any() for own, op, rows in zip(ids, op_ids, given, strict=True)):
+        return False
+    return bool(given[0].any()) or sum(map(np.count_nonzero, given)) >= LEAST_ROWS
+
+
+class _Operators:
+    """The operators and ranges of a rank, to look up what launched GPU work."""
+
+    def __init__(self, tables: Mapping[str, pa.Table], op_ids: Ints, threads: Ints):
+        """`op_ids`: External ids of GPU work. `threads`: those that launched work without one. Both ascend."""
+        parts, self._names = read_events(tables)
+        linked, open_, outer = [_NO_EVENTS], [_NO_EVENTS], [_NO_EVENTS]
+        for events in parts:
+            linked.append(events.take((events.op_id > 0) & (find(op_ids, events.op_id) >= 0)))
+            if len(threads):
+                open_.append(events.take(find(threads, events.tid) >= 0))
+            if events.is_op.any():
+                outer.append(events.take(outermost(events.tid, events.start, events.end)))
+        by_id, ops = _together(linked), _together(outer)
+        ops = ops.take(outermost(ops.tid, ops.start, ops.end))
+        self._outer = _together([ops, _MISSING])
+        self._outer_at = OpenIntervals(ops.tid, ops.start, ops.end).at
+        by_id = by_id.take(np.argsort(by_id.op_id, kind="stable"))
+        if not firsts(by_id.op_id).all():
+            by_id = by_id.take(np.lexsort((-by_id.end, by_id.start, by_id.op_id)))
+        unnumbered = _together(open_)
+        self._open_at = OpenIntervals(unnumbered.tid, unnumbered.start, unnumbered.end).at
+        self._events = _together([by_id, unnumbered, _MISSING])
+        self._open_from = len(by_id.op_id)
+        # The last row of each External id, and of the ids that several threads have that of each thread.
+        begins = np.flatnonzero(firsts(by_id.op_id))
+        counts = np.diff(begins, append=len(by_id.op_id))
+        self._ids, self._last = by_id.op_id[begins], np.append(begins + counts - 1, -1)
+        differs = by_id.tid != np.repeat(by_id.tid[begins], counts)
+        several = np.logical_or.reduceat(differs, begins) if len(begins) else np.empty(0, bool)
+        self._several = np.append(several, False)
+        shared = np.flatnonzero(np.repeat(several, counts))
+        shared = shared[np.lexsort((shared, by_id.tid[shared], by_id.op_id[shared]))]
+        last = np.roll(firsts(by_id.op_id[shared], by_id.tid[shared]), -1)
+        self._by_thread = shared[last]
+
+    def columns(self, op_id: Ints, call_tid: Ints, call_start: Ints) -> dict[str, pa.Array]:
+        """Return the columns on operators of GPU work with these External ids and launch calls (NULL: none)."""
+        events, outer = self._events, self._outer
+        place = find(self._ids, op_id)
+        row = self._last[place]
+        shared = np.flatnonzero(self._several[place])
+        row[shared] = self._of_thread(op_id[shared], call_tid[shared], call_start[shared])
+        by_call = _has_none(op_id) & (call_start != NULL)
+        rows = np.flatnonzero(by_call)
+        inside = self._open_at(call_tid[rows], call_start[rows])
+        row[rows] = np.where(inside >= 0, inside + self._open_from, -1)
+        start, tid, end = events.start[row], events.tid[row], events.end[row]
+        # The outermost operator at the start of the operator or range, or else at the launch call.
+        rows = np.flatnonzero(by_call | (row >= 0))
+        at_ns, until = (np.where(by_call, call_start, c)[rows] for c in (start, end))
+        found = self._outer_at(np.where(by_call, call_tid, tid)[rows], at_ns)
+        # An operator that begins with the range that launched the work, and ends before it, lies inside of the range.
+        found[(found >= 0) & (outer.start[found] == at_ns) & (outer.end[found] < until)] = -1
+        around = np.full(len(op_id), -1)
+        around[rows] = found
+        own = (around < 0) & (row >= 0) & ~events.is_op[row]
+        return {
+            "op_name": texts(events.name[row], self._names),
+            "op_tid": nullable(tid),
+            "op_start_ns": nullable(start),
+            "op_dur_ns": nullable(np.where(row >= 0, end - start, NULL)),
+            "outer_name": texts(np.where(own, events.name[row], outer.name[around]), self._names),
+            "outer_start_ns": nullable(np.where(own, start, outer.start[around])),
+        }
+
+    def _of_thread(self, op_id: Ints, tid: Ints, call_start: Ints) -> Ints:
+        """Return the last row of each External id on a thread; -1 without a launch call."""
+        known = self._events.take(self._by_thread)
+        numbers, threads = distinct(known.op_id), distinct(known.tid)
+        keys = find(numbers, known.op_id) * len(threads) + find(threads, known.tid)
+        thread = find(threads, tid)
+        place = find(keys, np.where(thread >= 0, find(numbers, op_id) * len(threads) + thread, -1))
+        return np.where(call_start != NULL, np.append(self._by_thread, -1)[place], -1)
+
+
+def read_events(tables: Mapping[str, pa.Table]) -> tuple[Iterator[Events], pa.Array]:
+    """Yield the operators and then the ranges of a rank that have a length, in parts, and return the names.
+
+    Ranges are those of PyTorch; that of an asynchronous collective ends on another thread and is left out.
+    """
+    ops, ranges = tables["cpu_ops"], tables["ranges"]
+    (origin,), origins = text_codes([ranges.column("origin")])
+    rows = np.flatnonzero(np.array([text in RANGES for text in origins.to_pylist()] + [False])[origin])
+    ranges = ranges if len(rows) == ranges.num_rows else ranges.take(rows)
+    codes, names = text_codes([ops.column("name"), ranges.column("name")])
+    is_async = np.append(pc.match_substring_regex(names, ASYNC).to_numpy(zero_copy_only=False), False)
+    if is_async[codes[1]].any():
+        rows = np.flatnonzero(~is_async[codes[1]])
+        ranges, codes[1] = ranges.take(rows), codes[1][rows]
+    renamed = pc.replace_substring_regex(names, r"^ProfilerStep#\d+$", "ProfilerStep*").dictionary_encode()
+    numbers = np.append(renamed.indices.to_numpy(), -1)
+
+    def parts() -> Iterator[Events]:
+        for table, of_table, is_op in ((ops, codes[0], True), (ranges, codes[1], False)):
+            for first in range(0, table.num_rows, EVENTS):
+                rows = table.slice(first, EVENTS)
+                start, dur = ints(rows, "start_ns"), ints(rows, "dur_ns")
+                name = numbers[of_table[first : first + EVENTS]]
+                found = Events(
+                    ints(rows, "op_id"), ints(rows, "tid"), start, start + dur, name, np.full(len(start), is_op)
+                )
+                yield found if (dur != NULL).all() else found.take(dur != NULL)
+
+    return parts(), renamed.dictionary
+
+
+def _together(parts: list[Events]) -> Events:
+    return Events(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def _at(values: npt.NDArray[Any], places: Ints, missing: int = NULL) -> npt.NDArray[Any]:
+    """Return the values at places; `missing` where the place is -1."""
+    return np.append(values, np.array(missing, values.dtype))[places]

@@ -1,0 +1,117 @@
+"""Which interval of a thread is open at a moment, by sorted search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from analyze.derive.columns import Ints, Mask
+
+
+def by_thread(tid: Ints) -> Iterator[tuple[int, Ints]]:
+    """Yield each thread and the rows that it has, in their order."""
+    import pyarrow as pa
+
+    encoded = pa.array(tid).dictionary_encode()
+    lane, threads = encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
+    # NumPy sorts 16-bit integers in linear time.
+    order = np.argsort(lane.astype(np.int16) if len(threads) < 2**15 else lane, kind="stable")
+    ends = np.cumsum(np.bincount(lane, minlength=len(threads)))
+    for thread, begin, end in zip(threads, [0, *ends[:-1]], ends, strict=False):
+        yield thread, order[begin:end]
+
+
+def nesting_order(start: Ints, end: Ints) -> Ints:
+    """Return the order by start, longest first, of the intervals of a thread; equal ones keep their order."""
+    order = np.argsort(start, kind="stable")  # fast, because files are nearly in this order
+    same = start[order[1:]] == start[order[:-1]]
+    if same.any():
+        tied = np.flatnonzero(np.append(False, same) | np.append(same, False))
+        rows = order[tied]
+        order[tied] = rows[np.lexsort((-end[rows], start[rows]))]
+    return order
+
+
+def outermost(tid: Ints, start: Ints, end: Ints) -> Ints:
+    """Return the rows of the intervals that end later than all that began before on their thread."""
+    found = [np.empty(0, np.int64)]
+    for _, rows in by_thread(tid):
+        rows = rows[nesting_order(start[rows], end[rows])]
+        found.append(rows[later_than_all_before(end[rows])])
+    return np.concatenate(found)
+
+
+def later_than_all_before(end: Ints) -> Mask:
+    """Return which ends are later than all before them."""
+    return np.append(True, end[1:] > np.maximum.accumulate(end)[:-1])[: len(end)]
+
+
+class OpenIntervals:
+    """Finds the innermost interval at a moment: of those open on the thread, the last to begin.
+
+    Of several that begin together it is the shortest, of equal ones the last given. Intervals may overlap in any way.
+    """
+
+    def __init__(self, tid: Ints, start: Ints, end: Ints):
+        parts, self._rows, first = [np.empty(0, np.int64)], {}, 0
+        some = end > start
+        for thread, rows in by_thread(tid):
+            rows = rows[some[rows]]
+            rows = rows[nesting_order(start[rows], end[rows])]
+            parts.append(rows)
+            self._rows[thread] = slice(first, first + len(rows))
+            first += len(rows)
+        self._given = np.concatenate(parts)
+        self._start, self._end = start[self._given], end[self._given]
+        self._longer = self._longer_before()
+
+    def _longer_before(self) -> Ints:
+        """Return for each interval the last one before it on its thread that ends later; -1 if there is none."""
+        before = np.arange(-1, len(self._end) - 1)
+        for rows in self._rows.values():
+            before[rows][later_than_all_before(self._end[rows])] = -1
+        # All between an interval and `before` end no later than the interval. Where `before` does not either, all
+        # between it and its own `before` end no later as well: the distances double.
+        left = np.flatnonzero(before >= 0)
+        while len(left):
+            left = left[self._end[before[left]] <= self._end[left]]
+            before[left] = before[before[left]]
+            left = left[before[left] >= 0]
+        return before
+
+    def at(self, tid: Ints, time: Ints) -> Ints:
+        """Return the given row of the interval at each moment of a thread; -1 where none is open."""
+        found = np.full(len(tid), -1)
+        for thread, asked in by_thread(tid):
+            rows = self._rows.get(thread)
+            if rows is not None and rows.stop > rows.start:
+                place = np.searchsorted(self._start[rows], time[asked], "right") - 1
+                found[asked] = np.where(place >= 0, place + rows.start, -1)
+        left = np.flatnonzero(found >= 0)
+        while len(left):
+            left = left[self._end[found[left]] <= time[left]]
+            found[left] = self._longer[found[left]]
+            left = left[found[left] >= 0]
+        return np.where(found >= 0, np.append(self._given, -1)[found], -1)
+
+
+def find(known: Ints, wanted: Ints) -> Ints:
+    """Return the place of each wanted number among ascending ones; -1 where it is not there."""
+    if not len(known):
+        return np.full(len(wanted), -1)
+    place = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+    return np.where(known[place] == wanted, place, -1)
+
+
+def distinct(values: Ints) -> Ints:
+    """Return the distinct values in ascending order."""
+    ordered = np.sort(values, kind="stable")  # fast, because ids are nearly in order
+    return ordered[firsts(ordered)]
+
+
+def firsts(*columns: npt.NDArray[np.integer]) -> Mask:
+    """Return which rows begin a run of equal ones."""
+    changes = np.logical_or.reduce([c[1:] != c[:-1] for c in columns])
+    return np.append(True, changes)[: len(columns[0])]

@@ -1,0 +1,221 @@
+"""What launched each kernel, copy and fill, from the tables of a rank."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from analyze.derive import gpu_work as derive
+from analyze.derive.threads import OpenIntervals, outermost
+from schemas.tables import arrow_schema
+
+Row = dict[str, Any]
+
+
+def tables(**rows: list[Row]) -> dict[str, pa.Table]:
+    """The tables of a rank with these rows, without those that a test does not name."""
+    reads: dict[str, set[str]] = {}
+    for table, columns in (*derive.READS.items(), *derive.CALL_OPS_READS.items()):
+        reads.setdefault(table, set()).update(columns)
+    del reads["call_ops"]
+    schemas = {t: pa.schema([f for f in arrow_schema(t) if f.name in columns]) for t, columns in reads.items()}
+    return {
+        table: pa.Table.from_pylist([{c: row.get(c) for c in schema.names} for row in rows.get(table, [])], schema)
+        for table, schema in schemas.items()
+    }
+
+
+def kernel(name: str, correlation: int | None, op_id: int | None = None, start: int = 1000, **more: Any) -> Row:
+    return {"name": name, "device": 0, "stream": 7, "start_ns": start, "dur_ns": 5, "correlation_id": correlation} | {
+        "op_id": op_id, **more
+    }  # fmt: skip
+
+
+def call(correlation: int, start: int, tid: int | None = 1, dur: int = 5, **more: Any) -> Row:
+    return {
+        "pid": 9, "tid": tid, "api": "runtime", "name": "cudaLaunchKernel", "start_ns": start, "dur_ns": dur,
+        "correlation_id": correlation, **more,
+    }  # fmt: skip
+
+
+def op(name: str, start: int, end: int, op_id: int | None = None, tid: int | None = 1) -> Row:
+    return {"name": name, "tid": tid, "start_ns": start, "dur_ns": end - start, "op_id": op_id}
+
+
+def span(name: str, start: int, end: int, op_id: int | None = None, origin: str = "record_function") -> Row:
+    return op(name, start, end, op_id) | {"origin": origin}
+
+
+def links(*columns: str, **rows: list[Row]) -> list[tuple[Any, ...]]:
+    """These columns of gpu_work, in the order of its rows."""
+    given = tables(**rows)
+    given["call_ops"] = derive.call_ops(given)
+    work = pa.Table.from_batches(derive.gpu_work(given))
+    return list(zip(*(work.column(c).to_pylist() for c in columns), strict=True))
+
+
+CALL = ("name", "call_name", "call_tid", "call_start_ns", "call_dur_ns")
+OP = ("name", "op_name", "op_tid", "op_start_ns", "op_dur_ns")
+OUTER = ("name", "outer_name", "outer_start_ns")
+
+
+def test_kernels_copies_and_fills_are_rows() -> None:
+    copy, fill = kernel("", 2, start=20), kernel("", None, start=30, device=1)
+    assert links(
+        "kind", "name", "device", "stream", "start_ns", "dur_ns", "correlation_id", "call_start_ns",
+        kernels=[kernel("k", 1, start=10)], memcpys=[copy], memsets=[fill], cuda_calls=[call(1, 3), call(2, 4)],
+    ) == [
+        ("kernel", "k", 0, 7, 10, 5, 1, 3), ("memcpy", None, 0, 7, 20, 5, 2, 4),
+        ("memset", None, 1, 7, 30, 5, None, None),
+    ]  # fmt: skip
+
+
+def test_the_runtime_call_around_a_driver_call() -> None:
+    driver: Row = {"api": "driver", "name": "cuLaunchKernel"}
+    calls = [call(1, 12, dur=2, **driver), call(1, 10), call(2, 20, **driver), call(3, 30, api="sync")]
+    assert links(*CALL, kernels=[kernel("a", 1), kernel("b", 2), kernel("c", 3)], cuda_calls=calls) == [
+        ("a", "cudaLaunchKernel", 1, 10, 5), ("b", "cuLaunchKernel", 1, 20, 5), ("c", None, None, None, None)
+    ]  # fmt: skip
+
+
+def test_ids_that_are_not_unique() -> None:
+    # 1: one call, written twice. 2: two calls. 3: two processes. 4: one process, which one of the rows does not say.
+    # 5: two processes and a row that says none.
+    calls = [
+        call(1, 10, dur=3), call(1, 10, dur=4), call(2, 20), call(2, 21), call(3, 30), call(3, 30, pid=8),
+        call(4, 40, pid=None), call(4, 40), call(5, 50, pid=None), call(5, 50), call(5, 50, pid=8),
+    ]  # fmt: skip
+    kernels = [kernel("k", i) for i in (1, 2, 3, 4, 5, 1)]
+    assert links("correlation_id", "call_start_ns", "call_dur_ns", kernels=kernels, cuda_calls=calls) == [
+        (1, 10, 4), (2, None, None), (3, None, None), (4, 40, 5), (5, None, None), (1, 10, 4)
+    ]  # fmt: skip
+
+
+def test_the_operator_of_an_external_id() -> None:
+    # 5 is a range and the operator inside of it: the last to begin. Nothing is 6.
+    ops = [op("aten::mm", 10, 30, 5), op("aten::add", 40, 50, 8)]
+    assert links(
+        *OP, kernels=[kernel("k", 1, 5), kernel("l", 2, 6)], cpu_ops=ops, ranges=[span("forward", 0, 100, 5)],
+        cuda_calls=[call(1, 15), call(2, 45)],
+    ) == [("k", "aten::mm", 1, 10, 20), ("l", None, None, None, None)]  # fmt: skip
+
+
+def test_an_external_id_of_several_threads_is_that_of_the_launching_one() -> None:
+    ops = [op("one", 0, 100, 5), op("inner", 5, 90, 5), op("two", 10, 50, 5, tid=2), op("none", 12, 50, 5, tid=None)]
+    kernels = [kernel("k", 1, 5), kernel("l", 2, 5), kernel("m", 3, 5), kernel("n", 4, 5), kernel("o", 5, 5)]
+    calls = [call(1, 20), call(2, 20, tid=2), call(3, 20, tid=3), call(5, 20, tid=None)]
+    assert links("name", "op_name", kernels=kernels, cpu_ops=ops, cuda_calls=calls) == [
+        ("k", "inner"), ("l", "two"), ("m", None), ("n", None), ("o", "none")
+    ]  # fmt: skip
+
+
+def test_without_an_external_id_the_innermost_at_the_launch_call() -> None:
+    # Ranges of NVTX and of asynchronous collectives do not count.
+    ops = [op("outer", 0, 100), op("ended", 5, 10), op("inner", 20, 40), op("later", 30, 50)]
+    ranges = [span("nvtx", 22, 25, origin="nvtx"), span("nccl:all_reduce", 22, 25)]
+    kernels = [kernel("a", 1), kernel("b", 2, 0), kernel("c", 3), kernel("d", 4), kernel("e", 5)]
+    calls = [call(1, 10), call(2, 23), call(3, 45), call(4, 60), call(5, 100)]
+    assert links("name", "op_id", "op_name", kernels=kernels, cpu_ops=ops, ranges=ranges, cuda_calls=calls) == [
+        ("a", None, "outer"), ("b", 0, "inner"), ("c", None, "later"), ("d", None, "outer"), ("e", None, None)
+    ]  # fmt: skip
+
+
+def test_the_outermost_operator() -> None:
+    ops = [op("module", 0, 100, 1), op("aten::mm", 10, 20, 2), op("aten::add", 200, 210, 3)]
+    ranges = [span("ProfilerStep#4", 0, 400, 4, "profiler_step"), span("forward", 200, 300, 5)]
+    kernels = [
+        kernel("k", 1, 2),
+        kernel("l", 2, 3),
+        kernel("m", 3, 4),
+        kernel("n", 4, 5),
+        kernel("o", 5),
+        kernel("p", 6),
+    ]
+    calls = [call(1, 12), call(2, 205), call(3, 350), call(4, 250), call(5, 15), call(6, 380)]
+    assert links(*OUTER, kernels=kernels, cpu_ops=ops, ranges=ranges, cuda_calls=calls) == [
+        ("k", "module", 0), ("l", "aten::add", 200),
+        # The step began with the first operator and holds it. No operator holds forward, which began with add.
+        ("m", "ProfilerStep*", 0), ("n", "forward", 200),
+        # Found by the call: no External id.
+        ("o", "module", 0), ("p", "ProfilerStep*", 0),
+    ]  # fmt: skip
+
+
+OPS = [op("outer", 0, 100, 10), op("inner", 40, 80, 11), op("view", 200, 210, 2), op("other", 45, 90, 12, tid=2)]
+
+
+def test_external_ids_that_are_correlation_ids() -> None:
+    # As torch 1.12 to 2.2 wrote them: the call at 50 lies in inner, whatever operator 2 is; that at 150 in none.
+    kernels, calls = [kernel("k", 2, 2), kernel("m", 4, 4)], [call(2, 50, op_id=2), call(4, 150, op_id=4)]
+    assert links("name", "op_id", "op_name", kernels=kernels, cpu_ops=OPS, cuda_calls=calls) == [
+        ("k", 11, "inner"), ("m", None, None)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("op_ids", "calls", "old"),
+    [
+        ([2, 3], True, True),
+        ([2, 11], True, False),
+        ([2, None], True, True),
+        ([None, 0], False, False),
+        ([2, 3], False, False),
+        (range(2, 17), False, False),
+        (range(2, 18), False, True),
+    ],
+)
+def test_which_files_have_correlation_ids_for_external_ids(op_ids: list[int | None], calls: bool, old: bool) -> None:
+    kernels = [kernel("k", correlation, op_id) for correlation, op_id in enumerate(op_ids, 2)]
+    given = tables(kernels=kernels, cpu_ops=OPS, cuda_calls=[call(2, 50, op_id=2)] if calls else [])
+    found = derive.call_ops(given).to_pylist()
+    ops = {2: 11} if calls else {}
+    expected = [{"correlation_id": i, "op_id": ops.get(i)} for i in range(2, 2 + len(op_ids))]
+    assert found == (expected if old else [])
+
+
+def test_batches_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = [kernel(f"k{i}", i, i, start=10 * i) for i in range(1, 8)]
+    ops = [op(f"op{i}", 10 * i, 10 * i + 9, i) for i in range(1, 8)]
+    rows = {"kernels": kernels, "cpu_ops": ops, "cuda_calls": [call(i, 10 * i + 1) for i in range(1, 8)]}
+    whole = links(*CALL, *OP, *OUTER, **rows)
+    monkeypatch.setattr(derive, "ROWS", 3)
+    monkeypatch.setattr(derive, "EVENTS", 2)
+    assert links(*CALL, *OP, *OUTER, **rows) == whole and len(whole) == 7
+
+
+def test_no_work() -> None:
+    given = tables(cpu_ops=OPS)
+    given["call_ops"] = derive.call_ops(given)
+    assert given["call_ops"].num_rows == 0 and list(derive.gpu_work(given)) == []
+
+
+def intervals() -> Iterator[tuple[np.ndarray, ...]]:
+    """Intervals of three threads that overlap in any way."""
+    for seed in range(30):
+        chance = random.Random(seed)
+        rows = [(chance.randrange(3), s := chance.randrange(40), s + chance.randrange(20)) for _ in range(seed)]
+        yield tuple(np.array(c, np.int64) for c in zip(*rows, strict=True)) or (np.empty(0, np.int64),) * 3
+
+
+def test_the_innermost_of_random_intervals() -> None:
+    for tid, start, end in intervals():
+        found = OpenIntervals(tid, start, end)
+        for thread in range(4):
+            at = found.at(np.full(62, thread), np.arange(62)).tolist()
+            for time in range(62):
+                there = [i for i in range(len(tid)) if tid[i] == thread and start[i] <= time < end[i]]
+                assert at[time] == max(there, key=lambda i: (start[i], -end[i], i), default=-1)
+
+
+def test_the_outermost_of_random_intervals() -> None:
+    for tid, start, end in intervals():
+        order = sorted(range(len(tid)), key=lambda i: (start[i], -end[i]))
+        expected = {
+            i for n, i in enumerate(order) if all(end[j] < end[i] for j in order[:n] if tid[j] == tid[i])
+        }  # fmt: skip
+        assert set(outermost(tid, start, end).tolist()) == expected
