@@ -121,7 +121,8 @@ def tables() -> str:
 
     text = ["# Tables", "", "What `analyze sql` and query files read; times are integers of ns.", ""]
     for table in TABLES.values():
-        text += [f"## {table.name}", "", f"A row is {table.row}.", ""]
+        derived = " Derived from other tables at ingest." if table.derived else ""
+        text += [f"## {table.name}", "", f"A row is {table.row}.{derived}", ""]
         text += ["| column | type | unit | |", "| --- | --- | --- | --- |"]
         text += [f"| `{c.name}` | {c.type} | {c.unit} | {_cell(c.doc)} |" for c in table.columns] + [""]
     return "\n".join(text)

@@ -30,13 +30,17 @@ class Table(NamedTuple):
     name: str
     row: str
     columns: tuple[Column, ...]
+    derived: bool = False
+    """Whether the ingest computes it from the other tables of the rank."""
 
 
-def _table(name: str, row: str, *columns: tuple[str, str, str, str], ranked: bool = True) -> Table:
+def _table(
+    name: str, row: str, *columns: tuple[str, str, str, str], ranked: bool = True, derived: bool = False
+) -> Table:
     keys = [Column("run_id", "string", "", "the run (and profiler pass) the row belongs to")]
     if ranked:
         keys.append(Column("rank", "int32", "", "process rank in the job; 0 for one process"))
-    return Table(name, row, (*keys, *(Column(*c) for c in columns)))
+    return Table(name, row, (*keys, *(Column(*c) for c in columns)), derived)
 
 
 _INTERVAL = (
@@ -213,6 +217,15 @@ TABLES: dict[str, Table] = {
             ("op_id", "int64", "", "External id"),
             ("python_id", "int64", "", "Python id of a python_function"),
             ("python_parent_id", "int64", "", "Python id of its caller"),
+        ),
+        _table(
+            "recorded_steps",
+            "a training step, as a range of the profiler or an NVTX range `step` says",
+            ("turn", "int32", "", "place among the steps of the rank, from 0"),
+            ("number", "int32", "", "the number in the range's name; NULL where it has none"),
+            *_INTERVAL,
+            ("next_ns", "int64", "ns", "start of the step that follows; NULL for the last"),
+            derived=True,
         ),
         _table(
             "memory_events",

@@ -1,1 +1,55 @@
-"""Facts of one rank, computed from its tables when they are ingested."""
+"""Facts of one rank, computed from its tables when they are ingested and stored as tables of their own.
+
+To derive another table: declare it in `schemas/tables.py` with `derived=True`, write a module here whose function takes
+the Arrow tables of one rank and returns the rows, and add a line to `DERIVED`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from analyze.derive.steps import steps
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Tables = Mapping[str, "pa.Table"]
+"""Tables of one rank by name, without run_id and rank."""
+
+
+class Derived(NamedTuple):
+    """A derived table."""
+
+    table: str
+    version: int
+    """Raise it when other rows are computed: stores are derived again."""
+    reads: Mapping[str, tuple[str, ...]]
+    """Columns that it is computed from, by table: stored ones, and derived ones that stand before it in DERIVED."""
+    compute: Callable[[Tables], pa.Table]
+    """Returns the rows. A table that the rank does not have is given without rows."""
+
+
+DERIVED = (Derived("recorded_steps", 1, {"ranges": ("origin", "name", "start_ns", "dur_ns")}, steps),)
+"""All derived tables."""
+
+
+def derive(read: Callable[[str, tuple[str, ...]], pa.Table], wanted: Callable[[str], bool]) -> dict[str, pa.Table]:
+    """Compute derived tables of one rank.
+
+    `read` returns columns of a stored table. `wanted` says which derived tables to compute; those that they read are
+    computed, too.
+    """
+    needed: set[str] = set()
+    for one in reversed(DERIVED):
+        if one.table in needed or wanted(one.table):
+            needed |= {one.table, *one.reads}
+    found: dict[str, pa.Table] = {}
+    for one in DERIVED:
+        if one.table in needed:
+            tables = {
+                table: found[table].select(columns) if table in found else read(table, columns)
+                for table, columns in one.reads.items()
+            }
+            found[one.table] = one.compute(tables)
+    return found

@@ -63,3 +63,13 @@ def texts(codes: npt.NDArray[np.integer], dictionary: pa.Array) -> pa.Dictionary
     missing = codes < 0
     indices = pa.array(np.where(missing, 0, codes).astype(np.int32), mask=missing)
     return pa.DictionaryArray.from_arrays(indices, dictionary)
+
+
+def equals(column: pa.ChunkedArray, text: str) -> Mask:
+    """Return whether each value of a column of texts is a text; False for NULL."""
+    import pyarrow.compute as pc
+
+    [codes], dictionary = text_codes([column])
+    code = pc.index(dictionary, text).as_py()
+    found: Mask = codes == code if code >= 0 else np.zeros(len(codes), bool)
+    return found

@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 
+from analyze.derive import derive
 from analyze.errors import InputError
 from analyze.query.computed.registered import registered
 from analyze.query.databases import empty_database
@@ -19,11 +21,14 @@ from analyze.query.query_files import RANK_COLUMNS, TIMING
 from analyze.query.unreadable import naming_files
 from analyze.store import kernel_names
 from analyze.store.catalogue import PARSER_VERSION, RUN_TABLES, TableFile
+from analyze.store.derived_tables import derived_version
 from analyze.store.store import Store
 from analyze.store.verified import verify
-from schemas.tables import TABLES, Column
+from schemas.tables import TABLES, Column, arrow_schema
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from analyze.query.stored_files import StoredFiles
 
 PROFILERS = (*TIMING, "ncu", "none")
@@ -220,7 +225,7 @@ class Recordings:
         if table == "kernel_names":
             self._create_kernel_names()
             return
-        scan = self._scan(table)
+        scan = self._derived(table) if TABLES[table].derived else self._scan(table)
         if self.by or self._filtered:
             sql = f"SELECT t.*, g.run_group FROM ({scan}) t JOIN run_groups g USING (run_id, rank)"
         else:
@@ -240,8 +245,39 @@ class Recordings:
         arrays = ", ".join(f"unnest(${i + 1})" for i in range(len(columns)))
         self.execute(f"INSERT INTO kernel_names SELECT {arrays}", [[row[c] for row in rows] for c in columns])
 
-    def _scan(self, table: str) -> str:
-        """SELECT over the Parquet files of a table; an empty one of the right types where there are none.
+    def _derived(self, table: str) -> str:
+        """SELECT of a derived table; of runs whose stored rows are of another version they are computed anew."""
+        stale = [(s, r) for s, r in self.chosen if s.snapshot.runs[r].derived != derived_version()]
+        if not stale:
+            return self._scan(table)
+        current = [run for run in self.chosen if run not in stale]
+        self.execute(f"CREATE TABLE {table}_derived AS {self._scan(table, current)}")
+        for store, run_id in stale:
+            for rank in sorted(self._ranks.get(run_id, _ranks(store, run_id))):
+                rows = derive(partial(self._of_rank, (store, run_id), rank), table.__eq__)[table]
+                with registered(self.connection, derived_rows=rows):
+                    self.execute(
+                        f"INSERT INTO {table}_derived BY NAME"
+                        " SELECT $1::run_key AS run_id, $2::INTEGER AS rank, * FROM derived_rows",
+                        [run_id, rank],
+                    )
+        return f"SELECT * FROM {table}_derived"
+
+    def _of_rank(self, run: tuple[Store, str], rank: int, table: str, columns: Sequence[str]) -> pa.Table:
+        """Stored columns of a rank as they are in its Parquet file: with dictionary-encoded texts."""
+        import pyarrow as pa
+
+        listed = ", ".join(f'"{c}"' for c in columns)
+        schema = pa.schema([arrow_schema(table).field(c) for c in columns])
+        try:
+            rows = self.connection.sql(f"SELECT {listed} FROM ({self._scan(table, [run])}) WHERE rank = {rank}")
+            return rows.to_arrow_table().cast(schema)
+        except duckdb.Error as e:
+            raise InputError(f"{self}: {sentence(e)}") from e
+
+    def _scan(self, table: str, runs: Sequence[tuple[Store, str]] | None = None) -> str:
+        """SELECT over the Parquet files of a table of these runs, by default all; an empty one of the right types where
+        there are none.
 
         Columns that an older version did not write are NULL.
         """
@@ -250,32 +286,33 @@ class Recordings:
         ranks = {r for found in self._ranks.values() for r in found} if table not in RUN_TABLES else set()
         # The least and greatest rank of a row group say whether it is read at all.
         only = f" WHERE rank BETWEEN {min(ranks)} AND {max(ranks)}" if ranks else ""
-        of_one = self.run_ids[0] if len(self.run_ids) == 1 else None
+        runs = self.chosen if runs is None else runs
+        of_one = runs[0][1] if len(runs) == 1 else None
         by_store: dict[Store, list[TableFile]] = {}
-        for store, _, found in self._stored(table):
+        for store, _, found in self._stored(table, runs):
             by_store.setdefault(store, []).extend(found)
         for store, found in by_store.items():
             verify(store, found)
-        for parser, files in self.files(table).items():
+        for parser, files in self.files(table, runs).items():
             listed = ", ".join(text_literal(self.name(f)) for f in files)
             source = f"read_parquet([{listed}], hive_partitioning = false, union_by_name = false)"
             there = None if parser == PARSER_VERSION else set(self.connection.sql(f"SELECT * FROM {source}").columns)
             selects.append(f"SELECT {_columns(table, there, of_one, 'file_row_number')} FROM {source}{only}")
         return " UNION ALL ".join(selects) or _no_rows(table)
 
-    def files(self, table: str) -> dict[int, list[str]]:
-        """Parquet files of a table, by the version of the parser that wrote them."""
+    def files(self, table: str, runs: Sequence[tuple[Store, str]] | None = None) -> dict[int, list[str]]:
+        """Parquet files of a table of these runs, by default all, by the version of the parser that wrote them."""
         files: dict[int, list[str]] = {}
-        for store, run_id, found in self._stored(table):
+        for store, run_id, found in self._stored(table, self.chosen if runs is None else runs):
             paths = store.for_readers(found)
             if store.filesystem:
                 self._systems |= dict.fromkeys(paths, store.filesystem)
             files.setdefault(store.snapshot.runs[run_id].parser, []).extend(paths)
         return files
 
-    def _stored(self, table: str) -> Iterator[tuple[Store, str, list[TableFile]]]:
+    def _stored(self, table: str, runs: Sequence[tuple[Store, str]]) -> Iterator[tuple[Store, str, list[TableFile]]]:
         """The files of a table that have rows of what is selected, run by run."""
-        for store, run_id in self.chosen:
+        for store, run_id in runs:
             found = store.snapshot.runs[run_id].tables.get(table, [])
             if run_id in self._ranks and table not in RUN_TABLES:
                 found = [f for f in found if not self._ranks[run_id].isdisjoint(f.ranks)]

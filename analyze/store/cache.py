@@ -20,6 +20,7 @@ import msgspec
 from analyze.errors import InputError
 from analyze.sources.remote import RawPath, RemotePath
 from analyze.store.catalogue import PARSER_VERSION, decoded
+from analyze.store.derived_tables import derived_version
 from analyze.store.file_digest import file_state, printable_text
 from analyze.store.folder import Folder
 from analyze.store.raw_files import given_paths
@@ -190,8 +191,8 @@ def _read_made(cache: Folder, entry: str) -> _Made:
 
 
 def _state(paths: Sequence[RawPath]) -> str:
-    """Digest of what decides what would be read: files below the paths, and the version of the parsers."""
-    digest = hashlib.blake2b(str(PARSER_VERSION).encode(), digest_size=16)
+    """Digest of what decides what is stored: the files below the paths, and the versions of parsers and derivations."""
+    digest = hashlib.blake2b(f"{PARSER_VERSION} {derived_version()}".encode(), digest_size=16)
     for path in paths:
         if isinstance(path, RemotePath):
             states = [file_state(file) for file in path.files()]

@@ -82,6 +82,8 @@ class StoredRun(msgspec.Struct, kw_only=True):
     """PARSER_VERSION of the program that read it."""
     rules: str
     """Digest of the kernel rules that classified its kernel names."""
+    derived: str = ""
+    """Digest of the versions of the derived tables; empty in stores that have none."""
     files: list[StoredFile]
     tables: dict[TableName, list[TableFile]] = {}
     """The Parquet files of each table that has rows, in the order of their ranks."""

@@ -43,9 +43,9 @@ class Told(NamedTuple):
     world_size: Int32 | None = None
     job: str | None = None
     """What tells this job from others, where the format has such a thing."""
-    processes: Annotated[int, msgspec.Meta(ge=1)] = 1
+    processes: Annotated[int, msgspec.Meta(ge=1, le=1 << 20)] = 1
     """Ranks that the file holds. If it is of several, `rank` is the number of its node and `world_size` the nodes."""
-    clock_ns: int | None = None
+    clock_ns: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] | None = None
     """When the time 0 of the file was, since 1970, if it counts from a moment of its own and says which."""
 
 

@@ -17,6 +17,7 @@ from analyze.errors import InputError, MachineError
 from analyze.sources.base import SourceFile
 from analyze.store import kernel_names
 from analyze.store.catalogue import PARSER_VERSION, StoredFile, StoredRun
+from analyze.store.derived_tables import derived_version
 from analyze.store.distinct_texts import DistinctTexts
 from analyze.store.file_digest import file_state
 from analyze.store.grouping import read_as
@@ -158,6 +159,7 @@ def is_current(store: Store, run: RunInput, files: list[StoredFile]) -> bool:
     return (
         old is not None
         and old.parser == PARSER_VERSION
+        and old.derived == derived_version()
         and [f.state for f in old.files] == [f.state for f in files]
         and store.damage(run.run_id) is None
     )
@@ -227,6 +229,7 @@ def tables_of_run(
     stored = StoredRun(
         parser=PARSER_VERSION,
         rules=kernel_names.rules_digest(),
+        derived=derived_version(),
         files=files,
         world_size=row.get("world_size"),
     )

@@ -17,6 +17,7 @@ from analyze.sources.base import FileReport, Mapper, SourceFile, inline_map
 from analyze.sources.packed import is_packed
 from analyze.sources.remote import RemotePath
 from analyze.store import kernel_names
+from analyze.store.derived_tables import write_derived
 from analyze.store.distinct_texts import DistinctTexts
 from analyze.store.false_work import drop_false_work
 from analyze.store.file_digest import file_state, printable_text
@@ -185,6 +186,7 @@ def _write_file(
         result.report.rows = {key: w.rows for key, w in writers.items()}
         result.written = {key: w.path for key, w in writers.items() if w.rows}
     drop_false_work(file, result.written, result.report)
+    result.written |= write_derived(result.written, run_id, folder)
     result.report.warnings = [printable_text(w) for w in result.report.warnings]
     tell(size)
     return result

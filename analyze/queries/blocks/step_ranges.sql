@@ -1,8 +1,7 @@
 -- The training steps of each rank.
--- @use gpu_work, intervals, launch_calls
+-- @use gpu_work, launch_calls
 -- @once step_ranges, step_windows
 -- @view step_ranges  a row is the range of a step on the CPU.
--- ProfilerStep#N, or where a rank has none, the collector's NVTX ranges `step`; the outer one of two that are nested.
 -- @column run_id id             The run.
 -- @column rank index            Process rank.
 -- @column run_group index       Group of runs (--by); NULL without.
@@ -13,44 +12,27 @@
 -- @column next_ns ns            Start of the step that follows; NULL for the last.
 -- @column metrics_step index    The step in step_metrics; NULL if not known.
 CREATE VIEW step_ranges AS
-WITH _named AS (
-    SELECT
-        run_id, rank, run_group, start_ns, start_ns + dur_ns AS end_ns, origin = 'profiler_step' AS own,
-        try_cast(regexp_extract(name, '\d+$') AS INTEGER) AS number
-    FROM ranges
-    WHERE (origin = 'profiler_step' OR origin = 'nvtx' AND name = 'step') AND dur_ns IS NOT NULL
-),
-_chosen AS (
-    SELECT * FROM _named QUALIFY own OR NOT bool_or(own) OVER (PARTITION BY run_id, rank)
-),
-_outermost AS (
-    SELECT * FROM _chosen QUALIFY coalesce(end_ns > furthest_end((run_id, rank), start_ns, end_ns), true)
-),
-_recorded AS (
-    SELECT
-        *, row_number() OVER in_order AS turn, count(*) OVER (PARTITION BY run_id, rank) AS steps,
-        lead(start_ns) OVER in_order AS next_ns
-    FROM _outermost
-    WINDOW in_order AS (PARTITION BY run_id, rank ORDER BY start_ns, end_ns)
+WITH _recorded AS (
+    SELECT *, start_ns + dur_ns AS end_ns, count(*) OVER (PARTITION BY run_id, rank) AS steps FROM recorded_steps
 ),
 _timed AS (
     SELECT *, bool_or(coalesce(warmup, false)) OVER (PARTITION BY run_id, rank) AS warmed FROM step_metrics
 ),
 _numbered AS (
     SELECT
-        run_id, rank, step, row_number() OVER (PARTITION BY run_id, rank ORDER BY step) AS turn,
+        run_id, rank, step, row_number() OVER (PARTITION BY run_id, rank ORDER BY step) - 1 AS turn,
         count(*) OVER (PARTITION BY run_id, rank) AS steps
     FROM _timed
     WHERE NOT coalesce(warmup, false)
     UNION ALL
     SELECT
-        run_id, rank, step, row_number() OVER (PARTITION BY run_id, rank ORDER BY step),
+        run_id, rank, step, row_number() OVER (PARTITION BY run_id, rank ORDER BY step) - 1,
         count(*) OVER (PARTITION BY run_id, rank)
     FROM _timed
     WHERE warmed
 )
 SELECT
-    run_id, rank, r.run_group, start_ns, end_ns, coalesce(n.step, number, turn - 1)::INTEGER AS step, next_ns,
+    run_id, rank, r.run_group, start_ns, end_ns, coalesce(n.step, number, turn)::INTEGER AS step, next_ns,
     coalesce(n.step, number) AS metrics_step
 FROM _recorded r LEFT JOIN _numbered n USING (run_id, rank, turn, steps);
 

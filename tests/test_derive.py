@@ -1,0 +1,104 @@
+"""Derived tables: what the ingest computes of one rank, and what a question does where a store lacks it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from support import SAMPLES, event, run_cli, write_trace
+
+import analyze
+from analyze.derive import DERIVED
+from analyze.derive.steps import steps
+from schemas.tables import TABLES, arrow_schema
+
+STEPS = "SELECT * FROM recorded_steps ORDER BY ALL"
+
+
+def ranges(*rows: tuple[str, str, int, int | None]) -> dict[str, pa.Table]:
+    columns = ("origin", "name", "start_ns", "dur_ns")
+    schema = pa.schema([arrow_schema("ranges").field(c) for c in columns])
+    return {"ranges": pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in rows], schema=schema)}
+
+
+def test_steps_are_the_outermost_ranges_in_order_of_time() -> None:
+    found = steps(
+        ranges(
+            ("profiler_step", "ProfilerStep#4", 200, 90),
+            ("profiler_step", "ProfilerStep#3", 100, 100),
+            ("profiler_step", "ProfilerStep#9", 110, 20),  # inside of step 3
+            ("profiler_step", "ProfilerStep#4", 200, 90),  # a duplicate
+            ("profiler_step", "ProfilerStep#5", 300, None),  # did not end
+            ("nvtx", "step", 0, 1000),  # the profiler's come first
+        )
+    )
+    assert found.to_pylist() == [
+        {"turn": 0, "number": 3, "start_ns": 100, "dur_ns": 100, "next_ns": 200},
+        {"turn": 1, "number": 4, "start_ns": 200, "dur_ns": 90, "next_ns": None},
+    ]
+
+
+def test_steps_of_nvtx_ranges_have_no_number() -> None:
+    found = steps(ranges(("nvtx", "step", 10, 5), ("nvtx", "stepping", 0, 100), ("record_function", "step", 20, 5)))
+    assert found.to_pylist() == [{"turn": 0, "number": None, "start_ns": 10, "dur_ns": 5, "next_ns": None}]
+
+
+def test_a_number_too_large_for_a_step_is_none() -> None:
+    for name, number in (("ProfilerStep#2147483647", 2**31 - 1), ("ProfilerStep#2147483648", None), ("x", None)):
+        assert steps(ranges(("profiler_step", name, 0, 1)))["number"].to_pylist() == [number]
+
+
+def test_no_ranges_no_steps() -> None:
+    assert steps(ranges()).num_rows == 0
+
+
+@pytest.mark.parametrize("one", DERIVED, ids=lambda one: one.table)
+def test_a_derived_table_has_its_declared_columns_without_rows(one: object) -> None:
+    assert one in DERIVED
+    for derived in DERIVED:
+        empty = {
+            t: pa.schema([arrow_schema(t).field(c) for c in columns]).empty_table()
+            for t, columns in derived.reads.items()
+        }
+        columns = [c.name for c in TABLES[derived.table].columns if c.name not in ("run_id", "rank")]
+        assert TABLES[derived.table].derived and derived.compute(empty).column_names == columns
+
+
+def outdated(store: Path) -> None:
+    """Make a store one of an older version, without derived tables."""
+    file = store / "store.json"
+    catalogue = json.loads(file.read_text())
+    for run in catalogue["runs"].values():
+        del run["derived"]
+        run["tables"] = {t: files for t, files in run["tables"].items() if not TABLES[t].derived}
+    file.write_text(json.dumps(catalogue))
+
+
+def test_a_store_without_derived_tables_answers_as_with_them(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    assert run_cli("ingest", SAMPLES / "resnet18-ddp2", "--store", store).returncode == 0
+
+    def answers() -> list[object]:
+        with analyze.open(store) as traces:
+            return [
+                *(traces.sql(f"SELECT * FROM {one.table} ORDER BY ALL").to_pylist() for one in DERIVED),
+                traces.sql(STEPS, where="rank = 1").to_pylist(),
+                traces.query("steps", by=["rank"]).to_pylist(),
+            ]
+
+    expected = answers()
+    assert all(expected)
+    outdated(store)
+    assert answers() == expected
+
+
+def test_the_next_ingest_derives_them_again(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    trace = write_trace(tmp_path / "t.json", [event("user_annotation", "ProfilerStep#1", 0, 10)])
+    for _ in range(2):
+        assert run_cli("ingest", trace, "--store", store).returncode == 0
+        [run] = json.loads((store / "store.json").read_text())["runs"].values()
+        assert run["derived"] and run["tables"]["recorded_steps"]
+        outdated(store)
