@@ -21,7 +21,7 @@ from analyze.query.query_files import RANK_COLUMNS, TIMING
 from analyze.query.unreadable import naming_files
 from analyze.store import kernel_names
 from analyze.store.catalogue import PARSER_VERSION, RUN_TABLES, TableFile
-from analyze.store.derived_tables import derived_version
+from analyze.store.derived_tables import derived_version, names_of_kernels
 from analyze.store.store import Store
 from analyze.store.verified import verify
 from schemas.tables import TABLES, Column, arrow_schema
@@ -267,6 +267,8 @@ class Recordings:
         """Stored columns of a rank as they are in its Parquet file: with dictionary-encoded texts."""
         import pyarrow as pa
 
+        if table == "kernel_names":
+            return names_of_kernels(self._of_rank(run, rank, "kernels", ["name"]), columns)
         listed = ", ".join(f'"{c}"' for c in columns)
         schema = pa.schema([arrow_schema(table).field(c) for c in columns])
         try:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analyze.derive import DERIVED, derive
+from analyze.derive.columns import text_codes
 from analyze.sources.base import batch_schema
-from analyze.store.kernel_names import rules_digest
+from analyze.store import kernel_names
 from analyze.store.table_files import TableWriter
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 @cache
 def derived_version() -> str:
     """Return a digest of the versions of all derived tables and of the rules that they follow."""
-    versions = repr([(one.table, one.version) for one in DERIVED]) + rules_digest()
+    versions = repr([(one.table, one.version) for one in DERIVED]) + kernel_names.rules_digest()
     return hashlib.blake2b(versions.encode(), digest_size=8).hexdigest()
 
 
@@ -35,6 +36,8 @@ def write_derived(written: dict[tuple[str, int], Path], run_id: str, folder: Pat
     for rank in sorted({rank for _, rank in written}) if wanted else ():
 
         def read(table: str, columns: Iterable[str], rank: int = rank) -> pa.Table:
+            if table == "kernel_names":
+                return names_of_kernels(_read(written.get(("kernels", rank)), "kernels", ["name"]), columns)
             return _read(written.get((table, rank)), table, columns)
 
         for table, rows in derive(read, wanted.__contains__).items():
@@ -45,6 +48,14 @@ def write_derived(written: dict[tuple[str, int], Path], run_id: str, folder: Pat
                         writer.write(batch)
                 found[table, rank] = path
     return found
+
+
+def names_of_kernels(kernels: pa.Table, columns: Iterable[str]) -> pa.Table:
+    """Return columns of the table `kernel_names` for the names of some kernels, each once."""
+    import pyarrow as pa
+
+    names = text_codes([kernels["name"]])[1].to_pylist()
+    return pa.Table.from_batches([kernel_names.batch(names)]).select([*columns])
 
 
 def _read(path: Path | None, table: str, columns: Iterable[str]) -> pa.Table:
