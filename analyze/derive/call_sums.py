@@ -1,0 +1,251 @@
+"""Sums over the call tree of a rank: by path, and the GPU work that the calls of a path launched.
+
+`docs/architecture.md` says why they are stored: a question reads thousands of paths instead of millions of calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from analyze.derive.call_paths import number_paths
+from analyze.derive.columns import NULL, Ints, ints, nullable, text_codes, texts
+from analyze.derive.nesting import changes, dense, last_below, nest, pairs, self_times
+from analyze.derive.threads import OpenIntervals
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TREES = ("op", "module", "stack")
+"""Which Python functions are part of a tree: none, those of nn.Modules, or all of them."""
+
+_PLACES = ("op", "python", "range")
+MODULE = "nn.Module: "
+"""What the names of the Python functions of modules begin with."""
+
+PATHS_READS = {"call_tree": ("kind", "name", "pid", "tid", "start_ns", "dur_ns", "parent", "depth", "self_ns", "path")}
+"""Columns that call_paths is computed from."""
+WORK_READS = {
+    "call_tree": (*PATHS_READS["call_tree"], "op_id"),
+    "gpu_work": ("kind", "name", "start_ns", "dur_ns", "op_id", "call_tid", "call_start_ns"),
+    "memcpys": ("kind", "src_memory", "dst_memory"),
+    "memsets": ("dst_memory",),
+}
+"""Columns that call_work is computed from."""
+
+
+class Calls(NamedTuple):
+    """Operators, ranges and Python functions in one tree, in pre-order; all columns of one shape."""
+
+    rows: Ints
+    """Rows of the table call_tree."""
+    kind: npt.NDArray[np.int32]
+    name: npt.NDArray[np.int32]
+    tid: Ints
+    start: Ints
+    end: Ints
+    parent: Ints
+    """Place of the parent here; -1 for a root."""
+    depth: Ints
+    self_ns: Ints
+    path: Ints
+
+
+def call_paths(tables: Mapping[str, pa.Table]) -> pa.Table:
+    """Return the rows of call_paths, from the columns PATHS_READS of a rank's tables."""
+    import pyarrow as pa
+
+    names, trees = _trees(tables["call_tree"])
+    return pa.concat_tables([_sums_by_path(tree, calls, names) for tree, calls in trees])
+
+
+def _trees(call_tree: pa.Table) -> tuple[pa.Array, Iterator[tuple[str, Calls]]]:
+    """Return the names of events, and each tree."""
+    import pyarrow.compute as pc
+
+    (kind,), kinds = text_codes([call_tree.column("kind")])
+    (name,), names = text_codes([call_tree.column("name")])
+    kind = np.array([_PLACES.index(k) if k in _PLACES else -1 for k in kinds.to_pylist()] + [-1])[kind]
+    is_python = kind == _PLACES.index("python")
+    is_module = np.append(pc.starts_with(names, MODULE).to_numpy(zero_copy_only=False), False)[name]
+    pid, tid, start, dur, parent, depth, self_ns, path = (ints(call_tree, c) for c in PATHS_READS["call_tree"][2:])
+
+    def trees() -> Iterator[tuple[str, Calls]]:
+        calls = None
+        for tree, python in zip(TREES, (False, is_module, True), strict=True):
+            rows = np.flatnonzero((kind >= 0) & (~is_python | python))
+            # Trees of the same events are one. Paths of all functions are those of the table call_tree.
+            if calls is None or len(rows) > len(calls.rows) or (tree == "stack" and is_python.any()):
+                calls = made(rows, tree)
+            yield tree, calls
+
+    def made(rows: Ints, tree: str) -> Calls:
+        end = start[rows] + dur[rows]
+        if tree == "stack" or not is_python.any():
+            place = np.full(len(kind) + 1, -1)
+            place[rows] = np.arange(len(rows))
+            up = place[np.where(parent[rows] == NULL, -1, parent[rows])]
+            of_tree = (up, depth[rows], self_ns[rows], path[rows])
+        else:
+            lane = changes(pid[rows]) | changes(tid[rows])
+            up, last, level = nest(np.cumsum(lane), start[rows], end)
+            label = kind[rows] * (len(names) + 1) + name[rows] + 1
+            of_tree = (up, level, self_times(up, last, start[rows], end), number_paths(up, level, label)[0])
+        return Calls(rows, kind[rows], name[rows], tid[rows], start[rows], end, *of_tree)
+
+    return names, trees()
+
+
+def _sums_by_path(tree: str, calls: Calls, names: pa.Array) -> pa.Table:
+    import pyarrow as pa
+
+    n = int(calls.path.max(initial=-1)) + 1
+    one = np.zeros(n, np.int64)  # a call of each path
+    one[calls.path] = np.arange(len(calls.path))
+    parent, depth = np.append(calls.path, -1)[calls.parent[one]], calls.depth[one]
+    first = np.full(n, np.iinfo(np.int64).max)
+    np.minimum.at(first, calls.path, calls.start)
+    return pa.table(
+        {
+            "tree": texts(np.zeros(n, np.int32), pa.array([tree])),
+            "path": np.arange(n, dtype=np.int32),
+            "parent": nullable(np.where(parent < 0, NULL, parent), pa.int32()),
+            "last_path": pa.array(last_below(parent, depth), pa.int32()),
+            "depth": pa.array(depth, pa.int32()),
+            "kind": texts(calls.kind[one], pa.array(_PLACES)),
+            "name": texts(calls.name[one], names),
+            "calls": np.bincount(calls.path, minlength=n),
+            "total_ns": sums(calls.path, n, calls.end - calls.start),
+            "self_ns": sums(calls.path, n, calls.self_ns),
+            "first_ns": first,
+        }
+    )
+
+
+def sums(group: Ints, groups: int, values: Ints) -> pa.Array:
+    """Return the sum of the values of each group; NULL for all if a sum may need more than 64 bits."""
+    import pyarrow as pa
+
+    if np.abs(values, dtype=np.float64).sum() >= 2**62:
+        return pa.nulls(groups, pa.int64())
+    total = np.zeros(groups, np.int64)
+    np.add.at(total, group, values)
+    return pa.array(total)
+
+
+def call_work(tables: Mapping[str, pa.Table]) -> pa.Table:
+    """Return the rows of call_work, from the columns WORK_READS of a rank's tables."""
+    import pyarrow as pa
+
+    work = tables["gpu_work"]
+    op_id, tid, at, start, dur = (ints(work, c) for c in ("op_id", "call_tid", "call_start_ns", "start_ns", "dur_ns"))
+    kinds, kind_texts = text_codes([work.column("kind")])
+    names, name_texts = _work_names(tables)
+    label = pairs(kinds[0], names)
+    event_ids = ints(tables["call_tree"], "op_id")
+    parts = []
+    found = None
+    for tree, calls in _trees(tables["call_tree"])[1]:
+        if found is None or calls is not found[0]:
+            place = _launching(calls, event_ids[calls.rows], op_id, tid, at)
+            group, known = dense(pairs(np.append(calls.path, -1)[place], label))
+            found = calls, place, group, len(known)
+        _, place, group, n = found
+        one = np.zeros(n, np.int64)
+        one[group] = np.arange(len(group))
+        path = np.append(calls.path, NULL)[place[one]]
+        first, last = np.full(n, np.iinfo(np.int64).max), np.full(n, NULL)
+        np.minimum.at(first, group, start)
+        np.maximum.at(last, group, start)
+        parts.append(
+            pa.table(
+                {
+                    "tree": texts(np.zeros(n, np.int32), pa.array([tree])),
+                    "path": nullable(path, pa.int32()),
+                    "kind": texts(kinds[0][one], kind_texts),
+                    "name": texts(names[one], name_texts),
+                    "calls": np.bincount(group, minlength=n),
+                    "total_ns": sums(group, n, dur),
+                    "first_ns": first,
+                    "last_ns": last,
+                }
+            )
+        )
+    return pa.concat_tables(parts, promote_options="default").unify_dictionaries()
+
+
+def _launching(calls: Calls, event_ids: Ints, op_id: Ints, tid: Ints, at: Ints) -> Ints:
+    """Return the call that launched each piece of GPU work; -1 where none is known.
+
+    Of several operators of one External id it is the last; of those on several threads, the last on the thread of the
+    launch call. Work without an External id is that of the innermost call in which the launch call lies.
+    """
+    is_op = (calls.kind != _PLACES.index("python")) & (event_ids > 0)
+    found = np.full(len(op_id), -1)
+    rows = np.flatnonzero(is_op)
+    known, ids = dense(event_ids[rows])
+    if len(ids):
+        last = np.zeros(len(ids), np.int64)
+        last[known] = rows
+        differs = calls.tid[rows] != calls.tid[last[known]]
+        several = np.zeros(len(ids), bool)
+        several[known[differs]] = True
+        number = np.minimum(np.searchsorted(ids, op_id), len(ids) - 1)
+        linked = ids[number] == op_id
+        found[linked] = last[number[linked]]
+        shared = np.flatnonzero(linked & several[number])
+        if len(shared):
+            mine = rows[several[known]]
+            keys = np.concatenate([event_ids[mine], op_id[shared]])
+            threads = np.concatenate([calls.tid[mine], tid[shared]])
+            key = dense(pairs(keys, threads))[0]
+            of_key = np.full(int(key.max()) + 1, -1)
+            of_key[key[: len(mine)]] = mine
+            found[shared] = np.where(at[shared] != NULL, of_key[key[len(mine) :]], -1)
+    alone = np.flatnonzero(((op_id == NULL) | (op_id == 0)) & (at != NULL))
+    if len(alone):
+        found[alone] = OpenIntervals(calls.tid, calls.start, calls.end).at(tid[alone], at[alone])
+    return found
+
+
+def _work_names(tables: Mapping[str, pa.Table]) -> tuple[npt.NDArray[np.int32], pa.Array]:
+    """Return the name of each piece of GPU work as a number, and their texts; copies as torch.profiler calls them."""
+    import pyarrow as pa
+
+    kernels = tables["gpu_work"].column("name")
+    copies = tables["memcpys"]
+    kinds, (src, dst) = copies.column("kind"), (copies.column(c) for c in ("src_memory", "dst_memory"))
+    combined = [text_codes([c]) for c in (kinds, src, dst)]
+    key = pairs(pairs(combined[0][0][0], combined[1][0][0]), combined[2][0][0])
+    group, known = dense(key)
+    one = np.zeros(len(known), np.int64)
+    one[group] = np.arange(len(group))
+    words = [[_text(codes[0][i], found) for codes, found in combined] for i in one]
+    (fills,), memories = text_codes([tables["memsets"].column("dst_memory")])
+    made = [memcpy_name(*w) for w in words] + [memset_name(m) for m in [*memories.to_pylist(), None]]
+    fills = np.where(fills < 0, len(memories), fills) + len(words)
+    (codes,), found = text_codes([kernels])
+    codes = codes.astype(np.int64)
+    behind = len(codes) - len(group) - len(fills)
+    codes[behind:] = np.concatenate([group, fills]) + len(found)
+    return codes.astype(np.int32), pa.concat_arrays([found, pa.array(made, pa.string())])
+
+
+def _text(code: int, found: pa.Array) -> str | None:
+    text: str | None = found[int(code)].as_py() if code >= 0 else None
+    return text
+
+
+def memcpy_name(kind: str | None, src: str | None, dst: str | None) -> str | None:
+    """Return what torch.profiler calls a copy; None where a part of it is not known."""
+    if kind is None or (src is not None and dst is None):
+        return None
+    return f"Memcpy {'' if kind == 'Unknown' else kind}" + ("" if src is None else f" ({src} -> {dst})")
+
+
+def memset_name(dst: str | None) -> str:
+    """Return what torch.profiler calls a fill."""
+    return "Memset" if dst is None else f"Memset ({dst})"

@@ -1,0 +1,153 @@
+"""The call tree of a rank: which operator, range or Python function each event on the CPU lies in.
+
+`analyze.derive.nesting` has the rule. CUDA calls and the profiler's own overhead are leaves: they lie in what is open
+when they begin, and count for it. So operators, ranges and Python functions have the same parents, whether the CUDA
+calls were recorded or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from analyze.derive.call_paths import number_paths
+from analyze.derive.columns import NULL, Ints, Mask, ints, nullable, text_codes, texts
+from analyze.derive.nesting import changes, in_order, last_below, nest, pairs, self_times
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+KINDS = ("async", "call", "op", "overhead", "python", "range")
+ASYNC, CALL, OP, OVERHEAD, PYTHON, RANGE = range(len(KINDS))
+"""The kinds of events by their numbers."""
+
+_ORIGINS = {"record_function": RANGE, "profiler_step": RANGE, "overhead": OVERHEAD, "python_function": PYTHON}
+"""Kinds of PyTorch's ranges by their origin."""
+_ASYNC_NAMES = "^(nccl|gloo|mpi|ucc|xccl):"
+"""Ranges of asynchronous collectives, which end on another thread than they began on."""
+
+READS = {
+    "cpu_ops": ("pid", "tid", "name", "op_id", "start_ns", "dur_ns"),
+    "ranges": ("origin", "pid", "tid", "name", "op_id", "start_ns", "dur_ns"),
+    "cuda_calls": ("api", "pid", "tid", "name", "correlation_id", "op_id", "start_ns", "dur_ns"),
+}
+"""Columns that call_tree is computed from."""
+
+
+class Events(NamedTuple):
+    """Events on the CPU that have a length; all columns of one shape."""
+
+    kind: npt.NDArray[np.int8]
+    name: npt.NDArray[np.int32]
+    """Number of the name; -1 without."""
+    pid: Ints
+    tid: Ints
+    correlation_id: Ints
+    op_id: Ints
+    start: Ints
+    dur: Ints
+
+    def take(self, rows: Ints | Mask) -> Events:
+        """Return these rows."""
+        kind, name, *numbers = self
+        return Events(kind[rows], name[rows], *(column[rows] for column in numbers))
+
+
+def call_tree(tables: Mapping[str, pa.Table]) -> pa.Table:
+    """Return the rows of call_tree, from the columns READS of a rank's tables."""
+    import pyarrow as pa
+
+    events, names = read_events(tables)
+    lane = pairs(pairs(events.pid, events.tid), (events.kind == ASYNC).astype(np.int64))
+    is_leaf = (events.kind == CALL) | (events.kind == OVERHEAD)
+    order = in_order(lane, events.start, (-events.dur, is_leaf, last_if_null(events.op_id)))
+    events, lane, is_leaf = events.take(order), lane[order], is_leaf[order]
+    del order
+    end = events.start + events.dur
+    inner = np.flatnonzero(~is_leaf)
+    parent, last, depth = nest(segments(lane[inner], events.kind[inner]), events.start[inner], end[inner])
+    self_ns = self_times(parent, last, events.start[inner], end[inner])
+    label = events.kind[inner].astype(np.int64) * (len(names) + 1) + events.name[inner] + 1
+    path = number_paths(parent, np.where(events.kind[inner] == ASYNC, -1, depth), label)[0]
+
+    # Back among all events. What a leaf lies in is open when it begins, or the first to be so of those around it.
+    leaf = np.flatnonzero(is_leaf)
+    inside = np.searchsorted(inner, leaf) - 1
+    inside[(inside >= 0) & (lane[inner[inside]] != lane[leaf])] = -1
+    left = np.flatnonzero(inside >= 0)
+    while len(left):
+        left = left[end[inner[inside[left]]] <= events.start[leaf[left]]]
+        inside[left] = parent[inside[left]]
+        left = left[inside[left] >= 0]
+    none = np.append(inner, -1)
+    of_all = {name: np.empty(len(end), np.int64) for name in ("parent", "last_node", "depth", "self_ns", "path")}
+    for name, values in (("parent", none[parent]), ("depth", depth), ("self_ns", self_ns), ("path", path)):
+        of_all[name][inner] = values
+    of_all["parent"][leaf] = none[inside]
+    of_all["depth"][leaf] = np.append(depth, -1)[inside] + 1
+    of_all["self_ns"][leaf] = events.dur[leaf]
+    of_all["path"][leaf] = np.append(path, -1)[inside]
+    of_all["last_node"] = last_below(of_all["parent"], of_all["depth"])
+    return pa.table(
+        {
+            "kind": texts(events.kind, pa.array(KINDS)),
+            "name": texts(events.name, names),
+            "pid": nullable(events.pid),
+            "tid": nullable(events.tid),
+            "correlation_id": nullable(events.correlation_id),
+            "op_id": nullable(events.op_id),
+            "start_ns": events.start,
+            "dur_ns": events.dur,
+            "node": np.arange(len(end), dtype=np.int32),
+            **{
+                name: nullable(np.where(values < 0, NULL, values) if name in ("parent", "path") else values, kind)
+                for name, values in of_all.items()
+                for kind in [pa.int64() if name == "self_ns" else pa.int32()]
+            },
+        }
+    )
+
+
+def read_events(tables: Mapping[str, pa.Table]) -> tuple[Events, pa.Array]:
+    """Return the events of a rank and the text of each name; a profiler step is called ProfilerStep*."""
+    import pyarrow.compute as pc
+
+    ops, ranges, calls = (tables[t] for t in READS)
+    columns, names = text_codes([t.column("name") for t in (ops, ranges, calls)])
+    is_async = np.append(pc.match_substring_regex(names, _ASYNC_NAMES).to_numpy(zero_copy_only=False), False)
+    origin = _numbers(ranges, "origin", _ORIGINS)
+    origin[(origin == RANGE) & is_async[columns[1]]] = ASYNC
+    api = np.where(_numbers(calls, "api", {"sync": 0}, missing=1) == 1, np.int8(CALL), np.int8(-1))
+    renamed = pc.replace_substring_regex(names, r"^ProfilerStep#\d+$", "ProfilerStep*").dictionary_encode()
+    number = np.append(renamed.indices.to_numpy(zero_copy_only=False), -1).astype(np.int32)
+    parts = []
+    kinds_of = (np.full(ops.num_rows, OP, np.int8), origin, api)
+    for table, kinds, name in zip((ops, ranges, calls), kinds_of, columns, strict=True):
+        pid, tid, op_id, start, dur = (ints(table, c) for c in ("pid", "tid", "op_id", "start_ns", "dur_ns"))
+        correlation = ints(table, "correlation_id") if table is calls else np.full(len(start), NULL)
+        part = Events(kinds, number[name], pid, tid, correlation, op_id, start, dur)
+        wanted = (kinds >= 0) & (dur != NULL)
+        parts.append(part if wanted.all() else part.take(wanted))
+    return Events(*(np.concatenate(c) for c in zip(*parts, strict=True))), renamed.dictionary
+
+
+def last_if_null(values: Ints) -> Ints:
+    """Return values to sort by, NULL last."""
+    return np.where(values == NULL, np.iinfo(np.int64).max, values)
+
+
+def segments(lane: Ints, kind: npt.NDArray[np.int8]) -> Ints:
+    """Return a number for each lane; an async event has one of its own, for it has no parent and no children."""
+    alone = kind == ASYNC
+    new = changes(lane) | alone
+    new[1:] |= alone[:-1]
+    return np.cumsum(new)
+
+
+def _numbers(table: pa.Table, column: str, numbers: Mapping[str, int], missing: int = -1) -> npt.NDArray[np.int8]:
+    """Return the number of each text of a column; -1 for NULL, `missing` for other texts."""
+    (codes,), found = text_codes([table.column(column)])
+    return np.array([*(numbers.get(text, missing) for text in found.to_pylist()), -1], np.int8)[codes]

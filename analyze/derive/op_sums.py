@@ -1,0 +1,152 @@
+"""Time, GPU time and memory of operators, ranges and CUDA calls by name, as in torch.profiler's key_averages().
+
+Its tree is another one than the table call_tree. CUDA calls and the profiler's overhead may hold operators. Those of no
+operator stand on the main thread. Threads are known by their number alone, whatever their process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from analyze.derive.call_sums import sums
+from analyze.derive.call_tree import ASYNC, CALL, KINDS, OP, OVERHEAD, PYTHON, RANGE, Events, last_if_null, segments
+from analyze.derive.columns import NULL, Ints, ints, text_codes, texts
+from analyze.derive.nesting import dense, in_order, nest, pairs, self_times
+from analyze.derive.threads import distinct, find
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+READS = {
+    "call_tree": ("kind", "name", "pid", "tid", "correlation_id", "op_id", "start_ns", "dur_ns"),
+    "call_ops": ("correlation_id", "op_id"),
+    "gpu_work": ("op_id", "dur_ns"),
+    "memory_events": ("device_type", "start_ns", "bytes"),
+}
+"""Columns that op_sums is computed from."""
+
+_CPU_ALLOCATORS = ("cpu", "mkldnn")
+
+
+def op_sums(tables: Mapping[str, pa.Table]) -> pa.Table:
+    """Return the rows of op_sums, from the columns READS of a rank's tables."""
+    import pyarrow as pa
+
+    (code,), kinds = text_codes([tables["call_tree"].column("kind")])
+    (name,), names = text_codes([tables["call_tree"].column("name")])
+    kind = np.array([*(KINDS.index(k) for k in kinds.to_pylist()), -1], np.int8)[code]
+    events = Events(kind, name, *(ints(tables["call_tree"], c) for c in READS["call_tree"][2:]))
+    events = events._replace(op_id=_op_ids(events, tables["call_ops"]))
+    events = events._replace(tid=_threads(events))
+    launched = _launched(events, ints(tables["gpu_work"], "op_id"), ints(tables["gpu_work"], "dur_ns"))
+    memory = [_changes(tables["memory_events"], events, on_gpu) for on_gpu in (True, False)]
+    without = _sums(events, launched, memory, names, False)
+    is_python = kind == PYTHON
+    if not is_python.any():
+        return pa.concat_tables([without, without.set_column(0, "python", pa.repeat(True, without.num_rows))])
+    return pa.concat_tables([without, _sums(events, launched, memory, names, True)])
+
+
+def _op_ids(events: Events, call_ops: pa.Table) -> Ints:
+    """Return External ids, where those of CUDA calls are the operator's in old files, too."""
+    ids, ops = (ints(call_ops, c) for c in READS["call_ops"])
+    if not len(ids):
+        return events.op_id
+    of_call = find(ids, events.correlation_id)
+    return np.where((events.kind == CALL) & (of_call >= 0), np.append(ops, NULL)[of_call], events.op_id)
+
+
+def _threads(events: Events) -> Ints:
+    """Return the thread of each event: of a call of no operator, and of overhead, the main thread.
+
+    That has the number of the least process of operators and ranges.
+    """
+    is_op = (events.kind == OP) | (events.kind == RANGE)
+    pids = events.pid[is_op & (events.pid != NULL)]
+    stray = np.flatnonzero((events.kind == CALL) | (events.kind == OVERHEAD))
+    ops = distinct(events.op_id[is_op & (events.op_id > 0)])
+    stray = stray[find(ops, events.op_id[stray]) < 0]
+    if not len(stray) or not len(pids):
+        return events.tid
+    tid = events.tid.copy()
+    tid[stray] = pids.min()
+    return tid
+
+
+def _launched(events: Events, op_id: Ints, dur: Ints) -> Ints:
+    """Return the time of the GPU work with the External id of each operator or range."""
+    linked = op_id > 0
+    group, ids = dense(op_id[linked])
+    total = np.zeros(len(ids) + 1, np.int64)
+    np.add.at(total, group, dur[linked])
+    is_op = (events.kind == OP) | (events.kind == RANGE)
+    return total[np.where(is_op, find(ids, events.op_id), -1)]
+
+
+def _changes(memory_events: pa.Table, events: Events, on_gpu: bool) -> Ints | None:
+    """Return what was allocated less what was freed while each event ran, on any thread; None if nothing was recorded.
+
+    Changes at its start and at its end are part of it.
+    """
+    if not memory_events.num_rows:
+        return None
+    (device,), devices = text_codes([memory_events.column("device_type")])
+    counts = np.array([*((d in _CPU_ALLOCATORS) != on_gpu for d in devices.to_pylist()), False])[device]
+    at, size = (ints(memory_events, c)[counts] for c in ("start_ns", "bytes"))
+    order = np.argsort(at, kind="stable")
+    at, so_far = at[order], np.append(0, np.cumsum(np.where(size == NULL, 0, size)[order]))
+    until = np.searchsorted(at, events.start + events.dur, "right")
+    changed: Ints = so_far[until] - so_far[np.searchsorted(at, events.start, "left")]
+    return changed
+
+
+def _sums(events: Events, launched: Ints, memory: list[Ints | None], names: pa.Array, python: bool) -> pa.Table:
+    """Return the rows of the tree with or without Python functions."""
+    import pyarrow as pa
+
+    rows = np.arange(len(events.kind)) if python else np.flatnonzero(events.kind != PYTHON)
+    lane = dense(pairs(events.tid[rows], events.kind[rows] == ASYNC))[0]
+    ties = (-events.dur[rows], events.kind[rows] == CALL, last_if_null(events.op_id[rows]))
+    order = in_order(lane, events.start[rows], ties)
+    rows, lane = rows[order], lane[order]
+    kind, name = events.kind[rows], events.name[rows]
+    start, dur, gpu = events.start[rows], events.dur[rows], launched[rows]
+    parent, last, _ = nest(segments(lane, kind), start, start + dur)
+    self_ns = self_times(parent, last, start, start + dur)
+    # An event that is its parent's only child and has its name is one call with it, and launched what it launched.
+    child = np.flatnonzero(parent >= 0)
+    above = parent[child]
+    folded = np.zeros(len(parent), bool)
+    folded[child] = (np.bincount(above, minlength=len(parent))[above] == 1) & (name[child] == name[above])
+    gpu[parent[folded]] = 0
+    so_far = np.append(0, np.cumsum(gpu))
+    total_gpu = so_far[last + 1] - so_far[:-1]
+    label, _ = dense(pairs(name, kind))
+    n = int(label.max(initial=-1)) + 1
+    one = np.zeros(n, np.int64)
+    one[label] = np.arange(len(label))
+    once = np.where(folded, 0, 1)
+    is_own = kind != ASYNC  # The range of an asynchronous collective takes no time of its thread.
+    columns = {
+        "python": pa.repeat(python, n),
+        "kind": texts(kind[one], pa.array(KINDS)),
+        "name": texts(name[one], names),
+        "calls": sums(label, n, once),
+        "total_ns": sums(label, n, dur * once),
+        "self_ns": sums(label, n, self_ns * is_own),
+        "gpu_ns": sums(label, n, gpu),
+        "total_gpu_ns": sums(label, n, total_gpu * once),
+    }
+    for device, changed in zip(("device", "cpu"), memory, strict=True):
+        if changed is None:
+            own = total = pa.nulls(n, pa.int64())
+        else:
+            of_all = changed[rows]
+            below = np.zeros(len(rows), np.int64)
+            np.add.at(below, above, of_all[child])
+            own, total = sums(label, n, (of_all - below) * is_own), sums(label, n, of_all * once)
+        columns |= {f"self_{device}_bytes": own, f"total_{device}_bytes": total}
+    return pa.table(columns)
