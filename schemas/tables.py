@@ -228,6 +228,18 @@ TABLES: dict[str, Table] = {
             derived=True,
         ),
         _table(
+            "call_ops",
+            "a correlation id of a rank whose External ids are correlation ids (torch 1.12 to 2.2)",
+            ("correlation_id", "int64", "", "of a CUDA call or GPU work"),
+            (
+                "op_id",
+                "int64",
+                "",
+                "External id of the innermost operator or range on the thread when the call begins; NULL without one",
+            ),
+            derived=True,
+        ),
+        _table(
             "memory_events",
             "an allocator event",
             ("pid", "int64", "", "process"),

@@ -87,7 +87,7 @@ def op(name: str, ts: float, dur: float, op_id: int, tid: int = 1, **args: Any) 
 def launched(ts: float, op_id: int, start: float, dur: float, name: str = "k") -> list[dict[str, Any]]:
     """A launch of 1 us in an operator, and the kernel that it starts; times in us."""
     own: dict[str, Any] = {"External id": op_id}
-    correlation = op_id + 1_000_000  # another number, as since torch 2.3: see the block op_ids
+    correlation = op_id + 1_000_000  # another number, as since torch 2.3: see the table call_ops
     return [launch(ts, correlation, **own), kernel(name, start, dur, correlation=correlation, **own)]
 
 
@@ -248,7 +248,7 @@ def _read_answer(kept: Path) -> Answered:
 ANALYZE = Template(
     "analyze.advise analyze.cli analyze.comparison analyze.health analyze.info analyze.notebook"
     " analyze.query.computed.api_roles analyze.query.computed.call_tree analyze.query.computed.critical_path"
-    " analyze.query.computed.enclosing_ops analyze.query.computed.path_totals analyze.query.computed.source_times"
+    " analyze.query.computed.path_totals analyze.query.computed.source_times"
     " analyze.query.engines analyze.query.needs analyze.render analyze.sources.chrome.reader analyze.sources.lines"
     " analyze.sources.step_metrics analyze.store.cache analyze.store.discover analyze.store.ingest"
     " analyze.trace.export analyze.trace.opening pydoc pyarrow.parquet rich.table schemas.kernel_rules"

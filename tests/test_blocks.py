@@ -17,7 +17,7 @@ from analyze.advise import findings
 from analyze.errors import InputError
 from analyze.query import plain_sql
 from analyze.query.blocks import Block, Definition, blocks, built_in, columns_of, defining, home, parse_block
-from analyze.query.computed import critical_path, enclosing_ops, path_events, path_totals, rank_batches
+from analyze.query.computed import critical_path, path_events, path_totals, rank_batches
 from analyze.query.engine import Engine
 from analyze.query.query_files import Query, catalog, parse
 from analyze.trace import overlay
@@ -72,8 +72,6 @@ def test_the_packages_own_sql_declares_what_it_reads() -> None:
     told = {"path": "critical_path_span", "left": "true", "table": "t", "unnamed": "0"}
     assert set(built_in()["critical_path_by_name_span"].uses) == read(*(sql.format(**told) for sql in names))
     assert built_in()["critical_path_by_kind_span"].uses == tuple(read(path_totals._BY_KIND.format(**told)))
-    ops = (rank_batches.sql(enclosing_ops._COUNTED, enclosing_ops._RANKS), enclosing_ops._OPS, enclosing_ops._CALLS)
-    assert set(built_in()["enclosing_ops"].uses) == read(*(sql.format(unknown="0") for sql in ops))
     assert set(overlay.USES) == read(overlay.sql("true"))
     for counter in counter_tracks("device", "rank"):
         assert set(counter.uses) == read(counter.sql), counter.name
@@ -379,21 +377,6 @@ def test_what_is_empty_with_another_is_not_looked_for(one_kernel: Path, monkeypa
         assert ("SELECT" in made["repeated_correlation_ids"]) == (end == " LIMIT 0")
         assert "LIMIT 0" not in made["repeated_id_blocks"]
         types.append(watched.connection.execute("DESCRIBE repeated_correlation_ids").fetchall())
-    assert types[0] == types[1]
-
-
-def test_a_computed_table_that_is_empty_with_another(one_kernel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rank without operators' numbers has enclosing_ops computed; without such ranks, once its columns are known,
-    nothing that it reads is there either."""
-    monkeypatch.setattr("analyze.query.made.COLUMNS", columns := {})
-    monkeypatch.setattr("analyze.query.engine.COLUMNS", columns)
-    types = []
-    for times in (1, 0):
-        watched = Watched(engine := Engine(analyze.open(one_kernel).stores))
-        assert engine.rows("SELECT * FROM enclosing_ops", ["op_links"]) == []
-        assert [*watched.tables(), *engine.tables].count("launch_calls") == times
-        assert "ranks_without_op_ids" in watched.tables()
-        types.append(watched.connection.execute("DESCRIBE enclosing_ops").fetchall())
     assert types[0] == types[1]
 
 

@@ -80,10 +80,12 @@ def test_a_store_without_derived_tables_answers_as_with_them(tmp_path: Path) -> 
     store = tmp_path / "store"
     assert run_cli("ingest", SAMPLES / "resnet18-ddp2", "--store", store).returncode == 0
 
+    tables = [one.table for one in DERIVED if one.table != "call_ops"]  # which recordings of today have not
+
     def answers() -> list[object]:
         with analyze.open(store) as traces:
             return [
-                *(traces.sql(f"SELECT * FROM {one.table} ORDER BY ALL").to_pylist() for one in DERIVED),
+                *(traces.sql(f"SELECT * FROM {table} ORDER BY ALL").to_pylist() for table in tables),
                 traces.sql(STEPS, where="rank = 1").to_pylist(),
                 traces.query("steps", by=["rank"]).to_pylist(),
             ]

@@ -9,8 +9,6 @@ import pytest
 from support import SAMPLES, ask, event, kernel, launch, op, sql, write_trace
 
 import analyze
-from analyze.query.computed import enclosing_ops, innermost, pieces
-from analyze.query.engine import Engine
 
 
 def by_op(path: Path) -> dict[str, int]:
@@ -51,8 +49,7 @@ def test_external_ids_that_are_correlation_ids(tmp_path: Path) -> None:
     assert [(r["operator"], r["sequence"]) for r in sequences] == [("outer", "k > l")]
 
 
-def test_calls_of_several_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of all at once, rank by rank, and in pieces of each."""
+def test_calls_of_several_ranks(tmp_path: Path) -> None:
     # Of rank n: a [0, 10) and b [5, 15) overlap in part; the numbers of operators are 10 n + 1 and 10 n + 2. Calls at 4
     # (in a), 5 (in b, which begins then), two at 12 (in b: a has ended), 15 (b has just ended) and 20 on thread 2,
     # inside c of both the same times and the higher number, 10 n + 4, and beside an operator without a number.
@@ -68,22 +65,12 @@ def test_calls_of_several_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         ]  # fmt: skip
         world = {"distributedInfo": {"rank": rank, "world_size": 3}}
         write_trace(tmp_path / "run" / f"rank{rank}.json", events, **world)
-    stores = analyze.open(tmp_path / "run").stores
-    asked = ("SELECT rank, correlation_id, op_id FROM enclosing_ops ORDER BY ALL", ["enclosing_ops"])
-    expected = [(r, i, 10 * r + o) for r in range(3) for i, o in {1: 1, 2: 2, 3: 2, 4: 2, 6: 4}.items()]
-    assert Engine(stores).rows(*asked) == expected
-    monkeypatch.setattr(pieces, "LARGE", 1 << 40)
-    monkeypatch.setattr(enclosing_ops, "_BATCH", 1)
-    assert Engine(stores).rows(*asked) == expected
-    monkeypatch.setattr(pieces, "LARGE", 4)
-    cut = []
-    monkeypatch.setattr(
-        enclosing_ops, "_enclosing", lambda of, make=enclosing_ops._enclosing: (cut.append(of), make(of))[1]
-    )
-    assert Engine(stores).rows(*asked) == expected
-    assert len(cut) > 3
-    monkeypatch.setattr(innermost, "compiled", None)
-    assert Engine(stores).rows(*asked) == expected
+    expected = [
+        {"rank": r, "correlation_id": i, "op_id": o and 10 * r + o}
+        for r in range(3)
+        for i, o in {1: 1, 2: 2, 3: 2, 4: 2, 5: None, 6: 4}.items()
+    ]
+    assert sql(tmp_path / "run", "SELECT rank, correlation_id, op_id FROM call_ops ORDER BY ALL") == expected
 
 
 def test_one_other_id_says_that_they_are_operators(tmp_path: Path) -> None:
@@ -189,4 +176,4 @@ def test_threads_of_two_processes_with_one_number(tmp_path: Path) -> None:
 
 
 def test_samples_are_numbered_by_operators() -> None:
-    assert sql(SAMPLES, "SELECT * FROM ranks_without_op_ids") == []
+    assert sql(SAMPLES, "SELECT * FROM call_ops") == []

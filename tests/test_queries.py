@@ -151,13 +151,13 @@ def test_kept_views_and_other_runs_change_no_answer(monkeypatch: pytest.MonkeyPa
                 assert [v for v in a if isinstance(v, float)] == pytest.approx([v for v in b if isinstance(v, float)])
     small.query(CATALOG["gpu-busy"])
     for engine in (plain, kept, small):
-        engine.rows("SELECT 1 FROM enclosing_ops LIMIT 1", ["op_links"])
-    names = "table_catalog = current_database() AND table_name IN ('enclosing_ops', 'gpu_work', 'gpu_busy_union')"
+        engine.rows("SELECT 1 FROM launch_calls LIMIT 1", ["launch_calls"])
+    names = "table_catalog = current_database() AND table_name IN ('repeated_id_blocks', 'gpu_work', 'gpu_busy_union')"
     found_kinds = f"SELECT table_name, table_type FROM information_schema.tables WHERE {names}"
     kinds = [dict(engine.connection.execute(found_kinds).fetchall()) for engine in (plain, kept, small)]
     table, view = "BASE TABLE", "VIEW"
     assert [(k["gpu_work"], k["gpu_busy_union"]) for k in kinds] == [(view, view), (table, view), (table, table)]
-    assert [k["enclosing_ops"] for k in kinds] == [table] * 3, "every engine makes what is @once"
+    assert [k["repeated_id_blocks"] for k in kinds] == [table] * 3, "every engine makes what is @once"
 
 
 def test_a_view_that_cannot_be_computed_is_in_nobodys_way() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from analyze.derive import gpu_work
 from analyze.derive.steps import steps
 
 if TYPE_CHECKING:
@@ -30,7 +31,10 @@ class Derived(NamedTuple):
     """Returns the rows. A table that the rank does not have is given without rows."""
 
 
-DERIVED = (Derived("recorded_steps", 1, {"ranges": ("origin", "name", "start_ns", "dur_ns")}, steps),)
+DERIVED = (
+    Derived("recorded_steps", 1, {"ranges": ("origin", "name", "start_ns", "dur_ns")}, steps),
+    Derived("call_ops", 1, gpu_work.CALL_OPS_READS, gpu_work.call_ops),
+)
 """All derived tables."""
 
 

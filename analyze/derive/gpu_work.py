@@ -7,15 +7,16 @@ correlation id, by External id, or by thread and time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from analyze.derive.columns import NULL, Ints, Mask, ints, nullable, text_codes, texts
 from analyze.derive.threads import OpenIntervals, distinct, find, firsts, outermost
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 KINDS = {"kernel": "kernels", "memcpy": "memcpys", "memset": "memsets"}
 """The table of each kind of GPU work."""
@@ -98,6 +99,8 @@ _NO_EVENTS, _MISSING = _events(0), _events(1)
 
 def gpu_work(tables: Mapping[str, pa.Table]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of gpu_work, from the columns READS of a rank's tables."""
+    import pyarrow as pa
+
     ids = {kind: ints(tables[table], "correlation_id") for kind, table in KINDS.items()}
     op_ids = {kind: _op_ids(tables[table], ids[kind], tables["call_ops"]) for kind, table in KINDS.items()}
     calls, call_names = launch_calls(tables["cuda_calls"], distinct(np.concatenate(list(ids.values()))))
@@ -145,6 +148,8 @@ def _has_none(op_id: Ints) -> Mask:
 
 def _names(work: pa.Table) -> pa.DictionaryArray:
     """Return the names of kernels; NULL of copies and fills, which have none."""
+    import pyarrow as pa
+
     if "name" in work.column_names:
         (codes,), names = text_codes([work.column("name")])
         return texts(codes, names)
@@ -184,6 +189,8 @@ def launch_calls(cuda_calls: pa.Table, wanted: Ints) -> tuple[Calls, pa.Array]:
 
 def call_ops(tables: Mapping[str, pa.Table]) -> pa.Table:
     """Return the rows of call_ops, from the columns CALL_OPS_READS of a rank's tables."""
+    import pyarrow as pa
+
     calls = tables["cuda_calls"]
     (api,), apis = text_codes([calls.column("api")])
     is_call = np.array([text != "sync" for text in apis.to_pylist()] + [False])[api]
@@ -293,6 +300,8 @@ def read_events(tables: Mapping[str, pa.Table]) -> tuple[Iterator[Events], pa.Ar
 
     Ranges are those of PyTorch; that of an asynchronous collective ends on another thread and is left out.
     """
+    import pyarrow.compute as pc
+
     ops, ranges = tables["cpu_ops"], tables["ranges"]
     (origin,), origins = text_codes([ranges.column("origin")])
     rows = np.flatnonzero(np.array([text in RANGES for text in origins.to_pylist()] + [False])[origin])

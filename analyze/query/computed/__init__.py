@@ -37,12 +37,6 @@ def _critical_path(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     critical_path.create(connection, table, table.endswith("_step"))
 
 
-def _enclosing_ops(connection: duckdb.DuckDBPyConnection, table: str) -> None:
-    from analyze.query.computed import enclosing_ops
-
-    enclosing_ops.create(connection, table)
-
-
 def _path_totals(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     from analyze.query.computed import path_totals
 
@@ -220,17 +214,6 @@ _API_ROLES = """What schemas/api_roles.toml says of the runtime and driver calls
 @column role text  What it does: launch, copy, copy_async, sync, stream_wait ...
 @column waits_for text  device, stream, event or copy; NULL if it never blocks.
 """
-_ENCLOSING_OPS = """Which operator or range a CUDA call lies in, where the file does not say it.
-
-@use cpu_events, launch_calls, op_ids
-@once enclosing_ops
-@empty enclosing_ops with ranks_without_op_ids
-@view enclosing_ops  a row is a CUDA call, inside an operator or range, of a rank of ranks_without_op_ids.
-@column run_id id  The run.
-@column rank index  Process rank.
-@column correlation_id id  Joins a CUDA call and the GPU work that it launched.
-@column op_id id  The innermost of them on the thread when the call begins.
-"""
 _KNOWN_DEVICES = """The GPUs whose figures schemas/devices.toml has.
 @view known_devices  a row is a GPU.
 @column name text  As the file has it.
@@ -351,7 +334,6 @@ COMPUTED = (
     *_path_totals_of("span"),
     *_path_totals_of("step"),
     Computed("device_peaks", _DEVICE_PEAKS, _device_peaks),
-    Computed("enclosing_ops", _ENCLOSING_OPS, _enclosing_ops, ("cpu_ops", "cuda_calls", "ranges")),
     Computed("known_devices", _KNOWN_DEVICES, _known_devices),
     Computed("launch_points", _LAUNCH_POINTS, _launch_points, ("cpu_ops", "kernels", "memcpys", "memsets", "ranges")),
     Computed("source_times", _SOURCE_TIMES, _source_times, ("ranges",)),
