@@ -41,12 +41,12 @@ from analyze.traces import Paths, Traces, as_paths, as_texts
 
 if TYPE_CHECKING:
     from analyze.comparison import Comparison
+    from analyze.ingestion.cache import Contents
+    from analyze.ingestion.compact import Compacted
+    from analyze.ingestion.ingest import IngestResult
+    from analyze.ingestion.progress import Progress
     from analyze.query.blocks import Block
     from analyze.query.query_files import Query
-    from analyze.store.cache import Contents
-    from analyze.store.compact import Compacted
-    from analyze.store.ingest import IngestResult
-    from analyze.store.progress import Progress
     from schemas.tables import Table
 
 __all__ = [
@@ -93,17 +93,17 @@ def ingest(
     `shards` (by default one for each file, 256 at most) and the commit, under `launcher_options` of submitit or dask.
     Returns the runs ingested and unchanged, rows, bytes, what the files were read as, and warnings. Raises InputError.
     """
-    from analyze.store.discover import discover
-    from analyze.store.ingest import ingest as run_ingest
-    from analyze.store.remote import store_at
-    from analyze.store.shards import ingest_shard, parse_share
+    from analyze.ingestion.discover import discover
+    from analyze.ingestion.ingest import ingest as run_ingest
+    from analyze.ingestion.shards import ingest_shard, parse_share
+    from analyze.store.object_storage import store_at
 
     _checked_jobs(jobs)
     share = parse_share(shard) if shard is not None else None
     target = store_at(store)
     found = discover([Path(p) for p in paths], target.raw_files(), as_one_run)
     if launcher is not None:
-        from analyze.store.launchers import launch
+        from analyze.ingestion.launchers import launch
 
         if share is not None:
             raise InputError("ingest: either --shard or --launcher")
@@ -128,8 +128,8 @@ def slurm_script(
     launcher_options: Mapping[str, object] | None = None,
 ) -> str:
     """The text of a script for `sbatch` that does what `ingest` does by launcher "slurm"; nothing is submitted."""
-    from analyze.store.discover import discover
-    from analyze.store.launchers import script
+    from analyze.ingestion.discover import discover
+    from analyze.ingestion.launchers import script
 
     given = [Path(p) for p in paths]
     flags = [*(["--jobs", str(jobs)] if jobs else []), *["--as-one-run"] * as_one_run, *["--again"] * again]
@@ -142,8 +142,8 @@ def commit(store: Paths, allow_missing: bool = False) -> IngestResult:
     `allow_missing`: without the raw files of shards that are not there, as a warning and `runs.warnings` then say.
     Returns what an ingest of the whole does. Raises InputError for shards that are missing or of other inputs.
     """
-    from analyze.store.commit import commit as run_commit
-    from analyze.store.remote import existing_store
+    from analyze.ingestion.commit import commit as run_commit
+    from analyze.store.object_storage import existing_store
 
     return run_commit(existing_store(store), allow_missing)
 
@@ -154,8 +154,8 @@ def compact(store: Paths, jobs: int | None = None) -> Compacted:
     A table of a run then has files of 128 to 512 MB, or one, in which ranks and devices are sorted. `jobs`: processes;
     by default one per CPU. Returns which runs changed, and the number of files before and after. Raises InputError.
     """
-    from analyze.store.compact import compact as run_compact
-    from analyze.store.remote import existing_store
+    from analyze.ingestion.compact import compact as run_compact
+    from analyze.store.object_storage import existing_store
 
     return run_compact(existing_store(store), _checked_jobs(jobs))
 
@@ -251,7 +251,7 @@ def cache(clear: bool = False, max_size: str | int | None = None) -> Contents:
     `clear`: first remove all that is not in use. `max_size`: first remove what was not used for longest, down to so
     many bytes, or a text such as "5GB". Raises InputError.
     """
-    from analyze.store.cache import contents
+    from analyze.ingestion.cache import contents
 
     return contents(clear, max_size)
 

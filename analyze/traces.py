@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
     from analyze.flame import Drawn
     from analyze.info import Info
+    from analyze.ingestion.progress import Counted, Progress
     from analyze.notebook import Answer
     from analyze.query.query_files import Query
     from analyze.questions import Queries
     from analyze.report.files import Drawing
     from analyze.report.page import Claim
-    from analyze.store.progress import Counted, Progress
     from analyze.trace.export import Exported
     from analyze.trace.moments import Moment
 
@@ -42,8 +42,8 @@ class Traces:
     def __init__(
         self, paths: Paths | Sequence[Paths], queries: Paths | Sequence[Paths] = (), progress: Progress | None = None
     ):
+        from analyze.ingestion.cache import open_stores
         from analyze.query.engines import Engines
-        from analyze.store.cache import open_stores
         from schemas.urls import as_given
 
         places = as_paths(paths)

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from make_trace import grow
 
+from analyze.ingestion import staging
+from analyze.ingestion.false_work import drop_false_work
 from analyze.sources.base import SourceFile
-from analyze.store import staging
-from analyze.store.false_work import drop_false_work
 
 SAMPLE = Path(__file__).parent.parent / "sample_traces/resnet18-1gpu/torch/rank-0.trace.json.gz"
 

@@ -23,9 +23,9 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 import analyze  # noqa: E402
-from analyze.store import packing  # noqa: E402
+from analyze.ingestion import file_merging  # noqa: E402
+from analyze.ingestion.compact import compact  # noqa: E402
 from analyze.store.catalogue import RUN_TABLES  # noqa: E402
-from analyze.store.compact import compact  # noqa: E402
 from analyze.store.store import StagedFile, Store  # noqa: E402
 
 SAMPLE = ROOT / "sample_traces/resnet18-ddp2"
@@ -66,8 +66,8 @@ def make(folder: Path, ranks: int, rows: int, one_file: bool) -> Store:
 def write(path: Path, rows: pa.Table, ranks: list[int] | range) -> None:
     """Rows under each of the ranks, in row groups as `analyze compact` makes them."""
     at = rows.schema.get_field_index("rank")
-    with packing._Writer(path, rows.schema) as writer:
-        step = max(1, packing._LEAST_ROWS // max(rows.num_rows, 1))
+    with file_merging._Writer(path, rows.schema) as writer:
+        step = max(1, file_merging._LEAST_ROWS // max(rows.num_rows, 1))
         for start in range(0, len(ranks), step):
             some = ranks[start : start + step]
             copies = [

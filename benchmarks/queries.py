@@ -30,11 +30,11 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 import analyze  # noqa: E402
+from analyze.ingestion.table_files import RowGroupWriter  # noqa: E402
 from analyze.query.query_files import catalog  # noqa: E402
 from analyze.query.spill import MEMORY_VARIABLE  # noqa: E402
 from analyze.store.catalogue import RUN_TABLES  # noqa: E402
 from analyze.store.store import StagedFile, Store  # noqa: E402
-from analyze.store.table_files import RowGroupWriter  # noqa: E402
 
 IDS = ("op_id", "correlation_id", "record_function_id", "python_id", "python_parent_id")
 """0 is none of them."""

@@ -25,11 +25,11 @@ from forked import Forked, Template
 import analyze
 from analyze.compiled import SWITCH
 from analyze.errors import InputError
+from analyze.ingestion.cache import open_stores
 from analyze.query.blocks import defining, words
 from analyze.query.engine import Engine
 from analyze.query.engines import Engines
 from analyze.query.query_files import Query, ResultColumn, catalog
-from analyze.store.cache import open_stores
 from schemas.files import part_file
 from schemas.tables import TABLES
 
@@ -250,7 +250,7 @@ ANALYZE = Template(
     " analyze.query.computed.api_roles analyze.query.computed.call_tree analyze.query.computed.critical_path"
     " analyze.query.computed.path_totals analyze.query.computed.source_times"
     " analyze.query.engines analyze.query.needs analyze.render analyze.sources.chrome.reader analyze.sources.lines"
-    " analyze.sources.step_metrics analyze.store.cache analyze.store.discover analyze.store.ingest"
+    " analyze.sources.step_metrics analyze.ingestion.cache analyze.ingestion.discover analyze.ingestion.ingest"
     " analyze.trace.export analyze.trace.opening pydoc pyarrow.parquet rich.table schemas.kernel_rules"
     " typer._adapters typer.rich_utils warm_analyze",
     PYTHONPATH=str(ROOT),

@@ -15,10 +15,10 @@ from support import ROOT, SAMPLES, complaints, event, kernel, launch, run_cli, w
 import analyze
 from analyze.advise import advise, findings, write_text
 from analyze.errors import InputError
+from analyze.ingestion.cache import open_stores
 from analyze.query.answer import Answer
 from analyze.query.engine import Engine
 from analyze.query.query_files import Query, catalog
-from analyze.store.cache import open_stores
 
 
 def advice(path: Path, min_pct: float = 0.0, **options: Any) -> dict[str, dict[str, Any]]:

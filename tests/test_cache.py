@@ -12,7 +12,7 @@ from support import kernel, run_cli, write_trace
 
 import analyze
 from analyze.errors import InputError
-from analyze.store import cache
+from analyze.ingestion import cache
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from support import ROOT, SAMPLES, complaints, run_cli
 from test_discover import one, run_folder
 
 import analyze
+from analyze.ingestion.discover import discover
 from analyze.query.query_files import find
 from analyze.report.study_files import find_file
-from analyze.store.discover import discover
 from collect.failure import os_sentence
 from schemas.files import is_dir, is_file, os_error_sentence
 

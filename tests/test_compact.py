@@ -12,8 +12,8 @@ from support import SAMPLES, forget_checksums, kernel, run_cli, sql, stored_rows
 
 import analyze
 from analyze.errors import InputError
-from analyze.store import packing
-from analyze.store.packing import groups
+from analyze.ingestion import file_merging
+from analyze.ingestion.file_merging import groups
 
 MB = 1 << 20
 
@@ -75,7 +75,7 @@ def test_ranks_and_devices_are_sorted(tmp_path: Path, monkeypatch: pytest.Monkey
     store = tmp_path / "store"
     analyze.ingest(job(tmp_path / "job", 3, devices=(1, 0), kernels=30), store=store, jobs=1)
     before = stored_rows(store)
-    monkeypatch.setattr(packing, "_LEAST_ROWS", 10)
+    monkeypatch.setattr(file_merging, "_LEAST_ROWS", 10)
     analyze.compact(store, jobs=1)
     [path] = store.glob("kernels/*/*.parquet")
     assert path.name == "ranks-0-2.g2.parquet"
@@ -86,7 +86,7 @@ def test_ranks_and_devices_are_sorted(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_job_of_many_ranks_has_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("analyze.store.ingest._MOST_FILES", 4)
+    monkeypatch.setattr("analyze.ingestion.ingest._MOST_FILES", 4)
     for ranks, files in ((4, 4), (5, 1)):
         store = tmp_path / f"store-{ranks}"
         analyze.ingest(job(tmp_path / f"job-{ranks}", ranks), store=store, jobs=1)
@@ -109,7 +109,7 @@ def test_only_files_of_the_ranks_asked_for_are_opened(tmp_path: Path) -> None:
 def test_only_row_groups_of_the_ranks_asked_for_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages of other ranks may be anything."""
     store = tmp_path / "store"
-    monkeypatch.setattr(packing, "_LEAST_ROWS", 10)
+    monkeypatch.setattr(file_merging, "_LEAST_ROWS", 10)
     analyze.ingest(job(tmp_path / "job", 3, kernels=10), store=store, jobs=1)
     analyze.compact(store, jobs=1)
     [path] = store.glob("kernels/*/*.parquet")

@@ -15,8 +15,8 @@ import pytest
 from support import SAMPLES, kernel, run_cli, sql, write_run, write_trace
 
 from analyze.errors import InputError
+from analyze.ingestion.discover import discover
 from analyze.store import file_digest
-from analyze.store.discover import discover
 from schemas.manifest import read_manifest, write_manifest
 
 

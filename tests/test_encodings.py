@@ -10,9 +10,9 @@ import pytest
 from support import ROOT, SAMPLES, kernel, sql, write_trace
 
 from analyze.errors import InputError
+from analyze.ingestion.discover import discover
 from analyze.sources.base import FileReport
 from analyze.sources.step_metrics import read as read_steps
-from analyze.store.discover import discover
 
 ENCODINGS = ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-16-be-sig"]
 NCU = (

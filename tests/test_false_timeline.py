@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from support import ask, event, kernel, launch, sql, write_ranks, write_trace
 
+from analyze.ingestion.false_work import drop_false_work
+from analyze.ingestion.table_files import TableWriter
 from analyze.sources.base import FileReport, SourceFile, batch_schema
-from analyze.store.false_work import drop_false_work
-from analyze.store.table_files import TableWriter
 
 Events = list[dict[str, Any]]
 HOUR = 3_600e6

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support import lines_run
 
-from analyze.store import kernel_names
+from analyze.ingestion import kernel_names
 from schemas import kernel_rules
 from schemas.kernel_rules import ALGORITHMS, COLLECTIVES, KernelClass, classify, families, matching_rule, rules
 

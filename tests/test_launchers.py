@@ -22,10 +22,10 @@ from support import ROOT, kernel, run_cli, sql, stored_rows, write_ranks, write_
 
 import analyze
 from analyze.errors import InputError, MachineError
-from analyze.store import launchers
-from analyze.store.discover import discover
-from analyze.store.launchers import Told
-from analyze.store.shards import Share
+from analyze.ingestion import launchers
+from analyze.ingestion.discover import discover
+from analyze.ingestion.launchers import ShardOutcome
+from analyze.ingestion.shards import Share
 from analyze.store.store import Store
 from schemas.slurm import submitted
 
@@ -49,7 +49,7 @@ def test_the_rows_of_a_local_ingest_though_a_worker_is_lost(
         if share.number == 1 and not told.exists():
             told.touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        from analyze.store.shards import ingest_shard
+        from analyze.ingestion.shards import ingest_shard
 
         ingest_shard(runs, Store(Path(place)), share, jobs, again=again)
         return None
@@ -107,7 +107,7 @@ def test_what_cannot_be_read_is_told_and_not_tried_again(tmp_path: Path, monkeyp
     started = []
 
     def engine(*_: Any) -> Any:
-        return nullcontext(lambda shares: (started.append(shares), [Told("t.json: is no trace")])[1])
+        return nullcontext(lambda shares: (started.append(shares), [ShardOutcome("t.json: is no trace")])[1])
 
     monkeypatch.setattr(launchers, "_submitit", engine)
     path = write_trace(tmp_path / "t.json", [kernel("k", 0, 1)])
@@ -130,7 +130,9 @@ def test_what_stops_a_machine_is_done_again(tmp_path: Path, monkeypatch: pytest.
         launchers.run_shard([], str(tmp_path), Share(0, 1), 1, False)
 
     def engine(*_: Any) -> Any:
-        return nullcontext(lambda shares: [Told(lost=f"lost {len(stopped)}") for _ in shares if not stopped.append(1)])
+        return nullcontext(
+            lambda shares: [ShardOutcome(lost=f"lost {len(stopped)}") for _ in shares if not stopped.append(1)]
+        )
 
     monkeypatch.setattr(launchers, "_submitit", engine)
     said = r"1 of 1 shards \(0\) were started 3 times and left nothing: lost 4; the same command goes on"

@@ -13,10 +13,10 @@ from support import ROOT, SAMPLES, kernel, write_ranks
 
 import analyze
 from analyze.errors import InputError
+from analyze.ingestion.discover import discover
+from analyze.ingestion.ingest import ingest
 from analyze.query.engine import Engine
 from analyze.query.open_files import most_threads
-from analyze.store.discover import discover
-from analyze.store.ingest import ingest
 from analyze.store.store import Store
 
 

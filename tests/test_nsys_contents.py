@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import analyze
+from analyze.ingestion.discover import discover
 from analyze.sources.base import FileReport
 from analyze.sources.nsys.reader import read
-from analyze.store.discover import discover
 from tests.support import ask, run_cli, sql
 from tests.test_nsys_jobs import MS, report
 from tests.test_nsys_layouts import Row, process, thread

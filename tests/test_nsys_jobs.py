@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from analyze.store.discover import discover
+from analyze.ingestion.discover import discover
 from tests.support import ask, sql
 from tests.test_nsys_layouts import Row, process, thread, write_export
 

@@ -11,9 +11,9 @@ import pytest
 from support import ROOT, SAMPLES, ask, complaints, kernel, run_cli, sql, write_run, write_trace
 
 from analyze.errors import InputError
+from analyze.ingestion.discover import discover
+from analyze.ingestion.ingest import ingest
 from analyze.sources.chrome.json_events import TraceFile
-from analyze.store.discover import discover
-from analyze.store.ingest import ingest
 from analyze.store.store import Store
 
 NSYS = SAMPLES / "alexnet-dp2" / "nsys" / "node-0.sqlite"
@@ -133,8 +133,8 @@ class Told:
 @pytest.mark.parametrize("suffix", [".json", ".json.gz"])
 def test_the_bar_moves_while_one_file_is_read(tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By bytes of the file as it lies on the disk: packed ones, of a packed file."""
-    monkeypatch.setattr("analyze.store.staging._BIG_FILE", 1)
-    monkeypatch.setattr("analyze.store.staging.LITTLE", 1 << 40)  # no processes: the work is done here
+    monkeypatch.setattr("analyze.ingestion.staging._BIG_FILE", 1)
+    monkeypatch.setattr("analyze.ingestion.staging.LITTLE", 1 << 40)  # no processes: the work is done here
     monkeypatch.setattr("analyze.sources.chrome.reader.TraceFile", partial(TraceFile, chunk_bytes=1 << 19))
     path = write_trace(tmp_path / "t.json", [kernel(f"k{i % 997}_{i * 7919 % 1000003}", i, 1) for i in range(60_000)])
     if suffix == ".json.gz":

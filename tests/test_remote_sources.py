@@ -29,11 +29,11 @@ import analyze
 from analyze import cli
 from analyze.commands import answers
 from analyze.errors import InputError, StorageError
+from analyze.ingestion.discover import discover
+from analyze.ingestion.ingest import ingest
+from analyze.ingestion.launchers import run_shard
+from analyze.ingestion.shards import Share, files_of, planned_run
 from analyze.sources.remote import raw_path
-from analyze.store.discover import discover
-from analyze.store.ingest import ingest
-from analyze.store.launchers import run_shard
-from analyze.store.shards import Share, files_of, planned_run
 from analyze.store.store import Store
 from tests.test_nsys_damage import KERNEL, folder_export
 from tests.test_nsys_layouts import OLD, write_export
@@ -224,8 +224,8 @@ def test_large_files(tmp_path: Path, url: str, scratch: Path, monkeypatch: pytes
     put(tmp_path / "job", f"{url}/job")
     ranges: list[int] = []
     monkeypatch.setattr("analyze.sources.remote._MOST_KEPT", 1)
-    monkeypatch.setattr("analyze.store.staging._BIG_FILE", 1 << 20)
-    monkeypatch.setattr("analyze.store.staging.LITTLE", 1 << 30)  # no processes
+    monkeypatch.setattr("analyze.ingestion.staging._BIG_FILE", 1 << 20)
+    monkeypatch.setattr("analyze.ingestion.staging.LITTLE", 1 << 30)  # no processes
     monkeypatch.setattr(
         "analyze.sources.remote.RemotePath._check", lambda path, came, size: ranges.append(came) or came == size
     )

@@ -11,11 +11,11 @@ from support import SAMPLES, kernel, run_cli, sql, stored_rows, write_ranks, wri
 
 import analyze
 from analyze.errors import InputError
-from analyze.store.commit import commit
-from analyze.store.discover import discover
-from analyze.store.ingest import ingest
-from analyze.store.remote import store_at
-from analyze.store.shards import Share, ingest_shard, parse_share
+from analyze.ingestion.commit import commit
+from analyze.ingestion.discover import discover
+from analyze.ingestion.ingest import ingest
+from analyze.ingestion.shards import Share, ingest_shard, parse_share
+from analyze.store.object_storage import store_at
 from analyze.store.store import Store
 
 

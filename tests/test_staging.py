@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 from support import SAMPLES, kernel, sql, write_trace
 
 import analyze
+from analyze.ingestion.discover import discover
+from analyze.ingestion.distinct_texts import DistinctTexts
+from analyze.ingestion.ingest import ingest
+from analyze.ingestion.staging import pool_map, workers
 from analyze.sources.base import SourceFile
 from analyze.sources.chrome.json_events import TraceFile
 from analyze.sources.remote import raw_path
-from analyze.store.discover import discover
-from analyze.store.distinct_texts import DistinctTexts
-from analyze.store.ingest import ingest
-from analyze.store.staging import pool_map, workers
 from analyze.store.store import Store
 
 
@@ -36,8 +36,8 @@ def test_several_processes_read_a_large_file_as_one_does(tmp_path: Path, monkeyp
         path.write_bytes(packed.read_bytes() if name.endswith(".gz") else gzip.decompress(packed.read_bytes()))
         ingest(discover([path]), Store(tmp_path / "one"), jobs=1)
         with monkeypatch.context() as small:
-            small.setattr("analyze.store.staging._BIG_FILE", 1)
-            small.setattr("analyze.store.ingest._NAMES", 7)
+            small.setattr("analyze.ingestion.staging._BIG_FILE", 1)
+            small.setattr("analyze.ingestion.ingest._NAMES", 7)
             small.setattr(TraceFile.__init__, "__defaults__", (100_000,))
             assert len(list(TraceFile(path).chunks())) > 10
             ingest(discover([path]), Store(tmp_path / "two"), jobs=2)
@@ -73,7 +73,7 @@ def test_this_process_reads_with_the_others() -> None:
 
 def test_no_more_processes_than_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where all files are large, this process is one of them; it only waits for those that read small files."""
-    monkeypatch.setattr("analyze.store.staging._BIG_FILE", 2 << 20)
+    monkeypatch.setattr("analyze.ingestion.staging._BIG_FILE", 2 << 20)
     small = SourceFile(tmp_path / "small.json", "chrome_trace", 0), 1 << 20
     large = SourceFile(tmp_path / "large.json", "chrome_trace", 0), 40 << 20
     assert [workers([large], jobs) for jobs in (1, 2, 4, 64)] == [1, 1, 3, 5]
@@ -91,7 +91,7 @@ def test_names_that_are_too_many_for_memory_are_kept_in_files(tmp_path: Path, mo
     ask_names = "SELECT * FROM kernel_names ORDER BY ALL"
     stored: list[list[dict[str, Any]]] = []
     for most in (1 << 20, 600, 0):
-        monkeypatch.setattr("analyze.store.distinct_texts.MOST_BYTES", most)
+        monkeypatch.setattr("analyze.ingestion.distinct_texts.MOST_BYTES", most)
         store = tmp_path / f"store{most}"
         ingest(discover(files), Store(store), jobs=1)
         stored.append(sql(store, ask_names))
@@ -112,9 +112,9 @@ def test_names_that_are_too_many_for_memory_are_kept_in_files(tmp_path: Path, mo
 )
 def test_distinct_texts_are_those_of_a_set(parts: list[list[str]], most_bytes: int, most_files: int) -> None:
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as small:
-        small.setattr("analyze.store.distinct_texts.MOST_BYTES", most_bytes)
-        small.setattr("analyze.store.distinct_texts.MOST_FILES", most_files)
-        small.setattr("analyze.store.distinct_texts._AT_ONCE", 4)
+        small.setattr("analyze.ingestion.distinct_texts.MOST_BYTES", most_bytes)
+        small.setattr("analyze.ingestion.distinct_texts.MOST_FILES", most_files)
+        small.setattr("analyze.ingestion.distinct_texts._AT_ONCE", 4)
         every = DistinctTexts(Path(folder, "all"))
         for n, part in enumerate(parts):
             # Some come as they are, some as a set of another process.

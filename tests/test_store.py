@@ -18,10 +18,10 @@ from support import ROOT, ask, kernel, run_cli, sql, write_ranks, write_run, wri
 
 import analyze
 from analyze.errors import InputError
+from analyze.ingestion.discover import discover
+from analyze.ingestion.ingest import ingest
 from analyze.store.catalogue import PARSER_VERSION, STORE_VERSION, path_name
-from analyze.store.discover import discover
 from analyze.store.folder import Folder
-from analyze.store.ingest import ingest
 from analyze.store.store import Store
 from schemas.tables import TABLES, arrow_schema
 
@@ -54,7 +54,7 @@ def test_writing_rows_does_not_import_pandas(tmp_path: Path) -> None:
     """Which many functions of pyarrow do where there is one: 0.3 s for nothing."""
     write = (
         "import sys; from pathlib import Path; import pyarrow as pa\n"
-        "from analyze.store.table_files import TableWriter\n"
+        "from analyze.ingestion.table_files import TableWriter\n"
         "from analyze.sources.base import batch_schema\n"
         "schema = batch_schema('memsets')\n"
         "columns = [pa.nulls(2, f.type) if not pa.types.is_dictionary(f.type) else pa.DictionaryArray.from_arrays(\n"
@@ -374,9 +374,9 @@ def test_a_store_of_a_newer_parser_is_a_sentence(tmp_path: Path) -> None:
 
 def test_names_are_classified_anew_when_the_rules_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, store = stored(tmp_path, "sm90_xmma_gemm_x")
-    monkeypatch.setattr("analyze.store.kernel_names.rules_digest", lambda: "another")
+    monkeypatch.setattr("analyze.ingestion.kernel_names.rules_digest", lambda: "another")
     monkeypatch.setattr(
-        "analyze.store.kernel_names.rows",
+        "analyze.ingestion.kernel_names.rows",
         lambda run_id, names: [
             {"run_id": run_id, "name": n, "short_name": n, "family": "renamed", "algorithm": None, "collective": None}
             for n in names

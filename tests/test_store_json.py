@@ -22,7 +22,8 @@ from support import kernel, run_cli, write_ranks, write_trace
 
 import analyze
 from analyze.errors import InputError
-from analyze.store import cache
+from analyze.ingestion import cache
+from analyze.store.cache_folder import cache_folder
 
 TRIED = 25
 """Damages of each file that are tried here."""
@@ -275,7 +276,7 @@ def try_cache(folder: Path, name: str, tried: int | None) -> None:
     """Damage one file of the cache; an entry that is not what it was is made again."""
     trace = write_trace(folder / "t.json", [kernel("k", 0, 1)])
     ask(trace)
-    [path] = cache.cache_folder().glob(name)
+    [path] = cache_folder().glob(name)
     original = path.read_bytes()
     for data in (
         chosen(original, name, tried)

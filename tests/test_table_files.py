@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from support import ROOT
 
-from analyze.store.table_files import RowGroupWriter
-from analyze.store.workers import OneBeside
+from analyze.ingestion.table_files import RowGroupWriter
+from analyze.ingestion.workers import OneBeside
 
 
 def test_memory_does_not_follow_texts_that_do_not_repeat(tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_memory_does_not_follow_texts_that_do_not_repeat(tmp_path: Path) -> None
     script = (
         "import pyarrow as pa\nfrom pathlib import Path\n"
         "from analyze.sources.base import batch_schema\nfrom analyze.sources.chrome.arrow_columns import no_values\n"
-        "from analyze.store.table_files import TableWriter\n"
+        "from analyze.ingestion.table_files import TableWriter\n"
         "with TableWriter(Path('t.parquet'), 'kernel_names', 'run') as writer:\n"
         "    for first in range(0, 300_000, 10_000):\n"
         "        names = pa.array([f'{n:0100}' for n in range(first, first + 10_000)]).dictionary_encode()\n"
@@ -46,7 +46,7 @@ def test_parts_of_a_batch_that_share_their_texts_stay_one_row_group(tmp_path: Pa
 
 def test_a_row_group_is_written_while_another_is_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One beside; the next, of another file, meanwhile by who adds the rows. The files are the same as without."""
-    monkeypatch.setattr("analyze.store.table_files.ROW_GROUP", 1000)
+    monkeypatch.setattr("analyze.ingestion.table_files.ROW_GROUP", 1000)
     rows = [pa.table({"n": range(first, first + 700)}) for first in range(0, 7000, 700)]
     alone = [RowGroupWriter(tmp_path / f"alone-{n}.parquet", rows[0].schema) for n in range(2)]
     here, written_here = threading.get_ident(), threading.Event()

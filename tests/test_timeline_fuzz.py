@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from analyze.ingestion.staging import _write_file
 from analyze.sources.base import SourceFile
-from analyze.store.staging import _write_file
 from tests.fuzz import timelines
 
 INPUTS = 150

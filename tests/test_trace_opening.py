@@ -35,8 +35,8 @@ from support import (
 
 from analyze import advise
 from analyze.advise import Advice
+from analyze.ingestion.cache import open_stores
 from analyze.query.engine import Engine
-from analyze.store.cache import open_stores
 from analyze.trace.export import Exported
 from analyze.trace.moments import Moment, find_moment
 

@@ -66,8 +66,8 @@ def report(
     title: Annotated[str | None, typer.Option("--title", help="What stands above it.")] = None,
 ) -> None:
     """Write one HTML page about recordings: what was run, advice, figures, tables; it needs no network."""
+    from analyze.ingestion.progress import counted_bar
     from analyze.report.files import check_page
-    from analyze.store.progress import counted_bar
 
     check_page(output)
     traces = open_traces(paths)
@@ -91,10 +91,10 @@ def study(
     if name is None:
         print_lines([visible(f"{known}: {title}") for known, title in analyze.studies().items()], sys.stdout)
         return
+    from analyze.ingestion.progress import counted_bar
     from analyze.report import study_files
     from analyze.report.files import check_page
     from analyze.report.study import claimed
-    from analyze.store.progress import counted_bar
 
     study_files.load(study_files.find_file(name))  # A bad one is told before anything is read.
     if not paths or output is None:

@@ -71,9 +71,9 @@ Profiler = Annotated[
 
 def open_traces(paths: list[Path], queries: list[Path] | None = None) -> analyze.Traces:
     """What paths hold; on stderr what was left out of it, and, the first time, what it was read as."""
+    from analyze.ingestion.progress import progress_bar
     from analyze.query import spill
     from analyze.query.process_limits import limit_memory
-    from analyze.store.progress import progress_bar
 
     if most := spill.memory_bytes():
         limit_memory(most)

@@ -53,8 +53,8 @@ def ingest(
     """Read raw profiler files into a Parquet store."""
     from time import perf_counter
 
-    from analyze.store.progress import progress_bar
-    from analyze.store.workers import only_reads
+    from analyze.ingestion.progress import progress_bar
+    from analyze.ingestion.workers import only_reads
 
     options = parse_params(launcher_option or [], "--launcher-option")
     if print_script:

@@ -12,12 +12,12 @@ import typer
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from analyze.ingestion.cache import Contents
+    from analyze.ingestion.compact import Compacted
+    from analyze.ingestion.ingest import IngestResult
     from analyze.query.answer import Answer
     from analyze.query.blocks import Block
     from analyze.query.query_files import Query
-    from analyze.store.cache import Contents
-    from analyze.store.compact import Compacted
-    from analyze.store.ingest import IngestResult
     from schemas.tables import Table
 
 

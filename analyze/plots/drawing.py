@@ -10,7 +10,7 @@ from typing import Any
 
 from analyze.errors import InputError
 from analyze.plots.figure import DARK, LIGHT, WIDTH, Figure, config, params
-from analyze.store.cache import cache_folder
+from analyze.store.cache_folder import cache_folder
 from analyze.store.file_lock import locked
 from analyze.store.folder import Folder
 from analyze.whole_file import ending_of

@@ -21,7 +21,7 @@ from analyze.errors import InputError
 from analyze.query import interrupts, spill
 from analyze.query.databases import empty_database
 from analyze.query.query_files import ResultColumn
-from analyze.store.remote import store_to_json
+from analyze.store.object_storage import store_to_json
 from analyze.store.store import Store
 from schemas.isolation import python, python_variables
 

@@ -53,7 +53,7 @@ def _answer(request: Mapping[str, Any], rows: IO[bytes]) -> None:
     from analyze.query.engine import Engine
     from analyze.query.process_limits import forbid_files, limit_memory
     from analyze.query.query_files import parse
-    from analyze.store.remote import store_from_json
+    from analyze.store.object_storage import store_from_json
 
     forbid_files()
     limit_memory(spill.process_bytes(empty_database()))

@@ -13,6 +13,7 @@ from typing import Any
 from analyze import health
 from analyze.advise import Advice, advise
 from analyze.errors import InputError
+from analyze.ingestion.progress import Counted
 from analyze.plots import compiling, declared
 from analyze.plots.figure import Ask, Rows, cut, quantity
 from analyze.query.engine import Engine
@@ -25,7 +26,6 @@ from analyze.report.answers import Answers
 from analyze.report.page import Finding, Links, Page, Part, Section, command_line, filled_sql
 from analyze.report.tables import table
 from analyze.shell import command
-from analyze.store.progress import Counted
 from analyze.store.store import Store
 
 _HERE = Path(__file__).parent

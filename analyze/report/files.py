@@ -8,6 +8,7 @@ from os import PathLike
 from pathlib import Path
 
 from analyze.errors import InputError
+from analyze.ingestion.progress import Counted
 from analyze.plots import declared, drawing
 from analyze.plots.figure import Figure, Rows
 from analyze.query.answer import Answer
@@ -18,7 +19,6 @@ from analyze.report.build import Report
 from analyze.report.changes import page_of_changes
 from analyze.report.page import Part, command_line, filled_sql, render, single
 from analyze.report.tables import table
-from analyze.store.progress import Counted
 from analyze.store.store import Store
 from analyze.whole_file import ending_of, write_whole
 

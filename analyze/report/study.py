@@ -9,6 +9,7 @@ from pathlib import Path
 import duckdb
 
 from analyze.errors import InputError
+from analyze.ingestion.progress import Counted
 from analyze.plots import declared
 from analyze.plots.figure import Rows
 from analyze.query.answer import create_table
@@ -22,7 +23,6 @@ from analyze.report.build import Report, draw, kept
 from analyze.report.files import check_page
 from analyze.report.page import Claim, Page, Part, Section, command_line, filled_sql, render
 from analyze.report.tables import table
-from analyze.store.progress import Counted
 from analyze.store.store import Store
 from analyze.whole_file import write_whole
 

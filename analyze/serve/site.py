@@ -31,7 +31,7 @@ from analyze.serve.addresses import ONLY, Addresses, Selection, address
 from analyze.serve.asking import FORMS, MOST_SHOWN_ROWS, Question, saved
 from analyze.serve.recent import Recent
 from analyze.shell import in_shell
-from analyze.store.remote import store_to_json
+from analyze.store.object_storage import store_to_json
 from analyze.store.store import Store
 from schemas.tables import TABLES
 

@@ -24,7 +24,7 @@ from analyze.query.databases import empty_database
 from analyze.query.plain_sql import sentence
 from analyze.query.process_limits import limit_memory
 from analyze.serve.site import Site
-from analyze.store.remote import store_from_json
+from analyze.store.object_storage import store_from_json
 
 
 def main() -> None:

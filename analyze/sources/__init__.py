@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
+from analyze.sources.compressed import head, is_packed, plain_name, unpacked
 from analyze.sources.encodings import as_utf8, is_utf16, utf8_head
-from analyze.sources.packed import head, is_packed, plain_name, unpacked
 from analyze.sources.remote import RawPath, fetched
 
 

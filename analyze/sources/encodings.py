@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from analyze.sources.packed import head, stand_in, unpacked
+from analyze.sources.compressed import head, stand_in, unpacked
 from analyze.sources.remote import RawPath
 
 _PIECE = 1 << 20

@@ -15,8 +15,8 @@ from urllib.parse import quote
 import msgspec
 
 from analyze.errors import InputError
+from analyze.sources.rank_hint import Looked
 from analyze.store.file_digest import FileState
-from analyze.store.grouping import Looked
 
 STORE_VERSION = 2
 """Raised when older programs could not read a store; newer ones read every older version."""

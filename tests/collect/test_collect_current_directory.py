@@ -13,7 +13,7 @@ import pytest
 from collect_support import CPU
 from support import kernel, write_ranks
 
-from analyze.store.staging import LITTLE
+from analyze.ingestion.staging import LITTLE
 from collect.environment import git_state
 from schemas.isolation import isolated_children, run_tool
 from schemas.tools import NSYS

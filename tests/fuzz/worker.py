@@ -22,9 +22,9 @@ import pyarrow.parquet as pq
 
 import analyze
 from analyze.errors import InputError
-from analyze.store import staging
-from analyze.store.discover import discover
-from analyze.store.ingest import ingest as run_ingest
+from analyze.ingestion import staging
+from analyze.ingestion.discover import discover
+from analyze.ingestion.ingest import ingest as run_ingest
 from analyze.store.store import Store
 
 MEMORY = 6 << 30

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from analyze.derive import DERIVED, derive
 from analyze.derive.columns import text_codes
+from analyze.ingestion import kernel_names
+from analyze.ingestion.table_files import TableWriter
 from analyze.sources.base import batch_schema
-from analyze.store import kernel_names
-from analyze.store.table_files import TableWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa

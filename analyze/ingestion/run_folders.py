@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from analyze.errors import InputError
+from analyze.ingestion.grouping import name_rank, shifts
+from analyze.ingestion.raw_files import export_of, rank_hint
 from analyze.sources import BY_KIND
 from analyze.sources.base import SourceFile
+from analyze.sources.rank_hint import Looked
 from analyze.sources.remote import RawPath, RemotePath, common_folder, fetched
 from analyze.store.file_digest import Digests, printable
-from analyze.store.grouping import Looked, name_rank, shifts
-from analyze.store.raw_files import export_of, told
 from schemas.files import is_file
 from schemas.manifest import MANIFEST_NAME, Manifest, ManifestError, Pass, read_manifest
 from schemas.options import LARGEST_INT32
@@ -137,7 +138,7 @@ def _joined(parts: list[RunInput]) -> RunInput:
             if owners.setdefault(rank, part) is not part:
                 raise InputError(f"{owners[rank].manifests[0]} and {part.manifests[0]}: both have rank {rank} of a job")
     reports = [f for p in parts for f in p.files if _is_nsys(f) and f.path.is_file()]
-    clocks = [told(BY_KIND[f.kind], f.path).clock_ns for f in reports] if len(reports) > 1 else []
+    clocks = [rank_hint(BY_KIND[f.kind], f.path).clock_ns for f in reports] if len(reports) > 1 else []
     later = dict(zip(reports, shifts(clocks), strict=True)) if clocks else {}
     columns = {name: _agreed(p.columns.get(name) for p in parts) for name in parts[0].columns}
     reasons = [f"{p.part}: {p.columns['reason']}" for p in parts if p.columns.get("reason")]
@@ -174,7 +175,7 @@ def _hosts(manifest: Manifest, one: Pass, ranks: set[int]) -> dict[int, str]:
 
 def _rank_in_folder(path: RawPath, kind: str) -> int:
     """Rank of a run folder's file whose manifest does not say it: by the file, else by its name, else 0."""
-    rank = told(BY_KIND[kind], path).rank if path.is_file() else None
+    rank = rank_hint(BY_KIND[kind], path).rank if path.is_file() else None
     return rank if rank is not None else name_rank(path.name) or 0
 
 

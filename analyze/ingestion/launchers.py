@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from analyze.errors import InputError, MachineError
-from analyze.store.commit import commit, done_shards
+from analyze.ingestion.commit import commit, done_shards
+from analyze.ingestion.grouping import spans
+from analyze.ingestion.ingest import TOLD, IngestResult
+from analyze.ingestion.run_folders import RunInput
+from analyze.ingestion.shards import MOST, Share, ingest_shard
 from analyze.store.file_digest import Digests
-from analyze.store.grouping import spans
-from analyze.store.ingest import TOLD, IngestResult
-from analyze.store.remote import store_at
-from analyze.store.run_folders import RunInput
-from analyze.store.shards import MOST, Share, ingest_shard
+from analyze.store.object_storage import store_at
 from analyze.store.store import Store
 from schemas.isolation import isolated_children
 from schemas.slurm import TaskError, largest_array, sbatch_options, submitted, typed
@@ -35,7 +35,7 @@ _LOOK_S, _ALONE_S = 5, 30
 """How often dask's scheduler is asked for its workers, and how long it may have none."""
 
 
-class Told(NamedTuple):
+class ShardOutcome(NamedTuple):
     """How a shard ended that ran elsewhere."""
 
     problem: str | None = None
@@ -44,7 +44,7 @@ class Told(NamedTuple):
     """How its task was lost, if it was."""
 
 
-Start = Callable[[list[Share]], Iterable[Told]]
+Start = Callable[[list[Share]], Iterable[ShardOutcome]]
 """Runs shards."""
 
 
@@ -69,19 +69,19 @@ def launch(
     if launcher.startswith("dask"):
         runs = [_absolute(run) for run in runs]  # a worker has a working directory of its own
     with _engine(launcher, runs, store, dict(options or {}), jobs, again) as start:
-        told: list[Told] = []
+        outcomes: list[ShardOutcome] = []
         for left in reversed(range(_ROUNDS + 1)):
             missing = set(range(of)) - done_shards(runs, store, of, again)
             if not missing:
                 break
             if not left:
-                why = next((one.lost for one in told if one.lost), f"do all machines see {store}?")
+                why = next((one.lost for one in outcomes if one.lost), f"do all machines see {store}?")
                 raise InputError(
                     f"--launcher {launcher}: {len(missing)} of {of} shards ({spans(missing)}) were started {_ROUNDS} "
                     f"times and left nothing: {why}; the same command goes on with them"
                 )
-            told = list(start([Share(n, of) for n in sorted(missing)]))
-            if problems := [one.problem for one in told if one.problem]:
+            outcomes = list(start([Share(n, of) for n in sorted(missing)]))
+            if problems := [one.problem for one in outcomes if one.problem]:
                 raise InputError("; ".join(list(dict.fromkeys(problems))[:TOLD]))
     return commit(store)
 
@@ -165,11 +165,13 @@ def _submitit(
     """Each shard a task of an array; a task that is lost is seen by its shard not being there."""
     with submitted(cluster, "analyze-ingest", options) as started:
 
-        def start(shares: list[Share]) -> Iterator[Told]:
+        def start(shares: list[Share]) -> Iterator[ShardOutcome]:
             tasks = started.submit([(run_shard, (*before, share, *after)) for share in shares])
             for _, outcome in started.outcomes(tasks):
                 # What is lost is started again, if its shard is not there.
-                yield Told(lost=str(outcome)) if isinstance(outcome, TaskError) else Told(problem=outcome)
+                yield (
+                    ShardOutcome(lost=str(outcome)) if isinstance(outcome, TaskError) else ShardOutcome(problem=outcome)
+                )
 
         yield start
 
@@ -208,7 +210,7 @@ def _dask(
         # A worker is a process of its own already, which may not have children.
         return function(runs, place, pickle.loads(share), 0, again)
 
-    def start(shares: list[Share]) -> Iterator[Told]:
+    def start(shares: list[Share]) -> Iterator[ShardOutcome]:
         try:
             client.wait_for_workers(1, timeout=_ALONE_S)
             work = client.scatter(cloudpickle.dumps((run_shard, *before, after[1])), broadcast=True, hash=False)
@@ -224,9 +226,9 @@ def _dask(
             for task in [task for task in left if task.done()]:
                 left.remove(task)
                 try:
-                    yield Told(problem=task.result())
+                    yield ShardOutcome(problem=task.result())
                 except (KilledWorker, CancelledError, MachineError) as e:
-                    yield Told(lost=str(e))
+                    yield ShardOutcome(lost=str(e))
                 except ImportError as e:
                     raise InputError(f"--launcher dask: its workers need tracequarry, too: {e}") from e
             if client.scheduler_info()["workers"]:

@@ -24,18 +24,18 @@ from msgspec import Meta
 
 from analyze.cpus import cpus
 from analyze.errors import InputError
+from analyze.ingestion.file_merging import merged
+from analyze.ingestion.ingest import IngestResult, is_current, names_of, sentences, stored_files
+from analyze.ingestion.progress import Progress, Silent
+from analyze.ingestion.run_folders import RunInput
+from analyze.ingestion.staging import FileResult, read_files, workers
+from analyze.ingestion.workers import worker_pool
 from analyze.sources import BY_KIND
 from analyze.sources.base import SourceFile
 from analyze.sources.remote import raw_path
 from analyze.store.catalogue import PARSER_VERSION, Count, Rank, StoredFile, TableFile, table_path
 from analyze.store.file_digest import printable
-from analyze.store.ingest import IngestResult, is_current, names_of, sentences, stored_files
-from analyze.store.packing import packed
-from analyze.store.progress import Progress, Silent
-from analyze.store.run_folders import RunInput
-from analyze.store.staging import FileResult, read_files, workers
 from analyze.store.store import StagedFile, Store
-from analyze.store.workers import worker_pool
 from schemas.tables import TABLES
 
 PLAN = "plan.json"
@@ -194,7 +194,7 @@ def ingest_shard(
     """Read a share of the raw files of all runs, and write it into the store for `commit` to make visible.
 
     What several shards do at a time is in nobody's way, and the same shard may be done again, of which the last counts.
-    Raises InputError as `analyze.store.ingest.ingest` does.
+    Raises InputError as `analyze.ingestion.ingest.ingest` does.
     """
     runs = list(runs)
     jobs = cpus() if jobs is None else jobs
@@ -306,4 +306,4 @@ def _packed(done: list[FileResult], folder: Path, pool: Any) -> list[StagedFile]
         for key, path in one.written.items():
             (alone if key in seen else together).append(StagedFile(key[0], [key[1]], path))
             seen.add(key)
-    return packed(together, folder, pool) + alone
+    return merged(together, folder, pool) + alone

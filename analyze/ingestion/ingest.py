@@ -14,20 +14,20 @@ from typing import Any
 
 from analyze.cpus import cpus
 from analyze.errors import InputError, MachineError
+from analyze.ingestion import kernel_names
+from analyze.ingestion.derived_tables import derived_version
+from analyze.ingestion.distinct_texts import DistinctTexts
+from analyze.ingestion.file_merging import merged
+from analyze.ingestion.grouping import read_as
+from analyze.ingestion.progress import Progress, Silent
+from analyze.ingestion.run_folders import RunInput
+from analyze.ingestion.staging import FileResult, pool_map, read_files, workers
+from analyze.ingestion.table_files import TableWriter, write_rows
+from analyze.ingestion.workers import worker_pool
 from analyze.sources.base import SourceFile
-from analyze.store import kernel_names
 from analyze.store.catalogue import PARSER_VERSION, StoredFile, StoredRun
-from analyze.store.derived_tables import derived_version
-from analyze.store.distinct_texts import DistinctTexts
 from analyze.store.file_digest import file_state
-from analyze.store.grouping import read_as
-from analyze.store.packing import packed
-from analyze.store.progress import Progress, Silent
-from analyze.store.run_folders import RunInput
-from analyze.store.staging import FileResult, pool_map, read_files, workers
 from analyze.store.store import StagedFile, Store
-from analyze.store.table_files import TableWriter, write_rows
-from analyze.store.workers import worker_pool
 
 _MOST_FILES = 64
 """Files of a table of a run; those of more ranks are put together."""
@@ -175,7 +175,7 @@ def _finish_run(
     leave_out_second(run, done)
     stored, staged = tables_of_run(run, files, done, folder, pool, jobs)
     staged += [StagedFile(table, [rank], path) for d in done for (table, rank), path in d.written.items()]
-    return stored, packed(staged, folder / "packed", pool, _MOST_FILES)
+    return stored, merged(staged, folder / "packed", pool, _MOST_FILES)
 
 
 def leave_out_second(run: RunInput, done: list[FileResult]) -> None:

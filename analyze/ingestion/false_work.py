@@ -10,8 +10,8 @@ import numpy as np
 
 from analyze.derive.columns import Ints, Mask, ints
 from analyze.derive.false_timeline import CALL_COLUMNS, FAR_FROM_ZERO_NS, WORK_COLUMNS, false_work, read_calls
+from analyze.ingestion.table_files import RowGroupWriter
 from analyze.sources.base import FileReport, SourceFile
-from analyze.store.table_files import RowGroupWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa

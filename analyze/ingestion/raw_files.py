@@ -10,11 +10,11 @@ from pathlib import Path
 from analyze.errors import InputError, unreadable
 from analyze.sources import Source, detect, on_disk
 from analyze.sources.base import SourceFile
+from analyze.sources.compressed import is_packed, plain_name, unpacked
 from analyze.sources.encodings import as_utf8, is_utf16
-from analyze.sources.packed import is_packed, plain_name, unpacked
+from analyze.sources.rank_hint import RankHint
 from analyze.sources.remote import RawPath, RemotePath, raw_paths
 from analyze.store.file_digest import printable
-from analyze.store.grouping import Told
 from analyze.whole_file import protect
 from schemas.files import is_file
 from schemas.manifest import MANIFEST_NAME
@@ -35,7 +35,7 @@ def given_paths(paths: Iterable[str | os.PathLike[str] | RemotePath]) -> list[Ra
     return found
 
 
-def told(source: Source, path: RawPath) -> Told:
+def rank_hint(source: Source, path: RawPath) -> RankHint:
     """What a bare file says of its rank and its job. Raises InputError if it is no trace by its beginning."""
     rank = world_size = job = clock_ns = None
     processes = 1
@@ -62,7 +62,7 @@ def told(source: Source, path: RawPath) -> Told:
         world_size = None
     if rank is not None and not 0 <= rank < (world_size or LARGEST_INT32):
         rank = world_size = None  # one of them is wrong
-    return Told(rank, world_size, job, processes, clock_ns)
+    return RankHint(rank, world_size, job, processes, clock_ns)
 
 
 def export_of(source: Source, path: RawPath, rank: int = 0) -> SourceFile | None:

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analyze.errors import InputError
+from analyze.ingestion.table_files import RowGroupWriter
 from analyze.store.catalogue import RUN_TABLES
 from analyze.store.store import StagedFile
-from analyze.store.table_files import RowGroupWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,19 +47,19 @@ def groups(sizes: Sequence[int]) -> list[list[int]]:
     return [group for group in found if len(group) > 1]
 
 
-def pack_groups(together: Iterable[Sequence[StagedFile]], folder: Path, pool: Executor) -> list[StagedFile]:
+def merge_groups(together: Iterable[Sequence[StagedFile]], folder: Path, pool: Executor) -> list[StagedFile]:
     """For each group of files of a table, one below `folder` with all their rows. Raises InputError as `pack`."""
     waiting = []
     for number, files in enumerate(together):
         ranks = sorted({r for f in files for r in f.ranks})
         file = StagedFile(files[0].table, ranks, folder / f"{number}.parquet")
-        waiting.append((file, pool.submit(pack, [f.path for f in files], file.path)))
+        waiting.append((file, pool.submit(merge, [f.path for f in files], file.path)))
     for _, future in waiting:
         future.result()
     return [file for file, _ in waiting]
 
 
-def packed(files: Iterable[StagedFile], folder: Path, pool: Executor, most: int = 1) -> list[StagedFile]:
+def merged(files: Iterable[StagedFile], folder: Path, pool: Executor, most: int = 1) -> list[StagedFile]:
     """The files of a run, small ones put together where a table has more than `most`. Raises InputError as `pack`."""
     left: list[StagedFile] = []
     together = []
@@ -72,7 +72,7 @@ def packed(files: Iterable[StagedFile], folder: Path, pool: Executor, most: int 
             left += [f for at, f in enumerate(own) if at not in taken]
         else:
             left += own
-    return sorted(left + pack_groups(together, folder, pool), key=lambda f: (f.table, f.ranks))
+    return sorted(left + merge_groups(together, folder, pool), key=lambda f: (f.table, f.ranks))
 
 
 class _Place(NamedTuple):
@@ -85,7 +85,7 @@ class _Place(NamedTuple):
     """Devices of the row group in ascending order, None last."""
 
 
-def pack(sources: Sequence[Path], target: Path, left_out: Collection[int] = ()) -> None:
+def merge(sources: Sequence[Path], target: Path, left_out: Collection[int] = ()) -> None:
     """Write the rows of some Parquet files of a table as one, without those of some ranks.
 
     Raises InputError for one that cannot be read.

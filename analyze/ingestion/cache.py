@@ -18,13 +18,14 @@ from typing import NamedTuple
 import msgspec
 
 from analyze.errors import InputError
+from analyze.ingestion.derived_tables import derived_version
+from analyze.ingestion.raw_files import given_paths
 from analyze.sources.remote import RawPath, RemotePath
+from analyze.store.cache_folder import cache_folder
 from analyze.store.catalogue import PARSER_VERSION, decoded
-from analyze.store.derived_tables import derived_version
 from analyze.store.file_digest import file_state, printable_text
 from analyze.store.folder import Folder
-from analyze.store.raw_files import given_paths
-from analyze.store.remote import store_at
+from analyze.store.object_storage import store_at
 from analyze.store.store import REMOVED, Store, remove
 from analyze.whole_file import protect
 from schemas.manifest import MANIFEST_NAME
@@ -84,14 +85,6 @@ def contents(clear: bool = False, max_size: str | int | None = None) -> Contents
     elif max_size is not None:
         removed = evict(parse_size(max_size, "--max-size") if isinstance(max_size, str) else max_size)
     return Contents(cache_folder(), entries(), removed)
-
-
-def cache_folder() -> Path:
-    """Where the cached stores lie: $TRACEQUARRY_CACHE, else the user's cache folder."""
-    if own := os.environ.get("TRACEQUARRY_CACHE"):
-        return Path(own)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "tracequarry"
 
 
 def open_stores(
@@ -159,8 +152,8 @@ def _cached(given: Sequence[RawPath], progress: object, warnings: list[str], tel
             cache.touch(f"{folder.name}/{_SOURCE}")
             return store
         store.release()
-        from analyze.store.discover import discover
-        from analyze.store.ingest import ingest, sentences
+        from analyze.ingestion.discover import discover
+        from analyze.ingestion.ingest import ingest, sentences
 
         runs = discover(paths, store.raw_files())
         result = ingest(runs, store, progress=progress)  # type: ignore[arg-type]

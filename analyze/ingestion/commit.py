@@ -12,14 +12,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from analyze.errors import InputError
-from analyze.sources.base import FileReport
-from analyze.sources.remote import raw_path
-from analyze.store.catalogue import PARSER_VERSION, RUN_TABLES, StoredFile, StoredRun, TableFile, decoded
-from analyze.store.grouping import read_as, spans
-from analyze.store.ingest import TOLD, IngestResult, leave_out_second, replaced, sentences, tables_of_run
-from analyze.store.packing import pack
-from analyze.store.run_folders import RunInput
-from analyze.store.shards import (
+from analyze.ingestion.file_merging import merge
+from analyze.ingestion.grouping import read_as, spans
+from analyze.ingestion.ingest import TOLD, IngestResult, leave_out_second, replaced, sentences, tables_of_run
+from analyze.ingestion.run_folders import RunInput
+from analyze.ingestion.shards import (
     COMMIT,
     FOLDER,
     PLAN,
@@ -32,9 +29,12 @@ from analyze.store.shards import (
     planned_run,
     shards_of,
 )
-from analyze.store.staging import FileResult
+from analyze.ingestion.staging import FileResult
+from analyze.ingestion.workers import worker_pool
+from analyze.sources.base import FileReport
+from analyze.sources.remote import raw_path
+from analyze.store.catalogue import PARSER_VERSION, RUN_TABLES, StoredFile, StoredRun, TableFile, decoded
 from analyze.store.store import SHARDS, StagedFile, Store
-from analyze.store.workers import worker_pool
 
 T = TypeVar("T")
 
@@ -310,7 +310,7 @@ def _finished(read: _Taken, store: Store, folder: Path, pool: Any) -> tuple[Stor
                     stored.tables[table].append(file)
                 elif gone < set(file.ranks):
                     path = folder / f"{table}-{len(staged)}.parquet"
-                    pack([store.fetch(file, folder)], path, gone)
+                    merge([store.fetch(file, folder)], path, gone)
                     staged.append(StagedFile(table, sorted(set(file.ranks) - gone), path))
         stored.tables = {table: files for table, files in stored.tables.items() if files}
     return stored, staged

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 from analyze import sources
 from analyze.errors import InputError, StorageError
+from analyze.ingestion import kernel_names
+from analyze.ingestion.derived_tables import write_derived
+from analyze.ingestion.distinct_texts import DistinctTexts
+from analyze.ingestion.false_work import drop_false_work
+from analyze.ingestion.progress import Progress
+from analyze.ingestion.run_folders import RunInput
+from analyze.ingestion.table_files import TableWriter
+from analyze.ingestion.workers import OneBeside
 from analyze.sources.base import FileReport, Mapper, SourceFile, inline_map
-from analyze.sources.packed import is_packed
+from analyze.sources.compressed import is_packed
 from analyze.sources.remote import RemotePath
-from analyze.store import kernel_names
-from analyze.store.derived_tables import write_derived
-from analyze.store.distinct_texts import DistinctTexts
-from analyze.store.false_work import drop_false_work
 from analyze.store.file_digest import file_state, printable_text
-from analyze.store.progress import Progress
-from analyze.store.run_folders import RunInput
-from analyze.store.table_files import TableWriter
-from analyze.store.workers import OneBeside
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import TypeVar
 
 from analyze.errors import InputError, StorageError, unreadable
+from analyze.ingestion.grouping import BareFile, FileSet, as_one_run, group, named_like_ranks
+from analyze.ingestion.raw_files import export_of, given_paths, rank_hint
+from analyze.ingestion.run_folders import RunInput, join_parts, run_folder
 from analyze.sources import BY_KIND, SOURCES, Source, detect
 from analyze.sources.base import SourceFile
+from analyze.sources.rank_hint import Looked
 from analyze.sources.remote import RawPath, RemotePath, common_folder
 from analyze.store.catalogue import StoredFile
 from analyze.store.file_digest import Digests, FileState, file_state, printable
-from analyze.store.grouping import BareFile, FileSet, Looked, as_one_run, group, named_like_ranks
-from analyze.store.raw_files import export_of, given_paths, told
-from analyze.store.run_folders import RunInput, join_parts, run_folder
 from schemas.manifest import MANIFEST_NAME
 
 _SUFFIXES = re.compile(
@@ -181,7 +182,7 @@ def _bare_file(path: RawPath, looked: Mapping[FileState, Looked], given: bool) -
         source, before = detect(path), None
     if source is None or (not given and export_of(source, path)):
         return None
-    return BareFile(path, source, before.told if before else told(source, path), given)
+    return BareFile(path, source, before.hint if before else rank_hint(source, path), given)
 
 
 def _bare_or_why(path: RawPath | InputError, looked: Mapping[FileState, Looked]) -> BareFile | InputError | None:
@@ -255,7 +256,7 @@ def _bare_run(one: FileSet, digests: Digests) -> RunInput:
     return RunInput(
         run_id=run_id,
         files=[
-            SourceFile(f.path, f.source.kind, rank, rank if f.told.processes > 1 else 0, shift)
+            SourceFile(f.path, f.source.kind, rank, rank if f.hint.processes > 1 else 0, shift)
             for (rank, f), shift in zip(one.files, one.shifts_ns, strict=True)
         ],
         columns={

@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from analyze.cpus import cpus
+from analyze.ingestion.file_merging import groups, merge_groups
+from analyze.ingestion.ingest import sentences
+from analyze.ingestion.staging import LITTLE
+from analyze.ingestion.workers import worker_pool
 from analyze.store.catalogue import RUN_TABLES, StoredRun, TableFile
-from analyze.store.ingest import sentences
-from analyze.store.packing import groups, pack_groups
-from analyze.store.staging import LITTLE
 from analyze.store.store import StagedFile, Store
-from analyze.store.workers import worker_pool
 
 
 class Compacted(msgspec.Struct, kw_only=True):
@@ -26,7 +26,7 @@ class Compacted(msgspec.Struct, kw_only=True):
 
 
 def compact(store: Store, jobs: int | None = None) -> Compacted:
-    """Put small Parquet files of the ranks of a run together (`analyze.store.packing`), each run in one step.
+    """Put small Parquet files of the ranks of a run together (`analyze.ingestion.file_merging`), each run in one step.
 
     Raises InputError for a file that cannot be read, and a store that cannot be written; runs before it are done.
     """
@@ -43,7 +43,7 @@ def compact(store: Store, jobs: int | None = None) -> Compacted:
                 for run_id, together in todo.items():
                     with store.staging() as staging:
                         sources = [[StagedFile(t, f.ranks, store.fetch(f, staging)) for f in fs] for t, fs in together]
-                        written = pack_groups(sources, staging / "packed", pool)
+                        written = merge_groups(sources, staging / "packed", pool)
                         old = {f.path for _, files in together for f in files}
                         run = msgspec.structs.replace(
                             runs[run_id],

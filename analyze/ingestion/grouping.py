@@ -12,12 +12,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Annotated, NamedTuple
-
-import msgspec
 
 from analyze.errors import InputError
 from analyze.sources import Source
+from analyze.sources.rank_hint import Looked, RankHint
 from analyze.sources.remote import RawPath
 
 _RANK_PATTERNS = (
@@ -30,31 +28,6 @@ _TIME = re.compile(r"\.(\d{10,20})\.pt\.trace\.json")
 """When it was written, in the names that torch.profiler.tensorboard_trace_handler gives."""
 _SHOWN_KINDS = 4
 
-Int32 = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
-
-
-class Told(NamedTuple):
-    """What a raw file says of its place in a job; None where it does not say.
-
-    `rank` is below 2^31, and below `world_size` where both are there.
-    """
-
-    rank: Int32 | None = None
-    world_size: Int32 | None = None
-    job: str | None = None
-    """What tells this job from others, where the format has such a thing."""
-    processes: Annotated[int, msgspec.Meta(ge=1, le=1 << 20)] = 1
-    """Ranks that the file holds. If it is of several, `rank` is the number of its node and `world_size` the nodes."""
-    clock_ns: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] | None = None
-    """When the time 0 of the file was, since 1970, if it counts from a moment of its own and says which."""
-
-
-class Looked(NamedTuple):
-    """What looking into a file found: its format, a kind of `analyze.sources`, and its place in a job."""
-
-    kind: str
-    told: Told
-
 
 @dataclass
 class BareFile:
@@ -62,13 +35,13 @@ class BareFile:
 
     path: RawPath
     source: Source
-    told: Told
+    hint: RankHint
     given: bool
 
     @property
     def looked(self) -> Looked:
         """What is kept of it."""
-        return Looked(self.source.kind, self.told)
+        return Looked(self.source.kind, self.hint)
 
 
 @dataclass
@@ -82,12 +55,12 @@ class FileSet:
     @property
     def ranks(self) -> set[int]:
         """The ranks that are there."""
-        return {rank + n for rank, file in self.files for n in range(file.told.processes)}
+        return {rank + n for rank, file in self.files for n in range(file.hint.processes)}
 
     @property
     def shifts_ns(self) -> list[int]:
         """What is added to the times of each file (`shifts`)."""
-        return shifts([file.told.clock_ns for _, file in self.files])
+        return shifts([file.hint.clock_ns for _, file in self.files])
 
 
 def shifts(clocks: Sequence[int | None]) -> list[int]:
@@ -101,7 +74,7 @@ def group(files: Iterable[BareFile]) -> list[FileSet]:
     sets: list[FileSet] = []
     claims: dict[tuple[str, int, str | None, int], dict[RawPath, list[BareFile]]] = {}
     for file in files:
-        _, world_size, job, processes, _ = file.told
+        _, world_size, job, processes, _ = file.hint
         if world_size is None or world_size < 2:
             sets.append(_alone(file))
         else:
@@ -129,7 +102,7 @@ def as_one_run(files: Sequence[BareFile]) -> list[FileSet]:
 
 def _check_clocks(one: FileSet) -> None:
     """Warn if reports count their times from moments that they do not say."""
-    silent = [file.path for _, file in one.files if file.source.profiler == "nsys" and file.told.clock_ns is None]
+    silent = [file.path for _, file in one.files if file.source.profiler == "nsys" and file.hint.clock_ns is None]
     if len(one.files) > 1 and silent:
         one.warnings.append(
             f"{silent[0]}: it does not say when its recording began (TARGET_INFO_SESSION_START_TIME), so the times of "
@@ -139,13 +112,13 @@ def _check_clocks(one: FileSet) -> None:
 
 def _one_run(files: Sequence[BareFile]) -> FileSet:
     by_rank: dict[int, BareFile] = {}
-    for file, rank in zip(files, _ranks([f.path.name for f in files], [f.told.rank for f in files]), strict=True):
+    for file, rank in zip(files, _ranks([f.path.name for f in files], [f.hint.rank for f in files]), strict=True):
         if rank is None:
             raise InputError(f"{file.path}: neither the file nor its name says which rank of one run it is")
         if rank in by_rank:
             raise InputError(f"{file.path}: of rank {rank}, as {by_rank[rank].path} is, so they cannot be one run")
         by_rank[rank] = file
-    sizes, processes = {f.told.world_size for f in files}, {f.told.processes for f in files}
+    sizes, processes = {f.hint.world_size for f in files}, {f.hint.processes for f in files}
     if len(processes) > 1:
         raise InputError(f"{files[0].path}: the reports are of different numbers of processes, so no rank is known")
     one = FileSet(sorted(by_rank.items(), key=_rank), sizes.pop() if len(sizes) == 1 else None)
@@ -158,7 +131,7 @@ def named_like_ranks(sets: Iterable[FileSet]) -> list[str]:
     silent: dict[tuple[RawPath, str], list[str]] = {}
     for one in sets:
         file = one.files[0][1]
-        if len(one.files) == 1 and file.told.rank is None and file.source.profiler in ("torch", "nsys"):
+        if len(one.files) == 1 and file.hint.rank is None and file.source.profiler in ("torch", "nsys"):
             silent.setdefault((file.path.parent, file.source.kind), []).append(file.path.name)
     hints = []
     for (folder, kind), names in silent.items():
@@ -228,9 +201,9 @@ def _of_nodes(one: FileSet, processes: int) -> FileSet:
 
 
 def _alone(file: BareFile) -> FileSet:
-    if file.told.processes > 1:
+    if file.hint.processes > 1:
         return FileSet([(0, file)])
-    return FileSet([(file.told.rank or 0, file)], file.told.world_size)
+    return FileSet([(file.hint.rank or 0, file)], file.hint.world_size)
 
 
 def _of_folder(folder: RawPath, files: list[BareFile], world_size: int) -> list[FileSet]:
@@ -238,7 +211,7 @@ def _of_folder(folder: RawPath, files: list[BareFile], world_size: int) -> list[
     ranked: list[tuple[int, BareFile]] = []
     unranked = []
     for file in files:
-        rank = file.told.rank if file.told.rank is not None else name_rank(file.path.name)
+        rank = file.hint.rank if file.hint.rank is not None else name_rank(file.path.name)
         if rank is not None and rank < world_size:
             ranked.append((rank, file))
         else:
