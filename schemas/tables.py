@@ -321,6 +321,18 @@ TABLES: dict[str, Table] = {
             ("collective", "string", "", "NCCL collective; NULL for other families"),
             ranked=False,
         ),
+        _table(
+            "gpu_segments",
+            "a stretch of time in which a GPU runs the same number of kernels, copies and fills",
+            ("device", "int32", "", "GPU index as the process numbered it"),
+            ("start_ns", "int64", "ns", "start; the segments of a device follow each other, first start to last end"),
+            ("dur_ns", "int64", "ns", "length; 0 only where all work of the device has length 0"),
+            ("compute_kernels", "int32", "", "kernels that run and are not communication"),
+            ("comm_kernels", "int32", "", "kernels of the family communication that run"),
+            ("memcpys", "int32", "", "copies that run"),
+            ("memsets", "int32", "", "fills that run"),
+            derived=True,
+        ),
     )
 }
 

@@ -129,9 +129,9 @@ _INTERVALS = "(VALUES (1, 0, 5, 0, 2, 'a')) i(track, start_ns, end_ns, level, va
 GIVEN: dict[str, tuple[str, ...]] = {
     "calls_that_launch": ("cuda_calls",),
     "covered_in_steps": ("marks",),
-    "gpu_class_lengths": ("gpu_pieces_span",),
+    "gpu_lengths": ("gpu_segments_span",),
     "gap_launches": ("lane_gaps_of_devices",),
-    "intervals_cut": ("gpu_intervals", "gpu_windows_span"),
+    "intervals_cut": ("gpu_timeline", "gpu_windows_span"),
     "judged_calls": ("collective_kernels",),
     "labelled_launches": ("kernel",),
     "lane_gaps": ("gaps_per_device",),
@@ -291,17 +291,17 @@ def test_what_sql_reads_is_made(one_kernel: Path) -> None:
     # A view that a macro is given by its name.
     assert engine.sql("SELECT count(*) FROM work_nodes('gpu_named_work', 'call_tree_no')").rows() == [(1,)]
     # The view behind a CTE of its name.
-    assert engine.sql("WITH gpu_busy_union AS (FROM gpu_busy_union) SELECT busy_ns FROM gpu_busy_union").rows() == [
-        (5000,)
-    ]
+    assert engine.sql(
+        "WITH gpu_lengths_span AS (FROM gpu_lengths_span) SELECT busy_ns FROM gpu_lengths_span"
+    ).rows() == [(5000,)]
 
 
 def test_of_a_block_only_what_is_read_is_made(one_kernel: Path) -> None:
     """A view of three, each of another block or the second of its block, and of 17 macros one and what it reads."""
     engine = Engine(analyze.open(one_kernel).stores, read_only=True)
-    assert engine.sql("SELECT start_ns, end_ns FROM Intervals_Union('gpu_intervals')").rows() == [(10_000, 15_000)]
+    assert engine.sql("SELECT start_ns, end_ns FROM Intervals_Union('gpu_timeline')").rows() == [(10_000, 15_000)]
     macros = {"intervals_union", "intervals_reached", "track_ns", "ns_on_track"}
-    assert engine._blocks.made - TABLES.keys() == {"gpu_work", "gpu_tracks", "gpu_intervals", *macros}
+    assert engine._blocks.made - TABLES.keys() == {"gpu_tracks", "gpu_timeline", *macros}
 
 
 def own_query(folder: Path, use: str, sql: str, param: str = "") -> Path:
@@ -430,8 +430,8 @@ def test_a_blocks_comment_lines_are_checked(line: str) -> None:
 def test_tables_documents_blocks() -> None:
     listed = run_cli("tables", "--blocks").stdout
     assert all(name in listed for name in ("gpu_work", "call_tree_stack", "intervals_cut(t, windows)"))
-    of_view = run_cli("tables", "gpu_pieces_step").stdout
-    assert "Block gpu_windows" in of_view and "a row is GPU work in a window" in of_view
+    of_view = run_cli("tables", "gpu_segments_step").stdout
+    assert "Block gpu_windows" in of_view and "a row is a segment of a GPU that is busy" in of_view
     assert "gpu_windows_span" not in of_view.partition("a row is")[2].partition("window_id")[0]
     assert "FROM" not in of_view
     assert run_cli("tables", "kernels").stdout.startswith("kernels: a row is")

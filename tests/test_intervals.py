@@ -30,7 +30,7 @@ intervals = st.lists(
 @pytest.fixture(scope="module")
 def connection() -> duckdb.DuckDBPyConnection:
     made = duckdb.connect()
-    for name in ("arithmetic", "intervals", "gpu_classes", "innermost"):
+    for name in ("arithmetic", "intervals", "innermost"):
         made.execute(blocks([name])[name].sql)
     return made
 
@@ -190,29 +190,6 @@ def test_points_in_ranges(
         return next(((s, e) for t, s, e in ranges if t == track and s <= at < e), (None, None))
 
     assert sorted(found, key=str) == sorted(((t, p, *holding(t, p)) for t, p in some), key=str)
-
-
-@settings(max_examples=60, deadline=None)
-@given(intervals, intervals, st.lists(st.sampled_from(["compute", "comm", "copy"]), min_size=25, max_size=25))
-def test_class_lengths(
-    connection: duckdb.DuckDBPyConnection, some: list[Interval], others: list[Interval], classes: list[str]
-) -> None:
-    labelled = [(*a, c) for a, c in zip(some, classes, strict=False)]
-    windows = [(*w, i) for i, w in enumerate(as_intervals(points(others)))]
-    table(connection, "a", "track INTEGER, start_ns BIGINT, end_ns BIGINT, class VARCHAR", labelled)
-    table(connection, "w", "track INTEGER, start_ns BIGINT, end_ns BIGINT, window_id INTEGER", windows)
-    connection.execute("CREATE OR REPLACE VIEW pieces AS SELECT * FROM intervals_cut('a', 'w')")
-    found = rows(
-        connection,
-        "SELECT window_id, busy_ns, kernel_ns, compute_ns, comm_ns, copy_ns FROM gpu_class_lengths('pieces')",
-    )
-    every = ({"compute", "comm", "copy"}, {"compute", "comm"}, {"compute"}, {"comm"}, {"copy"})
-    held = [points([(t, s, e) for t, s, e, c in labelled if c in of]) for of in every]
-    assert sorted(found) == [
-        (i, *(len(of[track].intersection(range(start, end))) for of in held))
-        for track, start, end, i in windows
-        if held[0][track].intersection(range(start, end))
-    ]
 
 
 def test_innermost(connection: duckdb.DuckDBPyConnection) -> None:

@@ -65,8 +65,8 @@ def test_tables_and_blocks() -> None:
     ]
     [share] = json.loads(run_cli("tables", "pct", "-f", "json").stdout)
     assert (share["block"], share["table"], share["column"]) == ("arithmetic", "pct(part, whole)", None)
-    columns = json.loads(run_cli("tables", "gpu_busy_union", "-f", "json").stdout)
-    assert {r["table"] for r in columns} == {"gpu_busy_union"} and "run_id" in {r["column"] for r in columns}
+    columns = json.loads(run_cli("tables", "gpu_work", "-f", "json").stdout)
+    assert {r["table"] for r in columns} == {"gpu_work"} and "run_id" in {r["column"] for r in columns}
 
 
 @pytest.mark.parametrize(

@@ -222,7 +222,7 @@ def test_sql_takes_what_computes(place: Place) -> None:
         "WITH RECURSIVE t AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM t WHERE n < 3) SELECT max(n) FROM t",
         "SELECT i FROM range(3) r(i), unnest([1, 2])",
         "FROM main.kernels SELECT count(*)",
-        "SELECT * FROM intervals_union('gpu_intervals')",
+        "SELECT * FROM intervals_union('gpu_timeline')",
         "DESCRIBE kernels",
         "SUMMARIZE kernels",
         "SHOW TABLES",

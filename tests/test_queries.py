@@ -152,11 +152,14 @@ def test_kept_views_and_other_runs_change_no_answer(monkeypatch: pytest.MonkeyPa
     small.query(CATALOG["gpu-busy"])
     for engine in (plain, kept, small):
         engine.rows("SELECT 1 FROM launch_calls LIMIT 1", ["launch_calls"])
-    names = "table_catalog = current_database() AND table_name IN ('repeated_id_blocks', 'gpu_work', 'gpu_busy_union')"
-    found_kinds = f"SELECT table_name, table_type FROM information_schema.tables WHERE {names}"
+    names = "('repeated_id_blocks', 'gpu_timeline', 'gpu_segments_span')"
+    found_kinds = (
+        "SELECT table_name, table_type FROM information_schema.tables"
+        f" WHERE table_catalog = current_database() AND table_name IN {names}"
+    )
     kinds = [dict(engine.connection.execute(found_kinds).fetchall()) for engine in (plain, kept, small)]
     table, view = "BASE TABLE", "VIEW"
-    assert [(k["gpu_work"], k["gpu_busy_union"]) for k in kinds] == [(view, view), (table, view), (table, table)]
+    assert [(k["gpu_timeline"], k["gpu_segments_span"]) for k in kinds] == [(view, view), (table, view), (table, table)]
     assert [k["repeated_id_blocks"] for k in kinds] == [table] * 3, "every engine makes what is @once"
 
 

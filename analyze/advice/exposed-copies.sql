@@ -21,11 +21,11 @@ WITH others AS (
 theirs AS (
     SELECT * FROM run_time_outside('others', 'kernel_times')
 ),
-copies AS (
-    SELECT track, start_ns, end_ns FROM gpu_intervals WHERE class = 'copy'
+exposed AS (
+    SELECT track, start_ns, end_ns FROM gpu_timeline WHERE copies > 0 AND kernels = 0
 ),
 own AS (
-    SELECT * FROM run_time_outside('copies', 'kernel_times')
+    SELECT * FROM run_time_covered('exposed')
 )
 SELECT
     run_group, run_id, exposed_copy_ns - coalesce(t.ns, 0) / gpus AS saving_ns,

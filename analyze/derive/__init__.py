@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from analyze.derive import gpu_work
+from analyze.derive import gpu_segments, gpu_work
 from analyze.derive.steps import steps
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class Derived(NamedTuple):
 DERIVED = (
     Derived("recorded_steps", 1, {"ranges": ("origin", "name", "start_ns", "dur_ns")}, steps),
     Derived("call_ops", 1, gpu_work.CALL_OPS_READS, gpu_work.call_ops),
+    Derived("gpu_segments", 1, gpu_segments.READS, gpu_segments.gpu_segments),
 )
 """All derived tables."""
 

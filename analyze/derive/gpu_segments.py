@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from analyze.derive.columns import NULL, Ints, Mask, ints
+from analyze.derive.columns import NULL, Ints, Mask, equals, ints, text_codes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,9 +29,9 @@ COUNTS = ("compute_kernels", "comm_kernels", "memcpys", "memsets")
 def gpu_segments(tables: Mapping[str, pa.Table]) -> pa.Table:
     """Return the segments of each device: device, start_ns, dur_ns and how many of each of COUNTS run.
 
-    `tables`: those of READS. A device's segments follow each other without a gap from its first start to its last end;
-    while it is idle, all counts are 0. Neighbours differ in a count. Work of 0 ns is in no segment, but the first start
-    and the last end may be its; a device with no other work has one segment of 0 ns.
+    A device's segments follow each other without a gap from its first start to its last end; while it is idle, all
+    counts are 0. Neighbours differ in a count. Work of 0 ns is in no segment, but the first start and the last end may
+    be its; a device with no other work has one segment of 0 ns.
     """
     import pyarrow as pa
 
@@ -56,18 +56,10 @@ def gpu_segments(tables: Mapping[str, pa.Table]) -> pa.Table:
 
 def _is_communication(kernels: pa.Table, kernel_names: pa.Table) -> Mask:
     """Whether each kernel is of the family communication."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    family = kernel_names.column("family").cast(pa.string())
-    names = kernel_names.column("name").cast(pa.string()).filter(pc.equal(family, "communication"))
-    found = []
-    for chunk in kernels.column("name").chunks:
-        # A name is looked up once, not for each of its kernels.
-        texts = chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode()
-        known = pc.is_in(texts.dictionary.cast(pa.string()), names.combine_chunks())
-        found.append(pc.fill_null(known.take(texts.indices), False).to_numpy(zero_copy_only=False))
-    return np.concatenate([np.empty(0, bool), *found])
+    (of_kernels, known), texts = text_codes([kernels["name"], kernel_names["name"]])
+    communication = np.zeros(len(texts) + 1, bool)  # The last is for -1, which stands for no name.
+    communication[known[equals(kernel_names["family"], "communication")]] = True
+    return communication[of_kernels]
 
 
 def _work(table: pa.Table) -> tuple[Ints, Ints, Ints]:

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 _AROUND_NS = 10_000
 """What is shown before and after a moment at least; else as much as it is long."""
 
-_USES = ("gpu_tracks",)
 _FIRST_WORK = """
-SELECT min(start_ns) FROM gpu_intervals JOIN gpu_tracks USING (track)
+SELECT min(start_ns) FROM gpu_segments
 WHERE rank = {rank} AND device IS NOT DISTINCT FROM {device}
 """
 
@@ -68,7 +67,7 @@ def _gap(engine: Engine, number: int) -> Moment:
         raise InputError(f"--at gap:{number}: the gaps are numbered from 1, and there is none of this number")
     row = rows[number - 1]
     device = "NULL" if row["device"] is None else row["device"]
-    [(first,)] = engine.rows(_FIRST_WORK.format(rank=row["rank"], device=device), _USES)
+    [(first,)] = engine.rows(_FIRST_WORK.format(rank=row["rank"], device=device))
     start = first + row["start_ns"]
     return Moment(start, start + row["gap_ns"])
 

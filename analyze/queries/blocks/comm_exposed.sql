@@ -2,11 +2,11 @@
 -- @use collective_calls, gpu_tracks, intervals
 -- @keep exposed_comm
 
--- @view compute_times  a row is a compute kernel.
+-- @view compute_times  a row is a segment of a GPU with compute kernels.
 -- @column track index           The track that it stands on.
 -- @column start_ns ns           Start.
 -- @column end_ns ns             End.
-CREATE VIEW compute_times AS SELECT track, start_ns, end_ns FROM gpu_intervals WHERE class = 'compute';
+CREATE VIEW compute_times AS SELECT track, start_ns, end_ns FROM gpu_timeline WHERE compute_kernels > 0;
 
 -- @view comm_parts  a row is a part of a communication kernel: where it waits, or the rest of it.
 -- @column track index           The track that it stands on.
@@ -48,31 +48,11 @@ FROM _kernels;
 -- @column end_ns ns             End.
 -- @column owner row             The part that it belongs to, of `comm_parts`.
 CREATE VIEW exposed_comm AS
-WITH _all AS (
-    SELECT track, start_ns, end_ns FROM gpu_intervals WHERE class = 'comm'
-),
-_busy AS MATERIALIZED (
-    SELECT track, start_ns, end_ns FROM intervals_union('_all')
-),
--- Of compute, only what runs beside communication need be sorted: what begins before the last of it that has begun by
--- its own end is over.
-_from_busy_to_busy AS (
-    SELECT
-        track, start_ns, end_ns AS busy_end_ns, coalesce(
-            lead(start_ns) OVER (PARTITION BY track ORDER BY start_ns), (SELECT max(end_ns) FROM compute_times)
-        ) AS end_ns
-    FROM _busy
-),
-_compute_ends AS (
-    SELECT track, start_ns, end_ns, end_ns - 1 AS at_ns FROM compute_times
-),
-_beside AS (
-    SELECT track, start_ns, end_ns
-    FROM points_in_ranges('_compute_ends', '_from_busy_to_busy')
-    WHERE start_ns < inside.busy_end_ns
+WITH _exposed AS (
+    SELECT track, start_ns, end_ns FROM gpu_timeline WHERE comm_kernels > 0 AND compute_kernels = 0
 ),
 _windows AS (
-    SELECT row_number() OVER () AS window_id, track, start_ns, end_ns FROM intervals_subtraction('_busy', '_beside')
+    SELECT row_number() OVER () AS window_id, track, start_ns, end_ns FROM intervals_union('_exposed')
 ),
 _parts AS MATERIALIZED (
     SELECT * FROM comm_parts

@@ -1,6 +1,5 @@
 -- GPUs as tracks for the macros of `intervals`: a number sorts faster than run, rank and device do.
--- @use gpu_work
--- @keep gpu_intervals
+-- @keep gpu_timeline
 -- @once gpu_tracks
 -- @view gpu_tracks  a row is a GPU of a process.
 -- @column track index           Its number.
@@ -10,22 +9,21 @@
 -- @column run_group index       Group of runs (--by); NULL without.
 CREATE VIEW gpu_tracks AS
 SELECT row_number() OVER (ORDER BY run_id, rank, device)::INTEGER AS track, run_id, rank, device, run_group
-FROM (SELECT DISTINCT run_id, rank, device, run_group FROM gpu_work);
+FROM (SELECT DISTINCT run_id, rank, device, run_group FROM gpu_segments);
 
--- @view gpu_intervals  a row is a kernel, memcpy or memset on its track.
+-- @view gpu_timeline  a row is a segment of `gpu_segments` on its track.
 -- @column track index           The track that it stands on.
--- @column kind text             kernel, memcpy or memset.
--- @column class text            What it does: compute, comm (kernels of the family communication) or copy.
 -- @column start_ns ns           Start.
 -- @column end_ns ns             End.
-CREATE VIEW gpu_intervals AS
-WITH _comm_kernels AS (
-    SELECT run_id, name, 'comm' AS class FROM kernel_names WHERE family = 'communication'
-)
+-- @column compute_kernels count Compute kernels that run.
+-- @column comm_kernels count    Communication kernels that run.
+-- @column memcpys count         Memcpys that run.
+-- @column memsets count         Memsets that run.
+-- @column kernels count         Kernels that run.
+-- @column copies count          Memcpys and memsets that run.
+CREATE VIEW gpu_timeline AS
 SELECT
-    t.track, w.kind,
-    CASE WHEN w.kind <> 'kernel' THEN 'copy' ELSE coalesce(c.class, 'compute') END AS class,
-    w.start_ns, w.start_ns + greatest(coalesce(w.dur_ns, 0), 0) AS end_ns
-FROM gpu_work w
-JOIN gpu_tracks t ON t.run_id = w.run_id AND t.rank = w.rank AND t.device IS NOT DISTINCT FROM w.device
-LEFT JOIN _comm_kernels c ON c.run_id = w.run_id AND c.name = w.name;
+    t.track, s.start_ns, s.start_ns + s.dur_ns AS end_ns, s.compute_kernels, s.comm_kernels, s.memcpys, s.memsets,
+    s.compute_kernels + s.comm_kernels AS kernels, s.memcpys + s.memsets AS copies
+FROM gpu_segments s
+JOIN gpu_tracks t ON t.run_id = s.run_id AND t.rank = s.rank AND t.device IS NOT DISTINCT FROM s.device;

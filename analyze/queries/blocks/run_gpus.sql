@@ -15,8 +15,8 @@
 -- @column host_note text        What to know of times on the host; empty for nothing.
 CREATE VIEW run_gpus AS
 SELECT
-    t.run_group, t.run_id, count(*) AS gpus, avg(last_ns - first_ns) AS span_ns,
-    avg(last_ns - first_ns - busy_ns) AS idle_ns, avg(kernel_ns - compute_ns) AS exposed_comm_ns,
+    t.run_group, t.run_id, count(*) AS gpus, avg(span_ns) AS span_ns,
+    avg(span_ns - busy_ns) AS idle_ns, avg(kernel_ns - compute_ns) AS exposed_comm_ns,
     avg(comm_ns) AS comm_ns, avg(busy_ns - kernel_ns) AS exposed_copy_ns, avg(copy_ns) AS copy_ns,
     CASE WHEN t.run_id IN (SELECT run_id FROM recording_facts WHERE python_stacks)
         THEN '; Python stacks were recorded, which inflates host time' ELSE '' END AS host_note

@@ -24,13 +24,13 @@ FROM kernels k JOIN gpu_tracks t ON t.run_id = k.run_id AND t.rank = k.rank AND 
 -- @column track index           The track that it stands on.
 -- @column start_ns ns           Start.
 -- @column end_ns ns             End.
-CREATE VIEW gpu_idle AS SELECT * FROM intervals_gaps('gpu_intervals');
+CREATE VIEW gpu_idle AS SELECT track, start_ns, end_ns FROM gpu_timeline WHERE kernels + copies = 0;
 
--- @view kernel_times  a row is a kernel.
+-- @view kernel_times  a row is a segment of a GPU with kernels.
 -- @column track index           The track that it stands on.
 -- @column start_ns ns           Start.
 -- @column end_ns ns             End.
-CREATE VIEW kernel_times AS SELECT track, start_ns, end_ns FROM gpu_intervals WHERE kind = 'kernel';
+CREATE VIEW kernel_times AS SELECT track, start_ns, end_ns FROM gpu_timeline WHERE kernels > 0;
 
 -- @view profiler_times  a row is work of the profiler in the process.
 -- What runs on the CPU stands on each track of its process.

@@ -28,7 +28,7 @@
 WITH lengths AS (
     SELECT
         run_id, rank, device, compute_ns, copy_ns, busy_ns, comm_ns, kernel_ns - compute_ns AS exposed_comm_ns,
-        last_ns - first_ns AS span_ns
+        span_ns
     FROM gpu_lengths_span JOIN gpu_tracks ON track = window_id
 ),
 steps AS (

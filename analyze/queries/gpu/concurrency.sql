@@ -23,27 +23,15 @@
 -- @column small_time_pct %        Share of their time.
 -- @main run_id, rank, device, kernel_ns, kernel_concurrency_pct, memcpy_ns, copy_overlap_pct, host_gb_per_s
 -- @order run_id, rank, device
--- @use arithmetic, copy_peaks, gpu_tracks, intervals
+-- @use arithmetic, copy_peaks, gpu_tracks
 -- @needs work on GPUs
-WITH kernel_spans AS (
-    SELECT track, start_ns, end_ns FROM gpu_intervals WHERE kind = 'kernel'
-),
-memcpy_times AS (
-    SELECT track, start_ns, end_ns FROM gpu_intervals WHERE kind = 'memcpy'
-),
-running AS (
+WITH lengths AS (
     SELECT
-        track, sum(end_ns - start_ns) FILTER (n >= 1)::BIGINT AS kernel_ns,
-        coalesce(sum(end_ns - start_ns) FILTER (n >= 2), 0)::BIGINT AS concurrent_ns
-    FROM intervals_open('kernel_spans')
-    GROUP BY track
-),
-copying AS (
-    SELECT track, covered_ns AS memcpy_ns FROM intervals_length('memcpy_times')
-),
-overlapping AS (
-    SELECT track, sum(end_ns - start_ns)::BIGINT AS copy_overlap_ns
-    FROM intervals_intersection('memcpy_times', 'kernel_spans')
+        track, coalesce(sum(end_ns - start_ns) FILTER (kernels > 0), 0)::BIGINT AS kernel_ns,
+        coalesce(sum(end_ns - start_ns) FILTER (kernels > 1), 0)::BIGINT AS concurrent_ns,
+        coalesce(sum(end_ns - start_ns) FILTER (memcpys > 0), 0)::BIGINT AS memcpy_ns,
+        coalesce(sum(end_ns - start_ns) FILTER (memcpys > 0 AND kernels > 0), 0)::BIGINT AS copy_overlap_ns
+    FROM gpu_timeline
     GROUP BY track
 ),
 host_copies AS (
@@ -61,17 +49,13 @@ host_copies AS (
 )
 SELECT
     t.run_group, t.run_id, t.rank, t.device,
-    coalesce(kernel_ns, 0) AS kernel_ns, coalesce(concurrent_ns, 0) AS concurrent_ns,
-    pct(concurrent_ns, kernel_ns) AS kernel_concurrency_pct,
-    coalesce(memcpy_ns, 0) AS memcpy_ns, coalesce(copy_overlap_ns, 0) AS copy_overlap_ns,
-    pct(coalesce(copy_overlap_ns, 0), memcpy_ns) AS copy_overlap_pct,
+    kernel_ns, concurrent_ns, pct(concurrent_ns, kernel_ns) AS kernel_concurrency_pct,
+    memcpy_ns, copy_overlap_ns, pct(copy_overlap_ns, memcpy_ns) AS copy_overlap_pct,
     coalesce(h.host_copies, 0) AS host_copies,
     CASE WHEN h.host_copies > 0 THEN host_bytes ELSE 0 END AS host_bytes, host_gb_per_s,
     pct(host_gb_per_s, peak_gb_per_s) AS host_link_pct,
     CASE WHEN h.host_copies IS NULL THEN 0 WHEN sized_copies > 0 THEN small_copies END AS small_copies,
     pct(small_copies, sized_copies) AS small_copies_pct, pct(small_ns, sized_ns) AS small_time_pct
 FROM gpu_tracks t
-LEFT JOIN running USING (track)
-LEFT JOIN copying USING (track)
-LEFT JOIN overlapping USING (track)
+JOIN lengths USING (track)
 LEFT JOIN host_copies h ON h.run_id = t.run_id AND h.rank = t.rank AND h.device IS NOT DISTINCT FROM t.device

@@ -27,7 +27,7 @@
 -- @use cpu_events, gpu_gaps, gpu_named_work, gpu_tracks, innermost, profiler_overhead, recording_facts
 -- @needs work on GPUs with gaps between
 WITH spans AS (
-    SELECT track, min(start_ns) AS first_ns, max(end_ns) AS last_ns FROM gpu_intervals GROUP BY track
+    SELECT track, min(start_ns) AS first_ns, max(end_ns) AS last_ns FROM gpu_timeline GROUP BY track
 ),
 gaps AS MATERIALIZED (
     SELECT g.*, t.run_group, g.end_ns - g.start_ns AS gap_ns

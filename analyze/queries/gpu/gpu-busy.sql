@@ -11,15 +11,11 @@
 -- @column busy_pct %              Busy share of the span.
 -- @main run_id, rank, device, span_ns, busy_ns, idle_ns, busy_pct
 -- @order run_id, rank, device
--- @use arithmetic, gpu_busy
+-- @use arithmetic, gpu_tracks, gpu_windows
 -- @needs work on GPUs
 -- @plot bars y=run_id,rank,device x=busy_ns,idle_ns whole=yes top=64
 -- @drill rank timeline rank={rank} device={device}
 -- @drill idle_ns idle-causes rank={rank} device={device}
 SELECT
-    run_group, run_id, rank, device,
-    last_ns - first_ns AS span_ns,
-    busy_ns,
-    last_ns - first_ns - busy_ns AS idle_ns,
-    pct(busy_ns, last_ns - first_ns) AS busy_pct
-FROM gpu_busy_union
+    run_group, run_id, rank, device, span_ns, busy_ns, span_ns - busy_ns AS idle_ns, pct(busy_ns, span_ns) AS busy_pct
+FROM gpu_lengths_span JOIN gpu_tracks ON track = window_id

@@ -18,7 +18,7 @@
 --                                 known.
 -- @main run_id, rank, device, start_ns, busy_pct, compute_pct, comm_pct, waiting_pct, memcpy_pct
 -- @order run_id, rank, device, bucket
--- @use arithmetic, collective_calls, gpu_classes, gpu_tracks, gpu_windows, intervals
+-- @use arithmetic, collective_calls, gpu_tracks, gpu_windows, intervals
 -- @needs work on GPUs
 -- @plot heatmap x=start_ns width=span_ns y=run_id,rank,device value=compute_pct,comm_pct,waiting_pct,memcpy_pct
 WITH spans AS (
@@ -34,8 +34,11 @@ buckets AS MATERIALIZED (
         bucket_ns - start_ns AS offset_ns, bucket_ns AS start_ns, least(bucket_ns + width_ns, end_ns) AS end_ns
     FROM starts
 ),
-pieces AS (
-    SELECT track, window_id, class, start_ns, end_ns FROM intervals_cut('gpu_intervals', 'buckets')
+busy AS (
+    SELECT * FROM gpu_timeline WHERE kernels + copies > 0
+),
+segments AS (
+    SELECT * FROM intervals_cut('busy', 'buckets')
 ),
 waits AS (
     SELECT t.track, c.own_start_ns AS start_ns, c.own_start_ns + c.wait_ns AS end_ns
@@ -61,5 +64,5 @@ SELECT
         AS waiting_pct
 FROM buckets b
 JOIN gpu_tracks USING (track)
-LEFT JOIN gpu_class_lengths('pieces') USING (window_id)
+LEFT JOIN gpu_lengths('segments') USING (window_id)
 LEFT JOIN waiting USING (window_id)
