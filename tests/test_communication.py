@@ -195,6 +195,54 @@ def test_a_group_that_the_file_does_not_name_is_not_known(tmp_path: Path) -> Non
     assert (row["status"], row["total_ns"]) == ("matched", 14_000)
 
 
+@pytest.mark.parametrize(
+    ("starts", "ends", "calls", "known"),
+    [
+        ((0, 10, 20, 60), (100, 100, 101, 102), 8, True),  # 40 us between the last two starts, 2 us between the ends
+        ((0, 10, 20, 60), (100, 100, 101, 102), 7, False),  # fewer calls
+        ((0, 60, 0, 60), (100, 100, 101, 102), 8, False),  # the last ranks of two groups start together
+        ((0, 10, 20, 60), (100, 100, 115, 115), 8, False),  # the ends differ as the starts of two groups do
+        ((0, 10, 20, 60), (60, 100, 100, 100), 8, False),  # rank 0 has ended when rank 3 starts
+        ((0, 10, 20, 360), (400, 400, 400, 455), 8, False),  # ends 55 us apart
+    ],
+)
+def test_a_group_of_all_ranks_is_inferred_from_common_ends(
+    tmp_path: Path, starts: tuple[int, ...], ends: tuple[int, ...], calls: int, known: bool
+) -> None:
+    of_ranks = [
+        [bare("allreduce", 1000 * call + start, end - start) for call in range(calls)]
+        for start, end in zip(starts, ends, strict=True)
+    ]
+    path = write_ranks(tmp_path, *of_ranks)
+    [row] = ask(path, "collectives", params={"per": "group"})
+    if known:
+        assert (row["status"], row["process_group"]) == ("matched", "all ranks (inferred)")
+        waits = [calls * 1000 * (60 - start) for start in starts]
+        assert [r["wait_ns"] for r in ask(path, "stragglers")] == waits
+    else:
+        assert (row["status"], row["process_group"]) == ("group not known", None)
+
+
+@pytest.mark.parametrize(
+    ("name", "off", "args", "status"),
+    [
+        ("allreduce", 0, {}, "matched"),
+        ("_allgather_base", 0, {}, "matched"),
+        ("allreduce", 90, {}, "group not known"),  # one of ten calls ends 90 us later on the last rank
+        ("broadcast", 0, {}, "group not known"),  # a rank may leave it early: common ends say nothing
+        ("allreduce", 0, {"Collective name": "allreduce", "Group size": 2}, "group not known"),  # two of the four
+    ],
+)
+def test_what_infers_no_group(tmp_path: Path, name: str, off: int, args: dict[str, Any], status: str) -> None:
+    def kernels(start: int) -> list[dict[str, Any]]:
+        later = [off if call == 9 and start == 60 else 0 for call in range(10)]
+        own = [bare(name, 1000 * call + start, 100 - start + later[call]) for call in range(10)]
+        return [k | {"args": k["args"] | args} for k in own]
+
+    [row] = ask(write_ranks(tmp_path, *map(kernels, (0, 10, 20, 60))), "collectives")
+    assert row["status"] == status
+
+
 def test_groups_of_one_name_are_not_one_group(tmp_path: Path) -> None:
     """Every rank calls a group of its own "0": told apart by its ranks, or known to be too many for a group of one."""
 

@@ -112,8 +112,29 @@ def test_one_report_a_node(tmp_path: Path, command: str, environment: dict[str, 
         " OVER (PARTITION BY start_ns // 10000000) AS last_ns FROM kernels) GROUP BY rank ORDER BY rank",
     )
     assert [tuple(r.values()) for r in late] == [(0, 10, 3 * MS), (1, 10, 2 * MS), (2, 10, MS), (3, 10, 0)]
+    # No file says that the four are one group: their ends do.
+    rows = ask(tmp_path, "stragglers", params={"per": "group"})
+    assert [(r["process_group"], r["wait_ns"], r["max_wait_ns"], r["times_last"]) for r in rows] == [
+        ("all ranks (inferred)", wait * MS, wait * MS // 10, 10 * (wait == 0)) for wait in (3, 2, 1, 0)
+    ]
+    [fact] = [r for r in ask(tmp_path, "health") if r["fact"] == "process groups"]
+    assert (fact["verdict"], fact["value"]) == ("note", "inferred of 40 of 40 communication kernels")
     # One of them alone is two ranks; of how many is not known.
     assert sql(tmp_path / "node1.sqlite", "SELECT ranks, world_size FROM runs") == [{"ranks": 2, "world_size": None}]
+
+
+def test_two_groups_of_two_are_not_one_of_four(tmp_path: Path) -> None:
+    # The groups {0, 1} and {2, 3} call at the same rate; the second ends 1 ms after the first, though all overlap.
+    kernels = [
+        (600 + rank, rank, at, 10_000 * call + 3000 + 1000 * (rank > 1))
+        for call in range(1, 21)
+        for rank in range(4)
+        for at in [10_000 * call + 700 * (rank % 2) + 1000 * (rank > 1)]
+    ]
+    report(tmp_path / "pairs.sqlite", kernels, None, "torchrun --nproc-per-node 4 train.py", ALL_REDUCE)
+    [row] = ask(tmp_path, "collectives")
+    assert (row["status"], row["calls"], row["total_ns"]) == ("group not known", 20, None)
+    assert [(r["calls"], r["wait_ns"]) for r in ask(tmp_path, "stragglers")] == [(0, None)] * 4
 
 
 def test_one_process_a_node(tmp_path: Path) -> None:

@@ -36,8 +36,9 @@ WHERE said.peer <> '';
 -- The number is the same on all ranks and devices of the group. By group and sequence number; by order within the group
 -- and collective where the profiler wrote none, and so kernels of the same number. A group is its name, ranks and size
 -- together, since ranks may give a name to groups of their own. Where none was written, it is the devices of a process
--- that drives several, or all ranks of the job if they are two or the group has as many; else it is not known, and the
--- kernels of a number are no match. A send and its receive are a call of two, by source, destination and
+-- that drives several, or all ranks of the job if they are two or the group has as many; or all of them by inference,
+-- where the kernels of a collective show that in each call all waited for the last rank (`_common`); else it is not
+-- known, and the kernels of a number are no match. A send and its receive are a call of two, by source, destination and
 -- order. A batch of several with one other rank (`batched_kernels`) is a call with the batch of that rank that receives
 -- and sends as many; of two that both send, neither is the send. Without a known peer each is a call of its own.
 -- Clocks: those of a node agree. Where most collectives that no rank can leave early were never on all ranks at one
@@ -58,7 +59,8 @@ WHERE said.peer <> '';
 -- @column scope text            intra (within a host) or inter (between hosts); NULL if not known.
 -- @column members count         How many the group has, two for a pair; all of the job if `group_known` is false; NULL
 --                               if not known.
--- @column group_known bool      Whether the group is known: false where the file does not name it.
+-- @column group_known bool      Whether the group is known, named or inferred.
+-- @column group_inferred bool   Whether the file does not name it, and common ends say that it is all ranks.
 -- @column one_process bool      Whether the group is the devices of one process.
 -- @column source index          Of a send or receive the rank that sends; NULL if not known.
 -- @column destination index     The rank that receives.
@@ -145,8 +147,9 @@ _paired AS (
 _grouped AS (
     SELECT
         p.* EXCLUDE (
-            named, size, said_size, job_size, other, devices, written, ranks_of_group, sends, sent, received, scope
+            named, size, job_size, other, devices, written, ranks_of_group, sends, sent, received, scope
         ),
+        j.scope AS job_scope,
         named OR devices > 1 OR other IS NOT NULL OR coalesce(job_size = 2 OR said_size = job_size, false)
             AS group_known,
         CASE
@@ -240,14 +243,39 @@ _shifts AS (
         round(CASE WHEN shifted THEN off_ns ELSE 0 END)::BIGINT AS shift_ns,
         round(CASE WHEN shifted THEN left_ns ELSE apart_ns END)::BIGINT AS residual_ns
     FROM _residuals r JOIN _clocks c ON c.run_group IS NOT DISTINCT FROM r.run_group AND c.run_id = r.run_id
+),
+_unknown AS (
+    SELECT
+        run_group, run_id, collective, count(dur_ns) = any_value(members) AS whole,
+        max(start_ns + dur_ns) - min(start_ns + dur_ns) AS ends_apart_ns, max(start_ns, 2) AS latest,
+        latest[1] < min(start_ns + dur_ns) AS met
+    FROM _called
+    WHERE NOT group_known AND said_size IS NULL AND ends_together(collective)
+    GROUP BY run_group, run_id, collective, call
+),
+-- If the ranks were several groups, the groups' ends would differ at least as much as the start of the last rank does
+-- from that of the last but one, who is the last of another group or later than that.
+_common AS (
+    SELECT run_group, run_id, collective
+    FROM _unknown
+    GROUP BY run_group, run_id, collective
+    HAVING
+        count(*) >= 8 AND bool_and(coalesce(whole AND met AND ends_apart_ns <= 50000, false))
+        AND sum(latest[1] - latest[2]) > 4 * sum(ends_apart_ns)
 )
 SELECT
-    c.run_group, c.run_id, c.rank, device, correlation_id, collective, group_name, group_ranks, process_group,
-    dimension, inferred, scope, members, group_known, one_process, source, destination, sends, sent, received, batch,
-    even, seq, bytes, start_ns - coalesce(shift_ns, 0) AS start_ns, dur_ns, start_ns AS own_start_ns,
-    coalesce(shift_ns, 0) AS shift_ns, residual_ns, occurrence, call
+    c.run_group, c.run_id, c.rank, device, correlation_id, c.collective, group_name, group_ranks,
+    CASE WHEN a.run_id IS NULL THEN process_group ELSE 'all ranks (inferred)' END AS process_group, dimension, inferred,
+    CASE WHEN a.run_id IS NULL THEN scope ELSE job_scope END AS scope, members,
+    c.group_known OR a.run_id IS NOT NULL AS group_known, a.run_id IS NOT NULL AS group_inferred,
+    one_process, source, destination, sends, sent, received, batch, even, seq, bytes,
+    start_ns - coalesce(shift_ns, 0) AS start_ns, dur_ns, start_ns AS own_start_ns, coalesce(shift_ns, 0) AS shift_ns,
+    residual_ns, occurrence, call
 FROM _called c
-LEFT JOIN _shifts s ON s.run_group IS NOT DISTINCT FROM c.run_group AND s.run_id = c.run_id AND s.rank = c.rank;
+LEFT JOIN _shifts s ON s.run_group IS NOT DISTINCT FROM c.run_group AND s.run_id = c.run_id AND s.rank = c.rank
+LEFT JOIN _common a
+    ON a.run_group IS NOT DISTINCT FROM c.run_group AND a.run_id = c.run_id AND a.collective = c.collective
+    AND NOT c.group_known AND c.said_size IS NULL;
 
 -- @macro judged_calls(t)  communication kernels with what is known of their call.
 -- `status` is

@@ -5,11 +5,11 @@
 -- bandwidth is bytes / duration; bus bandwidth that times 2(n-1)/n for all_reduce, (n-1)/n for all_gather,
 -- reduce_scatter and all_to_all, and 1 for the others, as in nccl-tests. Calls are matched across ranks by process
 -- group and sequence number, by order where no number was written. Without the profiler's metadata (DataParallel,
--- Nsight Systems) bytes and bandwidths are empty. Durations and bandwidths are of matched calls only: those of a group
--- of which ranks are missing and kernels that were never in a call at the same time stand in rows of their own. A send
--- and its receive are a call of two ranks; where the peer is not known, each kernel counts as a call, in a row of its
--- own. The dimension of a process group is what the program calls it, or inferred from what runs in it
--- (docs/definitions.md).
+-- Nsight Systems) bytes and bandwidths are empty; all ranks are one group if their kernels end together in every call.
+-- Durations and bandwidths are of matched calls only: those of a group of which ranks are missing and kernels that were
+-- never in a call at the same time stand in rows of their own. A send and its receive are a call of two ranks; where
+-- the peer is not known, each kernel counts as a call, in a row of its own. The dimension of a process group is what
+-- the program calls it, or inferred from what runs in it (docs/definitions.md).
 -- @param each no|yes = no         Whether a row is one call instead of all of a collective.
 -- @param per none|dimension|group|scope = none   What rows are told apart by, beside the collective: the dimension of
 --                                 the parallelism, the process group, or whether it is within a host or between

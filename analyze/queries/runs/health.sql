@@ -223,7 +223,9 @@ pairs AS (
     GROUP BY run_id
 ),
 ungrouped AS (
-    SELECT run_id, count(*) FILTER (status = 'group not known') AS unknown, count(*) AS n
+    SELECT
+        run_id, count(*) FILTER (status = 'group not known') AS unknown, count(*) FILTER (group_inferred) AS inferred,
+        count(*) AS n
     FROM judged_calls('collective_kernels')
     GROUP BY run_id
 ),
@@ -302,10 +304,21 @@ of_runs AS (
     UNION ALL
     SELECT
         run_group, run_id, 17, 'process groups', 'note',
-        printf('not known of %d of %d communication kernels', unknown, n),
-        'which ranks call a collective together is not known: no call is matched, and no waiting is known'
+        concat_ws(
+            ', ', CASE WHEN unknown > 0 THEN printf('not known of %d', unknown) END,
+            CASE WHEN inferred > 0 THEN printf('inferred of %d', inferred) END
+        ) || printf(' of %d communication kernels', n),
+        concat_ws(
+            '; ',
+            CASE WHEN unknown > 0 THEN
+                'which ranks call a collective together is not known: no call is matched, and no waiting is known'
+            END,
+            CASE WHEN inferred > 0 THEN
+                'no file says which ranks call a collective together: all of them, since their kernels end together'
+            END
+        )
     FROM runs JOIN ungrouped USING (run_id)
-    WHERE unknown > 0
+    WHERE unknown + inferred > 0
 ),
 of_ranks AS (
     SELECT
