@@ -177,6 +177,31 @@ def test_ranks_of_one_run(tmp_path: Path, names: list[str], told: list[int | Non
         assert [f.rank for f in run.files] == ranks
 
 
+@pytest.mark.parametrize(
+    ("names", "said", "ranks"),
+    [
+        # Engines of vLLM: each is the only rank of its own job, or there are several ranks in each.
+        (["dp0_pp0_tp0_rank0.176", "dp1_pp0_tp0_rank0.177"], [(0, 1), (0, 1)], [0, 1]),
+        (["dp0_tp1_rank1", "dp0_tp0_rank0", "dp1_tp0_rank0", "dp1_tp1_rank1"], [(1, 2), (0, 2), (0, 2), (1, 2)],
+         [0, 1, 2, 3]),
+        (["engine_0", "engine_1"], [(0, 1), (0, 1)], [0, 1]),
+        (["a_rank0", "b_rank0"], [(0, 1), (0, 1)], None),
+        (["x0", "x1"], [(0, 2), (0, 2)], None),
+    ],
+)  # fmt: skip
+def test_replicas_that_count_their_ranks_from_0(
+    tmp_path: Path, names: list[str], said: list[tuple[int, int]], ranks: list[int] | None
+) -> None:
+    for name, (rank, size) in zip(names, said, strict=True):
+        one(tmp_path / f"{name}.json", name, distributedInfo={"rank": rank, "world_size": size})
+    if ranks is None:
+        with pytest.raises(InputError, match=r"neither the file nor its name|cannot be one run"):
+            discover([tmp_path], as_one=True)
+    else:
+        [run] = discover([tmp_path], as_one=True)
+        assert ([f.rank for f in run.files], run.columns["world_size"]) == (ranks, None)
+
+
 def test_reports_of_one_job(tmp_path: Path) -> None:
     """Exports of `mpirun -n 2 nsys profile -o report.%q{RANK}`, which hold what the launcher told each process."""
     for folder, address, ranks in (("one", "a", (0, 1)), ("two", "b", (1,)), ("bare", None, (0, 1))):
@@ -238,6 +263,18 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     assert "4 symbolic links are not followed" in found.warnings[0]
     # A link that the user names is what it points to.
     assert len(discover([folder / "latest"])) == 1
+
+
+def test_archives_in_a_folder_are_named(tmp_path: Path) -> None:
+    one(tmp_path / "t.json")
+    for name in ("a.zip", "b.tar.gz", "c.json.zst"):
+        (tmp_path / name).write_bytes(b"PK")
+    found = discover([tmp_path])
+    names = ", ".join(f"{tmp_path}/{name}" for name in ("a.zip", "b.tar.gz", "c.json.zst"))
+    assert (len(found), found.warnings) == (1, [f"{tmp_path}: 3 archives are not read, unpack first: {names}"])
+    (tmp_path / "t.json").unlink()
+    with pytest.raises(InputError, match=r"3 archives are not read, unpack first: .*a\.zip"):
+        discover([tmp_path])
 
 
 def test_what_cannot_be_read_is_left_out(unprivileged: Path) -> None:

@@ -262,10 +262,11 @@ def test_reports_that_are_named_like_ranks(tmp_path: Path) -> None:
     for n in (0, 1):
         report(tmp_path / "exports" / f"rank{n}.sqlite", [(1, 0, 100, 200 + n)])
         (tmp_path / "reports").mkdir(exist_ok=True)
-        (tmp_path / "reports" / f"rank{n}.nsys-rep").write_bytes(b"%d" % n)
+        (tmp_path / "reports" / f"job.{n}.nsys-rep").write_bytes(b"%d" % n)
     said = "2 traces are named like ranks but do not say so, so each is a run of its own;"
     one_run = "`analyze ingest --as-one-run` takes them for one"
     assert discover([tmp_path / "exports"]).warnings == [f"{tmp_path}/exports: {said} {one_run}"]
+    said = "2 reports of Nsight Systems are not looked into for their ranks, so each is a run of its own;"
     export = "`nsys export --type sqlite` makes files whose ranks are read, and"
     assert discover([tmp_path / "reports"]).warnings == [f"{tmp_path}/reports: {said} {export} {one_run}"]
     [run] = discover([tmp_path / "exports"], as_one=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TypeVar
 
 from analyze.errors import InputError, StorageError, unreadable
@@ -17,6 +17,7 @@ from analyze.ingestion.raw_files import export_of, given_paths, rank_hint
 from analyze.ingestion.run_folders import RunInput, join_parts, run_folder
 from analyze.sources import BY_KIND, SOURCES, Source, detect
 from analyze.sources.base import SourceFile
+from analyze.sources.compressed import plain_name
 from analyze.sources.rank_hint import Looked
 from analyze.sources.remote import RawPath, RemotePath, common_folder
 from analyze.store.catalogue import StoredFile
@@ -29,9 +30,9 @@ _SUFFIXES = re.compile(
 _NOT_TRACES = re.compile(r"\..*|sweep\.json|store\.json")
 _CATALOGUE = re.compile(r".*/catalogue/[0-9]{8}\.json")
 """Of a store at a URL."""
-_ARCHIVES = {".zip", ".tar", ".tgz", ".7z", ".rar"}
+_ARCHIVES = {".zip", ".tar", ".tgz", ".7z", ".rar", ".zst", ".xz", ".bz2"}
 _SLUG_LENGTH = 80
-_NAMED_LINKS = 3
+_NAMED = 3
 _MD5 = re.compile(r"[0-9a-f]{32}")
 _AT_ONCE = 8
 """Files at URLs that are looked into side by side: it is the answers that take long."""
@@ -123,7 +124,7 @@ def _look(path: RawPath, looked: Mapping[FileState, Looked]) -> _Below:
                 below.folders.append(path.parent)
                 return below
             if (file := _bare_file(path, looked, given=True)) is None:
-                if path.suffix.lower() in _ARCHIVES:
+                if _is_archive(path):
                     raise InputError(f"{path}: an archive: unpack it first, and give the folder")
                 kinds = ", ".join(s.kind for s in SOURCES if s.name)
                 raise InputError(f"{path}: not a file that any source reads ({kinds})")
@@ -138,16 +139,30 @@ def _look(path: RawPath, looked: Mapping[FileState, Looked]) -> _Below:
     pending = [path]
     while pending:
         _look_into(pending.pop(), below, seen, pending, links)
-    for found in _each(partial(_bare_or_why, looked=looked), seen):
+    archives: list[str] = []
+    for entry, found in zip(seen, _each(partial(_bare_or_why, looked=looked), seen), strict=True):
         if isinstance(found, BareFile):
             below.files.append(found)
         elif found:
             below.warnings.append(f"{found}; left out")
+        elif not isinstance(entry, InputError) and _is_archive(entry):
+            archives.append(printable(entry))
+    if archives:
+        many = "archives are" if len(archives) > 1 else "archive is"
+        below.warnings.append(f"{path}: {len(archives)} {many} not read, unpack first: {_first_named(archives)}")
     if links:
-        named = ", ".join(links[:_NAMED_LINKS]) + (", ..." if len(links) > _NAMED_LINKS else "")
         many = "links are" if len(links) > 1 else "link is"
-        below.warnings.append(f"{path}: {len(links)} symbolic {many} not followed: {named}")
+        below.warnings.append(f"{path}: {len(links)} symbolic {many} not followed: {_first_named(links)}")
     return below
+
+
+def _is_archive(path: RawPath) -> bool:
+    """Whether a file is an archive, or compressed in another way than gzip, by its name."""
+    return PurePath(plain_name(path)).suffix.lower() in _ARCHIVES
+
+
+def _first_named(names: list[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
 
 
 def _look_into(

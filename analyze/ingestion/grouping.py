@@ -24,6 +24,8 @@ _RANK_PATTERNS = (
         r"(?:^|[-_.])(?:r|gpu|worker|proc|process|device|dev|localrank)[-_.=\[]?(\d{1,6})(?=[-_.\]]|$)", re.IGNORECASE
     ),
 )
+_REPLICA = re.compile(r"(?:^|[-_.])dp[-_]?(\d{1,6})(?!\d)", re.IGNORECASE)
+"""Which replica a file is of, in the names that vLLM gives: dp1_pp0_tp0_dcp0_ep1_rank0."""
 _TIME = re.compile(r"\.(\d{10,20})\.pt\.trace\.json")
 """When it was written, in the names that torch.profiler.tensorboard_trace_handler gives."""
 _SHOWN_KINDS = 4
@@ -112,7 +114,7 @@ def _check_clocks(one: FileSet) -> None:
 
 def _one_run(files: Sequence[BareFile]) -> FileSet:
     by_rank: dict[int, BareFile] = {}
-    for file, rank in zip(files, _ranks([f.path.name for f in files], [f.hint.rank for f in files]), strict=True):
+    for file, rank in zip(files, _ranks([f.path.name for f in files], _said_ranks(files)), strict=True):
         if rank is None:
             raise InputError(f"{file.path}: neither the file nor its name says which rank of one run it is")
         if rank in by_rank:
@@ -121,13 +123,30 @@ def _one_run(files: Sequence[BareFile]) -> FileSet:
     sizes, processes = {f.hint.world_size for f in files}, {f.hint.processes for f in files}
     if len(processes) > 1:
         raise InputError(f"{files[0].path}: the reports are of different numbers of processes, so no rank is known")
-    one = FileSet(sorted(by_rank.items(), key=_rank), sizes.pop() if len(sizes) == 1 else None)
+    size = sizes.pop() if len(sizes) == 1 else None
+    one = FileSet(sorted(by_rank.items(), key=_rank), size if size and max(by_rank) < size else None)
     _check_clocks(one)
     return _of_nodes(one, processes.pop())
 
 
+def _said_ranks(files: Sequence[BareFile]) -> list[int | None]:
+    """The ranks that the files of one run say.
+
+    Replicas of a model that share no process group (data parallelism of vLLM) each count their ranks from 0: the names
+    tell the replicas apart, and of replicas of one process everything.
+    """
+    ranks = [f.hint.rank for f in files]
+    [size, *others] = {f.hint.world_size for f in files}
+    if others or size is None or None in ranks or len(set(ranks)) == len(ranks):
+        return ranks
+    replicas = [int(m[1]) for f in files if (m := _REPLICA.search(f.path.name))]
+    if len(replicas) == len(files):
+        return [replica * size + (rank or 0) for replica, rank in zip(replicas, ranks, strict=True)]
+    return [None] * len(files) if size == 1 else ranks
+
+
 def named_like_ranks(sets: Iterable[FileSet]) -> list[str]:
-    """A hint for each folder whose files say nothing, but are named as the ranks of one run are."""
+    """A hint for each folder whose files say nothing, but may be the ranks of one run."""
     silent: dict[tuple[RawPath, str], list[str]] = {}
     for one in sets:
         file = one.files[0][1]
@@ -135,14 +154,19 @@ def named_like_ranks(sets: Iterable[FileSet]) -> list[str]:
             silent.setdefault((file.path.parent, file.source.kind), []).append(file.path.name)
     hints = []
     for (folder, kind), names in silent.items():
+        if len(names) == 1:
+            continue
         ranks = [name_rank(n) for n in names]
-        if len(names) > 1 and None not in ranks and len(set(ranks)) == len(ranks):
+        each = "so each is a run of its own;"
+        one_run = "`analyze ingest --as-one-run` takes them for one"
+        if kind == "nsys_report":
             # Only an export is looked into before it is read.
-            how = "`nsys export --type sqlite` makes files whose ranks are read, and " if kind == "nsys_report" else ""
             hints.append(
-                f"{folder}: {len(names)} traces are named like ranks but do not say so, so each is a run of its own; "
-                f"{how}`analyze ingest --as-one-run` takes them for one"
+                f"{folder}: {len(names)} reports of Nsight Systems are not looked into for their ranks, {each} "
+                f"`nsys export --type sqlite` makes files whose ranks are read, and {one_run}"
             )
+        elif None not in ranks and len(set(ranks)) == len(ranks):
+            hints.append(f"{folder}: {len(names)} traces are named like ranks but do not say so, {each} {one_run}")
     return hints
 
 
