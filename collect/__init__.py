@@ -1,1 +1,1 @@
-"""Runs training workloads under profilers on a GPU node and keeps what they wrote. Never imports `analyze`."""
+"""Records training workloads with profilers on a GPU node. Never imports `analyze`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import traceback
 from collections.abc import Callable
 from inspect import Parameter, Signature
 from pathlib import Path
@@ -11,11 +12,11 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from collect.checked_options import all_options, default_label, make_options
+from collect.option_checks import all_options, flag, make_options
 
 app = typer.Typer(
     name="collect",
-    help="Run training workloads under torch.profiler, Nsight Systems and Nsight Compute, and keep what they wrote.",
+    help="Record training workloads with torch.profiler, Nsight Systems and Nsight Compute.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -28,27 +29,28 @@ def _fail(sentence: str, code: int) -> NoReturn:
     raise typer.Exit(code)
 
 
-def _takes_all_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that are declared for a run (`all_options`) as its parameters."""
-    argument = typer.Argument(metavar="-- COMMAND ARGS", help="A program of your own, run instead of --model.")
-    takes = [
+def _with_run_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the declared options of a run (`all_options`) as its parameters."""
+    argument = typer.Argument(metavar="-- COMMAND ARGS", help="A program of your own to record instead of --model.")
+    parameters = [
         Parameter("program", Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[list[str] | None, argument])
     ]
     for o in all_options().values():
         default = ",".join(o.default) if isinstance(o.default, tuple) else o.default
         kind = str if o.kind is tuple else o.kind
-        # A switch that is off needs no --no-x.
-        names = [default_label(o.name), o.option.short] if default is False or o.option.short else []
-        shown = typer.Option(*filter(None, names), help=o.text(o.option.help), rich_help_panel=o.option.panel)
+        # A switch that is off by default needs no --no-x.
+        names = [flag(o.name), o.option.short] if default is False or o.option.short else []
+        declaration = typer.Option(*filter(None, names), help=o.text(o.option.help), rich_help_panel=o.option.panel)
         hint: Any = kind | None if default is None else kind
-        takes.append(Parameter(o.name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[hint, shown]))
-    function.__signature__ = Signature(takes)  # type: ignore[attr-defined]
-    function.__annotations__ = {p.name: p.annotation for p in takes}
+        annotation = Annotated[hint, declaration]
+        parameters.append(Parameter(o.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation))
+    function.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    function.__annotations__ = {p.name: p.annotation for p in parameters}
     return function
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         from schemas.version import version
 
         typer.echo(f"collect {version()}")
@@ -65,11 +67,11 @@ def _options(
 
 
 @app.command(context_settings={"allow_interspersed_args": False})
-@_takes_all_options
+@_with_run_options
 def run(**values: Any) -> None:
-    """Train a model, or run a program of your own, under one or several profilers.
+    """Record a model's training, or a program of your own, with one or several profilers.
 
-    Prints the run folder. Exit code 0 when all went well, 2 for bad input, 130 when interrupted, 1 otherwise.
+    Prints the run folder. Exit code: 0 success, 1 failure, 2 bad input, 130 interrupted.
     """
     from rich.console import Console
 
@@ -89,37 +91,37 @@ def run(**values: Any) -> None:
         _fail(str(result.reason), result.exit_code)
     for note in result.notes:
         sys.stderr.write(f"{note}\n")
-    sys.stderr.write(f"next: analyze info {shlex.quote(str(result.whole))}\n")
+    sys.stderr.write(f"next: analyze info {shlex.quote(str(result.to_analyze))}\n")
 
 
 @app.command()
 def sweep(
-    plan: Annotated[Path, typer.Argument(help="The plan, in TOML: tables options and grid, any number of exclude.")],
+    plan: Annotated[Path, typer.Argument(help="The plan, in TOML: tables options, grid and exclude.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder of the sweep; by default runs/NAME-OF-PLAN.")
+        Path | None, typer.Option("--output", "-o", help="Folder of the sweep. Default: runs/NAME-OF-PLAN.")
     ] = None,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run cells again that failed before.")] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed cells again.")] = False,
     only: Annotated[
-        str | None, typer.Option("--only", help="Only cells with these values, the others another time: gpus=2.")
+        str | None, typer.Option("--only", help="Run only the cells with these values: gpus=2,seed=0.")
     ] = None,
     launcher: Annotated[
         str | None,
-        typer.Option("--launcher", help="Run the cells as tasks: slurm, by submitit, or local, which tries it here."),
+        typer.Option("--launcher", help="Run the cells as tasks with submitit: slurm, or local to try it here."),
     ] = None,
     launcher_option: Annotated[
         list[str] | None,
         typer.Option(
             "--launcher-option",
-            help="Of submitit: slurm_partition=long, timeout_min=60, cpus_per_task=16, folder=PATH.",
+            help="Parameter of submitit: slurm_partition=long, timeout_min=60, cpus_per_task=16, folder=PATH.",
         ),
     ] = None,
     print_script: Annotated[
-        bool, typer.Option("--print", help="Only print a script for bash that submits the cells to Slurm.")
+        bool, typer.Option("--print", help="Print a bash script that submits the cells to Slurm; run nothing.")
     ] = False,
 ) -> None:
-    """Run a grid of options, one run each; started again, it goes on where it stopped.
+    """Record a grid of runs. Started again, it resumes where it stopped.
 
-    Ends with a summary. Exit code 0 when every cell is done, 2 for a bad plan, 130 when interrupted, 1 otherwise.
+    Ends with a summary. Exit code: 0 all cells done, 1 failure, 2 bad plan, 130 interrupted.
     """
     from functools import partial
 
@@ -127,8 +129,8 @@ def sweep(
 
     from collect.errors import CollectError
     from collect.process import Signals
-    from collect.sweep import sweep as run_sweep
-    from collect.sweep_tasks import launch, parse_options, script
+    from collect.sweep.sweep import sweep as run_sweep
+    from collect.sweep.tasks import launch, parse_options, script
 
     try:
         options = parse_options(launcher_option or [], launcher, print_script)
@@ -136,8 +138,8 @@ def sweep(
             typer.echo(script(plan, output, only, options))
             raise typer.Exit
         with Signals() as signals:
-            engine = partial(launch, launcher, options) if launcher else None
-            code = run_sweep(plan, output, retry_failed, Console(stderr=True), signals, only, engine)
+            run_cells = partial(launch, launcher, options) if launcher else None
+            code = run_sweep(plan, output, retry_failed, Console(stderr=True), signals, only, run_cells)
     except CollectError as e:
         _fail(str(e), e.exit_code)
     raise typer.Exit(code)
@@ -145,27 +147,25 @@ def sweep(
 
 @app.command()
 def doctor(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder that runs would be written to.")] = Path(
-        "runs"
-    ),
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to check for free space.")] = Path("runs"),
     format: Annotated[str, typer.Option(help="table or json.")] = "table",
 ) -> None:
-    """Say what this node can do, and the fix for what it can't.
+    """Check what this node can record, and how to fix what it cannot.
 
-    Exit code 0 when training can run at all, 1 otherwise.
+    Exit code: 0 if training can run, 1 if not.
     """
     if format not in ("table", "json"):
-        _fail(f"--format: {format!r} will not do; give table or json", 2)
+        _fail(f"--format: {format!r} is not a format; expected table or json", 2)
     from collect.doctor import report
 
     raise typer.Exit(report(output, format))
 
 
 def main() -> None:
-    """Entry point of the console script: usage errors are one sentence, like all others."""
+    """Entry point of the console script. Every error is one sentence; faults of tracequarry show a traceback, too."""
     try:
         code = app(standalone_mode=False)
-    except OSError as e:  # of a file where nothing above expects one: the system says which, and why
+    except OSError as e:
         from collect.failure import os_sentence
 
         sys.stderr.write(f"collect: {os_sentence(e)}\n")
@@ -174,7 +174,8 @@ def main() -> None:
         # click's own errors; which package they come from depends on the version of typer.
         message = getattr(e, "format_message", None)
         if message is None:
-            raise
+            sys.stderr.write(f"{traceback.format_exc()}collect: internal error; please report it with these lines\n")
+            sys.exit(1)
         if sentence := " ".join(message().split()):
             sys.stderr.write(f"collect: {sentence}\n")
         code = getattr(e, "exit_code", 2)

@@ -1,4 +1,4 @@
-"""`collect doctor`: what this node can do, and the fix for what it can't."""
+"""`collect doctor`: checks what this node can record, and says how to fix what it cannot."""
 
 from __future__ import annotations
 
@@ -12,33 +12,32 @@ from typing import Any, Literal
 
 import msgspec
 
-from collect.checked_options import has_gpu
-from collect.environment import ask, driver_version
+from collect.environment import driver_version, has_gpu, output_of
 from collect.profilers import PROFILERS
 from collect.profilers.ncu import PERMISSION_FIX
 from schemas.tools import Tool
 from schemas.urls import url_of
 
-LITTLE_DISK = 5 << 30
-"""Bytes; a study of a few dozen runs fills this."""
+LOW_DISK_BYTES = 5 << 30
+"""A study of a few dozen runs fills this."""
 GIB = 1 << 30
 
 
 class Check(msgspec.Struct, kw_only=True):
-    """One thing that was looked at."""
+    """One check and its result."""
 
     name: str
     status: Literal["ok", "warn", "missing"]
     found: str
     fix: str = ""
     required: bool = False
-    """Without it nothing can be trained."""
+    """Training cannot run without it."""
 
 
-def report(output: Path, form: str) -> int:
-    """Look at everything and print it on stdout as a table or as JSON; return the exit code (0 can train, 1 not)."""
+def report(output: Path, format: str) -> int:
+    """Print all checks on stdout as a table or as JSON; return the exit code (0 if training can run, else 1)."""
     checks = run_checks(output)
-    if form == "json":
+    if format == "json":
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(checks), indent=2).decode() + "\n")
     else:
         from rich.console import Console
@@ -48,20 +47,18 @@ def report(output: Path, form: str) -> int:
         table = Table("check", "status", "found", "fix")
         colors = {"ok": "green", "warn": "yellow", "missing": "red"}
         for c in checks:
-            # As Text: nothing in square brackets is markup.
+            # As Text, so that square brackets are no markup.
             table.add_row(c.name, Text(c.status, colors[c.status]), Text(c.found), Text(c.fix))
         Console().print(table)
     return 1 if any(c.required and c.status == "missing" for c in checks) else 0
 
 
 def run_checks(output: Path) -> list[Check]:
-    """All checks, in the order in which they depend on each other."""
+    """Run all checks, in the order in which they depend on each other."""
     torch, checks = _torch()
     checks += _torchvision()
     checks += _gpus(torch)
-    checks += [
-        *(_tool(p.tool) for p in PROFILERS.values() if p.tool),
-    ]
+    checks += [_tool(p.tool) for p in PROFILERS.values() if p.tool]
     if has_gpu():
         checks.append(_counter_permission())
     return [*checks, _disk(output)]
@@ -84,9 +81,9 @@ def _torch() -> tuple[Any, list[Check]]:
     return torch, [Check(name="torch", status="ok", found=", ".join(found), required=True)]
 
 
-def _try(ask_it: Callable[[], Any]) -> Any:
+def _try(query: Callable[[], Any]) -> Any:
     try:
-        return ask_it()
+        return query()
     except Exception:
         return None
 
@@ -109,13 +106,13 @@ def _gpus(torch: Any) -> list[Check]:
             name="driver",
             status="missing",
             found="no NVIDIA driver",
-            fix="install the driver; until then the CPU can train (--device cpu)",
+            fix="install the driver; until then train on the CPU (--device cpu)",
         )
     ]
     if torch is None:
         return checks
     if not torch.cuda.is_available():
-        fix = "--device cpu works without"
+        fix = "train on the CPU (--device cpu)"
         if has_gpu() and not torch.version.cuda:
             fix = "this torch is built for the CPU; install a CUDA build (https://pytorch.org/get-started)"
         elif has_gpu():
@@ -142,7 +139,7 @@ def _peer_access(torch: Any, count: int) -> Check:
         name="peer access",
         status="warn",
         found=f"not {', '.join(without)}",
-        fix="copies go through host memory; see `nvidia-smi topo -m`, and turn off ACS or the IOMMU if they should not",
+        fix="copies go through host memory; see `nvidia-smi topo -m`; disabling ACS or the IOMMU may allow peer access",
     )
 
 
@@ -150,8 +147,7 @@ def _tool(tool: Tool) -> Check:
     name, path, fix = tool.name, tool.find(), f"{tool.product}: {tool.url}"
     if path is None:
         return Check(name=name, status="missing", found="not on PATH", fix=f"install {fix}")
-    said = ask(path, "--version") or ""
-    version = re.search(r"\d{4}\.\d+(?:\.\d+)*", said)
+    version = re.search(r"\d{4}\.\d+(?:\.\d+)*", output_of(path, "--version") or "")
     if version is None:
         return Check(name=name, status="warn", found=f"{path} does not run", fix=f"reinstall {fix}")
     return Check(name=name, status="ok", found=f"{version[0]} ({path})")
@@ -165,24 +161,24 @@ def _counter_permission() -> Check:
         params = Path("/proc/driver/nvidia/params").read_text()
     except OSError:
         params = ""
-    said = re.search(r"RmProfilingAdminOnly:\s*(\d)", params)
-    if said is None:
-        return Check(name=name, status="warn", found="the driver does not say who may read them", fix=PERMISSION_FIX)
-    if said[1] == "0":
+    setting = re.search(r"RmProfilingAdminOnly:\s*(\d)", params)
+    if setting is None:
+        return Check(name=name, status="warn", found="the driver does not say who may use them", fix=PERMISSION_FIX)
+    if setting[1] == "0":
         return Check(name=name, status="ok", found="allowed for every user")
     return Check(name=name, status="missing", found="administrators only", fix=PERMISSION_FIX)
 
 
 def _disk(output: Path) -> Check:
     if url := url_of(output):
-        return Check(name="output", status="missing", found=f"{url} is a URL", fix="give a folder as --output")
+        return Check(name="output", status="missing", found=f"{url} is a URL", fix="choose a folder as --output")
     folder = output.expanduser().absolute()
-    while not os.path.exists(folder):  # noqa: PTH110 (Path.exists raises where nothing can be seen, before Python 3.14)
+    while not os.path.exists(folder):  # noqa: PTH110 (Path.exists raises in unreadable folders before Python 3.14)
         folder = folder.parent
     free = shutil.disk_usage(folder).free
     found = f"{free / GIB:.1f} GiB free in {folder}"
     if not os.access(folder, os.W_OK):
-        return Check(name="output", status="missing", found=f"{folder} cannot be written", fix="give another --output")
-    if free < LITTLE_DISK:
-        return Check(name="output", status="warn", found=found, fix="free some space, or give another --output")
+        return Check(name="output", status="missing", found=f"cannot write to {folder}", fix="choose another --output")
+    if free < LOW_DISK_BYTES:
+        return Check(name="output", status="warn", found=found, fix="free some space, or choose another --output")
     return Check(name="output", status="ok", found=found)

@@ -1,4 +1,4 @@
-"""What is known of the node and the working directory without torch: packages, variables, driver, git."""
+"""Describes the node and the working directory without torch: packages, variables, driver, git."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ PACKAGES = re.compile(
     r"|(nvidia-)?(cuda|cudnn|nccl|cublas|cupti|nvtx)\S*|nvidia-\S+",
     re.I,
 )
-"""Distributions that bear on a measurement."""
+"""Distributions that can affect a measurement."""
 TIMEOUT_S = 10.0
 
 
 def installed_packages() -> dict[str, str]:
-    """Name -> version of the distributions that bear on a measurement."""
+    """Versions of the distributions that can affect a measurement, by name."""
     found = {}
     for distribution in importlib.metadata.distributions():
         name = distribution.metadata["Name"]
@@ -33,8 +33,8 @@ def installed_packages() -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def ask(program: str, *arguments: str, **variables: str) -> str | None:
-    """What a command prints; None when it is missing, fails or takes too long. `variables` are set for it."""
+def output_of(program: str, *arguments: str, **variables: str) -> str | None:
+    """Return what a command prints; None if it is missing, fails or times out. `variables` are added for it."""
     path = which(program)
     if path is None:
         return None
@@ -50,51 +50,56 @@ def ask(program: str, *arguments: str, **variables: str) -> str | None:
     return os.fsdecode(done.stdout).strip() if done.returncode == 0 else None
 
 
+def has_gpu() -> bool:
+    """Whether the node has an NVIDIA GPU, without importing torch."""
+    return any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg"))
+
+
 def driver_version() -> str | None:
-    """Version of the NVIDIA driver; None without one."""
+    """Version of the NVIDIA driver, or None."""
     try:
         text = Path("/proc/driver/nvidia/version").read_text()
     except OSError:
         text = ""
     if found := re.search(r"Kernel Module\D*(\d+(?:\.\d+)+)", text):
         return found[1]
-    said = ask("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
-    return said.splitlines()[0].strip() if said else None
+    output = output_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+    return output.splitlines()[0].strip() if output else None
 
 
-# A repository's own configuration names programs that git runs. Those that the two commands below could run are: the
-# monitor of its files, hooks, the transports by which a partial clone fetches missing objects, and the filters of
-# git_state(). An empty core.fsmonitor turns it off in every version.
+# A repository's configuration can make git run programs. The commands below could run the file system monitor, hooks,
+# transports that fetch missing objects of a partial clone, and filters (see git_state). An empty core.fsmonitor turns
+# the monitor off in every version.
 _GIT_OPTIONS = ("--no-pager", "-c", "core.fsmonitor=", "-c", f"core.hooksPath={os.devnull}")
 _GIT_VARIABLES = {
     "GIT_ALLOW_PROTOCOL": "",
     "GIT_NO_LAZY_FETCH": "1",
-    "GIT_OPTIONAL_LOCKS": "0",  # reads the index without writing it
+    "GIT_OPTIONAL_LOCKS": "0",  # reads the index only
     "GIT_TERMINAL_PROMPT": "0",
 }
 
 
 def git_state() -> tuple[str | None, bool | None]:
-    """Commit of the current directory, and whether files differ from it; (None, None) outside a repository.
+    """Return the commit of the current directory, and whether files differ from it; (None, None) outside a repository.
 
-    Runs no program that the repository names. Whether files differ is None where only such a program can say.
+    Runs no program that the repository configures. Whether files differ is None if that needs such a program.
     """
     commit = _git("rev-parse", "--verify", "HEAD")
     names = _git("config", "--null", "--name-only", "--list")
     if commit is None or names is None:
         return commit, None
-    # filter.NAME.clean and filter.NAME.process turn a file into what is committed. A required one without a command
-    # makes git fail where it is needed.
+    # filter.NAME.clean and filter.NAME.process convert a file to its committed form. git fails where it needs a filter
+    # that is required but has no command.
     drivers = {name[len("filter.") :].rpartition(".")[0] for name in names.split("\0") if name.startswith("filter.")}
     if not all(re.fullmatch(r"[\w.-]+", driver, re.ASCII) for driver in drivers):
-        return commit, None  # `-c` takes what is before the first = as the name
+        return commit, None  # `-c` splits at the first =, which such a name may contain
     settings = [f"filter.{d}.{setting}" for d in drivers for setting in ("clean=", "process=", "required=true")]
     changes = _git(
         *(part for setting in settings for part in ("-c", setting)),
         "status",
         "--porcelain",
         "--untracked-files=no",
-        "--ignore-submodules=dirty",  # to look into them, git would run with their configuration
+        "--ignore-submodules=dirty",  # git would use their configuration
         "--no-renames",
     )
     return commit, None if changes is None else bool(changes)
@@ -103,13 +108,13 @@ def git_state() -> tuple[str | None, bool | None]:
 def _git(*arguments: str) -> str | None:
     try:
         here = str(Path.cwd())
-    except FileNotFoundError:  # it was removed
+    except FileNotFoundError:  # the directory was deleted
         return None
-    return ask("git", "-C", here, *_GIT_OPTIONS, *arguments, **_GIT_VARIABLES)
+    return output_of("git", "-C", here, *_GIT_OPTIONS, *arguments, **_GIT_VARIABLES)
 
 
 def describe_node(manifest: Manifest) -> None:
-    """Fill in the manifest's fields about the node and the working directory."""
+    """Fill in the manifest's fields on the node and the working directory."""
     manifest.host = socket.gethostname()
     manifest.python_version = platform.python_version()
     manifest.driver_version = driver_version()

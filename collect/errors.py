@@ -1,19 +1,23 @@
-"""The errors a user can act on: one sentence each, shown without a traceback."""
+"""The three kinds of error: bad input, this machine, and our own faults. Each message is one sentence."""
 
 from __future__ import annotations
 
 
 class CollectError(Exception):
-    """Something failed while collecting; the message is one sentence. The command exits with `exit_code`."""
+    """A failure that the command reports in one sentence; it exits with `exit_code`."""
 
     exit_code = 1
 
 
-class UsageError(CollectError):
-    """The input cannot be used: an unknown model, a missing data set, an option that contradicts another."""
+class InputError(CollectError):
+    """Bad input: an unknown model, a missing data set, an option that contradicts another."""
 
     exit_code = 2
 
 
-class ToolError(CollectError):
-    """A profiler is missing or refuses to work; the message says what to do about it."""
+class MachineError(CollectError):
+    """What stops this machine, not the input: a full disk, a missing permission, a profiler that does not work."""
+
+
+class InternalError(CollectError):
+    """A fault of tracequarry itself, which the user should report."""

@@ -1,4 +1,4 @@
-"""Says in one sentence what went wrong: an exception in a worker, a dead process, a full disk."""
+"""Describes in one sentence what went wrong: an exception in a worker, a dead process, a full disk."""
 
 from __future__ import annotations
 
@@ -8,52 +8,68 @@ import shutil
 import signal
 from pathlib import Path
 
-from collect.spec import RankReport
-from collect.trace_files import ALMOST_NOTHING
+from collect.errors import CollectError, InputError, MachineError
+from collect.injected.trace_files import ALMOST_FULL_BYTES
+from collect.reports import RankReport
 from schemas.files import os_error_sentence
 
-LONGEST = 300
-"""Characters of an exception's message that are passed on."""
-FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+MAX_MESSAGE = 300
+"""Characters of an exception's message that are shown."""
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+MACHINE_ERRORS = (*DISK_FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENOMEM)
+"""Errors of the operating system that are the machine's fault, not the input's."""
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Whether the exception means that nothing more can be written."""
-    return isinstance(error, OSError) and error.errno in FULL_DISK
+    """Whether the exception means that the disk or the quota is full."""
+    return isinstance(error, OSError) and error.errno in DISK_FULL
 
 
 def disk_sentence(folder: str | Path | None) -> str:
-    """What to say when the disk that holds `folder` is full."""
+    """Describe that the disk of `folder` is full."""
     where = f" that holds {folder}" if folder else ""
     return f"the disk{where} is full; free some space or write to another with --output"
 
 
+def os_sentence(error: OSError) -> str:
+    """Describe an OSError of the `collect` process itself."""
+    return disk_sentence(error.filename) if is_disk_full(error) else os_error_sentence(error)
+
+
+def os_failure(error: OSError, prefix: str = "") -> CollectError:
+    """Return the exception to raise for an OSError: MachineError or InputError. A full disk needs no prefix."""
+    if is_disk_full(error):
+        return MachineError(os_sentence(error))
+    kind = MachineError if error.errno in MACHINE_ERRORS else InputError
+    return kind(prefix + os_sentence(error))
+
+
 def sentence(error: BaseException) -> str:
-    """One sentence for an exception that ended a worker."""
+    """Describe an exception that ended a worker."""
     text = " ".join(str(error).split())
-    first = next(iter(str(error).strip().splitlines()), "").strip()
+    first_line = next(iter(str(error).strip().splitlines()), "").strip()
     if "Original Traceback" in text:
-        # Raised again out of a DataParallel replica or a data loader's process: the cause is the last exception named.
+        # Raised again from a DataParallel replica or a data loader process: the cause is the last exception named.
         causes = re.findall(r"^(?:\w+\.)*(\w+(?:Error|Exception|Exit|Interrupt)): (.+)$", str(error), re.M)
-        where = first.removeprefix("Caught ").partition(" in ")[2].rstrip(".")
+        where = first_line.removeprefix("Caught ").partition(" in ")[2].rstrip(".")
         if causes:
-            return f"{causes[-1][0]}: {causes[-1][1][:LONGEST]}" + (f" (in {where})" if where else "")
+            return f"{causes[-1][0]}: {causes[-1][1][:MAX_MESSAGE]}" + (f" (in {where})" if where else "")
     if type(error).__name__ == "OutOfMemoryError" or "CUDA out of memory" in text:
-        tried = re.search(r"Tried to allocate ([\d.]+ \w+)", text)
-        wanted = f" (a request of {tried[1]} failed)" if tried else ""
-        return f"out of GPU memory{wanted}; use a smaller --batch-size or --image-size"
+        request = re.search(r"Tried to allocate ([\d.]+ \w+)", text)
+        size = f" (a request of {request[1]} failed)" if request else ""
+        return f"out of GPU memory{size}; use a smaller --batch-size or --image-size"
     if isinstance(error, MemoryError) or "DefaultCPUAllocator: can't allocate memory" in text:
         return "out of host memory; use a smaller --batch-size or fewer --workers"
     if "Unexpected bus error encountered in worker" in text:
         return "out of shared memory (/dev/shm) for the data loader; use fewer --workers or enlarge it"
     if is_disk_full(error):
         return disk_sentence(getattr(error, "filename", None))
-    # torch's messages go on with advice and stack traces on further lines.
-    return f"{type(error).__name__}: {first[:LONGEST]}" if first else type(error).__name__
+    # The further lines of torch's messages are advice and stack traces.
+    return f"{type(error).__name__}: {first_line[:MAX_MESSAGE]}" if first_line else type(error).__name__
 
 
 def signal_sentence(number: int) -> str:
-    """What to say of a process that a signal ended."""
+    """Describe that a signal killed a process."""
     try:
         name = signal.Signals(number).name
     except ValueError:
@@ -69,41 +85,36 @@ def signal_sentence(number: int) -> str:
 def diagnose(
     exit_code: int, reports: list[RankReport], exit_codes: dict[int, int], folder: Path, ranks: int, program: bool
 ) -> str | None:
-    """Why a pass failed, in one sentence; None when it did not.
+    """Describe why a pass failed; None if it did not.
 
-    `exit_code` is that of the command (negative is minus a signal), `exit_codes` those of failed ranks,
-    `folder` where the pass writes, `ranks` how many processes there were, `program` whether it was the user's own.
+    `exit_code` is the command's (negative is minus a signal), `exit_codes` those of failed ranks, `folder` that of the
+    pass, `ranks` the number of processes. `program` says whether it ran the user's program.
     """
-    said = sorted((r for r in reports if not r.ok and r.reason and r.reason != "interrupted"), key=lambda r: r.when)
-    if exit_code == 0 and not said:
+    failed = sorted((r for r in reports if not r.ok and r.reason and r.reason != "interrupted"), key=lambda r: r.when)
+    if exit_code == 0 and not failed:
         return None
-    heard = {r.rank for r in reports}
-    # A rank that a signal ended without a word comes before all that failed because of it. SIGTERM is what the
-    # launcher sends to the others.
+    reported = {r.rank for r in reports}
+    # A rank that a signal killed leaves no report, and caused the failures of the others. SIGTERM is what the launcher
+    # sends to those.
     for rank, code in sorted(exit_codes.items()):
-        if code < 0 and -code != signal.SIGTERM and rank not in heard:
+        if code < 0 and -code != signal.SIGTERM and rank not in reported:
             return f"rank {rank} {signal_sentence(-code)}"
-    if said and not (program and exit_code):
-        prefix = f"rank {said[0].rank}: " if ranks > 1 and not said[0].usage else ""
-        return prefix + str(said[0].reason)
-    if _full(folder):
+    if failed and not (program and exit_code):
+        prefix = f"rank {failed[0].rank}: " if ranks > 1 and not failed[0].bad_input else ""
+        return prefix + str(failed[0].reason)
+    if _is_full(folder):
         return disk_sentence(folder)
-    who = "the program" if program else "the training process"
+    subject = "the program" if program else "the training process"
     if exit_code < 0:
-        return f"{who} {signal_sentence(-exit_code)}"
-    # A shell, and Nsight's launchers, hand on a signal as 128 + its number.
+        return f"{subject} {signal_sentence(-exit_code)}"
+    # A shell, and Nsight's launchers, pass on a signal as 128 + its number.
     if exit_code > 128 and exit_code - 128 in {s.value for s in signal.Signals}:
-        return f"{who} {signal_sentence(exit_code - 128)}"
-    return f"{who} exited with code {exit_code}; its output is in {folder / 'log.txt'}"
+        return f"{subject} {signal_sentence(exit_code - 128)}"
+    return f"{subject} exited with code {exit_code}; its output is in {folder / 'log.txt'}"
 
 
-def _full(folder: Path) -> bool:
+def _is_full(folder: Path) -> bool:
     try:
-        return shutil.disk_usage(folder).free < ALMOST_NOTHING
+        return shutil.disk_usage(folder).free < ALMOST_FULL_BYTES
     except OSError:
         return False
-
-
-def os_sentence(error: OSError) -> str:
-    """One sentence for an OSError of the parent itself."""
-    return disk_sentence(error.filename) if is_disk_full(error) else os_error_sentence(error)

@@ -1,4 +1,4 @@
-"""Jobs on several nodes: what a launcher says of them, and what all nodes must see."""
+"""Jobs on several nodes: which job this process belongs to, and whether a command starts processes elsewhere."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ LAUNCHERS = {"srun", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun",
 
 
 def slurm_job(environment: Mapping[str, str]) -> str | None:
-    """The job that this process is one of several tasks of, by the variables that srun sets; None if of none.
+    """Name of the Slurm job step of which this process is one of several tasks, from srun's variables, or None.
 
-    In a batch script, which runs once however many tasks were asked for, there is no step.
+    A batch script runs once, whatever the number of tasks, and has no step.
     """
     job, step, tasks = (environment.get(f"SLURM_{n}", "") for n in ("JOB_ID", "STEP_ID", "STEP_NUM_TASKS"))
     if not (job.isdecimal() and step.isdecimal() and tasks.isdecimal()) or int(tasks) < 2:
         return None
-    # Of a job that Slurm starts again, the steps are numbered from 0 again.
+    # When Slurm requeues a job, its steps are numbered from 0 again.
     restart = environment.get("SLURM_RESTART_COUNT", "")
     return f"slurm-{job}-{step}" + (f"-restart{restart}" if restart.isdecimal() and int(restart) else "")
 
 
 def reaches_nodes(program: tuple[str, ...]) -> bool:
-    """Whether a command starts processes on other nodes, which see the run folder, but not this node's own disks."""
+    """Whether a command starts processes on other nodes, which share the run folder but not this node's disks."""
     return bool(program) and Path(program[0]).name in LAUNCHERS

@@ -1,4 +1,4 @@
-"""What the user sees on stderr while a run goes on: steps on a terminal, one line per pass elsewhere."""
+"""Shows the progress of a pass on stderr: a bar on a terminal, one line per pass elsewhere."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 class PassProgress:
-    """Shows one pass: counts the bytes of the worker's `progress` file, and copies new log text where asked."""
+    """Shows one pass. The worker appends a byte to the file `progress` for each step."""
 
     def __init__(self, console: Console, title: str, steps: int | None, scratch: Path, log: Path, echo: bool) -> None:
-        """`steps` is the number of steps to come, None when the program does not say."""
+        """`steps` is the number of steps, None if unknown; `echo` copies new text of `log` to stderr."""
         self._counter = scratch / "progress"
         self._log = log
         self._echo = echo
-        self._shown = 0
-        # A character may be cut where the log ended at the last look.
+        self._echoed = 0
+        # The log may end inside a character while it is being written.
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._title = title
         self._console = console
@@ -45,22 +45,22 @@ class PassProgress:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None) -> None:
-        self.tick(last=True)
+        self.update(last=True)
         if self._bar:
             self._bar.stop()
 
-    def tick(self, last: bool = False) -> None:
-        """Look at what has changed; with `last`, no more comes."""
+    def update(self, last: bool = False) -> None:
+        """Show what is new; `last` says that no more will come."""
         if self._bar and self._counter.exists():
             self._bar.update(self._task, completed=self._counter.stat().st_size)
         if self._echo and self._log.exists():
             with self._log.open("rb") as f:
-                if f.seek(0, os.SEEK_END) < self._shown:  # the program has cut it: what is there is new
-                    self._shown = 0
+                if f.seek(0, os.SEEK_END) < self._echoed:  # the program has truncated the log
+                    self._echoed = 0
                     self._decoder.reset()
-                f.seek(self._shown)
+                f.seek(self._echoed)
                 new = f.read()
-            self._shown += len(new)
+            self._echoed += len(new)
             if text := self._decoder.decode(new, last):
                 sys.stderr.write(text)
                 sys.stderr.flush()

@@ -1,7 +1,7 @@
 """Files that are there whole or not at all, whether they are there, and what the system says of them.
 
 They are written beside their place under a name that nobody can foresee, in a file that is made new: a link planted
-there is not followed. What runs inside programs of the user's own has its own, collect.new_files.
+there is not followed.
 """
 
 from __future__ import annotations

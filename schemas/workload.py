@@ -1,8 +1,8 @@
 """The options of a workload: what is trained, how and on what.
 
-A new one is a field here, and the line in collect/workload.py that uses it. `collect run --help`, the keys of a sweep's
-plan, `workload` in run.json, the columns of `runs` and what `scaling` holds equal derive from the field. Fields stand
-in the order of the columns.
+To add one, add a field here and use it in collect/workload/model.py. `collect run --help`, the keys of a sweep's plan,
+`workload` in run.json, the columns of `runs` and what `scaling` keeps constant derive from the field. The order of the
+fields is that of the columns.
 """
 
 from __future__ import annotations

@@ -90,6 +90,18 @@ def test_imports(module: str) -> None:
     assert not {n.split(".")[0] for n in imports(FILES[module])} & FORBIDDEN[module.split(".")[0]]
 
 
+def test_injected_code_needs_the_standard_library_and_torch_only() -> None:
+    """It runs in the user's program, whose Python may have nothing else, and imports torch only once that has."""
+    files = sorted((ROOT / "collect/injected").rglob("*.py"))
+    assert len(files) > 10
+    for path in files:
+        names = {n.split(".")[0] for n in imports(path) if not n.startswith("collect.injected.")}
+        assert names - sys.stdlib_module_names <= {"torch"}, path
+        first = [n for n in ast.parse(path.read_text()).body if isinstance(n, ast.Import | ast.ImportFrom)]
+        names = {getattr(n, "module", None) or a.name for n in first if not getattr(n, "level", 0) for a in n.names}
+        assert "torch" not in {n.split(".")[0] for n in names}, path
+
+
 def circle(graph: dict[str, set[str]]) -> list[str]:
     """Modules of which each imports the next, and the last the first; empty if there are none."""
     try:

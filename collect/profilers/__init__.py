@@ -1,4 +1,4 @@
-"""The profilers that a run can be repeated under. A new one is a module here and its name in _MODULES."""
+"""The profilers to record with. To add one, add a module here and its name to _MODULES."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collect.options import RunOptions
 from collect.profilers.base import Profiler
 
 _MODULES = ("none", "torch_profiler", "nsys", "ncu")
-"""Each has its Profiler as PROFILER."""
+"""Each defines PROFILER, a subclass of Profiler."""
 
 PROFILERS: dict[str, type[Profiler[Any]]] = {
     p.name: p for p in (import_module(f"{__name__}.{module}").PROFILER for module in _MODULES)
@@ -17,5 +17,5 @@ PROFILERS: dict[str, type[Profiler[Any]]] = {
 
 
 def make_profiler(name: str, options: RunOptions) -> Profiler[Any]:
-    """The profiler of a name."""
+    """Return the profiler with this name."""
     return PROFILERS[name](options)

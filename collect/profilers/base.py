@@ -1,9 +1,8 @@
-"""The interface that every profiler implements: one module each, named in _MODULES.
+"""The interface of a profiler.
 
-Its options, the files that it leaves, the program that it needs and what it cannot do stand in its module, too.
-
-A `Profiler` lives in the parent, which never imports torch: it wraps the command and finishes the files. Its
-`Recorder` lives in the worker, around the training steps.
+A profiler's module holds all that is special to it: its options, the files it writes, the tool it needs, and what it
+does not support. Its `Profiler` runs in the `collect` process, which never imports torch: it wraps the command and
+completes the files. Its `Recorder` runs in the worker, around the training steps.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
-from collect.errors import ToolError
+from collect.errors import MachineError
 from collect.options import RunOptions
 from schemas import isolation
 from schemas.manifest import RunFile
@@ -24,25 +23,25 @@ from schemas.options import declared
 from schemas.tools import Tool
 
 EVERY_PASS = {".step_metrics.csv": "step_metrics", "log.txt": "log"}
-"""Files that a pass leaves under any profiler: ending -> kind in schemas.manifest.FILE_KINDS."""
+"""Files of every pass: name ending -> kind in schemas.manifest.FILE_KINDS."""
 
 Own = TypeVar("Own", bound=msgspec.Struct)
 
 
 class NoOptions(msgspec.Struct, frozen=True):
-    """Of a profiler without options of its own."""
+    """For a profiler without options."""
 
 
 class Recorder:
-    """The worker's side of a profiler; this one records nothing."""
+    """The worker's side of a profiler. This base class records nothing."""
 
     shared = False
-    """One recording holds all ranks, so that none may stop it before the others have finished."""
+    """All ranks share one recording, so none may stop it before the others have finished."""
     distorts_time = False
-    """Steps take so much longer that their times mean nothing, and are not kept."""
+    """Steps take so much longer that their times are meaningless and not written."""
 
     def before_step(self, index: int) -> None:
-        """Called before each step; `index` counts from 0 over warm-up and profiled steps."""
+        """Called before each step; `index` counts from 0 over all steps."""
 
     def phase(self, name: str, begins: bool) -> None:
         """Called before and after each phase of a step."""
@@ -51,63 +50,63 @@ class Recorder:
         """Called right after the last step, before anything waits for the GPU."""
 
     def stop(self) -> None:
-        """Called when the GPU has finished the last step, or after a failure, or both."""
+        """Called when the GPU has finished the last step, after a failure, or both."""
 
     def write(self) -> None:
-        """Write what was recorded; called once, after stop()."""
+        """Write the recording. Called once, after stop()."""
 
 
 class Profiler(Generic[Own]):
-    """The parent's side of a profiler; this one leaves the command as it is."""
+    """The `collect` side of a profiler. This base class does not change the command."""
 
     name: str
     Options: type[Own]
-    """The profiler's own options, each declared by a schemas.options.Option; their names are unlike all others'."""
+    """The profiler's options, each declared by a schemas.options.Option. Their names are unique over all profilers."""
     tool: Tool | None = None
-    """The program that it needs."""
+    """The program that it runs."""
     kinds: ClassVar[Mapping[str, str]] = {}
-    """Files that it leaves: ending -> kind in schemas.manifest.FILE_KINDS."""
+    """Files that it writes: name ending -> kind in schemas.manifest.FILE_KINDS."""
 
     def __init__(self, options: RunOptions) -> None:
-        """Take the options; nothing is started or looked up yet."""
+        """Take the options; prepare() looks up the tool."""
         self.options = options
-        mine = {n: v for n, v in options.profiling.items() if n in declared(self.Options)}
-        self.own = msgspec.convert(mine, self.Options)
+        values = {n: v for n, v in options.profiling.items() if n in declared(self.Options)}
+        self.own = msgspec.convert(values, self.Options)
 
-    def refuses(self) -> str | None:
-        """Why a model cannot be trained under it with these options, in a sentence; None if it can."""
+    def unsupported(self) -> str | None:
+        """Say why the built-in workload cannot run under it with these options; None if it can."""
         return None
 
     def prepare(self) -> list[str]:
-        """Look up the tool, and return what the user should be told before the pass. Raises ToolError."""
+        """Look up the tool, and return notes for the user. Raises MachineError."""
         return []
 
     def wrap(self, argv: list[str], folder: Path) -> list[str]:
-        """The command that runs `argv` under the profiler and writes into `folder`."""
+        """Return the command that runs `argv` under the profiler and writes into `folder`."""
         return argv
 
     def environment(self, folder: Path, scratch: Path) -> dict[str, str]:
-        """Variables to add to the command's environment."""
+        """Return variables to add to the command's environment."""
         return {}
 
     def recorder(self, folder: Path, rank: int) -> Recorder:
-        """The worker's side, writing into `folder`."""
+        """Return the worker's side, which writes into `folder`."""
         return Recorder()
 
     def explain(self, log: str) -> str | None:
-        """The sentence for a failure that the profiler itself printed, if it did."""
+        """Describe the failure that the profiler itself printed, if any."""
         return None
 
     def finish(self, folder: Path, log: str) -> None:
-        """Complete the files after the command has ended (exports). Raises ToolError when there is no recording."""
+        """Complete the files after the command has ended (exports). Raises MachineError if there is no recording."""
 
     def record(self) -> dict[str, Any]:
-        """The profiler's own options, for the manifest."""
+        """Return the profiler's options for the manifest."""
         return {}
 
 
 def list_files(run_folder: Path, pass_folder: Path, kinds: Mapping[str, str]) -> list[RunFile]:
-    """The files of a pass with their kinds and ranks; half-written ones are not listed."""
+    """List the files of a pass with their kinds and ranks, without temporary ones."""
     endings = {**kinds, **EVERY_PASS}
     files = []
     for path in sorted(pass_folder.iterdir()):
@@ -119,36 +118,36 @@ def list_files(run_folder: Path, pass_folder: Path, kinds: Mapping[str, str]) ->
     return files
 
 
-def need_tool(tool: Tool) -> str:
-    """Path of a profiler's program. Raises ToolError, with what to do, when there is none."""
+def find_tool(tool: Tool) -> str:
+    """Return the path of a profiler's program. Raises MachineError if it is missing."""
     found = tool.find()
     if found is None:
-        raise ToolError(
+        raise MachineError(
             f"{tool.name} is not installed or not on PATH; install {tool.product} ({tool.url}) or set {tool.variable} "
             "to its path"
         )
     return found
 
 
-def ask_tool(argv: list[str], timeout_s: float = 120.0) -> str:
-    """What a tool prints (stdout and stderr) for a question such as --help. Raises ToolError when it cannot run."""
+def tool_output(argv: list[str], timeout_s: float = 120.0) -> str:
+    """Return stdout and stderr of a tool, for example of --help. Raises MachineError if it cannot run."""
     try:
         done = isolation.run_tool(argv, capture_output=True, text=True, errors="replace", timeout=timeout_s)
     except (OSError, subprocess.TimeoutExpired) as e:
-        raise ToolError(f"{argv[0]} does not run: {e}") from e
+        raise MachineError(f"{argv[0]} does not run: {e}") from e
     return done.stdout + done.stderr
 
 
 def run_tool(argv: list[str], purpose: str, timeout_s: float = 3600.0) -> str:
     """Run a tool to its end and return its stdout; paths must be absolute.
 
-    Raises ToolError, with the tool's last line, when it fails.
+    Raises MachineError with the last line that the tool printed.
     """
     try:
         done = isolation.run_tool(argv, capture_output=True, text=True, errors="replace", timeout=timeout_s)
     except (OSError, subprocess.TimeoutExpired) as e:
-        raise ToolError(f"{purpose} failed: {e}") from e
+        raise MachineError(f"{purpose} failed: {e}") from e
     if done.returncode != 0:
-        lines = (done.stderr + done.stdout).strip().splitlines() or ["it said nothing"]
-        raise ToolError(f"{purpose} failed with exit code {done.returncode}: {lines[-1].strip()}")
+        lines = (done.stderr + done.stdout).strip().splitlines() or ["no message"]
+        raise MachineError(f"{purpose} failed with exit code {done.returncode}: {lines[-1].strip()}")
     return done.stdout

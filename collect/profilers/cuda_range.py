@@ -1,4 +1,4 @@
-"""Marks what Nsight records by cudaProfilerStart and cudaProfilerStop: the profiled steps, or one phase of each."""
+"""Calls cudaProfilerStart and cudaProfilerStop around what Nsight records: the profiled steps, or a phase of each."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collect.profilers.base import Recorder
 
 
 class CudaRangeRecorder(Recorder):
-    """Opens the capture range around the profiled steps, or around one phase of them."""
+    """Opens the capture range around the profiled steps, or around one phase of each."""
 
     shared = True
 
     def __init__(self, options: RunOptions, phase: str | None = None, distorts_time: bool = False) -> None:
-        """With `phase`, the range is open in that phase alone."""
+        """With `phase`, open the range in that phase only."""
         self.distorts_time = distorts_time
         self._first = options.first_profiled
         self._phase = phase
@@ -27,7 +27,7 @@ class CudaRangeRecorder(Recorder):
                 self._set(True)
 
     def phase(self, name: str, begins: bool) -> None:
-        """Open and close the range around the phase, where one was asked for."""
+        """Open and close the range around the selected phase."""
         if self._profiled and name == self._phase:
             self._set(begins)
 
@@ -35,13 +35,13 @@ class CudaRangeRecorder(Recorder):
         """Close the range."""
         self._set(False)
 
-    def _set(self, wanted: bool) -> None:
+    def _set(self, open_range: bool) -> None:
         import torch
 
-        if wanted == self._open:
+        if open_range == self._open:
             return
-        self._open = wanted
-        if wanted:
+        self._open = open_range
+        if open_range:
             torch.cuda.profiler.start()
         else:
             torch.cuda.profiler.stop()

@@ -1,4 +1,4 @@
-"""Which Nsight Compute metrics to count, by purpose and by what the chip has."""
+"""Chooses the Nsight Compute metrics to count, by purpose and by what the GPU has."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ TIME_AND_DRAM = ("gpu__time_duration.sum", "dram__bytes_read.sum", "dram__bytes_
 FLOP_INSTRUCTIONS = tuple(
     f"smsp__sass_thread_inst_executed_op_{p}{op}_pred_on.sum" for p in "fdh" for op in ("add", "mul", "fma")
 )
-"""Thread instructions of single, double and half precision (the last of packed pairs)."""
+"""Thread instructions in single, double and half precision (half: packed pairs)."""
 TENSOR_OPS = "sm__ops_path_tensor_src_"
-"""Base name of the metrics that count a tensor core's operations, a multiply-add as 2; one for each input type."""
+"""Prefix of the metrics that count tensor core operations, a multiply-add as 2; one for each input type."""
 TENSOR_FLOAT = re.compile(r"(bf16|fp\d+|tf32)(_|$)")
 """Input types that count as floating point."""
 TENSOR_INSTRUCTIONS = re.compile(r"sm__inst_executed_pipe_tensor\w*")
-"""For chips older than the operation counters: tensor core instructions, by kind."""
+"""Tensor core instructions by kind, for GPUs without operation counters."""
 CACHE_BYTES = ("lts__t_bytes.sum", "l1tex__t_bytes.sum")
 PEAKS = (
     "dram__bytes.sum.peak_sustained",
@@ -24,25 +24,25 @@ PEAKS = (
     "sm__sass_thread_inst_executed_op_dfma_pred_on.sum.peak_sustained",
     "sm__sass_thread_inst_executed_op_hfma_pred_on.sum.peak_sustained",
 )
-"""Rates per cycle that the roofs are made of, as the roofline sections of Nsight Compute name them."""
+"""Rates per cycle from which the roofs are computed, as in the roofline sections of Nsight Compute."""
 CLOCKS = tuple(f"{unit}__cycles_elapsed.avg.per_second" for unit in ("sm", "smsp", "dram", "lts", "l1tex"))
 SECONDS_PER_KERNEL = {"flops": 0.2, "roofline": 0.4, "full": 2.0}
-"""Rough time that one kernel takes, all its replays included; the last one as seen on an H200."""
+"""Rough time per kernel with all its replays; `full` was measured on an H200."""
 FULL_PASSES = 38
-"""Replays per kernel of `--set full`, as seen on an H200."""
+"""Replays per kernel of `--set full`, measured on an H200."""
 COUNTERS_PER_PASS = 4
 """Rough number of metrics that fit into one replay."""
 
 
 def known_metrics(listing: str) -> set[str]:
-    """Base names of the metrics that `ncu --query-metrics` lists, one at the start of each line."""
+    """Parse the base names of metrics, one at the start of each line, from `ncu --query-metrics`."""
     return set(re.findall(r"^\s*((?:\w+?)__\w+)", listing, re.M))
 
 
 def tensor_metrics(known: set[str]) -> list[str]:
-    """Metrics that together count each tensor core operation once; empty when the chip has none."""
+    """Return metrics that together count each tensor core operation once; empty if the GPU has none."""
     names = sorted(m for m in known if m.startswith(TENSOR_OPS) and TENSOR_FLOAT.match(m[len(TENSOR_OPS) :]))
-    # `src_fp16` holds `src_fp16_dst_fp32`, and that holds `src_fp16_dst_fp32_sparsity_on`: keep the outermost.
+    # `src_fp16` includes `src_fp16_dst_fp32`, which includes `src_fp16_dst_fp32_sparsity_on`: use the outermost.
     outer = [m for m in names if not any(m.startswith(other + "_") for other in names if other != m)]
     if outer:
         return [m + ".sum" for m in outer]
@@ -50,9 +50,9 @@ def tensor_metrics(known: set[str]) -> list[str]:
 
 
 def choose_metrics(purpose: str, known: set[str]) -> tuple[list[str], list[str]]:
-    """Metrics to ask for, and those left out because this ncu or chip does not know them.
+    """Return the metrics to count, and those left out because this ncu or GPU does not have them.
 
-    `purpose` is `flops` or `roofline`; `known` comes from known_metrics(), empty when ncu could not be asked.
+    `purpose` is `flops` or `roofline`; `known` comes from known_metrics(), empty if ncu did not list any.
     """
     tensor = tensor_metrics(known)
     wanted = [*TIME_AND_DRAM, *FLOP_INSTRUCTIONS, *tensor]
@@ -67,12 +67,12 @@ def choose_metrics(purpose: str, known: set[str]) -> tuple[list[str], list[str]]
 def _is_known(metric: str, known: set[str]) -> bool:
     base = metric.partition(".")[0]
     unit = re.match(r"(?:\w+?__)(?:sass_)?", base)
-    # Some versions list no SASS metrics at all and take them nevertheless.
+    # Some versions list no SASS metrics but accept them.
     if unit and unit[0].endswith("sass_") and not any(m.startswith(unit[0]) for m in known):
         return True
     return base in known
 
 
 def estimate_passes(purpose: str, metrics: list[str]) -> int:
-    """About how often ncu will replay each kernel."""
+    """Estimate how often ncu will replay each kernel."""
     return FULL_PASSES if purpose == "full" else max(1, -(-len(metrics) // COUNTERS_PER_PASS))

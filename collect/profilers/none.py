@@ -1,4 +1,4 @@
-"""No profiler: the undisturbed baseline. Leaves the step metrics alone."""
+"""No profiler: the undisturbed baseline. Only the step metrics are written."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collect.profilers.base import NoOptions, Profiler
 
 
 class NoProfiler(Profiler[NoOptions]):
-    """Runs the command as it is."""
+    """Runs the command without a profiler."""
 
     name = "none"
     Options = NoOptions

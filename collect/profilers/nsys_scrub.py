@@ -1,8 +1,8 @@
-"""Takes out of an Nsight Systems SQLite export what is not to leave the node: environment, other processes, secrets.
+"""Removes from an Nsight Systems SQLite export what must not leave the node: environment, other processes, secrets.
 
-nsys writes the whole environment of the program into its report, as capture metadata and as strings, beside the names
-of all processes and threads of the node and what the program printed. The export keeps of it what `collect.redact`
-lets pass. The report itself (.nsys-rep) cannot be mended.
+nsys writes the whole environment of the program into its report, as capture metadata and as strings, and the names of
+all processes and threads of the node, and the program's output. Of that, the export keeps what collect/redact.py
+permits. The report itself (.nsys-rep) cannot be edited.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from collect.redact import Redactor, safe_variables
 SYSTEM = re.compile(
     r"(Cpu|Gpu|Nv|Cuda|Nic|Ofed|Os|Kernel|Has|Supports?|Is)[A-Z]\w*|\w*(Platform|Version|ABIs)|Hostname|CNTFRQMHz"
 )
-"""Rows of TARGET_INFO_SYSTEM_ENV that describe the machine. One of the others is the whole environment."""
+"""Rows of TARGET_INFO_SYSTEM_ENV that describe the machine. One of the other rows is the whole environment."""
 STRING_COLUMN = re.compile(r"(name|\w*text|filename|content|module|symbol|label|message)Id|\w+Name", re.I)
-"""Integer columns that refer to StringIds, in exports whose schema does not say so."""
+"""Integer columns that refer to StringIds, in exports whose schema has no REFERENCES."""
 REFERENCE = re.compile(r'^\s*"?(\w+)"?\s+INTEGER\b.*\bREFERENCES StringIds\b', re.M)
-"""A column whose line in the schema says that it refers to StringIds."""
-OF_PROCESSES = {"PROCESSES": "globalPid", "ThreadNames": "globalTid"}
-"""Tables that name all processes and threads of the node, and their column of ids."""
+"""A column that refers to StringIds according to the schema."""
+PROCESS_TABLES = {"PROCESSES": "globalPid", "ThreadNames": "globalTid"}
+"""Tables that name all processes and threads of the node, and their id columns."""
 PID_SHIFT = 24
-"""A globalTid is a globalPid with the thread in its last 24 bits."""
+"""The last 24 bits of a globalTid are the thread, the bits before are those of the globalPid."""
 
 Columns = dict[str, dict[str, str]]
-"""The declared type of each column of each table."""
+"""Table -> column -> declared type."""
 
 
 def scrub_export(source: Path, target: Path, environment: Mapping[str, str]) -> None:
-    """Write the export `source` to `target` without what must not leave the node; `source` is changed, too.
+    """Write the export `source` to `target` without what must not leave the node. Changes `source`, too.
 
-    `environment` is the one that nsys was started in. What was removed is in no free page of `target`, which must not
-    exist yet. Raises sqlite3.Error.
+    `environment` is the one that nsys was started with. `target` must not exist yet; it has no free pages that could
+    contain removed data. Raises sqlite3.Error.
     """
     redactor = Redactor(environment)
     with closing(sqlite3.connect(source, isolation_level=None)) as db:
-        # The copy is what counts: nothing of this file has to survive a crash.
+        # Only the copy is used: this file need not survive a crash.
         db.execute("PRAGMA journal_mode = OFF")
         db.execute("PRAGMA synchronous = OFF")
         schema = dict(db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'").fetchall())
@@ -49,11 +49,11 @@ def scrub_export(source: Path, target: Path, environment: Mapping[str, str]) -> 
         db.execute("BEGIN")
         _rewrite(db, columns, "TARGET_INFO_SYSTEM_ENV", lambda name, value: value if SYSTEM.fullmatch(name) else None)
         _redact_arguments(db, columns, redactor)
-        _rewrite(db, columns, "META_DATA_CAPTURE", partial(_captured, redactor))
+        _rewrite(db, columns, "META_DATA_CAPTURE", partial(_capture_metadata, redactor))
         for table in ("META_DATA_EXPORT", "EXPORT_META_DATA"):
             _rewrite(db, columns, table, lambda name, value: None if "USER" in name else redactor.text(value))
         if "ProcessStreams" in columns:
-            db.execute("DELETE FROM ProcessStreams")  # log.txt has what the program printed
+            db.execute("DELETE FROM ProcessStreams")  # the program's output is in log.txt
         _drop_other_processes(db, columns)
         _drop_unused_strings(db, columns, schema)
         _redact_texts(db, columns, redactor)
@@ -62,7 +62,7 @@ def scrub_export(source: Path, target: Path, environment: Mapping[str, str]) -> 
 
 
 def _rewrite(db: sqlite3.Connection, columns: Columns, table: str, change: Callable[[str, str], str | None]) -> None:
-    """Replace each value of a table of names and values by what `change` makes of it; None removes the row."""
+    """Replace each value of a table of names and values by the result of `change`; None removes the row."""
     if table not in columns:
         return
     if not {"name", "value"} <= set(columns[table]):
@@ -76,8 +76,8 @@ def _rewrite(db: sqlite3.Connection, columns: Columns, table: str, change: Calla
             db.execute(f"UPDATE {table} SET value = ? WHERE rowid = ?", (new, row))
 
 
-def _captured(redactor: Redactor, name: str, value: str) -> str | None:
-    """What is kept of a row of META_DATA_CAPTURE: of the environment (NAME="VALUE") what may be known."""
+def _capture_metadata(redactor: Redactor, name: str, value: str) -> str | None:
+    """Redact a row of META_DATA_CAPTURE; None removes it. Variables (NAME="VALUE") stay if they are safe."""
     if "USER_NAME" in name:
         return None
     if "ENVIRONMENT" not in name:
@@ -88,7 +88,7 @@ def _captured(redactor: Redactor, name: str, value: str) -> str | None:
 
 
 def _redact_arguments(db: sqlite3.Connection, columns: Columns, redactor: Redactor) -> None:
-    """Redact the command lines of META_DATA_CAPTURE: an argument is a secret because of the one before it."""
+    """Redact whole command lines of META_DATA_CAPTURE: an argument may be secret because of the previous one."""
     if "META_DATA_CAPTURE" not in columns:
         return
     lines: dict[str, list[tuple[int, int, str]]] = {}
@@ -102,14 +102,14 @@ def _redact_arguments(db: sqlite3.Connection, columns: Columns, redactor: Redact
 
 
 def _drop_other_processes(db: sqlite3.Connection, columns: Columns) -> None:
-    """Keep the names of processes and threads of processes with events alone."""
+    """Remove the names of processes without events, and of their threads."""
     recorded: set[int] = set()
-    for table, its in columns.items():
-        for column in {"globalTid", "globalPid"} & set(its) if table not in OF_PROCESSES else ():
+    for table, types in columns.items():
+        for column in {"globalTid", "globalPid"} & set(types) if table not in PROCESS_TABLES else ():
             recorded.update(p for (p,) in db.execute(f'SELECT DISTINCT {column} >> {PID_SHIFT} FROM "{table}"') if p)
     db.execute("CREATE TEMP TABLE recorded (process INTEGER PRIMARY KEY)")
     db.executemany("INSERT INTO recorded VALUES (?)", ((p,) for p in recorded))
-    for table, column in OF_PROCESSES.items():
+    for table, column in PROCESS_TABLES.items():
         if column in columns.get(table, ()):
             db.execute(
                 f"DELETE FROM {table} WHERE coalesce({column} >> {PID_SHIFT}, 0) NOT IN (SELECT process FROM recorded)"
@@ -117,24 +117,24 @@ def _drop_other_processes(db: sqlite3.Connection, columns: Columns) -> None:
 
 
 def _drop_unused_strings(db: sqlite3.Connection, columns: Columns, schema: dict[str, str]) -> None:
-    """Remove the strings that no table refers to: whole environments of the node's processes are among them."""
+    """Remove strings that no table refers to: they include the environments of the node's processes."""
     if "StringIds" not in columns:
         return
     db.execute("CREATE TEMP TABLE used (id INTEGER PRIMARY KEY)")
-    for table, its in columns.items():
-        said = set(REFERENCE.findall(schema[table]))
-        for column, kind in its.items():
-            if column in said or (kind.upper() == "INTEGER" and STRING_COLUMN.fullmatch(column)):
+    for table, types in columns.items():
+        references = set(REFERENCE.findall(schema[table]))
+        for column, kind in types.items():
+            if column in references or (kind.upper() == "INTEGER" and STRING_COLUMN.fullmatch(column)):
                 query = f'SELECT DISTINCT "{column}" FROM "{table}" WHERE "{column}" IS NOT NULL'
                 db.execute(f"INSERT OR IGNORE INTO used {query}")
     db.execute("DELETE FROM StringIds WHERE id NOT IN (SELECT id FROM used)")
 
 
 def _redact_texts(db: sqlite3.Connection, columns: Columns, redactor: Redactor) -> None:
-    """Redact the secrets that show without a name in all texts that are left (NVTX ranges, diagnostics)."""
+    """Redact secrets that need no name to be recognised in all remaining texts (NVTX ranges, diagnostics)."""
     db.create_function("redacted", 1, lru_cache(1 << 16)(redactor.tokens), deterministic=True)
-    for table, its in columns.items():
-        for column, kind in its.items():
+    for table, types in columns.items():
+        for column, kind in types.items():
             if kind.upper() == "TEXT":
                 name = f'"{column}"'
                 changed = f"typeof({name}) = 'text' AND redacted({name}) <> {name}"

@@ -1,4 +1,4 @@
-"""torch.profiler: the Chrome trace and key_averages() of the profiled steps, one of each per rank."""
+"""torch.profiler: a Chrome trace and key_averages() of the profiled steps for each rank."""
 
 from __future__ import annotations
 
@@ -9,45 +9,45 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from collect.errors import ToolError
+from collect.errors import MachineError
+from collect.injected.trace_files import write_recording
 from collect.options import RunOptions
 from collect.profilers.base import Profiler, Recorder
-from collect.trace_files import write_recording
 from schemas.options import Option
 
 PANEL = "torch.profiler"
 Detail = Literal["light", "shapes", "full"]
-ATTACH_SITE = Path(__file__).resolve().parent.parent / "attach_site"
+SITE_FOLDER = Path(__file__).resolve().parent.parent / "injected" / "site"
 
 
 class TorchOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What to record beside the events."""
+    """What to record besides events."""
 
     detail: Annotated[
-        Detail, Option("{choices}: operators alone, with shapes, or with all that the options below add.", PANEL)
+        Detail, Option("{choices}: operators only, with input shapes, or with all that the options below add.", PANEL)
     ] = "shapes"
-    shapes: Annotated[bool | None, Option("Record operator input shapes; by default as --detail says.", PANEL)] = None
-    memory: Annotated[bool | None, Option("Record allocations; by default as --detail says.", PANEL)] = None
-    stacks: Annotated[bool | None, Option("Record Python stacks; by default as --detail says.", PANEL)] = None
-    flops: Annotated[bool | None, Option("Estimate FLOPs of operators; by default as --detail says.", PANEL)] = None
-    memory_timeline: Annotated[bool, Option("Write a memory timeline; turns on shapes, memory and stacks.", PANEL)] = (
-        False
-    )
+    shapes: Annotated[bool | None, Option("Record operator input shapes. Default: from --detail.", PANEL)] = None
+    memory: Annotated[bool | None, Option("Record allocations. Default: from --detail.", PANEL)] = None
+    stacks: Annotated[bool | None, Option("Record Python stacks. Default: from --detail.", PANEL)] = None
+    flops: Annotated[bool | None, Option("Estimate FLOPs of operators. Default: from --detail.", PANEL)] = None
+    memory_timeline: Annotated[
+        bool, Option("Write a memory timeline; implies --shapes, --memory and --stacks.", PANEL)
+    ] = False
 
     def recorded(self) -> dict[str, bool]:
-        """What is recorded: shapes, memory, stacks and flops, each as asked for or else by the detail."""
+        """Whether shapes, memory, stacks and flops are recorded: as their option says, else as `detail` does."""
         full = self.detail == "full"
         by_detail = {"shapes": self.detail != "light", "memory": full, "stacks": full, "flops": full}
-        asked = {name: getattr(self, name) for name in by_detail}
+        by_option = {name: getattr(self, name) for name in by_detail}
         timeline = dict.fromkeys(("shapes", "memory", "stacks"), True) if self.memory_timeline else {}
-        return by_detail | {name: value for name, value in asked.items() if value is not None} | timeline
+        return by_detail | {name: value for name, value in by_option.items() if value is not None} | timeline
 
 
 class TorchRecorder(Recorder):
-    """Records the profiled steps; the profiler's own first-use work falls into the last warm-up step."""
+    """Records the profiled steps. The profiler starts in the last warm-up step, so its slow start is not recorded."""
 
     def __init__(self, options: RunOptions, own: TorchOptions, folder: Path, rank: int) -> None:
-        """Record the steps that `options` ask for and write rank-N files into `folder`."""
+        """Write the files of `rank` into `folder`."""
         self._options = options
         self._own = own
         self._folder = folder
@@ -56,14 +56,14 @@ class TorchRecorder(Recorder):
         self._recorded: Any = None
 
     def before_step(self, index: int) -> None:
-        """Start before step 0, so that ProfilerStep#N is step N of the step metrics; advance before the others."""
+        """Start before step 0, so that ProfilerStep#N is step N of the step metrics; advance before other steps."""
         if self._profile is None:
-            self._profile = self._make()
+            self._profile = self._create()
             self._profile.start()
         else:
             self._profile.step()
 
-    def _make(self) -> Any:
+    def _create(self) -> Any:
         from torch.profiler import ProfilerActivity, profile, schedule
 
         o, own = self._options, self._own.recorded()
@@ -81,14 +81,14 @@ class TorchRecorder(Recorder):
         )
 
     def after_steps(self) -> None:
-        """Close the last ProfilerStep range, so that it does not hold the wait for the GPU."""
+        """Close the last ProfilerStep range, so that it does not include the wait for the GPU."""
         last = self._profile.step_rec_fn
         if last is not None:
             last.__exit__(None, None, None)
             self._profile.step_rec_fn = None
 
     def stop(self) -> None:
-        """Stop the profiler. After a failure in a warm-up step there is nothing to write."""
+        """Stop the profiler. After a failure before the profiled steps there is nothing to write."""
         profile, self._profile = self._profile, None
         if profile is None:
             return
@@ -97,13 +97,13 @@ class TorchRecorder(Recorder):
         self._recorded = profile if recording else None
 
     def write(self) -> None:
-        """Write the trace and the averages of the recorded steps."""
+        """Write the trace and key_averages() of the recorded steps."""
         if self._recorded is not None:
             write_recording(self._recorded, self._folder, f"rank-{self._rank}", self._own.memory_timeline)
 
 
 class TorchProfiler(Profiler[TorchOptions]):
-    """Profiles in the training process itself, or attaches to a Python program of the user's own."""
+    """Profiles inside the worker, or attaches to the user's Python program."""
 
     name = "torch"
     Options = TorchOptions
@@ -114,7 +114,7 @@ class TorchProfiler(Profiler[TorchOptions]):
     }
 
     def environment(self, folder: Path, scratch: Path) -> dict[str, str]:
-        """For a program of the user's own: what makes Python load collect.attach at start-up."""
+        """For the user's program: make Python import collect/injected at start-up."""
         if not self.options.program:
             return {}
         o, own = self.options, self.own
@@ -127,31 +127,31 @@ class TorchProfiler(Profiler[TorchOptions]):
             **own.recorded(),
             "memory_timeline": own.memory_timeline,
         }
-        path = os.pathsep.join(filter(None, (str(ATTACH_SITE), os.environ.get("PYTHONPATH"))))
+        path = os.pathsep.join(filter(None, (str(SITE_FOLDER), os.environ.get("PYTHONPATH"))))
         return {"PYTHONPATH": path, "TRACEQUARRY_ATTACH": json.dumps(settings)}
 
     def recorder(self, folder: Path, rank: int) -> Recorder:
-        """Records in this process."""
+        """Return a recorder for this process."""
         return TorchRecorder(self.options, self.own, folder, rank)
 
     def finish(self, folder: Path, log: str) -> None:
         """Check that there is a trace."""
         if not any(folder.glob("rank-*.trace.json.gz")):
             if self.options.program:
-                raise ToolError(
+                raise MachineError(
                     "no trace was recorded: no Python process of the program ran a torch operator (on a node with a "
-                    "GPU: used CUDA, a module or an optimizer), or it ran with -S, -E or -I, or its script replaces "
-                    "or clears PYTHONPATH, or it ended by os._exit"
+                    "GPU: used CUDA, a module or an optimizer), or Python ran with -S, -E or -I, or a script replaces "
+                    "or clears PYTHONPATH, or the program ended with os._exit"
                 )
-            raise ToolError("no trace was recorded")
+            raise MachineError("no trace was recorded")
 
     def record(self) -> dict[str, Any]:
-        """What was recorded beside the events."""
+        """Return what was recorded besides events."""
         o = self.options
         return {
             **msgspec.structs.asdict(self.own),
             **self.own.recorded(),
-            # What was asked of a program of the user's own; what was counted is beside it (Pass.counted_steps).
+            # The requested steps of the user's program; those that were counted are in Pass.counted_steps.
             **({"steps": o.steps, "warmup": o.warmup} if o.program else {}),
             "undisturbed": len(o.undisturbed_steps),
         }

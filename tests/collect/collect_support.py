@@ -64,8 +64,9 @@ def environment(**extra: str) -> dict[str, str]:
 
 
 TORCH = Template(
-    "collect.cli collect.run collect.sweep collect.train collect.workload rich.progress typer._adapters PIL.Image"
-    " torch torchvision torch._dynamo torch.distributed.launcher.api torch.profiler warm_collect",
+    "collect.cli collect.run collect.sweep.tasks collect.workload.train collect.workload.model rich.progress"
+    " typer._adapters PIL.Image torch torchvision torch._dynamo torch.distributed.launcher.api torch.profiler"
+    " warm_collect",
     **environment(),
 )
 """A process that has imported what `collect` and its training processes do."""

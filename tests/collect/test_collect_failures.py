@@ -16,11 +16,11 @@ import pytest
 from collect_support import CPU, Collect, descendants, environment, interrupt, read_trace, start, wait_for
 
 from collect import doctor
-from collect.checked_options import make_options
-from collect.errors import UsageError
+from collect.errors import InputError, MachineError
 from collect.failure import diagnose, sentence
-from collect.runfolder import RunFolder
-from collect.spec import RankReport
+from collect.option_checks import make_options
+from collect.reports import RankReport
+from collect.run_folder import RunFolder
 from schemas.manifest import read_manifest
 
 LONG = [*CPU, "--steps", "100000", "--profiler", "none"]
@@ -94,8 +94,8 @@ def test_killed_rank(tmp_path: Path) -> None:
     child = start("run", "-o", str(tmp_path), *LONG, "--parallel", "ddp", "--gpus", "2", TMPDIR=str(temporary))
     try:
         wait_for(lambda: steps_done(temporary), "some steps")
-        # The launcher starts rank 0 first.
-        _, rank1 = (pid for pid, name in descendants(child.pid).items() if "collect.worker" in name)
+        # The launcher, which starts rank 0 first; a process's name is cut off after 15 characters.
+        _, _, rank1 = (pid for pid, name in descendants(child.pid).items() if "collect.workloa" in name)
         os.kill(rank1, signal.SIGKILL)
         stdout, stderr = child.communicate(timeout=120)
     finally:
@@ -147,10 +147,10 @@ def test_output_that_cannot_be_written(collect: Collect, tmp_path: Path) -> None
 def test_folders_that_one_may_not_enter(unprivileged: Path) -> None:
     closed = unprivileged / "closed"
     closed.mkdir(mode=0)
-    with pytest.raises(UsageError, match=r"--output: cannot write to .*closed/runs/.*: Permission denied"):
+    with pytest.raises(MachineError, match=r"--output: cannot write to .*closed/runs/.*: Permission denied"):
         RunFolder.create(make_options({"output": str(closed / "runs"), "model": "resnet18"}), ["collect"])
     for data in (f"imagefolder:{closed}/images", f"food101:{closed}", f"cifar100:{closed}"):
-        with pytest.raises(UsageError, match=r"--data: .*closed(/images)?: cannot be read: Permission denied"):
+        with pytest.raises(InputError, match=r"--data: .*closed(/images)?: cannot be read: Permission denied"):
             make_options({"data": data, "model": "resnet18"})
     # Not by run_checks: it would import torch, as a user for whom that may fail half-way, into the tests' process.
     assert str(closed) in doctor._disk(closed / "runs").found

@@ -28,7 +28,7 @@ def counted(profiler, key="aten::addmm"):
 ASKED = ["--warmup", "3", "--steps", "3", "--undisturbed", "0"]
 WATCHES = """
 import os, torch
-from collect.first_use import FirstUse
+from collect.injected.first_use import FirstUse
 said = []
 """
 
@@ -59,7 +59,7 @@ def test_the_first_module() -> None:
     """Not one that torch.compile reads, whose graph stays whole; nor one of a child that was forked before."""
     told = python(
         WATCHES
-        + "FirstUse(lambda: said.append(os.getpid())).wait_for_a_module()\n"
+        + "FirstUse(lambda: said.append(os.getpid())).watch_modules()\n"
         + "module = torch.nn.Linear(2, 2)\n"
         + "compiled = torch.compile(lambda x: module(x), fullgraph=True, backend='eager')\n"
         + "compiled(torch.ones(1, 2))\nprint(said)\n"
@@ -78,11 +78,11 @@ def test_a_loader_uses_nothing() -> None:
         + "class Data(torch.utils.data.Dataset):\n"
         + "    def __len__(self): return 1\n"
         + "    def __getitem__(self, i):\n"
-        + "        use._used()\n"
+        + "        use.notify()\n"
         + "        return len(said)\n"
         + "use = FirstUse(lambda: said.append(1))\n"
         + "print([int(x) for x in torch.utils.data.DataLoader(Data(), num_workers=1)])\n"
-        + "use._used()\nprint(said)\n"
+        + "use.notify()\nprint(said)\n"
     )
     assert told.splitlines() == ["[0]", "[1]"]
 
@@ -107,7 +107,7 @@ def test_training_in_a_thread(collect: Collect, tmp_path: Path) -> None:
     for option, path in (("--memory", program), ("--stacks", cut)):
         ran = collect(*ASKED, option, "--", sys.executable, str(path), output=tmp_path / option, **ON_THE_CPU)
         assert ran.code == 1 and "through" in ran.stderr and ran.manifest.passes[0].exit_code == 0
-        assert "steps its optimizer in another thread" in (ran.manifest.reason or "")
+        assert "steps its optimizer outside its main thread" in (ran.manifest.reason or "")
 
 
 def test_operators_of_all_threads(collect: Collect, tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from collect_support import ROOT, environment
 
-from collect.checked_options import all_options
+from collect.option_checks import all_options
 from collect.options import RunOptions
 from collect.profilers import PROFILERS
-from collect.workload import OPTIMIZERS
+from collect.workload.model import OPTIMIZERS
 from schemas.manifest import FILE_KINDS
 from schemas.options import declared
 
@@ -64,9 +64,9 @@ from pathlib import Path
 from typing import Any
 from typer.testing import CliRunner
 import analyze
-from collect.checked_options import make_options
+from collect.option_checks import make_options
 from collect.cli import app
-from collect.errors import UsageError
+from collect.errors import InputError
 from schemas.manifest import Manifest, Pass, RunFile, read_manifest, write_manifest
 from schemas.workload import recorded
 
@@ -74,7 +74,7 @@ print("help:", "--ghost-batch" in CliRunner().invoke(app, ["run", "--help"]).out
 for label, value in (("plan: ", "two"), ("plan: ", 1)):
     try:
         make_options({"model": "alexnet", "ghost_batch": value}, lambda key: label + key)
-    except UsageError as e:
+    except InputError as e:
         print(e)
 files = [RunFile(path="t.json", kind="chrome_trace", rank=0)]
 step = {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "pid": 1, "tid": 1, "ts": 0, "dur": 10}
@@ -97,8 +97,8 @@ def test_a_workload_option_is_one_field(copy: Path) -> None:
     insert(copy / "schemas" / "workload.py", "    seed: Annotated[", OPTION)
     assert ask(copy, ASK_OPTION) == [
         "help: True",
-        "plan: ghost_batch: 'two' will not do; give a whole number",
-        "plan: ghost_batch: 1 is too small; the least is 2",
+        "plan: ghost_batch: invalid value 'two'; expected a whole number",
+        "plan: ghost_batch: 1 is below the minimum of 2",
         "16",
         "[32, 16, 32]",
         "[1, 2]",
@@ -137,7 +137,7 @@ from collect.doctor import run_checks
 from schemas.manifest import read_manifest
 
 text = CliRunner().invoke(app, ["run", "--help"]).output
-print("help:", "--strace-calls" in text, "nsys, ncu or strace, or several" in text)
+print("help:", "--strace-calls" in text, "nsys, ncu or strace; several" in text)
 asked = ["run", "-o", "runs", "--profiler", "strace", "--strace-calls", "open", "--", sys.executable, "-c", ""]
 folder = Path(CliRunner().invoke(app, asked).stdout.strip())
 (done,) = read_manifest(folder).passes
@@ -149,7 +149,7 @@ print([(c.status, c.fix) for c in run_checks(Path()) if c.name == "strace-of-a-t
 
 def test_a_profiler_is_a_module_and_its_name(copy: Path) -> None:
     (copy / "collect" / "profilers" / "strace.py").write_text(PROFILER)
-    insert(copy / "collect" / "profilers" / "__init__.py", ')\n"""Each has', ', "strace"')
+    insert(copy / "collect" / "profilers" / "__init__.py", ')\n"""Each defines', ', "strace"')
     assert ask(copy, ASK_PROFILER) == [
         "help: True True",
         "strace done [('strace/all.strace', 'strace_log'), ('strace/log.txt', 'log')] open",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from collect_support import CPU, Collect
 
-from collect.checked_options import make_options
+from collect.option_checks import make_options
 from collect.profilers import ncu, ncu_metrics, nsys
 from collect.profilers.base import list_files
 from collect.profilers.torch_profiler import TorchProfiler

@@ -30,7 +30,7 @@ def test_characters_that_come_in_parts(tmp_path: Path, capsys: pytest.CaptureFix
     with shown as progress, log.open("wb", 0) as f:
         for byte in "█é€".encode():
             f.write(bytes([byte]))
-            progress.tick()
+            progress.update()
         f.write("€".encode()[:2])
     # What never becomes a whole character is said as such.
     assert capsys.readouterr().err == "█é€\N{REPLACEMENT CHARACTER}"

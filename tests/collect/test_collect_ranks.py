@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from collect_support import LAUNCHER, Collect, Ran, names, read_csv, read_trace
 
-from collect.ranks import settle
-from collect.spec import AttachedReport, RankReport
+from collect.ranks import assign_ranks
+from collect.reports import AttachedReport, RankReport
 
 JOIN = """
 import multiprocessing, os, subprocess, sys, torch
@@ -65,7 +65,7 @@ def test_the_parent_of_the_ranks_is_none(collect: Collect, tmp_path: Path) -> No
     ran = collect("--", sys.executable, str(program), str(tmp_path))
     assert operators(ran) == {key: {"aten::ones"} for key in BOTH}
     assert ran.manifest.world_size == 2 and [r.rank for r in ran.manifest.passes[0].ranks] == [0, 1]
-    says = "recordings that are not kept: 1 of a process that is no rank of the job"
+    says = "discarded recordings: 1 of a process that is no rank of the job"
     assert ran.manifest.passes[0].note == says and f"note: torch: {says}" in ran.stderr
     assert not list((ran.folder / "torch").glob("process-*"))
 
@@ -75,7 +75,7 @@ def test_a_helper_with_the_variables_of_a_rank_is_none(collect: Collect, tmp_pat
     program.write_text(HELPED)
     ran = collect("--", *TWO, str(program), str(tmp_path))
     assert operators(ran) == {key: {"aten::ones"} for key in BOTH}
-    says = "recordings that are not kept: 2 of a rank of another job, or of an earlier attempt"
+    says = "discarded recordings: 2 of a rank of another job, or of an earlier attempt"
     assert ran.manifest.passes[0].note == says
 
 
@@ -111,7 +111,7 @@ def recorded(folder: Path, stem: str, **fields: object) -> AttachedReport:
 
 def settled(folder: Path, reports: list[RankReport]) -> dict[str, str]:
     """Which process has which rank."""
-    settle(reports, folder)
+    assign_ranks(reports, folder)
     return {path.name.partition(".")[0]: path.read_text() for path in sorted(folder.glob("*.trace.json.gz"))}
 
 

@@ -15,11 +15,11 @@ import pytest
 from collect_support import CPU, TORCH, Collect, environment, names, read_csv, read_trace
 from PIL import Image
 
-from collect.checked_options import make_options
-from collect.data import open_source
-from collect.errors import UsageError
-from collect.trace_files import KEY_AVERAGES_COLUMNS
-from collect.workload import build
+from collect.errors import InputError
+from collect.injected.trace_files import KEY_AVERAGES_COLUMNS
+from collect.option_checks import make_options
+from collect.workload.data import open_source
+from collect.workload.model import build
 from schemas.manifest import FILE_KINDS
 from schemas.phases import PHASES
 from schemas.tables import STEP_METRICS_CSV
@@ -153,7 +153,7 @@ def test_made_data_sets_of_known_shapes(collect: Collect, tmp_path: Path) -> Non
     cifar = open_source(options, 16, "cpu", 0, tmp_path)
     images, _ = next(cifar.batches)
     assert (cifar.classes, tuple(images.shape)) == (100, (5, 3, 16, 16))
-    with pytest.raises(UsageError, match="give the number of images"):
+    with pytest.raises(InputError, match="expected a number of images"):
         make_options({"model": "resnet18", "data": "fake-cifar100:many"})
 
 
@@ -200,7 +200,7 @@ def test_imagefolder(collect: Collect, tmp_path: Path) -> None:
     ran = collect(*CPU, "--data", f"imagefolder:{tmp_path / 'images'}", "--workers", "0", "--profiler", "none")
     assert ran.code == 0, ran.stderr
     options = make_options({"model": "resnet18", "batch_size": 5, "data": f"imagefolder:{tmp_path / 'images'}"})
-    with pytest.raises(UsageError, match="4 images for each process, not enough for one batch"):
+    with pytest.raises(InputError, match="4 images for each process, fewer than one batch"):
         open_source(options, 32, "cpu", 0, tmp_path)
 
 
@@ -221,17 +221,17 @@ def test_auxiliary_outputs(collect: Collect) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--model", "resnet81"], "no classification model 'resnet81'; close ones are resnet18"),
+        (["--model", "resnet81"], "no classification model 'resnet81'; similar names: resnet18"),
         (["--model", "resnet18", "--image-size", "8", "--data", "food101:/nowhere"], "no food101 data set"),
         (["--model", "resnet18", "--gpus", "2"], "2 GPUs need --parallel dp or --parallel ddp"),
         (["--model", "resnet18", "--gpus", "2", "--parallel", "dp"], "with --device cpu use --gpus 1"),
-        (["--model", "resnet18", "--precision", "fp8"], "give one of fp32, tf32, bf16, fp16"),
+        (["--model", "resnet18", "--precision", "fp8"], "expected one of fp32, tf32, bf16, fp16"),
         (["--model", "resnet18", "--precision", "tf32"], "--precision tf32 is a mode of NVIDIA GPUs"),
-        (["--model", "resnet18", "--profiler", "vtune"], "give one of none, torch, nsys, ncu"),
-        (["--model", "resnet18", "--steps", "0"], "0 is too small"),
-        (["--model", "resnet18", "--seed", str(2**63)], "is too large; the most is 9223372036854775807"),
+        (["--model", "resnet18", "--profiler", "vtune"], "expected one of none, torch, nsys, ncu"),
+        (["--model", "resnet18", "--steps", "0"], "0 is below the minimum of 1"),
+        (["--model", "resnet18", "--seed", str(2**63)], "is above the maximum of 9223372036854775807"),
         (["--model", "resnet18", "--batch-size", "many"], "'--batch-size'"),
-        ([], "name a torchvision model"),
+        ([], "choose a torchvision model"),
         (["--", "no-such-program"], "'no-such-program' is not on PATH"),
     ],
 )

@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 from collect_support import ROOT, Collect, environment, start
 
-from collect.checked_options import make_options
-from collect.new_files import new_file, private_folder
+from collect.injected.trace_files import private_folder
+from collect.option_checks import make_options
 from collect.profilers.nsys_scrub import scrub_export
 from collect.redact import Redactor, is_secret_name, safe_variables
-from collect.run import _remove_unfinished
-from collect.runfolder import RunFolder, run_id
-from collect.sweep import Cell, SweepState, _load, _save, read_plan
+from collect.run_folder import RunFolder, remove_unfinished, run_id
+from collect.sweep.plan import read_plan
+from collect.sweep.state import Cell, SweepState, load_state, save_state
 from schemas import tools
 from schemas.manifest import Manifest, is_run_id, write_manifest
 
@@ -371,10 +371,10 @@ def test_sweep_state(tmp_path: Path) -> None:
     read = read_plan(plan)
     state = SweepState(plan=str(plan), options=read.options, cells=[Cell(values=v) for v in read.cells])
     state.cells[1].status = "done"
-    _save(tmp_path, state)
+    save_state(tmp_path, state)
     assert "xyzzy" not in (tmp_path / "sweep.json").read_text()
     # Taken up again, each cell has its own state, and its own values.
-    again = _load(tmp_path, plan, read)
+    again = load_state(tmp_path, read)
     assert [(c.values["program"][2], c.status) for c in again.cells] == [("s1-xyzzy", "pending"), ("s2-xyzzy", "done")]
 
 
@@ -403,26 +403,19 @@ def test_run_folders_are_private(tmp_path: Path, command: str) -> None:
 def test_links_are_not_followed(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("mine")
-    for name in ("run.json.part", "x.csv.part"):
-        (tmp_path / name).symlink_to(victim)
+    (tmp_path / "run.json").symlink_to(victim)
     write_manifest(tmp_path, Manifest(run_id="x", start="", command=[]))
-    with new_file(tmp_path / "x.csv") as f:
-        f.write(b"a")
     assert victim.read_text() == "mine"
-    assert (
-        json.loads((tmp_path / "run.json").read_text())["run_id"] == "x" and (tmp_path / "x.csv").read_bytes() == b"a"
-    )
-    # After a failure nothing is left.
-    with pytest.raises(ValueError, match="full"), new_file(tmp_path / "y.csv") as f:
-        raise ValueError("full")
-    with private_folder(tmp_path) as work:
+    assert json.loads((tmp_path / "run.json").read_text())["run_id"] == "x"
+    with private_folder(tmp_path) as temporary:
+        work = Path(temporary)
         assert work.stat().st_mode & 0o077 == 0
         (work / "trace.json").touch()
-        # What a killed process leaves is removed; a link to somewhere else is, not what it leads to.
+        # What a killed process leaves is removed; of a link to somewhere else, the link only.
         outside = tmp_path / "outside"
         outside.mkdir()
         (tmp_path / ".part-link").symlink_to(outside)
-        _remove_unfinished(tmp_path)
+        remove_unfinished(tmp_path)
         assert not work.exists() and outside.exists() and not (tmp_path / ".part-link").is_symlink()
         work.mkdir()
     assert not [p for p in tmp_path.iterdir() if "part" in p.name]
@@ -454,4 +447,4 @@ def test_plan_whose_name_leads_out(tmp_path: Path) -> None:
     plan.write_text('[options]\nmodel = "resnet18"\n')
     child = start("sweep", str(plan))
     _, stderr = child.communicate(timeout=120)
-    assert child.returncode == 2 and "cannot name a folder; give one by --output" in stderr
+    assert child.returncode == 2 and "cannot name a folder; choose one with --output" in stderr

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from collect_support import ROOT, interrupt, start, wait_for
 
-from collect.errors import UsageError
-from collect.sweep import read_plan
+from collect.errors import InputError
+from collect.sweep.plan import read_plan
 from schemas.manifest import read_manifest
 
 OPTIONS = """
@@ -101,17 +101,17 @@ def test_grid_order_and_excludes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        (OPTIONS + "[grid]\nbatchsize = [2]\n", "grid.batchsize: there is no such option; did you mean 'batch_size'?"),
-        (OPTIONS + 'colour = "red"\n', "options.colour: there is no such option"),
-        (OPTIONS + '[grid]\nbatch_size = ["two"]\n', "grid.batch_size: 'two' will not do; give a whole number"),
-        (OPTIONS + "[grid]\nbatch_size = 2\n", "grid.batch_size: give a list of values, not 2"),
+        (OPTIONS + "[grid]\nbatchsize = [2]\n", "grid.batchsize: unknown option; did you mean 'batch_size'?"),
+        (OPTIONS + 'colour = "red"\n', "options.colour: unknown option"),
+        (OPTIONS + '[grid]\nbatch_size = ["two"]\n', "grid.batch_size: invalid value 'two'; expected a whole number"),
+        (OPTIONS + "[grid]\nbatch_size = 2\n", "grid.batch_size: expected a list of values, not 2"),
         (OPTIONS + "[grid]\nsteps = [1]\n", "grid.steps: also set in options"),
         (
             "[options]\nsteps = 1\nmodel = 'vgg16'\nbatch_size = 2\ngpus = 1\nwarmup = 1\nimage_size = 32\n"
             "[grid]\ngpus = [1]\nsteps = [1]\nimage_size = [32]\nmodel = ['vgg16']\nwarmup = [1]\nbatch_size = [2]\n",
             "grid.gpus: also set in options",
         ),
-        ('[options]\nprogram = "train.py"\n', "options.program: 'train.py' will not do; give a list of text"),
+        ('[options]\nprogram = "train.py"\n', "options.program: invalid value 'train.py'; expected a list of text"),
         (OPTIONS + "[[exclude]]\nseed = 1\n", "exclude.seed: not a key of the grid"),
         ("[grid\n", "not TOML"),
     ],
@@ -146,7 +146,7 @@ def test_several_grids_and_only_some_cells(tmp_path: Path) -> None:
     assert code == 0 and "1 done, 0 failed, 3 not run" in stderr
     assert [c["status"] for c in cells(output)] == ["pending", "done", "pending", "pending"]
     code, stderr = sweep(plan, output, "--only", "batch_size=4")
-    assert code == 2 and stderr == "collect: --only batch_size=4: no cell of the plan is so; it has 2, 3\n"
+    assert code == 2 and stderr == "collect: --only batch_size=4: matches no cell; the plan has 2, 3\n"
     assert sweep(plan, output, "--only", "batch_size")[0] == 2
 
 
@@ -154,7 +154,7 @@ def test_several_grids_and_only_some_cells(tmp_path: Path) -> None:
 def test_a_bad_grid(tmp_path: Path, grid: str) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text(grid)
-    with pytest.raises(UsageError, match="grid"):
+    with pytest.raises(InputError, match="grid"):
         read_plan(plan)
 
 
@@ -249,9 +249,9 @@ def test_scripts_for_sbatch(tmp_path: Path) -> None:
     [
         (["--launcher", "pbs"], "--launcher pbs: must be slurm or local"),
         (["--launcher", "slurm"], "--launcher slurm: Could not detect"),
-        (["--launcher", "local", "--launcher-option", "mem"], "--launcher-option mem: must have the form name=value"),
-        (["--launcher-option", "mem_gb=8"], "--launcher-option: goes with --launcher"),
-        (["--print"], "--print: goes with --launcher slurm"),
+        (["--launcher", "local", "--launcher-option", "mem"], "--launcher-option mem: expected name=value"),
+        (["--launcher-option", "mem_gb=8"], "--launcher-option: needs --launcher"),
+        (["--print"], "--print: needs --launcher slurm"),
         (["--only", "cell=3"], "--only cell=3: the plan has cells 1 to 2"),
     ],
 )

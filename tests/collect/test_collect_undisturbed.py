@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from collect_support import CPU, Collect, names, read_csv, read_trace
 
-from collect import step_clock
-from collect.checked_options import make_options
-from collect.errors import UsageError
-from collect.phases import mean_step_ns
+from collect.errors import InputError
+from collect.injected import step_clock
+from collect.option_checks import make_options
 from collect.profilers.torch_profiler import TorchOptions
-from collect.run import _told_slowdown
+from collect.run import slowdown_note
+from collect.workload.step_timer import mean_step_ns
 from schemas.manifest import Pass, RankRecording, RunFile
 
 # Steps 1 and 2 of 6 sleep 50 ms, the recorded ones, 4 and 5, sleep 100 ms: stands for what a profiler costs.
@@ -40,7 +40,7 @@ def test_which_steps_are_timed() -> None:
         assert (len(cold.undisturbed_steps), cold.first_profiled, cold.all_steps) == (0, warmup, warmup + 5)
     assert make_options({"model": "alexnet", "profiler": "none"}).all_steps == 8
     assert make_options({"model": "alexnet", "profiler": "none,torch"}).all_steps == 13
-    with pytest.raises(UsageError, match="--undisturbed: needs --warmup 2 or more"):
+    with pytest.raises(InputError, match="--undisturbed: needs --warmup 2 or more"):
         make_options({"model": "alexnet", "warmup": 1, "undisturbed": 2})
 
 
@@ -142,12 +142,12 @@ def test_what_recording_costs_is_told() -> None:
     ]
     done = Pass(profiler="torch", files=[trace], options={"shapes": True, "stacks": False}, ranks=ranks)
     # 22.23 / 17.1 = 1.3
-    said = "torch: recording makes a step 1.30 times as long: 22.230 ms instead of 17.100 ms"
-    assert _told_slowdown(done) == f"{said}; --detail light records less, and disturbs less"
+    said = "torch: a recorded step takes 1.30 times as long as an undisturbed one: 22.230 ms instead of 17.100 ms"
+    assert slowdown_note(done) == f"{said}; --detail light has less overhead"
     done.options = {"shapes": False}
-    assert _told_slowdown(done) == said
+    assert slowdown_note(done) == said
     # 18.81 / 17.1 = 1.1, which is not more than 1.1; and a pass that records nothing has no cost.
     done.ranks = [RankRecording(rank=0, undisturbed_step_ns=17_100_000, recorded_step_ns=18_810_000)]
-    assert _told_slowdown(done) is None
+    assert slowdown_note(done) is None
     done.ranks, done.files = ranks, [RunFile(path="none/log.txt", kind="log")]
-    assert _told_slowdown(done) is None
+    assert slowdown_note(done) is None

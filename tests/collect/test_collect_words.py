@@ -11,10 +11,10 @@ import pytest
 from collect_support import ROOT, TINY, Collect
 
 from collect import doctor
-from collect.checked_options import has_gpu, make_options
 from collect.doctor import Check
-from collect.errors import UsageError
-from collect.sweep import sweep_folder
+from collect.errors import InputError
+from collect.option_checks import has_gpu, make_options
+from collect.sweep.plan import Plan
 
 
 def test_the_cpu_is_said_before_it_starts_and_the_next_command_at_the_end(collect: Collect) -> None:
@@ -57,10 +57,10 @@ def test_a_url_is_no_folder_to_record_into(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     plan = tmp_path / "plan.toml"
     plan.write_text('[options]\nmodel = "vgg16"\n[grid]\nbatch_size = [1]\n')
-    with pytest.raises(UsageError, match=r"^--output: s3://bucket/runs is a URL; record into a folder"):
+    with pytest.raises(InputError, match=r"^--output: s3://bucket/runs is a URL; record into a folder"):
         make_options({"program": ["true"], "output": "s3://bucket/runs"})
-    with pytest.raises(UsageError, match=r"^--output: s3://bucket/runs is a URL"):
-        sweep_folder(plan, Path("s3://bucket/runs"))
+    with pytest.raises(InputError, match=r"^--output: s3://bucket/runs is a URL"):
+        Plan(plan, {}, []).folder(Path("s3://bucket/runs"))
     disk = doctor._disk(Path("s3://bucket/runs"))
     assert (disk.status, disk.found) == ("missing", "s3://bucket/runs is a URL")
     assert [path.name for path in tmp_path.iterdir()] == ["plan.toml"]

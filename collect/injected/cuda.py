@@ -1,7 +1,4 @@
-"""What can be asked of CUDA without beginning it: a program may want to fork first.
-
-Uses the standard library and torch alone; see collect.attach for why.
-"""
+"""CUDA queries that do not initialise CUDA: a program may still want to fork."""
 
 from __future__ import annotations
 
@@ -14,24 +11,24 @@ def has_cuda() -> bool:
     import torch
 
     name = "PYTORCH_NVML_BASED_CUDA_CHECK"
-    before = os.environ.get(name)
+    previous = os.environ.get(name)
     os.environ[name] = "1"
     try:
         return bool(torch.cuda.is_available())
     finally:
-        if before is None:
+        if previous is None:
             del os.environ[name]
         else:
-            os.environ[name] = before
+            os.environ[name] = previous
 
 
 def synchronize() -> None:
-    """Wait for all GPUs that this process uses, so that a recording holds whole steps."""
+    """Wait for all GPUs that this process uses, so that a recording contains whole steps."""
     import torch
 
     if torch.cuda.is_initialized():
         for index in range(torch.cuda.device_count()):
-            # Synchronising another rank's GPU would put a context of this process on it.
+            # To synchronise another rank's GPU would create a context of this process on it.
             if torch._C._cuda_hasPrimaryContext(index):
                 with contextlib.suppress(RuntimeError):
                     torch.cuda.synchronize(index)

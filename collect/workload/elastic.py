@@ -1,6 +1,6 @@
-"""`python -m collect.elastic SPEC.json`: starts the processes of a ddp run with torch's elastic launcher.
+"""`python -m collect.workload.elastic SPEC.json`: starts the processes of a ddp run with torch's elastic launcher.
 
-The launcher's own API instead of the `torchrun` command, because it hands out the exit code of each rank.
+Uses the launcher's API instead of the `torchrun` command, because it returns the exit code of each rank.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from pathlib import Path
 
 import msgspec
 
-from collect.spec import WorkerSpec
+from collect.workload.spec import WorkerSpec
 
 
 def main() -> int:
-    """Start one worker per rank and wait for them; 0 only when all ended with 0."""
+    """Start one worker per rank and wait for them; return 0 only if all exit with 0."""
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -29,12 +29,12 @@ def main() -> int:
         run_id=uuid.uuid4().hex,
         rdzv_backend="c10d",
         rdzv_endpoint="127.0.0.1:0",
-        # Without it the launcher looks up the host's full name, which many containers cannot resolve.
+        # The default looks up the host's full name, which many containers cannot resolve.
         local_addr="127.0.0.1",
         max_restarts=0,
     )
     try:
-        elastic_launch(config, sys.executable)("-P", "-m", "collect.worker", path)
+        elastic_launch(config, sys.executable)("-P", "-m", "collect.workload.worker", path)
     except ChildFailedError as e:
         codes = {rank: failure.exitcode for rank, failure in e.failures.items()}
         (Path(spec.scratch) / "exit-codes.json").write_bytes(msgspec.json.encode(codes))

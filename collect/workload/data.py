@@ -1,4 +1,4 @@
-"""Where the images come from: an endless iterator of (images, labels) batches on the CPU."""
+"""Data sources: endless iterators of (images, labels) batches on the CPU."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collect.errors import UsageError
+from collect.errors import InputError
 from collect.options import RunOptions
 
 IMAGENET_CLASSES = 1000
 FAKE_CLASSES = 10
-"""Sub-folders of made JPEG files; the model keeps ImageNet's 1000 outputs."""
+"""Subfolders of generated JPEG files; the model keeps ImageNet's 1000 outputs."""
 FAKE_SIZE = (500, 375)
-"""Width and height in pixels of a made JPEG file: ImageNet's usual ones."""
+"""Width and height in pixels of a generated JPEG file: typical of ImageNet."""
 CIFAR100_IMAGES, CIFAR100_CLASSES = 50_000, 100
 FOOD101_CLASSES, FOOD101_SIZE = 101, (512, 384)
 """Food-101's images have a longer side of 512 pixels."""
@@ -26,7 +26,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 @dataclass(frozen=True)
 class Source:
-    """A data source: how many classes it has, and its batches, without end."""
+    """A data source: its number of classes, and its batches, without end."""
 
     classes: int
     batches: Iterator[tuple[Any, Any]]
@@ -35,8 +35,8 @@ class Source:
 def open_source(options: RunOptions, image_size: int, device_type: str, rank: int, scratch: Path) -> Source:
     """Open the data source of the options for one process of the job.
 
-    Batches are float32 images of (batch, 3, image_size, image_size) and int64 labels of (batch,), pinned where they
-    go to a GPU. Files that have to be made lie in `scratch`. Raises UsageError for a missing or too small data set.
+    Batches are float32 images of shape (batch, 3, image_size, image_size) and int64 labels of shape (batch,), in pinned
+    memory for a GPU. Generated files are written to `scratch`. Raises InputError for a missing or too small data set.
     """
     pin = device_type == "cuda"
     if options.data == "synthetic":
@@ -45,12 +45,12 @@ def open_source(options: RunOptions, image_size: int, device_type: str, rank: in
     classes = IMAGENET_CLASSES if options.data == "fake-jpeg" else len(dataset.classes)
     share = len(dataset) // options.world_size
     if share < options.batch_size:
-        raise UsageError(f"--data: {options.data} has {share} images for each process, not enough for one batch")
+        raise InputError(f"--data: {options.data} has {share} images for each process, fewer than one batch")
     return Source(classes, _loaded(dataset, options, pin, rank))
 
 
 def _synthetic(options: RunOptions, image_size: int, pin: bool, rank: int) -> Iterator[tuple[Any, Any]]:
-    """One random batch, made once: what is left is the copy to the device and the training itself."""
+    """Yield the same random batch again and again: the step costs the copy to the device and the training only."""
     import torch
 
     generator = torch.Generator().manual_seed(options.seed + rank)
@@ -65,7 +65,7 @@ def _synthetic(options: RunOptions, image_size: int, pin: bool, rank: int) -> It
 def _dataset(options: RunOptions, image_size: int, scratch: Path) -> Any:
     from torchvision import datasets, transforms
 
-    # Decode, crop at random, resize, flip: the usual training pipeline of ImageNet and of transfer learning from it.
+    # Decode, random crop, resize, flip: the usual pipeline for training on ImageNet and for transfer learning.
     pipeline = transforms.Compose(
         [
             transforms.RandomResizedCrop(image_size),
@@ -74,8 +74,8 @@ def _dataset(options: RunOptions, image_size: int, scratch: Path) -> Any:
             transforms.Normalize(MEAN, STD),
         ]
     )
-    kind, _, where = options.data.partition(":")
-    root = Path(where).expanduser()
+    kind, _, argument = options.data.partition(":")
+    root = Path(argument).expanduser()
     try:
         if kind == "cifar100":
             return datasets.CIFAR100(root, train=True, transform=pipeline, download=False)
@@ -84,24 +84,24 @@ def _dataset(options: RunOptions, image_size: int, scratch: Path) -> Any:
         if kind == "imagefolder":
             return datasets.ImageFolder(root, transform=pipeline)
         if kind == "fake-cifar100":
-            return CifarLike(int(where or CIFAR100_IMAGES), options.seed, pipeline)
+            return CifarLike(int(argument or CIFAR100_IMAGES), options.seed, pipeline)
         if kind == "fake-food101":
-            make_food101(scratch, int(where or fake_count(options)), options.seed)
+            make_food101(scratch, int(argument or fake_count(options)), options.seed)
             return datasets.Food101(scratch, split="train", transform=pipeline, download=False)
         make_jpegs([scratch / f"class{c}" for c in range(FAKE_CLASSES)], fake_count(options), options.seed, FAKE_SIZE)
         return datasets.ImageFolder(scratch, transform=pipeline)
     except (RuntimeError, FileNotFoundError, EOFError, KeyError, pickle.UnpicklingError) as e:
-        raise UsageError(f"--data: no usable {kind} data set in {root}: {' '.join(str(e).split())}") from e
+        raise InputError(f"--data: no usable {kind} data set in {root}: {' '.join(str(e).split())}") from e
 
 
 def fake_count(options: RunOptions) -> int:
-    """How many JPEG files to make: two batches of every process, 512 at most unless one batch needs more."""
-    one = options.batch_size * options.world_size
-    return max(one, min(2 * one, 512), FAKE_CLASSES)
+    """Number of JPEG files to generate: two batches of each process, at most 512 unless one batch needs more."""
+    batch = options.batch_size * options.world_size
+    return max(batch, min(2 * batch, 512), FAKE_CLASSES)
 
 
 def make_jpegs(folders: Sequence[Path], count: int, seed: int, size: tuple[int, int]) -> list[Path]:
-    """Write `count` JPEG files of `size` (width, height) pixels into the folders, one for each class, in turn."""
+    """Write `count` JPEG files of `size` (width, height) pixels, distributed over the folders, one for each class."""
     import numpy as np
     from PIL import Image
 
@@ -110,7 +110,7 @@ def make_jpegs(folders: Sequence[Path], count: int, seed: int, size: tuple[int, 
     for index in range(count):
         target = folders[index % len(folders)]
         target.mkdir(parents=True, exist_ok=True)
-        # Coarse noise, enlarged: compresses and decodes about as a photograph does, which pixel noise would not.
+        # Enlarged coarse noise compresses and decodes like a photograph; noise in each pixel would not.
         coarse = rng.integers(0, 256, size=(24, 32, 3), dtype=np.uint8)
         paths.append(target / f"{index}.jpg")
         Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC).save(paths[-1], quality=90)
@@ -118,7 +118,7 @@ def make_jpegs(folders: Sequence[Path], count: int, seed: int, size: tuple[int, 
 
 
 def make_food101(root: Path, count: int, seed: int) -> None:
-    """Write JPEG files laid out as Food-101 is, for torchvision's loader: its classes, its sizes, other pictures."""
+    """Write generated images in the layout, classes and sizes of Food-101, for torchvision's loader."""
     folder = root / "food-101"
     images = folder / "images"
     classes = [images / f"dish{c:03}" for c in range(FOOD101_CLASSES)]
@@ -130,7 +130,7 @@ def make_food101(root: Path, count: int, seed: int) -> None:
 
 
 class CifarLike:
-    """Images of CIFAR-100's kind in memory, as its loader keeps them: 32x32 RGB, 100 classes; the pixels are noise."""
+    """Noise images in memory, shaped as CIFAR-100's: 32x32 RGB, 100 classes."""
 
     def __init__(self, count: int, seed: int, pipeline: Any) -> None:
         import numpy as np

@@ -1,7 +1,7 @@
-"""Attaches the torch profiler to a Python program that knows nothing of it.
+"""Attaches torch.profiler to a Python program without changing it.
 
-Python imports a module of this name at start-up; `collect run --profiler torch -- COMMAND` puts this folder first on
-PYTHONPATH. Works on any Python 3.8 or newer, in any environment, with nothing but the standard library.
+Python imports a module of this name at start-up. `collect run --profiler torch -- COMMAND` puts this folder first on
+PYTHONPATH. Works on Python 3.8 and later, in any environment, with the standard library alone.
 """
 
 import importlib
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def _run_shadowed_sitecustomize(here: Path) -> None:
-    """Import the sitecustomize that this file hides, if there is one."""
+    """Run the environment's own sitecustomize, which this file shadows, if there is one."""
     path = [p for p in sys.path if Path(p or ".").resolve() != here]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", path)
     if spec is None or spec.loader is None:
@@ -24,17 +24,17 @@ def _run_shadowed_sitecustomize(here: Path) -> None:
 
 
 def _attach(package: Path) -> None:
-    """Load collect.attach under a private name, so that a `collect` of the program's own is not hidden."""
-    alias = "_tracequarry_collect"
+    """Import collect.injected under a private name: the program may have a package `collect` of its own."""
+    name = "_tracequarry_injected"
     spec = importlib.util.spec_from_file_location(
-        alias, package / "__init__.py", submodule_search_locations=[str(package)]
+        name, package / "__init__.py", submodule_search_locations=[str(package)]
     )
     if spec is None or spec.loader is None:
         return
     module = importlib.util.module_from_spec(spec)
-    sys.modules[alias] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
-    importlib.import_module(alias + ".attach").install()
+    importlib.import_module(name + ".attach").install()
 
 
 _here = Path(__file__).resolve().parent

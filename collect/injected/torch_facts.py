@@ -1,7 +1,4 @@
-"""What only a process with torch knows of the node: versions and GPUs, under the names of the run manifest.
-
-Uses the standard library and torch alone; see collect.attach for why.
-"""
+"""What only a process with torch knows of the node: versions and GPUs, under the field names of the run manifest."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from typing import Any
 
 
 def torch_facts() -> dict[str, Any]:
-    """Fields of schemas.manifest.Manifest that depend on torch; GPUs and CUDA libraries only where there is a GPU."""
+    """Fields of schemas.manifest.Manifest that depend on torch; CUDA libraries and GPUs only if there is a GPU."""
     import torch
 
     facts: dict[str, Any] = {
@@ -22,13 +19,13 @@ def torch_facts() -> dict[str, Any]:
         "cuda_version": torch.version.cuda,
     }
     with contextlib.suppress(Exception):
-        # Not imported for this: a program may not use it, and it takes 2 s.
-        used = sys.modules.get("torchvision")
-        version = used.__version__ if used else importlib.metadata.version("torchvision")
+        # Not imported for its version: that takes 2 s, and the program may not use it.
+        imported = sys.modules.get("torchvision")
+        version = imported.__version__ if imported else importlib.metadata.version("torchvision")
         facts["torchvision_version"] = str(version)
     if not torch.cuda.is_available():
         return facts
-    # Asking a broken library for its version may raise anything; a run is not to fail for that.
+    # A broken library may raise anything when queried for its version, which must not fail the run.
     with contextlib.suppress(Exception):
         version = torch.backends.cudnn.version()
         facts["cudnn_version"] = str(version) if version else None
@@ -40,11 +37,11 @@ def torch_facts() -> dict[str, Any]:
 
 
 def _gpu(torch: Any, index: int) -> dict[str, Any]:
-    p = torch.cuda.get_device_properties(index)
+    properties = torch.cuda.get_device_properties(index)
     return {
         "index": index,
-        "name": p.name,
-        "compute_capability": f"{p.major}.{p.minor}",
-        "memory_bytes": p.total_memory,
-        "sm_count": p.multi_processor_count,
+        "name": properties.name,
+        "compute_capability": f"{properties.major}.{properties.minor}",
+        "memory_bytes": properties.total_memory,
+        "sm_count": properties.multi_processor_count,
     }

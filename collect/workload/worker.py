@@ -1,7 +1,7 @@
-"""`python -m collect.worker SPEC.json`: one training process.
+"""`python -m collect.workload.worker SPEC.json`: one training process.
 
-Trains the workload of the spec under the spec's profiler and leaves a report (collect.spec.RankReport). Exit code 0
-when all went well, 2 for bad input, 130 when interrupted, 1 otherwise.
+Trains the workload of the spec under its profiler and writes a report (collect.reports.RankReport). Exit code: 0
+success, 1 failure, 2 bad input, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -17,30 +17,31 @@ from types import FrameType
 
 import msgspec
 
-from collect.errors import CollectError
+from collect.errors import CollectError, InputError
 from collect.failure import sentence
-from collect.spec import RankReport, WorkerSpec, write_report
+from collect.reports import RankReport, write_report
+from collect.workload.spec import WorkerSpec
 
 
 class Interrupted(BaseException):
-    """SIGINT or SIGTERM arrived; like KeyboardInterrupt no library is to catch it."""
+    """SIGINT or SIGTERM arrived; like KeyboardInterrupt, `except Exception` does not catch it."""
 
 
 def _on_signal(number: int, frame: FrameType | None) -> None:
-    # Once only: what is recorded is then written, and a second signal must not cut that short.
+    # Only once: a second signal must not interrupt writing the recording.
     for known in (signal.SIGINT, signal.SIGTERM):
         signal.signal(known, signal.SIG_IGN)
     raise Interrupted
 
 
 def _die_with_parent() -> None:
-    """Have Linux end this process when its launcher is killed, so that no rank is left holding a GPU."""
+    """Make Linux signal this process when its launcher is killed, so that no rank keeps holding a GPU."""
     pr_set_pdeathsig = 1
     ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGTERM)
 
 
 def main() -> int:
-    """Run the worker; see the module."""
+    """Run the worker; see the module's docstring."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _on_signal)
     spec = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=WorkerSpec)
@@ -50,7 +51,7 @@ def main() -> int:
         _die_with_parent()
     code = 0
     try:
-        from collect.train import train
+        from collect.workload.train import train
 
         train(spec, report)
         report.ok = True
@@ -58,13 +59,13 @@ def main() -> int:
         report.reason, code = "interrupted", 130
     except CollectError as e:
         report.reason, code = str(e), e.exit_code
-        report.usage = e.exit_code == 2
+        report.bad_input = isinstance(e, InputError)
     except Exception as e:
         traceback.print_exc()
         report.reason, code = sentence(e), 1
     write_report(Path(spec.scratch), report)
     if code and ranked:
-        # The other ranks may hang in a collective that this one left: leave without waiting for them.
+        # Do not wait for the other ranks, which may hang in a collective that this one has left.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

@@ -1,4 +1,4 @@
-"""The training loop of a worker: warm-up steps, then profiled steps, each in its phases."""
+"""The training loop of a worker: warm-up, undisturbed and profiled steps, each divided into phases."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from collect.data import open_source
-from collect.errors import UsageError
+from collect.errors import InputError
+from collect.injected.torch_facts import torch_facts
 from collect.options import RunOptions
-from collect.phases import StepTimer, mean_step_ns, write_step_metrics
 from collect.profilers import make_profiler
 from collect.profilers.base import Recorder
-from collect.spec import RankReport, WorkerSpec
-from collect.torch_facts import torch_facts
-from collect.workload import Workload, build, check_model, own_image_size, seed_everything
+from collect.reports import RankReport
+from collect.workload.data import open_source
+from collect.workload.model import Workload, build, check_model, default_image_size, seed_everything
+from collect.workload.spec import WorkerSpec
+from collect.workload.step_timer import StepTimer, mean_step_ns, write_step_metrics
 
 COLLECTIVE_TIMEOUT = timedelta(minutes=10)
 
 
 def train(spec: WorkerSpec, report: RankReport) -> None:
-    """Train the workload of the spec in this process under its profiler, as the rank of `report`.
+    """Train the workload of the spec under its profiler, as the rank of `report`, whose fields it fills in.
 
-    Fills in the report's facts and counted steps. Raises CollectError for what the user can act on. What was recorded
-    up to a failure is written all the same.
+    After a failure it writes what was recorded up to then. Raises CollectError for what the user can fix.
     """
     options, rank = spec.options, report.rank
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     device, gpus = _devices(options, local_rank)
     check_model(options.model or "")
-    image_size = options.image_size or own_image_size(options.model or "")
+    image_size = options.image_size or default_image_size(options.model or "")
     report.facts = {**torch_facts(), "image_size": image_size}
     recorder = make_profiler(spec.profiler, options).recorder(Path(spec.folder), rank)
     timer = StepTimer(gpus, recorder.phase)
@@ -46,10 +46,10 @@ def train(spec: WorkerSpec, report: RankReport) -> None:
             fence = _Fence(gpus, barrier)
             _loop(options, workload, source.batches, device, timer, recorder, fence, report, progress)
         except BaseException:
-            # The failure that is under way is what counts, not what it does to the profiler.
-            for keep in (recorder.stop, lambda: _write_steps(spec, timer, recorder, report), recorder.write):
+            # The first failure counts, not what follows from it in the profiler.
+            for save in (recorder.stop, lambda: _write_steps(spec, timer, recorder, report), recorder.write):
                 with suppress(Exception):
-                    keep()
+                    save()
             raise
         # The small file first, in case the disk is too full for the trace.
         _write_steps(spec, timer, recorder, report)
@@ -60,21 +60,23 @@ def _write_steps(spec: WorkerSpec, timer: StepTimer, recorder: Recorder, report:
     if recorder.distorts_time:
         return
     rows = timer.rows(report.rank)
-    report.undisturbed_step_ns, report.recorded_step_ns = (mean_step_ns(rows, alone) for alone in (True, False))
+    report.undisturbed_step_ns, report.recorded_step_ns = (
+        mean_step_ns(rows, undisturbed) for undisturbed in (True, False)
+    )
     write_step_metrics(Path(spec.folder) / f"rank-{report.rank}.step_metrics.csv", rows)
 
 
 def _devices(options: RunOptions, local_rank: int) -> tuple[Any, list[int]]:
-    """This process's device and the indices of all GPUs it uses."""
+    """Return this process's device and the indices of all GPUs it uses."""
     import torch
 
     if options.device == "cpu":
         return torch.device("cpu"), []
     if not torch.cuda.is_available():
-        raise UsageError("--device cuda: torch finds no usable GPU here; check the driver with `collect doctor`")
+        raise InputError("--device cuda: torch finds no usable GPU; `collect doctor` checks the driver")
     found = torch.cuda.device_count()
     if options.gpus > found:
-        raise UsageError(f"--gpus {options.gpus}: this node shows {found} GPU{'s' * (found != 1)}")
+        raise InputError(f"--gpus {options.gpus}: this node has {found} GPU{'s' * (found != 1)}")
     gpus = list(range(options.gpus)) if options.parallel == "dp" else [local_rank]
     torch.cuda.set_device(gpus[0])
     return torch.device("cuda", gpus[0]), gpus
@@ -82,26 +84,25 @@ def _devices(options: RunOptions, local_rank: int) -> tuple[Any, list[int]]:
 
 @contextmanager
 def _process_group(options: RunOptions, device: Any) -> Iterator[Any]:
-    """The job's process group under ddp; yields a barrier that uses no GPU."""
+    """Initialise the process group under ddp; yield a barrier that does not use the GPU."""
     if options.parallel != "ddp":
         yield lambda: None
         return
     import torch.distributed as dist
 
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=COLLECTIVE_TIMEOUT)
-    # A barrier over NCCL is a kernel, and would be in the recording.
+    # An NCCL barrier is a kernel, which would be recorded.
     group = dist.new_group(backend="gloo", timeout=COLLECTIVE_TIMEOUT)
     yield lambda: dist.barrier(group)
-    # Not after a failure: with a rank gone, this would wait for it.
+    # Not after a failure: it would wait for ranks that have exited.
     dist.destroy_process_group()
 
 
 class _Fence:
-    """Waits until every rank is here and every GPU is idle; used before and after the profiled steps and the
-    undisturbed ones, never inside.
+    """Waits until all ranks have arrived and all GPUs are idle, before and after a block of steps, never inside.
 
-    So a recording holds the kernels of whole steps and no others, and the first rank to start or stop a recording
-    that all ranks share (one Nsight Systems report per node) cuts off none of the other ranks' work.
+    So a recording contains the kernels of whole steps only. Where all ranks share a recording (one Nsight Systems
+    report per node), the first rank to start or stop it does not truncate the others' steps.
     """
 
     def __init__(self, gpus: list[int], barrier: Any) -> None:
@@ -109,7 +110,7 @@ class _Fence:
         self._barrier = barrier
 
     def wait(self, for_ranks: bool = True) -> None:
-        """Wait for this process's GPUs and, with `for_ranks`, until all ranks have come this far."""
+        """Wait for this process's GPUs and, with `for_ranks`, for all ranks."""
         import torch
 
         for gpu in self._gpus:
@@ -149,7 +150,7 @@ def _loop(
 def _step(
     options: RunOptions, workload: Workload, batches: Iterator[tuple[Any, Any]], device: Any, timer: StepTimer
 ) -> None:
-    """One training step. Nothing here waits for the GPU, except that fp16's GradScaler reads its overflow flag."""
+    """Run one training step. Nothing waits for the GPU, except that fp16's GradScaler reads its overflow flag."""
     import torch
 
     with timer.phase("data"):

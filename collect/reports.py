@@ -1,6 +1,6 @@
-"""What the parent tells a worker, and what a worker tells the parent: small JSON files in a scratch folder.
+"""How each process of a pass ended: small JSON files in a scratch folder, written by the processes themselves.
 
-The scratch folder is not in the run folder, so that a full disk there does not swallow the reason of a failure, unless
+The scratch folder is outside the run folder, so that a full disk there does not prevent the report of a failure, unless
 processes on other nodes have to see it.
 """
 
@@ -13,32 +13,21 @@ from typing import Any
 
 import msgspec
 
-from collect.new_files import new_file
-from collect.options import RunOptions
-
-
-class WorkerSpec(msgspec.Struct, kw_only=True):
-    """One pass, as a worker needs to know it."""
-
-    options: RunOptions
-    profiler: str
-    folder: str
-    """Folder of the pass, where raw files go."""
-    scratch: str
+from schemas.files import part_file
 
 
 class RankReport(msgspec.Struct, kw_only=True):
-    """How one process ended, in its own words. A process that was killed leaves none."""
+    """How one process ended. A killed process leaves no report."""
 
     rank: int = 0
     host: str | None = None
-    """Name of the host that it runs on."""
+    """Name of the host it ran on."""
     ok: bool = False
     reason: str | None = None
-    usage: bool = False
+    bad_input: bool = False
     """The input was bad: nothing ran."""
     when: float = 0.0
-    """Seconds since the epoch, to tell the first failure from those it caused."""
+    """Seconds since the epoch; tells the first failure from those it caused."""
     counted_steps: int | None = None
     """Profiled steps that the process finished."""
     world_size: int | None = None
@@ -49,40 +38,40 @@ class RankReport(msgspec.Struct, kw_only=True):
     """How the recording of an attached process began: schemas.manifest.RankRecording."""
     undisturbed_step_ns: int | None = None
     recorded_step_ns: int | None = None
-    """Mean times of a step, as in RankRecording."""
+    """Mean step times, as in RankRecording."""
     facts: dict[str, Any] = {}
-    """collect.torch_facts.torch_facts() and the model's image size, from one rank."""
+    """torch_facts() and the model's image size, from one rank."""
 
 
 class AttachedReport(RankReport, kw_only=True):
-    """How an attached process ended. Its `rank` is settled when all have ended: collect.ranks."""
+    """How a process of the user's program ended. Its `rank` is assigned once all have ended (collect/ranks.py)."""
 
     job_rank: int | None = None
-    """Rank of its job; None if it does not know one."""
+    """Rank in its job; None if unknown."""
     in_group: bool = False
-    """Whether the process group said so, or variables, which a process that it started has, too."""
+    """Whether the process group says so, or only variables, which child processes inherit."""
     job: str | None = None
-    """What tells the job that the rank is of from others."""
+    """Identifies the job, and the attempt, that the rank belongs to."""
     task: int = 0
     """Number of its Slurm task; 0 without Slurm."""
     began_s: float = 0.0
     """Seconds since the epoch when it imported torch."""
     stem: str = ""
-    """What the names of its files begin with until its rank is settled; empty if it recorded nothing."""
+    """Beginning of its files' names until its rank is assigned; empty if it recorded nothing."""
     undisturbed_steps: list[tuple[int, int]] = []
     recorded_steps: list[tuple[int, int]] = []
-    """Number of a step and its ns; collect.step_clock."""
+    """(step number, ns) of each timed step."""
 
 
 def write_report(scratch: Path, report: RankReport) -> None:
-    """Leave the report of a rank; a process that cannot even do that is judged by its exit code."""
+    """Write the report of a rank. A process that fails to do so is judged by its exit code."""
     report.when = time.time()
-    with new_file(scratch / f"rank-{report.rank}.json") as f:
-        f.write(msgspec.json.encode(report))
+    with part_file(scratch / f"rank-{report.rank}.json") as part:
+        part.write_bytes(msgspec.json.encode(report))
 
 
 def read_reports(scratch: Path) -> list[RankReport]:
-    """All reports, by rank; those of attached processes included. Unreadable ones are left out."""
+    """Read all reports, those of attached processes included, in the order of ranks. Skips unreadable ones."""
     reports: list[RankReport] = []
     for pattern, kind in (("rank-*.json", RankReport), ("attach-*.json", AttachedReport)):
         for path in scratch.glob(pattern):
@@ -92,7 +81,7 @@ def read_reports(scratch: Path) -> list[RankReport]:
 
 
 def read_exit_codes(scratch: Path) -> dict[int, int]:
-    """Exit code of each failed rank as the elastic launcher saw it; negative is minus a signal number."""
+    """Read the exit code of each failed rank, as the elastic launcher saw it; negative is minus a signal number."""
     try:
         return msgspec.json.decode((scratch / "exit-codes.json").read_bytes(), type=dict[int, int])
     except (OSError, msgspec.DecodeError):

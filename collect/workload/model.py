@@ -1,4 +1,4 @@
-"""What is trained: a torchvision classification model, its loss, its optimizer and its precision."""
+"""Builds what is trained: a torchvision classification model with its loss, optimizer and precision."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from collect.errors import UsageError
+from collect.errors import InputError
 from collect.options import RunOptions
 
 DEFAULT_IMAGE_SIZE = 224
-"""ImageNet's usual input; for models that publish no weights to ask."""
+"""ImageNet's usual input, for models without published weights."""
 
 HEADS = ("classifier", "fc", "head", "heads")
-"""Names that torchvision's models give their classifier."""
+"""Attributes that hold the classifier in torchvision's models."""
 
 AUXILIARY_WEIGHTS = {"InceptionOutputs": 0.4, "GoogLeNetOutputs": 0.3}
-"""Weight of the auxiliary classifiers' losses in training, by output type, as their papers have it."""
+"""Weight of the auxiliary classifiers' losses in training, by output type, from their papers."""
 
 OPTIMIZERS: dict[str, tuple[str, dict[str, float]]] = {
     "sgd": ("SGD", {"lr": 0.01, "momentum": 0.9}),
@@ -29,7 +29,7 @@ OPTIMIZERS: dict[str, tuple[str, dict[str, float]]] = {
     "rmsprop": ("RMSprop", {"lr": 1e-4}),
     "adagrad": ("Adagrad", {"lr": 1e-3}),
 }
-"""Class in torch.optim and its settings, small enough for noise to train on without a NaN."""
+"""Class in torch.optim and its settings, small enough to train on noise without NaN."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Workload:
     """A model ready to train."""
 
     model: Any
-    """As it is called in the step: wrapped, compiled."""
+    """Wrapped and compiled, as the step calls it."""
     optimizer: Any
     next_rate: Callable[[], None]
     """Sets the learning rate of the next step."""
@@ -61,29 +61,29 @@ def seed_everything(seed: int) -> None:
 
 
 def set_tf32(allowed: bool) -> None:
-    """Allow or forbid TF32 in matrix products and convolutions; cuDNN's default is to allow it, so always say."""
+    """Allow or forbid TF32 in matrix products and convolutions; cuDNN allows it by default, so always set it."""
     import torch
 
     with warnings.catch_warnings():
-        # torch 2.9 prefers another spelling; this one works in every version from 2.3 on.
+        # torch 2.9 warns that this is deprecated; it works in all versions from 2.3 on.
         warnings.simplefilter("ignore")
         torch.backends.cuda.matmul.allow_tf32 = allowed
         torch.backends.cudnn.allow_tf32 = allowed
 
 
 def check_model(name: str) -> None:
-    """Raise UsageError unless torchvision has a classification model of the name."""
+    """Raise InputError unless torchvision has a classification model of the name."""
     import torchvision
 
     known = torchvision.models.list_models(module=torchvision.models)
     if name not in known:
         close = difflib.get_close_matches(name, known, n=3)
-        hint = f"; close ones are {', '.join(close)}" if close else ""
-        raise UsageError(f"--model: torchvision has no classification model {name!r}{hint}")
+        hint = f"; similar names: {', '.join(close)}" if close else ""
+        raise InputError(f"--model: torchvision has no classification model {name!r}{hint}")
 
 
-def own_image_size(name: str) -> int:
-    """Side in pixels of the images that the model's first published weights were evaluated on; downloads nothing."""
+def default_image_size(name: str) -> int:
+    """Side in pixels of the images that the model's first published weights were evaluated on. Downloads nothing."""
     import torchvision
 
     try:
@@ -95,31 +95,31 @@ def own_image_size(name: str) -> int:
 
 
 def build_model(name: str, classes: int, image_size: int) -> Any:
-    """An untrained model with `classes` outputs for square images of `image_size` pixels. Raises UsageError."""
+    """Build an untrained model with `classes` outputs for square images of `image_size` pixels. Raises InputError."""
     import torchvision
 
     check_model(name)
     builder = torchvision.models.get_model_builder(name)
     settings: dict[str, Any] = {"weights": None, "num_classes": classes}
-    # A builder passes **kwargs to the class behind it, whose own name for the input size is what counts.
+    # Builders pass **kwargs to the model's class, which has its own name for the input size.
     if name.startswith("vit_"):
         settings["image_size"] = image_size
     elif name.startswith("maxvit"):
         settings["input_size"] = (image_size, image_size)
     elif name in ("inception_v3", "googlenet"):
-        # Their own initialisation takes a minute on one core and changes no measurement.
+        # Their initialisation takes a minute on one core and does not affect measurements.
         settings["init_weights"] = False
     try:
         return builder(**settings)
     except (ValueError, AssertionError) as e:
-        raise UsageError(f"--image-size: {name} cannot be built for {image_size} pixels: {e}") from e
+        raise InputError(f"--image-size: {name} cannot be built for {image_size} pixels: {e}") from e
 
 
 def freeze_features(model: Any) -> None:
     """Leave only the classifier (torchvision's `classifier`, `fc`, `head` or `heads`) trainable."""
     head = next((h for h in HEADS if hasattr(model, h)), None)
     if head is None:
-        raise UsageError("--freeze-features: this model has no classifier of its own to train")
+        raise InputError("--freeze-features: this model has no separate classifier to train")
     for parameter in model.parameters():
         parameter.requires_grad = False
     for parameter in getattr(model, head).parameters():
@@ -127,7 +127,7 @@ def freeze_features(model: Any) -> None:
 
 
 def build(options: RunOptions, classes: int, image_size: int, device: Any, local_rank: int) -> Workload:
-    """Build the model on its device, wrapped for its parallelism, with optimizer and precision. Raises UsageError."""
+    """Build the model on its device, wrapped for its parallelism, with optimizer and precision. Raises InputError."""
     import torch
 
     model = build_model(options.model or "", classes, image_size)
@@ -175,7 +175,7 @@ def _autocast(precision: str, device_type: str) -> Callable[[], contextlib.Abstr
 
 
 def classification_loss(output: Any, labels: Any) -> Any:
-    """Cross entropy; inception_v3 and googlenet return auxiliary outputs in training, which count with their weight."""
+    """Cross entropy, plus the weighted losses of the auxiliary outputs of inception_v3 and googlenet."""
     from torch.nn.functional import cross_entropy
 
     weight = AUXILIARY_WEIGHTS.get(type(output).__name__)

@@ -1,10 +1,11 @@
-"""The run folder: its name, and a run.json that stays valid JSON whatever happens."""
+"""The run folder: its name, its permissions, and a run.json that is valid at any time."""
 
 from __future__ import annotations
 
 import os
 import re
 import secrets
+import shutil
 import socket
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -12,23 +13,22 @@ from pathlib import Path
 
 import msgspec
 
-from collect.errors import CollectError, UsageError
-from collect.failure import is_disk_full, os_sentence
+from collect.errors import MachineError
+from collect.failure import is_disk_full, os_failure, os_sentence
+from collect.injected.trace_files import UNFINISHED
 from collect.options import RunOptions
 from collect.redact import Redactor
 from schemas.manifest import Manifest, ManifestError, read_manifest, write_manifest
 
 RESERVE_NAME = ".reserve"
 RESERVE_BYTES = 256 << 10
-"""Kept free for the last run.json, in case the run fills the disk; many times the size of one."""
-
-
-LONGEST_NAME = 80
-"""Characters of a run id that say what was run; a folder's name has 255 bytes."""
+"""Space reserved for the last run.json, in case the run fills the disk; many times the size of one."""
+MAX_NAME = 80
+"""Characters of a run id that name the workload; a folder's name has at most 255 bytes."""
 
 
 def make_private(folder: Path, exist_ok: bool = False) -> None:
-    """Make a folder that others cannot enter, and those around it that are missing. As Path.mkdir."""
+    """Create a folder that other users cannot enter, and its missing parents. Raises as Path.mkdir."""
     try:
         folder.mkdir(mode=0o700)
     except FileNotFoundError:
@@ -41,27 +41,35 @@ def make_private(folder: Path, exist_ok: bool = False) -> None:
             raise
 
 
-def hide_from_others(folder: Path) -> None:
-    """Take from others the rights to all files below a folder, so that copies that keep the rights are private, too.
+def remove_unfinished(folder: Path) -> None:
+    """Remove what a killed process was still writing."""
+    for path in (p for pattern in UNFINISHED for p in folder.glob(pattern)):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
-    Profilers, and recorders inside a program, write under its umask.
+
+def remove_access_of_others(folder: Path) -> None:
+    """Remove other users' permissions from all files below a folder: copies that keep permissions are private, too.
+
+    Profilers, and recorders inside a program, write with the program's umask.
     """
     for path in folder.rglob("*"):
-        with suppress(OSError):  # of another user
+        with suppress(OSError):  # owned by another user
             if not path.is_symlink():
                 path.chmod(path.stat().st_mode & 0o700)
 
 
 def utc_now() -> str:
-    """The time as the manifest has it."""
+    """The current time in the manifest's format."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def run_id(options: RunOptions) -> str:
-    """A name that sorts by time, reads as what was run, and is taken only once.
+    """Return a unique name that sorts by time and names the workload: 20261120-160501-resnet18-b32-g1-fp32-3f9a.
 
-    20261120-160501-resnet18-b32-g1-fp32-3f9a; a program of the user's own is named instead of its options, of a job on
-    several nodes this one's host.
+    The user's program is named instead of options; a part of a job on several nodes is named after its host.
     """
     if options.job is not None:
         return f"{_plain(socket.gethostname())}-{secrets.token_hex(4)}"
@@ -75,11 +83,11 @@ def run_id(options: RunOptions) -> str:
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:LONGEST_NAME]
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:MAX_NAME]
 
 
 def _redacted(manifest: Manifest) -> Manifest:
-    """The manifest as it is written: without the secrets of command lines and of what tools said."""
+    """The manifest as it is written: without secrets in command lines and in tools' messages."""
     redactor = Redactor()
     return msgspec.structs.replace(
         manifest,
@@ -99,13 +107,13 @@ def _redacted(manifest: Manifest) -> Manifest:
 
 
 def left_running(output: Path, command: list[str]) -> RunFolder | None:
-    """The last run below `output` of this command line that says it is running; None if there is none."""
-    noted = Redactor().arguments(command)
+    """Return the last run below `output` with this command line whose status is still running, or None."""
+    redacted = Redactor().arguments(command)
     found: list[RunFolder] = []
     for path in output.iterdir():
         with suppress(ManifestError):
             manifest = read_manifest(path)
-            if manifest.status == "running" and manifest.command == noted:
+            if manifest.status == "running" and manifest.command == redacted:
                 found.append(RunFolder(path, manifest, []))
     return max(found, key=lambda run: run.manifest.start, default=None)
 
@@ -113,23 +121,23 @@ def left_running(output: Path, command: list[str]) -> RunFolder | None:
 class RunFolder:
     """A run folder on disk and its manifest."""
 
-    def __init__(self, path: Path, manifest: Manifest, made: list[Path]) -> None:
-        """Of an existing folder; create() makes one. `made`: folders around it that were not there before."""
+    def __init__(self, path: Path, manifest: Manifest, created: list[Path]) -> None:
+        """Open an existing folder; create() makes one. `created`: parents that did not exist before."""
         self.path = path
         self.manifest = manifest
-        self._made = made
+        self._created = created
 
     @classmethod
     def create(cls, options: RunOptions, command: list[str]) -> RunFolder:
-        """Make the folder below `options.output`, with a run.json that says `running`.
+        """Create the folder below `options.output`, with a run.json of status running.
 
-        Raises UsageError when the output folder cannot be written, CollectError when its disk is full.
+        Raises MachineError or InputError when it cannot be written.
         """
         output = Path(options.output).expanduser()
-        around = [output / options.job, output] if options.job is not None else [output]
-        made = [path for path in around if not os.path.exists(path)]  # noqa: PTH110 (as in doctor)
+        parents = [output / options.job, output] if options.job is not None else [output]
+        created = [path for path in parents if not os.path.exists(path)]  # noqa: PTH110 (as in doctor)
         manifest = Manifest(run_id=run_id(options), job=options.job, start=utc_now(), command=command)
-        folder = around[0] / manifest.run_id
+        folder = parents[0] / manifest.run_id
         try:
             make_private(folder)
             (folder / RESERVE_NAME).touch(mode=0o600, exist_ok=False)
@@ -141,21 +149,19 @@ class RunFolder:
                 for path in folder.iterdir():
                     path.unlink()
                 folder.rmdir()
-            if is_disk_full(e):
-                raise CollectError(os_sentence(e)) from e
-            raise UsageError(f"--output: cannot write to {os_sentence(e)}") from e
-        return cls(folder, manifest, made)
+            raise os_failure(e, "--output: cannot write to ") from e
+        return cls(folder, manifest, created)
 
     def save(self) -> None:
-        """Write run.json; on a full disk the previous one stays."""
+        """Write run.json; on a full disk the previous one stays. Raises MachineError."""
         try:
             write_manifest(self.path, _redacted(self.manifest))
         except OSError as e:
             if not is_disk_full(e):
-                raise CollectError(f"run.json cannot be written: {os_sentence(e)}") from e
+                raise MachineError(f"run.json cannot be written: {os_sentence(e)}") from e
 
-    def note_failure(self, reason: str) -> None:
-        """Say in run.json that it failed, before all else that is to be done: whoever ends it may not wait for that."""
+    def save_failure(self, reason: str) -> None:
+        """Write at once that the run failed: a scheduler may kill this process before it can finish."""
         self.manifest.status, self.manifest.reason = "failed", reason
         for one in self.manifest.passes:
             if one.status == "running":
@@ -163,23 +169,23 @@ class RunFolder:
         self.save()
 
     def finish(self) -> None:
-        """Write the last run.json, into the space that was kept for it if need be."""
+        """Write the last run.json, using the reserved space if the disk is full."""
         self.manifest.end = utc_now()
         with suppress(OSError):
             (self.path / RESERVE_NAME).unlink()
         self.save()
 
     def abandon(self, reason: str) -> None:
-        """Say that a run failed whose process is gone; when it ended is not known."""
+        """Mark a run as failed whose process has vanished; its end time is unknown."""
         with suppress(OSError):
             (self.path / RESERVE_NAME).unlink()
-        self.note_failure(reason)
+        self.save_failure(reason)
 
     def discard(self) -> None:
-        """Remove the folder of a run that bad input kept from starting."""
+        """Remove the folder of a run that bad input prevented from starting."""
         for path in sorted(self.path.rglob("*"), reverse=True):
             path.rmdir() if path.is_dir() else path.unlink()
         self.path.rmdir()
-        with suppress(OSError):  # another node may be at work there
-            for path in self._made:
+        with suppress(OSError):  # another node may be using them
+            for path in self._created:
                 path.rmdir()

@@ -1,14 +1,14 @@
 """Marks and times the phases of a training step, without synchronising the GPU inside the step.
 
-A phase is one `record_function` range and one NVTX range of the same name (schemas/phases.py). How it is timed:
+A phase is a `record_function` range and an NVTX range of the same name (schemas/phases.py). Times are:
 
-- On the CPU, and for `data` always: wall clock of this thread.
-- On a GPU: a pair of CUDA events on the current stream, read after the last step. A phase's time is the time the
-  stream took to pass through it, waiting for launches included. Nothing waits for the GPU while steps run.
-- A step likewise: from the event before its `data` phase to the event after its `optimizer` phase. The first event is
-  passed when the GPU has finished the step before, so with the GPU as the bottleneck step times are GPU times, with
-  the host as the bottleneck they are host times, and over many steps they add up to the time that went by. The
-  phases need not add up to the step: the host waits for data while the GPU still works.
+- On the CPU, and always for `data`: the wall clock of this thread.
+- On a GPU: a pair of CUDA events on the current stream, read after the last step. A phase's time is the stream's time
+  between them, waits for launches included.
+- For a step on a GPU: from the event before its `data` phase to the event after its `optimizer` phase. The first event
+  completes when the GPU has finished the previous step. So step times are GPU times if the GPU is the bottleneck, host
+  times if the host is, and over many steps they add up to the elapsed time. Phases need not add up to the step: the
+  host waits for data while the GPU still works.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from collect.new_files import new_file
+from schemas.files import part_file
 from schemas.phases import PHASES, STEP_RANGE
 from schemas.tables import STEP_METRICS_CSV
 
 _BOOLS = {True: "true", False: "false"}
 
 PhaseHook = Callable[[str, bool], None]
-"""Called with a phase's name and True before it, False after it."""
+"""Called with a phase's name, and True before it, False after it."""
 
 
 class _Step:
-    """What was recorded of one step; times are ns, or pairs of CUDA events."""
+    """What was measured of one step; times are ns, or pairs of CUDA events."""
 
     def __init__(self, index: int, warmup: bool, undisturbed: bool) -> None:
         self.index = index
@@ -42,13 +42,13 @@ class _Step:
         self.images = 0
         self.loss: Any = None
         self.memory: tuple[int, int] | None = None
-        self.whole = False
+        self.finished = False
 
 
 class StepTimer:
     """Phases and times of the steps of one process.
 
-    `gpus` are the indices of the GPUs this process uses, empty on the CPU. `hook` is told of each phase.
+    `gpus` are the indices of the GPUs that this process uses, empty on the CPU. `hook` is called around each phase.
     """
 
     def __init__(self, gpus: list[int], hook: PhaseHook) -> None:
@@ -57,13 +57,13 @@ class StepTimer:
         self._torch = torch
         self._gpus = gpus
         self._hook = hook
-        # NVTX is in every CUDA build of torch and costs nothing to speak of without a tool that listens.
+        # Every CUDA build of torch has NVTX, which costs next to nothing unless a profiler records it.
         self._nvtx = torch.cuda.nvtx if torch.version.cuda else None
         self._steps: list[_Step] = []
 
     @contextmanager
     def step(self, index: int, warmup: bool, undisturbed: bool = False) -> Iterator[None]:
-        """Around a whole step; `index` counts from 0 over all steps, those before the profiled ones are `warmup`."""
+        """Time a step. `index` counts from 0 over all steps; those before the profiled ones are `warmup`."""
         step = _Step(index, warmup, undisturbed)
         self._steps.append(step)
         if self._nvtx:
@@ -75,17 +75,17 @@ class StepTimer:
             if self._nvtx:
                 self._nvtx.range_pop()
         if self._gpus:
-            # The allocator's own counters: reading them does not touch the GPU.
+            # Counters of the allocator: reading them does not involve the GPU.
             cuda = self._torch.cuda
             step.memory = (
                 sum(cuda.max_memory_allocated(g) for g in self._gpus),
                 sum(cuda.max_memory_reserved(g) for g in self._gpus),
             )
-        step.whole = True
+        step.finished = True
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Around one phase of the current step; `name` is one of schemas.phases.PHASES."""
+        """Mark and time a phase of the current step; `name` is one of schemas.phases.PHASES."""
         self._hook(name, True)
         if self._nvtx:
             self._nvtx.range_push(name)
@@ -115,15 +115,15 @@ class StepTimer:
             step.wall_ns[name] = time.perf_counter_ns() - begin
 
     def result(self, loss: Any, images: int) -> None:
-        """Note the current step's loss (a tensor, left on its device until the end) and its number of images."""
+        """Set the current step's loss (a tensor, left on its device until the end) and number of images."""
         self._steps[-1].loss = loss.detach()
         self._steps[-1].images = images
 
     def rows(self, rank: int) -> list[dict[str, Any]]:
-        """One row per whole step, as the step_metrics table has it. Waits for the GPU."""
+        """Return a row of the step_metrics table for each finished step. Waits for the GPU."""
         if self._gpus:
             self._torch.cuda.synchronize()
-        return [self._row(step, rank) for step in self._steps if step.whole]
+        return [self._row(step, rank) for step in self._steps if step.finished]
 
     def _row(self, step: _Step, rank: int) -> dict[str, Any]:
         row: dict[str, Any] = dict.fromkeys(STEP_METRICS_CSV, "")
@@ -143,15 +143,15 @@ class StepTimer:
 
 
 def mean_step_ns(rows: list[dict[str, Any]], undisturbed: bool) -> int | None:
-    """Mean time of the undisturbed or of the profiled steps among the rows of step_metrics; None without any."""
+    """Mean time of the undisturbed, or else of the profiled, steps among rows of step_metrics; None without any."""
     wanted = {"warmup": _BOOLS[undisturbed], "undisturbed": _BOOLS[undisturbed]}
     times = [float(row["step_s"]) for row in rows if wanted.items() <= row.items()]
     return round(sum(times) / len(times) * 1e9) if times else None
 
 
 def write_step_metrics(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Write the rows as CSV with the header of schemas.tables; the file appears when it is whole."""
-    with new_file(path, "t", newline="", encoding="utf-8") as f:
+    """Write the rows as CSV with the header in schemas/tables.py; the file appears once it is complete."""
+    with part_file(path) as part, part.open("w", newline="", encoding="utf-8") as f:
         out = csv.DictWriter(f, STEP_METRICS_CSV, lineterminator="\n")
         out.writeheader()
         out.writerows(rows)

@@ -1,0 +1,130 @@
+"""Writes what torch.profiler recorded: the Chrome trace, key_averages() as CSV, the memory timeline.
+
+Each file appears under its name once it is complete. It is written in a temporary folder that only this user can enter,
+so that a link that somebody else has placed is not followed.
+"""
+
+from __future__ import annotations
+
+import csv
+import errno
+import gzip
+import os
+import shutil
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+ALMOST_FULL_BYTES = 1 << 20
+"""A disk with less free space counts as full."""
+UNFINISHED = (".part-*", ".*.part")
+"""Patterns of the temporary files and folders that a killed process leaves."""
+KEY_AVERAGES_COLUMNS = (
+    "key",
+    "device_type",
+    "is_user_annotation",
+    "calls",
+    "self_cpu_us",
+    "total_cpu_us",
+    "self_device_us",
+    "total_device_us",
+    "self_cpu_mem_bytes",
+    "self_device_mem_bytes",
+    "flops",
+)
+
+
+def private_folder(folder: Path) -> tempfile.TemporaryDirectory[str]:
+    """Create a temporary folder in `folder` that only this user can enter; a context manager."""
+    return tempfile.TemporaryDirectory(prefix=".part-", dir=folder)
+
+
+def write_recording(
+    profile: Any, folder: Path, stem: str, memory_timeline: bool = False, unfinished: str | None = None
+) -> None:
+    """Write STEM.trace.json.gz and STEM.key_averages.csv of a stopped torch.profiler.profile into `folder`.
+
+    Both contain the same events. `unfinished` names a ProfilerStep range whose step did not end; both files get it
+    under another name. Raises OSError when the disk is full.
+    """
+    if unfinished:
+        for event in profile.events():
+            if unfinished in (event.name, getattr(event, "trace_name", None)):
+                event.name = event.trace_name = _unfinished_name(unfinished)
+    with private_folder(folder) as temporary:
+        work = Path(temporary)
+        # Averages first: they are small, and the trace may be what fills the disk.
+        _write_key_averages(profile.key_averages(), work / f"{stem}.key_averages.csv", folder)
+        _write_trace(profile, work, folder / f"{stem}.trace.json.gz", unfinished)
+        if memory_timeline:
+            timeline = work / f"{stem}.memory_timeline.json.gz"
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)
+                profile.export_memory_timeline(str(timeline))
+            timeline.replace(folder / timeline.name)
+
+
+def _unfinished_name(name: str) -> str:
+    return name.replace("ProfilerStep#", "unfinished step ")
+
+
+def _write_trace(profile: Any, work: Path, target: Path, unfinished: str | None) -> None:
+    # torch's own .gz export writes through /tmp, which is small on many nodes.
+    plain, compressed = work / "trace.json", work / "trace.json.gz"
+    profile.export_chrome_trace(str(plain))
+    _check_complete(plain)
+    with plain.open("rb") as source, gzip.open(compressed, "wb", compresslevel=6) as out:
+        if unfinished:
+            old, new = (f'"{name}"'.encode() for name in (unfinished, _unfinished_name(unfinished)))
+            out.writelines(line.replace(old, new) for line in source)
+        shutil.copyfileobj(source, out, 1 << 20)
+    compressed.replace(target)
+    plain.unlink()
+
+
+def _check_complete(path: Path) -> None:
+    """Raise OSError unless the file ends as JSON does: torch's C++ writer does not report a failed write."""
+    end = b""
+    if path.exists():
+        with path.open("rb") as f:
+            f.seek(max(0, path.stat().st_size - 64))
+            end = f.read().rstrip()
+    if end.endswith((b"}", b"]")):
+        return
+    full = shutil.disk_usage(path.parent).free < ALMOST_FULL_BYTES
+    number = errno.ENOSPC if full else errno.EIO
+    raise OSError(number, os.strerror(number), str(path))
+
+
+def _write_key_averages(averages: Any, temporary: Path, folder: Path) -> None:
+    """Write the rows of key_averages() as CSV; times in microseconds, with three decimals: exact nanoseconds."""
+    with temporary.open("w", newline="", encoding="utf-8") as f:
+        out = csv.writer(f, lineterminator="\n")
+        out.writerow(KEY_AVERAGES_COLUMNS)
+        for row in averages:
+            out.writerow(
+                (
+                    row.key,
+                    str(row.device_type).rpartition(".")[2],
+                    "true" if getattr(row, "is_user_annotation", False) else "false",
+                    row.count,
+                    f"{row.self_cpu_time_total:.3f}",
+                    f"{row.cpu_time_total:.3f}",
+                    f"{_first(row, 'self_device_time_total', 'self_cuda_time_total'):.3f}",
+                    f"{_first(row, 'device_time_total', 'cuda_time_total'):.3f}",
+                    int(row.self_cpu_memory_usage),
+                    int(_first(row, "self_device_memory_usage", "self_cuda_memory_usage")),
+                    int(row.flops or 0),
+                )
+            )
+    temporary.replace(folder / temporary.name)
+
+
+def _first(row: Any, *names: str) -> Any:
+    """Return the first attribute that this version of torch has, or 0."""
+    for name in names:
+        value = getattr(row, name, None)
+        if value is not None:
+            return value
+    return 0

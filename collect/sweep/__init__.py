@@ -1,0 +1,1 @@
+"""`collect sweep`: a grid of runs, one after the other here or as tasks of a cluster."""
