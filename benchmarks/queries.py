@@ -30,11 +30,13 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 import analyze  # noqa: E402
+from analyze.ingestion.derived_tables import write_derived  # noqa: E402
 from analyze.ingestion.table_files import RowGroupWriter  # noqa: E402
 from analyze.query.query_files import catalog  # noqa: E402
 from analyze.query.spill import MEMORY_VARIABLE  # noqa: E402
 from analyze.store.catalogue import RUN_TABLES  # noqa: E402
 from analyze.store.store import StagedFile, Store  # noqa: E402
+from schemas.tables import TABLES  # noqa: E402
 
 IDS = ("op_id", "correlation_id", "record_function_id", "python_id", "python_parent_id")
 """0 is none of them."""
@@ -62,6 +64,7 @@ def grow(source: Path, folder: Path, kernels: int, ranks: int) -> Fraction:
         tables = {
             (table, rank): rows_of(recorded.folder / file.path, rank)
             for table, files in run.tables.items()
+            if not TABLES[table].derived
             for file in files
             for rank in file.ranks
         }
@@ -88,6 +91,11 @@ def grow(source: Path, folder: Path, kernels: int, ranks: int) -> Fraction:
                     for copy in range(copies if "start_ns" in rows.column_names else 1):
                         writer.write(shifted(made, copy, period, ids, steps))
                 staged.append(StagedFile(table, [rank], path))
+        written = {(s.table, s.ranks[0]): s.path for s in staged if s.table not in RUN_TABLES}
+        began = time.perf_counter()
+        derived = write_derived(written, run_id, staging)
+        print(f"derived {len(derived)} tables in {time.perf_counter() - began:.1f} s", file=sys.stderr)
+        staged += [StagedFile(table, [rank], path) for (table, rank), path in derived.items()]
         store.commit(run_id, run, staged)
     return Fraction(copies * ranks, len(there))
 

@@ -29,30 +29,36 @@ WITH kinds AS (
             'process_group': CASE WHEN '{per}' = 'group' THEN process_group END
         } AS kind
     FROM comm_parts
+    WHERE '{per}' <> 'none'
 ),
 pieces AS (
     SELECT {'window': window_id, 'kind': kind} AS track, start_ns, end_ns
     FROM intervals_cut('kinds', 'gpu_windows_{window}')
 ),
-lengths AS (
+comm AS (
     SELECT track, covered_ns AS comm_ns FROM intervals_length('pieces')
 ),
 compute AS (
-    SELECT p.track, c.start_ns, c.end_ns
-    FROM intervals_cut('compute_times', 'gpu_windows_{window}') c JOIN lengths p ON p.track.window = c.window_id
+    SELECT c.track, s.start_ns, s.end_ns
+    FROM gpu_segments_{window} s JOIN comm c ON c.track.window = s.window_id
+    WHERE s.comm_kernels > 0 AND s.compute_kernels > 0
 ),
 overlapped AS (
     SELECT track, sum(end_ns - start_ns)::BIGINT AS overlapped_ns
     FROM intervals_intersection('pieces', 'compute')
     GROUP BY track
+),
+lengths AS (
+    SELECT track.window AS window_id, unnest(track.kind), comm_ns, coalesce(overlapped_ns, 0) AS overlapped_ns
+    FROM comm LEFT JOIN overlapped USING (track)
+    UNION ALL
+    SELECT window_id, NULL, NULL, NULL, comm_ns, comm_ns + compute_ns - kernel_ns
+    FROM gpu_lengths_{window}
+    WHERE '{per}' = 'none'
 )
 SELECT
-    run_group, run_id, rank, device, step, l.track.kind.dimension AS dimension,
-    l.track.kind.scope AS scope,
-    l.track.kind.process_group AS process_group,
-    coalesce(comm_ns, 0) AS comm_ns, coalesce(overlapped_ns, 0) AS overlapped_ns,
-    pct(coalesce(overlapped_ns, 0), comm_ns) AS overlap_pct
+    run_group, run_id, rank, device, step, dimension, scope, process_group, coalesce(comm_ns, 0) AS comm_ns,
+    coalesce(overlapped_ns, 0) AS overlapped_ns, pct(overlapped_ns, comm_ns) AS overlap_pct
 FROM gpu_windows_{window} w
 JOIN gpu_tracks USING (track)
-LEFT JOIN lengths l ON l.track.window = w.window_id
-LEFT JOIN overlapped o ON o.track = l.track
+LEFT JOIN lengths USING (window_id)
