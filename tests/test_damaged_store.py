@@ -63,7 +63,7 @@ def test_a_damaged_file_is_one_sentence(whole: Path, tmp_path: Path) -> None:
     data[len(data) // 3] ^= 1
     path.write_bytes(data)
     result = run_cli("query", "kernel-share", store)
-    says = f"analyze: {path}: damaged: its bytes are not those that were written; ingest its run again, with --again\n"
+    says = f"analyze: {path}: damaged: its bytes are not those that were written; ingest its run again with --again\n"
     assert (result.returncode, result.stderr) == (2, says)
 
 

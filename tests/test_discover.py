@@ -360,7 +360,7 @@ def test_two_files_of_one_rank_in_a_manifest(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "run", [(f"torch/{n}.json", "chrome_trace", 0) for n in ("a", "b")])
     for name in ("a", "b"):
         one(folder / "torch" / f"{name}.json", name)
-    with pytest.raises(InputError, match=r"a\.json and b\.json are both of rank 0"):
+    with pytest.raises(InputError, match=r"a\.json and b\.json both have rank 0"):
         discover([folder])
 
 

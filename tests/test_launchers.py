@@ -135,7 +135,7 @@ def test_what_stops_a_machine_is_done_again(tmp_path: Path, monkeypatch: pytest.
         )
 
     monkeypatch.setattr(launchers, "_submitit", engine)
-    said = r"1 of 1 shards \(0\) were started 3 times and left nothing: lost 4; the same command goes on"
+    said = r"1 of 1 shards \(0\) were started 3 times and wrote nothing: lost 4; the same command continues"
     with pytest.raises(InputError, match=said):
         analyze.ingest(path, store=tmp_path / "store", launcher="local")
     assert launchers.run_shard([], str(tmp_path), Share(0, 1), 1, False) == f"no trace (on {socket.gethostname()})"

@@ -193,7 +193,7 @@ def test_reports_without_a_clock_are_said(tmp_path: Path) -> None:
         report(tmp_path / f"{n}.sqlite", [(60 + n, n, 100, 200)], told, clock_ns=clock_ns)
     [run] = sql(tmp_path, "SELECT warnings FROM runs")
     assert run["warnings"] == (
-        f"{tmp_path}/1.sqlite: it does not say when its recording began (TARGET_INFO_SESSION_START_TIME), so the times "
+        f"{tmp_path}/1.sqlite: does not say when its recording began (TARGET_INFO_SESSION_START_TIME), so the times "
         "of the 2 reports of this run are not aligned"
     )
 

@@ -125,7 +125,7 @@ def test_what_was_replaced_stays_for_one_change(tmp_path: Path, url: str, monkey
     system.pipe_file(f"{root}/kernels/run_id=x/rank-0.dead0000.parquet", b"half")
     analyze.ingest(path, store=url)
     assert any("dead0000" in n for n in objects(url))
-    monkeypatch.setattr("analyze.store.object_storage.DEAD_S", 0)
+    monkeypatch.setattr("analyze.store.object_storage.ORPHAN_TTL_S", 0)
     time.sleep(1)  # times of objects are whole seconds
     analyze.ingest(path, store=url)
     assert not any("dead0000" in n for n in objects(url)) and names(url) == {"k"}

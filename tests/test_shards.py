@@ -93,14 +93,14 @@ def test_missing_shards_are_named(tmp_path: Path) -> None:
     assert len(analyze.ingest(folder, store=store).ingested) == 1
     assert len(sql(store, "SELECT rank FROM kernels")) == 4
     result = run_cli("commit", store)
-    assert result.returncode == 2 and "no shard of an ingest waits here" in result.stderr
+    assert result.returncode == 2 and "there is no shard to commit" in result.stderr
 
 
 def test_a_shard_that_is_done_again_counts_once(tmp_path: Path) -> None:
     folder, store = job(tmp_path / "job"), tmp_path / "store"
     shards(store, 0, 1, 1, 2, 3, 0, paths=folder)
     assert len(list(store.glob("kernels/*/*.parquet"))) == 6
-    assert analyze.commit(store).warnings == ["shards 0–1 of 4 done more than once: the last counts"]
+    assert analyze.commit(store).warnings == ["shards 0–1 of 4 done more than once; the last attempt counts"]
     assert len(sql(store, "SELECT rank FROM kernels")) == 4 and len(list(store.glob("kernels/*/*.parquet"))) == 4
 
 
@@ -211,7 +211,7 @@ def test_what_was_committed_is_not_committed_again(
         analyze.commit(str(store))
     assert names() == {"old0", "old1"} and store.read_shards()
     analyze.ingest(job(folder, 2, "new"), store=str(store), jobs=1)
-    with pytest.raises(InputError, match="no shard of an ingest waits here"):
+    with pytest.raises(InputError, match="there is no shard to commit"):
         analyze.commit(str(store))
     assert names() == {"new0", "new1"} and not store.read_shards()
     # Shards of the same plan that are done after that are another commit.
@@ -236,6 +236,6 @@ def test_two_commits_that_died_over_the_same_plan(tmp_path: Path, monkeypatch: p
             analyze.commit(store, allow_missing=missing)
         if not missing:
             shards(store, 0, of=2, paths=folder)
-    with pytest.raises(InputError, match="no shard of an ingest waits here"):
+    with pytest.raises(InputError, match="there is no shard to commit"):
         analyze.commit(store)
     assert not list(store.glob(".shards/*"))

@@ -275,7 +275,7 @@ def test_a_store_without_its_catalogue_is_not_cleared_away(tmp_path: Path) -> No
     path, store = stored(tmp_path)
     (store / "store.json").unlink()
     before = contents(store)
-    with pytest.raises(InputError, match=r"holds runs, but store\.json, which names them, is gone"):
+    with pytest.raises(InputError, match=r"has runs, but store\.json, which lists them, is gone"):
         ingest(discover([path]), Store(store), jobs=1)
     assert contents(store) == before
 

@@ -250,7 +250,7 @@ def test_what_is_no_catalogue_on_object_storage_is_ignored(tmp_path: Path) -> No
         system.pipe_file(f"{root}/{name}", b"x")
     ask(url)
     assert analyze.ingest(trace, store=url, jobs=1, again=True).ingested
-    with pytest.raises(InputError, match="no shard of an ingest waits here"):
+    with pytest.raises(InputError, match="there is no shard to commit"):
         analyze.commit(url)
 
 

@@ -129,7 +129,7 @@ def test_a_pipe_in_a_store_is_not_waited_for(made: Path, tmp_path: Path, name: s
     path.unlink()
     os.mkfifo(path)
     done = run_cli(*COMMANDS[command], cwd=tmp_path)
-    said = "no shard of an ingest waits here" if command == "commit" else f"{path.name}: not a regular file"
+    said = "there is no shard to commit" if command == "commit" else f"{path.name}: not a regular file"
     assert done.returncode == 2 and said in done.stderr
 
 

@@ -14,7 +14,7 @@ import pytest
 from support import ROOT
 
 from analyze.ingestion.table_files import RowGroupWriter
-from analyze.ingestion.workers import OneBeside
+from analyze.ingestion.workers import SingleThreadExecutor
 
 
 def test_memory_does_not_follow_texts_that_do_not_repeat(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_row_group_is_written_while_another_is_filled(tmp_path: Path, monkeypa
                 assert written_here.wait(60)
             return rows
 
-    with OneBeside() as beside:
+    with SingleThreadExecutor() as beside:
         both = [Noting(tmp_path / f"{n}.parquet", rows[0].schema, beside) for n in range(2)]
         for first, second in (alone, both):
             with first, second:
@@ -78,10 +78,10 @@ def test_what_cannot_be_written_beside_is_an_error_here(tmp_path: Path) -> None:
     taken, rows = tmp_path / "taken", pa.table({"n": [1]})
     taken.write_text("")
 
-    def writing(beside: OneBeside) -> RowGroupWriter:
+    def writing(beside: SingleThreadExecutor) -> RowGroupWriter:
         return RowGroupWriter(taken / "t.parquet", rows.schema, beside)
 
-    with OneBeside() as beside:
+    with SingleThreadExecutor() as beside:
         with pytest.raises(OSError), writing(beside) as writer:
             writer.write(rows)
         with pytest.raises(OSError), writing(beside) as writer:

@@ -1,7 +1,7 @@
-"""Stores for raw files that were given to a query directly: made on first use, kept up to date, removed when unused.
+"""Stores for raw files that a query was given directly: created on first use, updated, evicted when unused.
 
-An entry is a store in a folder of the cache. `source.json` in it says what it was made from, and its time when it was
-used last. `sizes` beside them says what they take, see `_takes`.
+An entry is a store in a folder of the cache. Its `source.json` names the raw files; the modification time of
+`source.json` is when the entry was used last. The file `sizes` holds the total size, see `_takes`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _TRIES = 5
 
 
 class _Made(msgspec.Struct, kw_only=True):
-    """What an entry was made from."""
+    """The raw files of an entry."""
 
     paths: list[str]
     state: str
@@ -53,14 +53,14 @@ class Entry(NamedTuple):
 
     folder: Path
     source: str
-    """The paths that it was made from."""
+    """The paths of the raw files."""
     bytes: int
     used: float
-    """When it was used last, in s since 1970."""
+    """Last use, in s since 1970."""
 
 
 class Contents(NamedTuple):
-    """What the cache holds, and what was just removed from it."""
+    """The entries of the cache, and those that were just removed."""
 
     folder: Path
     entries: list[Entry]
@@ -68,14 +68,14 @@ class Contents(NamedTuple):
 
     @property
     def limit(self) -> int:
-        """Bytes that it may take. Raises InputError."""
+        """Size limit in bytes. Raises InputError."""
         return limit()
 
 
 def contents(clear: bool = False, max_size: str | int | None = None) -> Contents:
-    """Look into the cache, or remove from it first: all (`clear`), or down to `max_size` (bytes, or text as "5GB").
+    """List the cache. First remove all entries (`clear`), or evict down to `max_size` (bytes, or a text such as "5GB").
 
-    What was not used for longest goes first, and what is in use stays. Raises InputError.
+    The least recently used entries go first; entries in use stay. Raises InputError.
     """
     removed: list[Entry] = []
     if clear and max_size is not None:
@@ -92,11 +92,11 @@ def open_stores(
     progress: object = None,
     tell: Callable[[str], object] = lambda text: None,
 ) -> tuple[list[Store], list[str]]:
-    """Stores for what the user gave, and the warnings of what had to be ingested for it.
+    """Open a store for each path of the user; return them and the warnings of the ingest.
 
-    A store is opened as it is. Raw files and folders are ingested into the cache: a run folder into a store of its
-    own, all others into one, for only together do they tell which are one run. It is brought up to date when a size,
-    modification time or entity tag changes; `tell` is then told what the files were read as. Raises InputError.
+    A store is opened as it is. Raw files and folders are ingested into the cache: each run folder into a store of its
+    own, all others into one, because only together do they say which files are one run. An entry is updated when a
+    size, modification time or entity tag changes; `tell` then receives what the files were read as. Raises InputError.
     """
     stores: list[Store] = []
     warnings: list[str] = []
@@ -120,7 +120,7 @@ def open_stores(
 
 
 def _opened(store: Store, warnings: list[str]) -> Store:
-    """A store that the user named. Raises InputError if a file of it is damaged, or a newer program wrote it."""
+    """Open a store that the user named. Raises InputError if a file is damaged or a newer tracequarry wrote it."""
     store.hold()
     for run_id, run in store.snapshot.runs.items():
         if run.parser > PARSER_VERSION:
@@ -136,7 +136,7 @@ def _opened(store: Store, warnings: list[str]) -> Store:
 
 
 def _cached(given: Sequence[RawPath], progress: object, warnings: list[str], tell: Callable[[str], object]) -> Store:
-    """The entry of some paths, up to date."""
+    """Return the entry of some paths, updated if they changed."""
     resolved = [str(p.resolve()) for p in given]
     key = "\0".join(resolved).encode("utf-8", "surrogateescape")
     cache = Folder(cache_folder())
@@ -179,7 +179,7 @@ def _is_current(cache: Folder, store: Store, state: str) -> bool:
 
 
 def _read_made(cache: Folder, entry: str) -> _Made:
-    """What an entry was made from. Raises OSError, ValueError, and InputError for a link."""
+    """Read the raw files of an entry. Raises OSError, ValueError, and InputError for a link."""
     return decoded(cache.read(f"{entry}/{_SOURCE}"), _Made)
 
 
@@ -209,7 +209,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def entries() -> list[Entry]:
-    """The stores in the cache, the one that was used last first."""
+    """Return the entries of the cache, the most recently used first."""
     found = []
     cache = Folder(cache_folder())
     try:
@@ -228,11 +228,11 @@ def entries() -> list[Entry]:
 
 
 def _takes(added: int) -> float:
-    """Bytes that all entries take at most, with those of a new one; infinite if they were never summed up.
+    """Return an upper bound of the bytes of all entries and a new one; infinite if they were never summed up.
 
-    To look at every file of every entry whenever one is made takes longer than to make it, once there are hundreds. So
-    `sizes` holds a line for the sum of all at some time, "=" and bytes, and one for each that was made since. Lines are
-    only ever added, so that none of two processes' is lost; what was made or removed twice makes it too much.
+    With hundreds of entries, looking at every file takes longer than creating an entry. So the file `sizes` has a line
+    "=BYTES" for the sum at some time, and a line for each entry created since. Lines are only appended, so two
+    processes lose none; an entry that was created or removed twice makes the bound too high.
     """
     try:
         _note(str(added))
@@ -262,9 +262,9 @@ def _bytes(folder: Path) -> int:
 
 
 def evict(max_bytes: int | None = None, keep: Path | None = None) -> list[Entry]:
-    """Remove the entries that were not used for longest until at most so many bytes are left (default: `limit`).
+    """Evict the least recently used entries until at most `max_bytes` are left (default: `limit`).
 
-    `keep`, and what somebody reads or writes, stays. Returns what was removed. Raises InputError.
+    `keep` and entries in use stay. Returns what was removed. Raises InputError.
     """
     most = limit() if max_bytes is None else max_bytes
     cache = Folder(cache_folder())
@@ -286,12 +286,12 @@ def evict(max_bytes: int | None = None, keep: Path | None = None) -> list[Entry]
 
 
 def limit() -> int:
-    """Bytes that the cache may take: $TRACEQUARRY_CACHE_SIZE, else DEFAULT_SIZE. Raises InputError."""
+    """Return the size limit of the cache in bytes: $TRACEQUARRY_CACHE_SIZE, else DEFAULT_SIZE. Raises InputError."""
     return parse_size(os.environ.get(SIZE_VARIABLE) or DEFAULT_SIZE, f"${SIZE_VARIABLE}")
 
 
 def parse_size(text: str, what: str) -> int:
-    """Bytes of a size such as 500MB or 1.5GiB. Raises InputError that begins with `what`."""
+    """Return the bytes of a size such as 500MB or 1.5GiB. Raises InputError that begins with `what`."""
     match = _SIZE.fullmatch(text)
     if match is None:
         raise InputError(f"{what}: {text!r} is not a size such as 500MB or 20GB")

@@ -1,4 +1,4 @@
-"""The commit of an ingest in shards (module `shards`): what all of them wrote becomes visible, in one step."""
+"""The commit of a sharded ingest (see `shards`): makes what all shards wrote visible in one step."""
 
 from __future__ import annotations
 
@@ -41,25 +41,25 @@ T = TypeVar("T")
 
 @dataclass
 class _Waiting:
-    """The shards of a plan that wait for their commit."""
+    """The finished shards of a plan that is not committed."""
 
     folder: str
     plan: Plan
     parts: dict[int, Part]
-    """By the number of the shard; of one that was done again, the last."""
+    """By shard number; the last attempt of each."""
     again: set[int] = field(default_factory=set)
-    """Shards that were done more than once."""
+    """Shards with several attempts."""
     names: list[str] = field(default_factory=list)
-    """Names of what is known of its shards."""
+    """Names of the files of its shards."""
 
     @property
     def missing(self) -> set[int]:
-        """Shards that are not there."""
+        """Shards that are not finished."""
         return set(range(self.plan.of)) - set(self.parts)
 
     @property
     def unchanged(self) -> set[str]:
-        """Runs that the store held already."""
+        """Runs that the store already holds."""
         return {run_id for part in self.parts.values() for run_id in part.unchanged}
 
     def __str__(self) -> str:
@@ -67,10 +67,10 @@ class _Waiting:
 
 
 def commit(store: Store, allow_missing: bool = False) -> IngestResult:
-    """Make what shards wrote visible, all of it or nothing, if every shard of an ingest is there.
+    """Make what the shards of an ingest wrote visible, all of it or nothing.
 
-    With `allow_missing`, without the files of those that are not, which is said in a warning and in `runs.warnings`.
-    Raises InputError for shards that are missing, or of other inputs than the others.
+    Raises InputError if a shard is missing or has other inputs than the others. With `allow_missing`, the files of
+    missing shards are left out; a warning and `runs.warnings` say so.
     """
     result = IngestResult()
     with ExitStack() as stack:
@@ -87,7 +87,9 @@ def commit(store: Store, allow_missing: bool = False) -> IngestResult:
         failures: list[str] = []
         for one in chosen:
             if one.again:
-                result.warnings.append(f"{_numbered(one.again, one.plan.of)} done more than once: the last counts")
+                result.warnings.append(
+                    f"{_numbered(one.again, one.plan.of)} done more than once; the last attempt counts"
+                )
             if one.missing:
                 result.warnings.append(f"{_missing(one)} missing: {_unread(one)} are not in the store")
             unchanged = one.unchanged
@@ -122,7 +124,7 @@ def commit(store: Store, allow_missing: bool = False) -> IngestResult:
 
 
 def _waiting(store: Store, kept: Mapping[str, bytes], committed: Mapping[str, list[str]]) -> list[_Waiting]:
-    """The plans of which shards wait. Raises InputError for what cannot be read."""
+    """Return the plans with finished shards. Raises InputError for a file that cannot be read."""
     done = {name for names in committed.values() for name in names}
     found: dict[str, _Waiting] = {}
     for name in kept:
@@ -146,7 +148,7 @@ def _waiting(store: Store, kept: Mapping[str, bytes], committed: Mapping[str, li
 
 
 def _committed(store: Store, kept: Mapping[str, bytes]) -> dict[str, list[str]]:
-    """By mark of a commit that the catalogue has: what is known of the shards that it made visible, by name."""
+    """Return the names of the shard files of each commit whose mark is in the catalogue."""
     found: dict[str, list[str]] = {}
     for name in kept:
         folder, _, file = name.partition("/")
@@ -157,9 +159,9 @@ def _committed(store: Store, kept: Mapping[str, bytes]) -> dict[str, list[str]]:
 
 
 def _finish(store: Store, committed: Mapping[str, list[str]], waiting: set[str]) -> list[str]:
-    """Remove shards that a commit made visible that did not live to remove them, but for plans that `waiting` names.
+    """Remove the shard files of commits that were killed before they did, except those of plans in `waiting`.
 
-    Returns the marks of the commits of these.
+    Returns the marks of the commits whose files stay.
     """
     folders = {mark: {name.partition("/")[0] for name in names} for mark, names in committed.items()}
     for folder in set().union(*folders.values()) - waiting:  # one may have shards of several commits
@@ -174,7 +176,7 @@ def _decoded(store: Store, kept: Mapping[str, bytes], name: str, kind: type[T]) 
 
 @contextmanager
 def _says_which(store: Store, name: str) -> Iterator[None]:
-    """ValueError as InputError that names the file."""
+    """Raise InputError that names the file in place of ValueError."""
     try:
         yield
     except ValueError as e:
@@ -182,7 +184,7 @@ def _says_which(store: Store, name: str) -> Iterator[None]:
 
 
 def done_shards(runs: Sequence[RunInput], store: Store, of: int, again: bool) -> set[int]:
-    """Which shards of an ingest of these runs wait for their commit."""
+    """Return the finished shards of an ingest of these runs."""
     folder = Plan(of=of, again=again, runs=[planned_run(run) for run in runs]).digest()
     kept = store.read_shards()
     waiting = _waiting(store, kept, _committed(store, kept))
@@ -190,9 +192,9 @@ def done_shards(runs: Sequence[RunInput], store: Store, of: int, again: bool) ->
 
 
 def _chosen(store: Store, waiting: list[_Waiting], allow_missing: bool, warnings: list[str]) -> list[_Waiting]:
-    """The plans to commit. Raises InputError if there are none, or shards are missing or of other inputs."""
+    """Return the plans to commit. Raises InputError if there is none, or shards are missing or have other inputs."""
     if not waiting:
-        raise InputError(f"{store}: no shard of an ingest waits here; `analyze ingest --shard I/N` writes them")
+        raise InputError(f"{store}: there is no shard to commit; `analyze ingest --shard I/N` writes shards")
     if newer := [one for one in waiting if one.plan.parser != PARSER_VERSION]:
         raise InputError(f"{store}: {newer[0]} were read by another version of tracequarry; ingest them again")
     whole = [one for one in waiting if not one.missing]
@@ -201,7 +203,7 @@ def _chosen(store: Store, waiting: list[_Waiting], allow_missing: bool, warnings
         made = {run.run_id for one in whole for run in one.plan.runs}
         for one in part:
             if made & {run.run_id for run in one.plan.runs}:
-                # Somebody read some of the files as they were before; then all as they are now.
+                # Some shards read an earlier state of the files; all shards of a later plan are finished.
                 warnings.append(f"{one} of an earlier state of the inputs: removed")
                 store.forget_shards(one.folder)
             else:
@@ -230,13 +232,13 @@ def _missing(one: _Waiting) -> str:
 
 
 def _unread(one: _Waiting) -> str:
-    """How many files the missing shards were to read."""
+    """Say how many files the missing shards were to read."""
     numbers = [number for files in shards_of(one.plan.runs, one.plan.of) for number in files]
     return f"{sum(number not in one.parts for number in numbers)} of {len(numbers)} raw files"
 
 
 def _first_difference(one: _Waiting, other: _Waiting) -> str:
-    """In a phrase, in what a plan differs from another one."""
+    """Say how a plan differs from another one."""
     if one.plan.of != other.plan.of:
         return f"of {one.plan.of} shards, not {other.plan.of}"
     mine, theirs = ({f.path: f for run in w.plan.runs for f in run.stored} for w in (one, other))
@@ -253,7 +255,7 @@ class _Taken:
     """What the shards read of a run."""
 
     run: RunInput
-    """With the files that shards that are there were to read."""
+    """With the files of the finished shards."""
     files: list[StoredFile]
     done: list[FileResult]
     lost: list[str]
@@ -294,7 +296,7 @@ def _taken(one: _Waiting, planned: PlannedRun, numbers: list[int]) -> _Taken:
 
 
 def _finished(read: _Taken, store: Store, folder: Path, pool: Any) -> tuple[StoredRun, list[StagedFile]]:
-    """A run as the store will hold it, and the files that are still to be moved into it."""
+    """Return the run for the catalogue, and the files still to be moved into the store."""
     every = list(read.done)
     leave_out_second(read.run, read.done)
     stored, staged = tables_of_run(read.run, read.files, read.done, folder, pool, 1)
@@ -317,7 +319,7 @@ def _finished(read: _Taken, store: Store, folder: Path, pool: Any) -> tuple[Stor
 
 
 def _owners(every: list[FileResult], done: list[FileResult], table: str) -> dict[int, list[bool]]:
-    """For each rank of a table, in the order of the raw files that have it, whether each counts."""
+    """Return for each rank of a table whether each raw file that has it counts, in the order of the files."""
     found: dict[int, list[bool]] = {}
     for one in every:
         for name, rank in one.written:

@@ -1,4 +1,4 @@
-"""The small files of a store put together, run by run."""
+"""Compaction: merge the small files of a store, run by run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from analyze.store.store import StagedFile, Store
 
 
 class Compacted(msgspec.Struct, kw_only=True):
-    """What was put together."""
+    """What a compaction merged."""
 
     runs: list[str] = []
     """The runs whose files changed."""
@@ -22,13 +22,13 @@ class Compacted(msgspec.Struct, kw_only=True):
     """Parquet files of all runs."""
     files_after: int = 0
     bytes: int = 0
-    """Of the files that were put together."""
+    """Bytes of the merged files."""
 
 
 def compact(store: Store, jobs: int | None = None) -> Compacted:
-    """Put small Parquet files of the ranks of a run together (`analyze.ingestion.file_merging`), each run in one step.
+    """Merge small Parquet files of the ranks of each run (`analyze.ingestion.file_merging`), one commit per run.
 
-    Raises InputError for a file that cannot be read, and a store that cannot be written; runs before it are done.
+    Raises InputError for a file that cannot be read or a store that cannot be written; earlier runs stay merged.
     """
     result = Compacted()
     with sentences(store), store.lock():
@@ -58,7 +58,7 @@ def compact(store: Store, jobs: int | None = None) -> Compacted:
 
 
 def _groups(run: StoredRun) -> list[tuple[str, list[TableFile]]]:
-    """Files of a run that are to become one, with their tables."""
+    """Return the groups of files of a run to merge, each with its table."""
     return [
         (table, [files[at] for at in group])
         for table, files in run.tables.items()

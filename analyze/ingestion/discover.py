@@ -1,4 +1,4 @@
-"""From the paths and URLs a user gives to runs: which raw files there are, and of which run and rank each is."""
+"""Find the raw files below paths and URLs, and the run and rank of each."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ _SUFFIXES = re.compile(
 )
 _NOT_TRACES = re.compile(r"\..*|sweep\.json|store\.json")
 _CATALOGUE = re.compile(r".*/catalogue/[0-9]{8}\.json")
-"""Of a store at a URL."""
+"""The catalogue of a store at a URL."""
 _ARCHIVES = {".zip", ".tar", ".tgz", ".7z", ".rar", ".zst", ".xz", ".bz2"}
 _SLUG_LENGTH = 80
 _NAMED = 3
 _MD5 = re.compile(r"[0-9a-f]{32}")
 _AT_ONCE = 8
-"""Files at URLs that are looked into side by side: it is the answers that take long."""
+"""Files at URLs that are read at the same time: latency dominates."""
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 class Found(list[RunInput]):
-    """The runs that were found, and in `warnings` what was left out on the way, one sentence each."""
+    """The runs that were found; `warnings` has a sentence for each file that was left out."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,12 +52,12 @@ class Found(list[RunInput]):
 def discover(
     paths: Iterable[str | Path | RawPath], known: Mapping[FileState, StoredFile] | None = None, as_one: bool = False
 ) -> Found:
-    """Runs in the given files and folders, which may be URLs, in a stable order.
+    """Return the runs in files and folders, which may be URLs, in a stable order.
 
     A folder with a run.json is a run folder, and those of one job on several nodes are one run. Bare files are one run
-    only if they say so (module `grouping`), or with `as_one`, by which the user says so; any other is a run of its own.
+    only if they say so (see `grouping`) or the user does (`as_one`); any other file is a run of its own.
     Links below a folder are not followed.
-    `known`: files that were found before; those are not looked into again. Raises InputError for a path that does not
+    `known`: files whose hints are known; they are not read again. Raises InputError for a path that does not
     exist or holds nothing to read, StorageError for what the storage behind a URL refuses.
     """
     found = Found()
@@ -201,7 +201,7 @@ def _bare_file(path: RawPath, looked: Mapping[FileState, Looked], given: bool) -
 
 
 def _bare_or_why(path: RawPath | InputError, looked: Mapping[FileState, Looked]) -> BareFile | InputError | None:
-    """As `_bare_file` of a file below a folder, or why it cannot be read. Raises StorageError."""
+    """Return `_bare_file` of a file below a folder, or the reason why it cannot be read. Raises StorageError."""
     if isinstance(path, InputError):
         return path
     try:
@@ -213,7 +213,7 @@ def _bare_or_why(path: RawPath | InputError, looked: Mapping[FileState, Looked])
 
 
 def _run_folder(folder: RawPath) -> list[RunInput] | InputError:
-    """The runs of a run folder, or why it has none. Raises StorageError."""
+    """Return the runs of a run folder, or the reason why it has none. Raises StorageError."""
     try:
         return run_folder(folder)
     except StorageError:
@@ -223,7 +223,7 @@ def _run_folder(folder: RawPath) -> list[RunInput] | InputError:
 
 
 def _each(function: Callable[[T], R], arguments: list[T]) -> list[R]:
-    """The results for all arguments, side by side where answers of a storage are waited for."""
+    """Return the results for all arguments, concurrently where storage is remote."""
     if not any(isinstance(a, RemotePath) for a in arguments):
         return list(map(function, arguments))
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -231,7 +231,7 @@ def _each(function: Callable[[T], R], arguments: list[T]) -> list[R]:
 
 
 def _without_copies(files: list[BareFile], digests: Digests, warnings: list[str]) -> list[BareFile]:
-    """The files without those that are copies of another, byte for byte."""
+    """Return the files without byte-identical copies."""
     sizes: dict[int, list[BareFile]] = {}
     for file in files:
         sizes.setdefault(file_state(file.path).bytes, []).append(file)
@@ -240,7 +240,7 @@ def _without_copies(files: list[BareFile], digests: Digests, warnings: list[str]
         if len(same_size) > 1 and not _differ(same_size):
             first: dict[tuple[str, str], RawPath] = {}
             for file in same_size:
-                # The file that stands for a folder (nsys's parquetdir) may be alike in many of them.
+                # META_DATA_EXPORT of nsys's parquetdir may be identical in several exports.
                 own = str(file.path.parent) if file.source.folder else ""
                 original = first.setdefault((digests.of(file.path), own), file.path)
                 if original != file.path:
@@ -250,13 +250,13 @@ def _without_copies(files: list[BareFile], digests: Digests, warnings: list[str]
 
 
 def _differ(files: list[BareFile]) -> bool:
-    """Whether it is known without reading them that no two are alike: S3's entity tag is a file's MD5, mostly."""
+    """Return whether entity tags prove that no two are alike: on S3 the tag is mostly the MD5."""
     etags = {file_state(f.path).etag or "" for f in files}
     return len(etags) == len(files) and all(map(_MD5.fullmatch, etags))
 
 
 def _bare_run(one: FileSet, digests: Digests) -> RunInput:
-    """A run of bare files; its id is a name and the digest of the file of the lowest rank."""
+    """Return a run of bare files; its id is a name and the digest of the lowest rank's file."""
     first = one.files[0][1]
     if len(one.files) > 1:
         origin = common_folder([f.path.parent for _, f in one.files])
@@ -288,7 +288,7 @@ def _bare_run(one: FileSet, digests: Digests) -> RunInput:
 
 
 def _drop_second(found: Found) -> None:
-    """Of runs with one id (a run folder and its copy) only the first is read."""
+    """Leave out all but the first of runs with the same id (a run folder and its copy)."""
     runs: dict[str, RunInput] = {}
     for run in found:
         if (first := runs.setdefault(run.run_id, run)) is not run:

@@ -1,4 +1,4 @@
-"""Distinct texts in ascending order, be they more than memory holds."""
+"""Distinct texts in ascending order, with files for those that do not fit in memory."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from itertools import groupby, islice
 from pathlib import Path
 
 MOST_BYTES = 32 << 20
-"""In memory of one set; beyond that they go to a file."""
+"""Memory of one set; beyond it, texts are spilled to a file."""
 _EACH = 150
-"""Bytes that a text takes beside its letters: Python's object, and its place in a set."""
+"""Overhead of a text in bytes: the Python object and its slot in the set."""
 _AT_ONCE = 4096
-"""Texts that are written and read at a time."""
+"""Texts per batch of a file."""
 MOST_FILES = 64
-"""That are merged at a time, two at least."""
+"""Files that are merged at a time, at least two."""
 
 
 class DistinctTexts:
-    """A set that is read in ascending order. What is too much for memory lies in sorted files below `folder`.
+    """A set that iterates in ascending order and spills to sorted files below `folder`.
 
-    It may be sent to another process, which then reads the same files.
+    It can be pickled to another process, which reads the same files.
     """
 
     def __init__(self, folder: Path):
@@ -32,7 +32,7 @@ class DistinctTexts:
         self._written = 0
 
     def add(self, texts: Iterable[str]) -> None:
-        """Add texts; those of another set of this kind stay in its files. Raises OSError."""
+        """Add texts, or the files of another such set. Raises OSError."""
         if isinstance(texts, DistinctTexts):
             self._files += texts._files
             texts = texts._kept

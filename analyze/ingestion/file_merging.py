@@ -1,8 +1,8 @@
-"""Small Parquet files of many ranks put together into few large ones, in which a rank is found without the rest.
+"""Merge small Parquet files of many ranks into few large ones, so that a reader can skip the other ranks.
 
 A file holds ranks in ascending order, each with its devices in ascending order, in row groups of one rank (and one
-device); ranks of few rows share one. So the least and greatest values that Parquet keeps of each row group tell a
-reader which to skip. Row groups are copied one at a time: memory does not grow with the files.
+device); ranks with few rows share a row group. Parquet's minimum and maximum of each row group say which to skip. Row
+groups are copied one at a time, so memory does not grow with the files.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SMALL = 128 << 20
-"""Bytes of a file below which it is put together with others."""
+"""Bytes below which a file is merged with others."""
 _FULL = 256 << 20
-"""Bytes from which a file takes no more: with what is left over at the end, it stays below 512 MiB."""
+"""Bytes from which no more files are merged into one; with the remainder it stays below 512 MiB."""
 _LEAST_ROWS = 16 << 10
-"""Rows of a row group before another rank begins one: the end of a file, which describes each, stays small."""
+"""Rows from which another rank begins a new row group: fewer groups keep the footer small."""
 
 
 def groups(sizes: Sequence[int]) -> list[list[int]]:
-    """Which files of these bytes become one, by their places: each of two files at least, in their order."""
+    """Return groups of indices of files to merge, given their sizes in bytes: at least two files each, in order."""
     found: list[list[int]] = []
     filled = _FULL
     for at, size in enumerate(sizes):
@@ -48,7 +48,7 @@ def groups(sizes: Sequence[int]) -> list[list[int]]:
 
 
 def merge_groups(together: Iterable[Sequence[StagedFile]], folder: Path, pool: Executor) -> list[StagedFile]:
-    """For each group of files of a table, one below `folder` with all their rows. Raises InputError as `pack`."""
+    """Merge each group of files of a table into one below `folder`. Raises InputError as `merge`."""
     waiting = []
     for number, files in enumerate(together):
         ranks = sorted({r for f in files for r in f.ranks})
@@ -60,7 +60,7 @@ def merge_groups(together: Iterable[Sequence[StagedFile]], folder: Path, pool: E
 
 
 def merged(files: Iterable[StagedFile], folder: Path, pool: Executor, most: int = 1) -> list[StagedFile]:
-    """The files of a run, small ones put together where a table has more than `most`. Raises InputError as `pack`."""
+    """Merge the small files of tables with more than `most` files; return all files. Raises InputError as `merge`."""
     left: list[StagedFile] = []
     together = []
     for table, found in groupby(sorted(files, key=lambda f: (f.table, f.ranks)), key=lambda f: f.table):
@@ -76,7 +76,7 @@ def merged(files: Iterable[StagedFile], folder: Path, pool: Executor, most: int 
 
 
 class _Place(NamedTuple):
-    """Where rows of a rank are."""
+    """A rank's rows in a row group."""
 
     rank: int
     file: int
@@ -86,7 +86,7 @@ class _Place(NamedTuple):
 
 
 def merge(sources: Sequence[Path], target: Path, left_out: Collection[int] = ()) -> None:
-    """Write the rows of some Parquet files of a table as one, without those of some ranks.
+    """Merge Parquet files of a table into one, without the rows of some ranks.
 
     Raises InputError for one that cannot be read.
     """
@@ -134,7 +134,7 @@ def merge(sources: Sequence[Path], target: Path, left_out: Collection[int] = ())
             raise
         raise InputError(f"{reading}: cannot be read: {str(e).partition(chr(10))[0]}") from e
     if wrong:
-        raise InputError(f"{target.name}: the rows put together are not those of {sources[0]} and what follows it")
+        raise InputError(f"{target.name}: the merged rows are not those of {sources[0]} and what follows it")
 
 
 def _opened(path: Path, metadata: Any) -> Any:
@@ -144,7 +144,7 @@ def _opened(path: Path, metadata: Any) -> Any:
 
 
 def _places(file: Any, at: int) -> Iterator[_Place]:
-    """The ranks of each row group of a file, with their devices."""
+    """Yield the ranks of each row group of a file, with their devices."""
     names = file.schema_arrow.names
     for group in range(file.num_row_groups):
         ranks = _values(file, group, names.index("rank"), "rank")
@@ -154,7 +154,7 @@ def _places(file: Any, at: int) -> Iterator[_Place]:
 
 
 def _values(file: Any, group: int, column: int, name: str) -> tuple[Any, ...]:
-    """The values of a column in a row group, in ascending order, NULL last."""
+    """Return the distinct values of a column in a row group in ascending order, NULL last."""
     import pyarrow.compute as pc
 
     known = file.metadata.row_group(group).column(column).statistics
@@ -165,9 +165,9 @@ def _values(file: Any, group: int, column: int, name: str) -> tuple[Any, ...]:
 
 
 class _Writer(RowGroupWriter):
-    """Writes row groups that are neither large nor, but for the last, small."""
+    """Writes row groups of moderate size; only the last may be small."""
 
     def end(self) -> None:
-        """Rows of another rank or device follow."""
+        """Note that rows of another rank or device follow."""
         if self._pending_rows >= _LEAST_ROWS:
             self.flush()

@@ -1,8 +1,8 @@
-"""Which bare files are the ranks of one run, and which rank each is.
+"""Group bare files into runs, and find the rank of each.
 
-Files are one run when they say so: the same world size and distinct ranks (`distributedInfo` of a Chrome trace; what
-the launcher told the process that Nsight Systems recorded, and the same job). A rank is what the file says. What its
-name says counts only within a set that is known to be one run; being next in order never does.
+Files are one run if they say so: the same world size and distinct ranks (`distributedInfo` of a Chrome trace; the
+launcher's variables and the same job in a report of Nsight Systems). The rank is what the file says. The file name
+counts only within a set that is known to be one run. The order of files never counts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _RANK_PATTERNS = (
 _REPLICA = re.compile(r"(?:^|[-_.])dp[-_]?(\d{1,6})(?!\d)", re.IGNORECASE)
 """Which replica a file is of, in the names that vLLM gives: dp1_pp0_tp0_dcp0_ep1_rank0."""
 _TIME = re.compile(r"\.(\d{10,20})\.pt\.trace\.json")
-"""When it was written, in the names that torch.profiler.tensorboard_trace_handler gives."""
+"""Time of writing in names of torch.profiler.tensorboard_trace_handler."""
 _SHOWN_KINDS = 4
 
 
@@ -42,13 +42,13 @@ class BareFile:
 
     @property
     def looked(self) -> Looked:
-        """What is kept of it."""
+        """Its format and hint, as stored in the catalogue."""
         return Looked(self.source.kind, self.hint)
 
 
 @dataclass
 class FileSet:
-    """Files that are one run, with the (first) rank of each. `world_size` is None unless the files say it."""
+    """Files of one run with the (first) rank of each; `world_size` is None unless the files say it."""
 
     files: list[tuple[int, BareFile]]
     world_size: int | None = None
@@ -56,23 +56,23 @@ class FileSet:
 
     @property
     def ranks(self) -> set[int]:
-        """The ranks that are there."""
+        """The ranks of its files."""
         return {rank + n for rank, file in self.files for n in range(file.hint.processes)}
 
     @property
     def shifts_ns(self) -> list[int]:
-        """What is added to the times of each file (`shifts`)."""
+        """Shift of the times of each file (`shifts`)."""
         return shifts([file.hint.clock_ns for _, file in self.files])
 
 
 def shifts(clocks: Sequence[int | None]) -> list[int]:
-    """What is added to the times of files, so that all count from the earliest of their clocks; 0 if one is unknown."""
+    """Return the shift of each file that puts all times on the earliest clock; all 0 if a clock is unknown."""
     known = [c for c in clocks if c is not None]
     return [c - min(known) for c in known] if len(known) == len(clocks) else [0] * len(clocks)
 
 
 def group(files: Iterable[BareFile]) -> list[FileSet]:
-    """Sets of files that are one run; a file that is in none is a set of its own."""
+    """Group files into runs; a file that says nothing is a run of its own."""
     sets: list[FileSet] = []
     claims: dict[tuple[str, int, str | None, int], dict[RawPath, list[BareFile]]] = {}
     for file in files:
@@ -94,20 +94,20 @@ def group(files: Iterable[BareFile]) -> list[FileSet]:
 
 
 def as_one_run(files: Sequence[BareFile]) -> list[FileSet]:
-    """All files of a format as one run, because the user says so; ranks that they do not tell come from their names.
+    """Group all files of a format into one run, as the user asks; ranks that files do not say come from their names.
 
-    Raises InputError where neither tells the ranks apart.
+    Raises InputError if neither distinguishes the ranks.
     """
     kinds = {f.source.kind: [g for g in files if g.source.kind == f.source.kind] for f in files}
     return [_one_run(same) if len(same) > 1 else _alone(same[0]) for same in kinds.values()]
 
 
 def _check_clocks(one: FileSet) -> None:
-    """Warn if reports count their times from moments that they do not say."""
+    """Warn if reports have session clocks of unknown start."""
     silent = [file.path for _, file in one.files if file.source.profiler == "nsys" and file.hint.clock_ns is None]
     if len(one.files) > 1 and silent:
         one.warnings.append(
-            f"{silent[0]}: it does not say when its recording began (TARGET_INFO_SESSION_START_TIME), so the times of "
+            f"{silent[0]}: does not say when its recording began (TARGET_INFO_SESSION_START_TIME), so the times of "
             f"the {len(one.files)} reports of this run are not aligned"
         )
 
@@ -118,11 +118,15 @@ def _one_run(files: Sequence[BareFile]) -> FileSet:
         if rank is None:
             raise InputError(f"{file.path}: neither the file nor its name says which rank of one run it is")
         if rank in by_rank:
-            raise InputError(f"{file.path}: of rank {rank}, as {by_rank[rank].path} is, so they cannot be one run")
+            raise InputError(
+                f"{file.path}: has rank {rank}, and so has {by_rank[rank].path}, so they cannot be one run"
+            )
         by_rank[rank] = file
     sizes, processes = {f.hint.world_size for f in files}, {f.hint.processes for f in files}
     if len(processes) > 1:
-        raise InputError(f"{files[0].path}: the reports are of different numbers of processes, so no rank is known")
+        raise InputError(
+            f"{files[0].path}: the reports have different numbers of processes, so the ranks are not known"
+        )
     size = sizes.pop() if len(sizes) == 1 else None
     one = FileSet(sorted(by_rank.items(), key=_rank), size if size and max(by_rank) < size else None)
     _check_clocks(one)
@@ -146,7 +150,11 @@ def _said_ranks(files: Sequence[BareFile]) -> list[int | None]:
 
 
 def named_like_ranks(sets: Iterable[FileSet]) -> list[str]:
-    """A hint for each folder whose files say nothing, but may be the ranks of one run."""
+        raise InputError(
+            f"{files[0].path}: the reports have different numbers of processes, so the ranks are not known"
+        )
+    size = sizes.pop() if len(sizes) == 1 else None
+    one = FileSet(sorted(by_rank.items(), key=_rank), size if size and max(by_rank) < size else None)
     silent: dict[tuple[RawPath, str], list[str]] = {}
     for one in sets:
         file = one.files[0][1]
@@ -157,10 +165,11 @@ def named_like_ranks(sets: Iterable[FileSet]) -> list[str]:
         if len(names) == 1:
             continue
         ranks = [name_rank(n) for n in names]
-        each = "so each is a run of its own;"
-        one_run = "`analyze ingest --as-one-run` takes them for one"
-        if kind == "nsys_report":
-            # Only an export is looked into before it is read.
+        raise InputError(
+            f"{files[0].path}: the reports have different numbers of processes, so the ranks are not known"
+        )
+    size = sizes.pop() if len(sizes) == 1 else None
+    one = FileSet(sorted(by_rank.items(), key=_rank), size if size and max(by_rank) < size else None)
             hints.append(
                 f"{folder}: {len(names)} reports of Nsight Systems are not looked into for their ranks, {each} "
                 f"`nsys export --type sqlite` makes files whose ranks are read, and {one_run}"
@@ -171,12 +180,12 @@ def named_like_ranks(sets: Iterable[FileSet]) -> list[str]:
 
 
 def name_rank(name: str) -> int | None:
-    """The rank that a file name says, as in rank-3.json; for files that are known to be of one run."""
+    """Return the rank in a file name such as rank-3.json; for files that are known to be of one run."""
     return _by_pattern(_RANK_PATTERNS[0])(name)
 
 
 def spans(ranks: Iterable[int]) -> str:
-    """0, 1, 2, 5 as `0–2, 5`."""
+    """Return 0, 1, 2, 5 as `0–2, 5`."""
     runs: list[list[int]] = []
     for rank in sorted(ranks):
         if runs and rank == runs[-1][1] + 1:
@@ -187,7 +196,7 @@ def spans(ranks: Iterable[int]) -> str:
 
 
 def read_as(runs: Iterable[tuple[set[int], int | None]]) -> str:
-    """In a phrase, what files were taken for: `1 run, ranks 0–1 of 2`; of runs, their ranks and the world size."""
+    """Say how files were grouped, such as `1 run, ranks 0–1 of 2`. `runs`: ranks and world size of each."""
     kinds = Counter(_described(ranks, world_size) for ranks, world_size in runs)
     if not kinds:
         return "no run"
@@ -208,14 +217,14 @@ def _described(ranks: set[int], world_size: int | None) -> str:
 
 
 def _missing(ranks: set[int], world_size: int) -> str:
-    """The ranks below the world size that are not there, as in `spans`; they may be many."""
+    """Return the missing ranks below the world size in the form of `spans`; they may be many."""
     edges = [-1, *sorted(ranks), world_size]
     gaps = [(a + 1, b - 1) for a, b in pairwise(edges) if b - a > 1]
     return ", ".join(f"{a}–{b}" if a < b else str(a) for a, b in gaps)
 
 
 def _of_nodes(one: FileSet, processes: int) -> FileSet:
-    """A set whose ranks are those of processes, if its files are of nodes with so many processes each."""
+    """Return a set by process ranks if its files are reports of nodes with `processes` each."""
     if processes == 1:
         return one
     if len(one.files) == 1:
@@ -231,7 +240,7 @@ def _alone(file: BareFile) -> FileSet:
 
 
 def _of_folder(folder: RawPath, files: list[BareFile], world_size: int) -> list[FileSet]:
-    """Runs among the files of one folder that say the same world size."""
+    """Group the files of one folder with the same world size into runs."""
     ranked: list[tuple[int, BareFile]] = []
     unranked = []
     for file in files:
@@ -259,7 +268,7 @@ def _rank(pair: tuple[int, BareFile]) -> int:
 
 
 def _same_name(ranked: list[tuple[int, BareFile]]) -> list[list[tuple[int, BareFile]]] | None:
-    """Recordings whose files have the same name but for the rank: step5_rank0, step5_rank1, step9_rank0 ..."""
+    """Group recordings by file names without the rank: step5_rank0, step5_rank1, step9_rank0 ..."""
     runs: dict[str, list[tuple[int, BareFile]]] = defaultdict(list)
     for rank, file in ranked:
         match = next((m for p in _RANK_PATTERNS if (m := p.search(file.path.name)) and int(m[1]) == rank), None)
@@ -270,7 +279,7 @@ def _same_name(ranked: list[tuple[int, BareFile]]) -> list[list[tuple[int, BareF
 
 
 def _same_moment(ranked: list[tuple[int, BareFile]]) -> list[list[tuple[int, BareFile]]] | None:
-    """Recordings by the times in the names: the n-th of every rank belong together, if each has as many."""
+    """Group recordings by the times in the names: the n-th of every rank, if all ranks have as many."""
     timed = []
     for rank, file in ranked:
         match = _TIME.search(file.path.name)
@@ -286,15 +295,15 @@ def _same_moment(ranked: list[tuple[int, BareFile]]) -> list[list[tuple[int, Bar
 
 
 def _whole(runs: Iterable[list[tuple[int, BareFile]]]) -> bool:
-    """Whether every recording has the same ranks, each once, and more than one."""
+    """Return whether every recording has the same ranks, each once, and more than one."""
     ranks = [sorted(r for r, _ in run) for run in runs]
     return len(ranks[0]) > 1 and len(set(ranks[0])) == len(ranks[0]) and all(r == ranks[0] for r in ranks)
 
 
 def _across_folders(sets: list[FileSet], same_job: bool) -> list[FileSet]:
-    """Put together what lies in several folders (one for each node), if the ranks are distinct.
+    """Join the sets of several folders (one for each node) if their ranks are distinct.
 
-    Folders below one that was given may hold anything, so there the job must be named or every rank be there.
+    Unrelated folders may lie side by side, so the files must name the job or every rank must be there.
     """
     ranks = [rank for s in sets for rank in s.ranks]
     distinct = len(set(ranks)) == len(ranks) and not any(s.warnings for s in sets)
@@ -305,7 +314,7 @@ def _across_folders(sets: list[FileSet], same_job: bool) -> list[FileSet]:
 
 
 def _ranks(names: list[str], told: list[int | None]) -> list[int | None]:
-    """Ranks of files that are known to be one run: what the file says, else what its name says."""
+    """Return the ranks of files of one run: what the file says, else what its name says."""
     ranks = list(told)
     for find in (*(_by_pattern(p) for p in _RANK_PATTERNS), _only_difference(names)):
         guesses = [find(n) if r is None else None for n, r in zip(names, ranks, strict=True)]
@@ -326,7 +335,7 @@ def _by_pattern(pattern: re.Pattern[str]) -> Callable[[str], int | None]:
 
 
 def _only_difference(names: list[str]) -> Callable[[str], int | None]:
-    """The one number in which the names differ, if they differ in nothing else and count like ranks."""
+    """Return a function for the only number in which the names differ, if the numbers count like ranks."""
     split = [re.split(r"([0-9]+)", n) for n in names]
     if len(names) > 1 and len({len(s) for s in split}) == 1:
         varying = [i for i, parts in enumerate(zip(*split, strict=True)) if len(set(parts)) > 1]

@@ -30,11 +30,11 @@ from analyze.store.file_digest import file_state
 from analyze.store.store import StagedFile, Store
 
 _MOST_FILES = 64
-"""Files of a table of a run; those of more ranks are put together."""
+"""Files of a table of a run; more are merged."""
 TOLD = 3
-"""Reasons that are told where nothing could be read."""
+"""Reasons in the message if nothing could be read."""
 _NAMES = 16 << 10
-"""Kernel names that are classified at a time."""
+"""Kernel names classified per batch."""
 
 
 @dataclass
@@ -51,7 +51,7 @@ class IngestResult:
     """Rows of the raw files that could not be read; `warnings` say which."""
     bytes: int = 0
     read_as: str = ""
-    """Which runs and ranks the files were taken for, ingested and unchanged ones."""
+    """How files were grouped into runs and ranks, ingested and unchanged ones."""
 
     def add(self, run: RunInput, files: list[StoredFile], done: list[FileResult]) -> None:
         """Count a run that was brought into the store."""
@@ -69,12 +69,11 @@ def ingest(
     progress: Progress | None = None,
     again: bool = False,
 ) -> IngestResult:
-    """Bring runs into a store; a run whose raw files are unchanged since it was ingested is left as it is.
+    """Ingest runs into a store; skip runs whose raw files are unchanged, unless `again`.
 
-    With `again` it is read all the same. Every run is committed by itself when it is whole. A file that cannot be read
-    as what it is, or that holds the same rank as another one, is left out with a warning. Raises InputError for one
-    that the user named, or if there is no other, and for a store that cannot be written; runs before it are kept, the
-    store holds nothing of its own run.
+    Each run is committed when it is complete. A file that cannot be read, or that has the same rank as another one, is
+    left out with a warning. Raises InputError if the user named that file or no other is left, and for a store that
+    cannot be written; earlier runs stay committed, and the store has nothing of the run that failed.
     """
     progress = progress or Silent()
     jobs = jobs or cpus()
@@ -124,7 +123,7 @@ def ingest(
 
 @contextmanager
 def sentences(store: Store) -> Iterator[None]:
-    """What stops the machine, not the input, as MachineError: a full disk, too little memory."""
+    """Raise MachineError for what is no fault of the input: a full disk, too little memory."""
     try:
         yield
     except OSError as e:
@@ -137,7 +136,7 @@ def sentences(store: Store) -> Iterator[None]:
 
 
 def replaced(store: Store, run: RunInput, files: list[StoredFile]) -> list[str]:
-    """A warning if a run takes the place of one that came from other files."""
+    """Return a warning if a run replaces one that was read from other files."""
     old = store.snapshot.runs.get(run.run_id)
     if old is None or not old.files or {f.path for f in old.files} & {f.path for f in files}:
         return []
@@ -145,7 +144,7 @@ def replaced(store: Store, run: RunInput, files: list[StoredFile]) -> list[str]:
 
 
 def stored_files(run: RunInput) -> list[StoredFile]:
-    """The raw files of a run as they are now, its run.json first, or those of its parts."""
+    """Return the raw files of a run as they are now, its run.json (or those of its parts) first."""
     states = [(path, file_state(path)) for path in run.manifests + [f.path for f in run.files]]
     return [
         StoredFile(**state._asdict(), digest=run.digests.if_known(state), looked=run.looked.get(path))
@@ -154,7 +153,7 @@ def stored_files(run: RunInput) -> list[StoredFile]:
 
 
 def is_current(store: Store, run: RunInput, files: list[StoredFile]) -> bool:
-    """Whether the store holds the run, undamaged, as its raw files are now."""
+    """Return whether the store holds the run undamaged, in today's version and from the same raw files."""
     old = store.snapshot.runs.get(run.run_id)
     return (
         old is not None
@@ -168,9 +167,9 @@ def is_current(store: Store, run: RunInput, files: list[StoredFile]) -> bool:
 def _finish_run(
     run: RunInput, files: list[StoredFile], done: list[FileResult], folder: Path, pool: Executor, jobs: int
 ) -> tuple[StoredRun, list[StagedFile]]:
-    """Add the tables that are of the run as a whole: runs and kernel_names.
+    """Add the tables of the run as a whole: runs, rank_hosts and kernel_names.
 
-    Of two files that overlap, the second is left out. Raises InputError if the user named it.
+    Of two files with the same rows, the second is left out. Raises InputError if the user named it.
     """
     leave_out_second(run, done)
     stored, staged = tables_of_run(run, files, done, folder, pool, jobs)
@@ -179,7 +178,7 @@ def _finish_run(
 
 
 def leave_out_second(run: RunInput, done: list[FileResult]) -> None:
-    """Of files that have rows of a rank in the same table, leave all but the first out of `done`, with a warning.
+    """Remove from `done`, with a warning, each file that has rows of a table and rank that an earlier file has.
 
     Raises InputError if the user named it.
     """
@@ -200,10 +199,10 @@ def leave_out_second(run: RunInput, done: list[FileResult]) -> None:
 def tables_of_run(
     run: RunInput, files: list[StoredFile], done: list[FileResult], folder: Path, pool: Executor, jobs: int
 ) -> tuple[StoredRun, list[StagedFile]]:
-    """What the store holds of a run, without the files of its ranks, and those of `RUN_TABLES`, written to a folder."""
+    """Write the tables of RUN_TABLES to a folder; return the run for the catalogue, without files, and these files."""
     import pyarrow as pa
 
-    # The memory in which chunks were read: beside it, that of a million kernel names would be a peak.
+    # Chunks were read into this memory; a million kernel names on top would be the peak.
     pa.default_memory_pool().release_unused()
     ranks = {rank for d in done for _, rank in d.report.rows} or {f.rank for f in run.files}
     info: dict[str, Any] = {}
@@ -237,13 +236,13 @@ def tables_of_run(
 
 
 def _hosts(run: RunInput, done: Sequence[FileResult]) -> dict[int, str]:
-    """Where the ranks that were read ran: as the manifest says, else the file."""
+    """Return the host of each rank: from the manifest, else from the file."""
     said = {rank: d.report.info.get("host") for d in done for _, rank in d.report.rows}
     return {rank: host for rank, file_host in said.items() if (host := run.hosts.get(rank) or file_host)}
 
 
 def names_of(done: Sequence[FileResult], folder: Path) -> Iterator[list[str]]:
-    """The kernel names of some files in ascending order, some at a time; what is too much for memory is in `folder`."""
+    """Yield batches of the distinct kernel names of some files in ascending order; spills to `folder`."""
     names = DistinctTexts(folder / "names")
     for result in done:
         names.add(result.kernel_names)

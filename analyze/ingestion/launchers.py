@@ -1,6 +1,6 @@
-"""An ingest whose shards run elsewhere: as a Slurm array by submitit, or on the workers of dask.distributed.
+"""Launch the shards of an ingest: as a Slurm array with submitit, or on workers of dask.distributed.
 
-Either engine only starts `ingest_shard`, and starts again what was lost; the store itself says which shards are done.
+Both only start `ingest_shard` and restart lost shards; the store says which shards are finished.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from schemas.slurm import TaskError, largest_array, sbatch_options, submitted, t
 from schemas.urls import as_given, is_remote
 
 MOST_SHARDS = 256
-"""Shards that are made unless it is said how many: clusters often take 1,000 tasks of an array at most."""
+"""Default limit of shards: clusters often allow 1,000 tasks in an array."""
 _ROUNDS = 3
-"""How often a shard is started that leaves nothing."""
+"""Attempts for a shard that writes nothing."""
 _LOOK_S, _ALONE_S = 5, 30
-"""How often dask's scheduler is asked for its workers, and how long it may have none."""
+"""Interval of polling Dask's scheduler for workers, and how long it may have none."""
 
 
 class ShardOutcome(NamedTuple):
-    """How a shard ended that ran elsewhere."""
+    """How a launched shard ended."""
 
     problem: str | None = None
-    """Why its input cannot be read, if it cannot."""
+    """Why its input cannot be read; None if it can."""
     lost: str | None = None
-    """How its task was lost, if it was."""
+    """How its task was lost; None if it was not."""
 
 
 Start = Callable[[list[Share]], Iterable[ShardOutcome]]
@@ -60,11 +60,11 @@ def launch(
     """Ingest runs in shards by `launcher`: slurm, local (what slurm does, on this machine) or dask[:ADDRESS].
 
     `options`: parameters of submitit (folder, timeout_min, slurm_partition ...), or of dask's LocalCluster. Raises
-    InputError for a launcher that is not there, shards that are lost three times, and as an ingest does.
+    InputError for an unknown launcher, for shards that were lost three times, and as an ingest does.
     """
     of = _number(runs, shards)
     store.make()
-    # What they hold is known here alone, and may be much.
+    # The digests are large, and only this process needs them.
     runs = [replace(run, digests=Digests()) for run in runs]
     if launcher.startswith("dask"):
         runs = [_absolute(run) for run in runs]  # a worker has a working directory of its own
@@ -78,7 +78,7 @@ def launch(
                 why = next((one.lost for one in outcomes if one.lost), f"do all machines see {store}?")
                 raise InputError(
                     f"--launcher {launcher}: {len(missing)} of {of} shards ({spans(missing)}) were started {_ROUNDS} "
-                    f"times and left nothing: {why}; the same command goes on with them"
+                    f"times and wrote nothing: {why}; the same command continues with them"
                 )
             outcomes = list(start([Share(n, of) for n in sorted(missing)]))
             if problems := [one.problem for one in outcomes if one.problem]:
@@ -87,7 +87,7 @@ def launch(
 
 
 def _absolute(run: RunInput) -> RunInput:
-    """A run whose files are named from the root on."""
+    """Return a run with absolute paths."""
     return replace(
         run,
         files=[replace(file, path=file.path.absolute()) for file in run.files],
@@ -105,7 +105,7 @@ def script(
     options: Mapping[str, str],
     flags: Sequence[str] = (),
 ) -> str:
-    """A batch script for `sbatch` that does the same without submitit, but for starting again what was lost."""
+    """Return a script for `sbatch` that does the same without submitit; it restarts no lost shards."""
     most = largest_array()
     of = _number(runs, shards, most)
     if most and of > most:
@@ -129,7 +129,7 @@ def _number(runs: Sequence[RunInput], shards: int | None, most: int | None = Non
 
 
 def run_shard(runs: Sequence[RunInput], store: str, share: Share, jobs: int | None, again: bool) -> str | None:
-    """Do one shard, wherever this runs; returns why the input cannot be read, if it cannot. Raises MachineError."""
+    """Ingest one shard; return why the input cannot be read, or None. Raises MachineError."""
     try:
         ingest_shard(runs, store_at(store), share, jobs, again=again)
     except MachineError:
@@ -149,7 +149,7 @@ def _engine(
     if engine is None or (address and name != "dask"):
         raise InputError(f"--launcher {launcher}: must be slurm, local, dask or dask:ADDRESS")
     try:
-        # Until the end: dask starts a worker again that is lost.
+        # Until the end: Dask restarts lost workers.
         with isolated_children(), engine(address or name, options, (list(runs), place), (jobs, again)) as start:
             yield start
     except TaskError as e:
@@ -162,13 +162,13 @@ def _engine(
 def _submitit(
     cluster: str, options: dict[str, str], before: tuple[list[RunInput], str], after: tuple[int | None, bool]
 ) -> Iterator[Start]:
-    """Each shard a task of an array; a task that is lost is seen by its shard not being there."""
+    """Run each shard as a task of an array; a lost task is one whose shard is missing."""
     with submitted(cluster, "analyze-ingest", options) as started:
 
         def start(shares: list[Share]) -> Iterator[ShardOutcome]:
             tasks = started.submit([(run_shard, (*before, share, *after)) for share in shares])
             for _, outcome in started.outcomes(tasks):
-                # What is lost is started again, if its shard is not there.
+                # A lost task is restarted if its shard is missing.
                 yield (
                     ShardOutcome(lost=str(outcome)) if isinstance(outcome, TaskError) else ShardOutcome(problem=outcome)
                 )
@@ -180,7 +180,7 @@ def _submitit(
 def _dask(
     address: str, options: dict[str, str], before: tuple[list[RunInput], str], after: tuple[int | None, bool]
 ) -> Iterator[Start]:
-    """Each shard a task; what a lost worker had begun, dask gives to another."""
+    """Run each shard as a task; Dask reassigns tasks of lost workers."""
     import cloudpickle
     import dask
     from distributed import Client, KilledWorker, LocalCluster, wait
@@ -190,7 +190,7 @@ def _dask(
         if address != "dask":
             client = Client(address, timeout=_ALONE_S)
         else:
-            # Every user of this machine can connect to the ports: TLS with keys of this run alone, and no web pages.
+            # Other users of this machine can connect to the ports: TLS with keys of this run only, and no web pages.
             with dask.config.set({"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}):
                 local = LocalCluster(
                     **{"threads_per_worker": 1, **typed(options)},
@@ -203,11 +203,11 @@ def _dask(
         raise InputError(f"--launcher dask: {str(e).partition(chr(10))[0]}") from e
 
     def shard(work: bytes, share: bytes) -> Any:
-        # Bytes until a worker has begun: one that lacks this package says so as the outcome of its task.
+        # Pickled in two steps: a worker without this package then fails in its task, with a message.
         import pickle
 
         function, runs, place, again = pickle.loads(work)
-        # A worker is a process of its own already, which may not have children.
+        # A worker process may not have children.
         return function(runs, place, pickle.loads(share), 0, again)
 
     def start(shares: list[Share]) -> Iterator[ShardOutcome]:

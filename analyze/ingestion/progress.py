@@ -1,4 +1,4 @@
-"""What work tells while it is done, and progress bars on stderr that show it."""
+"""Progress of long work, and progress bars on stderr."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any, Protocol, TypeAlias
 
 
 class Progress(Protocol):
-    """What the ingest tells while it works."""
+    """Receives the progress of an ingest."""
 
     def start(self, total_bytes: int) -> None:
-        """Work of so many bytes begins."""
+        """Begin work of so many bytes."""
 
     def advance(self, done_bytes: int, name: str) -> None:
-        """So many more bytes of a file are done."""
+        """Add bytes of a file that were read."""
 
 
 Counted: TypeAlias = Callable[[int, int, str], object]
-"""Told how much is done, of how much, and what comes next."""
+"""Called with the count done, the total, and what comes next."""
 
 
 class Silent:
-    """Progress to nobody."""
+    """Ignores progress."""
 
     def start(self, total_bytes: int) -> None:
         """Do nothing."""
@@ -33,7 +33,7 @@ class Silent:
 
 
 class Bar:
-    """Progress as a rich bar that appears when work begins."""
+    """Shows a rich progress bar once work begins."""
 
     def __init__(self) -> None:
         self._bar: Any = None
@@ -72,14 +72,14 @@ class Bar:
             self._bar.update(self._task, advance=done_bytes, name=name)
 
     def stop(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._bar:
             self._bar.stop()
 
 
 @contextmanager
 def progress_bar() -> Iterator[Bar]:
-    """A bar that is gone at the end, whatever happens."""
+    """Show a bar and remove it at the end, also after an error."""
     bar = Bar()
     try:
         yield bar
@@ -89,7 +89,7 @@ def progress_bar() -> Iterator[Bar]:
 
 @contextmanager
 def counted_bar(what: str) -> Iterator[Counted]:
-    """A bar of what is counted, if stderr is a terminal; gone at the end."""
+    """Show a bar of a count if stderr is a terminal; remove it at the end."""
     if not sys.stderr.isatty():
         yield lambda done, total, name: None
         return

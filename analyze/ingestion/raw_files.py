@@ -1,4 +1,4 @@
-"""What a raw file says of itself before it is read: its place in a job, and whether another one holds the same."""
+"""What is known of a raw file before it is ingested: its rank hint, and its export beside it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from schemas.options import LARGEST_INT32
 
 
 def given_paths(paths: Iterable[str | os.PathLike[str] | RemotePath]) -> list[RawPath]:
-    """What the user named. Raises InputError for what cannot be looked at; that nothing is there is said later."""
+    """Return the paths that the user named. Raises InputError for a path that cannot be accessed."""
     found = raw_paths(paths)
     for path in found:
         try:
             if isinstance(path, Path):
-                is_file(path / MANIFEST_NAME)  # which cannot be seen if the path cannot, or may not be entered
+                is_file(path / MANIFEST_NAME)  # fails if the path cannot be accessed
                 if is_file(path):
                     protect(path)
         except (OSError, ValueError) as e:
@@ -36,7 +36,7 @@ def given_paths(paths: Iterable[str | os.PathLike[str] | RemotePath]) -> list[Ra
 
 
 def rank_hint(source: Source, path: RawPath) -> RankHint:
-    """What a bare file says of its rank and its job. Raises InputError if it is no trace by its beginning."""
+    """Return what a bare file says of its rank and job. Raises InputError if its beginning is not that of a trace."""
     rank = world_size = job = clock_ns = None
     processes = 1
     if source.kind == "chrome_trace":
@@ -66,7 +66,7 @@ def rank_hint(source: Source, path: RawPath) -> RankHint:
 
 
 def export_of(source: Source, path: RawPath, rank: int = 0) -> SourceFile | None:
-    """The file beside a report that holds the same and is read instead, if there is one."""
+    """Return the export beside a report, which is read instead, if there is one."""
     report = path.with_name(plain_name(path))
     for suffix in source.exported:
         for export in (report.with_suffix(suffix), report.with_suffix(f"{suffix}.gz")):

@@ -1,4 +1,4 @@
-"""Run folders, which `collect` leaves: what each pass is as a run, and which of them are parts of one job."""
+"""Run folders that `collect` writes: the runs of their passes, and which are parts of one job."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from schemas.workload import column_values
 
 @dataclass
 class RunInput:
-    """A run to ingest: its id, what is known of it beforehand (columns of `runs`), and its raw files."""
+    """A run to ingest: its id, columns of `runs` that are known beforehand, and its raw files."""
 
     run_id: str
     files: list[SourceFile]
     columns: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     manifests: list[RawPath] = field(default_factory=list)
-    """run.json of its run folder, or of each where they are parts of a job."""
+    """run.json of its run folder, or of each part of a job."""
     digests: Digests = field(default_factory=Digests)
-    """Of the files, as far as they were needed."""
+    """Digests of files that were computed so far."""
     named: frozenset[RawPath] = frozenset()
-    """The files that the user named. Another one, found in a folder, is left out with a warning if it is damaged."""
+    """Files that the user named. A damaged file found in a folder is left out with a warning instead of an error."""
     looked: dict[RawPath, Looked] = field(default_factory=dict)
-    """What was found by looking into the files outside run folders."""
+    """Formats and hints of files outside run folders."""
     hosts: dict[int, str] = field(default_factory=dict)
-    """Hosts of its ranks, as far as they are known beforehand."""
+    """Hosts of its ranks that are known beforehand."""
     part: str | None = None
-    """Of a run folder that one node left of a job on several: its own id."""
+    """The id of a run folder that is one node's part of a job."""
 
 
 def run_folder(folder: RawPath) -> list[RunInput]:
-    """A run for each pass of a run folder. Raises InputError for a run.json that cannot be used."""
+    """Return a run for each pass of a run folder. Raises InputError for a run.json that cannot be used."""
     path = folder / MANIFEST_NAME
     with fetched(path) if isinstance(path, RemotePath) else nullcontext(path) as here:
         try:
@@ -79,14 +79,14 @@ def _run_of_pass(folder: RawPath, manifest: Manifest, one: Pass, several: bool) 
             warnings.append(f"{f.path}: named in {MANIFEST_NAME} but missing")
     files = list(dict.fromkeys(files))  # a report and its export are one file
     if manifest.job and (ranks := [r.rank for r in one.ranks]):
-        # The report of one node of several, which numbers its processes from 0.
+        # The report of one of several nodes numbers its processes from 0.
         first = min(ranks)
         files = [replace(f, rank=first, first_rank=first) if _is_nsys(f) else f for f in files]
     by_rank: dict[tuple[str, int], RawPath] = {}
     for file in files:
         if by_rank.setdefault((file.kind, file.rank), file.path) != file.path and file.kind == "chrome_trace":
             other = by_rank[file.kind, file.rank].name
-            raise InputError(f"{folder / MANIFEST_NAME}: {other} and {file.path.name} are both of rank {file.rank}")
+            raise InputError(f"{folder / MANIFEST_NAME}: {other} and {file.path.name} both have rank {file.rank}")
     name = manifest.job or manifest.run_id
     return RunInput(
         run_id=f"{name}.{one.profiler}" if several else name,
@@ -108,10 +108,10 @@ def _is_file(path: RawPath) -> bool:
 
 
 def join_parts(runs: Iterable[RunInput]) -> list[RunInput]:
-    """The runs, those that are parts of one job (`collect run --job`) as one, where the first of them was.
+    """Join runs that are parts of one job (`collect run --job`); the joined run takes the first part's place.
 
-    What the nodes say of the job is kept where all say the same. Of two parts with one id, a folder and its copy, the
-    second stays beside the job. Raises InputError if two parts have the same rank.
+    A column keeps its value if all parts agree. Of two parts with one id, a folder and its copy, the second is not
+    joined. Raises InputError if two parts have the same rank.
     """
     joined: list[RunInput] = []
     jobs: dict[str, dict[str, RunInput]] = {}
@@ -128,7 +128,7 @@ def join_parts(runs: Iterable[RunInput]) -> list[RunInput]:
 
 
 def _joined(parts: list[RunInput]) -> RunInput:
-    """Parts of a job as one run, in the order of their ranks."""
+    """Join parts of a job into one run, in the order of their ranks."""
     if len(parts) == 1:
         return parts[0]
     parts.sort(key=lambda p: (min((f.rank for f in p.files), default=LARGEST_INT32), p.part))
@@ -148,7 +148,7 @@ def _joined(parts: list[RunInput]) -> RunInput:
         files=[replace(f, shift_ns=later.get(f, 0)) for p in parts for f in p.files],
         columns=columns
         | {
-            "command": parts[0].columns["command"],  # torchrun's says on each node which it is
+            "command": parts[0].columns["command"],  # torchrun's has the node's number
             "start_time": min(p.columns["start_time"] for p in parts),
             "status": next((s for s in ("failed", "running") if s in statuses), "done"),
             "reason": "; ".join(reasons) or None,
@@ -162,19 +162,19 @@ def _joined(parts: list[RunInput]) -> RunInput:
 
 
 def _agreed(values: Iterable[Any]) -> Any:
-    """The value that all have that have one; None if they differ."""
+    """Return the value that all non-NULL values equal; None if they differ."""
     found = [v for v in values if v is not None]
     return found[0] if found and all(v == found[0] for v in found) else None
 
 
 def _hosts(manifest: Manifest, one: Pass, ranks: set[int]) -> dict[int, str]:
-    """Where the ranks of a pass ran: what their processes said; the collector's own workers run on its node."""
+    """Return the host of each rank of a pass: its process's, else for the collector's own workers the collector's."""
     node = manifest.host if manifest.program is None else None
     return {r: node for r in ranks if node} | {r.rank: r.host for r in one.ranks if r.host}
 
 
 def _rank_in_folder(path: RawPath, kind: str) -> int:
-    """Rank of a run folder's file whose manifest does not say it: by the file, else by its name, else 0."""
+    """Return the rank of a file whose manifest does not say it: from the file, else its name, else 0."""
     rank = rank_hint(BY_KIND[kind], path).rank if path.is_file() else None
     return rank if rank is not None else name_rank(path.name) or 0
 
@@ -184,7 +184,7 @@ def _manifest_columns(manifest: Manifest, one: Pass) -> dict[str, Any]:
     workload = manifest.workload
     world_sizes = {"ddp": workload.gpus, "dp": 1, "none": 1}
     world_size, steps = world_sizes.get(workload.parallel or ""), workload.steps
-    if manifest.program is not None:  # the user's own: of it only what was counted is known
+    if manifest.program is not None:  # the user's own program: only counted facts are known
         world_size, steps = manifest.world_size, one.counted_steps
     return {
         "workload_id": manifest.job or manifest.run_id,

@@ -1,9 +1,9 @@
-"""An ingest in shards: each reads its share of the raw files without any lock, and one `commit` makes all visible.
+"""Sharded ingest: each shard reads its share of the raw files without a lock; one `commit` makes all visible.
 
-Every shard looks for runs as an ingest does, and so they agree which file is of which run and rank, without speaking to
-each other. Shard i of N reads the i-th part of all bytes, whole files in their order, so its ranks are neighbours. It
-writes files of the store that nothing names, and then what it read, in `.shards/PLAN/i-of-N.MARK.json`. A plan is what
-all shards of an ingest have in common; its name is a digest of it.
+Every shard discovers the runs itself, so all agree on the run and rank of each file without communication. Shard i of N
+reads the i-th part of all bytes, whole files in order. It writes Parquet files that the catalogue does not name yet,
+and then what it read, in `.shards/PLAN/i-of-N.MARK.json`. The plan is what all shards of an ingest share; its name is a
+digest of its content.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ from analyze.store.store import StagedFile, Store
 from schemas.tables import TABLES
 
 PLAN = "plan.json"
-"""Name of what the shards in a folder have in common."""
+"""Name of the plan of a folder of shards."""
 FOLDER = re.compile(r"[0-9a-f]{16}")
-"""Names of the folders of plans."""
+"""Folder names of plans."""
 SHARD = re.compile(r"([0-9]{1,6})-of-([0-9]{1,6})\.([0-9a-f]+)\.json")
-"""Names of what they did: number, how many, mark."""
+"""File names of finished shards: number, count, mark."""
 COMMIT = re.compile(r"commit-([0-9a-f]+)\.json")
-"""Names of what a commit was to make visible, a list of those: if the catalogue has its mark, it did."""
+"""File names of commits, each a list of shard files. The commit succeeded if the catalogue has its mark."""
 MOST = 999_999
-"""Shards of an ingest at most."""
+"""Most shards of an ingest."""
 _TAKEN = tuple[str, Rank]
 """A table and a rank."""
 _VALUE = str | int | bool | None
-"""Of a column of the table `runs`."""
+"""Value of a column of the table `runs`."""
 _TYPES: dict[str, Any] = {
     "string": str,
     "bool": bool,
@@ -61,26 +61,26 @@ _TYPES: dict[str, Any] = {
 
 
 class Share(NamedTuple):
-    """Which part of the work a shard does."""
+    """The part of the work that a shard does."""
 
     number: int
-    """From 0 on."""
+    """From 0."""
     of: int
 
 
 def parse_share(text: str) -> Share:
-    """A share from a text as 3/8. Raises InputError."""
+    """Parse a share such as 3/8. Raises InputError."""
     match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
     if match is None or not int(match[1]) < int(match[2]):
         raise InputError(f"--shard {text}: must be I/N, with I from 0 to N - 1")
     return Share(int(match[1]), int(match[2]))
 
 
-# --- What is kept in .shards ---
+# --- The files in .shards ---
 
 
 class PlannedRun(msgspec.Struct, kw_only=True):
-    """A run as the shards found it."""
+    """A run as the shards discovered it."""
 
     run_id: str
     columns: dict[str, _VALUE]
@@ -92,7 +92,7 @@ class PlannedRun(msgspec.Struct, kw_only=True):
     named: list[str]
     """Paths that the user named."""
     hosts: dict[Rank, str]
-    """Where its ranks ran, as far as its manifest says."""
+    """Hosts of its ranks that its manifest names."""
 
     def __post_init__(self) -> None:
         if len(self.stored) < len(self.files) or any(kind not in BY_KIND for _, kind, _ in self.files):
@@ -101,7 +101,7 @@ class PlannedRun(msgspec.Struct, kw_only=True):
 
 
 class Plan(msgspec.Struct, kw_only=True):
-    """What all shards of an ingest have in common."""
+    """What all shards of an ingest share."""
 
     parser: Count = PARSER_VERSION
     of: Annotated[int, Meta(ge=1, le=MOST)]
@@ -109,7 +109,7 @@ class Plan(msgspec.Struct, kw_only=True):
     runs: list[PlannedRun]
 
     def digest(self) -> str:
-        """What tells it from others: the files, as they are, and what they were taken for."""
+        """Return a digest of the files, their states, and their runs and ranks."""
         runs = [(run.run_id, [f.state for f in run.stored], run.files) for run in self.runs]
         content = msgspec.json.encode([self.parser, self.of, self.again, runs])
         return hashlib.blake2b(content, digest_size=8).hexdigest()
@@ -119,9 +119,9 @@ class ReadFile(msgspec.Struct, kw_only=True):
     """A raw file as a shard read it."""
 
     place: Count
-    """Its place among the files of its run."""
+    """Its index among the files of its run."""
     problem: str | None = None
-    """Why it could not be read, if it could not."""
+    """Why it could not be read; None if it was."""
     warnings: list[str] = []
     lost: Count = 0
     info: dict[str, _VALUE] = {}
@@ -129,26 +129,26 @@ class ReadFile(msgspec.Struct, kw_only=True):
     """Table, rank and rows."""
     written: list[_TAKEN] = []
     kernel_names: list[Count] = []
-    """Places in the names of the shard."""
+    """Indices into the names of the shard."""
 
     def __post_init__(self) -> None:
         _check_columns(self.info)
 
 
 class Part(msgspec.Struct, kw_only=True):
-    """What a shard did."""
+    """The result of a shard."""
 
     finished_ns: int
     names: list[str] = []
     files: dict[str, list[ReadFile]] = {}
-    """By run, in the order of the run."""
+    """By run, in the order of the run's files."""
     tables: dict[str, dict[str, list[TableFile]]] = {}
     """The Parquet files, by run and table."""
     unchanged: list[str] = []
     """Runs that the store held already."""
 
     def check(self, plan: Plan, share: Share, mark: str) -> None:
-        """Raise ValueError unless this is what that shard of a plan leaves."""
+        """Raise ValueError unless this can be the result of that shard of the plan."""
         if share.of != plan.of or not share.number < plan.of:
             raise ValueError(f"it is shard {share.number} of {share.of}, and the plan has {plan.of}")
         runs = {run.run_id: numbers for run, numbers in zip(plan.runs, shards_of(plan.runs, plan.of), strict=True)}
@@ -191,9 +191,9 @@ def ingest_shard(
     progress: Progress | None = None,
     again: bool = False,
 ) -> IngestResult:
-    """Read a share of the raw files of all runs, and write it into the store for `commit` to make visible.
+    """Read a share of the raw files of all runs and write it into the store, where `commit` makes it visible.
 
-    What several shards do at a time is in nobody's way, and the same shard may be done again, of which the last counts.
+    Shards can run concurrently. A shard can run again; the last result counts.
     Raises InputError as `analyze.ingestion.ingest.ingest` does.
     """
     runs = list(runs)
@@ -247,7 +247,7 @@ def ingest_shard(
 
 
 def planned_run(run: RunInput) -> PlannedRun:
-    """What a plan keeps of a run. Raises InputError for a raw file that is gone."""
+    """Return a run for a plan. Raises InputError for a raw file that is gone."""
     return PlannedRun(
         run_id=run.run_id,
         columns=run.columns,
@@ -260,7 +260,7 @@ def planned_run(run: RunInput) -> PlannedRun:
 
 
 def files_of(run: PlannedRun, places: Iterable[int]) -> Iterator[tuple[StoredFile, SourceFile]]:
-    """Raw files of a run by their places, as they were and as they are read."""
+    """Yield raw files of a run by index, as stored and as they are read."""
     manifests = len(run.stored) - len(run.files)
     for place in places:
         path, kind, rank = run.files[place]
@@ -268,7 +268,7 @@ def files_of(run: PlannedRun, places: Iterable[int]) -> Iterator[tuple[StoredFil
 
 
 def shards_of(runs: list[PlannedRun], of: int) -> list[list[int]]:
-    """The shard that reads each file, by run: the one in whose part of all bytes the middle of the file is."""
+    """Return the shard of each file by run: the one whose part of all bytes has the middle of the file."""
     sizes = [[max(stored.bytes, 1) for stored in run.stored[len(run.stored) - len(run.files) :]] for run in runs]
     total = sum(map(sum, sizes))
     before = 0
@@ -295,9 +295,9 @@ def _read_file(place: int, done: FileResult, names: dict[str, int], folder: Path
 
 
 def _packed(done: list[FileResult], folder: Path, pool: Any) -> list[StagedFile]:
-    """The Parquet files of some raw files put together, but for those that have a rank of a table again.
+    """Merge the Parquet files of some raw files, except those that repeat a rank of a table.
 
-    Which of these counts is known when all shards are done.
+    The commit decides which of those counts.
     """
     seen: set[_TAKEN] = set()
     alone: list[StagedFile] = []

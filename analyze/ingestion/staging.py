@@ -1,4 +1,4 @@
-"""Raw files -> Parquet files in a staging folder, by all processes: small files side by side, large ones by chunks."""
+"""Raw files to Parquet files in a staging folder, on all cores: small files in parallel, large ones by chunks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from analyze.ingestion.false_work import drop_false_work
 from analyze.ingestion.progress import Progress
 from analyze.ingestion.run_folders import RunInput
 from analyze.ingestion.table_files import TableWriter
-from analyze.ingestion.workers import OneBeside
+from analyze.ingestion.workers import SingleThreadExecutor
 from analyze.sources.base import FileReport, Mapper, SourceFile, inline_map
 from analyze.sources.compressed import is_packed
 from analyze.sources.remote import RemotePath
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 LITTLE = 1 << 20
-"""Bytes on disk, of all files together, below which no process is started."""
+"""Total bytes on disk below which no process is started."""
 _BIG_FILE = 48 << 20
 """Bytes on disk from which a file's chunks go to several processes; smaller files go to one process each."""
 _AHEAD = 2
-"""Chunks that each process has before it, with the one that it reads, before this process takes one."""
-_PACKED_INTO = 8
-"""Bytes of a trace that gzip packs into one, or more: so much sooner is a packed file big."""
+"""Chunks queued per process before this process reads one itself."""
+_GZIP_RATIO = 8
+"""Compression ratio of gzipped traces, at least; a compressed file counts as so much larger."""
 
 
 @dataclass
@@ -52,9 +52,9 @@ class FileResult:
 
 
 def workers(files: Sequence[tuple[SourceFile, int]], jobs: int) -> int:
-    """How many processes to start for raw files of so many bytes; 0 if starting one would take longer than the work.
+    """Return how many processes to start for raw files of these sizes; 0 if that would take longer than the work.
 
-    Where all files are read by all processes, this one reads with the others, and is one of the jobs.
+    If all files are read chunk by chunk, this process reads, too, and is one of the jobs.
     """
     if sum(size for _, size in files) < LITTLE:
         return 0
@@ -65,9 +65,9 @@ def workers(files: Sequence[tuple[SourceFile, int]], jobs: int) -> int:
 def read_files(
     run: RunInput, folder: Path, pool: Executor, jobs: int, progress: Progress
 ) -> tuple[list[FileResult], dict[SourceFile, str]]:
-    """Write every file of a run to the staging folder, small files side by side, large ones chunk by chunk.
+    """Write every file of a run to the staging folder, small files in parallel, large ones chunk by chunk.
 
-    Returns what was read, and why files that the user did not name could not be.
+    Returns the results, and for files that the user did not name and that cannot be read the reason.
     """
     done: dict[SourceFile, FileResult] = {}
     lost: dict[SourceFile, str] = {}
@@ -90,9 +90,9 @@ def read_files(
             lost[file] = str(e)
 
     for file, _ in large[:1]:
-        for _ in range(jobs - 1):  # so that processes start at once, and not when this one has read its first chunks
+        for _ in range(jobs - 1):  # start the processes now, not when the first chunks are queued
             pool.submit(sources.load, file.kind)
-    with OneBeside() as beside:
+    with SingleThreadExecutor() as beside:
         for file, own in large:
             take(file, partial(_write_file, run.run_id, file, own, pool_map(pool, jobs), progress, beside))
     for file, future in waiting:
@@ -102,26 +102,26 @@ def read_files(
 
 
 def _by_all(files: Iterable[tuple[SourceFile, int]], jobs: int) -> set[SourceFile]:
-    """Of files of so many bytes those whose chunks go to all processes."""
+    """Return the files whose chunks are read by all processes, given the sizes in bytes."""
     large = {file for file, size in files if _is_large(file, size)} if jobs > 1 else set()
     if len(large) >= jobs:
-        # Of those at URLs each process takes its own: one is fetched while another one is read.
+        # Remote files go to one process each: one is fetched while another one is read.
         return {file for file in large if isinstance(file.path, Path)}
     return large
 
 
 def _is_large(file: SourceFile, size: int) -> bool:
-    return sources.BY_KIND[file.kind].splits and size * (_PACKED_INTO if is_packed(file.path) else 1) >= _BIG_FILE
+    return sources.BY_KIND[file.kind].splits and size * (_GZIP_RATIO if is_packed(file.path) else 1) >= _BIG_FILE
 
 
 def pool_map(pool: Executor, jobs: int) -> Mapper:
-    """A mapper over the processes of a pool and this one, which is one of the jobs."""
+    """Return a mapper over the processes of a pool and this one, which is one of the jobs."""
 
     def ordered(function: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
         # Bounded look-ahead: at most 2 x jobs chunks are in memory.
         pending: deque[Future[Any]] = deque()
         for args in arguments:
-            # This process takes a chunk itself when the others have enough before them.
+            # This process reads a chunk itself when enough are queued for the others.
             if sum(not future.done() for future in pending) < _AHEAD * (jobs - 1):
                 pending.append(pool.submit(function, *args))
             else:
@@ -136,7 +136,7 @@ def pool_map(pool: Executor, jobs: int) -> Mapper:
 
 
 def shifted(batch: pa.RecordBatch, shift_ns: int) -> pa.RecordBatch:
-    """A batch with its times so much later."""
+    """Return a batch with shifted times."""
     at = batch.schema.get_field_index("start_ns") if shift_ns else -1
     if at < 0:
         return batch
@@ -157,7 +157,7 @@ def _write_file(
     names = DistinctTexts(folder / "names")
     result = FileResult(file, FileReport(), names, {})
     size = file_state(file.path).bytes
-    before = size // 2 if isinstance(file.path, RemotePath) else 0  # half of the work is that it is fetched
+    before = size // 2 if isinstance(file.path, RemotePath) else 0  # fetching counts as half of the work
     told = 0
 
     def tell(position: int) -> None:
@@ -182,7 +182,7 @@ def _write_file(
                 names.add(n for n in found if n is not None)
             tell(before + min(size, result.report.position) * (size - before) // max(size, 1))
         for writer in writers.values():
-            writer.flush()  # of several, one is written beside another
+            writer.flush()  # a row group is written while the next one is encoded
         result.report.rows = {key: w.rows for key, w in writers.items()}
         result.written = {key: w.path for key, w in writers.items() if w.rows}
     drop_false_work(file, result.written, result.report)

@@ -1,4 +1,4 @@
-"""Rows -> Parquet files of the store: zstd but for few rows, strings dictionary-encoded."""
+"""Write rows to Parquet files of a store: zstd except for few rows, strings dictionary-encoded."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ if TYPE_CHECKING:
 ROW_GROUP = 256 << 10
 """Most rows of a row group."""
 _FEW, _SHORT = 256, 64 << 10
-"""Rows, and bytes of their texts, up to which a file is not compressed: it would hardly be smaller, and to begin with
-each column takes longer than all else of writing it."""
+"""Rows, and bytes of their texts, up to which a file is not compressed: it would hardly be smaller, and starting the
+compressor for each column takes longer than the rest of writing it."""
 _TEXTS = 8 << 20
-"""Bytes of texts from which a row group takes no more rows, as of names that are one kernel's each: to write them takes
-seven times as much memory."""
+"""Bytes of texts from which a row group is written, as with a distinct name for each kernel: writing takes seven times
+as much memory."""
 
 _ENCODINGS = {
     **dict.fromkeys(("start_ns", "op_id", "correlation_id"), "DELTA_BINARY_PACKED"),
     **dict.fromkeys(("dur_ns", "allocated_bytes"), "BYTE_STREAM_SPLIT"),
 }
-"""Of numbers that grow from row to row, and of those whose upper bytes are alike: a third less space for operators and
-calls, and half the time to read, than as they are."""
+"""For ascending numbers, and for numbers with equal upper bytes: operators and calls take a third less space and half
+the time to read."""
 
 
 class RowGroupWriter:
     """Writes one Parquet file in row groups of at most `ROW_GROUP` rows. Raises OSError if it cannot be written.
 
-    The file is there from the first row group on. `beside`: what writes row groups while more rows are added.
+    The file exists once the first row group is written. `beside`: writes row groups while more rows are added.
     """
 
     def __init__(self, path: Path, schema: pa.Schema, beside: Executor | None = None):
@@ -55,7 +55,7 @@ class RowGroupWriter:
         elif self._at_work:
             wait([self._at_work])
         if self._writer is not None:
-            # After an error the file is thrown away, and to close it may fail of the same.
+            # After an error the file is discarded, and closing it may fail for the same reason.
             with suppress(OSError) if kind else nullcontext():
                 self._writer.close()
 
@@ -69,7 +69,7 @@ class RowGroupWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Have the rows that were added so far written."""
+        """Write the rows that were added so far."""
         self._wait()
         if self._pending_rows:
             small = self._pending_rows <= _FEW and sum(self._pending_texts.values()) <= _SHORT
@@ -92,12 +92,12 @@ class RowGroupWriter:
         self._writer.write_table(rows, row_group_size=ROW_GROUP)
 
     def _as_stored(self, rows: pa.Table) -> pa.Table:
-        """Rows with the columns of the file."""
+        """Return rows with the columns of the file."""
         return rows
 
 
 class TableWriter(RowGroupWriter):
-    """Writes a table's rows of one rank, of which run_id and rank are added here."""
+    """Writes a table's rows of one rank and adds run_id and rank."""
 
     def __init__(self, path: Path, table: str, run_id: str, rank: int = 0, beside: Executor | None = None):
         from schemas.tables import arrow_schema
@@ -125,7 +125,7 @@ class TableWriter(RowGroupWriter):
 
 
 def _dictionaries(rows: pa.Table) -> dict[int, int]:
-    """Bytes of the texts of some rows, each dictionary by its address: parts of a batch may share one."""
+    """Return the bytes of each dictionary of some rows by address; parts of a batch may share a dictionary."""
     import pyarrow as pa
 
     encoded = [column for column in rows.columns if pa.types.is_dictionary(column.type)]
@@ -133,7 +133,7 @@ def _dictionaries(rows: pa.Table) -> dict[int, int]:
     return {letters.address: text.nbytes for text in texts if (letters := text.buffers()[-1]) is not None}
 
 
-# Of buffers, because pa.scalar(), pa.array() and pa.table() import pandas where there is one: 0.3 s.
+# Built from buffers, because pa.scalar(), pa.array() and pa.table() import pandas if installed: 0.3 s.
 def _repeated(number: int, n: int) -> pa.Int32Array:
     import pyarrow as pa
 
@@ -145,12 +145,12 @@ def _int32(number: int) -> bytes:
 
 
 def _open_writer(path: Path, schema: pa.Schema, small: bool) -> Any:
-    """A pyarrow ParquetWriter that writes as all files of a store are written, small ones or others. Raises OSError."""
+    """Open a ParquetWriter with the settings of a store's files. Raises OSError."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Numbers seldom repeat: a dictionary of them costs time and space.
+    # Numbers seldom repeat: dictionaries of them would cost time and space.
     return pq.ParquetWriter(
         path,
         schema,
@@ -162,7 +162,7 @@ def _open_writer(path: Path, schema: pa.Schema, small: bool) -> Any:
 
 
 def write_rows(table: str, rows: list[dict[str, Any]], path: Path) -> None:
-    """Write a small table from dicts; keys that the table does not have raise KeyError."""
+    """Write a small table from dicts. Raises KeyError for keys that are no columns."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

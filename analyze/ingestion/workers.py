@@ -1,4 +1,4 @@
-"""Worker processes for the ingest, and a thread beside its own."""
+"""Worker processes for the ingest, and a thread that writes while the main thread reads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of <malloc.h>
 
 
 class _Process(SpawnProcess):
-    """A spawned process that does not import the caller's main module: a script needs no `__main__` guard."""
+    """A spawned process that does not import the caller's main module, so scripts need no `__main__` guard."""
 
     def start(self) -> None:
         main = sys.modules["__main__"]
@@ -38,7 +38,7 @@ class _Process(SpawnProcess):
 
 
 class _Context(SpawnContext):
-    # "spawn": the caller may have threads (DuckDB, progress bars), which fork would copy in mid-step.
+    # "spawn": the caller may have threads (DuckDB, progress bars), with which fork is not safe.
     def __init__(self) -> None:
         super().__init__()
         self.started: list[_Process] = []
@@ -50,22 +50,22 @@ class _Context(SpawnContext):
 
 
 def _keep_freed_memory() -> None:
-    # glibc gives freed blocks of MBs back to the system, which clears every page anew for the next chunk: a fifth of
-    # the time. A C library without mallopt is left as it is.
+    # glibc returns large freed blocks to the system, and clearing the pages again takes a fifth of the time. Other C
+    # libraries have no mallopt.
     mallopt = None if sys.platform == "win32" else getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
-        mallopt(_M_MMAP_THRESHOLD, 32 << 20)  # the most that older versions take
+        mallopt(_M_MMAP_THRESHOLD, 32 << 20)  # the maximum of older versions
         mallopt(_M_TRIM_THRESHOLD, 512 << 20)
 
 
 def _die_with_parent(parent: int) -> None:
-    """End this process when the one that started it ends, however it does.
+    """End this process when its parent ends for any reason.
 
-    Waiting for work, a worker would not notice: its siblings hold the other end of the queue, too.
+    A worker that waits for work would not notice, because its siblings hold the queue open, too.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it was faster
+        if os.getppid() != parent:  # the parent has already ended
             os._exit(1)
         return
     starter = parent_process()
@@ -79,13 +79,13 @@ def _die_with_parent(parent: int) -> None:
 
 
 def only_reads() -> None:
-    """Make reading cheaper in a process that does nothing else, before it has imported what reads."""
+    """Tune a process that only reads; call it before the readers are imported."""
     no_pandas.forbid()
-    # Events are freed by reference count; looking for cycles among millions of them costs a tenth of the time.
+    # Events are freed by reference count; collecting cycles among millions of them takes a tenth of the time.
     gc.disable()
     _keep_freed_memory()
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # Arrow's own gives freed memory back, too
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy starts a thread for each CPU, for nothing
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # Arrow's own pool returns freed memory, too
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy would start a thread for each CPU
 
 
 def _set_up(parent: int) -> None:
@@ -98,7 +98,7 @@ def _set_up(parent: int) -> None:
 
 
 class _Here(Executor):
-    """Works in this process, at once: for less work than it takes to start another."""
+    """Runs work in this process: for work that is shorter than starting a process."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         done: Future[Any] = Future()
@@ -109,9 +109,9 @@ class _Here(Executor):
         return done
 
 
-class OneBeside(_Here):
-    """Works in a thread beside this one, on one thing at a time; while it does, this thread works itself: so little
-    waits in memory. For what leaves Python's lock to others."""
+class SingleThreadExecutor(_Here):
+    """Runs one task at a time in a second thread; while it is busy, tasks run in the calling thread, so no queue grows.
+    For tasks that release Python's lock."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1)
@@ -131,14 +131,14 @@ class OneBeside(_Here):
 
 @contextmanager
 def worker_pool(workers: int) -> Iterator[Executor]:
-    """So many worker processes; on an error, they end at once. With 0, this process does the work itself."""
+    """Start worker processes and kill them on an error. With 0, this process does the work itself."""
     if not workers:
         yield _Here()
         return
     if sys.platform == "win32":
-        workers = min(workers, 61)  # more handles cannot be waited for at once there
+        workers = min(workers, 61)  # Windows waits for at most 63 handles
     context = _Context()
-    with isolated_children():  # its queues start multiprocessing's resource tracker, another Python
+    with isolated_children():  # starts multiprocessing's resource tracker, a Python process
         pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_set_up, initargs=(os.getpid(),))
     try:
         yield pool

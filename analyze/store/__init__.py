@@ -1,1 +1,1 @@
-"""Raw files in, a store of Parquet files out: what is found, grouped into runs, read, written and kept."""
+"""Stores: runs as Parquet files and a catalogue, in a folder or on object storage."""

@@ -1,8 +1,7 @@
-"""The catalogue of a store: which runs it holds, and which Parquet files have their rows.
+"""The catalogue of a store: its runs, and the Parquet files with their rows.
 
-Only files that it names are read, so a store holds what its catalogue says, all or none of a change. Its form has a
-version of its own, apart from that of the parsers: every older one is read, and written anew in today's form by the
-next change.
+Only files in the catalogue are read, so every change of a store is atomic. The format of the catalogue has its own
+version. Older versions are read; the next change writes today's version.
 """
 
 from __future__ import annotations
@@ -19,21 +18,21 @@ from analyze.sources.rank_hint import Looked
 from analyze.store.file_digest import FileState
 
 STORE_VERSION = 2
-"""Raised when older programs could not read a store; newer ones read every older version."""
+"""Increased when older programs cannot read a new store. Every older version can be read."""
 
 PARSER_VERSION = 9
-"""Raised when a parser or a table changes. Caches are read again then; of what other stores hold, columns that were
-not read are NULL until it is ingested again."""
+"""Increased when a parser or a table changes. Caches are then ingested again. In other stores, columns that were not
+read are NULL until the next ingest."""
 
 RUN_TABLES = ("runs", "kernel_names")
-"""Tables of a run as a whole: their files stand for rank 0."""
+"""Tables of a whole run; their files are listed under rank 0."""
 
 Rank = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 _TABLE = r"^[A-Za-z]\w*"
 _PARQUET = rf"{_TABLE}/run_id=[^/\\\x00-\x1f\x7f]*/ranks?-[A-Za-z0-9.-]+\.parquet\Z"
 ParquetPath = Annotated[str, msgspec.Meta(pattern=_PARQUET)]
-"""Where a Parquet file lies in a store: it cannot lead out of it."""
+"""Path of a Parquet file within a store; the pattern keeps it inside."""
 TableName = Annotated[str, msgspec.Meta(pattern=rf"{_TABLE}\Z")]
 
 _LONGEST_NAME = 120
@@ -48,15 +47,15 @@ class StoredFile(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     bytes: Count
     mtime_ns: int
     digest: str | None = None
-    """SHA-256, where it was needed to tell files apart."""
+    """SHA-256 if it was needed to compare files."""
     etag: str | None = None
-    """The entity tag of one at a URL, where its storage has such a thing."""
+    """Entity tag of a file at a URL, if its storage has one."""
     looked: Looked | None = None
-    """What was found of one outside a run folder by looking into it."""
+    """Format and rank hint of a file outside a run folder."""
 
     @property
     def state(self) -> FileState:
-        """What stays while the file does."""
+        """What changes when the file changes."""
         return FileState(self.path, self.bytes, self.mtime_ns, self.etag)
 
 
@@ -64,11 +63,11 @@ class TableFile(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """A Parquet file with rows of one table of a run."""
 
     path: ParquetPath
-    """Relative to the store, with / between its parts."""
+    """Relative to the store, with `/` as separator."""
     bytes: Count | None = None
-    """None in stores of the first parsers, which did not say."""
+    """None in stores of the first versions."""
     crc32: int | None = None
-    """Of all its bytes; None in stores of earlier versions."""
+    """CRC-32 of the file; None in stores of earlier versions."""
     ranks: Annotated[list[Rank], msgspec.Meta(min_length=1)]
     """Ranks whose rows it has, in ascending order."""
 
@@ -88,7 +87,7 @@ class StoredRun(msgspec.Struct, kw_only=True):
     tables: dict[TableName, list[TableFile]] = {}
     """The Parquet files of each table that has rows, in the order of their ranks."""
     world_size: Rank | None = None
-    """Ranks of the job, where the files say so."""
+    """Number of ranks of the job, if the files say it."""
 
     @property
     def ranks(self) -> set[int]:
@@ -102,18 +101,18 @@ class StoredRun(msgspec.Struct, kw_only=True):
 
 
 class Catalogue(msgspec.Struct, kw_only=True):
-    """What a store holds at one moment: the content of store.json."""
+    """The content of store.json."""
 
     version: Count = STORE_VERSION
     runs: dict[str, StoredRun]
     retired: list[ParquetPath] = []
-    """Files that the last change replaced, which the next one removes: for readers that no lock can tell of."""
+    """Files that the last change replaced. The next change removes them; readers without a lock may still read them."""
     commits: list[str] = []
-    """Marks of commits of shards, of those that may still lie in `.shards`: they are not to be committed again."""
+    """Marks of commits whose shard files may still be in `.shards`; they must not be committed again."""
 
 
 def path_name(run_id: str) -> str:
-    """A run id as the name of a folder: %XX for what a path, a pattern or a shell could take for something else."""
+    """Return a run id as a folder name; characters that are special in paths, patterns or shells become %XX."""
     name = quote(run_id, safe="").replace("~", "%7E")
     if len(name) <= _LONGEST_NAME:
         return name
@@ -121,23 +120,23 @@ def path_name(run_id: str) -> str:
 
 
 def table_path(table: str, run_id: str, ranks: list[int], mark: str = "") -> str:
-    """Where rows of these ranks lie in a store; `mark` tells the files of one writing of a run from those of others."""
+    """Return the path of a file with rows of these ranks; `mark` distinguishes generations of a run and shards."""
     span = f"rank-{ranks[0]}" if len(ranks) == 1 else f"ranks-{ranks[0]}-{ranks[-1]}"
     return f"{table}/run_id={path_name(run_id)}/{span}{mark and '.'}{mark}.parquet"
 
 
 def generation_mark(generation: int) -> str:
-    """The mark of a generation of a run; the first has none."""
+    """Return the mark of a generation of a run; the first has none."""
     return "" if generation == 1 else f"g{generation}"
 
 
 def encode(catalogue: Catalogue) -> bytes:
-    """A catalogue as bytes, which `decode` reads."""
+    """Return a catalogue as bytes for `decode`."""
     return msgspec.json.encode(catalogue)
 
 
 def decode(data: bytes, name: str) -> Catalogue:
-    """A catalogue of any version up to today's. Raises InputError, which begins with `name`."""
+    """Read a catalogue of any version up to today's. Raises InputError that begins with `name`."""
     try:
         version = decoded(data, _Version).version
         if version > STORE_VERSION:
@@ -146,14 +145,14 @@ def decode(data: bytes, name: str) -> Catalogue:
             return decoded(data, Catalogue)
         old = decoded(data, _FirstCatalogue)
         runs = {run_id: run.today(run_id) for run_id, run in old.runs.items()}
-        # Through JSON, because only a decoder checks the paths that are built from run ids.
+        # Through JSON, because only the decoder checks the paths, which are built from run ids.
         return decoded(encode(Catalogue(runs=runs)), Catalogue)
     except ValueError as e:
         raise InputError(f"{name}: not the catalogue of a tracequarry store: {e}") from e
 
 
 def decoded(data: bytes, kind: type[T]) -> T:
-    """What JSON says, of a type. Raises ValueError, however the data is damaged."""
+    """Decode JSON of a type. Raises ValueError for any damage."""
     try:
         return msgspec.json.decode(data, type=kind)
     except RecursionError as e:
@@ -165,11 +164,11 @@ class _Version(msgspec.Struct):
 
 
 class _FirstRun(msgspec.Struct, kw_only=True):
-    """A run in version 1: a file for each rank and table, the name of which its rank and generation say."""
+    """A run in version 1: one file per rank and table, named by rank and generation."""
 
     generation: Annotated[int, msgspec.Meta(ge=1, lt=1 << 62)] = 1
     encoded: bool = False
-    """Whether `path_name` names its folders; at first they took the id as it is."""
+    """Whether `path_name` names its folders; the first stores used the id itself."""
     parser: Count
     rules: str
     files: list[StoredFile]
@@ -180,7 +179,7 @@ class _FirstRun(msgspec.Struct, kw_only=True):
     world_size: Rank | None = None
 
     def today(self, run_id: str) -> StoredRun:
-        """The same in today's form."""
+        """Return the run in today's version."""
         folder = path_name(run_id) if self.encoded or "/" in run_id else run_id
         end = f".{generation_mark(self.generation)}".rstrip(".")
         tables = {}

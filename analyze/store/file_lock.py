@@ -1,6 +1,6 @@
-"""Locks on files, shared or exclusive: the system gives them up when the process that holds them ends, however it does.
+"""Shared and exclusive locks on files; the system releases them when the process ends for any reason.
 
-Not `filelock`: its locks are exclusive, and its lock for readers is a database that they must be allowed to write.
+Not `filelock`: its locks are exclusive, and its read-write lock is a database that readers must be able to write.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from analyze.store.folder import Folder
 
 
 def locked(folder: Folder, name: str, *, shared: bool = False, wait: bool = True, create: bool = True) -> int | None:
-    """A handle on a lock file that holds the lock until it is closed.
+    """Lock a file; return a handle that holds the lock until it is closed.
 
-    None if it is taken (without `wait`), or not there to be opened. Raises OSError if a file that is to be created
-    cannot be, or its file system has no locks, and InputError if it is a link.
+    Returns None if the lock is taken (without `wait`) or the file cannot be opened. Raises OSError if the file cannot
+    be created or the file system has no locks, and InputError for a link.
     """
     flags = LockFlags.SHARED if shared else LockFlags.EXCLUSIVE
     if not wait:
@@ -32,7 +32,7 @@ def locked(folder: Folder, name: str, *, shared: bool = False, wait: bool = True
             return None
         try:
             portalocker.lock(handle, flags)
-            # Whoever removed the folder held this lock until then: the file that is there now is another.
+            # The folder was removed by a process that held this lock, so the file there now is another one.
             here = folder.stat(name)
             mine = os.fstat(handle)
             if (here.st_dev, here.st_ino) == (mine.st_dev, mine.st_ino):
@@ -51,7 +51,7 @@ def locked(folder: Folder, name: str, *, shared: bool = False, wait: bool = True
 
 
 def make_lock_file(folder: Folder, name: str) -> None:
-    """Make a lock file for those who may not. Raises OSError, and InputError if it is a link."""
+    """Create a lock file for users who cannot. Raises OSError, and InputError for a link."""
     os.close(_opened(folder, name, create=True))
 
 

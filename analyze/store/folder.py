@@ -1,4 +1,4 @@
-"""Access to the contents of a folder that follows no link: for stores and the cache, which may come from anyone.
+"""Access to the contents of a folder without following links: for stores and the cache, which are not trusted.
 
 Names are relative to the folder, with / between their parts. On Linux and macOS every part is opened relative to the
 handle of the folder above it (O_NOFOLLOW), so a link that appears meanwhile is not followed either. Windows has no such
@@ -22,26 +22,26 @@ from analyze.errors import InputError
 _HANDLES = os.open in os.supports_dir_fd
 """Whether the system opens files relative to the handle of a folder."""
 _NO_FOLLOW: int = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-_WAITS_FOR_NOBODY: int = getattr(os, "O_NONBLOCK", 0)
-"""Opening a FIFO returns at once, and does not wait for a writer."""
+_NONBLOCKING: int = getattr(os, "O_NONBLOCK", 0)
+"""Opening a FIFO does not wait for a writer."""
 _FOLDER: int = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0)
 _NAME_SURROGATE = 0x20000000
-"""The bit of a Windows reparse tag that says that a file stands for another one: symbolic links and junctions."""
+"""The bit of a Windows reparse tag for symbolic links and junctions."""
 _MOST_BYTES = 1 << 30
-"""A larger file is refused: nothing that is read into memory is as large."""
+"""Files above this size are not read into memory."""
 
 
 class Folder:
     """A folder whose contents are read, created, renamed and removed without following links.
 
-    Methods raise InputError for a link, and OSError for everything else that the system refuses.
+    Methods raise InputError for a link and OSError for other failures.
     """
 
     def __init__(self, path: Path):
         self.path = path
 
     def read(self, name: str) -> bytes:
-        """The content of a regular file. Raises InputError for a file of another kind, or one that is too large."""
+        """Read a regular file. Raises InputError for other kinds of files and for one that is too large."""
         handle = self.open(name, os.O_RDONLY)
         try:
             found = os.fstat(handle)
@@ -55,7 +55,7 @@ class Folder:
             os.close(handle)
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file, whole or not at all; its bytes are on the disk before it is in place."""
+        """Write a file atomically; its bytes are on disk before it is renamed into place."""
         self.make(_parent(name))
         with self._at(name) as (last, above):
             part = _beside(last, f".{_last(name)[:150]}.{secrets.token_hex(8)}.part")
@@ -72,17 +72,17 @@ class Folder:
                 raise
 
     def open(self, name: str, flags: int) -> int:
-        """A handle on a file, which the caller closes."""
+        """Open a file; the caller closes the handle."""
         with self._at(name) as (last, above):
-            return self._open(name, last, flags | _WAITS_FOR_NOBODY, above)
+            return self._open(name, last, flags | _NONBLOCKING, above)
 
     def stat(self, name: str) -> os.stat_result:
-        """What the system says of a file or folder; of a link, not of its target."""
+        """Return the stat of a file or folder without following links."""
         with self._at(name) as (last, above):
             return os.stat(last, dir_fd=above, follow_symlinks=False)
 
     def touch(self, name: str) -> None:
-        """Set the time of the last change of a file to now."""
+        """Set the modification time of a file to now."""
         handle = self.open(name, os.O_WRONLY)
         try:
             os.utime(handle if os.utime in os.supports_fd else self.path / name)
@@ -90,17 +90,17 @@ class Folder:
             os.close(handle)
 
     def folders(self, name: str = "") -> list[str]:
-        """The names of the folders in a folder, without links; none if the folder does not exist."""
+        """Return the names of the folders in a folder without links; empty if it does not exist."""
         return self._names(name, folders=True)
 
     def files(self, name: str = "") -> list[str]:
-        """The names of the regular files in a folder, without links; none if the folder does not exist."""
+        """Return the names of the regular files in a folder without links; empty if it does not exist."""
         return self._names(name, folders=False)
 
     def sizes(self, names: Iterable[str]) -> Iterator[int]:
-        """The bytes of files that will be opened by their paths, as DuckDB does.
+        """Return the sizes of files that will be opened by path, as DuckDB does.
 
-        Raises InputError for a link on the way, and for what is not a regular file.
+        Raises InputError for a link in the path, and for other than regular files.
         """
         checked: set[str] = set()
         for name in names:
@@ -123,12 +123,12 @@ class Folder:
             raise self._link(name)
 
     def make(self, name: str) -> None:
-        """Create a folder and those above it, where they do not exist."""
+        """Create a folder and its parents if they do not exist."""
         with self._at(f"{name}/x" if name else "x", create=True):
             pass
 
     def take(self, source: Path, name: str) -> None:
-        """Move a file that this process wrote to a place in the folder."""
+        """Move a file that this process wrote into the folder."""
         self.make(_parent(name))
         with self._at(name) as (last, above):
             os.replace(source, last, dst_dir_fd=above)
@@ -139,23 +139,23 @@ class Folder:
             os.rename(old_last, last, src_dir_fd=old_above, dst_dir_fd=above)
 
     def unlink(self, name: str) -> None:
-        """Remove a file, if it exists; of a link, the link itself."""
+        """Remove a file or link if it exists."""
         with suppress(FileNotFoundError), self._at(name) as (last, above):
             os.unlink(last, dir_fd=above)
 
     def remove_if_empty(self, name: str) -> None:
-        """Remove a folder, unless it contains something."""
+        """Remove a folder if it is empty."""
         with suppress(OSError), self._at(name) as (last, above):
             os.rmdir(last, dir_fd=above)
 
     def remove_tree(self, name: str) -> None:
-        """Remove a folder with everything in it, as far as the system lets us; nothing behind links."""
+        """Remove a folder with its contents as far as permissions allow, without following links."""
         with suppress(OSError), self._at(name) as (last, above):
             shutil.rmtree(last, ignore_errors=True, dir_fd=above)
 
     @contextmanager
     def _at(self, name: str, create: bool = False) -> Iterator[tuple[str, int | None]]:
-        """The last part of a name, and the handle of the folder that has it; where there are no handles, the path."""
+        """Return the last part of a name and the handle of its folder; the path on systems without handles."""
         parts = _parts(name)
         if not _HANDLES:
             for end in range(1, len(parts)):
@@ -215,7 +215,7 @@ class Folder:
             return []
 
     def _path(self, name: str) -> str:
-        return f"{self.path}{os.sep}{name}"  # three times as fast as Path, for stores of many files
+        return f"{self.path}{os.sep}{name}"  # three times as fast as Path
 
     def _link(self, name: str) -> InputError:
         return InputError(f"{self.path / name}: is a link; links inside {self.path} are not followed")
@@ -241,5 +241,5 @@ def _last(name: str) -> str:
 
 
 def _beside(last: str, name: str) -> str:
-    """The name of a file in the folder of another one, which has a path where there are no handles."""
+    """Return the name of a file beside another one; a path on systems without handles."""
     return name if _HANDLES else str(Path(last).with_name(name))

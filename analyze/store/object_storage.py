@@ -1,9 +1,9 @@
-"""Stores on object storage: s3://, gs://, az:// and whatever else fsspec knows.
+"""Stores on object storage: s3://, gs://, az:// and other protocols of fsspec.
 
-An object appears whole or not at all, but none can be renamed and none locked. So every change of a store is a
-catalogue of its own, `catalogue/00000007.json`, and a writer puts the next number under the condition that it is not
-there yet (`If-None-Match: *`). Who comes second reads what the first one changed, and puts its own change on top, as
-the number after that. Files have names of their own, and those that a change replaced stay until the one after it.
+Objects are written atomically, but cannot be renamed or locked. So every change of a store is a new catalogue,
+`catalogue/00000007.json`. A writer puts the next number only if it does not exist (`If-None-Match: *`). The second of
+two concurrent writers reads the first one's change and puts its own under the number after that. File names are
+unique, and files that a change replaced stay until the next change.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from analyze.errors import InputError
 from analyze.sources.storage import described, file_system, storage_errors
 from analyze.store.catalogue import Catalogue, StoredRun, TableFile, decode, encode, table_path
 from analyze.store.file_digest import crc32
-from analyze.store.store import DEAD_S, SHARDS, StagedFile, Store
+from analyze.store.store import ORPHAN_TTL_S, SHARDS, StagedFile, Store
 from schemas.urls import local_path, url_of
 
 _CATALOGUE = "catalogue"
 _CATALOGUES = re.compile(rf"{_CATALOGUE}/([0-9]{{8,18}})\.json")
-"""Names of catalogues, with their numbers. Other objects beside them are ignored."""
+"""Names of catalogues with their numbers; other objects are ignored."""
 _KEPT = 2
-"""Catalogues that are kept: today's, and that of readers that opened the store before it."""
+"""Catalogues that are retained: the current one, and the previous one for readers that opened it."""
 _TRIES = 100
 
 
 def store_at(path: str | PathLike[str]) -> Store:
-    """The store in a folder or at a URL, which need not be there yet. Raises InputError."""
+    """Return the store in a folder or at a URL; it need not exist. Raises InputError."""
     url = url_of(path)
     if url is None:
         return Store(Path(path))
@@ -44,27 +44,27 @@ def store_at(path: str | PathLike[str]) -> Store:
 
 
 def existing_store(path: str | PathLike[str]) -> Store:
-    """As `store_at`. Raises InputError if there is none."""
+    """Return the store in a folder or at a URL. Raises InputError if there is none."""
     store = store_at(path)
     if not store.exists():
-        raise InputError(f"{store}: not a store; `analyze ingest PATHS --store {store}` makes one")
+        raise InputError(f"{store}: not a store; `analyze ingest PATHS --store {store}` creates one")
     return store
 
 
 def store_to_json(store: Store) -> dict[str, str]:
-    """Return what another process opens the same store by, with the runs that it has here."""
+    """Serialise a store and its runs for another process."""
     return {"place": str(store), "catalogue": encode(store.snapshot).decode()}
 
 
 def store_from_json(data: Mapping[str, str]) -> Store:
-    """Open the store of `store_to_json`. Its files exist as long as the other process holds it. Raises InputError."""
+    """Open the store of `store_to_json`; the other process keeps its files from being removed. Raises InputError."""
     store = store_at(data["place"])
     store.snapshot = decode(data["catalogue"].encode(), data["place"])
     return store
 
 
 class RemoteStore(Store):
-    """A store at a URL. Raises InputError for what the storage refuses, and a protocol that nothing here speaks."""
+    """A store at a URL. Raises InputError for errors of the storage and unknown protocols."""
 
     def __init__(self, url: str):
         self._url = url
@@ -80,46 +80,46 @@ class RemoteStore(Store):
     def filesystem(self) -> Any:
         """The fsspec file system, for DuckDB."""
         if "gs" in self._fs.protocol and "open" not in vars(self._fs):
-            # By itself gcsfs fetches ahead in the background, and complains of what it had begun when the process ends.
+            # gcsfs prefetches in the background and reports errors for unfinished requests at exit.
             self._fs.open = partial(self._fs.open, cache_type="readahead")
         return self._fs
 
     def for_readers(self, files: Iterable[TableFile]) -> list[str]:
-        """Their URLs, by the first of the names that the file system has for its protocol."""
+        """Return the URLs of files, with the first name of the file system's protocol."""
         protocol = self._fs.protocol if isinstance(self._fs.protocol, str) else self._fs.protocol[0]
         return [f"{protocol}://{self._root}/{f.path}" for f in files]
 
     def exists(self) -> bool:
-        """Whether the store was made."""
+        """Return whether the store exists."""
         return self._number > 0
 
     def make(self) -> None:
-        """Make the store if it is not there."""
+        """Create the store if it does not exist."""
         if not self.exists():
             self._replace({})
 
     def hold(self) -> None:
-        """Read the catalogue anew; its files stay until the second change from then on."""
+        """Read the catalogue again; its files stay until the second change after this."""
         self.snapshot = self._read()
 
     def release(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is no lock."""
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Read the catalogue anew. Other writers may be at work, too: of changes to one run the last one counts."""
+        """Read the catalogue again. Other writers may work concurrently; the last change of a run counts."""
         self.snapshot = self._read()
         self.make()
         yield
 
     @contextmanager
     def staging(self) -> Iterator[Path]:
-        """A folder on this machine."""
+        """Yield a folder on this machine."""
         with tempfile.TemporaryDirectory(prefix="tracequarry-") as folder:
             yield Path(folder)
 
     def damage_of(self, files: Iterable[TableFile]) -> str | None:
-        """Nothing: objects are whole, and to ask for each would take longer than most questions."""
+        """Return None: objects are written atomically, and a request for each takes longer than most questions."""
         return None
 
     def place(self, run_id: str, file: StagedFile, mark: str) -> TableFile:
@@ -130,7 +130,7 @@ class RemoteStore(Store):
         return TableFile(path=path, bytes=file.path.stat().st_size, crc32=crc32(file.path), ranks=file.ranks)
 
     def _mark(self, generation: int) -> str:
-        return secrets.token_hex(4)  # two writers may write the same generation of a run
+        return secrets.token_hex(4)  # two writers may write the same generation
 
     def fetch(self, file: TableFile, folder: Path) -> Path:
         """Download a file."""
@@ -144,7 +144,7 @@ class RemoteStore(Store):
 
     @contextmanager
     def shard_at_work(self, name: str) -> Iterator[Path]:
-        """A folder on this machine: what a shard uploads is young enough to be left alone."""
+        """Yield a folder on this machine; `sweep` ignores recent uploads."""
         with self.staging() as folder:
             yield folder
 
@@ -160,12 +160,12 @@ class RemoteStore(Store):
             return {n.removeprefix(f"{SHARDS}/"): self._fs.cat_file(self._at(n)) for n in names}
 
     def forget_shards(self, folder: str) -> None:
-        """As of a store in a folder. The plan first: without it, what is left is nothing."""
+        """As of a store in a folder. Removes the plan first: without it, the other files are ignored."""
         names = sorted(self._listed(f"{SHARDS}/{folder}"), key=lambda n: not n.endswith("plan.json"))
         self._remove(names)
 
     def sweep(self) -> None:
-        """Remove what writers left that died more than a day ago. What a change replaced, the next one removes."""
+        """Remove files of writers that ended more than ORPHAN_TTL_S ago without a commit."""
         listed = self._listed("")
         parts = [n.rsplit("/", 1)[1].split(".") for n in listed if n.startswith(f"{SHARDS}/")]
         marks = {part[1] for part in parts if len(part) > 2}
@@ -177,11 +177,11 @@ class RemoteStore(Store):
                 n
                 for n in unnamed
                 if n.rsplit("/", 1)[1].split(".")[1] not in marks
-                and (now - self._fs.modified(self._at(n))).total_seconds() > DEAD_S
+                and (now - self._fs.modified(self._at(n))).total_seconds() > ORPHAN_TTL_S
             )
 
     def _replace(self, runs: dict[str, StoredRun], commits: Iterable[str] | None = None) -> None:
-        """Put the next catalogue, with what changes between the snapshot and `runs`, and its commits and `commits`."""
+        """Put the next catalogue with the changes from the snapshot to `runs` and `commits`."""
         before, known = self.snapshot.runs, self.snapshot.commits
         made = list(known if commits is None else commits)
         changed = {run_id: run for run_id, run in runs.items() if before.get(run_id) is not run}
@@ -203,7 +203,7 @@ class RemoteStore(Store):
             older = [name for number, name in self._catalogues() if number <= self._number - _KEPT]
             self._remove([*(n for n in old.retired if n not in named), *older])
             return
-        raise InputError(f"{self}: other writers change it faster than this one can")
+        raise InputError(f"{self}: other writers change it faster than this one")
 
     def _read(self) -> Catalogue:
         for _ in range(_TRIES):
@@ -211,24 +211,24 @@ class RemoteStore(Store):
             self._number, name = max(found, default=(0, ""))
             if not found:
                 with self._told():
-                    described(self._fs, self._root)  # of a web server that is not reached, fsspec lists nothing
+                    described(self._fs, self._root)  # fsspec lists nothing for a web server that cannot be reached
                 return Catalogue(runs={})
             try:
                 with self._told():
                     return decode(self._fs.cat_file(self._at(name)), f"{self}/{name}")
             except FileNotFoundError:
-                continue  # two changes meanwhile
+                continue  # two changes in between
         raise InputError(f"{self}: changes faster than it can be read")
 
     def _catalogues(self) -> list[tuple[int, str]]:
-        """The numbers and names of the catalogues."""
+        """Return the numbers and names of the catalogues."""
         return [(int(m[1]), m[0]) for name in self._listed(_CATALOGUE) if (m := _CATALOGUES.fullmatch(name))]
 
     def _at(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
 
     def _listed(self, folder: str) -> list[str]:
-        """Names of all files below a folder, from the store on."""
+        """Return the paths of all files below a folder, relative to the store."""
         with self._told():
             self._fs.invalidate_cache()
             try:

@@ -1,12 +1,12 @@
-"""The Parquet store: a folder `TABLE/run_id=.../rank-N.parquet`, and its catalogue, `store.json`, which names them.
+"""The Parquet store: a folder `TABLE/run_id=.../rank-N.parquet` and its catalogue, `store.json`.
 
-`store.json` is replaced by rename after every file of a run is in place, and only files that it names are read. So a
-reader sees a run's old rows or its new ones, and so does the world after a killed ingest. A run that is ingested again
-gets files of the next generation (`rank-0.g2.parquet`); the old ones are removed once nobody reads the store: readers
-hold `.readers` in common while they do.
+`store.json` is replaced by rename after every file of a run is in place, and only files in it are read. So a reader
+sees a run's old rows or its new ones, also after a killed ingest. A run that is ingested again gets files of the next
+generation (`rank-0.g2.parquet`). The old ones are removed once nobody reads the store: readers hold a shared lock on
+`.readers`.
 
-Shards of an ingest (module `shards`) need no lock: what they write has a mark of its own in its name, and lies in the
-store unnamed until `commit` names it. `.shards` says which marks wait for that, or are still being written.
+Shards of an ingest need no lock: their files have a unique mark in their names and are not in the catalogue until
+`commit` adds them. `.shards` lists the marks of finished and running shards.
 """
 
 from __future__ import annotations
@@ -49,18 +49,17 @@ _READER_LOCK = ".readers"
 _PART = ".part-"
 SHARDS = ".shards"
 _AT_WORK = ".work"
-DEAD_S = 86_400
-"""Age of what nobody has locked or named, from which it is taken for left by the dead: locks may not reach other
-hosts."""
+ORPHAN_TTL_S = 86_400
+"""Age in s from which files without a lock or a catalogue entry are orphans: locks may not reach other hosts."""
 _RANKS = re.compile(r"ranks?-[^/]*\.parquet")
 """Names of Parquet files of a store."""
 REMOVED = ".removed-"
-"""How a folder begins that is being removed."""
+"""Prefix of folders that are being removed."""
 
 
 @dataclass(frozen=True)
 class StagedFile:
-    """A Parquet file with rows of these ranks of a table, in a folder of `Store.staging`."""
+    """A Parquet file in a staging folder, with rows of these ranks of a table."""
 
     table: str
     ranks: list[int]
@@ -85,7 +84,7 @@ class Store:
         return None
 
     def for_readers(self, files: Iterable[TableFile]) -> list[str]:
-        """What DuckDB opens some files by. Raises InputError for links, which it would follow."""
+        """Return the paths that DuckDB opens. Raises InputError for links, which it would follow."""
         files = list(files)
         try:
             for _ in self._inside.sizes(f.path for f in files):
@@ -100,17 +99,17 @@ class Store:
 
     @staticmethod
     def is_store(folder: Path) -> bool:
-        """Whether a folder is a store. One whose catalogue is a link is one, too, and cannot be read."""
+        """Return whether a folder is a store; also if its catalogue is a link, which cannot be read."""
         try:
             return not stat.S_ISDIR((folder / STORE_NAME).lstat().st_mode)
         except (FileNotFoundError, NotADirectoryError):
             return False
 
     def hold(self) -> None:
-        """Keep every file of the snapshot, which is read anew, until this object is gone: for readers.
+        """Read the snapshot again and keep its files from being removed until `release`: for readers.
 
-        Without a lock file that can be opened (a store on a read-only disk) nobody removes files either, and where
-        the file system has no locks, nobody writes.
+        Where the lock file cannot be opened (a read-only disk) nobody removes files, and where the file system has no
+        locks nobody writes.
         """
         self.release()
         try:
@@ -122,30 +121,30 @@ class Store:
         self.snapshot = self._read()
 
     def release(self) -> None:
-        """End what `hold` began."""
+        """Release the lock of `hold`."""
         if self._held:
             self._held()
             self._held = None
 
     def exists(self) -> bool:
-        """Whether the store was made."""
+        """Return whether the store exists."""
         return self.is_store(self.folder)
 
     def make(self) -> None:
-        """Make the store if it is not there. Raises InputError as `lock`."""
+        """Create the store if it does not exist. Raises InputError as `lock`."""
         if not self.exists():
             with self.lock():
                 pass
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the store for writing; waits for another writer. Creates the folder. Re-reads the snapshot.
+        """Lock the store for writing; wait for other writers. Creates the folder and reads the snapshot again.
 
-        Raises InputError if it cannot be written, or holds runs that nothing names any more: they would be removed.
+        Raises InputError if it cannot be written, or has runs but no catalogue: they would be removed.
         """
         handle = None
         try:
-            while handle is None:  # the folder can be removed by another process meanwhile, if it is a cache
+            while handle is None:  # another process may evict a cached store in between
                 self.folder.mkdir(parents=True, exist_ok=True)
                 handle = locked(self._inside, _WRITER_LOCK)
             make_lock_file(self._inside, _READER_LOCK)
@@ -154,7 +153,7 @@ class Store:
         try:
             if not self.is_store(self.folder):
                 if any(self._run_folders()):
-                    raise InputError(f"{self.folder}: holds runs, but {STORE_NAME}, which names them, is gone")
+                    raise InputError(f"{self.folder}: has runs, but {STORE_NAME}, which lists them, is gone")
                 self._replace({})
             self.snapshot = self._read()
             yield
@@ -163,7 +162,7 @@ class Store:
 
     @contextmanager
     def staging(self) -> Iterator[Path]:
-        """A folder inside the store for files that are not whole yet; gone at the end."""
+        """Yield a folder inside the store for unfinished files; it is removed at the end."""
         folder = Path(tempfile.mkdtemp(prefix=_PART, dir=self.folder))
         try:
             yield folder
@@ -171,16 +170,16 @@ class Store:
             self._inside.remove_tree(folder.name)
 
     def raw_files(self) -> Mapping[FileState, StoredFile]:
-        """The raw files of all runs, with what was found of them before. What an older parser found says nothing."""
+        """Return the raw files of all runs with their hints, except those of older parsers."""
         runs = self.snapshot.runs.values()
         return {f.state: f for run in runs if run.parser == PARSER_VERSION for f in run.files}
 
     def damage(self, run_id: str) -> str | None:
-        """What is wrong with the first Parquet file of a run that is not there, or not as large as it was."""
+        """Return what is wrong with the first missing or resized Parquet file of a run; None if all is well."""
         return self.damage_of(self.snapshot.runs[run_id].table_files)
 
     def damage_of(self, files: Iterable[TableFile]) -> str | None:
-        """As `damage`, of some files."""
+        """Return `damage` of some files."""
         files = list(files)
         try:
             for file, there in zip(files, self._inside.sizes(f.path for f in files), strict=True):
@@ -191,15 +190,15 @@ class Store:
         return None
 
     def commit(self, run_id: str, run: StoredRun, staged: Iterable[StagedFile]) -> None:
-        """`commit_all` of one run."""
+        """Commit one run; see `commit_all`."""
         self.commit_all([(run_id, run, staged)])
 
     def commit_all(
         self, runs: Iterable[tuple[str, StoredRun, Iterable[StagedFile]]], commits: Iterable[str] | None = None
     ) -> None:
-        """Move files of runs into place, then name them in the catalogue beside those that each run names already.
+        """Move files of runs into place, then add them to the catalogue in one step.
 
-        In one step: all appear or none. `commits` take the place of those in the catalogue. Call under `lock`.
+        `commits` replace those in the catalogue. Call under `lock`.
         """
         changed = dict(self.snapshot.runs)
         for run_id, run, staged in runs:
@@ -217,19 +216,19 @@ class Store:
         return generation_mark(generation)
 
     def place(self, run_id: str, file: StagedFile, mark: str) -> TableFile:
-        """Move a file to where it will be, under a name that tells it from those of other writings of its run."""
+        """Move a file into place under a name with its mark."""
         target = table_path(file.table, run_id, file.ranks, mark)
         named = TableFile(path=target, bytes=file.path.stat().st_size, crc32=crc32(file.path), ranks=file.ranks)
         self._inside.take(file.path, target)
         return named
 
     def fetch(self, file: TableFile, folder: Path) -> Path:
-        """A file of the store as one that can be opened by its path; `folder` is there for what must be copied."""
+        """Return a local path of a file of the store; `folder` is for a copy if one is needed."""
         return Path(*self.for_readers([file]))
 
     @contextmanager
     def shard_at_work(self, name: str) -> Iterator[Path]:
-        """A folder for the files of a shard, `name` in `.shards`, which nobody else removes; gone at the end."""
+        """Yield a locked folder for the files of a shard, `name` in `.shards`; it is removed at the end."""
         work = f"{SHARDS}/{name}{_AT_WORK}"
         self._inside.make(work)
         with ExitStack() as stack:
@@ -240,24 +239,24 @@ class Store:
             yield self.folder / work
 
     def write_shard(self, name: str, data: bytes) -> None:
-        """Keep what is known of shards under a name in `.shards`, whole or not at all."""
+        """Write a file of `.shards` atomically."""
         self._inside.write(f"{SHARDS}/{name}", data)
 
     def read_shards(self) -> dict[str, bytes]:
-        """What `write_shard` keeps, by name."""
+        """Return the files of `write_shard` by name."""
         plans = self._inside.folders(SHARDS)
         names = [f"{plan}/{n}" for plan in plans for n in self._inside.files(f"{SHARDS}/{plan}") if n.endswith(".json")]
         return {name: self._inside.read(f"{SHARDS}/{name}") for name in names}
 
     def forget_shards(self, folder: str) -> None:
-        """Remove what is known of the shards of a plan; `sweep` removes those of their files that nothing names."""
-        # Not halfway: what is left of a plan would read as shards that are missing.
+        """Remove the files of a plan in `.shards`; `sweep` removes Parquet files that are not in the catalogue."""
+        # Renamed first: half of a plan would look like missing shards.
         gone = f"{_PART}{secrets.token_hex(8)}"
         self._inside.rename(f"{SHARDS}/{folder}", gone)
         self._inside.remove_tree(gone)
 
     def _marks_of_shards(self) -> set[str]:
-        """The marks in the names of files that shards wrote or write; the folders of dead ones are removed."""
+        """Return the marks of finished and running shards; remove folders of shards that were killed."""
         names: list[str] = []
         for plan in self._inside.folders(SHARDS):
             place = f"{SHARDS}/{plan}"
@@ -269,16 +268,16 @@ class Store:
 
     def _remove_if_dead(self, work: str) -> None:
         lock = f"{work}/{_WRITER_LOCK}"
-        with suppress(OSError):  # no locks here, or it has just gone
+        with suppress(OSError):  # no locks here, or just removed
             handle = locked(self._inside, lock, wait=False, create=False)
             if handle is not None:
                 os.close(handle)
             free = handle is not None or _WRITER_LOCK not in self._inside.files(work)
-            if free and time.time() - self._inside.stat(work).st_mtime > DEAD_S:
+            if free and time.time() - self._inside.stat(work).st_mtime > ORPHAN_TTL_S:
                 self._inside.remove_tree(work)
 
     def _run_folders(self) -> Iterator[str]:
-        """Every TABLE/run_id=..."""
+        """Yield every TABLE/run_id=..."""
         for table in self._inside.folders():
             if not table.startswith("."):
                 for name in self._inside.folders(table):
@@ -286,15 +285,15 @@ class Store:
                         yield f"{table}/{name}"
 
     def forget(self, run_id: str) -> None:
-        """Take a run out of the store. Call under `lock`."""
+        """Remove a run from the catalogue. Call under `lock`."""
         runs = dict(self.snapshot.runs)
         del runs[run_id]
         self._replace(runs)
 
     def sweep(self) -> None:
-        """Remove what nothing names: old generations, and what the dead left. Call under `lock`, outside `staging`.
+        """Remove files that are not in the catalogue: old generations, orphans. Call under `lock`, outside `staging`.
 
-        Nothing is removed while somebody reads the store; the next sweep does it then.
+        Removes nothing while there are readers; the next sweep does.
         """
         for part in self._inside.folders():
             if part.startswith(_PART):
@@ -306,7 +305,7 @@ class Store:
         if handle is None:
             return
         try:
-            # A signal may have come between writing the catalogue and noting it here: what it names now stays.
+            # A signal may have interrupted this process after the catalogue was written: what it lists now stays.
             if not self.exists():
                 return
             self.snapshot = self._read()
@@ -337,8 +336,8 @@ class Store:
 
 
 def remove(place: Folder, name: str) -> bool:
-    """Remove a store in a folder; False if somebody writes or reads it. Raises InputError."""
-    # Renamed first: who waits for the lock, or opens the store, finds none, not a half.
+    """Remove a store in a folder; return False if it is in use. Raises InputError."""
+    # Renamed first: waiting writers and new readers then find no store instead of half of one.
     gone = REMOVED + secrets.token_hex(8)
     try:
         with ExitStack() as held:
@@ -348,7 +347,7 @@ def remove(place: Folder, name: str) -> bool:
                     return False
                 held.callback(os.close, handle)
             if sys.platform == "win32":
-                # A folder with open files in it cannot be renamed there: not by us, nor while somebody else holds it.
+                # Windows does not rename a folder with open files, ours included.
                 held.close()
                 try:
                     place.rename(name, gone)

@@ -1,8 +1,8 @@
-"""Whether the Parquet files of a store still hold the bytes that were written.
+"""Check the CRC-32 of a store's Parquet files before they are read.
 
-DuckDB checks no checksum of a page, so a flipped bit in one can be another number in an answer. The CRC-32 of each file
-is in the catalogue, and a process checks a file before the first question that reads it: 3 GB/s of what the system has
-in memory. Objects at URLs are not checked: they would have to be fetched whole, and storage has checksums of its own.
+DuckDB does not check page checksums, so a flipped bit can change a number in an answer. The catalogue has the CRC-32 of
+each file, and each process checks a file once, at 3 GB/s from the page cache. Objects at URLs are not checked: they
+would have to be fetched whole, and object storage has its own checksums.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from analyze.store.file_digest import crc32
 from analyze.store.store import Store
 
 MOST_BYTES = 2 << 30
-"""Bytes of a table's files above which they are not checked: a question reads few columns or ranks of so large ones."""
+"""Bytes of a table's files above which they are not checked: questions read only some columns or ranks of them."""
 
 _verified: set[tuple[Path, int]] = set()
-"""Files that this process found whole, with their CRC-32: a file of a store is written once and never changed."""
+"""Files that this process checked, with their CRC-32; a file of a store never changes."""
 
 
 def verify(store: Store, files: Sequence[TableFile]) -> None:
@@ -48,7 +48,7 @@ def _crc32(path: Path) -> int:
 
 
 def what_helps(path: Path) -> str:
-    """What to do about a damaged file of a store."""
+    """Say how to repair a damaged file of a store."""
     if path.is_relative_to(cache_folder().resolve()):
-        return "`analyze cache --clear` has it made again"
-    return "ingest its run again, with --again"
+        return "`analyze cache --clear` creates it again"
+    return "ingest its run again with --again"
