@@ -36,7 +36,6 @@ class Build(build_py):
 # Python without its lock has no stable ABI.
 STABLE = not sysconfig.get_config_var("Py_GIL_DISABLED")
 COMPILED = (
-    "analyze.query.computed._innermost",
     "analyze.query.computed._name_sums",
     "analyze.query.computed._nesting",
     "analyze.query.computed._paths",

@@ -247,8 +247,7 @@ def _read_answer(kept: Path) -> Answered:
 
 ANALYZE = Template(
     "analyze.advise analyze.cli analyze.comparison analyze.health analyze.info analyze.notebook"
-    " analyze.query.computed.api_roles analyze.query.computed.call_tree analyze.query.computed.critical_path"
-    " analyze.query.computed.path_totals analyze.query.computed.source_times"
+    " analyze.query.computed.api_roles analyze.query.computed.call_tree analyze.query.computed.source_times"
     " analyze.query.engines analyze.query.needs analyze.render analyze.sources.chrome.reader analyze.sources.lines"
     " analyze.sources.step_metrics analyze.ingestion.cache analyze.ingestion.discover analyze.ingestion.ingest"
     " analyze.trace.export analyze.trace.opening pydoc pyarrow.parquet rich.table schemas.kernel_rules"

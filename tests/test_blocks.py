@@ -17,7 +17,6 @@ from analyze.advise import findings
 from analyze.errors import InputError
 from analyze.query import plain_sql
 from analyze.query.blocks import Block, Definition, blocks, built_in, columns_of, defining, home, parse_block
-from analyze.query.computed import critical_path, path_events, path_totals, rank_batches
 from analyze.query.engine import Engine
 from analyze.query.query_files import Query, catalog, parse
 from analyze.trace import overlay
@@ -60,18 +59,6 @@ def test_the_packages_own_sql_declares_what_it_reads() -> None:
     def read(*texts: str) -> set[str]:
         return set(defining(name for text in texts for name in plain_sql.names_in(DUCKDB, text, "own")))
 
-    path = (
-        rank_batches.sql(critical_path._COUNTED, "{left}"), critical_path._OVERHEAD, critical_path._STEPS,
-        path_events._WORK, path_events._SHARED, path_events._OPS, path_events._CALLS, path_events._ROLES,
-    )  # fmt: skip
-    assert set(built_in()["critical_path_span"].uses) == read(*(sql.format(left="true", table="t") for sql in path))
-    ranks = rank_batches.sql(path_totals._COUNTED, path_totals._RANKS)
-    names = (
-        path_totals._PIECES, ranks, path_totals._LANES, path_totals._NAMES, path_totals._WINDOWS, path_totals._EVENTS,
-    )  # fmt: skip
-    told = {"path": "critical_path_span", "left": "true", "table": "t", "unnamed": "0"}
-    assert set(built_in()["critical_path_by_name_span"].uses) == read(*(sql.format(**told) for sql in names))
-    assert built_in()["critical_path_by_kind_span"].uses == tuple(read(path_totals._BY_KIND.format(**told)))
     assert set(overlay.USES) == read(overlay.sql("true"))
     for counter in counter_tracks("device", "rank"):
         assert set(counter.uses) == read(counter.sql), counter.name
@@ -272,7 +259,7 @@ def one_kernel(tmp_path: Path) -> Path:
     "statement",
     [
         "SELECT 1 -- FROM call_tree_stack",
-        "/* call_tree_stack */ SELECT 'call_tree_stack', \"n\" FROM (SELECT 'critical_path_step' AS n)",
+        "/* call_tree_stack */ SELECT 'call_tree_stack', \"n\" FROM (SELECT 'torch_sums_no' AS n)",
         "WITH call_tree_stack AS (SELECT 1 AS n) SELECT n FROM call_tree_stack",
         "SELECT count(*) AS call_tree_stack FROM kernels",
     ],

@@ -15,7 +15,7 @@ from support import SAMPLES, event, require_compiled, write_trace
 
 import analyze
 from analyze.errors import InputError
-from analyze.query.computed import call_tree, critical_path, name_sums, nesting, path_sums, path_totals
+from analyze.query.computed import call_tree, name_sums, nesting, path_sums
 from analyze.query.computed.call_paths import dense, number_paths
 from analyze.query.computed.launched import Launched
 from analyze.query.computed.nesting import nest
@@ -360,8 +360,6 @@ def test_batches_of_ranks_make_the_same_tree(table: str, monkeypatch: pytest.Mon
     [
         (call_tree, "_EVENT_BYTES", "call_tree_no"),
         (call_tree, "_SUMMED_BYTES", "torch_sums_no"),
-        (critical_path, "_EVENT_BYTES", "critical_path_span"),
-        (path_totals, "_EVENT_BYTES", "critical_path_by_name_span"),
     ],
 )
 def test_a_rank_that_does_not_fit_into_memory(

@@ -43,7 +43,7 @@ def test_external_ids_that_are_correlation_ids(tmp_path: Path) -> None:
     tree = {r["path"]: r["self_device_ns"] for r in ask(path, "module-tree", params={"kernels": "no"})}
     assert {k: v for k, v in tree.items() if v} == by_op(path)
     assert {r["after"]: r["after_op"] for r in ask(path, "gaps")} == {"l": "outer", "m": None}
-    pieces = sql(path, "SELECT name, op_id FROM critical_path_span WHERE kind = 'kernel' ORDER BY seq")
+    pieces = sql(path, "SELECT name, op_id FROM critical_path WHERE turn IS NULL AND kind = 'kernel' ORDER BY seq")
     assert {p["name"]: p["op_id"] for p in pieces}.items() <= {"k": 11, "l": 10, "m": None}.items()
     sequences = ask(path, "frequent-sequences", params={"min_count": 1})
     assert [(r["operator"], r["sequence"]) for r in sequences] == [("outer", "k > l")]

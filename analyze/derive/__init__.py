@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from analyze.derive import gpu_segments, gpu_work
+from analyze.derive import critical_path, critical_path_cpu, gpu_segments, gpu_work
 from analyze.derive.steps import steps
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ DERIVED = (
     Derived("recorded_steps", 1, {"ranges": ("origin", "name", "start_ns", "dur_ns")}, steps),
     Derived("call_ops", 1, gpu_work.CALL_OPS_READS, gpu_work.call_ops),
     Derived("gpu_segments", 1, gpu_segments.READS, gpu_segments.gpu_segments),
+    Derived("critical_path", 1, critical_path.READS, critical_path.critical_path),
+    Derived("critical_path_cpu", 1, critical_path_cpu.READS, critical_path_cpu.critical_path_cpu),
 )
 """All derived tables."""
 

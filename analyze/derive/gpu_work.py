@@ -102,16 +102,18 @@ def gpu_work(tables: Mapping[str, pa.Table]) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
     ids = {kind: ints(tables[table], "correlation_id") for kind, table in KINDS.items()}
-    op_ids = {kind: _op_ids(tables[table], ids[kind], tables["call_ops"]) for kind, table in KINDS.items()}
+    of_ops = {
+        kind: op_ids(ints(tables[table], "op_id"), ids[kind], tables["call_ops"]) for kind, table in KINDS.items()
+    }
     calls, call_names = launch_calls(tables["cuda_calls"], distinct(np.concatenate(list(ids.values()))))
     called = {kind: find(calls.id, own) for kind, own in ids.items()}
-    alone = [calls.tid[called[kind][(called[kind] >= 0) & _has_none(op_ids[kind])]] for kind in KINDS]
+    alone = [calls.tid[called[kind][(called[kind] >= 0) & _has_none(of_ops[kind])]] for kind in KINDS]
     calls = Calls(*(np.append(c, np.array(-1 if c is calls.name else NULL, c.dtype)) for c in calls))
-    operators = _Operators(tables, *(distinct(np.concatenate(of)) for of in (list(op_ids.values()), alone)))
+    operators = _Operators(tables, *(distinct(np.concatenate(of)) for of in (list(of_ops.values()), alone)))
     for kind, table in KINDS.items():
         for first in range(0, tables[table].num_rows, ROWS):
             rows = tables[table].slice(first, ROWS)
-            own, op_id, call = (of[kind][first : first + ROWS] for of in (ids, op_ids, called))
+            own, op_id, call = (of[kind][first : first + ROWS] for of in (ids, of_ops, called))
             tid, start = calls.tid[call], calls.start[call]
             yield pa.RecordBatch.from_pydict(
                 {
@@ -132,9 +134,8 @@ def gpu_work(tables: Mapping[str, pa.Table]) -> Iterator[pa.RecordBatch]:
             )
 
 
-def _op_ids(work: pa.Table, ids: Ints, call_ops: pa.Table) -> Ints:
-    """Return the External id of GPU work with these correlation ids, or what call_ops has instead."""
-    op_id = ints(work, "op_id")
+def op_ids(op_id: Ints, ids: Ints, call_ops: pa.Table) -> Ints:
+    """Return the External ids of GPU work, given with its correlation ids, or what call_ops has instead."""
     if not call_ops.num_rows:
         return op_id
     place = np.where(ids == NULL, -1, find(ints(call_ops, "correlation_id"), ids))

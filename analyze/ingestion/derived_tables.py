@@ -13,6 +13,7 @@ from analyze.derive.columns import text_codes
 from analyze.ingestion import kernel_names
 from analyze.ingestion.table_files import TableWriter
 from analyze.sources.base import batch_schema
+from schemas import api_roles
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 @cache
 def derived_version() -> str:
     """Return a digest of the versions of all derived tables and of the rules that they follow."""
-    versions = repr([(one.table, one.version) for one in DERIVED]) + kernel_names.rules_digest()
+    roles = [(rule.role, rule.waits_for, rule.matches) for rule in api_roles.rules()]
+    versions = repr([(one.table, one.version) for one in DERIVED]) + kernel_names.rules_digest() + repr(roles)
     return hashlib.blake2b(versions.encode(), digest_size=8).hexdigest()
 
 

@@ -34,7 +34,8 @@ class Piece(NamedTuple):
 
 _SQL = """
 WITH _path AS MATERIALIZED (
-    SELECT row_number() OVER (ORDER BY rank, seq) AS piece, * FROM critical_path_span WHERE {inside}
+    SELECT row_number() OVER (ORDER BY rank, seq) AS piece, * FROM critical_path
+    WHERE turn IS NULL AND {inside}
 ),
 _threads AS MATERIALIZED (
     SELECT row_number() OVER (ORDER BY rank, tid)::INTEGER AS track, rank, tid
@@ -67,7 +68,7 @@ ORDER BY piece
 """
 
 
-USES = ("cpu_events", "critical_path_span", "innermost", "intervals")
+USES = ("cpu_events", "innermost", "intervals")
 
 
 def sql(inside: str) -> str:

@@ -10,6 +10,7 @@
 -- @column step index            The collector's number where as many were recorded as it timed (all of them, or the
 --                               profiled ones), else the profiler's, else it counts from 0.
 -- @column next_ns ns            Start of the step that follows; NULL for the last.
+-- @column turn index            Its place among the steps of the rank, from 0.
 -- @column metrics_step index    The step in step_metrics; NULL if not known.
 CREATE VIEW step_ranges AS
 WITH _recorded AS (
@@ -33,7 +34,7 @@ _numbered AS (
 )
 SELECT
     run_id, rank, r.run_group, start_ns, end_ns, coalesce(n.step, number, turn)::INTEGER AS step, next_ns,
-    coalesce(n.step, number) AS metrics_step
+    turn, coalesce(n.step, number) AS metrics_step
 FROM _recorded r LEFT JOIN _numbered n USING (run_id, rank, turn, steps);
 
 -- @view step_windows  a row is a step as every query means it.

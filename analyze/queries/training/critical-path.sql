@@ -24,13 +24,30 @@
 -- @column window_ns ns            Length of the window, and of the path.
 -- @main run_id, rank, step, kind, name, pieces, total_ns, path_pct
 -- @order run_id, rank, step, total_ns DESC, kind, name
--- @use arithmetic, critical_path_by_{group}_{window}
+-- @use arithmetic, step_ranges
 -- @needs operators, CUDA calls or GPU work; with window=step also training steps
 -- @plot bars y=run_id,rank,step x=total_ns parts=kind
 -- @drill kind critical-path window={window} group=name kind={kind} rank={rank}
 -- @drill step breakdown window=step step={step} rank={rank}
+WITH pieces AS (
+    SELECT
+        run_id, rank, run_group, turn, kind, CASE WHEN '{group}' = 'name' THEN coalesce(name, '(no event)') END AS name,
+        dur_ns
+    FROM critical_path
+    WHERE kind <> 'cpu' OR '{group}' = 'kind'
+    UNION ALL
+    SELECT run_id, rank, run_group, turn, 'cpu', coalesce(name, '(no event)'), dur_ns
+    FROM critical_path_cpu
+    WHERE '{group}' = 'name'
+),
+totals AS (
+    SELECT run_id, rank, run_group, turn, kind, name, count(*) AS pieces, sum(dur_ns)::BIGINT AS total_ns
+    FROM pieces
+    WHERE (turn IS NULL) = ('{window}' = 'span')
+    GROUP BY run_id, rank, run_group, turn, kind, name
+)
 SELECT
-    run_group, * EXCLUDE (run_group), (sum(total_ns) OVER whole)::BIGINT AS window_ns,
-    pct(total_ns, sum(total_ns) OVER whole) AS path_pct
-FROM critical_path_by_{group}_{window}
-WINDOW whole AS (PARTITION BY run_group, run_id, rank, step)
+    t.run_group, run_id, rank, s.step, kind, name, pieces, total_ns,
+    (sum(total_ns) OVER whole)::BIGINT AS window_ns, pct(total_ns, sum(total_ns) OVER whole) AS path_pct
+FROM totals t LEFT JOIN step_ranges s USING (run_id, rank, turn)
+WINDOW whole AS (PARTITION BY run_id, rank, turn)

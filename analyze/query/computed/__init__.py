@@ -31,18 +31,6 @@ def _call_tree(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     call_tree.create(connection, table)
 
 
-def _critical_path(connection: duckdb.DuckDBPyConnection, table: str) -> None:
-    from analyze.query.computed import critical_path
-
-    critical_path.create(connection, table, table.endswith("_step"))
-
-
-def _path_totals(connection: duckdb.DuckDBPyConnection, table: str) -> None:
-    from analyze.query.computed import path_totals
-
-    path_totals.create(connection, table)
-
-
 def _api_roles(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     from analyze.query.computed import api_roles
 
@@ -174,40 +162,6 @@ _TORCH_SUMS = """The time of what has one name in torch.profiler's call tree: {w
 @column gpu_ns ns  GPU work that they launched by External id; 0 for what something folded into brings along.
 @column total_gpu_ns ns  The same with all below each.
 """
-_PATH = """The critical path of each rank: {what} (docs/critical-path.md has the rules).
-@use api_roles, cpu_events, gpu_work, launch_calls, op_links, profiler_overhead, step_ranges
-@view {name}  a row is a piece of the path.
-@column run_id id  The run.
-@column rank index  Process rank.
-@column run_group index  Group of runs (--by); NULL without.
-@column step index  Training step; NULL for the whole recording.
-@column seq index  Its place in the path, from 0.
-@column kind text  cpu, launch, kernel, communication, copy, gap, stream_wait, sync, profiler or other.
-@column name text  Kernel, launch call, call that waited, or what the profiler did; NULL for the CPU.
-@column tid id  Thread, of a piece on the CPU.
-@column device index  GPU, of GPU work and its launch.
-@column stream id  CUDA stream, of these.
-@column correlation_id id  Joins these to the call that launched them.
-@column op_id id  The operator that launched them.
-@column start_ns ns  Start.
-@column dur_ns ns  Length.
-"""
-_PATH_TOTALS = """The critical path of each rank added up: {what}.
-@use {uses}
-@view {name}  a row is {row}.
-@column run_id id  The run.
-@column rank index  Process rank.
-@column run_group index  Group of runs (--by); NULL without.
-@column step index  Training step; NULL for the whole recording.
-@column kind text  As in critical_path_{choice}.
-@column name text  {names}
-@column pieces count  Pieces of the path.
-@column total_ns ns  Their length.
-"""
-_PATH_NAMES = (
-    "Of the CPU the innermost operator, range or CUDA call, of others that of the piece; '(no event)' where there is"
-    " none."
-)
 _API_ROLES = """What schemas/api_roles.toml says of the runtime and driver calls that the runs made.
 @view api_roles  a row is the name of a call with a role.
 @column name text  Runtime or driver function.
@@ -305,8 +259,6 @@ _CALLS = {
     "sized_calls": "of operators whose bytes follow from shapes",
 }
 
-_WINDOWS = {"span": "the whole recording", "step": "each training step"}
-
 
 def _of_each(stem: str, header: str, what: dict[str, str], create: Create, *tables: str) -> Iterator[Computed]:
     """A table for each choice of a query's parameter, in which its name ends."""
@@ -315,24 +267,10 @@ def _of_each(stem: str, header: str, what: dict[str, str], create: Create, *tabl
         yield Computed(name, header.format(name=name, what=words, choice=choice), create, tables)
 
 
-def _path_totals_of(choice: str) -> Iterator[Computed]:
-    """The critical path of a window added up in both ways."""
-    by_kind, by_name = (f"critical_path_by_{what}_{choice}" for what in ("kind", "name"))
-    path, window = f"critical_path_{choice}", _WINDOWS[choice]
-    told = {"choice": choice, "what": f"{window}, by kind", "uses": path, "row": "a kind of piece", "names": "NULL."}
-    yield Computed(by_kind, _PATH_TOTALS.format(name=by_kind, **told), _path_totals)
-    told |= {"what": f"{window}, by kind and name", "uses": f"cpu_events, {path}", "row": "a kind and name of pieces"}
-    header = _PATH_TOTALS.format(name=by_name, **(told | {"names": _PATH_NAMES}))
-    yield Computed(by_name, header, _path_totals, ("cpu_ops", "cuda_calls", "ranges"))
-
-
 COMPUTED = (
     Computed("api_roles", _API_ROLES, _api_roles, ("cuda_calls",)),
     *_of_each("call_tree", _CALL_TREE, {k: _FUNCTIONS[k] for k in ("module", "no", "stack")}, _call_tree),
     *_of_each("call_tree_sums", _CALL_TREE_SUMS, {k: _FUNCTIONS[k] for k in ("module", "no", "stack")}, _call_tree),
-    *_of_each("critical_path", _PATH, _WINDOWS, _critical_path, "cpu_ops", "cuda_calls", "kernel_names"),
-    *_path_totals_of("span"),
-    *_path_totals_of("step"),
     Computed("device_peaks", _DEVICE_PEAKS, _device_peaks),
     Computed("known_devices", _KNOWN_DEVICES, _known_devices),
     Computed("launch_points", _LAUNCH_POINTS, _launch_points, ("cpu_ops", "kernels", "memcpys", "memsets", "ranges")),

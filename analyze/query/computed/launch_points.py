@@ -30,8 +30,8 @@ from analyze.query.computed.launching import (
     work_of,
 )
 from analyze.query.computed.nesting import UNKNOWN, in_order, lifted
-from analyze.query.computed.path_walk import integers
 from analyze.query.computed.pieces import Apart, unless_not_apart
+from analyze.query.computed.places import integers
 from analyze.query.computed.registered import registered
 from analyze.query.computed.tree_batch import column
 

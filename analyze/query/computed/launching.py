@@ -14,7 +14,7 @@ import pyarrow as pa
 from analyze.query.computed.call_paths import dense
 from analyze.query.computed.in_turn import ROWS_READ
 from analyze.query.computed.nesting import UNKNOWN, in_order
-from analyze.query.computed.path_walk import equal_runs, integers
+from analyze.query.computed.places import equal_runs, integers
 from analyze.query.computed.registered import registered
 
 if TYPE_CHECKING:

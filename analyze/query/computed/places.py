@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Ints = npt.NDArray[np.int64]
 
@@ -39,23 +43,16 @@ class Places:
         return np.where((self._values[at] == wanted) & (at >= 0), self._place[at], -1)
 
 
-class Among:
-    """Whether numbers are among some, all above 0."""
+def integers(column: pa.ChunkedArray) -> Ints:
+    """Numbers of 64 bits; UNKNOWN where there is none."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
-    def __init__(self, values: Ints):
-        self._low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
-        self._is_array = high - self._low <= 32 * len(values) + 2**19
-        if self._is_array:
-            # A byte each; the last is that of everything else.
-            self._there = np.zeros(high - self._low + 2, bool)
-            self._there[values - self._low] = True
-            self._there[-1] = False
-        else:
-            self._values = np.sort(values)
+    column = column.cast(pa.int64())
+    return (pc.fill_null(column, UNKNOWN) if column.null_count else column).to_numpy()
 
-    def has(self, wanted: Ints) -> npt.NDArray[np.bool_]:
-        """Which of what is wanted are."""
-        if self._is_array:
-            inside = (wanted >= self._low) & (wanted < self._low + len(self._there) - 1)
-            return self._there[np.where(inside, wanted - self._low, -1)]
-        return self._values[np.searchsorted(self._values, wanted, "right") - 1] == wanted
+
+def equal_runs(values: Ints) -> list[slice]:
+    """Where equal values stand side by side."""
+    begins = np.flatnonzero(np.append(True, values[1:] != values[:-1])[: len(values)])
+    return [slice(a, b) for a, b in pairwise([*begins.tolist(), len(values)])]

@@ -1,0 +1,345 @@
+"""The critical path of a rank: the chain of CPU time, launches, GPU work and waits that a window's length consists of.
+
+A pure function over one rank's tables. docs/critical-path.md states the rules; `path_graph` follows the path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from analyze.derive.columns import NULL, Ints, Mask, equals, ints, nullable, text_codes, texts
+from analyze.derive.gpu_work import ASYNC, KINDS, RANGES, launch_calls, op_ids
+from analyze.derive.nesting import dense, in_order
+from analyze.derive.path_graph import (
+    COMMUNICATION,
+    COPY,
+    CPU,
+    GAP,
+    KERNEL,
+    LAUNCH,
+    NONE,
+    PIECES,
+    PROFILER,
+    STREAM_WAIT,
+    SYNC,
+    Activities,
+    Graph,
+    Pieces,
+    Syncs,
+    Work,
+    before_on_stream,
+    merge_activities,
+)
+from analyze.derive.threads import distinct, find
+from schemas.api_roles import matching_rule
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_WORK = ("device", "stream", "start_ns", "dur_ns", "correlation_id", "op_id")
+READS = {
+    "kernels": (*_WORK, "name"),
+    "kernel_names": ("name", "short_name", "family"),
+    "memcpys": _WORK,
+    "memsets": _WORK,
+    "cuda_calls": ("pid", "tid", "api", "name", "start_ns", "dur_ns", "correlation_id"),
+    "cpu_ops": ("tid", "start_ns", "dur_ns"),
+    "ranges": ("origin", "tid", "name", "start_ns", "dur_ns"),
+    "call_ops": ("correlation_id", "op_id"),
+    "recorded_steps": ("turn", "start_ns", "dur_ns", "next_ns"),
+}
+"""Columns that the path is computed from."""
+
+Codes = npt.NDArray[np.int32]
+"""Numbers of texts; -1 for none."""
+
+
+class GpuWork(NamedTuple):
+    """Kernels, copies and fills in the order of their starts; all of one shape."""
+
+    device: Ints
+    stream: Ints
+    correlation: Ints
+    op: Ints
+    start: Ints
+    end: Ints
+    kind: npt.NDArray[np.int8]
+    """KERNEL, COMMUNICATION or COPY."""
+    name: Codes
+    """Short name of a kernel, else what it is: kernel, memcpy or memset."""
+
+
+class Calls(NamedTuple):
+    """CUDA calls; all of one shape."""
+
+    tid: Ints
+    start: Ints
+    end: Ints
+    ended: Mask
+    """Whether thread and end are known."""
+    correlation: Ints
+    name: Codes
+    role: npt.NDArray[np.object_]
+    """As schemas/api_roles.toml has it; "" without."""
+
+
+class Window(NamedTuple):
+    """A stretch of time that has a path."""
+
+    step: int
+    """Turn of a training step; NULL for the whole recording."""
+    start: int
+    end: int
+    on_cpu: bool
+    """Whether its path ends on the CPU; else it ends with what ended last."""
+
+
+class Overhead(NamedTuple):
+    """What the profiler itself did, in the order of its starts, longer first; all of one shape."""
+
+    tid: Ints
+    """NULL where nothing else ran on its thread."""
+    start: Ints
+    end: Ints
+    name: Codes
+
+
+def critical_path(tables: Mapping[str, pa.Table]) -> pa.Table:
+    """Return the rows of critical_path, from the columns READS of a rank's tables.
+
+    One path is that of the whole recording, from the first to the last thing that operators, CUDA calls and GPU work
+    did; the others are those of its steps. Pieces lie end to end, so their lengths add up to that of the window.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    all_calls = tables["cuda_calls"]
+    all_calls = all_calls.filter(pa.array(~equals(all_calls["api"], "sync")))
+    named = [tables["kernels"]["name"], *(tables["kernel_names"][c] for c in ("name", "short_name"))]
+    kinds = pa.chunked_array([pa.array([*KINDS])])
+    codes, dictionary = text_codes([*named, kinds, all_calls["name"], tables["ranges"]["name"]])
+    of_kernels, full, short, of_kinds, of_calls, of_ranges = codes
+    gpu_work = _gpu_work(tables, of_kernels, full, short, of_kinds)
+    calls = _calls(all_calls, of_calls, dictionary)
+    ids = distinct(gpu_work.correlation)
+    launches, names = launch_calls(all_calls, ids)
+    launch = find(launches.id, gpu_work.correlation)
+    launch_name = pc.index_in(names, dictionary).to_numpy(zero_copy_only=False)[launches.name]
+    work = _work(gpu_work, calls, *(np.append(c, NULL)[launch] for c in (launches.tid, launches.start, launches.dur)))
+    is_launch = (calls.correlation > 0) & (find(ids, calls.correlation) >= 0)
+    blocks = np.isin(calls.role, ("sync", "copy", "copy_async"))
+    syncs, sync_name = _syncs(work, gpu_work.correlation, calls, np.flatnonzero(calls.ended & blocks))
+    busy = _busy(tables["cpu_ops"], calls, np.flatnonzero(calls.ended & (blocks | is_launch)))
+    overhead = _overhead(tables, of_ranges, calls)
+    graph = Graph(work, syncs, busy)
+    windows = list(_windows(tables["recorded_steps"], work, busy))
+    paths = [_cut(graph.path(window.start, window.end, window.on_cpu), overhead) for window in windows]
+    none = Pieces(*(np.empty(0, np.int64) for _ in Pieces._fields))
+    pieces = Pieces(*map(np.concatenate, zip(none, *paths, strict=True)))
+    names_of = {
+        **dict.fromkeys((KERNEL, GAP, STREAM_WAIT), gpu_work.name),
+        LAUNCH: np.append(launch_name, -1)[launch],
+        SYNC: sync_name,
+        PROFILER: overhead.name,
+    }
+    name = np.full(len(pieces.kind), -1, np.int32)
+    for kind, of_items in names_of.items():
+        rows = np.flatnonzero(pieces.kind == kind)
+        name[rows] = of_items[pieces.item[rows]]
+    return _table(gpu_work, windows, paths, pieces, texts(name, dictionary))
+
+
+def _gpu_work(tables: Mapping[str, pa.Table], of_kernels: Codes, full: Codes, short: Codes, of_kinds: Codes) -> GpuWork:
+    """Return GPU work, given names: those of kernels, both columns of kernel_names, and KINDS."""
+    rows = [tables[table] for table in KINDS.values()]
+    device, stream, correlation, op, start, dur = (
+        np.concatenate([ints(r, c) for r in rows])
+        for c in ("device", "stream", "correlation_id", "op_id", "start_ns", "dur_ns")
+    )
+    table = np.repeat(np.arange(len(rows)), [r.num_rows for r in rows])
+    name, kind = of_kinds[table], np.where(table == 0, KERNEL, COPY).astype(np.int8)
+    # A row of kernel_names for each name; the last is that of kernels without one.
+    place = np.full(max(full.max(initial=-1), of_kernels.max(initial=-1)) + 2, -1)
+    place[full] = np.arange(len(full))
+    communicates = np.append(equals(tables["kernel_names"]["family"], "communication"), False)
+    name[table == 0] = np.append(np.where(short < 0, full, short), of_kinds[0])[place[of_kernels]]
+    kind[table == 0] = np.where(communicates[place[of_kernels]], COMMUNICATION, KERNEL)
+    end = start + np.maximum(dur, 0)
+    op = op_ids(op, correlation, tables["call_ops"])
+    order = in_order(np.zeros(len(start), np.int64), start, (end, correlation == NULL, correlation))
+    device, stream, correlation, op, start, end = (c[order] for c in (device, stream, correlation, op, start, end))
+    return GpuWork(device, stream, correlation, op, start, end, kind[order], name[order])
+
+
+def _calls(rows: pa.Table, name: Codes, dictionary: pa.Array) -> Calls:
+    tid, start, dur, correlation = (ints(rows, c) for c in ("tid", "start_ns", "dur_ns", "correlation_id"))
+    role = np.full(len(dictionary) + 1, "", object)
+    for code in np.unique(name[name >= 0]).tolist():
+        rule = matching_rule(dictionary[code].as_py())
+        role[code] = rule.role if rule else ""
+    ended = (tid != NULL) & (dur != NULL)
+    return Calls(tid, start, start + np.where(ended, dur, 0), ended, correlation, name, role[name])
+
+
+def _work(gpu_work: GpuWork, calls: Calls, tid: Ints, launch: Ints, launch_dur: Ints) -> Work:
+    """Return GPU work for the graph, given thread, start and length of the call that launched each.
+
+    The trace does not say which stream cudaStreamWaitEvent makes wait. It may be the stream into which the thread
+    launches next, if the call is later than the launch before into that stream.
+    """
+    stream = dense(gpu_work.device)[0] * (len(launch) + 1) + dense(gpu_work.stream)[0]
+    waited = np.full(len(tid), NULL)
+    waits = np.flatnonzero((calls.role == "stream_wait") & (calls.tid != NULL))
+    for number in np.unique(calls.tid[waits]):
+        rows = np.flatnonzero(tid == number)
+        starts = np.append(np.sort(calls.start[waits[calls.tid[waits] == number]]), NULL)
+        waited[rows] = starts[np.searchsorted(starts[:-1], launch[rows], "right") - 1]
+    may_wait = (waited != NULL) & (waited >= np.append(launch, NULL)[before_on_stream(stream)])
+    launch_end = np.where((launch == NULL) | (launch_dur == NULL), NULL, launch + launch_dur)
+    return Work(stream, gpu_work.start, gpu_work.end, tid, launch, launch_end, may_wait)
+
+
+def _syncs(work: Work, correlation: Ints, calls: Calls, blocks: Ints) -> tuple[Syncs, Codes]:
+    """Return which of the calls that may block waited for GPU work, and their names.
+
+    A copy waits for its own work; another call for the work that ended last before it returned.
+    """
+    start, end = calls.start[blocks], calls.end[blocks]
+    by_end = np.argsort(work.end, kind="stable")
+    awaited = np.append(by_end, NONE)[np.searchsorted(work.end[by_end], end, "right") - 1]
+    copies = np.flatnonzero(calls.role[blocks] != "sync")
+    # Of several pieces with the id of one launch, the last.
+    by_id = np.argsort(correlation, kind="stable")
+    place = np.searchsorted(correlation[by_id], calls.correlation[blocks[copies]], "right") - 1
+    own = np.append(by_id, NONE)[place]
+    linked = np.append(correlation, NULL)[own] == calls.correlation[blocks[copies]]
+    awaited[copies] = np.where(linked & (np.append(work.launch_start, NULL)[own] != NULL), own, NONE)
+    done = np.append(work.end, NULL)[awaited]
+    waited = np.flatnonzero((start < done) & (done <= end))
+    waited = waited[np.lexsort((start[waited], end[waited]))]
+    return Syncs(calls.tid[blocks[waited]], end[waited], awaited[waited]), calls.name[blocks[waited]]
+
+
+def _busy(ops: pa.Table, calls: Calls, busy: Ints) -> Activities:
+    """Return what keeps threads busy: operators, and the calls that launch or may block; others only ask."""
+    tid, start, dur = (ints(ops, c) for c in ("tid", "start_ns", "dur_ns"))
+    some = np.flatnonzero((tid != NULL) & (dur != NULL))
+    return merge_activities(
+        np.append(tid[some], calls.tid[busy]),
+        np.append(start[some], calls.start[busy]),
+        np.append(start[some] + dur[some], calls.end[busy]),
+    )
+
+
+def _overhead(tables: Mapping[str, pa.Table], names: Codes, calls: Calls) -> Overhead:
+    """Return what the profiler did; `names`: those of the ranges.
+
+    CUPTI's number of a thread need not be the one that the rest of the trace has for it: where nothing else ran on a
+    thread, the overhead counts wherever the path was on the CPU.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    ranges = tables["ranges"]
+    tid, start, dur = (ints(ranges, c) for c in ("tid", "start_ns", "dur_ns"))
+    rows = np.flatnonzero(equals(ranges["origin"], "overhead") & (dur > 0))
+    rows = rows[np.lexsort((-dur[rows], start[rows]))]
+    own = tid[rows]
+    if len(rows):
+        on_thread = np.logical_or.reduce([equals(ranges["origin"], origin) for origin in RANGES])
+        on_thread &= ~pc.match_substring_regex(ranges["name"].cast(pa.string()), ASYNC).fill_null(False).to_numpy()
+        others = np.concatenate([ints(tables["cpu_ops"], "tid"), calls.tid, tid[on_thread]])
+        own = np.where(np.isin(own, distinct(others)), own, NULL)
+    return Overhead(own, start[rows], start[rows] + dur[rows], names[rows])
+
+
+def _windows(steps: pa.Table, work: Work, busy: Activities) -> Iterator[Window]:
+    """Yield the windows that have a path: the whole recording and each step.
+
+    A step goes from its start to that of the next; the last one to its end, or to that of the last GPU work launched in
+    it if that is later.
+    """
+    starts = [c.min() for c in (work.start, work.launch_start[work.launch_start != NULL], busy.start) if len(c)]
+    ends = [c.max() for c in (work.end, busy.end) if len(c)]
+    if not ends:
+        return
+    yield Window(NULL, int(min(starts)), int(max(ends)), False)
+    for turn, start, dur, following in zip(*(steps[c].to_pylist() for c in READS["recorded_steps"]), strict=True):
+        if following is not None:
+            yield Window(turn, start, following, True)
+            continue
+        launched = (work.launch_start >= start) & (work.launch_start < start + dur)
+        last = int(work.end[launched].max(initial=start + dur))
+        yield Window(turn, start, last, last == start + dur)
+
+
+def _cut(pieces: Pieces, overhead: Overhead) -> Pieces:
+    """Return a path with the profiler's time cut out of CPU time and syncs.
+
+    The `item` of such a piece is the place of the overhead. Where overhead overlaps, it counts for the first.
+    """
+    on_cpu = np.flatnonzero((pieces.kind == CPU) | (pieces.kind == SYNC))
+    cuts = [np.empty((0, 4), np.int64)]
+    """Piece, overhead, start and end."""
+    for tid in np.unique(pieces.tid[on_cpu]) if len(overhead.start) else ():
+        own = on_cpu[pieces.tid[on_cpu] == tid]
+        rows = np.flatnonzero((overhead.tid == tid) | (overhead.tid == NULL))
+        ends = np.maximum.accumulate(overhead.end[rows])
+        starts = np.maximum(overhead.start[rows], np.append(NULL, ends)[:-1])
+        disjoint = starts < ends
+        rows, starts, ends = rows[disjoint], starts[disjoint], ends[disjoint]
+        first = np.searchsorted(ends, pieces.start[own], "right")
+        count = np.searchsorted(starts, pieces.end[own], "left") - first
+        piece = np.repeat(own, count)
+        at = np.repeat(first - np.cumsum(count) + count, count) + np.arange(len(piece))
+        start, end = np.maximum(starts[at], pieces.start[piece]), np.minimum(ends[at], pieces.end[piece])
+        cuts.append(np.stack([piece, rows[at], start, end], axis=1))
+    piece, cause, start, end = np.concatenate(cuts).T
+    if not len(piece):
+        return pieces
+    n, m = len(pieces.start), len(piece)
+    # Each piece begins as itself, and goes on as itself behind each overhead.
+    part = np.repeat([0, 1, 2], [n, m, m])
+    origin, cause = np.concatenate([np.arange(n), piece, piece]), np.concatenate([np.full(n, NONE), cause, cause])
+    begins = np.concatenate([pieces.start, start, end])
+    order = np.lexsort((part, cause, origin))
+    begins = begins[order]
+    ends = np.append(begins[1:], pieces.end[-1])
+    some = ends > begins
+    order = order[some]
+    origin, is_overhead = origin[order], part[order] == 1
+    kind = np.where(is_overhead, PROFILER, pieces.kind[origin])
+    item = np.where(is_overhead, cause[order], pieces.item[origin])
+    return Pieces(kind, pieces.tid[origin], item, begins[some], ends[some])
+
+
+def _table(gpu_work: GpuWork, windows: list[Window], paths: list[Pieces], pieces: Pieces, name: pa.Array) -> pa.Table:
+    """Return the rows of critical_path; `pieces` are those of all paths."""
+    import pyarrow as pa
+
+    kind, tid, item, start, end = pieces
+    count = [len(path.start) for path in paths]
+    on_gpu = np.isin(kind, (KERNEL, GAP, STREAM_WAIT, LAUNCH))
+    of = np.where(on_gpu, item, NONE)
+    kind = np.where(kind == KERNEL, np.append(gpu_work.kind, KERNEL)[of], kind)
+    places = (("device", pa.int32()), ("stream", None), ("correlation", None), ("op", None))
+    device, stream, correlation, op = (nullable(np.append(getattr(gpu_work, c), NULL)[of], t) for c, t in places)
+    return pa.table(
+        {
+            "turn": nullable(np.repeat(np.array([w.step for w in windows], np.int64), count), pa.int32()),
+            "seq": pa.array(np.concatenate([np.empty(0, np.int64), *map(np.arange, count)])),
+            "kind": texts(kind, pa.array(PIECES)),
+            "name": name,
+            "tid": nullable(tid),
+            "device": device,
+            "stream": stream,
+            "correlation_id": correlation,
+            "op_id": op,
+            "start_ns": pa.array(start),
+            "dur_ns": pa.array(end - start),
+        }
+    )
