@@ -150,11 +150,7 @@ def _said_ranks(files: Sequence[BareFile]) -> list[int | None]:
 
 
 def named_like_ranks(sets: Iterable[FileSet]) -> list[str]:
-        raise InputError(
-            f"{files[0].path}: the reports have different numbers of processes, so the ranks are not known"
-        )
-    size = sizes.pop() if len(sizes) == 1 else None
-    one = FileSet(sorted(by_rank.items(), key=_rank), size if size and max(by_rank) < size else None)
+    """A hint for each folder whose files say nothing, but may be the ranks of one run."""
     silent: dict[tuple[RawPath, str], list[str]] = {}
     for one in sets:
         file = one.files[0][1]
@@ -165,11 +161,10 @@ def named_like_ranks(sets: Iterable[FileSet]) -> list[str]:
         if len(names) == 1:
             continue
         ranks = [name_rank(n) for n in names]
-        raise InputError(
-            f"{files[0].path}: the reports have different numbers of processes, so the ranks are not known"
-        )
-    size = sizes.pop() if len(sizes) == 1 else None
-    one = FileSet(sorted(by_rank.items(), key=_rank), size if size and max(by_rank) < size else None)
+        each = "so each is a run of its own;"
+        one_run = "`analyze ingest --as-one-run` takes them for one"
+        if kind == "nsys_report":
+            # Only an export is looked into before it is read.
             hints.append(
                 f"{folder}: {len(names)} reports of Nsight Systems are not looked into for their ranks, {each} "
                 f"`nsys export --type sqlite` makes files whose ranks are read, and {one_run}"
