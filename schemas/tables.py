@@ -355,6 +355,12 @@ TABLES: dict[str, Table] = {
             ("comm_kernels", "int32", "", "kernels of the family communication that run"),
             ("memcpys", "int32", "", "copies that run"),
             ("memsets", "int32", "", "fills that run"),
+            (
+                "next_correlation_id",
+                "int64",
+                "",
+                "while the GPU is idle, correlation_id of the work that ends it; of several, of the one launched first",
+            ),
             derived=True,
         ),
     )

@@ -117,11 +117,10 @@ GIVEN: dict[str, tuple[str, ...]] = {
     "calls_that_launch": ("cuda_calls",),
     "covered_in_steps": ("marks",),
     "gpu_lengths": ("gpu_segments_span",),
-    "gap_launches": ("lane_gaps_of_devices",),
+    "gap_launches": ("gaps_of_devices",),
     "intervals_cut": ("gpu_timeline", "gpu_windows_span"),
     "judged_calls": ("collective_kernels",),
     "labelled_launches": ("kernel",),
-    "lane_gaps": ("gaps_per_device",),
     "launch_sums": ("kernel",),
     "linked_to_ops": ("gpu_work",),
     "points_in_ranges": ("points", "held"),
@@ -136,8 +135,7 @@ def test_a_table_macros_columns_are_the_documented_ones(engine: Engine, macro: D
     given = GIVEN.get(macro.name, ("held",) * len(macro.params or ()))
     tables = (
         f"held AS (SELECT * FROM {_INTERVALS}), points AS (SELECT 1 AS track, 3 AS at_ns),"
-        " marks AS (SELECT track, start_ns, end_ns, 'data' AS what FROM step_track_windows),"
-        " lane_gaps_of_devices AS (SELECT * FROM lane_gaps('gaps_per_device'))"
+        " marks AS (SELECT track, start_ns, end_ns, 'data' AS what FROM step_track_windows)"
     )
     arguments = ", ".join(f"'{g}'" for g in given)
     found = described(engine, f"WITH {tables} SELECT * FROM {macro.name}({arguments})")

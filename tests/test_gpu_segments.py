@@ -33,7 +33,7 @@ def table(name: str, rows: list[dict[str, object]]) -> pa.Table:
 
 
 def rows_of(tables: dict[str, pa.Table]) -> list[Segment]:
-    return [tuple(row.values()) for row in gpu_segments(tables).to_pylist()]
+    return [tuple(row.values())[:7] for row in gpu_segments(tables).to_pylist()]
 
 
 @pytest.mark.parametrize(
@@ -96,6 +96,28 @@ def test_kernels_without_a_known_name_compute() -> None:
     assert rows_of({"kernels": kernels, **others, "kernel_names": table("kernel_names", FAMILIES)}) == [
         (0, 0, 1, 2, 0, 0, 0)
     ]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "expected"),
+    [
+        # (start, length, correlation id) of kernels; what follows each stretch of idle time.
+        ([(0, 5, 1), (10, 5, 2)], [None, 2, None]),
+        # Of those that start together, the first launched, whatever the order of rows; 0 and NULL are no launch.
+        ([(0, 5, 1), (10, 5, 7), (10, 9, 3), (10, 5, 0), (10, 5, None)], [None, 3, None, None]),
+        ([(0, 5, 1), (10, 5, 0)], [None, 0, None]),
+        ([(0, 5, 1), (10, 5, None)], [None, None, None]),
+        # Work of 0 ns ends no idle time, but the last.
+        ([(0, 5, 1), (7, 0, 2), (10, 0, 3), (10, 5, 4), (20, 0, 5)], [None, 4, None, 5]),
+        # Nor does a kernel that begins while another one runs.
+        ([(0, 5, 1), (3, 2, 2), (10, 5, 3)], [None, None, 3, None]),
+    ],
+)
+def test_what_ends_idle_time(pieces: list[tuple[int, int, int | None]], expected: list[int | None]) -> None:
+    columns = ("start_ns", "dur_ns", "correlation_id")
+    kernels = table("kernels", [{"device": 0, "name": "k", **dict(zip(columns, p, strict=True))} for p in pieces])
+    none = {t: table(t, []) for t in ("memcpys", "memsets", "kernel_names")}
+    assert gpu_segments({"kernels": kernels, **none})["next_correlation_id"].to_pylist() == expected
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -6,28 +6,42 @@ Pure functions over one rank's rows. Intervals are half-open: [start, end).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from analyze.derive.columns import NULL, Ints, Mask, equals, ints, text_codes
+from analyze.derive.columns import NULL, Ints, Mask, equals, ints, nullable, text_codes
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 READS = {
-    "kernels": ("device", "name", "start_ns", "dur_ns"),
-    "memcpys": ("device", "start_ns", "dur_ns"),
-    "memsets": ("device", "start_ns", "dur_ns"),
+    "kernels": ("device", "name", "start_ns", "dur_ns", "correlation_id"),
+    "memcpys": ("device", "start_ns", "dur_ns", "correlation_id"),
+    "memsets": ("device", "start_ns", "dur_ns", "correlation_id"),
     "kernel_names": ("name", "family"),
 }
 COUNTS = ("compute_kernels", "comm_kernels", "memcpys", "memsets")
 """What is counted in a segment, a column each."""
+COLUMNS = ("device", "start_ns", "dur_ns", *COUNTS, "next_correlation_id")
+
+
+class Work(NamedTuple):
+    """GPU work: kernels, copies or fills."""
+
+    device: Ints
+    start: Ints
+    end: Ints
+    correlation_id: Ints
+
+    def where(self, mask: Mask) -> Work:
+        """Return some of it."""
+        return Work(*(column[mask] for column in self))
 
 
 def gpu_segments(tables: Mapping[str, pa.Table]) -> pa.Table:
-    """Return the segments of each device: device, start_ns, dur_ns and how many of each of COUNTS run.
+    """Return the segments of each device, in the columns of the table `gpu_segments`.
 
     A device's segments follow each other without a gap from its first start to its last end; while it is idle, all
     counts are 0. Neighbours differ in a count. Work of 0 ns is in no segment, but the first start and the last end may
@@ -35,23 +49,29 @@ def gpu_segments(tables: Mapping[str, pa.Table]) -> pa.Table:
     """
     import pyarrow as pa
 
-    kernels = tables["kernels"]
-    comm = _is_communication(kernels, tables["kernel_names"])
-    device, start, end = _work(kernels)
-    kinds = [(device[chosen], start[chosen], end[chosen]) for chosen in (~comm, comm)]
-    kinds += [_work(tables["memcpys"]), _work(tables["memsets"])]
+    comm = _is_communication(tables["kernels"], tables["kernel_names"])
+    kernels, memcpys, memsets = (_work(tables[name]) for name in ("kernels", "memcpys", "memsets"))
+    kinds = [kernels.where(~comm), kernels.where(comm), memcpys, memsets]
     parts = []
-    for number in np.unique(np.concatenate([device for device, _, _ in kinds])):
-        of_device = [(start[device == number], end[device == number]) for device, start, end in kinds]
+    for number in np.unique(np.concatenate([kind.device for kind in kinds])):
+        of_device = [kind.where(kind.device == number) for kind in kinds]
         starts, lengths, counts = _segments(of_device)
+        following = np.full(len(starts), NULL)
+        idle = np.logical_and.reduce([count == 0 for count in counts])
+        following[idle] = _first_launched(of_device, (starts + lengths)[idle])
         columns = {
-            "device": pa.repeat(pa.scalar(None if number == NULL else int(number), pa.int32()), len(starts)),
+            "device": nullable(np.full(len(starts), number), pa.int32()),
             "start_ns": pa.array(starts),
             "dur_ns": pa.array(lengths),
+            **dict(zip(COUNTS, map(pa.array, counts), strict=True)),
+            "next_correlation_id": nullable(following),
         }
-        parts.append(pa.table(columns | dict(zip(COUNTS, map(pa.array, counts), strict=True))))
-    types = {"device": pa.int32(), "start_ns": pa.int64(), "dur_ns": pa.int64()} | dict.fromkeys(COUNTS, pa.int32())
-    return pa.concat_tables(parts) if parts else pa.schema(types).empty_table()
+        parts.append(pa.table(columns))
+    if parts:
+        return pa.concat_tables(parts)
+    int32, int64 = dict.fromkeys(("device", *COUNTS), pa.int32()), pa.int64()
+    types = {"start_ns": int64, "dur_ns": int64, **int32, "next_correlation_id": int64}
+    return pa.schema([(name, types[name]) for name in COLUMNS]).empty_table()
 
 
 def _is_communication(kernels: pa.Table, kernel_names: pa.Table) -> Mask:
@@ -62,20 +82,18 @@ def _is_communication(kernels: pa.Table, kernel_names: pa.Table) -> Mask:
     return communication[of_kernels]
 
 
-def _work(table: pa.Table) -> tuple[Ints, Ints, Ints]:
-    """Device, start and end of each row; a length that is not known or negative counts as 0."""
-    device, start, dur = (ints(table, c) for c in ("device", "start_ns", "dur_ns"))
-    return device, start, start + np.maximum(dur, 0)
+def _work(table: pa.Table) -> Work:
+    """Return the work of a table; a length that is not known or negative counts as 0."""
+    device, start, dur, correlation_id = (ints(table, c) for c in ("device", "start_ns", "dur_ns", "correlation_id"))
+    return Work(device, start, start + np.maximum(dur, 0), correlation_id)
 
 
-def _segments(kinds: Sequence[tuple[Ints, Ints]]) -> tuple[Ints, Ints, list[npt.NDArray[np.int32]]]:
-    """Start and length of each segment of one device, and for each kind how many of its intervals run there.
-
-    `kinds`: starts and ends of the intervals of each.
-    """
-    times = np.concatenate([edges for kind in kinds for edges in kind])
-    changes = np.repeat(np.array([1, -1] * len(kinds), np.int8), [len(edges) for kind in kinds for edges in kind])
-    kind_of = np.repeat(np.arange(len(kinds), dtype=np.int8), [2 * len(starts) for starts, _ in kinds])
+def _segments(kinds: Sequence[Work]) -> tuple[Ints, Ints, list[npt.NDArray[np.int32]]]:
+    """Return start and length of each segment of one device, and for each kind of work how many run there."""
+    times = np.concatenate([edges for kind in kinds for edges in (kind.start, kind.end)])
+    lengths = [len(kind.start) for kind in kinds]
+    changes = np.repeat(np.array([1, -1] * len(kinds), np.int8), np.repeat(lengths, 2))
+    kind_of = np.repeat(np.arange(len(kinds), dtype=np.int8), np.array(lengths) * 2)
     order = np.argsort(times, kind="stable")  # which merges what is sorted already, as most files are
     times, changes, kind_of = times[order], changes[order], kind_of[order]
     last = np.append(times[1:] != times[:-1], True)  # the last edge of each time
@@ -84,5 +102,20 @@ def _segments(kinds: Sequence[tuple[Ints, Ints]]) -> tuple[Ints, Ints, list[npt.
     begins = np.logical_or.reduce([np.append(True, count[1:] != count[:-1]) for count in counts])
     begins[1:][-1:] = False  # Nothing runs from the last edge on.
     starts = times[begins]
-    lengths = np.append(starts[1:], times[-1]) - starts
-    return starts, lengths, [count[begins] for count in counts]
+    return starts, np.append(starts[1:], times[-1]) - starts, [count[begins] for count in counts]
+
+
+def _first_launched(kinds: Sequence[Work], ends: Ints) -> Ints:
+    """Return the correlation id of the work of one device that starts at each of the ends of its idle time.
+
+    Of work that starts together, that of the launch call that came first: ids are given in the order of the calls. 0
+    is the id of no call. Work of 0 ns ends no idle time but the last.
+    """
+    start, end, correlation_id = (np.concatenate(column) for column in zip(*(kind[1:] for kind in kinds), strict=True))
+    ends_idle = (end > start) | (start == end.max())
+    start, order = start[ends_idle], correlation_id[ends_idle].view(np.uint64) - np.uint64(1)  # 0 and NULL come last
+    by_start = np.argsort(start, kind="stable")
+    start = start[by_start]
+    firsts = np.flatnonzero(np.append(True, start[1:] != start[:-1]))
+    lowest = (np.minimum.reduceat(order[by_start], firsts) + np.uint64(1)).view(np.int64)
+    return lowest[np.searchsorted(start[firsts], ends)]

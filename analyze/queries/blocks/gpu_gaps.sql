@@ -1,54 +1,49 @@
 -- Gaps in the work of a GPU, per device or per stream of it, and why they are there.
 -- @use gpu_tracks, gpu_work, intervals, launch_calls, profiler_overhead
 -- @keep device_gaps
--- @view gaps_per_stream  a row is GPU work on its stream, as lane_gaps takes it.
--- @column track index           The track that it stands on.
--- @column stream id             CUDA stream.
--- @column run_id id             The run.
--- @column rank index            Process rank.
--- @column correlation_id id     Joins a CUDA call and the GPU work that it launched.
--- @column start_ns ns           Start.
--- @column end_ns ns             End.
-CREATE VIEW gaps_per_stream AS
-SELECT
-    t.track, w.stream, w.run_id, w.rank, w.correlation_id, w.start_ns,
-    w.start_ns + greatest(coalesce(w.dur_ns, 0), 0) AS end_ns
-FROM gpu_work w JOIN gpu_tracks t ON t.run_id = w.run_id AND t.rank = w.rank AND t.device IS NOT DISTINCT FROM w.device;
-
--- @view gaps_per_device  a row is GPU work on its device, as lane_gaps takes it.
--- @column track index           The track that it stands on.
--- @column stream id             NULL.
--- @column run_id id             The run.
--- @column rank index            Process rank.
--- @column correlation_id id     Joins a CUDA call and the GPU work that it launched.
--- @column start_ns ns           Start.
--- @column end_ns ns             End.
-CREATE VIEW gaps_per_device AS SELECT * REPLACE (NULL::BIGINT AS stream) FROM gaps_per_stream;
-
--- @macro lane_gaps(t)  the gaps in gaps_per_stream or gaps_per_device.
--- All time of a lane (a track, or a stream of it) between its first start and its last end without work. Work of 0 ns
--- ends a gap only at the very end of a lane, and begins one only at its very start.
--- @column lane index            Number of the track, or of the stream of it.
+-- @view gaps_of_devices  a row is a gap of a device: time between its first start and its last end without work.
+-- @column lane index            Its track.
 -- @column track index           The GPU's track.
--- @column stream id             Stream; NULL per device.
+-- @column stream id             NULL.
 -- @column run_id id             The run.
 -- @column rank index            Process rank.
 -- @column correlation_id id     Of the work that ends the gap; of work that starts together, the one launched first.
 -- @column start_ns ns           Start.
 -- @column end_ns ns             End.
-CREATE MACRO lane_gaps(t) AS TABLE
-WITH _lanes AS MATERIALIZED (
+CREATE VIEW gaps_of_devices AS
+SELECT track AS lane, track, NULL::BIGINT AS stream, run_id, rank, correlation_id, start_ns, end_ns
+FROM gpu_idle JOIN gpu_tracks USING (track);
+
+-- @view gaps_of_streams  a row is a gap of a stream: time between its first start and its last end without work.
+-- Work of 0 ns ends a gap only at the very end of a stream, and begins one only at its very start.
+-- @column lane index            Number of the stream.
+-- @column track index           The GPU's track.
+-- @column stream id             Stream.
+-- @column run_id id             The run.
+-- @column rank index            Process rank.
+-- @column correlation_id id     Of the work that ends the gap; of work that starts together, the one launched first.
+-- @column start_ns ns           Start.
+-- @column end_ns ns             End.
+CREATE VIEW gaps_of_streams AS
+WITH _work AS (
+    SELECT
+        t.track, w.stream, w.run_id, w.rank, w.correlation_id, w.start_ns,
+        w.start_ns + greatest(coalesce(w.dur_ns, 0), 0) AS end_ns
+    FROM gpu_work w
+    JOIN gpu_tracks t ON t.run_id = w.run_id AND t.rank = w.rank AND t.device IS NOT DISTINCT FROM w.device
+),
+_lanes AS MATERIALIZED (
     SELECT
         row_number() OVER (ORDER BY track, stream)::INTEGER AS lane, track, stream, any_value(run_id) AS run_id,
         any_value(rank) AS rank, min(start_ns) AS first_ns, max(end_ns) AS last_ns
-    FROM query_table(t)
+    FROM _work
     GROUP BY track, stream
 ),
 _running AS (
     SELECT *, max(track_ns(lane, end_ns)) OVER (ROWS UNBOUNDED PRECEDING) AS furthest
     FROM (
         SELECT l.lane, w.start_ns, w.end_ns, w.correlation_id
-        FROM query_table(t) w JOIN _lanes l ON l.track = w.track AND l.stream IS NOT DISTINCT FROM w.stream
+        FROM _work w JOIN _lanes l ON l.track = w.track AND l.stream IS NOT DISTINCT FROM w.stream
         WHERE w.end_ns > w.start_ns OR w.start_ns IN (l.first_ns, l.last_ns)
         ORDER BY l.lane, w.start_ns, w.correlation_id
     )
@@ -79,7 +74,7 @@ JOIN (SELECT lane, track, stream, run_id, rank FROM _lanes) USING (lane)
 LEFT JOIN _launched_first f USING (lane, start_ns)
 WHERE e.start_ns > e.reached_ns;
 
--- @macro gap_launches(g)  gaps, as lane_gaps has them or some of these, with what launched the work that ends them.
+-- @macro gap_launches(g)  rows of gaps_of_devices or gaps_of_streams with the launch call of the work that ends them.
 -- The profiler's work counts on the thread of the launch call, or on one that does nothing else in the recording
 -- (CUPTI's number of a thread need not be the one that the rest of the trace has for it).
 -- @column track index           The GPU's track.
@@ -163,17 +158,13 @@ FROM _gaps g LEFT JOIN _profiled p ON p.lane = g.lane AND p.gap_ns = g.start_ns;
 -- @column launch_ns ns          Start of the call that launched that work; NULL where the trace has none.
 -- @column launch_tid id         Thread of that call; likewise.
 -- @column profiler_ns ns        The part, up to the return of that call, in which the profiler itself worked.
-CREATE VIEW device_gaps AS
-WITH _device_gaps AS MATERIALIZED (
-    SELECT * FROM lane_gaps('gaps_per_device')
-)
-SELECT * FROM gap_launches('_device_gaps');
+CREATE VIEW device_gaps AS SELECT * FROM gap_launches('gaps_of_devices');
 
 -- @view stream_gaps  a row is a gap of a stream.
 -- @column * of device_gaps
 CREATE VIEW stream_gaps AS
 WITH _stream_gaps AS MATERIALIZED (
-    SELECT * FROM lane_gaps('gaps_per_stream')
+    SELECT * FROM gaps_of_streams
 )
 SELECT * FROM gap_launches('_stream_gaps');
 

@@ -1,5 +1,5 @@
 -- GPUs as tracks for the macros of `intervals`: a number sorts faster than run, rank and device do.
--- @keep gpu_timeline
+-- @keep gpu_timeline, gpu_idle
 -- @once gpu_tracks
 -- @view gpu_tracks  a row is a GPU of a process.
 -- @column track index           Its number.
@@ -27,3 +27,14 @@ SELECT
     s.compute_kernels + s.comm_kernels AS kernels, s.memcpys + s.memsets AS copies
 FROM gpu_segments s
 JOIN gpu_tracks t ON t.run_id = s.run_id AND t.rank = s.rank AND t.device IS NOT DISTINCT FROM s.device;
+
+-- @view gpu_idle  a row is a stretch inside the span of a GPU in which it runs nothing.
+-- @column track index           The track that it stands on.
+-- @column start_ns ns           Start.
+-- @column end_ns ns             End.
+-- @column correlation_id id     Of the work that ends it; of work that starts together, the one launched first.
+CREATE VIEW gpu_idle AS
+SELECT t.track, s.start_ns, s.start_ns + s.dur_ns AS end_ns, s.next_correlation_id AS correlation_id
+FROM gpu_segments s
+JOIN gpu_tracks t ON t.run_id = s.run_id AND t.rank = s.rank AND t.device IS NOT DISTINCT FROM s.device
+WHERE s.dur_ns > 0 AND s.compute_kernels + s.comm_kernels + s.memcpys + s.memsets = 0;

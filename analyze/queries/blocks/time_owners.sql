@@ -6,7 +6,7 @@
 --   copies         pages of managed memory, small ones, those of pageable memory, then copies in general.
 -- @use blocking_calls, collective_calls, comm_exposed, gpu_gaps, gpu_tracks, intervals, phases, profiler_overhead,
 --   run_gpus, source_times
--- @keep call_waits, gpu_idle, idle_gaps, tracked_memcpys
+-- @keep call_waits, idle_gaps, tracked_memcpys
 
 -- @view tracked_kernels  a row is a kernel.
 -- @column track index           The track that it stands on.
@@ -19,12 +19,6 @@
 CREATE VIEW tracked_kernels AS
 SELECT t.track, k.run_id, k.rank, k.device, k.name, k.start_ns, k.start_ns + k.dur_ns AS end_ns
 FROM kernels k JOIN gpu_tracks t ON t.run_id = k.run_id AND t.rank = k.rank AND t.device IS NOT DISTINCT FROM k.device;
-
--- @view gpu_idle  a row is a stretch inside the span of a GPU in which it runs nothing.
--- @column track index           The track that it stands on.
--- @column start_ns ns           Start.
--- @column end_ns ns             End.
-CREATE VIEW gpu_idle AS SELECT track, start_ns, end_ns FROM gpu_timeline WHERE kernels + copies = 0;
 
 -- @view kernel_times  a row is a segment of a GPU with kernels.
 -- @column track index           The track that it stands on.

@@ -31,7 +31,7 @@ WITH spans AS (
 ),
 gaps AS MATERIALIZED (
     SELECT g.*, t.run_group, g.end_ns - g.start_ns AS gap_ns
-    FROM lane_gaps('gaps_per_device') g JOIN (SELECT track, run_group FROM gpu_tracks) t USING (track)
+    FROM gaps_of_devices g JOIN (SELECT track, run_group FROM gpu_tracks) t USING (track)
 ),
 -- Few are left to be ranked: as many of a group as are asked for, and those as long as the last of them.
 shortest AS (

@@ -64,7 +64,7 @@ meanwhile AS (
     SELECT p.track, f.name, f.start_ns, f.end_ns FROM program_frames f JOIN processes p ON p.process = f.track
 ),
 gaps AS (
-    SELECT track, start_ns, end_ns, start_ns AS window_id FROM gpu_timeline WHERE kernels + copies = 0
+    SELECT track, start_ns, end_ns, start_ns AS window_id FROM gpu_idle
 )
 SELECT gpu AS track, inside.name AS source, start_ns, end_ns
 FROM points_in_ranges('calls', 'program_frames')
