@@ -66,6 +66,23 @@ def test_a_false_piece_is_in_no_sum(tmp_path: Path, false: Events, reason: str) 
     assert f"1 {reason} (such as k: " in warning and "in no sum" in warning
 
 
+def test_work_that_ended_before_the_recording(tmp_path: Path) -> None:
+    # Three kernels of the warm-up, 45, 2 and 0.5 s before the first step, with which the recording began.
+    first = 45_000_000
+    warm = [kernel("warm", first - s * 1e6, 300) for s in (45, 2, 0.5)]
+    step = event("user_annotation", "ProfilerStep#3", first, 5000)
+    n, us, warning = read(tmp_path, [*warm, step, *line(10, first=first + 100)])
+    assert (n, us) == (11, 1200)
+    assert "2 ended before the recording began, which launched none of them (such as warm: 0.300 ms" in warning
+    # It may have begun long before: without steps, or with a call, an operator or a range that early.
+    assert read(tmp_path, [*warm, *line(10, first=first + 100)]) == (13, 1800, "")
+    for early in (launch(10, 99), event("cpu_op", "aten::mm", 10, 5), event("user_annotation", "load", 10, 5)):
+        assert read(tmp_path, [*warm, early, step, *line(10, first=first + 100)]) == (13, 1800, "")
+    # What the program does on the GPU says nothing of when it was recorded.
+    on_gpu = event("gpu_user_annotation", "load", 10, 5)
+    assert read(tmp_path, [*warm, on_gpu, step, *line(10, first=first + 100)])[0] == 11
+
+
 def test_time_0_is_false_where_all_else_is_far_from_it(tmp_path: Path) -> None:
     zeros = [kernel("k", 0, 0, correlation=100 + i) for i in range(20)]
     n, us, warning = read(tmp_path, [*zeros, *line(10, first=2 * HOUR)], baseTimeNanoseconds=1_700_000_000_000_000_000)

@@ -252,7 +252,8 @@ def test_advice_says_it_first(tmp_path: Path, form: str) -> None:
 def test_doubtful_work_is_a_warning(tmp_path: Path) -> None:
     # Three kernels 45, 2 and 0.5 s before the first step; in the steps, the GPU is 70 % busy.
     ms, first = 1000, 45_000_000
-    before = [kernel("warm", first - s * 1e6, 300) for s in (45, 2, 0.5)]
+    # An operator says that the recording had begun.
+    before = [event("cpu_op", "aten::mm", 0, 5), *(kernel("warm", first - s * 1e6, 300) for s in (45, 2, 0.5))]
     steps = [event("user_annotation", f"ProfilerStep#{i}", first + 10 * ms * i, 10 * ms) for i in range(3)]
     inside = [e for i in range(3) for e in (
         launch(first + 10 * ms * i, 1 + i), kernel("gemm", first + 10 * ms * i + 20, 7 * ms, correlation=1 + i),

@@ -35,10 +35,13 @@ BEYOND_NS = 1_000_000_000
 FAR_FROM_ZERO_NS = 3_600_000_000_000
 """How far from the file's time 0 the other work must lie for work at 0 to be false: recordings last seconds or minutes,
 and files with relative clocks start near 0."""
+BEFORE_NS = 1_000_000_000
+"""How long before the recording work must have ended: what is still running or queued when it begins is right."""
 LATEST = int(np.iinfo(np.int64).max)
 
 ZERO = "start at time 0 of the file, far from all other work"
 EARLY = "start more than 1 ms before their launch call"
+BEFORE = "ended before the recording began, which launched none of them"
 TWICE = "are exact duplicates"
 BEYOND = "last longer than the recording"
 PAST_NEXT = "last past the next work on their stream"
@@ -77,11 +80,18 @@ def read_calls(work: pa.Table, parts: Iterable[pa.Table]) -> Calls | None:
     return Calls(ids, starts, first, last, len(pids) == 1 and NULL not in pids) if pids else None
 
 
-def false_work(work: pa.Table, calls: Calls | None, zero_ns: int, names: Callable[[Ints], Ints]) -> dict[str, Mask]:
+def false_work(
+    work: pa.Table,
+    calls: Calls | None,
+    zero_ns: int,
+    names: Callable[[Ints], Ints],
+    recorded_from_ns: int | None = None,
+) -> dict[str, Mask]:
     """Masks of the rows that cannot have run as the file says, by reason; a row has one reason, the first that holds.
 
     `work`: WORK_COLUMNS of all kernels, copies and fills of a rank. `zero_ns`: time 0 of the file, on the clock of the
     rows. `names`: numbers that tell the names of given rows apart; used only for rows that are equal otherwise.
+    `recorded_from_ns`: when the recording began, if that is known.
     """
     pid, device, stream, start, dur, correlation = (ints(work, c) for c in WORK_COLUMNS)
     found: dict[str, Mask] = {}
@@ -100,6 +110,9 @@ def false_work(work: pa.Table, calls: Calls | None, zero_ns: int, names: Callabl
         # Where most work is early, the clocks differ; the work itself may be right.
         if 2 * np.count_nonzero(early & valid) <= np.count_nonzero((launched != NULL) & valid):
             mark(EARLY, early)
+    if recorded_from_ns is not None:
+        unlaunched = True if calls is None else _launch_starts(correlation, calls) == NULL
+        mark(BEFORE, unlaunched & (start + np.maximum(dur, 0) < recorded_from_ns - BEFORE_NS))
     if (pid != NULL).all() or calls is None or calls.one_process:
         # With several processes in the file, equal streams and correlation ids may be different ones.
         mark(TWICE, _duplicates((pid, device, stream, start, dur, correlation), valid, names))

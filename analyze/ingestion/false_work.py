@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from analyze.derive.columns import Ints, Mask, ints
-from analyze.derive.false_timeline import CALL_COLUMNS, FAR_FROM_ZERO_NS, WORK_COLUMNS, false_work, read_calls
+from analyze.derive.columns import Ints, Mask, equals, ints
+from analyze.derive.false_timeline import (
+    BEFORE_NS,
+    CALL_COLUMNS,
+    FAR_FROM_ZERO_NS,
+    WORK_COLUMNS,
+    false_work,
+    read_calls,
+)
 from analyze.ingestion.table_files import RowGroupWriter
 from analyze.sources.base import FileReport, SourceFile
 
@@ -18,7 +25,7 @@ if TYPE_CHECKING:
 
 _TABLES = {"kernels": "name", "memcpys": "kind", "memsets": "dst_memory"}
 """Tables of GPU work, and the column that says what a row is."""
-_PRODUCERS = {"chrome": "torch.profiler", "nsys": "Nsight Systems"}
+_PRODUCERS = {"chrome": "torch.profiler", "nsys": "Nsight Systems", "nvprof": "nvprof"}
 """What wrote files, by the first word of their kind."""
 _CPU_TABLES = ("cuda_calls", "cpu_ops", "ranges", "memory_events")
 _LONGEST_NAME = 80
@@ -51,7 +58,7 @@ def drop_false_work(file: SourceFile, written: dict[tuple[str, int], Path], repo
         def names(rows: Ints, staged: list[_Staged] = staged) -> Ints:
             return np.concatenate([_codes(one) for one in staged])[rows]
 
-        if found := false_work(work, calls, report.zero_ns, names):
+        if found := false_work(work, calls, report.zero_ns, names, _recorded_from(rank, work, written)):
             lost = int(sum(np.count_nonzero(mask) for mask in found.values()))
             of_rank = f" of rank {rank}" if len(ranks) > 1 else ""
             producer = _PRODUCERS.get(file.kind.partition("_")[0], file.kind)
@@ -89,6 +96,26 @@ def _drop_zero_times(file: SourceFile, rank: int, written: dict[tuple[str, int],
         f"{file.path.name}: {lost:,} CPU events of rank {rank} start at time 0 of the file, far from all others;"
         " they are lost and in no sum"
     )
+
+
+def _recorded_from(rank: int, work: pa.Table, written: Mapping[tuple[str, int], Path]) -> int | None:
+    """When the recording of a rank began, as the first of its events on the CPU says; None if no work is that early.
+
+    It is known of torch.profiler with steps: the first ProfilerStep# begins with the recording.
+    """
+    ranges = written.get(("ranges", rank))
+    if ranges is None or not work.num_rows:
+        return None
+    paths = [path for table in ("cuda_calls", "cpu_ops") if (path := written.get((table, rank)))]
+    firsts = [first for path in paths for first in _first_starts(path)]
+    # Nearly all work is later than that, and the ranges need not be read.
+    if firsts and ints(work, "start_ns").min() >= min(firsts) - BEFORE_NS:
+        return None
+    columns = _read(ranges, ("origin", "start_ns"))
+    if not equals(columns["origin"], "profiler_step").any():
+        return None
+    on_cpu = ints(columns, "start_ns")[~equals(columns["origin"], "gpu_annotation")]
+    return min([*firsts, int(on_cpu.min())])
 
 
 def _first_starts(path: Path) -> Iterator[int]:

@@ -2,7 +2,8 @@
 
 A piece that is provably false is in no sum, a right one is in all of them, and the number of lost pieces is reported.
 Right work has the difficulties of real traces: programmatic dependent launch, lengths of 0, CUDA graphs with branches,
-several streams and devices, copies and fills, whole microseconds, starts slightly before the call, relative clocks.
+several streams and devices, copies and fills, whole microseconds, starts slightly before the call, relative clocks,
+graphs that start late on an idle GPU.
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ class Timeline:
     unknown: list[Event] = field(default_factory=list)
     """GPU work with a length below 0: NULL, and in no sum."""
     calls: list[Event] = field(default_factory=list)
+    false_cpu: list[Event] = field(default_factory=list)
+    """Events on the CPU that are false."""
+    steps: list[Event] = field(default_factory=list)
+    """The step that the recording began with, in some."""
     correlation: int = 0
 
     def launch(self, at: float, name: str = "cudaLaunchKernel") -> int:
@@ -58,7 +63,7 @@ class Timeline:
 
     def text(self) -> str:
         """The trace; its events in any order, with times as Kineto prints them."""
-        events = [*self.calls, *self.right, *self.false, *self.unknown]
+        events = [*self.steps, *self.calls, *self.right, *self.false, *self.unknown, *self.false_cpu]
         self.rng.shuffle(events)
         header = {"baseTimeNanoseconds": self.base_ns} if self.base_ns else {}
         return json.dumps({**header, "traceEvents": events})
@@ -73,6 +78,11 @@ def make(seed: str) -> Timeline:
     for device in range(rng.choice([1, 1, 2])):
         for stream in rng.sample(range(1, 30), rng.choice([1, 2, 3])):
             _stream(made, device, stream)
+    if rng.random() < 0.5:
+        made.steps.append({"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#3", "pid": 1, "tid": 1,
+                           "ts": made.first_us, "dur": 200_000})  # fmt: skip
+    if rng.random() < 0.2:
+        _late_graph(made)
     # Less than half of the launched work is false: if most of it is early, the clocks differ.
     for _ in range(min(rng.choice([0, 1, 1, 5, 20]), len([e for e in made.right if "correlation" in e["args"]]) // 2)):
         rng.choice(FAULTS)(made)
@@ -112,6 +122,13 @@ def _stream(made: Timeline, device: int, stream: int) -> None:
                        "ts": now, "dur": 5, "args": {"correlation": 0}})  # fmt: skip
 
 
+def _late_graph(made: Timeline) -> None:
+    """A graph whose work is written more than 100 ms after its launch: doubtful, and right as far as one knows."""
+    at = _far_end(made) + 150_000
+    graph = made.launch(at - 150_000, "cudaGraphLaunch")
+    made.right += [made.piece("kernel", at + 10 * i, 5.0, 0, 55, graph) for i in range(3)]
+
+
 def _far_end(made: Timeline) -> float:
     return max(e["ts"] + e["dur"] for e in made.right)
 
@@ -146,6 +163,19 @@ def _before_launch(made: Timeline) -> None:
     made.false.append(made.piece("kernel", at - earlier, 1.0, 0, 77, made.launch(at)))
 
 
+def _before_recording(made: Timeline) -> None:
+    """Work of the warm-up, long before the first step, which begins with the recording."""
+    if made.steps and made.first_us:
+        earlier = made.rng.choice([2_000_000.0, 45_000_000.0])
+        made.false.append(made.piece("kernel", made.first_us - earlier - len(made.false), 1.0, 0, 66, None))
+
+
+def _cpu_at_zero(made: Timeline) -> None:
+    if made.first_us:
+        made.false_cpu.append({"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 0, "dur": 0,
+                               "args": {}})  # fmt: skip
+
+
 def _below_zero(made: Timeline) -> None:
     made.unknown.append(made.piece("kernel", _far_end(made), -_time(made, 1, 1000), 0, 7, made.launch(made.first_us)))
 
@@ -162,7 +192,9 @@ def _twice(made: Timeline) -> None:
         made.false.append(piece)
 
 
-FAULTS: tuple[Callable[[Timeline], None], ...] = (_past_next, _at_zero, _before_launch, _below_zero, _beyond, _twice)
+FAULTS: tuple[Callable[[Timeline], None], ...] = (
+    _past_next, _at_zero, _before_launch, _before_recording, _below_zero, _beyond, _twice, _cpu_at_zero,
+)  # fmt: skip
 
 
 def read_times(made: Timeline) -> list[tuple[int, int | None]]:
@@ -181,7 +213,9 @@ def broken_laws(made: Timeline, kept: list[tuple[int, int | None]], reported: in
     if Counter(kept) != right:
         more, fewer = list((Counter(kept) - right).elements()), list((right - Counter(kept)).elements())
         broken.append(f"false and in the sums: {more[:5]}; right and lost: {fewer[:5]}; {len(kept)} pieces are there")
-    said = sum(int(n.replace(",", "")) for n in re.findall(r"([\d,]+) of [\d,]+ pieces of GPU work", warnings))
-    if not reported == said == len(made.false):
-        broken.append(f"{len(made.false)} pieces are false, {reported} were counted lost, {said} in words")
+    in_words = re.findall(r"([\d,]+) (?:of [\d,]+ pieces of GPU work|CPU events of)", warnings)
+    said = sum(int(n.replace(",", "")) for n in in_words)
+    false = len(made.false) + len(made.false_cpu)
+    if not reported == said == false:
+        broken.append(f"{false} pieces are false, {reported} were counted lost, {said} in words")
     return broken
