@@ -1,4 +1,4 @@
-"""What `collect` and `analyze` agree on: the run manifest, tables, phases, kernel rules and device peaks.
+"""What `collect` and `analyze` share: the run manifest, tables, phases, kernel rules and GPU peaks.
 
-Data and declarations; nothing here reads a trace or runs a model.
+Data and declarations only: nothing here reads a trace or runs a model.
 """

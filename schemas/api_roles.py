@@ -1,6 +1,6 @@
-"""What a call of CUDA, HIP or XPU's runtime does for the GPU, by its name: launches, blocks, copies.
+"""Classifies calls of the CUDA, HIP and XPU runtimes by name: launches, synchronisation, copies.
 
-The rules are in `api_roles.toml`; this module reads them.
+The rules are in `api_roles.toml`.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROLES = ("launch", "sync", "stream_wait", "copy", "copy_async")
-"""What a call can do; api_roles.toml says what each means."""
+"""The roles of a call; api_roles.toml defines them."""
 
 WAITS_FOR = ("device", "stream", "event", "copy")
-"""What a call that blocks its thread can wait for."""
+"""What a blocking call can wait for."""
 
 _RULES_FILE = Path(__file__).with_name("api_roles.toml")
 
 
 class Rule(NamedTuple):
-    """One table of the rule file: the calls that match have this role."""
+    """A table of the rule file: calls that match have this role."""
 
     role: str
     waits_for: str | None
@@ -32,14 +32,14 @@ class Rule(NamedTuple):
 
 @cache
 def rules() -> tuple[Rule, ...]:
-    """The rules in the order in which they are tried."""
+    """Return the rules in the order in which they are tried."""
     document = tomllib.loads(_RULES_FILE.read_text(encoding="utf-8"))
     return tuple(_rule(table) for table in document["rule"])
 
 
 def _rule(table: dict[str, Any]) -> Rule:
     role, waits_for, matches, examples = (table.get(k) for k in ("role", "waits_for", "match", "example"))
-    known = role in ROLES and (waits_for is None or waits_for in WAITS_FOR) and matches and examples
+    known = role in ROLES and (waits_for is None or waits_for in WAITS_FOR)
     if set(table) - {"role", "waits_for", "match", "example"} or not (known and matches and examples and role):
         raise ValueError(f"{_RULES_FILE.name}: bad [[rule]] table {table}")
     return Rule(role, waits_for, re.compile("|".join(f"(?:{m})" for m in matches)), tuple(matches), tuple(examples))
@@ -47,5 +47,5 @@ def _rule(table: dict[str, Any]) -> Rule:
 
 @lru_cache(maxsize=1 << 12)
 def matching_rule(name: str) -> Rule | None:
-    """The rule that decides about the name of a call; None for one that no rule knows."""
+    """Return the first rule that matches the name of a call, or None."""
     return next((rule for rule in rules() if rule.pattern.match(name)), None)

@@ -1,4 +1,4 @@
-"""Published peaks of GPUs, by the name that the driver prints. The figures are in `devices.toml`."""
+"""Published peaks of GPUs by their driver name. The figures are in `devices.toml`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _BRAND = re.compile(r"^(?:(?:NVIDIA|AMD|Tesla|GeForce|Instinct)\s+)+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """One GPU as the driver lists it: dense peaks at boost clock; None where the chip has none, or no
-    sheet of its maker says it."""
+    """A GPU as the driver lists it: dense peaks at boost clock; None where the GPU lacks the feature, or no data
+    sheet states the figure."""
 
     name: str
     match: str
-    """Regex for the whole driver name without brand words."""
+    """Regex for the whole driver name without the brand."""
     source: str
     """Where the figures were published."""
     compute_capability: str
@@ -41,18 +41,18 @@ class Device:
     pcie_gb_per_s: float | None = None
     """PCIe, per direction."""
     nvlink_gb_per_s: float | None = None
-    """All NVLink or Infinity Fabric links together, per direction."""
+    """Sum over all NVLink or Infinity Fabric links, per direction."""
 
 
 @cache
 def devices() -> tuple[Device, ...]:
-    """All devices of the file."""
+    """Return all devices of the file."""
     document = tomllib.loads(_DEVICES_FILE.read_text(encoding="utf-8"))
     return tuple(Device(**table) for table in document["device"])
 
 
 @cache
 def lookup(gpu_name: str) -> Device | None:
-    """The device that a driver, nvidia-smi or torch calls by this name; None for a name the file doesn't know."""
+    """Return the device with this name in the driver, nvidia-smi or torch, or None."""
     bare = _BRAND.sub("", " ".join(gpu_name.split()))
     return next((device for device in devices() if re.fullmatch(device.match, bare)), None)

@@ -1,7 +1,6 @@
-"""Files that are there whole or not at all, whether they are there, and what the system says of them.
+"""Atomic writes, checks for existence, and messages for errors of the file system.
 
-They are written beside their place under a name that nobody can foresee, in a file that is made new: a link planted
-there is not followed.
+A file is written next to its target, under a random name and with O_EXCL, so that no link placed by others is followed.
 """
 
 from __future__ import annotations
@@ -14,24 +13,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_MOST_NAME_BYTES = 200  # file systems take 255, and the part has a longer name than its file
+_MAX_NAME_BYTES = 200  # file systems allow 255, and the temporary file has a longer name
 
 
 def is_file(path: Path) -> bool:
-    """Whether a file is there. Raises OSError where that cannot be seen, as in a folder that one may not enter.
+    """Whether a file exists. Raises OSError where that is unknown, as in a folder without permission.
 
-    Path.is_file() raises too, or RuntimeError, or says that nothing is there: it depends on the version of Python.
+    Path.is_file() raises OSError or RuntimeError, or returns False, depending on the version of Python.
     """
     return stat.S_ISREG(_mode(path))
 
 
 def is_dir(path: Path) -> bool:
-    """Whether a folder is there. Raises OSError as `is_file`."""
+    """Whether a folder exists. Raises OSError as `is_file`."""
     return stat.S_ISDIR(_mode(path))
 
 
 def read_bounded(path: Path, most: int = 64 << 20) -> bytes:
-    """The bytes of a file. Raises OSError, too, for a pipe or a device, which may never end, and for a longer file."""
+    """Read a file of at most `most` bytes. Raises OSError, also for pipes and devices, which may never end."""
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         raise OSError(errno.EINVAL, "not a regular file", str(path))
@@ -43,12 +42,12 @@ def read_bounded(path: Path, most: int = 64 << 20) -> bytes:
 
 
 def os_error_sentence(error: OSError) -> str:
-    """What to say of an error that the system gave: of which file, and why."""
+    """Describe an OSError: the file and the reason."""
     if error.filename is not None:
         return f"{error.filename}: {error.strerror}"
-    # All others of this kind name a file: it is the one of getcwd().
+    # Only getcwd() raises it without a file name.
     if isinstance(error, FileNotFoundError):
-        return "the folder that it was started in is not there any more"
+        return "the current directory was deleted"
     return error.strerror or str(error)
 
 
@@ -61,13 +60,13 @@ def _mode(path: Path) -> int:
 
 @contextmanager
 def part_file(output: Path, mode: int = 0o666) -> Iterator[Path]:
-    """A new, empty file beside a place, which takes the place if all goes well, and else is removed. Raises OSError.
+    """Create an empty temporary file that replaces `output` on success and is removed on failure. Raises OSError.
 
-    Its name is one that nobody knows beforehand: a link that was put there is not followed. `mode` is that of open().
+    It is in the same folder and has a random name. `mode` holds its permissions, as for open().
     """
-    name = os.fsdecode(os.fsencode(output.name)[:_MOST_NAME_BYTES])
+    name = os.fsdecode(os.fsencode(output.name)[:_MAX_NAME_BYTES])
     part = output.with_name(f".{name}.{secrets.token_hex(8)}.part")
-    os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))  # O_EXCL follows no link, either
+    os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))  # O_EXCL follows no link
     try:
         yield part
         part.replace(output)
@@ -77,7 +76,7 @@ def part_file(output: Path, mode: int = 0o666) -> Iterator[Path]:
 
 
 def write_synced(output: Path, data: bytes, mode: int = 0o666) -> None:
-    """Write bytes that are on the disk before they are in place. Raises OSError."""
+    """Write a file atomically, and to the disk (fsync) before it replaces `output`. Raises OSError."""
     with part_file(output, mode) as part, part.open("wb") as f:
         f.write(data)
         f.flush()

@@ -1,8 +1,8 @@
-"""How tracequarry starts Python and other programs: none takes code from the current directory.
+"""Starts Python and other programs so that none loads code from the current directory.
 
-That directory may hold files of unknown origin. `python -c` and `python -m` look for modules there first, and so do the
-processes of multiprocessing, dask and submitit, which are started with -c and -m. With -P, or PYTHONSAFEPATH=1, they do
-not. See https://docs.python.org/3/using/cmdline.html#cmdoption-P.
+That directory may contain files of unknown origin. `python -c` and `python -m` search it for modules first, and so do
+the processes of multiprocessing, dask and submitit, which start with -c and -m. -P and PYTHONSAFEPATH=1 prevent that.
+See https://docs.python.org/3/using/cmdline.html#cmdoption-P.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from typing import Any
 
 
 def python(*arguments: str) -> list[str]:
-    """Return the command that runs this Python with these arguments, without the current directory on its path."""
+    """Return the command that runs this Python with these arguments and without the current directory on its path."""
     return [sys.executable, "-P", *arguments]
 
 
 def python_variables() -> dict[str, str]:
-    """Return variables for a Python and those it starts: they find tracequarry and leave out the current directory."""
+    """Return variables for Python and its child processes: they find tracequarry, and skip the current directory."""
     variables = {"PYTHONSAFEPATH": "1"}
     root = str(Path(__file__).resolve().parent.parent)
     if root not in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
@@ -36,30 +36,30 @@ def python_variables() -> dict[str, str]:
 
 _lock = threading.Lock()
 _users = 0
-_before: dict[str, str | None] = {}
+_previous: dict[str, str | None] = {}
 
 
 @contextmanager
 def isolated_children() -> Iterator[dict[str, str | None]]:
-    """Set `python_variables` for the processes that a library starts meanwhile; yield the previous values.
+    """Set `python_variables` while a library starts processes; yield the previous values.
 
-    For libraries that write the command line themselves. Several threads may be inside at once.
+    For libraries that build the command line themselves. Several threads may use it at once.
     """
-    global _users, _before
+    global _users, _previous
     with _lock:
         if not _users:
             variables = python_variables()
-            _before = {name: os.environ.get(name) for name in variables}
+            _previous = {name: os.environ.get(name) for name in variables}
             os.environ.update(variables)
         _users += 1
-        before = dict(_before)
+        previous = dict(_previous)
     try:
-        yield before
+        yield previous
     finally:
         with _lock:
             _users -= 1
             if not _users:
-                set_variables(before)
+                set_variables(previous)
 
 
 def set_variables(values: Mapping[str, str | None]) -> None:
@@ -72,21 +72,21 @@ def set_variables(values: Mapping[str, str | None]) -> None:
 
 
 def run_tool(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[Any]:
-    """Run a tool to its end in an empty folder: ncu, for one, reads options from a file of the current directory.
+    """Run a tool to its end in an empty folder: ncu, for example, reads options from a file in the current directory.
 
-    Paths in the command must be absolute. `options` are those of subprocess.run, which also says what is raised.
+    Paths in the command must be absolute. `options` and exceptions are those of subprocess.run.
     """
     with tempfile.TemporaryDirectory(prefix="tracequarry-", ignore_cleanup_errors=True) as empty:
         return subprocess.run(command, cwd=empty, stdin=subprocess.DEVNULL, check=False, **options)
 
 
 def which(program: str) -> str | None:
-    """Return the path of a program on PATH, as shutil.which does, but never one of the current directory on Windows.
+    """Return the path of a program on PATH, as shutil.which does, but on Windows never one in the current directory.
 
-    A program that is named with its folder is the user's choice, and so is PATH.
+    A program given with its folder is the user's choice, and so is PATH.
     """
     found = shutil.which(program)
-    # Windows looks in the current directory before PATH; what is found there has a relative path.
+    # Windows searches the current directory before PATH, and then returns a relative path.
     if sys.platform == "win32" and found and not os.path.dirname(program) and not os.path.isabs(found):  # noqa: PTH117, PTH120
         return None
     return found

@@ -1,6 +1,6 @@
-"""What a kernel's name says: a short name, its family, and the algorithm or collective.
+"""Classifies kernels by name: a short name, the family, and the convolution algorithm or collective.
 
-The rules are in `kernel_rules.toml`; this module reads them and takes C++ names apart.
+The rules are in `kernel_rules.toml`; this module parses C++ names.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 OTHER = "other"
-"""Family of a name that no rule knows."""
+"""Family of a name that no rule matches."""
 
 ALGORITHMS = ("winograd", "implicit_gemm", "precomputed_gemm", "fft", "direct", "depthwise")
 """Convolution algorithms."""
@@ -32,13 +32,13 @@ COLLECTIVES = (
 """Collectives of communication kernels."""
 
 _KINDS = {"family": None, "algorithm": ALGORITHMS, "collective": COLLECTIVES}
-"""What a rule can say; any family that is written as a name."""
+"""Kinds of rules and their values; any name can be a family."""
 _FAMILY = re.compile(r"[a-z][a-z0-9_]*")
 _RULES_FILE = Path(__file__).with_name("kernel_rules.toml")
 
 
 class KernelClass(NamedTuple):
-    """What a kernel name says; the fields are columns of the table kernel_names."""
+    """The classification of a kernel name; the fields are columns of the table kernel_names."""
 
     short_name: str
     family: str
@@ -47,7 +47,7 @@ class KernelClass(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """One table of the rule file: names that match belong to `value`."""
+    """A table of the rule file: names that match belong to `value`."""
 
     value: str
     pattern: re.Pattern[str]
@@ -57,7 +57,7 @@ class Rule(NamedTuple):
 
 @cache
 def rules() -> dict[str, tuple[Rule, ...]]:
-    """The rules of each kind (family, algorithm, collective) in the order in which they are tried."""
+    """Return the rules of each kind (family, algorithm, collective) in the order in which they are tried."""
     document = tomllib.loads(_RULES_FILE.read_text(encoding="utf-8"))
     if set(document) != set(_KINDS):
         raise ValueError(f"{_RULES_FILE.name}: expected the tables {sorted(_KINDS)}, found {sorted(document)}")
@@ -65,7 +65,7 @@ def rules() -> dict[str, tuple[Rule, ...]]:
 
 
 def families() -> tuple[str, ...]:
-    """The kernel families: those of the rule file, in its order, and OTHER."""
+    """Return the kernel families: those of the rule file, in its order, and OTHER."""
     return tuple(dict.fromkeys([*(rule.value for rule in rules()["family"]), OTHER]))
 
 
@@ -84,36 +84,35 @@ def _rule(kind: str, table: dict[str, Any]) -> Rule:
 
 @lru_cache(maxsize=1 << 16)
 def _rank(kind: str, word: str) -> int:
-    """Place of the first rule that matches a qualified identifier; the number of rules where none does."""
+    """Index of the first rule that matches a qualified identifier; the number of rules if none does."""
     table = rules()[kind]
     return next((rank for rank, rule in enumerate(table) if rule.pattern.search(word)), len(table))
 
 
 def _ranks(kind: str, words: Collection[str]) -> dict[str, int]:
-    # Names share most of their identifiers, so a rank per identifier is found once and kept.
+    # Names share most of their identifiers, so the index for an identifier is computed once and cached.
     return {word: _rank(kind, word) for word in words}
 
 
 def matching_rule(kind: str, name: str) -> Rule | None:
-    """The rule of a kind (family, algorithm, collective) that decides about a kernel name."""
+    """Return the rule of a kind (family, algorithm, collective) that classifies a kernel name, or None."""
     table = rules()[kind]
     rank = min((_rank(kind, word) for word in _words(_head(name))), default=len(table))
     return table[rank] if rank < len(table) else None
 
 
-@lru_cache(maxsize=1 << 13)  # of runs that share their names; 65,536 would be 40 MB in every process
+@lru_cache(maxsize=1 << 13)  # runs share their names; 65,536 would take 40 MB in every process
 def classify(name: str) -> KernelClass:
-    """Short name, family, algorithm and collective of a kernel name, as any profiler writes it."""
+    """Classify a kernel name, as any profiler writes it."""
     return classify_all([name])[0]
 
 
 Ranks = Callable[[str, Collection[str]], Mapping[str, int]]
-"""For a kind and qualified identifiers: the place of the first rule that matches each; the number of rules where none
-does."""
+"""Maps qualified identifiers to the index of the first rule of a kind that matches, or the number of rules."""
 
 
 def classify_all(names: Sequence[str], ranks: Ranks = _ranks) -> list[KernelClass]:
-    """The same of many names, of which nothing is kept; `ranks` is asked about all their identifiers at a time."""
+    """Classify many names without caching them; `ranks` is called with all their identifiers at once."""
     heads = [_head(name) for name in names]
     words = [_words(head) for head in heads]
     families = [value or OTHER for value in _decide("family", words, ranks)]
@@ -131,7 +130,7 @@ def classify_all(names: Sequence[str], ranks: Ranks = _ranks) -> list[KernelClas
 
 
 def _decide(kind: str, words: Sequence[Collection[str]], ranks: Ranks) -> list[str | None]:
-    """What the rules of a kind say of names with these identifiers."""
+    """Apply the rules of a kind to names with these identifiers."""
     if not words:
         return []
     values = [*(rule.value for rule in rules()[kind]), None]
@@ -141,11 +140,11 @@ def _decide(kind: str, words: Sequence[Collection[str]], ranks: Ranks) -> list[s
 
 # --- C++ names ---------------------------------------------------------------------------------------------------
 
-# Names come from files of unknown origin: no regex here takes more than linear time, which a test measures.
+# Names come from files of unknown origin: every regex here takes linear time, which a test measures.
 _ANONYMOUS = re.compile(
     r"(?:\(anonymous namespace\)|<unnamed>|\{anonymous\}|_NV_ANON_NAMESPACE|(?<!\w)_GLOBAL__N__\w++)::"
 )
-# operator() becomes a plain word and other operators lose their brackets, so that brackets can be counted.
+# operator() becomes a plain word, and other operators lose their brackets, so that brackets can be counted.
 _CALL_OPERATOR = re.compile(r"operator\s*\(\s*\)")
 _OTHER_OPERATOR = re.compile(r"operator\s*(?:<=>|<<=?|>>=?|->\*?|<=|>=)|->")
 _CALL_WORD = "operator_call_"
@@ -155,18 +154,18 @@ _IDENTIFIER = re.compile(r"[A-Za-z_]\w*(?:::[A-Za-z_]\w*)*")
 
 
 def _words(head: str) -> set[str]:
-    """The qualified identifiers of a head: what the rules are searched in."""
+    """The qualified identifiers of a head, which the rules are searched in."""
     return set(_IDENTIFIER.findall(head))
 
 
-# Base names that several kernels share: what the template arguments name tells them apart.
+# Base names that several kernels share: their template arguments distinguish them.
 _SHARED = re.compile(
     r"elementwise_kernel|^reduce_kernel$|multi_tensor_apply_kernel|^kernelPointwiseApply|^EigenMetaKernel$"
     r"|^(?:Kernel2?|kernel|device_kernel|_kernel_agent)$|grid_stride_kernel$"
 )
-# Base names that say nothing without their namespace.
+# Base names that mean nothing without their namespace.
 _VAGUE = re.compile(rf"^(?:kernel|Kernel2?|device_kernel|globalKernel|dispatch|combine|{_CALL_WORD})$")
-# Template arguments that wrap the functor or are mere types.
+# Template arguments that wrap the functor, or are types.
 _NOT_A_FUNCTOR = re.compile(
     r"^(?:void|bool|char|short|int|long|unsigned|signed|float\d?|double\d?|half|Half|BFloat16|complex|u?int\d+_t|size_t"
     r"|const|true|false|nullptr|decltype|lambda|instance|std|T\d+|__half2?|__nv_bfloat16\d?|Float8\w*|OpaqueType|Array"
@@ -174,21 +173,21 @@ _NOT_A_FUNCTOR = re.compile(
     r"|ReduceOp|func_wrapper_t|\w*ListMetadata|_cuda_scatter_gather_internal_kernel|enable_\w+|operator\w*"
     r"|TensorIterator(?:Base)?|__nv_\w+|TensorEvaluator|cublas\w*|\w*Params)$"
 )
-# Functors that only say how many operands there are; the operation follows as a type.
+# Functors that only state the number of operands; the operation follows as a type.
 _ARITY_FUNCTOR = re.compile(r"^(?:BinaryOp|UnaryOp|PointwiseOp|TernaryOp)\w*Functor$")
 _OPERATION = re.compile(r"std::(plus|minus|multiplies|divides|negate|maximum|minimum)\b|::(\w+)<")
 
 
 def _head(name: str) -> str:
-    """The name up to its call arguments, without anonymous namespaces; template arguments stay."""
+    """The name before its call arguments, without anonymous namespaces but with template arguments."""
     text = name.strip()
-    # What is seldom there is looked for first: the regex takes 20 times as long.
+    # Check for rare parts first: the regexes take 20 times as long.
     if "[clone " in text or text.endswith(".kd"):
         text = _SUFFIX.sub("", text)
     if "operator" in text or "->" in text:
         text = _OTHER_OPERATOR.sub("operator_", _CALL_OPERATOR.sub(_CALL_WORD, text))
     text = _ANONYMOUS.sub("", text)
-    # The call arguments are the first (...) outside template arguments and lambdas that no :: follows.
+    # The call arguments are the first (...) outside template arguments and lambdas that is not followed by ::.
     nesting = paren = 0
     start = -1
     for bracket in _BRACKET.finditer(text):
@@ -243,7 +242,7 @@ def _strip_brackets(head: str) -> tuple[str, str]:
         depth = max(depth - 1, 0)
         end = bracket.end()
     if depth:
-        return "".join(plain), head[opened:]  # cut off inside a template argument list
+        return "".join(plain), head[opened:]  # truncated inside a template argument list
     plain.append(head[end:])
     return "".join(plain), arguments
 
@@ -260,7 +259,7 @@ def _functor(arguments: str) -> str | None:
 
 
 def _mangled_name(head: str) -> str:
-    """Last component of an Itanium-mangled name; the name itself where it is not a plain one."""
+    """The last component of an Itanium-mangled name; the whole name if that cannot be parsed."""
     at = 3 if head.startswith("_ZN") else 2
     part = ""
     while length := re.match(r"[1-9]\d{0,3}", head[at : at + 4]):

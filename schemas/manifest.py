@@ -1,9 +1,9 @@
-"""run.json: what a run folder says about itself.
+"""run.json: the description of a run folder.
 
-The collector writes it first with status `running` and last with `done` or `failed`, each time by rename; it is the
-contract between the two sides, so a field is added with a default and never renamed within a version.
+`collect` writes it first with status `running` and last with `done` or `failed`, each time atomically. `analyze` reads
+it: a new field has a default, and no field is renamed within a version.
 
-Layout of a run folder, one sub-folder for each profiler pass::
+A run folder has a subfolder for each profiler pass::
 
     RUN_ID/run.json
     RUN_ID/PROFILER/rank-N.<kind's suffix>     e.g. torch/rank-0.trace.json.gz, nsys/node-0.sqlite
@@ -38,25 +38,25 @@ FILE_KINDS = {
     "nsys_tables": "Nsight Systems report exported to a folder of Parquet or Arrow files; its META_DATA_EXPORT file",
     "ncu_report": "Nsight Compute report (.ncu-rep)",
     "ncu_csv": "Nsight Compute CSV, page raw",
-    "log": "what the workload and the profiler printed",
+    "log": "output of the workload and of the profiler",
 }
-"""Every value of `RunFile.kind`, and what such a file is."""
+"""The values of `RunFile.kind`, and their meaning."""
 
 
 RUN_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 
 
 def is_run_id(text: str) -> bool:
-    """Whether a text can be the id of a run: it names a folder, and leads to no other."""
+    """Whether a text can be a run id: the name of a folder, not a path."""
     return RUN_ID.fullmatch(text) is not None
 
 
 class ManifestError(Exception):
-    """A run.json that cannot be used; the message names the file and the place."""
+    """An unusable run.json; the message names the file and the place."""
 
 
 class RunFile(msgspec.Struct, kw_only=True):
-    """One file that a pass left, relative to the run folder."""
+    """A file of a pass; its path is relative to the run folder."""
 
     path: str
     kind: str
@@ -74,34 +74,34 @@ class Gpu(msgspec.Struct, kw_only=True):
 
 
 class RankRecording(msgspec.Struct, kw_only=True):
-    """How one rank was recorded. What torch.profiler does in a program of the user's own is None elsewhere."""
+    """How one rank was recorded. Fields that apply to the user's program under torch.profiler are None elsewhere."""
 
     rank: int
     host: str | None = None
-    """Name of the host that its process ran on; None if it did not say."""
+    """Name of the host its process ran on; None if unknown."""
     counted_steps: int | None = None
-    """Steps of the rank's first optimizer in the recording; None if it stepped none, and was recorded whole."""
+    """Steps of the rank's first optimizer in the recording; None if it stepped none and everything was recorded."""
     warmed_up: bool | None = None
-    """Whether the profiler was on, and threw away what it saw, for a whole step before the recorded ones."""
+    """Whether the profiler was on, discarding events, for a whole step before the recorded ones."""
     aligned: bool | None = None
-    """Whether all ranks began the first recorded step together; None for a job of one process."""
+    """Whether all ranks started the first recorded step together; None for a job of one process."""
     note: str | None = None
     """Why they did not, in one sentence."""
     undisturbed_step_ns: int | None = None
-    """Mean time of a step before the profiler started; None if none was timed."""
+    """Mean step time before the profiler started; None if no step was timed."""
     recorded_step_ns: int | None = None
-    """Mean time of a profiled step. Both are over blocks of steps that begin and end with idle GPUs."""
+    """Mean time of a profiled step. Both blocks of steps begin and end with idle GPUs."""
 
     @property
     def slowdown(self) -> float | None:
-        """How many times as long a recorded step took as an undisturbed one; None where not both were timed."""
+        """Ratio of recorded to undisturbed step time; None unless both are known."""
         if not self.undisturbed_step_ns or self.recorded_step_ns is None:
             return None
         return self.recorded_step_ns / self.undisturbed_step_ns
 
 
 class Pass(msgspec.Struct, kw_only=True):
-    """The workload run once under one profiler."""
+    """One run of the workload under one profiler."""
 
     profiler: str
     status: Status = "running"
@@ -110,41 +110,41 @@ class Pass(msgspec.Struct, kw_only=True):
     command: list[str] = []
     exit_code: int | None = None
     note: str | None = None
-    """What of its recordings was not kept, in one sentence."""
+    """Which of its recordings were discarded, in one sentence."""
     start: str | None = None
     end: str | None = None
     files: list[RunFile] = []
     options: dict[str, Any] = {}
-    """The profiler's own options (shapes, memory, stacks, ncu metric set ...)."""
+    """The profiler's options (shapes, memory, stacks, ncu metric set ...)."""
     counted_steps: int | None = None
-    """Steps that every rank's recording holds; None where none were counted, or not the same number on all ranks."""
+    """Steps in every rank's recording; None if none were counted, or ranks differ."""
     ranks: list[RankRecording] = []
-    """One for each process that was recorded; of a program of the user's own only under torch.profiler."""
+    """One for each recorded process; for the user's program only under torch.profiler."""
 
 
 class Manifest(msgspec.Struct, kw_only=True):
     """A run: one workload with one set of options, under one or several profilers.
 
-    Times are ISO 8601 in UTC. Fields that make no sense for a run (the model of a program of the user's own) are None.
+    Times are ISO 8601 in UTC. Fields that do not apply (the model of the user's program) are None.
     """
 
     version: int = MANIFEST_VERSION
     run_id: str
     job: str | None = None
-    """Name of a job on several nodes, of which this folder has what one node's `collect` recorded."""
+    """Name of a job on several nodes; this folder contains what `collect` recorded on one of them."""
     status: Status = "running"
     reason: str | None = None
     """Why it failed, in one sentence; None unless `status` is failed."""
     start: str
     end: str | None = None
     command: list[str]
-    """The command line of `collect`, argument by argument; here and in all other texts a secret is `***`."""
+    """The arguments of `collect`. Here and in all other texts, secrets are replaced by `***`."""
     passes: list[Pass] = []
 
     workload: RecordedWorkload = msgspec.field(default_factory=RecordedWorkload)
-    """What was trained; of a program of the user's own only the device."""
+    """What was trained; for the user's program only the device."""
     world_size: int | None = None
-    """Processes of the job, as they know it themselves: their process group, or else WORLD_SIZE."""
+    """Number of processes of the job, from their process group, else from WORLD_SIZE."""
     program: list[str] | None = None
     """The user's own command, for `collect run -- COMMAND`."""
 
@@ -159,7 +159,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     python_version: str | None = None
     packages: dict[str, str] = {}
     environment: dict[str, str] = {}
-    """Variables that bear on a measurement (collect.redact.VARIABLES), and no others."""
+    """Only variables that can affect a measurement (collect.redact.VARIABLES)."""
     git_commit: str | None = None
     git_dirty: bool | None = None
 
@@ -167,8 +167,8 @@ class Manifest(msgspec.Struct, kw_only=True):
 def read_manifest(folder: Path) -> Manifest:
     """Read FOLDER/run.json.
 
-    Raises ManifestError for a missing, malformed or newer manifest, for numbers that no column holds, and for files
-    that are not below the folder.
+    Raises ManifestError for a missing, malformed or newer manifest, for numbers out of range, and for files outside the
+    folder.
     """
     path = folder / MANIFEST_NAME
     try:
@@ -188,9 +188,9 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def _upgraded(raw: Any) -> Any:
-    """What stood in version 1, in the form of version 2; anything else as it is.
+    """Convert a manifest of version 1 to version 2; return anything else unchanged.
 
-    Then the options of the workload stood among the other fields, under the names of their columns where they had one.
+    In version 1 the options of the workload were top-level fields, named like their columns in `runs` if they had one.
     """
     if not isinstance(raw, dict) or raw.get("version", 1) != 1:
         return raw
@@ -200,7 +200,7 @@ def _upgraded(raw: Any) -> Any:
 
 
 def _problem(manifest: Manifest) -> str | None:
-    """What of a manifest cannot be true, or would lead out of its folder."""
+    """Describe a value that is impossible or leads outside the folder; None if there is none."""
     if not manifest.run_id.strip() or _CONTROL.search(manifest.run_id):
         return f"run_id {manifest.run_id!r} is empty or has control characters"
     if manifest.job is not None and not is_run_id(manifest.job):
@@ -215,7 +215,7 @@ def _problem(manifest: Manifest) -> str | None:
         numbers |= {"counted_steps": one.counted_steps} if one.counted_steps is not None else {}
     for name, value in numbers.items():
         if not 0 <= value <= LARGEST_INT32:
-            return f"{name} is {value}, which is not within 0 and {LARGEST_INT32}"
+            return f"{name} is {value}, which is not between 0 and {LARGEST_INT32}"
     for file in (f.path for p in manifest.passes for f in p.files):
         inside = PurePosixPath(file)
         if not inside.parts or "\0" in file or inside.is_absolute() or ".." in inside.parts:
@@ -224,5 +224,5 @@ def _problem(manifest: Manifest) -> str | None:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write FOLDER/run.json whole or not at all, for its owner alone; follows no link. Raises OSError."""
+    """Write FOLDER/run.json atomically, readable by its owner only; follows no link. Raises OSError."""
     write_synced(folder / MANIFEST_NAME, msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n", 0o600)

@@ -1,4 +1,4 @@
-"""Units of Nsight Compute: the base unit of each, and the factor to it. The rules are in `ncu_units.toml`."""
+"""Converts units of Nsight Compute to base units. The rules are in `ncu_units.toml`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NS_PER_S = Decimal("1e9")
 
 
 class Scale(NamedTuple):
-    """Base unit and what a value is multiplied with to be in it."""
+    """A base unit, and the factor that converts a value to it."""
 
     unit: str
     factor: Decimal
@@ -35,7 +35,7 @@ def _rules() -> _Rules:
 
 @cache
 def scale(unit: str) -> Scale:
-    """Base unit of a unit as ncu prints it: `Kbyte/block` is 1000 byte/block, `cycle/nsecond` 10^9 hz."""
+    """Convert a unit as ncu prints it: `Kbyte/block` is 1000 byte/block, `cycle/nsecond` 10^9 hz."""
     over, slash, under = unit.strip().partition("/")
     base, factor = _word(over)
     if not slash:

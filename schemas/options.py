@@ -1,6 +1,6 @@
-"""How an option is declared: with its field of a struct stand its help, its range and how it is kept.
+"""Declares an option with the field of a struct that holds it: its help text, range, and place in run.json.
 
-The command line, the checks of a plan, run.json and the columns of `runs` derive from there.
+The command line, the checks of plans, run.json and the columns of `runs` derive from these declarations.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_ty
 import msgspec
 
 LARGEST_INT32 = 2**31 - 1
-"""The most that a column of ranks or counts holds."""
+"""The maximum of a column of ranks or counts."""
 LARGEST_INT64 = 2**63 - 1
 
 
@@ -20,38 +20,38 @@ class RunColumn(NamedTuple):
     """The column of `runs` that holds an option."""
 
     doc: str
-    """`{choices}` as in `Option.help`."""
+    """May contain `{choices}`, as `Option.help`."""
     name: str = ""
-    """The option's, where it is empty."""
+    """If empty, the option's name."""
     type: str = ""
-    """Arrow type; by the option's type, where it is empty."""
+    """Arrow type; if empty, it follows from the option's type."""
     unit: str = ""
     varies: bool = False
-    """Runs that differ in it can be of one workload: `scaling` compares them."""
+    """Runs of one workload may differ in it: `scaling` compares them."""
 
 
 class Option(NamedTuple):
-    """What an option is, beside the name, type and default of its field: `x: Annotated[int, Option(...)] = 1`."""
+    """What a field's name, type and default do not say: `x: Annotated[int, Option(...)] = 1`."""
 
     help: str
-    """`{choices}` in it stands for the values of the field's Literal."""
+    """`{choices}` is replaced by the values of the field's Literal."""
     panel: str
-    """Heading that it stands under in `--help`."""
+    """Heading of its section in `--help`."""
     least: int | None = None
     most: int = LARGEST_INT32
     short: str = ""
     """A second name on the command line: `-o`."""
     column: RunColumn | None = None
     recorded: Callable[[Any], Any] | None = None
-    """What of a value is written down in run.json, if not all of it."""
+    """Converts a value to what run.json contains."""
 
 
 class Declared(NamedTuple):
-    """An option as its field declares it."""
+    """An option and its field."""
 
     name: str
     hint: Any
-    """Its type, perhaps with None."""
+    """Its type, possibly with None."""
     kind: type
     """bool, int, str or tuple."""
     choices: tuple[str, ...]
@@ -60,13 +60,13 @@ class Declared(NamedTuple):
     option: Option
 
     def text(self, text: str) -> str:
-        """A text about it with its choices filled in: `fp32, tf32 or bf16`."""
+        """Replace `{choices}` in a text: `fp32, tf32 or bf16`."""
         *first, last = self.choices or ("",)
         return text.replace("{choices}", f"{', '.join(first)} or {last}" if first else last)
 
 
 def declared(struct: type[Any]) -> dict[str, Declared]:
-    """The options that a struct declares, by name; fields without an Option are none."""
+    """Return the options that a struct declares, by name; skips fields without an Option."""
     hints = get_type_hints(struct, include_extras=True)
     found = {}
     for field in msgspec.structs.fields(struct):
@@ -79,7 +79,7 @@ def declared(struct: type[Any]) -> dict[str, Declared]:
 
 
 def _kind(hint: Any) -> tuple[type, tuple[str, ...]]:
-    """What a value is that is not None, and the values of a Literal."""
+    """The type without None, and the values of a Literal."""
     if get_origin(hint) in (Union, types.UnionType):
         return _kind(next(a for a in get_args(hint) if a is not type(None)))
     if get_origin(hint) is Literal:

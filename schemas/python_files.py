@@ -1,8 +1,8 @@
-"""Which Python functions of a profile are the program's own: not PyTorch's, the standard library's or other packages'.
+"""Recognises Python functions of the user's program: not of PyTorch, the standard library or other packages.
 
-torch.profiler names a function `file.py(line): name`, and cuts what is on `sys.path` off the front of the file. The
-line is that of its `def`, or where it stood when the recording began. So no folder tells a package from the program
-next to it; what is not known here is the program's.
+torch.profiler names a function `file.py(line): name`, with the file relative to its entry of `sys.path`. The line is
+that of the `def`, or the current one when the recording began. So the folder does not distinguish a package from the
+program next to it: functions of packages that are not listed here count as the program's.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 _FUNCTION = re.compile(r"^(?P<file>.+)\((?P<line>\d+)\): (?P<name>.+)$", re.DOTALL)
 _INSTALLED = re.compile(r"(?:^|[/\\])(?:site-packages|dist-packages|lib[/\\]python\d[^/\\]*|Lib)[/\\]|^<|^[^.]*$")
-"""Files of an installed package, of Python itself, and what is no file."""
+"""Files of installed packages and of Python itself, and names that are no files."""
 
 PACKAGES = frozenset({
     "IPython", "PIL", "_pytest", "absl", "accelerate", "aiohttp", "apex", "bitsandbytes", "click", "cloudpickle",
@@ -28,13 +28,13 @@ PACKAGES = frozenset({
     "traitlets", "transformer_engine", "transformers", "triton", "typer", "urllib3", "viztracer", "wandb",
     "webdataset", "xdist", "xformers", "zmq",
 })  # fmt: skip
-"""Installed packages by their first name."""
+"""Top-level names of installed packages."""
 
 COLLECTOR = "collect"
 
 
 class ProgramFunction(NamedTuple):
-    """A function of the program, or of the collector that ran it."""
+    """A function of the program, or of `collect`, which ran it."""
 
     source: str
     """`file.py:42 in train_step`."""
@@ -42,7 +42,7 @@ class ProgramFunction(NamedTuple):
 
 
 def program_function(name: str) -> ProgramFunction | None:
-    """What the name of a python_function says, if it is the program's own; None for all others."""
+    """Parse the name of a python_function of the program; None for all others."""
     parts = _FUNCTION.match(name)
     if parts is None or _INSTALLED.search(parts["file"]):
         return None

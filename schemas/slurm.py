@@ -1,7 +1,7 @@
-"""Tasks on a cluster, for both sides; their options as submitit has them: timeout_min, mem_gb, slurm_partition.
+"""Runs functions as tasks of a cluster with submitit, whose options it takes: timeout_min, mem_gb, slurm_partition.
 
-submitit exchanges functions and results as pickles, and whoever can write one of these runs code as its reader. So they
-lie in a new folder that only this user can enter, never in a store or an output folder, which others may have made.
+submitit exchanges functions and results as pickle files, and a user who can write one runs code as its reader. So they
+are in a new folder that only this user can enter, never in a store or an output folder, which others may have created.
 """
 
 from __future__ import annotations
@@ -26,40 +26,40 @@ from schemas.isolation import isolated_children, python, set_variables
 
 _SBATCH = {"timeout_min": "time", "cpus_per_task": "cpus-per-task", "mem_gb": "mem"}
 _SETUP = '[ -z "$SLURM_CPUS_PER_TASK" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK'
-"""From Slurm 22.05 on, srun no longer takes the CPUs of its job for those of its tasks."""
+"""Since Slurm 22.05, srun does not inherit --cpus-per-task from its job."""
 _FRAME = ("----", "You can check full logs", "submitit ")
-"""Lines that submitit puts around what a task said."""
-OUT_OF_TIME = "its time ran out; `--launcher-option timeout_min=...` gives it more"
-_LOOK_S = 30
-"""How rarely Slurm is asked for the tasks of a long job."""
+"""Beginnings of the lines that submitit adds to a task's output."""
+OUT_OF_TIME = "it reached its time limit; `--launcher-option timeout_min=...` sets a longer one"
+_QUEUE_POLL_S = 30
+"""Longest time between two calls of squeue."""
 _FOLDER = "folder"
-"""The option that names the folder in which submitit's files lie."""
+"""The option that names the folder for submitit's files."""
 
 
 class TaskError(Exception):
-    """What a cluster refuses, or how a task was lost; a sentence."""
+    """Why a cluster rejects tasks, or how a task was lost; the message is one sentence."""
 
 
 class Tasks:
-    """Functions that run as tasks of arrays; `submit` starts them, `outcomes` waits for them. See `submitted`."""
+    """Functions that run as tasks of arrays. `submit` starts them, `outcomes` waits for them. See `submitted`."""
 
     def __init__(self, cluster: str, executor: Any, variables: Mapping[str, str | None]) -> None:
         self.keeps_logs = False
-        """Whether the logs of the tasks stay."""
+        """Whether to retain the tasks' logs."""
         self._cluster = cluster
         self._executor = executor
         self._variables = variables
         self._started: list[Any] = []
-        # The result of a task may come to be seen later than its end, by the file system of a network.
+        # On a network file system, a task's result may become visible after its end.
         self._poll_s, self._late_s = (1.0, 15.0) if cluster == "slurm" else (0.2, 0.0)
 
     def submit(self, calls: Sequence[tuple[Callable[..., Any], tuple[Any, ...]]], **parameters: object) -> list[Any]:
-        """Start each function with its arguments; jobs of submitit, in that order. Raises TaskError."""
+        """Start each function with its arguments; return submitit's jobs in that order. Raises TaskError."""
         self._executor.update_parameters(**parameters)
         most = (largest_array() if self._cluster == "slurm" else None) or len(calls)
         found: list[Any] = []
         for begin in range(0, len(calls), most):
-            with _refusals(), self._executor.batch():
+            with _submitit_errors(), self._executor.batch():
                 found += [
                     self._executor.submit(_with_variables, self._variables, function, *arguments)
                     for function, arguments in calls[begin:][:most]
@@ -68,7 +68,7 @@ class Tasks:
         return found
 
     def outcomes(self, jobs: Iterable[Any], stop: Callable[[], bool] = lambda: False) -> Iterator[tuple[Any, Any]]:
-        """Jobs as they end, with what the function returned or, of a lost task, a TaskError; until `stop` says so."""
+        """Yield jobs as they end, with their result, or a TaskError for a lost task, until `stop` returns True."""
         left, ended = list(jobs), dict[str, float]()
         while left and not stop():
             for job in list(left):
@@ -84,39 +84,38 @@ class Tasks:
                 time.sleep(self._poll_s)
 
     def cancel(self) -> None:
-        """Cancel what has not ended."""
+        """Cancel the tasks that have not ended."""
         left = [job for job in self._started if not job.done()]
         if self._cluster == "slurm" and self._started:
             arrays = sorted({job.job_id.partition("_")[0] for job in self._started})
-            # A task of a node that was lost is to be done once more, though it had left its result.
-            again = [] if left else ["--state=PENDING"]
-            subprocess.run(["scancel", *again, *arrays], capture_output=True, check=False)
+            # Slurm requeues the task of a lost node even if it had written its result.
+            requeued = [] if left else ["--state=PENDING"]
+            subprocess.run(["scancel", *requeued, *arrays], capture_output=True, check=False)
             return
         for job in left:
             job.cancel()
 
 
 def _with_variables(variables: Mapping[str, str | None], function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function in a task under the variables that the submitting process had, for the programs that it runs."""
+    """Call a function in a task with the submitting process's environment, for the programs that it runs."""
     set_variables(variables)
     return function(*arguments)
 
 
 @contextmanager
 def submitted(cluster: str, name: str, options: Mapping[str, str]) -> Iterator[Tasks]:
-    """Tasks by submitit: of `cluster` slurm, or processes here if it is local. At the end, what runs is cancelled.
+    """Set up submitit for `cluster`: slurm, or local for processes on this machine. Cancels running tasks at the end.
 
-    The option `folder` names a folder that all nodes see. Raises ImportError without submitit, and TaskError for what
-    submitit refuses.
+    The option `folder` names a folder that all nodes see. Raises ImportError without submitit, and TaskError.
     """
     import submitit
 
     options = dict(options)
     logs = _private_folder(options.pop(_FOLDER, None))
-    with isolated_children() as before:
+    with isolated_children() as environment:
         try:
-            with _refusals():
-                # A cluster may leave out the variables of isolated_children().
+            with _submitit_errors():
+                # A cluster may not pass on the variables of isolated_children().
                 executor = submitit.AutoExecutor(folder=logs, cluster=cluster, slurm_python=shlex.join(python()))
                 defaults = {"name": name, "timeout_min": 24 * 60, "slurm_setup": [_SETUP]}
                 executor.update_parameters(**{**defaults, **typed(options)})
@@ -126,9 +125,9 @@ def submitted(cluster: str, name: str, options: Mapping[str, str]) -> Iterator[T
         if cluster == "slurm":
             submitit.SlurmJob.watcher = _queue()
             if not {"timeout_min", "slurm_time"} & set(options):
-                # The partition's own limit: with a longer one a task would wait for ever.
+                # Use the partition's limit: with a longer one a task would never start.
                 executor._executor.update_parameters(time=None)
-        found = Tasks(cluster, executor, before)
+        found = Tasks(cluster, executor, environment)
         try:
             yield found
         finally:
@@ -138,7 +137,7 @@ def submitted(cluster: str, name: str, options: Mapping[str, str]) -> Iterator[T
 
 
 def _private_folder(named: str | None) -> Path:
-    """A new folder below the named one, or the user's cache, that nobody else can change. Raises TaskError."""
+    """Create a folder in the named one, or in the user's cache, that nobody else can change. Raises TaskError."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tracequarry" / "jobs"
     parent = Path(named).expanduser().absolute() if named else base
     try:
@@ -147,8 +146,8 @@ def _private_folder(named: str | None) -> Path:
         for folder in (parent, *parent.parents):
             if _others_may_change(folder.stat()):
                 raise TaskError(
-                    f"{folder}: other users may change it, and thereby what tasks run; "
-                    f"--launcher-option {_FOLDER}=... names a folder of your own that all nodes see"
+                    f"{folder}: other users can change it, and thus the code that tasks run; "
+                    f"choose a folder of your own that all nodes see with --launcher-option {_FOLDER}=..."
                 )
         return Path(tempfile.mkdtemp(dir=parent))  # of mode 0700
     except OSError as e:
@@ -156,10 +155,10 @@ def _private_folder(named: str | None) -> Path:
 
 
 def _others_may_change(folder: os.stat_result) -> bool:
-    """Whether another user can rename or replace what is in a folder."""
+    """Whether another user can rename or replace files in a folder."""
     if sys.platform == "win32":
-        return False  # Windows has an access list for each user's folders
-    # In a container root may have another number.
+        return False  # Windows protects users' folders with access lists
+    # In a container, root may have another id.
     if folder.st_uid not in (os.geteuid(), Path("/").stat().st_uid):
         return True
     if folder.st_mode & stat.S_ISVTX:
@@ -169,7 +168,7 @@ def _others_may_change(folder: os.stat_result) -> bool:
 
 
 def _is_own_group(number: int) -> bool:
-    """Whether a group has this user alone, as many systems make one for each."""
+    """Whether a group consists of this user only, as many systems create one for each user."""
     if sys.platform == "win32":
         return False
     import grp
@@ -182,46 +181,46 @@ def _is_own_group(number: int) -> bool:
     return user.pw_gid == number and user.pw_name == group.gr_name and set(group.gr_mem) <= {user.pw_name}
 
 
-def _last_words(said: str) -> str:
-    """In a sentence, how a task was lost: of what submitit says, which is a traceback or the end of its output."""
-    if "in has_timed_out" in said or "timed-out" in said:
+def _reason(message: str) -> str:
+    """Describe how a task was lost, from submitit's message: a traceback or the end of the task's output."""
+    if "in has_timed_out" in message or "timed-out" in message:
         return OUT_OF_TIME
-    lines = [line.strip() for line in said.splitlines()]
-    return next((line for line in reversed(lines) if line and not line.startswith(_FRAME)), "it said nothing")
+    lines = [line.strip() for line in message.splitlines()]
+    return next((line for line in reversed(lines) if line and not line.startswith(_FRAME)), "no message")
 
 
 def _outcome(job: Any) -> Any:
-    """What a job that has ended returned, or a TaskError."""
+    """Return the result of a job that has ended, or a TaskError."""
     from submitit.core.utils import FailedJobError, UncompletedJobError
 
-    job._results_timeout_s = 0  # of its own it would wait here once more
+    job._results_timeout_s = 0  # do not wait once more
     try:
         return job.result()
     except (UncompletedJobError, FailedJobError) as e:
         log = job.paths.stderr
         if not log.exists():
             return TaskError(
-                f"it could not write {log}; --launcher-option {_FOLDER}=... names a folder that all nodes see"
+                f"it could not write {log}; choose a folder that all nodes see with --launcher-option {_FOLDER}=..."
             )
-        return TaskError(f"{_last_words(str(e))} ({log})")
+        return TaskError(f"{_reason(str(e))} ({log})")
 
 
 @contextmanager
-def _refusals() -> Iterator[None]:
-    """What submitit and Slurm refuse, as TaskError."""
+def _submitit_errors() -> Iterator[None]:
+    """Translate errors of submitit and Slurm to TaskError."""
     from submitit.core.utils import FailedJobError
 
     try:
-        with redirect_stderr(io.StringIO()):  # where submitit says the same in more words
+        with redirect_stderr(io.StringIO()):  # submitit prints the same at length
             yield
     except (RuntimeError, ValueError, NameError, TypeError, AssertionError, OSError, FailedJobError) as e:
         raise TaskError(str(e).partition("\n")[0]) from e
 
 
 def _queue() -> Any:
-    """What tells submitit which jobs have ended: those that squeue does not list.
+    """Return a watcher by which submitit regards jobs as ended that squeue does not list.
 
-    Its own asks sacct, which knows nothing where Slurm keeps no accounts, so that a killed task would never end.
+    Its own calls sacct, which does not work without Slurm accounting: a killed task would never end.
     """
     from submitit.core.core import InfoWatcher
 
@@ -239,27 +238,27 @@ def _queue() -> Any:
             state: str = self.get_info(job_id, mode).get("State", "UNKNOWN")
             return state
 
-    return Queue(delay_s=_LOOK_S)
+    return Queue(delay_s=_QUEUE_POLL_S)
 
 
 @cache
 def largest_array() -> int | None:
-    """How many tasks an array of this cluster may have; None where there is no Slurm that would say."""
+    """Return the maximum number of tasks of a Slurm array here, or None without Slurm."""
     try:
-        said = subprocess.run(["scontrol", "show", "config"], capture_output=True, text=True, check=True).stdout
+        config = subprocess.run(["scontrol", "show", "config"], capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
         return None
-    match = re.search(r"^MaxArraySize\s*=\s*([1-9]\d*)$", said, re.MULTILINE)
+    match = re.search(r"^MaxArraySize\s*=\s*([1-9]\d*)$", config, re.MULTILINE)
     return int(match[1]) if match else None
 
 
 def typed(options: Mapping[str, str]) -> dict[str, str | int]:
-    """Options from texts: whole numbers as such."""
+    """Convert whole numbers among the options."""
     return {name: int(value) if value.isdecimal() else value for name, value in options.items()}
 
 
 def sbatch_options(options: Mapping[str, str]) -> list[str]:
-    """The same as options of sbatch: --mem=8G."""
+    """Convert the options to those of sbatch: --mem=8G."""
     return [
         f"--{_SBATCH.get(name, name.removeprefix('slurm_').replace('_', '-'))}={value}{'G' if name == 'mem_gb' else ''}"
         for name, value in options.items()

@@ -1,8 +1,7 @@
-"""The tables of the store: every column with its type, unit and meaning.
+"""The tables of a store: every column with its type, unit and meaning.
 
 Types are Arrow's names; `string` columns are dictionary-encoded in memory and on disk. Times are int64 nanoseconds:
-`start_ns` on the clock of the file it came from (one clock per file), `dur_ns` a length. NULL means that
-the file did not say.
+`start_ns` on the clock of its file (one clock per file), `dur_ns` a duration. NULL means that the file does not say.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Column(NamedTuple):
-    """One column: Arrow type name, unit ('' for none) and what it holds."""
+    """A column: Arrow type name, unit ('' for none) and meaning."""
 
     name: str
     type: str
@@ -45,7 +44,7 @@ def _table(
 
 _INTERVAL = (
     ("start_ns", "int64", "ns", "start"),
-    ("dur_ns", "int64", "ns", "length; 0 is legal"),
+    ("dur_ns", "int64", "ns", "duration; may be 0"),
 )
 _GPU = (
     ("pid", "int64", "", "process that owns the work; NULL where the file only names the device"),
@@ -54,7 +53,7 @@ _GPU = (
 )
 _LINK = (
     ("correlation_id", "int64", "", "joins the GPU work to the CUDA call that launched it, within (run_id, rank, pid)"),
-    ("op_id", "int64", "", "PyTorch's External id: joins to cpu_ops.op_id; NULL where the file has none"),
+    ("op_id", "int64", "", "PyTorch's External id: joins to cpu_ops.op_id; NULL if the file has none"),
 )
 _CPU = (
     ("pid", "int64", "", "process; NULL where the file has a label instead of a number"),
@@ -63,7 +62,7 @@ _CPU = (
 _SUMMARY = (
     ("name", "string", "", "call, kernel or copy, as the log prints it"),
     ("calls", "int64", "", "number of calls"),
-    ("total_ns", "int64", "ns", "sum of durations, rounded to 1 ns from what the log printed"),
+    ("total_ns", "int64", "ns", "sum of durations as printed, rounded to 1 ns"),
     ("avg_ns", "int64", "ns", "mean"),
     ("min_ns", "int64", "ns", "shortest"),
     ("max_ns", "int64", "ns", "longest"),
@@ -91,11 +90,11 @@ TABLES: dict[str, Table] = {
             ("git_commit", "string", "", "commit of the working directory"),
             ("start_time", "string", "", "ISO 8601, UTC"),
             ("status", "string", "", "running, done or failed; NULL for bare files"),
-            ("reason", "string", "", "why it failed"),
+            ("reason", "string", "", "reason of a failure"),
             ("ranks", "int32", "", "ranks that were ingested"),
             ("world_size", "int32", "", "ranks of the job; NULL where neither the files nor run.json say so"),
-            ("source", "string", "", "folder or file it was read from"),
-            ("warnings", "string", "", "what was lost or odd while reading, one line each"),
+            ("source", "string", "", "folder or file that was read"),
+            ("warnings", "string", "", "what was lost or unusual while reading, one line each"),
             ranked=False,
         ),
         _table(
@@ -122,26 +121,26 @@ TABLES: dict[str, Table] = {
             ("dtype", "string", "", "element type of the collective"),
             ("group_size", "int32", "", "ranks in the process group"),
             ("group_name", "string", "", "process group"),
-            ("group_ranks", "string", "", "ranks in the group, as a JSON list; the profiler cuts a long one short"),
-            ("group_desc", "string", "", "what the program calls the process group"),
+            ("group_ranks", "string", "", "ranks in the group, as a JSON list; the profiler truncates a long one"),
+            ("group_desc", "string", "", "description of the process group in the program"),
             ("seq", "int64", "", "sequence number of the collective in its group"),
-            ("peer", "int32", "", "of a send its destination, of a receive its source: a global rank in PyTorch"),
-            ("in_splits", "string", "", "of an all_to_all the rows to each rank, a JSON list; [] is as many to each"),
-            ("out_splits", "string", "", "rows received from each rank, likewise"),
+            ("peer", "int32", "", "destination of a send, source of a receive: a global rank in PyTorch"),
+            ("in_splits", "string", "", "rows sent to each rank by an all_to_all, a JSON list; [] means equal splits"),
+            ("out_splits", "string", "", "rows received from each rank; as in_splits"),
         ),
         _table(
             "process_groups",
             "a process group that a rank is in, as its trace lists them",
-            ("group_name", "string", "", "name; ranks may give one to groups of their own"),
-            ("description", "string", "", "what the program calls it: default_pg, mesh_tp ..."),
-            ("ranks", "string", "", "its ranks in the job, a JSON list; NULL where the file does not list them"),
-            ("size", "int32", "", "how many they are"),
+            ("group_name", "string", "", "name; different groups of different ranks may share one"),
+            ("description", "string", "", "description in the program: default_pg, mesh_tp ..."),
+            ("ranks", "string", "", "its ranks in the job, a JSON list; NULL if the file does not list them"),
+            ("size", "int32", "", "number of ranks"),
             ("backend", "string", "", "backend by device type: cuda:nccl"),
         ),
         _table(
             "rank_hosts",
             "a rank whose host is known",
-            ("host", "string", "", "name of the host that it ran on, as its recording or the collector says"),
+            ("host", "string", "", "name of the host, from the recording or from collect"),
         ),
         _table(
             "memcpys",
@@ -189,13 +188,13 @@ TABLES: dict[str, Table] = {
             ("input_dims", "string", "", "shapes of the inputs, JSON"),
             ("input_types", "string", "", "element types of the inputs, JSON"),
             ("concrete_inputs", "string", "", "scalar inputs, JSON"),
-            ("collective", "string", "", "of what asks for a collective (record_param_comms): which, as for kernels"),
-            ("peer", "int32", "", "of a send its destination, of a receive its source, likewise"),
-            ("in_elems", "int64", "", "elements sent, likewise"),
-            ("out_elems", "int64", "", "elements received, likewise"),
-            ("dtype", "string", "", "element type, likewise"),
-            ("group_name", "string", "", "process group, likewise"),
-            ("group_ranks", "string", "", "its ranks, likewise"),
+            ("collective", "string", "", "collective that the operator (record_param_comms) launches, as in kernels"),
+            ("peer", "int32", "", "destination of a send, source of a receive"),
+            ("in_elems", "int64", "", "elements sent"),
+            ("out_elems", "int64", "", "elements received"),
+            ("dtype", "string", "", "element type"),
+            ("group_name", "string", "", "process group"),
+            ("group_ranks", "string", "", "ranks in the group, as a JSON list"),
         ),
         _table(
             "ranges",
@@ -210,7 +209,7 @@ TABLES: dict[str, Table] = {
             ("style", "string", "", "PushPop or StartEnd, of NVTX ranges"),
             ("name", "string", "", "range name"),
             *_CPU,
-            ("end_tid", "int64", "", "thread that ended it, where not the one that began it"),
+            ("end_tid", "int64", "", "thread that ended it, if another than the one that began it"),
             ("device", "int32", "", "GPU of a gpu_annotation"),
             ("stream", "int64", "", "stream of a gpu_annotation"),
             *_INTERVAL,
@@ -277,10 +276,10 @@ TABLES: dict[str, Table] = {
         ),
         _table(
             "step_metrics",
-            "a training step as the collector timed it",
+            "a training step as timed by collect",
             ("step", "int32", "", "from 0, over warm-up and profiled steps"),
             ("warmup", "bool", "", "a step before the profiled ones"),
-            ("undisturbed", "bool", "", "a step before the profiler started, to compare the profiled ones with"),
+            ("undisturbed", "bool", "", "a step before the profiler started, the baseline for its overhead"),
             ("data_s", "double", "s", "waiting for the next batch"),
             ("h2d_s", "double", "s", "host-to-device copies"),
             ("forward_s", "double", "s", "forward"),
@@ -340,7 +339,7 @@ TABLES: dict[str, Table] = {
             "a distinct kernel name of a run",
             ("name", "string", "", "kernel name"),
             ("short_name", "string", "", "without namespaces, template and call arguments"),
-            ("family", "string", "", "what kind of work it is (schemas/kernel_rules.toml)"),
+            ("family", "string", "", "kind of work (schemas/kernel_rules.toml)"),
             ("algorithm", "string", "", "convolution algorithm; NULL for other families"),
             ("collective", "string", "", "NCCL collective; NULL for other families"),
             ranked=False,

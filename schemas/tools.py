@@ -1,4 +1,4 @@
-"""The profilers' own programs, which record and which export what they recorded, and where they are found."""
+"""The profilers' programs, which record and export, and where to find them."""
 
 from __future__ import annotations
 
@@ -10,26 +10,25 @@ from schemas.isolation import which
 
 
 class Tool(NamedTuple):
-    """A program that comes with a profiler."""
+    """A program of a profiler."""
 
     name: str
-    """Of the program."""
+    """File name of the program."""
     product: str
     url: str
     variable: str
-    """Environment variable that holds its path, where it is not on PATH."""
-    usual: tuple[str, ...] = ()
-    """Patterns below / of where it is installed without being on PATH."""
+    """Environment variable with its path, if it is not on PATH."""
+    places: tuple[str, ...] = ()
+    """Patterns below / where installers put it without adding it to PATH."""
 
     def find(self) -> str | None:
-        """Absolute path of the program: as the variable says, else on PATH, else in a usual place; None without one."""
-        asked = os.environ.get(self.variable)
-        if found := which(asked or self.name):
+        """Return the program's absolute path: from the variable, else on PATH, else in `places`; None if missing."""
+        chosen = os.environ.get(self.variable)
+        if found := which(chosen or self.name):
             return os.path.abspath(found)  # noqa: PTH100 (Path.resolve would follow links)
-        if asked:
+        if chosen:
             return None
-        usual = sorted((p for pattern in self.usual for p in Path("/").glob(pattern)), reverse=True)
-        return str(usual[0]) if usual else None
+        return max((str(p) for pattern in self.places for p in Path("/").glob(pattern)), default=None)
 
 
 NSYS = Tool("nsys", "Nsight Systems", "https://developer.nvidia.com/nsight-systems", "TRACEQUARRY_NSYS")
@@ -38,6 +37,6 @@ NCU = Tool(
     "Nsight Compute",
     "https://developer.nvidia.com/nsight-compute",
     "TRACEQUARRY_NCU",
-    # The CUDA packages install it there without putting it on PATH.
+    # The CUDA packages install it there without adding it to PATH.
     ("usr/local/cuda/bin/ncu", "opt/nvidia/nsight-compute/*/ncu"),
 )

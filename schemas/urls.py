@@ -1,4 +1,4 @@
-"""URLs that are given where a path may be."""
+"""URLs in place of paths."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import re
 from os import PathLike
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/{1,3}(?!/)(.+)")
-"""Two letters at least before the colon: one is a drive of Windows. Path leaves one slash of several."""
+"""At least two letters before the colon: one is a Windows drive. Path reduces several slashes to one."""
 
 
 def url_of(path: str | PathLike[str]) -> str | None:
-    """The URL that a path stands for, or None if it is a path."""
+    """Return the URL that a path contains, or None if it is a path."""
     match = _URL.fullmatch(str(path))
     if match is None:
         return None
-    root = "/" if match[1].lower() == "file" else ""  # there a URL names no host, and then a path from the root on
+    root = "/" if match[1].lower() == "file" else ""  # file URLs have no host, and an absolute path
     return f"{match[1].lower()}://{root}{match[2].rstrip('/')}"
 
 
 def local_path(url: str) -> str | None:
-    """The path that a URL of this machine (file://) names, or None for one of another."""
+    """Return the path of a file:// URL, or None for other URLs."""
     if not url.startswith("file://"):
         return None
-    from urllib.request import url2pathname  # with http and ssl, which no other command needs
+    from urllib.request import url2pathname  # imports http and ssl, which other commands do not need
 
     return url2pathname(url.removeprefix("file://"))
 
@@ -33,5 +33,5 @@ def is_remote(path: str | PathLike[str]) -> bool:
 
 
 def as_given(path: str | PathLike[str]) -> str:
-    """A path or URL as the user wrote it."""
+    """Return a path or URL as the user wrote it."""
     return url_of(path) or str(path)

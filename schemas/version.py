@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def version() -> str:
-    """As it was installed; of a checkout that was not, a text that says so."""
+    """Return the installed version, or `(not installed)`."""
     from importlib.metadata import PackageNotFoundError
     from importlib.metadata import version as installed
 

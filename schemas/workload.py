@@ -21,12 +21,12 @@ Parallelism = Literal["none", "dp", "ddp"]
 
 
 def data_kind(data: str) -> str:
-    """A data source without its path; one that is made keeps the number of its images."""
+    """A data source without its path; generated ones keep their number of images."""
     return data if data.startswith("fake-") else data.partition(":")[0]
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to train and how. Field names are the option names with `_` for `-`."""
+    """What to train, and how. Field names are the option names with `_` for `-`."""
 
     model: Annotated[
         str | None,
@@ -78,25 +78,23 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     image_size: Annotated[
         int | None,
         Option(
-            "Side of the input in pixels; by default the model's own.",
+            "Side of the input in pixels. Default: the model's.",
             WORKLOAD,
             least=1,
             column=RunColumn("side of the square input", unit="pixels"),
         ),
     ] = None
-    """None is the size that the model's published weights were trained for."""
+    """None: the size that the model's published weights were evaluated on."""
     steps: Annotated[
         int,
         Option(
             "Profiled steps.",
             WORKLOAD,
             least=1,
-            column=RunColumn(
-                "profiled steps; of a program of the user's own those that were counted, else NULL", varies=True
-            ),
+            column=RunColumn("profiled steps; for the user's program those that were counted, else NULL", varies=True),
         ),
     ] = 5
-    warmup: Annotated[int, Option("Steps before them.", WORKLOAD, least=0)] = 3
+    warmup: Annotated[int, Option("Warm-up steps before them.", WORKLOAD, least=0)] = 3
     optimizer: Annotated[Optimizer, Option("{choices}.", WORKLOAD, column=RunColumn("optimizer"))] = "sgd"
     schedule: Annotated[
         Literal["none", "cosine"],
@@ -129,7 +127,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     seed: Annotated[
         int,
         Option(
-            "Seed of everything random.",
+            "Seed of all random generators.",
             WORKLOAD,
             least=0,
             most=LARGEST_INT64,
@@ -139,7 +137,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     device: Annotated[
         Literal["cuda", "cpu"] | None,
         Option(
-            "{choices}; by default cuda where there is a GPU.",
+            "{choices}. Default: cuda if there is a GPU.",
             PARALLEL,
             column=RunColumn("{choices}", name="device_type"),
         ),
@@ -155,12 +153,12 @@ else:
         "RecordedWorkload",
         [(o.name, o.kind | None, None) for o in OPTIONS.values()],
         kw_only=True,
-        namespace={"__doc__": "The options of Workload as a run had them; None for what is not known of it."},
+        namespace={"__doc__": "The options of Workload in a run; None where unknown."},
     )
 
 
 def recorded(workload: Workload) -> RecordedWorkload:
-    """The options as run.json has them."""
+    """Convert the options to what run.json contains."""
     values = {o.name: (getattr(workload, o.name), o.option.recorded) for o in OPTIONS.values()}
     return RecordedWorkload(**{name: part(value) if part else value for name, (value, part) in values.items()})
 
@@ -183,18 +181,18 @@ COLUMNS = tuple(
     for o in OPTIONS.values()
     if (c := o.option.column)
 )
-"""In the order in which `runs` has them."""
+"""In the order of the columns of `runs`."""
 
 
 def column_values(workload: RecordedWorkload) -> dict[str, Any]:
-    """What the columns of `runs` hold of a workload, by their names."""
+    """Return the values of the columns of `runs`, by name."""
     return {c.name: getattr(workload, c.option) for c in COLUMNS}
 
 
 def limits_problem(workload: RecordedWorkload) -> str | None:
-    """Which number no run can have had, or no column holds; None if all is well."""
+    """Describe a number that is out of range; None if there is none."""
     for o in OPTIONS.values():
         value = getattr(workload, o.name)
         if isinstance(value, int) and not 0 <= value <= o.option.most:
-            return f"{o.name} is {value}, which is not within 0 and {o.option.most}"
+            return f"{o.name} is {value}, which is not between 0 and {o.option.most}"
     return None

@@ -85,7 +85,7 @@ def test_the_working_folder_is_gone(tmp_path: Path) -> None:
         ["sh", "-c", 'rmdir "$PWD"; exec "$@"', "sh", sys.executable, "-m", "analyze", "info", "x"],
         cwd=tmp_path / "gone", env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
     )  # fmt: skip
-    says = "analyze: the folder that it was started in is not there any more\n"
+    says = "analyze: the current directory was deleted\n"
     assert (gone.returncode, gone.stderr) == (2, says)
 
 

@@ -337,7 +337,7 @@ def test_a_manifest_names_files_of_its_own_folder(tmp_path: Path, path: str, say
     [
         ({"run_id": ""}, "run_id '' is empty"),
         ({"run_id": "a\0b"}, "has control characters"),
-        ({"batch_size": 10**30}, "batch_size is 10{30}, which is not within 0 and 2147483647"),
+        ({"batch_size": 10**30}, "batch_size is 10{30}, which is not between 0 and 2147483647"),
         ({"batch_size": 1e30}, "not a run manifest"),
         ({"steps": -1}, "steps is -1"),
         ({"seed": 2**63}, "seed is"),

@@ -92,9 +92,7 @@ def test_a_folder_for_tasks_that_others_may_change(
     shared.chmod(mode)
     (shared / "x.pkl").touch()
     path = write_trace(tmp_path / "t.json", [kernel("k", 0, 1)])
-    said = (
-        rf"^--launcher local: {shared}: other users may change it, .*; --launcher-option folder=\.\.\. names a folder"
-    )
+    said = rf"^--launcher local: {shared}: other users can change it, .*; choose a folder of your own"
     options = {"folder": str(shared / below)}
     with pytest.raises(InputError, match=said):
         analyze.ingest(path, store=tmp_path / "store", launcher="local", launcher_options=options)

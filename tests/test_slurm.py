@@ -262,7 +262,7 @@ def test_a_cell_whose_time_runs_out(shared: Path) -> None:
         manifest = read_manifest(Path("out", cell["run"]))
         assert (cell["status"], manifest.status, manifest.passes[0].status) == ("failed", "failed", "failed")
         assert manifest.reason == cell["reason"] == manifest.passes[0].reason
-        assert "its time ran out" in cell["reason"], stderr
+        assert "it reached its time limit" in cell["reason"], stderr
     assert Path("out", cells("out")[0]["run"], "none/log.txt").read_text() == "ended\n"
     assert not list(Path("out").rglob(".reserve"))
 

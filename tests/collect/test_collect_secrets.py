@@ -91,7 +91,7 @@ def test_nsys_pass(collect: Collect) -> None:
 def test_report_is_kept_when_asked(collect: Collect) -> None:
     asked = ["--profiler", "nsys", "--nsys-trace", "osrt", "--keep-report"]
     ran = collect(*asked, "--", "true", TRACEQUARRY_NSYS=str(NSYS))
-    assert ran.code == 0 and "holds the whole environment" in ran.stderr
+    assert ran.code == 0 and "contains the whole environment" in ran.stderr
     assert {f.kind for f in ran.manifest.passes[0].files} == {"nsys_report", "nsys_sqlite", "log"}
 
 
