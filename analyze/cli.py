@@ -9,7 +9,6 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from analyze import no_pandas
 from analyze.commands import answers, pages, signals, stores, terminal  # noqa: F401  (each adds its commands to the app)
 from analyze.commands.shared import app
 from analyze.errors import InputError
@@ -54,7 +53,6 @@ def _meant(arguments: list[str]) -> list[str]:
 def main() -> None:
     """Entry point of the console script: errors the user can mend are one sentence and exit code 2."""
     signals.watch()
-    no_pandas.forbid()
     if sys.platform == "win32":  # a pipe or a file has the code page of the region there, which lacks ─ and Σ
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):

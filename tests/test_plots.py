@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 import time
@@ -17,7 +16,7 @@ from support import ROOT, SAMPLES, default_answer, event, kernel, launch, launch
 
 import analyze
 from analyze.errors import InputError
-from analyze.plots import compiling, declared, drawing
+from analyze.plots import declared, drawing
 from analyze.plots.figure import FAMILIES, Figure, Rows, Scale, colours, cut, label, quantity
 from analyze.query.query_files import ResultColumn, catalog, find
 from schemas.kernel_rules import families
@@ -335,24 +334,3 @@ def test_what_is_no_number_is_nothing(tmp_path: Path) -> None:
 
     values = [v for d in json.loads(spec, parse_constant=refuse)["data"] for v in d.get("values", ())]
     assert {v["name"]: v["value"] for v in values} == {"a": 0, "b": 0, "c": 2}
-
-
-def test_the_process_that_compiles_may_fail_or_be_of_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    figure = draw("bars x=total_ns y=name", rows({"name": "text", "total_ns": "ns"}, ("gemm", 3_000_000)))
-    assert figure is not None
-    expected = drawing.vega(figure)
-    assert compiling.vega(figure).result(60) == expected
-    compiler = compiling._compilers[0]
-    assert compiler._process is not None and compiler._process.poll() is None
-    if hasattr(os, "fork"):
-        pid = os.fork()
-        if not pid:  # which has neither the thread nor the process
-            os._exit(int(compiling.vega(figure).result(60) != expected))
-        assert os.waitpid(pid, 0)[1] == 0
-        assert compiling.vega(figure).result(60) == expected
-    compiler.end()
-    assert compiling.vega(figure).result(60) == expected
-    monkeypatch.setattr(sys, "executable", "")
-    compiling._forget()
-    assert compiling.vega(figure).result(60) == expected
-    compiling._forget()

@@ -17,7 +17,6 @@ from multiprocessing.connection import wait
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
 
-from analyze import no_pandas
 from schemas.isolation import isolated_children
 
 _PR_SET_PDEATHSIG = 1  # of <sys/prctl.h>
@@ -80,7 +79,6 @@ def _die_with_parent(parent: int) -> None:
 
 def only_reads() -> None:
     """Tune a process that only reads; call it before the readers are imported."""
-    no_pandas.forbid()
     # Events are freed by reference count; collecting cycles among millions of them takes a tenth of the time.
     gc.disable()
     _keep_freed_memory()

@@ -14,7 +14,7 @@ from analyze import health
 from analyze.advise import Advice, advise
 from analyze.errors import InputError
 from analyze.ingestion.progress import Counted
-from analyze.plots import compiling, declared
+from analyze.plots import declared
 from analyze.plots.figure import Ask, Rows, cut, quantity
 from analyze.query.engine import Engine
 from analyze.query.engines import Engines
@@ -61,7 +61,6 @@ class Report:
         self.stores, self.paths, self.where, self.profiler = stores, list(paths), where, profiler
         self.progress: Counted = progress or (lambda done, total, name: None)
         self.links = links
-        compiling.start()
         self.answers = Answers(stores, where, profiler)
         self.engine: Engine = self.answers.engine
         if not self.engine.run_ids:
@@ -325,7 +324,6 @@ def page_toml() -> dict[str, Any]:
 def draw(part: Part, declaration: declared.Declaration, rows: Rows, ask: Ask) -> None:
     """Give a part its figure, if there is one of the rows."""
     part.figure = declared.draw(declaration, rows, ask)
-    part.vega = compiling.vega(part.figure) if part.figure else None
 
 
 def kept(rows: Rows, keep: Mapping[str, Any]) -> Rows:

@@ -6,14 +6,13 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
 from analyze.errors import InputError
-from analyze.plots import compiling, drawing
+from analyze.plots import drawing
 from analyze.plots.figure import DARK, LIGHT, Figure, Rows
 from analyze.query.query_files import Query
 from analyze.render import visible
@@ -43,8 +42,6 @@ class Part:
     command: str
     sql: str
     figure: Figure | None = None
-    vega: Future[dict[str, Any]] | None = None
-    """What draws the figure, once it is compiled."""
     table: Table | None = None
     open: bool = False
     """Whether the table is to be seen at once."""
@@ -66,15 +63,16 @@ class Part:
     @property
     def spec(self) -> dict[str, Any]:
         """The figure in Vega, without its configuration; empty without a figure."""
-        return {k: v for k, v in self._compiled().items() if k != "config"}
+        return {k: v for k, v in self._vega.items() if k != "config"}
 
     @property
     def config(self) -> dict[str, Any]:
         """The configuration of its figure, which all figures of a page have in common."""
-        return dict(self._compiled().get("config", {}))
+        return dict(self._vega.get("config", {}))
 
-    def _compiled(self) -> dict[str, Any]:
-        return self.vega.result() if self.vega else {}
+    @property
+    def _vega(self) -> dict[str, Any]:
+        return drawing.vega(self.figure) if self.figure else {}
 
     @property
     def shown(self) -> list[Part]:
@@ -152,7 +150,7 @@ class Page:
     @property
     def config(self) -> dict[str, Any]:
         """The configuration that its figures have in common."""
-        drawn = (p for s in self.sections for part in s.parts for p in part.shown if p.vega)
+        drawn = (p for s in self.sections for part in s.parts for p in part.shown if p.figure)
         return next((p.config for p in drawn), {})
 
 
@@ -187,7 +185,7 @@ def command_line(
 
 def single(figure: Figure, part: Part, title: str) -> str:
     """A page of one figure, as `analyze plot` writes it."""
-    part.figure, part.vega, part.open = figure, compiling.vega(figure), True
+    part.figure, part.open = figure, True
     sections = [Section("figure", "", [part])]
     page = Page(title, [], [], [], "", sections, [], [], part.command, False)
     return render(page)

@@ -385,7 +385,7 @@ class Site:
 
         text = filled()
         if len(text) > MOST_FRAGMENT and part.figure is not None:
-            part.figure = part.vega = None
+            part.figure = None
             text = filled("The figure is too large for a page.")
         if len(text) > MOST_FRAGMENT:
             raise InputError("the answer is too large for a page: ask for fewer rows, or write it to a file")
