@@ -176,7 +176,7 @@ def compare(
     profiler: str | None = None,
     flame: Paths | None = None,
 ) -> Comparison:
-    """Compare two recordings: what was added, removed and changed, and whether that is too much.
+    """Compare two recordings: what was added, removed or changed, and whether `fail_if` holds.
 
     `where`: SQL over the columns of `runs` and `rank`, for both sides; `where_a`, `where_b` for one of them.
     `profiler`: which pass, as in `Traces`. The others: see `analyze.comparison.compare`. Returns the rows (`table` is

@@ -1,4 +1,4 @@
-"""Findings: what costs a run time, ranked by the time that mending it could save, each with its numbers.
+"""Findings: what costs a run time, ranked by the time that fixing it could save, each with its numbers.
 
 A finding is a file in `analyze/advice/`, of the form of a query file: its first line is what is wrong, the lines
 `Saving:`, `See:` and `Try:` say how the saving is computed, which query shows more, and what to do; its SELECT returns
@@ -91,20 +91,20 @@ COLUMNS = (
     ResultColumn("run_id", "id", "the run"),
     ResultColumn("finding", "text", "name of the finding"),
     ResultColumn("title", "text", "what is wrong"),
-    ResultColumn("saving_ns", "ns", "time that mending it could save at most, per GPU"),
+    ResultColumn("saving_ns", "ns", "upper bound of the time saved by fixing it, per GPU"),
     ResultColumn("saving_pct", "%", "share of the span of the GPUs"),
-    ResultColumn("overlaps", "text", "findings of the run whose savings hold time of this one; empty for none"),
-    ResultColumn("evidence", "text", "the numbers that it rests on"),
+    ResultColumn("overlaps", "text", "findings of the run whose savings include time of this one; empty for none"),
+    ResultColumn("evidence", "text", "the numbers that support it"),
     ResultColumn("query", "text", "the query that shows more"),
     ResultColumn("try", "text", "what to try"),
-    ResultColumn("rank", "index", "rank of the longest stretch that it is about"),
-    ResultColumn("device", "index", "GPU of that"),
+    ResultColumn("rank", "index", "rank of the longest interval"),
+    ResultColumn("device", "index", "GPU of that interval"),
     ResultColumn("step", "index", "training step in which it begins; empty for none"),
-    ResultColumn("operator", "text", "what launched the work there, or the work after it where it is idle time"),
-    ResultColumn("module", "text", "innermost nn.Module around that launch, where Python functions were recorded"),
-    ResultColumn("source", "text", "line of the program that most of its time comes from, where they were"),
-    ResultColumn("start_ns", "ns", "start of that stretch, on the clock of the recording"),
-    ResultColumn("end_ns", "ns", "end of that"),
+    ResultColumn("operator", "text", "operator that launched the work there; for idle time, the work after it"),
+    ResultColumn("module", "text", "innermost nn.Module of that launch; needs Python stacks"),
+    ResultColumn("source", "text", "source line with most of the time; needs Python stacks"),
+    ResultColumn("start_ns", "ns", "start of that interval, on the clock of the recording"),
+    ResultColumn("end_ns", "ns", "end of that interval"),
 )
 
 
@@ -147,7 +147,7 @@ class Advice(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Where it is, in words: the longest stretch, and the line of the program."""
+        """Where it is, in words: the longest interval, and the source line."""
         gpu = None if self.device is None else f"GPU {self.device}"
         step = None if self.step is None else f"step {self.step}"
         module = self.module and f"in {self.module}"
@@ -179,13 +179,13 @@ def advise(engine: Engine, min_pct: float = 1.0) -> list[Advice]:
     is more than the span. Raises InputError.
     """
     if not min_pct >= 0:
-        raise InputError(f"--min-pct {min_pct}: must be a number of %, 0 or more")
+        raise InputError(f"--min-pct {min_pct}: must be a percentage, 0 or more")
     if not engine.run_ids:
         raise InputError("advise: no run that --where selects")
     engine.keep = True  # the findings rest on the same views: half the time
     spans = dict(engine.rows("SELECT run_id, span_ns FROM run_gpus WHERE span_ns > 0", ["run_gpus"]))
     if not spans:
-        raise InputError("advise: no run has GPU work with times; there is nothing to advise on")
+        raise InputError("advise: no run has timed GPU work")
     found: dict[str, list[_Found]] = {}
     held: dict[str, bool] = {}
     for finding in findings():
@@ -268,7 +268,7 @@ def answer(advice: Sequence[Advice], note: str = "") -> Answer:
 
 
 def write_text(advice: Sequence[Advice], file: TextIO, chosen: bool = False, cautions: Sequence[str] = ()) -> None:
-    """The advice for people to read, behind what is to be borne in mind of the recordings (`cautions`).
+    """Write the advice as text, after the data-quality checks that were not ok (`cautions`).
 
     `chosen`: the runs are not all that are there, so commands name them.
     """

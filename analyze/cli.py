@@ -46,7 +46,7 @@ def _meant(arguments: list[str]) -> list[str]:
     from analyze.query.query_files import catalog
 
     if first in catalog():
-        raise InputError(f"{first} is a query; ask it with: analyze query {command(arguments)}")
+        raise InputError(f"{first} is a query; run it with: analyze query {command(arguments)}")
     return ["info", *arguments] if os.path.lexists(first) or is_remote(first) else arguments
 
 

@@ -113,7 +113,7 @@ def compare(
     if time not in LEVELS[level].total:
         raise InputError(f"--time {time}: there is no CPU time at level {level}; it is for op and phase")
     if not 0 <= tolerance < math.inf:
-        raise InputError(f"--tolerance {tolerance}: must be a number of %, 0 or more")
+        raise InputError(f"--tolerance {tolerance}: must be a percentage, 0 or more")
     conditions = [Condition.parse(text) for text in fail_if]
     if flame is not None:
         from analyze.flame import check_difference

@@ -1,4 +1,4 @@
-"""What is to be borne in mind of recordings: the facts of the query `health`, in the words of a page or a terminal."""
+"""Data-quality checks: the rows of the query `health` as sentences for pages and the terminal."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Fact(NamedTuple):
     verdict: str
     """ok, note, warning or unknown."""
     value: str
-    spoils: str | None
-    """What follows from it; None if nothing."""
+    impact: str | None
+    """Which figures it affects, and how; None for none."""
 
     @property
     def text(self) -> str:
         """The fact as a sentence, without the run."""
-        spoils = "; " + "; ".join(self.spoils.splitlines()) if self.spoils else ""
-        return f"{self.verdict}: {self.fact}: {self.shown}{spoils}"
+        impact = "; " + "; ".join(self.impact.splitlines()) if self.impact else ""
+        return f"{self.verdict}: {self.fact}: {self.shown}{impact}"
 
     @property
     def shown(self) -> str:
@@ -58,11 +58,11 @@ def of_rows(rows: Iterable[Sequence[Any]]) -> list[Fact]:
 
 
 def cautions(facts: Sequence[Fact]) -> list[Fact]:
-    """Those that figures have to be read with, warnings first; what is true of several runs is one of them all."""
+    """Return notes and warnings, warnings first; one that several runs share is returned once."""
     same: dict[tuple[str, str, str | None], list[Fact]] = {}
     for f in facts:
         if f.verdict in ("note", "warning"):
-            same.setdefault((f.fact, f.verdict, f.spoils), []).append(f)
+            same.setdefault((f.fact, f.verdict, f.impact), []).append(f)
     runs = {f.run_id for f in facts}
     told = []
     for of in same.values():
@@ -70,7 +70,7 @@ def cautions(facts: Sequence[Fact]) -> list[Fact]:
         if len(of) > 1:
             more = ", ..." if len(of) > _FEW else ""
             named = ", ".join(f.run_id for f in of[:_FEW])
-            most = f", at most {_largest(of)}" if (first.spoils or "").endswith(" by up to that") else ""
+            most = f", at most {_largest(of)}" if (first.impact or "").endswith(" by up to that") else ""
             first = first._replace(value=f"in {len(of)} runs ({named}{more}){most}", rank=None)
         elif len(runs) > 1:
             first = first._replace(value=f"{first.shown} in {first.run_id}", rank=None)

@@ -35,10 +35,10 @@ _OPTIONS = (("shapes", "operators with input shapes"), ("stacks", "Python stacks
 """What torch.profiler records if it is told to."""
 _FIRST = ("breakdown", "kernel-share", "roofline", "ops", "steps")
 """What is asked first, of those that can be."""
-_RECORDED = "what is missing is recorded by"
+_RECORDED = "how to record what is missing"
 _COSTS = """
 SELECT
-    run_id::VARCHAR, arg_max(printf('a step takes %.2f times as long as undisturbed (%.3f ms, %.3f ms)',
+    run_id::VARCHAR, arg_max(printf('a step takes %.2f times as long as without the profiler (%.3f ms, %.3f ms)',
         slowdown, recorded_step_ns / 1e6, undisturbed_step_ns / 1e6), (slowdown, -rank))
 FROM step_costs
 WHERE slowdown IS NOT NULL
@@ -72,7 +72,7 @@ class Info(NamedTuple):
         groups = ((group, ", ".join(names)) for group, names in _by_group(self).items())
         shown: list[tuple[str, Iterable[tuple[str, str]]]] = [(f"{_of_all(self)} queries can be answered:", groups)]
         if self.unanswered:
-            shown += [("these cannot:", _by_lack(self).items()), (f"{_RECORDED}:", _recorded_by(self))]
+            shown += [("these cannot be answered:", _by_lack(self).items()), (f"{_RECORDED}:", _recorded_by(self))]
         said = [part for title, pairs in shown for part in (inline.element("p", title), inline.pairs(pairs))]
         return inline.fragment(*_run_elements(self.runs), *said)
 
@@ -123,7 +123,7 @@ def lines(info: Info, paths: Sequence[Path], room: int) -> Iterator[str]:
     for group, names in _by_group(info).items():
         yield from _indented(group, ", ".join(names), room)
     if info.unanswered:
-        yield "these cannot:"
+        yield "these cannot be answered:"
         for lacking, queries in _by_lack(info).items():
             yield from _indented("", f"{lacking}: {queries}", room)
         yield f"{_RECORDED}:"
@@ -179,13 +179,13 @@ def _told(run: Run) -> Iterator[tuple[str, str]]:
     c = run.columns
     yield "read as", ", ".join(_read_as(run))
     if run.cost:
-        yield "recorded", run.cost
+        yield "overhead", run.cost
     yield "holds", ", ".join(name for name in HOLDINGS if name in run.held) or "nothing that a query needs"
     lacking = [name for name, h in HOLDINGS.items() if name not in run.held and not h.done]
     if lacking:
         yield "lacks", ", ".join(lacking)
     capability = f"compute capability {c['compute_capability']}" if c["compute_capability"] else ""
-    yield "GPU", ", ".join(filter(None, [c["gpu_name"], capability])) or "not told"
+    yield "GPU", ", ".join(filter(None, [c["gpu_name"], capability])) or "not known"
     batch = f"batch {c['batch_size']}" if c["batch_size"] else ""
     gpus = _count(c["gpus"], "GPU") if c["gpus"] is not None else ""
     parallelism = c["parallelism"] if c["parallelism"] != "none" else ""
@@ -195,7 +195,7 @@ def _told(run: Run) -> Iterator[tuple[str, str]]:
     if versions:
         yield "software", ", ".join(versions)
     if c["status"] == "failed":
-        yield "failed", c["reason"] or "it does not say why"
+        yield "failed", c["reason"] or "no reason recorded"
     for warning in (c["warnings"] or "").splitlines():
         yield "warning", warning
 
@@ -221,13 +221,13 @@ def _count(number: int, what: str) -> str:
 _COLUMNS = (
     ResultColumn("run_id", "id", "the run"),
     ResultColumn("profiler", "text", "the profiler"),
-    ResultColumn("ranks", "text", "ranks that were found, of how many"),
+    ResultColumn("ranks", "text", "ranks found, and in the job"),
     ResultColumn("steps", "count", "training steps"),
     ResultColumn("model", "text", "model"),
     ResultColumn("batch", "index", "images per step"),
     ResultColumn("precision", "text", "precision"),
     ResultColumn("GPU", "text", "GPU"),
-    ResultColumn("warnings", "count", "what was lost or odd"),
+    ResultColumn("warnings", "count", "number of warnings"),
 )
 
 

@@ -97,7 +97,7 @@ class Answer(answer.Answer):
         figure : str, optional
             Another one than the query's own: `"bars x=total_ns y=name"`.
         title : str, optional
-            What stands above it; the question by default.
+            The title; by default the query's question.
 
         Raises
         ------
@@ -128,7 +128,7 @@ class Answer(answer.Answer):
                 shown.append(at)
         said.append(inline.counted(table.num_rows))
         if table.num_rows and empty:
-            said.append(f"empty: {', '.join(empty)}")
+            said.append(f"no data: {', '.join(empty)}")
         if more := shown[inline.MOST_COLUMNS :]:
             said.append(f"{len(more)} more columns, from {self.columns[more[0]].name} on")
             del shown[inline.MOST_COLUMNS :]

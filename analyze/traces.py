@@ -275,7 +275,7 @@ class Traces:
         """One measure of a query as rows x columns of runs, an Arrow table.
 
         `rows`, `columns`: columns of `runs` (or `rank`) or of the query. `value`: the query's column in the cells.
-        `agg`: sum, avg, min or max, where a cell has several values. `filter`: SQL over the query's result: which rows.
+        `agg`: sum, avg, min or max, where a cell has several values. `filter`: SQL condition for the query's rows.
         """
         return self.pivot_answer(name, rows, value, columns, agg, filter, where, params, profiler).arrow()
 

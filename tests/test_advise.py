@@ -37,7 +37,7 @@ def test_waiting_for_data(tmp_path: Path) -> None:
     path = trace(tmp_path, kernel("a", 0, 10), kernel("b", 30, 10), event("user_annotation", "data", 5, 20))
     row = advice(path)["data-wait"]
     assert (row["saving_ns"], row["saving_pct"]) == (15_000, 37.5)
-    assert row["evidence"] == "1 wait for data of 0.020 ms in all on the CPU; a GPU is idle in 0.015 ms of it"
+    assert row["evidence"] == "1 wait for data, 0.020 ms in total on the CPU; each GPU is idle for 0.015 ms of it"
 
 
 def test_waiting_for_the_host(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_waiting_for_the_host(tmp_path: Path) -> None:
     row = advice(path)["host-wait"]
     assert row["saving_ns"] == 20_000 and row["saving_pct"] == 40.0
     assert row["query"] == "idle-causes" and row["evidence"] == (
-        "1 gap with nothing queued, the longest 0.020 ms; 0.020 ms of 0.025 ms idle time a GPU"
+        "1 gap, the longest 0.020 ms; 0.020 ms of 0.025 ms of idle time per GPU"
     )
 
 
@@ -65,8 +65,8 @@ def test_waiting_for_the_profiler(tmp_path: Path) -> None:
     ]  # fmt: skip
     row = advice(trace(tmp_path / "a", *events))["host-wait"]
     assert row["saving_ns"] == 28_000 and row["evidence"] == (
-        "3 gaps with nothing queued, the longest 0.015 ms; 0.028 ms of 0.040 ms idle time a GPU; 0.012 ms of it is the"
-        " profiler's own, not counted"
+        "3 gaps, the longest 0.015 ms; 0.028 ms of 0.040 ms of idle time per GPU;"
+        " 0.012 ms of idle time is profiler time and not counted"
     )
     # A gap that is the profiler's from end to end is no finding.
     whole = event("overhead", "Activity Buffer Request", 9, 60, -1, 0)
@@ -212,7 +212,7 @@ def test_dataparallel(tmp_path: Path) -> None:
     path = trace(tmp_path, *(k for d in (0, 1) for k in (kernel(name, 0, 6, d), kernel("a", 6, 4, d))))
     row = (found := advice(path))["dataparallel"]
     assert row["saving_ns"] == 6_000
-    assert row["evidence"].startswith("2 broadcasts of 0.012 ms in all, 60.0 % of kernel time")
+    assert row["evidence"].startswith("2 broadcasts, 0.012 ms in total (60.0 % of kernel time)")
     assert "exposed-communication" not in found
 
 
@@ -228,7 +228,7 @@ def test_the_host_work_of_dataparallel(tmp_path: Path) -> None:
         events += [launch(48, 3 * d + 2), kernel("b", 50, 1, d, correlation=3 * d + 2)]
     found = advice(trace(tmp_path, *events))
     assert found["dataparallel"]["saving_ns"] == 6_000 + 12_000 + 10_000
-    assert "a GPU is idle for 0.022 ms while DataParallel works" in found["dataparallel"]["evidence"]
+    assert "each GPU is idle for 0.022 ms while DataParallel runs" in found["dataparallel"]["evidence"]
     assert found["host-wait"]["saving_ns"] == 6_000 + 10_000
 
 
@@ -279,10 +279,10 @@ def test_copies(tmp_path: Path) -> None:
     }  # fmt: skip
     evidence = {n: r["evidence"] for n, r in found.items()}
     assert evidence["pageable-copies"] == (
-        "1 pageable copy, 1.0 MB and 0.010 ms in all, 100.0 GB/s; 0.006 ms of it with no kernel beside"
+        "1 pageable copy, 1.0 MB and 0.010 ms in total, 100.0 GB/s; 0.006 ms of it exposed"
     )
-    assert evidence["small-copies"] == "1 copy of 4 B on average, 0.002 ms in all with no kernel beside"
-    assert evidence["exposed-copies"].endswith("0.008 ms of that is found under small-copies or pageable-copies")
+    assert evidence["small-copies"] == "1 copy, 4 B on average, 0.002 ms in total without a concurrent kernel"
+    assert evidence["exposed-copies"].endswith("0.008 ms of that is counted in small-copies or pageable-copies")
 
 
 def test_copies_without_sizes_or_ends(tmp_path: Path) -> None:
@@ -293,7 +293,7 @@ def test_copies_without_sizes_or_ends(tmp_path: Path) -> None:
     )]  # fmt: skip
     found = advice(trace(tmp_path, *events))["pageable-copies"]
     assert (found["saving_ns"], found["start_ns"], found["end_ns"]) == (4_000, 0, 4_000)
-    assert found["evidence"] == "2 pageable copies, 0.004 ms in all; 0.004 ms of it with no kernel beside"
+    assert found["evidence"] == "2 pageable copies, 0.004 ms in total; 0.004 ms of it exposed"
 
 
 def test_the_longest_stretch_is_one_with_an_end(tmp_path: Path) -> None:
@@ -317,7 +317,7 @@ def test_blocking_calls(tmp_path: Path) -> None:
     )  # fmt: skip
     row = advice(path)["blocking-calls"]
     assert row["saving_ns"] == 10_000
-    assert row["evidence"] == "1 blocking call of 0.006 ms in all on the CPU; 1 GPU gap of 0.010 ms in all after them"
+    assert row["evidence"] == "1 blocking call, 0.006 ms in total on the CPU; 1 GPU gap after them, 0.010 ms in total"
 
 
 def test_a_blocking_call_around_another(tmp_path: Path) -> None:
@@ -350,12 +350,12 @@ def test_stragglers(tmp_path: Path) -> None:
     found = advice(ranks(tmp_path, first, second))
     assert found["stragglers"]["saving_ns"] == 2_000
     assert found["stragglers"]["evidence"] == (
-        "in 2 collectives a rank waits 0.005 ms on average, 0.010 ms at most; rank 1 is last in 2 of 2,"
-        " and others wait 0.010 ms for it alone"
+        "in 2 collectives each rank waits 0.005 ms in total (mean over ranks; maximum 0.010 ms);"
+        " rank 1 is last in 2 of 2, and others wait 0.010 ms for it alone"
     )
     assert found["exposed-communication"]["saving_ns"] == (24_000 + 20_000) / 2 - 2_000
     assert (
-        "0.002 ms of that is found under stragglers, pipeline-bubble, dataparallel or late-unshards"
+        "0.002 ms of that is counted in stragglers, pipeline-bubble, dataparallel or late-unshards"
         in found["exposed-communication"]["evidence"]
     )
 
@@ -366,8 +366,7 @@ def test_sends_are_no_stragglers(tmp_path: Path) -> None:
     found = advice(path)
     assert "stragglers" not in found and found["exposed-communication"]["saving_ns"] == 9_000
     assert found["exposed-communication"]["evidence"] == (
-        "0.009 ms of 0.009 ms communication a GPU has no compute beside it;"
-        " waits in 4 point-to-point kernels are not known"
+        "0.009 ms of 0.009 ms of communication per GPU are exposed; waits in 4 point-to-point kernels are not known"
     )
 
 
@@ -519,7 +518,9 @@ def test_savings_agree_with_the_queries() -> None:
     rows = traces.query("idle-causes", where=torch).to_pylist()
     causes = [r for r in rows if r["cause"] in ("host_wait", "profiler")]
     host = found["host-wait"]["saving_ns"] + found["dataparallel"]["saving_ns"] + found["data-wait"]["saving_ns"]
-    profiler_ns = 1e6 * float(re.search(r"([\d.]+) ms of it is the profiler's", found["host-wait"]["evidence"])[1])
+    profiler_ns = 1e6 * float(
+        re.search(r"([\d.]+) ms of idle time is profiler time", found["host-wait"]["evidence"])[1]
+    )
     idle_ns = sum(r["idle_ns"] for r in causes) / 2
     assert host - broadcast["total_ns"] / 2 + profiler_ns == pytest.approx(idle_ns, abs=1_000)
 
@@ -539,14 +540,14 @@ def test_nothing_to_say(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--min-pct nan"):
         advice(path, min_pct=float("nan"))
     none = run_cli("advise", write_trace(tmp_path / "none" / "t.json", []))
-    assert none.returncode == 2 and "no run has GPU work" in none.stderr
+    assert none.returncode == 2 and "no run has timed GPU work" in none.stderr
 
 
 def test_the_command(tmp_path: Path) -> None:
     path = SAMPLES / "resnet18-1gpu"
     text = run_cli("advise", path)
     assert text.returncode == 0 and complaints(text) == []
-    assert "\n  1. Matrix work in fp32" in text.stdout and "(analyze query kernel-share)" in text.stdout
+    assert "\n  1. Matrix kernels in fp32" in text.stdout and "(analyze query kernel-share)" in text.stdout
     rows = json.loads(run_cli("advise", path, "-f", "json").stdout)
     assert rows == analyze.open(path).advise().to_pylist()
     target = tmp_path / "advice.txt"

@@ -135,7 +135,7 @@ def test_notes() -> None:
     """Those of the command, and of these recordings: two passes; two ranks' runs; no collective on one GPU."""
     passes = analyze.open(DP2).answer("nccl-share")
     assert passes.notes == [passes.note] == said("query", "nccl-share", DP2)
-    assert passes.note.startswith("of the passes of a workload, torch is used and nsys left out")
+    assert passes.note.startswith("recorded with torch and nsys; using torch only")
     several = analyze.open(ONE, DDP2).answer("kernel-share")
     assert several.notes == ["2 runs taken together; --by run_id (or model, ...) tells them apart"]
     nothing = analyze.open(ONE).answer("collectives")
@@ -228,7 +228,7 @@ def test_trace_and_plot_say_what_they_drew(tmp_path: Path) -> None:
     assert analyze.open(SAMPLES / "resnet18-ncu").plot("roofline", tmp_path / "r.svg").note == ""
     assert (tmp_path / "r.svg").stat().st_size
     left_out = analyze.open(DP2).plot("kernel-share", figure="bars x=calls y=name")
-    assert left_out.note.startswith("of the passes of a workload")
+    assert left_out.note.startswith("recorded with torch and nsys; using torch only")
 
 
 # --- Engines ---

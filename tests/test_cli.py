@@ -177,7 +177,7 @@ def test_several_runs_are_pointed_out() -> None:
         (["query", "s3://b/x"], "the query's name is missing: analyze query QUERY s3://b/x"),
         (["plot", str(ONE), str(ONE), "-o", "x.svg"], f"name is missing: analyze plot QUERY {TYPED}"),
         (["pivot", str(ONE), str(ONE), "--rows", "a", "--value", "b"], f"name is missing: analyze pivot QUERY {TYPED}"),
-        (["query", "kernel-share"], "say what to look at"),
+        (["query", "kernel-share"], "no recording given"),
         (["query", "kernel-share", "no/such/file"], "no/such/file: no such file or folder"),
         (["query", "kernel-share", str(ONE), "--format", "xml"], "must be one of"),
         (["query", "kernel-share", str(ONE), "--format", "parquet"], "needs -o FILE"),
@@ -188,7 +188,7 @@ def test_several_runs_are_pointed_out() -> None:
         (["query", "timeline", str(ONE), "-p", "buckets=-5"], "buckets must be from 1 to 100000, not -5"),
         (["query", "launch", str(ONE), "-p", "call_us=nan"], "call_us must be a number, not 'nan'"),
         (["query", "ops", str(ONE), "--where", "1=1); COPY (SELECT 1) TO 'x.csv'; --"], "--where"),
-        (["compare", str(ONE), str(ONE), "--tolerance", "inf"], "inf is no share in %"),
+        (["compare", str(ONE), str(ONE), "--tolerance", "inf"], "inf: not a percentage"),
         (["query", "ops", str(ONE), "--profiler", "vtune"], "--profiler vtune: must be one of"),
         (["trace", str(ONE), "-o", "/tmp/x.json", "--from-ms", "nan"], "--from-ms nan is not a time"),
         (
@@ -216,7 +216,7 @@ def test_bad_input_is_one_sentence(arguments: list[str], says: str) -> None:
         ("tables --blocks", "Launches that wait for their turn on a stream."),
         ("cache", "MB"),
         ("--help", "ingest"),
-        ("query --help", "Columns to sort by"),
+        ("query --help", "Sort by these columns"),
         ("advise sample_traces/resnet18-1gpu", "rank 0, GPU 0, step"),
     ],
 )

@@ -187,7 +187,7 @@ def test_a_group_that_the_file_does_not_name_is_not_known(tmp_path: Path) -> Non
     assert [(r["calls"], r["wait_ns"], r["unmatched"]) for r in ask(path, "stragglers")] == [(0, None, 1)] * 4
     assert {r["finding"] for r in analyze.open(path).advise(min_pct=0).to_pylist()}.isdisjoint({"stragglers"})
     [fact] = [r for r in ask(path, "health") if r["fact"] == "process groups"]
-    assert (fact["verdict"], fact["value"]) == ("note", "not known of 4 of 4 communication kernels")
+    assert (fact["verdict"], fact["value"]) == ("note", "not known for 4 of 4 communication kernels")
     # A size alone says it where it is that of the job.
     args = {"Collective name": "allreduce", "Group size": 4}
     said = [[bare("allreduce", ts, 20 - ts) | {"args": {"device": 0, **args}}] for ts in (0, 0, 0, 6)]

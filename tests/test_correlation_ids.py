@@ -82,7 +82,7 @@ def test_a_kernel_counts_once(tmp_path: Path, made: Any) -> None:
     assert sum(r["launches"] for r in ask(path, "queue-depth")) == linked
     [forward] = [r for r in ask(path, "nvtx") if r["name"] == "forward"]
     assert forward["gpu_ops"] == linked
-    [unlinked] = [r for r in ask(path, "health") if r["fact"] == "GPU work without its launch"]
+    [unlinked] = [r for r in ask(path, "health") if r["fact"] == "GPU work without a launch call"]
     assert unlinked["value"].startswith(f"{kernels - linked} of {kernels} ")
     assert ("launch" in [r["kind"] for r in ask(path, "critical-path")]) == bool(linked)
 

@@ -186,5 +186,5 @@ def test_each_rank_is_checked_alone_and_health_says_what_was_lost(tmp_path: Path
     lengths = sql(path, "SELECT sum(dur_ns)::BIGINT AS ns FROM kernels GROUP BY rank ORDER BY rank")
     assert [r["ns"] for r in lengths] == [900_000, 900_000]
     [reading] = [r for r in ask(path, "health") if r["fact"] == "reading"]
-    assert reading["verdict"] == "warning" and reading["spoils"].startswith("rank-1.json: 1 of 11 pieces")
+    assert reading["verdict"] == "warning" and reading["impact"].startswith("rank-1.json: 1 of 11 pieces")
     assert [r["span_ns"] for r in ask(path, "breakdown")] == [990_000, 990_000]

@@ -106,8 +106,8 @@ def test_a_module_that_is_late_is_a_finding(tmp_path: Path) -> None:
     found = {r["finding"]: r for r in analyze.open(write_ranks(tmp_path, second(10), second(18))).advise(0).to_pylist()}
     assert found["late-unshards"]["saving_ns"] == 12_000
     assert found["late-unshards"]["evidence"] == (
-        "2 of 6 all_gathers end after their module needs them, which stalls a GPU for 0.016 ms; in 0.012 ms of that"
-        " bytes move and nothing else runs, most in the forward pass for module a (0.012 ms)"
+        "2 of 6 all_gathers end after their module needs them; each GPU stalls for 0.016 ms, of which 0.012 ms"
+        " is exposed transfer; most in the forward pass, for module a (0.012 ms)"
     )
     assert found["stragglers"]["saving_ns"] == 2_000 and found["exposed-communication"]["saving_ns"] == 6_000
 

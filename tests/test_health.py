@@ -1,4 +1,4 @@
-"""Whether recordings are to be trusted: the facts of `health` by hand, and where they are said."""
+"""Data-quality checks: the facts of `health`, computed by hand, and where they are shown."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Events = list[dict[str, Any]]
 
 def facts(path: Path, **params: str) -> dict[str, tuple[int | None, str, str, str | None]]:
     rows = ask(path, "health", params=params)
-    return {r["fact"]: (r["rank"], r["verdict"], r["value"], r["spoils"]) for r in rows}
+    return {r["fact"]: (r["rank"], r["verdict"], r["value"], r["impact"]) for r in rows}
 
 
 def run_folder(
@@ -49,20 +49,20 @@ def test_what_recording_cost(tmp_path: Path) -> None:
         1: [(True, 2.0), (True, 2.0), (False, 2.1), (False, 2.1)],
     }
     path = run_folder(tmp_path / "run", {0: one(), 1: one()}, times)
-    rank, verdict, value, spoils = facts(path)["recorded / undisturbed step"]
-    assert (rank, verdict, value) == (0, "note", "1.50 x (3.000 ms, 2.000 ms)")
+    rank, verdict, value, impact = facts(path)["profiler overhead per step"]
+    assert (rank, verdict, value) == (0, "note", "1.50 x (3.000 ms with, 2.000 ms without profiler)")
     # Without shapes or stacks there is nothing that --detail light leaves out.
-    assert spoils and "--detail light" not in spoils
+    assert impact and "--detail light" not in impact
     shapes = event("cpu_op", "aten::mm", 0, 10, **{"Input Dims": [[2, 2], [2, 2]]})
     shaped = run_folder(tmp_path / "shaped", {0: one(shapes)}, {0: times[0]})
-    *_, spoils = facts(shaped)["recorded / undisturbed step"]
-    assert spoils and "--detail light" in spoils
-    each = [r for r in ask(path, "health", params={"per": "rank"}) if r["fact"] == "recorded / undisturbed step"]
+    *_, impact = facts(shaped)["profiler overhead per step"]
+    assert impact and "--detail light" in impact
+    each = [r for r in ask(path, "health", params={"per": "rank"}) if r["fact"] == "profiler overhead per step"]
     assert [(r["rank"], r["verdict"], r["value"]) for r in each] == [
-        (0, "note", "1.50 x (3.000 ms, 2.000 ms)"),
-        (1, "ok", "1.05 x (2.100 ms, 2.000 ms)"),
+        (0, "note", "1.50 x (3.000 ms with, 2.000 ms without profiler)"),
+        (1, "ok", "1.05 x (2.100 ms with, 2.000 ms without profiler)"),
     ]
-    said = "a step takes 1.50 times as long as undisturbed (3.000 ms, 2.000 ms)"
+    said = "a step takes 1.50 times as long as without the profiler (3.000 ms, 2.000 ms)"
     assert said in " ".join(run_cli("info", path).stdout.split())
 
 
@@ -88,9 +88,9 @@ def test_a_pass_without_a_profiler_stands_in(tmp_path: Path) -> None:
     file = {"path": "none/rank-0.step_metrics.csv", "kind": "step_metrics", "rank": 0}
     manifest["passes"].append({"profiler": "none", "status": "done", "files": [file]})
     (path / "run.json").write_text(json.dumps(manifest))
-    told = [(r["run_id"], r["value"]) for r in ask(path, "health") if r["fact"] == "recorded / undisturbed step"]
+    told = [(r["run_id"], r["value"]) for r in ask(path, "health") if r["fact"] == "profiler overhead per step"]
     # 3 / 2.5 = 1.2; the pass itself was not recorded.
-    assert told == [("r.torch", "1.20 x (3.000 ms, 2.500 ms)")]
+    assert told == [("r.torch", "1.20 x (3.000 ms with, 2.500 ms without profiler)")]
 
 
 def test_the_profilers_own_time_and_where_it_lies(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_the_profilers_own_time_and_where_it_lies(tmp_path: Path) -> None:
         event("overhead", "Lazy Function Loading", 90, 1),
     )  # fmt: skip
     path = write_trace(tmp_path / "t.json", events)
-    assert facts(path)["time of the profiler itself"][1:3] == (
+    assert facts(path)["time in the profiler"][1:3] == (
         "note",
         "11.0 % of the span: Activity Buffer Request 0.008 ms on aten::fill_; Buffer Flush 0.004 ms on aten::fill_; "
         "Lazy Function Loading 0.001 ms",
@@ -118,7 +118,7 @@ def test_operators_of_any_length_hold_the_profilers_time(tmp_path: Path, length:
         event("cpu_op", "aten::long", 3, length), event("overhead", "First", 3, 0.1),
         event("overhead", "Last", round(end - 0.1, 3), 0.1), event("overhead", "Later", round(end - 0.2, 3), 0.3),
     )  # fmt: skip
-    told = facts(write_trace(tmp_path / "t.json", events))["time of the profiler itself"][2]
+    told = facts(write_trace(tmp_path / "t.json", events))["time in the profiler"][2]
     pieces = dict(piece.split(" 0.000 ms", 1) for piece in told.split(": ", 1)[1].split("; "))
     assert pieces == {"First": " on aten::long", "Last": " on aten::long", "Later": ""}
 
@@ -131,8 +131,8 @@ def test_launches_without_kernels(tmp_path: Path) -> None:
         launch(40, 6), kernel("b", 45, 10, correlation=6), kernel("c", 60, 10, correlation=9),
     ]  # fmt: skip
     found = facts(write_trace(tmp_path / "t.json", events))
-    assert found["launches without their kernel"][1:3] == ("warning", "1 of 4 launches")
-    assert found["GPU work without its launch"][1:3] == ("note", "1 of 3 pieces")
+    assert found["launches without a kernel"][1:3] == ("warning", "1 of 4 launches")
+    assert found["GPU work without a launch call"][1:3] == ("note", "1 of 3 pieces")
 
 
 def ranked(rank: int, start: float, clock: float) -> Events:
@@ -150,7 +150,7 @@ def test_start_skew_and_clocks_of_ranks(tmp_path: Path) -> None:
     ranks = {0: ranked(0, 0, 0), 1: ranked(1, 10, 0), 2: ranked(2, 30, 150)}
     path = run_folder(tmp_path / "run", ranks, {})
     rows = ask(path, "health", params={"per": "rank"})
-    clock = {r["rank"]: (r["verdict"], r["value"]) for r in rows if r["fact"] == "clock against the other ranks"}
+    clock = {r["rank"]: (r["verdict"], r["value"]) for r in rows if r["fact"] == "clock offset to the other ranks"}
     assert clock == {0: ("ok", "+0.000 ms"), 1: ("ok", "+0.000 ms"), 2: ("note", "+0.150 ms")}
     # The GPU spans of 220 us: more than 5 % of it, 11 us, is a note.
     begun = {r["rank"]: (r["verdict"], r["value"]) for r in rows if r["fact"] == "start after the first rank"}
@@ -186,7 +186,7 @@ def test_more_ranks_than_the_job_has(tmp_path: Path) -> None:
         write_trace(tmp_path / "r" / path, one(), distributedInfo={"rank": 0, "world_size": 1})
     folder = write_run(tmp_path / "r", files, world_size=1)
     assert facts(folder)["ranks"] == (
-        None, "warning", "2 of 1", "some are no ranks of the job: other processes, or another attempt",
+        None, "warning", "2 of 1", "some are not ranks of the job, but other processes or another attempt",
     )  # fmt: skip
 
 
@@ -200,7 +200,7 @@ def test_ranges_without_an_end(tmp_path: Path) -> None:
 def test_each_verdict_of_the_samples_has_a_reason() -> None:
     rows = analyze.open(SAMPLES).query("health", profiler="all").to_pylist()
     assert {r["verdict"] for r in rows} <= {"ok", "note", "warning", "unknown"}
-    assert all(bool(r["spoils"]) == (r["verdict"] in ("note", "warning")) for r in rows if r["fact"] != "status")
+    assert all(bool(r["impact"]) == (r["verdict"] in ("note", "warning")) for r in rows if r["fact"] != "status")
 
 
 def test_cautions_of_several_runs() -> None:
@@ -217,17 +217,17 @@ def test_cautions_of_several_runs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "spoils", "said"),
+    ("values", "impact", "said"),
     [
         (("12.5 % of kernel time", "100.0 % of kernel time"), "too low", "at most 100.0 % of kernel time"),
         (("-0.300 ms", "+0.150 ms"), "waits are wrong", "at most 0.300 ms"),
     ],
 )
-def test_a_sentence_about_several_runs_has_its_number(values: tuple[str, str], spoils: str, said: str) -> None:
+def test_a_sentence_about_several_runs_has_its_number(values: tuple[str, str], impact: str, said: str) -> None:
     facts = [
-        health.Fact(run, None, "f", "note", v, f"{spoils} by up to that") for run, v in zip("ab", values, strict=True)
+        health.Fact(run, None, "f", "note", v, f"{impact} by up to that") for run, v in zip("ab", values, strict=True)
     ]
-    assert [f.text for f in health.cautions(facts)] == [f"note: f: in 2 runs (a, b), {said}; {spoils} by up to that"]
+    assert [f.text for f in health.cautions(facts)] == [f"note: f: in 2 runs (a, b), {said}; {impact} by up to that"]
 
 
 def test_the_largest_share_of_several_runs_is_given(tmp_path: Path) -> None:
@@ -259,8 +259,8 @@ def test_doubtful_work_is_a_warning(tmp_path: Path) -> None:
         launch(first + 10 * ms * i, 1 + i), kernel("gemm", first + 10 * ms * i + 20, 7 * ms, correlation=1 + i),
     )]  # fmt: skip
     path = write_trace(tmp_path / "steps.json", [*before, *steps, *inside])
-    _, verdict, value, spoils = facts(path)["GPU work long before the first step"]
-    assert (verdict, value) == ("warning", "2 of 6 pieces, up to 45.000 s") and "window=step" in (spoils or "")
+    _, verdict, value, impact = facts(path)["GPU work long before the first step"]
+    assert (verdict, value) == ("warning", "2 of 6 pieces, up to 45.000 s") and "window=step" in (impact or "")
     shares = [r["compute_pct"] for r in ask(path, "breakdown", params={"window": "step"})]
     assert shares == [70.0, 70.0, 70.0]
     said = run_cli("advise", path).stdout.splitlines()

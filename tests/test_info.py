@@ -80,7 +80,7 @@ def test_a_path_alone_is_told_of_and_a_query_alone_says_what_to_type() -> None:
     assert run_cli(ONE).stdout == run_cli("info", ONE).stdout != ""
     mistaken = run_cli("kernel-share", ONE, "--limit", "5")
     assert mistaken.returncode == 2 and complaints(mistaken) == [
-        f"analyze: kernel-share is a query; ask it with: analyze query kernel-share {shlex.quote(str(ONE))} --limit 5"
+        f"analyze: kernel-share is a query; run it with: analyze query kernel-share {shlex.quote(str(ONE))} --limit 5"
     ]
 
 

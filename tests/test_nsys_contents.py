@@ -178,6 +178,6 @@ def test_pages_of_managed_memory_are_not_advised_to_be_pinned(tmp_path: Path) ->
     assert "exposed-copies" not in advice
     # All that moves may be waited for: 3 x 0.5 + 0.8 of a span of 11.8 ms.
     assert advice["managed-memory"]["saving_ns"] == 2_300_000
-    assert advice["managed-memory"]["evidence"] == "4 moves of pages, 10.0 MiB, take 2.300 ms"
+    assert advice["managed-memory"]["evidence"] == "4 page migrations (10.0 MiB), 2.300 ms in total"
     assert "cudaMemPrefetchAsync" in advice["managed-memory"]["try"]
     assert not any("pinned" in a["try"] or "pin_memory" in a["try"] for a in advice.values())

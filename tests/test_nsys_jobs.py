@@ -118,7 +118,7 @@ def test_one_report_a_node(tmp_path: Path, command: str, environment: dict[str, 
         ("all ranks (inferred)", wait * MS, wait * MS // 10, 10 * (wait == 0)) for wait in (3, 2, 1, 0)
     ]
     [fact] = [r for r in ask(tmp_path, "health") if r["fact"] == "process groups"]
-    assert (fact["verdict"], fact["value"]) == ("note", "inferred of 40 of 40 communication kernels")
+    assert (fact["verdict"], fact["value"]) == ("note", "inferred for 40 of 40 communication kernels")
     # One of them alone is two ranks; of how many is not known.
     assert sql(tmp_path / "node1.sqlite", "SELECT ranks, world_size FROM runs") == [{"ranks": 2, "world_size": None}]
 

@@ -17,7 +17,7 @@ RANKS, STEPS = 4, 2
 def test_the_recording_is_not_the_story(sample: str, spread: float) -> None:
     """A recorded step takes little longer than those before it, and all ranks are recorded as long: but for a pipeline,
     whose later stages begin after the first and end before it."""
-    [health] = [r for r in ask(SAMPLES / sample, "health") if r["fact"] == "recorded / undisturbed step"]
+    [health] = [r for r in ask(SAMPLES / sample, "health") if r["fact"] == "profiler overhead per step"]
     [ratio] = re.findall(r"^([\d.]+) x", health["value"])
     assert 0.9 < float(ratio) < 1.1 and health["verdict"] == "ok"
     spans = sql(SAMPLES / sample, "SELECT max(start_ns + dur_ns) - min(start_ns) AS ns FROM kernels GROUP BY rank")

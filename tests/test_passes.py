@@ -93,7 +93,7 @@ def test_ranks_that_are_left_out_do_not_bring_passes_back() -> None:
 
 
 def test_it_is_said_and_can_be_chosen(tmp_path: Path) -> None:
-    says = "note: of the passes of a workload, torch is used and nsys left out"
+    says = "note: recorded with torch and nsys; using torch only"
     result = run_cli("query", "nccl-share", DP2, "-f", "csv")
     assert [line.startswith(says) for line in complaints(result)] == [True]
     assert run_cli("sql", "SELECT count(*) FROM kernels", DP2, "-f", "csv").stderr.startswith(says)
@@ -101,11 +101,11 @@ def test_it_is_said_and_can_be_chosen(tmp_path: Path) -> None:
     assert run_cli("query", "nccl-share", DP2, "-f", "csv", "--by", "profiler").stderr == ""
     assert run_cli("query", "nccl-share", DP2, "-f", "csv", "--profiler", "nsys").stderr == ""
     compared = run_cli("compare", DP2, DP2, "--level", "family", "-f", "csv")
-    assert "A: of the passes" in compared.stderr and "B: of the passes" in compared.stderr
+    assert "A: recorded with" in compared.stderr and "B: recorded with" in compared.stderr
     advised = run_cli("advise", DP2)
-    assert "of the passes" in advised.stderr and advised.stdout.count("-g2-fp32-") == 1
+    assert "using torch only" in advised.stderr and advised.stdout.count("-g2-fp32-") == 1
     trace = run_cli("trace", DP2, "-o", tmp_path / "t.json")
-    assert trace.returncode == 0 and ".torch: " in trace.stdout and "of the passes" in trace.stderr
+    assert trace.returncode == 0 and ".torch: " in trace.stdout and "using torch only" in trace.stderr
     assert ".nsys: " in run_cli("trace", DP2, "-o", tmp_path / "t.json", "--profiler", "nsys").stdout
     wrong = run_cli("query", "nccl-share", DP2, "--profiler", "vtune")
     assert (wrong.returncode, wrong.stderr) == (

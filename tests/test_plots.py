@@ -91,7 +91,7 @@ def test_bars_have_one_unit_and_say_what_they_leave_out() -> None:
     figure = draw("bars x=total_ns y=name top=2", of)
     # In the order of the query, in ms: 2.5 and 5.
     assert bars(figure) == {"a": 2.5, "c": 5.0}
-    assert figure and figure.notes == ("The 2 longest of 3 are drawn.",)
+    assert figure and figure.notes == ("Showing the 2 longest of 3.",)
     assert figure.alt == "Bars of total time, 2 of them; the longest is c with 5 ms"
     # Of bars of one length, the first.
     of = rows({"name": "text", "total_ns": "ns"}, *((name, 1_000_000) for name in "hgfedcba"))
@@ -105,7 +105,7 @@ def test_a_strip_of_many_steps_has_means() -> None:
     values = figure.spec["data"]["values"] if figure else []
     # 150 columns of 2 steps: 0 and 1 us, 2 and 3 us, ...
     assert [v["y"] for v in values[:3]] == [0.5, 2.5, 4.5] and len(values) == 150
-    assert figure and figure.notes == ("Each column is the mean of 2 steps side by side.",)
+    assert figure and figure.notes == ("Each column is the mean of 2 consecutive steps.",)
 
 
 def test_a_strip_whose_parts_are_not_known_shows_the_whole() -> None:

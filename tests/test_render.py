@@ -42,7 +42,7 @@ from analyze.render.units import format_columns, is_text
 WIDTHS = (80, 120, 200)
 ONE = SAMPLES / "resnet18-1gpu"
 NAMES = sorted(p.name for p in SAMPLES.iterdir() if p.is_dir())
-_NOTE = re.compile(r"^(?:empty|zero|with --wide): ")
+_NOTE = re.compile(r"^hidden columns: ")
 
 EXAMPLES = (
     ("resnet18-1gpu", "kernel-share", {}, 6),
@@ -68,6 +68,7 @@ def render(columns: Any, rows: Any, width: int, main: Any = (), wide: bool = Fal
 def shown(lines: list[str]) -> tuple[set[str], set[str]]:
     """Names of the columns that a table says it does not show, and the first words of what stands above it."""
     notes = " ".join(lines[next((i for i, line in enumerate(lines) if _NOTE.match(line)), len(lines)) :])
+    notes = notes.removeprefix("hidden columns: ").removesuffix(" (--wide shows them)")
     hidden = {n for part in notes.split("; ") if ": " in part for n in part.split(": ", 1)[1].split(", ")}
     above = " ".join(lines[: next((i for i, line in enumerate(lines) if line.startswith("─")), 0)])
     return hidden, {f"{place}_id" if place == "run" else place for place in re.findall(r"(run|rank|device) \S+", above)}
@@ -187,7 +188,11 @@ def test_a_number_that_is_not_zero_does_not_look_it(unit: str, values: list[Any]
 def test_columns_that_say_nothing_are_named_below() -> None:
     asked = columns(name="text", calls="count", reason="text", lost="count", rank="index")
     lines = render(asked, [("a", 1, None, 0, 0), ("b", 2, None, 0, 0)], 80)
-    assert lines[0] == "rank 0" and lines[1].split() == ["name", "calls"] and lines[-1] == "empty: reason; zero: lost"
+    assert (
+        lines[0] == "rank 0"
+        and lines[1].split() == ["name", "calls"]
+        and lines[-1] == ("hidden columns: no data: reason; all zero: lost (--wide shows them)")
+    )
     wide = render(asked, [("a", 1, None, 0, 0), ("b", 2, None, 0, 0)], 80, wide=True)
     assert wide[1].split() == ["name", "calls", "reason", "lost"]
 
@@ -197,7 +202,10 @@ def test_main_columns_come_first_and_others_as_they_fit() -> None:
     row = ("kernel", 12, 1.0, 2.0, 3.0)
     assert render(asked, [row], 80, ("name", "third"))[0].split() == ["name", "calls", "first", "second", "third"]
     narrow = render(asked, [row], 24, ("name", "third"))
-    assert narrow[0].split() == ["name", "calls", "third"] and " ".join(narrow[-2:]) == "with --wide: first, second"
+    assert (
+        narrow[0].split() == ["name", "calls", "third"]
+        and " ".join(narrow[3:]) == "hidden columns: no room: first, second (--wide shows them)"
+    )
 
 
 def test_what_does_not_fit_becomes_records() -> None:

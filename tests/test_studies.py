@@ -308,7 +308,7 @@ def test_a_study_of_ones_own(tmp_path: Path, recording: Path) -> None:
     assert "2 no 0 yes -1 cannot be told" in claims[2] and claims[2].startswith("holds in part")
     body = re.sub(r"<script.*?</script>", " ", page.split("<body>")[1], flags=re.DOTALL)
     text = re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", body)))
-    assert "Printed: Table <1>" in text and "Not recorded here" not in text and "Record convolutions" in text
+    assert "Printed: Table <1>" in text and "Not recorded." not in text and "Not recorded; needs convolutions" in text
     assert "A picture" in text and "analyze sql 'SELECT count(*)" in text
     assert "-p group=family --by run_id" in text
     # The two ways of naming it, and --where.

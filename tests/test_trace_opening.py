@@ -145,8 +145,8 @@ def test_a_port_that_is_taken_is_one_sentence(port: None) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ([], "trace: say where to write it, -o out.json.gz, or --open it"),
-        (["-o", "o.json", "--at", "gap:1"], "--at says what to --open the trace at"),
+        ([], "trace: needs -o out.json.gz, --open or --print-url"),
+        (["-o", "o.json", "--at", "gap:1"], "--at needs --open or --print-url"),
         (["--open", "--at", "gap:0"], "--at gap:0: the gaps are numbered from 1"),
         (["--open", "--at", "gap:999999"], "--at gap:999999: the gaps are numbered from 1"),
         (

@@ -1,17 +1,17 @@
--- Calls that wait for the GPU leave it with nothing to do
+-- Blocking CUDA calls leave the GPU idle
 --
--- Saving: GPU gaps that begin during such a call of their rank (it returns when the GPU has run dry), less what is a
--- wait for data or the profiler's, over the GPUs.
+-- Saving: GPU gaps that begin during a call that waits for the GPU (same rank), minus waits for data and profiler
+-- time; mean over the GPUs.
 -- See: api-sync
 -- Try: no .item(), .cpu(), print(loss) or torch.cuda.synchronize() in every step; read results a step later.
 -- @column run_id id               The run.
--- @column saving_ns ns            Time that it could save at most, per GPU.
--- @column evidence text           The numbers that it rests on.
--- @column rank index              Rank of the longest stretch that it is about.
--- @column device index            GPU of that.
+-- @column saving_ns ns            Upper bound of the time saved, per GPU.
+-- @column evidence text           Numbers that support the finding.
+-- @column rank index              Rank of the longest interval.
+-- @column device index            GPU of that interval.
 -- @column start_ns ns             Its start.
 -- @column end_ns ns               Its end.
--- @column source text             Line of the program that most of its time comes from; NULL if not known.
+-- @column source text             Source line with most of the time; NULL if not known.
 -- @order run_id
 -- @use blocking_calls, run_gpus, time_owners
 -- @needs CUDA calls that wait for the GPU, and gaps after them
@@ -29,7 +29,7 @@ total AS (
 )
 SELECT
     g.run_group, run_id, i.ns / gpus AS saving_ns,
-    printf('%s of %s in all on the CPU; %s of %s in all after them',
+    printf('%s, %s in total on the CPU; %s after them, %s in total',
         counted(t.calls, 'blocking call', 'blocking calls'), ms(t.ns),
         counted(i.pieces, 'GPU gap', 'GPU gaps'), ms(i.ns))
         || host_note AS evidence,

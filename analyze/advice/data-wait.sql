@@ -1,18 +1,18 @@
--- The GPU is idle while the training loop waits for data
+-- GPU idle: the training loop waits for data
 --
--- Saving: The parts of the ranges of the phase `data` in which the GPU of the rank runs nothing (inside its span) and
--- the profiler does not work, over the GPUs.
+-- Saving: Time in the phase `data` in which the rank's GPU is idle (within its span), minus profiler time; mean over
+-- the GPUs.
 -- See: steps
--- Try: more DataLoader workers, pin_memory, persistent_workers, a cheaper transform, or data that is decoded
+-- Try: more DataLoader workers, pin_memory, persistent_workers, a cheaper transform, or decoding the data
 -- beforehand.
 -- @column run_id id               The run.
--- @column saving_ns ns            Time that it could save at most, per GPU.
--- @column evidence text           The numbers that it rests on.
--- @column rank index              Rank of the longest stretch that it is about.
--- @column device index            GPU of that.
+-- @column saving_ns ns            Upper bound of the time saved, per GPU.
+-- @column evidence text           Numbers that support the finding.
+-- @column rank index              Rank of the longest interval.
+-- @column device index            GPU of that interval.
 -- @column start_ns ns             Its start.
 -- @column end_ns ns               Its end.
--- @column source text             Line of the program that most of its time comes from; NULL if not known.
+-- @column source text             Source line with most of the time; NULL if not known.
 -- @order run_id
 -- @use intervals, phases, run_gpus, time_owners
 -- @needs time in the phase `data`, and GPU work
@@ -27,7 +27,7 @@ total AS (
 )
 SELECT
     g.run_group, run_id, i.ns / gpus AS saving_ns,
-    printf('%s for data of %s in all on the CPU; a GPU is idle in %s of it',
+    printf('%s for data, %s in total on the CPU; each GPU is idle for %s of it',
         counted(t.ranges, 'wait', 'waits'), ms(t.ns), ms(i.ns / gpus)) || host_note AS evidence,
     i.longest.rank, i.longest.device, i.longest.start_ns, i.longest.end_ns, i.source
 FROM idle i JOIN total t USING (run_id) JOIN run_gpus g USING (run_id)

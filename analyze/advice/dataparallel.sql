@@ -1,18 +1,18 @@
--- DataParallel sends the model to every GPU in every step, and one process drives them all
+-- DataParallel copies the model to every GPU in every step, from one process
 --
--- Saving: Broadcast kernels of processes that broadcast to several GPUs with no compute beside them, and gaps with
--- nothing queued while DataParallel works on the host (replicate, scatter, the replicas in threads of one interpreter,
--- gather, and their backward), over the GPUs. The replicas' own work is in it: a bound that DDP does not reach.
+-- Saving: Broadcast kernels without concurrent compute, of processes that broadcast to several GPUs, plus gaps
+-- before the next launch while DataParallel runs on the host (replicate, scatter, the replicas' threads, gather, and
+-- their backward); mean over the GPUs. The replicas' own host work is included, so DDP saves less than this bound.
 -- See: nccl-share
--- Try: DistributedDataParallel, one process a GPU: it keeps a copy of the model on each and only reduces gradients.
+-- Try: DistributedDataParallel, one process per GPU: each keeps a copy of the model and only gradients are reduced.
 -- @column run_id id               The run.
--- @column saving_ns ns            Time that it could save at most, per GPU.
--- @column evidence text           The numbers that it rests on.
--- @column rank index              Rank of the longest stretch that it is about.
--- @column device index            GPU of that.
+-- @column saving_ns ns            Upper bound of the time saved, per GPU.
+-- @column evidence text           Numbers that support the finding.
+-- @column rank index              Rank of the longest interval.
+-- @column device index            GPU of that interval.
 -- @column start_ns ns             Its start.
 -- @column end_ns ns               Its end.
--- @column source text             Line of the program that most of its time comes from; NULL if not known.
+-- @column source text             Source line with most of the time; NULL if not known.
 -- @order run_id
 -- @use comm_exposed, intervals, run_gpus, time_owners, time_sums
 -- @needs communication kernels (broadcasts of one process to several GPUs)
@@ -36,7 +36,7 @@ total AS (
 )
 SELECT
     g.run_group, run_id, (coalesce(e.ns, 0) + coalesce(i.ns, 0)) / gpus AS saving_ns,
-    printf('%s of %s in all, %.1f %% of kernel time; a GPU is idle for %s while DataParallel works on the host',
+    printf('%s, %s in total (%.1f %% of kernel time); each GPU is idle for %s while DataParallel runs on the host',
         counted(b.calls, 'broadcast', 'broadcasts'), ms(b.ns), 100.0 * b.ns / nullif(k.ns, 0), ms(i.ns / gpus))
         || host_note AS evidence,
     unnest(coalesce(e.longest, i.longest)), CASE WHEN i.ns > e.ns THEN i.source ELSE coalesce(e.source, i.source) END

@@ -1,22 +1,21 @@
--- Communication that no compute hides
+-- Communication is exposed: no compute overlaps it
 --
--- Saving: Time with communication kernels and no compute kernel beside them, mean over the GPUs, less what of it is
--- waiting for another rank, DataParallel's broadcasts or all_gathers that an FSDP module waits for: findings of their
--- own.
+-- Saving: Communication time without a concurrent compute kernel, mean over the GPUs; minus waits for other ranks,
+-- DataParallel's broadcasts and all_gathers that an FSDP module waits for, which are separate findings.
 -- See: comm-exposed
 -- Try: overlap it: DDP's gradient buckets (bucket_cap_mb), gradient_as_bucket_view, FSDP prefetch; fewer and larger
 -- collectives; bf16 gradients.
 -- @column run_id id               The run.
--- @column saving_ns ns            Time that it could save at most, per GPU.
--- @column evidence text           The numbers that it rests on.
--- @column rank index              Rank of the longest stretch that it is about.
--- @column device index            GPU of that.
+-- @column saving_ns ns            Upper bound of the time saved, per GPU.
+-- @column evidence text           Numbers that support the finding.
+-- @column rank index              Rank of the longest interval.
+-- @column device index            GPU of that interval.
 -- @column start_ns ns             Its start.
 -- @column end_ns ns               Its end.
--- @column source text             Line of the program that most of its time comes from; NULL if not known.
+-- @column source text             Source line with most of the time; NULL if not known.
 -- @order run_id
 -- @use comm_exposed, fsdp, run_gpus, time_owners
--- @needs communication kernels without compute beside them
+-- @needs communication kernels without concurrent compute
 WITH exposed AS MATERIALIZED (
     SELECT track, start_ns, end_ns, owner.part = 'waiting' AND NOT owner.one_process AS waits FROM exposed_comm
 ),
@@ -35,8 +34,8 @@ own AS (
 )
 SELECT
     run_group, run_id, o.ns / gpus AS saving_ns,
-    printf('%s of %s communication a GPU has no compute beside it', ms(exposed_comm_ns), ms(comm_ns))
-        || and_part(t.ns / gpus, 'of that is found under stragglers, pipeline-bubble, dataparallel or late-unshards')
+    printf('%s of %s of communication per GPU are exposed', ms(exposed_comm_ns), ms(comm_ns))
+        || and_part(t.ns / gpus, 'of that is counted in stragglers, pipeline-bubble, dataparallel or late-unshards')
         || coalesce(w.note, '') AS evidence,
     o.longest.rank, o.longest.device, o.longest.start_ns, o.longest.end_ns, o.source
 FROM run_gpus

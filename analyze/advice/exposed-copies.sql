@@ -1,20 +1,20 @@
--- Copies that no kernel hides
+-- Copies are exposed: no kernel overlaps them
 --
--- Saving: Time with memcpys or memsets and no kernel beside them, mean over the GPUs, less what of it is small copies,
--- copies of pageable memory or pages of managed memory: findings of their own.
+-- Saving: Time of memcpys and memsets without a concurrent kernel, mean over the GPUs; minus small copies, copies of
+-- pageable memory and pages of managed memory, which are separate findings.
 -- See: breakdown
 -- Try: prefetch the next batch on a stream of its own, from pinned memory, with non_blocking=True.
 -- @column run_id id               The run.
--- @column saving_ns ns            Time that it could save at most, per GPU.
--- @column evidence text           The numbers that it rests on.
--- @column rank index              Rank of the longest stretch that it is about.
--- @column device index            GPU of that.
+-- @column saving_ns ns            Upper bound of the time saved, per GPU.
+-- @column evidence text           Numbers that support the finding.
+-- @column rank index              Rank of the longest interval.
+-- @column device index            GPU of that interval.
 -- @column start_ns ns             Its start.
 -- @column end_ns ns               Its end.
--- @column source text             Line of the program that most of its time comes from; NULL if not known.
+-- @column source text             Source line with most of the time; NULL if not known.
 -- @order run_id
 -- @use gpu_tracks, run_gpus, time_owners
--- @needs GPU work: copies or fills without a kernel beside them
+-- @needs GPU work: copies or fills without a concurrent kernel
 WITH others AS (
     SELECT track, start_ns, end_ns FROM tracked_memcpys WHERE small OR pageable OR managed
 ),
@@ -29,8 +29,8 @@ own AS (
 )
 SELECT
     run_group, run_id, exposed_copy_ns - coalesce(t.ns, 0) / gpus AS saving_ns,
-    printf('%s of %s copies and fills a GPU have no kernel beside them', ms(exposed_copy_ns), ms(copy_ns))
-        || and_part(t.ns / gpus, 'of that is found under small-copies or pageable-copies'
+    printf('%s of %s of copies and fills per GPU are exposed', ms(exposed_copy_ns), ms(copy_ns))
+        || and_part(t.ns / gpus, 'of that is counted in small-copies or pageable-copies'
             || CASE WHEN run_id IN (SELECT run_id FROM tracked_memcpys WHERE managed)
                 THEN ' or managed-memory' ELSE '' END
         ) AS evidence,

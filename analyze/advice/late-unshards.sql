@@ -1,19 +1,19 @@
--- Modules of FSDP wait for their parameters to be gathered
+-- FSDP modules wait for their parameters
 --
--- Saving: All_gathers from the moment at which the first use of their module could have begun to their end, with no
--- compute beside them, over the GPUs; less what of it is waiting for another rank.
+-- Saving: Time from the moment at which a module could have used its parameters to the end of its all_gather,
+-- without concurrent compute, mean over the GPUs; minus waits for other ranks.
 -- See: fsdp
--- Try: prefetch further ahead (set_modules_to_forward_prefetch and set_modules_to_backward_prefetch; FSDP1:
--- forward_prefetch=True, BackwardPrefetch.BACKWARD_PRE), reshard_after_forward=False where memory allows it, more work
--- for each gathered byte (larger batches, sharding over fewer ranks).
+-- Try: prefetch earlier (set_modules_to_forward_prefetch and set_modules_to_backward_prefetch; FSDP1:
+-- forward_prefetch=True, BackwardPrefetch.BACKWARD_PRE), reshard_after_forward=False where memory allows it, more
+-- work per gathered byte (larger batches, sharding over fewer ranks).
 -- @column run_id id               The run.
--- @column saving_ns ns            Time that it could save at most, per GPU.
--- @column evidence text           The numbers that it rests on.
--- @column rank index              Rank of the longest stretch that it is about.
--- @column device index            GPU of that.
+-- @column saving_ns ns            Upper bound of the time saved, per GPU.
+-- @column evidence text           Numbers that support the finding.
+-- @column rank index              Rank of the longest interval.
+-- @column device index            GPU of that interval.
 -- @column start_ns ns             Its start.
 -- @column end_ns ns               Its end.
--- @column source text             Line of the program that most of its time comes from; NULL if not known.
+-- @column source text             Source line with most of the time; NULL if not known.
 -- @order run_id
 -- @use fsdp, gpu_tracks, run_gpus, time_owners
 -- @needs communication kernels (all_gathers that FSDP launched)
@@ -37,11 +37,11 @@ modules AS (
 )
 SELECT
     run_group, run_id, o.ns / gpus AS saving_ns,
-    printf('%d of %s end after their module needs them, which stalls a GPU for %s; in %s of that bytes move and '
-        || 'nothing else runs', late, counted(calls, 'all_gather', 'all_gathers'), ms(stall_ns / gpus), ms(o.ns / gpus))
+    printf('%d of %s end after their module needs them; each GPU stalls for %s, of which %s is exposed '
+        || 'transfer', late, counted(calls, 'all_gather', 'all_gathers'), ms(stall_ns / gpus), ms(o.ns / gpus))
         || CASE
             WHEN module IS NULL THEN ''
-            ELSE printf(', most in the %s pass for module %s (%s)', pass, module, ms(m.ns / gpus))
+            ELSE printf('; most in the %s pass, for module %s (%s)', pass, module, ms(m.ns / gpus))
         END AS evidence,
     o.longest.rank, o.longest.device, o.longest.start_ns, o.longest.end_ns, o.source
 FROM own o

@@ -1,16 +1,16 @@
--- Kernels that only turn NCHW into NHWC and back
+-- Kernels convert between NCHW and NHWC
 --
--- Saving: Time in which the kernels run whose names say so, over the GPUs.
+-- Saving: Time of kernels whose names say so, mean over the GPUs.
 -- See: kernel-share
 -- Try: model.to(memory_format=torch.channels_last), and the same for the input.
 -- @column run_id id               The run.
--- @column saving_ns ns            Time that it could save at most, per GPU.
--- @column evidence text           The numbers that it rests on.
--- @column rank index              Rank of the longest stretch that it is about.
--- @column device index            GPU of that.
+-- @column saving_ns ns            Upper bound of the time saved, per GPU.
+-- @column evidence text           Numbers that support the finding.
+-- @column rank index              Rank of the longest interval.
+-- @column device index            GPU of that interval.
 -- @column start_ns ns             Its start.
 -- @column end_ns ns               Its end.
--- @column source text             Line of the program that most of its time comes from; NULL if not known.
+-- @column source text             Source line with most of the time; NULL if not known.
 -- @order run_id
 -- @use run_gpus, time_owners
 -- @needs layout kernels (NCHW to NHWC or back)
@@ -32,6 +32,6 @@ total AS (
 )
 SELECT
     g.run_group, run_id, b.ns / gpus AS saving_ns,
-    printf('%s of %s in all', counted(t.calls, 'layout kernel', 'layout kernels'), ms(t.ns)) AS evidence,
+    printf('%s, %s in total', counted(t.calls, 'layout kernel', 'layout kernels'), ms(t.ns)) AS evidence,
     t.longest.rank, t.longest.device, t.longest.start_ns, t.longest.end_ns, b.source
 FROM total t JOIN busy b USING (run_id) JOIN run_gpus g USING (run_id)

@@ -1,18 +1,18 @@
 -- The optimizer launches many small kernels
 --
--- Saving: GPU gaps between the kernels that a phase `optimizer` launched, from the first start to the last end, over
--- the GPUs; where a step launches more than 10.
+-- Saving: GPU gaps between the kernels that a phase `optimizer` launched, from the first start to the last end, mean
+-- over the GPUs. Only for steps that launch more than 10.
 -- Overlaps: host-wait, blocking-calls
 -- See: phases
 -- Try: the fused optimizer (fused=True), or foreach=True; torch.compile of the step.
 -- @column run_id id               The run.
--- @column saving_ns ns            Time that it could save at most, per GPU.
--- @column evidence text           The numbers that it rests on.
--- @column rank index              Rank of the longest stretch that it is about.
--- @column device index            GPU of that.
+-- @column saving_ns ns            Upper bound of the time saved, per GPU.
+-- @column evidence text           Numbers that support the finding.
+-- @column rank index              Rank of the longest interval.
+-- @column device index            GPU of that interval.
 -- @column start_ns ns             Its start.
 -- @column end_ns ns               Its end.
--- @column source text             Line of the program that most of its time comes from; NULL if not known.
+-- @column source text             Source line with most of the time; NULL if not known.
 -- @order run_id
 -- @use gpu_tracks, phases, run_gpus, time_owners
 -- @needs optimizer steps of more than 10 kernels
@@ -34,7 +34,7 @@ summed AS (
 )
 SELECT
     g.run_group, run_id, i.ns / gpus AS saving_ns,
-    printf('%.0f kernels a step and GPU, %s in all a GPU; it is idle for %s between them',
+    printf('%.0f kernels per step and GPU, %s per GPU in total; the GPU is idle for %s between them',
         kernels, ms(s.ns / gpus), ms(i.ns / gpus)) || host_note AS evidence,
     i.longest.rank, i.longest.device, i.longest.start_ns, i.longest.end_ns, i.source
 FROM summed s JOIN idle i USING (run_id) JOIN run_gpus g USING (run_id)

@@ -1,17 +1,17 @@
--- Copies from or to pageable memory
+-- Copies use pageable host memory
 --
--- Saving: The parts of such copies that neither a kernel nor a small copy runs beside, over the GPUs; small ones are a
--- finding of their own.
+-- Saving: Time of such copies without a concurrent kernel or small copy, mean over the GPUs; small copies are a
+-- separate finding.
 -- See: memcpy-sync
 -- Try: pin_memory=True in the DataLoader (or .pin_memory()), and .to(device, non_blocking=True).
 -- @column run_id id               The run.
--- @column saving_ns ns            Time that it could save at most, per GPU.
--- @column evidence text           The numbers that it rests on.
--- @column rank index              Rank of the longest stretch that it is about.
--- @column device index            GPU of that.
+-- @column saving_ns ns            Upper bound of the time saved, per GPU.
+-- @column evidence text           Numbers that support the finding.
+-- @column rank index              Rank of the longest interval.
+-- @column device index            GPU of that interval.
 -- @column start_ns ns             Its start.
 -- @column end_ns ns               Its end.
--- @column source text             Line of the program that most of its time comes from; NULL if not known.
+-- @column source text             Source line with most of the time; NULL if not known.
 -- @order run_id
 -- @use arithmetic, run_gpus, time_owners
 -- @needs memcpys of pageable memory
@@ -34,7 +34,7 @@ total AS (
 )
 SELECT
     g.run_group, run_id, e.ns / gpus AS saving_ns,
-    printf('%s, %s%s in all%s; %s of it with no kernel beside',
+    printf('%s, %s%s in total%s; %s of it exposed',
         counted(copies, 'pageable copy', 'pageable copies'), coalesce(printf('%.1f MB and ', bytes / 1e6), ''),
         ms(t.ns), coalesce(printf(', %.1f GB/s', gb_per_s), ''), ms(e.ns)) AS evidence,
     e.longest.rank, e.longest.device, e.longest.start_ns, e.longest.end_ns, e.source

@@ -1,18 +1,18 @@
--- Ranks wait for what others send, as the stages of a pipeline do
+-- Pipeline stages wait for other stages
 --
--- Saving: The waiting in a pipeline's bubble: from the start of a send or receive to the start of its other half, at
--- most as long as its kernel runs, where neither compute nor a transfer runs beside it, over the GPUs.
+-- Saving: Waits in pipeline bubbles: from the start of a send or receive to the start of its peer, at most the
+-- duration of its kernel, without concurrent compute or transfer; mean over the GPUs.
 -- See: pipeline-bubbles
--- Try: more micro-batches, an interleaved or zero-bubble schedule, stages of equal length; look at what the rank that
--- others wait for does before it sends.
+-- Try: more micro-batches, an interleaved or zero-bubble schedule, stages of equal duration; check what the rank
+-- that others wait for does before it sends.
 -- @column run_id id               The run.
--- @column saving_ns ns            Time that it could save at most, per GPU.
--- @column evidence text           The numbers that it rests on.
--- @column rank index              Rank of the longest stretch that it is about.
--- @column device index            GPU of that.
+-- @column saving_ns ns            Upper bound of the time saved, per GPU.
+-- @column evidence text           Numbers that support the finding.
+-- @column rank index              Rank of the longest interval.
+-- @column device index            GPU of that interval.
 -- @column start_ns ns             Its start.
 -- @column end_ns ns               Its end.
--- @column source text             Line of the program that most of its time comes from; NULL if not known.
+-- @column source text             Source line with most of the time; NULL if not known.
 -- @order run_id
 -- @use run_gpus, time_owners
 -- @needs sends and receives whose peers are known
@@ -30,8 +30,8 @@ counts AS (
 )
 SELECT
     g.run_group, run_id, e.ns / gpus AS saving_ns,
-    printf('in %s a GPU does nothing but wait for %s; for rank %d others wait longest, %s while it waits for no one',
-        counted(c.calls, 'pair of send and receive', 'pairs of send and receive'), ms(e.ns / gpus), r.rank,
+    printf('each GPU spends %s only waiting, in %s; others wait longest for rank %d, %s while it does not wait itself',
+        ms(e.ns / gpus), counted(c.calls, 'pair of send and receive', 'pairs of send and receive'), r.rank,
         ms(r.blocked_ns)) || coalesce(w.note, '') AS evidence,
     e.longest.rank, e.longest.device, e.longest.start_ns, e.longest.end_ns, e.source
 FROM exposed e

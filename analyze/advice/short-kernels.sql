@@ -1,18 +1,18 @@
--- Kernels shorter than the call that launches them
+-- Kernels are shorter than their launch calls
 --
--- Saving: Launch call less GPU time, summed over the launches for which that is more than 0, at most the idle time,
--- over the GPUs.
+-- Saving: Duration of the launch call minus GPU time, summed over the launches where this is positive, at most the
+-- idle time; mean over the GPUs.
 -- Overlaps: host-wait, blocking-calls, data-wait, dataparallel, optimizer
 -- See: launch
 -- Try: fuse them (torch.compile), CUDA graphs, or larger batches.
 -- @column run_id id               The run.
--- @column saving_ns ns            Time that it could save at most, per GPU.
--- @column evidence text           The numbers that it rests on.
--- @column rank index              Rank of the longest stretch that it is about.
--- @column device index            GPU of that.
+-- @column saving_ns ns            Upper bound of the time saved, per GPU.
+-- @column evidence text           Numbers that support the finding.
+-- @column rank index              Rank of the longest interval.
+-- @column device index            GPU of that interval.
 -- @column start_ns ns             Its start.
 -- @column end_ns ns               Its end.
--- @column source text             Line of the program that most of its time comes from; NULL if not known.
+-- @column source text             Source line with most of the time; NULL if not known.
 -- @order run_id
 -- @use gpu_tracks, launch_calls, run_gpus, source_times
 -- @needs kernels with the calls that launched them
@@ -50,7 +50,7 @@ sources AS (
 )
 SELECT
     g.run_group, run_id, least(excess_ns / gpus, idle_ns) AS saving_ns,
-    printf('%d of %s (%.0f %%) run shorter than the call, by %s in all a GPU; the GPU is idle for %s',
+    printf('%d of %s (%.0f %%) are shorter than their call, by %s per GPU in total; the GPU is idle for %s',
         short, counted(launches, 'launch', 'launches'), 100.0 * short / launches, ms(excess_ns / gpus), ms(idle_ns))
         || host_note AS evidence,
     c.longest.rank, c.longest.device, c.longest.start_ns, c.longest.end_ns, s.source

@@ -1,16 +1,16 @@
 -- Many copies under 64 KiB between host and device
 --
--- Saving: The parts of such copies that no kernel runs beside, over the GPUs; their time is latency, not bandwidth.
+-- Saving: Time of such copies without a concurrent kernel, mean over the GPUs. It is latency, not bandwidth.
 -- See: concurrency
--- Try: put them together: one tensor instead of many, no .item(), .cpu() or scalar tensors in the loop.
+-- Try: batch them: one tensor instead of many, no .item(), .cpu() or scalar tensors in the loop.
 -- @column run_id id               The run.
--- @column saving_ns ns            Time that it could save at most, per GPU.
--- @column evidence text           The numbers that it rests on.
--- @column rank index              Rank of the longest stretch that it is about.
--- @column device index            GPU of that.
+-- @column saving_ns ns            Upper bound of the time saved, per GPU.
+-- @column evidence text           Numbers that support the finding.
+-- @column rank index              Rank of the longest interval.
+-- @column device index            GPU of that interval.
 -- @column start_ns ns             Its start.
 -- @column end_ns ns               Its end.
--- @column source text             Line of the program that most of its time comes from; NULL if not known.
+-- @column source text             Source line with most of the time; NULL if not known.
 -- @order run_id
 -- @use run_gpus, time_owners
 -- @needs memcpys under 64 KiB between host and device
@@ -25,7 +25,7 @@ total AS (
 )
 SELECT
     g.run_group, run_id, e.ns / gpus AS saving_ns,
-    printf('%s of %.0f B on average, %s in all with no kernel beside',
+    printf('%s, %.0f B on average, %s in total without a concurrent kernel',
         counted(copies, 'copy', 'copies'), t.bytes, ms(e.ns)) AS evidence,
     e.longest.rank, e.longest.device, e.longest.start_ns, e.longest.end_ns, e.source
 FROM exposed e JOIN total t USING (run_id) JOIN run_gpus g USING (run_id)

@@ -1,18 +1,18 @@
--- Ranks wait for the slowest one in collectives
+-- Ranks wait for the slowest rank in collectives
 --
--- Saving: From a rank's own start to the latest start of a matched collective call, at most as long as its kernel runs,
--- where neither compute nor a transfer runs beside it, over the GPUs; runs of several ranks.
+-- Saving: From a rank's own start to the latest start in a matched collective, at most the duration of its kernel,
+-- without concurrent compute or transfer; mean over the GPUs. Needs several ranks.
 -- See: stragglers
--- Try: even out the work (batch sizes, sequence lengths, data loading); look at what the last rank does before the
+-- Try: balance the work (batch sizes, sequence lengths, data loading); check what the slowest rank does before the
 -- collective.
 -- @column run_id id               The run.
--- @column saving_ns ns            Time that it could save at most, per GPU.
--- @column evidence text           The numbers that it rests on.
--- @column rank index              Rank of the longest stretch that it is about.
--- @column device index            GPU of that.
+-- @column saving_ns ns            Upper bound of the time saved, per GPU.
+-- @column evidence text           Numbers that support the finding.
+-- @column rank index              Rank of the longest interval.
+-- @column device index            GPU of that interval.
 -- @column start_ns ns             Its start.
 -- @column end_ns ns               Its end.
--- @column source text             Line of the program that most of its time comes from; NULL if not known.
+-- @column source text             Source line with most of the time; NULL if not known.
 -- @order run_id
 -- @use gpu_tracks, intervals, run_gpus, time_owners
 -- @needs communication kernels (of matched collectives of several ranks)
@@ -35,7 +35,8 @@ counts AS (
 )
 SELECT
     g.run_group, run_id, e.ns / gpus AS saving_ns,
-    printf('in %s a rank waits %s on average, %s at most; rank %d is last in %d of %d, and others wait %s for it alone',
+    printf('in %s each rank waits %s in total (mean over ranks; maximum %s); rank %d is last in %d of %d, '
+        || 'and others wait %s for it alone',
         counted(c.calls, 'collective', 'collectives'), ms(l.ns), ms(most_ns), r.rank, r.times_last, r.calls,
         ms(r.blocked_ns)) || coalesce(w.note, '') AS evidence,
     e.longest.rank, e.longest.device, e.longest.start_ns, e.longest.end_ns, e.source

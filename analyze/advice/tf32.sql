@@ -1,19 +1,19 @@
--- Matrix work in fp32 beside idle tensor cores
+-- Matrix kernels in fp32 do not use tensor cores
 --
--- Saving: Half of the time in which gemm and convolution kernels run whose names say fp32 arithmetic (ffma, sgemm,
--- f32f32, winograd, fft), over the GPUs; on chips of compute capability 8.0 and up. Half is a guess, not a measurement:
--- what is bound by memory does not get faster, what is bound by arithmetic gets several times as fast.
+-- Saving: Half of the time of gemm and convolution kernels whose names indicate fp32 arithmetic (ffma, sgemm,
+-- f32f32, winograd, fft), mean over the GPUs, on compute capability 8.0 and higher. Half is an estimate:
+-- memory-bound kernels do not get faster, compute-bound kernels get several times as fast.
 -- See: kernel-share
 -- Try: torch.set_float32_matmul_precision('high') and torch.backends.cudnn.allow_tf32 = True, or autocast to bf16;
 -- check the accuracy.
 -- @column run_id id               The run.
--- @column saving_ns ns            Time that it could save at most, per GPU.
--- @column evidence text           The numbers that it rests on.
--- @column rank index              Rank of the longest stretch that it is about.
--- @column device index            GPU of that.
+-- @column saving_ns ns            Upper bound of the time saved, per GPU.
+-- @column evidence text           Numbers that support the finding.
+-- @column rank index              Rank of the longest interval.
+-- @column device index            GPU of that interval.
 -- @column start_ns ns             Its start.
 -- @column end_ns ns               Its end.
--- @column source text             Line of the program that most of its time comes from; NULL if not known.
+-- @column source text             Source line with most of the time; NULL if not known.
 -- @order run_id
 -- @use run_gpus, time_owners, time_sums
 -- @needs gemm and convolution kernels in fp32, on compute capability 8.0 and up
@@ -39,7 +39,7 @@ total AS (
 )
 SELECT
     g.run_group, run_id, b.ns / 2.0 / g.gpus AS saving_ns,
-    printf('%s (gemm, convolution) in fp32 of %s in all, %.1f %% of kernel time, on compute capability %s',
+    printf('%s (gemm, convolution) in fp32, %s in total (%.1f %% of kernel time), on compute capability %s',
         counted(m.calls, 'kernel', 'kernels'), ms(m.ns), 100.0 * m.ns / nullif(k.ns, 0), r.compute_capability)
         AS evidence,
     m.longest.rank, m.longest.device, m.longest.start_ns, m.longest.end_ns, b.source

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @app.command()
 def info(paths: Paths) -> None:
-    """Say what was found, how it was read, what it lacks, and what can be asked of it."""
+    """Show what recordings contain and which queries they can answer."""
     from analyze import info as about
     from analyze.render import print_lines, terminal_width
 
@@ -50,7 +50,8 @@ def info(paths: Paths) -> None:
 @app.command()
 def query(
     name: Annotated[
-        str | None, typer.Argument(help="The query; without it, all are listed.", autocompletion=completion.queries)
+        str | None,
+        typer.Argument(help="The query. Without a name, all queries are listed.", autocompletion=completion.queries),
     ] = None,
     paths: Annotated[list[Path] | None, typer.Argument(help="Stores, run folders or raw trace files.")] = None,
     by: Annotated[
@@ -67,14 +68,18 @@ def query(
     sort: Annotated[
         str | None,
         typer.Option(
-            "--sort", help="Columns to sort by; -name is descending.", autocompletion=completion.result_columns
+            "--sort",
+            help="Sort by these columns; -name sorts in descending order.",
+            autocompletion=completion.result_columns,
         ),
     ] = None,
     limit: Limit = None,
     select: Annotated[
         str,
         typer.Option(
-            "--select", help="Only these columns, in this order: name,calls.", autocompletion=completion.result_columns
+            "--select",
+            help="Show only these columns, in this order: name,calls.",
+            autocompletion=completion.result_columns,
         ),
     ] = "",
     format: Format = None,
@@ -83,7 +88,7 @@ def query(
     explain: Annotated[bool, typer.Option("--explain", help="Show the query's documentation and SQL.")] = False,
     queries: QueryFolders = None,
 ) -> None:
-    """Answer a question; without a name, list the questions."""
+    """Answer a query. Without a name, list the queries."""
     form = form_of(format, output)
     if name is None:
         asked = {
@@ -91,7 +96,7 @@ def query(
             "--limit": limit is not None, "--select": select, "--explain": explain,
         }  # fmt: skip
         if given := [option for option, value in asked.items() if value]:
-            raise InputError(f"query: {given[0]} goes with the name of a query; `analyze query` lists them")
+            raise InputError(f"query: {given[0]} needs the name of a query; `analyze query` lists them")
         known = analyze.catalog(queries or ())
         _list(lambda: terminal.list_queries(known), lambda: listings.queries(known), form, output, wide)
         return
@@ -100,9 +105,9 @@ def query(
     if explain:
         _list(lambda: terminal.explain(question, params), lambda: listings.query(question, params), form, output, wide)
         return
-    question.bind(params)  # Bad ones are told before anything is read.
+    question.bind(params)  # Report bad ones before anything is read.
     if not paths:
-        raise InputError(f"query {name}: say what to look at: analyze query {name} PATH...")
+        raise InputError(f"query {name}: no recording given: analyze query {name} PATH...")
     traces = open_traces(paths, queries)
     print_answer(
         traces.answer(name, by, where, params, sort, limit, select, profiler),
@@ -124,7 +129,7 @@ def _list(say: Callable[[], None], rows: Callable[[], Answer], form: str, output
 
 @app.command()
 def sql(
-    statement: Annotated[str, typer.Argument(help="One SELECT over the tables (see `analyze tables`).")],
+    statement: Annotated[str, typer.Argument(help="One SELECT over the tables that `analyze tables` lists.")],
     paths: Paths,
     where: Where = None,
     profiler: Profiler = None,
@@ -132,7 +137,7 @@ def sql(
     output: Output = None,
     wide: Wide = False,
 ) -> None:
-    """Run one SELECT of your own."""
+    """Run your own SELECT over the tables."""
     form = form_of(format, output)
     print_answer(open_traces(paths).sql_answer(statement, where, profiler), form, output, wide)
 
@@ -142,7 +147,8 @@ def tables(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="One table, or a block or what one defines; without it, all tables.", autocompletion=completion.tables
+            help="A table, a building block, or a view or macro of one. Without a name, all tables.",
+            autocompletion=completion.tables,
         ),
     ] = None,
     blocks: Annotated[
@@ -152,7 +158,7 @@ def tables(
     output: Output = None,
     wide: Wide = False,
 ) -> None:
-    """Document the tables and their columns, and the blocks that queries are built on."""
+    """Document the tables and the building blocks of queries."""
     form = form_of(format, output)
     shown = analyze.tables(name, blocks)
     if blocks:
@@ -164,24 +170,26 @@ def tables(
 @app.command()
 def compare(
     a: Annotated[Path, typer.Argument(help="Before: a store, run folder or raw trace file.")],
-    b: Annotated[Path, typer.Argument(help="After: the same kind of thing; may be the same store.")],
-    level: Annotated[str, typer.Option("--level", help="kernel, family, op or phase.")] = "kernel",
-    time: Annotated[str, typer.Option("--time", help="gpu, or cpu (op and phase).")] = "gpu",
+    b: Annotated[Path, typer.Argument(help="After: a store, run folder or raw trace file; may be the same store.")],
+    level: Annotated[str, typer.Option("--level", help="Compare by kernel, family, op or phase.")] = "kernel",
+    time: Annotated[str, typer.Option("--time", help="Compare gpu time, or cpu time (op and phase only).")] = "gpu",
     where: Where = None,
-    where_a: Annotated[str | None, typer.Option("--where-a", help="As --where, for A alone.")] = None,
-    where_b: Annotated[str | None, typer.Option("--where-b", help="As --where, for B alone.")] = None,
+    where_a: Annotated[str | None, typer.Option("--where-a", help="Like --where, for A only.")] = None,
+    where_b: Annotated[str | None, typer.Option("--where-b", help="Like --where, for B only.")] = None,
     profiler: Profiler = None,
     per_step: Annotated[
-        bool | None, typer.Option("--per-step/--total", help="Per training step; default if both say how many.")
+        bool | None,
+        typer.Option("--per-step/--total", help="Divide by training steps. Default: if both recordings have steps."),
     ] = None,
     tolerance: Annotated[
-        float, typer.Option("--tolerance", min=0, callback=finite, help="Changes up to so many % are `same`.")
+        float, typer.Option("--tolerance", min=0, callback=finite, help="Changes up to this percentage are `same`.")
     ] = 1.0,
     fail_if: Annotated[
-        list[str] | None, typer.Option("--fail-if", help="Exit with 1 if this holds: 'kernel_time > 5%'.")
+        list[str] | None,
+        typer.Option("--fail-if", help="Exit with code 1 if this condition holds: 'kernel_time > 5%'."),
     ] = None,
     flame: Annotated[
-        Path | None, typer.Option("--flame", help="Also write both sides' stacks for flamegraph.pl: out.folded.")
+        Path | None, typer.Option("--flame", help="Also write the stacks of both for flamegraph.pl: out.folded.")
     ] = None,
     sort: Sort = None,
     limit: Limit = None,
@@ -189,7 +197,7 @@ def compare(
     output: Output = None,
     wide: Wide = False,
 ) -> None:
-    """Compare two recordings: what was added, removed and changed, and whether that is too much."""
+    """Compare two recordings: what was added, removed or changed. --fail-if checks a limit, for CI."""
     form = form_of(format, output)
     if flame is not None:
         from analyze.flame import check_difference
@@ -223,13 +231,13 @@ def compare(
 def pivot(
     name: Annotated[str, typer.Argument(help="The query.", autocompletion=completion.queries)],
     paths: Paths,
-    rows: Annotated[str, typer.Option("--rows", help="Columns of runs or of the query that make the rows.")],
-    value: Annotated[str, typer.Option("--value", help="The query's column in the cells.")],
-    columns: Annotated[str, typer.Option("--columns", help="Columns of runs or of the query that go across.")] = "",
+    rows: Annotated[str, typer.Option("--rows", help="Columns of runs or of the query for the rows.")],
+    value: Annotated[str, typer.Option("--value", help="Column of the query for the cells.")],
+    columns: Annotated[str, typer.Option("--columns", help="Columns of runs or of the query for the columns.")] = "",
     agg: Annotated[
-        str | None, typer.Option("--agg", help="sum, avg, min or max, where a cell has several values.")
+        str | None, typer.Option("--agg", help="Combine several values of a cell: sum, avg, min or max.")
     ] = None,
-    filter: Annotated[str | None, typer.Option("--filter", help="SQL over the query's result: which rows.")] = None,
+    filter: Annotated[str | None, typer.Option("--filter", help="Filter rows of the query's result (SQL).")] = None,
     where: Where = None,
     profiler: Profiler = None,
     param: Params = None,
@@ -238,10 +246,10 @@ def pivot(
     wide: Wide = False,
     queries: QueryFolders = None,
 ) -> None:
-    """Lay out one measure of a query as a table of runs: models down, batch sizes across."""
+    """Show one column of a query as a pivot table. For example: models by batch sizes."""
     form = form_of(format, output)
     params = parse_params(param or [])
-    find_query("pivot", name, queries).bind(params)  # Bad ones are told before anything is read.
+    find_query("pivot", name, queries).bind(params)  # Report bad ones before anything is read.
     laid_out = open_traces(paths, queries).pivot_answer(
         name, rows, value, columns, agg, filter, where, params, profiler
     )
@@ -255,12 +263,12 @@ def advise(
     profiler: Profiler = None,
     min_pct: Annotated[
         float,
-        typer.Option("--min-pct", min=0, callback=finite, help="Leave out what could save less of the run's time."),
+        typer.Option("--min-pct", min=0, callback=finite, help="Hide findings below this share of the run time (%)."),
     ] = 1.0,
     format: Format = None,
     output: Output = None,
 ) -> None:
-    """Say what costs a run time, ranked by what mending it could save, with the numbers and what to try."""
+    """Rank what costs a run time. Each finding has an upper bound of the time saved, evidence and what to try."""
     form = form_of(format, output)
     found = open_traces(paths).advise_answer(where, min_pct, profiler)
     if form != "table":

@@ -38,19 +38,19 @@ def plot(
     ] = "",
     where: Where = None,
     profiler: Profiler = None,
-    param: Annotated[list[str] | None, typer.Option("--param", "-p", help="A parameter of the query: k=v.")] = None,
+    param: Annotated[list[str] | None, typer.Option("--param", "-p", help="Set a parameter of the query: k=v.")] = None,
     figure: Annotated[
-        str | None, typer.Option("--figure", help="Another one than the query's own: 'bars x=total_ns y=name'.")
+        str | None, typer.Option("--figure", help="Override the query's default figure: 'bars x=total_ns y=name'.")
     ] = None,
-    title: Annotated[str | None, typer.Option("--title", help="What stands above it; the question by default.")] = None,
+    title: Annotated[str | None, typer.Option("--title", help="Title. Default: the query's question.")] = None,
     queries: QueryFolders = None,
 ) -> None:
-    """Draw the answer to a question as the figure that the query declares."""
+    """Draw the answer of a query as a figure."""
     from analyze.plots.drawing import output_format
 
     output_format(output)
     params = parse_params(param or [])
-    find_query("plot", name, queries).bind(params)  # Bad ones are told before anything is read.
+    find_query("plot", name, queries).bind(params)  # Report bad ones before anything is read.
     drawing = open_traces(paths, queries).plot(name, output, by, where, params, profiler, figure, title)
     terminal.note([drawing.note])
 
@@ -59,13 +59,15 @@ def plot(
 def report(
     paths: Paths,
     output: Annotated[Path, typer.Option("--output", "-o", help="The page: report.html.")],
-    compare: Annotated[list[Path] | None, typer.Option("--compare", help="After: what to compare PATHS with.")] = None,
-    by: Annotated[str, typer.Option("--by", help="Columns of runs that tell several runs apart.")] = "",
+    compare: Annotated[
+        list[Path] | None, typer.Option("--compare", help="Compare PATHS (before) with these recordings (after).")
+    ] = None,
+    by: Annotated[str, typer.Option("--by", help="Label several runs by these columns of runs.")] = "",
     where: Where = None,
     profiler: Profiler = None,
-    title: Annotated[str | None, typer.Option("--title", help="What stands above it.")] = None,
+    title: Annotated[str | None, typer.Option("--title", help="Title of the page.")] = None,
 ) -> None:
-    """Write one HTML page about recordings: what was run, advice, figures, tables; it needs no network."""
+    """Write one self-contained HTML page. It has data-quality checks, advice, figures and tables."""
     from analyze.ingestion.progress import counted_bar
     from analyze.report.files import check_page
 
@@ -78,14 +80,16 @@ def report(
 
 @app.command()
 def study(
-    name: Annotated[str | None, typer.Argument(help="The study, or its folder; without it, all are listed.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="The study or its folder. Without a name, all studies are listed.")
+    ] = None,
     paths: Annotated[
-        list[Path] | None, typer.Argument(help="Its runs: stores, run folders or raw trace files.")
+        list[Path] | None, typer.Argument(help="Runs of the study: stores, run folders or raw trace files.")
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The page: report.html.")] = None,
     where: Where = None,
 ) -> None:
-    """Write a study's tables and figures beside what it printed, and which of its claims hold, as one HTML page."""
+    """Repeat a study and check its claims. The HTML page has its tables and figures next to the published ones."""
     from analyze.render import print_lines, to_stdout, visible
 
     if name is None:
@@ -96,9 +100,9 @@ def study(
     from analyze.report.files import check_page
     from analyze.report.study import claimed
 
-    study_files.load(study_files.find_file(name))  # A bad one is told before anything is read.
+    study_files.load(study_files.find_file(name))  # Report a bad one before anything is read.
     if not paths or output is None:
-        raise InputError(f"study {name}: say of which runs and where to: analyze study {name} RUNS... -o report.html")
+        raise InputError(f"study {name}: runs and output are missing: analyze study {name} RUNS... -o report.html")
     check_page(output)
     traces = open_traces(paths)
     with counted_bar("study") as progress:
@@ -116,21 +120,26 @@ def trace(
         bool, typer.Option("--open", help="Open it in the Perfetto UI, served from this machine.")
     ] = False,
     print_url: Annotated[
-        bool, typer.Option("--print-url", help="As --open, with the address printed in place of a browser.")
+        bool, typer.Option("--print-url", help="Like --open, but print the address instead of starting a browser.")
     ] = False,
     at: Annotated[
-        str | None, typer.Option("--at", help="What to open at: gap:3 (of `gaps`), a finding of `advise`, or ms.")
+        str | None,
+        typer.Option("--at", help="Where to open it: gap:3 (row 3 of `gaps`), a finding of `advise`, or a time in ms."),
     ] = None,
     where: Where = None,
     profiler: Profiler = None,
     from_ms: Annotated[
-        float | None, typer.Option("--from-ms", help="Start of the window, from the first event.")
+        float | None, typer.Option("--from-ms", help="Start of the window, in ms from the first event.")
     ] = None,
-    to_ms: Annotated[float | None, typer.Option("--to-ms", help="End of the window.")] = None,
-    counters: Annotated[bool, typer.Option(help="Add tracks: queue depth, copy bandwidth, GPU busy, memory.")] = True,
-    critical_path: Annotated[bool, typer.Option("--critical-path", help="Draw the critical path over it.")] = False,
+    to_ms: Annotated[
+        float | None, typer.Option("--to-ms", help="End of the window, in ms from the first event.")
+    ] = None,
+    counters: Annotated[
+        bool, typer.Option(help="Add counter tracks: queue depth, copy bandwidth, GPU busy, memory.")
+    ] = True,
+    critical_path: Annotated[bool, typer.Option("--critical-path", help="Add the critical path.")] = False,
 ) -> None:
-    """Write a run as a Chrome trace, with counters added, for the Perfetto UI (https://ui.perfetto.dev)."""
+    """Write a run as a Chrome trace for the Perfetto UI. Counter tracks are added. https://ui.perfetto.dev"""
     from tempfile import TemporaryDirectory
 
     from analyze.render import to_stdout, visible
@@ -139,9 +148,9 @@ def trace(
 
     shown = open_ or print_url
     if output is None and not shown:
-        raise InputError("trace: say where to write it, -o out.json.gz, or --open it")
+        raise InputError("trace: needs -o out.json.gz, --open or --print-url")
     if at is not None and not shown:
-        raise InputError("--at says what to --open the trace at")
+        raise InputError("--at needs --open or --print-url")
     if output is not None:
         check_output(output)
     traces = open_traces(paths)
@@ -162,12 +171,14 @@ def flame(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="out.speedscope.json, or out.folded for flamegraph.pl.")
     ],
-    tree: Annotated[str, typer.Option("--tree", help="Stacks of what: op, module or python.")] = "op",
-    time: Annotated[str, typer.Option("--time", help="gpu or cpu.")] = "gpu",
+    tree: Annotated[
+        str, typer.Option("--tree", help="Stacks of operators, modules or Python functions: op, module or python.")
+    ] = "op",
+    time: Annotated[str, typer.Option("--time", help="gpu or cpu time.")] = "gpu",
     where: Where = None,
     profiler: Profiler = None,
 ) -> None:
-    """Write the call trees as a flame graph, for https://www.speedscope.app or flamegraph.pl."""
+    """Write the call trees as a flame graph. Open it in https://www.speedscope.app or flamegraph.pl."""
     from analyze.flame import writer_for
     from analyze.render import to_stdout, visible
 
@@ -183,7 +194,7 @@ def mcp(
     paths: Paths,
     queries: QueryFolders = None,
 ) -> None:
-    """Serve the questions to an agent: the Model Context Protocol over stdin and stdout."""
+    """Serve the queries to an agent (MCP). It speaks the Model Context Protocol over stdin and stdout."""
     from analyze.agents import server
 
     traces = analyze.open(*paths, queries=queries or ())
@@ -195,21 +206,24 @@ def mcp(
 def serve(
     paths: Paths,
     host: Annotated[
-        str, typer.Option("--host", help="Address to listen at; another than a loopback one asks for a token.")
+        str, typer.Option("--host", help="Address to listen on. Addresses other than loopback require a token.")
     ] = "127.0.0.1",
     port: Annotated[
-        int | None, typer.Option("--port", min=0, max=65535, help="0: a free one. Default: 8321, else a free one.")
+        int | None,
+        typer.Option(
+            "--port", min=0, max=65535, help="Port; 0: any free port. Default: 8321, or a free port if it is taken."
+        ),
     ] = None,
     token: Annotated[
-        bool, typer.Option("--token", help="Ask for a token in any case: where others use this machine, too.")
+        bool, typer.Option("--token", help="Require a token on loopback, too: for machines with other users.")
     ] = False,
-    open_: Annotated[bool, typer.Option("--open/--no-open", help="Open it in a browser.")] = True,
-    time_limit: Annotated[float, typer.Option("--time-limit", help="Seconds after which a question is ended.")] = 60.0,
+    open_: Annotated[bool, typer.Option("--open/--no-open", help="Open a browser.")] = True,
+    time_limit: Annotated[float, typer.Option("--time-limit", help="Stop a query after this many seconds.")] = 60.0,
     where: Where = None,
     profiler: Profiler = None,
     queries: QueryFolders = None,
 ) -> None:
-    """Serve recordings as pages on this machine: the report, every question, a box for SQL. Ctrl-C ends it."""
+    """Serve recordings in a browser: the report, every query, and SQL. Ctrl-C stops it."""
     from analyze.serve.server import browse, check
 
     check()

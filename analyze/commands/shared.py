@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="analyze",
-    help="Ask questions of raw profiler files: ingest into Parquet, query in SQL.",
+    help="Analyse profiler recordings: read them into Parquet, answer questions with SQL.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     # Plain help: rich would take as long to import as all the rest.
@@ -31,40 +31,40 @@ app = typer.Typer(
 
 
 def finite(value: float) -> float:
-    """A share in % as it was given. Raises InputError for infinity and what is no number."""
+    """Return a percentage unchanged. Raises InputError for infinity and NaN."""
     if not isfinite(value):
-        raise InputError(f"{value} is no share in %: it must be a number")
+        raise InputError(f"{value}: not a percentage")
     return value
 
 
 Paths = Annotated[
-    list[Path], typer.Argument(help="Stores, run folders, folders of them, or raw trace files; URLs, too.")
+    list[Path], typer.Argument(help="Stores, run folders, folders of these, or raw trace files. URLs are possible.")
 ]
 Format = Annotated[
     str | None,
     typer.Option(
-        "--format", "-f", help="table, csv, json, markdown, parquet or xlsx; by default what -o says, else table."
+        "--format", "-f", help="table, csv, json, markdown, parquet or xlsx. Default: by the name of -o, else table."
     ),
 ]
 Output = Annotated[
     Path | None,
     typer.Option("--output", "-o", help="Write to a file: .csv, .json, .md, .parquet, .xlsx, or .txt for a table."),
 ]
-Wide = Annotated[bool, typer.Option("--wide", "-w", help="Tables with all columns, empty ones too.")]
-Where = Annotated[str | None, typer.Option("--where", help="SQL over the columns of runs and rank: what to look at.")]
-BY = "Columns of runs (or rank, node) to group by: model,batch_size; for communication dimension, group or scope, too."
+Wide = Annotated[bool, typer.Option("--wide", "-w", help="Show all columns, also empty ones.")]
+Where = Annotated[str | None, typer.Option("--where", help="Filter runs and ranks (SQL), for example: rank = 0.")]
+BY = "Group by columns of runs, rank or node: model,batch_size. Communication also has dimension, group and scope."
 Params = Annotated[
     list[str] | None,
-    typer.Option("--param", "-p", help="A parameter of the query: k=v.", autocompletion=completion.params),
+    typer.Option("--param", "-p", help="Set a parameter of the query: k=v.", autocompletion=completion.params),
 ]
-QueryFolders = Annotated[list[Path] | None, typer.Option("--queries", help="A further folder of query files.")]
-Sort = Annotated[str | None, typer.Option("--sort", help="Columns to sort by; -name is descending.")]
-Limit = Annotated[int | None, typer.Option("--limit", "-n", min=0, help="At most so many rows.")]
+QueryFolders = Annotated[list[Path] | None, typer.Option("--queries", help="Another folder with query files.")]
+Sort = Annotated[str | None, typer.Option("--sort", help="Sort by these columns; -name sorts in descending order.")]
+Limit = Annotated[int | None, typer.Option("--limit", "-n", min=0, help="Show at most this many rows.")]
 Profiler = Annotated[
     str | None,
     typer.Option(
         "--profiler",
-        help="Which passes: torch, nsys, nvprof, ncu, none or all; by default one timing pass of each workload.",
+        help="Use passes of torch, nsys, nvprof, ncu, none or all. Default: one timing pass of each workload.",
     ),
 ]
 

@@ -18,37 +18,45 @@ from analyze.errors import InputError
 
 @app.command()
 def ingest(
-    paths: Annotated[list[Path], typer.Argument(help="Run folders, folders of them, or raw trace files; URLs, too.")],
-    store: Annotated[Path, typer.Option("--store", "-s", help="The store: a folder or URL, made if need be.")],
-    jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Processes; default: one per CPU.")] = None,
+    paths: Annotated[
+        list[Path], typer.Argument(help="Run folders, folders of these, or raw trace files. URLs are possible.")
+    ],
+    store: Annotated[
+        Path, typer.Option("--store", "-s", help="The store: a folder or URL; created if it does not exist.")
+    ],
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", min=1, help="Number of processes. Default: one per CPU.")
+    ] = None,
     as_one_run: Annotated[
-        bool, typer.Option("--as-one-run", help="The bare files are the ranks of one run; their names say which.")
+        bool,
+        typer.Option("--as-one-run", help="Treat bare files as the ranks of one run; ranks are taken from the names."),
     ] = False,
-    again: Annotated[bool, typer.Option("--again", help="Read unchanged files, too.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Also read unchanged files.")] = False,
     shard: Annotated[
         str | None,
         typer.Option(
-            "--shard", help="I/N: only this share of the raw files, I from 0 on; `analyze commit` shows them."
+            "--shard",
+            help="I/N: read only this share of the raw files, I from 0 to N-1. `analyze commit` publishes them.",
         ),
     ] = None,
     launcher: Annotated[
         str | None,
         typer.Option(
             "--launcher",
-            help="Do it in shards: slurm, local (the same here), dask or dask:ADDRESS.",
+            help="Ingest in shards with slurm, dask, dask:ADDRESS, or local (on this machine).",
             autocompletion=completion.launchers,
         ),
     ] = None,
     shards: Annotated[
-        int | None, typer.Option("--shards", min=1, help="How many shards; default: one a file, 256 at most.")
+        int | None, typer.Option("--shards", min=1, help="Number of shards. Default: one per file, at most 256.")
     ] = None,
     launcher_option: Annotated[
         list[str] | None,
         typer.Option(
-            "--launcher-option", help="Of submitit or dask: slurm_partition=long, timeout_min=60, folder=PATH."
+            "--launcher-option", help="Option of submitit or dask: slurm_partition=long, timeout_min=60, folder=PATH."
         ),
     ] = None,
-    print_script: Annotated[bool, typer.Option("--print", help="Only print a script for sbatch that does it.")] = False,
+    print_script: Annotated[bool, typer.Option("--print", help="Only print a script for sbatch.")] = False,
 ) -> None:
     """Read raw profiler files into a Parquet store."""
     from time import perf_counter
@@ -59,7 +67,7 @@ def ingest(
     options = parse_params(launcher_option or [], "--launcher-option")
     if print_script:
         if launcher != "slurm":
-            raise InputError("ingest --print: goes with --launcher slurm")
+            raise InputError("ingest: --print needs --launcher slurm")
         script = analyze.slurm_script(
             *paths, store=store, jobs=jobs, as_one_run=as_one_run, again=again, shards=shards, launcher_options=options
         )
@@ -79,11 +87,9 @@ def ingest(
 @app.command()
 def commit(
     store: Annotated[Path, typer.Argument(help="The store that the shards were ingested into.")],
-    allow_missing: Annotated[
-        bool, typer.Option("--allow-missing", help="Without the files of shards that are not there.")
-    ] = False,
+    allow_missing: Annotated[bool, typer.Option("--allow-missing", help="Commit even if shards are missing.")] = False,
 ) -> None:
-    """Make what `analyze ingest --shard` wrote visible, all of it or nothing."""
+    """Publish the shards of an ingest, all of them or none. `analyze ingest --shard` writes them."""
     from time import perf_counter
 
     began = perf_counter()
@@ -93,20 +99,22 @@ def commit(
 @app.command()
 def compact(
     store: Annotated[Path, typer.Argument(help="The store.")],
-    jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Processes; default: one per CPU.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", min=1, help="Number of processes. Default: one per CPU.")
+    ] = None,
 ) -> None:
-    """Put the small files of a store together, so that one of many ranks opens and answers fast."""
+    """Merge a store's small files so that it opens faster."""
     terminal.compacted(store, analyze.compact(store, jobs))
 
 
 @app.command()
 def cache(
-    clear: Annotated[bool, typer.Option("--clear", help="Remove all that is not in use.")] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="Remove everything that is not in use.")] = False,
     max_size: Annotated[
-        str | None, typer.Option("--max-size", help="Remove what was not used for longest, down to: 500MB, 5GB.")
+        str | None, typer.Option("--max-size", help="Evict least recently used entries down to this size: 500MB, 5GB.")
     ] = None,
 ) -> None:
-    """List or remove what was made of raw files that queries were given directly."""
+    """List or clear the cache of raw files that were queried directly."""
     there = analyze.cache(clear, max_size)
     if clear or max_size is not None:
         typer.echo(f"{there.folder}: {len(there.removed)} removed, {sum(e.bytes for e in there.removed) / 1e6:,.1f} MB")

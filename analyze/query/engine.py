@@ -183,7 +183,7 @@ class Engine:
 
     @property
     def note(self) -> str:
-        """What of the recordings is left out, in a sentence."""
+        """Which passes were excluded, in a sentence."""
         return self._recordings.note
 
     def _make_read(self, sql: str, uses: Iterable[str], folders: Iterable[Path] = ()) -> None:

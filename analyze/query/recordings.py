@@ -65,7 +65,7 @@ class Recordings:
         self.stores = list(stores)
         self.by = tuple(by)
         self.note = ""
-        """What of the recordings is left out, in a sentence."""
+        """Which passes were excluded, in a sentence."""
         self.chosen: list[tuple[Store, str]] = []
         self._ranks: dict[str, set[int]] = {}
         """The ranks of each run that exist, where some are left out: other files need not be opened."""
@@ -196,8 +196,9 @@ class Recordings:
                 [[w for w, _ in left_out], [other for _, other in left_out]],
             )
             self.note = (
-                f"of the passes of a workload, {' or '.join(sorted(used))} is used and {', '.join(sorted(unused))} left"
-                " out: --profiler chooses, --by profiler tells them apart"
+                f"recorded with {' and '.join([*sorted(used), *sorted(unused - used)])};"
+                f" using {' or '.join(sorted(used))} only"
+                " (--profiler chooses, --by profiler shows each)"
             )
 
     def _create_groups(self) -> None:

@@ -112,7 +112,7 @@ def table_lines(
         yield "no rows"
         return
     above, left = _places(_columns(columns, rows))
-    said = {"empty": [c for c in left if not any(c.cells)], "zero": [c for c in left if c.zero]}
+    said = {"no data": [c for c in left if not any(c.cells)], "all zero": [c for c in left if c.zero]}
     idle = [c for found in said.values() for c in found]
     if wide or len(idle) == len(left):
         said, idle = {}, []
@@ -121,8 +121,9 @@ def table_lines(
     chosen, note, lines = _choose(must, [c for c in left if c not in must], room, bold)
     yield from _sentence(above + note, ", ", room)
     yield from lines
-    said["with --wide"] = [c for c in left if c.at not in chosen]
-    yield from _sentence([f"{what}: {', '.join(c.name for c in of)}" for what, of in said.items() if of], "; ", room)
+    said["no room"] = [c for c in left if c.at not in chosen]
+    if hidden := [f"{what}: {', '.join(c.name for c in of)}" for what, of in said.items() if of]:
+        yield from wrapped(f"hidden columns: {'; '.join(hidden)} (--wide shows them)", room)
 
 
 def _sentence(parts: list[str], between: str, room: int) -> list[str]:

@@ -163,7 +163,7 @@ class Report:
         return [r for r in rows if r["run_id"] in chosen]
 
     def trust(self) -> list[dict[str, str]]:
-        """Facts about the recording; of several runs, those to be borne in mind, with how many they are true of."""
+        """Return the data-quality checks; of several runs only notes and warnings, with the number of runs."""
         facts = health.of_rows(self.ask("health").rows)
         several = self.several or len({f.run_id for f in facts}) > 1
         return [
@@ -171,7 +171,7 @@ class Report:
                 "fact": f.fact,
                 "verdict": f.verdict,
                 "value": cut(f.shown),
-                "spoils": cut((f.spoils or "").replace("\n", "; ")),
+                "impact": cut((f.impact or "").replace("\n", "; ")),
             }
             for f in (health.cautions(facts) if several else facts)
         ]
@@ -240,7 +240,7 @@ class Report:
             findings = self.findings(found(), page_toml()["place"])
         except InputError as e:
             return [], str(e).removeprefix("advise: ")
-        return findings, "" if findings else "nothing here could save 1 % of the time or more"
+        return findings, "" if findings else "no finding could save 1 % of the time or more"
 
     def _place(self, declaration: Mapping[str, Any]) -> str:
         """Where a finding is worst by a query, in words; empty if the recording does not tell."""
@@ -292,7 +292,7 @@ class Report:
         self.progress(total, total, "")
         notes = [self.engine.note] if self.engine.note else []
         if self.several:
-            notes.append("One run in detail: the command at the end of this page with --where \"run_id = '...'\"")
+            notes.append("One run in detail: add --where \"run_id = '...'\" to the command at the end of this page")
         return Page(
             title or self.title(), facts, trust, findings, advised, sections, lacking, notes,
             self.page_command(), self.several,

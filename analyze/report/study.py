@@ -127,7 +127,7 @@ class StudyReport(Report):
             except duckdb.Error as e:
                 raise InputError(f"id: claims cannot read the answer: {sentence(e)}") from e
         if not rows.rows:
-            part.note = f"Not recorded here. Record {declaration.lacks}" if declaration.lacks else "Not recorded here."
+            part.note = f"Not recorded; needs {declaration.lacks}" if declaration.lacks else "Not recorded."
             return
         if figure is not None:
             try:

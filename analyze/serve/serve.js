@@ -28,7 +28,7 @@ async function fill(place) {
   if (section.classList.contains('places') && section.querySelectorAll('.wait, .filled').length === 0) {
     const nothing = document.createElement('p');
     nothing.className = 'lacks';
-    nothing.textContent = 'Nothing of it is in the recording.';
+    nothing.textContent = 'Nothing to show: not recorded.';
     section.append(nothing);
   }
 }

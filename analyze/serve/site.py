@@ -156,7 +156,7 @@ class Site:
             def place(part: str, title: str) -> Place:
                 return Place.at("/run", selection.pairs(), part, title)
 
-            trust = "Can the recordings be trusted?" if report.several else "Can the recording be trusted?"
+            trust = "Data quality"
             chapters = []
             for s in report.sections():
                 places = [place(f"{s['id']}.{number}", heading(p)) for number, p in enumerate(s["part"])]

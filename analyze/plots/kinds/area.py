@@ -63,7 +63,7 @@ def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
         layers = [*_bands(ask(options["bands"]), times, max(rows.numbers(x))), *layers]
     top = pools[0]
     alt = f"{label(ys[0])} over time; the most is {quantity(largest[top], unit)} ({top})"
-    notes = () if len(pools) == len(largest) else (f"The {len(pools)} largest of {len(largest)} pools are drawn.",)
+    notes = () if len(pools) == len(largest) else (f"Showing the {len(pools)} largest of {len(largest)} pools.",)
     return Figure({"data": {"values": values}, "height": 240, "layer": layers,
                    "resolve": {"scale": {"color": "independent"}}}, alt, notes)  # fmt: skip
 

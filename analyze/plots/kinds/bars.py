@@ -65,7 +65,7 @@ def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
     first = max(kept, key=lambda n: totals[n])
     what = " and ".join(label(m) for m in measures)
     alt = f"Bars of {what}, {len(kept)} of them; the longest is {first} with {quantity(totals[first], unit)}"
-    notes = () if len(kept) == len(totals) else (f"The {len(kept)} longest of {len(totals):,} are drawn.",)
+    notes = () if len(kept) == len(totals) else (f"Showing the {len(kept)} longest of {len(totals):,}.",)
     return Figure(spec, alt, notes)
 
 

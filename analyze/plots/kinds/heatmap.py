@@ -61,5 +61,5 @@ def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
     alt = "Share of time per lane. " + "; ".join(
         f"{label(m)}: " + ", ".join(f"{lane} {mean[m, lane]:.1f} %" for lane in shown[:8]) for m in measures
     )
-    notes = () if len(named) == len(shown) else (f"The first {len(shown)} of {len(named)} lanes are drawn.",)
+    notes = () if len(named) == len(shown) else (f"Showing the first {len(shown)} of {len(named)} lanes.",)
     return Figure(spec, alt, notes)

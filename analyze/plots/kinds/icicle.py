@@ -91,7 +91,7 @@ def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
             },
         ],
     }  # fmt: skip
-    notes = [] if len(kept) == len(nodes) else [f"Drawn are {len(kept):,} of {len(nodes):,} nodes, the widest."]
+    notes = [] if len(kept) == len(nodes) else [f"Showing the {len(kept):,} widest of {len(nodes):,} nodes."]
     roots = sorted((n for n in nodes if n["depth"] == 0), key=lambda n: -n["wide"])[:4]
     said = ", ".join(f"{cut(n['name'], 60)} {quantity(n['wide'], unit)}" for n in roots)
     alt = f"Call tree by {label(measure)}, {quantity(whole, unit)} in all, {deepest + 1} levels; at the top: {said}"

@@ -64,7 +64,7 @@ def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
                 "encoding": {"x": {"field": "x", "type": "quantitative"}, "y": {"field": "y", "type": "quantitative"}},
             },
         )
-    notes = () if len(kept) == len(found) else (f"The {len(kept)} highest of {len(found)} series are drawn.",)
+    notes = () if len(kept) == len(found) else (f"Showing the {len(kept)} highest of {len(found)} series.",)
     highest = kept[0]
     at, best = max(found[highest], key=lambda p: p[1])
     alt = f"Lines of {label(y)} over {label(x)}, {len(kept)} series; the highest is {quantity(best, unit)} of {highest}"

@@ -51,7 +51,7 @@ def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
         f"{quantity(sum(means[slowest]), unit)}, the shortest {label(x)} {fastest[1]} with "
         f"{quantity(sum(means[fastest]), unit)}"
     )
-    notes = (f"Each column is the mean of {each} {label(x)}s side by side.",) if each > 1 else ()
+    notes = (f"Each column is the mean of {each} consecutive {label(x)}s.",) if each > 1 else ()
     return Figure(spec, alt, notes)
 
 

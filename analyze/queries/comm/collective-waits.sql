@@ -1,4 +1,4 @@
--- How much of the time in collectives is transfer, and how much is waiting for ranks that have not come?
+-- How much of the time in collectives is transfer, and how much is waiting for ranks that have not arrived?
 --
 -- A communication kernel waits until the last rank of its call has started, and at most until it ends itself; the rest
 -- is transfer. Where the call is not known (the recording does not name the group, ranks of it are missing, kernels

@@ -1,4 +1,4 @@
--- How much of the communication does nothing hide, whose is it, and is it transfer or waiting?
+-- How much communication is exposed, in which group, and is it transfer or waiting?
 --
 -- Time of a GPU in which communication runs and no compute, as in `breakdown`. Each nanosecond counts once: of several
 -- kernels at once for one that moves bytes before one that waits, then for the one that began it last. A kernel waits

@@ -1,4 +1,4 @@
--- Are FSDP's modules gathered in time, and what does gathering and reducing them cost?
+-- Are FSDP modules gathered in time, and what do gathering and reduction cost?
 --
 -- The all_gathers that unshard a module, in the forward and again in the backward pass, and the reduce_scatters of its
 -- gradients (all_reduces with them under hybrid sharding), by the ranges that torch's FSDP opens around them. Exposed

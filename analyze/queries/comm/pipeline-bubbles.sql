@@ -1,4 +1,4 @@
--- How long do the stages of a pipeline wait for each other, and how long must they?
+-- How long do pipeline stages wait for each other, and what is the ideal bubble?
 --
 -- A pipeline is ranks that send to each other, in order: each is a stage. Its bubble is the window without compute and
 -- without transfer. The parts of the bubble add up to it exactly: waiting for the previous stage or the next one (a

@@ -1,4 +1,4 @@
--- How much CPU and GPU time is it in all, and how many calls?
+-- How much CPU and GPU time do all operators take, and how many calls?
 --
 -- The last lines of torch.profiler's table, "Self CPU time total" and "Self CUDA time total", and the calls of `ops`
 -- added up. Of a step and of an epoch they are those of the recording x steps / recorded steps; steps of an epoch as in

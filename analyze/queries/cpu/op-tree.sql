@@ -1,4 +1,4 @@
--- What does each operator cost, by where in the call tree it is called?
+-- What does each operator cost, by its place in the call tree?
 --
 -- A row is a path of operators and ranges from the root of a thread, so the same operator under two parents is two
 -- rows. CUDA calls count for the operator that makes them, and the profiler's own overhead for what it interrupts. Self

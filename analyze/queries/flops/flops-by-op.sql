@@ -1,4 +1,4 @@
--- How many FLOPs do the operators' shapes ask for?
+-- How many FLOPs do the operators need, by their shapes?
 --
 -- Model FLOPs: 2 for every multiply-add, from the input shapes in the trace (record_shapes), as
 -- torch.utils.flop_counter counts them: convolutions and their backward (input and weight gradients as the output mask

@@ -1,4 +1,4 @@
--- What did the profiler measure of each kernel: any metric of Nsight Compute or nvprof?
+-- What are the values of a metric of Nsight Compute or nvprof, per kernel?
 --
 -- Metrics by name, in base units (ns, byte, hz, byte/s; percentages as they are). Sums make sense for counters only.
 -- What ncu's rules say is under rule:NAME, with the speed-up that the rule estimates in %. Of an nvprof log, min, avg

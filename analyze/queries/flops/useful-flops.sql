@@ -1,4 +1,4 @@
--- Which share of the executed FLOPs did the model ask for?
+-- Which share of the executed FLOPs does the model need?
 --
 -- Needs two runs of one workload: one under Nsight Compute (what was executed), one under torch.profiler with shapes
 -- (what the operators asked for); both passes of `collect run --profiler torch,ncu`, or two paths. A launch of ncu is

@@ -1,4 +1,4 @@
--- Which copies block the CPU although they need not?
+-- Which copies block the CPU unnecessarily?
 --
 -- Two rules of `nsys analyze`. pageable (cuda_memcpy_async): an asynchronous copy from or to pageable memory, which
 -- CUDA stages through a buffer of its own and so makes synchronous; pinned memory mends it. synchronous

@@ -1,4 +1,4 @@
--- How much of the communication runs beside compute?
+-- How much of the communication overlaps compute?
 --
 -- The share of the time with communication kernels on a GPU in which compute kernels run there too; the rest is what
 -- `breakdown` calls exposed. Copies count for neither side.

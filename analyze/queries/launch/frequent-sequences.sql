@@ -1,4 +1,4 @@
--- Which sequences of kernels come again and again under an operator, and what time do they take?
+-- Which kernel sequences repeat under an operator, and how much time do they take?
 --
 -- Candidates for fusion: for each call of an operator, the GPU work that it and what it calls launched, in the order of
 -- its start. The operators are the outermost ones; work that a range launched outside of any operator belongs to that

@@ -1,4 +1,4 @@
--- What does launching cost, and how long do kernels wait for their turn?
+-- What does launching cost, and how long are kernels queued?
 --
 -- A row is a launch function on a rank and device: cudaLaunchKernel, cudaLaunchKernelExC, cuLaunchKernel(Ex),
 -- cudaGraphLaunch and whatever else launched kernels there. Queue delay: from the end of the call to the start of its

@@ -1,4 +1,4 @@
--- How much memory does each phase of the training step take, and what of it makes the peak?
+-- How much memory does each phase of the training step allocate, and which phase has the peak?
 --
 -- From the allocator events of the trace (torch.profiler with profile_memory). A block belongs to the phase that it was
 -- allocated in, of nested ones to the innermost, whatever thread did it. live_at_peak_bytes tells whose blocks are

@@ -1,23 +1,23 @@
--- Is the recording to be trusted, and what of its figures is to be read with care?
+-- Data-quality checks: is the recording complete, and which figures need care?
 --
--- A row is a fact of a run, or of a rank of it. Its verdict: ok; note, where figures have to be read with it in mind;
--- warning, where something is lost or missing; unknown, where the recording does not tell. What recording cost is the
--- collector's own time of a step, recorded over undisturbed. The profiler's own time is the union of Kineto's overhead
--- ranges, which it writes for some of its work only; the operators are those that they lie in, on their thread or,
--- where that runs none (CUPTI numbers threads in its own way), on any. Kernel launches inside a stream capture launch
+-- A row is a check of a run or of one of its ranks. Verdicts: ok; note: some figures need care; warning: something is
+-- lost or missing; unknown: the recording does not say. The profiler overhead per step is the collector's time of a
+-- step with the profiler over that without. Time in the profiler is the union of Kineto's overhead ranges, which it
+-- writes for some of its work only; its operators are those around these ranges on their thread or, where that thread
+-- runs none (CUPTI numbers threads in its own way), on any thread. Kernel launches inside a stream capture launch
 -- nothing yet and are not counted as lost. Clocks are compared by collectives that no rank leaves early: their kernels
--- end together, so a clock is off by the median of what its rank's end later than the middle of the ranks. The start
--- skew of a rank is by how much later than the first rank it began its first step (else its GPU work), on clocks put
--- right by that. What is doubtful, though it may be true, is a warning: work more than 1 s before the first step, work
--- more than 1 us before its launch call, and a CUDA graph that starts more than 100 ms after its call though the GPU is
--- idle. Work that cannot have run as the file says is lost at ingest, and part of `reading`.
--- @param per run|rank = run       Of the facts of ranks, the worst rank's, or each.
+-- end together, so a clock offset is the median of how much later than the middle rank they end. The start skew of a
+-- rank is how much later than the first rank it began its first step (else its GPU work), on corrected clocks. Doubtful
+-- work is a warning: more than 1 s before the first step, more than 1 us before its launch call, or a CUDA graph that
+-- starts more than 100 ms after its call though the GPU is idle. Work that cannot have run as the file says is removed
+-- at ingest, and reported under `reading`.
+-- @param per run|rank = run       Of checks of ranks, show the worst rank or each.
 -- @column run_id id               The run.
--- @column rank index              Process rank; empty for what is of the whole run.
--- @column fact text               What is said.
+-- @column rank index              Process rank; empty for checks of the run.
+-- @column fact text               What is checked.
 -- @column verdict text            ok, note, warning or unknown.
 -- @column value text              What was found.
--- @column spoils text             What follows from it; empty if nothing.
+-- @column impact text             Which figures it affects, and how; empty for none.
 -- @order run_id, turn, rank
 -- @use api_roles, arithmetic, batches, collective_calls, collective_kinds, gpu_work, intervals, launch_calls,
 --      profiler_overhead, recording_facts, step_costs, step_counts, step_ranges
@@ -233,7 +233,7 @@ of_runs AS (
     SELECT
         run_group, run_id, 0 AS turn, 'status' AS fact,
         CASE WHEN status IN ('failed', 'running') THEN 'warning' ELSE 'ok' END AS verdict, status AS value,
-        coalesce(reason, CASE WHEN status = 'running' THEN 'the run did not say that it ended' END) AS spoils
+        coalesce(reason, CASE WHEN status = 'running' THEN 'the run did not report its end' END) AS impact
     FROM runs
     WHERE status IS NOT NULL
     UNION ALL
@@ -247,7 +247,7 @@ of_runs AS (
         concat(ranks, ' of ', coalesce(world_size, ranks)),
         CASE
             WHEN ranks < world_size THEN 'collectives of missing ranks have no bandwidth and no waiting'
-            WHEN ranks > world_size THEN 'some are no ranks of the job: other processes, or another attempt'
+            WHEN ranks > world_size THEN 'some are not ranks of the job, but other processes or another attempt'
         END
     FROM runs
     WHERE ranks IS NOT NULL
@@ -256,8 +256,8 @@ of_runs AS (
         run_group, run_id, 3, 'training steps', CASE WHEN most IS NULL OR most <> least THEN 'note' ELSE 'ok' END,
         CASE WHEN most IS NULL THEN 'unknown' WHEN most = least THEN most::VARCHAR ELSE concat(least, ' to ', most) END,
         CASE
-            WHEN most IS NULL THEN 'nothing can be said per step: no ProfilerStep# and no NVTX range step'
-            WHEN most <> least THEN 'ranks hold different numbers of steps'
+            WHEN most IS NULL THEN 'no answers per step: neither ProfilerStep# nor the NVTX range step was recorded'
+            WHEN most <> least THEN 'ranks have different numbers of steps'
         END
     FROM runs LEFT JOIN counted USING (run_id)
     UNION ALL
@@ -269,7 +269,7 @@ of_runs AS (
     SELECT run_group, run_id, 13, 'allocator events', 'ok', format('{:,}', n), NULL FROM runs JOIN memory USING (run_id)
     UNION ALL
     SELECT
-        run_group, run_id, 14, 'kernels of no known family', CASE WHEN other_ns > 0.1 * ns THEN 'note' ELSE 'ok' END,
+        run_group, run_id, 14, 'kernels of unknown family', CASE WHEN other_ns > 0.1 * ns THEN 'note' ELSE 'ok' END,
         printf('%.1f %% of kernel time', pct(coalesce(other_ns, 0), ns)),
         CASE WHEN other_ns > 0.1 * ns THEN 'shares of the known families are too low by up to that' END
     FROM runs JOIN classified USING (run_id)
@@ -281,7 +281,7 @@ of_runs AS (
             WHEN n = ranks THEN concat(
                 len(names), ': ', array_to_string(names[:3], ', '), CASE WHEN len(names) > 3 THEN ', ...' END
             )
-            ELSE printf('known of %d of %d ranks', coalesce(n, 0), ranks)
+            ELSE printf('known for %d of %d ranks', coalesce(n, 0), ranks)
         END,
         NULL
     FROM runs LEFT JOIN known_hosts USING (run_id)
@@ -296,25 +296,25 @@ of_runs AS (
                 CASE WHEN batches > 0 THEN
                     batches || CASE WHEN batches = 1 THEN ' is a batch' ELSE ' are batches' END || ' with several ranks'
                 END,
-                CASE WHEN alone > batches THEN printf('of %d the recording says no peer', alone - batches) END
+                CASE WHEN alone > batches THEN printf('%d without a recorded peer', alone - batches) END
             )
         END,
-        CASE WHEN alone > 0 THEN 'whether they move bytes or wait is not known' END
+        CASE WHEN alone > 0 THEN 'their waits and transfers are not known' END
     FROM runs JOIN pairs USING (run_id)
     UNION ALL
     SELECT
         run_group, run_id, 17, 'process groups', 'note',
         concat_ws(
-            ', ', CASE WHEN unknown > 0 THEN printf('not known of %d', unknown) END,
-            CASE WHEN inferred > 0 THEN printf('inferred of %d', inferred) END
+            ', ', CASE WHEN unknown > 0 THEN printf('not known for %d', unknown) END,
+            CASE WHEN inferred > 0 THEN printf('inferred for %d', inferred) END
         ) || printf(' of %d communication kernels', n),
         concat_ws(
             '; ',
             CASE WHEN unknown > 0 THEN
-                'which ranks call a collective together is not known: no call is matched, and no waiting is known'
+                'kernels without a group cannot be matched across ranks, so their waits are not known'
             END,
             CASE WHEN inferred > 0 THEN
-                'no file says which ranks call a collective together: all of them, since their kernels end together'
+                'no file names the group: all ranks, since their kernels end together'
             END
         )
     FROM runs JOIN ungrouped USING (run_id)
@@ -322,15 +322,18 @@ of_runs AS (
 ),
 of_ranks AS (
     SELECT
-        run_group, run_id, rank, 4 AS turn, 'recorded / undisturbed step' AS fact, slowdown AS badness,
+        run_group, run_id, rank, 4 AS turn, 'profiler overhead per step' AS fact, slowdown AS badness,
         CASE WHEN slowdown > 1.1 THEN 'note' WHEN slowdown IS NULL THEN 'unknown' ELSE 'ok' END AS verdict,
         CASE
             WHEN slowdown IS NULL THEN 'not timed'
-            ELSE printf('%.2f x (%.3f ms, %.3f ms)', slowdown, recorded_step_ns / 1e6, undisturbed_step_ns / 1e6)
+            ELSE printf(
+                '%.2f x (%.3f ms with, %.3f ms without profiler)',
+                slowdown, recorded_step_ns / 1e6, undisturbed_step_ns / 1e6
+            )
         END AS value,
-        CASE WHEN slowdown > 1.1 THEN 'times on the host, and GPU idle time, are longer than without the profiler'
+        CASE WHEN slowdown > 1.1 THEN 'host times and GPU idle time are longer than without the profiler'
             || CASE WHEN shapes OR python_stacks THEN ': record less (collect run --detail light)' ELSE '' END
-        END AS spoils
+        END AS impact
     FROM ranks
     LEFT JOIN (SELECT * EXCLUDE (run_group) FROM step_costs) USING (run_id, rank)
     LEFT JOIN operators USING (run_id)
@@ -338,10 +341,10 @@ of_ranks AS (
     WHERE profiler IN ('torch', 'nsys')
     UNION ALL
     SELECT
-        run_group, run_id, rank, 5, 'time of the profiler itself', pct(ns, span_ns),
+        run_group, run_id, rank, 5, 'time in the profiler', pct(ns, span_ns),
         CASE WHEN ns > 0.02 * span_ns THEN 'note' WHEN ns IS NULL THEN 'unknown' ELSE 'ok' END,
         CASE WHEN ns IS NULL THEN 'not recorded' ELSE printf('%.1f %% of the span: %s', pct(ns, span_ns), told) END,
-        CASE WHEN ns > 0.02 * span_ns THEN 'the program runs faster when it is not recorded' END
+        CASE WHEN ns > 0.02 * span_ns THEN 'the program runs faster without the profiler' END
     FROM ranks JOIN spans USING (run_id, rank) LEFT JOIN overhead_told USING (track)
     WHERE profiler = 'torch' AND span_ns > 0
     UNION ALL
@@ -349,39 +352,39 @@ of_ranks AS (
         run_group, run_id, rank, 6, 'Python stacks', python_stacks::INTEGER,
         CASE WHEN python_stacks THEN 'note' ELSE 'ok' END,
         CASE WHEN python_stacks THEN 'recorded' ELSE 'not recorded' END,
-        CASE WHEN python_stacks THEN 'host time is longer than it is without them' END
+        CASE WHEN python_stacks THEN 'host times are longer than without stacks' END
     FROM ranks JOIN (SELECT run_id, rank, python_stacks FROM recording_facts) USING (run_id, rank)
     WHERE profiler = 'torch'
     UNION ALL
     SELECT
-        run_group, run_id, rank, 7, 'GPU work without its launch', pct(coalesce(n, 0), pieces),
+        run_group, run_id, rank, 7, 'GPU work without a launch call', pct(coalesce(n, 0), pieces),
         CASE WHEN n > 0.05 * pieces THEN 'note' ELSE 'ok' END,
         format('{:,} of {:,} pieces', coalesce(n, 0), pieces),
-        CASE WHEN n > 0.05 * pieces THEN 'it belongs to no operator and no phase' END
+        CASE WHEN n > 0.05 * pieces THEN 'it has no operator and no phase' END
     FROM ranks JOIN spans USING (run_id, rank) LEFT JOIN unlaunched USING (run_id, rank)
     UNION ALL
     SELECT
-        run_group, run_id, rank, 8, 'launches without their kernel', pct(n, launches),
+        run_group, run_id, rank, 8, 'launches without a kernel', pct(n, launches),
         CASE WHEN n > 0.01 * launches THEN 'warning' WHEN n > 0 THEN 'note' ELSE 'ok' END,
         format('{:,} of {:,} launches', n, launches),
-        CASE WHEN n > 0 THEN 'the profiler dropped kernels, or stopped before they ran: GPU time lacks them' END
+        CASE WHEN n > 0 THEN 'the profiler dropped kernels or stopped before they ran: GPU time lacks them' END
     FROM ranks JOIN spans USING (run_id, rank) JOIN lost USING (run_id, rank)
     UNION ALL
     SELECT
         run_group, run_id, rank, 9, 'ranges without an end', coalesce(n, 0),
         CASE WHEN n > 0 THEN 'note' ELSE 'ok' END, format('{:,}', coalesce(n, 0)),
-        CASE WHEN n > 0 THEN 'they have no length, and take part in no sum of time' END
+        CASE WHEN n > 0 THEN 'they have no duration and are in no sum' END
     FROM ranks JOIN marked USING (run_id, rank) LEFT JOIN unclosed USING (run_id, rank)
     UNION ALL
     SELECT
         run_group, run_id, rank, 10, 'start after the first rank', skew_ns,
         CASE WHEN skew_ns > 0.05 * span_ns THEN 'note' ELSE 'ok' END, printf('%.3f ms', skew_ns / 1e6),
         CASE WHEN skew_ns > 0.05 * span_ns
-            THEN 'the others wait for it, perhaps only since its recording began late' END
+            THEN 'waits for it may be an artifact: this rank''s recording started later' END
     FROM ranks JOIN skewed USING (run_id, rank)
     UNION ALL
     SELECT
-        run_group, run_id, rank, 11, 'clock against the other ranks', abs(off_ns),
+        run_group, run_id, rank, 11, 'clock offset to the other ranks', abs(off_ns),
         CASE WHEN abs(off_ns) > 100000 THEN 'note' ELSE 'ok' END, printf('%+.3f ms', off_ns / 1e6),
         CASE WHEN abs(off_ns) > 100000 THEN 'waits for other ranks are wrong by up to that' END
     FROM ranks JOIN clocks USING (run_id, rank)
@@ -402,13 +405,13 @@ of_ranks AS (
     SELECT
         run_group, run_id, rank, 19, 'CUDA graphs that start late on an idle GPU', wait_ns, 'warning',
         format('{:,} times, up to ', n) || printf('%.3f ms after the call', wait_ns / 1e6),
-        'the profiler may have written the work of graphs too late: idle time may be false'
+        'the profiler may have recorded graph work too late: idle time may be wrong'
     FROM ranks JOIN late_graphs USING (run_id, rank)
 ),
 told AS (
-    SELECT run_group, run_id, NULL::INTEGER AS rank, fact, verdict, value, spoils, turn FROM of_runs
+    SELECT run_group, run_id, NULL::INTEGER AS rank, fact, verdict, value, impact, turn FROM of_runs
     UNION ALL
-    SELECT run_group, run_id, rank, fact, verdict, value, spoils, turn
+    SELECT run_group, run_id, rank, fact, verdict, value, impact, turn
     FROM of_ranks
     QUALIFY '{per}' = 'rank' OR row_number() OVER (
         PARTITION BY run_group, run_id, turn

@@ -1,4 +1,4 @@
--- What does the time of a run, or of a step, consist of: which chain of CPU time, launches, GPU work and waits?
+-- Which chain of CPU time, launches, GPU work and waits determines the time of a run or step?
 --
 -- The critical path of each rank, walked backwards from the end (docs/critical-path.md has the rules). Its pieces are
 -- laid end to end, so total_ns adds up to window_ns exactly; a piece's share is the most that could be saved if it took

@@ -1,4 +1,4 @@
--- How long does an epoch take, and how much of it is spent on loading data and on training?
+-- How long does an epoch take, and how much of it is data loading and training?
 --
 -- The mean of the recorded steps, warm-up left out, x the steps of an epoch: images of the data / images of a step,
 -- rounded up. Steps and waits are those of `steps`; of several ranks their mean. A data loader of w processes holds
