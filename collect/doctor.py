@@ -61,7 +61,7 @@ def run_checks(output: Path) -> list[Check]:
     checks += [_tool(p.tool) for p in PROFILERS.values() if p.tool]
     if has_gpu():
         checks.append(_counter_permission())
-    return [*checks, _disk(output)]
+    return [*checks, check_output(output)]
 
 
 def _torch() -> tuple[Any, list[Check]]:
@@ -169,7 +169,8 @@ def _counter_permission() -> Check:
     return Check(name=name, status="missing", found="administrators only", fix=PERMISSION_FIX)
 
 
-def _disk(output: Path) -> Check:
+def check_output(output: Path) -> Check:
+    """Check that runs can be written to a folder, without importing torch."""
     if url := url_of(output):
         return Check(name="output", status="missing", found=f"{url} is a URL", fix="choose a folder as --output")
     folder = output.expanduser().absolute()

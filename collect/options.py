@@ -24,7 +24,7 @@ class RunOptions(Workload, frozen=True, kw_only=True, forbid_unknown_fields=True
     undisturbed: Annotated[
         int | None,
         Option(
-            "Steps to time before the profiler starts, to measure its overhead. Default: --steps.",
+            "Steps to time before the profiler starts, to measure its overhead. Default: as many as --steps.",
             RECORDING,
             least=0,
         ),

@@ -13,7 +13,7 @@ import msgspec
 
 from schemas.options import LARGEST_INT64, Option, RunColumn, declared
 
-WORKLOAD, PARALLEL = "Workload", "Where it runs"
+WORKLOAD, PARALLEL = "Workload", "Devices"
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 Optimizer = Literal["sgd", "adam", "adamw", "rmsprop", "adagrad"]
@@ -46,7 +46,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     gpus: Annotated[
         int,
         Option(
-            "GPUs to train on; processes under ddp on the CPU.",
+            "GPUs to train on; with ddp on the CPU, processes.",
             PARALLEL,
             least=1,
             column=RunColumn("GPUs that train", varies=True),

@@ -153,7 +153,7 @@ def test_folders_that_one_may_not_enter(unprivileged: Path) -> None:
         with pytest.raises(InputError, match=r"--data: .*closed(/images)?: cannot be read: Permission denied"):
             make_options({"data": data, "model": "resnet18"})
     # Not by run_checks: it would import torch, as a user for whom that may fail half-way, into the tests' process.
-    assert str(closed) in doctor._disk(closed / "runs").found
+    assert str(closed) in doctor.check_output(closed / "runs").found
 
 
 def test_sentences() -> None:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from collect_support import ROOT, TINY, Collect
+from collect_support import ROOT, TINY, Collect, environment
 
 from collect import doctor
 from collect.doctor import Check
@@ -52,6 +52,17 @@ def test_help_is_without_markup_of_its_own() -> None:
         assert "[]" not in text and " , " not in text
 
 
+def test_a_fault_of_ours_is_named_one() -> None:
+    code = (
+        "import sys\nfrom collect.cli import app, main\n@app.command()\ndef broken() -> None:\n    {}['key']\n"
+        "sys.argv = ['collect', 'broken']\nmain()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment())
+    *trace, last = done.stderr.splitlines()
+    assert done.returncode == 1 and trace[-1] == "KeyError: 'key'"
+    assert last == "collect: internal error; please report it with these lines"
+
+
 def test_a_url_is_no_folder_to_record_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would become a folder `s3:` here."""
     monkeypatch.chdir(tmp_path)
@@ -61,6 +72,6 @@ def test_a_url_is_no_folder_to_record_into(tmp_path: Path, monkeypatch: pytest.M
         make_options({"program": ["true"], "output": "s3://bucket/runs"})
     with pytest.raises(InputError, match=r"^--output: s3://bucket/runs is a URL"):
         Plan(plan, {}, []).folder(Path("s3://bucket/runs"))
-    disk = doctor._disk(Path("s3://bucket/runs"))
+    disk = doctor.check_output(Path("s3://bucket/runs"))
     assert (disk.status, disk.found) == ("missing", "s3://bucket/runs is a URL")
     assert [path.name for path in tmp_path.iterdir()] == ["plan.toml"]
