@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent / "advice"
 _MS = re.MULTILINE | re.DOTALL
 
-_PLACES_USE = ("cpu_events", "gpu_work", "launch_calls", "op_links", "step_ranges")
+_PLACES_USE = ("cpu_events", "launch_calls", "op_links", "step_ranges")
 _PLACES = """
 WITH asked(n, run_id, rank, device, start_ns, end_ns) AS (VALUES {stretches}),
 called AS MATERIALIZED (

@@ -440,18 +440,18 @@ def test_what_is_half_made_is_not_asked_again(made: list[Engine], monkeypatch: p
 
 def test_own_blocks_are_read_again(tmp_path: Path) -> None:
     """A block beside a user's query that hides a built-in one does so for that query alone, as it is now."""
-    block = tmp_path / "mine" / "blocks" / "gpu_work.sql"
+    block = tmp_path / "mine" / "blocks" / "gpu_tracks.sql"
     query = tmp_path / "mine" / "group" / "own.sql"
     for path in (block, query):
         path.parent.mkdir(parents=True)
     query.write_text(
-        "-- What?\n-- @column n number  Number.\n-- @use gpu_work\nSELECT NULL AS run_group, n FROM gpu_work\n"
+        "-- What?\n-- @column n number  Number.\n-- @use gpu_tracks\nSELECT NULL AS run_group, n FROM gpu_tracks\n"
     )
     trace = write_trace(tmp_path / "t.json", [kernel("k", 0, 1), event("cpu_op", "f", 0, 1)])
     traces = analyze.open(trace, queries=[tmp_path / "mine"])
-    assert traces.sql("SELECT count(*) AS n FROM gpu_work").to_pylist() == [{"n": 1}]
+    assert traces.sql("SELECT count(*) AS n FROM gpu_tracks").to_pylist() == [{"n": 1}]
     for n in (7, 123):
-        block.write_text(f"CREATE VIEW gpu_work AS SELECT {n} AS n;\n")
+        block.write_text(f"CREATE VIEW gpu_tracks AS SELECT {n} AS n;\n")
         assert traces.query("own").to_pylist() == [{"n": n}]
-    assert traces.sql("SELECT count(*) AS n FROM gpu_work").to_pylist() == [{"n": 1}]
+    assert traces.sql("SELECT count(*) AS n FROM gpu_tracks").to_pylist() == [{"n": 1}]
     assert find("own", [tmp_path / "mine"]).path == query

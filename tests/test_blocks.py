@@ -122,7 +122,7 @@ GIVEN: dict[str, tuple[str, ...]] = {
     "judged_calls": ("collective_kernels",),
     "labelled_launches": ("kernel",),
     "launch_sums": ("kernel",),
-    "linked_to_ops": ("gpu_work",),
+    "linked_to_ops": ("cuda_calls",),
     "points_in_ranges": ("points", "held"),
     "work_nodes": ("gpu_named_work", "call_tree_no"),
     "work_points": ("gpu_named_work",),
@@ -272,7 +272,7 @@ def test_what_sql_only_mentions_is_not_made(one_kernel: Path, statement: str) ->
 def test_what_sql_reads_is_made(one_kernel: Path) -> None:
     engine = Engine(analyze.open(one_kernel).stores, read_only=True)
     assert engine.sql("SELECT count(*) FROM (SELECT * FROM main.Call_Tree_No)").rows() == [(0,)]
-    assert {"call_tree_no", "cpu_events", "gpu_work", "linked_to_ops"} <= engine._blocks.made
+    assert {"call_tree_no", "cpu_events", "linked_to_ops"} <= engine._blocks.made
     # A view that a macro is given by its name.
     assert engine.sql("SELECT count(*) FROM work_nodes('gpu_named_work', 'call_tree_no')").rows() == [(1,)]
     # The view behind a CTE of its name.
@@ -303,20 +303,22 @@ def test_a_users_query_declares_what_it_reads(tmp_path: Path, one_kernel: Path) 
         return analyze.open(one_kernel, queries=[folder]).query("own", params=params).to_pylist()
 
     counted = "SELECT NULL AS run_group, count(*) AS n FROM "
-    assert answer("-- @use gpu_work\n", counted + "gpu_work") == [{"n": 1}]
-    with pytest.raises(InputError, match=r"query own: .* needs -- @use gpu_work"):
-        answer("", counted + "gpu_work")
-    with pytest.raises(InputError, match=r"@use gpu_wrk: there is no such block .* did you mean gpu_work"):
-        answer("-- @use gpu_wrk\n", counted + "kernels")
+    assert answer("-- @use gpu_tracks\n", counted + "gpu_tracks") == [{"n": 1}]
+    with pytest.raises(InputError, match=r"query own: .* needs -- @use gpu_tracks"):
+        answer("", counted + "gpu_tracks")
+    with pytest.raises(InputError, match=r"@use gpu_track: there is no such block .* did you mean gpu_tracks"):
+        answer("-- @use gpu_track\n", counted + "kernels")
+    with pytest.raises(InputError, match=r"@use gpu_work: gpu_work is a stored table, which needs no @use"):
+        answer("-- @use gpu_work\n", counted + "gpu_work")
     choice = "-- @param tree no|module = no  Which.\n"
     for tree in ("no", "module"):
         assert answer("-- @use call_tree_{tree}\n", counted + "call_tree_{tree}", choice, tree=tree) == [{"n": 0}]
     (tmp_path / "q" / "blocks").mkdir()
     block = tmp_path / "q" / "blocks" / "mine.sql"
-    block.write_text("-- Mine.\n-- @use gpu_work\nCREATE VIEW my_work AS FROM gpu_work;\n")
+    block.write_text("-- Mine.\n-- @use gpu_tracks\nCREATE VIEW my_work AS FROM gpu_tracks;\n")
     assert answer("-- @use mine\n", counted + "my_work") == [{"n": 1}]
-    block.write_text("-- Mine.\nCREATE VIEW my_work AS FROM gpu_work;\n")
-    with pytest.raises(InputError, match=r"block mine: .* needs -- @use gpu_work"):
+    block.write_text("-- Mine.\nCREATE VIEW my_work AS FROM gpu_tracks;\n")
+    with pytest.raises(InputError, match=r"block mine: .* needs -- @use gpu_tracks"):
         answer("-- @use mine\n", counted + "my_work")
 
 
@@ -414,7 +416,7 @@ def test_a_blocks_comment_lines_are_checked(line: str) -> None:
 
 def test_tables_documents_blocks() -> None:
     listed = run_cli("tables", "--blocks").stdout
-    assert all(name in listed for name in ("gpu_work", "call_tree_stack", "intervals_cut(t, windows)"))
+    assert all(name in listed for name in ("gpu_tracks", "call_tree_stack", "intervals_cut(t, windows)"))
     of_view = run_cli("tables", "gpu_segments_step").stdout
     assert "Block gpu_windows" in of_view and "a row is a segment of a GPU that is busy" in of_view
     assert "gpu_windows_span" not in of_view.partition("a row is")[2].partition("window_id")[0]
@@ -422,4 +424,4 @@ def test_tables_documents_blocks() -> None:
     assert run_cli("tables", "kernels").stdout.startswith("kernels: a row is")
     wrong = run_cli("tables", "gpu_wrok")
     assert wrong.returncode == 2 and "did you mean gpu_work" in wrong.stderr
-    assert run_cli("tables", "gpu_work", "--blocks").returncode == 2
+    assert run_cli("tables", "gpu_tracks", "--blocks").returncode == 2

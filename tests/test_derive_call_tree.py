@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyze.derive import call_sums, call_tree, gpu_work, op_sums
+from analyze.derive import call_sums, call_tree, gpu_work, op_sums, phases
 from analyze.derive.call_paths import number_paths
 from analyze.derive.nesting import dense, last_below, nest
 from schemas.tables import arrow_schema
@@ -139,27 +139,29 @@ def kernel(name: str, dur: int, op_id: int | None = None, correlation: int | Non
 def derived(**rows: list[Row]) -> dict[str, pa.Table]:
     """The tables of a rank with these rows, and those that are derived from them."""
     needed: dict[str, set[str]] = {}
-    for reads in (call_tree.READS, call_sums.WORK_READS, op_sums.READS, gpu_work.READS, gpu_work.CALL_OPS_READS):
+    for reads in (
+        call_tree.READS,
+        call_sums.WORK_READS,
+        op_sums.READS,
+        gpu_work.READS,
+        gpu_work.CALL_OPS_READS,
+        phases.READS,
+    ):
         for table, columns in reads.items():
             needed.setdefault(table, set()).update(columns)
     tables = {}
-    for table in needed.keys() - {"call_tree", "call_ops", "gpu_work"}:
+    for table in needed.keys() - {"call_tree", "call_ops", "gpu_work", "phase_calls"}:
         schema = pa.schema([field for field in arrow_schema(table) if field.name in needed[table]])
         found = [{c: row.get(c) for c in schema.names} for row in rows.get(table, [])]
         tables[table] = pa.Table.from_pylist(found, schema)
     tables["call_ops"] = gpu_work.call_ops(tables)
-    work = list(gpu_work.gpu_work(tables))
-    tables["gpu_work"] = pa.Table.from_batches(work) if work else _NO_WORK
+    tables["phase_calls"] = phases.phase_calls(tables)
+    tables["gpu_work"] = gpu_work.gpu_work(tables)
     tables["call_tree"] = call_tree.call_tree(tables)
     tables["call_paths"] = call_sums.call_paths(tables)
     tables["call_work"] = call_sums.call_work(tables)
     tables["op_sums"] = op_sums.op_sums(tables)
     return tables
-
-
-_NO_WORK = pa.table(
-    {c: pa.array([], pa.string() if c in ("kind", "name") else pa.int64()) for c in call_sums.WORK_READS["gpu_work"]}
-)
 
 
 def rows(table: pa.Table, *columns: str, **only: Any) -> list[tuple[Any, ...]]:

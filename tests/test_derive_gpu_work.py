@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ import pyarrow as pa
 import pytest
 
 from analyze.derive import gpu_work as derive
+from analyze.derive import phases
+from analyze.derive.phases import phase_calls
 from analyze.derive.threads import OpenIntervals, outermost
 from schemas.tables import arrow_schema
 
@@ -20,9 +23,9 @@ Row = dict[str, Any]
 def tables(**rows: list[Row]) -> dict[str, pa.Table]:
     """The tables of a rank with these rows, without those that a test does not name."""
     reads: dict[str, set[str]] = {}
-    for table, columns in (*derive.READS.items(), *derive.CALL_OPS_READS.items()):
+    for table, columns in chain(derive.READS.items(), derive.CALL_OPS_READS.items(), phases.READS.items()):
         reads.setdefault(table, set()).update(columns)
-    del reads["call_ops"]
+    del reads["call_ops"], reads["phase_calls"]
     schemas = {t: pa.schema([f for f in arrow_schema(t) if f.name in columns]) for t, columns in reads.items()}
     return {
         table: pa.Table.from_pylist([{c: row.get(c) for c in schema.names} for row in rows.get(table, [])], schema)
@@ -55,7 +58,8 @@ def links(*columns: str, **rows: list[Row]) -> list[tuple[Any, ...]]:
     """These columns of gpu_work, in the order of its rows."""
     given = tables(**rows)
     given["call_ops"] = derive.call_ops(given)
-    work = pa.Table.from_batches(derive.gpu_work(given))
+    given["phase_calls"] = phase_calls(given)
+    work = derive.gpu_work(given)
     return list(zip(*(work.column(c).to_pylist() for c in columns), strict=True))
 
 
@@ -190,8 +194,8 @@ def test_batches_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_work() -> None:
     given = tables(cpu_ops=OPS)
-    given["call_ops"] = derive.call_ops(given)
-    assert given["call_ops"].num_rows == 0 and list(derive.gpu_work(given)) == []
+    given["call_ops"], given["phase_calls"] = derive.call_ops(given), phase_calls(given)
+    assert given["call_ops"].num_rows == 0 and derive.gpu_work(given).num_rows == 0
 
 
 def intervals() -> Iterator[tuple[np.ndarray, ...]]:

@@ -197,7 +197,7 @@ def test_every_finding_says_a_command_that_opens_it() -> None:
         engine = sample_engines(sample).get()
         found = advise.advise(engine, min_pct=0)
         assert found
-        [(first, last)] = engine.rows("SELECT min(start_ns), max(start_ns + dur_ns) FROM gpu_work", ["gpu_work"])
+        [(first, last)] = engine.rows("SELECT min(start_ns), max(start_ns + dur_ns) FROM gpu_work")
         advise.write_text(found, text := io.StringIO())
         for row in found:
             assert f"look: analyze trace PATH --open --at {row.finding}\n" in text.getvalue()

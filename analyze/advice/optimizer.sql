@@ -14,13 +14,13 @@
 -- @column end_ns ns               Its end.
 -- @column source text             Source line with most of the time; NULL if not known.
 -- @order run_id
--- @use gpu_tracks, phases, run_gpus, time_owners
+-- @use gpu_tracks, run_gpus, time_owners
 -- @needs optimizer steps of more than 10 kernels
 WITH optimizer_steps AS MATERIALIZED (
     SELECT
         t.track, t.run_id, phase_start_ns, count(*) AS kernels, min(start_ns) AS start_ns,
         max(start_ns + dur_ns) AS end_ns, sum(dur_ns) AS ns
-    FROM gpu_work_phases w
+    FROM gpu_work w
     JOIN gpu_tracks t ON t.run_id = w.run_id AND t.rank = w.rank AND t.device IS NOT DISTINCT FROM w.device
     WHERE phase = 'optimizer' AND kind = 'kernel'
     GROUP BY t.track, t.run_id, phase_start_ns

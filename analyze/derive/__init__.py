@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from analyze.derive import critical_path, critical_path_cpu, gpu_segments, gpu_work
+from analyze.derive import critical_path, critical_path_cpu, gpu_segments, gpu_work, phases
 from analyze.derive.steps import steps
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ class Derived(NamedTuple):
 DERIVED = (
     Derived("recorded_steps", 1, {"ranges": ("origin", "name", "start_ns", "dur_ns")}, steps),
     Derived("call_ops", 1, gpu_work.CALL_OPS_READS, gpu_work.call_ops),
+    Derived("phase_calls", 1, phases.READS, phases.phase_calls),
+    Derived("gpu_work", 1, gpu_work.READS, gpu_work.gpu_work),
     Derived("gpu_segments", 2, gpu_segments.READS, gpu_segments.gpu_segments),
     Derived("critical_path", 1, critical_path.READS, critical_path.critical_path),
     Derived("critical_path_cpu", 1, critical_path_cpu.READS, critical_path_cpu.critical_path_cpu),

@@ -1,4 +1,4 @@
-"""The launch call, operator and outermost operator of each kernel, copy and fill of a rank.
+"""The launch call, operator, outermost operator and phase of each kernel, copy and fill of a rank.
 
 `docs/definitions.md`, "Which operator launched GPU work", states the rules. Each lookup is a sorted search: by
 correlation id, by External id, or by thread and time.
@@ -13,7 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from analyze.derive.columns import NULL, Ints, Mask, ints, nullable, text_codes, texts
+from analyze.derive.phases import PhaseAt
 from analyze.derive.threads import OpenIntervals, distinct, find, firsts, outermost
+from schemas.tables import arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,6 +32,7 @@ READS = {
     "cpu_ops": ("tid", "name", "start_ns", "dur_ns", "op_id"),
     "ranges": ("origin", "tid", "name", "start_ns", "dur_ns", "op_id"),
     "call_ops": ("correlation_id", "op_id"),
+    "phase_calls": ("tid", "phase", "start_ns", "dur_ns", "call_start_ns"),
 }
 """Columns that gpu_work is computed from."""
 CALL_OPS_READS = {
@@ -97,8 +100,15 @@ _NO_EVENTS, _MISSING = _events(0), _events(1)
 """A last row, which the place -1 finds."""
 
 
-def gpu_work(tables: Mapping[str, pa.Table]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of gpu_work, from the columns READS of a rank's tables."""
+def gpu_work(tables: Mapping[str, pa.Table]) -> pa.Table:
+    """Return the rows of gpu_work, from the columns READS of a rank's tables."""
+    import pyarrow as pa
+
+    schema = pa.schema([field for field in arrow_schema("gpu_work") if field.name not in ("run_id", "rank")])
+    return pa.Table.from_batches(_batches(tables), schema)
+
+
+def _batches(tables: Mapping[str, pa.Table]) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
     ids = {kind: ints(tables[table], "correlation_id") for kind, table in KINDS.items()}
@@ -110,6 +120,7 @@ def gpu_work(tables: Mapping[str, pa.Table]) -> Iterator[pa.RecordBatch]:
     alone = [calls.tid[called[kind][(called[kind] >= 0) & _has_none(of_ops[kind])]] for kind in KINDS]
     calls = Calls(*(np.append(c, np.array(-1 if c is calls.name else NULL, c.dtype)) for c in calls))
     operators = _Operators(tables, *(distinct(np.concatenate(of)) for of in (list(of_ops.values()), alone)))
+    phases = PhaseAt(tables["phase_calls"])
     for kind, table in KINDS.items():
         for first in range(0, tables[table].num_rows, ROWS):
             rows = tables[table].slice(first, ROWS)
@@ -117,12 +128,9 @@ def gpu_work(tables: Mapping[str, pa.Table]) -> Iterator[pa.RecordBatch]:
             tid, start = calls.tid[call], calls.start[call]
             yield pa.RecordBatch.from_pydict(
                 {
-                    "device": rows.column("device").combine_chunks(),
-                    "stream": rows.column("stream").combine_chunks(),
                     "kind": texts(np.zeros(len(own), np.int32), pa.array([kind])),
                     "name": _names(rows),
-                    "start_ns": rows.column("start_ns").combine_chunks(),
-                    "dur_ns": rows.column("dur_ns").combine_chunks(),
+                    **{c: rows.column(c).combine_chunks() for c in ("device", "stream", "start_ns", "dur_ns")},
                     "correlation_id": rows.column("correlation_id").combine_chunks(),
                     "op_id": nullable(op_id),
                     "call_name": texts(calls.name[call], call_names),
@@ -130,6 +138,7 @@ def gpu_work(tables: Mapping[str, pa.Table]) -> Iterator[pa.RecordBatch]:
                     "call_start_ns": nullable(start),
                     "call_dur_ns": nullable(calls.dur[call]),
                     **operators.columns(op_id, tid, start),
+                    **phases.columns(tid, start),
                 }
             )
 

@@ -3,13 +3,13 @@
 A block's file begins with comment lines, and each view and macro has its own above it::
 
     -- Any prose about the whole.
-    -- @use gpu_work                                            blocks that this one is built on
+    -- @use intervals                                           blocks that this one is built on
     -- @keep gpu_tracks                                         views that many questions rest on (`Engine`, keep)
     -- @once gpu_tracks                                         views of few rows that one question reads in many places
     -- @empty lost_work with lost_tracks                        of @once: no rows where the other has none
     -- @view gpu_tracks  a row is a GPU of a process.           any prose about it may follow
     -- @column track index    Its number.                       every column of the view, with its unit
-    -- @column * of gpu_work                                    or all that the documentation of another one lists
+    -- @column * of kernels                                     or all that the documentation of another one lists
     CREATE VIEW gpu_tracks AS ...
 
     -- @macro pct(part, whole)  100 * part / whole.             of a table macro, with its @column lines
@@ -33,6 +33,7 @@ from analyze.errors import InputError, unreadable
 from analyze.query.computed import COMPUTED, Create
 from analyze.query.query_files import BLOCKS, BUILT_IN, LONGEST, UNITS, ResultColumn, names_of, unwrap
 from schemas.files import read_bounded
+from schemas.tables import TABLES
 
 BLOCK_UNITS = UNITS | {"row"}
 """Those of a query's columns, and `row`: a struct of all columns of a table."""
@@ -241,6 +242,8 @@ def _find(name: str, places: list[Path]) -> Block:
         except (OSError, UnicodeDecodeError) as e:
             raise unreadable(path, e) from e
     known = built_in()
+    if name in TABLES:
+        raise InputError(f"@use {name}: {name} is a stored table, which needs no @use")
     if name not in known:
         near = difflib.get_close_matches(name, known, 3)
         instead = f"; did you mean {', '.join(near)}?" if near else " (`analyze tables --blocks` lists them)"

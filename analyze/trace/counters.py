@@ -83,8 +83,8 @@ def counter_tracks(gpu: str, cpu: str) -> list[Counter]:
         " start_ns, allocated_bytes FROM memory_events WHERE allocated_bytes IS NOT NULL ORDER BY 1, 2, 3, file_row"
     )
     return [
-        Counter("queue depth", running(f"{both_ends} FROM ({queued})"), uses=("gpu_work", "launch_calls")),
-        Counter("running", running(f"{both_ends} FROM ({busy})"), uses=("gpu_work",)),
+        Counter("queue depth", running(f"{both_ends} FROM ({queued})"), uses=("launch_calls",)),
+        Counter("running", running(f"{both_ends} FROM ({busy})")),
         Counter("copy GB/s", running(copying), decimals=9),
         Counter("allocated MB", allocated, decimals=6),
     ]

@@ -232,7 +232,7 @@ def _flows(scope: Scope) -> Iterator[str]:
         " ANTI JOIN (SELECT * FROM repeated_correlation_ids WHERE NOT is_call) USING (rank, correlation_id)"
         " ORDER BY rank, c.event.start_ns, correlation_id"
     )
-    for number, ends in enumerate(scope.rows(sql, ["gpu_work", "launch_calls"]), 1):
+    for number, ends in enumerate(scope.rows(sql, ["launch_calls"]), 1):
         common = f'"cat":"ac2g","name":"ac2g","id":{number}'
         for ph, event in zip(_ARROW, ends, strict=True):
             pid, tid = scope.places.draw(**event)

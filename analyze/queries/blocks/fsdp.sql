@@ -1,6 +1,6 @@
 -- Fully sharded data parallelism: which collectives gather and reduce which module, and when a module needs its
 -- parameters.
--- @use collective_calls, comm_exposed, gpu_tracks, gpu_work, intervals, launch_calls
+-- @use collective_calls, comm_exposed, gpu_tracks, intervals, launch_calls
 -- @once fsdp_kernels, fsdp_ranges
 -- @empty fsdp_kernels with fsdp_ranges
 

@@ -1,6 +1,6 @@
 -- Launches that Nsight Compute profiled, beside the operators that torch.profiler saw launch the same kernels: two runs
 -- of one workload, joined by kernel order and name.
--- @use ncu_flops, op_calls, op_links, phases
+-- @use ncu_flops, op_calls
 -- @once op_launches, run_pairs
 -- @empty op_launches with run_pairs
 
@@ -55,26 +55,18 @@ QUALIFY row_number() OVER (
 -- @column call_start_ns ns      Its start.
 CREATE VIEW traced_launches AS
 WITH _named AS (
-    SELECT p.ncu_run, w.*, bare_name(n.short_name) AS bare_name
+    SELECT
+        p.ncu_run, w.*, bare_name(n.short_name) AS bare_name, CASE WHEN w.op_id > 0 THEN w.op_tid END AS own_tid
     FROM run_pairs p
-    JOIN gpu_work_phases w ON w.run_id = p.torch_run AND w.kind = 'kernel' AND (p.phase IS NULL OR w.phase = p.phase)
+    JOIN gpu_work w ON w.run_id = p.torch_run AND w.kind = 'kernel' AND (p.phase IS NULL OR w.phase = p.phase)
     JOIN kernel_names n ON n.run_id = w.run_id AND n.name = w.name
-),
-_ops AS (
-    SELECT run_id, rank, op_id, arg_max(tid, start_ns) AS tid, max(start_ns) AS op_start_ns
-    FROM cpu_ops
-    WHERE op_id > 0
-    GROUP BY run_id, rank, op_id
-),
-_own AS (
-    SELECT k.*, o.tid, o.op_start_ns FROM linked_to_ops('_named') k LEFT JOIN _ops o USING (run_id, rank, op_id)
 )
 SELECT
     k.ncu_run, k.rank, k.device, k.bare_name,
     row_number() OVER (PARTITION BY k.ncu_run, k.rank, k.device, k.bare_name ORDER BY k.start_ns) AS turn,
     CASE WHEN k.op_start_ns < c.end_ns THEN c.call_id END AS call_id, c.start_ns AS call_start_ns
-FROM _own k ASOF LEFT JOIN op_calls c
-    ON c.run_id = k.run_id AND c.rank = k.rank AND c.tid = k.tid AND k.op_start_ns >= c.start_ns;
+FROM _named k ASOF LEFT JOIN op_calls c
+    ON c.run_id = k.run_id AND c.rank = k.rank AND c.tid = k.own_tid AND k.op_start_ns >= c.start_ns;
 
 -- @view op_launches  a row is a launch of ncu with its call in the torch run.
 -- @column * of launch_flops

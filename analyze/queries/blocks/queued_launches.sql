@@ -1,5 +1,5 @@
 -- Launches that wait for their turn on a stream.
--- @use gpu_work, launch_calls
+-- @use launch_calls
 -- @keep queued_launches
 -- @once queue_lanes
 -- @view queue_lanes  a row is a stream with work; a number is found faster than run, rank, device and stream are.

@@ -1,5 +1,5 @@
 -- The training steps of each rank.
--- @use gpu_work, launch_calls
+-- @use launch_calls
 -- @once step_ranges, step_windows
 -- @view step_ranges  a row is the range of a step on the CPU.
 -- @column run_id id             The run.

@@ -17,7 +17,7 @@
 -- @column copies count            Memcpys and memsets.
 -- @main run_id, rank, steps, cpu_ns, device_ns, op_calls, kernels
 -- @order run_id, rank
--- @use epoch_steps, gpu_work, torch_sums_no
+-- @use epoch_steps, torch_sums_no
 -- @needs operators, ranges, CUDA calls or GPU work
 -- @plot bars y=run_id,rank x=cpu_ns,device_ns
 WITH added AS (

@@ -32,7 +32,7 @@
 -- @column note text               Why a figure is missing, or what it lacks.
 -- @main run_id, avg_step_ns, model_flops, precision, mfu_pct, hfu_pct, note
 -- @order run_id, rank, step
--- @use arithmetic, device_peaks, gpu_work, known_devices, model_flops, op_calls, recomputed, roofs, step_ranges,
+-- @use arithmetic, device_peaks, known_devices, model_flops, op_calls, recomputed, roofs, step_ranges,
 --   work_of_op_calls
 -- @needs work on GPUs (and operators with input shapes, or flops_per_token)
 WITH gpus AS (

@@ -18,7 +18,7 @@
 -- @column gpu_time_pct %          Share of gpu_ns in the durations of all GPU work.
 -- @main sequence, count, gpu_ns, gpu_time_pct
 -- @order gpu_ns DESC, operator, sequence
--- @use arithmetic, cpu_events, gpu_work, intervals, launch_points
+-- @use arithmetic, cpu_events, intervals, launch_points
 -- @needs GPU work that operators launched, two pieces or more, and min_count times
 WITH asked AS (
     SELECT run_id, rank, tid, name, start_ns, start_ns + dur_ns AS end_ns

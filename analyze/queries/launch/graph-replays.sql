@@ -27,7 +27,7 @@
 -- @column device_time_pct %       Share of the durations of all GPU work of the device.
 -- @main run_id, rank, device, graph, replays, kernels_per_replay, median_span_ns, gap_pct, variation_pct
 -- @order run_id, rank, device, graph, replay
--- @use arithmetic, gpu_work, intervals, launch_calls, torch_names
+-- @use arithmetic, intervals, launch_calls, torch_names
 -- @needs replays of CUDA graphs (the calls that launch them, and what ran)
 -- @plot bars y=run_id,rank,device,graph,replay x=busy_ns,gap_ns
 WITH launches AS (

@@ -26,7 +26,7 @@
 -- @column delay_outliers count    Queue delays longer than delay_us.
 -- @main run_id, rank, device, name, calls, avg_call_ns, avg_queue_delay_ns, short_kernels, outliers
 -- @order run_id, rank, device, calls DESC, name
--- @use api_roles, arithmetic, gpu_work, launch_calls
+-- @use api_roles, arithmetic, launch_calls
 -- @needs kernels or the calls that launch them
 -- @plot bars y=run_id,rank,device,name x=call_ns,queue_delay_ns
 -- @drill name cuda-api name={name}

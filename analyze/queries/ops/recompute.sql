@@ -17,7 +17,7 @@
 -- @column backward_cpu_pct %      Share of the CPU time of the backward pass (its outermost nodes).
 -- @main run_id, rank, name, calls, cpu_ns, gpu_ns, gpu_time_pct
 -- @order run_id, rank, gpu_ns DESC, cpu_ns DESC, name
--- @use arithmetic, gpu_work, recomputed
+-- @use arithmetic, recomputed
 -- @needs operators with input shapes (record_shapes=True) and a backward pass (that checkpointing runs some of again)
 WITH all_work AS (
     SELECT run_id, rank, sum(dur_ns)::BIGINT AS gpu_ns FROM gpu_work GROUP BY ALL

@@ -19,7 +19,7 @@
 -- @column value text              What was found.
 -- @column impact text             Which figures it affects, and how; empty for none.
 -- @order run_id, turn, rank
--- @use api_roles, arithmetic, batches, collective_calls, collective_kinds, gpu_work, intervals, launch_calls,
+-- @use api_roles, arithmetic, batches, collective_calls, collective_kinds, intervals, launch_calls,
 --      profiler_overhead, recording_facts, step_costs, step_counts, step_ranges
 -- @needs runs that --where and --profiler leave
 -- @pass all

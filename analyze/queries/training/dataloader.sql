@@ -27,7 +27,7 @@
 -- @column bound bool              Whether it is bound by data.
 -- @main run_id, rank, step, workers, steps, step_ns, data_ns, data_pct, images_per_s, bound
 -- @order run_id, rank, step
--- @use arithmetic, gpu_work, intervals, step_times
+-- @use arithmetic, intervals, step_times
 -- @needs training steps (with DataLoader ranges), or the collector's step metrics
 -- @plot bars y=run_id,rank,step x=data_pct
 -- @drill step breakdown window=step step={step} rank={rank}

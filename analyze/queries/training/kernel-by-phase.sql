@@ -13,14 +13,14 @@
 -- @column kernel_time_pct %       Share of all kernel time.
 -- @main phase, {group}, calls, total_ns, phase_time_pct, kernel_time_pct
 -- @order phase, total_ns DESC, {group}
--- @use arithmetic, phases
+-- @use arithmetic
 -- @needs kernels
 -- @plot bars y={group} x=total_ns color=phase label=kernel_time_pct top=15
 -- @drill phase kernel-by-phase phase={phase} group=family
 -- @drill family kernel-durations family={family}
 WITH by_name AS (
     SELECT run_group, run_id, coalesce(phase, '(outside)') AS phase, name, count(*) AS calls, sum(dur_ns) AS total_ns
-    FROM gpu_work_phases
+    FROM gpu_work
     WHERE kind = 'kernel'
     GROUP BY ALL
 ),

@@ -21,7 +21,7 @@
 -- @column gpu_ops count           Launches in them that became GPU work (a CUDA graph is one).
 -- @main name, instances, total_ns, avg_ns, proj_total_ns, proj_avg_ns, gpu_ops
 -- @order proj_total_ns DESC NULLS LAST, total_ns DESC, name, style
--- @use arithmetic, gpu_work, launch_calls
+-- @use arithmetic, launch_calls
 -- @needs NVTX or record_function ranges
 -- @pass nsys
 -- @plot bars y=name x=total_ns label=range_time_pct

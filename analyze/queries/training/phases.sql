@@ -26,7 +26,7 @@
 -- @drill phase kernel-by-phase phase={phase}
 WITH work AS (
     SELECT run_group, run_id, rank, device, phase_start_ns, coalesce(phase, '(outside)') AS phase, start_ns, dur_ns
-    FROM gpu_work_phases
+    FROM gpu_work
     WHERE run_id IN (SELECT run_id FROM phase_ranges)
 ),
 projected AS (

@@ -28,7 +28,7 @@
 --                                 along the third dimension of four, and index_copy and index_put into four.
 -- @main rank, kind, steps, tokens, median_step_ns, tokens_per_s, idle_pct, attention_ns, kv_cache_ns
 -- @order run_id, rank, step, time_ns DESC, kind
--- @use arithmetic, gpu_work, intervals, launch_calls, model_flops, op_links
+-- @use arithmetic, intervals, model_flops
 -- @needs inference steps: ranges of vLLM, SGLang or your own (named prefill and decode), or operators (with shapes)
 -- @plot bars y=run_id,rank,kind,step x=busy_ns,idle_ns
 WITH lookups AS (
@@ -94,12 +94,6 @@ steps AS (
         SELECT * REPLACE (coalesce(end_ns, 9223372036854775807) AS end_ns), start_ns FROM passes
     )
 ),
-calls AS (
-    SELECT s.track, c.run_id, c.rank, c.correlation_id
-    FROM (SELECT * FROM launch_calls SEMI JOIN steps USING (run_id, rank, tid)) c
-    ASOF JOIN steps s ON s.run_id = c.run_id AND s.rank = c.rank AND s.tid = c.tid AND c.start_ns >= s.start_ns
-    WHERE c.start_ns < s.end_ns
-),
 writes AS (
     SELECT DISTINCT run_id, rank, op_id
     FROM cpu_ops
@@ -112,16 +106,17 @@ writes AS (
 ),
 tracks AS (
     SELECT
-        c.track, c.correlation_id, w.start_ns, w.start_ns + w.dur_ns AS end_ns, w.dur_ns,
+        s.track, w.correlation_id, w.start_ns, w.start_ns + w.dur_ns AS end_ns, w.dur_ns,
         n.family = 'attention' AS is_attention,
         o.op_id IS NOT NULL OR regexp_matches(
             w.name, '(?i)reshape_and_cache|concat_and_cache|(?:kv|page)_?cache|append_paged|set_kv_buffer'
         ) AS is_write
-    FROM calls c
-    JOIN linked_to_ops('gpu_work') w
-        ON w.run_id = c.run_id AND w.rank = c.rank AND w.correlation_id = c.correlation_id
+    FROM gpu_work w
+    ASOF JOIN steps s
+        ON s.run_id = w.run_id AND s.rank = w.rank AND s.tid = w.call_tid AND w.call_start_ns >= s.start_ns
     LEFT JOIN kernel_names n ON n.run_id = w.run_id AND n.name = w.name
     LEFT JOIN writes o ON o.run_id = w.run_id AND o.rank = w.rank AND o.op_id = w.op_id
+    WHERE w.call_start_ns < s.end_ns
 ),
 sums AS (
     SELECT

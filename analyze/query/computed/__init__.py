@@ -95,7 +95,7 @@ _CALL_TREE = (
     """Which operator or range lies inside which: {what}.
 
 Each event on its own thread. What overlaps in part is not nested.
-@use cpu_events, gpu_work, op_links
+@use cpu_events, op_links
 @view {name}  a row is an operator, range or Python function.
 """
     + _EVENT.replace("{kinds}", "op, range, async or python")
@@ -106,7 +106,7 @@ Each event on its own thread. What overlaps in part is not nested.
 _CALL_TREE_SUMS = """What has one path in the call tree: {what}.
 
 `call_tree_{choice}` added up, without a row for each event.
-@use cpu_events, gpu_named_work, gpu_work, op_links, work_nodes
+@use cpu_events, gpu_named_work, op_links, work_nodes
 @view call_paths_{choice}  a row is a path of names from the root of a thread down, on a rank.
 @column run_id id  The run.
 @column rank index  Process rank.
@@ -136,19 +136,19 @@ _CALL_TREE_SUMS = """What has one path in the call tree: {what}.
 _TORCH_TREE = """Which operator, range or CUDA call lies inside which, as torch.profiler has it: {what}.
 
 CUDA calls that no operator made, and the profiler's overhead, are filed under the main thread.
-@use cpu_events, gpu_work, op_links
+@use cpu_events, op_links
 @view {name}  a row is an operator, range, CUDA call or Python function.
 """ + _EVENT.replace("{kinds}", "op, range, async, call, overhead or python")
 _MEMORY_TREE = """`torch_tree_{choice}` of the ranks that have allocator events, of which there may be none.
 
-@use cpu_events, gpu_work, op_links
+@use cpu_events, op_links
 @view {name}  a row is an operator, range, CUDA call or Python function.
 @column * of torch_tree_{choice}
 """
 _TORCH_SUMS = """The time of what has one name in torch.profiler's call tree: {what}.
 
 `torch_tree_{choice}` added up, without a row for each event.
-@use cpu_events, gpu_work, op_links
+@use cpu_events, op_links
 @view {name}  a row is a name of operators, ranges, CUDA calls or Python functions, folded ones apart.
 @column run_id id  The run.
 @column rank index  Process rank.
@@ -194,7 +194,7 @@ _DEVICE_PEAKS = """What schemas/devices.toml publishes of the GPUs of the runs.
 @column nvlink_gb_per_s GB/s  Of NVLink, in one direction; NULL without.
 """
 _LAUNCH_POINTS = """Where on the CPU all GPU work with an External id comes from, without texts.
-@use cpu_events, gpu_work, op_links, torch_names, work_points
+@use cpu_events, op_links, torch_names, work_points
 @view launch_points  a row is a kernel, memcpy or memset that has the External id of an operator.
 @column run_id id  The run.
 @column rank index  Process rank.
@@ -218,7 +218,7 @@ _LAUNCH_POINTS = """Where on the CPU all GPU work with an External id comes from
 _WORK_OF_CALLS = """All GPU work, and which call of an operator launched it: {what}.
 
 That in which the stretch of the CPU begins that `work_points` finds.
-@use cpu_events, {choice}, gpu_work, model_flops, op_links, work_points
+@use cpu_events, {choice}, model_flops, work_points
 @view {name}  a row is a kernel, memcpy or memset.
 @column run_id id  The run.
 @column rank index  Process rank.
@@ -234,7 +234,7 @@ _SOURCE_TIMES = """Which line of the program the time of a GPU comes from, where
 
 The innermost function of the program itself that its main thread was in when it launched what the GPU runs; where the
 GPU runs nothing, that it is in meanwhile. Work that runs side by side has a row each.
-@use gpu_tracks, gpu_work, innermost, intervals, launch_calls
+@use gpu_tracks, innermost, intervals, launch_calls
 @view source_times  a row is a stretch of time of a GPU.
 @column track index  The track that it stands on.
 @column source text  File, line on which the function begins, and its name: train.py:42 in train_step.
@@ -269,16 +269,25 @@ def _of_each(stem: str, header: str, what: dict[str, str], create: Create, *tabl
 
 COMPUTED = (
     Computed("api_roles", _API_ROLES, _api_roles, ("cuda_calls",)),
-    *_of_each("call_tree", _CALL_TREE, {k: _FUNCTIONS[k] for k in ("module", "no", "stack")}, _call_tree),
-    *_of_each("call_tree_sums", _CALL_TREE_SUMS, {k: _FUNCTIONS[k] for k in ("module", "no", "stack")}, _call_tree),
+    *_of_each("call_tree", _CALL_TREE, {k: _FUNCTIONS[k] for k in ("module", "no", "stack")}, _call_tree, "gpu_work"),
+    *_of_each(
+        "call_tree_sums", _CALL_TREE_SUMS, {k: _FUNCTIONS[k] for k in ("module", "no", "stack")}, _call_tree, "gpu_work"
+    ),
     Computed("device_peaks", _DEVICE_PEAKS, _device_peaks),
     Computed("known_devices", _KNOWN_DEVICES, _known_devices),
-    Computed("launch_points", _LAUNCH_POINTS, _launch_points, ("cpu_ops", "kernels", "memcpys", "memsets", "ranges")),
-    Computed("source_times", _SOURCE_TIMES, _source_times, ("ranges",)),
-    *_of_each("memory_tree", _MEMORY_TREE, {k: _FUNCTIONS[k] for k in ("no", "yes")}, _call_tree, "memory_events"),
-    *_of_each("torch_sums", _TORCH_SUMS, {k: _FUNCTIONS[k] for k in ("no", "yes")}, _call_tree),
-    *_of_each("torch_tree", _TORCH_TREE, {k: _FUNCTIONS[k] for k in ("no", "yes")}, _call_tree),
-    *_of_each("work_of", _WORK_OF_CALLS, _CALLS, _work_of_calls, "kernel_names"),
+    Computed(
+        "launch_points",
+        _LAUNCH_POINTS,
+        _launch_points,
+        ("cpu_ops", "gpu_work", "kernels", "memcpys", "memsets", "ranges"),
+    ),
+    Computed("source_times", _SOURCE_TIMES, _source_times, ("gpu_work", "ranges")),
+    *_of_each(
+        "memory_tree", _MEMORY_TREE, {k: _FUNCTIONS[k] for k in ("no", "yes")}, _call_tree, "gpu_work", "memory_events"
+    ),
+    *_of_each("torch_sums", _TORCH_SUMS, {k: _FUNCTIONS[k] for k in ("no", "yes")}, _call_tree, "gpu_work"),
+    *_of_each("torch_tree", _TORCH_TREE, {k: _FUNCTIONS[k] for k in ("no", "yes")}, _call_tree, "gpu_work"),
+    *_of_each("work_of", _WORK_OF_CALLS, _CALLS, _work_of_calls, "gpu_work", "kernel_names"),
     Computed("workload_keys", _WORKLOAD_KEYS, _workload_keys),
 )
 """All of them."""

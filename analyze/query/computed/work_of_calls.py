@@ -52,7 +52,7 @@ _WORK = """
 SELECT
     process, device, w.kind = 'kernel' AS is_kernel, coalesce(n.is_product, false) AS is_product,
     coalesce(n.is_tf32, false) AS is_tf32, correlation_id, op_id, start_ns, dur_ns
-FROM linked_to_ops('gpu_work') w
+FROM gpu_work w
 JOIN (SELECT * FROM work_ranks WHERE batch = $batch) USING (run_id, rank)
 LEFT JOIN (
     SELECT
