@@ -1,6 +1,6 @@
 """The phases of the training steps of a rank: data, h2d, forward, loss, backward and optimizer.
 
-`docs/definitions.md`, "A phase", states the rules.
+`docs/definitions.md`, "Phases", states the rules.
 """
 
 from __future__ import annotations

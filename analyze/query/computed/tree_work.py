@@ -21,7 +21,7 @@ _OF_BATCH = """
 SELECT w.*, o.path, coalesce(o.several, coalesce(w.op_id, 0) = 0) AS unlinked
 FROM (SELECT * FROM gpu_named_work WHERE true /* of these ranks */ AND true /* of this work */) w
 JOIN (SELECT * FROM call_processes WHERE batch = {batch}) p USING (run_id, rank)
-LEFT JOIN call_ops o ON o.process = p.process AND o.op_id = w.op_id
+LEFT JOIN batch_ops o ON o.process = p.process AND o.op_id = w.op_id
 """
 _LEFT = """
 CREATE OR REPLACE TEMP TABLE call_batch_unlinked AS SELECT * EXCLUDE (path, unlinked) FROM ({work}) WHERE unlinked
@@ -47,7 +47,7 @@ def sums(connection: duckdb.DuckDBPyConnection, batch: Batch, of: rank_batches.B
     `of`: which ranks the batch is of; `named`: call_tree's SQL of rows with their texts.
     """
     work = of.filled(_OF_BATCH.format(batch=batch.number))
-    with registered(connection, call_ops=ops_of(batch)):
+    with registered(connection, batch_ops=ops_of(batch)):
         # There are millions of rows and few sums.
         both = _SUMS.format(also="unlinked,", work=work)
         connection.execute(f"CREATE OR REPLACE TEMP TABLE call_batch_sums AS {both}")
