@@ -59,7 +59,7 @@ def analyze(copy: Path, *commands: list[str]) -> list[tuple[str, str, int]]:
 def test_every_kind_of_addition_is_short() -> None:
     headings = re.findall(r"^## (Add .*)$", TEXT, re.M)
     assert headings == [
-        "Add a query", "Add a building block", "Add a source", "Add a kernel family", "Add a device",
+        "Add a query", "Add a building block", "Add a source", "Add a derived table", "Add a kernel family", "Add a device",
         "Add a profiler to collect with", "Add a workload option", "Add a figure",
     ]  # fmt: skip
     for heading in headings:
@@ -113,3 +113,28 @@ def test_a_source_is_a_module_and_a_line(copy: Path) -> None:
     assert code == 0, said
     assert json.loads(answered) == [{"name": "gemm", "total_ns": 20}, {"name": "relu", "total_ns": 5}]
     assert failed_code == 2 and "b.kernels: not a log of kernels" in failed
+
+
+def test_a_derived_table_is_a_module_and_its_declaration(copy: Path) -> None:
+    module, declaration, line = shown("Add a derived table")
+    head = "from __future__ import annotations\n\nfrom collections.abc import Mapping\n\nimport pyarrow as pa\n\n"
+    (copy / "analyze/derive/stream_work.py").write_text(head + module)
+    for path, before, added in (
+        ("schemas/tables.py", '        _table(\n            "recorded_steps",\n', declaration),
+        ("analyze/derive/__init__.py", "DERIVED = (\n", ""),
+    ):
+        text = (copy / path).read_text()
+        assert text.count(before) == 1
+        (copy / path).write_text(text.replace(before, f"{added}{before}{'' if added else line}"))
+    derived = copy / "analyze/derive/__init__.py"
+    imported = "from analyze.derive import stream_work\nfrom analyze.derive.steps"
+    derived.write_text(derived.read_text().replace("from analyze.derive.steps", imported))
+    (copy / "analyze/queries/gpu/stream-work.sql").write_text(
+        "-- How many kernels has each stream?\n--\n-- @column stream index  Stream.\n-- @column kernels count  Kernels.\n"
+        "-- @order stream\nSELECT run_group, stream, kernels FROM stream_work\n"
+    )
+    events = [kernel("a", 0, 3, stream=7), kernel("b", 10, 7, stream=7), kernel("c", 20, 5, stream=9)]
+    trace = str(write_trace(copy / "t.json", events))
+    [(answered, said, code)] = analyze(copy, ["query", "stream-work", trace, "--format", "json"])
+    assert code == 0, said
+    assert json.loads(answered) == [{"stream": 7, "kernels": 2}, {"stream": 9, "kernels": 1}]
