@@ -1,6 +1,6 @@
-"""One module per raw format: raw file -> Arrow record batches of the tables in `schemas`.
+"""One module per raw format: reads a raw file into Arrow record batches of the tables in `schemas`.
 
-To add a format: write a module with `read(path, report, mapper)` (see `base`), and name it in `SOURCES` below.
+To add a format, write a module with `read(path, report, mapper)` (see `base`) and add a line to `SOURCES`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from analyze.sources.remote import RawPath, fetched
 class Source(NamedTuple):
     """A raw format.
 
-    `kind`: its name in run.json (schemas.manifest.FILE_KINDS); `module`: the module here that reads it; `profiler`: of
-    the run that a bare file becomes, None for files that only mean something inside a run folder; `name`: what a bare
-    file may be called, .gz aside; `begins`: what a bare file's first 64 KiB must hold; `splits`: its `read` spreads the
-    work of a large file over processes through the mapper; `exported`: suffixes of files beside it that hold the same
-    and are read instead; `folder`: the file stands for all files of its folder; `beside`: endings of other files' names
-    that belong to it; `unpacks`: its `read` takes a .gz itself.
+    `kind`: its name in run.json (schemas.manifest.FILE_KINDS). `module`: the module here that reads it. `profiler`: the
+    profiler of a run of bare files; None for files that occur in run folders only. `name`: pattern of bare file names
+    without .gz. `begins`: pattern for the first 64 KiB of a bare file. `splits`: its `read` distributes the chunks of a
+    large file through the mapper. `exported`: suffixes of exports that are read instead of the file. `folder`: the file
+    stands for all files of its folder. `beside`: suffixes of other files that belong to it. `unpacks`: its `read` takes
+    a .gz itself.
     """
 
     kind: str
@@ -46,7 +46,7 @@ class Source(NamedTuple):
 _LOG_NAME = re.compile(
     r"(?!.*\.(json|gz|zip|tar|parquet|arrow|sqlite(-\w+)?|nsys-rep|ncu-rep|nvvp|py|so|pth?|png|jpe?g)$)", re.I
 )
-# A table, or a log that does not only say where the report went.
+# A table, or a log with more than the path of the report.
 _NCU = (
     rb'"ID","Process ID",|(?:\A|[\r\n])(?:ID,Process ID,|"?Process ID"?,"?Process Name"?,)'
     rb"|\A(?s:(?!.*\n==PROF== Report:).*)(?:\A|(?<=[\r\n]))(?:==PROF== |==ERROR== |\[\d+\] \S+@\S+\s)"
@@ -81,7 +81,7 @@ _SQLITE = b"SQLite format 3\0"
 
 
 def detect(path: RawPath) -> Source | None:
-    """The format of a bare file by its name and beginning; None if no source claims it. Raises InputError."""
+    """Return the format of a bare file by name and beginning, or None. Raises InputError."""
     if _is_database(path):
         return BY_KIND["nsys_sqlite"]
     for source in SOURCES:
@@ -93,7 +93,7 @@ def detect(path: RawPath) -> Source | None:
 
 
 def _is_database(path: RawPath) -> bool:
-    """Whether a file is an SQLite database by its beginning: an export may have any name (report.db)."""
+    """Return whether a file begins like an SQLite database; an export may have any name (report.db)."""
     return _LOG_NAME.match(plain_name(path)) is not None and head(path, len(_SQLITE)) == _SQLITE
 
 
@@ -101,7 +101,7 @@ def _is_database(path: RawPath) -> bool:
 def on_disk(
     kind: str, path: RawPath, folder: Path | None = None, tell: Callable[[int], object] | None = None
 ) -> Iterator[Path]:
-    """The raw file itself, or of one at a URL a copy with all that it needs; see `analyze.sources.remote.fetched`."""
+    """Yield the raw file itself, or a copy of a remote one with its companions (`analyze.sources.remote.fetched`)."""
     if isinstance(path, Path):
         yield path
         return
@@ -115,12 +115,12 @@ def on_disk(
 
 
 def load(kind: str) -> None:
-    """Import what reads files of a kind."""
+    """Import the reader of a format."""
     importlib.import_module(f"analyze.sources.{BY_KIND[kind].module}")
 
 
 def read(kind: str, path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterator[TableBatch]:
-    """Rows of a raw file of a kind. Raises InputError if it is not what its kind says."""
+    """Yield the rows of a raw file. Raises InputError if the file is not of its kind."""
     source = BY_KIND[kind]
     module = importlib.import_module(f"analyze.sources.{source.module}")
     if source.unpacks and not is_utf16(path):

@@ -1,4 +1,4 @@
-"""What every source module gives to the ingest: batches of the tables, and a report on the file."""
+"""What a source module returns: batches of the tables and a report on the file."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ if TYPE_CHECKING:
 TableBatch = tuple[str, "int | None", "pa.RecordBatch"]
 """Table name; rank of the rows (None: that of the file); rows without run_id and rank.
 
-Work of a process is of one rank, and a rank has one process: (run_id, rank, correlation_id) tells launches apart.
+A rank has one process, so (run_id, rank, correlation_id) identifies a launch.
 """
 
 Mapper = Callable[[Callable[..., Any], Iterable[tuple[Any, ...]]], Iterator[Any]]
-"""Ordered starmap, over worker processes where the file is worth it."""
+"""Ordered starmap, over worker processes for large files."""
 
 
 @dataclass
 class FileReport:
-    """What reading one file found, besides rows."""
+    """What reading a file found besides rows."""
 
     warnings: list[str] = field(default_factory=list)
     """One sentence for each thing that was lost or odd."""
     lost: int = 0
-    """Rows of the file that are in none of the tables although they should be; `warnings` say which."""
+    """Rows of the file that should be in the tables and are not; `warnings` say which."""
     info: dict[str, Any] = field(default_factory=dict)
-    """Columns of `runs` that the file itself knows (gpu_name, torch_version ...)."""
+    """Columns of `runs` that the file says (gpu_name, torch_version ...)."""
     rows: dict[tuple[str, int], int] = field(default_factory=dict)
     """Rows by table and rank."""
     zero_ns: int = 0
     """Time 0 of the file, on the clock of its rows."""
     position: int = 0
-    """Bytes of the file, as it lies on the disk, that were read so far; 0 where the reader does not tell."""
+    """Bytes of the file on disk that were read so far; 0 if the reader does not count."""
 
 
 @dataclass(frozen=True)
@@ -49,19 +49,19 @@ class SourceFile:
     kind: str
     rank: int
     first_rank: int = 0
-    """Added to the ranks that its reader yields: a report of one node numbers its processes from 0."""
+    """Added to the ranks of its reader: a report of one node numbers its processes from 0."""
     shift_ns: int = 0
-    """Added to its times, so that all files of the run count from one moment."""
+    """Added to its times to align the clocks of all files of the run."""
 
 
 @cache
 def batch_schema(table: str) -> pa.Schema:
-    """What a batch of a table holds: its columns but for run_id and rank."""
+    """Return the schema of a table's batches: its columns without run_id and rank."""
     import pyarrow as pa
 
     return pa.schema([f for f in arrow_schema(table) if f.name not in ("run_id", "rank")])
 
 
 def inline_map(function: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
-    """Mapper that runs in this process."""
+    """Map in this process."""
     return (function(*a) for a in arguments)

@@ -1,4 +1,4 @@
-"""Raw files that were compressed with gzip since: every format is also read as NAME.gz."""
+"""Raw files compressed with gzip: every format is also read as NAME.gz."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _PIECE = 1 << 20
 
 
 def is_packed(path: RawPath) -> bool:
-    """Whether a file is called NAME.gz."""
+    """Return whether a file is named NAME.gz."""
     return path.suffix.lower() == ".gz"
 
 
 def plain_name(path: RawPath) -> str:
-    """The name of a file without .gz."""
+    """Return the name of a file without .gz."""
     return path.name[:-3] if is_packed(path) else path.name
 
 
 def head(path: RawPath, size: int) -> bytes:
-    """The first bytes of a file, unpacked. Raises InputError."""
+    """Return the first bytes of a file, uncompressed. Raises InputError."""
     try:
         with path.open("rb") as f:
             if is_packed(path) and f.read(len(MAGIC)) == MAGIC:
@@ -39,10 +39,10 @@ def head(path: RawPath, size: int) -> bytes:
 
 @contextmanager
 def unpacked(path: Path, problems: list[str]) -> Iterator[Path]:
-    """The file itself, or if it is packed, what is in it: a file of the plain name in a folder that is gone at the end.
+    """Yield the file itself, or an uncompressed copy in a temporary folder.
 
-    What is wrong with the gzip stream is added to `problems`. An InputError names the file as it was given. Raises
-    InputError if it cannot be read, or there is no room to unpack it.
+    Damage of the gzip stream is added to `problems`. Raises InputError that names the original file if it cannot be
+    read or there is no space for the copy.
     """
     if not is_packed(path):
         yield path
@@ -62,9 +62,9 @@ def unpacked(path: Path, problems: list[str]) -> Iterator[Path]:
 
 @contextmanager
 def stand_in(path: Path, write: Callable[[Path], None], cannot: str) -> Iterator[Path]:
-    """A file of the plain name that `write` fills, in a folder that is removed at the end.
+    """Yield a file with the plain name, filled by `write`, in a temporary folder.
 
-    An InputError names the file as it was given. Raises InputError with `cannot` if the system refuses.
+    Raises InputError that names the original file; with `cannot` if the system refuses.
     """
     with tempfile.TemporaryDirectory(prefix="tracequarry-", ignore_cleanup_errors=True) as folder:
         copy = Path(folder, plain_name(path))

@@ -1,4 +1,4 @@
-"""Text files in other encodings than UTF-8: PowerShell's `>` writes UTF-16, many Windows programs a byte order mark."""
+"""Text in UTF-16 (PowerShell's `>` writes it) or with a byte order mark, read as UTF-8."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _utf16(begin: bytes) -> str | None:
 
 
 def utf8_head(path: RawPath, size: int) -> bytes:
-    """The first bytes of a file, unpacked, as UTF-8 without byte order marks. Raises InputError."""
+    """Return the first bytes of a file, uncompressed, as UTF-8 without byte order mark. Raises InputError."""
     begin = head(path, size)
     if encoding := _utf16(begin):
         begin = begin.decode(encoding, "ignore").encode("utf-8", "ignore")
@@ -32,15 +32,15 @@ def utf8_head(path: RawPath, size: int) -> bytes:
 
 
 def is_utf16(path: RawPath) -> bool:
-    """Whether a file, unpacked, is text in UTF-16. Raises InputError."""
+    """Return whether a file, uncompressed, is text in UTF-16. Raises InputError."""
     return _utf16(head(path, 4)) is not None
 
 
 @contextmanager
 def as_utf8(path: Path, problems: list[str]) -> Iterator[Path]:
-    """The file itself, or of one in UTF-16 a copy in UTF-8, unpacked, that is gone at the end.
+    """Yield the file itself, or a temporary uncompressed copy in UTF-8 of a file in UTF-16.
 
-    What is wrong with it is added to `problems`. An InputError names the file as it was given. Raises InputError.
+    Damage is added to `problems`. Raises InputError that names the original file.
     """
     if not (encoding := _utf16(head(path, 4))):
         yield path

@@ -1,6 +1,6 @@
-"""What the readers of printed tables share: lines of bounded length, strict numbers, and the count of what was lost.
+"""Shared by readers of printed tables: lines of bounded length, strict numbers, and the count of lost rows.
 
-Every row of a table is either read or counted here as lost, by reason, with the line of the first.
+Every row of a table is either read or counted as lost, by reason, with the line of the first.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import IO
 from analyze.sources.base import FileReport
 
 LINE_LIMIT = 16 << 20
-"""Characters of a line, or of a record over several lines, that are read; the longest real ones have 1 MB."""
+"""Limit of characters in a line or in a record of several lines; the longest real ones have 1 MB."""
 
 NOT_WHOLE = "not whole"
 
 _REASONS = 20
-"""Reasons that are told apart."""
+"""Most distinct reasons."""
 
-# Python's int() and float() take '²', '1_000', 'nan' and numbers of any length; printed tables have none of them.
+# Stricter than int() and float(), which accept '²', '1_000', 'nan' and numbers of any length.
 _WHOLE = re.compile(r"[-+]?[0-9]{1,20}")
 _DECIMAL = re.compile(r"[-+]?(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(?:[eE][-+]?[0-9]{1,3})?")
 
@@ -44,7 +44,7 @@ class LostRows:
         self._why[why] = (lines + 1, first)
 
     def first(self) -> str | None:
-        """Where the first lost row is, and why; None if there is none."""
+        """Return the line of the first lost row and the reason; None if there is none."""
         return min((f"line {line}: {why}" for why, (_, line) in self._why.items()), key=_line_of, default=None)
 
     def tell(self) -> None:
@@ -59,10 +59,10 @@ def _line_of(told: str) -> int:
 
 
 def numbered_lines(file: IO[str]) -> Iterator[tuple[int, str]]:
-    """Number and text of each line of a file opened with newline=''.
+    """Yield number and text of each line of a file opened with newline=''.
 
-    Lines end at LF, CR or CR LF and keep their ends; numbers count LFs, as editors do. What a line has beyond
-    `LINE_LIMIT` is dropped, and the line's end with it.
+    Lines end at LF, CR or CR LF, which are included. Numbers count LFs, as editors do. Text beyond `LINE_LIMIT` is
+    dropped together with the line end.
     """
     at = 1
     while line := file.readline(LINE_LIMIT):
@@ -73,7 +73,7 @@ def numbered_lines(file: IO[str]) -> Iterator[tuple[int, str]]:
 
 
 def csv_cells(record: str, delimiter: str = ",") -> list[str] | None:
-    """Fields of a record; None if its quotes do not match, or a field is longer than `csv` takes (128 KiB)."""
+    """Return the fields of a record; None if quotes do not match or a field exceeds the limit of `csv` (128 KiB)."""
     try:
         return next(csv.reader([record.rstrip("\r\n")], delimiter=delimiter, strict=True), [])
     except csv.Error:
@@ -81,14 +81,14 @@ def csv_cells(record: str, delimiter: str = ",") -> list[str] | None:
 
 
 def whole(text: str, bits: int = 64) -> int:
-    """A printed whole number that a signed column of so many bits holds. Raises ValueError."""
+    """Parse an integer that fits into a signed column of so many bits. Raises ValueError."""
     if not _WHOLE.fullmatch(text) or not -(1 << (bits - 1)) <= int(text) < 1 << (bits - 1):
         raise ValueError(f"{text[:40]!r} is no whole number of {bits} bits")
     return int(text)
 
 
 def count(text: str) -> int:
-    """A printed number of things. Raises ValueError."""
+    """Parse a count. Raises ValueError."""
     value = whole(text)
     if value < 0:
         raise ValueError(f"{text} is less than none")
@@ -96,12 +96,12 @@ def count(text: str) -> int:
 
 
 def optional_whole(text: str | None, bits: int = 64) -> int | None:
-    """`whole`; None where nothing is printed. Raises ValueError."""
+    """Parse an integer; return None for no text. Raises ValueError."""
     return whole(text, bits) if text else None
 
 
 def number(text: str) -> float:
-    """A printed number that a double holds. Raises ValueError."""
+    """Parse a number that fits into a double. Raises ValueError."""
     value = float(text) if _DECIMAL.fullmatch(text) else float("inf")
     if abs(value) == float("inf"):
         raise ValueError(f"{text[:40]!r} is no number")
@@ -109,7 +109,7 @@ def number(text: str) -> float:
 
 
 def scaled(text: str, factor: Decimal) -> int:
-    """A printed number, not below 0, in a smaller unit, rounded to a whole one. Raises ValueError."""
+    """Parse a non-negative number, convert it to a smaller unit and round to an integer. Raises ValueError."""
     if not _DECIMAL.fullmatch(text):
         raise ValueError(f"{text[:40]!r} is no number")
     value = round(Decimal(text) * factor)

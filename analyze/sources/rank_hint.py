@@ -18,15 +18,15 @@ class RankHint(NamedTuple):
     rank: Int32 | None = None
     world_size: Int32 | None = None
     job: str | None = None
-    """What tells this job from others, where the format has such a thing."""
+    """Identifies the job, if the format has such a thing."""
     processes: Annotated[int, msgspec.Meta(ge=1, le=1 << 20)] = 1
-    """Ranks that the file holds. If it is of several, `rank` is the number of its node and `world_size` the nodes."""
+    """Ranks in the file. With several, `rank` is the number of the node and `world_size` the number of nodes."""
     clock_ns: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] | None = None
-    """When the time 0 of the file was, since 1970, if it counts from a moment of its own and says which."""
+    """The file's time 0 in ns since 1970, if the file has a clock of its own and says its start."""
 
 
 class Looked(NamedTuple):
-    """What looking into a file found: its format, a kind of `analyze.sources`, and its place in a job."""
+    """A file's format, a kind of `analyze.sources`, and its rank hint."""
 
     kind: str
     hint: RankHint

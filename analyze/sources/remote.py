@@ -1,9 +1,8 @@
-"""Raw files at URLs: as paths to look around with, and as copies to read.
+"""Raw files at URLs: paths for discovery, and temporary copies for reading.
 
-What discovery asks of a `Path`, it can ask of a `RemotePath`: what is there, how large and how new comes from one
-listing, and the beginning and the end of a file are read by themselves. Who reads all of a file reads a copy
-(`fetched`) that is gone when it was read: there is one for each process, however many files there are. What had to be
-fetched as a whole to know what it is stays until it is read, as long as that is little.
+A `RemotePath` has the methods of `Path` that discovery needs. Names, sizes and times come from one listing; the
+beginning and end of a file are fetched alone. Readers use a temporary copy (`fetched`), one per process at a time. A
+file that had to be fetched whole to detect its format is cached until it is read, up to a limit.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ from analyze.sources.storage import FileFacts, Tree, storage_errors
 from schemas.urls import local_path, url_of
 
 _BLOCK = 256 << 10
-"""Bytes that are read at a time of a file that is looked into; one that is no longer is fetched as a whole."""
+"""Bytes per request for parts of a file; a file up to this size is fetched whole."""
 _MOST_KEPT = 2 << 30
-"""Bytes of copies that are kept until they are read; one larger file is kept, too."""
+"""Limit of bytes of cached copies; a single larger file is cached, too."""
 _LONGEST_NAME = 255
 
 
 class RemotePath:
-    """A file or folder at a URL. Paths that are made of one another know what one listing said.
+    """A file or folder at a URL. Paths derived from one another share one listing.
 
-    Methods are those of `Path`; they raise InputError for what is not there, StorageError for what the storage refuses.
-    Pickled, it takes along what is known of the file itself.
+    Methods are those of `Path`. They raise InputError for a missing file and StorageError for errors of the storage. A
+    pickled path includes the facts of its file.
     """
 
     def __init__(self, url: str, tree: Tree, copies: Copies):
@@ -66,7 +65,7 @@ class RemotePath:
 
     @property
     def name(self) -> str:
-        """What stands behind the last slash."""
+        """The last part of the URL."""
         return self._url.rpartition("/")[2]
 
     @property
@@ -76,7 +75,7 @@ class RemotePath:
 
     @property
     def parent(self) -> RemotePath:
-        """The folder that it is in."""
+        """The folder that contains it."""
         return self._at(self._url.rpartition("/")[0])
 
     def with_name(self, name: str) -> RemotePath:
@@ -100,33 +99,33 @@ class RemotePath:
         return False
 
     def is_file(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether a file is there."""
+        """Return whether it is a file."""
         return self._tree.file(self._url) is not None
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether there are files below it."""
+        """Return whether there are files below it."""
         return not self.is_file() and bool(self._tree.folder(self._url))
 
     def exists(self) -> bool:
-        """Whether there is anything."""
+        """Return whether it exists."""
         return self.is_file() or self.is_dir()
 
     def iterdir(self) -> Iterator[RemotePath]:
-        """What lies in a folder."""
+        """Yield the contents of a folder."""
         return map(self.__truediv__, self._tree.folder(self._url))
 
     def files(self) -> list[RemotePath]:
-        """The file itself, or all below a folder, sorted."""
+        """Return the file itself, or all files below a folder, sorted."""
         return [self] if self.is_file() else list(map(self._at, self._tree.below(self._url)))
 
     def facts(self) -> FileFacts:
-        """What the storage says of the file, or said before."""
+        """Return the facts of the file, from the storage or from earlier."""
         if (found := self._tree.file(self._url)) is None:
             raise InputError(f"{self}: cannot be read: no such file")
         return found
 
     def open(self, mode: Literal["rb"]) -> BinaryIO:
-        """To look into the file: what is read of it is fetched, all of a small one."""
+        """Open the file for random access; each read fetches its bytes, a small file is fetched whole."""
         if copy := self.copies.find(self):
             return copy.open("rb")
         size = self.facts().bytes
@@ -136,7 +135,7 @@ class RemotePath:
             return io.BytesIO(copy.read_bytes())
 
     def read_range(self, start: int, end: int) -> bytes:
-        """The bytes from one place to another."""
+        """Return the bytes of a range."""
         if start >= end:
             return b""
         with self._errors():
@@ -145,7 +144,7 @@ class RemotePath:
         return data
 
     def fetch(self, folder: Path, tell: Callable[[int], object] | None = None) -> Path:
-        """Copy the file into a folder; `tell` is told how many of its bytes are there."""
+        """Copy the file into a folder; `tell` receives the number of bytes copied."""
         from fsspec.callbacks import Callback
 
         if Path(self.name).name != self.name or len(self.name.encode()) > _LONGEST_NAME:
@@ -171,11 +170,11 @@ class RemotePath:
 
 
 RawPath = Path | RemotePath
-"""Where a raw file is, or a folder of them."""
+"""Path of a raw file or of a folder of them."""
 
 
 def raw_paths(paths: Iterable[str | os.PathLike[str] | RemotePath]) -> list[RawPath]:
-    """Paths, and URLs as what can be asked as a path is; those that are that already stay."""
+    """Return each path as a `Path` and each URL as a `RemotePath`."""
     copies = Copies()
 
     def one(path: str | os.PathLike[str] | RemotePath) -> RawPath:
@@ -191,12 +190,12 @@ def raw_paths(paths: Iterable[str | os.PathLike[str] | RemotePath]) -> list[RawP
 
 
 def raw_path(path: str) -> RawPath:
-    """A path or a URL from its text."""
+    """Parse a path or URL."""
     return raw_paths([path])[0]
 
 
 def common_folder(folders: Sequence[RawPath]) -> RawPath:
-    """The folder that all others are in; where there is none, the first of them."""
+    """Return the common parent of folders; the first folder if there is none."""
     local = [str(f.absolute()) for f in folders if isinstance(f, Path)]
     urls = [str(f).split("://", 1) for f in folders if isinstance(f, RemotePath)]
     with suppress(ValueError):  # of other drives
@@ -215,10 +214,10 @@ def fetched(
     folder: Path | None = None,
     tell: Callable[[int], object] | None = None,
 ) -> Iterator[Path]:
-    """A copy of a file, with others beside it, that is gone at the end; `tell` as of `RemotePath.fetch`.
+    """Yield a temporary copy of a file and its companions; `tell` as in `RemotePath.fetch`.
 
-    With `folder` it is made in there, unless there is one from before. Without, it may be kept for who asks next. An
-    InputError names the file as it was given. Raises InputError, StorageError also where the disk here is full.
+    With `folder` the copy is created there unless there is a cached one. Without, it may be cached for the next reader.
+    Raises InputError that names the URL, and StorageError, also if the local disk is full.
     """
     keep = folder is None
     copy = path.copies.find(path)
@@ -242,7 +241,7 @@ def fetched(
 
 
 class Copies:
-    """Copies of files that were looked into; those made here are gone when nothing refers to this any more."""
+    """Cached copies of files; those of this process are removed with this object."""
 
     def __init__(self) -> None:
         self._found: dict[str, Path] = {}
@@ -252,16 +251,16 @@ class Copies:
         weakref.finalize(self, _remove, self._folders)
 
     def find(self, path: RemotePath) -> Path | None:
-        """The copy of a file, if it is on this machine."""
+        """Return the copy of a file if there is one."""
         copy = self._found.get(str(path))
         return copy if copy and copy.exists() else None
 
     def name(self, path: RemotePath, copy: Path) -> None:
-        """Say where a copy is, which another process made."""
+        """Add a copy of another process."""
         self._found[str(path)] = copy
 
     def keep(self, path: RemotePath, copy: Path) -> bool:
-        """Keep a copy and its folder if there is no other and there is room; returns whether it is kept."""
+        """Cache a copy and its folder if there is no other and there is space; return whether it is cached."""
         size = copy.stat().st_size
         with self._lock:
             if other := self.find(path):
@@ -292,7 +291,7 @@ def _unpickled(url: str, facts: FileFacts | None, copy: Path | None) -> RemotePa
 
 
 class _Ranges(io.RawIOBase):
-    """A file at a URL, of which each read fetches what it gives."""
+    """A file at a URL; each read fetches its bytes."""
 
     def __init__(self, path: RemotePath, size: int):
         self._path = path

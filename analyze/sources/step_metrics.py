@@ -1,4 +1,4 @@
-"""The collector's step_metrics CSV -> the step_metrics table."""
+"""Read the collector's step_metrics CSV."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _BOOLS = {"true": True, "false": False}
 
 
 def _value(column: str, text: str, kind: str) -> object:
-    """A value of a column of the table; None where nothing is printed. Raises ValueError."""
+    """Parse a value of a column; None for no text. Raises ValueError."""
     if text == "" and column != "step":
         return None
     if kind == "bool":
@@ -63,7 +63,7 @@ def _value(column: str, text: str, kind: str) -> object:
             raise ValueError(text)
         return _BOOLS[text.lower()]
     if column == "loss" and text.lower() in ("nan", "inf", "-inf"):
-        return float(text)  # a loss that diverged is one that the program saw
+        return float(text)  # the loss may have diverged to NaN or infinity
     value = number(text) if kind == "double" else whole(text, int(kind.removeprefix("int")))
     if value < 0 and column != "loss":
         raise ValueError(f"{column} is below 0")

@@ -1,4 +1,4 @@
-"""Storage behind URLs: s3://, gs://, az:// and whatever else fsspec knows. What lies there, and what it refuses."""
+"""Storage behind URLs (s3://, gs://, az:// and other protocols of fsspec): listings and errors."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from typing import Any, NamedTuple, TypeGuard
 from analyze.errors import InputError, StorageError
 
 _TIMES = ("LastModified", "mtime", "last_modified", "Last-Modified", "modified", "updated", "created")
-"""What the file systems of fsspec call the time of the last change."""
+"""Names of the modification time in file systems of fsspec."""
 
 
 class FileFacts(NamedTuple):
-    """A file as its storage describes it; other contents have other facts."""
+    """Facts of a file that change with its contents."""
 
     bytes: int
     mtime_ns: int
-    """In whole seconds; 0 where the storage does not say."""
+    """Modification time in whole seconds; 0 if the storage does not say it."""
     etag: str | None
-    """Its entity tag, where the storage has such a thing."""
+    """Entity tag, if the storage has one."""
 
 
 class Tree:
-    """What lies at a URL, below it and beside it. Nothing is asked before it is needed, and nothing twice."""
+    """A lazy cache of the files at, below and beside a URL."""
 
     def __init__(self, url: str, files: dict[str, FileFacts | None] | None = None):
         self._url = url
         self._files = files or {}
-        """By URL; None for what is no file."""
+        """By URL; None for URLs that are no file."""
         self._folders: dict[str, dict[str, None]] = {}
-        """The names in each folder that has files."""
+        """Names in each folder."""
         self._listed: list[str] = []
-        """Folders of which all is known."""
+        """Folders that are fully listed."""
 
     @cached_property
     def system(self) -> Any:
@@ -46,16 +46,16 @@ class Tree:
         return system
 
     def name(self, url: str) -> str:
-        """What the file system calls a file or folder."""
+        """Return the file system's name of a file or folder."""
         name: str = self.system._strip_protocol(url)
         return name
 
     def known(self, url: str) -> FileFacts | None:
-        """What is known of a file by now."""
+        """Return the cached facts of a file."""
         return self._files.get(url)
 
     def file(self, url: str) -> FileFacts | None:
-        """What there is to know of a file; None if there is none. Raises StorageError."""
+        """Return the facts of a file; None if there is none. Raises StorageError."""
         if url not in self._files and not self._is_listed(url):
             with storage_errors(url):
                 info = described(self.system, self.name(url))
@@ -63,13 +63,13 @@ class Tree:
         return self._files.get(url)
 
     def folder(self, url: str) -> Iterable[str]:
-        """The names in a folder; none if there is nothing. Raises StorageError."""
+        """Return the names in a folder; empty if there is none. Raises StorageError."""
         if not self._is_listed(url):
             self._list(url)
         return self._folders.get(url, ())
 
     def below(self, url: str) -> list[str]:
-        """The URLs of all files below a folder, sorted."""
+        """Return the URLs of all files below a folder, sorted."""
         self.folder(url)
         return sorted(file for file, facts in self._files.items() if facts and file.startswith(f"{url}/"))
 
@@ -87,7 +87,7 @@ class Tree:
         for name, info in found.items():
             parts = name[start:].split("/")
             if info.get("type") != "file" or {"", ".", ".."} & set(parts):
-                continue  # where keys are any text, some are no paths
+                continue  # keys of object storage need not be valid paths
             self._files[f"{url}/{name[start:]}"] = _facts(f"{url}/{name[start:]}", info)
             folder = url
             for part in parts:
@@ -96,7 +96,7 @@ class Tree:
 
 
 def file_system(url: str) -> tuple[Any, str]:
-    """The fsspec file system of a URL, and what it calls the URL. Raises InputError."""
+    """Return the fsspec file system of a URL and its name of the URL. Raises InputError."""
     with storage_errors(url):
         from fsspec.core import url_to_fs
 
@@ -106,7 +106,7 @@ def file_system(url: str) -> tuple[Any, str]:
 
 @contextmanager
 def storage_errors(url: str) -> Iterator[None]:
-    """Errors of a storage, whatever its library raises, as StorageError; but not that a file is there or not."""
+    """Raise StorageError for all errors of a storage library, except FileNotFoundError and FileExistsError."""
     try:
         yield
     except (InputError, FileExistsError, FileNotFoundError, MemoryError):
@@ -118,7 +118,7 @@ def storage_errors(url: str) -> Iterator[None]:
 
 
 def described(system: Any, name: str) -> dict[str, Any]:
-    """What a file system says of a file or folder; nothing where there is none. Raises what it fails with."""
+    """Return the info of a file or folder; empty if there is none. Raises the library's errors."""
     try:
         info: dict[str, Any] = system.info(name)
     except FileNotFoundError as e:
@@ -129,7 +129,7 @@ def described(system: Any, name: str) -> dict[str, Any]:
 
 
 def _is_failure(cause: BaseException | None) -> TypeGuard[Exception]:
-    """Whether a web server was not reached, or failed: to fsspec, too, its file is then not there."""
+    """Return whether a web server could not be reached or failed; fsspec reports that as a missing file."""
     if isinstance(status := getattr(cause, "status", None), int):
         return status >= 500
     of_network = isinstance(cause, OSError) or type(cause).__module__.startswith("aiohttp.")
@@ -137,7 +137,7 @@ def _is_failure(cause: BaseException | None) -> TypeGuard[Exception]:
 
 
 def _facts(url: str, info: dict[str, Any]) -> FileFacts:
-    """Raises InputError where the storage does not say how large a file is."""
+    """Raise InputError if the storage does not say the size of a file."""
     if not isinstance(info.get("size"), int):
         raise InputError(f"{url}: its server does not say how large it is")
     etag = next((str(value).strip('"') for key, value in info.items() if key.lower() == "etag" and value), None)
@@ -145,7 +145,7 @@ def _facts(url: str, info: dict[str, Any]) -> FileFacts:
 
 
 def _seconds(time: object) -> int:
-    """A time in any of the forms that file systems give it, in seconds since 1970; 0 if it is in none."""
+    """Convert a time in any form of a file system to seconds since 1970; 0 if unknown."""
     if isinstance(time, str):
         text = time
         with suppress(ValueError):

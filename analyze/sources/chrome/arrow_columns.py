@@ -1,6 +1,6 @@
-"""Lists of values, as JSON gives them, as Arrow columns of the tables.
+"""Convert lists of JSON values to Arrow columns of the tables.
 
-A file may say anything in any place. What a column cannot hold is NULL, and counted in `unheld` by the column's name.
+A file may have any value in any place. A value that a column cannot represent is NULL and counted in `unrepresentable`.
 """
 
 from __future__ import annotations
@@ -17,54 +17,54 @@ from msgspec import Raw
 from analyze.sources.base import batch_schema
 
 LONGEST_STRING = 1 << 20
-"""Bytes of a name, or of the shapes of an operator's inputs."""
+"""Limit in bytes of a name or of the shapes of an operator's inputs."""
 _NUMBER = re.compile(r"[-+]?[0-9]{1,100}", re.ASCII)
 _UNSIGNED_MINUS_ONE = (2**32 - 1, 2**64 - 1)
 _MAX_DOUBLE = 1.7976931348623157e308
 
 Columns = dict[str, Any]
-"""Lists or arrays of values by column; None, or nothing, for NULL throughout."""
+"""Lists or arrays of values by column; None or missing for all NULL."""
 
 
-def record_batch(table: str, columns: Columns, n: int, unheld: Counter[str]) -> pa.RecordBatch:
-    """The n rows of a table of which these are the columns."""
+def record_batch(table: str, columns: Columns, n: int, unrepresentable: Counter[str]) -> pa.RecordBatch:
+    """Return a batch of n rows of a table from its columns."""
     schema = batch_schema(table)
-    arrays = [_array(columns.get(f.name), f, n, unheld) for f in schema]
+    arrays = [_array(columns.get(f.name), f, n, unrepresentable) for f in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def no_values(field: pa.Field, n: int) -> pa.Array:
-    """A column of n NULLs."""
+    """Return a column of n NULLs."""
     if pa.types.is_dictionary(field.type):
         return pa.DictionaryArray.from_arrays(pa.nulls(n, pa.int32()), pa.array([], pa.string()))
     return pa.nulls(n, field.type)
 
 
-def _array(values: Any, field: pa.Field, n: int, unheld: Counter[str]) -> pa.Array:
+def _array(values: Any, field: pa.Field, n: int, unrepresentable: Counter[str]) -> pa.Array:
     type_ = field.type
     if values is None:
         return no_values(field, n)
     if pa.types.is_dictionary(type_):
         if not isinstance(values, pa.Array):
             values = pa.array(values, pa.string()).dictionary_encode()
-        return _bounded(values, field.name, unheld)
+        return _bounded(values, field.name, unrepresentable)
     if isinstance(values, np.ndarray | pa.Array):
         return pa.array(values, type=type_)
     try:
         array = pa.array(values, type=type_)
     except (OverflowError, pa.ArrowInvalid, pa.ArrowTypeError):
-        array = pa.array(_held(values, field, unheld), type=type_)
+        array = pa.array(_as_numbers(values, field, unrepresentable), type=type_)
     if pa.types.is_floating(type_):
         numbers = array.to_numpy(zero_copy_only=False)
         if np.isinf(numbers).any() or np.isnan(numbers).sum() > array.null_count:
-            array = pa.array(_held(values, field, unheld), type=type_)
+            array = pa.array(_as_numbers(values, field, unrepresentable), type=type_)
     return array
 
 
-def _held(values: Sequence[Any], field: pa.Field, unheld: Counter[str]) -> list[int | float | None]:
-    """Values that a column can hold, numbers in quotes as numbers, in a column of doubles the nearest; others are NULL.
+def _as_numbers(values: Sequence[Any], field: pa.Field, unrepresentable: Counter[str]) -> list[int | float | None]:
+    """Return values as a column: quoted numbers as numbers, the nearest double in columns of doubles, others as NULL.
 
-    They are counted, but for those that say that there is no number: a label ("pid": "Spans"), unsigned -1, NaN.
+    These NULLs are counted, except values that say that there is no number: a label ("pid": "Spans"), unsigned -1, NaN.
     """
     low, high = {
         pa.int32(): (-(2**31), 2**31 - 1), pa.int64(): (-(2**63), 2**63 - 1), pa.float64(): (-_MAX_DOUBLE, _MAX_DOUBLE)
@@ -75,15 +75,15 @@ def _held(values: Sequence[Any], field: pa.Field, unheld: Counter[str]) -> list[
             value = int(value) if _NUMBER.fullmatch(value) else None
         if value is not None and not low <= value <= high:
             if value not in _UNSIGNED_MINUS_ONE and value == value:
-                unheld[field.name] += 1
+                unrepresentable[field.name] += 1
             value = None
-        # Arrow takes no integer that lies between two doubles.
+        # Arrow refuses integers that are not exact as doubles.
         held.append(float(value) if value is not None and pa.types.is_floating(field.type) else value)
     return held
 
 
-def _bounded(texts: pa.DictionaryArray, name: str, unheld: Counter[str]) -> pa.DictionaryArray:
-    """The same texts; what is longer than LONGEST_STRING is NULL."""
+def _bounded(texts: pa.DictionaryArray, name: str, unrepresentable: Counter[str]) -> pa.DictionaryArray:
+    """Return texts with NULL for those longer than LONGEST_STRING."""
     if texts.dictionary.nbytes <= LONGEST_STRING:
         return texts
     import pyarrow.compute as pc
@@ -92,12 +92,12 @@ def _bounded(texts: pa.DictionaryArray, name: str, unheld: Counter[str]) -> pa.D
     fits = pc.fill_null(pc.less_equal(pc.binary_length(plain), LONGEST_STRING), True)
     if (long := len(plain) - pc.sum(fits).as_py()) == 0:
         return texts
-    unheld[name] += long
+    unrepresentable[name] += long
     return pc.if_else(fits, plain, None).dictionary_encode()
 
 
 def json_texts(raws: list[Raw]) -> pa.DictionaryArray:
-    """JSON texts as they stand in the file; absent ones are NULL. Made of one buffer: every operator has some."""
+    """Return raw JSON texts as a column, absent ones as NULL; built from one buffer because every operator has some."""
     lengths = np.fromiter(map(len, raws), np.int64, len(raws))
     ends = np.cumsum(lengths)
     if not len(raws) or ends[-1] >= 2**31:
@@ -116,6 +116,6 @@ def json_texts(raws: list[Raw]) -> pa.DictionaryArray:
 
 
 def concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Batches of a table as one."""
+    """Concatenate batches of a table."""
     table = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
     return table.to_batches()[0]

@@ -111,7 +111,7 @@ class Tally:
     """Not readable, by reason."""
     unread: Counter[str] = field(default_factory=Counter)
     """Of a category that is not read, by category."""
-    unheld: Counter[str] = field(default_factory=Counter)
+    unrepresentable: Counter[str] = field(default_factory=Counter)
     """Values of events that were read, NULL because their column cannot hold them, by column."""
     stray: bool = False
     """There was something among the events that is none: a number, a list."""
@@ -124,7 +124,7 @@ class Tally:
         for category, n in other.unread.items():
             known = category in self.unread or len(self.unread) < _CATEGORIES
             self.unread[category if known else "others"] += times * n
-        self.unheld += _times(other.unheld, times)
+        self.unrepresentable += _times(other.unrepresentable, times)
         self.stray = self.stray or other.stray
         self.repaired = self.repaired or other.repaired
 
@@ -188,7 +188,7 @@ def _decode_lenient(data: bytes, tally: Tally) -> Event | None:
         tally.lost[MALFORMED] += max(1, count_events(data))
         return None
     if args_text[:1] != b"{" and args_text not in _NOTHING:
-        tally.unheld["args"] += 1
+        tally.unrepresentable["args"] += 1
     event: Event = _lenient(Event, fields, tally)
     event.args = _lenient(Args, args, tally)
     return event
@@ -205,5 +205,5 @@ def _lenient(struct: type[Any], fields: dict[str, Raw], tally: Tally) -> Any:
         except _ERRORS:
             other = spec.name in _OTHERS and _OTHERS[spec.name].fullmatch(text)
             if text not in _NOTHING and not other and spec.name != "ph":  # an event without a phase is lost as a whole
-                tally.unheld[spec.name] += 1
+                tally.unrepresentable[spec.name] += 1
     return struct(**values)

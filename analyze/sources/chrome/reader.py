@@ -204,8 +204,8 @@ def _problems(scanner: Scanner, tally: Tally) -> list[str]:
         )
     if tally.unread:
         problems.append(f"categories that are not read: {_counts(tally.unread)}")
-    if tally.unheld:
-        problems.append(f"values that their columns cannot hold are NULL: {_counts(tally.unheld)}")
+    if tally.unrepresentable:
+        problems.append(f"values that their columns cannot hold are NULL: {_counts(tally.unrepresentable)}")
     if scanner.lists > 1:
         problems.append(f"it has {scanner.lists} lists of events, read as one")
     if tally.stray:

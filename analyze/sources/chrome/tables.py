@@ -345,10 +345,10 @@ def category_batch(category: str, events: Sequence[Event], base_ns: int, tally: 
         has_dur &= dur >= 0  # a length below 0 would be taken from the sums that others are in
         columns["dur_ns"] = pa.array(dur, mask=~has_dur)
         if not has_dur.all():
-            tally.unheld["dur"] += int((~has_dur).sum())
+            tally.unrepresentable["dur"] += int((~has_dur).sum())
     if "name" not in columns:
         columns["name"] = [e.name for e in events]
-    return record_batch(table, columns, len(events), tally.unheld)
+    return record_batch(table, columns, len(events), tally.unrepresentable)
 
 
 def process_groups(groups: Sequence[ProcessGroup]) -> pa.RecordBatch:
