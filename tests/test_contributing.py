@@ -59,8 +59,8 @@ def analyze(copy: Path, *commands: list[str]) -> list[tuple[str, str, int]]:
 def test_every_kind_of_addition_is_short() -> None:
     headings = re.findall(r"^## (Add .*)$", TEXT, re.M)
     assert headings == [
-        "Add a query", "Add a building block", "Add a source", "Add a derived table", "Add a kernel family", "Add a device",
-        "Add a profiler to collect with", "Add a workload option", "Add a figure",
+        "Add a query", "Add a building block", "Add a source", "Add a derived table", "Add a kernel family",
+        "Add a device", "Add a profiler to collect with", "Add a workload option", "Add a figure",
     ]  # fmt: skip
     for heading in headings:
         blocks = shown(heading)
@@ -130,7 +130,8 @@ def test_a_derived_table_is_a_module_and_its_declaration(copy: Path) -> None:
     imported = "from analyze.derive import stream_work\nfrom analyze.derive.steps"
     derived.write_text(derived.read_text().replace("from analyze.derive.steps", imported))
     (copy / "analyze/queries/gpu/stream-work.sql").write_text(
-        "-- How many kernels has each stream?\n--\n-- @column stream index  Stream.\n-- @column kernels count  Kernels.\n"
+        "-- How many kernels has each stream?\n--\n-- @column stream index  Stream.\n"
+        "-- @column kernels count  Kernels.\n"
         "-- @order stream\nSELECT run_group, stream, kernels FROM stream_work\n"
     )
     events = [kernel("a", 0, 3, stream=7), kernel("b", 10, 7, stream=7), kernel("c", 20, 5, stream=9)]
