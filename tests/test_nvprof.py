@@ -76,6 +76,8 @@ def test_a_summary_without_csv(tmp_path: Path) -> None:
     assert [tuple(r.values()) for r in sql(path, statement.format("api_summary"))] == [
         ("cudaMalloc", 3, 1_500_000_000, 500_000_000, 913, 1_327_620_000, 90.0)
     ]
+    copied = [(r["kind"], r["calls"], r["total_ns"], r["avg_ns"], r["bytes"]) for r in ask(path, "memcpy")]
+    assert copied == [("HtoD", 2, 1_200_000, 600_000, None), ("DtoH", 1, 800_000, 800_000, None)]
     (run,) = sql(path, "SELECT warnings FROM runs")
     assert run["warnings"] == "out.123: line 10 is left out: of a kind that is not read: OpenACC (excl)"
 

@@ -2,7 +2,8 @@
 --
 -- One row for each kind of copy. Durations are summed over all ranks, devices and streams, so copies that run side by
 -- side count twice, as in `nsys stats -r cuda_gpu_mem_time_sum`; gb_per_s is the throughput while copying (bytes /
--- duration, decimal). A small copy is one under 64 KiB: its time is latency, not bandwidth.
+-- duration, decimal). A small copy is one under 64 KiB: its time is latency, not bandwidth. Of ranks of which only a
+-- summary was printed (nvprof), it has no sizes.
 -- @column kind text               HtoD, DtoH, DtoD, PtoP (between GPUs) ...; Unified ...: pages of unified memory that
 --                                 moved.
 -- @column calls count             Copies.
@@ -18,17 +19,24 @@
 -- @column copy_time_pct %         Share of the time of all copies.
 -- @main kind, calls, bytes, total_ns, avg_ns, gb_per_s, copy_time_pct
 -- @order total_ns DESC, kind
--- @use arithmetic
+-- @use arithmetic, gpu_work
 -- @needs memcpys
 -- @plot bars y=kind x=total_ns label=copy_time_pct
 -- @drill kind copies kind={kind}
+WITH copies AS (
+    SELECT run_group, kind, 1 AS calls, bytes, dur_ns, dur_ns AS min_ns, dur_ns AS max_ns FROM memcpys
+    UNION ALL
+    SELECT run_group, regexp_extract(name, '^\[CUDA memcpy (\w+)\]', 1), calls, NULL, total_ns, min_ns, max_ns
+    FROM gpu_summary
+    WHERE starts_with(name, '[CUDA memcpy ') AND (run_id, rank) NOT IN (SELECT DISTINCT (run_id, rank) FROM gpu_work)
+)
 SELECT
-    run_group, kind, count(*) AS calls, sum(bytes)::BIGINT AS bytes, sum(dur_ns)::BIGINT AS total_ns,
-    avg(dur_ns) AS avg_ns, min(dur_ns) AS min_ns, max(dur_ns) AS max_ns,
+    run_group, kind, sum(calls)::BIGINT AS calls, sum(bytes)::BIGINT AS bytes, sum(dur_ns)::BIGINT AS total_ns,
+    sum(dur_ns) / sum(calls) FILTER (dur_ns IS NOT NULL) AS avg_ns, min(min_ns) AS min_ns, max(max_ns) AS max_ns,
     -- B / ns is GB/s; a copy without a size (or a duration) counts in neither.
     bytes_per_ns(bytes, dur_ns) AS gb_per_s,
     avg(bytes) AS avg_bytes, max(bytes) AS max_bytes,
     pct(count(*) FILTER (bytes < 65536), count(bytes)) AS small_pct,
     pct(sum(dur_ns), sum(sum(dur_ns)) OVER (PARTITION BY run_group)) AS copy_time_pct
-FROM memcpys
+FROM copies
 GROUP BY run_group, kind
