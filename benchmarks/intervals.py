@@ -35,7 +35,6 @@ _LENGTH = "sum(end_ns - start_ns)"
 QUESTIONS = {
     "union": f"SELECT {_LENGTH} FROM intervals_union('kernels')",
     "length": "SELECT sum(covered_ns) FROM intervals_length('kernels')",
-    "gaps": f"SELECT {_LENGTH} FROM intervals_gaps('kernels')",
     "sweep": f"SELECT {_LENGTH} FILTER (n > 1), max(total) FROM intervals_sweep('kernels')",
     "intersection": f"SELECT {_LENGTH} FROM intervals_intersection('compute', 'comm')",
     "subtraction": f"SELECT {_LENGTH} FROM intervals_subtraction('comm', 'compute')",

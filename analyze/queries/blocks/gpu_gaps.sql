@@ -45,34 +45,16 @@ _running AS (
         SELECT l.lane, w.start_ns, w.end_ns, w.correlation_id
         FROM _work w JOIN _lanes l ON l.track = w.track AND l.stream IS NOT DISTINCT FROM w.stream
         WHERE w.end_ns > w.start_ns OR w.start_ns IN (l.first_ns, l.last_ns)
-        ORDER BY l.lane, w.start_ns, w.correlation_id
+        -- Ids are given in the order of the calls; 0 is the id of no call.
+        ORDER BY l.lane, w.start_ns, coalesce(w.correlation_id <= 0, true), w.correlation_id
     )
 ),
 _reached AS (
-    SELECT
-        * EXCLUDE (furthest, end_ns), ns_on_track(lane, lag(furthest) OVER ()) AS reached_ns,
-        lag(lane) OVER () = lane AND lag(start_ns) OVER () = start_ns AS follows,
-        lead(lane) OVER () = lane AND lead(start_ns) OVER () = start_ns AS followed
-    FROM _running
-),
-_ends AS MATERIALIZED (
-    SELECT * FROM _reached WHERE start_ns > reached_ns OR follows
-),
--- Of work that starts together, what was launched first; what has no launch call is behind all that has.
-_launched_first AS (
-    SELECT w.lane, w.start_ns, arg_min(w.correlation_id, {'at': c.start_ns, 'id': c.correlation_id}) AS correlation_id
-    FROM (SELECT lane, start_ns, correlation_id FROM _ends WHERE follows OR followed) w
-    JOIN _lanes l USING (lane)
-    JOIN launch_calls c ON c.run_id = l.run_id AND c.rank = l.rank AND c.correlation_id = w.correlation_id
-    GROUP BY w.lane, w.start_ns
+    SELECT * EXCLUDE (furthest, end_ns), ns_on_track(lane, lag(furthest) OVER ()) AS reached_ns FROM _running
 )
-SELECT
-    lane, track, stream, run_id, rank, coalesce(f.correlation_id, e.correlation_id) AS correlation_id,
-    e.reached_ns AS start_ns, e.start_ns AS end_ns
-FROM _ends e
-JOIN (SELECT lane, track, stream, run_id, rank FROM _lanes) USING (lane)
-LEFT JOIN _launched_first f USING (lane, start_ns)
-WHERE e.start_ns > e.reached_ns;
+SELECT lane, track, stream, run_id, rank, correlation_id, reached_ns AS start_ns, r.start_ns AS end_ns
+FROM _reached r JOIN (SELECT lane, track, stream, run_id, rank FROM _lanes) USING (lane)
+WHERE r.start_ns > reached_ns;
 
 -- @macro gap_launches(g)  rows of gaps_of_devices or gaps_of_streams with the launch call of the work that ends them.
 -- The profiler's work counts on the thread of the launch call, or on one that does nothing else in the recording

@@ -83,20 +83,6 @@ SELECT
 FROM intervals_reached('_some')
 GROUP BY track;
 
--- @macro intervals_gaps(t)  the gaps of the union: from the end of each of its intervals to the start of the next, on
--- one track.
--- @column track index           Track.
--- @column start_ns ns           Start.
--- @column end_ns ns             End.
-CREATE MACRO intervals_gaps(t) AS TABLE
-WITH _following AS (
-    SELECT
-        track, end_ns AS start_ns,
-        CASE WHEN lead(track) OVER () IS NOT DISTINCT FROM track THEN lead(start_ns) OVER () END AS end_ns
-    FROM intervals_union(t)
-)
-SELECT track, start_ns, end_ns FROM _following WHERE end_ns IS NOT NULL;
-
 -- @macro intervals_open(t)  how many intervals are open between any two neighbouring edges. Stretches inside a track
 -- where nothing is open have n = 0.
 -- @column track index           Track.
