@@ -19,7 +19,7 @@
 -- @column copy_time_pct %         Share of the time of all copies.
 -- @main kind, calls, bytes, total_ns, avg_ns, gb_per_s, copy_time_pct
 -- @order total_ns DESC, kind
--- @use arithmetic, gpu_work
+-- @use arithmetic
 -- @needs memcpys
 -- @plot bars y=kind x=total_ns label=copy_time_pct
 -- @drill kind copies kind={kind}
