@@ -115,23 +115,25 @@ def test_a_source_is_a_module_and_a_line(copy: Path) -> None:
     assert failed_code == 2 and "b.kernels: not a log of kernels" in failed
 
 
+def insert_before(path: Path, before: str, added: str) -> None:
+    text = path.read_text()
+    assert text.count(before) == 1
+    path.write_text(text.replace(before, added + before))
+
+
 def test_a_derived_table_is_a_module_and_its_declaration(copy: Path) -> None:
     module, declaration, line = shown("Add a derived table")
     head = "from __future__ import annotations\n\nfrom collections.abc import Mapping\n\nimport pyarrow as pa\n\n"
     (copy / "analyze/derive/stream_work.py").write_text(head + module)
-    for path, before, added in (
-        ("schemas/tables.py", '        _table(\n            "recorded_steps",\n', declaration),
-        ("analyze/derive/__init__.py", "DERIVED = (\n", ""),
-    ):
-        text = (copy / path).read_text()
-        assert text.count(before) == 1
-        (copy / path).write_text(text.replace(before, f"{added}{before}{'' if added else line}"))
+    insert_before(
+        copy / "schemas/tables.py", '        _table(\n            "recorded_steps",\n', f"{declaration.strip()},\n"
+    )
     derived = copy / "analyze/derive/__init__.py"
-    imported = "from analyze.derive import stream_work\nfrom analyze.derive.steps"
-    derived.write_text(derived.read_text().replace("from analyze.derive.steps", imported))
+    insert_before(derived, '    Derived("recorded_steps"', f"    {line.strip()},\n")
+    insert_before(derived, "from analyze.derive.steps", "from analyze.derive import stream_work\n")
     (copy / "analyze/queries/gpu/stream-work.sql").write_text(
-        "-- How many kernels has each stream?\n--\n-- @column stream index  Stream.\n"
-        "-- @column kernels count  Kernels.\n"
+        "-- How many kernels has each stream?\n--\n"
+        "-- @column stream index  Stream.\n-- @column kernels count  Kernels.\n"
         "-- @order stream\nSELECT run_group, stream, kernels FROM stream_work\n"
     )
     events = [kernel("a", 0, 3, stream=7), kernel("b", 10, 7, stream=7), kernel("c", 20, 5, stream=9)]
