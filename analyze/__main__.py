@@ -1,5 +1,5 @@
 """`python -m analyze`."""
 
-from analyze.cli import main
+from analyze.cli.main import main
 
 main()

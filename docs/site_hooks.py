@@ -133,7 +133,7 @@ def commands() -> str:
     import click
     from typer.main import get_command
 
-    import analyze.cli
+    import analyze.cli.main
     import collect.cli
 
     text = ["# Commands", ""]
@@ -147,7 +147,7 @@ def commands() -> str:
         rows = [_parameter(p) for p in command.params if not getattr(p, "hidden", False)]
         text.extend(["| | |", "| --- | --- |", *rows, ""])
 
-    add("analyze", get_command(analyze.cli.app))
+    add("analyze", get_command(analyze.cli.main.app))
     add("collect", get_command(collect.cli.app))
     return "\n".join(text)
 

@@ -246,7 +246,7 @@ def _read_answer(kept: Path) -> Answered:
 
 
 ANALYZE = Template(
-    "analyze.advise analyze.cli analyze.comparison analyze.health analyze.info analyze.notebook"
+    "analyze.advise analyze.cli.main analyze.comparison analyze.health analyze.info analyze.notebook"
     " analyze.query.computed.api_roles analyze.query.computed.call_tree analyze.query.computed.source_times"
     " analyze.query.engines analyze.query.needs analyze.render analyze.sources.chrome.reader analyze.sources.lines"
     " analyze.sources.step_metrics analyze.ingestion.cache analyze.ingestion.discover analyze.ingestion.ingest"

@@ -154,7 +154,7 @@ def test_without_the_package_it_says_which_is_missing() -> None:
         "import sys\n"
         "sys.modules['mcp'] = None\n"
         f"sys.argv = ['analyze', 'mcp', {str(DDP)!r}]\n"
-        "from analyze.cli import main; main()"
+        "from analyze.cli.main import main; main()"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert result.returncode == 2

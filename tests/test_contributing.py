@@ -41,7 +41,7 @@ def analyze(copy: Path, *commands: list[str]) -> list[tuple[str, str, int]]:
     """What the copy's `analyze` prints, says on stderr and ends with, of each command; one process does all."""
     code = (
         "import sys; sys.path.insert(0, '.')\n"
-        "import contextlib, io, json\nfrom analyze.cli import main\n"
+        "import contextlib, io, json\nfrom analyze.cli.main import main\n"
         "done = []\n"
         "for arguments in json.loads(sys.argv[1]):\n"
         "    sys.argv, out, err, code = ['analyze', *arguments], io.StringIO(), io.StringIO(), 0\n"

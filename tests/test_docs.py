@@ -9,7 +9,7 @@ import pytest
 import typer
 from docs_examples import PAGES, Example, examples, matches, run
 
-from analyze.cli import app as analyze_app
+from analyze.cli.main import app as analyze_app
 from analyze.query.query_files import catalog
 from collect.cli import app as collect_app
 

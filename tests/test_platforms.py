@@ -44,7 +44,7 @@ for package in (schemas, analyze):
             imported += 1
 assert imported > 60, imported
 
-from analyze.cli import app
+from analyze.cli.main import app
 runner = typer.testing.CliRunner()
 def run(*arguments):
     result = runner.invoke(app, arguments)

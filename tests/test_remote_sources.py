@@ -27,7 +27,7 @@ from support import ROOT, SAMPLES, kernel, run_cli, write_ranks, write_trace
 
 import analyze
 from analyze import cli
-from analyze.commands import answers
+from analyze.cli.info import info
 from analyze.errors import InputError, StorageError
 from analyze.ingestion.discover import discover
 from analyze.ingestion.ingest import ingest
@@ -369,7 +369,7 @@ def test_a_web_server_that_is_not_reached_is_no_missing_file(tmp_path: Path, scr
 def test_commands_take_urls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     url = f"file://{write_trace(tmp_path / 't.json', [kernel('k', 0, 1)])}"
     assert cli._meant([url]) == ["info", url]
-    answers.info([Path(url)])
+    info([Path(url)])
     assert f"\n  analyze query kernel-share {url}\n" in capsys.readouterr().out
 
 

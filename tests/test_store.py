@@ -394,7 +394,7 @@ def test_a_full_disk_is_a_sentence(tmp_path: Path) -> None:
         "import resource, sys\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))\n"
         f"sys.argv = ['analyze', 'ingest', {str(large)!r}, '--store', {str(store)!r}]\n"
-        "from analyze.cli import main\nmain()"
+        "from analyze.cli.main import main\nmain()"
     )
     # Of a module that has changed it would write a .pyc, which ends there, and the next process would read that.
     env = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}

@@ -9,7 +9,7 @@ from pathlib import Path
 import typer.main
 
 import analyze
-from analyze.cli import app
+from analyze.cli.main import app
 from analyze.query import databases
 from schemas.kernel_rules import rules
 

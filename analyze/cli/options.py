@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import analyze
-from analyze.commands import completion, terminal
+from analyze.cli import completion, terminal
 from analyze.errors import InputError
 from analyze.shell import in_shell
 from schemas.urls import is_remote

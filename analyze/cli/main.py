@@ -9,12 +9,55 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from analyze.commands import answers, pages, signals, stores, terminal  # noqa: F401  (each adds its commands to the app)
-from analyze.commands.shared import app
+from analyze.cli import signals, terminal
+from analyze.cli.advise import advise
+from analyze.cli.cache import cache
+from analyze.cli.commit import commit
+from analyze.cli.compact import compact
+from analyze.cli.compare import compare
+from analyze.cli.flame import flame
+from analyze.cli.info import info
+from analyze.cli.ingest import ingest
+from analyze.cli.mcp import mcp
+from analyze.cli.options import app
+from analyze.cli.pivot import pivot
+from analyze.cli.plot import plot
+from analyze.cli.query import query
+from analyze.cli.report import report
+from analyze.cli.serve import serve
+from analyze.cli.sql import sql
+from analyze.cli.study import study
+from analyze.cli.tables import tables
+from analyze.cli.trace import trace
 from analyze.errors import InputError
 from analyze.shell import command
 from schemas.files import os_error_sentence
 from schemas.urls import is_remote
+
+COMMANDS = (
+    info,
+    query,
+    sql,
+    tables,
+    compare,
+    pivot,
+    advise,
+    plot,
+    report,
+    study,
+    trace,
+    flame,
+    mcp,
+    serve,
+    ingest,
+    commit,
+    compact,
+    cache,
+)
+"""In the order of `analyze --help`."""
+
+for command_function in COMMANDS:
+    app.command()(command_function)
 
 
 def _print_version(asked: bool) -> None:

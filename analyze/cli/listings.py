@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from analyze.cli.options import print_answer
 
 if TYPE_CHECKING:
     from analyze.query.answer import Answer
@@ -54,6 +58,18 @@ def blocks(shown: Mapping[str, Table | Block]) -> Answer:
     found = [one for one in shown.values() if isinstance(one, Block)]
     rows = [(b.name, d.shown, d.doc) for b in found for d in b.definitions]
     return _answer("tables", ("block", "defines", "doc"), rows)
+
+
+def show(
+    print_text: Callable[[], None], rows: Callable[[], Answer], form: str, output: Path | None, wide: bool
+) -> None:
+    """Print a listing, or write it as rows."""
+    from analyze.render import to_stdout
+
+    if form == "table" and output is None:
+        to_stdout(print_text, sys.stdout)
+    else:
+        print_answer(rows(), form, output, wide)
 
 
 def _answer(command: str, names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> Answer:

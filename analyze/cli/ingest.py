@@ -1,4 +1,4 @@
-"""Commands that make stores and keep them."""
+"""The command `analyze ingest`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from typing import Annotated
 import typer
 
 import analyze
-from analyze.commands import completion, terminal
-from analyze.commands.shared import (
-    app,
+from analyze.cli import completion, terminal
+from analyze.cli.options import (
     parse_params,
 )
 from analyze.errors import InputError
 
 
-@app.command()
 def ingest(
     paths: Annotated[
         list[Path], typer.Argument(help="Run folders, folders of these, or raw trace files. URLs are possible.")
@@ -82,41 +80,3 @@ def ingest(
             shards=shards, launcher_options=options, progress=progress,
         )  # fmt: skip
     terminal.ingested(store, result, perf_counter() - began)
-
-
-@app.command()
-def commit(
-    store: Annotated[Path, typer.Argument(help="The store that the shards were ingested into.")],
-    allow_missing: Annotated[bool, typer.Option("--allow-missing", help="Commit even if shards are missing.")] = False,
-) -> None:
-    """Publish the shards of an ingest, all of them or none. `analyze ingest --shard` writes them."""
-    from time import perf_counter
-
-    began = perf_counter()
-    terminal.ingested(store, analyze.commit(store, allow_missing), perf_counter() - began)
-
-
-@app.command()
-def compact(
-    store: Annotated[Path, typer.Argument(help="The store.")],
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", min=1, help="Number of processes. Default: one per CPU.")
-    ] = None,
-) -> None:
-    """Merge a store's small files so that it opens faster."""
-    terminal.compacted(store, analyze.compact(store, jobs))
-
-
-@app.command()
-def cache(
-    clear: Annotated[bool, typer.Option("--clear", help="Remove everything that is not in use.")] = False,
-    max_size: Annotated[
-        str | None, typer.Option("--max-size", help="Evict least recently used entries down to this size: 500MB, 5GB.")
-    ] = None,
-) -> None:
-    """List or clear the cache of raw files that were queried directly."""
-    there = analyze.cache(clear, max_size)
-    if clear or max_size is not None:
-        typer.echo(f"{there.folder}: {len(there.removed)} removed, {sum(e.bytes for e in there.removed) / 1e6:,.1f} MB")
-    else:
-        terminal.list_cache(there)

@@ -1,0 +1,56 @@
+"""The command `analyze advise`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any, TextIO
+
+import typer
+
+from analyze.cli import terminal
+from analyze.cli.options import (
+    Format,
+    Output,
+    Paths,
+    Profiler,
+    Where,
+    finite,
+    form_of,
+    open_traces,
+    print_answer,
+)
+
+
+def advise(
+    paths: Paths,
+    where: Where = None,
+    profiler: Profiler = None,
+    min_pct: Annotated[
+        float,
+        typer.Option("--min-pct", min=0, callback=finite, help="Hide findings below this share of the run time (%)."),
+    ] = 1.0,
+    format: Format = None,
+    output: Output = None,
+) -> None:
+    """Rank what costs a run time. Each finding has an upper bound of the time saved, evidence and what to try."""
+    form = form_of(format, output)
+    found = open_traces(paths).advise_answer(where, min_pct, profiler)
+    if form != "table":
+        print_answer(found, form, output)
+        return
+    from io import StringIO
+
+    from analyze.advise import Advice, write_text
+    from analyze.render import visible, write_with
+
+    rows: list[tuple[Any, ...]] = [tuple(visible(v) if isinstance(v, str) else v for v in r) for r in found.rows()]
+    shown = [Advice(*row) for row in rows]
+
+    def write(file: TextIO) -> None:
+        text = StringIO()
+        cautions = [visible(c) for c in found.cautions]
+        write_text(shown, text, chosen=where is not None or profiler is not None, cautions=cautions)
+        file.write(terminal.to_width(text.getvalue().rstrip("\n"), file))
+
+    write_with(write, output, sys.stdout)
+    terminal.note([n for n in found.notes if n not in found.cautions])

@@ -1,0 +1,22 @@
+"""The command `analyze commit`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import analyze
+from analyze.cli import terminal
+
+
+def commit(
+    store: Annotated[Path, typer.Argument(help="The store that the shards were ingested into.")],
+    allow_missing: Annotated[bool, typer.Option("--allow-missing", help="Commit even if shards are missing.")] = False,
+) -> None:
+    """Publish the shards of an ingest, all of them or none. `analyze ingest --shard` writes them."""
+    from time import perf_counter
+
+    began = perf_counter()
+    terminal.ingested(store, analyze.commit(store, allow_missing), perf_counter() - began)

@@ -1,0 +1,83 @@
+"""The command `analyze compare`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import analyze
+from analyze.cli import terminal
+from analyze.cli.options import (
+    Format,
+    Limit,
+    Output,
+    Profiler,
+    Sort,
+    Where,
+    Wide,
+    finite,
+    form_of,
+    open_traces,
+    print_answer,
+)
+
+
+def compare(
+    a: Annotated[Path, typer.Argument(help="Before: a store, run folder or raw trace file.")],
+    b: Annotated[Path, typer.Argument(help="After: a store, run folder or raw trace file; may be the same store.")],
+    level: Annotated[str, typer.Option("--level", help="Compare by kernel, family, op or phase.")] = "kernel",
+    time: Annotated[str, typer.Option("--time", help="Compare gpu time, or cpu time (op and phase only).")] = "gpu",
+    where: Where = None,
+    where_a: Annotated[str | None, typer.Option("--where-a", help="Like --where, for A only.")] = None,
+    where_b: Annotated[str | None, typer.Option("--where-b", help="Like --where, for B only.")] = None,
+    profiler: Profiler = None,
+    per_step: Annotated[
+        bool | None,
+        typer.Option("--per-step/--total", help="Divide by training steps. Default: if both recordings have steps."),
+    ] = None,
+    tolerance: Annotated[
+        float, typer.Option("--tolerance", min=0, callback=finite, help="Changes up to this percentage are `same`.")
+    ] = 1.0,
+    fail_if: Annotated[
+        list[str] | None,
+        typer.Option("--fail-if", help="Exit with code 1 if this condition holds: 'kernel_time > 5%'."),
+    ] = None,
+    flame: Annotated[
+        Path | None, typer.Option("--flame", help="Also write the stacks of both for flamegraph.pl: out.folded.")
+    ] = None,
+    sort: Sort = None,
+    limit: Limit = None,
+    format: Format = None,
+    output: Output = None,
+    wide: Wide = False,
+) -> None:
+    """Compare two recordings: what was added, removed or changed. --fail-if checks a limit, for CI."""
+    form = form_of(format, output)
+    if flame is not None:
+        from analyze.flame import check_difference
+
+        check_difference(flame)
+    result = analyze.compare(
+        open_traces([a]),
+        open_traces([b]),
+        level=level,
+        time=time,
+        where=where,
+        where_a=where_a,
+        where_b=where_b,
+        per_step=per_step,
+        tolerance=tolerance,
+        fail_if=fail_if or (),
+        sort=sort,
+        limit=limit,
+        profiler=profiler,
+        flame=flame,
+    )
+    print_answer(result.answer, form, output, wide)  # Where both go into one log, the verdict comes last.
+    terminal.note(result.notes)
+    for failure in result.failures:
+        terminal.say(f"failed: {failure}")
+    if result.failures:
+        raise typer.Exit(1)

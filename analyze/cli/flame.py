@@ -1,0 +1,40 @@
+"""The command `analyze flame`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from analyze.cli import terminal
+from analyze.cli.options import (
+    Paths,
+    Profiler,
+    Where,
+    open_traces,
+)
+
+
+def flame(
+    paths: Paths,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="out.speedscope.json, or out.folded for flamegraph.pl.")
+    ],
+    tree: Annotated[
+        str, typer.Option("--tree", help="Stacks of operators, modules or Python functions: op, module or python.")
+    ] = "op",
+    time: Annotated[str, typer.Option("--time", help="gpu or cpu time.")] = "gpu",
+    where: Where = None,
+    profiler: Profiler = None,
+) -> None:
+    """Write the call trees as a flame graph. Open it in https://www.speedscope.app or flamegraph.pl."""
+    from analyze.flame import writer_for
+    from analyze.render import to_stdout, visible
+
+    writer_for(output)
+    drawn = open_traces(paths).flame(output, tree, time, where, profiler)
+    what = f"{drawn.total_ns / 1e6:,.3f} ms of {time.upper()} time, {drawn.profiles} profile(s)"
+    to_stdout(lambda: typer.echo(visible(f"{output}: {what}")), sys.stdout)
+    terminal.note([drawn.note])

@@ -1,0 +1,52 @@
+"""The command `analyze pivot`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from analyze.cli import completion
+from analyze.cli.options import (
+    Format,
+    Output,
+    Params,
+    Paths,
+    Profiler,
+    QueryFolders,
+    Where,
+    Wide,
+    find_query,
+    form_of,
+    open_traces,
+    parse_params,
+    print_answer,
+)
+
+
+def pivot(
+    name: Annotated[str, typer.Argument(help="The query.", autocompletion=completion.queries)],
+    paths: Paths,
+    rows: Annotated[str, typer.Option("--rows", help="Columns of runs or of the query for the rows.")],
+    value: Annotated[str, typer.Option("--value", help="Column of the query for the cells.")],
+    columns: Annotated[str, typer.Option("--columns", help="Columns of runs or of the query for the columns.")] = "",
+    agg: Annotated[
+        str | None, typer.Option("--agg", help="Combine several values of a cell: sum, avg, min or max.")
+    ] = None,
+    filter: Annotated[str | None, typer.Option("--filter", help="Filter rows of the query's result (SQL).")] = None,
+    where: Where = None,
+    profiler: Profiler = None,
+    param: Params = None,
+    format: Format = None,
+    output: Output = None,
+    wide: Wide = False,
+    queries: QueryFolders = None,
+) -> None:
+    """Show one column of a query as a pivot table. For example: models by batch sizes."""
+    form = form_of(format, output)
+    params = parse_params(param or [])
+    find_query("pivot", name, queries).bind(params)  # Report bad ones before anything is read.
+    laid_out = open_traces(paths, queries).pivot_answer(
+        name, rows, value, columns, agg, filter, where, params, profiler
+    )
+    print_answer(laid_out, form, output, wide)

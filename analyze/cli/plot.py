@@ -1,0 +1,50 @@
+"""The command `analyze plot`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from analyze.cli import terminal
+from analyze.cli.options import (
+    BY,
+    Paths,
+    Profiler,
+    QueryFolders,
+    Where,
+    find_query,
+    open_traces,
+    parse_params,
+)
+
+
+def plot(
+    name: Annotated[str, typer.Argument(help="The query, such as kernel-share or roofline.")],
+    paths: Paths,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The figure: .svg, .png or .html.")],
+    by: Annotated[
+        str,
+        typer.Option(
+            "--by",
+            help=BY,
+        ),
+    ] = "",
+    where: Where = None,
+    profiler: Profiler = None,
+    param: Annotated[list[str] | None, typer.Option("--param", "-p", help="Set a parameter of the query: k=v.")] = None,
+    figure: Annotated[
+        str | None, typer.Option("--figure", help="Override the query's default figure: 'bars x=total_ns y=name'.")
+    ] = None,
+    title: Annotated[str | None, typer.Option("--title", help="Title. Default: the query's question.")] = None,
+    queries: QueryFolders = None,
+) -> None:
+    """Draw the answer of a query as a figure."""
+    from analyze.plots.drawing import output_format
+
+    output_format(output)
+    params = parse_params(param or [])
+    find_query("plot", name, queries).bind(params)  # Report bad ones before anything is read.
+    drawing = open_traces(paths, queries).plot(name, output, by, where, params, profiler, figure, title)
+    terminal.note([drawing.note])

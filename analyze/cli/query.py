@@ -1,0 +1,99 @@
+"""The command `analyze query`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import analyze
+from analyze.cli import completion, listings, terminal
+from analyze.cli.options import (
+    BY,
+    Format,
+    Limit,
+    Output,
+    Params,
+    Profiler,
+    QueryFolders,
+    Where,
+    Wide,
+    find_query,
+    form_of,
+    open_traces,
+    parse_params,
+    print_answer,
+)
+from analyze.errors import InputError
+
+
+def query(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="The query. Without a name, all queries are listed.", autocompletion=completion.queries),
+    ] = None,
+    paths: Annotated[list[Path] | None, typer.Argument(help="Stores, run folders or raw trace files.")] = None,
+    by: Annotated[
+        str,
+        typer.Option(
+            "--by",
+            help=BY,
+            autocompletion=completion.run_columns,
+        ),
+    ] = "",
+    where: Where = None,
+    profiler: Profiler = None,
+    param: Params = None,
+    sort: Annotated[
+        str | None,
+        typer.Option(
+            "--sort",
+            help="Sort by these columns; -name sorts in descending order.",
+            autocompletion=completion.result_columns,
+        ),
+    ] = None,
+    limit: Limit = None,
+    select: Annotated[
+        str,
+        typer.Option(
+            "--select",
+            help="Show only these columns, in this order: name,calls.",
+            autocompletion=completion.result_columns,
+        ),
+    ] = "",
+    format: Format = None,
+    output: Output = None,
+    wide: Wide = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Show the query's documentation and SQL.")] = False,
+    queries: QueryFolders = None,
+) -> None:
+    """Answer a query. Without a name, list the queries."""
+    form = form_of(format, output)
+    if name is None:
+        asked = {
+            "--by": by, "--where": where, "--profiler": profiler, "--param": param, "--sort": sort,
+            "--limit": limit is not None, "--select": select, "--explain": explain,
+        }  # fmt: skip
+        if given := [option for option, value in asked.items() if value]:
+            raise InputError(f"query: {given[0]} needs the name of a query; `analyze query` lists them")
+        known = analyze.catalog(queries or ())
+        listings.show(lambda: terminal.list_queries(known), lambda: listings.queries(known), form, output, wide)
+        return
+    params = parse_params(param or [])
+    question = find_query("query", name, queries)
+    if explain:
+        listings.show(
+            lambda: terminal.explain(question, params), lambda: listings.query(question, params), form, output, wide
+        )
+        return
+    question.bind(params)  # Report bad ones before anything is read.
+    if not paths:
+        raise InputError(f"query {name}: no recording given: analyze query {name} PATH...")
+    traces = open_traces(paths, queries)
+    print_answer(
+        traces.answer(name, by, where, params, sort, limit, select, profiler),
+        form,
+        output,
+        wide,
+    )

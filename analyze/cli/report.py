@@ -1,0 +1,37 @@
+"""The command `analyze report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from analyze.cli.options import (
+    Paths,
+    Profiler,
+    Where,
+    open_traces,
+)
+
+
+def report(
+    paths: Paths,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The page: report.html.")],
+    compare: Annotated[
+        list[Path] | None, typer.Option("--compare", help="Compare PATHS (before) with these recordings (after).")
+    ] = None,
+    by: Annotated[str, typer.Option("--by", help="Label several runs by these columns of runs.")] = "",
+    where: Where = None,
+    profiler: Profiler = None,
+    title: Annotated[str | None, typer.Option("--title", help="Title of the page.")] = None,
+) -> None:
+    """Write one self-contained HTML page. It has data-quality checks, advice, figures and tables."""
+    from analyze.ingestion.progress import counted_bar
+    from analyze.report.files import check_page
+
+    check_page(output)
+    traces = open_traces(paths)
+    after = open_traces(compare) if compare else None
+    with counted_bar("report") as progress:
+        traces.report(output, after, by, where, profiler, title, progress)

@@ -1,0 +1,40 @@
+"""The command `analyze tables`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import analyze
+from analyze.cli import completion, listings, terminal
+from analyze.cli.options import (
+    Format,
+    Output,
+    Wide,
+    form_of,
+)
+
+
+def tables(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="A table, a building block, or a view or macro of one. Without a name, all tables.",
+            autocompletion=completion.tables,
+        ),
+    ] = None,
+    blocks: Annotated[
+        bool, typer.Option("--blocks", help="List the building blocks of queries and what each defines.")
+    ] = False,
+    format: Format = None,
+    output: Output = None,
+    wide: Wide = False,
+) -> None:
+    """Document the tables and the building blocks of queries."""
+    form = form_of(format, output)
+    shown = analyze.tables(name, blocks)
+    if blocks:
+        listings.show(lambda: terminal.list_blocks(shown), lambda: listings.blocks(shown), form, output, wide)
+    else:
+        listings.show(lambda: terminal.describe(shown), lambda: listings.tables(shown), form, output, wide)
