@@ -76,12 +76,12 @@ def test_tables_and_blocks() -> None:
         (["query", "-f", "parquet"], "--format parquet needs -o FILE"),
         (["query", "breakdown", "--explain", "-o", "x.y"], "-o x.y: its name must end in"),
         (["tables", "-o", "x.y"], "-o x.y: its name must end in"),
-        (["query", "--by", "model"], "query: --by goes with the name of a query"),
-        (["query", "--limit", "0"], "query: --limit goes with the name of a query"),
-        (["query", "--explain"], "query: --explain goes with the name of a query"),
+        (["query", "--by", "model"], "query: --by needs the name of a query"),
+        (["query", "--limit", "0"], "query: --limit needs the name of a query"),
+        (["query", "--explain"], "query: --explain needs the name of a query"),
     ],
 )
-def test_what_goes_with_no_list(arguments: list[str], says: str) -> None:
+def test_options_that_need_a_query_name_or_a_file(arguments: list[str], says: str) -> None:
     done = run_cli(*arguments)
     assert done.returncode == 2 and complaints(done)[0].startswith(f"analyze: {says}") and done.stdout == ""
 
