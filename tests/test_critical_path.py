@@ -18,7 +18,7 @@ from analyze.derive.columns import NULL
 from analyze.derive.critical_path import READS, critical_path
 from analyze.derive.critical_path_cpu import READS as CPU_READS
 from analyze.derive.critical_path_cpu import critical_path_cpu
-from analyze.derive.path_graph import Graph, Pieces, Syncs, Work, merge_activities
+from analyze.derive.path_graph import Graph, Pieces, Syncs, Window, Work, merge_activities
 from analyze.query.computed.nesting import by_number
 from analyze.query.computed.places import UNKNOWN, Places
 from schemas.tables import arrow_schema
@@ -220,7 +220,7 @@ def test_any_events_give_a_path_of_the_right_length() -> None:
         end = int(max(ends.max(), calls[:, 2].max()))
         for a, b in ((-20, end), (3, max(3, end - 5))):
             for on_cpu in (True, False):
-                path = graph.path(a, b, on_cpu)
+                [path] = graph.paths([Window(a, b, on_cpu)])
                 assert (path.start < path.end).all() and (path.end[:-1] == path.start[1:]).all()
                 assert (path.end - path.start).sum() == b - a
 
@@ -230,7 +230,8 @@ def waited_for(kernels: int) -> Pieces:
     at = [10 * i for i in range(kernels)]
     work = [(0, t + 3, t + 8, 1, t, t + 1, 0) for t in at]
     calls = [call for t in at for call in ((1, t, t + 1), (1, t + 2, t + 9))]
-    return graph_of(work, calls, [(1, t + 9, i) for i, t in enumerate(at)]).path(0, 10 * kernels - 1, True)
+    graph = graph_of(work, calls, [(1, t + 9, i) for i, t in enumerate(at)])
+    return graph.paths([Window(0, 10 * kernels - 1, on_cpu=True)])[0]
 
 
 def test_cost_is_linear() -> None:

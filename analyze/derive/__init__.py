@@ -56,9 +56,11 @@ def derive(read: Callable[[str, tuple[str, ...]], pa.Table], wanted: Callable[[s
     found: dict[str, pa.Table] = {}
     for one in DERIVED:
         if one.table in needed:
-            tables = {
-                table: found[table].select(columns) if table in found else read(table, columns)
-                for table, columns in one.reads.items()
-            }
-            found[one.table] = one.compute(tables)
+            # Not a variable, which would hold them in memory while the next table is computed.
+            found[one.table] = one.compute(
+                {
+                    table: found[table].select(columns) if table in found else read(table, columns)
+                    for table, columns in one.reads.items()
+                }
+            )
     return found

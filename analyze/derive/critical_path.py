@@ -5,14 +5,14 @@ A pure function over one rank's tables. docs/critical-path.md states the rules; 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from analyze.derive.columns import NULL, Ints, Mask, equals, ints, nullable, text_codes, texts
-from analyze.derive.gpu_work import ASYNC, KINDS, RANGES, launch_calls, op_ids
+from analyze.derive.gpu_work import ASYNC, KINDS, RANGES, ROWS, launch_calls, op_ids
 from analyze.derive.nesting import dense, in_order
 from analyze.derive.path_graph import (
     COMMUNICATION,
@@ -30,6 +30,7 @@ from analyze.derive.path_graph import (
     Graph,
     Pieces,
     Syncs,
+    Window,
     Work,
     before_on_stream,
     merge_activities,
@@ -84,18 +85,7 @@ class Calls(NamedTuple):
     correlation: Ints
     name: Codes
     role: npt.NDArray[np.object_]
-    """As schemas/api_roles.toml has it; "" without."""
-
-
-class Window(NamedTuple):
-    """A stretch of time that has a path."""
-
-    step: int
-    """Turn of a training step; NULL for the whole recording."""
-    start: int
-    end: int
-    on_cpu: bool
-    """Whether its path ends on the CPU; else it ends with what ended last."""
+    """As schemas/api_roles.toml has it; "" for those that do not wait."""
 
 
 class Overhead(NamedTuple):
@@ -108,49 +98,71 @@ class Overhead(NamedTuple):
     name: Codes
 
 
+class Rank(NamedTuple):
+    """What the paths of a rank go through."""
+
+    gpu_work: GpuWork
+    graph: Graph
+    windows: list[Window]
+    turns: Ints
+    """The step that each window is; NULL for the whole recording."""
+    overhead: Overhead
+    names: dict[int, Codes]
+    """Names of the items of pieces, by kind of piece."""
+    texts: pa.Array
+    """The text of each code."""
+
+
 def critical_path(tables: Mapping[str, pa.Table]) -> pa.Table:
     """Return the rows of critical_path, from the columns READS of a rank's tables.
 
     One path is that of the whole recording, from the first to the last thing that operators, CUDA calls and GPU work
     did; the others are those of its steps. Pieces lie end to end, so their lengths add up to that of the window.
     """
+    rank = _read(tables)
+    paths = [_cut(path, rank.overhead) for path in rank.graph.paths(rank.windows)]
+    counts = [len(path.start) for path in paths]
+    none = Pieces(*(np.empty(0, np.int64) for _ in Pieces._fields))
+    pieces = Pieces(*map(np.concatenate, zip(none, *paths, strict=True)))
+    del paths
+    name = np.full(len(pieces.kind), -1, np.int32)
+    for kind, of_items in rank.names.items():
+        rows = np.flatnonzero(pieces.kind == kind)
+        name[rows] = of_items[pieces.item[rows]]
+    return _table(rank.gpu_work, np.repeat(rank.turns, counts), counts, pieces, texts(name, rank.texts))
+
+
+def _read(tables: Mapping[str, pa.Table]) -> Rank:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    all_calls = tables["cuda_calls"]
-    all_calls = all_calls.filter(pa.array(~equals(all_calls["api"], "sync")))
     named = [tables["kernels"]["name"], *(tables["kernel_names"][c] for c in ("name", "short_name"))]
     kinds = pa.chunked_array([pa.array([*KINDS])])
-    codes, dictionary = text_codes([*named, kinds, all_calls["name"], tables["ranges"]["name"]])
+    codes, dictionary = text_codes([*named, kinds, tables["cuda_calls"]["name"], tables["ranges"]["name"]])
     of_kernels, full, short, of_kinds, of_calls, of_ranges = codes
     gpu_work = _gpu_work(tables, of_kernels, full, short, of_kinds)
-    calls = _calls(all_calls, of_calls, dictionary)
     ids = distinct(gpu_work.correlation)
-    launches, names = launch_calls(all_calls, ids)
+    role = _roles(of_calls, dictionary)
+    wanted = _launch_or_wait(tables["cuda_calls"], role[of_calls] != "", ids)
+    some_calls = tables["cuda_calls"].filter(pa.array(wanted))
+    calls = _calls(some_calls, of_calls[wanted], role)
+    launches, names = launch_calls(some_calls, ids)
     launch = find(launches.id, gpu_work.correlation)
     launch_name = pc.index_in(names, dictionary).to_numpy(zero_copy_only=False)[launches.name]
     work = _work(gpu_work, calls, *(np.append(c, NULL)[launch] for c in (launches.tid, launches.start, launches.dur)))
-    is_launch = (calls.correlation > 0) & (find(ids, calls.correlation) >= 0)
     blocks = np.isin(calls.role, ("sync", "copy", "copy_async"))
     syncs, sync_name = _syncs(work, gpu_work.correlation, calls, np.flatnonzero(calls.ended & blocks))
+    is_launch = (calls.correlation > 0) & (find(ids, calls.correlation) >= 0)
     busy = _busy(tables["cpu_ops"], calls, np.flatnonzero(calls.ended & (blocks | is_launch)))
-    overhead = _overhead(tables, of_ranges, calls)
-    graph = Graph(work, syncs, busy)
-    windows = list(_windows(tables["recorded_steps"], work, busy))
-    paths = [_cut(graph.path(window.start, window.end, window.on_cpu), overhead) for window in windows]
-    none = Pieces(*(np.empty(0, np.int64) for _ in Pieces._fields))
-    pieces = Pieces(*map(np.concatenate, zip(none, *paths, strict=True)))
+    overhead = _overhead(tables, of_ranges)
     names_of = {
         **dict.fromkeys((KERNEL, GAP, STREAM_WAIT), gpu_work.name),
         LAUNCH: np.append(launch_name, -1)[launch],
         SYNC: sync_name,
         PROFILER: overhead.name,
     }
-    name = np.full(len(pieces.kind), -1, np.int32)
-    for kind, of_items in names_of.items():
-        rows = np.flatnonzero(pieces.kind == kind)
-        name[rows] = of_items[pieces.item[rows]]
-    return _table(gpu_work, windows, paths, pieces, texts(name, dictionary))
+    windows, turns = _windows(tables["recorded_steps"], work, busy)
+    return Rank(gpu_work, Graph(work, syncs, busy), windows, turns, overhead, names_of, dictionary)
 
 
 def _gpu_work(tables: Mapping[str, pa.Table], of_kernels: Codes, full: Codes, short: Codes, of_kinds: Codes) -> GpuWork:
@@ -175,12 +187,28 @@ def _gpu_work(tables: Mapping[str, pa.Table], of_kernels: Codes, full: Codes, sh
     return GpuWork(device, stream, correlation, op, start, end, kind[order], name[order])
 
 
-def _calls(rows: pa.Table, name: Codes, dictionary: pa.Array) -> Calls:
-    tid, start, dur, correlation = (ints(rows, c) for c in ("tid", "start_ns", "dur_ns", "correlation_id"))
+def _roles(names: Codes, dictionary: pa.Array) -> npt.NDArray[np.object_]:
+    """Return the role of each text among these names if calls with it may wait or make a stream wait, else ""."""
     role = np.full(len(dictionary) + 1, "", object)
-    for code in np.unique(name[name >= 0]).tolist():
+    for code in np.unique(names[names >= 0]).tolist():
         rule = matching_rule(dictionary[code].as_py())
-        role[code] = rule.role if rule else ""
+        role[code] = rule.role if rule and rule.role != "launch" else ""
+    return role
+
+
+def _launch_or_wait(calls: pa.Table, waits: Mask, ids: Ints) -> Mask:
+    """Return which calls launch GPU work, of these correlation ids, or may wait: few of all."""
+    found = [np.empty(0, bool)]
+    for first in range(0, calls.num_rows, ROWS):
+        rows = calls.slice(first, ROWS)
+        correlation = ints(rows, "correlation_id")
+        launches = (correlation > 0) & (find(ids, correlation) >= 0)
+        found.append((launches | waits[first : first + ROWS]) & ~equals(rows["api"], "sync"))
+    return np.concatenate(found)
+
+
+def _calls(rows: pa.Table, name: Codes, role: npt.NDArray[np.object_]) -> Calls:
+    tid, start, dur, correlation = (ints(rows, c) for c in ("tid", "start_ns", "dur_ns", "correlation_id"))
     ended = (tid != NULL) & (dur != NULL)
     return Calls(tid, start, start + np.where(ended, dur, 0), ended, correlation, name, role[name])
 
@@ -226,16 +254,15 @@ def _syncs(work: Work, correlation: Ints, calls: Calls, blocks: Ints) -> tuple[S
 
 def _busy(ops: pa.Table, calls: Calls, busy: Ints) -> Activities:
     """Return what keeps threads busy: operators, and the calls that launch or may block; others only ask."""
-    tid, start, dur = (ints(ops, c) for c in ("tid", "start_ns", "dur_ns"))
-    some = np.flatnonzero((tid != NULL) & (dur != NULL))
-    return merge_activities(
-        np.append(tid[some], calls.tid[busy]),
-        np.append(start[some], calls.start[busy]),
-        np.append(start[some] + dur[some], calls.end[busy]),
-    )
+    parts = [Activities(calls.tid[busy], calls.start[busy], calls.end[busy])]
+    for first in range(0, ops.num_rows, ROWS):  # most lie within others
+        tid, start, dur = (ints(ops.slice(first, ROWS), c) for c in ("tid", "start_ns", "dur_ns"))
+        some = (tid != NULL) & (dur != NULL)
+        parts.append(merge_activities(tid[some], start[some], start[some] + dur[some]))
+    return merge_activities(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def _overhead(tables: Mapping[str, pa.Table], names: Codes, calls: Calls) -> Overhead:
+def _overhead(tables: Mapping[str, pa.Table], names: Codes) -> Overhead:
     """Return what the profiler did; `names`: those of the ranges.
 
     CUPTI's number of a thread need not be the one that the rest of the trace has for it: where nothing else ran on a
@@ -252,13 +279,15 @@ def _overhead(tables: Mapping[str, pa.Table], names: Codes, calls: Calls) -> Ove
     if len(rows):
         on_thread = np.logical_or.reduce([equals(ranges["origin"], origin) for origin in RANGES])
         on_thread &= ~pc.match_substring_regex(ranges["name"].cast(pa.string()), ASYNC).fill_null(False).to_numpy()
-        others = np.concatenate([ints(tables["cpu_ops"], "tid"), calls.tid, tid[on_thread]])
-        own = np.where(np.isin(own, distinct(others)), own, NULL)
+        calls = tables["cuda_calls"]
+        of_calls = ints(calls, "tid")[~equals(calls["api"], "sync")]
+        others = (ints(tables["cpu_ops"], "tid"), of_calls, tid[on_thread])
+        own = np.where(np.isin(own, np.concatenate([distinct(o) for o in others])), own, NULL)
     return Overhead(own, start[rows], start[rows] + dur[rows], names[rows])
 
 
-def _windows(steps: pa.Table, work: Work, busy: Activities) -> Iterator[Window]:
-    """Yield the windows that have a path: the whole recording and each step.
+def _windows(steps: pa.Table, work: Work, busy: Activities) -> tuple[list[Window], Ints]:
+    """Return the windows that have a path, and the turn of the step that each is; NULL for the whole recording.
 
     A step goes from its start to that of the next; the last one to its end, or to that of the last GPU work launched in
     it if that is later.
@@ -266,15 +295,16 @@ def _windows(steps: pa.Table, work: Work, busy: Activities) -> Iterator[Window]:
     starts = [c.min() for c in (work.start, work.launch_start[work.launch_start != NULL], busy.start) if len(c)]
     ends = [c.max() for c in (work.end, busy.end) if len(c)]
     if not ends:
-        return
-    yield Window(NULL, int(min(starts)), int(max(ends)), False)
-    for turn, start, dur, following in zip(*(steps[c].to_pylist() for c in READS["recorded_steps"]), strict=True):
+        return [], np.empty(0, np.int64)
+    windows = [Window(int(min(starts)), int(max(ends)), on_cpu=False)]
+    for start, dur, following in zip(*(steps[c].to_pylist() for c in ("start_ns", "dur_ns", "next_ns")), strict=True):
         if following is not None:
-            yield Window(turn, start, following, True)
+            windows.append(Window(start, following, on_cpu=True))
             continue
         launched = (work.launch_start >= start) & (work.launch_start < start + dur)
         last = int(work.end[launched].max(initial=start + dur))
-        yield Window(turn, start, last, last == start + dur)
+        windows.append(Window(start, last, on_cpu=last == start + dur))
+    return windows, np.append(NULL, ints(steps, "turn"))
 
 
 def _cut(pieces: Pieces, overhead: Overhead) -> Pieces:
@@ -317,12 +347,11 @@ def _cut(pieces: Pieces, overhead: Overhead) -> Pieces:
     return Pieces(kind, pieces.tid[origin], item, begins[some], ends[some])
 
 
-def _table(gpu_work: GpuWork, windows: list[Window], paths: list[Pieces], pieces: Pieces, name: pa.Array) -> pa.Table:
-    """Return the rows of critical_path; `pieces` are those of all paths."""
+def _table(gpu_work: GpuWork, turns: Ints, counts: Sequence[int], pieces: Pieces, name: pa.Array) -> pa.Table:
+    """Return the rows of critical_path, given the pieces of all paths and how many each has."""
     import pyarrow as pa
 
     kind, tid, item, start, end = pieces
-    count = [len(path.start) for path in paths]
     on_gpu = np.isin(kind, (KERNEL, GAP, STREAM_WAIT, LAUNCH))
     of = np.where(on_gpu, item, NONE)
     kind = np.where(kind == KERNEL, np.append(gpu_work.kind, KERNEL)[of], kind)
@@ -330,8 +359,8 @@ def _table(gpu_work: GpuWork, windows: list[Window], paths: list[Pieces], pieces
     device, stream, correlation, op = (nullable(np.append(getattr(gpu_work, c), NULL)[of], t) for c, t in places)
     return pa.table(
         {
-            "turn": nullable(np.repeat(np.array([w.step for w in windows], np.int64), count), pa.int32()),
-            "seq": pa.array(np.concatenate([np.empty(0, np.int64), *map(np.arange, count)])),
+            "turn": nullable(turns, pa.int32()),
+            "seq": pa.array(np.concatenate([np.empty(0, np.int64), *map(np.arange, counts)])),
             "kind": texts(kind, pa.array(PIECES)),
             "name": name,
             "tid": nullable(tid),

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from analyze.derive.columns import NULL, Ints, equals, ints, nullable, text_codes, texts
-from analyze.derive.gpu_work import ASYNC, RANGES
-from analyze.derive.nesting import changes, dense, in_order, nest
+from analyze.derive.columns import NULL, Ints, Mask, equals, ints, nullable, text_codes, texts
+from analyze.derive.gpu_work import ASYNC, RANGES, ROWS
+from analyze.derive.nesting import dense, in_order, nest
+from analyze.derive.path_graph import Activities, merge_activities
 from analyze.derive.threads import distinct
 
 if TYPE_CHECKING:
@@ -47,30 +48,28 @@ def critical_path_cpu(tables: Mapping[str, pa.Table]) -> pa.Table:
     path = path.filter(pa.array(equals(path["kind"], "cpu")))
     turn, seq, tid, start, dur = (ints(path, c) for c in ("turn", "seq", "tid", "start_ns", "dur_ns"))
     threads = distinct(tid)
-    events, names = _events(tables, threads)
+    events, names = _events(tables, merge_activities(tid, start, start + dur))
     parent, last, _ = nest(events.tid, events.start, events.end)
     # From where a later one outlasts it on, an event is not the innermost any more. If it ends there, all are nested.
     later_tid, later = (np.append(c, NULL)[last + 1] for c in (events.tid, events.start))
     end = np.where(later_tid == events.tid, np.minimum(events.end, later), events.end)
-    of_parent = np.append(events.name, len(names))[parent]
+    around = np.append(events.name, len(names))[parent]
+    del parent, last, later_tid, later
 
-    # A piece is time without an event. Each event takes what it covers from the one around it.
-    found = [(np.arange(len(dur)), np.full(len(dur), len(names)), dur)]
+    width = len(names) + 1
+    found = [(np.empty(0, np.int64), np.empty(0, np.int64))]
     for is_step in (False, True):  # of the pieces of either, none overlap
         for number in threads:
             rows = np.flatnonzero((tid == number) & ((turn != NULL) == is_step))
             rows = rows[np.argsort(start[rows], kind="stable")]
             own = slice(*(int(np.searchsorted(events.tid, number, side)) for side in ("left", "right")))
             event, at, covered = _overlaps(events.start[own], end[own], start[rows], start[rows] + dur[rows])
-            found.append((rows[at], events.name[own][event], covered))
-            found.append((rows[at], of_parent[own][event], -covered))
-    piece, name, ns = map(np.concatenate, zip(*found, strict=True))
-    order = np.argsort(piece * (len(names) + 1) + name, kind="stable")
-    piece, name, ns = piece[order], name[order], ns[order]
-    first = np.flatnonzero(changes(piece) | changes(name))
-    total = np.add.reduceat(ns, first) if len(first) else ns
-    some = total > 0
-    piece, name, total = piece[first][some], name[first][some], total[some]
+            # A piece is time without an event. Each event takes what it covers from the one around it.
+            piece = rows[at] * width
+            keys = (rows * width + len(names), piece + events.name[own][event], piece + around[own][event])
+            found.append(_sums(np.concatenate(keys), np.concatenate([dur[rows], covered, -covered])))
+    key, total = map(np.concatenate, zip(*found, strict=True))
+    piece, name = np.divmod(key, width)
     return pa.table(
         {
             "turn": nullable(turn[piece], pa.int32()),
@@ -81,8 +80,8 @@ def critical_path_cpu(tables: Mapping[str, pa.Table]) -> pa.Table:
     )
 
 
-def _events(tables: Mapping[str, pa.Table], threads: Ints) -> tuple[Events, pa.Array]:
-    """Return what has a length and is on one of these threads, and the names in alphabetical order."""
+def _events(tables: Mapping[str, pa.Table], path: Activities) -> tuple[Events, pa.Array]:
+    """Return what overlaps a stretch of the path on its thread, and the names in alphabetical order."""
     import pyarrow.compute as pc
 
     ops, ranges, calls = (tables[t] for t in ("cpu_ops", "ranges", "cuda_calls"))
@@ -93,14 +92,37 @@ def _events(tables: Mapping[str, pa.Table], threads: Ints) -> tuple[Events, pa.A
     is_async = np.append(pc.match_substring_regex(texts_found, ASYNC).to_numpy(zero_copy_only=False), False)
     of_torch = np.logical_or.reduce([equals(ranges["origin"], origin) for origin in RANGES]) & ~is_async[codes[1]]
     kept = (np.ones(ops.num_rows, bool), of_torch, ~equals(calls["api"], "sync"))
-    parts = []
+    parts = [Events(*(np.empty(0, np.int64) for _ in Events._fields))]
     for table, wanted, name in zip((ops, ranges, calls), kept, codes, strict=True):
-        tid, start, dur = (ints(table, c) for c in ("tid", "start_ns", "dur_ns"))
-        rows = np.flatnonzero(wanted & (dur > 0) & (tid != NULL) & np.isin(tid, threads))
-        parts.append(Events(tid[rows], start[rows], start[rows] + dur[rows], place[name[rows]].astype(np.int64)))
+        for first in range(0, table.num_rows, ROWS):
+            tid, start, dur = (ints(table.slice(first, ROWS), c) for c in ("tid", "start_ns", "dur_ns"))
+            rows = np.flatnonzero(wanted[first : first + ROWS] & (dur > 0) & (tid != NULL))
+            tid, start, end = tid[rows], start[rows], (start + dur)[rows]
+            names_here = place[name[first : first + ROWS][rows]].astype(np.int64)
+            on_path = _is_on_path(tid, start, end, path)
+            parts.append(Events(*(c[on_path] for c in (tid, start, end, names_here))))
     events = Events(*map(np.concatenate, zip(*parts, strict=True)))
     order = in_order(dense(events.tid)[0], events.start, (-events.end, events.name))
     return Events(*(column[order] for column in events)), names
+
+
+def _sums(key: Ints, ns: Ints) -> tuple[Ints, Ints]:
+    """Return the keys, each once, that have a sum above 0, and the sums."""
+    group, known = dense(key)
+    total = np.zeros(len(known), np.int64)
+    np.add.at(total, group, ns)
+    return known[total > 0], total[total > 0]
+
+
+def _is_on_path(tid: Ints, start: Ints, end: Ints, path: Activities) -> Mask:
+    """Return which intervals overlap a stretch of the path on their thread."""
+    found = np.zeros(len(tid), bool)
+    for number in distinct(path.tid):
+        own = path.tid == number
+        rows = np.flatnonzero(tid == number)
+        first = np.searchsorted(path.end[own], start[rows], "right")
+        found[rows] = first < np.searchsorted(path.start[own], end[rows], "left")
+    return found
 
 
 def _overlaps(start: Ints, end: Ints, piece_start: Ints, piece_end: Ints) -> tuple[Ints, Ints, Ints]:

@@ -13,6 +13,7 @@ there, so `Graph.back` has it for all nodes, computed with arrays. docs/critical
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -62,6 +63,15 @@ class Activities(NamedTuple):
     tid: Ints
     start: Ints
     end: Ints
+
+
+class Window(NamedTuple):
+    """A stretch of time that has a path."""
+
+    begin: int
+    end: int
+    on_cpu: bool
+    """Whether its path ends on the CPU; else it ends with what ended last."""
 
 
 class Pieces(NamedTuple):
@@ -186,24 +196,31 @@ class Graph:
         by_sync = np.where(sync >= 0, self.first_sync + sync, NONE)
         return np.where((handed >= 0) & (handed_at >= synced_at), self.first_activity + handed, by_sync)
 
-    def path(self, begin: int, end: int, on_cpu: bool) -> Pieces:
-        """Return the path through [begin, end). It ends on the CPU if `on_cpu`, else with what ended last."""
-        node, tid = self._last_node(end, on_cpu)
-        return self._pieces(self._follow(node, begin), tid, begin, end)
+    def paths(self, windows: Sequence[Window]) -> list[Pieces]:
+        """Return the path of each window."""
+        ends, on_cpu = (np.array([getattr(w, c) for w in windows], t) for c, t in (("end", np.int64), ("on_cpu", bool)))
+        nodes, tids = self._last_nodes(ends, on_cpu)
+        return [
+            self._pieces(self._follow(node, window.begin), tid, window)
+            for window, node, tid in zip(windows, nodes.tolist(), tids.tolist(), strict=True)
+        ]
 
-    def _last_node(self, end: int, on_cpu: bool) -> tuple[int, int]:
-        """Return the node that the path goes back to from its end, and the thread that it ends on (NULL: a GPU)."""
+    def _last_nodes(self, ends: Ints, on_cpu: Mask) -> tuple[Ints, Ints]:
+        """Return the nodes that paths go back to from their ends, and the threads that they end on (NULL: a GPU)."""
         work, busy = self.work, self.busy
-        ended = int(np.searchsorted(self._busy_ends, end, "right"))
-        if not on_cpu and len(work.end):
-            last = self._work_by_end[np.searchsorted(work.end[self._work_by_end], end, "right") - 1]
-            if work.end[last] <= end and not (ended and self._busy_ends[ended - 1] >= work.end[last]):
-                return int(last), NULL
-        if not len(busy.end):
-            return NONE, NULL
-        # A window may begin and end inside of the first activity.
-        tid = busy.tid[self._busy_by_end[max(ended - 1, 0)]]
-        return int(self.back_on_thread(np.array([tid]), np.array([end]))[0]), int(tid)
+        nodes, tids, cpu_end = np.full(len(ends), NONE), np.full(len(ends), NULL), np.full(len(ends), NULL)
+        if len(busy.end):
+            ended = np.searchsorted(self._busy_ends, ends, "right") - 1
+            cpu_end = np.where(ended >= 0, self._busy_ends[ended], NULL)
+            # A window may begin and end inside of the first activity.
+            tids = busy.tid[self._busy_by_end[np.maximum(ended, 0)]]
+            nodes = self.back_on_thread(tids, ends)
+        if len(work.end):
+            work_ends = work.end[self._work_by_end]
+            ended = np.searchsorted(work_ends, ends, "right") - 1
+            on_gpu = ~on_cpu & (ended >= 0) & (work_ends[ended] > cpu_end)
+            nodes, tids = np.where(on_gpu, self._work_by_end[ended], nodes), np.where(on_gpu, NULL, tids)
+        return nodes, tids
 
     def _follow(self, node: int, begin: int) -> Ints:
         """Return the nodes from one back to the beginning."""
@@ -217,7 +234,7 @@ class Graph:
             node = back[node]
         return np.frombuffer(found, np.int64) if found else np.empty(0, np.int64)
 
-    def _pieces(self, nodes: Ints, tid: int, begin: int, end: int) -> Pieces:
+    def _pieces(self, nodes: Ints, tid: int, window: Window) -> Pieces:
         """Lay pieces between the nodes of a path that ends on a thread, or on a GPU (NULL)."""
         work, syncs = self.work, self.syncs
         is_work, is_activity = nodes < self.first_sync, nodes >= self.first_activity
@@ -229,7 +246,7 @@ class Graph:
         first = np.append(0, np.cumsum(count))
         total = int(first[-1]) + 1
         kind, item = np.full(total, CPU, np.int8), np.full(total, NONE)
-        tids, reached = np.full(total, NULL), np.full(total, begin)
+        tids, reached = np.full(total, NULL), np.full(total, window.begin)
         came_from = np.append(tid, self.tid[nodes])
         """The thread that the path is on as it comes to each node, and at the beginning."""
 
@@ -250,7 +267,7 @@ class Graph:
         kind[-1], tids[-1] = (OTHER if came_from[-1] == NULL else CPU), came_from[-1]
 
         # Each piece goes from where the one before began back to what it reached.
-        bounds = np.maximum(np.minimum.accumulate(np.append(end, reached)), begin)
+        bounds = np.maximum(np.minimum.accumulate(np.append(window.end, reached)), window.begin)
         some = np.flatnonzero(bounds[1:] < bounds[:-1])[::-1]
         return Pieces(kind[some], tids[some], item[some], bounds[1:][some], bounds[:-1][some])
 
