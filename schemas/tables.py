@@ -254,7 +254,12 @@ TABLES: dict[str, Table] = {
             "gpu_work",
             "a kernel, memcpy or memset, with what launched it",
             ("kind", "string", "", "kernel, memcpy or memset"),
-            ("name", "string", "", "kernel name; NULL for memcpys and memsets"),
+            (
+                "name",
+                "string",
+                "",
+                "kernel name; of a memcpy or memset, as torch.profiler calls it: Memcpy HtoD (Pinned -> Device)",
+            ),
             *_GPU[1:],
             *_INTERVAL,
             _LINK[0],

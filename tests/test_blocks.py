@@ -125,7 +125,7 @@ GIVEN: dict[str, tuple[str, ...]] = {
     "linked_to_ops": ("cuda_calls",),
     "points_in_ranges": ("points", "held"),
     "work_nodes": ("gpu_named_work", "call_tree_no"),
-    "work_points": ("gpu_named_work",),
+    "work_of_calls": ("op_calls",),
 }
 """What table macros are asked with: names of tables, or a text; the others with `held` for each parameter."""
 

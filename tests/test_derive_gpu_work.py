@@ -69,13 +69,14 @@ OUTER = ("name", "outer_name", "outer_start_ns")
 
 
 def test_kernels_copies_and_fills_are_rows() -> None:
-    copy, fill = kernel("", 2, start=20), kernel("", None, start=30, device=1)
+    copy = kernel("", 2, start=20) | {"kind": "HtoD", "src_memory": "Pinned", "dst_memory": "Device"}
+    fill = kernel("", None, start=30, device=1)
     assert links(
         "kind", "name", "device", "stream", "start_ns", "dur_ns", "correlation_id", "call_start_ns",
         kernels=[kernel("k", 1, start=10)], memcpys=[copy], memsets=[fill], cuda_calls=[call(1, 3), call(2, 4)],
     ) == [
-        ("kernel", "k", 0, 7, 10, 5, 1, 3), ("memcpy", None, 0, 7, 20, 5, 2, 4),
-        ("memset", None, 1, 7, 30, 5, None, None),
+        ("kernel", "k", 0, 7, 10, 5, 1, 3), ("memcpy", "Memcpy HtoD (Pinned -> Device)", 0, 7, 20, 5, 2, 4),
+        ("memset", "Memset", 1, 7, 30, 5, None, None),
     ]  # fmt: skip
 
 

@@ -11,21 +11,12 @@ from support import SAMPLES, kernel, launch, op, write_trace
 
 import analyze
 from analyze.errors import InputError
-from analyze.query.computed import call_tree, launch_points, pieces, work_of_calls
+from analyze.query.computed import call_tree, pieces
 from analyze.query.engine import Engine
 
 SUMS = ("call_paths_no", "call_work_no", "torch_sums_no")
-OF_CALLS = "SELECT w.* EXCLUDE (call), c.tid, c.start_ns AS from_ns FROM work_of_{0} w LEFT JOIN {0} c USING (call)"
-POINTS = """
-SELECT p.* EXCLUDE (name, outer_op, outer_name), n.name, o.name AS outer_name
-FROM launch_points p
-JOIN launch_points_names n ON n.number = p.name
-LEFT JOIN launch_points_names o ON o.number = p.outer_name
-"""
 TABLES = {
     **{t: (f"SELECT * FROM {t}", [t.replace("paths", "tree_sums").replace("work", "tree_sums")]) for t in SUMS},
-    **{f"work_of_{c}": (OF_CALLS.format(c), [c, f"work_of_{c}"]) for c in ("op_calls", "sized_calls")},
-    "launch_points": (POINTS, ["launch_points"]),
 }
 """Each table that is made of pieces: its rows without numbers that have no meaning, and the blocks that they need."""
 
@@ -50,8 +41,7 @@ def in_batches_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Make batches of so many events; a rank with four times as many is large."""
 
     def make(events: int) -> None:
-        for module in (call_tree, launch_points, work_of_calls):
-            monkeypatch.setattr(module, "_BATCH", events)
+        monkeypatch.setattr(call_tree, "_BATCH", events)
 
     return make
 
@@ -76,7 +66,7 @@ def test_pieces_make_the_same_rows(
     assert len({(p.run_id, p.rank) for p in made}) < len(made) > 2
 
 
-@pytest.mark.parametrize("table", ["torch_sums_no", "call_work_no", "work_of_op_calls", "launch_points"])
+@pytest.mark.parametrize("table", ["torch_sums_no", "call_work_no"])
 def test_pieces_whose_ids_are_not_apart_are_worked_on_whole(
     table: str, tmp_path: Path, made: list[pieces.Piece], in_batches_of: Callable[[int], None]
 ) -> None:

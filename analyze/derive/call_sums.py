@@ -31,8 +31,6 @@ PATHS_READS = {"call_tree": ("kind", "name", "pid", "tid", "start_ns", "dur_ns",
 WORK_READS = {
     "call_tree": (*PATHS_READS["call_tree"], "op_id"),
     "gpu_work": ("kind", "name", "start_ns", "dur_ns", "op_id", "call_tid", "call_start_ns"),
-    "memcpys": ("kind", "src_memory", "dst_memory"),
-    "memsets": ("dst_memory",),
 }
 """Columns that call_work is computed from."""
 
@@ -143,7 +141,7 @@ def call_work(tables: Mapping[str, pa.Table]) -> pa.Table:
     work = tables["gpu_work"]
     op_id, tid, at, start, dur = (ints(work, c) for c in ("op_id", "call_tid", "call_start_ns", "start_ns", "dur_ns"))
     kinds, kind_texts = text_codes([work.column("kind")])
-    names, name_texts = _work_names(tables)
+    (names,), name_texts = text_codes([work.column("name")])
     label = pairs(kinds[0], names)
     event_ids = ints(tables["call_tree"], "op_id")
     parts = []
@@ -209,43 +207,3 @@ def _launching(calls: Calls, event_ids: Ints, op_id: Ints, tid: Ints, at: Ints) 
     if len(alone):
         found[alone] = OpenIntervals(calls.tid, calls.start, calls.end).at(tid[alone], at[alone])
     return found
-
-
-def _work_names(tables: Mapping[str, pa.Table]) -> tuple[npt.NDArray[np.int32], pa.Array]:
-    """Return the name of each piece of GPU work as a number, and their texts; copies as torch.profiler calls them."""
-    import pyarrow as pa
-
-    kernels = tables["gpu_work"].column("name")
-    copies = tables["memcpys"]
-    kinds, (src, dst) = copies.column("kind"), (copies.column(c) for c in ("src_memory", "dst_memory"))
-    combined = [text_codes([c]) for c in (kinds, src, dst)]
-    key = pairs(pairs(combined[0][0][0], combined[1][0][0]), combined[2][0][0])
-    group, known = dense(key)
-    one = np.zeros(len(known), np.int64)
-    one[group] = np.arange(len(group))
-    words = [[_text(codes[0][i], found) for codes, found in combined] for i in one]
-    (fills,), memories = text_codes([tables["memsets"].column("dst_memory")])
-    made = [memcpy_name(*w) for w in words] + [memset_name(m) for m in [*memories.to_pylist(), None]]
-    fills = np.where(fills < 0, len(memories), fills) + len(words)
-    (codes,), found = text_codes([kernels])
-    codes = codes.astype(np.int64)
-    behind = len(codes) - len(group) - len(fills)
-    codes[behind:] = np.concatenate([group, fills]) + len(found)
-    return codes.astype(np.int32), pa.concat_arrays([found, pa.array(made, pa.string())])
-
-
-def _text(code: int, found: pa.Array) -> str | None:
-    text: str | None = found[int(code)].as_py() if code >= 0 else None
-    return text
-
-
-def memcpy_name(kind: str | None, src: str | None, dst: str | None) -> str | None:
-    """Return what torch.profiler calls a copy; None where a part of it is not known."""
-    if kind is None or (src is not None and dst is None):
-        return None
-    return f"Memcpy {'' if kind == 'Unknown' else kind}" + ("" if src is None else f" ({src} -> {dst})")
-
-
-def memset_name(dst: str | None) -> str:
-    """Return what torch.profiler calls a fill."""
-    return "Memset" if dst is None else f"Memset ({dst})"

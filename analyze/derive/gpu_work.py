@@ -26,8 +26,8 @@ KINDS = {"kernel": "kernels", "memcpy": "memcpys", "memset": "memsets"}
 _WORK = ("device", "stream", "start_ns", "dur_ns", "correlation_id", "op_id")
 READS = {
     "kernels": (*_WORK, "name"),
-    "memcpys": _WORK,
-    "memsets": _WORK,
+    "memcpys": (*_WORK, "kind", "src_memory", "dst_memory"),
+    "memsets": (*_WORK, "dst_memory"),
     "cuda_calls": ("pid", "tid", "api", "name", "start_ns", "dur_ns", "correlation_id"),
     "cpu_ops": ("tid", "name", "start_ns", "dur_ns", "op_id"),
     "ranges": ("origin", "tid", "name", "start_ns", "dur_ns", "op_id"),
@@ -129,7 +129,7 @@ def _batches(tables: Mapping[str, pa.Table]) -> Iterator[pa.RecordBatch]:
             yield pa.RecordBatch.from_pydict(
                 {
                     "kind": texts(np.zeros(len(own), np.int32), pa.array([kind])),
-                    "name": _names(rows),
+                    "name": _names(kind, rows),
                     **{c: rows.column(c).combine_chunks() for c in ("device", "stream", "start_ns", "dur_ns")},
                     "correlation_id": rows.column("correlation_id").combine_chunks(),
                     "op_id": nullable(op_id),
@@ -156,14 +156,34 @@ def _has_none(op_id: Ints) -> Mask:
     return (op_id == NULL) | (op_id == 0)
 
 
-def _names(work: pa.Table) -> pa.DictionaryArray:
-    """Return the names of kernels; NULL of copies and fills, which have none."""
+def _names(kind: str, work: pa.Table) -> pa.DictionaryArray:
+    """Return the names of kernels; of copies and fills what torch.profiler calls them."""
     import pyarrow as pa
 
-    if "name" in work.column_names:
-        (codes,), names = text_codes([work.column("name")])
-        return texts(codes, names)
-    return texts(np.full(work.num_rows, -1), pa.array([], pa.string()))
+    columns = {"kernel": ("name",), "memcpy": ("kind", "src_memory", "dst_memory"), "memset": ("dst_memory",)}[kind]
+    coded = [text_codes([work.column(column)]) for column in columns]
+    if kind == "kernel":
+        return texts(coded[0][0][0], coded[0][1])
+    places = np.zeros(work.num_rows, np.int64)
+    for (codes,), known in coded:
+        places = places * (len(known) + 1) + codes + 1
+    _, first, number = np.unique(places, return_index=True, return_inverse=True)
+    # There are few kinds of copies.
+    parts = [texts(codes[first], known).to_pylist() for (codes,), known in coded]
+    names = [(memcpy_name if kind == "memcpy" else memset_name)(*words) for words in zip(*parts, strict=True)]
+    return pa.array(names, pa.string()).take(pa.array(number)).dictionary_encode()
+
+
+def memcpy_name(kind: str | None, src: str | None, dst: str | None) -> str | None:
+    """Return what torch.profiler calls a copy; None where a part of it is not known."""
+    if kind is None or (src is not None and dst is None):
+        return None
+    return f"Memcpy {'' if kind == 'Unknown' else kind}" + ("" if src is None else f" ({src} -> {dst})")
+
+
+def memset_name(dst: str | None) -> str:
+    """Return what torch.profiler calls a fill."""
+    return "Memset" if dst is None else f"Memset ({dst})"
 
 
 def launch_calls(cuda_calls: pa.Table, wanted: Ints) -> tuple[Calls, pa.Array]:

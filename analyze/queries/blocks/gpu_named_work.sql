@@ -1,6 +1,5 @@
--- All GPU work with the operator that launched it (op_id) and a short name: a kernel's as `kernel_names` has it, a
--- copy's or fill's as torch.profiler says it.
--- @use op_links, torch_names
+-- All GPU work with a short name: a kernel's as `kernel_names` has it, a copy's or fill's as torch.profiler says it.
+-- @use work_points
 -- @keep gpu_named_work
 -- @view gpu_named_work  a row is a kernel, memcpy or memset.
 -- @column run_id id             The run.
@@ -14,17 +13,11 @@
 -- @column op_id id              The operator that launched it; NULL where none is known.
 -- @column start_ns ns           Start.
 -- @column dur_ns ns             Length.
+-- @column from_tid id           Thread that it comes from, as in work_points.
+-- @column from_ns ns            Start of the operator, range or launch call there.
+-- @column from_end_ns ns        Its end.
 CREATE VIEW gpu_named_work AS
 SELECT
-    k.run_id, k.rank, k.run_group, k.device, k.stream, 'kernel' AS kind, coalesce(n.short_name, k.name) AS name,
-    k.correlation_id, k.op_id, k.start_ns, k.dur_ns
-FROM linked_to_ops('kernels') k LEFT JOIN kernel_names n USING (run_id, name)
-UNION ALL
-SELECT
-    run_id, rank, run_group, device, stream, 'memcpy', memcpy_name(kind, src_memory, dst_memory),
-    correlation_id, op_id, start_ns, dur_ns
-FROM linked_to_ops('memcpys')
-UNION ALL
-SELECT
-    run_id, rank, run_group, device, stream, 'memset', memset_name(dst_memory), correlation_id, op_id, start_ns, dur_ns
-FROM linked_to_ops('memsets');
+    w.run_id, w.rank, w.run_group, w.device, w.stream, w.kind, coalesce(n.short_name, w.name) AS name, w.correlation_id,
+    w.op_id, w.start_ns, w.dur_ns, w.from_tid, w.from_ns, w.from_end_ns
+FROM work_points w LEFT JOIN kernel_names n ON n.run_id = w.run_id AND n.name = w.name;

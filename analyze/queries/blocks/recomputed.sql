@@ -1,6 +1,6 @@
 -- Which operators of the forward pass run again in the backward pass (activation checkpointing).
 -- What lies inside which is asked of the intervals of a thread: of what is not recomputed, there are millions.
--- @use gpu_named_work, intervals, work_points
+-- @use intervals, work_points
 -- @once recomputed_ops
 
 -- @view backward_nodes  a row is an outermost node of the backward pass.
@@ -82,11 +82,8 @@ QUALIFY coalesce(a.end_ns > furthest_end(a.thread, a.start_ns, a.end_ns), true);
 -- @column start_ns ns           Start.
 -- @column gpu_ns ns             Durations of the GPU work that it and what is below it launched.
 CREATE VIEW recomputed_work AS
-WITH _of_ranks AS (
-    SELECT * FROM gpu_named_work SEMI JOIN recomputed_ops USING (run_id, rank)
-)
 SELECT o.run_id, o.rank, o.tid, o.start_ns, sum(w.dur_ns)::BIGINT AS gpu_ns
-FROM (SELECT * FROM work_points('_of_ranks') WHERE from_ns IS NOT NULL) w
+FROM (SELECT * FROM work_points WHERE from_ns IS NOT NULL) w
 ASOF JOIN recomputed_ops o
     ON o.run_id = w.run_id AND o.rank = w.rank
         AND coalesce(o.tid, -9223372036854775807) = coalesce(w.from_tid, -9223372036854775807)

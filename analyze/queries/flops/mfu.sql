@@ -33,7 +33,7 @@
 -- @main run_id, avg_step_ns, model_flops, precision, mfu_pct, hfu_pct, note
 -- @order run_id, rank, step
 -- @use arithmetic, device_peaks, known_devices, model_flops, op_calls, recomputed, roofs, step_ranges,
---   work_of_op_calls
+--   work_of_calls
 -- @needs work on GPUs (and operators with input shapes, or flops_per_token)
 WITH gpus AS (
     SELECT
@@ -42,8 +42,11 @@ WITH gpus AS (
     FROM gpu_work
     GROUP BY ALL
 ),
+op_work AS MATERIALIZED (
+    SELECT * FROM work_of_calls('op_calls')
+),
 launched AS (
-    SELECT call, bool_or(is_tf32) AS tf32 FROM work_of_op_calls WHERE is_kernel AND call IS NOT NULL GROUP BY call
+    SELECT call, bool_or(is_tf32) AS tf32 FROM op_work WHERE is_kernel AND call IS NOT NULL GROUP BY call
 ),
 recomputed AS (
     SELECT c.call
@@ -66,7 +69,7 @@ products AS (
     SELECT
         k.run_id, k.rank, w.start_ns AS window_ns, sum(dur_ns) AS all_ns,
         sum(dur_ns) FILTER (call IS NOT NULL) AS called_ns
-    FROM (SELECT * FROM work_of_op_calls WHERE is_product) k
+    FROM (SELECT * FROM op_work WHERE is_product) k
     ASOF JOIN windows w ON w.run_id = k.run_id AND w.rank = k.rank AND k.start_ns >= w.start_ns
     WHERE k.start_ns < w.end_ns
     GROUP BY ALL

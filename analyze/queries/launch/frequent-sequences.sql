@@ -18,18 +18,23 @@
 -- @column gpu_time_pct %          Share of gpu_ns in the durations of all GPU work.
 -- @main sequence, count, gpu_ns, gpu_time_pct
 -- @order gpu_ns DESC, operator, sequence
--- @use arithmetic, cpu_events, intervals, launch_points
+-- @use arithmetic, cpu_events, intervals, work_points
 -- @needs GPU work that operators launched, two pieces or more, and min_count times
 WITH asked AS (
     SELECT run_id, rank, tid, name, start_ns, start_ns + dur_ns AS end_ns
     FROM cpu_events
     WHERE $operator <> '' AND contains(name, $operator) AND kind IN ('op', 'range') AND dur_ns IS NOT NULL
 ),
+linked AS (
+    SELECT * FROM work_points WHERE op_id > 0
+),
 -- Texts as numbers: there are hundreds of them in millions of rows.
 codes AS MATERIALIZED (
     SELECT name, row_number() OVER (ORDER BY name)::INTEGER AS code
     FROM (
-        SELECT name FROM launch_points_names
+        SELECT name FROM linked
+        UNION
+        SELECT outer_name FROM linked
         UNION
         SELECT short_name FROM kernel_names WHERE short_name IS NOT NULL
         UNION
@@ -39,49 +44,49 @@ codes AS MATERIALIZED (
 -- Kernels of one short name are the same.
 work_codes AS MATERIALIZED (
     SELECT w.run_id, w.name, c.code
-    FROM (SELECT DISTINCT run_id, name FROM launch_points) w
-    JOIN launch_points_names n ON n.number = w.name
-    LEFT JOIN kernel_names k ON k.run_id = w.run_id AND k.name = n.name
-    JOIN codes c ON c.name = coalesce(k.short_name, n.name)
+    FROM (SELECT DISTINCT run_id, name FROM linked) w
+    LEFT JOIN kernel_names k ON k.run_id = w.run_id AND k.name = w.name
+    JOIN codes c ON c.name = coalesce(k.short_name, w.name)
 ),
 -- What does not end later than all before it lies inside of another one.
 outermost AS (
-    SELECT a.run_id, a.rank, a.tid, c.code, start_ns, end_ns, row_number() OVER () AS outer_op
+    SELECT a.run_id, a.rank, a.tid, c.code, start_ns, end_ns
     FROM asked a JOIN codes c USING (name)
     QUALIFY coalesce(end_ns > furthest_end((run_id, rank, tid), start_ns, end_ns), true)
 ),
 owned AS (
     SELECT p.*, c.code AS operator
-    FROM launch_points p
-    LEFT JOIN launch_points_names n ON n.number = p.outer_name
-    LEFT JOIN codes c ON c.name = n.name
-    WHERE $operator = '' AND outer_pieces > 1
+    FROM linked p LEFT JOIN codes c ON c.name = p.outer_name
+    WHERE $operator = '' AND outer_start_ns IS NOT NULL
     UNION ALL
-    SELECT p.* REPLACE (o.outer_op AS outer_op), o.code
-    FROM launch_points p
+    SELECT p.* REPLACE (o.start_ns AS outer_start_ns), o.code
+    FROM linked p
     ASOF JOIN outermost o
         ON o.run_id = p.run_id AND o.rank = p.rank AND coalesce(o.tid, -1) = coalesce(p.from_tid, -1)
         AND p.from_ns >= o.start_ns
     WHERE p.from_ns < o.end_ns AND (o.start_ns < p.from_ns OR o.end_ns >= p.from_end_ns)
 ),
+-- A series is the work of one call on one device.
 coded AS (
-    SELECT o.run_group, o.device, o.outer_op, o.operator, c.code, o.correlation_id, o.start_ns, o.dur_ns
+    SELECT
+        o.run_group, o.operator, c.code, o.correlation_id, o.start_ns, o.dur_ns, {
+            'run_id': o.run_id, 'rank': o.rank, 'tid': o.from_tid, 'start_ns': o.outer_start_ns, 'operator': o.operator,
+            'device': o.device
+        } AS call
     FROM owned o LEFT JOIN work_codes c USING (run_id, name)
 ),
--- A series is the work of one call on one device.
 in_order AS (
     SELECT
-        *, lead(start_ns) OVER () AS next_ns,
-        lag(outer_op) OVER () = outer_op AND lag(device) OVER () IS NOT DISTINCT FROM device AS follows,
-        lead(outer_op) OVER () = outer_op AND lead(device) OVER () IS NOT DISTINCT FROM device AS is_followed
-    FROM (SELECT * FROM coded ORDER BY outer_op, device, start_ns, correlation_id)
+        *, lead(start_ns) OVER () AS next_ns, lag(call) OVER () IS NOT DISTINCT FROM call AS follows,
+        lead(call) OVER () IS NOT DISTINCT FROM call AS is_followed
+    FROM (SELECT * FROM coded ORDER BY call, start_ns, correlation_id)
 ),
 -- Work that is alone makes no sequence.
 numbered AS (
     SELECT
         run_group, operator, code, dur_ns, at_least_0(next_ns - start_ns - dur_ns) AS gap_ns,
         row_number() OVER () AS piece,
-        count(*) FILTER (follows IS NOT TRUE) OVER (ROWS UNBOUNDED PRECEDING) AS series
+        count(*) FILTER (NOT follows) OVER (ROWS UNBOUNDED PRECEDING) AS series
     FROM in_order
     WHERE follows OR is_followed
 ),

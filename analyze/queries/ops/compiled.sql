@@ -22,7 +22,7 @@
 -- @column gpu_time_pct %          Share of all GPU work of the rank.
 -- @main region, pass, kernel, ops, calls, launches, triton_ns, gpu_ns, gpu_time_pct
 -- @order run_id, rank, gpu_ns DESC, cpu_ns DESC, region, pass, kernel
--- @use arithmetic, cpu_events, gpu_named_work, inductor_names, intervals, work_points
+-- @use arithmetic, cpu_events, gpu_named_work, inductor_names, intervals
 -- @needs compiled code (torch.compile)
 WITH mark_names AS (
     SELECT name FROM (SELECT DISTINCT name FROM cpu_events WHERE kind IN ('op', 'range')) WHERE regexp_matches(
@@ -86,7 +86,7 @@ linked AS (
 placed AS (
     SELECT
         w.run_group, w.run_id, w.rank, w.kind, w.name, w.dur_ns, t.thread, w.from_ns, w.from_end_ns
-    FROM work_points('linked') w
+    FROM linked w
     LEFT JOIN threads t ON t.run_id = w.run_id AND t.rank = w.rank AND t.tid IS NOT DISTINCT FROM w.from_tid
 ),
 work AS (

@@ -28,11 +28,11 @@
 -- @column roof_pct %              Rate achieved of the one attainable.
 -- @main name, shapes, busy_ns, flops_per_s, bound, roof_pct
 -- @order busy_ns DESC, name, shapes
--- @use gpu_tracks, intervals, model_flops, op_bytes, roofs, sized_calls, work_of_sized_calls
+-- @use gpu_tracks, intervals, model_flops, op_bytes, roofs, sized_calls, work_of_calls
 -- @needs operators with input shapes (record_shapes=True) that launched kernels
 WITH owned AS MATERIALIZED (
     SELECT g.track AS gpu, w.is_tf32, w.start_ns, w.start_ns + w.dur_ns AS end_ns, w.call
-    FROM work_of_sized_calls w
+    FROM work_of_calls('sized_calls') w
     JOIN gpu_tracks g ON g.run_id = w.run_id AND g.rank = w.rank AND g.device IS NOT DISTINCT FROM w.device
     WHERE w.call IS NOT NULL
 ),

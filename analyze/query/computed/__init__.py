@@ -49,18 +49,6 @@ def _known_devices(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     device_peaks.create_known(connection, table)
 
 
-def _launch_points(connection: duckdb.DuckDBPyConnection, table: str) -> None:
-    from analyze.query.computed import launch_points
-
-    launch_points.create(connection, table)
-
-
-def _work_of_calls(connection: duckdb.DuckDBPyConnection, table: str) -> None:
-    from analyze.query.computed import work_of_calls
-
-    work_of_calls.create(connection, table, table.removeprefix("work_of_"))
-
-
 def _source_times(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     from analyze.query.computed import source_times
 
@@ -193,43 +181,6 @@ _DEVICE_PEAKS = """What schemas/devices.toml publishes of the GPUs of the runs.
 @column pcie_gb_per_s GB/s  Of the PCIe link, in one direction.
 @column nvlink_gb_per_s GB/s  Of NVLink, in one direction; NULL without.
 """
-_LAUNCH_POINTS = """Where on the CPU all GPU work with an External id comes from, without texts.
-@use cpu_events, op_links, torch_names, work_points
-@view launch_points  a row is a kernel, memcpy or memset that has the External id of an operator.
-@column run_id id  The run.
-@column rank index  Process rank.
-@column run_group index  Group of runs (--by); NULL without.
-@column device index  GPU.
-@column name index  Number of its name, in launch_points_names.
-@column correlation_id id  Joins a CUDA call and the GPU work that it launched.
-@column op_id id  The operator that launched it.
-@column start_ns ns  Start.
-@column dur_ns ns  Length.
-@column from_tid id  Thread that launched it; this and what follows as `work_points` finds it.
-@column from_ns ns  Start of the operator or range; NULL where the recording has none of that id.
-@column from_end_ns ns  Its end.
-@column outer_op index  Number of the outermost operator in which that lies, else of the range itself; NULL of others.
-@column outer_name index  Number of its name.
-@column outer_pieces count  Kernels, memcpys and memsets that come from it.
-@view launch_points_names  a row is a name of operators, ranges or GPU work.
-@column number index  Its number.
-@column name text  Of a kernel, all of it; of a copy or fill, what torch.profiler calls it.
-"""
-_WORK_OF_CALLS = """All GPU work, and which call of an operator launched it: {what}.
-
-That in which the stretch of the CPU begins that `work_points` finds.
-@use cpu_events, {choice}, model_flops, work_points
-@view {name}  a row is a kernel, memcpy or memset.
-@column run_id id  The run.
-@column rank index  Process rank.
-@column device index  GPU.
-@column is_kernel bool  Whether it is a kernel; likewise:
-@column is_product bool  One of a family of products: gemm, convolution or attention.
-@column is_tf32 bool  One whose name says that it computes in TF32.
-@column start_ns ns  Start.
-@column dur_ns ns  Length.
-@column call index  Number of the call in {choice}; NULL where none of these launched it.
-"""
 _SOURCE_TIMES = """Which line of the program the time of a GPU comes from, where Python stacks were recorded.
 
 The innermost function of the program itself that its main thread was in when it launched what the GPU runs; where the
@@ -254,11 +205,6 @@ _FUNCTIONS = {
     "stack": "with all Python functions",
 }
 
-_CALLS = {
-    "op_calls": "of operators with a formula for their FLOPs",
-    "sized_calls": "of operators whose bytes follow from shapes",
-}
-
 
 def _of_each(stem: str, header: str, what: dict[str, str], create: Create, *tables: str) -> Iterator[Computed]:
     """A table for each choice of a query's parameter, in which its name ends."""
@@ -275,19 +221,12 @@ COMPUTED = (
     ),
     Computed("device_peaks", _DEVICE_PEAKS, _device_peaks),
     Computed("known_devices", _KNOWN_DEVICES, _known_devices),
-    Computed(
-        "launch_points",
-        _LAUNCH_POINTS,
-        _launch_points,
-        ("cpu_ops", "gpu_work", "kernels", "memcpys", "memsets", "ranges"),
-    ),
     Computed("source_times", _SOURCE_TIMES, _source_times, ("gpu_work", "ranges")),
     *_of_each(
         "memory_tree", _MEMORY_TREE, {k: _FUNCTIONS[k] for k in ("no", "yes")}, _call_tree, "gpu_work", "memory_events"
     ),
     *_of_each("torch_sums", _TORCH_SUMS, {k: _FUNCTIONS[k] for k in ("no", "yes")}, _call_tree, "gpu_work"),
     *_of_each("torch_tree", _TORCH_TREE, {k: _FUNCTIONS[k] for k in ("no", "yes")}, _call_tree, "gpu_work"),
-    *_of_each("work_of", _WORK_OF_CALLS, _CALLS, _work_of_calls, "gpu_work", "kernel_names"),
     Computed("workload_keys", _WORKLOAD_KEYS, _workload_keys),
 )
 """All of them."""
