@@ -14,7 +14,7 @@
 -- @column end_ns ns               Its end.
 -- @column source text             Source line with most of the time; NULL if not known.
 -- @order run_id
--- @use intervals, phases, run_gpus, time_owners
+-- @use gpu_tracks, intervals, phases, run_gpus, time_owners
 -- @needs time in the phase `data`, and GPU work
 WITH waiting AS (
     SELECT * FROM intervals_subtraction('data_times', 'profiler_times')
