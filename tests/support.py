@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import os
 import pickle
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from functools import cache, lru_cache
 from pathlib import Path
 from types import FrameType
@@ -20,9 +21,9 @@ from typing import Any, NamedTuple
 
 import portalocker
 import pytest
-from forked import Forked, Template
 
 import analyze
+from analyze.cli.main import run as run_command
 from analyze.compiled import SWITCH
 from analyze.errors import InputError
 from analyze.ingestion.cache import open_stores
@@ -245,44 +246,37 @@ def _read_answer(kept: Path) -> Answered:
     return answer
 
 
-ANALYZE = Template(
-    "analyze.advise analyze.cli.main analyze.comparison analyze.health analyze.info analyze.notebook"
-    " analyze.query.computed.api_roles analyze.query.computed.call_tree analyze.query.computed.source_times"
-    " analyze.query.engines analyze.query.needs analyze.render analyze.sources.chrome.reader analyze.sources.lines"
-    " analyze.sources.step_metrics analyze.ingestion.cache analyze.ingestion.discover analyze.ingestion.ingest"
-    " analyze.trace.export analyze.trace.opening pydoc pyarrow.parquet rich.table schemas.kernel_rules"
-    " typer._adapters typer.rich_utils warm_analyze",
-    PYTHONPATH=str(ROOT),
-)
-"""A process that has imported what commands of `analyze` do."""
-
-
 def run_cli(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
-    """`analyze ARGUMENTS` as a process of its own."""
-    return run_python("-m", "analyze", *arguments, cwd=cwd, **environment)
+    """Run `analyze ARGUMENTS` in this process, with these environment variables."""
+    printed, said = io.BytesIO(), io.BytesIO()
+    out, err = io.TextIOWrapper(printed, "utf-8"), io.TextIOWrapper(said, "utf-8", "backslashreplace")
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        for name, value in {"COLUMNS": "160", **environment}.items():
+            patch.setenv(name, value)
+        if cwd:
+            patch.chdir(cwd)
+        with pytest.raises(SystemExit) as ended:
+            run_command([*map(str, arguments)])
+    out.flush()
+    err.flush()
+    code = ended.value.code if isinstance(ended.value.code, int) else 0
+    return subprocess.CompletedProcess(arguments, code, printed.getvalue().decode(), said.getvalue().decode())
 
 
 def run_python(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
-    """`python ARGUMENTS` as a process of its own, which may have imported what `analyze` does."""
-    variables = _variables(environment)
-    if ANALYZE.fits(variables):
-        forked = ANALYZE.start([*map(str, arguments)], variables, cwd)
-        out, err = forked.communicate()
-        return subprocess.CompletedProcess(arguments, forked.wait(), out, err)
-    command = [sys.executable, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=variables)
+    """Run `python ARGUMENTS`."""
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=variables(**environment))
 
 
-def start_cli(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> subprocess.Popen[str] | Forked:
-    """`analyze ARGUMENTS` as a process of its own, with pipes to read from while it works."""
-    asked, variables = ["-m", "analyze", *map(str, arguments)], _variables(environment)
-    if ANALYZE.fits(variables):
-        return ANALYZE.start(asked, variables, cwd, piped=True)
-    pipe = subprocess.PIPE
-    return subprocess.Popen([sys.executable, *asked], stdout=pipe, stderr=pipe, text=True, cwd=cwd, env=variables)
+def start_cli(*arguments: str | Path, **environment: str) -> subprocess.Popen[str]:
+    """Start `analyze ARGUMENTS`, with pipes to read from while it works."""
+    command, pipe = [sys.executable, "-m", "analyze", *arguments], subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=variables(**environment))
 
 
-def _variables(environment: dict[str, str]) -> dict[str, str]:
+def variables(**environment: str) -> dict[str, str]:
+    """The environment of a Python that imports these packages from anywhere."""
     return {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "160", **environment}
 
 
@@ -293,28 +287,24 @@ def in_terminal(columns: int, *arguments: str | Path) -> list[str]:
 
     master, slave = pty.openpty()
     termios.tcsetwinsize(slave, (50, columns))
-    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR")}
-    environment |= {"TERM": "xterm", "PYTHONPATH": str(ROOT)}
-    process = ANALYZE.start(["-m", "analyze", *map(str, arguments)], environment, ROOT, [slave] * 3)
-    os.close(slave)
-    parts = []
-    try:
-        while part := os.read(master, 1 << 16):
-            parts.append(part)
-    except OSError:
-        pass  # the other side is closed
-    os.close(master)
-    assert process.wait() == 0
+    environment = {k: v for k, v in variables(TERM="xterm").items() if k not in ("COLUMNS", "LINES", "NO_COLOR")}
+    command = [sys.executable, "-m", "analyze", *arguments]
+    with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, cwd=ROOT, env=environment) as process:
+        os.close(slave)
+        parts = []
+        with suppress(OSError):  # the other side is closed
+            while part := os.read(master, 1 << 16):
+                parts.append(part)
+        os.close(master)
+    assert process.returncode == 0
     return re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", b"".join(parts).decode()).splitlines()
 
 
 def bash(command: str) -> subprocess.CompletedProcess[str]:
-    """A command line in bash that fails where any of a pipe does; `analyze` in it is the one of this Python."""
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "160"}
-    python, fd = ANALYZE.in_shell() if ANALYZE.fits(variables) else (shlex.quote(sys.executable), 0)
-    script = f'analyze() {{ {python} -m analyze "$@"; }}\n{command}\n'
+    """Run a command line in bash, which fails where any part of a pipe does; `analyze` in it is that of this Python."""
+    script = f'analyze() {{ {shlex.quote(sys.executable)} -m analyze "$@"; }}\n{command}\n'
     shell = ["bash", "-o", "pipefail", "-c", script]
-    return subprocess.run(shell, capture_output=True, text=True, cwd=ROOT, env=variables, pass_fds=[fd] if fd else ())
+    return subprocess.run(shell, capture_output=True, text=True, cwd=ROOT, env=variables())
 
 
 def complaints(result: subprocess.CompletedProcess[str]) -> list[str]:

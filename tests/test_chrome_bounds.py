@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from pathlib import Path
 
 import pytest
-from support import ANALYZE, ROOT, kernel
+from support import kernel, run_python
 
 MEMORY_MB = 700
 CPU_SECONDS = 100
@@ -44,10 +43,9 @@ def with_odd(old: str, new: str) -> bytes:
 
 
 def check(path: Path, rows: int, *says: str) -> None:
-    forked = ANALYZE.start(["-c", READ, str(path)], {**os.environ, "PYTHONPATH": str(ROOT)})
-    out, err = forked.communicate()
-    assert forked.wait() == 0, err
-    *told, memory = out.splitlines()
+    done = run_python("-c", READ, path)
+    assert done.returncode == 0, done.stderr
+    *told, memory = done.stdout.splitlines()
     assert told[0].split()[0] == (str(rows) if rows else "error"), told
     assert all(s in told[0] for s in says), told
     assert int(memory) < MEMORY_MB

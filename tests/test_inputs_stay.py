@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import complaints, kernel, run_cli, write_trace
+from support import complaints, kernel, run_cli, run_python, write_trace
 
 COMMANDS: dict[str, Callable[[Path, Path], list[str | Path]]] = {
     "query": lambda path, out: ["query", "kernel-share", path, "-f", "json", "-o", out],
@@ -44,6 +44,6 @@ def test_nothing_is_written_into_a_store(tmp_path: Path) -> None:
 
 def test_output_that_lacks_characters_is_said(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.json", [kernel("a", 1, 1)])
-    done = run_cli("query", "kernel-share", path, PYTHONIOENCODING="ascii")
+    done = run_python("-m", "analyze", "query", "kernel-share", path, PYTHONIOENCODING="ascii")
     said = "analyze: the output has characters that ascii lacks; have it in UTF-8, as by PYTHONIOENCODING=utf-8"
     assert done.returncode == 2 and complaints(done)[-1] == said

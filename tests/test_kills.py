@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forked import Forked
 from support import ROOT, ask, kernel, run_cli, start_cli, write_run, write_trace
 
 import analyze
@@ -26,10 +25,7 @@ KILLS = 8
 RUNS, RANKS, KERNELS = 3, 2, 2_000
 
 
-Ingest = subprocess.Popen[str] | Forked
-
-
-def start_ingest(folder: Path, store: Path) -> Ingest:
+def start_ingest(folder: Path, store: Path) -> subprocess.Popen[str]:
     return start_cli("ingest", folder, "--store", store, "--jobs", "2")
 
 
@@ -63,7 +59,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def at_work(large: Path, tmp_path: Path) -> Iterator[tuple[Ingest, Path, list[int]]]:
+def at_work(large: Path, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path, list[int]]]:
     """An ingest of a large trace into a store that holds an old run, in the middle of it; and its processes."""
     store = tmp_path / "store"
     run_cli("ingest", write_trace(tmp_path / "old.json", [kernel("old", 0, 1)]), "--store", store)
@@ -78,7 +74,7 @@ def at_work(large: Path, tmp_path: Path) -> Iterator[tuple[Ingest, Path, list[in
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_nothing_outlives_a_killed_ingest(
-    at_work: tuple[Ingest, Path, list[int]], tmp_path: Path, number: signal.Signals
+    at_work: tuple[subprocess.Popen[str], Path, list[int]], tmp_path: Path, number: signal.Signals
 ) -> None:
     child, store, processes = at_work
     assert len(processes) >= 2
@@ -113,7 +109,7 @@ def test_an_ingest_under_nohup_outlives_its_terminal(large: Path, tmp_path: Path
     assert len(ask(store, "kernel-share")) == 7
 
 
-def test_the_end_of_a_terminal_is_no_killed_worker(at_work: tuple[Ingest, Path, list[int]]) -> None:
+def test_the_end_of_a_terminal_is_no_killed_worker(at_work: tuple[subprocess.Popen[str], Path, list[int]]) -> None:
     """Which reaches the workers, too, and they first."""
     child, store, processes = at_work
     child.send_signal(signal.SIGSTOP)  # so that it neither ends nor hears of them meanwhile
@@ -129,7 +125,7 @@ def test_the_end_of_a_terminal_is_no_killed_worker(at_work: tuple[Ingest, Path, 
     assert not list(store.glob(".part-*"))
 
 
-def test_a_killed_worker_is_a_sentence(at_work: tuple[Ingest, Path, list[int]]) -> None:
+def test_a_killed_worker_is_a_sentence(at_work: tuple[subprocess.Popen[str], Path, list[int]]) -> None:
     """As the kernel does when memory runs out."""
     child, store, processes = at_work
     for pid in processes:

@@ -26,6 +26,7 @@ from support import (
     lines_run,
     run_answer,
     run_cli,
+    run_python,
     sample_engines,
     sample_runs,
     write_trace,
@@ -320,7 +321,9 @@ def test_a_full_disk_is_one_sentence(kind: str) -> None:
 
 def test_excel_without_its_package_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "xlsxwriter.py").write_text("raise ImportError")
-    result = run_cli("query", "gpu-busy", ONE, "-o", tmp_path / "x.xlsx", PYTHONPATH=f"{tmp_path}:{ROOT}")
+    result = run_python(
+        "-m", "analyze", "query", "gpu-busy", ONE, "-o", tmp_path / "x.xlsx", PYTHONPATH=f"{tmp_path}:{ROOT}"
+    )
     assert result.returncode == 2 and "pip install 'tracequarry[xlsx]'" in complaints(result)[0]
 
 

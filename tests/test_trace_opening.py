@@ -19,7 +19,6 @@ from pathlib import Path
 from urllib.parse import parse_qs
 
 import pytest
-from forked import Forked
 from support import (
     SAMPLES,
     ask,
@@ -51,16 +50,15 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-Started = subprocess.Popen[str] | Forked
-Start = Callable[..., Started]
+Start = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture
 def start(port: None) -> Iterator[Start]:
     """Starts `analyze trace`; what a test that fails leaves running is ended, and the port free again."""
-    started: list[Started] = []
+    started: list[subprocess.Popen[str]] = []
 
-    def go(*arguments: str | Path, **environment: str) -> Started:
+    def go(*arguments: str | Path, **environment: str) -> subprocess.Popen[str]:
         started.append(start_cli("trace", *arguments, **environment))
         return started[-1]
 

@@ -94,14 +94,19 @@ def _meant(arguments: list[str]) -> list[str]:
 
 
 def main() -> None:
-    """Entry point of the console script: errors the user can mend are one sentence and exit code 2."""
+    """Run the command that the process was started with."""
     signals.watch()
     if sys.platform == "win32":  # a pipe or a file has the code page of the region there, which lacks ─ and Σ
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(encoding="utf-8")
+    run(sys.argv[1:])
+
+
+def run(arguments: list[str]) -> NoReturn:
+    """Run a command and exit: errors that the user can mend are one sentence and exit code 2."""
     try:
-        app(_meant(sys.argv[1:]))
+        app(_meant(arguments), prog_name="analyze")
     except InputError as e:
         _end_if_told()
         _fail(str(e))
@@ -125,6 +130,7 @@ def main() -> None:
         from analyze.query.plain_sql import sentence
 
         _fail(sentence(e))
+    sys.exit()
 
 
 def _end_if_told() -> None:
