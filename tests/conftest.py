@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
 
 import portalocker
 import pytest
@@ -22,9 +21,6 @@ if sys.dont_write_bytecode:
     sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(Path(__file__).parent.parent / ".cache" / "bytecode")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
-
-# All that is imported and found stays; see pytest_collection_finish.
-gc.disable()
 
 # Under nohup, or in the background of a script, the tests ignore signals. Commands that they start would inherit that,
 # but not a handler: they start with the default, and nohup still protects the tests.
@@ -59,33 +55,10 @@ def all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRACEQUARRY_THREADS")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What uses torch first, side by side: few of the processes import it."""
-
-    def uses_torch(item: Any) -> bool:
-        named = item.function.__code__.co_names
-        return "collect" in item.path.parts or hasattr(item.module, "torch") or "torch" in named
-
-    items.sort(key=lambda item: not uses_torch(item))
-
-
-_found_with: set[str] = set()
-
-
-@pytest.fixture
-def found_with() -> set[str]:
-    """The modules that were there once all tests were found."""
-    return _found_with
-
-
 def pytest_collection_finish() -> None:
-    """What all tests and libraries have made up to here stays: it need not be looked through for garbage. And what they
-    make is looked through less often than by default, which took a twentieth of the time of all tests."""
-    _found_with.update(sys.modules)
+    """Leave what was imported and collected out of garbage collections, which saves a twentieth of the suite's time."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
-    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import json
 import os
-import pickle
 import re
 import shlex
 import subprocess
@@ -19,41 +17,22 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
-import portalocker
 import pytest
 
 import analyze
 from analyze.cli.main import run as run_command
 from analyze.compiled import SWITCH
-from analyze.errors import InputError
 from analyze.ingestion.cache import open_stores
 from analyze.query.blocks import defining, words
 from analyze.query.engine import Engine
 from analyze.query.engines import Engines
-from analyze.query.query_files import Query, ResultColumn, catalog
-from schemas.files import part_file
+from analyze.query.query_files import ResultColumn, catalog
 from schemas.tables import TABLES
 
 ROOT = Path(__file__).parent.parent
 OWN = tuple(str(ROOT / package) for package in ("analyze", "collect", "schemas"))
 """Where the files of the package are."""
 SAMPLES = ROOT / "sample_traces"
-
-
-class Late:
-    """A module that is imported when the first thing of it is used.
-
-    Every process of the tests imports every file of them: torch and torchvision would take each 5 s of CPU, though
-    few run a test that needs them.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __getattr__(self, attribute: str) -> Any:
-        if attribute.startswith(("__", "_pytest", "_mock")):  # pytest looks at everything that a file of tests holds
-            raise AttributeError(attribute)
-        return getattr(importlib.import_module(self._name), attribute)
 
 
 def event(
@@ -160,90 +139,30 @@ def sample_engines(name: str) -> Engines:
 
 
 class Answered(NamedTuple):
-    """What a query answers without any parameter."""
+    """The answer to a query, with its rows."""
 
     columns: tuple[ResultColumn, ...]
     main: tuple[str, ...]
     rows: list[tuple[Any, ...]]
 
 
-def default_answer(sample: str, query: Query) -> Answered:
-    """The default answer of a sample, or of all with ""; asked once for all tests and all their processes.
-
-    Of a sample of one run it is that of the run among all others, which tests/test_queries.py holds to be the same: to
-    plan all questions of one sample takes half as long as of all of them.
-    """
-    runs = sample_runs(sample) if sample and query.name not in ASKED_ALONE else []
-    if len(runs) == 1:
-        return run_answer(query, runs[0])
-    kept = _kept_answer(sample or "all", query)
-    if not kept.exists():
-        _keep_answer(kept, sample_engines(sample).get(query=query), query)
-    return _read_answer(kept)
-
-
-ASKED_ALONE = {
-    "kernel-pace": "by run it says of which run a row is",
-    "useful-flops": "it compares runs of several samples",
-}
-"""Queries that answer something else of a run among others, and why."""
-
-
-def run_answer(query: Query, run_id: str) -> Answered:
-    """The answer of one run of the samples, without the column that grouping added."""
-    answer = grouped_answer(("run_id",), query)
-    names = [c.name for c in answer.columns]
-    at = [names.index(c.name) for c in query.result_columns(query.bind({})[2])]
-    of_run = names.index("run_id")
-    rows = [tuple(row[i] for i in at) for row in answer.rows if row[of_run] == run_id]
-    return Answered(tuple(answer.columns[i] for i in at), answer.main[1:], rows)
+@cache
+def default_answer(sample: str, query: str) -> Answered:
+    """The answer of a sample, or of all with "", to a query without parameters."""
+    asked = sample_engines(sample).get(query=catalog()[query]).query(catalog()[query])
+    return Answered(asked.columns, asked.main, asked.rows())
 
 
 @cache
-def sample_runs(name: str) -> list[str]:
-    """The runs of a sample, or of all with ""."""
-    [store] = open_stores([SAMPLES / name])[0]
-    return sorted(store.snapshot.runs)
+def grouped_answer(by: tuple[str, ...], query: str) -> Answered:
+    """The answer of all samples, of all their passes, in groups."""
+    asked = _grouped_engine(by).query(catalog()[query])
+    return Answered(asked.columns, asked.main, asked.rows())
 
 
-def grouped_answer(by: tuple[str, ...], query: Query) -> Answered:
-    """The answer of all samples, of all their passes, in groups; asked once for all tests and all their processes."""
-    name = "-".join(["by", *by])
-    kept = _kept_answer(name, query)
-    if not kept.exists():
-        with kept.with_name(f"{name}.lock").open("w") as lock:
-            # Another process may ask just now. One engine is asked everything: to make one takes longest.
-            portalocker.lock(lock, portalocker.LockFlags.EXCLUSIVE)
-            if not kept.exists():
-                engine = Engine(open_stores([SAMPLES])[0], by, profiler="all", keep=True)
-                for each in catalog().values():
-                    _keep_answer(_kept_answer(name, each), engine, each)
-                engine.close()
-    return _read_answer(kept)
-
-
-def _kept_answer(name: str, query: Query) -> Path:
-    folder = Path(os.environ["TRACEQUARRY_CACHE"]).parent / "answers"
-    folder.mkdir(exist_ok=True)
-    return folder / f"{name}-{query.name}"
-
-
-def _keep_answer(kept: Path, engine: Engine, query: Query) -> None:
-    answer: Answered | InputError
-    try:
-        asked = engine.query(query)
-        answer = Answered(asked.columns, asked.main, asked.rows())
-    except InputError as e:
-        answer = e
-    with part_file(kept) as part:
-        part.write_bytes(pickle.dumps(answer))
-
-
-def _read_answer(kept: Path) -> Answered:
-    answer = pickle.loads(kept.read_bytes())
-    if isinstance(answer, InputError):
-        raise answer
-    return answer
+@cache
+def _grouped_engine(by: tuple[str, ...]) -> Engine:
+    return Engine(open_stores([SAMPLES])[0], by, profiler="all", keep=True)
 
 
 def run_cli(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ROOT, SAMPLES, Late, ask, event, kernel, launched, op, sql, write_trace
-
-torch = Late("torch")
+from support import ROOT, SAMPLES, ask, event, kernel, launched, op, sql, write_trace
 
 
 def work(ts: float, number: int, name: str, dur: float) -> list[dict[str, Any]]:
@@ -41,6 +39,8 @@ def test_operators_in_names(tmp_path: Path, name: str, kind: str | None, ops: li
 
 
 def test_the_known_operators_are_pytorchs() -> None:
+    import torch
+
     text = (ROOT / "analyze" / "queries" / "blocks" / "inductor_names.sql").read_text()
     known = text.split("concat_ws('|',")[1].split("'[a-z")[0].split("'")[1::2]
     schemas = {s.name.removeprefix("aten::") for s in torch._C._jit_get_all_schemas() if s.name.startswith("aten::")}

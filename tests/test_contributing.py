@@ -25,11 +25,6 @@ def shown(heading: str) -> list[str]:
     return re.findall(r"^```\w+\n(.*?)^```$", section[1], re.M | re.S)
 
 
-def test_tests_are_found_without_torch(found_with: set[str]) -> None:
-    """Every process of the tests imports every file of them, and few run a test that needs it: see `support.Late`."""
-    assert "pytest" in found_with and {"torch", "torchvision"} & found_with == set()
-
-
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     for package in ("analyze", "schemas"):

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import Late, ask, event, kernel, launch, op, write_trace
-
-torch, profiler, torchvision = Late("torch"), Late("torch.profiler"), Late("torchvision")
-flop_counter = Late("torch.utils.flop_counter")
+from support import ask, event, kernel, launch, op, write_trace
 
 
 def recorded(path: Path, work: Callable[[], object]) -> Path:
+    from torch import profiler
+
     with profiler.profile(activities=[profiler.ProfilerActivity.CPU], record_shapes=True) as p:
         work()
     p.export_chrome_trace(str(path))
@@ -24,6 +23,9 @@ def recorded(path: Path, work: Callable[[], object]) -> Path:
 def counted(work: Callable[[], object]) -> int:
     """What torch's counter says of `work`. Attention on a CPU is flash attention on some and two products on others;
     flash attention there is not among the operators that the counter knows, so it is told that they are alike."""
+    import torch
+    from torch.utils import flop_counter
+
     name = "_scaled_dot_product_flash_attention_for_cpu"
     forward, backward = (getattr(torch.ops.aten, n) for n in (name, f"{name}_backward"))
     alike = {
@@ -36,11 +38,15 @@ def counted(work: Callable[[], object]) -> int:
 
 
 def attention() -> None:
+    import torch
+
     q, k, v = (torch.randn(2, 4, s, 16, requires_grad=True) for s in (32, 24, 24))
     torch.nn.functional.scaled_dot_product_attention(q, k, v).sum().backward()
 
 
 def matrices() -> None:
+    import torch
+
     a, b = torch.randn(3, 5, 7), torch.randn(3, 7, 11)
     torch.bmm(a, b)
     torch.baddbmm(torch.zeros(3, 5, 11), a, b)
@@ -49,16 +55,22 @@ def matrices() -> None:
 
 
 def transposed() -> None:
+    import torch
+
     layer = torch.nn.ConvTranspose2d(3, 5, 3, stride=2, padding=1)
     layer(torch.randn(2, 3, 9, 8)).sum().backward()
 
 
 @cache
 def model(name: str) -> Callable[[object], Any]:
+    import torchvision
+
     return torchvision.models.get_model(name, num_classes=10)
 
 
 def train(name: str) -> Callable[[], None]:
+    import torch
+
     return lambda: model(name)(torch.randn(2, 3, 64, 64)).sum().backward()
 
 
@@ -75,12 +87,17 @@ def test_equals_flop_counter(tmp_path: Path, work: Callable[[], None]) -> None:
 def test_grouped_convolution_by_hand(tmp_path: Path) -> None:
     # Depthwise: 8 channels, 3x3, 10x10 out, batch 2: 2 * 2 * 8 * 1 * 9 * 100 = 28,800 forward; the input needs no
     # gradient, so the backward is the weight's alone: 28,800 again.
+    import torch
+
     layer = torch.nn.Conv2d(8, 8, 3, padding=1, groups=8)
     rows = ask(recorded(tmp_path / "t.json", lambda: layer(torch.randn(2, 8, 10, 10)).sum().backward()), "flops-by-op")
     assert {r["op"]: r["flops"] for r in rows} == {"conv": 28_800, "conv_backward": 28_800}
 
 
 def test_without_shapes_calls_are_unknown(tmp_path: Path) -> None:
+    import torch
+    from torch import profiler
+
     with profiler.profile(activities=[profiler.ProfilerActivity.CPU]) as p:
         torch.mm(torch.randn(2, 3), torch.randn(3, 4))
     p.export_chrome_trace(str(tmp_path / "t.json"))
@@ -144,6 +161,8 @@ CAUSAL = [
 def test_causal_attention_counts_half(tmp_path: Path, causal: str | None) -> None:
     # q, k, v [2, 4, 32, 16]: scores and values are 2 * 2 * 4 * 32 * 32 * (16 + 16) = 524,288; a backward 2.5 times
     # that. Where is_causal stands among the arguments, torch's own schema says.
+    import torch
+
     events: list[dict[str, Any]] = []
     expected: dict[str, int] = {}
     for at, name in enumerate([*CAUSAL, *(f"{n}_backward" for n in CAUSAL)], 1):
@@ -165,6 +184,8 @@ def test_causal_attention_counts_half(tmp_path: Path, causal: str | None) -> Non
 
 
 def test_causal_attention_as_torch_records_it(tmp_path: Path) -> None:
+    import torch
+
     q, k, v = (torch.randn(2, 4, 32, 16, requires_grad=True) for _ in range(3))
 
     def work() -> None:

@@ -103,7 +103,7 @@ def test_every_need_is_in_words_that_are_understood() -> None:
 @pytest.mark.parametrize("sample", NAMES)
 def test_what_it_says_of_the_queries_is_true(sample: str) -> None:
     """What cannot be answered has no rows, and what can be has some."""
-    compare(analyze.open(SAMPLES / sample).info(), lambda query: default_answer(sample, query).rows)
+    compare(analyze.open(SAMPLES / sample).info(), lambda query: default_answer(sample, query.name).rows)
 
 
 @pytest.mark.parametrize(("sample", "kept"), [part[1:] for part in PARTS], ids=[what for what, *_ in PARTS])

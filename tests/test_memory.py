@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import SAMPLES, Late, ask, event, sql, write_trace
-
-torch, profiler = Late("torch"), Late("torch.profiler")
+from support import SAMPLES, ask, event, sql, write_trace
 
 
 def memory(ts: float, addr: int, size: int, allocated: int, device: int = 0, reserved: int = 1000) -> dict[str, Any]:
@@ -268,6 +266,9 @@ def test_the_sample_agrees_with_torch() -> None:
 
 def test_gradients_and_optimizer_state_against_torch(tmp_path: Path) -> None:
     """On the CPU, where every allocation is of the size that was asked for."""
+    import torch
+    from torch import profiler
+
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 32))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)

@@ -9,10 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import SAMPLES, Late, ask, event, kernel, launch, sql, write_trace
-
-torch, profiler, torchvision = Late("torch"), Late("torch.profiler"), Late("torchvision")
-checkpoint = Late("torch.utils.checkpoint")
+from support import SAMPLES, ask, event, kernel, launch, sql, write_trace
 
 # Module Net_0 [0, 100) calls Linear_0 [10, 50), which calls aten::linear [20, 40) > aten::addmm [22, 38), which
 # launches a kernel of 7 us; Net_0 itself runs aten::relu [60, 70), which launches one of 3 us. A second call of
@@ -78,6 +75,10 @@ def test_module_tree_below_a_root(tmp_path: Path) -> None:
 
 def test_module_tree_of_a_real_model(tmp_path: Path) -> None:
     """The modules, and how often and how long each ran, are those of the raw trace."""
+    import torch
+    import torchvision
+    from torch import profiler
+
     model = torchvision.models.resnet18(num_classes=10)
     with profiler.profile(activities=[profiler.ProfilerActivity.CPU], with_stack=True) as p:
         for _ in range(2):
@@ -291,6 +292,10 @@ def test_recompute_by_hand(tmp_path: Path) -> None:
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_recompute_of_torch_checkpoint(tmp_path: Path, reentrant: bool) -> None:
     """Two of three blocks are checkpointed: their operators run again, the third's do not, either way."""
+    import torch
+    from torch import profiler
+    from torch.utils import checkpoint
+
     blocks = [torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()) for _ in range(3)]
     x = torch.randn(4, 8, requires_grad=True)
     for checkpointed in (True, False):

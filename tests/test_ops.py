@@ -8,11 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from support import SAMPLES, Late, ask, event, kernel, launch, write_trace
+from support import SAMPLES, ask, event, kernel, launch, write_trace
 
 from schemas.manifest import read_manifest
-
-torch, profiler, torchvision = Late("torch"), Late("torch.profiler"), Late("torchvision")
 
 Row = tuple[int, int, int, int, int]
 Key = tuple[str, str, bool]
@@ -57,6 +55,10 @@ def theirs(events: Iterable[object]) -> dict[Key, Row]:
 
 @pytest.mark.parametrize("stacks", [False, True])
 def test_equals_key_averages_on_the_cpu(tmp_path: Path, stacks: bool) -> None:
+    import torch
+    import torchvision
+    from torch import profiler
+
     torch.manual_seed(0)
     model = torchvision.models.resnet18(num_classes=10)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -79,6 +81,9 @@ def test_equals_key_averages_on_the_cpu(tmp_path: Path, stacks: bool) -> None:
 
 
 def test_shares_are_those_of_torchs_table(tmp_path: Path) -> None:
+    import torch
+    from torch import profiler
+
     with (
         profiler.profile(activities=[profiler.ProfilerActivity.CPU]) as p,
         profiler.record_function("forward"),
