@@ -36,19 +36,6 @@ def pytest_xdist_auto_num_workers() -> int:
     return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-@pytest.fixture(autouse=True)
-def same_variables() -> Iterator[None]:
-    """What libraries set for their processes (dask: OpenMP, malloc, hashing) ends with the test: under other variables
-    no command of those after it could be forked, see tests/forked.py."""
-    before = dict(os.environ)
-    yield
-    for name in {*before, *os.environ} - {"PYTEST_CURRENT_TEST"}:
-        if name not in before:
-            del os.environ[name]
-        elif os.environ.get(name) != before[name]:
-            os.environ[name] = before[name]
-
-
 @pytest.fixture
 def all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread for each CPU, as users have them."""

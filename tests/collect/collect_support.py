@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forked import Forked, Template
-
 from schemas.manifest import Manifest, read_manifest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -25,10 +23,8 @@ TINY = ["--model", "squeezenet1_1", "--image-size", "32", "--batch-size", "2", "
 """The smallest real training: three steps take less than a second, importing torch a few."""
 CPU = [*TINY, "--device", "cpu"]
 
-OWN_PYTHON = {"PYTHONHASHSEED": "0"}
-"""With a variable that Python reads at its start, nothing is forked: for what a forked process does otherwise."""
-ON_THE_CPU = {**OWN_PYTHON, "CUDA_VISIBLE_DEVICES": ""}
-"""And no GPU is seen, of which a program's first use would be waited for."""
+NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
+"""Variables of a program that sees no GPU, of which its first use would be waited for."""
 LAUNCHER = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
 """torchrun."""
 
@@ -63,22 +59,12 @@ def environment(**extra: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **extra}
 
 
-TORCH = Template(
-    "collect.cli collect.run collect.sweep.tasks collect.workload.train collect.workload.model rich.progress"
-    " typer._adapters PIL.Image torch torchvision torch._dynamo torch.distributed.launcher.api torch.profiler"
-    " warm_collect",
-    **environment(),
-)
-"""A process that has imported what `collect` and its training processes do."""
-
-
-def start(*arguments: str, **extra: str) -> subprocess.Popen[str] | Forked:
-    """`collect ARGUMENTS`, forked; with variables that are read while Python starts, by a Python of its own."""
-    variables = environment(**extra)
-    if TORCH.fits(variables):
-        return TORCH.start(["-m", "collect", *arguments], variables)
-    command = [sys.executable, "-m", "collect", *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables)
+def start(*arguments: str, **extra: str) -> subprocess.Popen[str]:
+    """Start `collect ARGUMENTS` with these environment variables."""
+    command, pipe = [sys.executable, "-m", "collect", *arguments], subprocess.PIPE
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, env=environment(**extra)
+    )
 
 
 def read_trace(path: Path) -> dict[str, Any]:
@@ -97,8 +83,7 @@ def names(trace: dict[str, Any], category: str) -> list[str]:
 
 
 def descendants(pid: int) -> dict[int, str]:
-    """Name and command line of every process below `pid`, from /proc, by their numbers; a forked one has the name of
-    its module, and the command line of what it was forked from."""
+    """Command line of every process below `pid`, from /proc, by their numbers."""
     parents: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -115,7 +100,7 @@ def descendants(pid: int) -> dict[int, str]:
     found = {}
     for p in sorted(below - {pid}):
         with contextlib.suppress(OSError):
-            found[p] = Path(f"/proc/{p}/comm").read_text() + Path(f"/proc/{p}/cmdline").read_text().replace("\0", " ")
+            found[p] = Path(f"/proc/{p}/cmdline").read_text().replace("\0", " ")
     return found
 
 
@@ -128,7 +113,7 @@ def wait_for(condition: Callable[[], Any], what: str, timeout_s: float = 90.0) -
     raise AssertionError(f"waited in vain for {what}")
 
 
-def interrupt(child: subprocess.Popen[str] | Forked, number: int = signal.SIGINT) -> tuple[int, str, str]:
+def interrupt(child: subprocess.Popen[str], number: int = signal.SIGINT) -> tuple[int, str, str]:
     child.send_signal(number)
     stdout, stderr = child.communicate(timeout=90)
     return child.wait(), stdout, stderr

@@ -15,7 +15,7 @@ def collect(tmp_path: Path) -> Collect:
     def go(*arguments: str, output: Path | None = None, **extra: str) -> Ran:
         where = output or tmp_path / "runs"
         child = start("run", "-o", str(where), *arguments, **extra)
-        stdout, stderr = child.communicate(timeout=180)
+        stdout, stderr = child.communicate(timeout=280)
         assert "Traceback" not in stderr, stderr
         return Ran(child.wait(), stdout, stderr, where)
 

@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from collect_support import ON_THE_CPU, Collect, names, read_trace
+from collect_support import NO_GPU, Collect, names, read_trace
 
 FORKS = """
 import os, sys, time, torch
@@ -70,7 +70,7 @@ if __name__ == "__main__":
 def test_forked_child_ends_and_does_not_grow(collect: Collect, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(FORKS)
-    ran = collect("--warmup", "0", "--stacks", "--", sys.executable, str(program), **ON_THE_CPU)
+    ran = collect("--warmup", "0", "--stacks", "--", sys.executable, str(program), **NO_GPU)
     assert ran.code == 0, ran.stderr
     log = (ran.folder / "torch/log.txt").read_text()
     assert "ended with 7" in log
@@ -84,7 +84,7 @@ def test_workers_are_not_recorded_and_ranks_are(collect: Collect, tmp_path: Path
     program = tmp_path / "program.py"
     program.write_text(SPAWNS)
     options = ["--warmup", "0", "--steps", "2", "--detail", "light"]
-    ran = collect(*options, "--", sys.executable, str(program), **ON_THE_CPU)
+    ran = collect(*options, "--", sys.executable, str(program), **NO_GPU)
     assert ran.code == 0, ran.stderr
     log = (ran.folder / "torch/log.txt").read_text()
     said = next(line for line in log.splitlines() if line.startswith("[["))
@@ -96,6 +96,6 @@ def test_a_profiler_of_a_forked_childs_own(collect: Collect, tmp_path: Path) -> 
     """It is none of the recorded process's, whose recording goes on."""
     program = tmp_path / "program.py"
     program.write_text(CHILD_PROFILES)
-    ran = collect("--warmup", "0", "--", sys.executable, str(program), **ON_THE_CPU)
+    ran = collect("--warmup", "0", "--", sys.executable, str(program), **NO_GPU)
     assert ran.code == 0 and "theirs: 1" in ran.stderr and "ended with 0" in ran.stderr, ran.stderr
     assert names(read_trace(ran.folder / "torch/rank-0.trace.json.gz"), "cpu_op").count("aten::zeros") == 2

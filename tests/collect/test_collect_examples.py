@@ -1,7 +1,4 @@
-"""The programs in examples/ run, at sizes for a CPU, and what is recorded of them can be asked.
-
-Every torch that is imported takes seconds: all are forked from a process that has it, see tests/forked.py.
-"""
+"""The programs in examples/ run, at sizes for a CPU, and what is recorded of them can be asked."""
 
 from __future__ import annotations
 
@@ -11,14 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from collect_support import ROOT, TORCH, Collect, environment
+from collect_support import ROOT, Collect, environment
 
 import analyze
 from analyze import Traces
 
 EXAMPLES = ROOT / "examples"
 TINY = "--layers 1 --width 16 --tokens 8"
-FORKED = {
+RANKS = {
     "eager": f"1 language_model.py --steps 3 {TINY}",
     "compiled": f"1 language_model.py --steps 3 {TINY} --compile aot_eager",
     "ddp": "2 ddp.py --steps 3 --width 8 --slow-rank 1",
@@ -51,19 +48,13 @@ def calls(traces: Traces) -> dict[str, int]:
 
 def python(*arguments: str | Path) -> None:
     """`python ARGUMENTS`, which must succeed."""
-    variables = environment()
-    if TORCH.fits(variables):
-        child = TORCH.start([*map(str, arguments)], variables)
-        _, said = child.communicate(timeout=400)
-        assert child.wait() == 0, said
-        return
-    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=variables, timeout=400)
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment(), timeout=400)
     assert done.returncode == 0, done.stderr
 
 
 def test_every_example_is_tried() -> None:
     programs = {p.relative_to(EXAMPLES).as_posix() for p in EXAMPLES.rglob("*.py")}
-    forked = {command.split()[1] for command in FORKED.values()}
+    forked = {command.split()[1] for command in RANKS.values()}
     alone = {"train.py", "generate.py", "own_profiler.py", "cuda_graph.py"}
     asking = {"compare_two_runs.py", "many_runs.py"}  # tests/test_examples.py
     assert programs == forked | alone | asking
@@ -101,24 +92,24 @@ def test_own_profiler(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def forked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for each of FORKED with its traces."""
+    """A folder for each of RANKS with its traces."""
     folder = tmp_path_factory.mktemp("examples")
     jobs: list[str | Path] = []
-    for ranks, program, *arguments in map(str.split, FORKED.values()):
+    for ranks, program, *arguments in map(str.split, RANKS.values()):
         jobs += [ranks, EXAMPLES / program, *arguments, "--"]
     python(ROOT / "tests/data/forked_examples.py", folder, *jobs)
     return folder
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.parametrize("name", FORKED)
+@pytest.mark.parametrize("name", RANKS)
 def test_ranks(forked: Path, tmp_path: Path, name: str) -> None:
-    folder = forked / str(list(FORKED).index(name))
+    folder = forked / str(list(RANKS).index(name))
     analyze.ingest(*sorted(folder.glob("*.json")), store=tmp_path / "store", as_one_run=True)
     with analyze.open(tmp_path / "store") as traces:
         found = calls(traces)
         [(ranks,)] = traces.sql_answer("SELECT ranks FROM runs").rows()
-    assert ranks == int(FORKED[name].split()[0])
+    assert ranks == int(RANKS[name].split()[0])
     assert {operator: found.get(operator) for operator in CALLS[name]} == CALLS[name]
 
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from collect_support import OWN_PYTHON, Collect, names, read_trace
+from collect_support import Collect, names, read_trace
 
 pytestmark = pytest.mark.skipif(not Path("/dev/nvidiactl").exists(), reason="needs a GPU")
 
@@ -82,7 +82,7 @@ def test_recorded(case: str, collect: Collect, tmp_path: Path) -> None:
     text, products = CASES[case]
     program = tmp_path / "program.py"
     program.write_text(WORK + text + "\n")
-    ran = collect(*STEPS, "--", sys.executable, str(program), str(tmp_path / "store"), **OWN_PYTHON)
+    ran = collect(*STEPS, "--", sys.executable, str(program), str(tmp_path / "store"))
     assert ran.code == 0, ran.stderr
     traces = [read_trace(ran.folder / f.path) for f in ran.manifest.passes[0].files if f.kind == "chrome_trace"]
     assert sorted(names(trace, "cpu_op").count(PRODUCT) for trace in traces) == products
@@ -93,14 +93,14 @@ def test_recorded(case: str, collect: Collect, tmp_path: Path) -> None:
 
 def test_operators_of_the_cpu_alone(collect: Collect) -> None:
     """Nothing tells that they begin."""
-    ran = collect("--", sys.executable, "-c", "import torch; torch.ones(3) + 1", **OWN_PYTHON)
+    ran = collect("--", sys.executable, "-c", "import torch; torch.ones(3) + 1")
     assert ran.code == 1 and "on a node with a GPU: used CUDA, a module or an optimizer" in (ran.manifest.reason or "")
 
 
 def test_steps_without_a_warm_up(collect: Collect, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(WORK + "train()\n")
-    ran = collect("--warmup", "0", "--steps", "3", "--", sys.executable, str(program), **OWN_PYTHON)
+    ran = collect("--warmup", "0", "--steps", "3", "--", sys.executable, str(program))
     assert ran.code == 0, ran.stderr
     trace = read_trace(ran.folder / "torch/rank-0.trace.json.gz")
     steps = sorted(name for name in names(trace, "user_annotation") if name.startswith("ProfilerStep"))
@@ -114,6 +114,6 @@ def test_a_profiler_of_the_programs_own(collect: Collect, tmp_path: Path) -> Non
         WORK + "with torch.profiler.profile() as p:\n    infer()\n"
         "print('theirs:', sum(e.count for e in p.key_averages() if e.key == 'aten::addmm'))\n"
     )
-    ran = collect(*STEPS, "--", sys.executable, str(program), **OWN_PYTHON)
+    ran = collect(*STEPS, "--", sys.executable, str(program))
     assert ran.code == 1 and "theirs: 3" in ran.stderr and ran.manifest.passes[0].exit_code == 0
     assert "the program runs a torch.profiler of its own" in (ran.manifest.reason or "")

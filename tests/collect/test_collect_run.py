@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from collect_support import CPU, TORCH, Collect, environment, names, read_csv, read_trace
+from collect_support import CPU, Collect, environment, names, read_csv, read_trace
 from PIL import Image
 
 from collect.errors import InputError
@@ -38,7 +38,7 @@ def outermost(trace: dict[str, Any]) -> Iterator[str]:
 
 
 def test_torch_pass(collect: Collect) -> None:
-    ran = collect(*CPU, "--model", "resnet18", "--memory", "--flops")
+    ran = collect(*CPU, "--model", "resnet18", "--memory", "--flops", "--memory-timeline")
     assert ran.code == 0, ran.stderr
     assert ran.stdout.strip() == str(ran.folder)
     m = ran.manifest
@@ -52,9 +52,10 @@ def test_torch_pass(collect: Collect) -> None:
     assert m.command[:2] == ["collect", "run"] and "--flops" in m.command
     assert [p.status for p in m.passes] == ["done"]
     kinds = Counter(f.kind for f in m.passes[0].files)
-    assert kinds == {"chrome_trace": 1, "key_averages": 1, "step_metrics": 1, "log": 1}
+    assert kinds == {"chrome_trace": 1, "key_averages": 1, "memory_timeline": 1, "step_metrics": 1, "log": 1}
     assert set(kinds) <= set(FILE_KINDS)
     assert all((ran.folder / f.path).is_file() for f in m.passes[0].files)
+    assert (ran.folder / "torch/rank-0.memory_timeline.json.gz").stat().st_size > 100
     # Nothing half-written or reserved is left.
     left = sorted(str(p.relative_to(ran.folder)) for p in ran.folder.rglob("*") if p.is_file())
     assert left == sorted(["run.json", *(f.path for f in m.passes[0].files)])
@@ -192,30 +193,19 @@ def test_cifar100(collect: Collect, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert (found.classes, tuple(images.shape), set(labels.tolist())) == (2, (5, 3, 32, 32), {0, 1})
 
 
-def test_imagefolder(collect: Collect, tmp_path: Path) -> None:
+def test_images_of_a_folder_and_auxiliary_outputs(collect: Collect, tmp_path: Path) -> None:
     for name in ("cat", "dog"):
         (tmp_path / "images" / name).mkdir(parents=True)
         for index in range(2):
             Image.new("RGB", (40, 30), (index * 90, 60, 30)).save(tmp_path / "images" / name / f"{index}.png")
-    ran = collect(*CPU, "--data", f"imagefolder:{tmp_path / 'images'}", "--workers", "0", "--profiler", "none")
+    # googlenet returns two auxiliary classifiers' outputs in training.
+    model = ["--model", "googlenet", "--image-size", "64", "--steps", "1", "--optimizer", "adamw", "--channels-last"]
+    data = ["--data", f"imagefolder:{tmp_path / 'images'}", "--workers", "0"]
+    ran = collect(*CPU, *model, *data, "--profiler", "none")
     assert ran.code == 0, ran.stderr
     options = make_options({"model": "resnet18", "batch_size": 5, "data": f"imagefolder:{tmp_path / 'images'}"})
     with pytest.raises(InputError, match="4 images for each process, fewer than one batch"):
         open_source(options, 32, "cpu", 0, tmp_path)
-
-
-def test_memory_timeline(collect: Collect) -> None:
-    ran = collect(*CPU, "--steps", "1", "--warmup", "0", "--memory-timeline")
-    assert ran.code == 0, ran.stderr
-    assert "memory_timeline" in {f.kind for f in ran.manifest.passes[0].files}
-    assert (ran.folder / "torch/rank-0.memory_timeline.json.gz").stat().st_size > 100
-
-
-def test_auxiliary_outputs(collect: Collect) -> None:
-    # googlenet returns two auxiliary classifiers' outputs in training.
-    tiny = ["--model", "googlenet", "--image-size", "64", "--steps", "1", "--profiler", "none"]
-    ran = collect(*CPU, *tiny, "--optimizer", "adamw", "--channels-last")
-    assert ran.code == 0, ran.stderr
 
 
 @pytest.mark.parametrize(
@@ -241,13 +231,6 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(collect: Collect, argument
     assert ran.code == 2
     assert sentence in ran.stderr.splitlines()[-1] and ran.stderr.splitlines()[-1].startswith("collect: ")
     assert not ran.output.exists()
-
-
-def test_commands_are_forked_also_where_torchvision_was_imported() -> None:
-    """Else each takes 5 s of CPU for its imports, which nobody would notice."""
-    pytest.importorskip("torchvision")
-    assert TORCH.fits(environment()) or sys.platform != "linux"
-    assert not TORCH.fits(environment(OMP_NUM_THREADS="2"))
 
 
 def test_help_does_not_import_torch() -> None:

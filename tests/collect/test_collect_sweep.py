@@ -59,7 +59,7 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
 
 def test_interrupted_sweep_is_taken_up_again(tmp_path: Path) -> None:
     plan, output = tmp_path / "plan.toml", tmp_path / "out"
-    plan.write_text(OPTIONS.replace("steps = 1", "steps = 100000") + "[grid]\nbatch_size = [2, 3]\n")
+    plan.write_text("[options]\nprofiler = 'none'\n[grid]\nprogram = [['sleep', '600'], ['sleep', '601']]\n")
     child = start("sweep", str(plan), "-o", str(output))
     wait_for(lambda: [c["status"] for c in cells(output)][:1] == ["running"], "the first cell")
     code, _, stderr = interrupt(child)
