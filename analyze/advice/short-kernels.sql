@@ -14,19 +14,18 @@
 -- @column end_ns ns               Its end.
 -- @column source text             Source line with most of the time; NULL if not known.
 -- @order run_id
--- @use gpu_tracks, launch_calls, run_gpus, source_times
+-- @use gpu_tracks, run_gpus, source_times
 -- @needs kernels with the calls that launched them
 WITH launched AS (
     SELECT
         run_id, rank, correlation_id, sum(dur_ns) AS gpu_ns, min(start_ns) AS first_ns,
-        arg_min(device, start_ns) AS device
-    FROM kernels
-    WHERE correlation_id IS NOT NULL
+        arg_min(device, start_ns) AS device, any_value(call_start_ns) AS start_ns, any_value(call_dur_ns) AS dur_ns
+    FROM gpu_work
+    WHERE kind = 'kernel' AND call_start_ns IS NOT NULL
     GROUP BY run_id, rank, correlation_id
 ),
 calls AS (
-    SELECT k.*, l.start_ns, l.dur_ns - gpu_ns AS excess_ns, l.start_ns + l.dur_ns AS end_ns
-    FROM launched k JOIN launch_calls l USING (run_id, rank, correlation_id)
+    SELECT *, dur_ns - gpu_ns AS excess_ns, start_ns + dur_ns AS end_ns FROM launched
 ),
 compared AS (
     SELECT

@@ -61,9 +61,8 @@ def counter_tracks(gpu: str, cpu: str) -> list[Counter]:
         )
 
     queued = (
-        f"SELECT {gpu} AS pid, 'stream ' || coalesce(stream, 0) AS series, min(l.start_ns) AS begins,"
-        " greatest(min(w.start_ns), min(l.start_ns)) AS ends"
-        " FROM gpu_work w JOIN launch_calls l USING (run_id, rank, correlation_id)"
+        f"SELECT {gpu} AS pid, 'stream ' || coalesce(stream, 0) AS series, min(call_start_ns) AS begins,"
+        " greatest(min(start_ns), min(call_start_ns)) AS ends FROM gpu_work WHERE call_start_ns IS NOT NULL"
         " GROUP BY rank, device, stream, correlation_id"
     )
     both_ends = "SELECT pid, series, unnest([begins, ends]) AS at_ns, unnest([1, -1])::BIGINT AS change"
@@ -83,7 +82,7 @@ def counter_tracks(gpu: str, cpu: str) -> list[Counter]:
         " start_ns, allocated_bytes FROM memory_events WHERE allocated_bytes IS NOT NULL ORDER BY 1, 2, 3, file_row"
     )
     return [
-        Counter("queue depth", running(f"{both_ends} FROM ({queued})"), uses=("launch_calls",)),
+        Counter("queue depth", running(f"{both_ends} FROM ({queued})")),
         Counter("running", running(f"{both_ends} FROM ({busy})")),
         Counter("copy GB/s", running(copying), decimals=9),
         Counter("allocated MB", allocated, decimals=6),

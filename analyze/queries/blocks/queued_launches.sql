@@ -1,5 +1,4 @@
 -- Launches that wait for their turn on a stream.
--- @use launch_calls
 -- @keep queued_launches
 -- @once queue_lanes
 -- @view queue_lanes  a row is a stream with work; a number is found faster than run, rank, device and stream are.
@@ -26,12 +25,13 @@ FROM (SELECT DISTINCT run_group, run_id, rank, device, stream FROM gpu_work);
 -- @column end_ns ns             Start of the work, and of the call at least.
 CREATE VIEW queued_launches AS
 WITH _launched AS (
-    SELECT lane, w.correlation_id, l.start_ns, greatest(w.start_ns, l.start_ns) AS end_ns
+    SELECT
+        lane, w.correlation_id, w.call_start_ns AS start_ns, greatest(w.start_ns, w.call_start_ns) AS end_ns
     FROM gpu_work w
     JOIN queue_lanes q
         ON q.run_id = w.run_id AND q.rank = w.rank AND q.device IS NOT DISTINCT FROM w.device
         AND q.stream IS NOT DISTINCT FROM w.stream
-    JOIN launch_calls l ON l.run_id = w.run_id AND l.rank = w.rank AND l.correlation_id = w.correlation_id
+    WHERE w.call_start_ns IS NOT NULL
 ),
 -- Nearly every call launches one: sorted, the first of each is found in a third of the time that groups take.
 _turns AS (

@@ -36,7 +36,8 @@ spans AS (
 ),
 unlaunched AS (
     SELECT run_id, rank, count(*) AS n
-    FROM gpu_work ANTI JOIN (SELECT run_id, rank, correlation_id FROM launch_calls) USING (run_id, rank, correlation_id)
+    FROM gpu_work
+    WHERE call_start_ns IS NULL
     GROUP BY ALL
 ),
 kernel_launches AS (
@@ -170,9 +171,9 @@ before_steps AS (
     GROUP BY run_id, rank
 ),
 early_starts AS (
-    SELECT run_id, rank, count(*) AS n, max(l.start_ns - w.start_ns) AS early_ns
-    FROM gpu_work w JOIN launch_calls l USING (run_id, rank, correlation_id)
-    WHERE l.start_ns > w.start_ns + 1000
+    SELECT run_id, rank, count(*) AS n, max(call_start_ns - start_ns) AS early_ns
+    FROM gpu_work
+    WHERE call_start_ns > start_ns + 1000
     GROUP BY run_id, rank
 ),
 graph_calls AS (

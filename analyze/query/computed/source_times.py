@@ -54,11 +54,10 @@ WITH processes AS (
     SELECT track, min(track) OVER (PARTITION BY run_id, rank) AS process, run_id, rank, device FROM gpu_tracks
 ),
 calls AS (
-    SELECT p.process AS track, p.track AS gpu, l.start_ns AS at_ns, w.start_ns, w.start_ns + w.dur_ns AS end_ns
+    SELECT p.process AS track, p.track AS gpu, w.call_start_ns AS at_ns, w.start_ns, w.start_ns + w.dur_ns AS end_ns
     FROM gpu_work w
-    JOIN launch_calls l USING (run_id, rank, correlation_id)
     JOIN processes p ON p.run_id = w.run_id AND p.rank = w.rank AND p.device IS NOT DISTINCT FROM w.device
-    WHERE w.dur_ns > 0
+    WHERE w.dur_ns > 0 AND w.call_start_ns IS NOT NULL
 ),
 meanwhile AS (
     SELECT p.track, f.name, f.start_ns, f.end_ns FROM program_frames f JOIN processes p ON p.process = f.track
