@@ -328,7 +328,7 @@ def test_formats(tmp_path: Path) -> None:
         ({"time": "cpu"}, "there is no CPU time at level kernel"),
         ({"where_a": "model = 'none'"}, "A has no run"),
         ({"sort": "colour"}, "no such column"),
-        ({"tolerance": float("nan")}, "must be a number of %"),
+        ({"tolerance": float("nan")}, "must be a percentage"),
     ],
 )
 def test_bad_options(tmp_path: Path, options: dict[str, str], says: str) -> None:

@@ -103,7 +103,7 @@ def test_what_says_nothing_is_named_below(tmp_path: Path) -> None:
     page = Page(traces.sql_answer("SELECT run_id, name, NULL::BIGINT AS nothing_ns FROM kernels")._repr_html_())
     assert page.rows == [["name"], ["k0"], ["k1"]]
     [(run,)] = traces.sql_answer("SELECT run_id FROM runs").rows()
-    assert page.text.endswith(f"run {run}; 2 rows; empty: nothing_ns")
+    assert page.text.endswith(f"run {run}; 2 rows; no data: nothing_ns")
     none = traces.answer("collectives")._repr_html_()
     assert repr(traces.answer("collectives")).startswith("no rows")
     assert "0 rows" in none and "no rows: the recording has no communication kernels" in none
