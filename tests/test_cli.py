@@ -144,7 +144,7 @@ def test_select_takes_columns_in_its_own_order() -> None:
     assert [longest[name] for name in names] == sorted(longest.values(), reverse=True)
 
 
-def test_the_run_that_all_rows_are_of_stands_above_the_table() -> None:
+def test_single_run_is_shown_above_the_table() -> None:
     one = run_cli("query", "gpu-busy", ONE).stdout
     assert one.startswith("run 20261120-171855-resnet18-b32-g1-fp32-ffca, rank 0, device 0\n") and "run_id" not in one
     two = run_cli("query", "gpu-busy", ONE, SAMPLES / "vgg16-fp32").stdout
@@ -160,7 +160,7 @@ def test_no_rows_say_what_was_missing() -> None:
     assert "note" not in run_cli("query", "collectives", SAMPLES / "resnet18-ddp2").stderr
 
 
-def test_several_runs_are_pointed_out() -> None:
+def test_note_when_several_runs_are_combined() -> None:
     result = run_cli("query", "kernel-share", SAMPLES, "-f", "csv")
     assert "runs taken together" in result.stderr and "note" not in result.stdout
     assert complaints(run_cli("query", "kernel-share", SAMPLES, "-f", "csv", "--by", "run_id")) == []
@@ -260,12 +260,12 @@ def test_warnings_go_to_stderr_once(tmp_path: Path) -> None:
         ("query ops --explain", "ops (cpu)"),
     ],
 )
-def test_a_reader_that_goes_away_is_no_error(command: str, first: str) -> None:
+def test_closed_pipe_is_no_error(command: str, first: str) -> None:
     result = bash(f"analyze {command} | head -n 1")
     assert result.stdout.startswith(first) and (complaints(result), result.returncode) == ([], 0)
 
 
-def test_a_condition_that_fails_is_told_though_nobody_reads_the_table(tmp_path: Path) -> None:
+def test_failed_condition_is_reported_when_the_reader_of_the_table_closes(tmp_path: Path) -> None:
     a, b = (write_trace(tmp_path / n / "t.json", [kernel("k", 0, dur)]) for n, dur in (("a", 1), ("b", 9)))
     result = bash(
         f"analyze compare {shlex.quote(str(a))} {shlex.quote(str(b))} --fail-if 'kernel_time > 5%' | head -n 1"
@@ -273,7 +273,7 @@ def test_a_condition_that_fails_is_told_though_nobody_reads_the_table(tmp_path: 
     assert result.returncode == 1 and "failed: kernel_time" in result.stderr
 
 
-def test_output_that_fails_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
+def test_failed_output_is_one_sentence_and_leaves_no_file(tmp_path: Path) -> None:
     """A full device, a folder, no name; an older file stays as it was, and no part of the new one is left."""
     old = tmp_path / "old.csv"
     old.write_text("old")
@@ -356,7 +356,7 @@ def test_names_are_not_markup_of_the_table(tmp_path: Path) -> None:
     assert sorted(names) == sorted(line.split()[0] for line in lines[2 : 2 + len(names)])
 
 
-def test_numbers_that_are_none_are_null(tmp_path: Path) -> None:
+def test_nan_and_infinity_are_null(tmp_path: Path) -> None:
     statement = (
         "SELECT 'nan'::DOUBLE AS a, 'inf'::DOUBLE AS b_ns, -'inf'::FLOAT AS c_pct, ['nan'::DOUBLE, 1] AS d,"
         " {'e': 'inf'::DOUBLE} AS e, 2.5::DOUBLE AS f"
@@ -404,7 +404,7 @@ def test_arguments_that_are_not_utf8_are_one_sentence(tmp_path: Path) -> None:
         assert result.stderr.startswith("analyze: ")
 
 
-def test_a_store_without_room_in_memory_is_one_sentence() -> None:
+def test_out_of_memory_is_one_sentence() -> None:
     """DuckDB's own error where its memory does not suffice, and Python's."""
     code = (
         "import sys; from analyze import cli; from analyze.query import engine\n"
@@ -457,7 +457,7 @@ def test_the_shell_completes(line: str, offered: list[str]) -> None:
     assert completions(line) == offered
 
 
-def test_names_that_were_mistaken_are_followed_by_likely_ones() -> None:
+def test_misspelled_names_get_suggestions() -> None:
     """DuckDB's candidates for a column, and ours for a table and a query."""
     for arguments, says in (
         (("query", "ops", ONE, "--where", "modl = 'x'"), 'Candidate bindings: "model"'),
@@ -483,7 +483,7 @@ def test_version() -> None:
 
 
 @pytest.mark.parametrize("arguments", [(), ("kernel-share",), ("kernel-share", SAMPLES / "late-rank")])
-def test_a_folder_of_queries_that_is_not_there_is_named(tmp_path: Path, arguments: tuple[str | Path, ...]) -> None:
+def test_missing_query_folder_is_named(tmp_path: Path, arguments: tuple[str | Path, ...]) -> None:
     done = run_cli("query", *arguments, "--queries", tmp_path / "mine")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"analyze: {tmp_path / 'mine'}: no such folder of query files\n"

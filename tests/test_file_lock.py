@@ -57,7 +57,7 @@ def test_a_killed_process_holds_nothing(tmp_path: Path, shared: bool) -> None:
     assert free(path)
 
 
-def test_who_may_only_read_holds_a_store_too(unprivileged: Path) -> None:
+def test_reader_without_write_permission_locks_a_store(unprivileged: Path) -> None:
     path = unprivileged / "lock"
     path.touch(0o444)
     path.parent.chmod(0o555)
@@ -67,9 +67,7 @@ def test_who_may_only_read_holds_a_store_too(unprivileged: Path) -> None:
     path.parent.chmod(0o755)
 
 
-def test_where_files_cannot_be_locked_a_store_is_read_and_not_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_store_without_file_locks_is_read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = tmp_path / "store"
     trace = write_trace(tmp_path / "trace.json", [kernel("k", 0, 1)])
     run_cli("ingest", trace, "--store", store)

@@ -76,7 +76,7 @@ def test_many_runs_are_a_table() -> None:
     )
 
 
-def test_a_path_alone_is_told_of_and_a_query_alone_says_what_to_type() -> None:
+def test_path_or_query_name_without_a_command() -> None:
     assert run_cli(ONE).stdout == run_cli("info", ONE).stdout != ""
     mistaken = run_cli("kernel-share", ONE, "--limit", "5")
     assert mistaken.returncode == 2 and complaints(mistaken) == [
@@ -101,15 +101,13 @@ def test_every_need_is_in_words_that_are_understood() -> None:
 
 
 @pytest.mark.parametrize("sample", NAMES)
-def test_what_it_says_of_the_queries_is_true(sample: str) -> None:
+def test_info_lists_the_queries_that_have_rows(sample: str) -> None:
     """What cannot be answered has no rows, and what can be has some."""
     compare(analyze.open(SAMPLES / sample).info(), lambda query: default_answer(sample, query.name).rows)
 
 
 @pytest.mark.parametrize(("sample", "kept"), [part[1:] for part in PARTS], ids=[what for what, *_ in PARTS])
-def test_what_it_says_of_parts_of_a_recording_is_true(
-    sample: str, kept: Callable[[dict[str, Any]], bool], tmp_path: Path
-) -> None:
+def test_info_of_partial_recordings(sample: str, kept: Callable[[dict[str, Any]], bool], tmp_path: Path) -> None:
     trace = json.loads(gzip.decompress((SAMPLES / sample / "torch" / "rank-0.trace.json.gz").read_bytes()))
     events = [e for e in trace["traceEvents"] if (kept(e) if "cat" in e else e["ph"] == "M")]
     path = tmp_path / "t.json"

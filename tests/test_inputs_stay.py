@@ -17,7 +17,7 @@ COMMANDS: dict[str, Callable[[Path, Path], list[str | Path]]] = {
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_trace_is_not_written_over(command: str, tmp_path: Path) -> None:
+def test_output_over_the_input_is_refused(command: str, tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.json", [kernel("a", 1, 1)])
     (tmp_path / "link.json").symlink_to("t.json")
     (tmp_path / "link.folded").symlink_to("t.json")
@@ -29,7 +29,7 @@ def test_a_trace_is_not_written_over(command: str, tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["link.folded", "link.json", "t.json"]
 
 
-def test_nothing_is_written_into_a_store(tmp_path: Path) -> None:
+def test_output_into_a_store_is_refused(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.json", [kernel("a", 1, 1)])
     store = tmp_path / "store"
     assert run_cli("ingest", path, "--store", store).returncode == 0
@@ -42,7 +42,7 @@ def test_nothing_is_written_into_a_store(tmp_path: Path) -> None:
     assert (store / "store.json").read_bytes() == before and not (store / "new.json").exists()
 
 
-def test_output_that_lacks_characters_is_said(tmp_path: Path) -> None:
+def test_characters_missing_in_the_output_encoding(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.json", [kernel("a", 1, 1)])
     done = run_python("-m", "analyze", "query", "kernel-share", path, PYTHONIOENCODING="ascii")
     said = "analyze: the output has characters that ascii lacks; have it in UTF-8, as by PYTHONIOENCODING=utf-8"

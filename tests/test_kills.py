@@ -109,7 +109,7 @@ def test_an_ingest_under_nohup_outlives_its_terminal(large: Path, tmp_path: Path
     assert len(ask(store, "kernel-share")) == 7
 
 
-def test_the_end_of_a_terminal_is_no_killed_worker(at_work: tuple[subprocess.Popen[str], Path, list[int]]) -> None:
+def test_sighup_is_not_reported_as_a_killed_worker(at_work: tuple[subprocess.Popen[str], Path, list[int]]) -> None:
     """Which reaches the workers, too, and they first."""
     child, store, processes = at_work
     child.send_signal(signal.SIGSTOP)  # so that it neither ends nor hears of them meanwhile

@@ -101,7 +101,7 @@ def test_a_folder_for_tasks_that_others_may_change(
         assert analyze.ingest(path, store=tmp_path / "store", launcher="local", launcher_options=options).ingested
 
 
-def test_what_cannot_be_read_is_told_and_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_input_is_reported_and_not_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started = []
 
     def engine(*_: Any) -> Any:
@@ -114,7 +114,7 @@ def test_what_cannot_be_read_is_told_and_not_tried_again(tmp_path: Path, monkeyp
     assert started == [[Share(0, 1)]]
 
 
-def test_what_stops_a_machine_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machine_errors_are_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker process that is killed, or a full disk, is not the input's fault."""
     path = write_trace(tmp_path / "t.json", [kernel("k", 0, 1)])
     stopped = []
@@ -269,7 +269,7 @@ def test_the_script(tmp_path: Path) -> None:
         ({"launcher": "local", "launcher_options": {"colour": "red"}}, "--launcher local: .*colour"),
     ],
 )
-def test_what_is_no_launcher(
+def test_invalid_launcher_options(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], said: str
 ) -> None:
     pytest.importorskip("submitit")

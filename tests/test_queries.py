@@ -605,7 +605,7 @@ def _choices(query: Query) -> list[dict[str, str]]:
     return [{n: c or defaults[n] for n, c in zip(names, row, strict=True)} for row in many] or [{}]
 
 
-def test_groups_by_what_a_column_of_the_query_has_another_meaning_of() -> None:
+def test_by_column_that_collides_with_a_query_column() -> None:
     """`moe-balance --by source`: its source is a rank, that of runs a file."""
     traces = analyze.open(SAMPLES / "expert-4gpu")
     plain = traces.query("moe-balance")

@@ -50,7 +50,7 @@ def objects(url: str, end: str = ".parquet") -> list[str]:
     return sorted(n[len(root) + 1 :] for n in system.find(root) if n.endswith(end))
 
 
-def test_what_is_a_url() -> None:
+def test_url_detection() -> None:
     assert is_remote("s3://b/x") and is_remote(Path("gs://b/x")) and is_remote("az://c/x")
     assert not any(map(is_remote, ("store", "/a/store", "C:/store", "c://store", "a:b", Path("x/s3:/y"))))
     with pytest.raises(InputError, match="nosuchthing"):
@@ -109,7 +109,7 @@ def test_of_two_writers_none_loses_its_run(tmp_path: Path, url: str) -> None:
         assert repr(both_stores) == f"analyze.open({url!r}, {url + '-b'!r})"
 
 
-def test_what_was_replaced_stays_for_one_change(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replaced_files_stay_for_one_change(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path = trace(tmp_path, "k")
     analyze.ingest(path, store=url)
     [first] = [n for n in objects(url) if n.startswith("kernels/")]
@@ -131,7 +131,7 @@ def test_what_was_replaced_stays_for_one_change(tmp_path: Path, url: str, monkey
     assert not any("dead0000" in n for n in objects(url)) and names(url) == {"k"}
 
 
-def test_what_the_storage_refuses_is_a_sentence(bucket: str) -> None:
+def test_storage_errors_are_one_sentence(bucket: str) -> None:
     with pytest.raises(InputError, match=r"^s3://no-such-bucket-here/x: not a store"):
         existing_store("s3://no-such-bucket-here/x")
     with pytest.raises(InputError, match=r"^s3://no-such-bucket-here/x"):

@@ -156,7 +156,7 @@ def test_what_a_format_needs_beside_a_file(tmp_path: Path, scratch: Path) -> Non
         assert [(r["run_id"].rpartition("-")[0], r["n"]) for r in found] == [("logged", 2), ("tables", 4)]
 
 
-def test_what_was_asked_is_fetched_again_only_if_it_changed(
+def test_remote_files_are_fetched_again_only_if_changed(
     tmp_path: Path, url: str, scratch: Path, fetched: Callable[[], Counter[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("analyze.sources.storage._TIMES", ())  # as if all were within a second
@@ -183,7 +183,7 @@ def test_what_was_asked_is_fetched_again_only_if_it_changed(
     assert fetched() == {"t.json": 1}
 
 
-def test_shards_read_what_was_found_once(
+def test_shards_read_remote_files_once(
     tmp_path: Path, url: str, scratch: Path, fetched: Callable[[], Counter[str]]
 ) -> None:
     """Rank 0 lies here and rank 1 at a URL; both are of one run. Who reads gets the runs as a launcher sends them."""

@@ -280,7 +280,7 @@ def test_a_table_takes_the_terminal_it_is_printed_to() -> None:
     assert 120 < max(map(cell_len, run_cli(*query, COLUMNS="").stdout.splitlines())) <= 160
 
 
-def test_the_name_of_a_file_says_its_form(tmp_path: Path) -> None:
+def test_format_from_the_file_name(tmp_path: Path) -> None:
     asked = ("query", "gpu-busy", ONE)
     for name, form in (("x.csv", "csv"), ("x.json", "json"), ("x.md", "markdown"), ("x.txt", "table")):
         assert run_cli(*asked, "-o", tmp_path / name).returncode == 0

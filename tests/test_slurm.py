@@ -248,7 +248,7 @@ def test_a_sweep_of_which_a_task_is_lost(shared: Path) -> None:
     assert (manifest.status, manifest.reason, manifest.end) == ("failed", lost["reason"], None)
 
 
-def test_a_cell_whose_time_runs_out(shared: Path) -> None:
+def test_cell_that_exceeds_its_time_limit(shared: Path) -> None:
     """Slurm gives notice 90 s before, or up to 150: of three minutes both programs have begun by then."""
     well = ["sh", "-c", "trap 'echo ended; exit 1' INT; while :; do sleep 1; done"]
     deaf = ["sh", "-c", "trap '' INT TERM; while :; do sleep 1; done"]

@@ -83,7 +83,7 @@ def test_no_more_processes_than_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [workers([at_url], 2), workers([at_url, large], 2)] == [1, 2]
 
 
-def test_names_that_are_too_many_for_memory_are_kept_in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_distinct_names_spill_to_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["sgemm", "a b", "\u00e9t\u00e9", "\U0001f600", "\uffee", "Z", "void f<int>(int)"]
     files = [
         write_trace(tmp_path / f"rank{n}.json", [kernel(k, i, 1) for i, k in enumerate(names[n:])]) for n in (0, 3)

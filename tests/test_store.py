@@ -132,7 +132,7 @@ def test_what_the_dead_left_is_removed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit])
-def test_a_signal_behind_the_catalogue_leaves_what_it_names(
+def test_signal_after_the_catalogue_is_written_keeps_its_files(
     tmp_path: Path, raised: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run is in the store then, and its files are not swept away with what nothing names."""
@@ -365,7 +365,7 @@ def test_a_catalogue_names_parquet_files_of_its_store(tmp_path: Path, change: di
         ask(store, "runs")
 
 
-def test_a_store_of_a_newer_parser_is_a_sentence(tmp_path: Path) -> None:
+def test_store_of_a_newer_parser(tmp_path: Path) -> None:
     _, store = stored(tmp_path)
     catalogue(store, parser=PARSER_VERSION + 1)
     with pytest.raises(InputError, match="was ingested by a newer tracequarry; upgrade this one"):
@@ -385,7 +385,7 @@ def test_names_are_classified_anew_when_the_rules_change(tmp_path: Path, monkeyp
     assert [r["family"] for r in ask(store, "kernel-share", params={"group": "family"})] == ["renamed"]
 
 
-def test_a_full_disk_is_a_sentence(tmp_path: Path) -> None:
+def test_full_disk_is_one_sentence(tmp_path: Path) -> None:
     """No file may grow beyond 20 kB: what a full disk does, for a process of its own."""
     _, store = stored(tmp_path, "old")
     before = contents(store)

@@ -82,7 +82,7 @@ def status(url: str, method: str = "GET", **headers: str) -> tuple[int, str | No
         return e.code, e.headers["Access-Control-Allow-Origin"]
 
 
-def test_it_is_served_once_and_to_the_ui_alone(start: Start, tmp_path: Path) -> None:
+def test_trace_is_served_once_and_only_to_perfetto(start: Start, tmp_path: Path) -> None:
     process = start(ONE, "--print-url", "-o", tmp_path / "kept.json.gz")
     assert process.stdout is not None
     assert process.stdout.readline().startswith(f"{tmp_path}/kept.json.gz: 2026")
@@ -121,7 +121,7 @@ def test_the_browser_gets_the_address(start: Start, tmp_path: Path) -> None:
     assert "https" not in out and not list(tmp_path.glob("tracequarry-*"))
 
 
-def test_ctrl_c_ends_it_and_removes_the_trace(start: Start, tmp_path: Path) -> None:
+def test_ctrl_c_ends_serving_and_removes_the_trace(start: Start, tmp_path: Path) -> None:
     process = start(ONE, "--print-url", TMPDIR=str(tmp_path))
     assert process.stdout is not None
     process.stdout.readline()
@@ -130,7 +130,7 @@ def test_ctrl_c_ends_it_and_removes_the_trace(start: Start, tmp_path: Path) -> N
     assert process.wait(30) == 130 and not list(tmp_path.glob("tracequarry-*"))
 
 
-def test_a_port_that_is_taken_is_one_sentence(port: None) -> None:
+def test_port_in_use_is_one_sentence(port: None) -> None:
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind(("127.0.0.1", 9001))

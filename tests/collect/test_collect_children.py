@@ -92,7 +92,7 @@ def test_workers_are_not_recorded_and_ranks_are(collect: Collect, tmp_path: Path
     assert [r.counted_steps for r in ran.manifest.passes[0].ranks if r.counted_steps] == [2]
 
 
-def test_a_profiler_of_a_forked_childs_own(collect: Collect, tmp_path: Path) -> None:
+def test_forked_child_with_its_own_profiler(collect: Collect, tmp_path: Path) -> None:
     """It is none of the recorded process's, whose recording goes on."""
     program = tmp_path / "program.py"
     program.write_text(CHILD_PROFILES)

@@ -31,7 +31,7 @@ def steps_done(temporary: Path) -> bool:
     return any(p.stat().st_size > 2 for p in temporary.rglob("progress"))
 
 
-def test_who_is_killed_while_it_ends_has_said_so(tmp_path: Path) -> None:
+def test_kill_during_shutdown_leaves_an_interrupted_manifest(tmp_path: Path) -> None:
     """As Slurm does: SIGTERM, and soon SIGKILL, while a program that does not listen is waited for."""
     began = tmp_path / "began"
     deaf = f"trap '' INT TERM; touch {began}; while :; do sleep 0.1; done"
@@ -54,7 +54,7 @@ def test_who_is_killed_while_it_ends_has_said_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ignored", [False, True])
-def test_the_end_of_a_terminal_ends_a_recording_but_under_nohup(tmp_path: Path, ignored: bool) -> None:
+def test_sighup_ends_a_recording_except_under_nohup(tmp_path: Path, ignored: bool) -> None:
     began, may_end = tmp_path / "began", tmp_path / "may end"
     waits = f"touch {quote(str(began))}; while ! test -e {quote(str(may_end))}; do sleep 0.1; done"
     command = [sys.executable, "-m", "collect", "run", "-o", str(tmp_path / "out"), "--profiler", "none", "--"]
@@ -72,7 +72,7 @@ def test_the_end_of_a_terminal_ends_a_recording_but_under_nohup(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_run_says_so_and_keeps_what_there_is(tmp_path: Path, number: signal.Signals) -> None:
+def test_interrupted_run_keeps_its_trace(tmp_path: Path, number: signal.Signals) -> None:
     (temporary := tmp_path / "temporary").mkdir()
     child = start("run", "-o", str(tmp_path), *CPU, "--steps", "100000", TMPDIR=str(temporary))
     wait_for(lambda: steps_done(temporary), "some steps")
@@ -144,7 +144,7 @@ def test_output_that_cannot_be_written(collect: Collect, tmp_path: Path) -> None
         assert ran.code == 2 and f"collect: --output: cannot write to {tmp_path / name}" in ran.stderr
 
 
-def test_folders_that_one_may_not_enter(unprivileged: Path) -> None:
+def test_folders_without_permission(unprivileged: Path) -> None:
     closed = unprivileged / "closed"
     closed.mkdir(mode=0)
     with pytest.raises(MachineError, match=r"--output: cannot write to .*closed/runs/.*: Permission denied"):

@@ -41,7 +41,7 @@ def python(text: str) -> str:
     return done.stdout.strip()
 
 
-def test_the_beginning_of_cuda() -> None:
+def test_first_use_of_cuda() -> None:
     """torch's own start of CUDA is replaced, since there may be no GPU; test_collect_gpu_programs needs one."""
     told = python(
         WATCHES
@@ -72,7 +72,7 @@ def test_the_first_module() -> None:
     assert told.splitlines() == ["[]", "0", "True", "0"]
 
 
-def test_a_loader_uses_nothing() -> None:
+def test_data_loader_is_not_a_first_use() -> None:
     told = python(
         WATCHES
         + "class Data(torch.utils.data.Dataset):\n"
@@ -120,7 +120,7 @@ def test_operators_of_all_threads(collect: Collect, tmp_path: Path) -> None:
     assert called.count("aten::ones") == called.count("aten::zeros") == 1
 
 
-def test_a_fold_after_the_other(collect: Collect, tmp_path: Path) -> None:
+def test_steps_are_counted_across_trainings(collect: Collect, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(TRAIN + "for fold in range(4):\n    train(2)\n")
     ran = collect(*ASKED, "--", sys.executable, str(program))
@@ -166,7 +166,7 @@ OWN_PROFILERS = {
 
 
 @pytest.mark.parametrize("case", OWN_PROFILERS)
-def test_a_profiler_of_the_programs_own(case: str, collect: Collect, tmp_path: Path) -> None:
+def test_program_with_its_own_profiler(case: str, collect: Collect, tmp_path: Path) -> None:
     text, theirs, is_recorded = OWN_PROFILERS[case]
     program = tmp_path / "program.py"
     program.write_text(TRAIN + text + "\n")

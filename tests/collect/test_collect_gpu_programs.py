@@ -108,7 +108,7 @@ def test_steps_without_a_warm_up(collect: Collect, tmp_path: Path) -> None:
     assert names(trace, "cpu_op").count(PRODUCT) == 3
 
 
-def test_a_profiler_of_the_programs_own(collect: Collect, tmp_path: Path) -> None:
+def test_program_with_its_own_profiler(collect: Collect, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
         WORK + "with torch.profiler.profile() as p:\n    infer()\n"

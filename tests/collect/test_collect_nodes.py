@@ -83,7 +83,7 @@ def test_one_collect_for_all_nodes(collect: Collect, tmp_path: Path) -> None:
     assert sorted(p.name for p in ran.folder.iterdir()) == ["run.json", "torch"]
 
 
-def test_what_slurm_says() -> None:
+def test_slurm_job_names() -> None:
     step = {"SLURM_JOB_ID": "77", "SLURM_STEP_ID": "3", "SLURM_STEP_NUM_TASKS": "4"}
     assert slurm_job(step) == "slurm-77-3"
     assert slurm_job(step | {"SLURM_RESTART_COUNT": "1"}) == "slurm-77-3-restart1"
@@ -100,6 +100,6 @@ def test_what_slurm_says() -> None:
         (["--job", "a", "--model", "resnet18"], "--job: needs a program of your own after --"),
     ],
 )
-def test_a_job_that_will_not_do(collect: Collect, arguments: list[str], said: str) -> None:
+def test_invalid_jobs(collect: Collect, arguments: list[str], said: str) -> None:
     ran = collect(*arguments)
     assert ran.code == 2 and said in ran.stderr and not ran.output.exists()

@@ -143,7 +143,7 @@ def test_program_without_an_optimizer_is_recorded_whole(collect: Collect, script
         (["-c", "pass", "torchrun"], False),
     ],
 )
-def test_what_is_a_launcher(tmp_path: Path, command: list[str], is_launcher: bool) -> None:
+def test_launcher_detection(tmp_path: Path, command: list[str], is_launcher: bool) -> None:
     """As Python itself says it where sitecustomize is imported."""
     (tmp_path / "sitecustomize.py").write_text(
         "import os\nfrom collect.injected.attach import is_launcher\nprint(is_launcher(), flush=True)\nos._exit(0)\n"
@@ -239,7 +239,7 @@ def test_ranks_begin_together_after_a_warm_up(collect: Collect, script: Script) 
     assert ran.manifest.passes[0].counted_steps == 3
 
 
-def test_rank_that_never_steps_keeps_nobody_waiting(collect: Collect, script: Script) -> None:
+def test_rank_that_never_steps_does_not_block_others(collect: Collect, script: Script) -> None:
     apart = [*LAUNCHER, "--nproc-per-node=2", script(APART), "never"]
     ran = collect("--steps", "3", "--warmup", "3", *ALONE, "--", *apart)
     assert ran.code == 0, ran.stderr

@@ -233,9 +233,7 @@ def test_ncu_is_refused_where_it_would_hang(collect: Collect) -> None:
     assert ran.code == 2 and "use it with --gpus 1" in ran.stderr
 
 
-def test_a_tool_is_where_its_variable_says_else_on_path_else_in_a_usual_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tool_lookup_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in ("asked", "bin", "opt/1.9", "opt/2.0"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "tool").touch(mode=0o755)
@@ -251,7 +249,7 @@ def test_a_tool_is_where_its_variable_says_else_on_path_else_in_a_usual_place(
     assert tool.find() is None
 
 
-def test_files_are_told_by_their_names(tmp_path: Path) -> None:
+def test_file_kinds_by_name(tmp_path: Path) -> None:
     folder = tmp_path / "torch"
     folder.mkdir()
     for name in ("rank-12.trace.json.gz", "rank-0.step_metrics.csv", "rank-0.trace.json.part", "log.txt", "core"):

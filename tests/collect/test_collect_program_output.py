@@ -24,7 +24,7 @@ def test_program_that_opens_its_stderr_anew(collect: Collect) -> None:
     assert "which is cut away\nsecond\nthird\n" in ran.stderr
 
 
-def test_characters_that_come_in_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_multibyte_characters_in_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "log.txt"
     shown = PassProgress(Console(file=io.StringIO()), "", None, tmp_path, log, echo=True)
     with shown as progress, log.open("wb", 0) as f:
@@ -37,7 +37,7 @@ def test_characters_that_come_in_parts(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize(("profilers", "read"), [("none", "given"), ("none,torch", "")])
-def test_what_a_program_reads(tmp_path: Path, profilers: str, read: str) -> None:
+def test_stdin_of_a_program(tmp_path: Path, profilers: str, read: str) -> None:
     """A second pass would find nothing left: then none has it."""
     command = [sys.executable, "-m", "collect", "run", "-o", str(tmp_path), "--profiler", profilers, "--", "cat"]
     subprocess.run(command, input="given", text=True, env=environment(), capture_output=True, timeout=60)

@@ -59,7 +59,7 @@ def operators(ran: Ran) -> dict[str, set[str]]:
 BOTH = ("rank-0.trace.json.gz", "rank-1.trace.json.gz")
 
 
-def test_the_parent_of_the_ranks_is_none(collect: Collect, tmp_path: Path) -> None:
+def test_parent_of_ranks_is_not_a_rank(collect: Collect, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(SPAWNED)
     ran = collect("--", sys.executable, str(program), str(tmp_path))
@@ -70,7 +70,7 @@ def test_the_parent_of_the_ranks_is_none(collect: Collect, tmp_path: Path) -> No
     assert not list((ran.folder / "torch").glob("process-*"))
 
 
-def test_a_helper_with_the_variables_of_a_rank_is_none(collect: Collect, tmp_path: Path) -> None:
+def test_helper_with_rank_variables_is_not_a_rank(collect: Collect, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(HELPED)
     ran = collect("--", *TWO, str(program), str(tmp_path))
@@ -87,7 +87,7 @@ def test_the_last_attempt_of_a_job(collect: Collect, tmp_path: Path) -> None:
     assert "earlier attempt" in (ran.manifest.passes[0].note or "")
 
 
-def test_ranks_are_known_although_the_group_is_gone(collect: Collect, tmp_path: Path) -> None:
+def test_ranks_after_the_process_group_is_destroyed(collect: Collect, tmp_path: Path) -> None:
     """Nothing else says them: no optimizer steps, no variable."""
     program = tmp_path / "program.py"
     start = "process = multiprocessing.get_context('spawn').Process(target=join, args=(rank, 2, sys.argv[1] + '/s'))"

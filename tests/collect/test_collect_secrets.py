@@ -429,7 +429,7 @@ def test_run_ids_lead_nowhere(tmp_path: Path, name: str) -> None:
     assert folder.path.resolve().parent == tmp_path / "runs"
 
 
-def test_what_a_run_id_is() -> None:
+def test_valid_run_ids() -> None:
     assert [text for text in ("a", "2026-x_1.b", "x" * 200) if not is_run_id(text)] == []
     assert [t for t in ("", ".", "..", ".a", "a/b", "a b", "a\n", "é", "x" * 201) if is_run_id(t)] == []
 
@@ -442,7 +442,7 @@ def test_model_that_is_a_path(tmp_path: Path, model: str) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_plan_whose_name_leads_out(tmp_path: Path) -> None:
+def test_plan_name_that_leaves_its_folder(tmp_path: Path) -> None:
     plan = tmp_path / "...toml"
     plan.write_text('[options]\nmodel = "resnet18"\n')
     child = start("sweep", str(plan))

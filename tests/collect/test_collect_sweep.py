@@ -193,7 +193,7 @@ def test_cells_as_tasks_of_submitit(tmp_path: Path) -> None:
     assert code == 0 and [c["status"] for c in cells(output)] == ["done", "done"] and cells(output)[0] == done
 
 
-def test_a_cell_whose_task_is_killed_is_not_left_running(tmp_path: Path) -> None:
+def test_cell_of_a_killed_task_is_failed(tmp_path: Path) -> None:
     pytest.importorskip("submitit")
     plan, output = tmp_path / "plan.toml", tmp_path / "out"
     programs = [["sh", "-c", f"kill -9 $PPID #{n}"] for n in range(2)]
@@ -255,7 +255,7 @@ def test_scripts_for_sbatch(tmp_path: Path) -> None:
         (["--only", "cell=3"], "--only cell=3: the plan has cells 1 to 2"),
     ],
 )
-def test_launchers_that_will_not_do(tmp_path: Path, options: list[str], said: str) -> None:
+def test_invalid_launchers(tmp_path: Path, options: list[str], said: str) -> None:
     pytest.importorskip("submitit")
     plan = tmp_path / "plan.toml"
     plan.write_text(OPTIONS + "[grid]\nbatch_size = [2, 3]\n")

@@ -61,7 +61,7 @@ def test_clock_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (clock.mean_ns(True), clock.mean_ns(False)) == (30, None)
 
 
-def test_program_of_ones_own(collect: Collect, tmp_path: Path) -> None:
+def test_undisturbed_steps_of_a_program(collect: Collect, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(SLEEPS)
     ran = collect("--steps", "2", "--warmup", "2", "--detail", "light", "--", sys.executable, str(program))
@@ -133,7 +133,7 @@ def test_what_each_detail_records() -> None:
     assert TorchOptions(detail="light", memory_timeline=True).recorded() == with_timeline
 
 
-def test_what_recording_costs_is_told() -> None:
+def test_profiler_overhead_is_reported() -> None:
     trace = RunFile(path="torch/rank-0.trace.json.gz", kind="chrome_trace", rank=0)
     ranks = [
         RankRecording(rank=0, undisturbed_step_ns=17_100_000, recorded_step_ns=22_230_000),
