@@ -6,7 +6,6 @@ A block's file begins with comment lines, and each view and macro has its own ab
     -- @use intervals                                           blocks that this one is built on
     -- @keep gpu_tracks                                         views that many questions rest on (`Engine`, keep)
     -- @once gpu_tracks                                         views of few rows that one question reads in many places
-    -- @empty lost_work with lost_tracks                        of @once: no rows where the other has none
     -- @view gpu_tracks  a row is a GPU of a process.           any prose about it may follow
     -- @column track index    Its number.                       every column of the view, with its unit
     -- @column * of kernels                                     or all that the documentation of another one lists
@@ -24,7 +23,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -44,7 +43,6 @@ _RUN_GROUP = ResultColumn("run_group", "index", "Group of runs (--by); NULL with
 _USE = re.compile(r"^@use\s+(.*)$")
 _KEEP = re.compile(r"^@keep\s+(.*)$")
 _ONCE = re.compile(r"^@once\s+(.*)$")
-_EMPTY = re.compile(r"^@empty\s+(\w+) with (\w+)$")
 _VIEW = re.compile(r"^@view\s+(\w+)\s+a row is (.*)$")
 _MACRO = re.compile(r"^@macro\s+(\w+)\(([\w, ]*)\)\s+(.*)$")
 _CREATE = re.compile(r"^(?=CREATE )", re.MULTILINE)
@@ -86,8 +84,6 @@ class Block:
     """Its views that an engine for many questions computes once."""
     once: tuple[str, ...] = ()
     """Its views that every engine computes once."""
-    empty: tuple[tuple[str, str], ...] = ()
-    """Of these, which have no rows where another one has none, which may be of a block that this one uses."""
     create: Create | None = None
     """What makes a computed table of this name; None for a block of SQL."""
     tables: tuple[str, ...] = ()
@@ -113,11 +109,6 @@ class Part:
     """The views and macros in it, as far as they are declared: those of a user's block need not be."""
     sql: str
 
-    @property
-    def key(self) -> str:
-        """What tells it from those of other blocks, be they of the same name."""
-        return self.sql or f"computed {self.name}"
-
     @cached_property
     def words(self) -> frozenset[str]:
         """What it may read, by name; a computed table's SQL is in Python, so that is all of what its block uses."""
@@ -133,7 +124,6 @@ def parse_block(name: str, text: str, where: str, built_in: bool = True) -> Bloc
     uses: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
     once: tuple[str, ...] = ()
-    empty: tuple[tuple[str, str], ...] = ()
     found: list[Definition] = []
     for number, group in enumerate(_comments(text)):
         current = None
@@ -149,8 +139,6 @@ def parse_block(name: str, text: str, where: str, built_in: bool = True) -> Bloc
                 keep += names_of(m[1])
             elif m := _ONCE.match(line):
                 once += names_of(m[1])
-            elif m := _EMPTY.match(line):
-                empty += ((m[1], m[2]),)
             elif m := _VIEW.match(line):
                 found.append(current := Definition(m[1], None, m[2]))
             elif m := _MACRO.match(line):
@@ -162,14 +150,10 @@ def parse_block(name: str, text: str, where: str, built_in: bool = True) -> Bloc
             else:
                 raise InputError(f"{where}: not a well-formed comment line of a block: {line}")
     own = {d.name for d in found if d.params is None}
-    # (What something is empty with may be of a block that this one uses.)
-    named = tuple(name for a, b in empty for name in ((a, b) if b in own or not uses else (a,)))
-    for tag, names in (("@keep", keep), ("@once", once), ("@empty", named)):
+    for tag, names in (("@keep", keep), ("@once", once)):
         if unknown := set(names) - own:
             raise InputError(f"{where}: {tag} {min(unknown)}: the block has no such view")
-    if unknown := set(named) - set(once):
-        raise InputError(f"{where}: @empty {min(unknown)}: it is not computed once")
-    return Block(name, "\n".join(prose).strip(), uses, tuple(found), text, built_in, keep, once, empty)
+    return Block(name, "\n".join(prose).strip(), uses, tuple(found), text, built_in, keep, once)
 
 
 def _comments(text: str) -> Iterator[list[str]]:
@@ -209,9 +193,8 @@ def blocks(names: Iterable[str], folders: Iterable[Path] = ()) -> dict[str, Bloc
     return found
 
 
-def parts(found: Mapping[str, Block], sql: str, bare: Collection[Part] = ()) -> list[Part]:
-    """The parts of blocks that SQL reads, each behind what it reads itself; of a user's block, the whole. What only
-    those in `bare` read is not among them.
+def parts(found: Mapping[str, Block], sql: str) -> list[Part]:
+    """The parts of blocks that SQL reads, each behind what it reads itself; of a user's block, the whole.
 
     What it reads is one of its words, be it a text that a macro is given as the name of a table. That a word may mean
     something else costs the time to make a view; to read the SQL as DuckDB does would cost more.
@@ -223,7 +206,7 @@ def parts(found: Mapping[str, Block], sql: str, bare: Collection[Part] = ()) -> 
     while todo:
         new = {home[word] for word in todo.pop() & home.keys()} - read
         read |= new
-        todo += [part.words for part in new if part not in bare]
+        todo += [part.words for part in new]
     return [part for part in every if part in read]
 
 

@@ -16,11 +16,11 @@ import duckdb
 from analyze.errors import InputError
 from analyze.query import interrupts, sql_process
 from analyze.query.answer import Answer, Statement
-from analyze.query.blocks import Block, Part, blocks, check_declared, defining, parts, words
+from analyze.query.blocks import Part, blocks, check_declared, defining, parts, words
 from analyze.query.chosen import Asked, Chosen, whole_limit
 from analyze.query.databases import Database, ReadOnlyDatabase
 from analyze.query.literals import literal_path
-from analyze.query.made import COLUMNS, Made, note_columns
+from analyze.query.made import Made
 from analyze.query.parsed import parsed
 from analyze.query.plain_sql import block_statements, check_select, names_in, names_in_block, sentence
 from analyze.query.query_files import BUILT_IN, Query, ResultColumn
@@ -188,10 +188,8 @@ class Engine:
 
     def _make_read(self, sql: str, uses: Iterable[str], folders: Iterable[Path] = ()) -> None:
         """Make what SQL reads, unless it is there: stored tables, and of the blocks that it uses, with their own."""
-        found = blocks(uses, folders)
-        bare = self._without_rows(found, sql)
-        read = parts(found, sql, bare)
-        for table in sorted(_STORED & words(sql).union(*(part.words for part in read if part not in bare))):
+        read = parts(blocks(uses, folders), sql)
+        for table in sorted(_STORED & words(sql).union(*(part.words for part in read))):
             with self._blocks.made_once(table) as new:
                 if new:
                     self._recordings.create_view(table)
@@ -199,23 +197,6 @@ class Engine:
             with self._blocks.made_once(part.name) as new:
                 if new:
                     self._make(part)
-
-    def _without_rows(self, found: Mapping[str, Block], sql: str) -> set[Part]:
-        """Parts of what SQL reads that are still to be made, have no rows and whose columns are known: what they read
-        need not be there."""
-        if self._blocks.own or not all(block.built_in for block in found.values()):
-            return set()
-        bare = set()
-        for part in parts(found, sql):
-            if part.key in COLUMNS and part.name not in self._blocks.made:
-                with_it = dict(part.block.empty)[part.name]
-                self._make_read(with_it, [part.block.name])
-                if not self._has_rows(with_it):
-                    bare.add(part)
-        return bare
-
-    def _has_rows(self, table: str) -> bool:
-        return bool(self.connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchall())
 
     def _make(self, part: Part) -> None:
         block = part.block
@@ -225,15 +206,11 @@ class Engine:
             check_declared(names_in_block(self.connection, block.sql, what), block.uses, what)
             statements = self._checked(block.sql, partial(block_statements, self.connection, block.sql, what))
         try:
-            if self._make_bare(part):
-                return
             if block.create is not None:
                 block.create(self.connection, block.name)
             elif not (block.built_in and self._keeps(part) and self._make_table(part)):
                 for statement in [parsed(self.connection, part.sql)] if block.built_in else statements:
                     self.connection.execute(statement)
-            if part.name in dict(block.empty) and not self._blocks.own and part.key not in COLUMNS:
-                note_columns(self.connection, part.name, part.key)
         except duckdb.Error as e:
             raise InputError(f"{self._recordings if block.create else f'block {block.name}'}: {sentence(e)}") from e
 
@@ -248,24 +225,12 @@ class Engine:
         if not part.sql.startswith(view):
             return False
         select = part.sql.removeprefix(view).rstrip(";\n")
-        with_it = dict(part.block.empty).get(part.name)
-        if with_it and not self._has_rows(with_it):
-            select = f"SELECT * FROM ({select}) LIMIT 0"
         try:
             self.connection.execute(parsed(self.connection, f"CREATE TABLE {part.name} AS {select}"))
         except duckdb.Error as e:
             if not self._small or isinstance(e, duckdb.InterruptException):
                 raise
             return False
-        return True
-
-    def _make_bare(self, part: Part) -> bool:
-        """Make what has no rows, as another has none, of its columns alone; False, and nothing made, if it may have
-        some or these are not known."""
-        columns = None if self._blocks.own else COLUMNS.get(part.key)
-        if columns is None or self._has_rows(dict(part.block.empty)[part.name]):
-            return False
-        self.connection.execute(f"CREATE TABLE {part.name} ({columns})")
         return True
 
     @_one_at_a_time

@@ -1,7 +1,6 @@
 -- Collectives: which kernels are one call, and what is known of it.
 -- @use batches, collective_kinds, comm_groups, launched_collectives
 -- @once collective_kernels, communication_names
--- @empty collective_kernels with communication_names
 
 -- @view communication_names  a row is a name of communication kernels.
 -- @column run_id id             The run.

@@ -2,7 +2,6 @@
 -- parameters.
 -- @use collective_calls, comm_exposed, gpu_tracks, intervals, launch_calls
 -- @once fsdp_kernels, fsdp_ranges
--- @empty fsdp_kernels with fsdp_ranges
 
 -- @view fsdp_ranges  a row is a range that torch's FSDP opens around its work on the CPU.
 -- FSDP2 (`fully_shard`) names the module in it. FSDP1 (`FullyShardedDataParallel`) names none, and has the ranges of a

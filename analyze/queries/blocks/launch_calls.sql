@@ -4,7 +4,6 @@
 -- calls have. One call that was written several times is one.
 -- @keep launch_calls
 -- @once repeated_id_blocks, repeated_correlation_ids
--- @empty repeated_correlation_ids with repeated_id_blocks
 -- @view repeated_id_blocks  a row is 2048 neighbouring correlation ids of a rank of which an API used one twice, or
 -- several processes used any.
 -- @column run_id id             The run.

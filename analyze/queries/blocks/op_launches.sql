@@ -2,7 +2,6 @@
 -- of one workload, joined by kernel order and name.
 -- @use ncu_flops, op_calls
 -- @once op_launches, run_pairs
--- @empty op_launches with run_pairs
 
 -- @macro bare_name(short_name)  the two profilers demangle differently: namespaces that one leaves out, the other
 -- prints.
