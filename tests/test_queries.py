@@ -290,7 +290,6 @@ def test_a_damaged_file_of_a_store_is_named(tmp_path: Path) -> None:
         for arguments in (
             ["query", "kernel-share", store],
             ["query", "ops", store],
-            ["query", "critical-path", store],
             ["sql", "SELECT * FROM kernels", store],
             ["advise", store],
             ["trace", store, "-o", tmp_path / "out.json"],
