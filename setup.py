@@ -35,12 +35,7 @@ class Build(build_py):
 
 # Python without its lock has no stable ABI.
 STABLE = not sysconfig.get_config_var("Py_GIL_DISABLED")
-COMPILED = (
-    "analyze.query.computed._name_sums",
-    "analyze.query.computed._nesting",
-    "analyze.query.computed._paths",
-    "analyze.sources.chrome._cutting",
-)
+COMPILED = ("analyze.sources.chrome._cutting",)
 
 setup(
     cmdclass={"build_py": Build},
@@ -48,7 +43,7 @@ setup(
         Extension(
             name=name,
             sources=[name.replace(".", "/") + ".c"],
-            depends=["analyze/compiled.h", "analyze/query/computed/sorted_runs.h"],  # which the sdist holds, too
+            depends=["analyze/compiled.h"],  # which the sdist holds, too
             define_macros=[("Py_LIMITED_API", "0x030B0000")] if STABLE else [],
             py_limited_api=STABLE,
             optional=True,

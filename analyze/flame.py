@@ -22,8 +22,8 @@ from analyze.whole_file import ending_of, whole_file
 if TYPE_CHECKING:
     from analyze.query.engine import Engine
 
-TREES = {"op": "no", "module": "module", "python": "stack"}
-"""What a stack is of, and the end of the name of the table that holds the tree (`call_tree_...`)."""
+TREES = {"op": "op", "module": "module", "python": "stack"}
+"""What a stack is of, and the tree in the table call_paths that has it."""
 
 TIMES = ("gpu", "cpu")
 
@@ -31,35 +31,15 @@ _FOLDED = (".folded", ".txt")
 
 Stack = tuple[str, ...]
 
-_WALK = """
-WITH RECURSIVE nodes AS (
-    SELECT run_id, rank, node, parent, self_ns, coalesce(replace(name, 'nn.Module: ', ''), '(no name)') AS name
-    FROM call_tree_{tree}
-    WHERE kind <> 'async'
-),
--- A path is known by the first node on it.
-walk AS (
-    SELECT node, NULL::INTEGER AS parent_path, min(node) OVER (PARTITION BY run_id, rank, name) AS path
-    FROM nodes
-    WHERE parent IS NULL
-    UNION ALL
-    SELECT n.node, w.path, min(n.node) OVER (PARTITION BY w.path, n.name)
-    FROM walk w JOIN nodes n ON n.parent = w.node
-)
-"""
 _PATHS = """
 SELECT
-    run_id::VARCHAR, rank, path, any_value(parent_path) AS parent_path, any_value(name) AS name,
-    sum(self_ns)::BIGINT AS self_ns
-FROM nodes JOIN walk USING (node)
-GROUP BY run_id, rank, path
+    run_id::VARCHAR, rank, path, parent, coalesce(replace(name, 'nn.Module: ', ''), '(no name)') AS name, self_ns,
+    first_ns
+FROM tree_paths('{tree}')
 ORDER BY path
 """
 _WORK = """
-SELECT w.run_id::VARCHAR, w.rank, path, w.name, sum(w.dur_ns)::BIGINT AS gpu_ns
-FROM work_nodes('gpu_named_work', 'call_tree_{tree}') w LEFT JOIN walk USING (node)
-GROUP BY w.run_id, w.rank, path, w.name
-ORDER BY min(w.start_ns), w.name
+SELECT run_id::VARCHAR, rank, path, name, total_ns FROM tree_work('{tree}') ORDER BY first_ns, name
 """
 
 NO_OPERATOR = "(no operator)"
@@ -88,26 +68,32 @@ def profiles(engine: Engine, tree: str = "op", time: str = "gpu") -> list[Profil
         raise InputError(f"--tree {tree}: must be one of {', '.join(TREES)}")
     if time not in TIMES:
         raise InputError(f"--time {time}: must be one of {', '.join(TIMES)}")
-    walk = _WALK.format(tree=TREES[tree])
     try:
-        uses = [f"call_tree_{TREES[tree]}", "gpu_named_work", "work_nodes"]
-        paths = engine.rows(walk + _PATHS, uses)
-        work = engine.rows(walk + _WORK.format(tree=TREES[tree]), uses) if time == "gpu" else []
+        paths = engine.rows(_PATHS.format(tree=TREES[tree]), ["call_sums"])
+        work = engine.rows(_WORK.format(tree=TREES[tree]), ["call_sums"]) if time == "gpu" else []
     except duckdb.Error as e:
         raise InputError(f"flame: {sentence(e)}") from e
-    stacks: dict[int | None, Stack] = {None: ()}
-    turns: dict[int | None, tuple[int, ...]] = {None: ()}
-    for _, _, path, parent, name, _ in paths:  # parents first
-        stacks[path] = (*stacks[parent], name)
-        turns[path] = (*turns[parent], path)
-    found: dict[tuple[str, int], list[tuple[Stack, int]]] = {}
+    stack_of: dict[int | None, Stack] = {None: ()}
+    first: dict[tuple[str, int, Stack], int] = {}
+    for run_id, rank, path, parent, name, _, first_ns in paths:  # parents first
+        stack_of[path] = stack = (*stack_of[parent], name)
+        first[run_id, rank, stack] = min(first_ns, first.get((run_id, rank, stack), first_ns))
+
+    def turn(key: tuple[str, int, Stack]) -> list[tuple[int, str]]:
+        run_id, rank, stack = key
+        return [(first[run_id, rank, stack[: n + 1]], name) for n, name in enumerate(stack)]
+
+    # In the order of calls, what is below a call next to it: so it is one box in the order of time, too.
+    found: dict[tuple[str, int], Counter[Stack]] = {}
     if time == "cpu":
-        # What is below a call beside it, so that it is one box in the order of time, too.
-        for run_id, rank, path, _, _, ns in sorted(paths, key=lambda row: turns[row[2]]):
-            found.setdefault((run_id, rank), []).append((stacks[path], ns))
-    for run_id, rank, path, name, ns in sorted(work, key=lambda row: (row[2] is None, turns[row[2]])):
-        found.setdefault((run_id, rank), []).append(((*(stacks[path] or (NO_OPERATOR,)), name), ns))
-    return [Profile(run_id, rank, found[run_id, rank]) for run_id, rank in sorted(found)]
+        for run_id, rank, stack in sorted(first, key=turn):
+            found.setdefault((run_id, rank), Counter())[stack] = 0
+        for run_id, rank, path, _, _, self_ns, _ in paths:
+            found[run_id, rank][stack_of[path]] += self_ns
+    work.sort(key=lambda row: (row[2] is None, turn((row[0], row[1], stack_of[row[2]]))))
+    for run_id, rank, path, name, ns in work:
+        found.setdefault((run_id, rank), Counter())[(*(stack_of[path] or (NO_OPERATOR,)), name)] += ns
+    return [Profile(run_id, rank, list(found[run_id, rank].items())) for run_id, rank in sorted(found)]
 
 
 def flame(engine: Engine, output: Path, *, tree: str = "op", time: str = "gpu") -> Drawn:

@@ -19,7 +19,7 @@ import analyze
 from analyze import cli
 from analyze.errors import InputError
 from analyze.query import engines
-from analyze.query.computed import call_tree
+from analyze.query.computed import device_peaks
 from analyze.query.engine import Engine
 from analyze.query.query_files import find
 
@@ -268,27 +268,15 @@ def test_questions_of_the_same_runs_ask_one_engine(made: list[Engine], tmp_path:
     assert len(made) == 4
 
 
-def test_the_call_tree_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-
-    nested: list[int] = []
-    make = call_tree._nested
-    monkeypatch.setattr(call_tree, "_nested", lambda *given: (nested.append(len(given[0]["kind"])), make(*given))[1])
-    traces = analyze.open(ONE)
-    first = traces.query("op-tree")
-    assert len(nested) == 1
-    assert traces.query("op-tree").equals(first) and len(nested) == 1
-
-
 def test_engines_beside_each_other_share_what_they_compute(made: list[Engine], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two threads that both need the tree: one makes it, the other waits for it."""
-
-    nested: list[int] = []
-    make = call_tree._nested
-    monkeypatch.setattr(call_tree, "_nested", lambda *given: (nested.append(len(given[0]["kind"])), make(*given))[1])
+    """Two threads that both need a table: one makes it, the other waits for it."""
+    tables: list[str] = []
+    make = device_peaks.create
+    monkeypatch.setattr(device_peaks, "create", lambda *given: (tables.append(given[1]), make(*given))[1])
     traces = analyze.open(ONE)
     first = traces.engines
     second = first.beside()
-    query = find("op-tree")
+    query = find("mfu")
     answers: dict[int, list[Any]] = {}
 
     def ask(place: int, of: engines.Engines) -> None:
@@ -299,7 +287,7 @@ def test_engines_beside_each_other_share_what_they_compute(made: list[Engine], m
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert len(made) == 1 and len(nested) == 1
+    assert len(made) == 1 and len(tables) == 1
     assert len(answers) == 4 and all(rows == answers[0] for rows in answers.values())
     # What may be half-made is so for both; and the end of the first is that of those beside it.
     second.get(query=query)._blocks.whole = False
@@ -350,15 +338,15 @@ def test_few_engines_are_kept(made: list[Engine]) -> None:
 def test_large_ones_are_not_kept_beside_others(made: list[Engine], monkeypatch: pytest.MonkeyPatch) -> None:
     traces = analyze.open(ONE)
     before = traces.engines.get().held_bytes
-    traces.query("op-tree")
+    traces.query("frequent-sequences")
     held = traces.engines.get().held_bytes
-    assert held > before + 8 * 3814  # a number at least for each operator, range and call
+    assert held > before
     monkeypatch.setattr(engines, "MOST_BYTES", held - 1)
     first = weakref.ref(made.pop())
-    traces.query("op-tree", where="rank = 0")
+    traces.query("frequent-sequences", where="rank = 0")
     gc.collect()
     assert first() is None
-    traces.query("op-tree", where="rank = 0")
+    traces.query("frequent-sequences", where="rank = 0")
     assert len(made) == 1
 
 
@@ -422,7 +410,7 @@ def test_what_fails_leaves_the_engine_as_it_was(made: list[Engine], tmp_path: Pa
 def test_what_is_half_made_is_not_asked_again(made: list[Engine], monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C, or memory that does not suffice, while a table is made."""
 
-    expected = analyze.open(ONE).query("op-tree").to_pylist()
+    expected = analyze.open(ONE).query("mfu").to_pylist()
     for error in (KeyboardInterrupt(), duckdb.OutOfMemoryException("Out of Memory Error: none left")):
         traces = analyze.open(ONE)
         made.clear()
@@ -431,10 +419,10 @@ def test_what_is_half_made_is_not_asked_again(made: list[Engine], monkeypatch: p
             def fail(*arrays: object, error: BaseException = error) -> None:
                 raise error
 
-            patch.setattr(call_tree, "_nested", fail)
+            patch.setattr(device_peaks, "create", fail)
             with pytest.raises((KeyboardInterrupt, InputError)):
-                traces.query("op-tree")
-        assert traces.query("op-tree").to_pylist() == expected
+                traces.query("mfu")
+        assert traces.query("mfu").to_pylist() == expected
         assert [engine.whole for engine in made] == [False, True]
 
 

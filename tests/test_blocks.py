@@ -124,7 +124,8 @@ GIVEN: dict[str, tuple[str, ...]] = {
     "launch_sums": ("kernel",),
     "linked_to_ops": ("cuda_calls",),
     "points_in_ranges": ("points", "held"),
-    "work_nodes": ("gpu_named_work", "call_tree_no"),
+    "tree_paths": ("op",),
+    "tree_work": ("op",),
     "work_of_calls": ("op_calls",),
 }
 """What table macros are asked with: names of tables, or a text; the others with `held` for each parameter."""
@@ -243,9 +244,7 @@ def test_main_and_plot_are_read(tmp_path: Path) -> None:
         parse(path)
 
 
-BUILT = (
-    "SELECT count(*) FROM duckdb_tables() WHERE database_name = current_database() AND table_name LIKE 'call_tree_%'"
-)
+BUILT = "SELECT count(*) FROM duckdb_tables() WHERE database_name = current_database() AND table_name = 'device_peaks'"
 
 
 @pytest.fixture
@@ -256,10 +255,10 @@ def one_kernel(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "statement",
     [
-        "SELECT 1 -- FROM call_tree_stack",
-        "/* call_tree_stack */ SELECT 'call_tree_stack', \"n\" FROM (SELECT 'torch_sums_no' AS n)",
-        "WITH call_tree_stack AS (SELECT 1 AS n) SELECT n FROM call_tree_stack",
-        "SELECT count(*) AS call_tree_stack FROM kernels",
+        "SELECT 1 -- FROM device_peaks",
+        "/* device_peaks */ SELECT 'device_peaks', \"n\" FROM (SELECT 'known_devices' AS n)",
+        "WITH device_peaks AS (SELECT 1 AS n) SELECT n FROM device_peaks",
+        "SELECT count(*) AS device_peaks FROM kernels",
     ],
 )
 def test_what_sql_only_mentions_is_not_made(one_kernel: Path, statement: str) -> None:
@@ -271,10 +270,10 @@ def test_what_sql_only_mentions_is_not_made(one_kernel: Path, statement: str) ->
 
 def test_what_sql_reads_is_made(one_kernel: Path) -> None:
     engine = Engine(analyze.open(one_kernel).stores, read_only=True)
-    assert engine.sql("SELECT count(*) FROM (SELECT * FROM main.Call_Tree_No)").rows() == [(0,)]
-    assert {"call_tree_no", "cpu_events", "linked_to_ops"} <= engine._blocks.made
+    assert engine.sql("SELECT count(*) FROM (SELECT * FROM main.Gpu_Named_Work)").rows() == [(1,)]
+    assert {"gpu_named_work", "gpu_work"} <= engine._blocks.made
     # A view that a macro is given by its name.
-    assert engine.sql("SELECT count(*) FROM work_nodes('gpu_named_work', 'call_tree_no')").rows() == [(1,)]
+    assert engine.sql("SELECT count(*) FROM linked_to_ops('gpu_work')").rows() == [(1,)]
     # The view behind a CTE of its name.
     assert engine.sql(
         "WITH gpu_lengths_span AS (FROM gpu_lengths_span) SELECT busy_ns FROM gpu_lengths_span"
@@ -310,9 +309,9 @@ def test_a_users_query_declares_what_it_reads(tmp_path: Path, one_kernel: Path) 
         answer("-- @use gpu_track\n", counted + "kernels")
     with pytest.raises(InputError, match=r"@use gpu_work: gpu_work is a stored table, which needs no @use"):
         answer("-- @use gpu_work\n", counted + "gpu_work")
-    choice = "-- @param tree no|module = no  Which.\n"
-    for tree in ("no", "module"):
-        assert answer("-- @use call_tree_{tree}\n", counted + "call_tree_{tree}", choice, tree=tree) == [{"n": 0}]
+    choice = "-- @param what named_work|tracks = tracks  Which.\n"
+    for what in ("named_work", "tracks"):
+        assert answer("-- @use gpu_{what}\n", counted + "gpu_{what}", choice, what=what) == [{"n": 1}]
     (tmp_path / "q" / "blocks").mkdir()
     block = tmp_path / "q" / "blocks" / "mine.sql"
     block.write_text("-- Mine.\n-- @use gpu_tracks\nCREATE VIEW my_work AS FROM gpu_tracks;\n")
@@ -347,7 +346,7 @@ def test_a_blocks_comment_lines_are_checked(line: str) -> None:
 
 def test_tables_documents_blocks() -> None:
     listed = run_cli("tables", "--blocks").stdout
-    assert all(name in listed for name in ("gpu_tracks", "call_tree_stack", "intervals_cut(t, windows)"))
+    assert all(name in listed for name in ("gpu_tracks", "device_peaks", "intervals_cut(t, windows)"))
     of_view = run_cli("tables", "gpu_segments_step").stdout
     assert "Block gpu_windows" in of_view and "a row is a segment of a GPU that is busy" in of_view
     assert "gpu_windows_span" not in of_view.partition("a row is")[2].partition("window_id")[0]

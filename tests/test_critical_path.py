@@ -18,9 +18,8 @@ from analyze.derive.columns import NULL
 from analyze.derive.critical_path import READS, critical_path
 from analyze.derive.critical_path_cpu import READS as CPU_READS
 from analyze.derive.critical_path_cpu import critical_path_cpu
+from analyze.derive.nesting import by_number
 from analyze.derive.path_graph import Graph, Pieces, Syncs, Window, Work, merge_activities
-from analyze.query.computed.nesting import by_number
-from analyze.query.computed.places import UNKNOWN, Places
 from schemas.tables import arrow_schema
 
 
@@ -342,14 +341,6 @@ def test_the_innermost_event_began_last_of_those_open(events: list[tuple[int, in
             expected[key] = expected.get(key, 0) + 1
     found = critical_path_cpu(tables).to_pylist()
     assert {(r["seq"], r["name"]): r["dur_ns"] for r in found} == expected and len(found) == len(expected)
-
-
-@given(st.lists(st.integers(1, 60)), st.sampled_from([1, 10**6]), st.lists(st.integers(-2, 62)))
-def test_numbers_are_found_near_each_other_or_far_apart(values: list[int], apart: int, wanted: list[int]) -> None:
-    of = np.array(values, np.int64) * apart
-    asked = np.append(np.array(wanted, np.int64) * apart, [UNKNOWN, 7 * apart + 1])
-    last = {value: place for place, value in enumerate(of.tolist())}
-    assert Places(of).of(asked).tolist() == [last.get(n, -1) for n in asked.tolist()]
 
 
 @given(st.lists(st.sampled_from([0, 1, 2, 2**16 - 1, 2**16, 2**40])))

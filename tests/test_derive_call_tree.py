@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import event, write_trace
 
+import analyze
 from analyze.derive import call_sums, call_tree, gpu_work, op_sums, phases
 from analyze.derive.call_paths import number_paths
 from analyze.derive.nesting import dense, last_below, nest
+from analyze.errors import InputError
 from schemas.tables import arrow_schema
 
 Row = dict[str, Any]
@@ -222,6 +226,9 @@ def test_a_rank_without_events() -> None:
     assert rows(tables["call_work"], "tree", "path", "name", "total_ns") == [
         (tree, None, "k", 5) for tree in call_sums.TREES
     ]
+    calls = derived(cuda_calls=[call("launch", 0, 5), call("launch", 7, 8)])
+    assert rows(calls["call_tree"], "parent", "last_node", "depth", "path") == [(None, 0, 0, None), (None, 1, 0, None)]
+    assert rows(calls["op_sums"], "name", "calls", "self_ns", python=False) == [("launch", 2, 6)]
     assert all(derived()[t].num_rows == 0 for t in ("call_tree", "call_paths", "call_work", "op_sums"))
 
 
@@ -336,3 +343,12 @@ def test_sums_that_64_bits_do_not_hold(table: str) -> None:
     long = [op("a", 0, 2**62 - 1, tid=tid) for tid in (1, 2, 3)]
     found = derived(cpu_ops=long)[table]
     assert set(rows(found, "calls", "total_ns", "self_ns")) == {(3, None, None)}
+
+
+@pytest.mark.parametrize("query", ["ops", "op-tree"])
+def test_times_that_no_sum_holds_are_an_error(query: str, tmp_path: Path) -> None:
+    """Each duration is one that a file may have."""
+    longest = (2**62 - 1) // 1000  # us
+    trace = write_trace(tmp_path / "t.json", [event("cpu_op", "aten::mm", 0, longest, tid=tid) for tid in (1, 2, 3)])
+    with analyze.open(trace) as traces, pytest.raises(InputError, match="2\\^62 ns"):
+        traces.query(query)

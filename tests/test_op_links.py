@@ -166,8 +166,9 @@ def test_a_call_that_no_operator_made_adopts_none(tmp_path: Path) -> None:
     events = [op("aten::mm", 10, 20, 1), launch(5, 3, 90, "cudaEventSynchronize") | {"tid": 2}]
     path = write_trace(tmp_path / "t.json", events)
     assert [r["path"] for r in ask(path, "module-tree")] == ["aten::mm"]
-    assert sql(path, "SELECT parent FROM call_tree_no WHERE name = 'aten::mm'") == [{"parent": None}]
-    assert sql(path, "SELECT parent FROM torch_tree_no WHERE name = 'aten::mm'") == [{"parent": 0}]
+    assert sql(path, "SELECT parent FROM call_tree WHERE name = 'aten::mm'") == [{"parent": None}]
+    self_ns = "SELECT self_ns FROM op_sums WHERE NOT python AND name = 'cudaEventSynchronize'"
+    assert sql(path, self_ns) == [{"self_ns": 70_000}]
 
 
 def test_threads_of_two_processes_with_one_number(tmp_path: Path) -> None:

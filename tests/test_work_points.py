@@ -8,8 +8,14 @@ import pytest
 from support import SAMPLES, event, kernel, launch, op, sql, write_trace
 
 TREE = """
-SELECT w.run_id, w.rank, w.correlation_id, w.start_ns, t.tid AS from_tid, t.start_ns AS from_ns
-FROM work_nodes('gpu_named_work', 'call_tree_no') w JOIN call_tree_no t USING (node)
+WITH last AS (
+    SELECT run_id, rank, op_id, max_by({'tid': tid, 'start_ns': start_ns}, node) AS node
+    FROM call_tree
+    WHERE kind IN ('op', 'range')
+    GROUP BY ALL
+)
+SELECT w.run_id, w.rank, w.correlation_id, w.start_ns, node.tid AS from_tid, node.start_ns AS from_ns
+FROM gpu_named_work w JOIN last USING (run_id, rank, op_id)
 WHERE w.op_id > 0
 ORDER BY ALL
 """

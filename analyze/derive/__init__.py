@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from analyze.derive import critical_path, critical_path_cpu, gpu_segments, gpu_work, phases
+from analyze.derive import (
+    call_sums,
+    call_tree,
+    critical_path,
+    critical_path_cpu,
+    gpu_segments,
+    gpu_work,
+    op_sums,
+    phases,
+)
 from analyze.derive.steps import steps
 
 if TYPE_CHECKING:
@@ -39,6 +48,10 @@ DERIVED = (
     Derived("gpu_segments", 2, gpu_segments.READS, gpu_segments.gpu_segments),
     Derived("critical_path", 1, critical_path.READS, critical_path.critical_path),
     Derived("critical_path_cpu", 1, critical_path_cpu.READS, critical_path_cpu.critical_path_cpu),
+    Derived("call_tree", 1, call_tree.READS, call_tree.call_tree),
+    Derived("call_paths", 1, call_sums.PATHS_READS, call_sums.call_paths),
+    Derived("call_work", 1, call_sums.WORK_READS, call_sums.call_work),
+    Derived("op_sums", 1, op_sums.READS, op_sums.op_sums),
 )
 """All derived tables."""
 

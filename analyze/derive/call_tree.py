@@ -76,13 +76,13 @@ def call_tree(tables: Mapping[str, pa.Table]) -> pa.Table:
     # Back among all events. What a leaf lies in is open when it begins, or the first to be so of those around it.
     leaf = np.flatnonzero(is_leaf)
     inside = np.searchsorted(inner, leaf) - 1
-    inside[(inside >= 0) & (lane[inner[inside]] != lane[leaf])] = -1
+    none = np.append(inner, -1)  # a last place, which -1 finds
+    inside[(inside >= 0) & (lane[none[inside]] != lane[leaf])] = -1
     left = np.flatnonzero(inside >= 0)
     while len(left):
         left = left[end[inner[inside[left]]] <= events.start[leaf[left]]]
         inside[left] = parent[inside[left]]
         left = left[inside[left] >= 0]
-    none = np.append(inner, -1)
     of_all = {name: np.empty(len(end), np.int64) for name in ("parent", "last_node", "depth", "self_ns", "path")}
     for name, values in (("parent", none[parent]), ("depth", depth), ("self_ns", self_ns), ("path", path)):
         of_all[name][inner] = values

@@ -33,8 +33,11 @@ def write_derived(written: dict[tuple[str, int], Path], run_id: str, folder: Pat
     `written`: Parquet file by table and rank. Returns the same of the derived tables.
     """
     found: dict[tuple[str, int], Path] = {}
-    tables = {table for table, _ in written}
-    wanted = {one.table for one in DERIVED if tables & one.reads.keys()}
+    there, wanted = {table for table, _ in written}, set()
+    for one in DERIVED:
+        if there & one.reads.keys():
+            there.add(one.table)
+            wanted.add(one.table)
     for rank in sorted({rank for _, rank in written}) if wanted else ():
 
         def read(table: str, columns: Iterable[str], rank: int = rank) -> pa.Table:

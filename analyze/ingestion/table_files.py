@@ -21,8 +21,10 @@ _TEXTS = 8 << 20
 as much memory."""
 
 _ENCODINGS = {
-    **dict.fromkeys(("start_ns", "op_id", "correlation_id", "seq"), "DELTA_BINARY_PACKED"),
-    **dict.fromkeys(("dur_ns", "allocated_bytes"), "BYTE_STREAM_SPLIT"),
+    **dict.fromkeys(
+        ("start_ns", "op_id", "correlation_id", "seq", "node", "parent", "last_node"), "DELTA_BINARY_PACKED"
+    ),
+    **dict.fromkeys(("dur_ns", "self_ns", "allocated_bytes"), "BYTE_STREAM_SPLIT"),
 }
 """For ascending numbers, and for numbers with equal upper bytes: operators and calls take a third less space and half
 the time to read."""

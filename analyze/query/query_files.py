@@ -9,7 +9,7 @@ A file begins with comment lines, the rest is one SELECT::
     -- @column total_ns ns                Sum of durations.          every column of the result, with its unit
     -- @main name, total_ns               What a table shows first where not all columns have room.
     -- @order total_ns DESC, name
-    -- @use intervals, call_tree_{tree}   Building blocks (`analyze.query.blocks`) that the SELECT itself reads.
+    -- @use gpu_work, gpu_gaps            Building blocks (`analyze.query.blocks`) that the SELECT itself reads.
     -- @needs kernels that NCCL ran       What a recording must hold, said where there are no rows.
     -- @pass nsys                         Which pass of several it is best asked of (else torch); `all`: of each.
     -- @plot bars x=total_ns y=name       The figure that it is drawn as (analyze.plots.declared).

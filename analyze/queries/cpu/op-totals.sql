@@ -17,16 +17,17 @@
 -- @column copies count            Memcpys and memsets.
 -- @main run_id, rank, steps, cpu_ns, device_ns, op_calls, kernels
 -- @order run_id, rank
--- @use epoch_steps, torch_sums_no
+-- @use call_sums, epoch_steps
 -- @needs operators, ranges, CUDA calls or GPU work
 -- @plot bars y=run_id,rank x=cpu_ns,device_ns
 WITH added AS (
     SELECT
-        run_group, run_id, rank, sum(self_ns) FILTER (kind <> 'async') AS cpu_ns, 0 AS device_ns,
-        coalesce(sum(calls) FILTER (kind = 'op' AND NOT folded), 0) AS op_calls,
-        coalesce(sum(calls) FILTER (kind = 'call' AND NOT folded), 0) AS cuda_calls,
+        run_group, run_id, rank, sum(known_ns(self_ns)) FILTER (kind <> 'async') AS cpu_ns, 0 AS device_ns,
+        coalesce(sum(calls) FILTER (kind = 'op'), 0) AS op_calls,
+        coalesce(sum(calls) FILTER (kind = 'call'), 0) AS cuda_calls,
         0 AS kernels, 0 AS copies
-    FROM torch_sums_no
+    FROM op_sums
+    WHERE NOT python
     GROUP BY ALL
     UNION ALL
     SELECT

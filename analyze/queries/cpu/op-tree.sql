@@ -16,18 +16,21 @@
 -- @column self_gpu_ns ns          Sum of their durations.
 -- @main path, calls, self_cpu_ns, total_cpu_ns, self_gpu_ns
 -- @order self_gpu_ns + self_cpu_ns DESC, path, kind
--- @use call_tree_sums_no
+-- @use call_sums
 -- @needs operators, ranges or GPU work
 -- @plot icicle path=path value=self_gpu_ns
 WITH RECURSIVE
+paths AS MATERIALIZED (
+    SELECT * FROM tree_paths('op')
+),
 walk AS (
-    SELECT path AS own_path, name AS path FROM call_paths_no WHERE parent IS NULL
+    SELECT path AS own_path, name AS path FROM paths WHERE parent IS NULL
     UNION ALL
-    SELECT p.path, concat_ws(' > ', w.path, p.name) FROM call_paths_no p JOIN walk w ON p.parent = w.own_path
+    SELECT p.path, concat_ws(' > ', w.path, p.name) FROM paths p JOIN walk w ON p.parent = w.own_path
 ),
 launched AS (
     SELECT run_group, path AS own_path, sum(calls) AS gpu_ops, sum(total_ns) AS gpu_ns
-    FROM call_work_no
+    FROM tree_work('op')
     GROUP BY run_group, path
 )
 SELECT
@@ -35,7 +38,7 @@ SELECT
         AS self_cpu_ns,
     sum(total_ns)::BIGINT AS total_cpu_ns, coalesce(sum(gpu_ops), 0)::BIGINT AS gpu_ops,
     coalesce(sum(l.gpu_ns), 0)::BIGINT AS self_gpu_ns
-FROM call_paths_no p JOIN walk w ON w.own_path = p.path LEFT JOIN launched l ON l.own_path = p.path
+FROM paths p JOIN walk w ON w.own_path = p.path LEFT JOIN launched l ON l.own_path = p.path
 GROUP BY p.run_group, w.path, kind
 UNION ALL
 SELECT run_group, '(no operator)', '(no operator)', 'gpu', 0, 0, 0, gpu_ops::BIGINT, gpu_ns::BIGINT

@@ -22,7 +22,7 @@
 -- @column avg_device_ns ns        GPU time of a call, with that of its children.
 -- @main name, calls, self_cpu_ns, total_cpu_ns, self_device_ns, total_device_ns
 -- @order self_device_ns + self_cpu_ns DESC, name, kind
--- @use arithmetic, torch_names, torch_sums_{python}
+-- @use arithmetic, call_sums, torch_names
 -- @needs operators, ranges, CUDA calls or GPU work
 -- @plot bars y=name x=self_device_ns,self_cpu_ns top=15
 -- @drill name module-tree root={name}
@@ -39,14 +39,12 @@ WITH gpu_events AS (
 named AS (
     SELECT
         run_group, name, 'cpu' AS place, kind,
-        coalesce(sum(calls) FILTER (NOT folded), 0)::BIGINT AS calls,
-        coalesce(sum(self_ns) FILTER (kind <> 'async'), 0)::BIGINT AS self_cpu_ns,
-        coalesce(sum(total_ns) FILTER (NOT folded), 0)::BIGINT AS total_cpu_ns,
-        sum(gpu_ns)::BIGINT AS self_device_ns,
-        coalesce(sum(total_gpu_ns) FILTER (NOT folded), 0)::BIGINT AS total_device_ns,
+        sum(calls)::BIGINT AS calls,
+        sum(known_ns(self_ns))::BIGINT AS self_cpu_ns, sum(known_ns(total_ns))::BIGINT AS total_cpu_ns,
+        sum(known_ns(gpu_ns))::BIGINT AS self_device_ns, sum(known_ns(total_gpu_ns))::BIGINT AS total_device_ns,
         0 AS gpu_work_ns, true AS work
-    FROM torch_sums_{python}
-    WHERE kind <> 'python'
+    FROM op_sums
+    WHERE kind <> 'python' AND python = ('{python}' = 'yes')
     GROUP BY run_group, name, kind
     UNION ALL
     SELECT

@@ -16,46 +16,11 @@
 -- @column self_cpu_bytes B        In the CPU's memory, without its children's.
 -- @column total_cpu_bytes B       In the CPU's memory.
 -- @order self_device_bytes DESC, self_cpu_bytes DESC, name, kind
--- @use allocators, epoch_steps, memory_tree_{python}
+-- @use epoch_steps
 -- @needs allocator events (profile_memory=True), and operators, ranges or CUDA calls
 -- @plot bars y=name x=self_device_bytes top=15
-WITH changes AS (
-    SELECT
-        run_id, rank, start_ns,
-        coalesce(sum(sum(bytes) FILTER (is_allocator('gpu', device_type))) OVER before, 0) AS gpu,
-        coalesce(sum(sum(bytes) FILTER (NOT is_allocator('gpu', device_type))) OVER before, 0) AS cpu
-    FROM memory_events
-    GROUP BY run_id, rank, start_ns
-    WINDOW before AS (PARTITION BY run_id, rank ORDER BY start_ns)
-),
-events AS (
-    -- All changes up to the end of a call, that moment included, less those before its start.
-    SELECT
-        t.run_group, t.run_id, t.rank, t.node, t.parent, t.name, t.kind, t.folded,
-        coalesce(e.gpu, 0) - coalesce(b.gpu, 0) AS gpu, coalesce(e.cpu, 0) - coalesce(b.cpu, 0) AS cpu
-    FROM (SELECT *, start_ns + dur_ns AS end_ns FROM memory_tree_{python}) t
-    ASOF LEFT JOIN changes b ON b.run_id = t.run_id AND b.rank = t.rank AND t.start_ns > b.start_ns
-    ASOF LEFT JOIN changes e ON e.run_id = t.run_id AND e.rank = t.rank AND t.end_ns >= e.start_ns
-),
-below AS (
-    SELECT run_id, rank, parent, sum(gpu) AS gpu, sum(cpu) AS cpu
-    FROM events
-    WHERE parent IS NOT NULL
-    GROUP BY run_id, rank, parent
-),
--- In each rank.
-sums AS (
-    SELECT
-        e.run_group, e.run_id, e.rank, e.name, e.kind, count(*) FILTER (NOT folded) AS calls,
-        coalesce(sum(e.gpu - coalesce(c.gpu, 0)) FILTER (kind <> 'async'), 0) AS self_device_bytes,
-        coalesce(sum(e.gpu) FILTER (NOT folded), 0) AS total_device_bytes,
-        coalesce(sum(e.cpu - coalesce(c.cpu, 0)) FILTER (kind <> 'async'), 0) AS self_cpu_bytes,
-        coalesce(sum(e.cpu) FILTER (NOT folded), 0) AS total_cpu_bytes
-    FROM events e LEFT JOIN below c ON c.run_id = e.run_id AND c.rank = e.rank AND c.parent = e.node
-    WHERE kind <> 'python'
-    GROUP BY e.run_group, e.run_id, e.rank, e.name, e.kind
-)
 SELECT
     run_group, name, kind, sum(round(COLUMNS('^calls$|_bytes$') * times))::BIGINT
-FROM sums JOIN recorded_times('{per}', $images) USING (run_id, rank)
+FROM op_sums JOIN recorded_times('{per}', $images) USING (run_id, rank)
+WHERE kind <> 'python' AND python = ('{python}' = 'yes') AND self_device_bytes IS NOT NULL
 GROUP BY run_group, name, kind

@@ -22,7 +22,7 @@
 -- @column path text               Names from depth 0, with ' > ' between.
 -- @main tree, calls, total_cpu_ns, total_device_ns, self_device_ns
 -- @order turns, path
--- @use call_tree_sums_{tree}, outermost_nodes
+-- @use call_sums, outermost_nodes
 -- @needs operators, ranges or GPU work
 -- @plot icicle name=tree depth=depth value=total_device_ns kind=kind
 WITH RECURSIVE labels AS (
@@ -30,7 +30,7 @@ WITH RECURSIVE labels AS (
         path, parent, last_path, run_group, calls, total_ns, self_ns, first_ns,
         CASE WHEN starts_with(name, 'nn.Module: ') THEN 'module' ELSE kind END AS kind,
         replace(name, 'nn.Module: ', '') AS name
-    FROM call_paths_{tree}
+    FROM tree_paths('{tree}')
 ),
 -- What a path ends in by a number: texts would be compared level by level.
 paths AS MATERIALIZED (
@@ -52,7 +52,7 @@ walk AS (
     FROM walk w JOIN paths p ON p.parent = w.own_path
 ),
 work AS (
-    SELECT run_group, path AS own_path, kind, name, calls, total_ns AS ns, first_ns, last_ns FROM call_work_{tree}
+    SELECT run_group, path AS own_path, kind, name, calls, total_ns AS ns, first_ns, last_ns FROM tree_work('{tree}')
 ),
 launched AS (
     SELECT own_path AS path, sum(ns) AS device_ns FROM work WHERE own_path IS NOT NULL GROUP BY own_path
