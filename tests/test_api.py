@@ -16,7 +16,7 @@ import typer
 from support import SAMPLES, event, kernel, run_cli, sql, write_trace
 
 import analyze
-from analyze import cli
+from analyze.cli import main as cli
 from analyze.errors import InputError
 from analyze.query import engines
 from analyze.query.computed import device_peaks

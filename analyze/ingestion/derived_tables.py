@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analyze.derive import DERIVED, derive
+from analyze.derive import DERIVED
 from analyze.derive.columns import text_codes
 from analyze.ingestion import kernel_names
 from analyze.ingestion.table_files import TableWriter
-from analyze.sources.base import batch_schema
+from analyze.sources.base import Mapper, batch_schema
 from schemas import api_roles
 
 if TYPE_CHECKING:
@@ -27,32 +27,51 @@ def derived_version() -> str:
     return hashlib.blake2b(versions.encode(), digest_size=8).hexdigest()
 
 
-def write_derived(written: dict[tuple[str, int], Path], run_id: str, folder: Path) -> dict[tuple[str, int], Path]:
+def write_derived(
+    written: Mapping[tuple[str, int], Path], run_id: str, folder: Path, mapper: Mapper
+) -> dict[tuple[str, int], Path]:
     """Derive tables of each rank from its Parquet files and write those that have rows to a folder.
 
-    `written`: Parquet file by table and rank. Returns the same of the derived tables.
+    `written`: Parquet file by table and rank. Returns the same of the derived tables. Tables that do not read each
+    other are derived in parallel.
     """
-    found: dict[tuple[str, int], Path] = {}
-    there, wanted = {table for table, _ in written}, set()
+    there = {table for table, _ in written}
+    left = {}
     for one in DERIVED:
         if there & one.reads.keys():
+            left[one.table] = one
             there.add(one.table)
-            wanted.add(one.table)
-    for rank in sorted({rank for _, rank in written}) if wanted else ():
-
-        def read(table: str, columns: Iterable[str], rank: int = rank) -> pa.Table:
-            if table == "kernel_names":
-                return names_of_kernels(_read(written.get(("kernels", rank)), "kernels", ["name"]), columns)
-            return _read(written.get((table, rank)), table, columns)
-
-        for table, rows in derive(read, wanted.__contains__).items():
-            if rows.num_rows:
-                path = folder / table / f"rank-{rank}.parquet"
-                with TableWriter(path, table, run_id, rank) as writer:
-                    for batch in rows.select(batch_schema(table).names).to_batches():
-                        writer.write(batch)
+    found = dict(written)
+    while left:
+        ready = [one.table for one in left.values() if not one.reads.keys() & left.keys()]
+        ranks = sorted({rank for _, rank in written})
+        tasks = [(table, rank, found, run_id, folder) for rank in ranks for table in ready]
+        for (table, rank, *_), path in zip(tasks, mapper(_write_one, tasks), strict=True):
+            if path is not None:
                 found[table, rank] = path
-    return found
+        left = {table: one for table, one in left.items() if table not in ready}
+    return {key: path for key, path in found.items() if key not in written}
+
+
+def _write_one(
+    table: str, rank: int, written: Mapping[tuple[str, int], Path], run_id: str, folder: Path
+) -> Path | None:
+    """Derive one table of one rank; return its file, or None if it has no rows."""
+    [one] = [one for one in DERIVED if one.table == table]
+
+    def read(name: str, columns: Iterable[str]) -> pa.Table:
+        if name == "kernel_names":
+            return names_of_kernels(_read(written.get(("kernels", rank)), "kernels", ["name"]), columns)
+        return _read(written.get((name, rank)), name, columns)
+
+    rows = one.compute({name: read(name, columns) for name, columns in one.reads.items()})
+    if not rows.num_rows:
+        return None
+    path = folder / table / f"rank-{rank}.parquet"
+    with TableWriter(path, table, run_id, rank) as writer:
+        for batch in rows.select(batch_schema(table).names).to_batches():
+            writer.write(batch)
+    return path
 
 
 def names_of_kernels(kernels: pa.Table, columns: Iterable[str]) -> pa.Table:

@@ -186,7 +186,7 @@ def _write_file(
         result.report.rows = {key: w.rows for key, w in writers.items()}
         result.written = {key: w.path for key, w in writers.items() if w.rows}
     drop_false_work(file, result.written, result.report)
-    result.written |= write_derived(result.written, run_id, folder)
+    result.written |= write_derived(result.written, run_id, folder, mapper)
     result.report.warnings = [printable_text(w) for w in result.report.warnings]
     tell(size)
     return result
