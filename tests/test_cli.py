@@ -407,11 +407,11 @@ def test_arguments_that_are_not_utf8_are_one_sentence(tmp_path: Path) -> None:
 def test_out_of_memory_is_one_sentence() -> None:
     """DuckDB's own error where its memory does not suffice, and Python's."""
     code = (
-        "import sys; from analyze import cli; from analyze.query import engine\n"
+        "import sys; from analyze.cli.main import main; from analyze.query import engine\n"
         "def fail(*a, **k): raise {}\n"
         "engine.Engine.query = fail\n"
         f"sys.argv = ['analyze', 'query', 'kernel-share', {str(ONE)!r}]\n"
-        "cli.main()"
+        "main()"
     )
     for error in ("MemoryError()", "engine.duckdb.OutOfMemoryException('Out of Memory Error: none left')"):
         result = subprocess.run([sys.executable, "-c", code.format(error)], capture_output=True, text=True, cwd=ROOT)

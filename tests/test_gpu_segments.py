@@ -15,15 +15,16 @@ Piece = tuple[int | None, str, int, int | None]
 """Device, what (gemm, nccl, memcpy or memset), start and length."""
 Segment = tuple[int | None, int, int, int, int, int, int]
 """Device, start, length; how many compute kernels, communication kernels, memcpys and memsets."""
-TABLE_OF = {"gemm": "kernels", "nccl": "kernels", "memcpy": "memcpys", "memset": "memsets"}
+KIND_OF = {"gemm": "kernel", "nccl": "kernel", "memcpy": "memcpy", "memset": "memset"}
 FAMILIES = [{"name": "nccl", "family": "communication"}, {"name": "gemm", "family": "gemm"}]
 
 
 def segments(*pieces: Piece) -> list[Segment]:
-    rows: dict[str, list[dict[str, object]]] = {"kernels": [], "memcpys": [], "memsets": [], "kernel_names": FAMILIES}
-    for device, what, start, dur in pieces:
-        rows[TABLE_OF[what]].append({"device": device, "name": what, "start_ns": start, "dur_ns": dur})
-    return rows_of({t: table(t, r) for t, r in rows.items()})
+    rows = [
+        {"kind": KIND_OF[what], "device": device, "name": what, "start_ns": start, "dur_ns": dur}
+        for device, what, start, dur in pieces
+    ]
+    return rows_of({"gpu_work": table("gpu_work", rows), "kernel_names": table("kernel_names", FAMILIES)})
 
 
 def table(name: str, rows: list[dict[str, object]]) -> pa.Table:
@@ -91,19 +92,17 @@ def test_by_hand(pieces: list[Piece], expected: list[Segment]) -> None:
 
 
 def test_kernels_without_a_known_name_compute() -> None:
-    kernels = table("kernels", [{"device": 0, "name": name, "start_ns": 0, "dur_ns": 1} for name in (None, "new")])
-    others = {t: table(t, []) for t in ("memcpys", "memsets")}
-    assert rows_of({"kernels": kernels, **others, "kernel_names": table("kernel_names", FAMILIES)}) == [
-        (0, 0, 1, 2, 0, 0, 0)
-    ]
+    work = [{"kind": "kernel", "device": 0, "name": name, "start_ns": 0, "dur_ns": 1} for name in (None, "new")]
+    tables = {"gpu_work": table("gpu_work", work), "kernel_names": table("kernel_names", FAMILIES)}
+    assert rows_of(tables) == [(0, 0, 1, 2, 0, 0, 0)]
 
 
 @pytest.mark.parametrize(
     ("pieces", "expected"),
     [
-        # (start, length, correlation id) of kernels; what follows each stretch of idle time.
+        # (start, length, correlation id) of kernels without launch calls; what follows each stretch of idle time.
         ([(0, 5, 1), (10, 5, 2)], [None, 2, None]),
-        # Of those that start together, the first launched, whatever the order of rows; 0 and NULL are no launch.
+        # Of those that start together, the lowest id, whatever the order of rows; 0 and NULL come last.
         ([(0, 5, 1), (10, 5, 7), (10, 9, 3), (10, 5, 0), (10, 5, None)], [None, 3, None, None]),
         ([(0, 5, 1), (10, 5, 0)], [None, 0, None]),
         ([(0, 5, 1), (10, 5, None)], [None, None, None]),
@@ -115,16 +114,31 @@ def test_kernels_without_a_known_name_compute() -> None:
 )
 def test_what_ends_idle_time(pieces: list[tuple[int, int, int | None]], expected: list[int | None]) -> None:
     columns = ("start_ns", "dur_ns", "correlation_id")
-    kernels = table("kernels", [{"device": 0, "name": "k", **dict(zip(columns, p, strict=True))} for p in pieces])
-    none = {t: table(t, []) for t in ("memcpys", "memsets", "kernel_names")}
-    assert gpu_segments({"kernels": kernels, **none})["next_correlation_id"].to_pylist() == expected
+    kernels = [{"kind": "kernel", "device": 0, "name": "k", **dict(zip(columns, p, strict=True))} for p in pieces]
+    assert next_ids(kernels) == expected
+
+
+def test_the_earliest_launch_call_decides() -> None:
+    first = {"kind": "kernel", "device": 0, "name": "k", "start_ns": 0, "dur_ns": 5, "correlation_id": 1}
+    together = [
+        first | {"start_ns": 10, "correlation_id": 2, "call_start_ns": 8},
+        first | {"start_ns": 10, "correlation_id": 3, "call_start_ns": 7},
+        first | {"start_ns": 10, "correlation_id": 4, "call_start_ns": None},
+    ]
+    assert next_ids([first, *together]) == next_ids([first, *reversed(together)]) == [None, 3, None]
+
+
+def next_ids(work: list[dict[str, object]]) -> list[int | None]:
+    tables = {"gpu_work": table("gpu_work", work), "kernel_names": table("kernel_names", [])}
+    found: list[int | None] = gpu_segments(tables)["next_correlation_id"].to_pylist()
+    return found
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_as_counted_at_every_moment(seed: int) -> None:
     rng = random.Random(seed)
     pieces: list[Piece] = [
-        (rng.choice([0, 0, 1]), rng.choice([*TABLE_OF]), rng.randrange(60), rng.choice([0, 1, 2, 5, 20]))
+        (rng.choice([0, 0, 1]), rng.choice([*KIND_OF]), rng.randrange(60), rng.choice([0, 1, 2, 5, 20]))
         for _ in range(rng.randrange(1, 40))
     ]
     found = segments(*pieces)
@@ -135,4 +149,4 @@ def test_as_counted_at_every_moment(seed: int) -> None:
         assert all(a[1] + a[2] == b[1] and a[3:] != b[3:] for a, b in itertools.pairwise(mine))
         for _, start, dur, *counts in mine:
             for at in range(start, start + dur):
-                assert counts == [sum(w == what and s <= at < e for w, s, e in own) for what in TABLE_OF]
+                assert counts == [sum(w == what and s <= at < e for w, s, e in own) for what in KIND_OF]

@@ -25,8 +25,6 @@ import pytest
 from support import ROOT, SAMPLES, kernel, run_cli, stored_rows, write_ranks, write_trace
 
 import analyze
-from analyze import cli
-from analyze.cli.info import info
 from analyze.errors import InputError, StorageError
 from analyze.ingestion.discover import discover
 from analyze.ingestion.ingest import ingest
@@ -363,11 +361,12 @@ def test_a_web_server_that_is_not_reached_is_no_missing_file(tmp_path: Path, scr
         analyze.commit(f"{url}/none.json")
 
 
-def test_commands_take_urls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_take_urls(tmp_path: Path) -> None:
     url = f"file://{write_trace(tmp_path / 't.json', [kernel('k', 0, 1)])}"
-    assert cli._meant([url]) == ["info", url]
-    info([Path(url)])
-    assert f"\n  analyze query kernel-share {url}\n" in capsys.readouterr().out
+    for command in (["info", url], [url]):
+        found = run_cli(*command)
+        assert found.returncode == 0
+    assert f"\n  analyze query kernel-share {url}\n" in found.stdout
 
 
 def test_a_url_of_this_machine_is_a_path(tmp_path: Path) -> None:

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 READS = {
-    "kernels": ("device", "name", "start_ns", "dur_ns", "correlation_id"),
-    "memcpys": ("device", "start_ns", "dur_ns", "correlation_id"),
-    "memsets": ("device", "start_ns", "dur_ns", "correlation_id"),
+    "gpu_work": ("kind", "name", "device", "start_ns", "dur_ns", "correlation_id", "call_start_ns"),
     "kernel_names": ("name", "family"),
 }
 COUNTS = ("compute_kernels", "comm_kernels", "memcpys", "memsets")
@@ -34,6 +32,7 @@ class Work(NamedTuple):
     start: Ints
     end: Ints
     correlation_id: Ints
+    call_start: Ints
 
     def where(self, mask: Mask) -> Work:
         """Return some of it."""
@@ -49,9 +48,11 @@ def gpu_segments(tables: Mapping[str, pa.Table]) -> pa.Table:
     """
     import pyarrow as pa
 
-    comm = _is_communication(tables["kernels"], tables["kernel_names"])
-    kernels, memcpys, memsets = (_work(tables[name]) for name in ("kernels", "memcpys", "memsets"))
-    kinds = [kernels.where(~comm), kernels.where(comm), memcpys, memsets]
+    found = tables["gpu_work"]
+    work = _work(found)
+    kernel, memcpy, memset = (equals(found["kind"], kind) for kind in ("kernel", "memcpy", "memset"))
+    comm = kernel & _is_communication(found, tables["kernel_names"])
+    kinds = [work.where(mask) for mask in (kernel & ~comm, comm, memcpy, memset)]
     parts = []
     for number in np.unique(np.concatenate([kind.device for kind in kinds])):
         of_device = [kind.where(kind.device == number) for kind in kinds]
@@ -84,8 +85,8 @@ def _is_communication(kernels: pa.Table, kernel_names: pa.Table) -> Mask:
 
 def _work(table: pa.Table) -> Work:
     """Return the work of a table; a length that is not known or negative counts as 0."""
-    device, start, dur, correlation_id = (ints(table, c) for c in ("device", "start_ns", "dur_ns", "correlation_id"))
-    return Work(device, start, start + np.maximum(dur, 0), correlation_id)
+    device, start, dur, correlation_id, call = (ints(table, c) for c in READS["gpu_work"][2:])
+    return Work(device, start, start + np.maximum(dur, 0), correlation_id, call)
 
 
 def _segments(kinds: Sequence[Work]) -> tuple[Ints, Ints, list[npt.NDArray[np.int32]]]:
@@ -108,14 +109,15 @@ def _segments(kinds: Sequence[Work]) -> tuple[Ints, Ints, list[npt.NDArray[np.in
 def _first_launched(kinds: Sequence[Work], ends: Ints) -> Ints:
     """Return the correlation id of the work of one device that starts at each of the ends of its idle time.
 
-    Of work that starts together, that of the launch call that came first: ids are given in the order of the calls. 0
-    is the id of no call. Work of 0 ns ends no idle time but the last.
+    Of work that starts together, the one whose launch call started first; unknown calls come last. Work of 0 ns ends no
+    idle time but the last.
     """
-    start, end, correlation_id = (np.concatenate(column) for column in zip(*(kind[1:] for kind in kinds), strict=True))
+    start, end, correlation_id, call = (np.concatenate(column) for column in zip(*(k[1:] for k in kinds), strict=True))
     ends_idle = (end > start) | (start == end.max())
-    start, order = start[ends_idle], correlation_id[ends_idle].view(np.uint64) - np.uint64(1)  # 0 and NULL come last
-    by_start = np.argsort(start, kind="stable")
-    start = start[by_start]
-    firsts = np.flatnonzero(np.append(True, start[1:] != start[:-1]))
-    lowest = (np.minimum.reduceat(order[by_start], firsts) + np.uint64(1)).view(np.int64)
-    return lowest[np.searchsorted(start[firsts], ends)]
+    start, correlation_id, call = start[ends_idle], correlation_id[ends_idle], call[ends_idle]
+    latest = np.iinfo(np.int64).max
+    ids, calls = np.where(correlation_id > 0, correlation_id, latest), np.where(call == NULL, latest, call)
+    order = np.lexsort((ids, calls, start))
+    first = np.append(True, start[order][1:] != start[order][:-1])[: len(order)]
+    chosen = order[first]
+    return correlation_id[chosen][np.searchsorted(start[chosen], ends)]

@@ -15,11 +15,11 @@ from analyze.derive import derive
 from analyze.errors import InputError
 from analyze.ingestion import kernel_names
 from analyze.ingestion.derived_tables import derived_version, names_of_kernels
-from analyze.query.computed.registered import registered
 from analyze.query.databases import empty_database
 from analyze.query.literals import literal_path, text_literal
 from analyze.query.plain_sql import check_expression, one_select, sentence
 from analyze.query.query_files import RANK_COLUMNS, TIMING
+from analyze.query.registered import registered
 from analyze.query.unreadable import naming_files
 from analyze.store.catalogue import PARSER_VERSION, RUN_TABLES, TableFile
 from analyze.store.store import Store

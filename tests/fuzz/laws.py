@@ -12,6 +12,8 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from schemas.tables import TABLES
+
 Kept = dict[str, int]
 """Rows in the store by table; of `ncu_metrics` the lines they came from."""
 
@@ -68,7 +70,7 @@ def gpu_kept(kept: Kept) -> int:
 
 def all_kept(kept: Kept) -> int:
     """Rows of every table of events or sums."""
-    return sum(n for t, n in kept.items() if t not in ("runs", "kernel_names"))
+    return sum(n for t, n in kept.items() if t not in ("runs", "kernel_names") and not TABLES[t].derived)
 
 
 def break_of_law(there: int, kept: int, lost: int, exact: bool) -> str | None:

@@ -3,8 +3,7 @@
 -- Stretches with the innermost interval that is open then, of a table of nested intervals with `track`, `name`,
 -- `start_ns` and `end_ns`. The edges of all intervals in order, with the number open after each: after a start, that
 -- interval is the innermost; after an end, the last one that began at the depth which is left. For some events: DuckDB
--- holds all edges while it sorts them. Of intervals that overlap in part it may name one that has ended; what has
--- millions of them, or may overlap so, is asked in Python (`analyze.query.computed.innermost`).
+-- holds all edges while it sorts them. Of intervals that overlap in part it may name one that has ended.
 -- @column track index           Track.
 -- @column name text             That of the innermost interval.
 -- @column start_ns ns           Start of the stretch.

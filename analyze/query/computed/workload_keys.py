@@ -6,6 +6,12 @@ import duckdb
 
 from schemas.workload import COLUMNS
 
+DECLARATION = """Which runs do the same work, apart from what a study varies (schemas/workload.py).
+@view workload_keys  a row is a run.
+@column run_id id  The run.
+@column options text  The options that such runs have in common.
+"""
+
 
 def create(connection: duckdb.DuckDBPyConnection, table: str = "workload_keys") -> None:
     """Make the table: `run_id`, and in `options` the options that runs must share to be compared, as text.
