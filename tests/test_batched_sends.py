@@ -83,7 +83,7 @@ def test_batches_that_are_not_paired_are_counted(tmp_path: Path) -> None:
         ("0 [0, 1, 2]", "point_to_point", 1), (None, "point_to_point", 1), ("0 [0, 1, 2]", "incomplete", 1),
     }  # fmt: skip
     assert [f[1:] for f in facts(path) if f[0] == "sends and receives"] == [
-        ("note", "2 of 3 kernels are not paired: 1 is a batch with several ranks, of 1 the recording says no peer"),
+        ("note", "2 of 3 kernels are not paired: 1 is a batch with several ranks, 1 without a recorded peer"),
     ]
 
 

@@ -46,7 +46,14 @@ def test_steps_of_nvtx_ranges_have_no_number() -> None:
 
 
 def test_a_number_too_large_for_a_step_is_none() -> None:
-    for name, number in (("ProfilerStep#2147483647", 2**31 - 1), ("ProfilerStep#2147483648", None), ("x", None)):
+    for name, number in (
+        ("ProfilerStep#2147483647", 2**31 - 1),
+        ("ProfilerStep#2147483648", None),
+        ("x", None),
+        ("#007", 7),
+        ("s0", 0),
+        ("a²", None),
+    ):
         assert steps(ranges(("profiler_step", name, 0, 1)))["number"].to_pylist() == [number]
 
 

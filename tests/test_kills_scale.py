@@ -134,7 +134,7 @@ def kill_commit(place: Place, number: int) -> bool:
     try:
         analyze.commit(store)
     except InputError as e:
-        assert "no shard of an ingest waits" in str(e)
+        assert "there is no shard to commit" in str(e)
     assert held(store) == place.new and not list(store.glob(".shards/*"))
     return killed
 
@@ -148,7 +148,7 @@ def kill_remote_commit(place: Place, number: int) -> bool:
     try:
         analyze.commit(store)
     except InputError as e:
-        assert "no shard of an ingest waits" in str(e)
+        assert "there is no shard to commit" in str(e)
     assert held(store) == place.new and not list(folder.glob(".shards/*/[!.]*"))
     return killed
 

@@ -303,7 +303,7 @@ def test_a_study_of_ones_own(tmp_path: Path, recording: Path) -> None:
     assert "<script>alert" not in page and "<b>different" not in page and "<i>" not in page and "a<b" not in page
     assert len(drawn(page)) == 3
     claims = told(page)
-    assert claims[0].startswith("holds Matrix products take longest. p. 1 Evidence:") and "4.000 How" in claims[0]
+    assert claims[0].startswith("holds Matrix products take longest. p. 1 Evidence:") and "4.000 SQL" in claims[0]
     assert claims[1].startswith("does not hold Ours") and claims[3].startswith("cannot be told here Winograd")
     assert "2 no 0 yes -1 cannot be told" in claims[2] and claims[2].startswith("holds in part")
     body = re.sub(r"<script.*?</script>", " ", page.split("<body>")[1], flags=re.DOTALL)
@@ -389,7 +389,7 @@ def test_what_the_command_says(tmp_path: Path, recording: Path, monkeypatch: pyt
     for arguments, sentence in (
         (["nothing"], "there is no study 'nothing'; there are"),
         ([tmp_path], f"{tmp_path}: no study: there is no report.toml in it"),
-        (["nvprof-imagenet", recording], "say of which runs and where to"),
+        (["nvprof-imagenet", recording], "runs and output are missing"),
         (["nvprof-imagenet", recording, "-o", tmp_path / "a.pdf"], "a report is written as .html"),
     ):
         result = run_cli("study", *arguments)

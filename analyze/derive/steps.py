@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,6 @@ from analyze.derive.columns import equals
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_NUMBER = re.compile(r"[0-9]+\Z")
 _LARGEST = 2**31 - 1
 
 
@@ -51,5 +49,9 @@ def steps(tables: Mapping[str, pa.Table]) -> pa.Table:
 
 
 def _number(name: str | None) -> int | None:
-    digits = _NUMBER.search(name or "")
-    return int(digits[0]) if digits and len(digits[0].lstrip("0")) < 11 and int(digits[0]) <= _LARGEST else None
+    digits = (name or "")[len((name or "").rstrip("0123456789")) :]
+    significant = digits.lstrip("0")
+    if not digits or len(significant) > len(str(_LARGEST)):
+        return None
+    number = int(significant or "0")
+    return number if number <= _LARGEST else None
