@@ -34,6 +34,7 @@ from analyze.ingestion.derived_tables import write_derived  # noqa: E402
 from analyze.ingestion.table_files import RowGroupWriter  # noqa: E402
 from analyze.query.query_files import catalog  # noqa: E402
 from analyze.query.spill import MEMORY_VARIABLE  # noqa: E402
+from analyze.sources.base import inline_map  # noqa: E402
 from analyze.store.catalogue import RUN_TABLES  # noqa: E402
 from analyze.store.store import StagedFile, Store  # noqa: E402
 from schemas.tables import TABLES  # noqa: E402
@@ -93,7 +94,7 @@ def grow(source: Path, folder: Path, kernels: int, ranks: int) -> Fraction:
                 staged.append(StagedFile(table, [rank], path))
         written = {(s.table, s.ranks[0]): s.path for s in staged if s.table not in RUN_TABLES}
         began = time.perf_counter()
-        derived = write_derived(written, run_id, staging)
+        derived = write_derived(written, run_id, staging, inline_map)
         print(f"derived {len(derived)} tables in {time.perf_counter() - began:.1f} s", file=sys.stderr)
         staged += [StagedFile(table, [rank], path) for (table, rank), path in derived.items()]
         store.commit(run_id, run, staged)
