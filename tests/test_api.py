@@ -270,9 +270,9 @@ def test_questions_of_the_same_runs_ask_one_engine(made: list[Engine], tmp_path:
 
 def test_engines_beside_each_other_share_what_they_compute(made: list[Engine], monkeypatch: pytest.MonkeyPatch) -> None:
     """Two threads that both need a table: one makes it, the other waits for it."""
-    tables: list[str] = []
-    make = device_peaks.create
-    monkeypatch.setattr(device_peaks, "create", lambda *given: (tables.append(given[1]), make(*given))[1])
+    looked_up: list[str] = []
+    lookup = device_peaks.lookup
+    monkeypatch.setattr(device_peaks, "lookup", lambda name: (looked_up.append(name), lookup(name))[1])
     traces = analyze.open(ONE)
     first = traces.engines
     second = first.beside()
@@ -287,7 +287,7 @@ def test_engines_beside_each_other_share_what_they_compute(made: list[Engine], m
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert len(made) == 1 and len(tables) == 1
+    assert len(made) == 1 and len(looked_up) == 1
     assert len(answers) == 4 and all(rows == answers[0] for rows in answers.values())
     # What may be half-made is so for both; and the end of the first is that of those beside it.
     second.get(query=query)._blocks.whole = False
@@ -419,7 +419,7 @@ def test_what_is_half_made_is_not_asked_again(made: list[Engine], monkeypatch: p
             def fail(*arrays: object, error: BaseException = error) -> None:
                 raise error
 
-            patch.setattr(device_peaks, "create", fail)
+            patch.setattr(device_peaks, "lookup", fail)
             with pytest.raises((KeyboardInterrupt, InputError)):
                 traces.query("mfu")
         assert traces.query("mfu").to_pylist() == expected
