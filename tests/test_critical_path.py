@@ -18,6 +18,8 @@ from analyze.derive.columns import NULL
 from analyze.derive.critical_path import READS, critical_path
 from analyze.derive.critical_path_cpu import READS as CPU_READS
 from analyze.derive.critical_path_cpu import critical_path_cpu
+from analyze.derive.gpu_work import READS as WORK_READS
+from analyze.derive.gpu_work import gpu_work
 from analyze.derive.nesting import by_number
 from analyze.derive.path_graph import Graph, Pieces, Syncs, Window, Work, merge_activities
 from schemas.tables import arrow_schema
@@ -241,12 +243,13 @@ def test_cost_is_linear() -> None:
 
 def tables_of(**rows: list[dict[str, Any]]) -> dict[str, pa.Table]:
     """The tables of a rank that critical_path and critical_path_cpu read."""
-    reads = [(t, c) for of in (READS, CPU_READS) for t, columns in of.items() for c in columns]
+    reads = [(t, c) for of in (READS, CPU_READS, WORK_READS) for t, columns in of.items() for c in columns]
     columns = {t: dict.fromkeys(c for table, c in reads if table == t) for t, _ in reads}
-    return {
+    tables = {
         t: pa.Table.from_pylist(rows.get(t, []), schema=pa.schema([arrow_schema(t).field(c) for c in of]))
         for t, of in columns.items()
     }
+    return tables | {"gpu_work": gpu_work(tables)}
 
 
 def op(name: str, start: int, dur: int, tid: int = 1) -> dict[str, Any]:

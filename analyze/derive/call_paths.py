@@ -46,7 +46,7 @@ def number_paths(parent: Ints, depth: Ints, label: Ints) -> tuple[Ints, Paths]:
 
 
 def _in_pre_order(parent: Ints, made: list[int]) -> tuple[Ints, Paths]:
-    """Return the number of each path in pre-order, and the paths. Given, those of level i are numbered from made[i]."""
+    """Return the number of each path in pre-order, and the paths. Given, those of level i start at made[i]."""
     levels = [slice(begin, end) for begin, end in pairwise(made)]
     size = np.ones(len(parent), np.int64)
     for level in levels[:0:-1]:

@@ -13,14 +13,14 @@ import numpy.typing as npt
 
 from analyze.derive.call_paths import number_paths
 from analyze.derive.columns import NULL, Ints, ints, nullable, text_codes, texts
-from analyze.derive.nesting import changes, dense, last_below, nest, pairs, self_times
+from analyze.derive.nesting import dense, firsts, last_below, nest, pairs, self_times
 from analyze.derive.threads import OpenIntervals
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 TREES = ("op", "module", "stack")
-"""Which Python functions are part of a tree: none, those of nn.Modules, or all of them."""
+"""Which Python functions a tree contains: none, only nn.Modules, or all."""
 
 _PLACES = ("op", "python", "range")
 MODULE = "nn.Module: "
@@ -75,7 +75,7 @@ def _trees(call_tree: pa.Table) -> tuple[pa.Array, Iterator[tuple[str, Calls]]]:
         calls = None
         for tree, python in zip(TREES, (False, is_module, True), strict=True):
             rows = np.flatnonzero((kind >= 0) & (~is_python | python))
-            # Trees of the same events are one. Paths of all functions are those of the table call_tree.
+            # Trees with the same events are equal. The stack tree has the paths of the table call_tree.
             if calls is None or len(rows) > len(calls.rows) or (tree == "stack" and is_python.any()):
                 calls = made(rows, tree)
             yield tree, calls
@@ -88,7 +88,7 @@ def _trees(call_tree: pa.Table) -> tuple[pa.Array, Iterator[tuple[str, Calls]]]:
             up = place[np.where(parent[rows] == NULL, -1, parent[rows])]
             of_tree = (up, depth[rows], self_ns[rows], path[rows])
         else:
-            lane = changes(pid[rows]) | changes(tid[rows])
+            lane = firsts(pid[rows], tid[rows])
             up, last, level = nest(np.cumsum(lane), start[rows], end)
             label = kind[rows] * (len(names) + 1) + name[rows] + 1
             of_tree = (up, level, self_times(up, last, start[rows], end), number_paths(up, level, label)[0])

@@ -1,8 +1,8 @@
 """The call tree of a rank: which operator, range or Python function each event on the CPU lies in.
 
-`analyze.derive.nesting` has the rule. CUDA calls and the profiler's own overhead are leaves: they lie in what is open
-when they begin, and count for it. So operators, ranges and Python functions have the same parents, whether the CUDA
-calls were recorded or not.
+`analyze.derive.nesting` has the rule. CUDA calls and the profiler's own overhead are leaves of the innermost event that
+is open when they begin, and count for its time. So operators, ranges and Python functions have the same parents,
+whether the CUDA calls were recorded or not.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from analyze.derive.call_paths import number_paths
-from analyze.derive.columns import NULL, Ints, Mask, ints, nullable, text_codes, texts
-from analyze.derive.nesting import changes, in_order, last_below, nest, pairs, self_times
+from analyze.derive.columns import NULL, Ints, Mask, ints, last_if_null, nullable, text_codes, texts
+from analyze.derive.event_names import are_async, without_step_numbers
+from analyze.derive.nesting import firsts, in_order, last_below, nest, pairs, self_times
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,8 +27,6 @@ ASYNC, CALL, OP, OVERHEAD, PYTHON, RANGE = range(len(KINDS))
 
 _ORIGINS = {"record_function": RANGE, "profiler_step": RANGE, "overhead": OVERHEAD, "python_function": PYTHON}
 """Kinds of PyTorch's ranges by their origin."""
-_ASYNC_NAMES = "^(nccl|gloo|mpi|ucc|xccl):"
-"""Ranges of asynchronous collectives, which end on another thread than they began on."""
 
 READS = {
     "cpu_ops": ("pid", "tid", "name", "op_id", "start_ns", "dur_ns"),
@@ -113,15 +112,13 @@ def call_tree(tables: Mapping[str, pa.Table]) -> pa.Table:
 
 def read_events(tables: Mapping[str, pa.Table]) -> tuple[Events, pa.Array]:
     """Return the events of a rank and the text of each name; a profiler step is called ProfilerStep*."""
-    import pyarrow.compute as pc
-
     ops, ranges, calls = (tables[t] for t in READS)
     columns, names = text_codes([t.column("name") for t in (ops, ranges, calls)])
-    is_async = np.append(pc.match_substring_regex(names, _ASYNC_NAMES).to_numpy(zero_copy_only=False), False)
+    is_async = are_async(names)
     origin = _numbers(ranges, "origin", _ORIGINS)
     origin[(origin == RANGE) & is_async[columns[1]]] = ASYNC
     api = np.where(_numbers(calls, "api", {"sync": 0}, missing=1) == 1, np.int8(CALL), np.int8(-1))
-    renamed = pc.replace_substring_regex(names, r"^ProfilerStep#\d+$", "ProfilerStep*").dictionary_encode()
+    renamed = without_step_numbers(names).dictionary_encode()
     number = np.append(renamed.indices.to_numpy(zero_copy_only=False), -1).astype(np.int32)
     parts = []
     kinds_of = (np.full(ops.num_rows, OP, np.int8), origin, api)
@@ -134,15 +131,10 @@ def read_events(tables: Mapping[str, pa.Table]) -> tuple[Events, pa.Array]:
     return Events(*(np.concatenate(c) for c in zip(*parts, strict=True))), renamed.dictionary
 
 
-def last_if_null(values: Ints) -> Ints:
-    """Return values to sort by, NULL last."""
-    return np.where(values == NULL, np.iinfo(np.int64).max, values)
-
-
 def segments(lane: Ints, kind: npt.NDArray[np.int8]) -> Ints:
     """Return a number for each lane; an async event has one of its own, for it has no parent and no children."""
     alone = kind == ASYNC
-    new = changes(lane) | alone
+    new = firsts(lane) | alone
     new[1:] |= alone[:-1]
     return np.cumsum(new)
 

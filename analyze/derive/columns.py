@@ -27,6 +27,11 @@ def ints(table: pa.Table, column: str) -> Ints:
     return numbers
 
 
+def last_if_null(values: Ints) -> Ints:
+    """Return values to sort by, NULL last."""
+    return np.where(values == NULL, np.iinfo(np.int64).max, values)
+
+
 def nullable(values: Ints, kind: pa.DataType | None = None) -> pa.Array:
     """Return an Arrow array (int64 by default) in which the smallest number is NULL."""
     import pyarrow as pa

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from analyze.derive.columns import NULL, Ints, Mask, equals, ints, nullable, text_codes, texts
-from analyze.derive.gpu_work import ASYNC, KINDS, RANGES, ROWS, launch_calls, op_ids
+from analyze.derive.event_names import RANGES, are_async
+from analyze.derive.gpu_work import ROWS
 from analyze.derive.nesting import dense, in_order
 from analyze.derive.path_graph import (
     COMMUNICATION,
@@ -41,16 +42,13 @@ from schemas.api_roles import matching_rule
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_WORK = ("device", "stream", "start_ns", "dur_ns", "correlation_id", "op_id")
+_CALL = ("call_tid", "call_start_ns", "call_dur_ns", "call_name")
 READS = {
-    "kernels": (*_WORK, "name"),
+    "gpu_work": ("kind", "name", "device", "stream", "start_ns", "dur_ns", "correlation_id", "op_id", *_CALL),
     "kernel_names": ("name", "short_name", "family"),
-    "memcpys": _WORK,
-    "memsets": _WORK,
     "cuda_calls": ("pid", "tid", "api", "name", "start_ns", "dur_ns", "correlation_id"),
     "cpu_ops": ("tid", "start_ns", "dur_ns"),
     "ranges": ("origin", "tid", "name", "start_ns", "dur_ns"),
-    "call_ops": ("correlation_id", "op_id"),
     "recorded_steps": ("turn", "start_ns", "dur_ns", "next_ns"),
 }
 """Columns that the path is computed from."""
@@ -72,6 +70,11 @@ class GpuWork(NamedTuple):
     """KERNEL, COMMUNICATION or COPY."""
     name: Codes
     """Short name of a kernel, else what it is: kernel, memcpy or memset."""
+    call_tid: Ints
+    """Of the call that launched it; NULL where not known."""
+    call_start: Ints
+    call_dur: Ints
+    call_name: Codes
 
 
 class Calls(NamedTuple):
@@ -134,22 +137,17 @@ def critical_path(tables: Mapping[str, pa.Table]) -> pa.Table:
 
 def _read(tables: Mapping[str, pa.Table]) -> Rank:
     import pyarrow as pa
-    import pyarrow.compute as pc
 
-    named = [tables["kernels"]["name"], *(tables["kernel_names"][c] for c in ("name", "short_name"))]
-    kinds = pa.chunked_array([pa.array([*KINDS])])
-    codes, dictionary = text_codes([*named, kinds, tables["cuda_calls"]["name"], tables["ranges"]["name"]])
-    of_kernels, full, short, of_kinds, of_calls, of_ranges = codes
-    gpu_work = _gpu_work(tables, of_kernels, full, short, of_kinds)
+    named = [tables["gpu_work"][c] for c in ("kind", "name", "call_name")]
+    named += [tables["kernel_names"][c] for c in ("name", "short_name")]
+    codes, dictionary = text_codes([*named, tables["cuda_calls"]["name"], tables["ranges"]["name"]])
+    kinds, of_work, of_launches, full, short, of_calls, of_ranges = codes
+    gpu_work = _gpu_work(tables, kinds, of_work, of_launches, full, short)
     ids = distinct(gpu_work.correlation)
     role = _roles(of_calls, dictionary)
     wanted = _launch_or_wait(tables["cuda_calls"], role[of_calls] != "", ids)
-    some_calls = tables["cuda_calls"].filter(pa.array(wanted))
-    calls = _calls(some_calls, of_calls[wanted], role)
-    launches, names = launch_calls(some_calls, ids)
-    launch = find(launches.id, gpu_work.correlation)
-    launch_name = pc.index_in(names, dictionary).to_numpy(zero_copy_only=False)[launches.name]
-    work = _work(gpu_work, calls, *(np.append(c, NULL)[launch] for c in (launches.tid, launches.start, launches.dur)))
+    calls = _calls(tables["cuda_calls"].filter(pa.array(wanted)), of_calls[wanted], role)
+    work = _work(gpu_work, calls)
     blocks = np.isin(calls.role, ("sync", "copy", "copy_async"))
     syncs, sync_name = _syncs(work, gpu_work.correlation, calls, np.flatnonzero(calls.ended & blocks))
     is_launch = (calls.correlation > 0) & (find(ids, calls.correlation) >= 0)
@@ -157,7 +155,7 @@ def _read(tables: Mapping[str, pa.Table]) -> Rank:
     overhead = _overhead(tables, of_ranges)
     names_of = {
         **dict.fromkeys((KERNEL, GAP, STREAM_WAIT), gpu_work.name),
-        LAUNCH: np.append(launch_name, -1)[launch],
+        LAUNCH: gpu_work.call_name,
         SYNC: sync_name,
         PROFILER: overhead.name,
     }
@@ -165,26 +163,26 @@ def _read(tables: Mapping[str, pa.Table]) -> Rank:
     return Rank(gpu_work, Graph(work, syncs, busy), windows, turns, overhead, names_of, dictionary)
 
 
-def _gpu_work(tables: Mapping[str, pa.Table], of_kernels: Codes, full: Codes, short: Codes, of_kinds: Codes) -> GpuWork:
-    """Return GPU work, given names: those of kernels, both columns of kernel_names, and KINDS."""
-    rows = [tables[table] for table in KINDS.values()]
-    device, stream, correlation, op, start, dur = (
-        np.concatenate([ints(r, c) for r in rows])
-        for c in ("device", "stream", "correlation_id", "op_id", "start_ns", "dur_ns")
+def _gpu_work(
+    tables: Mapping[str, pa.Table], kinds: Codes, names: Codes, calls: Codes, full: Codes, short: Codes
+) -> GpuWork:
+    """Return GPU work, given the codes of its texts, and those of the names and short names in kernel_names."""
+    found = tables["gpu_work"]
+    device, stream, correlation, op, start, dur, call_tid, call_start, call_dur = (
+        ints(found, c) for c in ("device", "stream", "correlation_id", "op_id", "start_ns", "dur_ns", *_CALL[:3])
     )
-    table = np.repeat(np.arange(len(rows)), [r.num_rows for r in rows])
-    name, kind = of_kinds[table], np.where(table == 0, KERNEL, COPY).astype(np.int8)
+    is_kernel = equals(found["kind"], "kernel")
     # A row of kernel_names for each name; the last is that of kernels without one.
-    place = np.full(max(full.max(initial=-1), of_kernels.max(initial=-1)) + 2, -1)
+    place = np.full(max(full.max(initial=-1), names.max(initial=-1)) + 2, -1)
     place[full] = np.arange(len(full))
+    row = place[np.where(is_kernel, names, -1)]
     communicates = np.append(equals(tables["kernel_names"]["family"], "communication"), False)
-    name[table == 0] = np.append(np.where(short < 0, full, short), of_kinds[0])[place[of_kernels]]
-    kind[table == 0] = np.where(communicates[place[of_kernels]], COMMUNICATION, KERNEL)
+    name = np.where(row >= 0, np.append(np.where(short < 0, full, short), np.int32(-1))[row], kinds)
+    kind = np.where(is_kernel, np.where(communicates[row], COMMUNICATION, KERNEL), COPY).astype(np.int8)
     end = start + np.maximum(dur, 0)
-    op = op_ids(op, correlation, tables["call_ops"])
     order = in_order(np.zeros(len(start), np.int64), start, (end, correlation == NULL, correlation))
-    device, stream, correlation, op, start, end = (c[order] for c in (device, stream, correlation, op, start, end))
-    return GpuWork(device, stream, correlation, op, start, end, kind[order], name[order])
+    columns = (device, stream, correlation, op, start, end, kind, name, call_tid, call_start, call_dur, calls)
+    return GpuWork._make(column[order] for column in columns)
 
 
 def _roles(names: Codes, dictionary: pa.Array) -> npt.NDArray[np.object_]:
@@ -213,12 +211,13 @@ def _calls(rows: pa.Table, name: Codes, role: npt.NDArray[np.object_]) -> Calls:
     return Calls(tid, start, start + np.where(ended, dur, 0), ended, correlation, name, role[name])
 
 
-def _work(gpu_work: GpuWork, calls: Calls, tid: Ints, launch: Ints, launch_dur: Ints) -> Work:
-    """Return GPU work for the graph, given thread, start and length of the call that launched each.
+def _work(gpu_work: GpuWork, calls: Calls) -> Work:
+    """Return GPU work for the graph.
 
     The trace does not say which stream cudaStreamWaitEvent makes wait. It may be the stream into which the thread
     launches next, if the call is later than the launch before into that stream.
     """
+    tid, launch, launch_dur = gpu_work.call_tid, gpu_work.call_start, gpu_work.call_dur
     stream = dense(gpu_work.device)[0] * (len(launch) + 1) + dense(gpu_work.stream)[0]
     waited = np.full(len(tid), NULL)
     waits = np.flatnonzero((calls.role == "stream_wait") & (calls.tid != NULL))
@@ -263,13 +262,11 @@ def _busy(ops: pa.Table, calls: Calls, busy: Ints) -> Activities:
 
 
 def _overhead(tables: Mapping[str, pa.Table], names: Codes) -> Overhead:
-    """Return what the profiler did; `names`: those of the ranges.
+    """Return the profiler's own overhead; `names`: codes of the names of the ranges.
 
     CUPTI's number of a thread need not be the one that the rest of the trace has for it: where nothing else ran on a
     thread, the overhead counts wherever the path was on the CPU.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
 
     ranges = tables["ranges"]
     tid, start, dur = (ints(ranges, c) for c in ("tid", "start_ns", "dur_ns"))
@@ -278,7 +275,8 @@ def _overhead(tables: Mapping[str, pa.Table], names: Codes) -> Overhead:
     own = tid[rows]
     if len(rows):
         on_thread = np.logical_or.reduce([equals(ranges["origin"], origin) for origin in RANGES])
-        on_thread &= ~pc.match_substring_regex(ranges["name"].cast(pa.string()), ASYNC).fill_null(False).to_numpy()
+        [names_of], texts_of = text_codes([ranges["name"]])
+        on_thread &= ~are_async(texts_of)[names_of]
         calls = tables["cuda_calls"]
         of_calls = ints(calls, "tid")[~equals(calls["api"], "sync")]
         others = (ints(tables["cpu_ops"], "tid"), of_calls, tid[on_thread])

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from analyze.derive.columns import NULL, Ints, Mask, equals, ints, nullable, text_codes, texts
-from analyze.derive.gpu_work import ASYNC, RANGES, ROWS
+from analyze.derive.event_names import RANGES, are_async, without_step_numbers
+from analyze.derive.gpu_work import ROWS
 from analyze.derive.nesting import dense, in_order, nest
 from analyze.derive.path_graph import Activities, merge_activities
 from analyze.derive.threads import distinct
@@ -86,11 +87,11 @@ def _events(tables: Mapping[str, pa.Table], path: Activities) -> tuple[Events, p
 
     ops, ranges, calls = (tables[t] for t in ("cpu_ops", "ranges", "cuda_calls"))
     codes, texts_found = text_codes([t["name"] for t in (ops, ranges, calls)])
-    renamed = pc.replace_substring_regex(texts_found, r"^ProfilerStep#\d+$", "ProfilerStep*")
+    renamed = without_step_numbers(texts_found)
     names = renamed.unique().sort()
     place = np.append(pc.index_in(renamed, names).to_numpy(zero_copy_only=False), len(names))
-    is_async = np.append(pc.match_substring_regex(texts_found, ASYNC).to_numpy(zero_copy_only=False), False)
-    of_torch = np.logical_or.reduce([equals(ranges["origin"], origin) for origin in RANGES]) & ~is_async[codes[1]]
+    of_torch = np.logical_or.reduce([equals(ranges["origin"], origin) for origin in RANGES])
+    of_torch &= ~are_async(texts_found)[codes[1]]
     kept = (np.ones(ops.num_rows, bool), of_torch, ~equals(calls["api"], "sync"))
     parts = [Events(*(np.empty(0, np.int64) for _ in Events._fields))]
     for table, wanted, name in zip((ops, ranges, calls), kept, codes, strict=True):

@@ -36,7 +36,7 @@ FAR_FROM_ZERO_NS = 3_600_000_000_000
 """How far from the file's time 0 the other work must lie for work at 0 to be false: recordings last seconds or minutes,
 and files with relative clocks start near 0."""
 BEFORE_NS = 1_000_000_000
-"""How long before the recording work must have ended: what is still running or queued when it begins is right."""
+"""How long before the recording false work must have ended; work that still runs or is queued at its start is valid."""
 LATEST = int(np.iinfo(np.int64).max)
 
 ZERO = "start at time 0 of the file, far from all other work"

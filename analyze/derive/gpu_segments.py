@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from analyze.derive.columns import NULL, Ints, Mask, equals, ints, nullable, text_codes
+from analyze.derive.columns import NULL, Ints, Mask, equals, ints, last_if_null, nullable, text_codes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -95,7 +95,7 @@ def _segments(kinds: Sequence[Work]) -> tuple[Ints, Ints, list[npt.NDArray[np.in
     lengths = [len(kind.start) for kind in kinds]
     changes = np.repeat(np.array([1, -1] * len(kinds), np.int8), np.repeat(lengths, 2))
     kind_of = np.repeat(np.arange(len(kinds), dtype=np.int8), np.array(lengths) * 2)
-    order = np.argsort(times, kind="stable")  # which merges what is sorted already, as most files are
+    order = np.argsort(times, kind="stable")  # fast, because files are nearly sorted
     times, changes, kind_of = times[order], changes[order], kind_of[order]
     last = np.append(times[1:] != times[:-1], True)  # the last edge of each time
     times = times[last]
@@ -115,9 +115,8 @@ def _first_launched(kinds: Sequence[Work], ends: Ints) -> Ints:
     start, end, correlation_id, call = (np.concatenate(column) for column in zip(*(k[1:] for k in kinds), strict=True))
     ends_idle = (end > start) | (start == end.max())
     start, correlation_id, call = start[ends_idle], correlation_id[ends_idle], call[ends_idle]
-    latest = np.iinfo(np.int64).max
-    ids, calls = np.where(correlation_id > 0, correlation_id, latest), np.where(call == NULL, latest, call)
-    order = np.lexsort((ids, calls, start))
+    ids = np.where(correlation_id > 0, correlation_id, NULL)
+    order = np.lexsort((last_if_null(ids), last_if_null(call), start))
     first = np.append(True, start[order][1:] != start[order][:-1])[: len(order)]
     chosen = order[first]
     return correlation_id[chosen][np.searchsorted(start[chosen], ends)]

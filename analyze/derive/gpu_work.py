@@ -13,8 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from analyze.derive.columns import NULL, Ints, Mask, ints, nullable, text_codes, texts
+from analyze.derive.event_names import RANGES, are_async, without_step_numbers
+from analyze.derive.nesting import firsts
 from analyze.derive.phases import PhaseAt
-from analyze.derive.threads import OpenIntervals, distinct, find, firsts, outermost
+from analyze.derive.threads import OpenIntervals, distinct, find, outermost
 from schemas.tables import arrow_schema
 
 if TYPE_CHECKING:
@@ -53,11 +55,6 @@ may be equal by chance."""
 
 EVENTS = 1 << 22
 """Operators that are looked at together."""
-
-RANGES = ("record_function", "profiler_step")
-"""Origins of PyTorch's ranges."""
-ASYNC = "^(nccl|gloo|mpi|ucc|xccl):"
-"""Names of ranges of asynchronous collectives."""
 
 
 class Calls(NamedTuple):
@@ -330,18 +327,16 @@ def read_events(tables: Mapping[str, pa.Table]) -> tuple[Iterator[Events], pa.Ar
 
     Ranges are those of PyTorch; that of an asynchronous collective ends on another thread and is left out.
     """
-    import pyarrow.compute as pc
-
     ops, ranges = tables["cpu_ops"], tables["ranges"]
     (origin,), origins = text_codes([ranges.column("origin")])
     rows = np.flatnonzero(np.array([text in RANGES for text in origins.to_pylist()] + [False])[origin])
     ranges = ranges if len(rows) == ranges.num_rows else ranges.take(rows)
     codes, names = text_codes([ops.column("name"), ranges.column("name")])
-    is_async = np.append(pc.match_substring_regex(names, ASYNC).to_numpy(zero_copy_only=False), False)
+    is_async = are_async(names)
     if is_async[codes[1]].any():
         rows = np.flatnonzero(~is_async[codes[1]])
         ranges, codes[1] = ranges.take(rows), codes[1][rows]
-    renamed = pc.replace_substring_regex(names, r"^ProfilerStep#\d+$", "ProfilerStep*").dictionary_encode()
+    renamed = without_step_numbers(names).dictionary_encode()
     numbers = np.append(renamed.indices.to_numpy(), -1)
 
     def parts() -> Iterator[Events]:

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+from analyze.derive.columns import Ints, Mask
 
 
 def nest(thread: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
@@ -25,9 +24,9 @@ def nest(thread: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
     parent = np.full(n, -1, np.int64)
     last = np.arange(n, dtype=np.int64)
     depth = np.zeros(n, np.int64)
-    # Of those that are left: their numbers, their ends above those of the threads before, and where a segment begins.
+    # Remaining events: their numbers, their ends (raised above those of earlier threads), where segments begin.
     left = np.arange(n, dtype=np.int64)
-    new_segment = changes(thread)
+    new_segment = firsts(thread)
     raised = lifted(end, new_segment)
     empty = start == end
     level = 0
@@ -100,7 +99,7 @@ def by_number(numbers: Ints) -> Ints:
     return np.argsort(numbers.astype(np.uint16) if numbers.max(initial=0) < 2**16 else numbers, kind="stable")
 
 
-def lifted(values: Ints, new_segment: Bools) -> Ints:
+def lifted(values: Ints, new_segment: Mask) -> Ints:
     """Return values in the same order within a segment and above all of the segments before: one maximum serves all."""
     if not len(values):
         return values
@@ -112,12 +111,13 @@ def lifted(values: Ints, new_segment: Bools) -> Ints:
     return segment * (high - low + 1) + (values - low)
 
 
-def changes(values: Ints) -> Bools:
-    """Return where a value differs from the one before it; the first does."""
-    return np.append(True, values[1:] != values[:-1])[: len(values)]
+def firsts(*columns: npt.NDArray[np.integer[Any]]) -> Mask:
+    """Return which rows begin a run of equal ones."""
+    changes = np.logical_or.reduce([c[1:] != c[:-1] for c in columns])
+    return np.append(True, changes)[: len(columns[0])]
 
 
-def _not_enclosed(ends: Ints, empty: Bools) -> Bools:
+def _not_enclosed(ends: Ints, empty: Mask) -> Mask:
     """Return whether nothing before an event ends at or after its end; where that is also its start, after its end."""
     reached = np.maximum.accumulate(ends)
     root = np.ones(len(ends), bool)

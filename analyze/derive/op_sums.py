@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from analyze.derive.call_sums import sums
-from analyze.derive.call_tree import ASYNC, CALL, KINDS, OP, OVERHEAD, PYTHON, RANGE, Events, last_if_null, segments
-from analyze.derive.columns import NULL, Ints, ints, text_codes, texts
+from analyze.derive.call_tree import ASYNC, CALL, KINDS, OP, OVERHEAD, PYTHON, RANGE, Events, segments
+from analyze.derive.columns import NULL, Ints, ints, last_if_null, text_codes, texts
 from analyze.derive.nesting import dense, in_order, nest, pairs, self_times
 from analyze.derive.threads import distinct, find
 
@@ -51,7 +51,7 @@ def op_sums(tables: Mapping[str, pa.Table]) -> pa.Table:
 
 
 def _op_ids(events: Events, call_ops: pa.Table) -> Ints:
-    """Return External ids, where those of CUDA calls are the operator's in old files, too."""
+    """Return External ids; in files of torch 1.12 to 2.2, those of CUDA calls are replaced by the operator's."""
     ids, ops = (ints(call_ops, c) for c in READS["call_ops"])
     if not len(ids):
         return events.op_id

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from analyze.derive.columns import NULL, Ints, Mask, ints, nullable, text_codes, texts
-from analyze.derive.threads import OpenIntervals, by_thread, distinct, find, firsts, nesting_order
+from analyze.derive.nesting import firsts
+from analyze.derive.threads import OpenIntervals, by_thread, distinct, find, nesting_order
+from schemas.phases import PHASES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,8 +25,6 @@ READS = {
 }
 """Columns that phase_calls is computed from."""
 
-PHASES = ("data", "h2d", "forward", "loss", "backward", "optimizer")
-"""Also the names of the collector's ranges."""
 FORWARD, BACKWARD, OPTIMIZER = (PHASES.index(phase) for phase in ("forward", "backward", "optimizer"))
 _TORCH_RANGES = (
     (re.compile(r"enumerate\(DataLoader\)"), "data"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
 from analyze.derive.columns import Ints, Mask
+from analyze.derive.nesting import by_number, firsts, in_order
 
 
 def by_thread(tid: Ints) -> Iterator[tuple[int, Ints]]:
@@ -16,8 +16,7 @@ def by_thread(tid: Ints) -> Iterator[tuple[int, Ints]]:
 
     encoded = pa.array(tid).dictionary_encode()
     lane, threads = encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
-    # NumPy sorts 16-bit integers in linear time.
-    order = np.argsort(lane.astype(np.int16) if len(threads) < 2**15 else lane, kind="stable")
+    order = by_number(lane)
     ends = np.cumsum(np.bincount(lane, minlength=len(threads)))
     for thread, begin, end in zip(threads, [0, *ends[:-1]], ends, strict=False):
         yield thread, order[begin:end]
@@ -25,13 +24,7 @@ def by_thread(tid: Ints) -> Iterator[tuple[int, Ints]]:
 
 def nesting_order(start: Ints, end: Ints) -> Ints:
     """Return the order by start, longest first, of the intervals of a thread; equal ones keep their order."""
-    order = np.argsort(start, kind="stable")  # fast, because files are nearly in this order
-    same = start[order[1:]] == start[order[:-1]]
-    if same.any():
-        tied = np.flatnonzero(np.append(False, same) | np.append(same, False))
-        rows = order[tied]
-        order[tied] = rows[np.lexsort((-end[rows], start[rows]))]
-    return order
+    return in_order(np.zeros(len(start), np.int64), start, (-end,))
 
 
 def outermost(tid: Ints, start: Ints, end: Ints) -> Ints:
@@ -109,9 +102,3 @@ def distinct(values: Ints) -> Ints:
     """Return the distinct values in ascending order."""
     ordered = np.sort(values, kind="stable")  # fast, because ids are nearly in order
     return ordered[firsts(ordered)]
-
-
-def firsts(*columns: npt.NDArray[np.integer]) -> Mask:
-    """Return which rows begin a run of equal ones."""
-    changes = np.logical_or.reduce([c[1:] != c[:-1] for c in columns])
-    return np.append(True, changes)[: len(columns[0])]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,11 +59,7 @@ def _write_one(
     """Derive one table of one rank; return its file, or None if it has no rows."""
     [one] = [one for one in DERIVED if one.table == table]
 
-    def read(name: str, columns: Iterable[str]) -> pa.Table:
-        if name == "kernel_names":
-            return names_of_kernels(_read(written.get(("kernels", rank)), "kernels", ["name"]), columns)
-        return _read(written.get((name, rank)), name, columns)
-
+    read = with_kernel_names(lambda name, columns: _read(written.get((name, rank)), name, columns))
     rows = one.compute({name: read(name, columns) for name, columns in one.reads.items()})
     if not rows.num_rows:
         return None
@@ -74,12 +70,22 @@ def _write_one(
     return path
 
 
-def names_of_kernels(kernels: pa.Table, columns: Iterable[str]) -> pa.Table:
-    """Return columns of the table `kernel_names` for the names of some kernels, each once."""
-    import pyarrow as pa
+Read = Callable[[str, Sequence[str]], "pa.Table"]
+"""Reads columns of a table of one rank."""
 
-    names = text_codes([kernels["name"]])[1].to_pylist()
-    return pa.Table.from_batches([kernel_names.batch(names)]).select([*columns])
+
+def with_kernel_names(read: Read) -> Read:
+    """Return a reader that also has `kernel_names`, a table of the run: rows for the names of the rank's kernels."""
+
+    def read_any(table: str, columns: Sequence[str]) -> pa.Table:
+        import pyarrow as pa
+
+        if table != "kernel_names":
+            return read(table, columns)
+        names = text_codes([read("kernels", ["name"])["name"]])[1].to_pylist()
+        return pa.Table.from_batches([kernel_names.batch(names)]).select([*columns])
+
+    return read_any
 
 
 def _read(path: Path | None, table: str, columns: Iterable[str]) -> pa.Table:

@@ -14,7 +14,7 @@ import duckdb
 from analyze.derive import derive
 from analyze.errors import InputError
 from analyze.ingestion import kernel_names
-from analyze.ingestion.derived_tables import derived_version, names_of_kernels
+from analyze.ingestion.derived_tables import derived_version, with_kernel_names
 from analyze.query.databases import empty_database
 from analyze.query.literals import literal_path, text_literal
 from analyze.query.plain_sql import check_expression, one_select, sentence
@@ -255,7 +255,8 @@ class Recordings:
         self.execute(f"CREATE TABLE {table}_derived AS {self._scan(table, current)}")
         for store, run_id in stale:
             for rank in sorted(self._ranks.get(run_id, _ranks(store, run_id))):
-                rows = derive(partial(self._of_rank, (store, run_id), rank), table.__eq__)[table]
+                read = with_kernel_names(partial(self._of_rank, (store, run_id), rank))
+                rows = derive(read, table.__eq__)[table]
                 with registered(self.connection, derived_rows=rows):
                     self.execute(
                         f"INSERT INTO {table}_derived BY NAME"
@@ -268,8 +269,6 @@ class Recordings:
         """Stored columns of a rank as they are in its Parquet file: with dictionary-encoded texts."""
         import pyarrow as pa
 
-        if table == "kernel_names":
-            return names_of_kernels(self._of_rank(run, rank, "kernels", ["name"]), columns)
         listed = ", ".join(f'"{c}"' for c in columns)
         schema = pa.schema([arrow_schema(table).field(c) for c in columns])
         try:
