@@ -9,8 +9,6 @@ store as `analyze compact` leaves it, at once. Times are of whole processes; eac
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,6 +19,8 @@ import pyarrow.parquet as pq
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
+
+from process_cost import analyze_cost  # noqa: E402
 
 import analyze  # noqa: E402
 from analyze.ingestion import file_merging  # noqa: E402
@@ -79,22 +79,14 @@ def write(path: Path, rows: pa.Table, ranks: list[int] | range) -> None:
 
 
 def measure(arguments: list[str], store: Path) -> tuple[float, float, float]:
-    """Seconds and CPU seconds, least of three each, and peak memory in MB, of `analyze ARGUMENTS STORE`."""
-    least = cpu = float("inf")
+    """Measure `analyze ARGUMENTS STORE`: the least wall and CPU seconds of three runs, and the peak memory in MB."""
+    costs = []
     for _ in range(3):
-        command = [sys.executable, "-m", "analyze", *arguments, str(store)]
-        # (An answer is not to be taken from the time before.)
         with tempfile.TemporaryDirectory() as cache:
-            environment = {**os.environ, "PYTHONPATH": str(ROOT), "TRACEQUARRY_CACHE": cache}
-            began = time.perf_counter()
-            with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment) as child:
-                _, status, usage = os.wait4(child.pid, 0)
-                least = min(least, time.perf_counter() - began)
-                child.returncode = os.waitstatus_to_exitcode(status)
-        if child.returncode:
-            raise SystemExit(f"{command} failed")
-        cpu = min(cpu, usage.ru_utime + usage.ru_stime)
-    return least, cpu, usage.ru_maxrss / 1024
+            costs.append(analyze_cost([*arguments, str(store)], cache, PYTHONPATH=str(ROOT)))
+        if costs[-1].code:
+            raise SystemExit(f"analyze {arguments} failed: {costs[-1].error}")
+    return min(c.wall_s for c in costs), min(c.cpu_s for c in costs), costs[-1].peak_gb * 1e3
 
 
 def show(store: Store) -> None:

@@ -9,10 +9,7 @@ compares sums over the store with those over the run that it was grown from.
 from __future__ import annotations
 
 import argparse
-import os
 import re
-import resource
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,7 +17,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
-from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,6 +24,8 @@ import pyarrow.parquet as pq
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
+
+from process_cost import Cost, analyze_cost  # noqa: E402
 
 import analyze  # noqa: E402
 from analyze.ingestion.derived_tables import write_derived  # noqa: E402
@@ -191,31 +189,11 @@ def check(source: Path, store: Path, times: Fraction) -> None:
                     raise SystemExit(f"not {times} times as much")
 
 
-class Cost(NamedTuple):
-    """What a process took."""
-
-    wall_s: float
-    cpu_s: float
-    peak_gb: float
-    code: int
-    says: str
-
-
-def timed_query(arguments: list[str], memory: str, seconds: int) -> Cost:
-    """One `analyze query` as a process of its own, for which nothing is kept, killed after so many CPU seconds."""
-    command = [sys.executable, "-m", "analyze", "query", *arguments, "--limit", "20", "--format", "csv"]
-    with tempfile.TemporaryFile("w+") as errors, tempfile.TemporaryDirectory() as cache:
-        own = {"PYTHONPATH": str(ROOT), "TRACEQUARRY_CACHE": cache, MEMORY_VARIABLE: memory}
-        environment = {**os.environ, **own}
-        began = time.perf_counter()
-        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env=environment)
-        resource.prlimit(child.pid, resource.RLIMIT_CPU, (seconds, seconds))
-        _, status, usage = os.wait4(child.pid, 0)
-        wall = time.perf_counter() - began
-        child.returncode = os.waitstatus_to_exitcode(status)
-        errors.seek(0)
-        says = errors.read().strip().splitlines()[-1:] or [""]
-    return Cost(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1e6, child.returncode, says[0])
+def query_cost(arguments: list[str], memory: str, seconds: int) -> Cost:
+    """Measure one `analyze query` with an empty cache, killed after so many CPU seconds."""
+    command = ["query", *arguments, "--limit", "20", "--format", "csv"]
+    with tempfile.TemporaryDirectory() as cache:
+        return analyze_cost(command, cache, seconds, PYTHONPATH=str(ROOT), **{MEMORY_VARIABLE: memory})
 
 
 def main() -> None:
@@ -242,7 +220,7 @@ def main() -> None:
         for text in asked.queries or list(catalog()):
             name, *parameters = text.split(":")
             arguments = [name, str(store)] + [a for p in parameters for a in ("--param", p)]
-            cost = costs[text] = timed_query(arguments, asked.memory, asked.seconds)
+            cost = costs[text] = query_cost(arguments, asked.memory, asked.seconds)
             print(line(text, cost), file=sys.stderr, flush=True)
         for text, cost in sorted(costs.items(), key=lambda found: -found[1].cpu_s):
             print(line(text, cost))
@@ -250,7 +228,7 @@ def main() -> None:
 
 def line(text: str, cost: Cost) -> str:
     """A line of the table."""
-    failed = f"  exit {cost.code}: {cost.says}" if cost.code else ""
+    failed = f"  exit {cost.code}: {cost.error}" if cost.code else ""
     return f"{text:40}{cost.wall_s:8.1f} s, CPU {cost.cpu_s:8.1f} s{cost.peak_gb:8.1f} GB{failed}"
 
 

@@ -7,32 +7,24 @@ of the whole process: on a machine that does other things, too, they say more th
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
+
+from process_cost import analyze_cost
 
 SAMPLE = Path("sample_traces/resnet18-1gpu/torch/rank-0.trace.json.gz")
 
 
 def timed(arguments: list[str]) -> str:
-    """Run `analyze` with these arguments and nothing kept; how long it took, in words. Raises CalledProcessError."""
+    """Run `analyze ARGUMENTS` with an empty cache; return its time and memory in words. Raises SystemExit."""
     with tempfile.TemporaryDirectory() as cache:
-        environment = {**os.environ, "TRACEQUARRY_CACHE": cache}
-        began = time.perf_counter()
-        process = subprocess.Popen(
-            [sys.executable, "-m", "analyze", *arguments], stdout=subprocess.DEVNULL, env=environment
-        )
-        _, status, usage = os.wait4(process.pid, 0)
-        took = time.perf_counter() - began
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, process.args)
-    cpu = usage.ru_utime + usage.ru_stime
-    return f"{took:6.1f} s wall{cpu:6.1f} s CPU{usage.ru_maxrss / 1e6:6.2f} GB"
+        cost = analyze_cost(arguments, cache)
+    if cost.code:
+        raise SystemExit(f"analyze {arguments} failed: {cost.error}")
+    return f"{cost.wall_s:6.1f} s wall{cost.cpu_s:6.1f} s CPU{cost.peak_gb:6.2f} GB"
 
 
 def main() -> None:
