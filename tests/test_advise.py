@@ -32,7 +32,7 @@ def trace(path: Path, *events: dict[str, Any], **header: Any) -> Path:
 HOPPER = {"deviceProperties": [{"id": 0, "name": "NVIDIA H200", "computeMajor": 9, "computeMinor": 0}]}
 
 
-def test_waiting_for_data(tmp_path: Path) -> None:
+def test_finding_waiting_for_data(tmp_path: Path) -> None:
     # Idle from 10 to 30; the loop waits for data from 5 to 25: 15 us of it on an idle GPU. The span is 40 us.
     path = trace(tmp_path, kernel("a", 0, 10), kernel("b", 30, 10), event("user_annotation", "data", 5, 20))
     row = advice(path)["data-wait"]
@@ -40,7 +40,7 @@ def test_waiting_for_data(tmp_path: Path) -> None:
     assert row["evidence"] == "1 wait for data, 0.020 ms in total on the CPU; each GPU is idle for 0.015 ms of it"
 
 
-def test_waiting_for_the_host(tmp_path: Path) -> None:
+def test_finding_launch_bound(tmp_path: Path) -> None:
     # Gap 10 to 30, launched at 28: nothing was queued. Gap 40 to 45: queued since 29.
     path = trace(
         tmp_path,
@@ -54,7 +54,7 @@ def test_waiting_for_the_host(tmp_path: Path) -> None:
     )
 
 
-def test_waiting_for_the_profiler(tmp_path: Path) -> None:
+def test_finding_profiler_overhead(tmp_path: Path) -> None:
     # Nothing is queued from 10 to 30 and from 40 to 60. The profiler works from 15 to 22 (7 us, in two threads) and
     # from 55 to 70, of which 5 are idle: 40 - 12 = 28 us are the host's own, the longest from 40 to 55.
     events = [
@@ -85,7 +85,7 @@ def python(name: str, ts: float, dur: float, tid: int = 1) -> dict[str, Any]:
     return event("python_function", name, ts, dur, 1, tid)
 
 
-def test_the_line_that_the_time_comes_from(tmp_path: Path) -> None:
+def test_findings_name_the_most_expensive_line(tmp_path: Path) -> None:
     # The GPU has nothing to do from 10 to 50. Meanwhile the main thread is in main (10 to 12 and 40 to 50: 12 us), in
     # train_step (12 to 30: 18 us, PyTorch's functions in it are not the program's) and in batches (10 us). Thread 2 is
     # in `log` all the time, for longer than the main thread, but its number is not the process's.
@@ -116,7 +116,7 @@ def test_the_line_that_the_time_comes_from(tmp_path: Path) -> None:
     assert [found["host-wait"][c] for c in ("step", "operator", "module", "source")] == [None, "aten::add", None, None]
 
 
-def test_the_line_of_short_kernels_and_of_equals(tmp_path: Path) -> None:
+def test_line_of_short_kernels_and_of_ties(tmp_path: Path) -> None:
     # The calls of 5 and 4 us launch kernels of 1 us: 4 us too long in `two`, 3 in `one`. The gaps 1 to 10 and 11 to 20:
     # 9 us each; in `one` until 10, in `two` from then on, and of equals the first is named.
     path = trace(
@@ -130,7 +130,7 @@ def test_the_line_of_short_kernels_and_of_equals(tmp_path: Path) -> None:
     assert found["host-wait"]["source"] == "a.py:1 in one"
 
 
-def test_what_ran_the_program_is_no_part_of_it(tmp_path: Path) -> None:
+def test_launcher_frames_are_not_named_as_program_lines(tmp_path: Path) -> None:
     events = [kernel("a", 0, 10), launch(28, 1), kernel("b", 30, 10, correlation=1)]
     runner = [python("collect/own.py(5): run", 0, 100)]
     assert advice(trace(tmp_path / "a", *events, *runner))["host-wait"]["source"] == "collect/own.py:5 in run"
@@ -138,7 +138,7 @@ def test_what_ran_the_program_is_no_part_of_it(tmp_path: Path) -> None:
     assert advice(trace(tmp_path / "b", *events))["host-wait"]["source"] == "train.py:1 in main"
 
 
-def test_the_program_in_a_real_recording(tmp_path: Path) -> None:
+def test_program_line_in_a_real_recording(tmp_path: Path) -> None:
     """Of the Python functions that torch names, those of this file are the program's: their lines are Python's own."""
     from torch import nn, ones
     from torch.profiler import ProfilerActivity, profile
@@ -216,7 +216,7 @@ def test_dataparallel(tmp_path: Path) -> None:
     assert "exposed-communication" not in found
 
 
-def test_the_host_work_of_dataparallel(tmp_path: Path) -> None:
+def test_dataparallel_host_work(tmp_path: Path) -> None:
     # Both GPUs broadcast from 0 to 6 and wait for their next kernel until 26, in DataParallel's forward (until 20; 2 us
     # of it the profiler's); in the 20 us from 30 on, for Gather's backward (from 35 to 45). The 6 and 10 us that are
     # left are the host's.
@@ -245,7 +245,7 @@ def test_layout_kernels(tmp_path: Path) -> None:
     assert advice(path)["layout"]["saving_ns"] == 3_000
 
 
-def test_an_optimizer_of_many_kernels(tmp_path: Path) -> None:
+def test_optimizer_of_many_kernels(tmp_path: Path) -> None:
     # 12 kernels of 1 us every 3 us: 34 us from first to last, 22 of them between kernels. With 10 kernels, no finding.
     def step(n: int) -> list[dict[str, Any]]:
         launches = [launch(0.1 + i * 0.5, i + 1, 0.1) for i in range(n)]
@@ -296,7 +296,7 @@ def test_copies_without_sizes_or_ends(tmp_path: Path) -> None:
     assert found["evidence"] == "2 pageable copies, 0.004 ms in total; 0.004 ms of it exposed"
 
 
-def test_the_longest_stretch_is_one_with_an_end(tmp_path: Path) -> None:
+def test_longest_interval_has_an_end(tmp_path: Path) -> None:
     """1 us after a call of 5, and a kernel and a call of which the ends are not known."""
     path = trace(
         tmp_path,
@@ -320,7 +320,7 @@ def test_blocking_calls(tmp_path: Path) -> None:
     assert row["evidence"] == "1 blocking call, 0.006 ms in total on the CPU; 1 GPU gap after them, 0.010 ms in total"
 
 
-def test_a_blocking_call_around_another(tmp_path: Path) -> None:
+def test_nested_blocking_calls_count_once(tmp_path: Path) -> None:
     # One thread waits from 5 to 25, another from 7 to 8: the gap from 10 to 20 begins in the first.
     waits = [
         event("cuda_runtime", "cudaDeviceSynchronize", ts, dur, 1, tid) for ts, dur, tid in ((5, 20, 1), (7, 1, 2))
@@ -360,7 +360,7 @@ def test_stragglers(tmp_path: Path) -> None:
     )
 
 
-def test_sends_are_no_stragglers(tmp_path: Path) -> None:
+def test_point_to_point_calls_are_not_stragglers(tmp_path: Path) -> None:
     # Two stages of a pipeline: in the order of their kernels, rank 1 would wait for rank 0 for 500 us in a run of 90.
     path = ranks(tmp_path, [kernel(SEND_RECV, t, 4) for t in (0, 60)], [kernel(SEND_RECV, t, 5) for t in (30, 85)])
     found = advice(path)
@@ -370,7 +370,7 @@ def test_sends_are_no_stragglers(tmp_path: Path) -> None:
     )
 
 
-def test_half_of_a_job_has_no_straggler(tmp_path: Path) -> None:
+def test_no_straggler_if_half_the_ranks_are_missing(tmp_path: Path) -> None:
     found = advice(ranks(tmp_path, [kernel(ALL_REDUCE, 0, 20)], [kernel(ALL_REDUCE, 8, 12)], world_size=4))
     assert "stragglers" not in found
     assert found["exposed-communication"]["evidence"].endswith("; waits in 2 kernels of unmatched calls are not known")
@@ -420,7 +420,7 @@ def busy_ranks(folder: Path) -> Path:
     return ranks(folder, *of_ranks)
 
 
-def test_no_finding_is_more_than_the_span(tmp_path: Path) -> None:
+def test_no_saving_exceeds_the_recorded_span(tmp_path: Path) -> None:
     """As each finding's own SQL has it, before anything is cut."""
     engine = Engine(open_stores([busy_ranks(tmp_path)])[0])
     [(run_id, span_ns)] = engine.sql("SELECT run_id, span_ns FROM run_gpus").rows()
@@ -434,7 +434,7 @@ def test_no_finding_is_more_than_the_span(tmp_path: Path) -> None:
     assert sum(rows[0][1] for name, rows in savings.items() if rows and name not in overlapping) <= span_ns
 
 
-def test_what_no_recording_holds_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_findings_without_data_are_not_queried(monkeypatch: pytest.MonkeyPatch) -> None:
     """And what is not asked would have found nothing."""
     asked = []
     query = Engine.query
@@ -469,7 +469,7 @@ def test_causes_come_first(tmp_path: Path) -> None:
     assert f" %), overlaps {', '.join(map(str, numbers))}\n     evidence: {last['evidence']}" in file.getvalue()
 
 
-def test_the_late_rank_is_named_once() -> None:
+def test_late_rank_is_named_once() -> None:
     """The last of four ranks sleeps before each all-reduce: what the others wait is its finding, and no other's."""
     found = advice(SAMPLES / "late-rank")
     assert found["stragglers"]["evidence"].endswith("rank 3 is last in 3 of 3, and others wait 106.944 ms for it alone")
@@ -490,7 +490,7 @@ def test_findings_name_the_line_of_the_program() -> None:
     assert len(sources) == 1 and all(s.endswith(f"examples/train.py:{at} in <module>") for s in sources)
 
 
-def test_ranked_and_cut_off(tmp_path: Path) -> None:
+def test_findings_are_ranked_and_small_ones_hidden(tmp_path: Path) -> None:
     table = analyze.open(SAMPLES).advise(where="profiler = 'torch'").to_pylist()
     assert len({r["run_id"] for r in table}) == 16
     for run_id in {r["run_id"] for r in table}:
@@ -525,14 +525,14 @@ def test_savings_agree_with_the_queries() -> None:
     assert host - broadcast["total_ns"] / 2 + profiler_ns == pytest.approx(idle_ns, abs=1_000)
 
 
-def test_no_saving_is_more_than_the_time_there_is() -> None:
+def test_no_saving_exceeds_idle_and_busy_time() -> None:
     rows = analyze.open(SAMPLES).advise(min_pct=0, where="profiler IN ('torch', 'nsys')").to_pylist()
     assert {r["finding"] for r in rows} >= {"host-wait", "tf32", "exposed-communication"}
     for row in rows:
         assert 0 < row["saving_pct"] <= 100, row
 
 
-def test_nothing_to_say(tmp_path: Path) -> None:
+def test_advise_without_findings(tmp_path: Path) -> None:
     path = trace(tmp_path, kernel("a", 0, 10))
     assert advice(path) == {}
     result = run_cli("advise", path)
@@ -543,7 +543,7 @@ def test_nothing_to_say(tmp_path: Path) -> None:
     assert none.returncode == 2 and "no run has timed GPU work" in none.stderr
 
 
-def test_the_command(tmp_path: Path) -> None:
+def test_advise_command(tmp_path: Path) -> None:
     path = SAMPLES / "resnet18-1gpu"
     text = run_cli("advise", path)
     assert text.returncode == 0 and complaints(text) == []
@@ -555,7 +555,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert target.read_text() == text.stdout
 
 
-def test_runs_are_set_apart() -> None:
+def test_findings_are_grouped_by_run() -> None:
     file = io.StringIO()
     write_text(advise(Engine(open_stores([SAMPLES])[0], where="profiler = 'torch' AND gpus = 2")), file)
     assert file.getvalue().count("\n  1. ") == 2

@@ -45,7 +45,7 @@ def session(talk: Callable[[Any, Ask], Awaitable[None]], *paths: Path) -> None:
     asyncio.run(main())
 
 
-def test_every_tool_answers_as_the_api_does_and_errors_are_sentences() -> None:
+def test_tools_match_the_api_and_errors_are_sentences() -> None:
     traces = analyze.open(DDP)
     run_id = traces.query("runs")["run_id"].to_pylist()[0]
 
@@ -149,7 +149,7 @@ def test_answers_are_bounded(tmp_path: Path) -> None:
     session(talk, path)
 
 
-def test_without_the_package_it_says_which_is_missing() -> None:
+def test_missing_mcp_package_is_named() -> None:
     code = (
         "import sys\n"
         "sys.modules['mcp'] = None\n"
@@ -161,6 +161,6 @@ def test_without_the_package_it_says_which_is_missing() -> None:
     assert complaints(result) == ["analyze: the package mcp 2 is missing: pip install 'tracequarry[mcp]'"]
 
 
-def test_a_path_that_is_not_there_is_one_sentence() -> None:
+def test_missing_path_is_one_sentence() -> None:
     result = run_cli("mcp", "no/such/file")
     assert (result.returncode, len(complaints(result))) == (2, 1)

@@ -40,7 +40,7 @@ VALUES = {
 """A value of each type that not all forms have, and what it is in JSON."""
 
 
-def test_columns_of_one_name(tmp_path: Path) -> None:
+def test_duplicate_column_names_are_renamed(tmp_path: Path) -> None:
     """A second column `a` is `a_1`, as where DuckDB itself writes a file."""
     statement = "SELECT 1 AS a, 2 AS a, 3 AS a_1, 4 AS A, 5 AS a"
     expected = {"a": 1, "a_2": 2, "a_1": 3, "A": 4, "a_3": 5}
@@ -57,7 +57,7 @@ def test_columns_of_one_name(tmp_path: Path) -> None:
     assert distinct(["a", "a", "a"]) == ["a", "a_1", "a_2"]
 
 
-def test_a_join_of_tables_with_the_same_columns_loses_none(tmp_path: Path) -> None:
+def test_join_keeps_columns_of_equal_name(tmp_path: Path) -> None:
     statement = "SELECT k.*, c.* FROM kernels k JOIN cuda_calls c USING (correlation_id)"
     row = analyze.open(ONE).sql(statement).to_pylist()[0]
     assert json.loads(run_cli("sql", statement, ONE, "-f", "json").stdout)[0].keys() == row.keys()
@@ -66,7 +66,7 @@ def test_a_join_of_tables_with_the_same_columns_loses_none(tmp_path: Path) -> No
     assert row["name"].startswith("void") or row["name"] != row["name_1"]
 
 
-def test_every_type_has_a_place_in_every_form(tmp_path: Path) -> None:
+def test_every_type_in_every_format(tmp_path: Path) -> None:
     connection = duckdb.connect()
     every = connection.sql("FROM test_all_types()")
     texts = connection.execute("SELECT COLUMNS(*)::VARCHAR FROM test_all_types() LIMIT 1").fetchall()[0]
@@ -93,7 +93,7 @@ def test_every_type_has_a_place_in_every_form(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "value", ["'infinity'::DATE", "'-infinity'::TIMESTAMP", "'99999-01-01'::DATE", "['0044-03-15 (BC)'::DATE]"]
 )
-def test_a_date_that_python_has_not_is_a_sentence(value: str) -> None:
+def test_date_outside_pythons_range_is_one_sentence(value: str) -> None:
     answer = analyze.open(ONE).sql_answer(f"SELECT 1 AS a, {value} AS x")
     for take in (lambda: answer.df(units=True), lambda: repr(answer), answer._repr_html_):
         with pytest.raises(analyze.InputError, match="column x: Python has no such date or time"):

@@ -113,7 +113,7 @@ def test_defaults_are_the_same(command: str) -> None:
     assert {n: plain(of_command[n]) for n in both if n != "name"} == {n: plain(of_api[n]) for n in both if n != "name"}
 
 
-def test_twins_take_the_same() -> None:
+def test_paired_methods_take_the_same_arguments() -> None:
     for first, second, *_ in (asked for asked in MIRROR.values() if len(asked) > 1):
         assert inspect.signature(first).parameters == inspect.signature(second).parameters
 
@@ -178,7 +178,7 @@ def test_ingest(tmp_path: Path) -> None:
     assert len(analyze.ingest(*ranks, store=tmp_path / "one", as_one_run=True).ingested) == 1
 
 
-def test_one_text_is_one_name(tmp_path: Path) -> None:
+def test_string_argument_is_one_name(tmp_path: Path) -> None:
     """A text is a sequence of its letters; and `Traces("/data")` would look for traces in all of /."""
     sample = SAMPLES / "alexnet-dp2"
     (tmp_path / "own").mkdir()
@@ -197,7 +197,7 @@ def test_one_text_is_one_name(tmp_path: Path) -> None:
     assert analyze.compare(sample, sample, fail_if="kernel_time < 5%").failures
 
 
-def test_compare_returns_what_failed(tmp_path: Path) -> None:
+def test_compare_returns_failed_conditions(tmp_path: Path) -> None:
     a, b = (write_trace(tmp_path / n / "t.json", [kernel("k", 0, dur)]) for n, dur in (("a", 1), ("b", 9)))
     result = analyze.compare(a, b, fail_if=["kernel_time > 5%", "kernel_time < 5%"])
     assert [f.split(":")[0] for f in result.failures] == ["kernel_time > 5%"]
@@ -222,7 +222,7 @@ def test_catalog_tables_and_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert len(analyze.cache(max_size=1).removed) == 1 and analyze.cache().entries == []
 
 
-def test_trace_and_plot_say_what_they_drew(tmp_path: Path) -> None:
+def test_trace_and_plot_return_what_they_wrote(tmp_path: Path) -> None:
     done = analyze.open(ONE).trace(tmp_path / "t.json.gz", counters=False)
     assert done.events > 0 and done.counters == 0 and (tmp_path / "t.json.gz").stat().st_size
     assert analyze.open(SAMPLES / "resnet18-ncu").plot("roofline", tmp_path / "r.svg").note == ""

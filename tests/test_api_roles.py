@@ -14,7 +14,7 @@ from schemas.api_roles import matching_rule, rules
 
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda r: f"{r.role}-{r.waits_for}")
-def test_examples_land_on_their_rule_and_every_pattern_has_one(rule: Any) -> None:
+def test_every_pattern_has_an_example_that_matches_it(rule: Any) -> None:
     for name in rule.examples:
         assert matching_rule(name) is rule, name
     for pattern in rule.matches:
@@ -74,7 +74,7 @@ def test_cuda_by_hand(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("query", ["api-sync", "memcpy-sync", "critical-path", "launch"])
-def test_hip_says_what_cuda_says(tmp_path: Path, query: str) -> None:
+def test_hip_calls_have_the_roles_of_cuda_calls(tmp_path: Path, query: str) -> None:
     def rows(api: str) -> list[Any]:
         answer = ask(program(tmp_path / api / "t.json", api), query)
         return sorted([v for k, v in r.items() if k not in ("name", "run_id")] for r in answer) if answer else []
@@ -90,7 +90,7 @@ def test_advice_on_blocking_calls(tmp_path: Path) -> None:
     assert found["hip"] == found["cuda"] != []
 
 
-def test_xpu(tmp_path: Path) -> None:
+def test_xpu_calls_have_roles(tmp_path: Path) -> None:
     # Kineto's category for SYCL's runtime, with Level Zero's driver calls inside: each call waits by its own name.
     events = [
         event("cpu_op", "aten::mm", 0, 20, **{"External id": 1}),
@@ -113,7 +113,7 @@ def test_xpu(tmp_path: Path) -> None:
     assert [(r["name"], r["calls"]) for r in ask(path, "launch")] == [("urEnqueueKernelLaunch", 1)]
 
 
-def test_a_launch_without_its_kernel_is_one(tmp_path: Path) -> None:
+def test_launch_without_its_kernel_is_a_launch(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.json", [launch(0, 1, name="hipExtModuleLaunchKernel"), kernel("k", 9, 1)])
     assert {r["name"]: (r["calls"], r["kernels"]) for r in ask(path, "launch")} == {
         "hipExtModuleLaunchKernel": (1, 0),

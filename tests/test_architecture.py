@@ -85,7 +85,7 @@ def import_graph() -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("module", FILES)
-def test_imports(module: str) -> None:
+def test_rooms_import_only_what_they_may(module: str) -> None:
     assert not {n.split(".")[0] for n in imports(FILES[module])} & FORBIDDEN[module.split(".")[0]]
 
 
@@ -110,7 +110,7 @@ def circle(graph: dict[str, set[str]]) -> list[str]:
     return []
 
 
-def test_no_circles() -> None:
+def test_no_import_cycles() -> None:
     assert circle({"a": {"b"}, "b": {"c"}, "c": {"a"}}) != []
     assert circle(import_graph()) == []
 
@@ -124,7 +124,7 @@ def test_nothing_is_imported_from_above() -> None:
     assert above == []
 
 
-def test_the_documented_rooms_are_those_there_are() -> None:
+def test_documented_rooms_exist() -> None:
     """docs/architecture.md lists every folder, and each below those that it imports from."""
     listed = (ROOT / "docs/architecture.md").read_text().partition("```text\n")[2].partition("```")[0]
     rooms = re.findall(r"^(analyze/\w+)(?:/|\.py) ", listed, re.M)
@@ -147,7 +147,7 @@ def test_analyze_works_without_torch() -> None:
     assert result.stdout == "1\n", result.stderr
 
 
-def test_pandas_is_asked_by_notebooks_alone() -> None:
+def test_only_notebooks_import_pandas() -> None:
     """Commands forbid its import. What asks pyarrow for anything of pandas fails then: before pyarrow 26 even the dtype
     of a column's type."""
     asks = {

@@ -31,7 +31,7 @@ def test_every_regular_expression_is_declared_as_one() -> None:
 
 @pytest.mark.parametrize(("query", "name"), REGEXES)
 @pytest.mark.parametrize("text", ["(", "a{5000}", "*", "(?=x)", "[z-a]"])
-def test_no_regular_expression(query: str, name: str, text: str) -> None:
+def test_invalid_regex_is_one_sentence(query: str, name: str, text: str) -> None:
     """Python takes (?=x), DuckDB does not."""
     with pytest.raises(analyze.InputError) as said:
         opened(ONE).query(query, params={name: text})
@@ -39,7 +39,7 @@ def test_no_regular_expression(query: str, name: str, text: str) -> None:
     assert "Error" not in str(said.value)
 
 
-def test_no_regular_expression_from_the_command() -> None:
+def test_invalid_regex_of_the_command_is_one_sentence() -> None:
     done = run_cli("query", "metrics", ONE, "-p", "metric=(")
     said = "analyze: query metrics: metric must be a regular expression, not '(': missing ): ("
     assert done.returncode == 2 and complaints(done) == [said]
@@ -47,7 +47,7 @@ def test_no_regular_expression_from_the_command() -> None:
 
 
 @pytest.mark.parametrize(("query", "name"), TEXTS)
-def test_a_parameter_that_is_not_utf_8(query: str, name: str) -> None:
+def test_parameter_that_is_not_utf8_is_one_sentence(query: str, name: str) -> None:
     with pytest.raises(analyze.InputError, match=f"query {query}: {name} must be valid UTF-8"):
         opened(ONE).query(query, params={name: BYTE})
 
@@ -67,7 +67,7 @@ def test_a_parameter_that_is_not_utf_8(query: str, name: str) -> None:
         (["serve", "--host", BYTE], "cannot be listened at"),
     ],
 )
-def test_an_option_that_is_not_utf_8(arguments: list[str], says: str) -> None:
+def test_option_that_is_not_utf8_is_one_sentence(arguments: list[str], says: str) -> None:
     command, *rest = arguments
     at = 1 if command in ("query", "pivot", "sql", "plot") else 0
     done = run_cli(command, *rest[:at], ONE, *rest[at:])
@@ -86,12 +86,12 @@ def test_an_option_that_is_not_utf_8(arguments: list[str], says: str) -> None:
         (["compare", "no", "no", "--flame", "x.json"], "x.json: the difference of two flame graphs is .folded "),
     ],
 )
-def test_a_name_that_says_no_form_is_told_before_anything_is_read(arguments: list[str], says: str) -> None:
+def test_unknown_output_suffix_is_rejected_before_reading(arguments: list[str], says: str) -> None:
     done = run_cli(*arguments)
     assert done.returncode == 2 and complaints(done)[0].startswith(f"analyze: {says}") and len(complaints(done)) == 1
 
 
-def test_a_name_that_says_no_form_is_an_error_from_python(tmp_path: Path) -> None:
+def test_unknown_output_suffix_raises_in_python(tmp_path: Path) -> None:
     with pytest.raises(analyze.InputError, match="a trace is written as"):
         opened(SAMPLES / "resnet18-1gpu").trace(tmp_path / "x.txt")
     with pytest.raises(analyze.InputError, match="the difference of two flame graphs is"):
@@ -100,7 +100,7 @@ def test_a_name_that_says_no_form_is_an_error_from_python(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("limit", [-1, 2.5, "3", float("inf"), float("nan")])
-def test_a_limit_is_a_number_of_rows(limit: Any) -> None:
+def test_limit_must_be_a_row_count(limit: Any) -> None:
     traces = opened(ONE)
     for ask in (
         lambda: traces.query("kernel-share", limit=limit),
@@ -110,7 +110,7 @@ def test_a_limit_is_a_number_of_rows(limit: Any) -> None:
             ask()
 
 
-def test_a_limit_of_more_rows_than_can_be_counted() -> None:
+def test_limit_beyond_64_bits() -> None:
     traces = opened(ONE)
     every = traces.query("kernel-share")
     assert traces.query("kernel-share", limit=10**20).equals(every) and every.num_rows > 3

@@ -36,7 +36,7 @@ def batch(at: float, ts: float, dur: float, *of: tuple[str, int, int], members: 
     ]  # fmt: skip
 
 
-def test_a_batch_is_paired_with_that_of_its_peer(tmp_path: Path) -> None:
+def test_batches_are_matched_between_peers(tmp_path: Path) -> None:
     """Both send and receive: 1000 floats there and 500 back, begun at 20 and 28, both until 40: rank 0 waits 8.
 
     Then rank 0 sends alone in its batch, and rank 1 receives without one, 3 later; both until 70.
@@ -68,7 +68,7 @@ def facts(path: Path) -> list[tuple[str, str, str]]:
     return [(r["fact"], r["verdict"], r["value"]) for r in ask(path, "health")]
 
 
-def test_batches_that_are_not_paired_are_counted(tmp_path: Path) -> None:
+def test_unmatched_batches_are_counted(tmp_path: Path) -> None:
     """Of rank 0 a batch with two others, of rank 1 a kernel of which nothing was asked for, of rank 2 a batch that its
     peer has none for.
     """
@@ -87,7 +87,7 @@ def test_batches_that_are_not_paired_are_counted(tmp_path: Path) -> None:
     ]
 
 
-def test_batches_of_unlike_content_are_not_one_call(tmp_path: Path) -> None:
+def test_batches_of_different_content_do_not_match(tmp_path: Path) -> None:
     """Rank 0 sends two and receives one, rank 1 receives one and sends one: not each other's."""
     path = write_ranks(
         tmp_path,
@@ -97,7 +97,7 @@ def test_batches_of_unlike_content_are_not_one_call(tmp_path: Path) -> None:
     assert [(r["status"], r["calls"]) for r in ask(path, "collectives")] == [("incomplete", 2)]
 
 
-def test_a_pipeline_whose_stages_send_in_batches(tmp_path: Path) -> None:
+def test_pipeline_stages_that_send_in_batches(tmp_path: Path) -> None:
     """1F1B of two stages and three micro-batches: the second and third activation go with a gradient back.
 
     (2 - 1) / (3 + 1) of the time. Each waits 2 us for the other in each of the four, or not: rank 0 begins at 0, 10, 20
@@ -123,7 +123,7 @@ def test_a_pipeline_whose_stages_send_in_batches(tmp_path: Path) -> None:
     assert [(r["warmup_ns"], r["steady_ns"], r["drain_ns"]) for r in rows] == [(4_000, 2_000, 2_000), (0, 0, 0)]
 
 
-def test_a_recording_of_nccl() -> None:
+def test_batches_of_a_real_nccl_recording() -> None:
     """Two H200s, three steps: 2^20 floats both ways in a batch, twice as many in another, then one send from 0 to 1.
 
     Rank 1's recording has kernels of the steps before it, too: what was asked for then was not recorded.

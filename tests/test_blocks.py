@@ -187,7 +187,7 @@ def test_ctes_are_named_by_the_convention() -> None:
     assert not given & of_macros - {"_overhead", "_overhead_gaps", *known}
 
 
-def test_no_window_counts_with_a_filter() -> None:
+def test_no_window_function_uses_a_filter() -> None:
     """DuckDB counts anew for each row, so that twice the rows take four times as long; `count(CASE …)` does not. Where
     a window is a walk over all rows, as they come, it does not either."""
 
@@ -220,12 +220,12 @@ def test_a_header_has_its_lines_in_order(query: Query) -> None:
 
 
 @pytest.mark.parametrize("query", QUERIES, ids=lambda q: q.name)
-def test_a_query_says_what_it_needs(query: Query) -> None:
+def test_query_declares_its_needs(query: Query) -> None:
     assert query.needs
 
 
 @pytest.mark.parametrize("block", OF_SQL, ids=lambda b: b.name)
-def test_a_block_says_what_it_is_before_anything_else(block: Block) -> None:
+def test_block_comment_comes_first(block: Block) -> None:
     assert block.description
     assert list(block.uses) == sorted(block.uses)
     tags = [line for line in block.sql.splitlines() if line.startswith("-- @")]
@@ -261,14 +261,14 @@ def one_kernel(tmp_path: Path) -> Path:
         "SELECT count(*) AS device_peaks FROM kernels",
     ],
 )
-def test_what_sql_only_mentions_is_not_made(one_kernel: Path, statement: str) -> None:
+def test_names_in_strings_and_comments_create_no_view(one_kernel: Path, statement: str) -> None:
     engine = Engine(analyze.open(one_kernel).stores, read_only=True)
     engine.sql(statement).rows()
     assert engine._blocks.made - TABLES.keys() == set()
     assert engine.connection.execute(BUILT).fetchall() == [(0,)]
 
 
-def test_what_sql_reads_is_made(one_kernel: Path) -> None:
+def test_used_views_are_created(one_kernel: Path) -> None:
     engine = Engine(analyze.open(one_kernel).stores, read_only=True)
     assert engine.sql("SELECT count(*) FROM (SELECT * FROM main.Gpu_Named_Work)").rows() == [(1,)]
     assert {"gpu_named_work", "gpu_work"} <= engine._blocks.made
@@ -280,7 +280,7 @@ def test_what_sql_reads_is_made(one_kernel: Path) -> None:
     ).rows() == [(5000,)]
 
 
-def test_of_a_block_only_what_is_read_is_made(one_kernel: Path) -> None:
+def test_only_used_parts_of_a_block_are_created(one_kernel: Path) -> None:
     """A view of three, each of another block or the second of its block, and of 17 macros one and what it reads."""
     engine = Engine(analyze.open(one_kernel).stores, read_only=True)
     assert engine.sql("SELECT start_ns, end_ns FROM Intervals_Union('gpu_timeline')").rows() == [(10_000, 15_000)]
@@ -329,7 +329,7 @@ def test_a_block_does_not_use_itself(tmp_path: Path) -> None:
         blocks(["a"], [tmp_path])
 
 
-def test_deep_sql_is_read(one_kernel: Path) -> None:
+def test_deeply_nested_sql_is_parsed(one_kernel: Path) -> None:
     """As deep as DuckDB takes it, which is deeper than Python calls itself."""
     engine = Engine(analyze.open(one_kernel).stores)
     assert engine.sql(f"SELECT {'(' * 150}1{' + 1)' * 150} AS n").rows() == [(151,)]

@@ -33,7 +33,7 @@ def traces(folder: Path, *names: str) -> list[Path]:
     return [write_trace(folder / f"{n}.json", [kernel(n, 0, 1)]) for n in names]
 
 
-def test_it_follows_size_and_time(tmp_path: Path) -> None:
+def test_changed_file_is_ingested_again(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.json", [kernel("one", 0, 1)])
     assert [r["name"] for r in ask(path, "kernel-share")] == ["one"]
     stat = path.stat()
@@ -44,7 +44,7 @@ def test_it_follows_size_and_time(tmp_path: Path) -> None:
     assert [r["name"] for r in ask(path, "kernel-share")] == ["three"]
 
 
-def test_it_follows_what_is_added_and_removed(own: Path, tmp_path: Path) -> None:
+def test_added_and_removed_files_are_noticed(own: Path, tmp_path: Path) -> None:
     folder = tmp_path / "traces"
     traces(folder, "a", "b")
     assert {r["name"] for r in ask(folder, "kernel-share")} == {"a", "b"}
@@ -54,7 +54,7 @@ def test_it_follows_what_is_added_and_removed(own: Path, tmp_path: Path) -> None
     assert len(cache.entries()) == 1
 
 
-def test_how_files_were_read_is_said_once(own: Path, tmp_path: Path) -> None:
+def test_reading_summary_is_printed_once(own: Path, tmp_path: Path) -> None:
     for rank in range(2):
         told = {"rank": rank, "world_size": 2}
         write_trace(tmp_path / "job" / f"{rank}.json", [kernel("k", 0, 1 + rank)], distributedInfo=told)
@@ -65,7 +65,7 @@ def test_how_files_were_read_is_said_once(own: Path, tmp_path: Path) -> None:
     assert again.stderr == "" and again.stdout == first.stdout
 
 
-def test_it_is_the_same_recording_however_its_path_is_written(own: Path, tmp_path: Path) -> None:
+def test_one_entry_for_all_spellings_of_a_path(own: Path, tmp_path: Path) -> None:
     traces(tmp_path / "job", "a")
     assert run_cli("query", "kernel-share", "job", cwd=tmp_path).stderr.startswith("read as: ")
     (tmp_path / "link").symlink_to("job")
@@ -74,7 +74,7 @@ def test_it_is_the_same_recording_however_its_path_is_written(own: Path, tmp_pat
     assert len(cache.entries()) == 1
 
 
-def test_damage_is_mended(own: Path, tmp_path: Path) -> None:
+def test_damaged_entry_is_rebuilt(own: Path, tmp_path: Path) -> None:
     [path] = traces(tmp_path, "a")
     assert len(ask(path, "kernel-share")) == 1
     for file in own.rglob("kernels/*/*.parquet"):
@@ -82,7 +82,7 @@ def test_damage_is_mended(own: Path, tmp_path: Path) -> None:
     assert len(ask(path, "kernel-share")) == 1
 
 
-def test_what_was_not_used_for_longest_goes_first(own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_least_recently_used_entry_is_evicted_first(own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b, c, d = traces(tmp_path, "a", "b", "c", "d")
     for path in (a, b, c):
         ask(path, "kernel-share")
@@ -105,16 +105,14 @@ def test_what_was_not_used_for_longest_goes_first(own: Path, tmp_path: Path, mon
     assert cache.entries() == [] and [p for p in own.iterdir() if p.is_dir()] == []
 
 
-def test_all_or_down_to_a_size(own: Path, tmp_path: Path) -> None:
+def test_clear_and_max_size_exclude_each_other(own: Path, tmp_path: Path) -> None:
     ask(*traces(tmp_path, "a"), "kernel-share")
     done = run_cli("cache", "--clear", "--max-size", "5GB")
     assert (done.returncode, done.stderr) == (2, "analyze: cache: either --clear or --max-size\n")
     assert len(cache.entries()) == 1
 
 
-def test_entries_are_looked_at_only_where_they_may_be_too_many(
-    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cache_is_kept_below_its_size(own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the hundredth recording would take as long to open as the hundred before it."""
     looked = []
     real = cache.entries
@@ -137,7 +135,7 @@ def test_entries_are_looked_at_only_where_they_may_be_too_many(
     assert len(looked) == 5
 
 
-def test_the_list_says_what_an_entry_was_made_from(own: Path, tmp_path: Path) -> None:
+def test_cache_list_names_the_source_of_each_entry(own: Path, tmp_path: Path) -> None:
     assert "0.0 of at most 20,000.0 MB" in run_cli("cache").stdout
     [path] = traces(tmp_path, "a")
     ask(path, "kernel-share")
@@ -148,7 +146,7 @@ def test_the_list_says_what_an_entry_was_made_from(own: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("text", "size"), [("0", 0), ("500MB", 500_000_000), ("1.5 GiB", 3 << 29), ("2k", 2000), ("7B", 7)]
 )
-def test_sizes(text: str, size: int) -> None:
+def test_valid_sizes(text: str, size: int) -> None:
     assert cache.parse_size(text, "x") == size
 
 

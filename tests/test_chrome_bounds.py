@@ -61,7 +61,7 @@ def check(path: Path, rows: int, *says: str) -> None:
         ('}}', '}}}', 4000),
     ],
 )  # fmt: skip
-def test_every_event_is_damaged(tmp_path: Path, old: str, new: str, rows: int) -> None:
+def test_trace_of_damaged_events(tmp_path: Path, old: str, new: str, rows: int) -> None:
     path = tmp_path / "t.json"
     damaged = [k.replace(old, new) for k in KERNELS[:3999]]
     path.write_bytes(trace([*damaged, KERNELS[3999]]))
@@ -69,13 +69,13 @@ def test_every_event_is_damaged(tmp_path: Path, old: str, new: str, rows: int) -
 
 
 @pytest.mark.parametrize(("fill", "mib"), [(b"}", 48), (b"{}", 6), (b"} ,", 24), (b"[", 48), (b'"', 24)])
-def test_nothing_but_brackets(tmp_path: Path, fill: bytes, mib: int) -> None:
+def test_file_of_brackets_only(tmp_path: Path, fill: bytes, mib: int) -> None:
     path = tmp_path / "brackets.json"
     path.write_bytes(trace(KERNELS[:2])[:-2] + fill * ((mib << 20) // len(fill)))
     check(path, 2, "truncated")
 
 
-def test_depth(tmp_path: Path) -> None:
+def test_deep_nesting_is_limited(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_bytes(with_odd('"args": {', '"args": {"x": ' + "[" * 1_000_000 + "]" * 1_000_000 + ", "))
     check(path, 9, "1 event could not be read", "nested too deeply")
@@ -83,7 +83,7 @@ def test_depth(tmp_path: Path) -> None:
     check(path, 9, "1 event could not be read", "nested too deeply")
 
 
-def test_a_long_event_and_a_long_string(tmp_path: Path) -> None:
+def test_long_event_and_long_string(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_bytes(with_odd('"k5"', '"' + "a" * (64 << 20) + '"'))
     check(path, 9, "1 event could not be read", "longer than 16 MiB")
@@ -121,7 +121,7 @@ def pack(path: Path, parts: list[bytes], fill: bytes, mb: int) -> None:
         ((trace(KERNELS[:3])[:-1] + b',"a":[', b"]}"), b"[", 3, "longer than 8 MiB"),
     ],
 )  # fmt: skip
-def test_gzip_bombs(tmp_path: Path, parts: list[bytes], fill: bytes, rows: int, says: str) -> None:
+def test_gzip_bombs_are_limited(tmp_path: Path, parts: list[bytes], fill: bytes, rows: int, says: str) -> None:
     path = tmp_path / "t.json.gz"
     pack(path, parts, fill, 100)
     assert path.stat().st_size < 2 << 20

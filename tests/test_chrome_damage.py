@@ -37,7 +37,7 @@ def check(path: Path, n: int, *warnings: str) -> None:
         assert len(found["warnings"].splitlines()) == 1
 
 
-def test_what_has_no_column_is_not_lost(tmp_path: Path) -> None:
+def test_arguments_without_a_column_lose_no_event(tmp_path: Path) -> None:
     """ROCm's calls write the handle of a stream, Inductor's operators the grid of the kernel: names of other values."""
     call = event("cuda_runtime", "hipMemcpyWithStream", 0, 1, stream="0x0", correlation=7)
     triton = event("cpu_op", "triton_poi_fused_add_0", 0, 1, grid="grid(100,)")
@@ -47,7 +47,7 @@ def test_what_has_no_column_is_not_lost(tmp_path: Path) -> None:
     check(write_trace(tmp_path / "u.json", [kernel("k", 0, 1) | {"args": {"stream": "blue"}}]), 1, "NULL: 1 stream")
 
 
-def test_truncated(tmp_path: Path) -> None:
+def test_truncated_trace_keeps_whole_events(tmp_path: Path) -> None:
     whole = trace(50)
     for i, cut in enumerate((whole.index('"k30"'), whole.index('"k30"') + 3, whole.index('"k30"') - 20)):
         path = tmp_path / f"cut{i}" / "t.json"
@@ -56,7 +56,7 @@ def test_truncated(tmp_path: Path) -> None:
         check(path, 30, "truncated", "30 events kept")
 
 
-def test_truncated_gzip(tmp_path: Path) -> None:
+def test_ingest_keeps_events_before_a_truncated_gzip_ends(tmp_path: Path) -> None:
     path = tmp_path / "t.json.gz"
     letters = random.Random(0)
     events = [kernel("".join(letters.choices("abcdefghijklmnop", k=60)), i, 1) for i in range(4000)]
@@ -68,13 +68,13 @@ def test_truncated_gzip(tmp_path: Path) -> None:
     assert "reading stopped early" in run["warnings"] and f"{row['n']} events kept" in run["warnings"]
 
 
-def test_trailing_comma(tmp_path: Path) -> None:
+def test_trailing_comma_is_accepted(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_text('{"traceEvents": [' + json.dumps(kernel("a", 0, 1)) + "," + json.dumps(kernel("b", 1, 1)) + ",\n]}")
     check(path, 2)
 
 
-def test_trailing_comma_inside_an_event(tmp_path: Path) -> None:
+def test_trailing_comma_inside_an_event_is_accepted(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_text(
         '{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "a", "ts": 1, "dur": 1, "args": {"device": 0,},}]}'
@@ -83,7 +83,7 @@ def test_trailing_comma_inside_an_event(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", ["NaN", "N/A", "-Infinity", "nan"])
-def test_not_a_number(tmp_path: Path, value: str) -> None:
+def test_nan_is_null(tmp_path: Path, value: str) -> None:
     path = tmp_path / "t.json"
     args = f'{{"est. achieved occupancy %":{value},"device":0}}'
     odd = f'{{"ph":"X","cat":"kernel","name":"x: NaN, N/A]","pid":0,"tid":7,"ts":1,"dur":1,"args":{args}}}'
@@ -103,7 +103,7 @@ def test_invalid_utf8_and_control_characters(tmp_path: Path) -> None:
     assert sql(path, "SELECT name FROM kernels ORDER BY start_ns")[0] == {"name": "bad\ufffd\x01\nname"}
 
 
-def test_an_event_that_is_broken_costs_only_itself(tmp_path: Path) -> None:
+def test_broken_event_loses_only_itself(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     # An unescaped quote turns everything behind it inside out, until the events are found again.
     broken = '{"ph":"X","cat":"kernel","name":"a "quoted" name","pid":0,"tid":7,"ts":1,"dur":1,"args":{}}'
@@ -119,7 +119,7 @@ def test_events_without_a_time_are_lost(tmp_path: Path) -> None:
     check(path, 1, "1 event could not be read")
 
 
-def test_a_length_below_0_is_none(tmp_path: Path) -> None:
+def test_negative_duration_is_null(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.json", [kernel("a", 1, 1), kernel("b", 5, -2), kernel("c", 9, 3)])
     with analyze.open(path) as traces:
         assert any("cannot hold are NULL: 1 dur" in warning for warning in traces.warnings)
@@ -138,7 +138,7 @@ def test_a_length_below_0_is_none(tmp_path: Path) -> None:
         (b"\x1f\x8b\x08\x00garbage", "the file is empty"),
     ],
 )
-def test_no_trace_at_all(tmp_path: Path, content: bytes, says: str) -> None:
+def test_file_that_is_not_a_trace_is_rejected(tmp_path: Path, content: bytes, says: str) -> None:
     store = tmp_path / "store"
     good = tmp_path / "good.json"
     good.write_text(trace(3))
@@ -153,7 +153,7 @@ def test_no_trace_at_all(tmp_path: Path, content: bytes, says: str) -> None:
     assert {p: p.stat().st_mtime_ns for p in store.rglob("*.parquet")} == before
 
 
-def test_an_empty_trace_is_a_trace(tmp_path: Path) -> None:
+def test_empty_trace_is_accepted(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_text('{"traceEvents": []}')
     assert sql(path, "SELECT warnings FROM runs") == [{"warnings": "t.json: it has no events; 0 events kept"}]
@@ -175,7 +175,7 @@ nested = st.recursive(
     look_back=st.integers(1, 200),
     indent=st.sampled_from([None, 1]),
 )
-def test_chunks_may_be_cut_anywhere(
+def test_chunk_boundaries_lose_no_event(
     tmp_path_factory: pytest.TempPathFactory, values: list, chunk: int, look_back: int, indent: int | None
 ) -> None:
     """Whatever stands in args (strings with brackets, lists of objects), every event comes out once and whole."""
@@ -229,6 +229,6 @@ def test_chunks_of_a_plain_file_grow_to_twice_their_size(tmp_path: Path) -> None
     assert max(len(read_chunk(c)) for c in TraceFile(packed, chunk_bytes=size).chunks()) <= size + event
 
 
-def test_a_missing_file_is_a_sentence(tmp_path: Path) -> None:
+def test_missing_file_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file or folder"):
         sql(tmp_path / "nothing.json", COUNT)

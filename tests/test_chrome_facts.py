@@ -111,7 +111,7 @@ def test_names_of_2021(tmp_path: Path) -> None:
     assert (op["self_cpu_ns"], op["total_cpu_ns"], op["self_device_ns"]) == (16000, 20000, 6000)
 
 
-def test_pid_and_tid_can_be_labels(tmp_path: Path) -> None:
+def test_pid_and_tid_may_be_strings(tmp_path: Path) -> None:
     events = [
         event("Trace", "PyTorch Profiler (0)", 0, 50, "Spans", "PyTorch Profiler"),
         event("cpu_op", "aten::mul", 1, 2, "Traces", "main"),
@@ -120,7 +120,7 @@ def test_pid_and_tid_can_be_labels(tmp_path: Path) -> None:
     assert sql(path, "SELECT name, pid, tid FROM cpu_ops") == [{"name": "aten::mul", "pid": None, "tid": None}]
 
 
-def test_kernels_of_no_length(tmp_path: Path) -> None:
+def test_kernels_of_zero_duration_are_kept(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.json", [kernel("zero", 5, 0), kernel("one", 5, 1)])
     rows = {r["name"]: (r["calls"], r["total_ns"], r["min_ns"]) for r in ask(path, "kernel-share")}
     assert rows == {"zero": (1, 0, 0), "one": (1, 1000, 1000)}
@@ -128,7 +128,7 @@ def test_kernels_of_no_length(tmp_path: Path) -> None:
     assert (busy["span_ns"], busy["busy_ns"], busy["idle_ns"]) == (1000, 1000, 0)
 
 
-def test_strings_that_hold_lists(tmp_path: Path) -> None:
+def test_strings_with_lists_are_read(tmp_path: Path) -> None:
     nccl = kernel(
         "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 0, 5,
         **{
@@ -157,13 +157,13 @@ def test_rank_written_without_a_space_and_in_compact_json(tmp_path: Path) -> Non
     assert sql(path, "SELECT world_size FROM runs") == [{"world_size": 8}]
 
 
-def test_a_bare_array_is_a_trace(tmp_path: Path) -> None:
+def test_top_level_array_is_a_trace(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_text(json.dumps([kernel("k", 1, 2)]))
     assert sql(path, "SELECT name, dur_ns FROM kernels") == [{"name": "k", "dur_ns": 2000}]
 
 
-def test_metadata_behind_the_events(tmp_path: Path) -> None:
+def test_metadata_after_the_events_is_read(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     device = {"id": 0, "name": "Tesla V100-SXM2-16GB", "computeMajor": 7, "computeMinor": 0}
     path.write_text(json.dumps({"traceEvents": [kernel("k", 1, 2)], "deviceProperties": [device, device]}))
@@ -176,7 +176,7 @@ def test_metadata_behind_the_events(tmp_path: Path) -> None:
     assert sql(path, "SELECT gpu_name FROM runs") == [{"gpu_name": None}]
 
 
-def test_numbers_that_do_not_fit_say_nothing(tmp_path: Path) -> None:
+def test_numbers_that_overflow_are_null(tmp_path: Path) -> None:
     path = write_trace(
         tmp_path / "t.json", [kernel("k", 1, 2, correlation=2**64 - 1, **{"registers per thread": "N/A"})]
     )
@@ -185,7 +185,7 @@ def test_numbers_that_do_not_fit_say_nothing(tmp_path: Path) -> None:
     ]
 
 
-def test_annotations_of_the_gpu_are_on_a_stream(tmp_path: Path) -> None:
+def test_gpu_annotations_have_a_stream(tmp_path: Path) -> None:
     """Kineto writes the device and the stream as the process and the thread, and some versions as arguments, too."""
     events = [
         event("gpu_user_annotation", "forward", 1, 5, 1, 7, **{"External id": 3}),
@@ -222,7 +222,7 @@ def test_memory_events(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["t.json", "t.json.gz"])
-def test_what_stands_behind_the_events_counts_as_before_them(tmp_path: Path, name: str) -> None:
+def test_fields_after_the_events_equal_fields_before_them(tmp_path: Path, name: str) -> None:
     """Kineto since 2024-05 writes the zero of the clock behind the events."""
     behind = {"distributedInfo": {"rank": 3, "world_size": 8}, "baseTimeNanoseconds": 1727743122000000000}
     text = json.dumps({"schemaVersion": 1, "traceEvents": [kernel("k", 1.5, 1)], **behind}).encode()
@@ -232,7 +232,7 @@ def test_what_stands_behind_the_events_counts_as_before_them(tmp_path: Path, nam
     assert sql(path, "SELECT world_size, warnings FROM runs") == [{"world_size": 8, "warnings": None}]
 
 
-def test_a_base_that_is_not_found_is_said(tmp_path: Path) -> None:
+def test_missing_base_time_is_a_warning(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     trailer = {"baseTimeNanoseconds": 1727743122000000000, "x": "a" * (2 << 20)}
     path.write_text(json.dumps({"traceEvents": [kernel("k", 1, 1)], **trailer}))
@@ -240,7 +240,7 @@ def test_a_base_that_is_not_found_is_said(tmp_path: Path) -> None:
     assert "baseTimeNanoseconds behind its events is 1727743122000000000, None was added" in run["warnings"]
 
 
-def test_ids_in_quotes_are_numbers(tmp_path: Path) -> None:
+def test_quoted_ids_are_numbers(tmp_path: Path) -> None:
     """2020/21: `"tid": "11"`; read as labels, two threads became one."""
     events = [
         event("Operator", "aten::mm", 20, 50, "1", "11", **{"External id": "3"}),
@@ -270,7 +270,7 @@ def test_ranges_among_the_operators_of_2021_are_ranges(tmp_path: Path) -> None:
         ]
 
 
-def test_a_rank_that_no_job_has_is_none(tmp_path: Path) -> None:
+def test_impossible_rank_is_ignored(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.json", [kernel("k", 1, 1)], distributedInfo={"rank": 10**30, "world_size": 8})
     assert sql(path, "SELECT world_size FROM runs") == [{"world_size": 8}]
     assert "its rank cannot be read" in sql(path, "SELECT warnings FROM runs")[0]["warnings"]

@@ -66,7 +66,7 @@ def text(events: list[dict[str, Any]], between: str = ",\n  ", **layout: Any) ->
 
 
 @pytest.mark.parametrize("trace", TRACES, ids=lambda p: "-".join((p.parts[-3], p.name.split(".")[0])))
-def test_samples_are_read_by_their_forms(tmp_path: Path, trace: Path) -> None:
+def test_samples_are_read_by_event_form(tmp_path: Path, trace: Path) -> None:
     """Were it not so, nothing but time would tell."""
     path = tmp_path / "t.json"
     path.write_bytes(gzip.decompress(trace.read_bytes()))
@@ -86,14 +86,14 @@ def test_samples_are_read_by_their_forms(tmp_path: Path, trace: Path) -> None:
     assert last.end - last.start < 4096  # type: ignore[union-attr]
 
 
-def test_rows_go_from_process_to_process() -> None:
+def test_decoded_rows_can_be_pickled() -> None:
     """Without columns that are NULL throughout, and empty ones among them."""
     for events in ([kernel("k", 1, 1, correlation=3), kernel("l", 2, 1)], [], [{"ph": "s", "ts": 1}]):
         found = decode(text(events), 5)
         check_same(pickle.loads(pickle.dumps(found)), found)
 
 
-def test_no_event_becomes_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_known_forms_are_not_decoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second chunk of the same forms is read without decoding any event."""
     first = [kernel("k", i, 1, correlation=i, **{"External id": 5 * i}) for i in range(50)]
     later = [kernel("k", 7 * i, 2, correlation=-i, **{"External id": i}) for i in range(50)]
@@ -167,7 +167,7 @@ def chunks(draw: st.DrawFn) -> bytes:
 @example([text([kernel("k", i, i - 1) for i in range(4)])], 0)
 @example([text([kernel("k", i, -1) for i in range(4)])], 0)
 @example([text([kernel("k", i, 1, **{"blocks per SM": 2**53 + 1}) for i in range(2)])], 0)
-def test_same_as_one_by_one(found: list[bytes], base_ns: int) -> None:
+def test_forms_equal_decoding_each_event(found: list[bytes], base_ns: int) -> None:
     forms._known = Known()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(forms, "_EVENTS_PER_FORM", 0)  # however few
@@ -176,7 +176,7 @@ def test_same_as_one_by_one(found: list[bytes], base_ns: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_same_where_bytes_are_wrong(seed: int) -> None:
+def test_forms_equal_decoding_each_damaged_event(seed: int) -> None:
     """One byte of a real chunk, or a few, are another: at places where they matter and where they do not."""
     rng = random.Random(seed)
     data = bytearray(gzip.decompress((SAMPLES / "late-rank/torch/rank-0.trace.json.gz").read_bytes()))
@@ -187,7 +187,7 @@ def test_same_where_bytes_are_wrong(seed: int) -> None:
 
 
 @pytest.mark.parametrize("field", [f for f in structs.fields(Args) if "int" in str(f.type)], ids=lambda f: f.name)
-def test_every_number_of_every_category(field: structs.FieldInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forms_read_every_number_of_every_category(field: structs.FieldInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether it is a column of it or not, is looked up in a list or stands for another: all of them in one chunk.
 
     How the text is laid out, and which numbers stay in it, decides nothing but the speed.
@@ -208,7 +208,7 @@ def test_every_number_of_every_category(field: structs.FieldInfo, monkeypatch: p
         check_same(decode(chunk, 0), expected)
 
 
-def test_objects_in_arguments_are_no_events() -> None:
+def test_objects_in_arguments_are_not_events() -> None:
     """What looks like the boundary of two events is not always one; the pieces between may be events by themselves."""
     inner = kernel("inner", 1, 1)
     outer = [kernel("outer", i, 1, extra=[inner, inner, inner]) for i in range(20)]
@@ -224,7 +224,7 @@ def test_names_that_never_repeat_are_not_learned() -> None:
     assert not forms._known.forms and not forms._known.seen
 
 
-def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_of_forms_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forms, "_MOST_BYTES", 10_000)
     for n in range(30):
         events = [event("python_function", f"{'f' * 100}{n}.{i % 10}", i, 1) for i in range(100)]
@@ -232,7 +232,7 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert forms._known.bytes < 20_000
 
 
-def test_long_runs_of_one_character_take_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeated_characters_take_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines of Python run: what a loop over the bytes, or over the digits, would be."""
     monkeypatch.setattr(cutting, "compiled", None)
     for fill in (b" ", b",", b"0", b"9", b"}", b"{", b":"):

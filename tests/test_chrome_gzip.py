@@ -37,7 +37,7 @@ def unpack(data: bytes, size: int = 100_000) -> tuple[bytes, Gunzip]:
 
 
 @pytest.mark.parametrize("size", [1_000, 1 << 20])
-def test_sound_members(size: int) -> None:
+def test_whole_members_are_read(size: int) -> None:
     named = BytesIO()
     with gzip.GzipFile("trace.json", "wb", fileobj=named, mtime=0) as f:
         f.write(SAMPLE[100:])
@@ -45,7 +45,7 @@ def test_sound_members(size: int) -> None:
     assert out == SAMPLE and stream.stopped is None and stream.odd is None
 
 
-def test_every_byte_before_a_cut() -> None:
+def test_every_byte_before_a_truncation_is_read() -> None:
     for cut in (len(PACKED) // 3, len(PACKED) // 2, len(PACKED) - 9, len(PACKED) - 3):
         out, stream = unpack(PACKED[:cut])
         # zlib itself, fed byte by byte, says how far it can be unpacked.
@@ -54,7 +54,7 @@ def test_every_byte_before_a_cut() -> None:
 
 
 @pytest.mark.parametrize("at", [0.2, 0.5, 0.8])
-def test_every_byte_before_an_invalid_block(at: float) -> None:
+def test_every_byte_before_an_invalid_block_is_read(at: float) -> None:
     # Sound up to there, where a block of the type that deflate reserves begins: its bytes are all of the first part.
     before = SAMPLE[: int(len(SAMPLE) * at)]
     packer = zlib.compressobj(wbits=31)
@@ -64,7 +64,7 @@ def test_every_byte_before_an_invalid_block(at: float) -> None:
 
 
 @pytest.mark.parametrize("back", [8, 4])
-def test_a_wrong_checksum_or_length_keeps_everything(tmp_path: Path, back: int) -> None:
+def test_wrong_checksum_or_length_loses_nothing(tmp_path: Path, back: int) -> None:
     damaged = bytearray(PACKED)
     damaged[-back] ^= 1
     path = tmp_path / "t.json.gz"
@@ -80,7 +80,7 @@ def test_a_wrong_checksum_or_length_keeps_everything(tmp_path: Path, back: int) 
     assert load(path, bytes(first) + gzip.compress(SAMPLE[half:]))[0] == sound
 
 
-def test_a_wrong_bit_near_the_end_of_a_small_file(tmp_path: Path) -> None:
+def test_flipped_bit_near_the_end_is_a_warning(tmp_path: Path) -> None:
     damaged = bytearray(PACKED)
     damaged[-30] ^= 0x55
     path = tmp_path / "t.json.gz"
@@ -89,13 +89,13 @@ def test_a_wrong_bit_near_the_end_of_a_small_file(tmp_path: Path) -> None:
     assert len(rows["kernels"]) == len(sound["kernels"]) and "gzip" in warning
 
 
-def test_what_follows_a_gzip_stream_is_said(tmp_path: Path) -> None:
+def test_bytes_after_a_gzip_stream_are_a_warning(tmp_path: Path) -> None:
     assert "something that is no gzip follows" in load(tmp_path / "t.json.gz", PACKED + b"hello")[1]
 
 
 @pytest.mark.parametrize("inflates", ["ISA-L"], indirect=True)
 @pytest.mark.parametrize("seed", range(50))
-def test_whatever_is_wrong_both_give_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_isal_and_zlib_agree_on_damaged_files(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = random.Random(seed)
     data = bytearray(PACKED)
     for _ in range(chosen.randint(1, 3)):

@@ -60,7 +60,7 @@ def told(warning: str) -> tuple[int, int, int]:
         (f'{{"traceEvents":[{FIRST},1,"a",null,{KERNELS[6]}]}}', 6, 0, "no events stand between"),
     ],
 )  # fmt: skip
-def test_what_is_lost_is_said(tmp_path: Path, text: str, kept: int, lost: int, says: str) -> None:
+def test_lost_events_are_counted(tmp_path: Path, text: str, kept: int, lost: int, says: str) -> None:
     rows, warning = load(tmp_path / "t.json", text)
     assert len(rows["kernels"]) == kept
     assert told(warning) == (kept, lost, 0) and says in warning
@@ -110,7 +110,7 @@ NULL = json.dumps({**kernel("odd", 1, 1), "cat": None})
         (changed(ph="s", cat="ac2g"), None, "", None),
     ],
 )  # fmt: skip
-def test_events_of_odd_fields(
+def test_events_with_odd_fields_are_kept_or_counted(
     tmp_path: Path, odd: str, counts: tuple[int, int, int] | None, says: str, row: dict[str, Any] | None
 ) -> None:
     rows, warning = load(tmp_path / "t.json", '{"traceEvents":[' + ",".join([*KERNELS, odd]) + "]}")
@@ -120,7 +120,7 @@ def test_events_of_odd_fields(
         assert rows["kernels"][-1].items() >= row.items()
 
 
-def test_bad_utf8_in_a_process_group(tmp_path: Path) -> None:
+def test_invalid_utf8_in_a_process_group(tmp_path: Path) -> None:
     odd = kernel("k", 1, 1, **{"Collective name": "x", "Process Group Ranks": "RANKS", "Process Group Name": "NAME"})
     text = json.dumps({"traceEvents": [odd]}).encode().replace(b"RANKS", b"[0\xff]").replace(b"NAME", b"\xfe")
     rows, warning = load(tmp_path / "t.json", text)
@@ -129,12 +129,12 @@ def test_bad_utf8_in_a_process_group(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["[]", "[1, 2]", '[{"a": 1}]', '{"traceEvents": [{"a": 1}]}', '{"traceEvents": [1]}'])
-def test_no_event_is_no_trace(tmp_path: Path, text: str) -> None:
+def test_file_without_events_is_rejected(tmp_path: Path, text: str) -> None:
     with pytest.raises(InputError, match="no event could be read"):
         load(tmp_path / "t.json", text)
 
 
-def test_categories_of_other_devices(tmp_path: Path) -> None:
+def test_categories_of_other_devices_are_counted(tmp_path: Path) -> None:
     calls = [event(c, "launch", 1, 1) for c in ("xpu_runtime", "mtia_runtime", "privateuse1_runtime")]
     drivers = [event(c, "launch", 1, 1) for c in ("xpu_driver", "privateuse1_driver")]
     other = [event(c, "work", 1, 1) for c in ("mtia_insight", "hpu_op", "hpu_op")]
@@ -147,7 +147,7 @@ SAMPLE = gzip.decompress((SAMPLES / "late-rank/torch/rank-0.trace.json.gz").read
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_one_to_three_characters_changed_in_a_real_trace(
+def test_every_event_of_a_damaged_trace_is_kept_or_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """The sample has 495 events; each is kept, or counted as lost, or of a category that the damage invented."""

@@ -38,7 +38,7 @@ def warnings(path: Path) -> Any:
 
 
 @pytest.mark.parametrize("device", [0, 1])
-def test_labels_of_pids_are_ranks(tmp_path: Path, device: int) -> None:
+def test_pid_labels_are_ranks(tmp_path: Path, device: int) -> None:
     """Two processes, which see one GPU each or one and the same number: 10 us and 40 us, and ids that both have."""
     events = labelled("TP01-DP00", process(1, 40, device)) + labelled("TP00-DP00", process(0, 10))
     path = write_trace(tmp_path / "merged.json", events, distributedInfo=JOB)
@@ -51,7 +51,7 @@ def test_labels_of_pids_are_ranks(tmp_path: Path, device: int) -> None:
     assert warnings(path) is None
 
 
-def test_labels_that_no_number_tells_apart(tmp_path: Path) -> None:
+def test_labels_without_distinct_numbers(tmp_path: Path) -> None:
     """TP and PP: neighbours are tensor parallel, so [TP00-PP01] is rank 2 of four. That is a guess, and is said."""
     labels = ["TP00-PP01", "TP01-PP01", "TP00-PP00", "TP01-PP00"]
     events = [e for n, label in enumerate(labels) for e in labelled(label, process(n, 10 + n))]
@@ -63,7 +63,7 @@ def test_labels_that_no_number_tells_apart(tmp_path: Path) -> None:
     assert "its 4 processes are ranks in the order of their labels" in warnings(path)
 
 
-def test_ranks_that_events_say(tmp_path: Path) -> None:
+def test_rank_argument_of_events_is_the_rank(tmp_path: Path) -> None:
     """As TraceFusion writes them: `args.rank`."""
     events = [e | {"args": e["args"] | {"rank": n}} for n in (3, 5) for e in process(n, 10 * n)]
     path = write_trace(tmp_path / "merged.json", events)
@@ -71,7 +71,7 @@ def test_ranks_that_events_say(tmp_path: Path) -> None:
     assert [r["rank"] for r in ask(path, "breakdown")] == [3, 5]
 
 
-def test_one_event_with_a_rank_is_no_process(tmp_path: Path) -> None:
+def test_single_event_with_a_rank_does_not_split_a_file(tmp_path: Path) -> None:
     """A program's own arguments of that name do not split a file."""
     own = [event("user_annotation", "mine", 0, 1, rank=n) for n in (1, 2)]
     path = write_trace(tmp_path / "t.json", [*own, *process(0, 10), op("aten::a", 50, 1, 2), op("aten::b", 60, 1, 3)])

@@ -30,7 +30,9 @@ def row(pid: int, name: str, **more: Any) -> dict[str, Any]:
         ("CPU HIP API", row(5, "gemm", cat="hip_kernel"), "rocprof (ROCm)"),
     ],
 )
-def test_device_rows_that_are_not_read(tmp_path: Path, process: str, device_row: dict[str, Any], producer: str) -> None:
+def test_unsupported_device_rows_are_a_warning(
+    tmp_path: Path, process: str, device_row: dict[str, Any], producer: str
+) -> None:
     path = write_trace(tmp_path / "t.json", [named(5, process), op("aten::mm", 0, 5, 1), device_row])
     said = f"written by {producer}, whose device rows are not read"
     with analyze.open(path) as traces:
@@ -41,13 +43,13 @@ def test_device_rows_that_are_not_read(tmp_path: Path, process: str, device_row:
         assert said in run.columns["warnings"]
 
 
-def test_categories_that_are_not_read_are_named_where_there_are_no_kernels(tmp_path: Path) -> None:
+def test_unread_categories_are_named_if_there_are_no_kernels(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.json", [op("aten::mm", 0, 5, 1), event("npu_kernel", "gemm", 10, 4)])
     answer = opened(path).answer("kernel-share")
     assert answer.why and answer.why() == "no kernels in what was read; categories that are not read: 1 npu_kernel"
 
 
-def test_proton(tmp_path: Path) -> None:
+def test_proton_trace(tmp_path: Path) -> None:
     """Triton Proton: two kernels of 30 and 12 us on its stream."""
     kernels = [
         {"ph": "X", "cat": "kernel", "name": "mm", "pid": 0, "tid": 1000007, "ts": 20 + 50 * n, "dur": dur,
@@ -67,7 +69,7 @@ def test_mtia_kernels(tmp_path: Path) -> None:
     assert (found["name"], found["total_ns"]) == ("mtia_gemm", 4_000)
 
 
-def test_copies_by_other_names(tmp_path: Path) -> None:
+def test_copies_are_recognised_by_name(tmp_path: Path) -> None:
     """Intel's (M is memory of no device) and AMD's."""
     kinds = {
         "Memcpy M2D (MEMORY(Unknown) -> DEVICE)": "HtoD", "Memcpy D2M (DEVICE -> HOST)": "DtoH",
@@ -80,7 +82,7 @@ def test_copies_by_other_names(tmp_path: Path) -> None:
         assert (name, found["kind"], found["bytes"]) == (name, kind, 4096)
 
 
-def test_archives_are_to_be_unpacked(tmp_path: Path) -> None:
+def test_archives_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "traces.zip"
     path.write_bytes(b"PK\x03\x04")
     with pytest.raises(analyze.InputError, match=r"traces\.zip: an archive: unpack it first"):

@@ -45,7 +45,7 @@ TYPED = shlex.quote(str(ONE))
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
 )
-def test_a_signal_ends_a_query_at_work(number: signal.Signals, tmp_path: Path) -> None:
+def test_signal_ends_a_running_query(number: signal.Signals, tmp_path: Path) -> None:
     """DuckDB raises an error of its own for what Ctrl-C raises."""
     forever = "SELECT count(*) FROM range(1000000000) a, range(1000000) b WHERE a.range * b.range = 17"
     with start_cli("sql", forever, ONE, TRACEQUARRY_CACHE=str(tmp_path)) as asked:
@@ -106,7 +106,7 @@ def test_a_query_of_a_store_loads_neither_pandas_nor_pyarrow(tmp_path: Path) -> 
     assert result.stderr == "\n"
 
 
-def test_the_list_names_every_query() -> None:
+def test_query_list_names_every_query() -> None:
     result = run_cli("query")
     for query in catalog().values():
         assert query.name in result.stdout and query.question[:40] in result.stdout
@@ -151,7 +151,7 @@ def test_single_run_is_shown_above_the_table() -> None:
     assert two.count("20261120-") == 2 and "run_id" in two
 
 
-def test_no_rows_say_what_was_missing() -> None:
+def test_empty_answer_names_the_missing_data() -> None:
     empty = run_cli("query", "collectives", ONE, "--format", "csv")
     assert empty.returncode == 0 and len(empty.stdout.splitlines()) == 1
     assert complaints(empty) == [
@@ -302,7 +302,7 @@ def test_failed_output_is_one_sentence_and_leaves_no_file(tmp_path: Path) -> Non
     assert Path("/dev/full").is_char_device()
 
 
-def test_a_planted_part_is_not_followed(tmp_path: Path) -> None:
+def test_symlinked_temporary_output_is_not_followed(tmp_path: Path) -> None:
     """A file that is written under a name beside its own does not end up where a link of such a name leads."""
     victim = tmp_path / "victim"
     victim.write_text("precious")
@@ -322,7 +322,7 @@ def test_a_planted_part_is_not_followed(tmp_path: Path) -> None:
 ESC, CSI, BELL, RLO = "\x1b", "\x9b", "\x07", "\u202e"
 
 
-def test_names_do_not_reach_the_terminal_as_they_are(tmp_path: Path) -> None:
+def test_names_are_escaped_for_the_terminal(tmp_path: Path) -> None:
     """Escapes, controls, turned text and markup of a name are shown, in every form and on stderr, and not obeyed.
 
     CSV in a pipe or a file is for programs, which get the name.
@@ -349,7 +349,7 @@ def test_names_do_not_reach_the_terminal_as_they_are(tmp_path: Path) -> None:
     assert r"\x1b[31m" in run_cli("query", "kernel-share", tmp_path / f"no{ESC}[31m").stderr
 
 
-def test_names_are_not_markup_of_the_table(tmp_path: Path) -> None:
+def test_names_are_not_rich_markup(tmp_path: Path) -> None:
     names = ["[red]x[/red]", "[/]", "a\\[b]", "[link=file:///etc]y[/link]", ":warning:", "c\\"]
     path = write_trace(tmp_path / "t.json", [kernel(n, 10 * i, 5) for i, n in enumerate(names)])
     lines = run_cli("query", "kernel-share", path).stdout.splitlines()
@@ -419,7 +419,7 @@ def test_out_of_memory_is_one_sentence() -> None:
         assert "out of memory" in result.stderr.lower()
 
 
-def test_a_script_needs_no_main_guard(tmp_path: Path) -> None:
+def test_script_needs_no_main_guard(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.json", [kernel("k", 0, 1)])
     script = tmp_path / "script.py"
     script.write_text(f"import analyze\nprint(analyze.open({str(path)!r}).query('kernel-share').to_pandas().name[0])\n")
@@ -453,7 +453,7 @@ def completions(line: str) -> list[str]:
         ("analyze tables mems", ["memsets"]),
     ],
 )
-def test_the_shell_completes(line: str, offered: list[str]) -> None:
+def test_shell_completion(line: str, offered: list[str]) -> None:
     assert completions(line) == offered
 
 

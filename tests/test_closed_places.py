@@ -39,14 +39,14 @@ COMMANDS: dict[str, Callable[[str], list[str | Path]]] = {
 @pytest.mark.parametrize(
     ("name", "says"), [("loop", "Too many levels of symbolic links"), ("x" * 300, "File name too long")]
 )
-def test_a_loop_of_links_and_a_name_that_is_too_long(command: str, name: str, says: str, tmp_path: Path) -> None:
+def test_symlink_loop_and_overlong_name_are_one_sentence(command: str, name: str, says: str, tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     done = run_cli(*COMMANDS[command](name), cwd=tmp_path)
     assert (done.returncode, complaints(done)) == (2, [f"analyze: {name}: cannot be read: {says}"])
     assert not (tmp_path / "store").exists()
 
 
-def test_a_folder_that_one_may_not_enter(unprivileged: Path) -> None:
+def test_folder_without_permission_is_one_sentence(unprivileged: Path) -> None:
     closed = unprivileged / "closed"
     one(closed / "t.json")
     closed.chmod(0)
@@ -63,7 +63,7 @@ def test_a_folder_that_one_may_not_enter(unprivileged: Path) -> None:
             look(closed / "t.json")
 
 
-def test_a_manifest_that_names_what_cannot_be_looked_at(unprivileged: Path) -> None:
+def test_manifest_naming_an_inaccessible_file(unprivileged: Path) -> None:
     folder = run_folder(unprivileged / "run", [("closed/t.json", "chrome_trace", 0)])
     one(folder / "closed" / "t.json")
     (folder / "closed").chmod(0)
@@ -71,7 +71,7 @@ def test_a_manifest_that_names_what_cannot_be_looked_at(unprivileged: Path) -> N
         discover([folder])
 
 
-def test_a_manifest_that_names_a_loop_of_links(tmp_path: Path) -> None:
+def test_manifest_naming_a_symlink_loop(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "run", [("loop.json", "chrome_trace", 0)])
     (folder / "loop.json").symlink_to("loop.json")
     with pytest.raises(analyze.InputError, match=r"run\.json: .*loop\.json: Too many levels of symbolic links"):
@@ -79,7 +79,7 @@ def test_a_manifest_that_names_a_loop_of_links(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows keeps a folder that somebody is in")
-def test_the_working_folder_is_gone(tmp_path: Path) -> None:
+def test_deleted_current_directory_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
     gone = subprocess.run(
         ["sh", "-c", 'rmdir "$PWD"; exec "$@"', "sh", sys.executable, "-m", "analyze", "info", "x"],
@@ -90,7 +90,7 @@ def test_the_working_folder_is_gone(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has words of its own, and no /dev/full")
-def test_what_the_system_says_is_said_without_its_number(tmp_path: Path) -> None:
+def test_os_errors_are_shown_without_errno(tmp_path: Path) -> None:
     """With the file, where it names one; by `collect` and `analyze` alike."""
     missing = tmp_path / "missing"
     with pytest.raises(OSError, match="No such file") as of_file:

@@ -80,7 +80,7 @@ def test_bus_bandwidth(tmp_path: Path, name: str, plain: str, factor: float) -> 
 @pytest.mark.parametrize(
     ("dtype", "size"), [("Float", 4), ("BFloat16", 2), ("Half", 2), ("Long", 8), ("Byte", 1), ("Float8_e4m3fn", 1)]
 )
-def test_bytes_of_an_element(tmp_path: Path, dtype: str, size: int) -> None:
+def test_element_sizes(tmp_path: Path, dtype: str, size: int) -> None:
     [row] = ask(write_trace(tmp_path / "t.json", [collective("allreduce", 0, 1, 10, dtype=dtype)]), "collectives")
     assert row["bytes"] == 10 * size
 
@@ -146,7 +146,7 @@ def test_ranks_without_metadata_are_one_group(tmp_path: Path) -> None:
     assert (row["calls"], row["ranks"], row["total_ns"]) == (1, 2, 3_000)
 
 
-def test_ranks_apart_are_not_matched(tmp_path: Path) -> None:
+def test_ranks_of_different_times_are_not_matched(tmp_path: Path) -> None:
     path = write_ranks(tmp_path, [collective("allreduce", 0, 9, 10)], [collective("allreduce", 6, 3, 10)])
     rows = ask(path, "collectives", by=["rank"])
     assert [(r["rank"], r["status"], r["total_ns"], r["kernel_ns"]) for r in rows] == [
@@ -158,7 +158,7 @@ def test_ranks_apart_are_not_matched(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("said", [True, False])
-def test_two_of_four_ranks_are_not_the_call(tmp_path: Path, said: bool) -> None:
+def test_partial_collective_is_not_matched(tmp_path: Path, said: bool) -> None:
     """A job of four, of which two ranks were recorded: how long its calls are is not known, nor who is late."""
     one, two = (
         (collective("allreduce", ts, 20 - ts, 1000, members=4) if said else bare("allreduce", ts, 20 - ts))
@@ -172,12 +172,12 @@ def test_two_of_four_ranks_are_not_the_call(tmp_path: Path, said: bool) -> None:
     assert [(r["wait_ns"], r["unmatched"]) for r in ask(tmp_path, "stragglers")] == [(None, 1), (None, 1)]
 
 
-def test_one_trace_without_a_group_is_not_a_group_of_one(tmp_path: Path) -> None:
+def test_single_trace_without_a_group_has_no_group_size(tmp_path: Path) -> None:
     [row] = ask(write_trace(tmp_path / "t.json", [bare("allreduce", 0, 9)]), "collectives")
     assert (row["status"], row["total_ns"], row["kernel_ns"]) == ("incomplete", None, 9_000)
 
 
-def test_a_group_that_the_file_does_not_name_is_not_known(tmp_path: Path) -> None:
+def test_undeclared_group_is_unknown(tmp_path: Path) -> None:
     """Groups of four ranks may be {0, 1} and {2, 3}. 3 x 20 + 14 = 74 us of kernels, and no waiting."""
     path = write_ranks(tmp_path, *([bare("allreduce", ts, 20)] for ts in (0, 0, 0)), [bare("allreduce", 6, 14)])
     [row] = ask(path, "collectives")
@@ -206,7 +206,7 @@ def test_a_group_that_the_file_does_not_name_is_not_known(tmp_path: Path) -> Non
         ((0, 10, 20, 360), (400, 400, 400, 455), 8, False),  # ends 55 us apart
     ],
 )
-def test_a_group_of_all_ranks_is_inferred_from_common_ends(
+def test_world_group_is_inferred_from_common_ends(
     tmp_path: Path, starts: tuple[int, ...], ends: tuple[int, ...], calls: int, known: bool
 ) -> None:
     of_ranks = [
@@ -233,7 +233,9 @@ def test_a_group_of_all_ranks_is_inferred_from_common_ends(
         ("allreduce", 0, {"Collective name": "allreduce", "Group size": 2}, "group not known"),  # two of the four
     ],
 )
-def test_what_infers_no_group(tmp_path: Path, name: str, off: int, args: dict[str, Any], status: str) -> None:
+def test_no_group_is_inferred_from_distinct_ends(
+    tmp_path: Path, name: str, off: int, args: dict[str, Any], status: str
+) -> None:
     def kernels(start: int) -> list[dict[str, Any]]:
         later = [off if call == 9 and start == 60 else 0 for call in range(10)]
         own = [bare(name, 1000 * call + start, 100 - start + later[call]) for call in range(10)]
@@ -243,7 +245,7 @@ def test_what_infers_no_group(tmp_path: Path, name: str, off: int, args: dict[st
     assert row["status"] == status
 
 
-def test_groups_of_one_name_are_not_one_group(tmp_path: Path) -> None:
+def test_groups_of_equal_name_stay_apart(tmp_path: Path) -> None:
     """Every rank calls a group of its own "0": told apart by its ranks, or known to be too many for a group of one."""
 
     def calls(folder: Path, ranks_of: list[str | None]) -> list[tuple[Any, ...]]:
@@ -257,7 +259,7 @@ def test_groups_of_one_name_are_not_one_group(tmp_path: Path) -> None:
     assert calls(tmp_path / "b", [None, None]) == [("unmatched", 1, 2, None)]
 
 
-def test_two_groups_of_one_name(tmp_path: Path) -> None:
+def test_two_groups_of_equal_name_on_one_rank(tmp_path: Path) -> None:
     # Two pairs, each called "tp": ranks 0 and 1 start at 0 and 3, ranks 2 and 3 at 1 and 5. Waits of 3 and 4.
     ranks = [
         [collective("allreduce", ts, 10 - ts, 10, group="tp", **{"Process Group Ranks": pair})]
@@ -298,7 +300,7 @@ def test_stragglers(tmp_path: Path) -> None:
     assert ask(path, "stragglers", params={"collective": "broadcast"}) == []
 
 
-def test_stragglers_on_clocks_that_differ(tmp_path: Path) -> None:
+def test_stragglers_with_different_clocks(tmp_path: Path) -> None:
     # Rank 1's clock is 1000 ahead, so that no all_reduce is on both ranks at any time: nothing is believed. On one
     # clock rank 0 starts at 0 and 20, rank 1 at 4 and 18, and both end at 10 and 30. The ends differ by 1000: half of
     # it is taken off rank 1 and given to rank 0: waits 4 and 2 again, as on one clock.
@@ -313,7 +315,7 @@ def test_stragglers_on_clocks_that_differ(tmp_path: Path) -> None:
     assert [(r["wait_ns"], r["times_last"], r["shift_ns"]) for r in rows] == [(4_000, 1, -500_000), (2_000, 1, 500_000)]
 
 
-def test_a_wait_is_no_longer_than_the_kernel(tmp_path: Path) -> None:
+def test_wait_is_at_most_the_kernel(tmp_path: Path) -> None:
     # The root of a broadcast leaves after 2; rank 1 comes at 10, rank 2 at 15: waits of 2, 5 (not 10) and 0. Rank 2 was
     # 5 behind rank 1. Without numbers, kernels that were never all there at once are not known to be one call.
     def ranks(**seq: int) -> list[list[dict[str, Any]]]:
@@ -331,7 +333,7 @@ def test_a_wait_is_no_longer_than_the_kernel(tmp_path: Path) -> None:
     assert (row["status"], row["calls"], row["total_ns"], row["kernel_ns"]) == ("unmatched", 1, None, 9_000)
 
 
-def test_of_a_kernel_without_an_end_no_wait_is_known(tmp_path: Path) -> None:
+def test_kernel_without_an_end_has_no_wait(tmp_path: Path) -> None:
     """Nobody knows how long rank 0's first one ran, nor so whether it met rank 1's: not that it waited for 300 us."""
     path = write_ranks(
         tmp_path,
@@ -346,7 +348,7 @@ def test_of_a_kernel_without_an_end_no_wait_is_known(tmp_path: Path) -> None:
     assert waits == [(0, 1, 5_000, 1), (1, 1, 0, 1)]
 
 
-def test_a_margin_is_no_longer_than_the_wait_for_it(tmp_path: Path) -> None:
+def test_margin_is_at_most_the_wait(tmp_path: Path) -> None:
     # The root starts at 0 and leaves at 2; rank 1 starts at 30: it held nobody up for longer than those 2.
     path = write_ranks(
         tmp_path, [collective("broadcast", 0, 2, 10, Seq=1)], [collective("broadcast", 30, 2, 10, Seq=1)]
@@ -354,7 +356,7 @@ def test_a_margin_is_no_longer_than_the_wait_for_it(tmp_path: Path) -> None:
     assert [(r["wait_ns"], r["margin_ns"]) for r in ask(path, "stragglers")] == [(2_000, 0), (0, 2_000)]
 
 
-def test_matched_by_order_only_where_they_meet(tmp_path: Path) -> None:
+def test_matching_by_order_needs_overlap(tmp_path: Path) -> None:
     # Rank 1's recording began one all_reduce later and holds one more: by order 0 to 9 would be 20 to 25, and so on.
     path = write_ranks(
         tmp_path,
@@ -367,7 +369,7 @@ def test_matched_by_order_only_where_they_meet(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("written", ["send", "nccl:recv 1<-0", "batch_isend_irecv", "coalesced", None])
-def test_sends_and_receives_are_left_out_and_named(tmp_path: Path, written: str | None) -> None:
+def test_point_to_point_calls_are_excluded_with_a_note(tmp_path: Path, written: str | None) -> None:
     # A pipeline of two stages: what rank 0 sends at 0 and at 40, rank 1 has been waiting for since 20 and since 70. As
     # calls of both they would be matched (0 with 20) and make waits. The all_reduce at 100 and 104 is one.
     def stage(*times: tuple[float, float]) -> list[dict[str, Any]]:
@@ -389,7 +391,7 @@ def test_sends_and_receives_are_left_out_and_named(tmp_path: Path, written: str 
     assert waits == [(1, 4_000, 0, 2), (1, 0, 0, 2)]
 
 
-def test_the_collective_has_one_name(tmp_path: Path) -> None:
+def test_collective_names_are_normalised(tmp_path: Path) -> None:
     # all_to_all runs as SendRecv: 4 us of it and 6 us of a send. Both queries take the name that was written.
     events = [collective("all_to_all", 0, 4, 10), collective("send", 10, 6, 10), bare("broadcast", 20, 1)]
     path = write_trace(tmp_path / "t.json", events)
@@ -399,7 +401,7 @@ def test_the_collective_has_one_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("category", ["cpu_op", "user_annotation"])
-def test_the_collective_that_the_program_called(tmp_path: Path, category: str) -> None:
+def test_collective_called_by_the_program(tmp_path: Path, category: str) -> None:
     """Kernels without metadata are what they were launched as, until torch 2.1: HTA's traces have all_to_alls so."""
     spoken = {"nccl:all_to_all": (0, "send"), "nccl:_all_gather_base": (20, "send"), "nccl:coalesced": (40, "send")}
     events = [event(category, name, ts, 10) for name, (ts, _) in spoken.items()]
@@ -413,7 +415,7 @@ def test_the_collective_that_the_program_called(tmp_path: Path, category: str) -
     assert {r["collective"]: r["kernel_ns"] for r in ask(path, "collectives")} == share
 
 
-def test_by_run(tmp_path: Path) -> None:
+def test_collectives_by_run(tmp_path: Path) -> None:
     for name, dur in (("a", 9), ("b", 5)):
         write_trace(tmp_path / name / "t.json", [collective("allreduce", 0, dur, 10)], traceName=name)
     for by in ([], ["run_id"]):
@@ -446,7 +448,7 @@ def test_rank_skew(tmp_path: Path) -> None:
     assert [r["metric"] for r in ask(path, "rank-skew", params={"metric": "idle"})] == ["idle"]
 
 
-def test_skew_is_of_time_not_of_streams(tmp_path: Path) -> None:
+def test_skew_counts_overlapping_streams_once(tmp_path: Path) -> None:
     # Eight streams each: 10 and 30 us of all_reduces, not 80 and 240, in spans of as much.
     path = write_ranks(tmp_path, *([bare("allreduce", 0, dur) | {"tid": s} for s in range(8)] for dur in (10, 30)))
     rows = {r["metric"]: r for r in ask(path, "rank-skew")}
@@ -463,7 +465,7 @@ def test_skew_over_the_devices_of_a_process(tmp_path: Path) -> None:
     assert (row["ranks"], row["min_ns"], row["max_ns"], row["max_rank"], row["max_device"]) == (2, 10_000, 30_000, 0, 1)
 
 
-def test_skew_says_which_ranks_it_is_not_of(tmp_path: Path) -> None:
+def test_skew_notes_the_missing_ranks(tmp_path: Path) -> None:
     # Ranks 0 and 1 work on a GPU, 2 has steps of 130 alone, 3 neither, and 1 no steps.
     step, operator = event("user_annotation", "ProfilerStep#1", 0, 100), event("cpu_op", "aten::mm", 0, 5)
     ranks = [[kernel("gemm", 0, 10), step], [kernel("gemm", 0, 30)], [operator, step | {"dur": 130}], [operator]]
@@ -478,7 +480,7 @@ def test_skew_says_which_ranks_it_is_not_of(tmp_path: Path) -> None:
     assert ask(path, "rank-skew", where="rank = 3") == []
 
 
-def test_on_the_ddp_sample(tmp_path: Path) -> None:
+def test_collectives_of_the_ddp_sample(tmp_path: Path) -> None:
     # resnet18 has 11,689,512 parameters: what two steps reduce, in gradients of 4 B, and DDP's buckets are three.
     rows = {r["collective"]: r for r in ask(SAMPLES / "resnet18-ddp2", "collectives", where="profiler = 'torch'")}
     assert rows["all_reduce"]["calls"] == 6
@@ -488,7 +490,7 @@ def test_on_the_ddp_sample(tmp_path: Path) -> None:
     assert sum(r["times_last"] for r in waits) == waits[0]["calls"] == 10
 
 
-def test_the_rank_that_is_late() -> None:
+def test_late_rank_is_found() -> None:
     """The last of four ranks sleeps 20 ms before each all-reduce of 1024 x 1024 floats (tests/data/late_rank.py)."""
     rows = ask(SAMPLES / "late-rank", "stragglers")
     assert [(r["rank"], r["calls"], r["times_last"]) for r in rows] == [(0, 3, 0), (1, 3, 0), (2, 3, 0), (3, 3, 3)]
@@ -521,6 +523,6 @@ def test_waiting_and_transfer(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_no_waiting_is_known_of_one_rank(tmp_path: Path) -> None:
+def test_waiting_of_a_single_rank_is_unknown(tmp_path: Path) -> None:
     rows = ask(write_trace(tmp_path / "t.json", [kernel("gemm", 0, 10)]), "timeline", params={"buckets": 1})
     assert [r["waiting_pct"] for r in rows] == [None]

@@ -50,7 +50,7 @@ def row_groups(path: Path, column: str) -> list[tuple[Any, Any]]:
         ([100 * MB] * 5, [[0, 1, 2], [3, 4]]),
     ],
 )
-def test_which_files_become_one(sizes: list[int], expected: list[list[int]]) -> None:
+def test_small_files_are_grouped(sizes: list[int], expected: list[list[int]]) -> None:
     assert groups(sizes) == expected
 
 
@@ -70,7 +70,7 @@ def test_samples_keep_every_row(tmp_path: Path) -> None:
     assert {len(list(p.parent.glob("*"))) for p in store.glob("kernels/*/*.parquet")} == {1}
 
 
-def test_ranks_and_devices_are_sorted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_groups_are_sorted_by_rank_and_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Row groups hold one rank and one device where these have rows enough, which are 10 here."""
     store = tmp_path / "store"
     analyze.ingest(job(tmp_path / "job", 3, devices=(1, 0), kernels=30), store=store, jobs=1)
@@ -85,7 +85,7 @@ def test_ranks_and_devices_are_sorted(tmp_path: Path, monkeypatch: pytest.Monkey
     assert sql(store, "SELECT DISTINCT name, dur_ns FROM kernels", where="rank = 1") == [{"name": "k1", "dur_ns": 2000}]
 
 
-def test_a_job_of_many_ranks_has_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ingest_of_many_ranks_writes_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("analyze.ingestion.ingest._MOST_FILES", 4)
     for ranks, files in ((4, 4), (5, 1)):
         store = tmp_path / f"store-{ranks}"
@@ -94,7 +94,7 @@ def test_a_job_of_many_ranks_has_few_files(tmp_path: Path, monkeypatch: pytest.M
         assert len(sql(store, "SELECT DISTINCT rank, name FROM kernels")) == ranks
 
 
-def test_only_files_of_the_ranks_asked_for_are_opened(tmp_path: Path) -> None:
+def test_rank_filter_opens_only_its_files(tmp_path: Path) -> None:
     """A file of another rank may be anything that is as long."""
     store = tmp_path / "store"
     analyze.ingest(job(tmp_path / "job", 3), store=store, jobs=1)
@@ -106,7 +106,7 @@ def test_only_files_of_the_ranks_asked_for_are_opened(tmp_path: Path) -> None:
         analyze.open(store).sql("SELECT name FROM kernels")
 
 
-def test_only_row_groups_of_the_ranks_asked_for_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rank_filter_reads_only_its_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages of other ranks may be anything."""
     store = tmp_path / "store"
     monkeypatch.setattr(file_merging, "_LEAST_ROWS", 10)
@@ -127,7 +127,7 @@ def test_only_row_groups_of_the_ranks_asked_for_are_read(tmp_path: Path, monkeyp
         analyze.open(store).sql("SELECT name FROM kernels")
 
 
-def test_a_damaged_file_is_a_sentence(tmp_path: Path) -> None:
+def test_compact_rejects_a_damaged_file(tmp_path: Path) -> None:
     store = tmp_path / "store"
     analyze.ingest(job(tmp_path / "job", 2), store=store, jobs=1)
     [path] = store.glob("kernels/*/rank-1.parquet")

@@ -60,7 +60,7 @@ def test_totals_are_exact_integers(tmp_path: Path) -> None:
     assert (rows["a"]["a_ns"], rows["a"]["b_ns"], rows["a"]["calls_a"]) == (20_000, 12_000, 2)
 
 
-def test_tolerance_decides_what_is_the_same(tmp_path: Path) -> None:
+def test_differences_below_the_tolerance_are_equal(tmp_path: Path) -> None:
     a = write_trace(tmp_path / "a.json", [kernel("k", 0, 1000), kernel("n", 2000, 10)])
     b = write_trace(tmp_path / "b.json", [kernel("k", 0, 1010), kernel("n", 2000, 5), kernel("n", 3000, 5)])
     # k: +1 %. n takes as long as before in twice as many calls.
@@ -146,7 +146,7 @@ def test_fail_if(tmp_path: Path) -> None:
     assert code == 1 and says.count("failed: ") == 2
 
 
-def test_fail_if_has_no_exponents(tmp_path: Path) -> None:
+def test_fail_if_rejects_exponents(tmp_path: Path) -> None:
     # A step of 50 us, and of 60 ms: 59.95 ms more, 119,900 %. The limit's unit is not that of the numbers.
     a, b = (
         write_trace(tmp_path / n / "t.json", [step(1, 0, d), kernel("k", 0, d)]) for n, d in (("a", 50), ("b", 6e4))
@@ -205,7 +205,7 @@ def test_bad_conditions_are_a_sentence(two: tuple[analyze.Traces, analyze.Traces
     assert says in str(error.value) and len(str(error.value).splitlines()) == 1
 
 
-def test_a_gate_does_not_pass_on_nothing(tmp_path: Path) -> None:
+def test_fail_if_fails_without_data(tmp_path: Path) -> None:
     """A recording without the thing measured is neither faster nor slower, on whichever side it is."""
     events = [
         step(1, 0, 50), event("user_annotation", "forward", 0, 20), op("f", 0, 5, 1),
@@ -230,7 +230,7 @@ def test_a_gate_does_not_pass_on_nothing(tmp_path: Path) -> None:
                 assert str(error.value) == f"--fail-if {condition!r}: {label} has no {lacks}"
 
 
-def test_the_command_says_what_is_lacking(tmp_path: Path) -> None:
+def test_compare_names_the_side_without_data(tmp_path: Path) -> None:
     empty = write_trace(tmp_path / "empty" / "t.json", [event("cpu_op", "f", 0, 1)])
     result = run_cli("compare", before(tmp_path), empty, "--fail-if", "kernel_time > 5%")
     assert (result.returncode, "\n".join(complaints(result))) == (
@@ -240,7 +240,7 @@ def test_the_command_says_what_is_lacking(tmp_path: Path) -> None:
     assert "note: B has nothing at level kernel" in run_cli("compare", before(tmp_path), empty).stderr
 
 
-def test_no_share_of_nothing(tmp_path: Path) -> None:
+def test_share_of_zero_is_null(tmp_path: Path) -> None:
     a = analyze.open(write_trace(tmp_path / "a" / "t.json", [kernel("k", 0, 0)]))
     b = analyze.open(write_trace(tmp_path / "b" / "t.json", [kernel("k", 0, 7)]))
     for sides in ((a, b), (a, a)):
@@ -250,7 +250,7 @@ def test_no_share_of_nothing(tmp_path: Path) -> None:
     assert len(analyze.compare(a, b, fail_if=["kernel_time > 6us", "kernel_time > 8us"]).failures) == 1
 
 
-def test_what_differs_is_said(tmp_path: Path) -> None:
+def test_different_settings_are_listed(tmp_path: Path) -> None:
     # One step on one GPU against two on two.
     a = analyze.open(after(tmp_path))
     two = [step(1, 0, 50), step(2, 50, 50), kernel("a", 0, 10), kernel("a", 0, 10, device=1)]
@@ -272,7 +272,7 @@ def test_what_differs_is_said(tmp_path: Path) -> None:
     )
 
 
-def test_several_runs_of_one_side_are_pointed_out(tmp_path: Path) -> None:
+def test_several_runs_on_one_side_are_a_note(tmp_path: Path) -> None:
     # Three runs of one GPU each are no run of three.
     folder = tmp_path / "three"
     for name in ("x", "y", "z"):
@@ -297,7 +297,7 @@ def test_steps_are_counted(tmp_path: Path) -> None:
     assert rows["a"]["a_ns"] == 10_000
 
 
-def test_a_name_may_hold_angle_brackets() -> None:
+def test_fail_if_name_may_contain_angle_brackets() -> None:
     condition = Condition.parse("kernel:reduce<512, 1> > -2.5 ms")
     assert (condition.measure, condition.above, condition.limit, condition.unit) == (
         "kernel:reduce<512, 1>", True, -2.5, "ms",
@@ -452,7 +452,7 @@ def test_pivot_by_hand(tmp_path: Path) -> None:
         traces.pivot("steps", rows=["model"], columns=["precision"], value="step_ns")
 
 
-def test_unknown_values_of_a_cell_are_left_out_as_sql_does(tmp_path: Path) -> None:
+def test_pivot_ignores_nulls_as_sql_does(tmp_path: Path) -> None:
     (tmp_path / "q").mkdir()
     (tmp_path / "q" / "known.sql").write_text(
         "-- How long, where it is known?\n-- @column name text   Kernel.\n-- @column dur_ns ns   NULL for 1 us.\n"
@@ -507,7 +507,7 @@ def test_bad_pivots_are_a_sentence(arguments: list[str], says: str) -> None:
     assert result.returncode == 2 and says in result.stderr and len(complaints(result)) == 1
 
 
-def test_pivots_of_labels_that_sql_takes_for_one(tmp_path: Path) -> None:
+def test_pivot_of_labels_that_sql_compares_as_equal(tmp_path: Path) -> None:
     """`Gemm` and `gemm` are two kernels, and `name=Gemm` and `name=gemm` two columns."""
     trace = write_trace(tmp_path / "t.json", [kernel("Gemm", 0, 5), kernel("gemm", 10, 7), kernel('b"', 20, 3)])
     asked = ["pivot", "kernel-share", trace, "--rows", "run_id", "--columns", "name", "--value", "total_ns"]
@@ -535,7 +535,7 @@ def test_pivot_by_one_column_twice() -> None:
         assert traces.query("gpu-busy", by="model,model").equals(traces.query("gpu-busy", by="model"))
 
 
-def test_pivot_of_what_a_query_of_ones_own_gives(tmp_path: Path) -> None:
+def test_pivot_of_a_users_query(tmp_path: Path) -> None:
     """Rows by a list, decimals that are summed, and an aggregate that structs do not have."""
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "mine.sql").write_text(
@@ -549,7 +549,7 @@ def test_pivot_of_what_a_query_of_ones_own_gives(tmp_path: Path) -> None:
             traces.pivot("mine", rows="places", value="part", agg="max")
 
 
-def test_rows_with_columns_that_differ_in_case() -> None:
+def test_columns_that_differ_in_case() -> None:
     """To SQL such columns are one; a filter can name the second as a_1."""
     columns = [ResultColumn(name, "count", "") for name in ("a", "A", "_at")]
     for options in ({}, {"filter": "A_1 > 0"}, {"sort": "-A"}):

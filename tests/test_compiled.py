@@ -32,13 +32,13 @@ def work(ts: float, number: int, name: str, dur: float) -> list[dict[str, Any]]:
         ("ampere_sgemm_128x64_tn", None, []),
     ],
 )
-def test_operators_in_names(tmp_path: Path, name: str, kind: str | None, ops: list[str]) -> None:
+def test_operators_are_parsed_from_triton_names(tmp_path: Path, name: str, kind: str | None, ops: list[str]) -> None:
     path = write_trace(tmp_path / "t.json", [kernel(name, 0, 1)])
     [row] = sql(path, "SELECT triton_kind(name) AS kind, fused_ops(name) AS ops FROM kernels")
     assert (row["kind"], row["ops"]) == (kind, ops)
 
 
-def test_the_known_operators_are_pytorchs() -> None:
+def test_known_operators_exist_in_pytorch() -> None:
     import torch
 
     text = (ROOT / "analyze" / "queries" / "blocks" / "inductor_names.sql").read_text()
@@ -82,7 +82,7 @@ def test_regions_by_hand(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_the_sample() -> None:
+def test_compiled_regions_of_the_sample() -> None:
     """examples/language_model.py --compile inductor: one region of three steps; the loss and AdamW are not in it."""
     path = SAMPLES / "lm-compiled"
     rows = {(r["region"], r["pass"]): r for r in ask(path, "compiled")}

@@ -51,7 +51,7 @@ def analyze(copy: Path, *commands: list[str]) -> list[tuple[str, str, int]]:
     return [(out, err, code) for out, err, code in json.loads(ran.stdout)]
 
 
-def test_every_kind_of_addition_is_short() -> None:
+def test_examples_have_fewer_than_20_lines() -> None:
     headings = re.findall(r"^## (Add .*)$", TEXT, re.M)
     assert headings == [
         "Add a query", "Add a building block", "Add a source", "Add a derived table", "Add a kernel family",
@@ -62,7 +62,7 @@ def test_every_kind_of_addition_is_short() -> None:
         assert blocks and all(block.count("\n") < 20 for block in blocks), heading
 
 
-def test_a_query_a_block_and_a_figure_are_a_file_each(copy: Path) -> None:
+def test_query_block_and_figure_need_one_file_each(copy: Path) -> None:
     queries = copy / "analyze/queries"
     (queries / "gpu/longest-kernel.sql").write_text(shown("Add a query")[0])
     (queries / "blocks/longest_runs.sql").write_text(shown("Add a building block")[0])
@@ -86,7 +86,7 @@ def test_a_query_a_block_and_a_figure_are_a_file_each(copy: Path) -> None:
     assert (copy / "stems.svg").read_text().count('aria-roledescription="rule mark"') == 2
 
 
-def test_a_source_is_a_module_and_a_line(copy: Path) -> None:
+def test_source_needs_a_module_and_one_line(copy: Path) -> None:
     module, line = shown("Add a source")
     imports = (
         "from __future__ import annotations\n\nfrom collections.abc import Iterator\nfrom pathlib import Path\n\n"
@@ -116,7 +116,7 @@ def insert_before(path: Path, before: str, added: str) -> None:
     path.write_text(text.replace(before, added + before))
 
 
-def test_a_derived_table_is_a_module_and_its_declaration(copy: Path) -> None:
+def test_derived_table_needs_a_module_and_its_declaration(copy: Path) -> None:
     module, declaration, line = shown("Add a derived table")
     head = "from __future__ import annotations\n\nfrom collections.abc import Mapping\n\nimport pyarrow as pa\n\n"
     (copy / "analyze/derive/stream_work.py").write_text(head + module)

@@ -88,7 +88,7 @@ def test_a_kernel_counts_once(tmp_path: Path, made: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["resnet18-1gpu", "train-stacks", "cuda-graph"])
-def test_a_sample_with_events_twice(tmp_path: Path, name: str) -> None:
+def test_duplicate_events_of_a_sample_count_once(tmp_path: Path, name: str) -> None:
     holds_each_kernel_once(write_trace(tmp_path / "t.json", sample(name)))
 
 
@@ -122,16 +122,14 @@ def holds_each_kernel_once(path: Path) -> tuple[int, int]:
         ([launch(90, 0)], 100),
     ],
 )
-def test_the_last_step_ends_with_work_that_is_known_to_be_its_own(
-    tmp_path: Path, calls: list[Event], ends: float
-) -> None:
+def test_last_step_ends_with_its_own_work(tmp_path: Path, calls: list[Event], ends: float) -> None:
     steps = [event("user_annotation", f"ProfilerStep#{n}", 50 * n, 50) for n in range(2)]
     late = kernel("late", 900, 5, correlation=calls[0]["args"]["correlation"])
     rows = ask(write_trace(tmp_path / "t.json", [*steps, *calls, late]), "steps")
     assert [r["step_ns"] for r in rows] == [50_000, ends * 1000 - 50_000]
 
 
-def test_a_copy_whose_id_several_calls_have(tmp_path: Path) -> None:
+def test_copy_whose_id_several_calls_share(tmp_path: Path) -> None:
     # cudaMemcpy returns at 50, its copy ends at 40 and another one of the same id at 48: which it waited for is not
     # known, so the path does not go from the call to either.
     events = [

@@ -76,7 +76,7 @@ def test_late_launches_put_the_cpu_on_the_path(tmp_path: Path) -> None:
     assert path_of(write_trace(tmp_path / "t.json", events)) == [("cpu", 0, 21), ("launch", 21, 2), ("kernel", 23, 7)]
 
 
-def test_which_call_launched(tmp_path: Path) -> None:
+def test_launch_call_of_a_kernel_on_the_path(tmp_path: Path) -> None:
     # A driver's call inside one of the runtime under the same id, in either order in the file: the runtime's counts,
     # and the kernel begins 5 us after its end. A driver's call alone: 3 us. An id that two processes used is nobody's.
     runtime = event("cuda_runtime", "cudaLaunchKernel", 0, 5, correlation=1)
@@ -140,7 +140,7 @@ def test_a_blocking_copy(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_steps(tmp_path: Path) -> None:
+def test_critical_path_of_each_step(tmp_path: Path) -> None:
     """A step is cut at its edges; the work that goes on in the next one is on the path only where it is waited for."""
     events = [
         event("user_annotation", "ProfilerStep#3", 0, 20), event("user_annotation", "ProfilerStep#4", 20, 30),
@@ -256,7 +256,7 @@ def op(name: str, start: int, dur: int, tid: int = 1) -> dict[str, Any]:
     return {"name": name, "tid": tid, "start_ns": start, "dur_ns": dur}
 
 
-def test_overhead_that_overlaps_counts_once() -> None:
+def test_overlapping_overhead_counts_once() -> None:
     # An operator [0, 200) on thread 1. Of the overhead on thread 2, on which another one runs [0, 1), nothing is on the
     # path; on thread 9 nothing else ran.
     overhead = [("a", 10, 50, 1), ("b", 20, 10, 1), ("c", 50, 20, 1), ("d", 71, 9, 2), ("e", 90, 30, 9)]
@@ -285,7 +285,7 @@ def test_a_family_and_a_short_name_of_kernels() -> None:
     ]  # fmt: skip
 
 
-def test_the_profilers_own_time(tmp_path: Path) -> None:
+def test_profiler_overhead_is_a_category(tmp_path: Path) -> None:
     # An operator [0, 100) on thread 1 with a buffer request of the profiler [20, 50) inside, on a thread on which
     # nothing else ran; thread 2, not on the path, has an operator [10, 70) and loads a function [60, 65). A kernel
     # launched at [90, 95) runs [98, 150); the call that waits for it, [110, 160), returns late: a flush takes [155,
@@ -310,7 +310,7 @@ def test_the_profilers_own_time(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_names_of_events_that_overlap_in_part(tmp_path: Path) -> None:
+def test_names_of_partially_overlapping_events(tmp_path: Path) -> None:
     # a [0, 10) and b [5, 15) of one thread: behind 10 only b is open. Two that are equal: the last by name. An empty
     # one is never open, one of another thread nowhere here.
     events = [
@@ -327,7 +327,7 @@ EVENTS = st.lists(st.tuples(st.integers(1, 2), st.integers(0, 20), st.integers(0
 
 @settings(deadline=None)
 @given(EVENTS, EVENTS)
-def test_the_innermost_event_began_last_of_those_open(events: list[tuple[int, int, int, str]], cuts: Any) -> None:
+def test_innermost_event_is_the_last_begun(events: list[tuple[int, int, int, str]], cuts: Any) -> None:
     """Against its definition, moment by moment; events overlap in any way."""
     pieces, at = [], {1: 0, 2: 0}
     for tid, gap, dur, _ in cuts:
@@ -347,6 +347,6 @@ def test_the_innermost_event_began_last_of_those_open(events: list[tuple[int, in
 
 
 @given(st.lists(st.sampled_from([0, 1, 2, 2**16 - 1, 2**16, 2**40])))
-def test_the_order_of_numbers_is_stable(numbers: list[int]) -> None:
+def test_equal_times_sort_stably(numbers: list[int]) -> None:
     expected = sorted(range(len(numbers)), key=numbers.__getitem__)
     assert by_number(np.array(numbers, np.int64)).tolist() == expected

@@ -46,7 +46,7 @@ def test_replays_by_hand(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_graphs_are_told_apart_by_all_of_their_work(tmp_path: Path) -> None:
+def test_graphs_are_distinguished_by_all_of_their_work(tmp_path: Path) -> None:
     """One copies to the device and one back; two begin at the same time on two threads."""
 
     def copy(name: str, ts: float, correlation: int) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def test_graphs_are_told_apart_by_all_of_their_work(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_kernels_belong_where_the_graph_was_launched(tmp_path: Path) -> None:
+def test_graph_kernels_belong_to_the_graph_launch(tmp_path: Path) -> None:
     # Two kernels of one launch in `forward`, one of a launch in no range; aten::add ended before the first launch.
     events = [
         event("user_annotation", "forward", 0, 30), event("cpu_op", "aten::add", 2, 5),
@@ -82,7 +82,7 @@ def test_kernels_belong_where_the_graph_was_launched(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_the_sample() -> None:
+def test_graphs_of_the_sample() -> None:
     """Three steps of examples/cuda_graph.py: 16 layers, their backward, a loss; the optimizer stands outside."""
     [row] = ask(SAMPLES / "cuda-graph", "graph-replays")
     assert (row["graph"], row["replays"], row["kernels"]) == (1, 3, 3 * row["kernels_per_replay"])

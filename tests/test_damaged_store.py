@@ -55,7 +55,7 @@ def test_damage_never_changes_an_answer(whole: Path, tmp_path: Path) -> None:
     assert noticed > POSITIONS // 2  # no question reads all tables
 
 
-def test_a_damaged_file_is_one_sentence(whole: Path, tmp_path: Path) -> None:
+def test_damaged_file_is_one_sentence(whole: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     shutil.copytree(whole, store)
     [path] = (store / "kernels").rglob("*.parquet")

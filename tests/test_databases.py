@@ -30,7 +30,7 @@ def stores(tmp_path: Path) -> list[Store]:
     return [analyze.open(write_trace(tmp_path / f"{n}.json", [kernel(n, 0, 5)])).stores[0] for n in "ab"]
 
 
-def test_each_sees_its_own_runs(stores: list[Store]) -> None:
+def test_each_engine_sees_only_its_runs(stores: list[Store]) -> None:
     engines = [Engine([store]) for store in (*stores, *stores)]
     assert [e.rows(KERNELS) for e in engines] == [[("a",)], [("b",)]] * 2
     # What one makes, the other makes for itself.
@@ -38,7 +38,7 @@ def test_each_sees_its_own_runs(stores: list[Store]) -> None:
     assert works == [[("a", "kernel")], [("b", "kernel")]] * 2
 
 
-def test_threads_ask_side_by_side(stores: list[Store]) -> None:
+def test_threads_query_in_parallel(stores: list[Store]) -> None:
     wrong: list[object] = []
 
     def ask(store: Store, name: str) -> None:
@@ -58,7 +58,7 @@ def test_threads_ask_side_by_side(stores: list[Store]) -> None:
     assert wrong == []
 
 
-def test_the_folder_to_spill_to_goes_with_the_last_engine(stores: list[Store]) -> None:
+def test_spill_folder_is_removed_with_the_last_engine(stores: list[Store]) -> None:
     engine = Engine([stores[0]])
     [(folder,)] = engine.rows("SELECT current_setting('temp_directory')")
     other, answer = engine.beside(), engine.query(find("kernel-share"))
@@ -70,7 +70,7 @@ def test_the_folder_to_spill_to_goes_with_the_last_engine(stores: list[Store]) -
     assert not Path(folder).exists()
 
 
-def test_sql_of_unknown_origin_reads_nothing_else(stores: list[Store], tmp_path: Path) -> None:
+def test_sql_cannot_read_other_files(stores: list[Store], tmp_path: Path) -> None:
     """Here without the wall before it, `plain_sql`; tests/test_plain_sql.py asks much more."""
     engine, secret = Engine([stores[0]], read_only=True), tmp_path / "secret.txt"
     secret.write_text("x")
@@ -97,7 +97,7 @@ def test_where_is_asked_where_there_is_nothing_else(
             Engine([stores[0]], where=f"(SELECT count(*) FROM {table}) = 1")
 
 
-def test_a_query_of_ones_own_runs_in_a_process(stores: list[Store], tmp_path: Path) -> None:
+def test_user_queries_run_in_a_process(stores: list[Store], tmp_path: Path) -> None:
     own = tmp_path / "queries" / "mine" / "all-kernels.sql"
     own.parent.mkdir(parents=True)
     header = "-- All kernels.\n-- @needs kernels\n-- @column name text  Name.\n-- @column ns count  Sum.\n"
@@ -124,7 +124,7 @@ def test_what_the_package_asks_itself_starts_no_process(tmp_path: Path, monkeypa
         analyze.compare(traces, traces)
 
 
-def test_a_process_that_is_ended_is_a_sentence(stores: list[Store], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_query_process_is_one_sentence(stores: list[Store], monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Engine([stores[0]])
     answer = engine.sql("SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE hash(a.range + b.range) = 1")
     assert isinstance(answer._result, ProcessRows)
@@ -134,7 +134,7 @@ def test_a_process_that_is_ended_is_a_sentence(stores: list[Store], monkeypatch:
     assert engine.sql(KERNELS).rows() == [("a",)]
 
 
-def test_a_long_statement_gives_its_rows(stores: list[Store]) -> None:
+def test_progress_bar_does_not_mix_with_rows(stores: list[Store]) -> None:
     """DuckDB draws a progress bar on stdout, which holds the rows, when a statement has run for two seconds."""
     began = time.monotonic()
     answer = Engine([stores[0]]).sql(
@@ -144,7 +144,7 @@ def test_a_long_statement_gives_its_rows(stores: list[Store]) -> None:
     assert time.monotonic() - began > 2, "a statement this short draws none"
 
 
-def test_rows_of_a_process_are_python_values(stores: list[Store]) -> None:
+def test_query_process_returns_python_values(stores: list[Store]) -> None:
     """As DuckDB gives them: Arrow has no HUGEINT, which a sum of integers is."""
     sql = (
         "SELECT sum(dur_ns) AS s, [sum(dur_ns)] AS l, {'a': sum(dur_ns)} AS d, 1.5 AS n, TIMESTAMP '2026-01-02' AS t,"
@@ -183,7 +183,7 @@ def test_large_recordings_are_not_joined_row_with_row(
     assert ['"NESTED_LOOP_JOIN"' in plan for _, plan in plans] == [False, True]
 
 
-def test_settings_hold_for_it(stores: list[Store], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thread_and_memory_settings_apply(stores: list[Store], monkeypatch: pytest.MonkeyPatch) -> None:
     asked = "SELECT current_setting('threads'), current_setting('memory_limit'), current_setting('TimeZone')"
     monkeypatch.setenv("TRACEQUARRY_THREADS", "1")
     monkeypatch.setenv("TRACEQUARRY_MEMORY", "1GB")
@@ -200,7 +200,7 @@ def test_settings_hold_for_it(stores: list[Store], monkeypatch: pytest.MonkeyPat
             make()
 
 
-def test_one_for_rows_opens_nothing_and_shows_nobody_elses(tmp_path: Path) -> None:
+def test_empty_databases_are_isolated(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("x\n1\n")
     one, other = empty_database(), empty_database()
     one.execute("CREATE TEMP TABLE mine AS SELECT 1 AS x")
@@ -212,7 +212,7 @@ def test_one_for_rows_opens_nothing_and_shows_nobody_elses(tmp_path: Path) -> No
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system forks no processes")
-def test_a_forked_process_has_its_own() -> None:
+def test_forked_process_has_its_own_database() -> None:
     """Threads of DuckDB are not in it: one that waited for them would wait for ever."""
     code = (
         "import os, analyze\n"

@@ -32,7 +32,7 @@ def test_equals_decimal_arithmetic(texts: list[str]) -> None:
 
 
 @given(st.lists(st.integers(0, 46 * 10**14), min_size=1, max_size=20))
-def test_whole_columns_take_the_fast_way_to_the_same_result(values: list[int]) -> None:
+def test_integer_columns_give_the_same_result(values: list[int]) -> None:
     # All with three decimals, then all without a point: the two forms that Kineto writes.
     for texts in ([f"{v // 1000}.{v % 1000:03d}" for v in values], [str(v) for v in values]):
         ns, known = to_ns([t.encode() for t in texts])
@@ -44,7 +44,7 @@ def test_whole_columns_take_the_fast_way_to_the_same_result(values: list[int]) -
     [b"", b"NaN", b"null", b'"abc"', b"1e400", b"9300000000000000000", b"1e999990", b"1e9999999", b"-1e99999999999",
      b"4611686018427387.904", b"1_000", "\u0661".encode(), b"0" * 1000],
 )  # fmt: skip
-def test_what_is_no_time(text: bytes) -> None:
+def test_values_that_are_not_times_are_null(text: bytes) -> None:
     ns, known = to_ns([b"1.500", text])
     assert ns.tolist() == [1500, 0] and known.tolist() == [True, False]
 
@@ -53,12 +53,12 @@ def test_a_quoted_number_is_a_number() -> None:
     assert to_ns([b'"12.5"'])[0].tolist() == [12500]
 
 
-def test_nothing() -> None:
+def test_empty_column() -> None:
     ns, known = to_ns([])
     assert len(ns) == len(known) == 0
 
 
-def test_the_largest_time_is_2_to_the_62_less_one() -> None:
+def test_largest_time_is_2_to_the_62_minus_1() -> None:
     # 2^62 = 4611686018427387904: with a length of the same size it still fits into int64.
     assert to_ns([b"4611686018427387.903", b"-4611686018427387.903"])[0].tolist() == [2**62 - 1, -(2**62 - 1)]
     assert not to_ns([b"4611686018427388"])[1].any()

@@ -45,7 +45,7 @@ def test_steps_of_nvtx_ranges_have_no_number() -> None:
     assert found.to_pylist() == [{"turn": 0, "number": None, "start_ns": 10, "dur_ns": 5, "next_ns": None}]
 
 
-def test_a_number_too_large_for_a_step_is_none() -> None:
+def test_step_number_that_overflows_is_null() -> None:
     for name, number in (
         ("ProfilerStep#2147483647", 2**31 - 1),
         ("ProfilerStep#2147483648", None),
@@ -57,7 +57,7 @@ def test_a_number_too_large_for_a_step_is_none() -> None:
         assert steps(ranges(("profiler_step", name, 0, 1)))["number"].to_pylist() == [number]
 
 
-def test_no_ranges_no_steps() -> None:
+def test_no_steps_without_ranges() -> None:
     assert steps(ranges()).num_rows == 0
 
 
@@ -103,7 +103,7 @@ def test_a_store_without_derived_tables_answers_as_with_them(tmp_path: Path) -> 
     assert answers() == expected
 
 
-def test_the_next_ingest_derives_them_again(tmp_path: Path) -> None:
+def test_next_ingest_derives_missing_tables(tmp_path: Path) -> None:
     store = tmp_path / "store"
     trace = write_trace(tmp_path / "t.json", [event("user_annotation", "ProfilerStep#1", 0, 10)])
     for _ in range(2):

@@ -68,7 +68,7 @@ intervals_strategy = st.lists(
 
 
 @given(intervals_strategy)
-def test_nesting_equals_torch(intervals: list[Interval]) -> None:
+def test_nesting_equals_torchs_tree(intervals: list[Interval]) -> None:
     parent, last, depth = nested(intervals)
     assert parent == naive(intervals)
     for i in range(len(intervals)):
@@ -114,7 +114,7 @@ def test_paths_are_the_names_from_the_root_down(intervals: list[Interval], data:
 
 
 @given(st.lists(st.integers(-5, 5) | st.sampled_from([-(2**62), 2**63 - 1])))
-def test_dense_numbers(values: list[int]) -> None:
+def test_ids_become_dense_numbers(values: list[int]) -> None:
     number, known = dense(np.array(values, np.int64))
     assert known.tolist() == sorted(set(values)) or not values
     assert [int(known[i]) for i in number] == values
@@ -246,7 +246,7 @@ def test_sums_by_path_of_each_tree() -> None:
     ]  # fmt: skip
 
 
-def test_calls_of_one_path_are_added_up() -> None:
+def test_calls_of_equal_path_are_summed() -> None:
     twice = [op("a", 0, 10), op("b", 1, 3), op("b", 5, 6), op("a", 20, 27), op("b", 20, 27)]
     paths = derived(cpu_ops=[*twice, op("a", 40, 45, tid=2)])["call_paths"]
     assert rows(paths, "path", "name", "calls", "total_ns", "self_ns", "first_ns", tree="stack") == [
@@ -294,7 +294,7 @@ def sums(**given: list[Row]) -> dict[tuple[str, bool], Row]:
     return {(row["name"], row["python"]): row for row in derived(**given)["op_sums"].to_pylist()}
 
 
-def test_sums_by_name_as_torch_has_them() -> None:
+def test_sums_by_name_equal_torchs() -> None:
     # CUDA calls take self time. Of two calls of one name, the only child is one with its parent.
     found = sums(
         cpu_ops=[op("a", 0, 10, 1), op("a", 1, 9, 2), op("b", 2, 8, 3)],
@@ -309,7 +309,7 @@ def test_sums_by_name_as_torch_has_them() -> None:
     assert all(found[name, True] == {**found[name, False], "python": True} for name, _ in found)
 
 
-def test_calls_of_no_operator_are_on_the_main_thread() -> None:
+def test_calls_without_an_operator_are_on_the_main_thread() -> None:
     # The main thread is 1, as the process. The call [2, 8) of thread 2 takes in `b`, and time of `a`.
     ops = [op("a", 0, 10, 1), op("b", 3, 5, 2)]
     stray = sums(cpu_ops=ops, cuda_calls=[call("launch", 2, 8, 77, 9, tid=2)])
@@ -324,12 +324,12 @@ def test_python_functions_take_self_time() -> None:
     assert ("f", False) not in sums(**given) and sums(**given)["f", True]["self_ns"] == 2
 
 
-def test_an_asynchronous_range_has_no_time_of_its_own() -> None:
+def test_asynchronous_range_has_no_self_time() -> None:
     row = sums(ranges=[span("nccl:all_reduce", 0, 10)])["nccl:all_reduce", False]
     assert (row["kind"], row["calls"], row["total_ns"], row["self_ns"]) == ("async", 1, 10, 0)
 
 
-def test_memory_that_was_allocated_less_what_was_freed() -> None:
+def test_memory_is_allocated_minus_freed() -> None:
     events = [("cuda", 0, 100), ("cuda", 5, 10), ("cpu", 5, 3), ("cuda", 10, -20), ("cuda", 11, 1)]
     memory = [{"device_type": d, "start_ns": at, "bytes": size} for d, at, size in events]
     found = sums(cpu_ops=[op("a", 0, 10), op("b", 4, 6)], memory_events=memory)
@@ -339,14 +339,14 @@ def test_memory_that_was_allocated_less_what_was_freed() -> None:
 
 
 @pytest.mark.parametrize("table", ["call_paths", "op_sums"])
-def test_sums_that_64_bits_do_not_hold(table: str) -> None:
+def test_sums_beyond_64_bits(table: str) -> None:
     long = [op("a", 0, 2**62 - 1, tid=tid) for tid in (1, 2, 3)]
     found = derived(cpu_ops=long)[table]
     assert set(rows(found, "calls", "total_ns", "self_ns")) == {(3, None, None)}
 
 
 @pytest.mark.parametrize("query", ["ops", "op-tree"])
-def test_times_that_no_sum_holds_are_an_error(query: str, tmp_path: Path) -> None:
+def test_times_that_overflow_every_sum_are_an_error(query: str, tmp_path: Path) -> None:
     """Each duration is one that a file may have."""
     longest = (2**62 - 1) // 1000  # us
     trace = write_trace(tmp_path / "t.json", [event("cpu_op", "aten::mm", 0, longest, tid=tid) for tid in (1, 2, 3)])

@@ -174,7 +174,7 @@ def test_external_ids_that_are_correlation_ids() -> None:
         (range(2, 18), False, True),
     ],
 )
-def test_which_files_have_correlation_ids_for_external_ids(op_ids: list[int | None], calls: bool, old: bool) -> None:
+def test_correlation_ids_used_as_external_ids_are_detected(op_ids: list[int | None], calls: bool, old: bool) -> None:
     kernels = [kernel("k", correlation, op_id) for correlation, op_id in enumerate(op_ids, 2)]
     given = tables(kernels=kernels, cpu_ops=OPS, cuda_calls=[call(2, 50, op_id=2)] if calls else [])
     found = derive.call_ops(given).to_pylist()
@@ -183,7 +183,7 @@ def test_which_files_have_correlation_ids_for_external_ids(op_ids: list[int | No
     assert found == (expected if old else [])
 
 
-def test_batches_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_give_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     kernels = [kernel(f"k{i}", i, i, start=10 * i) for i in range(1, 8)]
     ops = [op(f"op{i}", 10 * i, 10 * i + 9, i) for i in range(1, 8)]
     rows = {"kernels": kernels, "cpu_ops": ops, "cuda_calls": [call(i, 10 * i + 1) for i in range(1, 8)]}
@@ -193,7 +193,7 @@ def test_batches_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert links(*CALL, *OP, *OUTER, **rows) == whole and len(whole) == 7
 
 
-def test_no_work() -> None:
+def test_rank_without_gpu_work() -> None:
     given = tables(cpu_ops=OPS)
     given["call_ops"], given["phase_calls"] = derive.call_ops(given), phase_calls(given)
     assert given["call_ops"].num_rows == 0 and derive.gpu_work(given).num_rows == 0

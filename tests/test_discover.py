@@ -47,7 +47,7 @@ def test_unrelated_traces_in_a_folder_are_runs_of_their_own(tmp_path: Path) -> N
     assert sql(tmp_path, "SELECT DISTINCT rank FROM kernels") == [{"rank": 0}]
 
 
-def test_files_that_say_so_are_one_run(tmp_path: Path) -> None:
+def test_files_with_equal_job_metadata_are_one_run(tmp_path: Path) -> None:
     for rank in range(3):
         one(tmp_path / "job" / f"t{rank}.json", f"k{rank}", **said(2 - rank, 3))
     (tmp_path / "job" / "notes.json").write_text('{"not": "a trace"}')
@@ -65,7 +65,7 @@ def test_files_that_say_so_are_one_run(tmp_path: Path) -> None:
     assert read(files[0]) == [([2], 3)]
 
 
-def test_what_is_missing_is_said(tmp_path: Path) -> None:
+def test_missing_ranks_are_a_warning(tmp_path: Path) -> None:
     for rank in (0, 1, 5):
         one(tmp_path / f"{rank}.json", **said(rank, 8))
     [run] = discover([tmp_path])
@@ -85,7 +85,7 @@ def test_another_world_size_is_another_run(tmp_path: Path) -> None:
     assert read(tmp_path) == [([0, 1], 2), ([0], 1), ([0], None), ([0], None), ([2], 4), ([3], None)]
 
 
-def test_a_name_tells_the_rank_only_within_a_set(tmp_path: Path) -> None:
+def test_rank_in_a_file_name_needs_a_set(tmp_path: Path) -> None:
     one(tmp_path / "rank-0.json", "a", **said(0, 2))
     one(tmp_path / "rank-1.json", "b", distributedInfo={"world_size": 2})
     one(tmp_path / "rank-2.json", "c")
@@ -117,7 +117,7 @@ def test_jobs_of_one_process_side_by_side_are_runs_of_their_own(tmp_path: Path) 
     assert [([f.rank for f in run.files], run.warnings) for run in discover([tmp_path])] == [([0], [])] * 2
 
 
-def test_recordings_that_nothing_tells_apart_are_runs_by_file(tmp_path: Path) -> None:
+def test_indistinguishable_recordings_are_one_run_per_file(tmp_path: Path) -> None:
     for at, rank in enumerate((0, 1, 0)):
         one(tmp_path / f"{'xyz'[at]}.json", f"{at}", **said(rank, 2))
     runs = discover([tmp_path])
@@ -137,7 +137,7 @@ def test_ranks_in_several_folders(tmp_path: Path) -> None:
     assert read(tmp_path / "halves/a/t.json", tmp_path / "halves/b/t.json") == [([0, 1], 3)]
 
 
-def test_the_user_may_say_that_files_are_one_run(tmp_path: Path) -> None:
+def test_user_can_declare_one_run(tmp_path: Path) -> None:
     for rank in (0, 1, 10):
         one(tmp_path / "job" / f"rank{rank}.json", f"k{rank}")
     found = discover([tmp_path / "job"])
@@ -189,7 +189,7 @@ def test_ranks_of_one_run(tmp_path: Path, names: list[str], told: list[int | Non
         (["x0", "x1"], [(0, 2), (0, 2)], None),
     ],
 )  # fmt: skip
-def test_replicas_that_count_their_ranks_from_0(
+def test_replicas_numbering_ranks_from_0(
     tmp_path: Path, names: list[str], said: list[tuple[int, int]], ranks: list[int] | None
 ) -> None:
     for name, (rank, size) in zip(names, said, strict=True):
@@ -218,7 +218,7 @@ def test_reports_of_one_job(tmp_path: Path) -> None:
     assert read(tmp_path) == [([0, 1], 2), ([0], None), ([0], None), ([1], 2)]
 
 
-def test_the_same_file_is_the_same_run_wherever_it_lies(tmp_path: Path) -> None:
+def test_run_id_does_not_depend_on_the_folder(tmp_path: Path) -> None:
     a, b, c = (one(tmp_path / d / "t.json", name) for d, name in (("a", "k"), ("b", "k"), ("c", "l")))
     ids = [discover([p])[0].run_id for p in (a, b, c)]
     assert ids[0] == ids[1] != ids[2]
@@ -277,7 +277,7 @@ def test_archives_in_a_folder_are_named(tmp_path: Path) -> None:
         discover([tmp_path])
 
 
-def test_what_cannot_be_read_is_left_out(unprivileged: Path) -> None:
+def test_unreadable_files_are_skipped_with_a_warning(unprivileged: Path) -> None:
     folder = unprivileged
     one(folder / "good" / "t.json")
     for name in ("locked.json", "locked.log"):
@@ -298,7 +298,7 @@ def test_what_cannot_be_read_is_left_out(unprivileged: Path) -> None:
             discover([folder / name])
 
 
-def test_a_name_that_is_no_text(tmp_path: Path) -> None:
+def test_file_name_that_is_not_utf8(tmp_path: Path) -> None:
     path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe.json"))
     one(path).write_text(path.read_text()[:-2])
     result = run_cli("query", "kernel-share", tmp_path, "-f", "csv")
@@ -324,7 +324,7 @@ def run_folder(folder: Path, files: Sequence[tuple[str, str, int]] = (), **field
         ("x" * 300, "File name too long"),
     ],
 )
-def test_a_manifest_names_files_of_its_own_folder(tmp_path: Path, path: str, says: str) -> None:
+def test_manifest_cannot_name_files_outside_its_folder(tmp_path: Path, path: str, says: str) -> None:
     one(tmp_path / "other" / "t.json")
     folder = run_folder(tmp_path / "run", [(path, "chrome_trace", 0)])
     (folder / "torch" / "link.json").symlink_to(tmp_path / "other" / "t.json")
@@ -351,7 +351,7 @@ def test_a_manifest_names_files_of_its_own_folder(tmp_path: Path, path: str, say
         ),
     ],
 )
-def test_a_manifest_that_cannot_be_true_is_a_sentence(tmp_path: Path, fields: dict[str, Any], says: str) -> None:
+def test_invalid_manifest_is_one_sentence(tmp_path: Path, fields: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=f"run.json: .*{says}"):
         discover([run_folder(tmp_path / "run", **fields)])
 
@@ -364,7 +364,7 @@ def test_two_files_of_one_rank_in_a_manifest(tmp_path: Path) -> None:
         discover([folder])
 
 
-def test_what_a_manifest_does_not_know_is_null(tmp_path: Path) -> None:
+def test_unknown_manifest_fields_are_null(tmp_path: Path) -> None:
     """A program of the user's own: how many processes and steps it has, the collector was not told."""
     run_folder(tmp_path / "own", program=["python", "train.py"], steps=5, gpus=4)
     counted = {"profiler": "torch", "counted_steps": 3}
@@ -399,7 +399,7 @@ def test_a_copy_of_a_run_folder_is_a_warning(tmp_path: Path) -> None:
     assert found.warnings == [f"{tmp_path / 'b'}: run same was already found in {tmp_path / 'a'}; left out"]
 
 
-def test_nothing_to_read(tmp_path: Path) -> None:
+def test_folder_without_input_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="no run folder and no file"):
         discover([tmp_path / "empty"])

@@ -15,17 +15,17 @@ from collect.cli import app as collect_app
 
 
 @pytest.mark.parametrize("example", examples(), ids=lambda e: f"{e.page.stem}: {e.command[:60]}")
-def test_example(example: Example) -> None:
+def test_documented_commands_print_their_output(example: Example) -> None:
     actual = run(example.command)
     assert matches(example.output, actual), f"{example.page.name} shows something else than:\n{actual}"
 
 
-def test_matching() -> None:
+def test_output_matching() -> None:
     assert matches("a\n...\nd", "a\nb\nc\nd") and matches("a\n...", "a\nb") and matches("a \nb", "a\nb")
     assert not matches("a\n...\nd", "a\nb\nc") and not matches("a", "a\nb")
 
 
-def test_no_example_is_lost_and_none_shows_nothing() -> None:
+def test_every_example_is_found_and_shows_output() -> None:
     asked = [
         line for page in PAGES for line in page.read_text().splitlines() if re.match(r"\$ (COLUMNS=\d+ )?analyze", line)
     ]

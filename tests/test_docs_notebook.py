@@ -73,7 +73,7 @@ def test_notebook() -> None:
         assert after == before, f"shows something else now: {source}"
 
 
-def test_the_committed_outputs_show_something() -> None:
+def test_committed_outputs_are_not_empty() -> None:
     committed = json.loads(NOTEBOOK.read_text("utf-8"))
     outputs = [output for _, found in shown(committed) for output in found]
     figures = [output for output in outputs if isinstance(output, list)]

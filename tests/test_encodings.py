@@ -54,13 +54,13 @@ def test_rows_do_not_depend_on_the_encoding(tmp_path: Path, name: str, encoding:
         assert sql(path, f"{statement} ORDER BY ALL") == expected
 
 
-def test_lines_of_powershell(tmp_path: Path) -> None:
+def test_powershell_output_is_read(tmp_path: Path) -> None:
     path = tmp_path / "ncu.csv"
     path.write_bytes(("\ufeff" + NCU.replace("\n", "\r\n")).encode("utf-16-le"))
     assert sql(tmp_path, "SELECT value FROM ncu_metrics ORDER BY 1") == [{"value": 117344.0}, {"value": 27595520.0}]
 
 
-def test_a_trace_in_utf16_says_its_rank(tmp_path: Path) -> None:
+def test_rank_of_a_utf16_trace_is_read(tmp_path: Path) -> None:
     for rank in range(2):
         trace = write_trace(
             tmp_path / f"r{rank}.json", [kernel("k", 10, 5)], distributedInfo={"rank": rank, "world_size": 2}
@@ -79,19 +79,19 @@ def test_step_metrics(tmp_path: Path, encoding: str) -> None:
     assert sql(folder, statement) == sql(SAMPLES / "resnet18-1gpu", statement) != []
 
 
-def test_step_metrics_with_a_mark(tmp_path: Path) -> None:
+def test_step_metrics_with_a_byte_order_mark(tmp_path: Path) -> None:
     path = tmp_path / "steps.csv"
     path.write_text("step,step_s\n0,0.5\n", encoding="utf-8-sig")
     assert [b.to_pylist()[0]["step_s"] for _, _, b in read_steps(path, FileReport())] == [0.5]
 
 
-def test_a_mark_inside_a_log(tmp_path: Path) -> None:
+def test_byte_order_mark_inside_a_log(tmp_path: Path) -> None:
     """As `cat` or PowerShell's `>>` leave it."""
     (tmp_path / "log.txt").write_bytes(b"epoch 1\n" + NCU.encode("utf-8-sig"))
     assert len(sql(tmp_path, "SELECT * FROM ncu_metrics")) == 2
 
 
-def test_a_table_behind_output_without_a_line_end_is_found(tmp_path: Path) -> None:
+def test_table_after_an_unterminated_line_is_found(tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_text("step 3 of 9 " + NCU)
     (tmp_path / "old.txt").write_bytes(b"hello\r" + NCU.replace("\n", "\r").encode())
     assert len(discover([tmp_path])) == 2
@@ -101,7 +101,7 @@ def test_a_table_behind_output_without_a_line_end_is_found(tmp_path: Path) -> No
     assert len(discover([tmp_path])) == 3
 
 
-def test_a_message_names_the_file_that_was_given(tmp_path: Path) -> None:
+def test_messages_name_the_given_file(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_bytes("\ufeffhello".encode("utf-16-le"))
     with pytest.raises(InputError, match="not a Chrome trace") as e:

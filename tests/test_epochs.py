@@ -98,7 +98,7 @@ def test_totals_are_those_below_torchs_table() -> None:
     assert (epoch["steps"], epoch["cpu_ns"], epoch["device_ns"]) == (10, 5 * cpu_ns, 5 * device_ns)
 
 
-def test_what_was_not_recorded_is_not_nothing(tmp_path: Path) -> None:
+def test_epoch_time_of_unrecorded_steps_is_null(tmp_path: Path) -> None:
     """A trace of the GPU alone: how much the CPU did is not known."""
     path = write_trace(tmp_path / "t.json", [kernel("k", 0, 3), kernel("l", 5, 2)])
     [row] = ask(path, "op-totals")

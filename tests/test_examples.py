@@ -15,7 +15,7 @@ def example(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return run_python(*arguments, cwd=ROOT / "examples")
 
 
-def test_guard(tmp_path: Path) -> None:
+def test_guard_example(tmp_path: Path) -> None:
     before, after = (write_trace(tmp_path / n / "t.json", [kernel("k", 0, dur)]) for n, dur in (("a", 10), ("b", 12)))
     slower = example("compare_two_runs.py", before, after)
     # 10 to 12 us: a fifth more.
@@ -28,7 +28,7 @@ def test_guard(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [[], ["--polars"]])
-def test_study(options: list[str]) -> None:
+def test_study_example(options: list[str]) -> None:
     if options:
         pytest.importorskip("polars", reason="needs the package polars (the dev extra has it)")
     done = example("many_runs.py", SAMPLES, *options)
@@ -39,7 +39,7 @@ def test_study(options: list[str]) -> None:
     )
 
 
-def test_own_query(tmp_path: Path) -> None:
+def test_own_query_example(tmp_path: Path) -> None:
     rules = [("ampere_sgemm_a", 2), ("ampere_sgemm_b", 5), ("ampere_sgemm_c", 6)]
     trace = write_trace(tmp_path / "t.json", [kernel(n, 10 * i, dur) for i, (n, dur) in enumerate(rules)])
     with analyze.open(trace, queries=[ROOT / "examples" / "own_query"]) as traces:

@@ -69,7 +69,7 @@ def test_grouped_products_tell_how_many_experts(tmp_path: Path) -> None:
     assert loads(path) == [(0, None, 4, 1, None, None), (1, 0, 2, 1, 3, None), (1, 1, 2, 1, 3, None)]
 
 
-def test_what_the_shapes_do_not_tell(tmp_path: Path) -> None:
+def test_experts_without_shapes_are_unknown(tmp_path: Path) -> None:
     """Of rank 0 no product has as many rows as came; of rank 1 a second dispatch reaches one expert less."""
     first = [*exchange(1, 0, [3, 1], [3, 4]), *linear(5, 6)]
     second = [*exchange(1, 0, [4, 4], [1, 4]), *linear(5, 3), *linear(8, 2)]

@@ -59,14 +59,14 @@ def staged(folder: Path, **tables: Events) -> tuple[dict[tuple[str, int], Path],
         ([kernel("k", 500, 90, correlation=5)], "are exact duplicates"),
     ],
 )
-def test_a_false_piece_is_in_no_sum(tmp_path: Path, false: Events, reason: str) -> None:
+def test_false_events_are_in_no_sum(tmp_path: Path, false: Events, reason: str) -> None:
     n, us, warning = read(tmp_path, [*line(10), *false])
     assert (n, us) == (10, 900)
     assert "1 of 11 pieces of GPU work cannot have run as torch.profiler wrote them" in warning
     assert f"1 {reason} (such as k: " in warning and "in no sum" in warning
 
 
-def test_work_that_ended_before_the_recording(tmp_path: Path) -> None:
+def test_work_that_ended_before_the_recording_is_false(tmp_path: Path) -> None:
     # Three kernels of the warm-up, 45, 2 and 0.5 s before the first step, with which the recording began.
     first = 45_000_000
     warm = [kernel("warm", first - s * 1e6, 300) for s in (45, 2, 0.5)]
@@ -130,7 +130,7 @@ def test_cpu_events_at_time_0(tmp_path: Path) -> None:
         [launch(0, 1), kernel("k", 10, 900_000, correlation=1)],
     ],
 )  # fmt: skip
-def test_right_work_stays(tmp_path: Path, right: Events) -> None:
+def test_valid_work_is_kept(tmp_path: Path, right: Events) -> None:
     kernels = [e for e in right if e["cat"] == "kernel"]
     assert read(tmp_path, right) == (len(kernels), sum(e["dur"] for e in kernels), "")
 

@@ -32,7 +32,7 @@ def two_kernels(until: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("until", [2_000, 268_000, 270_000, 10**6, 10**8, 86_400 * 10**6, DAYS_51])
-def test_a_gap_however_long(tmp_path: Path, until: int) -> None:
+def test_gap_of_any_length(tmp_path: Path, until: int) -> None:
     path = write_trace(tmp_path / "t.json", two_kernels(until))
     [gap] = ask(path, "gaps")
     assert (gap["gap_ns"], gap["cause"], gap["cpu"], gap["cpu_ns"]) == (

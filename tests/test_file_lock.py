@@ -25,7 +25,7 @@ def free(path: Path, *, shared: bool = False) -> bool:
     return handle is not None
 
 
-def test_readers_share_and_a_writer_is_alone(tmp_path: Path) -> None:
+def test_readers_share_and_a_writer_is_exclusive(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     assert locked(Folder(path.parent), path.name, shared=True, create=False) is None and not path.exists()
     writer = locked(Folder(path.parent), path.name)
@@ -40,7 +40,7 @@ def test_readers_share_and_a_writer_is_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_a_killed_process_holds_nothing(tmp_path: Path, shared: bool) -> None:
+def test_killed_process_holds_no_lock(tmp_path: Path, shared: bool) -> None:
     path = tmp_path / "lock"
     code = (
         "import sys; from pathlib import Path; from analyze.store.file_lock import locked; "

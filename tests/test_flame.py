@@ -121,7 +121,7 @@ def test_stacks_are_the_paths_of_the_operator_tree(tmp_path: Path) -> None:
     assert counts(written(source, tmp_path / "o.folded", time="cpu")) == expected
 
 
-def test_what_a_recording_of_nsight_systems_has(tmp_path: Path) -> None:
+def test_stacks_of_an_nsys_recording(tmp_path: Path) -> None:
     text = written(SAMPLES / "alexnet-dp2", tmp_path / "o.folded", profiler="nsys")
     [row] = (
         analyze.open(SAMPLES / "alexnet-dp2")
@@ -132,14 +132,14 @@ def test_what_a_recording_of_nsight_systems_has(tmp_path: Path) -> None:
     assert {line.split(";")[-2] for line in text.splitlines()} == {"(no operator)"}
 
 
-def test_no_time_is_below_zero(tmp_path: Path) -> None:
+def test_no_self_time_is_negative(tmp_path: Path) -> None:
     # In a root of 100 us, calls of 60 and of 90 us that overlap in part: together they are all of it.
     events = [event("cpu_op", "r", 0, 100), event("cpu_op", "a", 0, 60), event("cpu_op", "b", 10, 90)]
     path = write_trace(tmp_path / "t.json", events)
     assert counts(written(path, tmp_path / "o.folded", time="cpu")) == {"r;a": 60_000, "r;b": 90_000}
 
 
-def test_names_cannot_break_the_lines(tmp_path: Path) -> None:
+def test_names_cannot_break_the_line_format(tmp_path: Path) -> None:
     events = [event("cpu_op", "a;b\nc 1\u2028d", 0, 1), event("cpu_op", "a:b c 1 d", 5, 1), event("cpu_op", "", 8, 1)]
     path = write_trace(tmp_path / "t.json", events)
     assert written(path, tmp_path / "o.folded", time="cpu") == "a:b c 1 d 2000\n(no name) 1000\n"
@@ -159,13 +159,13 @@ def test_bad_input_is_one_sentence(arguments: list[str], says: str) -> None:
     assert result.returncode == 2 and len(complaints(result)) == 1 and says in complaints(result)[0]
 
 
-def test_the_command_says_what_it_drew(tmp_path: Path) -> None:
+def test_flame_command_reports_what_it_wrote(tmp_path: Path) -> None:
     result = run_cli("flame", SAMPLES / "resnet18-ddp2", "-o", tmp_path / "o.speedscope.json", "--where", "rank = 1")
     # 35,076,425 ns: the sum of the durations of rank 1's GPU work.
     assert result.stdout == f"{tmp_path}/o.speedscope.json: 35.076 ms of GPU time, 1 profile(s)\n"
 
 
-def test_the_difference_of_two_recordings(tmp_path: Path) -> None:
+def test_difference_of_two_recordings(tmp_path: Path) -> None:
     a = write_trace(tmp_path / "a.json", [kernel("k", 0, 10), kernel("gone", 20, 2)])
     b = write_trace(tmp_path / "b.json", [kernel("k", 0, 7), kernel("new", 20, 1)])
     target = tmp_path / "o.folded"
@@ -177,7 +177,7 @@ def test_the_difference_of_two_recordings(tmp_path: Path) -> None:
     ]
 
 
-def test_the_difference_is_per_step_where_the_comparison_is(tmp_path: Path) -> None:
+def test_difference_per_step(tmp_path: Path) -> None:
     sides = SAMPLES / "resnet18-1gpu", SAMPLES / "resnet18-ddp2"
     for option, divisors in (("--per-step", (2, 2)), ("--total", (1, 1))):
         target = tmp_path / "o.folded"
@@ -193,6 +193,6 @@ def test_the_difference_is_per_step_where_the_comparison_is(tmp_path: Path) -> N
             assert abs(sums[side] - total / divisor) <= (lines / 2 if divisor > 1 else 0)
 
 
-def test_from_python(tmp_path: Path) -> None:
+def test_flame_from_python(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"o\.csv: a flame graph is"):
         analyze.open(SAMPLES / "resnet18-1gpu").flame(tmp_path / "o.csv")

@@ -66,7 +66,7 @@ def second(begin: float) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def test_modules_that_fsdp2_names(tmp_path: Path) -> None:
+def test_modules_named_by_fsdp2(tmp_path: Path) -> None:
     """Rank 1 comes to the first all_gather at 18, rank 0 at 10: 8 of rank 0's 20 are waiting. Compute runs until 14.
 
     Exposed of it are [14, 30): waiting until 18, then transfer; on rank 1 [18, 30). Leads: 14 - 2, 60 - 16, 88 - 56.
@@ -98,7 +98,7 @@ def test_modules_that_fsdp2_names(tmp_path: Path) -> None:
     assert [r["start_ns"] for r in each if r["rank"] == 0] == [0, 22_000, 54_000, 80_000]
 
 
-def test_a_module_that_is_late_is_a_finding(tmp_path: Path) -> None:
+def test_late_module_is_a_finding(tmp_path: Path) -> None:
     """Of the stalls [14, 30), 4 us of rank 0 are waiting: the straggler's. 12 + 12 are left, 12 a GPU.
 
     What is left of the exposed communication, 2 of a's second all_gather and 4 of the reduction, nobody waits for.

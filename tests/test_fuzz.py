@@ -22,7 +22,7 @@ def worker() -> Iterator[Worker]:
 
 
 @pytest.mark.parametrize(("source", "inputs"), [("ncu", 60), ("nvprof", 80), ("step_metrics", 50), ("nsys", 60)])
-def test_damaged_files_are_read_or_refused_and_nothing_is_lost_in_silence(
+def test_damaged_files_are_read_or_rejected_with_all_losses_reported(
     worker: Worker, source: str, inputs: int, tmp_path: Path
 ) -> None:
     tally = Tally()
@@ -35,7 +35,7 @@ def test_damaged_files_are_read_or_refused_and_nothing_is_lost_in_silence(
 
 # A store names the folder that its run was read from.
 @pytest.mark.parametrize("source", sorted(cases.SOURCES.keys() - {"store"}))
-def test_the_same_number_is_the_same_input(source: str, tmp_path: Path) -> None:
+def test_fuzz_inputs_are_reproducible(source: str, tmp_path: Path) -> None:
     made = []
     for name in "ab":
         (tmp_path / name).mkdir()
@@ -44,7 +44,7 @@ def test_the_same_number_is_the_same_input(source: str, tmp_path: Path) -> None:
     assert made[0] == made[1] and made[0]
 
 
-def test_the_laws_can_be_broken() -> None:
+def test_fuzz_checks_can_fail() -> None:
     assert laws.break_of_law(there=10, kept=8, lost=2, exact=False) is None
     assert laws.break_of_law(there=10, kept=8, lost=1, exact=False) is not None
     assert laws.break_of_law(there=10, kept=9, lost=1, exact=True) is not None

@@ -87,7 +87,7 @@ def rows_of(tables: dict[str, pa.Table]) -> list[Segment]:
         ),
     ],
 )
-def test_by_hand(pieces: list[Piece], expected: list[Segment]) -> None:
+def test_segments_by_hand(pieces: list[Piece], expected: list[Segment]) -> None:
     assert segments(*pieces) == expected
 
 
@@ -135,7 +135,7 @@ def next_ids(work: list[dict[str, object]]) -> list[int | None]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_as_counted_at_every_moment(seed: int) -> None:
+def test_segments_equal_counts_at_every_moment(seed: int) -> None:
     rng = random.Random(seed)
     pieces: list[Piece] = [
         (rng.choice([0, 0, 1]), rng.choice([*KIND_OF]), rng.randrange(60), rng.choice([0, 1, 2, 5, 20]))

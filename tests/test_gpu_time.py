@@ -68,7 +68,7 @@ def test_overlap_without_communication_is_empty(tmp_path: Path) -> None:
     assert (row["comm_ns"], row["overlapped_ns"], row["overlap_pct"]) == (0, 0, None)
 
 
-def test_kernels_of_no_length(tmp_path: Path) -> None:
+def test_kernels_of_zero_duration(tmp_path: Path) -> None:
     # 0-ns kernels hold no time: at the ends they stretch the span, in a gap they do not split it.
     events = [
         kernel("a", 0, 0),
@@ -88,7 +88,7 @@ def test_kernels_of_no_length(tmp_path: Path) -> None:
     assert ask(path, "overlap")[0]["overlap_pct"] is None
 
 
-def test_a_device_whose_kernels_all_have_no_length(tmp_path: Path) -> None:
+def test_device_with_only_zero_length_kernels(tmp_path: Path) -> None:
     [row] = ask(write_trace(tmp_path / "t.json", [kernel("a", 5, 0)]), "breakdown")
     assert (row["span_ns"], row["idle_ns"], row["idle_pct"]) == (0, 0, None)
 
@@ -166,7 +166,7 @@ def test_idle_causes(tmp_path: Path) -> None:
     assert causes["kernel_wait"] == 20_000
 
 
-def test_of_work_that_starts_together_the_one_launched_first_decides(tmp_path: Path) -> None:
+def test_earliest_launch_decides_between_equal_starts(tmp_path: Path) -> None:
     """Two kernels end the gap [10, 30): one launched at 25, the other at 5, before the gap, whatever their ids."""
     first = [kernel("a", 0, 10, correlation=1), launch(-5, 1)]
     late, early = launch(25, 2), launch(5, 3)
@@ -180,7 +180,7 @@ def test_of_work_that_starts_together_the_one_launched_first_decides(tmp_path: P
         assert [r["cause"] for r in ask(path, "gaps")] == ["kernel_wait"]
 
 
-def test_a_kernel_of_no_length_at_the_end(tmp_path: Path) -> None:
+def test_zero_length_kernel_at_the_end(tmp_path: Path) -> None:
     # Idle from 15 to the end of the span at 100, for work that was queued at 1.
     events = [kernel("k", 10, 5, correlation=1), launch(0, 1), kernel("k", 100, 0, correlation=2), launch(1, 2)]
     path = write_trace(tmp_path / "t.json", events)
@@ -188,7 +188,7 @@ def test_a_kernel_of_no_length_at_the_end(tmp_path: Path) -> None:
     assert (row["cause"], row["idle_ns"]) == ("other", ask(path, "breakdown")[0]["idle_ns"]) == ("other", 85_000)
 
 
-def test_the_profilers_time_is_not_the_users(tmp_path: Path) -> None:
+def test_profiler_overhead_is_not_host_time(tmp_path: Path) -> None:
     """Gaps [10, 60) and [70, 90), both launched late by thread 1 and both host wait but for the profiler."""
     events = [
         kernel("a", 0, 10, correlation=1), launch(-5, 1), kernel("b", 60, 10, correlation=2), launch(55, 2),
@@ -226,7 +226,7 @@ def test_the_profilers_time_is_not_the_users(tmp_path: Path) -> None:
         assert asked(f"{cat}.json", other, overhead(7, 12, 30))[1][0][:3] == ("host_wait", 50_000, 0)
 
 
-def test_python_stacks_are_said(tmp_path: Path) -> None:
+def test_python_stacks_are_a_note(tmp_path: Path) -> None:
     plain = write_trace(tmp_path / "t.json", idle())
     assert {r["note"] for q in ("gaps", "idle-causes") for r in ask(plain, q)} == {None}
     frame = event("python_function", "train.py(3): step", 0, 100, **{"Python id": 1})
@@ -285,7 +285,7 @@ def test_idle_causes_of_a_stream(tmp_path: Path) -> None:
     assert (row["stream"], row["cause"], row["idle_ns"]) == (8, "kernel_wait", 20_000)
 
 
-def test_gaps_say_what_ran_and_what_the_cpu_did(tmp_path: Path) -> None:
+def test_gaps_name_kernels_and_cpu_activity(tmp_path: Path) -> None:
     # Thread 1 launches "hosted" at 38; in the gap [10, 40) it is in aten::slow [12, 32) = 20, in the call [38, 39) =
     # 1, and in the step around them for the rest = 9.
     events = [
@@ -301,7 +301,7 @@ def test_gaps_say_what_ran_and_what_the_cpu_did(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_gaps_are_the_longest(tmp_path: Path) -> None:
+def test_longest_gaps_come_first(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.json", idle())
     assert [r["gap_ns"] for r in ask(path, "gaps")] == [40_000, 20_000, 10_000, 10_000]
     [longest] = ask(path, "gaps", params={"top": 1})
@@ -368,7 +368,7 @@ def test_copies_without_a_size_or_an_end(tmp_path: Path) -> None:
         assert tuple(row[c] for c in columns) == expected, name
 
 
-def test_a_copy_without_a_size_is_not_said_to_block(tmp_path: Path) -> None:
+def test_copy_without_a_size_is_not_blocking(tmp_path: Path) -> None:
     """From host to device, 64,001 B do block and 64,000 do not; back to the host, any size does."""
     events = []
     for n, (size, kind) in enumerate([(64_000, "HtoD"), (64_001, "HtoD"), (None, "HtoD"), (None, "DtoH")], 1):
@@ -380,7 +380,7 @@ def test_a_copy_without_a_size_is_not_said_to_block(tmp_path: Path) -> None:
     assert sorted((r["kind"], r["calls"], r["bytes"]) for r in rows) == [("DtoH", 1, None), ("HtoD", 1, 64_001)]
 
 
-def test_copies_by_kind_against_their_link(tmp_path: Path) -> None:
+def test_copy_bandwidth_is_compared_with_the_link(tmp_path: Path) -> None:
     # H200: PCIe 64, NVLink 450, memory 4800 / 2 GB/s.
     events = [
         memcpy(0, 10, 320_000),
@@ -437,7 +437,7 @@ def test_timeline(tmp_path: Path) -> None:
     ]
 
 
-def test_timeline_of_few_ns(tmp_path: Path) -> None:
+def test_timeline_of_a_short_recording(tmp_path: Path) -> None:
     # 3 ns cannot be cut into 50 buckets: three of 1 ns.
     rows = ask(write_trace(tmp_path / "t.json", [kernel("a", 0, 0.003)]), "timeline")
     assert [(r["start_ns"], r["span_ns"], r["busy_pct"]) for r in rows] == [(0, 1, 100), (1, 1, 100), (2, 1, 100)]
@@ -458,7 +458,7 @@ def test_compact_json_without_flow_events(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "sample", ["resnet18-1gpu", "alexnet-dp2", "resnet18-ddp2", "vgg16-fp32", "late-rank", "resnet18-checkpoint"]
 )
-def test_on_the_samples_the_parts_add_up(sample: str) -> None:
+def test_breakdowns_of_samples_add_up(sample: str) -> None:
     folder = SAMPLES / sample
     for window in ("span", "step"):
         for row in ask(folder, "breakdown", params={"window": window}):

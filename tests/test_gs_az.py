@@ -104,7 +104,7 @@ def test_raw_files(tmp_path: Path, url: str) -> None:
     assert analyze.ingest(f"{url}/late-rank", f"{url}/job", store=f"{url}-store").ingested == []
 
 
-def test_a_question_leaves_nothing_on_stderr(tmp_path: Path, url: str) -> None:
+def test_query_prints_nothing_to_stderr(tmp_path: Path, url: str) -> None:
     """Of what gcsfs fetches in the background."""
     analyze.ingest(job(tmp_path / "job"), store=url)
     asked = [sys.executable, "-m", "analyze", "query", "kernel-share", url]
@@ -113,6 +113,6 @@ def test_a_question_leaves_nothing_on_stderr(tmp_path: Path, url: str) -> None:
     assert "k0" in ran.stdout and [line for line in told if not line.startswith("read as: ")] == []
 
 
-def test_what_is_not_there(url: str) -> None:
+def test_missing_objects_are_one_sentence(url: str) -> None:
     with pytest.raises(analyze.InputError, match=f"^{url}: (no such file or folder|not a store)"):
         analyze.open(url)

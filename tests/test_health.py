@@ -42,7 +42,7 @@ def one(*more: dict[str, Any]) -> Events:
     return [event("user_annotation", "ProfilerStep#4", 0, 100), kernel("gemm", 0, 100), *more]
 
 
-def test_what_recording_cost(tmp_path: Path) -> None:
+def test_profiler_overhead_per_step(tmp_path: Path) -> None:
     # Rank 0: 2 ms undisturbed (mean of 1 and 3), 3 ms recorded (mean of 2 and 4): 1.5 x. Rank 1: 2.0 and 2.1: 1.05 x.
     times = {
         0: [(True, 1.0), (True, 3.0), (False, 2.0), (False, 4.0)],
@@ -66,7 +66,7 @@ def test_what_recording_cost(tmp_path: Path) -> None:
     assert said in " ".join(run_cli("info", path).stdout.split())
 
 
-def test_the_steps_beside_what_recording_cost(tmp_path: Path) -> None:
+def test_step_times_next_to_profiler_overhead(tmp_path: Path) -> None:
     times = {0: [(True, 1.0), (True, 3.0), (False, 2.5)]}
     path = run_folder(tmp_path / "run", {0: one()}, times)
     rows = ask(path, "steps", params={"warmup": "yes"})
@@ -80,7 +80,7 @@ def test_the_steps_beside_what_recording_cost(tmp_path: Path) -> None:
     assert len(ask(path, "steps")) == 1
 
 
-def test_a_pass_without_a_profiler_stands_in(tmp_path: Path) -> None:
+def test_pass_without_a_profiler_is_the_baseline(tmp_path: Path) -> None:
     path = run_folder(tmp_path / "run", {0: one()}, {0: [(False, 3.0)]})
     (path / "none").mkdir()
     (path / "none/rank-0.step_metrics.csv").write_text(f"{HEADER}\n0,0,true,false,9\n0,1,false,false,0.0025\n")
@@ -93,7 +93,7 @@ def test_a_pass_without_a_profiler_stands_in(tmp_path: Path) -> None:
     assert told == [("r.torch", "1.20 x (3.000 ms with, 2.500 ms without profiler)")]
 
 
-def test_the_profilers_own_time_and_where_it_lies(tmp_path: Path) -> None:
+def test_profiler_time_by_phase(tmp_path: Path) -> None:
     # 8 us from 10 to 18 in aten::fill_ inside aten::zeros, 4 us from 16 to 20 on a thread that runs no operator, so on
     # the same, and 1 us at 90 outside of all: their union is 11 us of a span of 100.
     events = one(
@@ -110,7 +110,7 @@ def test_the_profilers_own_time_and_where_it_lies(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("length", [0.5, 1048.575, 1048.576, 16777.216, 300_000, 1.6e9, 3.6e10])
-def test_operators_of_any_length_hold_the_profilers_time(tmp_path: Path, length: float) -> None:
+def test_operators_of_any_length_contain_profiler_time(tmp_path: Path, length: float) -> None:
     # One operator, from 3 us on. A piece of 0.1 us at its very start and one at its very end lie in it, and so on it;
     # one that ends 0.1 us later than it does not.
     end = 3 + length
@@ -223,14 +223,14 @@ def test_cautions_of_several_runs() -> None:
         (("-0.300 ms", "+0.150 ms"), "waits are wrong", "at most 0.300 ms"),
     ],
 )
-def test_a_sentence_about_several_runs_has_its_number(values: tuple[str, str], impact: str, said: str) -> None:
+def test_note_about_several_runs_counts_them(values: tuple[str, str], impact: str, said: str) -> None:
     facts = [
         health.Fact(run, None, "f", "note", v, f"{impact} by up to that") for run, v in zip("ab", values, strict=True)
     ]
     assert [f.text for f in health.cautions(facts)] == [f"note: f: in 2 runs (a, b), {said}; {impact} by up to that"]
 
 
-def test_the_largest_share_of_several_runs_is_given(tmp_path: Path) -> None:
+def test_largest_share_of_several_runs_is_shown(tmp_path: Path) -> None:
     # 10 of 30 us, and 30 of 50, are of no known family.
     for name, dur in (("a", 10), ("b", 30)):
         write_trace(tmp_path / f"{name}.json", [kernel("zz", 0, dur), kernel("sgemm", 50, 20)])
@@ -239,7 +239,7 @@ def test_the_largest_share_of_several_runs_is_given(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["table", "json"])
-def test_advice_says_it_first(tmp_path: Path, form: str) -> None:
+def test_advise_shows_data_quality_first(tmp_path: Path, form: str) -> None:
     path = write_trace(tmp_path / "t.json", one(), distributedInfo={"rank": 0, "world_size": 2})
     result = run_cli("advise", path, "-f", form)
     said = "warning: ranks: 1 of 2; collectives of missing ranks have no bandwidth and no waiting"
@@ -249,7 +249,7 @@ def test_advice_says_it_first(tmp_path: Path, form: str) -> None:
         assert json.loads(result.stdout) == [] and complaints(result)[0] == said  # one prefix, that of the verdict
 
 
-def test_doubtful_work_is_a_warning(tmp_path: Path) -> None:
+def test_implausible_work_is_a_warning(tmp_path: Path) -> None:
     # Three kernels 45, 2 and 0.5 s before the first step; in the steps, the GPU is 70 % busy.
     ms, first = 1000, 45_000_000
     # An operator says that the recording had begun.

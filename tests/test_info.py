@@ -52,7 +52,7 @@ def told(*paths: Path, width: str = "80") -> str:
     return result.stdout
 
 
-def test_it_says_how_a_recording_was_read() -> None:
+def test_info_describes_the_recording() -> None:
     """Against what sample_traces/README.md says of the recording, and the options in its run.json."""
     said = " ".join(told(SAMPLES / "resnet18-ddp2").split())
     for text in (
@@ -84,7 +84,7 @@ def test_path_or_query_name_without_a_command() -> None:
     ]
 
 
-def test_every_need_is_in_words_that_are_understood() -> None:
+def test_every_need_has_a_plain_description() -> None:
     for query in catalog().values():
         if query.needs and "runs" not in query.needs:
             assert needs_of(query, {}).names, f"{query.name}: {query.needs}"
@@ -122,7 +122,7 @@ def compare(info: Info, rows: Callable[[Query], Sequence[object]]) -> None:
     assert wrong == []
 
 
-def test_the_commands_can_be_typed(tmp_path: Path) -> None:
+def test_suggested_commands_run(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "a name" / "t.json", [launch(0, 1), kernel("k", 5, 2, correlation=1)])
     info = analyze.open(path).info()
     asked = commands(info, [path])
@@ -142,14 +142,14 @@ def test_the_commands_can_be_typed(tmp_path: Path) -> None:
         (("kernel-by-phase", "-p", "phase=forwrd"), "nothing in the recording matches --param phase=forwrd"),
     ],
 )
-def test_no_rows_say_why(tmp_path: Path, arguments: tuple[str, ...], why: str) -> None:
+def test_empty_answer_names_its_reason(tmp_path: Path, arguments: tuple[str, ...], why: str) -> None:
     events = [event("cpu_op", "aten::mm", 0, 3), launch(1, 1), kernel("k", 5, 2, correlation=1)]
     path = write_trace(tmp_path / "t.json", events)
     [said] = complaints(run_cli("query", arguments[0], path, *arguments[1:]))
     assert said.startswith("note: no rows: ") and why in said
 
 
-def test_a_metric_that_is_not_there_is_named() -> None:
+def test_missing_metric_is_named() -> None:
     [said] = complaints(run_cli("query", "metrics", SAMPLES / "matmuls", "-p", "metric=dram__byte_read"))
     assert (
         said.startswith("note: no rows: no metric matches 'dram__byte_read'; the recording has 398, such as ")
@@ -157,7 +157,7 @@ def test_a_metric_that_is_not_there_is_named() -> None:
     )
 
 
-def test_every_holding_is_found_somewhere(tmp_path: Path) -> None:
+def test_every_kind_of_data_is_in_a_sample(tmp_path: Path) -> None:
     apart = [collective("all_to_all", 0, 5), collective("send", 9, 5)]
     of_one = [analyze.open(write_trace(tmp_path / f"{i}.json", [k])).info().runs[0] for i, k in enumerate(apart)]
     both = {"sends and receives", "sizes of all_to_alls"}
@@ -167,7 +167,7 @@ def test_every_holding_is_found_somewhere(tmp_path: Path) -> None:
     assert set(HOLDINGS) == held
 
 
-def test_what_a_program_does_not_do_is_not_lacking() -> None:
+def test_unused_features_are_not_reported_as_missing() -> None:
     """resnet18-1gpu is compiled by nobody and replays no graph: its recording is none the worse for it."""
     said = told(ONE)
     lacks = said[said.index("lacks") : said.index("  GPU")]
@@ -176,7 +176,7 @@ def test_what_a_program_does_not_do_is_not_lacking() -> None:
 
 
 @pytest.mark.parametrize("sample", ["alexnet-ncu", "resnet18-1gpu"])
-def test_what_one_recording_holds(sample: str) -> None:
+def test_contents_of_one_recording(sample: str) -> None:
     """One by one, which a report asks before it asks a query, as all together, which `info` tells."""
     engine = sample_engines(sample).get(profiler="all")
     assert {name for name in HOLDINGS if held(engine, name)} == set().union(*holdings(engine).values())

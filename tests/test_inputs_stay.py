@@ -17,7 +17,7 @@ COMMANDS: dict[str, Callable[[Path, Path], list[str | Path]]] = {
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_output_over_the_input_is_refused(command: str, tmp_path: Path) -> None:
+def test_output_over_the_input_is_rejected(command: str, tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.json", [kernel("a", 1, 1)])
     (tmp_path / "link.json").symlink_to("t.json")
     (tmp_path / "link.folded").symlink_to("t.json")
@@ -29,7 +29,7 @@ def test_output_over_the_input_is_refused(command: str, tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["link.folded", "link.json", "t.json"]
 
 
-def test_output_into_a_store_is_refused(tmp_path: Path) -> None:
+def test_output_into_a_store_is_rejected(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.json", [kernel("a", 1, 1)])
     store = tmp_path / "store"
     assert run_cli("ingest", path, "--store", store).returncode == 0

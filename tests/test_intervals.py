@@ -114,7 +114,7 @@ def test_sweep(connection: duckdb.DuckDBPyConnection, some: list[tuple[int, int,
 
 
 @pytest.mark.parametrize("track", ["t", "{'run': t, 'tid': NULL}"])
-def test_many_out_of_order(connection: duckdb.DuckDBPyConnection, track: str) -> None:
+def test_many_unsorted_intervals(connection: duckdb.DuckDBPyConnection, track: str) -> None:
     """More than a thread takes at once: 100,000 intervals of 20 ns on each of three tracks, 30 ns apart, and in each a
     shorter one."""
     connection.execute(
@@ -220,7 +220,7 @@ def test_innermost(connection: duckdb.DuckDBPyConnection) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 30), st.integers(1, 15)), max_size=15))
-def test_innermost_of_any_nesting(connection: duckdb.DuckDBPyConnection, some: list[Interval]) -> None:
+def test_innermost_of_random_nesting(connection: duckdb.DuckDBPyConnection, some: list[Interval]) -> None:
     nested: list[Interval] = []
     for track, start, dur in sorted(set(some), key=lambda e: (e[0], e[1], -e[2])):
         # Intervals that overlap only in part are not nested, and not of a real call stack.
@@ -244,7 +244,7 @@ def test_innermost_of_any_nesting(connection: duckdb.DuckDBPyConnection, some: l
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 30), st.integers(0, 15), st.integers(0, 1)), max_size=15))
-def test_last_begun_of_any_overlap(
+def test_last_begun_of_random_overlap(
     connection: duckdb.DuckDBPyConnection, some: list[tuple[int, int, int, int]]
 ) -> None:
     named = [(track, start, start + dur, level, i) for i, (track, start, dur, level) in enumerate(some)]

@@ -35,7 +35,7 @@ def runs(path: Path) -> list[dict[str, Any]]:
     return sql(path, f"SELECT {columns} FROM runs")
 
 
-def test_parts_are_one_run(tmp_path: Path) -> None:
+def test_parts_of_a_job_are_one_run(tmp_path: Path) -> None:
     part(tmp_path / "job/b", 0, 1, torch_version="2.11")
     part(tmp_path / "job/a", 2, 3, torch_version="2.11")
     # What the nodes agree on is kept, the command is that of rank 0, and which node's host it was is not to be told.
@@ -49,7 +49,7 @@ def test_parts_are_one_run(tmp_path: Path) -> None:
     assert [(r["run_id"], r["ranks"], r["world_size"]) for r in runs(tmp_path / "job/a")] == [("job", 2, 4)]
 
 
-def test_nodes_that_do_not_agree(tmp_path: Path) -> None:
+def test_contradicting_fields_of_nodes_are_null(tmp_path: Path) -> None:
     part(tmp_path / "a", 0, torch_version="2.11")
     part(tmp_path / "b", 1, torch_version="2.10", status="failed", reason="it broke", world_size=None)
     [run] = runs(tmp_path)

@@ -38,7 +38,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_kernel(path: Path) -> None:
+def test_pace_of_a_kernel(path: Path) -> None:
     first, other, relu = ask(path, "kernel-pace")
     # 10, 10, 20, 30, 30, 20: mean 20, squared distances 100, 100, 0, 100, 100, 0, so a deviation of sqrt(400 / 6).
     assert (first["name"], first["grid"], first["block"], first["launches"]) == ("gemm", "2x1x1", "64x1x1", 6)
@@ -78,6 +78,6 @@ def test_on_each_rank_and_in_each_step(path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_only_some_kernels(path: Path) -> None:
+def test_pace_of_selected_kernels(path: Path) -> None:
     assert [r["name"] for r in ask(path, "kernel-pace", params={"kernel": "rel"})] == ["relu"]
     assert sum(r["kernels"] for r in ask(path, "kernel-durations", params={"kernel": "gemm"})) == 7

@@ -433,7 +433,7 @@ def test_every_regex_has_an_example(kind: str, rule: kernel_rules.Rule) -> None:
         ("_Zqq", "_Zqq"),
     ],
 )
-def test_short_names_of_odd_spellings(name: str, short_name: str) -> None:
+def test_short_names_of_unusual_spellings(name: str, short_name: str) -> None:
     assert classify(name).short_name == short_name
 
 
@@ -477,7 +477,7 @@ _NAME_PIECES = _PIECES | st.sampled_from([*_WORDS, *NAMES, "_", "\u212a", "\u017
 @given(st.lists(st.lists(_NAME_PIECES, min_size=1).map("".join), max_size=30))
 @example([*NAMES, *(name for _, _, name in EXAMPLES), *(name.swapcase() for name in NAMES)])
 @example(["nvjet\u00e9", "\u00e9_conv2d", "at::\u017foftmax", "at::\u212aernel", "nccl\u00e9Kernel", "x"])
-def test_many_names_at_a_time_are_what_each_is(names: list[str]) -> None:
+def test_batch_classification_equals_single_names(names: list[str]) -> None:
     """RE2 looks at all their identifiers at once, Python's own regexes at each by itself."""
     with pytest.MonkeyPatch.context() as few:
         few.setattr(kernel_names, "_MANY", 1)
@@ -488,7 +488,7 @@ def test_many_names_at_a_time_are_what_each_is(names: list[str]) -> None:
         assert kernel_names.first_matches(kind, identifiers) == kernel_rules._ranks(kind, identifiers)
 
 
-def test_names_that_share_nothing_do_not_go_through_each_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unmatched_names_skip_the_python_regexes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 2,000 identifiers Python's regexes look only at the 1,000 that match one, and each at most once."""
     searched: list[str] = []
 
@@ -515,7 +515,7 @@ def test_names_that_share_nothing_do_not_go_through_each_rule(monkeypatch: pytes
     assert families.to_pylist() == ["gemm", *["other"] * 3] and len(searched) == 1
 
 
-def test_a_bad_rule_file_is_an_error(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_rule_file_is_an_error(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     for text in (
         "[[family]]\nfamily = 'Green tea'\nmatch = ['x']\n[[algorithm]]\n[[collective]]",
         "[[family]]\nfamily = 'gemm'\nmatch = ['(']\n[[algorithm]]\n[[collective]]",
@@ -530,7 +530,7 @@ def test_a_bad_rule_file_is_an_error(tmp_path, monkeypatch: pytest.MonkeyPatch) 
             rules.__wrapped__()
 
 
-def test_rules_are_tried_once_for_each_identifier() -> None:
+def test_classification_cost_is_linear_in_the_name() -> None:
     """And not for each name: those of a trace have thousands of names, of the same identifiers."""
 
     def names(count: int) -> list[str]:

@@ -90,7 +90,7 @@ def test_nothing_outlives_a_killed_ingest(
     assert not list(store.glob(".part-*"))
 
 
-def test_an_ingest_under_nohup_outlives_its_terminal(large: Path, tmp_path: Path) -> None:
+def test_ingest_under_nohup_survives_sighup(large: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     command = ["nohup", sys.executable, "-m", "analyze", "ingest", large, "--store", store, "--jobs", "2"]
     variables = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -125,7 +125,7 @@ def test_sighup_is_not_reported_as_a_killed_worker(at_work: tuple[subprocess.Pop
     assert not list(store.glob(".part-*"))
 
 
-def test_a_killed_worker_is_a_sentence(at_work: tuple[subprocess.Popen[str], Path, list[int]]) -> None:
+def test_killed_worker_is_one_sentence(at_work: tuple[subprocess.Popen[str], Path, list[int]]) -> None:
     """As the kernel does when memory runs out."""
     child, store, processes = at_work
     for pid in processes:
@@ -190,7 +190,7 @@ def kill_often(folder: Path, kills: int, seed: int) -> int:
     return killed
 
 
-def test_kills_at_random_moments(tmp_path: Path) -> None:
+def test_runs_stay_whole_after_kills_at_random_moments(tmp_path: Path) -> None:
     assert kill_often(tmp_path, KILLS, seed=8) > KILLS // 4
 
 

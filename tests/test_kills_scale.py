@@ -173,7 +173,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 
 @pytest.mark.parametrize("kill", KILLS)
-def test_killed_between_writes(place: Place, kill: Callable[[Place, int], bool]) -> None:
+def test_store_stays_valid_after_kills_between_writes(place: Place, kill: Callable[[Place, int], bool]) -> None:
     """At the first write, the second, the fourth, ... until there is none."""
     number, killed = 1, 0
     while kill(place, number):

@@ -76,7 +76,7 @@ def test_kernels_without_a_launch_call(tmp_path: Path) -> None:
     assert rows == {"cudaLaunchKernel": (1, 1, 4_000), "(no launch call)": (0, 2, 0)}
 
 
-def test_a_delay_that_is_not_known_is_none(tmp_path: Path) -> None:
+def test_unknown_launch_delay_is_null(tmp_path: Path) -> None:
     """Call 1 ends at 5 and its kernel begins at 9; nobody knows when call 2 ended, whose kernel begins at 30."""
     events = [
         launch(0, 1, 5), kernel("a", 9, 1, correlation=1),
@@ -115,7 +115,7 @@ def test_launch_outliers(tmp_path: Path) -> None:
     assert (row["outliers"], row["call_outliers"], row["delay_outliers"]) == (0, 0, 0)
 
 
-def test_launch_of_copies_where_asked(tmp_path: Path) -> None:
+def test_launch_of_copies_on_request(tmp_path: Path) -> None:
     events = [
         launch(0, 1), kernel("a", 5, 9, correlation=1),
         launch(10, 2, name="cudaMemcpyAsync"),
@@ -187,7 +187,7 @@ def test_queue_depth_over_time_adds_up() -> None:
 
 
 @pytest.mark.parametrize("sample", ["alexnet-dp2", "late-rank"])
-def test_on_the_samples_no_wait_is_longer_than_the_recording(sample: str) -> None:
+def test_no_launch_delay_of_a_sample_exceeds_its_span(sample: str) -> None:
     path = SAMPLES / sample
     extents = sql(
         path,
@@ -254,7 +254,7 @@ def test_sequences_of_a_length(tmp_path: Path) -> None:
     assert {r["sequence"]: (r["count"], r["gap_ns"]) for r in singles} == {"mul": (4, 0), "mean": (2, 0)}
 
 
-def test_overlapping_sequences_count_each_piece_once(tmp_path: Path) -> None:
+def test_overlapping_sequences_count_each_kernel_once(tmp_path: Path) -> None:
     # a a a a: pairs at 1, 2 and 3, four pieces of 5 and three gaps of 1.
     events = [op("aten::foreach", 0, 9, 1), *(kernel("a", 10 + 6 * i, 5, **{"External id": 1}) for i in range(4))]
     [row] = ask(write_trace(tmp_path / "t.json", events), "frequent-sequences", params={"length": 2})

@@ -36,7 +36,7 @@ def job(folder: Path, ranks: int) -> Path:
 
 
 @pytest.mark.parametrize(("launcher", "options"), [("local", {}), ("dask", {"n_workers": "1", "processes": "True"})])
-def test_the_rows_of_a_local_ingest_though_a_worker_is_lost(
+def test_launcher_equals_local_ingest_after_losing_a_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launcher: str, options: dict[str, str]
 ) -> None:
     pytest.importorskip("submitit" if launcher == "local" else "distributed")
@@ -62,7 +62,7 @@ def test_the_rows_of_a_local_ingest_though_a_worker_is_lost(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="submitit needs POSIX")
-def test_files_of_tasks_lie_where_no_other_user_can_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_task_files_are_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are pickles: who can write one runs code as this user. A store may come from anyone."""
     pytest.importorskip("submitit")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -82,7 +82,7 @@ def test_files_of_tasks_lie_where_no_other_user_can_write(tmp_path: Path, monkey
 
 @pytest.mark.skipif(sys.platform == "win32", reason="permissions of POSIX")
 @pytest.mark.parametrize(("mode", "below"), [(0o777, ""), (0o777, "mine"), (0o757, "mine/too"), (0o775, "")])
-def test_a_folder_for_tasks_that_others_may_change(
+def test_task_folder_writable_by_others_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, below: str
 ) -> None:
     pytest.importorskip("submitit")
@@ -169,7 +169,7 @@ def dask(folder: Path, workers: int) -> Iterator[str]:
             process.wait()
 
 
-def test_dask_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dask_workers_in_another_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its workers have another working directory; one is killed, and later all lack the package."""
     pytest.importorskip("distributed")
     job(tmp_path / "job", 3)
@@ -227,7 +227,7 @@ def test_dask_on_this_machine_is_closed_to_other_users(tmp_path: Path, monkeypat
                     urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=2)
 
 
-def test_dask_without_what_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dask_without_workers_or_package_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers that lack the package, and none at all."""
     pytest.importorskip("distributed")
     path = write_trace(tmp_path / "t.json", [kernel("k", 0, 1)])
@@ -241,7 +241,7 @@ def test_dask_without_what_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyP
             analyze.ingest(path, store=tmp_path / "store", launcher=f"dask:{address}")
 
 
-def test_the_script(tmp_path: Path) -> None:
+def test_slurm_script(tmp_path: Path) -> None:
     """What it would submit, run here as Slurm does, task by task."""
     store = tmp_path / "store"
     asked = ["ingest", job(tmp_path / "a b", 3), "-s", store, "--launcher", "slurm", "--shards", "2", "--print"]

@@ -16,7 +16,7 @@ from analyze.query.query_files import catalog
 from schemas.tables import TABLES
 
 
-def test_the_questions() -> None:
+def test_query_list() -> None:
     rows = json.loads(run_cli("query", "--format", "json").stdout)
     known = sorted(catalog().values(), key=lambda q: (q.group, q.name))
     assert [(r["query"], r["group"], r["question"]) for r in rows] == [(q.name, q.group, q.question) for q in known]
@@ -24,7 +24,7 @@ def test_the_questions() -> None:
     assert share["parameters"] == "group=name" and share["needs"] == "kernels"
 
 
-def test_questions_of_ones_own(tmp_path: Path) -> None:
+def test_user_queries_are_listed(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "one.sql").write_text(
         "-- One?\n--\n-- @column n count   One.\nSELECT run_group, 1 AS n FROM runs"
@@ -33,7 +33,7 @@ def test_questions_of_ones_own(tmp_path: Path) -> None:
     assert [r["question"] for r in rows if r["query"] == "one"] == ["One?"]
 
 
-def test_a_file(tmp_path: Path) -> None:
+def test_listing_to_a_file(tmp_path: Path) -> None:
     done = run_cli("query", "-o", tmp_path / "list.csv")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert len(list(csv.DictReader((tmp_path / "list.csv").open(newline="")))) == len(catalog())
@@ -41,7 +41,7 @@ def test_a_file(tmp_path: Path) -> None:
     assert (tmp_path / "tables.txt").read_text().startswith("table ")
 
 
-def test_one_question() -> None:
+def test_description_of_one_query() -> None:
     rows = json.loads(run_cli("query", "breakdown", "--explain", "-f", "json", "-p", "window=step").stdout)
     query = catalog()["breakdown"]
     found = {kind: [r for r in rows if r["kind"] == kind] for kind in {r["kind"] for r in rows}}
@@ -88,7 +88,7 @@ def test_options_that_need_a_query_name_or_a_file(arguments: list[str], says: st
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
 @pytest.mark.parametrize("kind", ["pipe", "link to a device", "long"])
-def test_a_query_file_that_may_never_end_is_one_sentence(tmp_path: Path, kind: str) -> None:
+def test_device_file_as_query_is_one_sentence(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "mine.sql"
     if kind == "pipe":
         os.mkfifo(path)
@@ -105,7 +105,7 @@ def test_a_query_file_that_may_never_end_is_one_sentence(tmp_path: Path, kind: s
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
 @pytest.mark.parametrize("name", ["run.json", "report.toml", "store.json"])
-def test_a_pipe_in_place_of_a_file_is_one_sentence(tmp_path: Path, name: str) -> None:
+def test_pipe_as_input_is_one_sentence(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / name)
     command = ["study", tmp_path] if name == "report.toml" else ["query", "runs", tmp_path]
     result = run_cli(*command)

@@ -23,7 +23,7 @@ starts a program as that program's, and the tests' own process may hold 800 MB."
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="measures memory in KiB, as Linux counts it")
-def test_memory_of_many_runs(tmp_path: Path) -> None:
+def test_many_runs_take_little_memory(tmp_path: Path) -> None:
     store = tmp_path / "store"
     trace = write_trace(tmp_path / "one.json", [kernel("k", 0, 1)])
     assert run_cli("ingest", trace, "--store", store).returncode == 0

@@ -100,7 +100,7 @@ def test_by_operator_by_hand(tmp_path: Path) -> None:
     }
 
 
-def test_what_lifetimes_do_not_prove_is_unknown(tmp_path: Path) -> None:
+def test_category_without_a_clear_lifetime_is_unknown(tmp_path: Path) -> None:
     # Three steps. Allocated in the first forward and never freed: it outlives two more forwards, so no activation.
     # Outside of all phases: unknown. Optimizer memory that is freed in the next step is no state.
     steps = [
@@ -175,7 +175,7 @@ def test_events_of_one_time_are_in_the_order_of_the_file(tmp_path: Path, chosen:
     assert [(r["allocated_bytes"], r["peak_allocated_bytes"]) for r in rows] == [(580, 650), (530, 580)]
 
 
-def test_the_last_of_one_time_is_not_that_of_the_highest_address(tmp_path: Path) -> None:
+def test_last_event_of_equal_times_is_the_last_in_the_file(tmp_path: Path) -> None:
     # Before the trace 500; in the last us 600 - 50 + 100, + 50, + 25.
     events = [
         memory(5, 9, 50, 550), memory(5, 2, 50, 600), memory(10, 9, -50, 550),
@@ -197,7 +197,7 @@ def test_a_block_freed_as_its_phase_ends_outlives_it(tmp_path: Path) -> None:
     assert {r["category"] for r in ask(path, "memory-by-category")} == {"activation", "before_trace"}
 
 
-def test_behind_a_phase_inside_it_the_outer_one_goes_on(tmp_path: Path) -> None:
+def test_outer_phase_continues_after_a_nested_one(tmp_path: Path) -> None:
     # 500 B before the trace. forward [0, 100) holds loss [40, 50): 50 B at 5 (freed in backward) and 100 B at 70 (freed
     # at 80) are forward's, 20 B at 45 loss's. Behind loss, forward has 570, and at 70 the peak of 670.
     nested = [
@@ -224,7 +224,7 @@ def test_behind_a_phase_inside_it_the_outer_one_goes_on(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_two_devices_do_not_mix(tmp_path: Path) -> None:
+def test_devices_stay_apart(tmp_path: Path) -> None:
     """The same address on two devices is two blocks."""
     events = [
         *annotations(("forward", 0, 10)),
@@ -241,7 +241,7 @@ def test_two_devices_do_not_mix(tmp_path: Path) -> None:
     ]
 
 
-def test_the_sample_agrees_with_torch() -> None:
+def test_sample_agrees_with_torch() -> None:
     """Peaks equal what torch.cuda.max_memory_allocated said, and each cut of the peak adds up to it."""
     path = SAMPLES / "resnet18-1gpu"
     [said] = sql(path, "SELECT max(max_allocated_bytes) AS b, max(max_reserved_bytes) AS r FROM step_metrics")

@@ -32,7 +32,7 @@ def mfu(path: Path, gpu: str = "NVIDIA H200", **params: object) -> list[dict[str
     return ask(path, "mfu", params=params)
 
 
-def test_by_hand(tmp_path: Path) -> None:
+def test_mfu_by_hand(tmp_path: Path) -> None:
     # Two steps of 100 us. In the first a product 1000 x 2000 x 500 in bf16 (2e9 FLOPs) and one in fp8 as large; in the
     # second the one in bf16. A product on the CPU (nothing launched) does not count.
     # H200, dense: 989.5 TFLOP/s in bf16, 1979 in fp8.
@@ -80,7 +80,7 @@ def test_an_unknown_gpu_is_not_guessed(tmp_path: Path) -> None:
     assert row["mfu_pct"] is None and "no published peak for a type" in row["note"]
 
 
-def test_products_of_no_operator_are_named(tmp_path: Path) -> None:
+def test_matrix_kernels_without_an_operator_are_a_note(tmp_path: Path) -> None:
     """An own kernel of 15 us beside the 5 us of a product: three quarters of the time is not counted."""
     own = [kernel("my_gemm_kernel", 30, 15), kernel("elementwise", 50, 500)]
     path = write_trace(tmp_path / "t.json", [op("aten::mm", 10, 1, [[10, 20], [20, 30]]), *work(12, 1, 20), *own])
@@ -90,7 +90,7 @@ def test_products_of_no_operator_are_named(tmp_path: Path) -> None:
     assert given["note"] is None
 
 
-def test_what_is_computed_again_is_of_hfu_alone(tmp_path: Path) -> None:
+def test_recomputation_counts_only_for_hfu(tmp_path: Path) -> None:
     # q, k, v [1, 2, 8, 4], causal: forward 2 products of 2 * 2 * 8 * 8 * 4 = 1024, half of them 1024 in all; backward
     # five of these, half of them 2560, of which 512 are the scores again. A product of 240 that the backward repeats.
     q = [1, 2, 8, 4]
@@ -124,7 +124,7 @@ def test_grouped_products_by_hand(tmp_path: Path) -> None:
     ]
 
 
-def test_the_call_inside_counts(tmp_path: Path) -> None:
+def test_innermost_operator_counts(tmp_path: Path) -> None:
     # A product of DTensors, 8 x 4 x 6, is one of this rank's shards, 8 x 4 x 3; a grouped product one for each group.
     events = [
         op("aten::mm", 0, 1, [[8, 4], [4, 6]]), op("aten::mm", 2, 2, [[8, 4], [4, 3]]) | {"dur": 3},
@@ -136,7 +136,7 @@ def test_the_call_inside_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sample", ["lm-eager", "lm-compiled"])
-def test_a_transformer_counted_by_hand(sample: str) -> None:
+def test_transformer_by_hand(sample: str) -> None:
     """examples/language_model.py: 4 blocks of width 512, 1000 words, 4 sequences of 512 tokens; three steps."""
     width, layers, words, batch, tokens, steps = 512, 4, 1000, 4, 512, 3
     # A block: qkv, out, and an MLP of four times the width; and the head. Two of three thirds are the backward.

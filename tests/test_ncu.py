@@ -234,9 +234,7 @@ def test_a_real_file_in_another_language_has_the_same_values(tmp_path: Path, gro
         ),
     ],
 )
-def test_numbers_that_cannot_be_told_are_refused(
-    tmp_path: Path, values: list[tuple[str, str, str]], sentence: str
-) -> None:
+def test_ambiguous_numbers_are_rejected(tmp_path: Path, values: list[tuple[str, str, str]], sentence: str) -> None:
     with pytest.raises(InputError) as e:
         rows(write(tmp_path / "a.csv", long(*values)))
     assert sentence in str(e.value) and str(tmp_path / "a.csv") in str(e.value)
@@ -250,7 +248,7 @@ def test_rules_are_read_in_the_language_of_the_file(tmp_path: Path) -> None:
     assert [(r["metric"], r["unit"], r["value"]) for r in found] == [("rule:Bound", "%", 1.235), ("a__b.sum", "%", 6.5)]
 
 
-def test_a_value_that_should_be_a_number_is_lost(tmp_path: Path) -> None:
+def test_value_that_is_not_a_number_is_counted_as_lost(tmp_path: Path) -> None:
     values = [(TIME, "us", "1.5"), (BYTES, "byte", "2\ufffd3"), (SHARE, "", "x"), ("launch__policy", "", "Spread")]
     found, report = rows(write(tmp_path / "a.csv", long(*values)))
     assert [(r["value"], r["text"]) for r in found] == [(1500, None), (None, "2\ufffd3"), (None, "x"), (None, "Spread")]
@@ -527,7 +525,7 @@ def test_profiled_launches_are_in_no_time_share(tmp_path: Path) -> None:
         ("==PROF== Connected to process 5\n", "not output of ncu"),
     ],
 )
-def test_nothing_to_read_is_a_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+def test_file_without_ncu_data_is_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
     good = write(tmp_path / "good.ncu.csv", wide([("k", counts())]))
     store = tmp_path / "store"
     assert run_cli("ingest", good, "-s", store).returncode == 0
@@ -540,7 +538,7 @@ def test_nothing_to_read_is_a_sentence(tmp_path: Path, text: str, sentence: str)
 
 
 @pytest.mark.parametrize("form", ["wide", "long"])
-def test_a_truncated_file_keeps_what_is_whole(tmp_path: Path, form: str) -> None:
+def test_truncated_file_keeps_whole_rows(tmp_path: Path, form: str) -> None:
     line = LAUNCH + ',"s","m.sum","inst","1,000"\n'
     text = {
         "wide": wide([("k", counts()), ("k", counts())]),
@@ -551,7 +549,7 @@ def test_a_truncated_file_keeps_what_is_whole(tmp_path: Path, form: str) -> None
     assert report.warnings == [f"a.csv: line {4 if form == 'wide' else 3} is left out: not whole"] and report.lost == 1
 
 
-def test_a_summary_is_refused_by_name(tmp_path: Path) -> None:
+def test_summary_is_rejected_by_name(tmp_path: Path) -> None:
     summary = (
         '"Process ID","Process Name","Host Name","Kernel Name","Block Size","Grid Size","Device","CC","Invocations",'
         '"Section Name","Metric Name","Metric Unit","Minimum","Maximum","Average"\n'
@@ -633,7 +631,7 @@ def test_other_output_does_not_end_a_table(tmp_path: Path, form: str, foreign: s
         ('"2","5"', "2,5"),
     ],
 )
-def test_a_row_that_cannot_be_read_is_counted_and_costs_no_other(tmp_path: Path, form: str, old: str, new: str) -> None:
+def test_unreadable_row_is_counted_and_loses_no_other(tmp_path: Path, form: str, old: str, new: str) -> None:
     lines = _table(form)
     at = next(i for i, line in enumerate(lines) if line.startswith('"2","5"'))
     assert old in lines[at]
@@ -644,7 +642,7 @@ def test_a_row_that_cannot_be_read_is_counted_and_costs_no_other(tmp_path: Path,
     assert warning.startswith(f"a.csv: line {at + 1} is left out: ")
 
 
-def test_what_is_wrong_is_said_once(tmp_path: Path) -> None:
+def test_each_problem_is_reported_once(tmp_path: Path) -> None:
     lines = [line.replace('"python",', '"python"') if line[1] in "13" else line for line in _table("long")]
     _, report = rows(write(tmp_path / "a.csv", "\n".join(lines) + "\n"))
     assert report.warnings == ["a.csv: 2 lines, the first of them 3, are left out: not whole"] and report.lost == 2
@@ -662,7 +660,7 @@ def test_what_is_wrong_is_said_once(tmp_path: Path) -> None:
         (lambda wide: [wide[0].replace("Kernel Name", "Kernel"), *wide[1:]], "under no header"),
     ],
 )
-def test_rows_whose_columns_are_not_known_are_lost(tmp_path: Path, damage: Any, why: str) -> None:
+def test_rows_without_a_header_are_counted_as_lost(tmp_path: Path, damage: Any, why: str) -> None:
     second = wide([("late", {"a__b.sum": ("inst", "1"), "gpu__time_duration.sum": ("ms", "9")})] * 2).splitlines()
     lines = [*_table("wide"), "==PROF== Connected to process 6", *damage(second)]
     found, report = rows(write(tmp_path / "a.csv", "\n".join(lines) + "\n"))
@@ -670,7 +668,7 @@ def test_rows_whose_columns_are_not_known_are_lost(tmp_path: Path, damage: Any, 
     assert report.lost == 2 and why in report.warnings[-1]
 
 
-def test_a_row_behind_output_without_a_line_end_is_read(tmp_path: Path) -> None:
+def test_row_after_an_unterminated_line_is_read(tmp_path: Path) -> None:
     lines = _table("wide")
     lines[0], lines[4] = "step 3 of 9 " + lines[0], "done" + lines[4]
     found, report = rows(write(tmp_path / "a.csv", "\n".join(lines) + "\n"))
@@ -696,7 +694,7 @@ def test_a_launch_that_is_printed_twice_counts_once(tmp_path: Path) -> None:
         ("Device 0, CC 9.0\n    Warning", "Device 9999999999, CC 9.0\n    Warning", 1, 2),
     ],
 )
-def test_text_that_lost_something(tmp_path: Path, old: str, new: str, kept: int, lost: int) -> None:
+def test_incomplete_text_is_a_warning(tmp_path: Path, old: str, new: str, kept: int, lost: int) -> None:
     assert old in TEXT
     found, report = rows(write(tmp_path / "a.log", TEXT.replace(old, new, 1)))
     assert (len(found), report.lost) == (kept, lost)
@@ -704,7 +702,7 @@ def test_text_that_lost_something(tmp_path: Path, old: str, new: str, kept: int,
 
 
 @pytest.mark.parametrize("filler", [" ", "x", "(", ", Context 1", "@", "-", "9,"])
-def test_a_line_of_a_million_characters(tmp_path: Path, filler: str) -> None:
+def test_line_of_a_million_characters(tmp_path: Path, filler: str) -> None:
     """In place of a name, a heading, a row and a line of output: found wherever it may stand, and in no time."""
     million = filler * (1_000_000 // len(filler))
     for old in ("sgemm", "(8, 8, 4)", "l2__nothing", "\n\n", "Section: ", "[1080]"):
@@ -718,7 +716,7 @@ def test_text_cut_inside_a_number(tmp_path: Path) -> None:
     assert not found and report.lost == 1
 
 
-def test_a_report_needs_ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_file_needs_ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "x.ncu-rep", "NVR binary")
     result = run_cli("query", "flops", path, TRACEQUARRY_NCU="/nowhere/ncu")
     assert result.returncode == 2 and "ncu --import x.ncu-rep --csv --page raw > x.ncu.csv" in result.stderr

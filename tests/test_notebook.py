@@ -98,7 +98,7 @@ def test_a_long_table_is_bounded(tmp_path: Path) -> None:
     assert len(Page(wide).rows[0]) == 30 and "10 more columns, from c30 on" in wide
 
 
-def test_what_says_nothing_is_named_below(tmp_path: Path) -> None:
+def test_empty_columns_are_named_below(tmp_path: Path) -> None:
     traces = numbers(tmp_path, 2)
     page = Page(traces.sql_answer("SELECT run_id, name, NULL::BIGINT AS nothing_ns FROM kernels")._repr_html_())
     assert page.rows == [["name"], ["k0"], ["k1"]]
@@ -114,7 +114,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-def test_hostile_text_stays_text(tmp_path: Path) -> None:
+def test_html_in_names_is_escaped(tmp_path: Path) -> None:
     traces = analyze.open(write_trace(tmp_path / "t.json", [kernel(n, 9 * i, 1) for i, n in enumerate(HOSTILE)]))
     html = traces.answer("kernel-share")._repr_html_()
     page = Page(html)
@@ -154,7 +154,7 @@ def test_columns_of_one_name_stay_apart() -> None:
     assert answer.df(units=True).values.tolist()[0][:2] == [0.001, 2.0]
 
 
-def test_a_unit_is_guessed_of_numbers_alone() -> None:
+def test_only_numbers_get_a_unit() -> None:
     """Of a SELECT of one's own: names that end in _ns or _pct, of values that are no numbers; and decimals."""
     statement = "SELECT TIMESTAMP '2026-01-02' AS t_ns, INTERVAL 1 DAY AS i_s, true AS b_pct, 1500.5 AS d_ns"
     answer = analyze.open(ONE).sql_answer(statement)
@@ -165,7 +165,7 @@ def test_a_unit_is_guessed_of_numbers_alone() -> None:
     assert done.returncode == 0 and "1.50" in done.stdout
 
 
-def test_recordings_say_what_was_found() -> None:
+def test_traces_repr_describes_the_recording() -> None:
     traces = analyze.open(ONE)
     page = Page(traces._repr_html_())
     said = {row[0]: row[1] for row in page.rows if len(row) == 2}
@@ -192,7 +192,7 @@ def test_pandas_has_the_plain_numbers(tmp_path: Path) -> None:
     assert answer.df().loc[0, "dur_ns"] == 1000
 
 
-def test_whole_numbers_stay_whole_beside_gaps() -> None:
+def test_integers_with_nulls_stay_integers() -> None:
     at = 2**53 + 1  # ns since 1970 are above it; no floating-point number is this one
     frame = analyze.open(ONE).sql_answer(f"SELECT unnest([{at}, NULL]) AS at, unnest([true, NULL]) AS b").df()
     assert frame["at"].dtype == pd.Int64Dtype() and frame["at"][0] == at and frame["at"].isna()[1]
@@ -211,7 +211,7 @@ def test_pandas_with_units(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("query", catalog().values(), ids=lambda q: q.name)
-def test_no_two_columns_are_called_the_same(query: Any) -> None:
+def test_column_names_with_units_are_unique(query: Any) -> None:
     _, _, choices = query.bind({})
     columns = query.result_columns(choices)
     names = [name for name, _ in readable(columns, [[1] for _ in columns])]
@@ -245,7 +245,7 @@ def test_without_polars(monkeypatch: pytest.MonkeyPatch) -> None:
         answer.pl()
 
 
-def test_an_answer_is_computed_once_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answer_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     from analyze.query import answer as answers
 
     taken: list[str] = []
@@ -259,7 +259,7 @@ def test_an_answer_is_computed_once_and_kept(monkeypatch: pytest.MonkeyPatch) ->
     assert answer.df()["calls"].sum() == answer.arrow()["calls"].to_pandas().sum()
 
 
-def test_every_way_to_an_answer_can_be_shown() -> None:
+def test_every_kind_of_answer_has_a_repr() -> None:
     traces = analyze.open(DP2)
     for answer in (
         traces.answer("runs"),
@@ -273,7 +273,7 @@ def test_every_way_to_an_answer_can_be_shown() -> None:
     assert traces.answer("breakdown").note in traces.answer("breakdown")._repr_html_()
 
 
-def test_a_moment_does_not_choose_the_unit_of_a_time() -> None:
+def test_timestamps_do_not_choose_the_unit_of_durations() -> None:
     """Savings of 63 and 20 ms (docs/tutorial.md) beside moments of seconds on the clock of the recording."""
     frame = analyze.open(SAMPLES / "late-rank").advise_answer().df(units=True)
     assert frame["saving (ms)"].tolist() == pytest.approx([63.175, 20.261], abs=5e-4)
@@ -282,7 +282,7 @@ def test_a_moment_does_not_choose_the_unit_of_a_time() -> None:
 # --- Figures ---
 
 
-def test_plots_are_the_ones_of_the_command(tmp_path: Path) -> None:
+def test_plots_equal_those_of_the_command(tmp_path: Path) -> None:
     pytest.importorskip("vl_convert", reason="needs the extra plot")
     traces = analyze.open(ONE)
     drawn = traces.queries.kernel_share(group="family").plot()
@@ -318,7 +318,7 @@ def test_a_figure_is_of_the_rows_of_its_answer() -> None:
         (lambda t: t.answer("runs"), "query runs declares no figure"),
     ],
 )
-def test_what_cannot_be_drawn(ask: Any, message: str) -> None:
+def test_answer_without_a_figure_is_one_sentence(ask: Any, message: str) -> None:
     pytest.importorskip("vl_convert", reason="needs the extra plot")
     with pytest.raises(InputError, match=message):
         ask(analyze.open(ONE)).plot()
@@ -346,7 +346,7 @@ def test_every_query_is_a_function() -> None:
                 assert typing.get_args(made.annotation) == p.choices
 
 
-def test_a_function_asks_what_answer_asks() -> None:
+def test_query_functions_equal_answer() -> None:
     traces = analyze.open(ONE)
     asked = traces.queries.kernel_share(group="family", by=["model"], limit=2, sort="calls")
     same = traces.answer("kernel-share", ["model"], params={"group": "family"}, limit=2, sort="calls")
@@ -361,7 +361,7 @@ def test_a_function_asks_what_answer_asks() -> None:
     assert not hasattr(traces.queries, "_ipython_canary_method_should_not_exist_")
 
 
-def test_the_list_says_what_cannot_be_answered() -> None:
+def test_query_list_names_missing_data() -> None:
     traces = analyze.open(ONE)
     listed = traces.queries().df().set_index("query")
     assert set(listed.index) == set(catalog())
@@ -370,7 +370,7 @@ def test_the_list_says_what_cannot_be_answered() -> None:
     assert traces.queries._repr_html_() == traces.queries()._repr_html_() and "stragglers" in repr(traces.queries)
 
 
-def test_queries_of_ones_own_are_among_them(tmp_path: Path) -> None:
+def test_query_list_has_user_queries(tmp_path: Path) -> None:
     own = tmp_path / "mine" / "group" / "own-question.sql"
     own.parent.mkdir(parents=True)
     # Its parameter is called as an option is: it is the parameter.

@@ -248,7 +248,7 @@ def test_full_names_differ_only_in_spelling(recording: Path) -> None:
     assert sorted(torch) == sorted(nsys)
 
 
-def test_nccl_winograd_and_busy_agree(recording: Path) -> None:
+def test_nccl_winograd_and_busy_agree_between_profilers(recording: Path) -> None:
     torch, nsys = _both(recording, "nccl-share", "collective")
     assert torch.keys() == {"broadcast", "reduce"}
     for name, t in torch.items():
@@ -265,7 +265,7 @@ def test_nccl_winograd_and_busy_agree(recording: Path) -> None:
         assert t["busy_ns"] == pytest.approx(n["busy_ns"], rel=0.1)
 
 
-def test_phases_agree(recording: Path) -> None:
+def test_phases_agree_between_profilers(recording: Path) -> None:
     torch, nsys = _both(recording, "phases", "phase")
     assert {"data", "h2d", "forward", "loss", "backward", "optimizer"} <= torch.keys()
     for phase, t in torch.items():
@@ -282,7 +282,7 @@ def test_phases_agree(recording: Path) -> None:
     assert by_phase[0] == by_phase[1]
 
 
-def test_copies_calls_and_steps_agree(recording: Path) -> None:
+def test_copies_calls_and_steps_agree_between_profilers(recording: Path) -> None:
     torch, nsys = _both(recording, "memcpy", "kind")
     for kind, t in torch.items():
         assert {c: t[c] for c in ("calls", "bytes", "max_bytes", "small_pct")} == {
@@ -324,7 +324,7 @@ def test_launches_are_linked_and_unique(recording: Path) -> None:
     assert linked["kernels"] == linked["linked"] == linked["ids"] > 400
 
 
-def test_what_the_report_says_of_the_run(export: Path) -> None:
+def test_run_metadata_of_a_report(export: Path) -> None:
     run = sql(export, "SELECT * FROM runs")[0]
     assert run["gpu_name"] == "NVIDIA H200"
     assert run["compute_capability"] == "9.0"
@@ -360,7 +360,7 @@ def _content(path: Path) -> dict[str, Rows]:
 
 @needs_nsys
 @pytest.mark.parametrize("kind", ["parquetdir", "arrowdir"])
-def test_folder_exports_hold_the_same(report: Path, report_export: Path, tmp_path: Path, kind: str) -> None:
+def test_folder_exports_have_the_same_rows(report: Path, report_export: Path, tmp_path: Path, kind: str) -> None:
     folder = tmp_path / f"node-0_{kind}"
     _nsys("export", "-q", "true", "-t", kind, "-o", folder, report)
     assert _content(folder) == _content(report_export)

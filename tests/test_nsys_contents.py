@@ -26,7 +26,7 @@ def _range(text: str, start: int, end: int) -> Row:
     return (start, end, 59, text, thread(1, 1), None, 0)
 
 
-def test_numbers_of_a_call_are_no_part_of_a_ranges_name(tmp_path: Path) -> None:
+def test_numbers_are_removed_from_range_names(tmp_path: Path) -> None:
     names = {
         "aten::mm, seq = 5, op_id = 12": "aten::mm",
         "aten::mm, op_id = 13": "aten::mm",
@@ -75,7 +75,7 @@ def test_an_export_under_another_name(tmp_path: Path, name: str) -> None:
         assert [(r["busy_ns"], r["span_ns"]) for r in ask(path, "gpu-busy")] == [(150_000, 200_000)]
 
 
-def test_databases_that_are_no_exports(tmp_path: Path) -> None:
+def test_other_databases_are_rejected(tmp_path: Path) -> None:
     report(tmp_path / "good.db", [(1, 0, 100, 200)])
     for name, table in (("rocm.db", "rocpd_kernel_dispatch_0a"), ("mlflow.db", "experiments")):
         with sqlite3.connect(tmp_path / name) as db:
@@ -142,7 +142,7 @@ def test_tables_that_are_not_read_in_folders(tmp_path: Path) -> None:
         assert found.warnings == [f"{path.name}: recorded and not read: OS runtime calls (OSRT_API: 2 rows)"]
 
 
-def test_names_of_tables_that_no_nsys_writes(tmp_path: Path) -> None:
+def test_unknown_table_names_are_escaped_in_warnings(tmp_path: Path) -> None:
     path = report(tmp_path / "odd.sqlite", [(1, 0, 100, 200)])
     with sqlite3.connect(path) as db:
         db.execute('CREATE TABLE "a"" b\n\x1b" (start INTEGER)')

@@ -55,7 +55,7 @@ def with_value(column: str, value: Any) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("declared", ["TEXT", "REAL", "BLOB", "VARCHAR(20)", "NUMERIC", ""])
-def test_the_declared_type_does_not_matter(tmp_path: Path, declared: str) -> None:
+def test_declared_column_type_is_ignored(tmp_path: Path, declared: str) -> None:
     # SQLite stores numbers as text in a column that is declared so, and as doubles in one of REAL, which hold a global
     # id (2^56 and more) in part; rows of nobody are of the only process there is.
     found, report = kernels(tmp_path / "x.sqlite", WHOLE, declared=declared)
@@ -81,9 +81,7 @@ def test_the_declared_type_does_not_matter(tmp_path: Path, declared: str) -> Non
         ("start", -TOP - 1, "1 kernel with an end before the start left out"),
     ],
 )
-def test_a_row_without_its_time_is_counted_and_costs_no_other(
-    tmp_path: Path, column: str, value: Any, why: str
-) -> None:
+def test_row_without_a_time_is_counted_and_loses_no_other(tmp_path: Path, column: str, value: Any, why: str) -> None:
     found, report = kernels(tmp_path / "x.sqlite", WHOLE, with_value(column, value), WHOLE)
     assert [r["dur_ns"] for r in found] == [50, 50]
     assert report.lost == 1 and why in report.warnings[0]
@@ -103,9 +101,7 @@ def test_a_row_without_its_time_is_counted_and_costs_no_other(
         ("dynamicSharedMemory", -1, ("shared_mem_bytes", None)),
     ],
 )
-def test_a_value_that_cannot_be_known_is_null(
-    tmp_path: Path, column: str, value: Any, read_as: tuple[str, Any]
-) -> None:
+def test_unreadable_value_is_null(tmp_path: Path, column: str, value: Any, read_as: tuple[str, Any]) -> None:
     found, report = kernels(tmp_path / "x.sqlite", with_value(column, value))
     assert found[0][read_as[0]] == read_as[1] and report.lost == 0
     damaged = isinstance(value, bytes) or value in ("first", "a name")
@@ -114,7 +110,7 @@ def test_a_value_that_cannot_be_known_is_null(
     )
 
 
-def test_rows_of_nobody_among_several_processes_are_lost(tmp_path: Path) -> None:
+def test_rows_without_a_process_are_counted_as_lost(tmp_path: Path) -> None:
     tables = _two_processes()
     columns, rows = tables[KERNEL]
     tables[KERNEL] = (columns, [*rows, (500, 600, 1, 7, 2, None, 1)])
@@ -123,7 +119,7 @@ def test_rows_of_nobody_among_several_processes_are_lost(tmp_path: Path) -> None
     assert "1 kernel of no process left out" in report.warnings[0]
 
 
-def test_ranges_without_a_kind_and_memory_events_that_cannot_be(tmp_path: Path) -> None:
+def test_ranges_without_a_kind_and_invalid_memory_events(tmp_path: Path) -> None:
     tables = _new()
     columns, rows = tables["CUDA_GPU_MEMORY_USAGE_EVENTS"]
     odd = list(rows[0])
@@ -154,7 +150,7 @@ def test_labels_and_strings_without_an_id(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["²", "99999999999", "-1", "abc", ""])
-def test_a_rank_that_no_column_holds_is_none(tmp_path: Path, text: str) -> None:
+def test_rank_that_overflows_is_null(tmp_path: Path, text: str) -> None:
     tables = _new()
     columns, rows = tables["META_DATA_CAPTURE"]
     variables = [("PROCESS_0:ENVIRONMENT_VARIABLE", f'RANK="{text}"'), ("PROCESS_0:ARGUMENT_²", "x")]
@@ -176,7 +172,7 @@ def test_a_view_is_not_read(tmp_path: Path) -> None:
     assert "kernels" not in found and f"{KERNEL} is a view, not a table: not read" in report.warnings[0]
 
 
-def test_what_is_only_in_the_write_ahead_log_is_read(tmp_path: Path) -> None:
+def test_write_ahead_log_is_read(tmp_path: Path) -> None:
     made = write_export(tmp_path / "made.sqlite", OLD)
     db = sqlite3.connect(made)
     db.execute("PRAGMA journal_mode = WAL")
@@ -240,7 +236,7 @@ def test_columns_of_other_types_in_folders(tmp_path: Path, suffix: str, end: pa.
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
-def test_text_that_is_no_utf8_in_folders(tmp_path: Path, suffix: str) -> None:
+def test_invalid_utf8_in_folders(tmp_path: Path, suffix: str) -> None:
     path = folder_export(tmp_path / "x", suffix)
     strings = path.with_name(f"StringIds{suffix}")
     data = strings.read_bytes()
@@ -251,7 +247,7 @@ def test_text_that_is_no_utf8_in_folders(tmp_path: Path, suffix: str) -> None:
 
 @pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
 @pytest.mark.parametrize("cut", [0, 10, 300, -20])
-def test_a_cut_file_of_a_folder_is_a_sentence(tmp_path: Path, suffix: str, cut: int) -> None:
+def test_truncated_file_of_a_folder_is_one_sentence(tmp_path: Path, suffix: str, cut: int) -> None:
     path = folder_export(tmp_path / "x", suffix)
     file = path.with_name(KERNEL + suffix)
     file.write_bytes(file.read_bytes()[:cut])
@@ -259,7 +255,7 @@ def test_a_cut_file_of_a_folder_is_a_sentence(tmp_path: Path, suffix: str, cut: 
         read_rows(path)
 
 
-def test_a_real_export_loses_nothing() -> None:
+def test_real_export_loses_nothing() -> None:
     path = next(iter(sorted(SAMPLES.glob("*/nsys/*.sqlite"))))
     with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as db:
         (there,) = db.execute(f"SELECT count(*) FROM {KERNEL}").fetchone()
@@ -284,7 +280,7 @@ ANY = st.one_of(
 )
 @example([(1, 0)], b"")
 @example([(1, None)] * 4 + [(2, "late")] * 4 + [(1.5, "x")], b"\xff")
-def test_the_driver_of_large_files_reads_the_same(
+def test_adbc_and_sqlite3_read_the_same(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[Any, Any]], broken: bytes
 ) -> None:
     """Batches of three rows: types change between them, and within them."""

@@ -123,7 +123,7 @@ def test_one_report_a_node(tmp_path: Path, command: str, environment: dict[str, 
     assert sql(tmp_path / "node1.sqlite", "SELECT ranks, world_size FROM runs") == [{"ranks": 2, "world_size": None}]
 
 
-def test_two_groups_of_two_are_not_one_of_four(tmp_path: Path) -> None:
+def test_two_jobs_of_two_ranks_are_not_one_of_four(tmp_path: Path) -> None:
     # The groups {0, 1} and {2, 3} call at the same rate; the second ends 1 ms after the first, though all overlap.
     kernels = [
         (600 + rank, rank, at, 10_000 * call + 3000 + 1000 * (rank > 1))
@@ -152,7 +152,7 @@ def test_reports_of_different_numbers_of_processes_are_not_joined(tmp_path: Path
     assert [r["ranks"] for r in sql(tmp_path, "SELECT ranks FROM runs ORDER BY ranks")] == [2, 3]
 
 
-def test_a_parent_with_a_context_and_no_work_is_no_rank(tmp_path: Path) -> None:
+def test_parent_process_without_gpu_work_is_not_a_rank(tmp_path: Path) -> None:
     path = report(
         tmp_path / "spawn.sqlite",
         [(51, 0, 100, 200), (52, 1, 100, 300)],
@@ -187,7 +187,7 @@ def test_times_count_from_the_start_of_the_first_report(tmp_path: Path) -> None:
     assert sql(tmp_path / "1.sqlite", "SELECT start_ns FROM kernels") == [{"start_ns": 1505 * MS}]
 
 
-def test_reports_without_a_clock_are_said(tmp_path: Path) -> None:
+def test_reports_without_a_common_clock_are_a_warning(tmp_path: Path) -> None:
     for n, clock_ns in ((0, EPOCH_NS), (1, None)):
         told = {"RANK": n, "WORLD_SIZE": 2}
         report(tmp_path / f"{n}.sqlite", [(60 + n, n, 100, 200)], told, clock_ns=clock_ns)
@@ -273,7 +273,7 @@ def test_reports_that_are_named_like_ranks(tmp_path: Path) -> None:
     assert [f.rank for f in run.files] == [0, 1]
 
 
-def test_exports_of_different_names_are_one_run_if_the_user_says_so(tmp_path: Path) -> None:
+def test_user_can_declare_exports_as_one_run(tmp_path: Path) -> None:
     report(tmp_path / "rank0.sqlite", [(1, 0, 100, 200)])
     report(tmp_path / "rank1.db", [(1, 0, 100, 300)])
     [run] = discover([tmp_path], as_one=True)

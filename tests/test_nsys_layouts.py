@@ -354,7 +354,7 @@ def test_two_processes_with_the_same_correlation_ids(tmp_path: Path) -> None:
     }
 
 
-def test_a_partial_report_keeps_its_ranks_and_says_so(tmp_path: Path) -> None:
+def test_partial_report_keeps_its_ranks_with_a_warning(tmp_path: Path) -> None:
     # What nsys 2023.4 leaves of a CUDA 13 program: contexts, ranges, a copy of one process, no kernels.
     tables = _two_processes()
     del tables["CUPTI_ACTIVITY_KIND_KERNEL"]
@@ -458,7 +458,7 @@ def _files_that_are_none(folder: Path) -> dict[str, Path]:
     return found
 
 
-def test_files_that_are_no_export_are_one_sentence_and_leave_the_store(tmp_path: Path) -> None:
+def test_other_files_are_one_sentence_and_leave_the_store_unchanged(tmp_path: Path) -> None:
     store = tmp_path / "store"
     good = write_export(tmp_path / "good.sqlite", OLD)
     assert run_cli("ingest", good, "--store", store).returncode == 0

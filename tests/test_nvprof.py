@@ -91,7 +91,7 @@ def test_a_summary_of_2016_without_csv(tmp_path: Path) -> None:
     assert sql(tmp_path, "SELECT total_ns FROM gpu_summary") == [{"total_ns": 93_471}]
 
 
-def test_rows_without_csv_that_lost_something(tmp_path: Path) -> None:
+def test_incomplete_rows_without_csv_are_a_warning(tmp_path: Path) -> None:
     damaged = PLAIN.replace("2  600.00us", "2  600.0?us").rpartition(" OpenACC")[0].rstrip("\n")
     report = FileReport()
     found = [r["name"] for _, _, batch in read(log(tmp_path, damaged), report) for r in batch.to_pylist()]
@@ -111,7 +111,7 @@ METRICS_WITHOUT_CSV = (
 
 
 @pytest.mark.parametrize("text", [TRACE_WITHOUT_CSV, METRICS_WITHOUT_CSV])
-def test_other_tables_without_csv_are_refused_with_the_reason(tmp_path: Path, text: str) -> None:
+def test_other_tables_without_csv_are_rejected_with_the_reason(tmp_path: Path, text: str) -> None:
     result = run_cli("query", "kernel-share", log(tmp_path, text))
     assert result.returncode == 2 and "record with nvprof --csv" in result.stderr
     # Beside a table that is read, a warning.
@@ -191,7 +191,7 @@ def test_api_trace(tmp_path: Path) -> None:
     ]
 
 
-def test_metrics(tmp_path: Path) -> None:
+def test_metrics_of_nvprof(tmp_path: Path) -> None:
     path = log(tmp_path, METRICS)
     found = {r["metric"]: r for r in ask(path, "metrics", params={"metric": "."})}
     values = {m: (r["unit"], r["launches"], r["min"], r["avg"], r["max"]) for m, r in found.items()}
@@ -255,7 +255,7 @@ def test_a_real_log_that_a_spreadsheet_saved_with_tabs() -> None:
         ("resnet18_k80_nothing.log", "No events/metrics were profiled"),
     ],
 )
-def test_a_failed_run_is_what_nvprof_said(tmp_path: Path, name: str, said: str) -> None:
+def test_failed_run_shows_nvprofs_error(tmp_path: Path, name: str, said: str) -> None:
     result = run_cli("ingest", LOGS / name, "-s", tmp_path / "store")
     assert result.returncode == 2 and said in result.stderr and len(result.stderr.strip().splitlines()) == 1
     assert json.loads((tmp_path / "store" / "store.json").read_text())["runs"] == {}
@@ -274,7 +274,7 @@ def test_a_failed_run_is_what_nvprof_said(tmp_path: Path, name: str, said: str) 
         (BANNER + "======== Error: Application received signal 139\n", "Application received signal 139"),
     ],
 )
-def test_nothing_to_read_is_a_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+def test_file_without_nvprof_data_is_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
     good, bad, store = log(tmp_path, SUMMARY), tmp_path / "bad.log", tmp_path / "store"
     assert run_cli("ingest", good, "-s", store).returncode == 0
     before = {p: p.read_bytes() for p in store.rglob("*") if p.is_file()}
@@ -285,14 +285,14 @@ def test_nothing_to_read_is_a_sentence(tmp_path: Path, text: str, sentence: str)
     assert {p: p.read_bytes() for p in store.rglob("*") if p.is_file()} == before
 
 
-def test_a_truncated_log_keeps_what_is_whole(tmp_path: Path) -> None:
+def test_truncated_log_keeps_whole_rows(tmp_path: Path) -> None:
     path = log(tmp_path, GPU_TRACE[: GPU_TRACE.index('"[CUDA memset]"') - 20])
     report = FileReport()
     assert sum(b.num_rows for _, _, b in read(path, report)) == 2
     assert report.warnings == ["out.123: line 8 is left out: not whole"] and report.lost == 1
 
 
-def test_a_row_of_which_no_number_is_left_is_lost(tmp_path: Path) -> None:
+def test_row_without_numbers_is_counted_as_lost(tmp_path: Path) -> None:
     start, end = SUMMARY.index("25.000000,1.000000,2"), SUMMARY.index('TotalMem"')
     path = log(tmp_path, SUMMARY[:start] + SUMMARY[end:])
     rows, report = read_log(path)
@@ -354,7 +354,7 @@ def test_other_output_does_not_end_a_table(tmp_path: Path, end: str, foreign: st
         (METRICS, '",10,"flop_count_sp",', '",1_0,"flop_count_sp",'),
     ],
 )
-def test_a_row_that_cannot_be_read_is_counted_and_costs_no_other(tmp_path: Path, text: str, old: str, new: str) -> None:
+def test_unreadable_row_is_counted_and_loses_no_other(tmp_path: Path, text: str, old: str, new: str) -> None:
     kept, before = read_log(log(tmp_path, text, "before"))
     assert old in text
     fewer, report = read_log(log(tmp_path, text.replace(old, new, 1)))
@@ -369,7 +369,7 @@ def test_a_table_without_a_column_is_lost_row_by_row(tmp_path: Path) -> None:
     ]
 
 
-def test_rows_under_a_damaged_header_are_not_of_the_table_above(tmp_path: Path) -> None:
+def test_rows_after_a_damaged_header_are_not_added_to_the_table_above(tmp_path: Path) -> None:
     damaged = METRICS.replace('"Kernel","Invocations","Event Name"', '"Kernal","Invocations","Event Name"')
     kept, report = read_log(log(tmp_path, damaged))
     assert kept == {"metric_summary": 10} and report.lost == 1
@@ -378,7 +378,7 @@ def test_rows_under_a_damaged_header_are_not_of_the_table_above(tmp_path: Path) 
     assert "cuda_calls" not in kept and report.lost == 3
 
 
-def test_a_number_that_the_file_ends_in_is_not_known(tmp_path: Path) -> None:
+def test_number_cut_off_by_the_end_of_the_file_is_null(tmp_path: Path) -> None:
     # The mean was 200.
     cut = METRICS[: METRICS.index("100,300,200") + len("100,300,2")]
     kept, report = read_log(log(tmp_path, SUMMARY + cut))

@@ -73,14 +73,14 @@ def test_calls_of_several_ranks(tmp_path: Path) -> None:
     assert sql(tmp_path / "run", "SELECT rank, correlation_id, op_id FROM call_ops ORDER BY ALL") == expected
 
 
-def test_one_other_id_says_that_they_are_operators(tmp_path: Path) -> None:
+def test_one_different_id_shows_that_ids_are_operators(tmp_path: Path) -> None:
     # The same with one kernel whose External id is not its correlation id: all of them are the operators', as Kineto
     # writes now, and equal by chance.
     path = numbered_by_correlation(tmp_path / "t.json", kernel("n", 170, 2, correlation=9, **{"External id": 10}))
     assert by_op(path) == {"view": 50_000, "other": 7_000, "outer": 2_000, "(no operator)": 3_000}
 
 
-def test_without_calls_it_takes_many(tmp_path: Path) -> None:
+def test_many_equal_ids_are_needed_without_calls(tmp_path: Path) -> None:
     def made(name: str, n: int) -> Path:
         events = [e for i in range(1, n + 1) for e in (
             op(f"op{i}", 10 * i, 5, i), kernel("k", 10 * i, 5, correlation=i, **{"External id": i}))]  # fmt: skip
@@ -107,7 +107,7 @@ def test_each_rank_is_decided_by_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("query", ["op-tree", "module-tree"])
-def test_an_external_id_that_two_have_counts_once(tmp_path: Path, query: str) -> None:
+def test_shared_external_id_counts_once(tmp_path: Path, query: str) -> None:
     # A range and an operator in it have one number (5 us of GPU work): the operator's. Two threads use number 2, and
     # the launch call tells whose the 7 us are; of 3 us, no launch call is there to tell.
     events = [
@@ -161,7 +161,7 @@ def test_overhead_adopts_operators_for_torch_alone(tmp_path: Path) -> None:
     assert totals["Activity Buffer Request"] == 40_000 and totals["forward"] == 0
 
 
-def test_a_call_that_no_operator_made_adopts_none(tmp_path: Path) -> None:
+def test_call_without_an_operator_adopts_none(tmp_path: Path) -> None:
     # The call of another thread, [5, 95), is on the main thread for torch, and there around aten::mm.
     events = [op("aten::mm", 10, 20, 1), launch(5, 3, 90, "cudaEventSynchronize") | {"tid": 2}]
     path = write_trace(tmp_path / "t.json", events)

@@ -185,7 +185,7 @@ def test_op_roofline_tensor_roofs(tmp_path: Path) -> None:
         assert r["bound"] is None and r["roof_pct"] is None and r["flops_per_s"] > 0
 
 
-def test_op_roofline_whatever_the_spacing_of_the_json(tmp_path: Path) -> None:
+def test_op_roofline_ignores_json_spacing(tmp_path: Path) -> None:
     # Three traces of one mm, as torch writes JSON, without spaces and indented: one row with the calls of all.
     events = [
         shaped("aten::mm", 0, [[100, 200], [200, 50], []], ["float", "float", "Scalar"], 1),

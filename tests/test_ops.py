@@ -80,7 +80,7 @@ def test_equals_key_averages_on_the_cpu(tmp_path: Path, stacks: bool) -> None:
     assert ours(path, params={"python": "yes" if listed else "no"}) == expected
 
 
-def test_shares_are_those_of_torchs_table(tmp_path: Path) -> None:
+def test_shares_equal_torchs_table(tmp_path: Path) -> None:
     import torch
     from torch import profiler
 
@@ -168,7 +168,7 @@ def test_samples_have_tables() -> None:
     assert len(gpu_passes()) >= 5
 
 
-def test_by_hand(tmp_path: Path) -> None:
+def test_ops_by_hand(tmp_path: Path) -> None:
     # outer [0, 100) calls inner [10, 40), which launches a kernel of 50 us through a call of 5 us [20, 25).
     # outer: self 100 - 30 = 70; inner: self 30 - 5 = 25; device: inner 50 itself, outer 50 in total.
     # aten::div calls only aten::div: one call of 10 us, and the kernel of the inner one (3 us) is its own.
@@ -197,7 +197,7 @@ def test_by_hand(tmp_path: Path) -> None:
     assert shares["inner"] == pytest.approx((100 * 25 / 110, 100 * 30 / 110, 100 * 50 / 53))
 
 
-def test_calls_that_overlap_leave_no_negative_time(tmp_path: Path) -> None:
+def test_overlapping_calls_leave_no_negative_self_time(tmp_path: Path) -> None:
     # Two of [0, 60) and [30, 90) below one of [0, 100), all under the number of one thread: they cover 90 of its us.
     names = {"outer": (0, 100), "first": (0, 60), "second": (30, 60)}
     calls = [event("cuda_runtime", name, ts, dur, correlation=ts) for name, (ts, dur) in names.items()]
@@ -206,7 +206,7 @@ def test_calls_that_overlap_leave_no_negative_time(tmp_path: Path) -> None:
     assert own == {"outer": (10_000, 100_000), "first": (60_000, 60_000), "second": (60_000, 60_000)}
 
 
-def test_a_range_on_a_gpu_is_no_share_of_the_work(tmp_path: Path) -> None:
+def test_gpu_range_is_not_counted_as_work(tmp_path: Path) -> None:
     """It lasts from its first kernel to its last, and no kernel need run in between."""
     step = event("gpu_user_annotation", "ProfilerStep#1", 0, 1000, 0, 7, device=0, stream=7)
     path = write_trace(tmp_path / "t.json", [step, kernel("k", 0, 10), kernel("k", 990, 10)])

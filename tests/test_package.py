@@ -16,7 +16,7 @@ PACKAGES = {"analyze", "collect", "schemas"}
 CODE = re.compile(r"^```.*?^```$", re.M | re.S)
 
 
-def test_the_description_is_the_readme_without_links_into_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_description_is_the_readme_without_repository_links(monkeypatch: pytest.MonkeyPatch) -> None:
     said: dict[str, Any] = {}
     monkeypatch.setitem(sys.modules, "setuptools", SimpleNamespace(setup=said.update, Extension=dict))
     monkeypatch.setitem(sys.modules, "setuptools.command.build_py", SimpleNamespace(build_py=object))

@@ -37,7 +37,7 @@ def packed(source: Path, target: Path) -> Path:
     ],
     ids=["nsys", "ncu", "nvprof"],
 )
-def test_a_packed_file_has_the_rows_of_the_plain_one(tmp_path: Path, source: Path, statement: str) -> None:
+def test_compressed_file_has_the_rows_of_the_plain_one(tmp_path: Path, source: Path, statement: str) -> None:
     plain = tmp_path / "plain" / source.name
     plain.parent.mkdir()
     shutil.copy(source, plain)
@@ -49,7 +49,7 @@ def test_a_packed_file_has_the_rows_of_the_plain_one(tmp_path: Path, source: Pat
     assert run.run_id.rsplit("-", 1)[0] == discover([plain])[0].run_id.rsplit("-", 1)[0]
 
 
-def test_a_run_folder_of_which_the_files_were_packed(tmp_path: Path) -> None:
+def test_run_folder_with_compressed_files(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(SAMPLES / "resnet18-1gpu", folder)
     steps = folder / "torch" / "rank-0.step_metrics.csv"
@@ -59,7 +59,7 @@ def test_a_run_folder_of_which_the_files_were_packed(tmp_path: Path) -> None:
     assert sql(folder, statement) == sql(SAMPLES / "resnet18-1gpu", statement) != []
 
 
-def test_a_packed_file_that_is_cut_off_is_named(tmp_path: Path) -> None:
+def test_truncated_compressed_file_is_named(tmp_path: Path) -> None:
     file = packed(SAMPLES / "matmuls" / "ncu" / "rank-0.ncu.csv", tmp_path / "rank-0.ncu.csv.gz")
     file.write_bytes(file.read_bytes()[:-2000])
     result = run_cli("query", "runs", file, "-f", "csv")
@@ -105,7 +105,7 @@ def test_a_bad_rank_of_a_run_is_a_warning_of_the_run(tmp_path: Path) -> None:
     assert row["ranks"] == 1 and "r1.json" in row["warnings"] and "left out" in row["warnings"]
 
 
-def test_what_became_unreadable_is_no_longer_answered(tmp_path: Path) -> None:
+def test_unreadable_run_is_no_longer_answered(tmp_path: Path) -> None:
     """A cached run whose files were read before and cannot be now is gone, not shown as it was."""
     write_trace(tmp_path / "a" / "t.json", [kernel("stays", 0, 5)])
     folder = tmp_path / "b"
@@ -131,7 +131,7 @@ class Told:
 
 
 @pytest.mark.parametrize("suffix", [".json", ".json.gz"])
-def test_the_bar_moves_while_one_file_is_read(tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_advances_within_one_file(tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By bytes of the file as it lies on the disk: packed ones, of a packed file."""
     monkeypatch.setattr("analyze.ingestion.staging._BIG_FILE", 1)
     monkeypatch.setattr("analyze.ingestion.staging.LITTLE", 1 << 40)  # no processes: the work is done here
@@ -145,7 +145,7 @@ def test_the_bar_moves_while_one_file_is_read(tmp_path: Path, suffix: str, monke
     assert len([s for s in told.steps if s]) >= 3 and max(told.steps) < 0.8 * told.total
 
 
-def test_an_error_of_discovery_names_the_packed_file(tmp_path: Path) -> None:
+def test_discovery_error_names_the_compressed_file(tmp_path: Path) -> None:
     bad = tmp_path / "x.sqlite.gz"
     bad.write_bytes(gzip.compress(b"no database"))
     with pytest.raises(InputError, match=str(bad)):

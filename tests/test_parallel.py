@@ -53,7 +53,7 @@ SAID = {
 """Dimensions, by what a program calls a group."""
 
 
-def test_the_dimension_that_a_program_says(tmp_path: Path) -> None:
+def test_dimension_declared_by_the_program(tmp_path: Path) -> None:
     events = [
         collective("broadcast", 20 * i, 5, 10, group=str(i), **{"Process Group Description": description})
         for i, description in enumerate(SAID)
@@ -65,7 +65,7 @@ def test_the_dimension_that_a_program_says(tmp_path: Path) -> None:
     }
 
 
-def test_the_dimension_that_traffic_tells(tmp_path: Path) -> None:
+def test_dimension_inferred_from_traffic(tmp_path: Path) -> None:
     """Groups without a description: neighbours that all_reduce, ranks two apart that gather and scatter."""
 
     def of(rank: int) -> list[dict[str, Any]]:
@@ -94,7 +94,7 @@ def test_the_dimension_that_traffic_tells(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_ranks_that_the_kernels_cut_short(tmp_path: Path) -> None:
+def test_rank_lists_truncated_by_kernels(tmp_path: Path) -> None:
     """The profiler writes long lists with dots; the trace's own list of groups has them all."""
     cut = {"Process Group Ranks": "[0, ..., 2]", "Group size": 2, "Process Group Name": "4"}
     first = [collective("send", 0, 10, 500, **cut, **{"Dst Rank": 1})]
@@ -126,7 +126,7 @@ def test_peers_are_global_ranks(tmp_path: Path) -> None:
     assert [(r["rank"], r["calls"], r["wait_ns"]) for r in ask(path, "stragglers")] == [(2, 1, 0), (4, 1, 7_000)]
 
 
-def test_peers_that_can_only_be_places_in_the_group(tmp_path: Path) -> None:
+def test_peers_that_must_be_group_ranks(tmp_path: Path) -> None:
     """Rank 0 of [0, 2, 4] sends to 1: no rank of the group, but its place 1 is rank 2. So all peers are places.
 
     Then 2, which is also a rank of the group, is rank 4, which receives at 23 what rank 0 sends at 20.
@@ -141,7 +141,7 @@ def test_peers_that_can_only_be_places_in_the_group(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_a_send_and_its_receive_are_a_call(tmp_path: Path) -> None:
+def test_send_and_receive_are_one_call(tmp_path: Path) -> None:
     # Rank 0 sends to 1 at 0 (received at 4: waits 4) and at 40 (rank 1 has waited since 30: 10); rank 2 sends to 3
     # meanwhile, and rank 1 to 0: other calls. 1000 floats: 4000 B each.
     path = write_ranks(
@@ -161,7 +161,7 @@ def test_a_send_and_its_receive_are_a_call(tmp_path: Path) -> None:
     assert sum(r["waiting_ns"] for r in ask(path, "collective-waits")) == 36_000
 
 
-def test_a_send_into_a_buffer_waits_for_nobody(tmp_path: Path) -> None:
+def test_buffered_send_does_not_wait(tmp_path: Path) -> None:
     """NCCL lets small sends go before the receiver comes: transfer, and nobody was late. By order, if all are there."""
     sent = [pair("send", 1, 0, 2), pair("send", 1, 20, 2)]
     received = [pair("recv", 0, 10, 3), pair("recv", 0, 30, 3)]
@@ -195,7 +195,7 @@ def test_peers_from_the_ranges_around_them(tmp_path: Path) -> None:
     assert ask(path, "stragglers")[0]["point_to_point"] == 1
 
 
-def test_who_is_late_because_it_waits_passes_it_on(tmp_path: Path) -> None:
+def test_lateness_is_attributed_to_its_cause(tmp_path: Path) -> None:
     """A chain of four; rank 1 sleeps from 10 to 60 before it sends.
 
     Rank 0 sends at 1, rank 1 has waited since 0 and computes until 10. Rank 2 waits from 0 until 60, computes from 62
@@ -226,7 +226,7 @@ def test_who_is_late_because_it_waits_passes_it_on(tmp_path: Path) -> None:
 BEGINS = (0, 300, 700, 1800, 2000, 2900, 3300, 4700, 5000)
 
 
-def test_clocks_of_nodes_that_differ(tmp_path: Path) -> None:
+def test_nodes_with_different_clocks(tmp_path: Path) -> None:
     """Rank 1 comes 4 us after rank 0, and its clock is 10 ms ahead: half of that is taken off each.
 
     Of its own 6 us in each of the first eight calls compute runs beside 2: on its own clock.
@@ -251,7 +251,7 @@ def test_clocks_of_nodes_that_differ(tmp_path: Path) -> None:
     assert [r["unmatched"] for r in ask(path, "stragglers", params={"align": "none"})] == [8, 8]
 
 
-def test_recordings_that_begin_apart_are_no_clocks_that_differ(tmp_path: Path) -> None:
+def test_late_recording_is_not_a_clock_difference(tmp_path: Path) -> None:
     """By order the n-th call of rank 0 is the n-th of rank 1, whose recording begins one later: the ends do not fit."""
     path = write_ranks(
         tmp_path,
@@ -300,12 +300,12 @@ def test_exposed_communication_by_dimension(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_exposed_communication_whose_call_is_not_known(tmp_path: Path) -> None:
+def test_exposed_communication_without_a_launch_call(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.json", [collective("allreduce", 0, 9, 10), kernel(COMPUTE, 3, 2)])
     assert exposed(path, per="collective") == {(0, "all_reduce"): (9_000, 7_000, 0, 0, 7_000)}
 
 
-def test_what_is_told_apart_is_a_choice_of_the_query(tmp_path: Path) -> None:
+def test_by_accepts_one_grouping_column_of_the_query(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.json", [collective("allreduce", 0, 9, 10)])
     assert ask(path, "collectives", by=["rank", "group"])[0]["process_group"] == "0 [0, 1]"
     with pytest.raises(analyze.InputError, match="--by dimension,group: collectives tells one of them apart"):
@@ -346,7 +346,7 @@ def test_bytes_of_an_all_to_all(tmp_path: Path) -> None:
     assert all(r["calls"] == 2 for r in rows)
 
 
-def test_splits_that_are_cut_short_are_not_known(tmp_path: Path) -> None:
+def test_truncated_splits_are_unknown(tmp_path: Path) -> None:
     said = {"In split size": "[1, 2, ...]", "Out split size": "[1, 2, ...]"}
     path = write_trace(tmp_path / "t.json", [collective("all_to_all", 0, 5, 30, **said)])
     assert [(r["destination"], r["calls"], r["bytes"], r["load_ratio"]) for r in ask(path, "moe-balance")] == [
@@ -390,7 +390,7 @@ def gpipe(folder: Path) -> Path:
     return write_ranks(folder, *ranks)
 
 
-def test_the_bubble_of_a_pipeline(tmp_path: Path) -> None:
+def test_pipeline_bubble_by_hand(tmp_path: Path) -> None:
     """First step. Stage s waits 11 s - 1 for its first activation, and again at the end for that of the next step, less
     1 us in which it sends its last gradient; it waits 65 - 22 s for its first gradient (3: not at all), less 1 us in
     which it sends its last activation.
@@ -420,7 +420,7 @@ def test_the_bubble_of_a_pipeline(tmp_path: Path) -> None:
     assert [r["step"] for r in whole] == [None] * 4 and whole[0]["bubble_ns"] == 292_000 - 2 * 82_000
 
 
-def test_a_bubble_is_what_is_neither_compute_nor_transfer(tmp_path: Path) -> None:
+def test_bubble_excludes_compute_and_transfer(tmp_path: Path) -> None:
     """A step of 100 us. Stage 0 computes [0, 20), sends [20, 30) (asked for at 25: 5 waiting, 5 transfer), all_reduces
     [30, 50) with stage 1, which comes at 42 (12 waiting, 8 transfer), copies [60, 64); 46 are idle.
 
@@ -441,7 +441,7 @@ def test_a_bubble_is_what_is_neither_compute_nor_transfer(tmp_path: Path) -> Non
     ]  # fmt: skip
 
 
-def test_micro_batch_by_micro_batch(tmp_path: Path) -> None:
+def test_pipeline_by_micro_batch(tmp_path: Path) -> None:
     rows = ask(gpipe(tmp_path), "pipeline-bubbles", params={"each": "yes"})
     # Three links, both ways, 4 micro-batches, 2 steps, both ends of each.
     assert len(rows) == 3 * 2 * 4 * 2 * 2
@@ -456,7 +456,7 @@ def test_micro_batch_by_micro_batch(tmp_path: Path) -> None:
     assert {r["part"] for r in rows if r["stage"] == 3} == {"warmup", "steady", "drain"}
 
 
-def test_an_interleaved_schedule_needs_less(tmp_path: Path) -> None:
+def test_interleaved_schedule_has_a_smaller_bubble(tmp_path: Path) -> None:
     """Three stages of two chunks: 2 micro-batches go from 0 over 1 to 2, around to 0, and on to 2 again: 4 on a link,
     2 around. 2 / (2 * 2 + 2) of the time.
     """
@@ -469,7 +469,7 @@ def test_an_interleaved_schedule_needs_less(tmp_path: Path) -> None:
     assert [(r["micro_batches"], r["chunks"], r["ideal_pct"]) for r in rows] == [(2, 2, pytest.approx(200 / 6))] * 3
 
 
-def test_the_engine_says_dimensions_of_a_store_without_groups() -> None:
+def test_dimensions_of_a_store_without_groups() -> None:
     """Recordings of one process, of DataParallel and of Nsight Systems have none, and that is no error."""
     engine = Engine(analyze.open(SAMPLES / "alexnet-dp2").stores)
     assert engine.rows("SELECT count(*) FROM comm_groups", ["comm_groups"]) == [(0,)]
@@ -533,7 +533,7 @@ def test_within_a_host_and_between_hosts(tmp_path: Path) -> None:
     assert [(r["node"], r["total_ns"]) for r in share] == [("a", 65_000), ("b", 65_000)]
 
 
-def test_hosts_that_are_not_known_say_nothing(tmp_path: Path) -> None:
+def test_unknown_hosts_are_null(tmp_path: Path) -> None:
     """Rank 3's host is not known: its groups are between hosts only where two others already are."""
     ranks = [on_two_hosts(r) for r in range(4)]
     path = run_on_hosts(tmp_path / "part", ["a", "a", "b", None], ranks)
@@ -546,7 +546,7 @@ def test_hosts_that_are_not_known_say_nothing(tmp_path: Path) -> None:
         assert sql(none, "SELECT * FROM rank_hosts") == []
 
 
-def test_reports_of_nodes_say_their_hosts() -> None:
+def test_reports_name_their_hosts() -> None:
     """The collector's own workers run on its node, and a report of Nsight Systems says its own."""
     hosts = analyze.open(SAMPLES / "alexnet-dp2").sql("SELECT DISTINCT host FROM rank_hosts").to_pylist()
     manifest = json.loads((SAMPLES / "alexnet-dp2" / "run.json").read_text())

@@ -14,7 +14,7 @@ RANKS, STEPS = 4, 2
     ("sample", "spread"),
     [("fsdp-tp-4gpu", 1.05), ("pipeline-4gpu", 1.15), ("expert-4gpu", 1.05)],
 )
-def test_the_recording_is_not_the_story(sample: str, spread: float) -> None:
+def test_recordings_match_their_description(sample: str, spread: float) -> None:
     """A recorded step takes little longer than those before it, and all ranks are recorded as long: but for a pipeline,
     whose later stages begin after the first and end before it."""
     [health] = [r for r in ask(SAMPLES / sample, "health") if r["fact"] == "profiler overhead per step"]
@@ -73,7 +73,7 @@ def test_pipeline() -> None:
     assert {r["ideal_pct"] for r in bubbles} == {100 * 3 / 9}
 
 
-def test_a_pipeline_of_which_ranks_are_missing() -> None:
+def test_pipeline_with_missing_ranks() -> None:
     """How many stages and micro-batches there are is not known, nor which stage a rank is; its waits are."""
     sample = SAMPLES / "pipeline-4gpu"
     columns = ("pipeline", "stage", "stages", "micro_batches", "chunks", "ideal_pct")

@@ -38,7 +38,7 @@ def test_a_workload_counts_once(dp2: analyze.Traces) -> None:
     assert (row["n"], row["p"]) == (1, "torch")
 
 
-def test_what_tells_passes_apart_has_all_of_them(dp2: analyze.Traces) -> None:
+def test_grouping_by_profiler_uses_all_passes(dp2: analyze.Traces) -> None:
     for by in ("profiler", "run_id"):
         rows = dp2.query("nccl-share", by=[by]).to_pylist()
         assert len({r[by] for r in rows}) == 2
@@ -47,14 +47,14 @@ def test_what_tells_passes_apart_has_all_of_them(dp2: analyze.Traces) -> None:
     assert {r["profiler"] for r in dp2.query("runs").to_pylist()} == {"torch", "nsys"}
 
 
-def test_a_query_is_asked_of_the_pass_that_can_answer(dp2: analyze.Traces) -> None:
+def test_query_uses_the_pass_with_its_data(dp2: analyze.Traces) -> None:
     assert dp2.query("nvtx").to_pylist() == dp2.query("nvtx", where="profiler = 'nsys'").to_pylist() != []
     assert dp2.query("ops").num_rows > 0
     # A recording under torch.profiler alone answers it as well as it can.
     assert analyze.open(SAMPLES / "resnet18-1gpu").query("nvtx").num_rows > 0
 
 
-def test_passes_that_time_nothing_stay() -> None:
+def test_passes_without_times_are_kept() -> None:
     """Nsight Compute's counters and the operators of the torch pass are asked together."""
     traces = analyze.open(SAMPLES / "alexnet-ncu")
     both = traces.sql("SELECT DISTINCT profiler FROM runs").to_pylist()
@@ -63,7 +63,7 @@ def test_passes_that_time_nothing_stay() -> None:
     assert traces.query("useful-flops").to_pylist() == traces.query("useful-flops", profiler="all").to_pylist() != []
 
 
-def test_a_pass_without_gpu_work_or_that_failed_gives_way() -> None:
+def test_failed_or_empty_pass_is_replaced() -> None:
     stores = analyze.open(DP2).stores
     for prepare in ("UPDATE selected SET status = 'failed' WHERE profiler = 'torch'", None):
         engine = Engine(stores, profiler="all")
@@ -80,7 +80,7 @@ def test_a_pass_without_gpu_work_or_that_failed_gives_way() -> None:
         assert left == [("nsys",)], prepare
 
 
-def test_ranks_that_are_left_out_do_not_bring_passes_back() -> None:
+def test_rank_filter_does_not_change_the_pass() -> None:
     traces = analyze.open(DP2, SAMPLES / "resnet18-ddp2")
     rows = traces.query("kernel-share", where="rank = 0").to_pylist()
     by_run = {
@@ -92,7 +92,7 @@ def test_ranks_that_are_left_out_do_not_bring_passes_back() -> None:
     assert len(by_run) == 2 and sum(r["total_ns"] for r in rows) == sum(by_run.values())
 
 
-def test_it_is_said_and_can_be_chosen(tmp_path: Path) -> None:
+def test_chosen_pass_is_a_note_and_an_option(tmp_path: Path) -> None:
     says = "note: recorded with torch and nsys; using torch only"
     result = run_cli("query", "nccl-share", DP2, "-f", "csv")
     assert [line.startswith(says) for line in complaints(result)] == [True]

@@ -72,7 +72,7 @@ def exported(name: str, target: Path) -> tuple[Path, str | None]:
     return target, profiler or None
 
 
-def test_it_opens_at_a_moment(show: Show, tmp_path: Path) -> None:
+def test_perfetto_opens_at_a_time(show: Show, tmp_path: Path) -> None:
     """The first test, for the UI must start with it; the next ones send the same page on."""
     traces = analyze.open(SAMPLES / "resnet18-1gpu")
     done = traces.trace(tmp_path / "out.json.gz")
@@ -85,7 +85,7 @@ def test_it_opens_at_a_moment(show: Show, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", TRACES)
-def test_a_sample_opens(show: Show, tmp_path: Path, name: str) -> None:
+def test_perfetto_opens_a_sample(show: Show, tmp_path: Path, name: str) -> None:
     trace, profiler = exported(name, tmp_path / "out.json.gz")
     page = show(trace, None)
     assert page.evaluate(STATS) == [] and page.evaluate("() => app.trace.traceInfo.importErrors") == 0

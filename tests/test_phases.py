@@ -57,7 +57,7 @@ def test_a_plain_training_loop(tmp_path: Path) -> None:
     }
 
 
-def test_what_the_program_says_is_not_inferred(tmp_path: Path) -> None:
+def test_annotated_phases_are_not_inferred(tmp_path: Path) -> None:
     events = [*plain_loop(), event("user_annotation", "backward", 38, 34)]
     rows = ask(write_trace(tmp_path / "t.json", events), "phases")
     # Only [38, 72): the launches at 45, 51 and 56.
@@ -67,7 +67,7 @@ def test_what_the_program_says_is_not_inferred(tmp_path: Path) -> None:
     ]
 
 
-def test_a_forward_that_is_part_of_the_model_only(tmp_path: Path) -> None:
+def test_forward_of_part_of_the_model(tmp_path: Path) -> None:
     # DDP around aten::linear alone: the sum behind it is inferred, and both are one call of [9, 34).
     events = [*plain_loop(), event("user_annotation", "DistributedDataParallel.forward", 9, 12)]
     rows = {r["phase"]: r for r in ask(write_trace(tmp_path / "t.json", events), "phases")}
@@ -76,7 +76,7 @@ def test_a_forward_that_is_part_of_the_model_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sample", ["resnet18-1gpu", "resnet18-ddp2", "alexnet-dp2"])
-def test_beside_the_annotations_of_a_recording(tmp_path: Path, sample: str) -> None:
+def test_inferred_phases_agree_with_annotations(tmp_path: Path, sample: str) -> None:
     """A recording without its annotations: the phases that they named, told by autograd."""
     with gzip.open(SAMPLES / sample / "torch/rank-0.trace.json.gz") as f:
         trace = json.load(f)

@@ -200,7 +200,7 @@ def test_where_filter_and_compare_take_one_expression(place: Place) -> None:
         assert place.content() == place.before, attack
 
 
-def test_where_takes_what_computes(place: Place) -> None:
+def test_where_accepts_computations(place: Place) -> None:
     traces = analyze.open(place.store)
     for where, n in (
         ("rank = 0", 1),
@@ -215,7 +215,7 @@ def test_where_takes_what_computes(place: Place) -> None:
     assert traces.sql("SELECT count(*) AS n FROM kernels", where=where).to_pylist() == [{"n": n}]
 
 
-def test_sql_takes_what_computes(place: Place) -> None:
+def test_sql_accepts_computations(place: Place) -> None:
     engine = Engine([Store(place.store)], read_only=True)
     for statement in (
         "WITH a AS (SELECT 1 AS x), b AS (FROM a) SELECT * FROM b JOIN a USING (x)",
@@ -367,7 +367,7 @@ def test_the_process_cannot_write_or_outgrow_its_limit(place: Place, monkeypatch
     assert result.returncode == 1 and "File too large" in result.stderr
 
 
-def test_a_store_in_a_folder_with_the_signs_of_a_pattern(tmp_path: Path) -> None:
+def test_store_path_with_glob_characters(tmp_path: Path) -> None:
     """Each store answers with its own rows: DuckDB would take `a*` and `[ab]` for patterns."""
     names = ("a*", "ab", "a[bc]", "a?", "it's")
     for i, name in enumerate(names, 1):
@@ -378,7 +378,7 @@ def test_a_store_in_a_folder_with_the_signs_of_a_pattern(tmp_path: Path) -> None
         assert rows == [{"n": i}], name
 
 
-def test_own_blocks_are_of_the_form_that_is_asked_of_others(place: Place) -> None:
+def test_built_in_blocks_pass_the_check(place: Place) -> None:
     engine = Engine([Store(place.store)])
     engine._make_read(" ".join(home()), built_in())
     own = {name: block.sql for name, block in built_in().items() if block.sql}
@@ -387,7 +387,7 @@ def test_own_blocks_are_of_the_form_that_is_asked_of_others(place: Place) -> Non
         assert block_statements(engine.connection, text, name)
 
 
-def test_questions_that_are_not_checked_pass_the_check(place: Place) -> None:
+def test_built_in_queries_pass_the_check(place: Place) -> None:
     """What a query file of the user's own is held to each time it is asked, those that come with this hold to."""
     engine = Engine([Store(place.store)])
     questions = [*catalog().values(), *(f.query for f in findings())]
@@ -415,7 +415,7 @@ def test_errors_say_what_was_wrong(place: Place) -> None:
         traces.query("runs", where="rank = (SELECT 0)")
 
 
-def test_expressions_and_selects_apart() -> None:
+def test_expression_is_not_a_select() -> None:
     connection = duckdb.connect()
     check_expression(connection, "a > 1 AND b LIKE 'x%'", "here")
     check_select(connection, "SELECT 1", "here")

@@ -86,7 +86,7 @@ def draw(declaration: str, of: Rows) -> Figure | None:
     return declared.draw(declared.parse(declaration, "test"), of, lambda name: of)
 
 
-def test_bars_have_one_unit_and_say_what_they_leave_out() -> None:
+def test_bars_have_one_unit_and_count_omitted_rows() -> None:
     of = rows({"name": "text", "total_ns": "ns"}, ("a", 2_500_000), ("b", 1_000), ("c", 5_000_000))
     figure = draw("bars x=total_ns y=name top=2", of)
     # In the order of the query, in ms: 2.5 and 5.
@@ -99,7 +99,7 @@ def test_bars_have_one_unit_and_say_what_they_leave_out() -> None:
     assert same and same.alt == "Bars of total time, 8 of them; the longest is h with 1 ms"
 
 
-def test_a_strip_of_many_steps_has_means() -> None:
+def test_strip_of_many_steps_shows_means() -> None:
     of = rows({"step": "index", "step_ns": "ns"}, *((i, 1000 * i) for i in range(300)))
     figure = draw("strip x=step y=step_ns", of)
     values = figure.spec["data"]["values"] if figure else []
@@ -108,13 +108,13 @@ def test_a_strip_of_many_steps_has_means() -> None:
     assert figure and figure.notes == ("Each column is the mean of 2 consecutive steps.",)
 
 
-def test_a_strip_whose_parts_are_not_known_shows_the_whole() -> None:
+def test_strip_with_unknown_parts_shows_the_total() -> None:
     of = rows({"step": "index", "train_ns": "ns", "step_ns": "ns"}, (1, None, 2_000), (2, None, 5_000))
     figure = draw("strip x=step y=train_ns whole=step_ns", of)
     assert figure and [(v["x"], v["y"]) for v in figure.spec["data"]["values"]] == [(1, 2), (2, 5)]
 
 
-def test_a_tree_lies_as_its_calls_do() -> None:
+def test_tree_follows_the_call_order() -> None:
     of = rows(
         {"tree": "text", "depth": "index", "total_device_ns": "ns", "kind": "text"},
         ("a", 0, 60, "op"), ("  b", 1, 40, "op"), ("  c", 1, 20, "op"), ("d", 0, 40, "op"), ("  e", 1, 10, "op"),
@@ -139,7 +139,7 @@ def test_a_tree_of_two_recordings_has_room_for_both() -> None:
     assert {n: v["change"] for n, v in values.items()} == {"x": 20, "z": 50, "y": -30, "w": 0}
 
 
-def test_lanes_of_a_heat_map() -> None:
+def test_heat_map_lanes() -> None:
     of = rows(
         {"rank": "index", "start_ns": "ns", "span_ns": "ns", "busy_pct": "%", "comm_pct": "%"},
         (0, 0, 1000, 50.0, 0.0), (0, 1000, 1000, 100.0, 0.0), (1, 0, 1000, 0.0, 0.0),
@@ -152,7 +152,7 @@ def test_lanes_of_a_heat_map() -> None:
     assert figure and figure.alt == "Share of time per lane. busy: rank 0 75.0 %, rank 1 0.0 %"
 
 
-def test_lines_say_what_tells_them_apart() -> None:
+def test_line_labels_are_distinct() -> None:
     of = rows(
         {"gpus": "index", "rank": "index", "batch_size": "index", "cpu_ns": "ns"},
         (1, 0, 128, 30), (2, 0, 128, 20), (2, 1, 128, 10),
@@ -163,7 +163,7 @@ def test_lines_say_what_tells_them_apart() -> None:
 
 
 @pytest.mark.parametrize("query", ["ops", "kernel-share", "kernel-durations", "op-tree", "timeline", "op-totals"])
-def test_names_that_every_javascript_object_has(tmp_path: Path, query: str) -> None:
+def test_names_of_javascript_object_members(tmp_path: Path, query: str) -> None:
     def marks(*names: str) -> int:
         events = []
         for i, name in enumerate(names):
@@ -189,7 +189,7 @@ def test_labels_of_emoji_are_drawn(tmp_path: Path) -> None:
     assert "U0001f600" in (tmp_path / "tree.svg").read_text()
 
 
-def test_nothing_to_draw_is_no_figure() -> None:
+def test_no_figure_without_rows() -> None:
     empty = rows({"name": "text", "total_ns": "ns", "gpus": "index", "speedup": "x"})
     assert draw("bars x=total_ns y=name", empty) is None
     assert draw("ring value=total_ns color=name", rows({"name": "text", "total_ns": "ns"}, ("a", 0))) is None
@@ -251,7 +251,7 @@ def test_names_stay_text(tmp_path: Path) -> None:
             assert "x" * 5000 not in text and (suffix == "svg" or "alert(1)" in text)
 
 
-def test_of_several_that_need_the_runtime_one_makes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parallel_requests_build_the_runtime_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
 
     def bundle(*arguments: object, **options: object) -> str:
@@ -266,7 +266,7 @@ def test_of_several_that_need_the_runtime_one_makes_it(tmp_path: Path, monkeypat
     assert len(made) == 1
 
 
-def test_without_the_library_it_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_plot_library_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     traces = analyze.open(SAMPLES / "late-rank")
     for write in (
@@ -318,7 +318,7 @@ def test_plot_is_a_command(tmp_path: Path) -> None:
     assert json.dumps(drawing.vega_lite(Figure({"mark": "bar"}, "x")))
 
 
-def test_what_is_no_number_is_nothing(tmp_path: Path) -> None:
+def test_nan_is_drawn_as_missing(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "odd.sql").write_text(

@@ -46,7 +46,7 @@ SPINE = (
 )  # fmt: skip
 
 
-def test_the_spine_is_there() -> None:
+def test_core_queries_exist() -> None:
     assert set(SPINE) <= set(CATALOG)
 
 
@@ -158,7 +158,7 @@ def test_kept_views_change_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [k["repeated_id_blocks"] for k in kinds] == [table] * 3, "every engine makes what is @once"
 
 
-def test_a_view_that_cannot_be_computed_is_in_nobodys_way() -> None:
+def test_failing_view_does_not_affect_other_queries() -> None:
     """Of small recordings all views of a block are computed; a question reads some of them."""
     sql = "CREATE VIEW bad AS SELECT error('no') AS x;\nCREATE VIEW good AS SELECT 1 AS x"
     block = Block("own", "", (), tuple(Definition(name, None, "") for name in ("bad", "good")), sql)
@@ -300,7 +300,7 @@ def test_a_damaged_file_of_a_store_is_named(tmp_path: Path) -> None:
     assert not (tmp_path / "out.json").exists()
 
 
-def test_what_spills_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spill_folders_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Folders of a DuckDB that is gone, of processes that were killed, but not those of the living."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     living = Database([], [], small=True)
@@ -327,7 +327,7 @@ def test_what_spills_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_query_of_nothing_is_no_error(tmp_path: Path) -> None:
+def test_query_of_an_empty_store_has_no_rows(tmp_path: Path) -> None:
     """And no number is made up for it: what is not NULL or 0 is that the trace is of one rank."""
     engine = Engine(analyze.open(write_trace(tmp_path / "t.json", [])).stores)
     made_up = []
@@ -539,7 +539,7 @@ def test_own_query_files(tmp_path: Path) -> None:
         parse(folder / "bad.sql")
 
 
-def test_reading_only(samples: analyze.Traces, tmp_path: Path) -> None:
+def test_queries_only_read(samples: analyze.Traces, tmp_path: Path) -> None:
     target = tmp_path / "out.csv"
     for statement in (
         f"COPY (SELECT 1) TO '{target}'",
@@ -569,7 +569,7 @@ def test_several_stores_at_once(tmp_path: Path) -> None:
     assert all(isinstance(s, Store) for s in stores)
 
 
-def test_rows_and_groups_may_be_of_the_same_name() -> None:
+def test_group_column_may_equal_a_query_column() -> None:
     """`-p group=rank --by rank`: the rows' rank is a text in some answers, the groups' a number."""
     same = [
         (query, params, column.name)

@@ -81,7 +81,7 @@ def test_samples_have_the_same_rows_as_in_a_folder(tmp_path: Path, url: str) -> 
         analyze.ingest(url, store=tmp_path / "other")
 
 
-def test_of_two_writers_none_loses_its_run(tmp_path: Path, url: str) -> None:
+def test_concurrent_writers_lose_no_run(tmp_path: Path, url: str) -> None:
     """Both have read the same catalogue before either writes its own."""
     analyze.ingest(trace(tmp_path, "first"), store=url)
     both = threading.Barrier(2)

@@ -133,7 +133,7 @@ def test_every_format_has_the_rows_of_local_files(
     assert {f"{url}/study/late-rank", f"{url}/study/deep/node 0.sqlite"} <= sources
 
 
-def test_what_a_format_needs_beside_a_file(tmp_path: Path, scratch: Path) -> None:
+def test_companion_files_are_fetched(tmp_path: Path, scratch: Path) -> None:
     """The write-ahead log of an SQLite file, and all tables of a folder; in any storage that fsspec knows."""
     folder = tmp_path / "exports"
     db = sqlite3.connect(write_export(folder / "logged.sqlite", OLD))
@@ -207,7 +207,9 @@ def test_shards_read_remote_files_once(
     assert rows(tmp_path / "own") == rows(tmp_path / "local")
 
 
-def test_large_files(tmp_path: Path, url: str, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_files_are_read_in_ranges(
+    tmp_path: Path, url: str, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What a file says of itself is read from its ends; one copy is kept, and what is read moves the bar."""
     for rank in (0, 1):
         text = json.dumps({"traceEvents": [kernel(f"k{i % 9}", i, 1, note="x" * 1000) for i in range(2500)]})
@@ -245,7 +247,7 @@ def test_large_files(tmp_path: Path, url: str, scratch: Path, monkeypatch: pytes
     assert rows(tmp_path / "store") == rows(tmp_path / "local")
 
 
-def test_damage(tmp_path: Path, url: str, scratch: Path) -> None:
+def test_damaged_remote_files_are_reported(tmp_path: Path, url: str, scratch: Path) -> None:
     """The same sentences as of local files, with the URL; what is gone or changed meanwhile is left out, or named."""
     folder = job(tmp_path / "job")
     write_trace(folder / "cut.json", [kernel(f"k{i}", i, 1) for i in range(99)])
@@ -281,7 +283,7 @@ def test_damage(tmp_path: Path, url: str, scratch: Path) -> None:
         ingest(found[1], Store(tmp_path / "named"))
 
 
-def test_what_the_storage_refuses_stops_the_ingest(
+def test_storage_error_stops_the_ingest(
     tmp_path: Path, url: str, scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is left out because a key ran out in the middle."""
@@ -314,7 +316,7 @@ def _refused(path: Any, *_: Any) -> None:
     raise StorageError(f"{path}: PermissionError: ExpiredToken")
 
 
-def test_a_web_server(tmp_path: Path, scratch: Path) -> None:
+def test_files_of_a_web_server(tmp_path: Path, scratch: Path) -> None:
     """It lists nothing, and gives no entity tag."""
     path = write_trace(tmp_path / "www" / "a.json", [kernel("k", 0, 1)])
 
@@ -329,7 +331,7 @@ def test_a_web_server(tmp_path: Path, scratch: Path) -> None:
         server.shutdown()
 
 
-def test_a_web_server_that_is_not_reached_is_no_missing_file(tmp_path: Path, scratch: Path) -> None:
+def test_unreachable_web_server_is_not_a_missing_file(tmp_path: Path, scratch: Path) -> None:
     class Answering(http.server.BaseHTTPRequestHandler):
         def do_HEAD(self) -> None:
             if self.path == "/hangs-up.json":

@@ -104,7 +104,7 @@ def check(columns: Any, rows: list[Any], main: Any, width: int, what: str) -> No
 
 
 @pytest.mark.parametrize("sample", [*NAMES, ""])
-def test_every_query_on_every_sample_fits(sample: str) -> None:
+def test_every_answer_fits_the_terminal(sample: str) -> None:
     rendered = set()
     for query in catalog().values():
         columns, main, rows = default_answer(sample, query.name) if sample else grouped_answer((), query.name)
@@ -115,7 +115,7 @@ def test_every_query_on_every_sample_fits(sample: str) -> None:
     assert len(rendered) >= 5 and (sample or rendered == set(catalog()))
 
 
-def test_examples_look_as_they_did() -> None:
+def test_tables_equal_their_snapshots() -> None:
     for width in WIDTHS:
         kept = (ROOT / "tests" / "data" / f"tables-{width}.txt").read_text(encoding="utf-8")
         assert examples(width) == kept
@@ -143,7 +143,7 @@ def columns(**units: str) -> list[ResultColumn]:
     return [ResultColumn(name, unit, "") for name, unit in units.items()]
 
 
-def test_a_unit_is_said_once_and_is_one_for_a_measure() -> None:
+def test_unit_is_in_the_header_once() -> None:
     """Headings without what the unit says; the cells of two columns of one measure in one unit."""
     asked = columns(gb_per_s="GB/s", algbw_gb_per_s="GB/s", bytes="B", images_per_s="images/s", total_flops="FLOP")
     headings, _ = format_columns(asked, [(1.5, 2.5, 3 << 20, 7.0, 2e9)])
@@ -158,7 +158,7 @@ def test_a_unit_is_said_once_and_is_one_for_a_measure() -> None:
     assert cells == [["5.000"], ["2.500"], ["4.000"]]
 
 
-def test_a_moment_of_a_clock_is_shown_to_the_nanosecond() -> None:
+def test_timestamps_are_shown_to_the_nanosecond() -> None:
     """The nearest float of the first is 1795206803338803456: there are 256 ns from one to the next."""
     moments = [1_795_206_803_338_803_478, 1_795_206_803_404_415_454, None, -(2**60) - 1]
     [heading], [cells] = format_columns(columns(start_ns="ns"), [(v,) for v in moments])
@@ -179,12 +179,12 @@ def test_a_moment_of_a_clock_is_shown_to_the_nanosecond() -> None:
         ("x", [1234.5678, 1.23456], ["1,234.6", "1.235"]),
     ],
 )
-def test_a_number_that_is_not_zero_does_not_look_it(unit: str, values: list[Any], expected: list[str]) -> None:
+def test_small_numbers_are_not_shown_as_zero(unit: str, values: list[Any], expected: list[str]) -> None:
     _, [cells] = format_columns(columns(x=unit), [(v,) for v in values])
     assert cells == expected
 
 
-def test_columns_that_say_nothing_are_named_below() -> None:
+def test_empty_columns_are_named_below_the_table() -> None:
     asked = columns(name="text", calls="count", reason="text", lost="count", rank="index")
     lines = render(asked, [("a", 1, None, 0, 0), ("b", 2, None, 0, 0)], 80)
     assert (
@@ -207,13 +207,13 @@ def test_main_columns_come_first_and_others_as_they_fit() -> None:
     )
 
 
-def test_what_does_not_fit_becomes_records() -> None:
+def test_wide_tables_become_records() -> None:
     asked = columns(**{f"measure_{i}": "number" for i in range(12)})
     lines = render(asked, [tuple(range(1, 13)), tuple(range(2, 14))], 40)
     assert lines[0] == "── 1 ──" and lines[1].split() == ["measure_0", "1"] and lines[13] == "── 2 ──"
 
 
-def test_run_ids_lose_their_common_beginning_where_they_must() -> None:
+def test_run_ids_drop_their_common_prefix_if_needed() -> None:
     ids = ["20261120-171855-resnet18-b32-g1-fp32-ffca", "20261120-172001-vgg16-b8-g1-fp32-693c"]
     asked, rows = columns(run_id="id", busy_ns="ns"), [(i, 5) for i in ids]
     assert all(i in " ".join(render(asked, rows, 80)) for i in ids)
@@ -246,7 +246,7 @@ def test_texts_that_differ_are_shown_differently(width: int) -> None:
     assert len(set(shown.values())) == len(set(names)) and all(cell_len(v) <= width for v in shown.values())
 
 
-def test_thousands_of_names_alike_take_no_time() -> None:
+def test_thousands_of_similar_names_are_fast() -> None:
     """What differs is in the middle of the middle: nothing but a number tells these apart."""
 
     def shown(count: int) -> dict[str, str]:
@@ -273,7 +273,7 @@ def test_names_in_square_brackets_stay_text() -> None:
     assert [line.split()[0] for line in lines[2:]] == ["[red]x[/red]", "tracequarry[collect]", "[/]"]
 
 
-def test_a_table_takes_the_terminal_it_is_printed_to() -> None:
+def test_table_width_follows_the_terminal() -> None:
     query = ("query", "kernel-share", ONE)
     assert max(map(cell_len, in_terminal(80, *query))) <= 80 < max(map(cell_len, in_terminal(140, *query))) <= 140
     assert 60 < max(map(cell_len, run_cli(*query, COLUMNS="90").stdout.splitlines())) <= 90
@@ -298,7 +298,7 @@ def test_format_from_the_file_name(tmp_path: Path) -> None:
     assert output_format("csv", Path("/dev/stdout")) == "csv" and output_format("table", Path("x.dat")) == "table"
 
 
-def test_a_workbook_holds_text_as_text(tmp_path: Path) -> None:
+def test_excel_stores_text_as_text(tmp_path: Path) -> None:
     pytest.importorskip("xlsxwriter")
     path = write_trace(tmp_path / "t.json", [kernel("=1+2", 0, 5), kernel("http://x", 9, 2)])
     write(analyze.open(path).answer("kernel-share"), "xlsx", tmp_path / "x.xlsx", sys.stdout)
@@ -325,7 +325,7 @@ def test_excel_without_its_package_is_one_sentence(tmp_path: Path) -> None:
     assert result.returncode == 2 and "pip install 'tracequarry[xlsx]'" in complaints(result)[0]
 
 
-def test_csv_keeps_what_was_recorded(tmp_path: Path) -> None:
+def test_csv_keeps_names_unchanged(tmp_path: Path) -> None:
     """Formulas of a spreadsheet, controls and ends of lines are written as they are (docs/basics.md says so)."""
     names = ["=1+2", "@x", "a\x1b[1m\x00\t\u202e", "b\rc", "d\r\ne", "f\ng", 'h",', "\r"]
     path = write_trace(tmp_path / "t.json", [kernel(n, 10 * i, 9 - i) for i, n in enumerate(names)])

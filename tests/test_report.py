@@ -79,7 +79,7 @@ class Pages:
         target.with_suffix(".json").write_text(json.dumps(asked))
 
 
-def test_page_declares_queries_that_are_there() -> None:
+def test_report_page_uses_existing_queries() -> None:
     declaration = build.page_toml()
     queries = catalog()
     parts = [p for s in declaration["section"] for p in s["part"]]
@@ -99,13 +99,13 @@ def test_page_declares_queries_that_are_there() -> None:
         assert set(re.findall(r"\{(\w+)\}", place["text"])) <= columns, name
 
 
-def test_places_are_of_findings() -> None:
+def test_locations_belong_to_findings() -> None:
     from analyze.advise import findings
 
     assert set(build.page_toml()["place"]) <= {f.name for f in findings()}
 
 
-def test_what_a_report_of_one_run_says(pages: Pages) -> None:
+def test_report_of_one_run(pages: Pages) -> None:
     text = words(pages("late-rank").read_text())
     # sample_traces/README.md: rank 3 is late; advise has 63.175 ms, 75.1 %.
     assert "Ranks wait for the slowest rank in collectives" in text and "up to 63.2 ms (75.1 %)" in text
@@ -127,7 +127,7 @@ def test_what_a_report_of_one_run_says(pages: Pages) -> None:
         ("late-rank", {"comm-exposed", "collectives", "kernel-pace"}),
     ],
 )
-def test_sections_are_of_what_was_recorded(pages: Pages, sample: str, asked: set[str]) -> None:
+def test_sections_match_the_recording(pages: Pages, sample: str, asked: set[str]) -> None:
     """What the program does (sample_traces/README.md) is shown, what it does not is not, and how to record that is."""
     special = {"graph-replays", "serving", "compiled", "recompute", "comm-exposed", "pipeline-bubbles", "moe-balance"}
     text = pages(sample).read_text()
@@ -149,7 +149,7 @@ def test_sections_of_a_pipeline_and_of_experts(tmp_path: Path) -> None:
         assert find(other).question in words(text[text.index('id="lacking"') :])
 
 
-def test_what_takes_longest_and_the_places_of_findings_are_asked_beside_the_page(pages: Pages) -> None:
+def test_slow_queries_run_in_parallel_with_the_page(pages: Pages) -> None:
     """Two threads ask: what both come to last would be computed by one while the other waits."""
     beside = [name for thread, name in pages.asked("one")["page"] if thread != "MainThread"]
     declaration = build.page_toml()
@@ -159,14 +159,14 @@ def test_what_takes_longest_and_the_places_of_findings_are_asked_beside_the_page
     assert slow and places and beside[: len(slow + places)] == slow + places
 
 
-def test_what_no_recording_holds_is_not_asked(pages: Pages) -> None:
+def test_queries_without_data_are_not_run(pages: Pages) -> None:
     """A question costs time also where it has no rows."""
     asked = {name for _, name in pages.asked("late-rank")["engines"]}
     unrepresentable = {"graph-replays", "compiled", "pipeline-bubbles", "moe-balance", "roofline", "memory-timeline"}
     assert "kernel-share" in asked and unrepresentable & asked == set()
 
 
-def test_every_command_in_it_runs(pages: Pages) -> None:
+def test_commands_of_the_report_run(pages: Pages) -> None:
     """Each as it stands there, pasted; the queries' answers have rows."""
     text, traces = pages("two-ranks").read_text(), analyze.open(SAMPLES / "resnet18-ddp2")
     from html import unescape
@@ -181,7 +181,7 @@ def test_every_command_in_it_runs(pages: Pages) -> None:
         assert traces.query(name, params=params).num_rows, command
 
 
-def test_several_runs(pages: Pages) -> None:
+def test_report_of_several_runs(pages: Pages) -> None:
     text = words(pages("sweep").read_text())
     assert "6 runs: " in text and "Kernel time of each run, by family" in text and "One run in detail" in text
     # alexnet-dp2 was recorded twice: once under Nsight Systems.
@@ -189,7 +189,7 @@ def test_several_runs(pages: Pages) -> None:
     assert "Steps" not in text.split("Which runs are there?")[0]
 
 
-def test_two_recordings_compared(tmp_path: Path) -> None:
+def test_report_of_a_comparison(tmp_path: Path) -> None:
     a, b = SAMPLES / "resnet18-1gpu", SAMPLES / "resnet18-ddp2"
     result = run_cli("report", a, "--compare", b, "-o", tmp_path / "a.html")
     assert result.returncode == 0, result.stderr
@@ -206,7 +206,7 @@ def test_two_recordings_compared(tmp_path: Path) -> None:
     assert drawn["communication"] == pytest.approx(change / 1e6, rel=1e-5) and len(specs) == 5
 
 
-def test_where_and_errors(tmp_path: Path) -> None:
+def test_report_with_where_and_errors(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no run that --where selects"):
         page(tmp_path / "a.html", SAMPLES / "late-rank", where="model = 'none'")
     for arguments, sentence in (
@@ -226,7 +226,7 @@ def test_where_and_errors(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_table_has_one_unit_a_column_and_the_values_themselves() -> None:
+def test_tables_have_one_unit_and_exact_values() -> None:
     columns = {"run_id": "id", "name": "text", "total_ns": "ns", "reason": "text", "calls": "count"}
     rows = Rows(
         tuple(ResultColumn(n, u, "") for n, u in columns.items()),
@@ -323,7 +323,7 @@ def written(request: pytest.FixtureRequest, pages: Pages) -> Path:
 
 
 @needs_browser
-def test_paper_is_light_and_shows_whole_tables(browser: Any, pages: Pages) -> None:
+def test_printed_report_is_light_with_whole_tables(browser: Any, pages: Pages) -> None:
     """A page that is read in dark colours, on the width of A4 paper between margins."""
     opened = Opened(browser, pages("two-ranks"), width=718, scheme="dark")
     colours = "[document.body, document.querySelector('.plot svg text')].map(e => getComputedStyle(e)).map("
@@ -341,7 +341,7 @@ def test_paper_is_light_and_shows_whole_tables(browser: Any, pages: Pages) -> No
 
 
 @needs_browser
-def test_all_figures_are_drawn_and_nothing_leaves_the_machine(browser: Any, written: Path) -> None:
+def test_figures_are_drawn_without_network(browser: Any, written: Path) -> None:
     opened = Opened(browser, written)
     marks = opened.page.evaluate(
         "[...document.querySelectorAll('.plot')].map(p => p.querySelectorAll("
@@ -362,7 +362,7 @@ def test_all_figures_are_drawn_and_nothing_leaves_the_machine(browser: Any, writ
 
 @needs_browser
 @pytest.mark.parametrize("name", ["counters", "sweep", "hostile"])
-def test_on_a_phone_in_the_dark(browser: Any, pages: Pages, name: str) -> None:
+def test_report_in_dark_mode_on_a_phone(browser: Any, pages: Pages, name: str) -> None:
     opened = Opened(browser, pages(name), width=375, scheme="dark")
     assert opened.page.evaluate("document.documentElement.scrollWidth") == 375, "nothing is wider than the screen"
     sizes = opened.page.evaluate(
@@ -483,7 +483,7 @@ def test_a_tree_is_enlarged_by_a_click_and_themes_change(browser: Any, pages: Pa
 
 
 @needs_browser
-def test_hostile_names_are_text(browser: Any, pages: Pages) -> None:
+def test_html_in_names_is_escaped_in_the_report(browser: Any, pages: Pages) -> None:
     text = pages("hostile").read_text()
     assert "\x1b" not in text and "\u202e" not in text and "y" * 5000 not in text
     opened = Opened(browser, pages("hostile"))
@@ -539,7 +539,7 @@ def test_phases_on_the_clock_of_the_memory(tmp_path: Path) -> None:
     assert [(r["phase"], r["start_ns"], r["dur_ns"]) for r in rows] == [("forward", -20_000, 40_000)]
 
 
-def test_whole_numbers_have_no_point() -> None:
+def test_integers_have_no_decimal_point() -> None:
     # 38,595,840 bytes, which the file wrote as a fraction; 0.5 needs its digits, and so does what stands beside it.
     columns = [ResultColumn("whole", "number", ""), ResultColumn("part", "number", "")]
     shown = table(Rows(columns, [(38_595_840.0, 0.5), (None, 2.0)]))

@@ -44,7 +44,7 @@ def report(tmp_path: Path) -> Path:
     return write(tmp_path / "a.ncu.csv", wide(launches))
 
 
-def test_roofs(report: Path) -> None:
+def test_roofs_of_the_device(report: Path) -> None:
     """Per cycle times clock: 1000 * 2 * 2 GHz; fp16 has pairs; sparse tensor peaks count half, fp64's whole."""
     roofs = {r["roof"]: r for r in ask(report, "roofs")}
     assert {n: r["flops_per_s"] for n, r in roofs.items() if r["flops_per_s"]} == {
@@ -55,7 +55,7 @@ def test_roofs(report: Path) -> None:
     assert {r["source"] for r in roofs.values()} == {"report"}
 
 
-def test_points_and_what_bounds_them(report: Path) -> None:
+def test_points_and_their_bounds(report: Path) -> None:
     points = {r["kernel"]: r for r in ask(report, "roofline", params={"level": "dram"})}
     # 2 * 512,000 FLOPs / 1,024,000 B = 1 FLOP/B, left of the ridge of 4 TFLOP/s / 3 TB/s = 1.33: memory, 3 TFLOP/s.
     # Achieved: 1,024,000 FLOPs and bytes in 10 us = 102.4 G/s each, which is 3.413 % of 3 T/s.
@@ -101,7 +101,7 @@ def test_tensor_cores_by_the_type_of_most_operations(
     assert (row["peak_roof"], row["flops"]) == (expected, (100 + sum(fp16)) * 10**6)
 
 
-def test_other_levels(report: Path) -> None:
+def test_roofline_of_other_memory_levels(report: Path) -> None:
     rows = [r for r in ask(report, "roofline") if r["kernel"] == "right"]
     # 20,480,000 FLOPs / 4,096,000 bytes through L2; no L1 bytes were counted.
     assert {r["level"]: r["flops_per_byte"] for r in rows} == {"dram": 20.0, "l2": 5.0}
@@ -118,7 +118,7 @@ def test_published_roofs_where_the_report_has_none(tmp_path: Path) -> None:
     assert row["bound"] is row["attainable_flops_per_s"] is row["roof_pct"] is None and row["flops_per_byte"] == 1.0
 
 
-def test_without_one_of_the_roofs_the_side_is_not_known(tmp_path: Path) -> None:
+def test_missing_roof_makes_the_bound_unknown(tmp_path: Path) -> None:
     """The H200's data sheet has no peak of fp16 outside of tensor cores, and no bandwidth of its L2 cache."""
     values = {"device__attribute_display_name": ("", "NVIDIA H200"), "lts__t_bytes.sum": ("byte", "4,096,000")}
     launches = [
@@ -143,7 +143,7 @@ def test_without_one_of_the_roofs_the_side_is_not_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["alexnet-roofline", "resnet18-roofline"])
-def test_recorded_roofs_are_near_the_published_ones(name: str) -> None:
+def test_recorded_roofs_are_close_to_published_ones(name: str) -> None:
     """The data sheet of the H200 at its boost clock; ncu's peaks at the clock while the kernels ran."""
     roofs = {r["roof"]: r["flops_per_s"] or r["gb_per_s"] for r in ask(SAMPLES / name, "roofs")}
     assert roofs["fp32"] == pytest.approx(67e12, rel=0.1) and roofs["dram"] == pytest.approx(4800, rel=0.05)
@@ -171,7 +171,7 @@ def read(*paths: Path, **params: str) -> Roofline:
     return roofline.read(rows("roofline", **({"level": "dram"} | params)), rows)
 
 
-def test_launches_of_several_runs_are_not_one(tmp_path: Path) -> None:
+def test_launches_of_several_runs_stay_apart(tmp_path: Path) -> None:
     """Launch 0 of two reports of the same kernel: 1 and 4 additions, 1,024,000 bytes and 10 us each."""
     for name, fadd in (("a", "1"), ("b", "4")):
         write(tmp_path / f"{name}.ncu.csv", wide([("k", counts(fadd=fadd) | PEAKS)]))
@@ -203,7 +203,7 @@ def test_launches_of_several_runs_are_not_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["svg", "png", "html"])
-def test_the_figure(tmp_path: Path, report: Path, suffix: str) -> None:
+def test_roofline_figure(tmp_path: Path, report: Path, suffix: str) -> None:
     output, again = tmp_path / f"roofline.{suffix}", tmp_path / f"again.{suffix}"
     for file in (output, again):
         analyze.open(report).plot("roofline", file, params={"level": "dram"})
@@ -225,7 +225,7 @@ def test_the_figure(tmp_path: Path, report: Path, suffix: str) -> None:
         assert [len(d["values"]) for d in points] == [3]
 
 
-def test_a_figure_of_a_hundred_launches(tmp_path: Path) -> None:
+def test_roofline_figure_of_a_hundred_launches(tmp_path: Path) -> None:
     data = read(SAMPLES / "resnet18-ncu", group="launch")
     assert len(data.points) + data.unplaced == 146 and len(data.points) > 90
     assert sum(p.dur_ns for p in data.points) + data.unplaced_ns == data.total_ns
@@ -233,7 +233,7 @@ def test_a_figure_of_a_hundred_launches(tmp_path: Path) -> None:
     assert [p.dur_ns for p in data.numbered] == sorted((p.dur_ns for p in data.points), reverse=True)[:10]
 
 
-def test_what_cannot_be_drawn_is_a_sentence(tmp_path: Path, report: Path) -> None:
+def test_roofline_without_data_is_one_sentence(tmp_path: Path, report: Path) -> None:
     for arguments, sentence in (
         ([report, "-o", tmp_path / "a.pdf"], "a figure is written as .svg, .png, .html"),
         ([report, "-o", tmp_path / "a.svg", "-p", "level=l3"], "level must be one of all, dram, l2, l1"),
@@ -247,6 +247,6 @@ def test_what_cannot_be_drawn_is_a_sentence(tmp_path: Path, report: Path) -> Non
         read(copies)
 
 
-def test_figures_in_words() -> None:
+def test_roofline_text() -> None:
     assert [si(v, "B/s") for v in (4.8088e12, 999, 1.5e3, 2.5e18)] == ["4.81 TB/s", "999 B/s", "1.5 kB/s", "2500 PB/s"]
     assert [quantity(v, "ns") for v in (12, 136864, 2.5e6, 3e9)] == ["12 ns", "137 µs", "2.5 ms", "3 s"]

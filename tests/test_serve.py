@@ -136,7 +136,7 @@ def test_pages_of_runs(server: Server) -> None:
     assert f'href="/query/stragglers?run={DDP}"' in server.ask(f"/run?run={DDP}&part=advice").text
 
 
-def test_a_question_and_its_rows(server: Server) -> None:
+def test_query_page_shows_its_rows(server: Server) -> None:
     """The figures are those of the Python API."""
     page = server.ask(f"/query/kernel-share?run={DDP}&group=family").text
     assert "<option selected>family</option>" in page and f'value="{DDP}" selected' in page
@@ -170,7 +170,7 @@ def test_answers_as_files(server: Server) -> None:
     assert many.status == 400 and "200,000 rows" in many.text
 
 
-def test_two_runs_compared(server: Server) -> None:
+def test_comparison_page(server: Server) -> None:
     page = server.ask(f"/compare?a={ONE}&b={DDP}").text
     assert "A: 32; B: 16" in words(page) and len(sources(page)) == 5
     family = server.ask(sources(page)[0]).text
@@ -181,7 +181,7 @@ def test_two_runs_compared(server: Server) -> None:
     assert "--where-a" in words(family) and server.ask(f"/compare?a={ONE}&b={DDP}&part=99").status == 400
 
 
-def test_every_drill_leads_to_a_question() -> None:
+def test_every_drill_down_names_a_query() -> None:
     queries = catalog()
     drills = [(q, d) for q in queries.values() for d in q.drills]
     assert len({q.name for q, _ in drills}) > 20
@@ -200,7 +200,7 @@ def test_every_drill_leads_to_a_question() -> None:
                 known[key].parse(text, target.name)
 
 
-def test_every_cell_that_leads_on_leads_to_rows(server: Server) -> None:
+def test_every_linked_cell_leads_to_rows(server: Server) -> None:
     """One for each question that is led to."""
     seen = 0
     for name in ("kernel-share", "steps", "breakdown", "phases", "collective-waits", "memory-by-category"):
@@ -213,7 +213,7 @@ def test_every_cell_that_leads_on_leads_to_rows(server: Server) -> None:
     assert seen >= 8
 
 
-def test_names_in_addresses() -> None:
+def test_names_are_escaped_in_urls() -> None:
     query = catalog()["kernel-share"]
     columns = query.result_columns({"group": "name"})
     link = Addresses(Selection("it's", "gpus = 2")).cells(query, Rows(columns, []), {"group": "name"}, ())
@@ -227,7 +227,7 @@ def test_names_in_addresses() -> None:
 # --- SQL ---
 
 
-def test_sql(server: Server) -> None:
+def test_sql_page(server: Server) -> None:
     answer = server.sql("SELECT count(*) AS n FROM kernels", run=ONE).text
     [expected] = analyze.open(SAMPLES / "resnet18-1gpu").sql("SELECT count(*) AS n FROM kernels").to_pylist()
     assert f">{expected['n']:,}<" in answer
@@ -259,7 +259,7 @@ def test_sql_reads_the_tables_and_nothing_else(server: Server, statement: str) -
 SLOW = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n < 1_000_000_000) SELECT max(n) FROM t"
 
 
-def test_a_long_question_ends_and_holds_nobody_up() -> None:
+def test_time_limit_stops_a_long_query_and_others_proceed() -> None:
     with serving(SAMPLES / "late-rank", "--time-limit", "5") as server, ThreadPoolExecutor() as beside:
         slow = [beside.submit(server.sql, SLOW) for _ in range(2)]  # as many as are worked on at a time
         time.sleep(0.2)
@@ -270,7 +270,7 @@ def test_a_long_question_ends_and_holds_nobody_up() -> None:
         assert server.sql("SELECT 1").status == 200
 
 
-def test_a_question_ends_with_who_asked_it() -> None:
+def test_query_stops_when_the_client_disconnects() -> None:
     """Under a time limit that none of them would reach: whoever had to wait for one would run into his own."""
     with serving(SAMPLES / "late-rank", "--time-limit", "3600") as server, ThreadPoolExecutor() as beside:
         # One that nobody waits for any more makes room for the next.
@@ -290,7 +290,7 @@ def test_a_question_ends_with_who_asked_it() -> None:
 LONG = "levenshtein(repeat('a', 300000), repeat('b', 300000)) > 0"
 
 
-def test_an_expression_that_takes_long_is_ended_and_holds_nobody_up() -> None:
+def test_time_limit_stops_a_long_expression_and_others_proceed() -> None:
     """DuckDB does not stop inside one call of a function, so the process is killed."""
     with serving(SAMPLES / "late-rank", "--time-limit", "5") as server, ThreadPoolExecutor() as beside:
         address = "/query/runs?part=answer&" + urlencode({"where": LONG})
@@ -308,7 +308,7 @@ def children(pid: int) -> int:
     return sum(stat[0] != "Z" for stat in stats_of_children(pid))
 
 
-def test_memory_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_limit_is_enforced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACEQUARRY_MEMORY", "1GB")
     with serving(SAMPLES / "late-rank") as server:
         for where in ("len(repeat('x', 2_000_000_000)) > 0", "len(range(1_000_000_000)) > 0"):
@@ -321,7 +321,7 @@ def test_memory_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         assert server.ask("/run?part=advice").status == 200
 
 
-def test_one_visitor_changes_nothing_for_the_next(server: Server) -> None:
+def test_visitors_cannot_change_the_database(server: Server) -> None:
     for statement in (
         "/* /* */ EXPLAIN SELECT 1 -- */ CREATE OR REPLACE VIEW runs AS SELECT 1 AS x",
         "CREATE OR REPLACE VIEW runs AS SELECT 1 AS x",
@@ -337,7 +337,7 @@ def test_one_visitor_changes_nothing_for_the_next(server: Server) -> None:
 # --- who may ask ---
 
 
-def test_idle_connections_keep_nobody_out() -> None:
+def test_idle_connections_do_not_block_others() -> None:
     with serving(SAMPLES / "late-rank") as server:
         idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(230)]
         until = time.monotonic() + 20
@@ -356,7 +356,7 @@ def answered(server: Server) -> int:
         return 0
 
 
-def test_only_this_servers_own_pages_ask(server: Server) -> None:
+def test_requests_of_other_origins_are_rejected(server: Server) -> None:
     own = f"127.0.0.1:{server.port}"
     for host in ("evil.example", f"evil.example:{server.port}", f"127.0.0.1.evil.example:{server.port}", "192.168.0.7"):
         assert server.ask("/", Host=host).status == 421
@@ -396,7 +396,7 @@ def test_headers_methods_and_paths(server: Server) -> None:
     assert server.ask("/sql", {"statement": "SELECT 1" + " " * 300_000}).status == 413
 
 
-def test_a_token_where_others_could_ask() -> None:
+def test_other_addresses_require_a_token() -> None:
     with serving(SAMPLES / "late-rank", "--host", "0.0.0.0") as server:
         token = server.address.split("?token=")[1]
         assert len(token) >= 40
@@ -416,7 +416,7 @@ def test_a_token_where_others_could_ask() -> None:
         assert server.ask(f"//evil.example/?token={token}").headers["location"] == "/evil.example/"
 
 
-def test_what_cannot_be_served(server: Server) -> None:
+def test_invalid_input_is_one_sentence(server: Server) -> None:
     traces = analyze.open(SAMPLES / "late-rank")
     for options, sentence in (
         ({"where": "model = 'none'"}, "no run that --where selects"),
@@ -473,7 +473,7 @@ class Opened:
 
 
 @needs_browser
-def test_from_the_front_to_a_cell_that_leads_on(browser: Any, server: Server) -> None:
+def test_browser_follows_linked_cells(browser: Any, server: Server) -> None:
     opened = Opened(browser, server, "")
     page = opened.page
     page.get_by_role("link", name=DDP).click()
@@ -503,7 +503,7 @@ def test_from_the_front_to_a_cell_that_leads_on(browser: Any, server: Server) ->
 
 
 @needs_browser
-def test_sql_in_a_browser_on_a_phone_in_the_dark(browser: Any, server: Server) -> None:
+def test_sql_page_in_dark_mode_on_a_phone(browser: Any, server: Server) -> None:
     opened = Opened(browser, server, "sql", width=375, scheme="dark")
     page = opened.page
     page.locator("textarea").fill("SELECT name, sum(dur_ns) AS dur_ns FROM kernels GROUP BY name ORDER BY 2 DESC")
@@ -520,7 +520,7 @@ def test_sql_in_a_browser_on_a_phone_in_the_dark(browser: Any, server: Server) -
 
 
 @needs_browser
-def test_hostile_names_are_text(browser: Any, server: Server, hostile: Path) -> None:
+def test_html_in_names_is_escaped_in_pages(browser: Any, server: Server, hostile: Path) -> None:
     [run] = analyze.open(hostile).query("runs").column("run_id").to_pylist()
     opened = Opened(browser, server, "query/kernel-share?" + urlencode({"run": run}))
     opened.whole()

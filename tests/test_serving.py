@@ -28,7 +28,7 @@ def lookup(ts: float, batch: int, tokens: int, words: int = 1000) -> dict[str, A
         ("decode", "decode", None),
     ],
 )
-def test_names_of_servers(tmp_path: Path, name: str, kind: str, tokens: int | None) -> None:
+def test_inference_servers_are_recognised(tmp_path: Path, name: str, kind: str, tokens: int | None) -> None:
     # 10 us, of which 4 are busy; and a range inside that is not a step of its own.
     events = [event("user_annotation", name, 0, 10), event("user_annotation", "decode", 1, 5), *launched(2, 1, 4, 4)]
     [row] = ask(write_trace(tmp_path / "t.json", events), "serving")
@@ -37,7 +37,7 @@ def test_names_of_servers(tmp_path: Path, name: str, kind: str, tokens: int | No
     assert row["tokens_per_s"] == (tokens and pytest.approx(tokens / 10e-6))
 
 
-def test_steps_by_hand(tmp_path: Path) -> None:
+def test_engine_steps_by_hand(tmp_path: Path) -> None:
     # Prefill of 2 x 8 tokens, done when its kernel is, at 30: 30 us, 12 busy, 10 of them attention. Two decode steps of
     # 10 us and 2 tokens, the first with a write of 2 us into the cache (a concatenation along the third dimension).
     cat = {"Input Dims": [[[2, 4, 8, 16], [2, 4, 1, 16]], []], "Concrete Inputs": ["", "2"], "External id": 3}
@@ -60,7 +60,7 @@ def test_steps_by_hand(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_without_ranges_a_step_is_a_pass_over_the_model(tmp_path: Path) -> None:
+def test_step_without_ranges_is_a_forward_pass(tmp_path: Path) -> None:
     # The same table begins each pass; that of positions, of another shape, does not.
     events = [
         lookup(0, 1, 8), lookup(2, 1, 8, 512), *launched(4, 1, 10, 6), lookup(20, 1, 1), lookup(22, 1, 1, 512),
@@ -89,7 +89,7 @@ def ahead(n: int, every: float, work: float) -> list[dict[str, Any]]:
     return events
 
 
-def test_overlapping_steps_take_the_time_of_the_gpu(tmp_path: Path) -> None:
+def test_overlapping_steps_use_gpu_time(tmp_path: Path) -> None:
     # The CPU is a step ahead, the GPU always busy: 320 tokens in 200 ms.
     [row] = ask(write_trace(tmp_path / "t.json", ahead(20, 10_000, 10_000)), "serving")
     assert (row["steps"], row["tokens"], row["time_ns"], row["busy_ns"]) == (20, 320, 200_000_000, 200_000_000)
@@ -103,7 +103,7 @@ def test_overlapping_steps_take_the_time_of_the_gpu(tmp_path: Path) -> None:
     assert [r["time_ns"] for r in ask(path, "serving", params={"per": "step"})] == [9_000_000] + 19 * [10_000_000]
 
 
-def test_steps_of_several_threads_and_work_of_no_step(tmp_path: Path) -> None:
+def test_steps_of_several_threads_and_unassigned_work(tmp_path: Path) -> None:
     # Two threads decode at the same time: [0, 10) and [5, 15), 15 us in all. A copy of nobody's fills [12, 13).
     # Work: [2, 8) of the first, [8, 12) of the second. The second step overlaps the first, which begins with its work.
     second = [{**e, "tid": 2} if e["cat"] != "kernel" else e for e in launched(6, 2, 8, 4)]
@@ -117,7 +117,7 @@ def test_steps_of_several_threads_and_work_of_no_step(tmp_path: Path) -> None:
     assert [(r["time_ns"], r["busy_ns"], r["idle_ns"]) for r in rows] == [(8_000, 6_000, 0), (5_000, 4_000, 2_000)]
 
 
-def test_the_sample() -> None:
+def test_engine_steps_of_the_sample() -> None:
     """examples/generate.py: a prompt of 128 tokens, then 11 of 12 tokens one at a time, in 2 layers."""
     path = SAMPLES / "generate"
     rows = {r["kind"]: r for r in ask(path, "serving")}

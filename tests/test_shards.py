@@ -53,7 +53,7 @@ def test_samples_have_the_same_rows_as_by_one_ingest(tmp_path: Path) -> None:
     assert len(analyze.commit(many).unchanged) == len(expected["runs"]) and files(many) == before
 
 
-def test_ranks_of_several_shards_are_one_run_and_shares_are_neighbours(tmp_path: Path) -> None:
+def test_shards_of_one_run_take_neighbouring_ranks(tmp_path: Path) -> None:
     folder, store = job(tmp_path / "job", 8), tmp_path / "store"
     shards(store, 0, 1, 2, 3, paths=folder)
     result = analyze.commit(store)
@@ -69,7 +69,7 @@ def test_ranks_of_several_shards_are_one_run_and_shares_are_neighbours(tmp_path:
 
 
 @pytest.mark.parametrize("text", ["", "1", "4/4", "-1/4", "1/0", "a/b", "1/4/5"])
-def test_a_share_that_is_none(tmp_path: Path, text: str) -> None:
+def test_invalid_shard_is_rejected(tmp_path: Path, text: str) -> None:
     with pytest.raises(InputError, match="must be I/N, with I from 0 to N - 1"):
         analyze.ingest(job(tmp_path / "job"), store=tmp_path / "store", shard=text)
     assert not (tmp_path / "store").exists() and parse_share("3/4") == (3, 4)
@@ -96,7 +96,7 @@ def test_missing_shards_are_named(tmp_path: Path) -> None:
     assert result.returncode == 2 and "there is no shard to commit" in result.stderr
 
 
-def test_a_shard_that_is_done_again_counts_once(tmp_path: Path) -> None:
+def test_repeated_shard_counts_once(tmp_path: Path) -> None:
     folder, store = job(tmp_path / "job"), tmp_path / "store"
     shards(store, 0, 1, 1, 2, 3, 0, paths=folder)
     assert len(list(store.glob("kernels/*/*.parquet"))) == 6
@@ -133,7 +133,7 @@ def test_two_ingests_in_shards_side_by_side(tmp_path: Path) -> None:
     assert {r["name"] for r in sql(store, "SELECT name FROM kernels")} == {"a0", "a1", "b0", "b1"}
 
 
-def test_what_waits_is_not_swept_away_and_what_is_dead_is(tmp_path: Path) -> None:
+def test_only_abandoned_shards_are_removed(tmp_path: Path) -> None:
     folder, store = job(tmp_path / "job"), tmp_path / "store"
     shards(store, 0, 1, 2, paths=folder)
     # One that was killed, and what it had in place; and one that is at work.
@@ -161,7 +161,7 @@ def run_folder(folder: Path, *names: str) -> Path:
     return write_run(folder, [(f"{name}.json", "chrome_trace", rank) for rank, name in enumerate(names)], run_id="r")
 
 
-def test_a_rank_that_two_shards_read_is_left_out_of_the_second(tmp_path: Path) -> None:
+def test_duplicate_rank_of_two_shards_is_skipped(tmp_path: Path) -> None:
     """As an ingest of all does it, whichever files a shard has put together."""
     folder = run_folder(tmp_path / "run", "a", "b", "again", "c")
     found = [discover([folder]) for _ in range(3)]
@@ -177,7 +177,7 @@ def test_a_rank_that_two_shards_read_is_left_out_of_the_second(tmp_path: Path) -
     assert [r["name"] for r in sql(two.folder, "SELECT name FROM kernels ORDER BY name")] == ["a", "b", "c"]
 
 
-def test_a_file_that_cannot_be_read_is_a_warning_of_the_commit(tmp_path: Path) -> None:
+def test_unreadable_file_is_a_warning_of_the_commit(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "run", "a", "b", "c")
     (folder / "b.json").write_text("no trace")
     one, two = tmp_path / "one", tmp_path / "two"
@@ -188,7 +188,7 @@ def test_a_file_that_cannot_be_read_is_a_warning_of_the_commit(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("remote", [False, True])
-def test_what_was_committed_is_not_committed_again(
+def test_committed_shards_are_not_committed_again(
     tmp_path: Path, remote: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A commit that died when its rows were visible, but its shards still there; then the run was read anew."""
@@ -222,7 +222,7 @@ def test_what_was_committed_is_not_committed_again(
     assert names() == {"newer0", "newer1"} and not store.read_shards()
 
 
-def test_two_commits_that_died_over_the_same_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_after_two_killed_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each left its shards, and they lie in one folder."""
     folder, store = job(tmp_path / "job", 2), tmp_path / "store"
     shards(store, 0, 1, of=2, paths=folder)

@@ -116,7 +116,7 @@ def job(ranks: int) -> Path:
 # --- Ingest ---
 
 
-def test_more_tasks_than_an_array_may_have_and_one_is_cancelled(shared: Path) -> None:
+def test_more_tasks_than_an_array_allows_and_one_cancelled(shared: Path) -> None:
     most = largest_array()
     assert most is not None
     analyze.ingest(job(min(most, 20) + 2), store="one")
@@ -134,7 +134,7 @@ def test_more_tasks_than_an_array_may_have_and_one_is_cancelled(shared: Path) ->
     assert not list(Path("cache/tracequarry/jobs").iterdir()) and not Path("many/.submitit").exists()
 
 
-def test_an_interrupted_ingest_cancels_its_tasks(shared: Path) -> None:
+def test_interrupted_ingest_cancels_its_tasks(shared: Path) -> None:
     job(4)
     ingest = start(
         "analyze", "ingest", "runs", "--store", "s", "--launcher", "slurm",
@@ -147,7 +147,7 @@ def test_an_interrupted_ingest_cancels_its_tasks(shared: Path) -> None:
     wait_for(lambda: not queue())
 
 
-def test_what_cannot_be(shared: Path, tmp_path: Path) -> None:
+def test_invalid_slurm_options_are_one_sentence(shared: Path, tmp_path: Path) -> None:
     """A node has a /tmp of its own."""
     write_trace(tmp_path / "t.json", [kernel("k", 0, 1)])
     for paths, options, said in (
@@ -159,7 +159,7 @@ def test_what_cannot_be(shared: Path, tmp_path: Path) -> None:
         assert ingest.returncode == 2 and re.fullmatch(f"analyze: {said}\n", stderr), stderr
 
 
-def test_a_task_has_the_cpus_that_were_asked_for(shared: Path) -> None:
+def test_task_has_the_requested_cpus(shared: Path) -> None:
     with submitted("slurm", "cpus", {"cpus_per_task": "2"}) as tasks:
         [(_, cpus)] = tasks.outcomes(tasks.submit([(os.sched_getaffinity, (0,))]))
     assert len(cpus) >= 2
@@ -212,7 +212,7 @@ def test_a_job_on_two_nodes_is_one_run(shared: Path, command: str, per_node: int
 
 
 @pytest.mark.parametrize("around", [False, True])
-def test_after_a_ctrl_c_what_was_recorded_stays(shared: Path, around: bool) -> None:
+def test_ctrl_c_keeps_recorded_data(shared: Path, around: bool) -> None:
     pytest.importorskip("torch")
     Path("train.py").write_text(TRAIN)
     collect = "collect run -o out --steps 500 --warmup 2 --undisturbed 0 --"
@@ -235,7 +235,7 @@ def cells(folder: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_sweep_of_which_a_task_is_lost(shared: Path) -> None:
+def test_sweep_with_a_lost_task(shared: Path) -> None:
     program = [["true"], ["sh", "-c", "kill -9 $PPID"]]
     Path("plan.toml").write_text(f"[options]\nprofiler = 'none'\n[grid]\nprogram = {json.dumps(program)}\n")
     sweep = start("collect", "sweep", "plan.toml", "-o", "out", "--launcher", "slurm")
@@ -267,7 +267,7 @@ def test_cell_that_exceeds_its_time_limit(shared: Path) -> None:
     assert not list(Path("out").rglob(".reserve"))
 
 
-def test_an_interrupted_sweep_cancels_its_tasks(shared: Path) -> None:
+def test_interrupted_sweep_cancels_slurm_tasks(shared: Path) -> None:
     program = ["sh", "-c", "touch begun; sleep 600"]
     plan = f"[options]\nprofiler = 'none'\nprogram = {json.dumps(program)}\n[grid]\nsteps = [1, 2]\n"
     Path("plan.toml").write_text(plan)
@@ -281,7 +281,7 @@ def test_an_interrupted_sweep_cancels_its_tasks(shared: Path) -> None:
     assert manifests and {(m.status, m.reason) for m in manifests} == {("failed", "interrupted")}
 
 
-def test_a_sweep_by_a_script(shared: Path) -> None:
+def test_sweep_by_sbatch_script(shared: Path) -> None:
     """Of more cells than an array may have."""
     most = min(largest_array() or 1, 20)
     plan = f"[options]\nprofiler = 'none'\nprogram = ['true']\n[grid]\nsteps = {list(range(1, most + 2))}\n"

@@ -29,7 +29,7 @@ from analyze.sources.remote import raw_path
 from analyze.store.store import Store
 
 
-def test_several_processes_read_a_large_file_as_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parallel_read_equals_sequential_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     packed = SAMPLES / "resnet18-1gpu" / "torch" / "rank-0.trace.json.gz"
     for name in ("plain.json", "packed.json.gz"):
         path = tmp_path / name
@@ -49,7 +49,7 @@ def test_several_processes_read_a_large_file_as_one_does(tmp_path: Path, monkeyp
         assert one == two, file
 
 
-def test_this_process_reads_with_the_others() -> None:
+def test_main_process_reads_too() -> None:
     """In the order of the chunks, whoever reads them, and never with more of them than the processes need."""
     here, begun = threading.get_ident(), 0
 
@@ -71,7 +71,7 @@ def test_this_process_reads_with_the_others() -> None:
     assert 20 < sum(own for _, own in found) < 180
 
 
-def test_no_more_processes_than_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_most_jobs_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where all files are large, this process is one of them; it only waits for those that read small files."""
     monkeypatch.setattr("analyze.ingestion.staging._BIG_FILE", 2 << 20)
     small = SourceFile(tmp_path / "small.json", "chrome_trace", 0), 1 << 20
@@ -110,7 +110,7 @@ def test_distinct_names_spill_to_files(tmp_path: Path, monkeypatch: pytest.Monke
     st.integers(0, 4000),
     st.integers(2, 4),
 )
-def test_distinct_texts_are_those_of_a_set(parts: list[list[str]], most_bytes: int, most_files: int) -> None:
+def test_distinct_texts_equal_a_set(parts: list[list[str]], most_bytes: int, most_files: int) -> None:
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as small:
         small.setattr("analyze.ingestion.distinct_texts.MOST_BYTES", most_bytes)
         small.setattr("analyze.ingestion.distinct_texts.MOST_FILES", most_files)

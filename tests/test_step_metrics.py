@@ -29,7 +29,7 @@ def lines(*rows: str, end: str = "\n") -> bytes:
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r\r\n"])
-def test_whole_rows(tmp_path: Path, end: str) -> None:
+def test_whole_rows_are_read(tmp_path: Path, end: str) -> None:
     found, report = read_rows(tmp_path / "s.csv", lines(*ROWS, end=end))
     assert [(r["step"], r["warmup"], r["data_s"], r["loss"]) for r in found] == [
         (0, True, 0.01, 6.9), (1, False, 0.02, 6.8), (2, False, None, 6.7),
@@ -55,24 +55,24 @@ def test_whole_rows(tmp_path: Path, end: str) -> None:
         b'0,1,false,"0.1,0.2,16,6.5',
     ],
 )
-def test_a_row_that_cannot_be_read_is_counted_and_costs_no_other(tmp_path: Path, bad: bytes) -> None:
+def test_unreadable_row_is_counted_and_loses_no_other(tmp_path: Path, bad: bytes) -> None:
     found, report = read_rows(tmp_path / "s.csv", lines(*ROWS) + bad + b"\n" + ROWS[0].encode() + b"\n")
     assert len(found) == 4 and report.lost == 1
     assert len(report.warnings) == 1 and report.warnings[0].startswith("s.csv: line 5 is left out: ")
 
 
-def test_a_number_that_the_file_ends_in_is_not_known(tmp_path: Path) -> None:
+def test_number_cut_off_by_the_end_of_the_file_is_null(tmp_path: Path) -> None:
     found, report = read_rows(tmp_path / "s.csv", lines(*ROWS)[:-2])
     assert len(found) == 2 and report.lost == 1
 
 
-def test_a_loss_that_diverged_is_kept(tmp_path: Path) -> None:
+def test_infinite_loss_is_kept(tmp_path: Path) -> None:
     found, _ = read_rows(tmp_path / "s.csv", lines("0,0,false,0.1,0.2,16,nan"))
     assert math.isnan(found[0]["loss"])
 
 
 @pytest.mark.parametrize("data", [b"", b"a,b\n1,2\n", b"step,step\n1,2\n", b"data_s\n1\n", b"\x00\n"])
-def test_another_header_is_a_sentence(tmp_path: Path, data: bytes) -> None:
+def test_other_header_is_one_sentence(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(InputError, match="not a step_metrics CSV"):
         read_rows(tmp_path / "s.csv", data)
 

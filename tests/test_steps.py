@@ -51,7 +51,7 @@ def test_a_step_is_one_window_in_every_query(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_a_bare_nsys_export_has_the_steps_that_its_breakdown_has(tmp_path: Path) -> None:
+def test_nsys_export_steps_equal_its_breakdown(tmp_path: Path) -> None:
     # Its two NVTX ranges `step`, as SQLite has them: the first window ends where the second range begins.
     path = tmp_path / "node-0.sqlite"
     shutil.copyfile(SAMPLES / "alexnet-dp2" / "nsys" / "node-0.sqlite", path)
@@ -96,7 +96,7 @@ def metrics_line(number: int, warmup: bool, data_us: int, step_us: int) -> str:
     return f"0,{number},{warmup},{data_us / 1e6},0,0,0,0,0,{step_us / 1e6},8,1,0,0"
 
 
-def test_what_was_recorded_and_what_the_collector_timed_stand_side_by_side(tmp_path: Path) -> None:
+def test_recorded_and_undisturbed_steps_are_shown_together(tmp_path: Path) -> None:
     # Recorded: windows of 100 and 60, that wait 10 and 0. Timed: steps 2 and 3 of 90 and 50, waits of 9 and 1; step 0
     # and 1 were warm-up, which was not recorded. 8 images in 100 us are 80,000 a second.
     events = [step(2, 0, 95), step(3, 100, 60), annotated("data", 5, 10)]
@@ -118,7 +118,7 @@ def test_what_was_recorded_and_what_the_collector_timed_stand_side_by_side(tmp_p
     assert row["images_per_s"] == pytest.approx(16 / 160e-6)
 
 
-def test_without_a_recording_steps_are_as_the_collector_timed_them(tmp_path: Path) -> None:
+def test_steps_without_a_trace_come_from_step_metrics(tmp_path: Path) -> None:
     path = run_folder(tmp_path / "r", None, [metrics_line(0, True, 70, 900), metrics_line(1, False, 10, 100)])
     [row] = ask(path, "steps")
     assert (row["step"], row["step_ns"], row["data_ns"], row["data_pct"]) == (1, 100_000, 10_000, 10)
@@ -127,7 +127,7 @@ def test_without_a_recording_steps_are_as_the_collector_timed_them(tmp_path: Pat
     assert (row["step_ns"], row["data_ns"], row["idle_wait_pct"], row["bound"]) == (100_000, 10_000, None, True)
 
 
-def test_a_step_has_the_number_that_the_collector_gave_it(tmp_path: Path) -> None:
+def test_step_number_comes_from_step_metrics(tmp_path: Path) -> None:
     # As many were recorded as were profiled: they are those, whatever the profiler calls them.
     lines = [metrics_line(n, n < 2, 0, 50) for n in range(4)]
     path = run_folder(tmp_path / "r", [step(0, 0, 50), step(1, 50, 50)], lines)
@@ -137,7 +137,7 @@ def test_a_step_has_the_number_that_the_collector_gave_it(tmp_path: Path) -> Non
     assert [(r["step"], r["timed_step_ns"]) for r in ask(path, "steps")] == [(2, 50_000), (3, 50_000)]
 
 
-def test_steps_that_were_not_counted_divide_nothing(tmp_path: Path) -> None:
+def test_uncounted_steps_are_not_divided_by(tmp_path: Path) -> None:
     # Another program: its manifest has the option's default, 5, of which nothing is known.
     other = run_folder(tmp_path / "other", [kernel("k", 0, 1)], [], model=None)
     assert sql(other, "SELECT * FROM step_counts") == []
@@ -170,7 +170,7 @@ def test_flops_per_image_divide_by_counted_steps(tmp_path: Path) -> None:
         assert row["total_flops"] > 0
 
 
-def test_loader_ranges_inside_each_other_count_once(tmp_path: Path) -> None:
+def test_nested_loader_ranges_count_once(tmp_path: Path) -> None:
     # [5, 65) holds [10, 60): 60 of 100, not 110.
     events = [
         step(1, 0, 100), annotated("enumerate(DataLoader)#A.__next__", 5, 60),
@@ -185,13 +185,13 @@ def test_loader_ranges_inside_each_other_count_once(tmp_path: Path) -> None:
     assert (row["phase"], row["calls"], row["cpu_ns"]) == ("data", 1, 60_000)
 
 
-def test_a_wait_across_the_edge_of_a_step_is_cut_there(tmp_path: Path) -> None:
+def test_wait_is_cut_at_the_step_boundary(tmp_path: Path) -> None:
     events = [step(1, 0, 50), step(2, 50, 50), annotated("data", 40, 30)]
     rows = ask(write_trace(tmp_path / "t.json", events), "steps")
     assert [r["data_ns"] for r in rows] == [10_000, 20_000]
 
 
-def test_waits_are_unknown_where_nothing_says_data(tmp_path: Path) -> None:
+def test_waits_are_unknown_without_loader_ranges(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.json", [step(1, 0, 50), kernel("k", 0, 5)])
     [row] = ask(path, "steps")
     assert row["data_ns"] is row["train_ns"] is row["data_pct"] is None and row["step_ns"] == 50_000
@@ -199,7 +199,7 @@ def test_waits_are_unknown_where_nothing_says_data(tmp_path: Path) -> None:
     assert row["data_ns"] is row["bound"] is row["idle_wait_pct"] is None
 
 
-def test_waits_of_some_steps_are_not_those_of_all(tmp_path: Path) -> None:
+def test_waits_of_some_steps_are_not_extrapolated(tmp_path: Path) -> None:
     """A warm-up step of 100 us waits 70, as the collector timed it; of the recorded one of 100 us nothing says it."""
     path = run_folder(
         tmp_path / "r", [step(1, 0, 100)], [metrics_line(0, True, 70, 100), metrics_line(1, False, 0, 90)]
@@ -211,7 +211,7 @@ def test_waits_of_some_steps_are_not_those_of_all(tmp_path: Path) -> None:
     assert (row["data_pct"], row["wait_max_ns"], row["bound"]) == (70, 70_000, True)
 
 
-def test_the_profilers_part_of_a_step_and_of_a_wait(tmp_path: Path) -> None:
+def test_profiler_overhead_in_steps_and_waits(tmp_path: Path) -> None:
     # Overhead [5, 15) and [10, 20) on two threads is 15 long; 5 of it, [15, 20), in the wait. [90, 130) is cut at 100.
     events = [
         step(1, 0, 100), annotated("data", 15, 10),
@@ -225,7 +225,7 @@ def test_the_profilers_part_of_a_step_and_of_a_wait(tmp_path: Path) -> None:
     assert (row["data_ns"], row["profiler_ns"]) == (10_000, 5_000)
 
 
-def test_an_optimizer_that_steps_another_counts_once(tmp_path: Path) -> None:
+def test_nested_optimizers_count_once(tmp_path: Path) -> None:
     # ZeRO [0, 100) holds Adam [10, 30). Kernels launched at 15 (5 long, at 20) and 50 (30 long, at 60): all in the
     # optimizer, from 20 to 90.
     events = [
@@ -275,7 +275,7 @@ def samples() -> analyze.Traces:
     return analyze.open(*(SAMPLES / name for name in SAMPLE_NAMES))
 
 
-def test_on_the_samples_the_windows_lie_side_by_side(samples: analyze.Traces) -> None:
+def test_step_windows_of_samples_do_not_overlap(samples: analyze.Traces) -> None:
     rows = samples.sql("SELECT * FROM step_windows ORDER BY run_id, rank, start_ns").to_pylist()
     ranges = samples.sql(
         "SELECT run_id, rank, min(start_ns) AS first_ns, max(end_ns) AS last_ns FROM step_ranges GROUP BY ALL"
@@ -298,7 +298,7 @@ def test_on_the_samples_the_windows_lie_side_by_side(samples: analyze.Traces) ->
         assert r["window_ns"] == lengths[r["run_id"], r["rank"], r["step"]]
 
 
-def test_on_the_samples_the_phases_add_up_to_all_gpu_work(samples: analyze.Traces) -> None:
+def test_phases_of_samples_add_up_to_all_gpu_work(samples: analyze.Traces) -> None:
     of_runs = "FROM gpu_work WHERE run_id IN (SELECT run_id FROM phase_ranges)"
     [work] = samples.sql(f"SELECT count(*) AS n, sum(dur_ns)::BIGINT AS ns {of_runs}").to_pylist()
     phases = samples.query("phases").to_pylist()

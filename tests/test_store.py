@@ -119,7 +119,7 @@ def test_a_reader_keeps_what_it_opened(tmp_path: Path) -> None:
     assert len(list((store / "kernels").rglob("*.parquet"))) == 1
 
 
-def test_what_the_dead_left_is_removed(tmp_path: Path) -> None:
+def test_files_of_killed_ingests_are_removed(tmp_path: Path) -> None:
     path, store = stored(tmp_path)
     [whole] = (store / "kernels").rglob("*.parquet")
     (whole.parent / "rank-0.g2.parquet").write_bytes(b"moved, and never named")
@@ -171,7 +171,7 @@ def test_files_are_plain_parquet_of_the_declared_schema(tmp_path: Path) -> None:
     ("rows", "letters", "compression"),
     [(256, 9, "UNCOMPRESSED"), (257, 9, "ZSTD"), (9, 7_000, "UNCOMPRESSED"), (9, 8_000, "ZSTD")],
 )
-def test_what_is_small_is_not_compressed(tmp_path: Path, rows: int, letters: int, compression: str) -> None:
+def test_small_columns_are_not_compressed(tmp_path: Path, rows: int, letters: int, compression: str) -> None:
     """Of 256 rows and 64 KiB of texts: nine texts of 7,000 letters are less, of 8,000 more."""
     trace = write_trace(tmp_path / "t.json", [kernel(f"{'k' * (letters - 1)}{i % 9}", i, 1) for i in range(rows)])
     ingest(discover([trace]), Store(tmp_path / "store"))
@@ -184,7 +184,7 @@ def test_what_is_small_is_not_compressed(tmp_path: Path, rows: int, letters: int
 @pytest.mark.parametrize(
     "run_id", ["../../x", "../run_id=other", "/tmp/x", "x" * 240, "ä" * 100, "a b'c\"%d", "~", "..", "a\\b", "*", "[a]"]
 )
-def test_no_run_id_leads_out_of_its_folder(tmp_path: Path, run_id: str) -> None:
+def test_run_ids_cannot_leave_the_store(tmp_path: Path, run_id: str) -> None:
     store = tmp_path / "a" / "b" / "store"
     ingest(discover([run_folder(tmp_path / "1", "other", "theirs")]), Store(store), jobs=1)
     ingest(discover([run_folder(tmp_path / "2", run_id, "mine")]), Store(store), jobs=1)
@@ -194,7 +194,7 @@ def test_no_run_id_leads_out_of_its_folder(tmp_path: Path, run_id: str) -> None:
     assert written == []
 
 
-def test_run_ids_are_not_patterns(tmp_path: Path) -> None:
+def test_run_ids_are_not_glob_patterns(tmp_path: Path) -> None:
     store = tmp_path / "a*b[c]?" / "store"
     ids = ["a*b", "aXb", "a?b", "a[X]b", "A*B"]
     for n, run_id in enumerate(ids):
@@ -204,7 +204,7 @@ def test_run_ids_are_not_patterns(tmp_path: Path) -> None:
     assert len({path_name(i) for i in ids}) == len(ids)
 
 
-def test_a_run_of_other_files_is_not_replaced_in_silence(tmp_path: Path) -> None:
+def test_replacing_a_run_by_other_files_is_a_warning(tmp_path: Path) -> None:
     store = tmp_path / "store"
     a = run_folder(tmp_path / "a", "same", "a")
     assert ingest(discover([a]), Store(store), jobs=1).warnings == []
@@ -214,7 +214,7 @@ def test_a_run_of_other_files_is_not_replaced_in_silence(tmp_path: Path) -> None
     ]
 
 
-def test_the_second_report_of_a_rank_is_left_out(tmp_path: Path) -> None:
+def test_second_report_of_a_rank_is_skipped(tmp_path: Path) -> None:
     """Which rank a report is of, it says itself: the manifest cannot tell beforehand."""
     folder = run_folder(tmp_path / "run", "r")
     write_trace(folder / "u.json", [kernel("u", 0, 1)])
@@ -235,7 +235,7 @@ def test_the_second_report_of_a_rank_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["missing", "short", "empty"])
-def test_a_damaged_file_is_named_and_mended(tmp_path: Path, how: str) -> None:
+def test_damaged_file_is_named_and_ingested_again(tmp_path: Path, how: str) -> None:
     path, store = stored(tmp_path)
     [damaged] = (store / "kernels").rglob("*.parquet")
     data = damaged.read_bytes()
@@ -262,7 +262,7 @@ def test_a_damaged_file_is_named_and_mended(tmp_path: Path, how: str) -> None:
         b'{"runs":{"\xff":1}}',
     ],
 )
-def test_a_catalogue_that_is_none_is_a_sentence(tmp_path: Path, text: bytes) -> None:
+def test_invalid_catalogue_is_one_sentence(tmp_path: Path, text: bytes) -> None:
     path, store = stored(tmp_path)
     (store / "store.json").write_bytes(text)
     for command in (["query", "runs", store], ["ingest", path, "--store", store]):
@@ -271,7 +271,7 @@ def test_a_catalogue_that_is_none_is_a_sentence(tmp_path: Path, text: bytes) -> 
     assert (store / "store.json").read_bytes() == text
 
 
-def test_a_store_without_its_catalogue_is_not_cleared_away(tmp_path: Path) -> None:
+def test_store_without_its_catalogue_is_not_deleted(tmp_path: Path) -> None:
     path, store = stored(tmp_path)
     (store / "store.json").unlink()
     before = contents(store)
@@ -280,7 +280,7 @@ def test_a_store_without_its_catalogue_is_not_cleared_away(tmp_path: Path) -> No
     assert contents(store) == before
 
 
-def test_a_newer_store_is_a_sentence(tmp_path: Path) -> None:
+def test_newer_store_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "store.json").write_text('{"version": 99, "runs": {}}')
     with pytest.raises(InputError, match="store version 99 is newer"):
         ask(tmp_path, "runs")
@@ -322,7 +322,7 @@ OLD = ROOT / "tests/data/store-1"
 5 us of a file with a blank in its name, ingested twice."""
 
 
-def test_a_store_of_the_first_version_is_read_and_goes_on(tmp_path: Path) -> None:
+def test_store_of_the_first_version_can_be_extended(tmp_path: Path) -> None:
     kernels = "SELECT rank, name, count(*) AS n, sum(dur_ns)::BIGINT AS ns FROM kernels GROUP BY ALL ORDER BY ALL"
     rows = [
         {"rank": 0, "name": "of rank 0", "n": 3, "ns": 3000},
@@ -372,7 +372,7 @@ def test_store_of_a_newer_parser(tmp_path: Path) -> None:
         ask(store, "runs")
 
 
-def test_names_are_classified_anew_when_the_rules_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_rules_classify_stored_names_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, store = stored(tmp_path, "sm90_xmma_gemm_x")
     monkeypatch.setattr("analyze.ingestion.kernel_names.rules_digest", lambda: "another")
     monkeypatch.setattr(

@@ -162,11 +162,11 @@ def try_store(folder: Path, name: str, tried: int | None) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits its memory as Linux does")
 @pytest.mark.parametrize("name", ["store.json", ".shards/*/plan.json", ".shards/*/0-of-2.*.json"])
-def test_a_damaged_file_of_a_store(tmp_path: Path, name: str) -> None:
+def test_damaged_json_of_a_store_is_one_sentence(tmp_path: Path, name: str) -> None:
     try_store(made(tmp_path), name, TRIED)
 
 
-def test_more_shards_than_an_ingest_may_have(tmp_path: Path) -> None:
+def test_too_many_shards_are_rejected(tmp_path: Path) -> None:
     """Which took memory for each of them."""
     store = made(tmp_path) / "store"
     [plan] = store.glob(".shards/*/plan.json")
@@ -232,11 +232,11 @@ def try_remote(folder: Path, tried: int | None) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits its memory as Linux does")
-def test_a_damaged_catalogue_on_object_storage(tmp_path: Path) -> None:
+def test_damaged_remote_catalogue_is_one_sentence(tmp_path: Path) -> None:
     try_remote(tmp_path, TRIED // 2)
 
 
-def test_what_is_no_catalogue_on_object_storage_is_ignored(tmp_path: Path) -> None:
+def test_other_objects_in_the_catalogue_folder_are_ignored(tmp_path: Path) -> None:
     fsspec = pytest.importorskip("fsspec")
     url = f"memory://{os.getpid()}/strange"
     trace = write_trace(tmp_path / "t.json", [kernel("k", 0, 1)])
@@ -254,7 +254,7 @@ def test_what_is_no_catalogue_on_object_storage_is_ignored(tmp_path: Path) -> No
         analyze.commit(url)
 
 
-def test_an_object_that_is_gone_is_named(tmp_path: Path) -> None:
+def test_missing_object_is_named(tmp_path: Path) -> None:
     fsspec = pytest.importorskip("fsspec")
     url = f"memory://{os.getpid()}/gone"
     analyze.ingest(write_ranks(tmp_path, [kernel("k", 0, 1)], [kernel("k", 0, 1)]), store=url, jobs=1)
@@ -297,7 +297,7 @@ def try_cache(folder: Path, name: str, tried: int | None) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits its memory as Linux does")
 @pytest.mark.parametrize("name", ["*/source.json", "*/store.json", "sizes"])
-def test_a_damaged_file_of_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_damaged_cache_file_is_rebuilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv("TRACEQUARRY_CACHE", str(tmp_path / "cache"))
     try_cache(tmp_path, name, TRIED)
 

@@ -91,7 +91,7 @@ def with_link(made: Path, folder: Path, place: str) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_link_in_a_store_is_not_followed(made: Path, tmp_path: Path, place: str) -> None:
+def test_links_inside_a_store_are_not_followed(made: Path, tmp_path: Path, place: str) -> None:
     for name, command in COMMANDS.items():
         folder = tmp_path / name
         folder.mkdir()
@@ -122,7 +122,7 @@ def test_the_path_of_a_store_may_be_a_link(made: Path, tmp_path: Path) -> None:
     ("name", "command"),
     [("store.json", "query"), ("kernels/run_id=*/rank-0.parquet", "query"), (".shards/*/plan.json", "commit")],
 )
-def test_a_pipe_in_a_store_is_not_waited_for(made: Path, tmp_path: Path, name: str, command: str) -> None:
+def test_pipe_inside_a_store_does_not_block(made: Path, tmp_path: Path, name: str, command: str) -> None:
     """Opening a pipe for reading waits until somebody writes into it."""
     store = Path(shutil.copytree(made / "store", tmp_path / "store"))
     [path] = store.glob(name)
@@ -159,7 +159,7 @@ def cache_with_an_entry(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[
 
 @pytest.mark.parametrize("place", ["ENTRY", "ENTRY/kernels", "ENTRY/.part-0", ".removed-0", "fedcba9876543210"])
 @pytest.mark.parametrize("command", [["cache", "--clear"], ["cache"], ["query", "kernel-share", "t.json"]])
-def test_a_folder_linked_into_the_cache(
+def test_linked_cache_folder_is_not_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, command: list[str]
 ) -> None:
     own, entry = cache_with_an_entry(tmp_path, monkeypatch)
@@ -178,7 +178,7 @@ def test_a_folder_linked_into_the_cache(
 
 @pytest.mark.parametrize("place", ["sizes", "ENTRY/source.json", "ENTRY/store.json"])
 @pytest.mark.parametrize("command", [["cache", "--clear"], ["cache"], ["query", "kernel-share", "t.json"]])
-def test_a_file_linked_into_the_cache(
+def test_linked_cache_file_is_not_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, command: list[str]
 ) -> None:
     own, entry = cache_with_an_entry(tmp_path, monkeypatch)
@@ -199,13 +199,13 @@ def test_a_file_linked_into_the_cache(
 
 
 @pytest.mark.parametrize("name", ["../x", "a/../../x", "/etc/x", "a//b", "a\0b", ""])
-def test_a_name_that_leads_out_of_a_folder(tmp_path: Path, name: str) -> None:
+def test_names_cannot_leave_a_folder(tmp_path: Path, name: str) -> None:
     with pytest.raises(OSError, match="not the name of a file in the folder"):
         Folder(tmp_path).write(name, b"")
 
 
 @pytest.mark.parametrize("handles", [True, False])
-def test_a_folder_with_and_without_handles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, handles: bool) -> None:
+def test_folder_operations_do_not_follow_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, handles: bool) -> None:
     """Windows has none."""
     monkeypatch.setattr("analyze.store.folder._HANDLES", handles)
     victim = tmp_path / "victim"

@@ -40,7 +40,7 @@ def make_study(how: str) -> dict[int, int]:
 
 
 @FORMS
-def test_the_recipe_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+def test_documented_recipe_for_other_readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     monkeypatch.chdir(tmp_path)
     ours = make_study(how)
     [recipe] = re.findall(r"```python\n(import json.*?)```", PAGE.read_text(), re.DOTALL)

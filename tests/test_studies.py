@@ -51,7 +51,7 @@ def told(html: str) -> list[str]:
 
 
 @EACH
-def test_the_committed_report_is_that_of_the_recordings(study: Path, stores: Path) -> None:
+def test_committed_report_equals_a_new_one(study: Path, stores: Path) -> None:
     """Every figure has the same data, every claim the same verdict and evidence; some numbers by hand."""
     path = stores / study.name / "store"
     with analyze.open(path) as traces:
@@ -293,7 +293,7 @@ def own(folder: Path, text: str) -> Path:
     return folder / "own"
 
 
-def test_a_study_of_ones_own(tmp_path: Path, recording: Path) -> None:
+def test_user_study(tmp_path: Path, recording: Path) -> None:
     result = run_cli("study", own(tmp_path, OWN), recording, "-o", tmp_path / "a.html")
     assert result.returncode == 0, result.stderr
     assert result.stdout.rstrip().endswith(
@@ -375,7 +375,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[analyze.Traces]
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_mistake_is_one_sentence_that_names_the_key(case: str, tmp_path: Path, opened: analyze.Traces) -> None:
+def test_invalid_study_is_one_sentence_naming_the_key(case: str, tmp_path: Path, opened: analyze.Traces) -> None:
     text, sentence = BAD[case]
     with pytest.raises(InputError) as raised:
         opened.study(own(tmp_path, text), tmp_path / "a.html")
@@ -383,7 +383,7 @@ def test_a_mistake_is_one_sentence_that_names_the_key(case: str, tmp_path: Path,
     assert "\n" not in str(raised.value) and not (tmp_path / "a.html").exists()
 
 
-def test_what_the_command_says(tmp_path: Path, recording: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_study_command_output(tmp_path: Path, recording: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listed = run_cli("study")
     assert {line.split(":")[0] for line in listed.stdout.splitlines()} >= {s.name for s in STUDIES}
     for arguments, sentence in (
@@ -403,7 +403,7 @@ def test_what_the_command_says(tmp_path: Path, recording: Path, monkeypatch: pyt
     assert analyze.studies()["own"].startswith("Mine") and "nvprof-imagenet" in analyze.studies()
 
 
-def test_a_study_of_other_recordings_says_what_to_record(tmp_path: Path, opened: analyze.Traces) -> None:
+def test_study_without_recordings_names_what_to_record(tmp_path: Path, opened: analyze.Traces) -> None:
     """None of its cells: each lacks a sentence that says what to record, and no claim is decided without numbers."""
     claims = opened.study("roofline-imagenet", tmp_path / "a.html")
     page = (tmp_path / "a.html").read_text()

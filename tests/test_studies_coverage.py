@@ -81,7 +81,7 @@ def test_every_table_and_figure_has_a_row(study: str) -> None:
 
 
 @STUDY
-def test_every_question_can_be_asked(study: str) -> None:
+def test_every_listed_query_runs(study: str) -> None:
     """Each is a query with parameters that it has, `analyze sql`, or none and why."""
     for row in rows(study):
         asked = re.findall(r"`([^`]+)`", row.question)
@@ -99,7 +99,7 @@ def test_every_question_can_be_asked(study: str) -> None:
 
 
 @STUDY
-def test_every_row_leads_to_a_figure_and_says_whether_it_agrees(study: str) -> None:
+def test_every_row_links_a_figure_and_has_a_verdict(study: str) -> None:
     page = (RESULTS / study / "report.html").read_text(encoding="utf-8")
     for row in rows(study):
         links = re.findall(r"\]\(([^)]+)\)", row.ours)

@@ -17,7 +17,7 @@ from analyze.ingestion.table_files import RowGroupWriter
 from analyze.ingestion.workers import SingleThreadExecutor
 
 
-def test_memory_does_not_follow_texts_that_do_not_repeat(tmp_path: Path) -> None:
+def test_distinct_texts_take_bounded_memory(tmp_path: Path) -> None:
     """A file of 300,000 rows, 30 MB of names of one row each: some 60 MB at a time, where one row group took 200."""
     script = (
         "import pyarrow as pa\nfrom pathlib import Path\n"
@@ -36,7 +36,7 @@ def test_memory_does_not_follow_texts_that_do_not_repeat(tmp_path: Path) -> None
     assert pq.read_table(tmp_path / "t.parquet")["name"].to_pylist() == [f"{n:0100}" for n in range(300_000)]
 
 
-def test_parts_of_a_batch_that_share_their_texts_stay_one_row_group(tmp_path: Path) -> None:
+def test_slices_sharing_a_dictionary_stay_one_row_group(tmp_path: Path) -> None:
     names = pa.array([f"{n:0100}" for n in range(30_000)]).dictionary_encode()
     with RowGroupWriter(tmp_path / "t.parquet", pa.schema({"name": names.type})) as writer:
         for first in range(0, 30_000, 1000):
@@ -74,7 +74,7 @@ def test_a_row_group_is_written_while_another_is_filled(tmp_path: Path, monkeypa
         assert pq.read_table(of_both.path)["n"].to_pylist() == [*range(7000)]
 
 
-def test_what_cannot_be_written_beside_is_an_error_here(tmp_path: Path) -> None:
+def test_background_write_error_is_raised(tmp_path: Path) -> None:
     taken, rows = tmp_path / "taken", pa.table({"n": [1]})
     taken.write_text("")
 

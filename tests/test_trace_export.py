@@ -46,7 +46,7 @@ def events(path: Path, ph: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("sample", ["resnet18-1gpu", "alexnet-dp2", "vgg16-fp32", "resnet18-ncu"])
-def test_every_table_of_a_rank_reads_back(tmp_path: Path, sample: str) -> None:
+def test_exported_tables_of_a_rank_read_back(tmp_path: Path, sample: str) -> None:
     """Column by column, row by row; times to the nanosecond."""
     torch = "profiler = 'torch'"
     written = write(SAMPLES / sample, tmp_path / "out.json.gz", where=torch)
@@ -55,7 +55,7 @@ def test_every_table_of_a_rank_reads_back(tmp_path: Path, sample: str) -> None:
         assert sql(written, select) == sql(SAMPLES / sample, select, where=torch), table
 
 
-def test_the_ranks_of_a_run_read_back(tmp_path: Path) -> None:
+def test_exported_ranks_of_a_run_read_back(tmp_path: Path) -> None:
     source = SAMPLES / "resnet18-ddp2"
     written = write(source, tmp_path / "out.json.gz")
     select = "SELECT name, start_ns, dur_ns, device, stream, correlation_id FROM kernels ORDER BY ALL"
@@ -158,7 +158,7 @@ def test_memory_is_a_counter(tmp_path: Path) -> None:
     assert max(values) * 1_000_000 == row["peak"]
 
 
-def test_large_numbers_stay_what_they_are(tmp_path: Path) -> None:
+def test_large_numbers_are_exact(tmp_path: Path) -> None:
     """Many ranks with the same numbers each, and copies of more than 2^63 / 10^9 bytes."""
     for rank in (0, 1_000_000):
         copy = event("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 10, 1_000_000, 0, 7, bytes=20_000_000_000)
@@ -175,7 +175,7 @@ def test_large_numbers_stay_what_they_are(tmp_path: Path) -> None:
     assert [v for _, v in series(written, "copy GB/s", "HtoD")] == [20, 0, 20, 0]
 
 
-def test_a_window(tmp_path: Path) -> None:
+def test_time_window_of_a_trace(tmp_path: Path) -> None:
     # 13 to 15 us after the first event: both kernels reach into it (11 to 16, 13 to 15); the call and the copy do not.
     written = write(hand_made(tmp_path / "t.json"), tmp_path / "out.json", from_ms=0.0125, to_ms=0.015)
     assert [e["name"] for e in events(written, "X")] == ["k", "other"]
@@ -186,7 +186,7 @@ def test_a_window(tmp_path: Path) -> None:
         write(hand_made(tmp_path / "t.json"), tmp_path / "out.json", from_ms=2, to_ms=1)
 
 
-def test_a_process_is_not_taken_for_a_gpu(tmp_path: Path) -> None:
+def test_process_rows_are_not_gpu_rows(tmp_path: Path) -> None:
     # In a container the process can be number 1, as GPU 1 is.
     source = write_trace(tmp_path / "t.json", [launch(0, 1), kernel("k", 5, 1, device=1, correlation=1)])
     written = write(source, tmp_path / "out.json")
@@ -195,7 +195,7 @@ def test_a_process_is_not_taken_for_a_gpu(tmp_path: Path) -> None:
     assert sql(written, "SELECT device, stream FROM kernels") == [{"device": 1, "stream": 7}]
 
 
-def test_the_command(tmp_path: Path) -> None:
+def test_trace_command(tmp_path: Path) -> None:
     target = tmp_path / "out.json.gz"
     result = run_cli("trace", hand_made(tmp_path / "t.json"), "-o", target)
     assert result.returncode == 0 and "5 events, 1 arrows" in result.stdout
@@ -208,7 +208,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert nothing.returncode == 2 and "has no timed events" in nothing.stderr
 
 
-def test_the_same_trace_is_the_same_file(tmp_path: Path) -> None:
+def test_export_is_deterministic(tmp_path: Path) -> None:
     one, two = (
         write(SAMPLES / "vgg16-fp32", tmp_path / n / "out.json.gz")
         for n in ("a", "b")
@@ -217,7 +217,7 @@ def test_the_same_trace_is_the_same_file(tmp_path: Path) -> None:
     assert one.read_bytes() == two.read_bytes()
 
 
-def test_the_critical_path_is_drawn_over_it(tmp_path: Path) -> None:
+def test_critical_path_is_drawn_over_the_trace(tmp_path: Path) -> None:
     """Its pieces fill the time from the first event to the last, and the rows read back are still the same."""
     source = SAMPLES / "resnet18-1gpu"
     plain = write(source, tmp_path / "plain.json", counters=False)
@@ -232,7 +232,7 @@ def test_the_critical_path_is_drawn_over_it(tmp_path: Path) -> None:
         assert sql(drawn, select) == sql(plain, select)
 
 
-def test_the_critical_path_by_hand(tmp_path: Path) -> None:
+def test_exported_critical_path_by_hand(tmp_path: Path) -> None:
     # The CPU works from 0 and launches at 2 to 4; the kernel starts at 10 and ends at 30, where the trace ends: 0-4 on
     # the CPU, 4-10 waiting for the launch, 10-30 the kernel. The path changes place once or twice, always to the GPU.
     trace = write_trace(

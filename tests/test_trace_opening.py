@@ -105,7 +105,7 @@ def test_trace_is_served_once_and_only_to_perfetto(start: Start, tmp_path: Path)
         socket.create_connection(("127.0.0.1", 9001)).close()
 
 
-def test_the_browser_gets_the_address(start: Start, tmp_path: Path) -> None:
+def test_browser_opens_the_address(start: Start, tmp_path: Path) -> None:
     program, script = tmp_path / "browser.py", tmp_path / "browser"
     script.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, str(program)])} "$@"\n')
     program.write_text(
@@ -174,7 +174,7 @@ def by_hand(path: Path) -> Engine:
     return Engine(open_stores([write_trace(path, events)])[0])
 
 
-def test_moments_by_hand(tmp_path: Path) -> None:
+def test_at_times_by_hand(tmp_path: Path) -> None:
     engine = by_hand(tmp_path / "t.json")
     assert [r["gap_ns"] for r in ask(tmp_path / "t.json", "gaps")] == [290_000, 50_000, 40_000]
     found = [find_moment(engine, f"gap:{n}") for n in (1, 2, 3)]
@@ -190,7 +190,7 @@ def test_moments_by_hand(tmp_path: Path) -> None:
     assert find_moment(engine, "99").within(trace) == (470_000, 470_000)
 
 
-def test_every_finding_says_a_command_that_opens_it() -> None:
+def test_every_finding_has_a_command_to_open_it() -> None:
     for sample in ("resnet18-1gpu", "late-rank"):
         engine = sample_engines(sample).get()
         found = advise.advise(engine, min_pct=0)
@@ -208,7 +208,7 @@ def test_every_finding_says_a_command_that_opens_it() -> None:
     assert chosen in run_cli("advise", SAMPLES / "resnet18-1gpu", "--profiler", "torch").stdout
 
 
-def test_a_command_to_paste_runs_nothing_else() -> None:
+def test_suggested_command_is_shell_quoted() -> None:
     hostile = "it's $(touch x) \"; touch x"
     file = io.StringIO()
     advice = [Advice(hostile, "tf32", "t", 1, 1.0, None, "e", "q", "try", 0, 0, None, None, None, None, 0, 1)]

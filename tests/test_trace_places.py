@@ -120,7 +120,7 @@ def test_arrows_of_the_critical_path_join_its_pieces(sample: Callable[[str], Dra
 
 
 @pytest.mark.parametrize("name", ARROWS)
-def test_every_number_has_a_name_and_is_one_for_perfetto(sample: Callable[[str], Drawn], name: str) -> None:
+def test_every_track_has_a_name_and_a_valid_id(sample: Callable[[str], Drawn], name: str) -> None:
     drawn = sample(name)
     processes = {pid for pid, _ in drawn.names("process_name")}
     threads = drawn.names("thread_name")
@@ -136,7 +136,7 @@ def test_every_number_has_a_name_and_is_one_for_perfetto(sample: Callable[[str],
 
 
 @pytest.mark.parametrize("name", ARROWS)
-def test_nothing_is_drawn_before_the_first_event(sample: Callable[[str], Drawn], name: str) -> None:
+def test_no_event_is_before_time_0(sample: Callable[[str], Drawn], name: str) -> None:
     drawn = sample(name)
     assert min(e["ts"] for e in drawn.of("X", "i", "C")) == 0
 
@@ -148,7 +148,7 @@ def on(drawn: Drawn, process: str, thread: str) -> list[Event]:
     return [e for e in drawn.of("X") if (e["pid"], e["tid"]) in places]
 
 
-def test_ranks_one_after_the_other(sample: Callable[[str], Drawn]) -> None:
+def test_ranks_are_in_order(sample: Callable[[str], Drawn]) -> None:
     drawn = sample("resnet18-ddp2")
     order = {e["pid"]: e["args"]["sort_index"] for e in drawn.of("M") if e["name"] == "process_sort_index"}
     names = {pid: name for (pid, _), name in drawn.names("process_name").items()}
@@ -173,7 +173,7 @@ def test_annotations_are_on_their_stream(sample: Callable[[str], Drawn]) -> None
     assert row["n"] > 20
 
 
-def test_what_has_no_thread_has_one_of_its_own(sample: Callable[[str], Drawn]) -> None:
+def test_events_without_a_thread_get_their_own(sample: Callable[[str], Drawn]) -> None:
     overhead = on(sample("alexnet-dp2 torch"), "rank 0 CPU process", "profiler overhead track")
     assert {e["cat"] for e in overhead} == {"overhead"} and len(overhead) == 5
     waits = on(sample("alexnet-dp2 nsys"), "rank 0 CPU process", "synchronisation track")
@@ -186,7 +186,7 @@ def test_kernels_that_overlap_on_a_stream(sample: Callable[[str], Drawn], name: 
     assert len(beside) == count and {e["args"]["stream"] for e in beside} == {7}
 
 
-def test_lanes() -> None:
+def test_overlapping_slices_use_lanes() -> None:
     # On thread 2, [5, 15) overlaps [0, 10), and [9, 12) both. [5, 10) lies inside [0, 10), and [10, 20) touches it.
     first = [(1, 2, 0, 10), (1, 2, 5, 10), (1, 2, 5, 5), (1, 2, 9, 3), (1, 2, 10, 10)]
     # Thread 3 is another; what has no length fits anywhere, and two of the same time lie in one another.

@@ -53,7 +53,7 @@ def damage(path: Path) -> None:
     path.write_bytes(data[:4] + bytes(pages) + data[4 + pages :])
 
 
-def test_each_file_of_each_table(store: Path) -> None:
+def test_every_damaged_file_is_named(store: Path) -> None:
     files = sorted(store.rglob("*.parquet"))
     assert {"rank-0.parquet", "rank-1.parquet"} < {f.name for f in files}
     for file in files:
@@ -67,7 +67,7 @@ def test_each_file_of_each_table(store: Path) -> None:
 
 
 @pytest.mark.parametrize("ask", ASK)
-def test_whatever_reads_it(store: Path, tmp_path: Path, ask: str) -> None:
+def test_every_command_names_the_damaged_file(store: Path, tmp_path: Path, ask: str) -> None:
     [file] = (store / "kernels").rglob("rank-1.parquet")
     damage(file)
     with analyze.open(store) as traces, pytest.raises(InputError, match=r"TProtocolException") as raised:
@@ -76,7 +76,7 @@ def test_whatever_reads_it(store: Path, tmp_path: Path, ask: str) -> None:
     assert not [p.name for p in tmp_path.iterdir() if p.is_file()]
 
 
-def test_the_rest_can_be_asked_and_what_is_said_helps(store: Path) -> None:
+def test_other_files_stay_readable_and_the_advice_repairs(store: Path) -> None:
     [file] = (store / "kernels").rglob("rank-1.parquet")
     with analyze.open(store) as traces:
         first = traces.query("kernel-share", by="rank")
@@ -93,7 +93,7 @@ def test_the_rest_can_be_asked_and_what_is_said_helps(store: Path) -> None:
         assert traces.query("kernel-share", by="rank") == first
 
 
-def test_what_is_no_damage_is_said_as_before(store: Path) -> None:
+def test_other_errors_do_not_mention_damage(store: Path) -> None:
     with analyze.open(store) as traces:
         for sql, said in (
             ("SELECT error('no ' || name) FROM kernels", r"SQL: Invalid Input Error: no \w"),
@@ -104,7 +104,7 @@ def test_what_is_no_damage_is_said_as_before(store: Path) -> None:
                 traces.sql(sql)
 
 
-def test_of_raw_files_the_cache_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_cache_file_of_raw_input_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = tmp_path / "cache"
     monkeypatch.setenv("TRACEQUARRY_CACHE", str(cache))
     # In processes of their own: what holds a store ends with its process.

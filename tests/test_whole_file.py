@@ -11,7 +11,7 @@ from analyze.whole_file import write_whole
 from schemas.files import write_synced
 
 
-def test_planted_links_are_not_followed(tmp_path: Path) -> None:
+def test_symlinked_output_is_not_followed(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("mine")
     out = tmp_path / "out.csv"
@@ -31,7 +31,7 @@ def test_planted_links_are_not_followed(tmp_path: Path) -> None:
     assert not (tmp_path / "store.json").is_symlink() and victim.read_text() == "mine"
 
 
-def test_what_fails_leaves_nothing(tmp_path: Path) -> None:
+def test_failed_output_leaves_no_file(tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
     out.write_text("before")
 
@@ -44,7 +44,7 @@ def test_what_fails_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [out] and out.read_text() == "before"
 
 
-def test_a_long_name(tmp_path: Path) -> None:
+def test_long_file_name(tmp_path: Path) -> None:
     out = tmp_path / ("x" * 250 + ".csv")
     write_whole(out, lambda part: part.write_text("rows"))
     assert list(tmp_path.iterdir()) == [out]
@@ -59,12 +59,12 @@ def test_a_long_name(tmp_path: Path) -> None:
         ("/tmp", "/tmp: cannot be written: it is a folder"),
     ],
 )
-def test_places_that_cannot_be_written(path: str, says: str) -> None:
+def test_unwritable_output_is_one_sentence(path: str, says: str) -> None:
     with pytest.raises(InputError, match=says):
         write_whole(Path(path), lambda part: part.write_text("rows"))
 
 
-def test_a_url_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_file_rejects_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does it become a folder `s3:`."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=r"^s3://bucket/out\.csv: cannot be written: an output is a file here"):

@@ -28,7 +28,7 @@ ORDER BY ALL
 
 
 @pytest.mark.parametrize("sample", ["resnet18-ddp2", "train-stacks", "lm-compiled", "resnet18-checkpoint"])
-def test_linked_work_comes_from_the_node_of_the_tree(sample: str) -> None:
+def test_linked_work_belongs_to_its_tree_node(sample: str) -> None:
     expected = sql(SAMPLES / sample, TREE)
     assert expected and sql(SAMPLES / sample, POINTS) == expected
 
@@ -38,7 +38,7 @@ def points(path: Path) -> list[dict[str, object]]:
     return [{k.removeprefix("from_"): v for k, v in row.items()} for row in found]
 
 
-def test_an_id_of_two_threads_is_that_of_the_one_that_launched(tmp_path: Path) -> None:
+def test_shared_id_of_two_threads_belongs_to_the_launching_one(tmp_path: Path) -> None:
     # Both operators are 5; the call is made on thread 1, whose operator began first. A call without an operator, and
     # one that the trace does not hold.
     trace = [
@@ -54,7 +54,7 @@ def test_an_id_of_two_threads_is_that_of_the_one_that_launched(tmp_path: Path) -
     ]
 
 
-def test_an_id_of_two_of_a_thread_is_that_of_the_inner_one(tmp_path: Path) -> None:
+def test_shared_id_of_one_thread_belongs_to_the_inner_operator(tmp_path: Path) -> None:
     trace = [
         event("user_annotation", "forward", 0, 100, **{"External id": 1}), op("aten::mm", 10, 20, 1), launch(15, 7, 5),
         kernel("k", 90, 40, correlation=7, **{"External id": 1}),
@@ -62,7 +62,7 @@ def test_an_id_of_two_of_a_thread_is_that_of_the_inner_one(tmp_path: Path) -> No
     assert points(write_trace(tmp_path / "t.json", trace)) == [{"name": "k", "tid": 1, "ns": 10_000, "end_ns": 30_000}]
 
 
-def test_the_outermost_operator_where_work_comes_from(tmp_path: Path) -> None:
+def test_outermost_operator_of_work(tmp_path: Path) -> None:
     # As above; what comes from the second thread lies in no operator but its own. The last two overlap in part, so
     # both are outermost, and what begins in both is of the one that began last.
     trace = [
@@ -86,7 +86,7 @@ def test_the_outermost_operator_where_work_comes_from(tmp_path: Path) -> None:
     ]
 
 
-def test_calls_of_work_that_its_id_does_not_place(tmp_path: Path) -> None:
+def test_calls_of_work_without_a_matching_id(tmp_path: Path) -> None:
     # The id is that of an operator on each of two threads; of the next no operator is seen, but its launch; the next
     # has an id that nothing has; the next is launched outside of all, the last by an operator whose end is not known.
     mm = {"Input Dims": [[2, 3], [3, 4]], "Input type": ["float", "float"]}

@@ -111,7 +111,9 @@ def run(command: list[str], folder: Path, **variables: str) -> str:
 
 
 @pytest.mark.parametrize("how", COMMANDS)
-def test_analyze(hostile: tuple[Path, Path], tmp_path: Path, how: str) -> None:
+def test_analyze_does_not_import_from_the_current_directory(
+    hostile: tuple[Path, Path], tmp_path: Path, how: str
+) -> None:
     folder, ran = hostile
     command = COMMANDS[how]("analyze")
     for number, arguments in enumerate(ANALYZE):
@@ -122,7 +124,9 @@ def test_analyze(hostile: tuple[Path, Path], tmp_path: Path, how: str) -> None:
 
 @pytest.mark.parametrize("arguments", COLLECT, ids=lambda arguments: arguments[0])
 @pytest.mark.parametrize("how", COMMANDS)
-def test_collect(hostile: tuple[Path, Path], how: str, arguments: list[str]) -> None:
+def test_collect_does_not_import_from_the_current_directory(
+    hostile: tuple[Path, Path], how: str, arguments: list[str]
+) -> None:
     folder, ran = hostile
     run([*COMMANDS[how]("collect"), *arguments], folder)
     assert list(ran.iterdir()) == []
@@ -147,7 +151,7 @@ def test_program_imports_from_its_own_folder(tmp_path: Path) -> None:
         assert log.read_text() == "None None\n" * 2, name
 
 
-def test_commit_and_dirtiness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_manifest_records_commit_and_uncommitted_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert git_state() == (None, None)
     folder = repository(tmp_path / "repository")
@@ -181,7 +185,9 @@ def test_commit_and_dirtiness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         "[core]\nsshCommand = {decoy}\n",
     ],
 )  # fmt: skip
-def test_a_repository_names_no_program_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: str) -> None:
+def test_git_config_of_a_repository_runs_no_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: str
+) -> None:
     folder, ran, decoy = repository(tmp_path / "repository"), tmp_path / "ran", tmp_path / "decoy"
     decoy.write_text(f"#!/bin/sh\ntouch {ran}\nexit 1\n")
     decoy.chmod(0o755)

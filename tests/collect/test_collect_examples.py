@@ -52,7 +52,7 @@ def python(*arguments: str | Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_every_example_is_tried() -> None:
+def test_every_example_has_a_test() -> None:
     programs = {p.relative_to(EXAMPLES).as_posix() for p in EXAMPLES.rglob("*.py")}
     forked = {command.split()[1] for command in RANKS.values()}
     alone = {"train.py", "generate.py", "own_profiler.py", "cuda_graph.py"}
@@ -103,7 +103,7 @@ def forked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("name", RANKS)
-def test_ranks(forked: Path, tmp_path: Path, name: str) -> None:
+def test_ranks_example(forked: Path, tmp_path: Path, name: str) -> None:
     folder = forked / str(list(RANKS).index(name))
     analyze.ingest(*sorted(folder.glob("*.json")), store=tmp_path / "store", as_one_run=True)
     with analyze.open(tmp_path / "store") as traces:

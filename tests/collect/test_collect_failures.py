@@ -89,7 +89,7 @@ def test_interrupted_run_keeps_its_trace(tmp_path: Path, number: signal.Signals)
     assert not any(Path(f"/proc/{p}").exists() for p in below)
 
 
-def test_killed_rank(tmp_path: Path) -> None:
+def test_killed_rank_fails_the_run_and_keeps_the_other_trace(tmp_path: Path) -> None:
     (temporary := tmp_path / "temporary").mkdir()
     child = start("run", "-o", str(tmp_path), *LONG, "--parallel", "ddp", "--gpus", "2", TMPDIR=str(temporary))
     try:
@@ -118,7 +118,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_full_disk(collect: Collect, small_disk: Path) -> None:
+def test_full_disk_is_reported_in_one_sentence(collect: Collect, small_disk: Path) -> None:
     # 8 steps of resnet18 make a trace of about 2.5 MB before compression: more than the disk has.
     ran = collect(*CPU, "--model", "resnet18", "--steps", "8", output=small_disk)
     assert ran.code == 1
@@ -128,7 +128,7 @@ def test_full_disk(collect: Collect, small_disk: Path) -> None:
     assert not list(ran.folder.rglob("*.part")) and not list(ran.folder.rglob("*.trace.json.gz"))
 
 
-def test_full_disk_under_a_program(collect: Collect, small_disk: Path) -> None:
+def test_program_survives_a_full_disk(collect: Collect, small_disk: Path) -> None:
     program = "import torch\nfor _ in range(3000): torch.ones(1) + 1\n"
     ran = collect("--", sys.executable, "-c", program, output=small_disk)
     assert ran.code == 1
@@ -136,7 +136,7 @@ def test_full_disk_under_a_program(collect: Collect, small_disk: Path) -> None:
     assert ran.manifest.passes[0].exit_code == 0
 
 
-def test_output_that_cannot_be_written(collect: Collect, tmp_path: Path) -> None:
+def test_unwritable_output_is_reported_in_one_sentence(collect: Collect, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "loop").symlink_to("loop")
     for name in ("file/runs", "loop", "x" * 300):
@@ -170,7 +170,7 @@ def test_sentences() -> None:
     assert sentence(OSError(28, "No space left on device", "x")).startswith("the disk that holds x is full")
 
 
-def test_the_first_failure_is_the_reason(tmp_path: Path) -> None:
+def test_first_failure_is_reported_as_the_reason(tmp_path: Path) -> None:
     first = RankReport(rank=1, reason="out of GPU memory", when=1.0)
     then = RankReport(rank=0, reason="RuntimeError: Connection closed by peer", when=2.0)
 

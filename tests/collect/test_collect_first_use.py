@@ -55,7 +55,7 @@ def test_first_use_of_cuda() -> None:
     assert told == "[] [True] True"
 
 
-def test_the_first_module() -> None:
+def test_first_module_is_a_first_use() -> None:
     """Not one that torch.compile reads, whose graph stays whole; nor one of a child that was forked before."""
     told = python(
         WATCHES

@@ -45,7 +45,7 @@ def insert(file: Path, before: str, text: str) -> None:
     file.write_text(old.replace(before, text + before))
 
 
-def test_declarations_fit_together() -> None:
+def test_declarations_are_consistent() -> None:
     structs: list[type[Any]] = [RunOptions, *(p.Options for p in PROFILERS.values())]
     names = [name for struct in structs for name in declared(struct)]
     assert sorted(names) == sorted(all_options()), "an option's name is taken twice"
@@ -93,7 +93,7 @@ print(sorted(traces.query("scaling").column("runs").to_pylist()))
 """
 
 
-def test_a_workload_option_is_one_field(copy: Path) -> None:
+def test_workload_option_needs_one_field(copy: Path) -> None:
     insert(copy / "schemas" / "workload.py", "    seed: Annotated[", OPTION)
     assert ask(copy, ASK_OPTION) == [
         "help: True",
@@ -147,7 +147,7 @@ print([(c.status, c.fix) for c in run_checks(Path()) if c.name == "strace-of-a-t
 """
 
 
-def test_a_profiler_is_a_module_and_its_name(copy: Path) -> None:
+def test_profiler_needs_a_module_and_its_name(copy: Path) -> None:
     (copy / "collect" / "profilers" / "strace.py").write_text(PROFILER)
     insert(copy / "collect" / "profilers" / "__init__.py", ')\n"""Each defines', ', "strace"')
     assert ask(copy, ASK_PROFILER) == [
@@ -157,7 +157,7 @@ def test_a_profiler_is_a_module_and_its_name(copy: Path) -> None:
     ]
 
 
-def test_a_device_and_a_kernel_family_are_a_table_each(copy: Path) -> None:
+def test_device_and_kernel_family_need_one_toml_table_each(copy: Path) -> None:
     for name, table in (
         (
             "devices.toml",

@@ -173,14 +173,14 @@ def test_failing_program_keeps_its_trace(collect: Collect, script: Script) -> No
 
 
 @pytest.mark.parametrize("warmup", ["2", "9"])
-def test_program_that_ends_in_warm_up(collect: Collect, script: Script, warmup: str) -> None:
+def test_program_ending_in_warm_up_is_reported(collect: Collect, script: Script, warmup: str) -> None:
     # After 2 steps the profiler is about to record, or is off.
     ran = collect("--warmup", warmup, *ALONE, "--", sys.executable, script(TRAIN), "2")
     assert ran.code == 1
     assert f"it took 2 optimizer steps, and --warmup is {warmup}" in (ran.manifest.reason or "")
 
 
-def test_program_that_ends_among_the_recorded_steps(collect: Collect, script: Script) -> None:
+def test_program_ending_within_recorded_steps_keeps_its_trace(collect: Collect, script: Script) -> None:
     ran = collect("--warmup", "2", "--steps", "5", *ALONE, "--", sys.executable, script(TRAIN), "4")
     assert ran.code == 0, ran.stderr
     assert ran.manifest.passes[0].ranks == [RankRecording(host=HOST, rank=0, counted_steps=2, warmed_up=True)]
@@ -193,7 +193,7 @@ def test_program_that_ends_among_the_recorded_steps(collect: Collect, script: Sc
 
 
 @pytest.mark.parametrize("command", [[sys.executable, "-c", "print(1)"], ["env", "-u", "PYTHONPATH", "true"]])
-def test_program_without_torch(collect: Collect, command: list[str]) -> None:
+def test_program_without_torch_is_reported(collect: Collect, command: list[str]) -> None:
     ran = collect("--", *command)
     assert ran.code == 1 and "no trace was recorded" in (ran.manifest.reason or "")
     assert "a script replaces or clears PYTHONPATH" in (ran.manifest.reason or "")
@@ -220,7 +220,7 @@ def step_ranges(trace: dict[str, Any]) -> list[tuple[float, str]]:
     )
 
 
-def test_ranks_begin_together_after_a_warm_up(collect: Collect, script: Script) -> None:
+def test_ranks_start_together_after_warm_up(collect: Collect, script: Script) -> None:
     # Nothing in the program makes rank 0 wait for rank 1, which is 3 s late in the last warm-up step.
     ran = collect("--steps", "3", "--warmup", "3", *ALONE, "--", *LAUNCHER, "--nproc-per-node=2", script(APART), "late")
     assert ran.code == 0, ran.stderr

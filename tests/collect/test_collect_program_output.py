@@ -15,7 +15,7 @@ from rich.console import Console
 from collect.progress import PassProgress
 
 
-def test_program_that_opens_its_stderr_anew(collect: Collect) -> None:
+def test_program_reopening_stderr_keeps_its_output(collect: Collect) -> None:
     text = "echo a long line, which is cut away; sleep 0.5; echo second > /dev/stderr; echo third"
     ran = collect("--profiler", "none", "--", "sh", "-c", text)
     assert ran.code == 0, ran.stderr
@@ -24,7 +24,7 @@ def test_program_that_opens_its_stderr_anew(collect: Collect) -> None:
     assert "which is cut away\nsecond\nthird\n" in ran.stderr
 
 
-def test_multibyte_characters_in_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_split_multibyte_characters_are_joined(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "log.txt"
     shown = PassProgress(Console(file=io.StringIO()), "", None, tmp_path, log, echo=True)
     with shown as progress, log.open("wb", 0) as f:
@@ -37,7 +37,7 @@ def test_multibyte_characters_in_parts(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize(("profilers", "read"), [("none", "given"), ("none,torch", "")])
-def test_stdin_of_a_program(tmp_path: Path, profilers: str, read: str) -> None:
+def test_program_reads_stdin(tmp_path: Path, profilers: str, read: str) -> None:
     """A second pass would find nothing left: then none has it."""
     command = [sys.executable, "-m", "collect", "run", "-o", str(tmp_path), "--profiler", profilers, "--", "cat"]
     subprocess.run(command, input="given", text=True, env=environment(), capture_output=True, timeout=60)
@@ -58,7 +58,7 @@ while len(came) < 2:
 """
 
 
-def test_signals_for_the_program_are_handed_on(tmp_path: Path) -> None:
+def test_signals_are_forwarded_to_the_program(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(WAITS)
     output = tmp_path / "runs"

@@ -79,7 +79,7 @@ def test_helper_with_rank_variables_is_not_a_rank(collect: Collect, tmp_path: Pa
     assert ran.manifest.passes[0].note == says
 
 
-def test_the_last_attempt_of_a_job(collect: Collect, tmp_path: Path) -> None:
+def test_only_last_attempt_of_a_restarted_job_is_kept(collect: Collect, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(AGAIN)
     ran = collect("--", *TWO, "--max-restarts=1", str(program), str(tmp_path))
@@ -87,7 +87,7 @@ def test_the_last_attempt_of_a_job(collect: Collect, tmp_path: Path) -> None:
     assert "earlier attempt" in (ran.manifest.passes[0].note or "")
 
 
-def test_ranks_after_the_process_group_is_destroyed(collect: Collect, tmp_path: Path) -> None:
+def test_ranks_are_known_after_process_group_is_destroyed(collect: Collect, tmp_path: Path) -> None:
     """Nothing else says them: no optimizer steps, no variable."""
     program = tmp_path / "program.py"
     start = "process = multiprocessing.get_context('spawn').Process(target=join, args=(rank, 2, sys.argv[1] + '/s'))"
@@ -126,7 +126,7 @@ def settled(folder: Path, reports: list[RankReport]) -> dict[str, str]:
         ([("a", 0, 1), (None, None, 2)], {"rank-0": "p0"}),
     ],
 )
-def test_several_jobs(
+def test_jobs_of_one_program_stay_apart(
     tmp_path: Path, jobs: list[tuple[str | None, int | None, float]], expected: dict[str, str]
 ) -> None:
     reports: list[RankReport] = [
@@ -136,7 +136,7 @@ def test_several_jobs(
     assert settled(tmp_path, reports) == expected
 
 
-def test_processes_without_a_job(tmp_path: Path) -> None:
+def test_processes_without_a_job_are_numbered(tmp_path: Path) -> None:
     reports: list[RankReport] = [
         recorded(tmp_path, "late", began_s=2.0, recorded_steps=[(3, 1_000_000_001)]),
         recorded(tmp_path, "early", began_s=1.0),

@@ -139,7 +139,7 @@ def test_fake_jpeg_with_a_loader_worker(collect: Collect) -> None:
     assert "aten::convolution_backward" not in operators and "AddmmBackward0" in operators
 
 
-def test_made_data_sets_of_known_shapes(collect: Collect, tmp_path: Path) -> None:
+def test_fake_datasets_have_real_shapes(collect: Collect, tmp_path: Path) -> None:
     # Food-101's layout, read by torchvision's own loader.
     tail = ["--workers", "0", "--profiler", "none", "--schedule", "cosine"]
     ran = collect(*CPU, "--data", "fake-food101:9", *tail)
@@ -158,7 +158,7 @@ def test_made_data_sets_of_known_shapes(collect: Collect, tmp_path: Path) -> Non
         make_options({"model": "resnet18", "data": "fake-cifar100:many"})
 
 
-def test_the_cosine_schedule() -> None:
+def test_cosine_schedule() -> None:
     """Loshchilov and Hutter, SGDR (2017), equation 5, without restarts: rate * (1 + cos(pi * t / T)) / 2."""
     from torch import device
 

@@ -88,7 +88,7 @@ def test_nsys_pass(collect: Collect) -> None:
 
 @pytest.mark.usefixtures("one_nsys")
 @pytest.mark.skipif(NSYS is None, reason="needs nsys on PATH or in TRACEQUARRY_NSYS")
-def test_report_is_kept_when_asked(collect: Collect) -> None:
+def test_nsys_report_is_kept_on_request(collect: Collect) -> None:
     asked = ["--profiler", "nsys", "--nsys-trace", "osrt", "--keep-report"]
     ran = collect(*asked, "--", "true", TRACEQUARRY_NSYS=str(NSYS))
     assert ran.code == 0 and "contains the whole environment" in ran.stderr
@@ -170,7 +170,7 @@ def test_scrubbed_export(tmp_path: Path) -> None:
         (["--use-auth", "--lr", "1"],) * 2,
     ],
 )
-def test_arguments(argv: list[str], shown: list[str]) -> None:
+def test_secrets_in_arguments_are_redacted(argv: list[str], shown: list[str]) -> None:
     redactor = Redactor({"MY_SECRET": "known-to-the-environment", "PWD": str(Path.cwd()), "KEY": "short"})
     assert redactor.arguments(argv) == shown
 
@@ -191,7 +191,7 @@ TOKENS = [
 
 @pytest.mark.parametrize("token", TOKENS)
 @pytest.mark.parametrize("around", ["{}", "--x={}", "x {} y", "'{}'", '{{"a":"{}"}}', "https://host/{}?a=1", "x\n{}\n"])
-def test_tokens_by_their_form(token: str, around: str) -> None:
+def test_tokens_of_known_formats_are_redacted(token: str, around: str) -> None:
     text = around.format(token)
     for shown in (Redactor({}).text(text), *Redactor({}).arguments(["run", text])):
         assert token.removeprefix("AccountKey=")[4:] not in shown
@@ -270,7 +270,7 @@ def test_tokens_by_their_form(token: str, around: str) -> None:
         ["run", f"PuTTY-User-Key-File-2: ssh-rsa\n{X}"],
     ],
 )  # fmt: skip
-def test_no_part_of_a_secret_is_left(argv: list[str]) -> None:
+def test_secrets_are_redacted_whole(argv: list[str]) -> None:
     redactor = Redactor({})
     shown = redactor.arguments(argv)
     assert len(shown) == len(argv) and shown[0] == argv[0]
@@ -294,11 +294,11 @@ def test_no_part_of_a_secret_is_left(argv: list[str]) -> None:
         ["run", "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----", "it's", 'a"b', "\\"],
     ],
 )
-def test_what_is_no_secret_stays(argv: list[str]) -> None:
+def test_text_without_secrets_is_unchanged(argv: list[str]) -> None:
     assert Redactor({}).arguments(argv) == argv
 
 
-def test_recordings_without_secrets_stay() -> None:
+def test_recordings_without_secrets_are_unchanged() -> None:
     """The samples' command lines and environments, and the names of kernels and operators in them."""
     redactor = Redactor({})
     samples = sorted((ROOT / "sample_traces").rglob("run.json"))
@@ -312,7 +312,7 @@ def test_recordings_without_secrets_stay() -> None:
         assert [name for name in names if redactor.tokens(name) != name] == [], path
 
 
-def test_long_texts() -> None:
+def test_long_texts_are_scanned() -> None:
     """No text takes long: patterns that go back and forth over one would take minutes."""
     for part in (
         "a",
@@ -340,7 +340,7 @@ def test_library_is_loaded_only_when_needed() -> None:
     assert said.stdout == "[]\n"
 
 
-def test_texts_that_are_no_command_lines() -> None:
+def test_text_that_is_not_a_command_line_is_scanned() -> None:
     redactor = Redactor({"MY_SECRET": "known-to-the-environment", "PWD": str(Path.cwd())})
     for text in ("KeyError: 'model'", "rank 1: out of GPU memory", str(Path.cwd() / "x")):
         assert redactor.text(text) == text
@@ -348,7 +348,7 @@ def test_texts_that_are_no_command_lines() -> None:
     assert redactor.tokens(kernel) == kernel
 
 
-def test_variables() -> None:
+def test_secret_environment_variables_are_redacted() -> None:
     secret = "DB_PW NCCL_PASS X_PASSWORD A_AUTH MY_CREDENTIALS A_BEARER NVIDIA_API_KEY apiKey HF_TOKEN GITHUB_PAT"
     assert [n for n in secret.split() if not is_secret_name(n)] == []
     harmless = "CUDA_VISIBLE_DEVICES NCCL_ALGO OMP_NUM_THREADS PYTORCH_CUDA_ALLOC_CONF TORCH_HOME PATH COMPASS"
@@ -365,7 +365,7 @@ def test_variables() -> None:
     assert safe_variables({"TORCH_HOME": "s3://u:p@b/x", "RANK": "0"}) == {"RANK": "0", "TORCH_HOME": "s3://***@b/x"}
 
 
-def test_sweep_state(tmp_path: Path) -> None:
+def test_sweep_state_holds_no_secrets(tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text('[grid]\nprogram = [["p", "--token", "s1-xyzzy"], ["p", "--token", "s2-xyzzy"]]\n')
     read = read_plan(plan)
@@ -422,7 +422,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../../x", "a/b", "..", "x" * 400, "é.py", "a b\n.py", "%q{HOME}.py"])
-def test_run_ids_lead_nowhere(tmp_path: Path, name: str) -> None:
+def test_run_ids_cannot_leave_the_output_folder(tmp_path: Path, name: str) -> None:
     found = run_id(make_options({"program": [name]}))
     assert is_run_id(found) and len(found.encode()) < 150
     folder = RunFolder.create(make_options({"program": [name], "output": str(tmp_path / "runs")}), [])
@@ -435,14 +435,14 @@ def test_valid_run_ids() -> None:
 
 
 @pytest.mark.parametrize("model", ["../../x", "/etc", "a b", ".."])
-def test_model_that_is_a_path(tmp_path: Path, model: str) -> None:
+def test_model_path_is_rejected(tmp_path: Path, model: str) -> None:
     child = start("run", "-o", str(tmp_path / "runs"), "--device", "cpu", "--model", model)
     _, stderr = child.communicate(timeout=120)
     assert child.returncode == 2 and stderr == f"collect: --model: {model!r} is not the name of a model\n"
     assert list(tmp_path.iterdir()) == []
 
 
-def test_plan_name_that_leaves_its_folder(tmp_path: Path) -> None:
+def test_plan_name_cannot_leave_its_folder(tmp_path: Path) -> None:
     plan = tmp_path / "...toml"
     plan.write_text('[options]\nmodel = "resnet18"\n')
     child = start("sweep", str(plan))

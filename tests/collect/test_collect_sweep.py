@@ -39,7 +39,7 @@ def cells(output: Path) -> list[dict[str, Any]]:
     return found
 
 
-def test_killed_and_resumed(tmp_path: Path) -> None:
+def test_killed_sweep_resumes(tmp_path: Path) -> None:
     plan, output = tmp_path / "plan.toml", tmp_path / "out"
     plan.write_text(OPTIONS + "[grid]\nbatch_size = [2, 3]\n")
     child = start("sweep", str(plan), "-o", str(output))
@@ -57,7 +57,7 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
     assert "2 done, 0 failed" in stderr
 
 
-def test_interrupted_sweep_is_taken_up_again(tmp_path: Path) -> None:
+def test_interrupted_sweep_resumes(tmp_path: Path) -> None:
     plan, output = tmp_path / "plan.toml", tmp_path / "out"
     plan.write_text("[options]\nprofiler = 'none'\n[grid]\nprogram = [['sleep', '600'], ['sleep', '601']]\n")
     child = start("sweep", str(plan), "-o", str(output))
@@ -67,7 +67,7 @@ def test_interrupted_sweep_is_taken_up_again(tmp_path: Path) -> None:
     assert [c["status"] for c in cells(output)] == ["interrupted", "pending"]
 
 
-def test_goes_on_past_a_failed_cell(tmp_path: Path) -> None:
+def test_sweep_continues_after_a_failed_cell(tmp_path: Path) -> None:
     plan, output = tmp_path / "plan.toml", tmp_path / "out"
     # squeezenet's pooling leaves nothing of 8 pixels: the cell fails while it trains.
     plan.write_text(
@@ -137,7 +137,7 @@ def test_doctor_on_this_machine() -> None:
     assert all(c["fix"] for c in checks.values() if c["status"] != "ok")
 
 
-def test_several_grids_and_only_some_cells(tmp_path: Path) -> None:
+def test_grids_and_cell_selection(tmp_path: Path) -> None:
     plan, output = tmp_path / "plan.toml", tmp_path / "out"
     plan.write_text(OPTIONS + "[[grid]]\nbatch_size = [2, 3]\n[[grid]]\nbatch_size = [3]\n[[grid]]\nseed = [1, 2]\n")
     # The third cell stands in two grids.
@@ -151,7 +151,7 @@ def test_several_grids_and_only_some_cells(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("grid", ["grid = 3", "grid = []", "grid = [3]", "[[grid]]\nseed = []"])
-def test_a_bad_grid(tmp_path: Path, grid: str) -> None:
+def test_bad_grid_is_one_sentence(tmp_path: Path, grid: str) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text(grid)
     with pytest.raises(InputError, match="grid"):
@@ -162,12 +162,12 @@ PLANS = sorted(p for p in (ROOT / "studies").glob("*/*.toml") if p.name != "repo
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=lambda p: f"{p.parent.name}/{p.stem}")
-def test_the_plans_of_studies_can_be_run(plan: Path) -> None:
+def test_study_plans_are_valid(plan: Path) -> None:
     read = read_plan(plan)
     assert len(read.cells) == len({tuple(sorted(c.items())) for c in read.cells}) >= 2
 
 
-def test_there_are_plans() -> None:
+def test_study_plans_exist() -> None:
     assert {p.parent.name for p in PLANS} == {
         "efficientnet-scaling", "nvprof-imagenet", "resnet152-ddp", "roofline-imagenet"
     }  # fmt: skip
@@ -212,7 +212,7 @@ def test_cell_of_a_killed_task_is_failed(tmp_path: Path) -> None:
         assert manifest.end is None and not (output / cell["run"] / ".reserve").exists()
 
 
-def test_an_interrupted_sweep_cancels_its_tasks(tmp_path: Path) -> None:
+def test_interrupted_sweep_cancels_its_tasks(tmp_path: Path) -> None:
     pytest.importorskip("submitit")
     plan, output = tmp_path / "plan.toml", tmp_path / "out"
     program = [sys.executable, "-c", f"import time; open({str(tmp_path / 'began')!r}, 'w'); time.sleep(600)"]

@@ -29,7 +29,7 @@ for step in range(6):
 """
 
 
-def test_which_steps_are_timed() -> None:
+def test_timed_steps_follow_the_options() -> None:
     plain = make_options({"model": "alexnet"})
     # 3 warm-up steps, of which the last (7) is behind the 5 undisturbed ones: 0 1 | 2 3 4 5 6 | 7 | 8 ... 12.
     assert (plain.undisturbed_steps, plain.first_profiled, plain.all_steps) == (range(2, 7), 8, 13)
@@ -44,7 +44,7 @@ def test_which_steps_are_timed() -> None:
         make_options({"model": "alexnet", "warmup": 1, "undisturbed": 2})
 
 
-def test_clock_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_clock_measures_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([100, 130, 160, 1000, 1050, 1080])
     monkeypatch.setattr(step_clock.time, "perf_counter_ns", lambda: next(times))
     clock = step_clock.StepClock()
@@ -61,7 +61,7 @@ def test_clock_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (clock.mean_ns(True), clock.mean_ns(False)) == (30, None)
 
 
-def test_undisturbed_steps_of_a_program(collect: Collect, tmp_path: Path) -> None:
+def test_program_has_undisturbed_steps(collect: Collect, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(SLEEPS)
     ran = collect("--steps", "2", "--warmup", "2", "--detail", "light", "--", sys.executable, str(program))
@@ -88,7 +88,7 @@ def test_undisturbed_steps_of_a_program(collect: Collect, tmp_path: Path) -> Non
     assert done.options["shapes"] is False and done.options["undisturbed"] == 2
 
 
-def test_program_that_ends_among_the_undisturbed_steps(collect: Collect, tmp_path: Path) -> None:
+def test_program_ending_within_undisturbed_steps(collect: Collect, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(SLEEPS)
     ran = collect("--steps", "9", "--warmup", "2", "--", sys.executable, str(program))
@@ -96,7 +96,7 @@ def test_program_that_ends_among_the_undisturbed_steps(collect: Collect, tmp_pat
     assert "it took 6 optimizer steps, and --warmup is 2, --undisturbed 9" in (ran.manifest.reason or "")
 
 
-def test_model(collect: Collect) -> None:
+def test_model_has_undisturbed_steps(collect: Collect) -> None:
     ran = collect(*CPU, "--warmup", "2", "--steps", "1", "--undisturbed", "2")
     assert ran.code == 0, ran.stderr
     rows = read_csv(ran.folder / "torch/rank-0.step_metrics.csv")
@@ -121,7 +121,7 @@ def test_mean_of_no_steps_is_unknown() -> None:
     assert mean_step_ns([{"warmup": "false", "undisturbed": "false", "step_s": "0.002"}], undisturbed=True) is None
 
 
-def test_what_each_detail_records() -> None:
+def test_detail_decides_what_is_recorded() -> None:
     nothing = dict.fromkeys(("shapes", "memory", "stacks", "flops"), False)
     assert TorchOptions(detail="light").recorded() == nothing
     assert TorchOptions().recorded() == nothing | {"shapes": True}

@@ -17,7 +17,7 @@ from collect.option_checks import has_gpu, make_options
 from collect.sweep.plan import Plan
 
 
-def test_the_cpu_is_said_before_it_starts_and_the_next_command_at_the_end(collect: Collect) -> None:
+def test_output_warns_about_cpu_and_names_the_next_command(collect: Collect) -> None:
     if has_gpu():
         pytest.skip("this node has a GPU")
     ran = collect(*TINY)
@@ -30,7 +30,7 @@ def test_the_cpu_is_said_before_it_starts_and_the_next_command_at_the_end(collec
     assert "torch.profiler, 1 rank of 1, 2 steps" in info.stdout
 
 
-def test_square_brackets_are_no_markup(
+def test_square_brackets_are_not_markup(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     fix = "pip install 'tracequarry[collect]'"
@@ -42,7 +42,7 @@ def test_square_brackets_are_no_markup(
     assert fix in out and "[red]no[/red] torch" in out
 
 
-def test_help_is_without_markup_of_its_own() -> None:
+def test_help_has_no_raw_markup() -> None:
     from typer.testing import CliRunner
 
     from collect.cli import app
@@ -52,7 +52,7 @@ def test_help_is_without_markup_of_its_own() -> None:
         assert "[]" not in text and " , " not in text
 
 
-def test_a_fault_of_ours_is_named_one() -> None:
+def test_internal_error_is_reported_as_a_bug() -> None:
     code = (
         "import sys\nfrom collect.cli import app, main\n@app.command()\ndef broken() -> None:\n    {}['key']\n"
         "sys.argv = ['collect', 'broken']\nmain()"
@@ -63,7 +63,7 @@ def test_a_fault_of_ours_is_named_one() -> None:
     assert last == "collect: internal error; please report it with these lines"
 
 
-def test_a_url_is_no_folder_to_record_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_rejects_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would become a folder `s3:` here."""
     monkeypatch.chdir(tmp_path)
     plan = tmp_path / "plan.toml"
