@@ -20,14 +20,14 @@ from support import ROOT, SAMPLES, stored_rows
 import analyze
 from tests.test_remote import (
     job,
-    test_of_two_writers_none_loses_its_run,
+    test_concurrent_writers_lose_no_run,
     test_replaced_files_stay_for_one_change,
     test_samples_have_the_same_rows_as_in_a_folder,
 )
 from tests.test_remote_sources import put
 
 __all__ = (
-    "test_of_two_writers_none_loses_its_run",
+    "test_concurrent_writers_lose_no_run",
     "test_replaced_files_stay_for_one_change",
     "test_samples_have_the_same_rows_as_in_a_folder",
 )
