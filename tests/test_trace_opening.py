@@ -137,7 +137,7 @@ def test_port_in_use_is_one_sentence(port: None) -> None:
         other.listen()
         result = run_cli("trace", ONE, "--open")
     assert result.returncode == 2 and len(complaints(result)) == 1
-    assert "port 9001 of 127.0.0.1, the only one that the Perfetto UI fetches from, cannot be had" in result.stderr
+    assert "cannot listen on 127.0.0.1:9001, the only address that the Perfetto UI fetches from" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -145,14 +145,14 @@ def test_port_in_use_is_one_sentence(port: None) -> None:
     [
         ([], "trace: needs -o out.json.gz, --open or --print-url"),
         (["-o", "o.json", "--at", "gap:1"], "--at needs --open or --print-url"),
-        (["--open", "--at", "gap:0"], "--at gap:0: the gaps are numbered from 1"),
-        (["--open", "--at", "gap:999999"], "--at gap:999999: the gaps are numbered from 1"),
+        (["--open", "--at", "gap:0"], "--at gap:0: expected gap:N"),
+        (["--open", "--at", "gap:999999"], "--at gap:999999: no such gap; `analyze query gaps` has rows 1 to "),
         (
             ["--open", "--at", "noon"],
-            "--at noon: must be gap:N, a time in ms, or a finding of advise: blocking-calls, ",
+            "--at noon: expected gap:N, a time in ms, or a finding of advise: blocking-calls, ",
         ),
-        (["--open", "--at", "nan"], "--at nan: must be gap:N"),
-        (["--open", "--at", "dataparallel"], "--at dataparallel: this is not found of the recording"),
+        (["--open", "--at", "nan"], "--at nan: expected gap:N"),
+        (["--open", "--at", "dataparallel"], "--at dataparallel: not a finding of this recording"),
     ],
 )
 def test_bad_input_is_one_sentence(arguments: list[str], says: str) -> None:

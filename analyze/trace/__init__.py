@@ -1,1 +1,1 @@
-"""A run as a Chrome trace for the Perfetto UI: its events, their places, counters and what is drawn over it."""
+"""Export a run as a Chrome trace for the Perfetto UI."""

@@ -7,19 +7,17 @@ from typing import Any, NamedTuple
 
 
 class Counter(NamedTuple):
-    """Counter tracks of one name, and SQL of pid, series, start_ns and value at each change.
+    """Counter tracks of one name, with SQL of pid, series, time in ns and value at each change.
 
-    `decimals`: the value is a whole number of a unit so many powers of ten below that in the name.
+    `decimals`: decimal places of the value in the unit of the name; SQL returns it as an integer.
     """
 
     name: str
     sql: str
     decimals: int = 0
-    uses: tuple[str, ...] = ()
-    """The blocks that the SQL reads."""
 
-    def shown(self, value: int) -> str:
-        """The value as it is written: exact."""
+    def text(self, value: int) -> str:
+        """Return the value as exact decimal text."""
         if not self.decimals:
             return str(value)
         sign, digits = ("-" if value < 0 else ""), str(abs(value)).rjust(self.decimals + 1, "0")
@@ -27,7 +25,7 @@ class Counter(NamedTuple):
 
 
 def changes(edges: Iterable[tuple[int, Any]], from_ns: int, to_ns: int | None) -> Iterator[tuple[int, Any]]:
-    """The edges at which the value changes inside the window, and at its start the value that holds there."""
+    """Yield time and value of each change in the window, with the value at its start if there is one."""
     before: Any = None
     shown: Any = None
     for at, value in edges:
@@ -47,13 +45,10 @@ def changes(edges: Iterable[tuple[int, Any]], from_ns: int, to_ns: int | None) -
 
 
 def counter_tracks(gpu: str, cpu: str) -> list[Counter]:
-    """The tracks of a run; `gpu` and `cpu` are SQL of the process numbers of a device and of a CPU process.
-
-    Each change is an edge; the value holds until the next one. Series of a process are told apart by name.
-    """
+    """Return the counters of a run. `gpu` and `cpu` are SQL of the keys of a device and of a CPU process."""
 
     def running(edges: str) -> str:
-        # The last of the edges at one time is the value there.
+        # Changes at the same time are one change.
         return (
             f"WITH edges AS ({edges}), sums AS (SELECT pid, series, at_ns, sum(sum(change)) OVER"
             " (PARTITION BY pid, series ORDER BY at_ns) AS value FROM edges GROUP BY pid, series, at_ns)"
@@ -70,8 +65,7 @@ def counter_tracks(gpu: str, cpu: str) -> list[Counter]:
         f"SELECT {gpu} AS pid, 'on GPU' AS series, start_ns AS begins, start_ns + dur_ns AS ends"
         " FROM gpu_work WHERE dur_ns > 0"
     )
-    # Bytes per ns are GB/s. As integers of B/s, so that what is added is taken away again to the last bit.
-    # HUGEINT, since 9.3 GB times 10^9 are more than 64 bits hold.
+    # Bytes per second as integers, so that the sum returns to exactly 0. HUGEINT: 9.3 GB * 10^9 exceed 64 bits.
     speed = "(bytes::HUGEINT * 1000000000 // dur_ns)"
     copying = (
         f"SELECT {gpu} AS pid, kind AS series, unnest([start_ns, start_ns + dur_ns]) AS at_ns,"

@@ -1,4 +1,4 @@
-"""What stands in an exported trace: the rows of each table, arrows, counters and names, an event a text of JSON."""
+"""The events of an exported trace, each as JSON: rows of the tables, arrows, counters, critical path and names."""
 
 from __future__ import annotations
 
@@ -8,43 +8,43 @@ from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from analyze.trace import overlay
+from analyze.trace import critical_path
 from analyze.trace.counters import changes, counter_tracks
-from analyze.trace.places import ALLOCATOR, Places
+from analyze.trace.tracks import ALLOCATOR, Tracks
 
 if TYPE_CHECKING:
     from analyze.query.engine import Engine
 
 _BATCH = 10_000
 ALLOCATIONS = "(FROM memory_events WHERE allocated_bytes IS NOT NULL)"
-"""An allocator's rows, in SQL; those of Nsight Systems are of the driver, at 0 where they precede the recording."""
+"""SQL of allocator events. Other rows are from Nsight Systems: allocations by the driver, some at time 0."""
 
 
 class Scope(NamedTuple):
-    """Which part of which run, and where its events stand."""
+    """The part of a run to export, and the tracks of its events."""
 
     engine: Engine
     base_ns: int
     from_ns: int
     to_ns: int | None
-    places: Places
+    tracks: Tracks
 
     def overlapping(self) -> str:
-        """SQL for events that touch the window; `start_ns` inside it is enough for one of 0 ns."""
+        """Return SQL for events that overlap the window; one of 0 ns must start in it."""
         before = "true" if self.to_ns is None else f"start_ns < {self.to_ns}"
         return f"{before} AND (start_ns + coalesce(dur_ns, 0) > {self.from_ns} OR start_ns >= {self.from_ns})"
 
     def rows(self, sql: str, uses: Iterable[str] = ()) -> Iterator[tuple[Any, ...]]:
-        """The rows of SQL that reads these blocks, some at a time."""
+        """Yield the rows of SQL; `uses` names the building blocks that it reads."""
         result = self.engine.execute(sql, uses)
         while batch := result.fetchmany(_BATCH):
             yield from batch
 
 
 def events_of(scope: Scope, with_counters: bool, with_path: bool) -> Iterator[tuple[str, Iterable[str]]]:
-    """What is in the scope, in the order of the file: events, flows, counters, overlay and names.
+    """Yield kinds of events with their JSON, in the order of the file: events, flows, counters, overlay, names.
 
-    Names come last, since they are those of the places where events were drawn.
+    Names come last: only processes and threads with events get one.
     """
     for of_table in (_cpu_ops, _ranges, _calls, _kernels, _copies, _allocations):
         yield "events", of_table(scope)
@@ -67,7 +67,7 @@ def _us(ns: int) -> str:
 
 
 def _args(**values: Any) -> str:
-    """JSON of the values that are there; names with a space are written with an underscore here."""
+    """Return JSON of the values that are not None. An underscore in a name becomes a space."""
     return "{" + ",".join(f'"{n.replace("_", " ")}":{v}' for n, v in values.items() if v is not None) + "}"
 
 
@@ -83,18 +83,18 @@ def _complete(
 
 
 def _own_thread(tid: int | None, where: tuple[int, int]) -> int | None:
-    """The thread of an event that is drawn on another one: what it nests in is lost without."""
+    """Return the thread id if the event is on an overflow thread, for those who read the trace again."""
     return None if tid == where[1] else tid
 
 
 def _cpu_ops(scope: Scope) -> Iterator[str]:
     sql = (
-        f"SELECT name, {scope.places.columns('cpu_ops')}, start_ns, dur_ns, op_id, sequence_number, fwd_thread,"
+        f"SELECT name, {scope.tracks.columns('cpu_ops')}, start_ns, dur_ns, op_id, sequence_number, fwd_thread,"
         f" record_function_id, input_dims, input_types, concrete_inputs, cpu_ops.tid"
         f" FROM cpu_ops WHERE {scope.overlapping()} ORDER BY rank, start_ns"
     )
     for name, pid, tid, start, dur, op, sequence, thread, function, dims, types, inputs, own in scope.rows(sql):
-        where = scope.places.draw(pid, tid, start, dur)
+        where = scope.tracks.draw(pid, tid, start, dur)
         args = _args(
             External_id=op, Sequence_number=sequence, Fwd_thread_id=thread, Record_function_id=function,
             Input_Dims=dims, Input_type=types, Concrete_Inputs=inputs, thread_id=_own_thread(own, where),
@@ -111,12 +111,12 @@ _RANGE_CATEGORIES = {
 
 def _ranges(scope: Scope) -> Iterator[str]:
     sql = (
-        f"SELECT name, origin, {scope.places.columns('ranges')},"
+        f"SELECT name, origin, {scope.tracks.columns('ranges')},"
         " device, stream, start_ns, dur_ns, op_id, python_id, python_parent_id, domain, ranges.tid"
         f" FROM ranges WHERE {scope.overlapping()} ORDER BY rank, start_ns"
     )
     for name, origin, pid, tid, device, stream, start, dur, op, python, parent, domain, own in scope.rows(sql):
-        where = scope.places.draw(pid, tid, start, dur)
+        where = scope.tracks.draw(pid, tid, start, dur)
         args = _args(
             External_id=op, Python_id=python, Python_parent_id=parent, device=device, stream=stream,
             domain=_maybe(domain), thread_id=_own_thread(own, where),
@@ -129,18 +129,18 @@ _CALL_CATEGORIES = {"driver": "cuda_driver", "sync": "cuda_sync"}
 
 def _calls(scope: Scope) -> Iterator[str]:
     sql = (
-        f"SELECT name, api, {scope.places.columns('cuda_calls')}, start_ns, dur_ns, correlation_id, op_id,"
+        f"SELECT name, api, {scope.tracks.columns('cuda_calls')}, start_ns, dur_ns, correlation_id, op_id,"
         f" cuda_calls.tid FROM cuda_calls WHERE {scope.overlapping()} ORDER BY rank, start_ns"
     )
     for name, api, pid, tid, start, dur, correlation, op, own in scope.rows(sql):
-        where = scope.places.draw(pid, tid, start, dur)
+        where = scope.tracks.draw(pid, tid, start, dur)
         args = _args(External_id=op, correlation=correlation, thread_id=_own_thread(own, where))
         yield _complete(scope, _CALL_CATEGORIES.get(api, "cuda_runtime"), name, where, start, dur, args)
 
 
 def _kernels(scope: Scope) -> Iterator[str]:
     sql = (
-        f"SELECT name, {scope.places.columns('kernels')}, start_ns, dur_ns, device, stream,"
+        f"SELECT name, {scope.tracks.columns('kernels')}, start_ns, dur_ns, device, stream,"
         " correlation_id, op_id, grid_x, grid_y, grid_z, block_x, block_y, block_z, registers, shared_mem_bytes,"
         " blocks_per_sm, occupancy_pct, graph_id, collective, in_elems, out_elems, dtype, group_size, group_name,"
         " group_ranks, seq, group_desc, in_splits, out_splits, peer"
@@ -164,7 +164,7 @@ def _kernels(scope: Scope) -> Iterator[str]:
                 Process_Group_Ranks=_maybe(ranks), Seq=seq,
                 **{"Src_Rank" if said.endswith("recv") else "Dst_Rank": peer},
             )[1:]  # fmt: skip
-        where = scope.places.draw(pid, tid, start, dur)
+        where = scope.tracks.draw(pid, tid, start, dur)
         yield _complete(scope, "kernel", name, where, start, dur, args)
 
 
@@ -179,11 +179,11 @@ def _dims(sizes: Sequence[int | None]) -> str | None:
 def _copies(scope: Scope) -> Iterator[str]:
     sql = (
         "SELECT 'gpu_memcpy', memcpy_name(kind, src_memory, dst_memory),"
-        f" {scope.places.columns('memcpys')}, start_ns, dur_ns,"
+        f" {scope.tracks.columns('memcpys')}, start_ns, dur_ns,"
         " device, stream, correlation_id, op_id, bytes, graph_id, src_device, dst_device"
         f" FROM memcpys WHERE {scope.overlapping()}"
         " UNION ALL SELECT 'gpu_memset', memset_name(dst_memory),"
-        f" {scope.places.columns('memsets')}, start_ns, dur_ns,"
+        f" {scope.tracks.columns('memsets')}, start_ns, dur_ns,"
         " device, stream, correlation_id, op_id, bytes, graph_id, NULL, NULL"
         f" FROM memsets WHERE {scope.overlapping()}"
     )
@@ -194,22 +194,22 @@ def _copies(scope: Scope) -> Iterator[str]:
             External_id=op, device=device, stream=stream, correlation=correlation, bytes=size, graph_id=graph,
             fromDevice=source, toDevice=target,
         )  # fmt: skip
-        where = scope.places.draw(pid, tid, start, dur)
+        where = scope.tracks.draw(pid, tid, start, dur)
         yield _complete(scope, cat, name, where, start, dur, args)
 
 
 def _allocations(scope: Scope) -> Iterator[str]:
-    """Torch's instant events of the allocator."""
+    """Yield allocator events as torch.profiler writes them: instant events."""
     from analyze.sources.chrome.tables import ALLOCATOR_DEVICES
 
     types = {name: number for number, name in ALLOCATOR_DEVICES.items()}
     before = "" if scope.to_ns is None else f" AND start_ns < {scope.to_ns}"
     sql = (
-        f"SELECT {scope.places.process()}, start_ns, device_type, device, addr, bytes, allocated_bytes, reserved_bytes"
+        f"SELECT {scope.tracks.process()}, start_ns, device_type, device, addr, bytes, allocated_bytes, reserved_bytes"
         f" FROM {ALLOCATIONS} WHERE start_ns >= {scope.from_ns}{before} ORDER BY rank, start_ns, file_row"
     )
     for pid, start, kind, device, address, size, allocated, reserved in scope.rows(sql):
-        pid, tid = scope.places.draw(pid, ALLOCATOR, start, 0)
+        pid, tid = scope.tracks.draw(pid, ALLOCATOR, start, 0)
         args = _args(
             Device_Type=types.get(kind, -1), Device_Id=device, Addr=address, Bytes=size,
             Total_Allocated=allocated, Total_Reserved=reserved,
@@ -221,11 +221,11 @@ def _allocations(scope: Scope) -> Iterator[str]:
 
 
 _ARROW = ('"ph":"s"', '"ph":"f","bp":"e"')
-"""The ends of an arrow."""
+"""JSON of both ends of an arrow."""
 
 
 def _flows(scope: Scope) -> Iterator[str]:
-    """Arrows from the launch call of a correlation id to the first work that has it; both ends must be drawn."""
+    """Yield arrows from each launch call to the first GPU work with its correlation id, if both are in scope."""
     calls, work = _first(scope, "cuda_calls", "api <> 'sync'"), _first(scope, "gpu_work", "true")
     sql = (
         f"SELECT c.event, w.event FROM ({calls}) c JOIN ({work}) w USING (rank, correlation_id)"
@@ -235,54 +235,54 @@ def _flows(scope: Scope) -> Iterator[str]:
     for number, ends in enumerate(scope.rows(sql, ["launch_calls"]), 1):
         common = f'"cat":"ac2g","name":"ac2g","id":{number}'
         for ph, event in zip(_ARROW, ends, strict=True):
-            pid, tid = scope.places.draw(**event)
+            pid, tid = scope.tracks.draw(**event)
             yield f'{{{ph},{common},"pid":{pid},"tid":{tid},"ts":{_us(event["start_ns"] - scope.base_ns)}}}'
 
 
-def _first(scope: Scope, table: str, chosen: str) -> str:
-    """SQL of the first event of each correlation id that is drawn."""
-    pid, tid = scope.places.of(table)
+def _first(scope: Scope, table: str, condition: str) -> str:
+    """Return SQL of the first event of each correlation id in scope."""
+    pid, tid = scope.tracks.of(table)
     event = f"{{'pid': {pid}, 'tid': {tid}, 'start_ns': start_ns, 'dur_ns': dur_ns}}"
     return (
         f"SELECT rank, correlation_id, arg_min({event}, start_ns) AS event FROM {table}"
-        f" WHERE correlation_id > 0 AND {chosen} AND {scope.overlapping()} GROUP BY rank, correlation_id"
+        f" WHERE correlation_id > 0 AND {condition} AND {scope.overlapping()} GROUP BY rank, correlation_id"
     )
 
 
 def _critical_path(scope: Scope) -> Iterator[str]:
-    """The pieces of the path on lanes of their own, and arrows between them.
+    """Yield the pieces of the critical path on tracks of their own, and arrows between them.
 
-    The Perfetto UI draws an arrow between the slices that began last on its threads, even if they have ended; a piece
-    may begin where nothing else does, such as a wait. So arrows join pieces, at their starts.
+    The Perfetto UI attaches an arrow to the last slice that began on the thread, even if that has ended. So arrows go
+    from the start of a piece to the start of the next one.
     """
-    path = overlay.pieces(scope.rows(overlay.sql(scope.overlapping()), overlay.USES))
-    lanes = overlay.lanes(path)
-    # The Perfetto UI puts the number behind.
-    pid = scope.places.add("critical path", [f"{place} lane" for place in lanes]).pid
+    path = [critical_path.Piece(*row) for row in scope.rows(critical_path.SQL.format(condition=scope.overlapping()))]
+    numbers = critical_path.number_tracks(path)
+    # The Perfetto UI shows the number after the name.
+    pid = scope.tracks.add("critical path", [f"{track} lane" for track in numbers]).pid
     for p in path:
-        args = _args(kind=_text(p.kind), place=_text(p.place))
-        yield _complete(scope, "critical_path", p.title, (pid, lanes[p.place]), p.start_ns, p.dur_ns, args)
-    for number, ends in enumerate(overlay.arrows(path), 1):
+        args = _args(kind=_text(p.kind), place=_text(p.track))
+        yield _complete(scope, "critical_path", p.title, (pid, numbers[p.track]), p.start_ns, p.dur_ns, args)
+    for number, ends in enumerate(critical_path.arrows(path), 1):
         for ph, p in zip(_ARROW, ends, strict=True):
             yield (
                 f'{{{ph},"cat":"critical_path","name":"critical path","id":{number},"pid":{pid},'
-                f'"tid":{lanes[p.place]},"ts":{_us(p.start_ns - scope.base_ns)}}}'
+                f'"tid":{numbers[p.track]},"ts":{_us(p.start_ns - scope.base_ns)}}}'
             )
 
 
 def _counters(scope: Scope) -> Iterator[str]:
-    for counter in counter_tracks(scope.places.gpu(), scope.places.process()):
-        for (pid, series), rows in groupby(scope.rows(counter.sql, counter.uses), key=lambda row: (row[0], row[1])):
-            # The Perfetto UI calls the track by the counter and the series.
-            common = f'"ph":"C","name":{_text(counter.name)},"pid":{scope.places.use(pid)},"tid":0'
+    for counter in counter_tracks(scope.tracks.gpu(), scope.tracks.process()):
+        for (pid, series), rows in groupby(scope.rows(counter.sql), key=lambda row: (row[0], row[1])):
+            # The Perfetto UI names the track after the counter and the series.
+            common = f'"ph":"C","name":{_text(counter.name)},"pid":{scope.tracks.use(pid)},"tid":0'
             for at, value in changes(((at, value) for _, _, at, value in rows), scope.from_ns, scope.to_ns):
-                shown = counter.shown(value)
+                shown = counter.text(value)
                 yield f'{{{common},"ts":{_us(at - scope.base_ns)},"args":{{{_text(series)}:{shown}}}}}'
 
 
 def _names(scope: Scope) -> Iterator[str]:
-    """What the processes and threads are called, and in which order they are shown."""
-    for order, (pid, name, threads) in enumerate(scope.places.processes()):
+    """Yield the names of processes and threads, and the order in which they are shown."""
+    for order, (pid, name, threads) in enumerate(scope.tracks.processes()):
         yield _metadata("process_name", pid, 0, f'"name":{_text(name)}')
         yield _metadata("process_sort_index", pid, 0, f'"sort_index":{order}')
         for index, (tid, thread) in enumerate(threads):

@@ -1,8 +1,8 @@
-"""A Chrome trace of a run, written from the store: opens in the Perfetto UI, and reads back as the same rows.
+"""Write a run as a Chrome trace for the Perfetto UI. Reading it again gives the same rows.
 
-Events go to the file as they come out of the tables, one after the other, so a trace of any size takes little memory.
-Times are microseconds with three decimals, written from the integers; they count from the first event, and the zero
-stands in `baseTimeNanoseconds`, as torch.profiler writes it.
+Events are written one by one as they come from the tables, so memory does not grow with the trace. Times are exact
+microseconds with three decimals, from the first event; `baseTimeNanoseconds` has the time of that, as in
+torch.profiler's traces.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ import duckdb
 from analyze.errors import InputError
 from analyze.query.plain_sql import sentence
 from analyze.trace.events import ALLOCATIONS, Scope, events_of
-from analyze.trace.places import Places
+from analyze.trace.tracks import Tracks
 from analyze.whole_file import ending_of, whole_file
 
 if TYPE_CHECKING:
     from analyze.query.engine import Engine
 
 _COMPRESSION = 5
-"""Of gzip: half the time of the default, and files 5 % larger."""
+"""Level of gzip: half the time of the default, files 5 % larger."""
 
 _MOST_MS = 1e12
-"""Of a window's ends: 30 years."""
+"""Limit of --from-ms and --to-ms: 30 years."""
 
 _TIMED = ("kernels", "memcpys", "memsets", "cuda_calls", "cpu_ops", "ranges")
 
 
 class Exported(NamedTuple):
-    """What was written, and what was left out of it (in a sentence, or empty).
+    """Counts of what was written, and a note of what was left out.
 
-    `base_ns` is the zero of the trace on the clock of the recording; its events are from `first_ns` to `last_ns`.
+    `base_ns`: time 0 of the trace on the clock of the recording. Its events are in [first_ns, last_ns).
     """
 
     run_id: str
@@ -52,7 +52,7 @@ class Exported(NamedTuple):
 
 
 def check_output(output: Path) -> None:
-    """Raise InputError unless a file has the name of a trace, by which the Perfetto UI and `analyze` know it."""
+    """Raise InputError unless a file has an ending that the Perfetto UI and `analyze` read as a trace."""
     ending_of(output, (".json.gz", ".json"), "a trace is written as .json.gz or .json", ".json")
 
 
@@ -65,11 +65,11 @@ def export(
     counters: bool = True,
     critical_path: bool = False,
 ) -> Exported:
-    """Write the one run of an engine as a Chrome trace; gzip-compressed if the name ends in .gz.
+    """Write the one run of an engine as a Chrome trace; compressed if the name ends in .gz. Raises InputError.
 
-    `from_ms`, `to_ms`: a window, in ms from the first event; events that reach into it are whole. `counters`: whether
-    tracks of queue depth, copy bandwidth, GPU busy and allocated memory are added. `critical_path`: whether the
-    critical path of each rank is drawn over it, as a track of its pieces and arrows between them. Raises InputError.
+    `from_ms`, `to_ms`: a window, in ms from the first event; events that overlap it are written whole. `counters`: add
+    tracks of queue depth, running work, copy bandwidth and allocated memory. `critical_path`: add the critical path of
+    each rank.
     """
     check_output(output)
     for option, value in (("--from-ms", from_ms), ("--to-ms", to_ms)):
@@ -94,23 +94,23 @@ def _scope(engine: Engine, from_ms: float, to_ms: float | None) -> Scope:
     tables = " UNION ALL ".join(f"SELECT min(start_ns) AS first_ns FROM {t}" for t in (*_TIMED, ALLOCATIONS))
     row = engine.execute(f"SELECT min(first_ns) FROM ({tables})").fetchone()
     if row is None or row[0] is None:
-        raise InputError(f"trace: {engine.run_ids[0]} has no timed events: there is nothing to draw")
+        raise InputError(f"trace: {engine.run_ids[0]} has no timed events to export")
     base = int(row[0])
     end = None if to_ms is None else base + round(to_ms * 1e6)
-    scope = Scope(engine, base, base + round(from_ms * 1e6), end, Places(engine))
-    scope.places.lay_out(engine, scope.overlapping())
+    scope = Scope(engine, base, base + round(from_ms * 1e6), end, Tracks(engine))
+    scope.tracks.lay_out(engine, scope.overlapping())
     return scope
 
 
 @contextmanager
 def _writing(output: Path) -> Iterator[TextIO]:
-    """The file, in place when it is whole."""
+    """Open the output; it appears under its name when it is complete."""
     with whole_file(output) as part, part.open("wb") as raw:
         if output.name.lower().endswith(".gz"):
-            # Without a time in it, the same trace is the same file.
+            # mtime=0: the same trace gives the same bytes.
             with (
-                gzip.GzipFile("", "wb", _COMPRESSION, raw, mtime=0) as packed,
-                io.TextIOWrapper(packed, "utf-8") as f,
+                gzip.GzipFile("", "wb", _COMPRESSION, raw, mtime=0) as compressed,
+                io.TextIOWrapper(compressed, "utf-8") as f,
             ):
                 yield f
         else:
@@ -146,7 +146,7 @@ def _write(scope: Scope, file: TextIO, with_counters: bool, with_path: bool) -> 
 
 
 def _header(scope: Scope, run: dict[str, Any]) -> str:
-    """The object around the events up to their list, with what the readers of this toolkit look for."""
+    """Return the start of the JSON object, with the fields that `analyze` reads."""
     fields: dict[str, Any] = {"schemaVersion": 1, "displayTimeUnit": "ms", "baseTimeNanoseconds": scope.base_ns}
     fields["run_id"] = run["run_id"]
     if run["host"]:

@@ -1,4 +1,4 @@
-"""Where to look in a trace: a time, a row of `gaps`, or the longest stretch of a finding of `advise`."""
+"""The moment at which --at opens a trace: a time, a row of `gaps`, or the longest stretch of a finding."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from analyze.trace.export import Exported
 
 _AROUND_NS = 10_000
-"""What is shown before and after a moment at least; else as much as it is long."""
+"""Least time shown before and after a moment; a longer moment has its own duration shown around it."""
 
 _FIRST_WORK = """
 SELECT min(start_ns) FROM gpu_segments
@@ -25,14 +25,14 @@ WHERE rank = {rank} AND device IS NOT DISTINCT FROM {device}
 
 
 class Moment(NamedTuple):
-    """A stretch of time in ns, on the clock of the recording or, `from_zero`, from the first event of the trace."""
+    """A half-open interval in ns, on the clock of the recording; `from_zero`: from the first event of the trace."""
 
     start_ns: int
     end_ns: int
     from_zero: bool = False
 
     def within(self, trace: Exported) -> View:
-        """What to show of it, with as much before and after, within a trace."""
+        """Return the part of a trace to show: the moment with time before and after it."""
         zero = 0 if self.from_zero else trace.base_ns
         margin = max(self.end_ns - self.start_ns, _AROUND_NS)
         first, last = trace.first_ns - trace.base_ns, trace.last_ns - trace.base_ns
@@ -41,11 +41,11 @@ class Moment(NamedTuple):
 
 
 def find_moment(engine: Engine, text: str) -> Moment:
-    """The moment that `--at` names: `gap:3` (row 3 of `gaps`), a finding of `advise`, or ms from the first event.
+    """Return the moment that --at names: `gap:3` (row 3 of `gaps`), a finding of `advise`, or ms from the first event.
 
     Raises InputError if there is none.
     """
-    if gap := re.fullmatch(r"gap:(\d{1,6})", text):
+    if gap := re.fullmatch(r"gap:([1-9]\d{0,5})", text):
         return _gap(engine, int(gap[1]))
     names = [f.name for f in advise.findings()]
     if text in names:
@@ -55,7 +55,7 @@ def find_moment(engine: Engine, text: str) -> Moment:
     except ValueError:
         at = float("nan")
     if not isfinite(at) or abs(at) > 1e12:
-        raise InputError(f"--at {text}: must be gap:N, a time in ms, or a finding of advise: {', '.join(names)}")
+        raise InputError(f"--at {text}: expected gap:N, a time in ms, or a finding of advise: {', '.join(names)}")
     return Moment(round(at * 1e6), round(at * 1e6), from_zero=True)
 
 
@@ -63,8 +63,9 @@ def _gap(engine: Engine, number: int) -> Moment:
     answer = engine.query(find("gaps"), {"top": str(number)})
     names = [c.name for c in answer.columns]
     rows = [dict(zip(names, row, strict=True)) for row in answer.rows()]
-    if not 1 <= number <= len(rows):
-        raise InputError(f"--at gap:{number}: the gaps are numbered from 1, and there is none of this number")
+    if number > len(rows):
+        known = f"`analyze query gaps` has rows 1 to {len(rows)}" if rows else "the recording has no gaps"
+        raise InputError(f"--at gap:{number}: no such gap; {known}")
     row = rows[number - 1]
     device = "NULL" if row["device"] is None else row["device"]
     [(first,)] = engine.rows(_FIRST_WORK.format(rank=row["rank"], device=device))
@@ -76,5 +77,5 @@ def _finding(engine: Engine, name: str) -> Moment:
     [query] = [f.query for f in advise.findings() if f.name == name]
     rows = engine.query(query, select=("start_ns", "end_ns")).rows()
     if not rows:
-        raise InputError(f"--at {name}: this is not found of the recording (`analyze advise` lists what is)")
+        raise InputError(f"--at {name}: not a finding of this recording (`analyze advise` lists them)")
     return Moment(*rows[0])

@@ -1,8 +1,7 @@
-"""A trace in the Perfetto UI: served to it once, from this machine to this machine.
+"""Open a trace in the Perfetto UI: serve it once on loopback.
 
-The UI is a page of https://ui.perfetto.dev that runs in the browser and fetches the trace from here. Its Content
-Security Policy lets it fetch from http://127.0.0.1:9001 and no other port, where Perfetto's own `open_trace_in_ui`
-serves, too.
+The page https://ui.perfetto.dev runs in the browser and fetches the trace from this machine. Its Content Security
+Policy allows http://127.0.0.1:9001 and no other port; Perfetto's own `open_trace_in_ui` uses it, too.
 """
 
 from __future__ import annotations
@@ -24,23 +23,23 @@ HOST, PORT = "127.0.0.1", 9001
 
 
 class View(NamedTuple):
-    """What the UI shows first: start and end in ns from the zero of the trace."""
+    """The part of the trace that the UI shows first; ns from time 0 of the trace."""
 
     start_ns: int
     end_ns: int
 
 
 def open_in_ui(trace: Path, show: Callable[[str], object], view: View | None = None) -> None:
-    """Serve a trace on loopback until the UI has it. `show` is given the address to open in a browser.
+    """Serve a trace on loopback until the UI has fetched it. `show` gets the address to open in a browser.
 
-    The address holds a secret, and only the UI's pages may read the answer. Raises InputError if the port is taken.
+    The address contains a secret, and only pages of the UI may read the answer. Raises InputError if the port is taken.
     """
     server = _serve(trace, f"/{secrets.token_urlsafe(16)}/{quote(trace.name)}")
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
     thread.start()
     try:
         show(server.address(view))
-        # In turns: a wait without end does not let Ctrl-C through everywhere.
+        # Short waits: on some systems Ctrl-C does not end a wait without timeout.
         while not server.fetched.wait(0.2):
             pass
     finally:
@@ -49,7 +48,7 @@ def open_in_ui(trace: Path, show: Callable[[str], object], view: View | None = N
 
 
 class _Server(ThreadingHTTPServer):
-    # A browser opens connections that it does not use: each has a thread, and none is waited for.
+    # Browsers open connections that they do not use. Do not wait for the threads of those.
     daemon_threads = True
     block_on_close = False
 
@@ -60,7 +59,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__((HOST, PORT), _Handler)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """What broke off is fetched again, or not: nothing is said of it."""
+        """Ignore broken connections; the browser may try again."""
 
     def address(self, view: View | None) -> str:
         window = f"&visStart={view.start_ns}&visEnd={view.end_ns}" if view else ""
@@ -72,7 +71,7 @@ def _serve(trace: Path, path: str) -> _Server:
         return _Server(trace, path)
     except OSError as e:
         raise InputError(
-            f"port {PORT} of {HOST}, the only one that the Perfetto UI fetches from, cannot be had: {e.strerror or e};"
+            f"cannot listen on {HOST}:{PORT}, the only address that the Perfetto UI fetches from: {e.strerror or e};"
             " write the trace with -o and open the file in the UI"
         ) from e
 
@@ -81,7 +80,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def do_GET(self) -> None:
-        # The host is checked against names that somebody else resolves to this machine.
+        # Against DNS rebinding: another name may resolve to this machine.
         if self.path != self.server.path or self.headers.get("Host") != f"{HOST}:{PORT}":
             self._answer(404)
             return
@@ -91,7 +90,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.fetched.set()
 
     def do_POST(self) -> None:
-        # The UI asks whether an engine of Perfetto's listens here.
+        # The UI asks whether a trace processor listens here.
         self._answer(404)
 
     def do_OPTIONS(self) -> None:
@@ -100,7 +99,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, status: int, length: int = 0) -> None:
         self.send_response(status)
         self.send_header("Access-Control-Allow-Origin", UI)
-        # Chrome asks first where a page of the network fetches from this machine.
+        # Chrome asks for permission before a public page may fetch from this machine.
         self.send_header("Access-Control-Allow-Private-Network", "true")
         self.send_header("Content-Type", "application/octet-stream")
         self.send_header("Content-Length", str(length))
@@ -108,11 +107,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing is said of requests."""
+        """Log nothing."""
 
 
 def browse(url: str, only_print: bool) -> None:
-    """Open a page that fetches something from this process, or print its address where there is no browser."""
+    """Open a page that fetches a file from this process, or print its address if there is no browser."""
     import webbrowser
 
     if only_print or not webbrowser.open(url):

@@ -15,7 +15,7 @@ import pytest
 from support import SAMPLES, event, kernel, launch, sql, write_trace
 
 import analyze
-from analyze.trace.places import overflow_lanes
+from analyze.trace.tracks import overflow_lanes
 from schemas.files import part_file
 
 ARROWS = {

@@ -1,16 +1,16 @@
-"""Where events stand in an exported trace: numbers and names of processes and threads, and lanes for what overlaps.
+"""Processes and threads of an exported trace: their numbers and names, and overflow threads for slices that overlap.
 
-The Perfetto UI reads numbers of 32 bits without sign, takes thread 0 of a process for the thread with the number of the
-process, and draws a thread's slices inside one another: of two that overlap only in part, the later one is an import
-error. So every place gets a number of its own, threads one above 0, and such a slice an overflow lane, a thread beside
-its own.
+The Perfetto UI needs numbers that fit:
 
-The UI shows the number behind each name, so it is the one that the name asks for: that of the process behind
-`rank 0 CPU process`, the index of a GPU behind `rank 0 GPU`, a thread's and a stream's own. What has none, or one that
-is taken (GPU 1 by process 1 of a container), gets the first that is free and a name to go before it: `rank 0 GPU 1
-track`, `allocator track`, `stream 7 overlap`.
+- Process and thread numbers have 32 bits, without sign. Thread 0 of a process becomes the thread with the number of the
+  process, so threads are numbered from 1.
+- Slices of a thread must nest. A slice that overlaps another in part would be an import error: it goes to an overflow
+  thread.
+- The UI shows the number after each name. So a process, GPU, thread or stream keeps its own number if that is free
+  (`rank 0 GPU` with number 0). Otherwise it gets a free number, and its name says so: `rank 0 GPU 1 track`,
+  `stream 7 overlap`.
 
-In SQL, and until an event is drawn, places have keys instead: numbers that no two places share, however large.
+SQL identifies a process and a thread by keys, which are unique. Keys become numbers when an event is written.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from analyze.query.engine import Engine
 
+_RANK = 10_000_000
+"""Process keys of rank r start at r times this."""
+
 _PROCESSES = 8_000_000
-"""Keys of a rank's processes are below. The largest number of a process or thread of Linux is 2^22."""
+"""Upper bound of a CPU process within its rank. Linux has process ids up to 2^22."""
 
 _GPUS = 9_000_000
-"""What a device's index is added to for its key."""
-
-_RANK = 10_000_000
-"""The keys of rank r are from r times this on."""
+"""Key of GPU 0 within its rank."""
 
 _NO_THREAD, _OVERHEAD, _SYNC, ALLOCATOR, _STREAM_0, _NO_STREAM = range(-6, 0)
 _RESERVED = {
@@ -41,13 +41,13 @@ _RESERVED = {
     _STREAM_0: "stream 0",
     _NO_STREAM: "unknown stream",
 }
-"""Keys of threads that have no number, or 0."""
+"""Keys of threads without a number, or with number 0."""
 
 _TABLES = ("cpu_ops", "ranges", "cuda_calls", "kernels", "memcpys", "memsets")
 
 
 class _Numbers:
-    """Numbers of 32 bits for keys: the one that is asked for where it is free, else the first free one above 0."""
+    """Assigns each key a 32-bit number: the wanted one if it is free, else the first free one above 0."""
 
     def __init__(self) -> None:
         self._of: dict[Hashable, int] = {}
@@ -66,15 +66,15 @@ class _Numbers:
 
 
 class Process(NamedTuple):
-    """A process to name, with its threads in order: number and name."""
+    """A process of the trace, with the number and name of each thread, in order."""
 
     pid: int
     name: str
     threads: list[tuple[int, str]]
 
 
-class Places:
-    """The places of a run's events; remembers which were used."""
+class Tracks:
+    """Processes and threads of a run's events. Remembers which have events."""
 
     def __init__(self, engine: Engine):
         rows = engine.execute(
@@ -83,35 +83,35 @@ class Places:
             " origin <> 'gpu_annotation') USING (run_id, rank) GROUP BY rank ORDER BY rank"
         ).fetchall()
         cases = "".join(f" WHEN {rank} THEN {pid}" for rank, pid in rows if pid is not None)
-        # 0 where no row of a rank says.
+        # 0 if no row of a rank has a process id.
         self._main = f"CASE rank{cases} ELSE 0 END" if cases else "0"
         self._lanes: dict[tuple[int, int, int, int], int] = {}
         self._processes = _Numbers()
         self._threads: dict[int, _Numbers] = defaultdict(_Numbers)
         self._drawn: dict[int, dict[tuple[int, int], tuple[int, int]]] = defaultdict(dict)
-        """By the key of a process, then of a thread and a lane: the numbers of what was drawn there."""
-        self._named: list[Process] = []
+        """Numbers of processes and threads with events, by process key, then thread key and lane."""
+        self._added: list[Process] = []
 
     def process(self) -> str:
-        """SQL of the key of a process on the CPU: for rows that do not say, and those of -1, the rank's first."""
+        """Return SQL of the key of a CPU process; rows without a process id get the first process of the rank."""
         return f"(rank * {_RANK}::BIGINT + CASE WHEN pid > 0 THEN pid % {_PROCESSES} ELSE {self._main} END)"
 
     def gpu(self) -> str:
-        """SQL of the key of a GPU."""
+        """Return SQL of the key of a GPU."""
         return f"(rank * {_RANK}::BIGINT + {_GPUS} + coalesce(device, 0))"
 
     def of(self, table: str) -> tuple[str, str]:
-        """SQL of the keys of the process and the thread of a row of a table, or of gpu_work."""
+        """Return SQL of the process key and the thread key of a row of a table or of gpu_work."""
 
         def number(column: str, otherwise: str) -> str:
-            # torch writes the lower half of some threads' 64-bit ids, as a number that may be negative.
+            # torch writes the lower 32 bits of some thread ids as a signed number.
             return f"CASE WHEN {column} & 4294967295 > 0 THEN {column} & 4294967295 ELSE {otherwise} END"
 
         stream = number("stream", f"CASE WHEN stream IS NULL THEN {_NO_STREAM} ELSE {_STREAM_0} END")
         if table == "cpu_ops":
             return self.process(), number("tid", str(_NO_THREAD))
         if table == "cuda_calls":
-            # CUPTI does not say which thread synchronised; torch puts the device and the stream there.
+            # CUPTI does not record the thread of a synchronisation; torch writes device and stream instead.
             pid = f"CASE WHEN api = 'sync' THEN rank * {_RANK}::BIGINT + {self._main} ELSE {self.process()} END"
             return pid, f"CASE WHEN api = 'sync' THEN {_SYNC} ELSE {number('tid', str(_NO_THREAD))} END"
         if table == "ranges":
@@ -121,22 +121,22 @@ class Places:
         return self.gpu(), stream
 
     def columns(self, table: str) -> str:
-        """SQL of the keys of a table's rows, as pid and tid; `draw` makes of them where an event is drawn."""
+        """Return SQL of the keys of a table's rows, as pid and tid, for `draw`."""
         pid, tid = self.of(table)
         return f"{pid} AS pid, {tid} AS tid"
 
-    def lay_out(self, engine: Engine, inside: str) -> None:
-        """Number the places of the events for which the SQL `inside` holds, and find those that need an overflow lane.
+    def lay_out(self, engine: Engine, condition: str) -> None:
+        """Number the processes and threads of the events that match a condition, and find overflow lanes.
 
-        A place that has a number keeps it, whatever is drawn first.
+        Done before events are written, so that no other process takes a number that one has of its own.
         """
         drawn = " UNION ALL ".join(
-            f"SELECT {self.columns(t)}, start_ns, coalesce(dur_ns, 0) AS dur_ns FROM {t} WHERE {inside}"
+            f"SELECT {self.columns(t)}, start_ns, coalesce(dur_ns, 0) AS dur_ns FROM {t} WHERE {condition}"
             for t in _TABLES
         )
-        places = engine.execute(f"SELECT DISTINCT pid, tid FROM ({drawn}) ORDER BY pid, tid").fetchall()
-        # The CPU's processes first: their rows read back by the number.
-        for pid, tid in sorted(places, key=lambda place: place[0] % _RANK >= _GPUS):
+        threads = engine.execute(f"SELECT DISTINCT pid, tid FROM ({drawn}) ORDER BY pid, tid").fetchall()
+        # CPU processes first: reading the trace again gives the same pid.
+        for pid, tid in sorted(threads, key=lambda thread: thread[0] % _RANK >= _GPUS):
             self._processes.claim(pid, _own_number(pid))
             self._threads[pid].claim((tid, 0), None if tid in _RESERVED else tid)
         result = engine.execute(f"{drawn} ORDER BY pid, tid, start_ns, dur_ns DESC")
@@ -144,33 +144,33 @@ class Places:
         self._lanes = overflow_lanes(rows)
 
     def draw(self, pid: int, tid: int, start_ns: int, dur_ns: int | None) -> tuple[int, int]:
-        """The numbers of the process and the thread in which an event is drawn; they get names thereby."""
-        place = (tid, self._lanes.get((pid, tid, start_ns, dur_ns or 0), 0))
-        numbers = self._drawn[pid].get(place)
+        """Return the process and thread numbers of an event, and mark both as used."""
+        thread = (tid, self._lanes.get((pid, tid, start_ns, dur_ns or 0), 0))
+        numbers = self._drawn[pid].get(thread)
         if numbers is None:
-            numbers = self._drawn[pid][place] = self._processes.of(pid), self._threads[pid].of(place)
+            numbers = self._drawn[pid][thread] = self._processes.of(pid), self._threads[pid].of(thread)
         return numbers
 
     def use(self, pid: int) -> int:
-        """The number of a process that may have nothing but counters; it gets a name thereby."""
+        """Return the number of a process that may have only counters, and mark it as used."""
         self._drawn.setdefault(pid, {})
         self._processes.claim(pid, _own_number(pid))
         return self._processes.of(pid)
 
     def add(self, name: str, threads: Iterable[str]) -> Process:
-        """A process that is none of the run's, before all others."""
+        """Add a process that is not one of the run; it is shown first."""
         process = Process(self._processes.of(name), f"{name} track", list(enumerate(threads, 1)))
-        self._named.append(process)
+        self._added.append(process)
         return process
 
     def processes(self) -> Iterator[Process]:
-        """The processes that were used, rank by rank, the CPU before the GPUs, under names that want their number."""
-        yield from self._named
+        """Yield the used processes with their names: added ones, then by rank, the CPU before the GPUs."""
+        yield from self._added
         for pid in sorted(self._drawn):
             number, own = self._processes.of(pid), _own_number(pid)
             rank, key = divmod(pid, _RANK)
             on_gpu = key >= _GPUS
-            name = _wanting(f"rank {rank} {'GPU' if on_gpu else 'CPU process'}", own, number)
+            name = _name(f"rank {rank} {'GPU' if on_gpu else 'CPU process'}", own, number)
             kind = "stream" if on_gpu else "thread"
             threads = []
             for (tid, lane), (_, shown) in sorted(self._drawn[pid].items()):
@@ -178,28 +178,28 @@ class Places:
                 if lane:
                     threads.append((shown, f"{plain or f'{kind} {tid}'} overlap"))
                 else:
-                    threads.append((shown, f"{plain} track" if plain else _wanting(kind, tid, shown)))
+                    threads.append((shown, f"{plain} track" if plain else _name(kind, tid, shown)))
             yield Process(number, name, threads)
 
 
 def _own_number(pid: int) -> int | None:
-    """The number of the process or device of a key; None if it is not known."""
+    """Return the process id or device index of a key; None if unknown."""
     key = pid % _RANK
     return key - _GPUS if key >= _GPUS else key or None
 
 
-def _wanting(name: str, own: int | None, number: int) -> str:
-    """A name that reads well with a number behind it, which is the place's own or not."""
+def _name(name: str, own: int | None, number: int) -> str:
+    """Return a name to be followed by `number`, with the own number in it if that is another one."""
     if own == number:
         return name
     return f"{name.removesuffix(' process')} track" if own is None else f"{name} {own} track"
 
 
 def overflow_lanes(rows: Iterable[tuple[int, int, int, int]]) -> dict[tuple[int, int, int, int], int]:
-    """The lane (from 1) of each event that overlaps in part with another of its thread.
+    """Return the lane (from 1) of each event that overlaps another of its thread in part.
 
-    `rows`: process, thread, start and length in ns, in this order, the longer first. An event goes to the first lane
-    where it lies inside the events that are open then, or none is.
+    `rows`: process, thread, start and duration in ns, in this order, longer first. An event goes to the first lane in
+    which it is nested in all open events.
     """
     lanes: dict[tuple[int, int, int, int], int] = {}
     for _, events in groupby(rows, key=lambda row: row[:2]):
