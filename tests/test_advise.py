@@ -162,7 +162,7 @@ def test_program_line_in_a_real_recording(tmp_path: Path) -> None:
     assert any(n.startswith("torch/") for n in names) and any(n.startswith("nn.Module: ") for n in names)
     own = {f.source.rpartition("/")[2] for n in names if (f := program_function(n))}
     # The function around it was there before the recording began, which is what its line says.
-    around = {s for s in own if s.endswith(" in test_the_program_in_a_real_recording")}
+    around = {s for s in own if s.endswith(" in test_program_line_in_a_real_recording")}
     assert own - around == {f"test_advise.py:{train_step.__code__.co_firstlineno} in train_step"}
     assert all(s.startswith("test_advise.py:") for s in around)
 

@@ -18,9 +18,8 @@ from support import SAMPLES, event, kernel, run_cli, sql, write_trace
 import analyze
 from analyze.cli import main as cli
 from analyze.errors import InputError
-from analyze.query import engines
-from analyze.query.computed import device_peaks
 from analyze.query.engine import Engine
+from analyze.query.engines import MOST, Engines
 from analyze.query.query_files import find
 
 ONE, DDP2, DP2 = (SAMPLES / name for name in ("resnet18-1gpu", "resnet18-ddp2", "alexnet-dp2"))
@@ -186,7 +185,8 @@ def test_string_argument_is_one_name(tmp_path: Path) -> None:
         "-- Is it one?\n-- @column one number  One.\nSELECT NULL AS run_group, 1 AS one"
     )
     with analyze.Traces(str(sample), str(tmp_path)) as one, analyze.open(sample, queries=[tmp_path]) as several:
-        assert one._given == several._given and one.query_folders == several.query_folders
+        assert [s.folder for s in one.stores] == [s.folder for s in several.stores]
+        assert one.query_folders == several.query_folders
         for given in ("model,gpus", "model, gpus"):
             assert one.query("kernel-share", by=given).equals(several.query("kernel-share", by=["model", "gpus"]))
         assert one.query("kernel-share", select="name").equals(several.query("kernel-share", select=["name"]))
@@ -234,52 +234,31 @@ def test_trace_and_plot_return_what_they_wrote(tmp_path: Path) -> None:
 # --- Engines ---
 
 
-@pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[Engine]:
-    """The engines that are made, as they are."""
-    found: list[Engine] = []
-
-    class Counted(Engine):
-        def __init__(self, *args: Any, **options: Any):
-            super().__init__(*args, **options)
-            found.append(self)
-
-    monkeypatch.setattr(engines, "Engine", Counted)
-    return found
-
-
-def test_questions_of_the_same_runs_ask_one_engine(made: list[Engine], tmp_path: Path) -> None:
+def test_queries_of_the_same_runs_share_one_engine(tmp_path: Path) -> None:
     traces = analyze.open(ONE)
-    alone = [analyze.open(ONE).query(name).to_pylist() for name in ("ops", "op-tree", "kernel-share")]
-    made.clear()
+    engine = traces.engines.get()
     # nvtx prefers another pass and runs wants all: here is one.
-    together = [traces.query(name).to_pylist() for name in ("ops", "nvtx", "runs", "op-tree", "kernel-share")]
-    assert [together[0], *together[3:]] == alone
+    names = ("ops", "nvtx", "runs", "op-tree", "kernel-share")
+    together = [traces.query(name).to_pylist() for name in names]
+    assert together == [analyze.open(ONE).query(name).to_pylist() for name in names]
     traces.sql("SELECT 1")
     traces.advise()
     traces.trace(tmp_path / "t.json.gz", critical_path=True)
     traces.pivot("kernel-share", rows=["name"], value="calls")
     analyze.compare(traces, traces)
-    assert traces.query("op-tree").to_pylist() == alone[1]
-    assert len(made) == 1
-    traces.query("ops", by=["model"])
-    traces.query("ops", where="rank = 0")
-    traces.query("ops", profiler="torch")
-    assert len(made) == 4
+    assert [traces.engines.get(query=find(name)) for name in names] == [engine] * len(names)
+    others = [traces.engines.get(**options) for options in ({"by": ["model"]}, {"where": "rank = 0"})]
+    assert len({engine, *others, traces.engines.get(profiler="torch")}) == 4
 
 
-def test_engines_beside_each_other_share_what_they_compute(made: list[Engine], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two threads that both need a table: one makes it, the other waits for it."""
-    looked_up: list[str] = []
-    lookup = device_peaks.lookup
-    monkeypatch.setattr(device_peaks, "lookup", lambda name: (looked_up.append(name), lookup(name))[1])
+def test_threads_with_engines_of_their_own_get_the_same_rows() -> None:
     traces = analyze.open(ONE)
     first = traces.engines
     second = first.beside()
     query = find("mfu")
     answers: dict[int, list[Any]] = {}
 
-    def ask(place: int, of: engines.Engines) -> None:
+    def ask(place: int, of: Engines) -> None:
         answers[place] = of.get(query=query).query(query).rows()
 
     threads = [threading.Thread(target=ask, args=(n, of)) for n, of in enumerate((first, second, first, second))]
@@ -287,23 +266,19 @@ def test_engines_beside_each_other_share_what_they_compute(made: list[Engine], m
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert len(made) == 1 and len(looked_up) == 1
     assert len(answers) == 4 and all(rows == answers[0] for rows in answers.values())
-    # What may be half-made is so for both; and the end of the first is that of those beside it.
-    second.get(query=query)._blocks.whole = False
-    first.get(query=query)
-    assert len(made) == 2
     traces.close()
     with pytest.raises(ValueError, match="closed"):
         second.get()
 
 
-def test_passes_are_told_apart(made: list[Engine]) -> None:
+def test_queries_of_other_passes_use_another_engine() -> None:
     """Of a workload with two passes, `runs` wants both: not the engine of those that want one."""
     traces = analyze.open(DP2)
     assert [traces.query(name).num_rows for name in ("runs", "breakdown", "runs", "breakdown")] == [2, 2, 2, 2]
     assert set(traces.query("runs").column("profiler").to_pylist()) == {"torch", "nsys"}
-    assert len(made) == 2 and [bool(e.note) for e in made] == [False, True]
+    both, one = (traces.engines.get(query=find(name)) for name in ("runs", "breakdown"))
+    assert both is not one and not both.note and one.note
     assert traces.answer("breakdown").note and not traces.answer("runs").note
 
 
@@ -321,39 +296,32 @@ def test_an_answer_outlives_its_traces() -> None:
     assert answer.rows() == analyze.open(ONE).answer("kernel-share").rows()
 
 
-def test_few_engines_are_kept(made: list[Engine]) -> None:
+def test_few_engines_are_kept() -> None:
     traces = analyze.open(ONE)
     old = traces.answer("kernel-share", where="rank < 100")
-    for n in range(3 * engines.MOST):
-        traces.query("gpu-busy", where=f"rank < {n + 1}")
-    kept = weakref.WeakSet(made)
-    made.clear()
+    engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+    for n in range(3 * MOST):
+        engines.add(traces.engines.get(where=f"rank < {n + 1}"))
     gc.collect()
-    assert len(kept) == engines.MOST + 1  # that of the open answer
+    assert len(engines) == MOST
     assert old.rows() != []
-    traces.query("gpu-busy", where=f"rank < {3 * engines.MOST}")
-    assert made == []
 
 
-def test_large_ones_are_not_kept_beside_others(made: list[Engine], monkeypatch: pytest.MonkeyPatch) -> None:
-    traces = analyze.open(ONE)
-    before = traces.engines.get().held_bytes
-    traces.query("frequent-sequences")
-    held = traces.engines.get().held_bytes
-    assert held > before
-    monkeypatch.setattr(engines, "MOST_BYTES", held - 1)
-    first = weakref.ref(made.pop())
-    traces.query("frequent-sequences", where="rank = 0")
+def test_large_engines_are_not_kept() -> None:
+    engines = Engines(analyze.open(ONE).stores, most_bytes=0)
+    first = weakref.ref(engines.get())
+    engine = first()
+    assert engine is not None and engine.query(find("frequent-sequences")).rows() and engine.held_bytes
+    del engine
+    engines.get(where="rank = 0")
     gc.collect()
     assert first() is None
-    traces.query("frequent-sequences", where="rank = 0")
-    assert len(made) == 1
 
 
-def test_they_go_with_the_traces(made: list[Engine]) -> None:
+def test_engines_are_released_with_the_traces() -> None:
     traces = analyze.open(ONE)
     traces.query("ops")
-    engine = weakref.ref(made.pop())
+    engine = weakref.ref(traces.engines.get())
     assert engine() is not None
     gc.collect()
     gc.disable()
@@ -375,7 +343,7 @@ def test_closing() -> None:
     traces.close()
 
 
-def test_threads_ask_one_engine(made: list[Engine]) -> None:
+def test_threads_can_share_traces() -> None:
     traces = analyze.open(ONE)
     expected = {name: traces.query(name).to_pylist() for name in ("ops", "kernel-share", "cuda-api", "gpu-busy")}
     wrong: list[object] = []
@@ -393,37 +361,44 @@ def test_threads_ask_one_engine(made: list[Engine]) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert wrong == [] and len(made) == 1
+    assert wrong == []
 
 
-def test_what_fails_leaves_the_engine_as_it_was(made: list[Engine], tmp_path: Path) -> None:
+def test_bad_input_leaves_the_engine_as_it_was() -> None:
     traces = analyze.open(ONE)
-    expected = traces.query("op-tree").to_pylist()
+    expected, engine = traces.query("op-tree").to_pylist(), traces.engines.get()
     for wrong in ("SELECT colour FROM kernels", "SELEC", "SELECT error(name) FROM kernels"):
         with pytest.raises(InputError):
             traces.sql(wrong)
     with pytest.raises(InputError, match="No space left"):
         traces.trace("/dev/full")
-    assert traces.query("op-tree").to_pylist() == expected and len(made) == 1
+    assert traces.query("op-tree").to_pylist() == expected and traces.engines.get() is engine
 
 
-def test_what_is_half_made_is_not_asked_again(made: list[Engine], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C, or memory that does not suffice, while a table is made."""
-
+@pytest.mark.parametrize("failure", ["interrupted", "out of memory"])
+def test_failed_engine_is_replaced(monkeypatch: pytest.MonkeyPatch, failure: str) -> None:
+    """Ctrl-C, or too little memory, may leave a table half-made."""
     expected = analyze.open(ONE).query("mfu").to_pylist()
-    for error in (KeyboardInterrupt(), duckdb.OutOfMemoryException("Out of Memory Error: none left")):
-        traces = analyze.open(ONE)
-        made.clear()
-        with monkeypatch.context() as patch:
+    monkeypatch.setenv("TRACEQUARRY_MEMORY", "500MB")
+    traces, ended = analyze.open(ONE), threading.Event()
+    engine = traces.engines.get()
 
-            def fail(*arrays: object, error: BaseException = error) -> None:
-                raise error
+    def interrupt() -> None:
+        while failure == "interrupted" and not ended.wait(0.1):
+            engine.interrupt()
 
-            patch.setattr(device_peaks, "lookup", fail)
-            with pytest.raises((KeyboardInterrupt, InputError)):
-                traces.query("mfu")
-        assert traces.query("mfu").to_pylist() == expected
-        assert [engine.whole for engine in made] == [False, True]
+    other = threading.Thread(target=interrupt)
+    other.start()
+    try:
+        with pytest.raises((duckdb.InterruptException, duckdb.OutOfMemoryException)):
+            if failure == "interrupted":
+                engine.rows("SELECT count(*) FROM range(1000000000) a, range(1000000) b WHERE a.range * b.range = 17")
+            engine.rows("SELECT list(range) FROM range(200000000)")
+    finally:
+        ended.set()
+        other.join()
+    assert not engine.whole and traces.engines.get() is not engine
+    assert traces.query("mfu").to_pylist() == expected
 
 
 def test_own_blocks_are_read_again(tmp_path: Path) -> None:

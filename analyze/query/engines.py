@@ -31,8 +31,9 @@ class Engines:
     """Engines over some stores by what they are asked for; those that were used last are kept. `keep`: see
     `Engine`."""
 
-    def __init__(self, stores: Sequence[Store], keep: bool = False):
+    def __init__(self, stores: Sequence[Store], keep: bool = False, most_bytes: int = MOST_BYTES):
         self._stores = list(stores)
+        self._most_bytes = most_bytes
         self._keep = keep
         self._kept: dict[tuple[_Choice, str | None], Engine] = {}
         """The one that was used last comes last."""
@@ -92,7 +93,7 @@ class Engines:
 
     def _make_room(self) -> None:
         """Let go of those that were not used for longest; an answer that is still open keeps its own."""
-        while len(self._kept) >= MOST or sum(e.held_bytes for e in self._kept.values()) > MOST_BYTES:
+        while len(self._kept) >= MOST or sum(e.held_bytes for e in self._kept.values()) > self._most_bytes:
             del self._kept[next(iter(self._kept))]
 
     def close(self) -> None:
