@@ -181,7 +181,7 @@ def _told(run: Run) -> Iterator[tuple[str, str]]:
     if run.cost:
         yield "overhead", run.cost
     yield "holds", ", ".join(name for name in HOLDINGS if name in run.held) or "nothing that a query needs"
-    lacking = [name for name, h in HOLDINGS.items() if name not in run.held and not h.done]
+    lacking = [name for name, h in HOLDINGS.items() if name not in run.held and not h.optional]
     if lacking:
         yield "lacks", ", ".join(lacking)
     capability = f"compute capability {c['compute_capability']}" if c["compute_capability"] else ""

@@ -18,6 +18,7 @@ import analyze
 from analyze.info import Info, commands, lines
 from analyze.query.needs import HOLDINGS, held, holdings, needs_of
 from analyze.query.query_files import Query, catalog
+from tests.nvprof_tables import BANNER, GPU_TRACE, SUMMARY
 
 ONE = SAMPLES / "resnet18-1gpu"
 NAMES = sorted(folder.name for folder in SAMPLES.iterdir() if folder.is_dir())
@@ -116,6 +117,14 @@ def test_info_of_partial_recordings(sample: str, kept: Callable[[dict[str, Any]]
         compare(traces.info(), lambda query: traces.answer(query.name).rows(1))
 
 
+@pytest.mark.parametrize("tables", [SUMMARY, GPU_TRACE], ids=["sums", "timeline"])
+def test_info_of_an_nvprof_log(tables: str, tmp_path: Path) -> None:
+    path = tmp_path / "out.123"
+    path.write_text(BANNER + tables)
+    with analyze.open(path) as traces:
+        compare(traces.info(), lambda query: traces.answer(query.name).rows(1))
+
+
 def compare(info: Info, rows: Callable[[Query], Sequence[object]]) -> None:
     wrong = [f"{q.name} has none" for q in info.answered if q.needs and q.name not in CONDITIONS and not rows(q)]
     wrong += [f"{q.name} has some" for q, _ in info.unanswered if rows(q)]
@@ -163,7 +172,9 @@ def test_every_kind_of_data_is_in_a_sample(tmp_path: Path) -> None:
     both = {"sends and receives", "sizes of all_to_alls"}
     # An all_to_all runs as a kernel of the name of a send, too.
     assert [run.held & both for run in of_one] == [{"sizes of all_to_alls"}, {"sends and receives"}]
-    held = set().union(both, *(run.held for run in analyze.open(SAMPLES).info().runs))
+    (tmp_path / "out.123").write_text(BANNER + SUMMARY)
+    found = [*analyze.open(SAMPLES).info().runs, *analyze.open(tmp_path / "out.123").info().runs]
+    held = set().union(both, *(run.held for run in found))
     assert set(HOLDINGS) == held
 
 
@@ -171,7 +182,7 @@ def test_unused_features_are_not_reported_as_missing() -> None:
     """resnet18-1gpu is compiled by nobody and replays no graph: its recording is none the worse for it."""
     said = told(ONE)
     lacks = said[said.index("lacks") : said.index("  GPU")]
-    assert not [name for name, h in HOLDINGS.items() if h.done and name in lacks]
+    assert not [name for name, h in HOLDINGS.items() if h.optional and name in lacks]
     assert "without compiled code: compiled" in " ".join(said.split())
 
 

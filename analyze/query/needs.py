@@ -1,7 +1,7 @@
-"""What queries need (@needs), held against what recordings hold: which can be answered, and why one has no rows.
+"""Compare what queries need (@needs) with what recordings hold: which can be answered, and why one has no rows.
 
-@needs is written in the words of HOLDINGS: all of what "and" or commas join, one of what has "or" between two "and"s.
-What else it says, in parentheses, behind a semicolon or in other words, is for people.
+@needs uses the names of HOLDINGS. "and" and commas join what is all needed; of names joined by "or", one is enough.
+Text in parentheses, after a semicolon or in other words is for people.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 
 NO_RUN = "no run matched --where or --profiler"
-"""Why there is nothing where no run is selected."""
+"""Why an answer has no rows if no run is selected."""
 
 
 class Holding(NamedTuple):
-    """A thing that a recording may hold.
+    """A kind of data that a recording may hold.
 
-    `pattern`: how @needs names it; `sources`: what stands behind FROM, one of which has rows of a run that holds it;
-    `recorded`: how to record it; `done`: whether it is what programs of a kind do, so that others do not lack it.
+    `pattern`: regex of its names in @needs. `sources`: FROM clauses; a run holds it if one of them has rows of the run.
+    `recorded`: how to record it. `optional`: not listed as lacking, since only some programs or profilers have it.
     """
 
     name: str
     pattern: str
     sources: tuple[str, ...]
     recorded: str
-    done: bool = False
+    optional: bool = False
 
 
 _FLOPS = "regexp_matches(metric, '^flop_count|_op_[fdh](add|mul|fma)_|_path_tensor_|_hmma')"
@@ -46,16 +46,30 @@ _COMPILED = (
     "(starts_with(name, 'Torch-Compiled Region') OR starts_with(name, 'CompiledFunction')"
     " OR starts_with(name, '## Call CompiledFxGraph') OR contains(name, 'dynamo_timed'))"
 )
-_GPU_TABLES = ("kernels", "memcpys", "memsets", "gpu_summary")
+_TRACED = "a profiler that traces CUDA"
+_NVPROF = "nvprof in summary mode"
+_COMMUNICATION = "kernel_names WHERE family = 'communication'"
 
 HOLDINGS = {
     h.name: h
     for h in (
-        # Of two names that begin alike, the longer one first.
+        # A name that contains another one comes first.
+        Holding("sums of kernels", r"sums of kernels", ("gpu_summary",), _NVPROF, optional=True),
+        Holding(
+            "sums of communication kernels",
+            r"sums of communication kernels",
+            (f"{_COMMUNICATION} AND run_id IN (SELECT run_id FROM gpu_summary)",),
+            _NVPROF,
+            optional=True,
+        ),
+        Holding(
+            "sums of copies", r"sums of memcpys", ("gpu_summary WHERE name ILIKE '%memcpy%'",), _NVPROF, optional=True
+        ),
+        Holding("sums of CUDA calls", r"sums of CUDA API calls", ("api_summary",), _NVPROF, optional=True),
         Holding(
             "communication kernels",
             r"(?:kernels of )?NCCL collectives|communication kernels",
-            ("kernel_names WHERE family = 'communication'", "kernels WHERE collective IS NOT NULL"),
+            (f"{_COMMUNICATION} AND run_id IN (SELECT run_id FROM kernels)", "kernels WHERE collective IS NOT NULL"),
             "more than one GPU",
         ),
         Holding(
@@ -68,50 +82,40 @@ HOLDINGS = {
                 "kernels WHERE regexp_matches(lower(collective), 'send|recv')",
             ),
             "a program with stages that send to each other",
-            done=True,
+            optional=True,
         ),
         Holding(
             "sizes of all_to_alls",
             r"sizes of all_to_alls",
             ("kernels WHERE regexp_matches(lower(collective), 'all_?to_?all')",),
             "torch.profiler, of a program that calls all_to_all",
-            done=True,
+            optional=True,
         ),
         Holding(
             "replays of CUDA graphs",
             r"replays of CUDA graphs",
             ("cuda_calls WHERE contains(name, 'GraphLaunch')",),
             "a program that replays CUDA graphs",
-            done=True,
+            optional=True,
         ),
         Holding(
             "compiled code",
             r"compiled code",
             (f"cpu_ops WHERE {_COMPILED}", f"ranges WHERE origin <> 'gpu_annotation' AND {_COMPILED}"),
             "torch.profiler, of a program that torch.compile compiled",
-            done=True,
+            optional=True,
         ),
         Holding(
             "a backward pass",
             r"a backward pass",
             ("cpu_ops WHERE starts_with(name, 'autograd::engine')",),
             "torch.profiler, of training",
-            done=True,
+            optional=True,
         ),
-        Holding("kernels", r"kernels", ("kernels", "gpu_summary"), "a profiler that traces CUDA"),
-        Holding("GPU work", r"work on GPUs|GPU work", _GPU_TABLES, "a profiler that traces CUDA"),
-        Holding(
-            "copies",
-            r"memcpys",
-            ("memcpys", "gpu_summary WHERE name ILIKE '%memcpy%'"),
-            "a profiler that traces CUDA",
-        ),
-        Holding(
-            "CUDA calls",
-            r"CUDA (?:API )?calls|calls that launch\w*",
-            ("cuda_calls", "api_summary"),
-            "a profiler that traces CUDA",
-        ),
+        Holding("kernels", r"kernels", ("kernels",), _TRACED),
+        Holding("GPU work", r"work on GPUs|GPU work", ("kernels", "memcpys", "memsets"), _TRACED),
+        Holding("copies", r"memcpys", ("memcpys",), _TRACED),
+        Holding("CUDA calls", r"CUDA (?:API )?calls|calls that launch\w*", ("cuda_calls",), _TRACED),
         Holding(
             "operators with input shapes",
             r"operators with input shapes",
@@ -154,7 +158,7 @@ HOLDINGS = {
             r"(?:the collector's )?peaks of memory",
             ("step_metrics WHERE max_allocated_bytes > 0",),
             "collect run --model",
-            done=True,
+            optional=True,
         ),
         Holding(
             "FLOP metrics",
@@ -182,30 +186,30 @@ _NAMED = re.compile(r"<(\d+)>")
 
 
 class Needs(NamedTuple):
-    """What a query needs, in names of HOLDINGS: one of each group."""
+    """Names of HOLDINGS that a query needs: one of each group."""
 
     groups: tuple[tuple[str, ...], ...]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All of the names."""
+        """Names of all groups."""
         return tuple(name for group in self.groups for name in group)
 
     @property
     def words(self) -> str:
-        """The names in words."""
+        """The names as text."""
         return " and ".join(" or ".join(group) for group in self.groups)
 
     def lacking(self, held: Collection[str]) -> Needs:
-        """What is missing of it: no groups if the query can be answered."""
+        """Return the groups that are missing; none if the query can be answered."""
         return Needs(tuple(group for group in self.groups if not set(group) & set(held)))
 
 
 def needs_of(query: Query, params: Mapping[str, str]) -> Needs:
-    """What a query needs, as far as @needs is in the words of HOLDINGS."""
+    """Return what a query needs, from the names of HOLDINGS in its @needs."""
     text = " ".join(_ASIDE.sub("", query.needs).split())
     groups: list[tuple[str, ...]] = []
-    # The words may have an "and" of their own.
+    # Names may contain "and".
     for clause in _AND.split(_WORDS.sub(lambda m: f"<{m.lastindex}>", text)):
         names = [_NAMES[int(number) - 1] for number in _NAMED.findall(clause)]
         groups += [tuple(names)] if _OR.search(clause) else [(name,) for name in names]
@@ -215,7 +219,7 @@ def needs_of(query: Query, params: Mapping[str, str]) -> Needs:
 
 
 def holdings(engine: Engine) -> dict[str, set[str]]:
-    """What each run of an engine holds: names of HOLDINGS by run id. Reads no more than the columns that say so."""
+    """Return names of HOLDINGS by run id. Reads only the columns that show them."""
     held: dict[str, set[str]] = {run_id: set() for run_id in engine.run_ids}
     for holding in HOLDINGS.values():
         union = " UNION ".join(f"SELECT run_id::VARCHAR FROM {source}" for source in holding.sources)
@@ -227,9 +231,9 @@ def holdings(engine: Engine) -> dict[str, set[str]]:
 
 
 def held(engine: Engine, name: str) -> bool:
-    """Whether any run of an engine holds what HOLDINGS has under the name. Reads up to the first row that says so.
+    """Return whether any run of an engine holds what HOLDINGS has under a name. Stops at the first row.
 
-    Raises InputError where that cannot be read.
+    Raises InputError if a file cannot be read.
     """
     for source in HOLDINGS[name].sources:
         table = source.partition(" ")[0]
@@ -243,9 +247,9 @@ def held(engine: Engine, name: str) -> bool:
 
 
 def lacks(engine: Engine, query: Query, params: Mapping[str, str], known: dict[str, bool]) -> bool:
-    """Whether the recordings hold nothing that a query could answer with: planning it alone takes as long.
+    """Return whether the recordings lack what a query needs. Saves planning a query without rows.
 
-    `known`: what they hold, as far as it was asked. Raises InputError as `held` does.
+    `known`: cache of `held` by name. Raises InputError as `held` does.
     """
 
     def there(name: str) -> bool:
@@ -257,7 +261,7 @@ def lacks(engine: Engine, query: Query, params: Mapping[str, str], known: dict[s
 
 
 def why_empty(engine: Engine, query: Query, params: Mapping[str, str]) -> str:
-    """Why an answer has no rows, in a phrase."""
+    """Return why an answer has no rows, as a phrase."""
     if not engine.run_ids:
         return NO_RUN
     needs = needs_of(query, params)
@@ -273,18 +277,18 @@ def why_empty(engine: Engine, query: Query, params: Mapping[str, str]) -> str:
     given = [f"{name}={value}" for name, value in params.items()]
     if given:
         return f"nothing in the recording matches --param {' --param '.join(given)}"
-    return f"query {query.name} needs {query.needs}" if query.needs else "nothing in the recording answers it"
+    return f"query {query.name} needs {query.needs}" if query.needs else "the recording has no data for it"
 
 
 def _unread(engine: Engine) -> str:
-    """What the recordings hold that is not read, in a phrase: who wrote it, or its categories."""
+    """Return which data of the recordings is not read, as a phrase: its writer or its categories."""
     rows = engine.rows("SELECT warnings FROM runs WHERE contains(warnings, 'not read') ORDER BY run_id")
     found = (match for (text,) in rows for line in text.splitlines() if (match := _UNREAD.search(line)))
     return "; ".join(dict.fromkeys(match[0] for match in found))
 
 
 def _metrics(engine: Engine, asked: str) -> str:
-    """How many metrics there are, and the likely ones."""
+    """Return the number of metrics, and names similar to the requested one, as a phrase."""
     found = engine.rows("SELECT metric FROM ncu_metrics UNION SELECT metric FROM metric_summary ORDER BY metric")
     names = [name for (name,) in found]
     near = difflib.get_close_matches(asked, names, 5, 0.3) or names[:5]

@@ -11,7 +11,7 @@
 -- @main name, calls, total_ns, avg_ns, max_ns, api_time_pct
 -- @order total_ns DESC, name
 -- @use arithmetic, time_sums
--- @needs CUDA API calls
+-- @needs CUDA API calls, or sums of CUDA API calls (nvprof)
 -- @plot bars y=name x=total_ns label=api_time_pct top=15
 -- @drill name calls kind=api name={name}
 SELECT

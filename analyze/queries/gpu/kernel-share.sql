@@ -15,7 +15,7 @@
 -- @main {group}, calls, total_ns, avg_ns, kernel_time_pct
 -- @order total_ns DESC, {group}
 -- @use arithmetic, time_sums
--- @needs kernels
+-- @needs kernels, or sums of kernels (nvprof)
 -- @plot bars y={group} x=total_ns color=family label=kernel_time_pct top=15
 -- @drill name kernel-by-phase name={name}
 -- @drill short_name kernel-by-phase group=short_name short_name={short_name}

@@ -20,7 +20,7 @@
 -- @main kind, calls, bytes, total_ns, avg_ns, gb_per_s, copy_time_pct
 -- @order total_ns DESC, kind
 -- @use arithmetic
--- @needs memcpys
+-- @needs memcpys, or sums of memcpys (nvprof)
 -- @plot bars y=kind x=total_ns label=copy_time_pct
 -- @drill kind copies kind={kind}
 WITH copies AS (

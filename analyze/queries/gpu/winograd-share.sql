@@ -9,7 +9,7 @@
 -- @column conv_time_pct %         Winograd's share of convolution time; empty without convolutions.
 -- @main winograd_ns, conv_ns, kernel_ns, kernel_time_pct, conv_time_pct
 -- @use arithmetic, time_sums
--- @needs kernels
+-- @needs kernels, or sums of kernels (nvprof)
 WITH summed AS (
     SELECT
         run_group,
