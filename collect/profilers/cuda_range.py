@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from collect.options import RunOptions
 from collect.profilers.base import Recorder
+
+
+def set_cuda_profiler(on: bool) -> None:
+    """Call cudaProfilerStart or cudaProfilerStop."""
+    import torch
+
+    if on:
+        torch.cuda.profiler.start()
+    else:
+        torch.cuda.profiler.stop()
 
 
 class CudaRangeRecorder(Recorder):
@@ -11,13 +23,20 @@ class CudaRangeRecorder(Recorder):
 
     shared = True
 
-    def __init__(self, options: RunOptions, phase: str | None = None, distorts_time: bool = False) -> None:
-        """With `phase`, open the range in that phase only."""
+    def __init__(
+        self,
+        options: RunOptions,
+        phase: str | None = None,
+        distorts_time: bool = False,
+        switch: Callable[[bool], None] = set_cuda_profiler,
+    ) -> None:
+        """With `phase`, open the range in that phase only. `switch` opens and closes it."""
         self.distorts_time = distorts_time
         self._first = options.first_profiled
         self._phase = phase
         self._profiled = False
         self._open = False
+        self._switch = switch
 
     def before_step(self, index: int) -> None:
         """Open the range before the first profiled step."""
@@ -36,12 +55,6 @@ class CudaRangeRecorder(Recorder):
         self._set(False)
 
     def _set(self, open_range: bool) -> None:
-        import torch
-
-        if open_range == self._open:
-            return
-        self._open = open_range
-        if open_range:
-            torch.cuda.profiler.start()
-        else:
-            torch.cuda.profiler.stop()
+        if open_range != self._open:
+            self._open = open_range
+            self._switch(open_range)

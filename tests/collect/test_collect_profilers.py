@@ -6,7 +6,6 @@ import sqlite3
 import stat
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from collect_support import CPU, Collect
@@ -14,6 +13,7 @@ from collect_support import CPU, Collect
 from collect.option_checks import make_options
 from collect.profilers import ncu, ncu_metrics, nsys
 from collect.profilers.base import list_files
+from collect.profilers.cuda_range import CudaRangeRecorder
 from collect.profilers.torch_profiler import TorchProfiler
 from schemas import tools
 from schemas.manifest import Manifest, Pass, RunFile, read_manifest, write_manifest
@@ -149,27 +149,22 @@ def test_ncu_arguments() -> None:
     assert argv[argv.index("--set") + 1] == "full" and argv[argv.index("--profile-from-start") + 1] == "on"
 
 
-def test_ncu_recorder_opens_the_phase_of_profiled_steps_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
-    calls: list[str] = []
-    monkeypatch.setattr(torch.cuda.profiler, "start", lambda: calls.append("start"))
-    monkeypatch.setattr(torch.cuda.profiler, "stop", lambda: calls.append("stop"))
-
-    def steps(**more: Any) -> list[str]:
-        calls.clear()
-        recorder = ncu.NcuProfiler(make_options({"model": "alexnet", "warmup": 1, **more})).recorder(Path(), 0)
+def test_capture_range_is_the_profiled_steps_or_a_phase_of_each() -> None:
+    def switched(phase: str | None) -> list[bool]:
+        calls: list[bool] = []
+        options = make_options({"model": "alexnet", "warmup": 1})
+        recorder = CudaRangeRecorder(options, phase, switch=calls.append)
         for index in range(3):
             recorder.before_step(index)
-            for phase in PHASES:
-                recorder.phase(phase, True)
-                recorder.phase(phase, False)
+            for name in PHASES:
+                recorder.phase(name, True)
+                recorder.phase(name, False)
         recorder.after_steps()
         recorder.stop()
         return calls
 
-    assert steps() == ["start", "stop"]
-    assert steps(ncu_phase="forward") == ["start", "stop"] * 2
+    assert switched(None) == [True, False]
+    assert switched("forward") == [True, False] * 2
 
 
 FAKE_NCU = """#!{python}

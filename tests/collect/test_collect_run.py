@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import pickle
 import sys
@@ -173,24 +174,27 @@ def test_cosine_schedule() -> None:
 
 
 def test_cifar100(collect: Collect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The real data set's format: a pickled dict of rows of 3072 bytes (3 x 32 x 32), its names in `meta`. torchvision
-    # checks the MD5 of each file, which made files cannot have, so this must be refused in a sentence ...
+    # The real data set's format: a pickled dict of rows of 3072 bytes (3 x 32 x 32), its names in `meta`.
     root = tmp_path / "cifar-100-python"
     root.mkdir()
-    content = {"data": np.zeros((8, 3072), np.uint8), "fine_labels": [0, 1] * 4}
-    for name in ("train", "test"):
+    images = {"data": np.zeros((8, 3072), np.uint8), "fine_labels": [0, 1] * 4}
+    names = {"fine_label_names": ["apple", "bear"]}
+    digests = {}
+    for name, content in {"train": images, "test": images, "meta": names}.items():
         (root / name).write_bytes(pickle.dumps(content))
-    (root / "meta").write_bytes(pickle.dumps({"fine_label_names": ["apple", "bear"]}))
+        digests[name] = hashlib.md5((root / name).read_bytes()).hexdigest()
+    # torchvision declares the MD5 of each file. Those of the real data set reject these files ...
     refused = collect(*CPU, "--data", f"cifar100:{tmp_path}")
     assert refused.code == 2 and "no usable cifar100 data set" in refused.stderr
-    # ... and with the checksums of these files it is read.
-    cifar = pytest.importorskip("torchvision").datasets.cifar
-    monkeypatch.setattr(cifar.CIFAR100, "_check_integrity", lambda self: True)
-    monkeypatch.setattr(cifar, "check_integrity", lambda path, md5=None: Path(path).is_file())
+    # ... and their own accept them.
+    cifar = pytest.importorskip("torchvision").datasets.CIFAR100
+    monkeypatch.setattr(cifar, "train_list", [["train", digests["train"]]])
+    monkeypatch.setattr(cifar, "test_list", [["test", digests["test"]]])
+    monkeypatch.setitem(cifar.meta, "md5", digests["meta"])
     options = make_options({"model": "resnet18", "batch_size": 5, "data": f"cifar100:{tmp_path}", "workers": 0})
     found = open_source(options, 32, "cpu", 0, tmp_path)
-    images, labels = next(found.batches)
-    assert (found.classes, tuple(images.shape), set(labels.tolist())) == (2, (5, 3, 32, 32), {0, 1})
+    batch, labels = next(found.batches)
+    assert (found.classes, tuple(batch.shape), set(labels.tolist())) == (2, (5, 3, 32, 32), {0, 1})
 
 
 def test_images_of_a_folder_and_auxiliary_outputs(collect: Collect, tmp_path: Path) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import socket
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from collect_support import CPU, Collect, names, read_csv, read_trace
 
 from collect.errors import InputError
-from collect.injected import step_clock
+from collect.injected.step_clock import StepClock
 from collect.option_checks import make_options
 from collect.profilers.torch_profiler import TorchOptions
 from collect.run import slowdown_note
@@ -44,21 +45,25 @@ def test_timed_steps_follow_the_options() -> None:
         make_options({"model": "alexnet", "warmup": 1, "undisturbed": 2})
 
 
-def test_step_clock_measures_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    times = iter([100, 130, 160, 1000, 1050, 1080])
-    monkeypatch.setattr(step_clock.time, "perf_counter_ns", lambda: next(times))
-    clock = step_clock.StepClock()
-    clock.step(0, last=False)  # no block is under way: nothing is timed
+def test_step_clock_measures_blocks() -> None:
+    clock = StepClock()
+    clock.step(0, last=False)  # outside a block: not timed
+    began = time.perf_counter_ns()
     clock.start(undisturbed=True)
+    time.sleep(0.02)
     clock.step(1, last=False)
+    time.sleep(0.01)
     clock.step(2, last=True)
+    took = time.perf_counter_ns() - began
     clock.step(3, last=False)
     clock.start(undisturbed=False)
     clock.step(4, last=False)
     clock.step(5, last=False)
-    # 130 - 100 and 160 - 130; the second block has not ended, so nothing is known of it.
-    assert clock.blocks == {True: [(1, 30), (2, 30)]}
-    assert (clock.mean_ns(True), clock.mean_ns(False)) == (30, None)
+    # The second block has not ended: its mean is unknown.
+    [(one, first_ns), (two, second_ns)] = clock.blocks[True]
+    assert (one, two, list(clock.blocks)) == (1, 2, [True])
+    assert first_ns >= 20_000_000 and second_ns >= 10_000_000 and first_ns + second_ns <= took
+    assert (clock.mean_ns(True), clock.mean_ns(False)) == (round((first_ns + second_ns) / 2), None)
 
 
 def test_program_has_undisturbed_steps(collect: Collect, tmp_path: Path) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from collect_support import ROOT, TINY, Collect, environment
+from collect_support import ROOT, TINY, Collect, environment, start
 
-from collect import doctor
-from collect.doctor import Check
+from collect.doctor import check_output
 from collect.errors import InputError
 from collect.option_checks import has_gpu, make_options
 from collect.sweep.plan import Plan
@@ -30,16 +30,13 @@ def test_output_warns_about_cpu_and_names_the_next_command(collect: Collect) -> 
     assert "torch.profiler, 1 rank of 1, 2 steps" in info.stdout
 
 
-def test_square_brackets_are_not_markup(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    fix = "pip install 'tracequarry[collect]'"
-    checks = [Check(name="torch", status="missing", found="[red]no[/red] torch", fix=fix, required=True)]
-    monkeypatch.setattr(doctor, "run_checks", lambda output: checks)
-    monkeypatch.setenv("COLUMNS", "200")
-    assert doctor.report(tmp_path, "table") == 1
-    out = capsys.readouterr().out
-    assert fix in out and "[red]no[/red] torch" in out
+def test_square_brackets_are_not_markup(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('[red]no[/red] torch')")
+    path = os.pathsep.join((str(tmp_path), str(ROOT)))
+    child = start("doctor", "-o", str(tmp_path), PYTHONPATH=path, COLUMNS="200")
+    out, _ = child.communicate(timeout=100)
+    assert child.returncode == 1
+    assert "pip install 'tracequarry[collect]'" in out and "[red]no[/red] torch" in out
 
 
 def test_help_has_no_raw_markup() -> None:
@@ -72,6 +69,6 @@ def test_output_rejects_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         make_options({"program": ["true"], "output": "s3://bucket/runs"})
     with pytest.raises(InputError, match=r"^--output: s3://bucket/runs is a URL"):
         Plan(plan, {}, []).folder(Path("s3://bucket/runs"))
-    disk = doctor.check_output(Path("s3://bucket/runs"))
+    disk = check_output(Path("s3://bucket/runs"))
     assert (disk.status, disk.found) == ("missing", "s3://bucket/runs is a URL")
     assert [path.name for path in tmp_path.iterdir()] == ["plan.toml"]
