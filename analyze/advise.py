@@ -27,52 +27,46 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent / "advice"
 _MS = re.MULTILINE | re.DOTALL
 
-_PLACES_USE = ("cpu_events", "launch_calls", "op_links", "step_ranges")
+_PLACES_USE = ("step_ranges",)
 _PLACES = """
 WITH asked(n, run_id, rank, device, start_ns, end_ns) AS (VALUES {stretches}),
+work AS NOT MATERIALIZED (
+    SELECT
+        run_id, rank, device, start_ns, dur_ns, call_start_ns, call_dur_ns, correlation_id, op_id,
+        {'operator': CASE WHEN op_id > 0 THEN op_name END, 'tid': call_tid, 'call_ns': call_start_ns} AS launch
+    FROM gpu_work
+),
 called AS MATERIALIZED (
-    -- Of a launch call, what it launched.
-    SELECT a.n, l.correlation_id, min(w.op_id) AS op_id
+    -- The interval is a launch call: the work that it launched.
+    SELECT n, arg_min(launch, (w.correlation_id, w.op_id)) AS launch
     FROM asked a
-    JOIN launch_calls l ON l.run_id = a.run_id AND l.rank = a.rank AND l.start_ns = a.start_ns
-    JOIN gpu_work w ON w.run_id = a.run_id AND w.rank = a.rank AND w.correlation_id = l.correlation_id
-    WHERE l.start_ns + l.dur_ns = a.end_ns
-    GROUP BY a.n, l.correlation_id
+    JOIN work w
+        ON w.run_id = a.run_id AND w.rank = a.rank AND w.call_start_ns = a.start_ns
+        AND w.call_start_ns + w.call_dur_ns = a.end_ns
+    GROUP BY n
 ),
 near AS (
-    -- Else what runs for most of the stretch, or what comes next on the GPU.
-    SELECT n, arg_min({'correlation_id': w.correlation_id, 'op_id': w.op_id}, (
+    -- Else the work that runs for most of the interval, or the next work on the GPU.
+    SELECT n, arg_min(launch, (
         CASE WHEN w.start_ns < a.end_ns
             THEN greatest(w.start_ns, a.start_ns) - least(w.start_ns + w.dur_ns, a.end_ns) ELSE 0 END, w.start_ns,
         w.correlation_id, w.op_id
-    )) AS work
-    FROM gpu_work w JOIN asked a
+    )) AS launch
+    FROM work w JOIN asked a
         ON w.run_id = a.run_id AND w.rank = a.rank AND w.device IS NOT DISTINCT FROM a.device
         AND w.start_ns + w.dur_ns > a.start_ns
     WHERE a.n NOT IN (SELECT n FROM called)
     GROUP BY n
 ),
-work AS (
-    SELECT n, correlation_id, op_id FROM called
-    UNION ALL
-    SELECT n, work.correlation_id, work.op_id FROM near
-),
 launched AS (
-    SELECT n, run_id, rank, correlation_id, op_id FROM asked JOIN work USING (n)
-),
-ops AS (
-    SELECT l.n, arg_max(e.name, (e.start_ns, -e.dur_ns, e.name)) AS operator
-    FROM linked_to_ops('launched') l
-    JOIN cpu_events e ON e.run_id = l.run_id AND e.rank = l.rank AND e.op_id = l.op_id
-    WHERE e.kind IN ('op', 'range') AND l.op_id > 0
-    GROUP BY l.n
+    SELECT n, unnest(launch) FROM called UNION ALL SELECT n, unnest(launch) FROM near
 ),
 modules AS (
     SELECT l.n, arg_max(r.name, (r.start_ns, -r.dur_ns, r.name)).replace('nn.Module: ', '') AS module
     FROM launched l
-    JOIN launch_calls c USING (run_id, rank, correlation_id)
-    JOIN ranges r ON r.run_id = l.run_id AND r.rank = l.rank AND r.tid = c.tid
-        AND r.start_ns <= c.start_ns AND r.start_ns + r.dur_ns > c.start_ns
+    JOIN asked a USING (n)
+    JOIN ranges r ON r.run_id = a.run_id AND r.rank = a.rank AND r.tid = l.tid
+        AND r.start_ns <= l.call_ns AND r.start_ns + r.dur_ns > l.call_ns
     WHERE r.origin = 'python_function' AND starts_with(r.name, 'nn.Module: ')
     GROUP BY l.n
 ),
@@ -83,9 +77,9 @@ steps AS (
     GROUP BY a.n
 )
 SELECT n, step, operator, module
-FROM asked LEFT JOIN steps USING (n) LEFT JOIN ops USING (n) LEFT JOIN modules USING (n)
+FROM asked LEFT JOIN steps USING (n) LEFT JOIN launched USING (n) LEFT JOIN modules USING (n)
 """
-"""The step, operator and module of stretches of time of GPUs."""
+"""The training step, operator and module of intervals of GPU time."""
 
 COLUMNS = (
     ResultColumn("run_id", "id", "the run"),

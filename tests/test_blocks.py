@@ -119,7 +119,6 @@ GIVEN: dict[str, tuple[str, ...]] = {
     "judged_calls": ("collective_kernels",),
     "labelled_launches": ("kernel",),
     "launch_sums": ("kernel",),
-    "linked_to_ops": ("cuda_calls",),
     "points_in_ranges": ("points", "held"),
     "tree_paths": ("op",),
     "tree_work": ("op",),
@@ -270,7 +269,7 @@ def test_used_views_are_created(one_kernel: Path) -> None:
     assert engine.sql("SELECT count(*) FROM (SELECT * FROM main.Gpu_Named_Work)").rows() == [(1,)]
     assert {"gpu_named_work", "gpu_work"} <= engine._blocks.made
     # A view that a macro is given by its name.
-    assert engine.sql("SELECT count(*) FROM linked_to_ops('gpu_work')").rows() == [(1,)]
+    assert engine.sql("SELECT count(*) FROM intervals_union('gpu_timeline')").rows() == [(1,)]
     # The view behind a CTE of its name.
     assert engine.sql(
         "WITH gpu_lengths_span AS (FROM gpu_lengths_span) SELECT busy_ns FROM gpu_lengths_span"

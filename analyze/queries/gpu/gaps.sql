@@ -24,7 +24,7 @@
 -- @column note text               What makes host time longer than it is without the recording; empty if nothing does.
 -- @main run_id, rank, device, start_ns, gap_ns, cause, after, cpu
 -- @order gap_ns DESC, run_id, rank, device, start_ns
--- @use cpu_events, gpu_gaps, gpu_named_work, gpu_tracks, innermost, profiler_overhead, recording_facts
+-- @use gpu_gaps, gpu_named_work, gpu_tracks, innermost, profiler_overhead, recording_facts
 -- @needs work on GPUs with gaps between
 WITH spans AS (
     SELECT track, min(start_ns) AS first_ns, max(end_ns) AS last_ns FROM gpu_timeline GROUP BY track
@@ -74,7 +74,7 @@ launching_ops AS (
     SELECT a.gap, arg_max(e.name, (e.start_ns, -e.dur_ns, e.name)) AS after_op
     FROM around a
     JOIN longest g USING (gap)
-    JOIN cpu_events e ON e.run_id = g.run_id AND e.rank = g.rank AND e.op_id = a.op_id
+    JOIN call_tree e ON e.run_id = g.run_id AND e.rank = g.rank AND e.op_id = a.op_id
     WHERE e.kind IN ('op', 'range') AND a.op_id > 0
     GROUP BY a.gap
 ),
@@ -97,7 +97,7 @@ cells AS (
 short_events AS (
     SELECT e.run_id, e.rank, e.tid, e.name, e.start_ns, e.start_ns + e.dur_ns AS end_ns, level,
         unnest([e.start_ns >> level]) AS cell
-    FROM cpu_events e JOIN levels USING (run_id, rank, tid)
+    FROM call_tree e JOIN levels USING (run_id, rank, tid)
     WHERE e.kind NOT IN ('async', 'python') AND e.dur_ns < 1 << 20
 ),
 -- With an event that runs during a gap, all those around it do. One shorter than a ms begins less than that before the
@@ -108,7 +108,7 @@ near AS MATERIALIZED (
     WHERE e.start_ns < g.end_ns AND e.end_ns > g.start_ns
     UNION ALL
     SELECT g.gap, e.name, e.start_ns, e.start_ns + e.dur_ns
-    FROM threads g JOIN cpu_events e ON e.run_id = g.run_id AND e.rank = g.rank AND e.tid = g.tid
+    FROM threads g JOIN call_tree e ON e.run_id = g.run_id AND e.rank = g.rank AND e.tid = g.tid
     WHERE e.kind NOT IN ('async', 'python') AND e.dur_ns >= 1 << 20
         AND e.start_ns < g.end_ns AND e.start_ns + e.dur_ns > g.start_ns
 ),

@@ -18,12 +18,12 @@
 -- @column gpu_time_pct %          Share of gpu_ns in the durations of all GPU work.
 -- @main sequence, count, gpu_ns, gpu_time_pct
 -- @order gpu_ns DESC, operator, sequence
--- @use arithmetic, cpu_events, intervals, work_points
+-- @use arithmetic, intervals, work_points
 -- @needs GPU work that operators launched, two pieces or more, and min_count times
 WITH asked AS (
     SELECT run_id, rank, tid, name, start_ns, start_ns + dur_ns AS end_ns
-    FROM cpu_events
-    WHERE $operator <> '' AND contains(name, $operator) AND kind IN ('op', 'range') AND dur_ns IS NOT NULL
+    FROM call_tree
+    WHERE $operator <> '' AND contains(name, $operator) AND kind IN ('op', 'range')
 ),
 linked AS (
     SELECT * FROM work_points WHERE op_id > 0

@@ -29,7 +29,7 @@
 -- @column live_at_end_bytes B     Those that are there after the last event.
 -- @main run_id, rank, device_type, device, {group}, allocations, allocated_bytes, live_at_peak_bytes, peak_pct
 -- @order run_id, rank, device_type DESC, device, live_at_peak_bytes DESC, allocated_bytes DESC, {group}
--- @use allocators, arithmetic, memory_blocks, outer_ops, phases
+-- @use allocators, arithmetic, intervals, memory_blocks, phases
 -- @needs allocator events (profile_memory=True)
 -- @plot bars y=run_id,rank,device_type,device x=live_at_peak_bytes parts={group}
 -- @drill category memory-by-category group=operator rank={rank} device_type={device_type}
@@ -59,9 +59,17 @@ classified AS (
         END AS category
     FROM lives
 ),
--- The threads of a process, each asked for the operator that it runs at the time.
+outer_ops AS (
+    SELECT run_id, rank, tid, name, start_ns, start_ns + dur_ns AS end_ns
+    FROM call_tree
+    WHERE kind = 'op' AND '{group}' = 'operator'
+    QUALIFY coalesce(start_ns >= furthest_end((run_id, rank, tid), start_ns, start_ns + dur_ns), true)
+),
+-- The event does not name its thread: look up the operator of every thread.
 asked AS (
-    SELECT c.*, t.tid FROM classified c LEFT JOIN outer_op_threads t USING (run_id, rank) WHERE '{group}' = 'operator'
+    SELECT c.*, t.tid
+    FROM classified c LEFT JOIN (SELECT DISTINCT run_id, rank, tid FROM outer_ops) t USING (run_id, rank)
+    WHERE '{group}' = 'operator'
 ),
 running AS (
     SELECT a.pool, a.start_ns, CASE WHEN a.start_ns < o.end_ns THEN o.name END AS name

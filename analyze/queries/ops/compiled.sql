@@ -22,17 +22,17 @@
 -- @column gpu_time_pct %          Share of all GPU work of the rank.
 -- @main region, pass, kernel, ops, calls, launches, triton_ns, gpu_ns, gpu_time_pct
 -- @order run_id, rank, gpu_ns DESC, cpu_ns DESC, region, pass, kernel
--- @use arithmetic, cpu_events, gpu_named_work, inductor_names, intervals
+-- @use arithmetic, gpu_named_work, inductor_names, intervals
 -- @needs compiled code (torch.compile)
 WITH mark_names AS (
-    SELECT name FROM (SELECT DISTINCT name FROM cpu_events WHERE kind IN ('op', 'range')) WHERE regexp_matches(
+    SELECT name FROM (SELECT DISTINCT name FROM call_tree WHERE kind IN ('op', 'range')) WHERE regexp_matches(
         name, '^(Torch-Compiled Region|CompiledFunction|## Call CompiledFxGraph|TorchDynamo Cache Lookup)|dynamo_timed'
     )
 ),
 marks AS MATERIALIZED (
     SELECT run_group, run_id, rank, pid, tid, name, start_ns, start_ns + dur_ns AS end_ns, dur_ns
-    FROM cpu_events SEMI JOIN mark_names USING (name)
-    WHERE kind IN ('op', 'range') AND dur_ns IS NOT NULL
+    FROM call_tree SEMI JOIN mark_names USING (name)
+    WHERE kind IN ('op', 'range')
 ),
 threads AS (
     SELECT row_number() OVER () AS thread, * FROM (SELECT DISTINCT run_id, rank, tid FROM marks)
