@@ -111,13 +111,13 @@ def test_macros_have_the_documented_parameters(engine: Engine) -> None:
 
 _INTERVALS = "(VALUES (1, 0, 5, 0, 2, 'a')) i(track, start_ns, end_ns, level, value, name)"
 GIVEN: dict[str, tuple[str, ...]] = {
-    "calls_that_launch": ("cuda_calls",),
     "covered_in_steps": ("marks",),
     "gpu_lengths": ("gpu_segments_span",),
     "gap_launches": ("gaps_of_devices",),
     "intervals_cut": ("gpu_timeline", "gpu_windows_span"),
     "judged_calls": ("collective_kernels",),
     "labelled_launches": ("kernel",),
+    "launch_calls": ("kernels",),
     "launch_sums": ("kernel",),
     "points_in_ranges": ("points", "held"),
     "tree_paths": ("op",),

@@ -146,8 +146,8 @@ def test_kept_views_change_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
                 assert [v for v in a if isinstance(v, float)] == pytest.approx([v for v in b if isinstance(v, float)])
     small.query(CATALOG["gpu-busy"])
     for engine in (plain, kept, small):
-        engine.rows("SELECT 1 FROM launch_calls LIMIT 1", ["launch_calls"])
-    names = "('repeated_id_blocks', 'gpu_timeline', 'gpu_segments_span')"
+        engine.rows("SELECT 1 FROM gpu_timeline LIMIT 1", ["gpu_tracks"])
+    names = "('gpu_tracks', 'gpu_timeline', 'gpu_segments_span')"
     found_kinds = (
         "SELECT table_name, table_type FROM information_schema.tables"
         f" WHERE table_catalog = current_database() AND table_name IN {names}"
@@ -155,7 +155,7 @@ def test_kept_views_change_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     kinds = [dict(engine.connection.execute(found_kinds).fetchall()) for engine in (plain, kept, small)]
     table, view = "BASE TABLE", "VIEW"
     assert [(k["gpu_timeline"], k["gpu_segments_span"]) for k in kinds] == [(view, view), (table, view), (table, table)]
-    assert [k["repeated_id_blocks"] for k in kinds] == [table] * 3, "every engine makes what is @once"
+    assert [k["gpu_tracks"] for k in kinds] == [table] * 3, "every engine makes what is @once"
 
 
 def test_failing_view_does_not_affect_other_queries() -> None:
@@ -289,7 +289,7 @@ def test_a_damaged_file_of_a_store_is_named(tmp_path: Path) -> None:
             parquet.unlink()
         for arguments in (
             ["query", "kernel-share", store],
-            ["query", "ops", store],
+            ["query", "kernel-durations", store],
             ["sql", "SELECT * FROM kernels", store],
             ["advise", store],
             ["trace", store, "-o", tmp_path / "out.json"],

@@ -177,19 +177,21 @@ def _dims(sizes: Sequence[int | None]) -> str | None:
 
 
 def _copies(scope: Scope) -> Iterator[str]:
+    from analyze.derive.gpu_work import memcpy_name, memset_name
+
     sql = (
-        "SELECT 'gpu_memcpy', memcpy_name(kind, src_memory, dst_memory),"
+        "SELECT 'gpu_memcpy', kind, src_memory, dst_memory,"
         f" {scope.tracks.columns('memcpys')}, start_ns, dur_ns,"
         " device, stream, correlation_id, op_id, bytes, graph_id, src_device, dst_device"
         f" FROM memcpys WHERE {scope.overlapping()}"
-        " UNION ALL SELECT 'gpu_memset', memset_name(dst_memory),"
+        " UNION ALL SELECT 'gpu_memset', NULL, NULL, dst_memory,"
         f" {scope.tracks.columns('memsets')}, start_ns, dur_ns,"
         " device, stream, correlation_id, op_id, bytes, graph_id, NULL, NULL"
         f" FROM memsets WHERE {scope.overlapping()}"
     )
-    for cat, name, pid, tid, start, dur, device, stream, correlation, op, size, graph, source, target in scope.rows(
-        sql, ["torch_names"]
-    ):
+    for cat, kind, src, dst, *row in scope.rows(sql):
+        name = memcpy_name(kind, src, dst) if cat == "gpu_memcpy" else memset_name(dst)
+        pid, tid, start, dur, device, stream, correlation, op, size, graph, source, target = row
         args = _args(
             External_id=op, device=device, stream=stream, correlation=correlation, bytes=size, graph_id=graph,
             fromDevice=source, toDevice=target,
@@ -229,10 +231,10 @@ def _flows(scope: Scope) -> Iterator[str]:
     calls, work = _first(scope, "cuda_calls", "api <> 'sync'"), _first(scope, "gpu_work", "true")
     sql = (
         f"SELECT c.event, w.event FROM ({calls}) c JOIN ({work}) w USING (rank, correlation_id)"
-        " ANTI JOIN (SELECT * FROM repeated_correlation_ids WHERE NOT is_call) USING (rank, correlation_id)"
+        " SEMI JOIN (SELECT * FROM gpu_work WHERE call_start_ns IS NOT NULL) USING (rank, correlation_id)"
         " ORDER BY rank, c.event.start_ns, correlation_id"
     )
-    for number, ends in enumerate(scope.rows(sql, ["launch_calls"]), 1):
+    for number, ends in enumerate(scope.rows(sql), 1):
         common = f'"cat":"ac2g","name":"ac2g","id":{number}'
         for ph, event in zip(_ARROW, ends, strict=True):
             pid, tid = scope.tracks.draw(**event)

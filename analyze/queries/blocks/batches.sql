@@ -39,19 +39,17 @@ _batches AS (
     ASOF JOIN _ranges r ON r.run_id = a.run_id AND r.rank = a.rank AND r.tid = a.tid AND a.start_ns <= r.batch_ns
     GROUP BY a.run_id, a.rank, a.tid, r.batch_ns
 ),
-_calls AS (
-    SELECT l.run_id, l.rank, l.tid, l.correlation_id, r.batch_ns
-    FROM launch_calls l
-    ASOF JOIN _ranges r ON r.run_id = l.run_id AND r.rank = l.rank AND r.tid = l.tid AND l.start_ns >= r.batch_ns
-    WHERE l.start_ns < r.end_ns
+_kernels AS (
+    SELECT k.run_id, k.rank, k.correlation_id
+    FROM kernels k JOIN kernel_names n ON n.run_id = k.run_id AND n.name = k.name
+    WHERE n.collective = 'send_recv' AND k.collective IS NULL
 ),
 _launched AS (
-    SELECT c.*
-    FROM _calls c
-    JOIN kernels k ON k.run_id = c.run_id AND k.rank = c.rank AND k.correlation_id = c.correlation_id
-    JOIN kernel_names n ON n.run_id = k.run_id AND n.name = k.name
-    WHERE n.collective = 'send_recv' AND k.collective IS NULL
-    QUALIFY count(*) OVER (PARTITION BY c.run_id, c.rank, c.tid, c.batch_ns) = 1
+    SELECT l.run_id, l.rank, l.tid, l.correlation_id, r.batch_ns
+    FROM (FROM launch_calls('_kernels') JOIN _kernels USING (run_id, rank, correlation_id)) l
+    ASOF JOIN _ranges r ON r.run_id = l.run_id AND r.rank = l.rank AND r.tid = l.tid AND l.start_ns >= r.batch_ns
+    WHERE l.start_ns < r.end_ns
+    QUALIFY count(*) OVER (PARTITION BY l.run_id, l.rank, l.tid, r.batch_ns) = 1
 )
 SELECT
     run_id, rank, l.correlation_id, CASE WHEN groups = 1 THEN group_name END AS group_name,

@@ -82,7 +82,7 @@ _kernels AS (
         CASE WHEN c.collective = 'all_gather' THEN 'gather' ELSE 'reduce' END AS what
     FROM judged_calls('collective_kernels') c
     JOIN _known USING (run_id, rank)
-    JOIN launch_calls l USING (run_id, rank, correlation_id)
+    JOIN launch_calls('collective_kernels') l USING (run_id, rank, correlation_id)
     WHERE c.collective IN ('all_gather', 'reduce_scatter', 'all_reduce')
 ),
 _inside AS (
@@ -115,10 +115,8 @@ _threads AS (
     SELECT DISTINCT run_id, rank, tid FROM _uses
 ),
 _calls AS (
-    SELECT l.run_id, l.rank, l.tid, l.correlation_id, l.start_ns AS launch_ns
-    FROM launch_calls l
-    SEMI JOIN _threads USING (run_id, rank, tid)
-    SEMI JOIN gpu_work USING (run_id, rank, correlation_id)
+    SELECT DISTINCT run_id, rank, call_tid AS tid, correlation_id, call_start_ns AS launch_ns
+    FROM gpu_work SEMI JOIN _threads t ON t.run_id = gpu_work.run_id AND t.rank = gpu_work.rank AND t.tid = call_tid
 ),
 _first_calls AS (
     SELECT u.*, l.correlation_id, l.launch_ns

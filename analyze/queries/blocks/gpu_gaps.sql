@@ -72,7 +72,7 @@ WITH _gaps AS MATERIALIZED (
     SELECT
         lane, track, stream, correlation_id, r.start_ns, r.end_ns, l.start_ns AS launch_ns, l.tid AS launch_tid,
         l.start_ns + l.dur_ns AS launched_ns
-    FROM query_table(g) r LEFT JOIN launch_calls l USING (run_id, rank, correlation_id)
+    FROM query_table(g) r LEFT JOIN launch_calls(g) l USING (run_id, rank, correlation_id)
 ),
 _lanes_of_gaps AS (
     SELECT DISTINCT lane, run_id, rank FROM query_table(g)

@@ -25,6 +25,6 @@ _ranges AS (
     WHERE starts_with(name, 'nccl:') AND plain_collective(lower(name)) IS NOT NULL
 )
 SELECT b.run_id, b.rank, b.correlation_id, r.name AS collective
-FROM (SELECT l.* FROM launch_calls l SEMI JOIN _bare USING (run_id, rank, correlation_id)) b
+FROM launch_calls('_bare') b
 ASOF JOIN _ranges r ON r.run_id = b.run_id AND r.rank = b.rank AND r.tid = b.tid AND b.start_ns >= r.start_ns
 WHERE b.start_ns < r.end_ns;

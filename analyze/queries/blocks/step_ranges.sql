@@ -1,5 +1,4 @@
 -- The training steps of each rank.
--- @use launch_calls
 -- @once step_ranges, step_windows
 -- @view step_ranges  a row is the range of a step on the CPU.
 -- @column run_id id             The run.
@@ -52,18 +51,11 @@ CREATE VIEW step_windows AS
 WITH _last AS (
     SELECT run_id, rank, start_ns, end_ns FROM step_ranges WHERE next_ns IS NULL
 ),
-_last_calls AS (
-    SELECT c.*
-    FROM _last s
-    JOIN cuda_calls c ON c.run_id = s.run_id AND c.rank = s.rank AND c.start_ns >= s.start_ns AND c.start_ns < s.end_ns
-),
 _tails AS (
     SELECT s.run_id, s.rank, max(w.start_ns + w.dur_ns) AS last_ns
     FROM _last s
-    -- Of calls that were written several times, those of all steps are among them.
-    JOIN calls_that_launch('_last_calls') c
-        ON c.run_id = s.run_id AND c.rank = s.rank AND c.start_ns >= s.start_ns AND c.start_ns < s.end_ns
-    JOIN gpu_work w ON w.run_id = c.run_id AND w.rank = c.rank AND w.correlation_id = c.correlation_id
+    JOIN gpu_work w
+        ON w.run_id = s.run_id AND w.rank = s.rank AND w.call_start_ns >= s.start_ns AND w.call_start_ns < s.end_ns
     GROUP BY s.run_id, s.rank
 )
 SELECT

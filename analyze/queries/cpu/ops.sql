@@ -22,16 +22,12 @@
 -- @column avg_device_ns ns        GPU time of a call, with that of its children.
 -- @main name, calls, self_cpu_ns, total_cpu_ns, self_device_ns, total_device_ns
 -- @order self_device_ns + self_cpu_ns DESC, name, kind
--- @use arithmetic, call_sums, torch_names
+-- @use arithmetic, call_sums
 -- @needs operators, ranges, CUDA calls or GPU work
 -- @plot bars y=name x=self_device_ns,self_cpu_ns top=15
 -- @drill name module-tree root={name}
 WITH gpu_events AS (
-    SELECT run_group, name, dur_ns, true AS work FROM kernels
-    UNION ALL
-    SELECT run_group, memcpy_name(kind, src_memory, dst_memory), dur_ns, true FROM memcpys
-    UNION ALL
-    SELECT run_group, memset_name(dst_memory), dur_ns, true FROM memsets
+    SELECT run_group, name, dur_ns, true AS work FROM gpu_work
     UNION ALL
     SELECT run_group, regexp_replace(name, '^ProfilerStep#\d+$', 'ProfilerStep*'), greatest(dur_ns - 2, 0), false
     FROM ranges WHERE origin = 'gpu_annotation'

@@ -70,10 +70,7 @@ asked AS MATERIALIZED (
 launched AS (
     SELECT a.* EXCLUDE (start_ns), coalesce(l.start_ns, a.start_ns) AS at_ns
     FROM asked a
-    LEFT JOIN (
-        SELECT run_id, rank, correlation_id, start_ns
-        FROM launch_calls SEMI JOIN asked USING (run_id, rank, correlation_id)
-    ) l USING (run_id, rank, correlation_id)
+    LEFT JOIN launch_calls('asked') l USING (run_id, rank, correlation_id)
 ),
 stepped AS (
     SELECT l.*, CASE WHEN l.at_ns < s.end_ns THEN s.step END AS step

@@ -31,7 +31,7 @@ WITH judged AS (
             ELSE 'synchronous'
         END AS rule
     FROM memcpys m
-    JOIN launch_calls c USING (run_id, rank, correlation_id)
+    JOIN launch_calls('memcpys') c USING (run_id, rank, correlation_id)
     JOIN api_roles r ON r.name = c.name AND r.role IN ('copy', 'copy_async')
 )
 SELECT

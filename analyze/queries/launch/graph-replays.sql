@@ -27,26 +27,19 @@
 -- @column device_time_pct %       Share of the durations of all GPU work of the device.
 -- @main run_id, rank, device, graph, replays, kernels_per_replay, median_span_ns, gap_pct, variation_pct
 -- @order run_id, rank, device, graph, replay
--- @use arithmetic, intervals, launch_calls, torch_names
+-- @use arithmetic, intervals, launch_calls
 -- @needs replays of CUDA graphs (the calls that launch them, and what ran)
 -- @plot bars y=run_id,rank,device,graph,replay x=busy_ns,gap_ns
-WITH launches AS (
-    SELECT run_group, run_id, rank, correlation_id, start_ns AS call_start_ns, dur_ns AS call_ns
-    FROM launch_calls
-    WHERE contains(name, 'GraphLaunch')
-),
-named_work AS (
-    SELECT run_id, rank, device, 'kernel' AS kind, name, correlation_id, start_ns, dur_ns FROM kernels
-    UNION ALL
+WITH work AS (
     SELECT
-        run_id, rank, device, 'memcpy', memcpy_name(kind, src_memory, dst_memory), correlation_id, start_ns, dur_ns
-    FROM memcpys
-    UNION ALL
-    SELECT run_id, rank, device, 'memset', memset_name(dst_memory), correlation_id, start_ns, dur_ns FROM memsets
-),
-work AS (
-    SELECT l.*, w.device, w.kind, w.name, w.start_ns, w.start_ns + w.dur_ns AS end_ns, w.dur_ns
-    FROM launches l LEFT JOIN named_work w USING (run_id, rank, correlation_id)
+        run_group, run_id, rank, device, correlation_id, call_start_ns, call_dur_ns AS call_ns, kind, name, start_ns,
+        start_ns + dur_ns AS end_ns, dur_ns
+    FROM gpu_work
+    WHERE contains(call_name, 'GraphLaunch')
+    UNION ALL BY NAME
+    SELECT run_group, run_id, rank, correlation_id, start_ns AS call_start_ns, dur_ns AS call_ns
+    FROM launches_without_work
+    WHERE contains(name, 'GraphLaunch')
 ),
 launched AS (
     SELECT

@@ -26,28 +26,30 @@
 -- @column delay_outliers count    Queue delays longer than delay_us.
 -- @main run_id, rank, device, name, calls, avg_call_ns, avg_queue_delay_ns, short_kernels, outliers
 -- @order run_id, rank, device, calls DESC, name
--- @use api_roles, arithmetic, launch_calls
+-- @use arithmetic, launch_calls
 -- @needs kernels or the calls that launch them
 -- @plot bars y=run_id,rank,device,name x=call_ns,queue_delay_ns
 -- @drill name cuda-api name={name}
 -- @drill rank queue-depth rank={rank} device={device}
 WITH work AS (
-    -- What is not counted is there, too: a graph of copies alone is no launch whose work was lost.
+    -- A graph of copies alone launched something, too, so it is not among the launches without work.
     SELECT
-        run_id, rank, run_group, device, correlation_id, count(*) FILTER (counts) AS kernels,
-        min(start_ns) FILTER (counts) AS start_ns, (sum(dur_ns) FILTER (counts))::BIGINT AS gpu_ns
+        run_id, rank, run_group, device, call_name, call_start_ns + call_dur_ns AS called_ns, call_dur_ns AS call_ns,
+        count(*) FILTER (counts) AS kernels, min(start_ns) FILTER (counts) AS start_ns,
+        (sum(dur_ns) FILTER (counts))::BIGINT AS gpu_ns
     FROM (SELECT *, kind = 'kernel' OR '{work}' = 'all' AS counts FROM gpu_work)
-    GROUP BY ALL
+    GROUP BY run_id, rank, run_group, device, correlation_id, call_name, call_start_ns, call_dur_ns
 ),
 launching AS (
-    -- The calls that launched the work, and those that by their name should have.
     SELECT
-        coalesce(w.run_group, c.run_group) AS run_group, run_id, rank, w.device,
-        coalesce(c.name, '(no launch call)') AS name,
-        c.correlation_id IS NOT NULL AS called, c.dur_ns AS call_ns, coalesce(w.kernels, 0) AS kernels,
-        at_least_0(w.start_ns - (c.start_ns + c.dur_ns)) AS delay_ns, w.gpu_ns < c.dur_ns AS short
-    FROM work w FULL JOIN launch_calls c USING (run_id, rank, correlation_id)
-    WHERE w.kernels > 0 OR w.kernels IS NULL AND c.name IN (SELECT name FROM api_roles WHERE role = 'launch')
+        run_group, run_id, rank, device, coalesce(call_name, '(no launch call)') AS name,
+        call_name IS NOT NULL AS called, call_ns, kernels, at_least_0(start_ns - called_ns) AS delay_ns,
+        gpu_ns < call_ns AS short
+    FROM work
+    WHERE kernels > 0
+    UNION ALL
+    SELECT run_group, run_id, rank, NULL, name, true, dur_ns, 0, NULL, NULL
+    FROM launches_without_work
 )
 SELECT
     run_group, run_id, rank, device, name,

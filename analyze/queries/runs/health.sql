@@ -40,27 +40,27 @@ unlaunched AS (
     WHERE call_start_ns IS NULL
     GROUP BY ALL
 ),
-kernel_launches AS (
-    SELECT l.run_id, l.rank, l.tid, l.start_ns, l.correlation_id
-    FROM launch_calls l JOIN api_roles r USING (name)
+launches AS (
+    SELECT w.run_id, w.rank, count(DISTINCT w.correlation_id) AS n
+    FROM gpu_work w JOIN api_roles r ON r.name = w.call_name
     WHERE r.role = 'launch'
+    GROUP BY w.run_id, w.rank
+    UNION ALL
+    SELECT run_id, rank, count(*) FROM launches_without_work GROUP BY run_id, rank
 ),
 captures AS (
     SELECT run_id, rank, tid, start_ns AS at_ns, name LIKE '%StreamBeginCapture%' AS begins
     FROM cuda_calls
     WHERE contains(name, 'StreamBeginCapture') OR contains(name, 'StreamEndCapture')
 ),
-workless AS (
-    SELECT * FROM kernel_launches ANTI JOIN gpu_work USING (run_id, rank, correlation_id)
-),
 lost AS (
     SELECT run_id, rank, any_value(launches) AS launches, count(*) FILTER (lost AND begins IS NOT TRUE) AS n
-    FROM (SELECT run_id, rank, count(*) AS launches FROM kernel_launches GROUP BY run_id, rank)
+    FROM (SELECT run_id, rank, sum(n)::BIGINT AS launches FROM launches GROUP BY run_id, rank)
     LEFT JOIN (
-        SELECT k.run_id, k.rank, c.begins, true AS lost
-        FROM workless k
+        SELECT l.run_id, l.rank, c.begins, true AS lost
+        FROM launches_without_work l
         ASOF LEFT JOIN captures c
-            ON c.run_id = k.run_id AND c.rank = k.rank AND c.tid = k.tid AND k.start_ns >= c.at_ns
+            ON c.run_id = l.run_id AND c.rank = l.rank AND c.tid = l.tid AND l.start_ns >= c.at_ns
     ) USING (run_id, rank)
     GROUP BY run_id, rank
 ),
@@ -176,19 +176,17 @@ early_starts AS (
     WHERE call_start_ns > start_ns + 1000
     GROUP BY run_id, rank
 ),
-graph_calls AS (
-    SELECT run_id, rank, correlation_id, start_ns + dur_ns AS called_ns
-    FROM launch_calls
-    WHERE contains(name, 'GraphLaunch')
+graph_ranks AS (
+    SELECT DISTINCT run_id, rank FROM gpu_work WHERE contains(call_name, 'GraphLaunch')
 ),
 -- The GPU is idle between the later of the call and the work before, and this work.
 graph_waits AS (
-    SELECT run_id, rank, w.start_ns - greatest(called_ns, reached_ns) AS wait_ns
+    SELECT run_id, rank, start_ns - greatest(call_start_ns + call_dur_ns, reached_ns) AS wait_ns
     FROM (
         SELECT *, furthest_end((run_id, rank, device), start_ns, start_ns + dur_ns) AS reached_ns
-        FROM gpu_work SEMI JOIN graph_calls USING (run_id, rank)
-    ) w
-    JOIN graph_calls USING (run_id, rank, correlation_id)
+        FROM gpu_work SEMI JOIN graph_ranks USING (run_id, rank)
+    )
+    WHERE contains(call_name, 'GraphLaunch')
 ),
 late_graphs AS (
     SELECT run_id, rank, count(*) AS n, max(wait_ns) AS wait_ns

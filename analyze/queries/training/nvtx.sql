@@ -21,7 +21,7 @@
 -- @column gpu_ops count           Launches in them that became GPU work (a CUDA graph is one).
 -- @main name, instances, total_ns, avg_ns, proj_total_ns, proj_avg_ns, gpu_ops
 -- @order proj_total_ns DESC NULLS LAST, total_ns DESC, name, style
--- @use arithmetic, launch_calls
+-- @use arithmetic
 -- @needs NVTX or record_function ranges
 -- @pass nsys
 -- @plot bars y=name x=total_ns label=range_time_pct
@@ -53,15 +53,12 @@ threads AS (
     FROM range_cells JOIN user_ranges USING (range_id)
     GROUP BY track
 ),
--- Materialized, or work may be joined to all threads of its process first.
-calls AS MATERIALIZED (
+calls AS (
     SELECT
-        run_id, rank, c.tid, correlation_id, c.start_ns, c.start_ns + c.dur_ns AS end_ns, w.start_ns AS first_ns,
-        w.start_ns + w.dur_ns AS last_ns
-    FROM cuda_calls c
-    JOIN gpu_work w USING (run_id, rank, correlation_id)
-    ANTI JOIN (SELECT * FROM repeated_correlation_ids WHERE NOT is_call) USING (run_id, rank, correlation_id)
-    WHERE api <> 'sync' AND correlation_id > 0
+        run_id, rank, call_tid AS tid, correlation_id, call_start_ns AS start_ns, call_start_ns + call_dur_ns AS end_ns,
+        start_ns AS first_ns, start_ns + dur_ns AS last_ns
+    FROM gpu_work
+    WHERE call_start_ns IS NOT NULL
 ),
 call_cells AS (
     SELECT *, start_ns - origin_ns AS offset_ns, unnest(levels) AS level
