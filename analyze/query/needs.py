@@ -31,7 +31,8 @@ class Holding(NamedTuple):
     """A kind of data that a recording may hold.
 
     `pattern`: regex of its names in @needs. `sources`: FROM clauses; a run holds it if one of them has rows of the run.
-    `recorded`: how to record it. `optional`: not listed as lacking, since only some programs or profilers have it.
+    `recorded`: how to record it; empty if there is nothing to advise. `optional`: not listed as lacking, since only
+    some programs or profilers have it.
     """
 
     name: str
@@ -47,25 +48,22 @@ _COMPILED = (
     " OR starts_with(name, '## Call CompiledFxGraph') OR contains(name, 'dynamo_timed'))"
 )
 _TRACED = "a profiler that traces CUDA"
-_NVPROF = "nvprof in summary mode"
 _COMMUNICATION = "kernel_names WHERE family = 'communication'"
 
 HOLDINGS = {
     h.name: h
     for h in (
         # A name that contains another one comes first.
-        Holding("sums of kernels", r"sums of kernels", ("gpu_summary",), _NVPROF, optional=True),
+        Holding("sums of kernels", r"sums of kernels", ("gpu_summary",), "", optional=True),
         Holding(
             "sums of communication kernels",
             r"sums of communication kernels",
             (f"{_COMMUNICATION} AND run_id IN (SELECT run_id FROM gpu_summary)",),
-            _NVPROF,
+            "",
             optional=True,
         ),
-        Holding(
-            "sums of copies", r"sums of memcpys", ("gpu_summary WHERE name ILIKE '%memcpy%'",), _NVPROF, optional=True
-        ),
-        Holding("sums of CUDA calls", r"sums of CUDA API calls", ("api_summary",), _NVPROF, optional=True),
+        Holding("sums of copies", r"sums of memcpys", ("gpu_summary WHERE name ILIKE '%memcpy%'",), "", optional=True),
+        Holding("sums of CUDA calls", r"sums of CUDA API calls", ("api_summary",), "", optional=True),
         Holding(
             "communication kernels",
             r"(?:kernels of )?NCCL collectives|communication kernels",
@@ -201,8 +199,9 @@ class Needs(NamedTuple):
         return " and ".join(" or ".join(group) for group in self.groups)
 
     def lacking(self, held: Collection[str]) -> Needs:
-        """Return the groups that are missing; none if the query can be answered."""
-        return Needs(tuple(group for group in self.groups if not set(group) & set(held)))
+        """Return the groups that are missing, with what can be recorded of them; none if the query can be answered."""
+        missing = (group for group in self.groups if not set(group) & set(held))
+        return Needs(tuple(tuple(name for name in group if HOLDINGS[name].recorded) for group in missing))
 
 
 def needs_of(query: Query, params: Mapping[str, str]) -> Needs:
