@@ -12,10 +12,11 @@ from support import SAMPLES, forget_checksums, kernel, run_cli, sql, stored_rows
 
 import analyze
 from analyze.errors import InputError
-from analyze.ingestion import file_merging
 from analyze.ingestion.file_merging import groups
 
 MB = 1 << 20
+ROWS = 17_000
+"""Rows of a rank that get a row group of their own."""
 
 
 def job(folder: Path, ranks: int, devices: Sequence[int] = (0,), kernels: int = 1) -> Path:
@@ -70,24 +71,22 @@ def test_samples_keep_every_row(tmp_path: Path) -> None:
     assert {len(list(p.parent.glob("*"))) for p in store.glob("kernels/*/*.parquet")} == {1}
 
 
-def test_row_groups_are_sorted_by_rank_and_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Row groups hold one rank and one device where these have rows enough, which are 10 here."""
+def test_row_groups_are_sorted_by_rank_and_device(tmp_path: Path) -> None:
+    """Row groups hold one rank and one device if these have enough rows."""
     store = tmp_path / "store"
-    analyze.ingest(job(tmp_path / "job", 3, devices=(1, 0), kernels=30), store=store, jobs=1)
-    before = stored_rows(store)
-    monkeypatch.setattr(file_merging, "_LEAST_ROWS", 10)
+    analyze.ingest(job(tmp_path / "job", 3, devices=(1, 0), kernels=2 * ROWS), store=store, jobs=1)
+    before = stored_rows(store, ["kernels"])
     analyze.compact(store, jobs=1)
     [path] = store.glob("kernels/*/*.parquet")
     assert path.name == "ranks-0-2.g2.parquet"
     assert row_groups(path, "rank") == [(0, 0), (0, 0), (1, 1), (1, 1), (2, 2), (2, 2)]
     assert row_groups(path, "device") == [(0, 0), (1, 1)] * 3
-    assert stored_rows(store) == before
+    assert stored_rows(store, ["kernels"]) == before
     assert sql(store, "SELECT DISTINCT name, dur_ns FROM kernels", where="rank = 1") == [{"name": "k1", "dur_ns": 2000}]
 
 
-def test_ingest_of_many_ranks_writes_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("analyze.ingestion.ingest._MOST_FILES", 4)
-    for ranks, files in ((4, 4), (5, 1)):
+def test_ingest_of_many_ranks_writes_few_files(tmp_path: Path) -> None:
+    for ranks, files in ((4, 4), (65, 1)):
         store = tmp_path / f"store-{ranks}"
         analyze.ingest(job(tmp_path / f"job-{ranks}", ranks), store=store, jobs=1)
         assert len(list(store.glob("kernels/*/*.parquet"))) == files
@@ -106,11 +105,10 @@ def test_rank_filter_opens_only_its_files(tmp_path: Path) -> None:
         analyze.open(store).sql("SELECT name FROM kernels")
 
 
-def test_rank_filter_reads_only_its_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rank_filter_reads_only_its_row_groups(tmp_path: Path) -> None:
     """Pages of other ranks may be anything."""
     store = tmp_path / "store"
-    monkeypatch.setattr(file_merging, "_LEAST_ROWS", 10)
-    analyze.ingest(job(tmp_path / "job", 3, kernels=10), store=store, jobs=1)
+    analyze.ingest(job(tmp_path / "job", 3, kernels=ROWS), store=store, jobs=1)
     analyze.compact(store, jobs=1)
     [path] = store.glob("kernels/*/*.parquet")
     data, metadata = bytearray(path.read_bytes()), pq.read_metadata(path)
@@ -122,7 +120,7 @@ def test_rank_filter_reads_only_its_row_groups(tmp_path: Path, monkeypatch: pyte
     path.write_bytes(data)
     forget_checksums(store)
     found = sql(store, "SELECT name, count(*) AS n FROM kernels GROUP BY name", where="rank = 1")
-    assert found == [{"name": "k1", "n": 10}]
+    assert found == [{"name": "k1", "n": ROWS}]
     with pytest.raises(InputError):
         analyze.open(store).sql("SELECT name FROM kernels")
 

@@ -16,7 +16,7 @@ from support import SAMPLES, kernel, run_cli, sql, write_run, write_trace
 
 from analyze.errors import InputError
 from analyze.ingestion.discover import discover
-from analyze.store import file_digest
+from analyze.store.file_digest import Digests
 from schemas.manifest import read_manifest, write_manifest
 
 
@@ -241,13 +241,16 @@ def test_files_that_differ_in_one_byte_far_from_their_ends_are_two_runs(tmp_path
     assert len(sql(tmp_path, "SELECT run_id FROM runs")) == 3
 
 
-def test_a_large_files_digest_is_that_of_all_its_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_digest, "_SEGMENT", 10)
-    monkeypatch.setattr(file_digest, "_READ", 4)
-    content = bytes(range(25))
-    (tmp_path / "large").write_bytes(content)
-    parts = [hashlib.sha256(content[start : start + 10]).digest() for start in (0, 10, 20)]
-    assert file_digest.Digests().of(tmp_path / "large") == hashlib.sha256(b"".join(parts)).hexdigest()
+def test_digest_of_a_large_file_covers_all_segments(tmp_path: Path) -> None:
+    """Segments of 32 MiB are hashed in parallel."""
+    segment, path = 32 << 20, tmp_path / "large"
+    with path.open("wb") as f:
+        for at in range(0, 3 * segment, segment // 2):
+            f.seek(at)
+            f.write(str(at).encode())
+    content = path.read_bytes()
+    parts = [hashlib.sha256(content[start : start + segment]).digest() for start in (0, segment, 2 * segment)]
+    assert Digests().of(path) == hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 def test_links_are_not_followed(tmp_path: Path) -> None:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-import portalocker
 import pytest
-from support import ROOT, kernel, run_cli, write_trace
+from support import ROOT, kernel, run_cli, run_python, write_trace
 
-from analyze.errors import InputError
 from analyze.store.file_lock import locked
 from analyze.store.folder import Folder
-from analyze.store.store import Store
 
 
 def free(path: Path, *, shared: bool = False) -> bool:
@@ -67,18 +63,21 @@ def test_reader_without_write_permission_locks_a_store(unprivileged: Path) -> No
     path.parent.chmod(0o755)
 
 
-def test_store_without_file_locks_is_read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="finds what is locked in /proc")
+def test_store_without_file_locks_is_read_only(tmp_path: Path) -> None:
     store = tmp_path / "store"
     trace = write_trace(tmp_path / "trace.json", [kernel("k", 0, 1)])
     run_cli("ingest", trace, "--store", store)
-
-    def no_locks(file: int, flags: int) -> None:  # as on a Lustre mounted without `flock`
-        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-
-    monkeypatch.setattr(portalocker.portalocker, "LOCKER", no_locks)
-    held = Store(store)
-    held.hold()
-    assert held.snapshot.runs
-    reason = r"cannot be written: cannot be locked: .*Function not implemented"
-    with pytest.raises(InputError, match=reason), held.lock():
-        pass
+    code = (
+        "import errno, os, sys\n"
+        "def no_locks(event, arguments):  # as on a Lustre mounted without `flock`\n"
+        f"    if event == 'fcntl.flock' and {str(store)!r} in os.readlink(f'/proc/self/fd/{{arguments[0]}}'):\n"
+        "        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))\n"
+        "sys.addaudithook(no_locks)\n"
+        "from analyze.cli.main import main\nmain()"
+    )
+    asked = run_python("-c", code, "sql", "SELECT name FROM kernels", store, "-f", "csv")
+    assert (asked.returncode, asked.stdout) == (0, "name\nk\n"), asked.stderr
+    refused = run_python("-c", code, "ingest", trace, "--store", store, "--again")
+    reason = "cannot be written: cannot be locked: "
+    assert refused.returncode == 2 and reason in refused.stderr and "Function not implemented" in refused.stderr

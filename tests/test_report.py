@@ -6,8 +6,7 @@ import json
 import os
 import re
 import shlex
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,7 @@ def words(text: str) -> str:
 
 
 class Pages:
-    """Pages, each written once for all processes of the tests; and what was asked for them."""
+    """Pages, each written once for all processes of the tests."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -57,26 +56,8 @@ class Pages:
                 self._write(name, target)
         return target
 
-    def asked(self, name: str) -> dict[str, list[tuple[str, str]]]:
-        """(thread, query) of each question, of the page and of the engines that it came to."""
-        found: dict[str, list[tuple[str, str]]] = json.loads(self(name).with_suffix(".json").read_text())
-        return found
-
     def _write(self, name: str, target: Path) -> None:
-        asked: dict[str, list[tuple[str, str]]] = {"page": [], "engines": []}
-
-        def noted(whom: str, ask: Callable[..., Any], name_of: Callable[[Any], str]) -> Callable[..., Any]:
-            def note(self: Any, query: Any, *arguments: Any, **options: Any) -> Any:
-                asked[whom].append((threading.current_thread().name, name_of(query)))
-                return ask(self, query, *arguments, **options)
-
-            return note
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(build.Answers, "ask", noted("page", build.Answers.ask, str))
-            patch.setattr(build.Engine, "query", noted("engines", build.Engine.query, lambda query: query.name))
-            page(target, *([SAMPLES / n for n in BROWSED.get(name, [name])] or [hostile_run(self.folder)]))
-        target.with_suffix(".json").write_text(json.dumps(asked))
+        page(target, *([SAMPLES / n for n in BROWSED.get(name, [name])] or [hostile_run(self.folder)]))
 
 
 def test_report_page_uses_existing_queries() -> None:
@@ -147,23 +128,6 @@ def test_sections_of_a_pipeline_and_of_experts(tmp_path: Path) -> None:
         text = page(tmp_path / f"{query}.html", path)
         assert f"analyze query {query} " in text and f"analyze query {other} " not in text
         assert find(other).question in words(text[text.index('id="lacking"') :])
-
-
-def test_slow_queries_run_in_parallel_with_the_page(pages: Pages) -> None:
-    """Two threads ask: what both come to last would be computed by one while the other waits."""
-    beside = [name for thread, name in pages.asked("one")["page"] if thread != "MainThread"]
-    declaration = build.page_toml()
-    slow = [p["query"] for s in declaration["section"] for p in s["part"] if p.get("slow")]
-    found = analyze.open(SAMPLES / "resnet18-1gpu").advise()["finding"].to_pylist()
-    places = [declaration["place"][f]["query"] for f in found if f in declaration["place"]]
-    assert slow and places and beside[: len(slow + places)] == slow + places
-
-
-def test_queries_without_data_are_not_run(pages: Pages) -> None:
-    """A question costs time also where it has no rows."""
-    asked = {name for _, name in pages.asked("late-rank")["engines"]}
-    unrepresentable = {"graph-replays", "compiled", "pipeline-bubbles", "moe-balance", "roofline", "memory-timeline"}
-    assert "kernel-share" in asked and unrepresentable & asked == set()
 
 
 def test_commands_of_the_report_run(pages: Pages) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import pickle
 import threading
 import time
@@ -10,7 +11,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -24,28 +24,30 @@ from analyze.ingestion.distinct_texts import DistinctTexts
 from analyze.ingestion.ingest import ingest
 from analyze.ingestion.staging import pool_map, workers
 from analyze.sources.base import SourceFile
-from analyze.sources.chrome.json_events import TraceFile
 from analyze.sources.remote import raw_path
 from analyze.store.store import Store
 
+LARGE = 48 << 20
+"""Bytes of a file from which several processes read it."""
 
-def test_parallel_read_equals_sequential_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    packed = SAMPLES / "resnet18-1gpu" / "torch" / "rank-0.trace.json.gz"
-    for name in ("plain.json", "packed.json.gz"):
-        path = tmp_path / name
-        path.write_bytes(packed.read_bytes() if name.endswith(".gz") else gzip.decompress(packed.read_bytes()))
-        ingest(discover([path]), Store(tmp_path / "one"), jobs=1)
-        with monkeypatch.context() as small:
-            small.setattr("analyze.ingestion.staging._BIG_FILE", 1)
-            small.setattr("analyze.ingestion.ingest._NAMES", 7)
-            small.setattr(TraceFile.__init__, "__defaults__", (100_000,))
-            assert len(list(TraceFile(path).chunks())) > 10
-            ingest(discover([path]), Store(tmp_path / "two"), jobs=2)
-    files = sorted(p.relative_to(tmp_path / "one") for p in (tmp_path / "one").rglob("*.parquet"))
+
+@pytest.mark.parametrize("name", ["plain.json", "packed.json.gz"])
+def test_parallel_read_equals_sequential_read(tmp_path: Path, name: str) -> None:
+    """Of a file that is large enough for several processes. No table has a column for the notes that fill it."""
+    trace = json.loads(gzip.decompress((SAMPLES / "late-rank/torch/rank-0.trace.json.gz").read_bytes()))
+    note = "x" * (LARGE // len(trace["traceEvents"]))
+    for e in trace["traceEvents"]:
+        e.setdefault("args", {})["note"] = note
+    path = tmp_path / name
+    with gzip.open(path, "wt", 0) if name.endswith(".gz") else path.open("w") as f:
+        json.dump(trace, f)
+    for jobs in (1, 2):
+        ingest(discover([path]), Store(tmp_path / str(jobs)), jobs=jobs)
+    files = sorted(p.relative_to(tmp_path / "1") for p in (tmp_path / "1").rglob("*.parquet"))
     assert len(files) > 10
     for file in files:
-        # In each chunk the events of a category come together, so where it is cut changes the order.
-        one, two = (sorted(map(repr, pq.read_table(tmp_path / store / file).to_pylist())) for store in ("one", "two"))
+        # In each chunk the events of a category come together, so chunk boundaries change the order.
+        one, two = (sorted(map(repr, pq.read_table(tmp_path / store / file).to_pylist())) for store in ("1", "2"))
         assert one == two, file
 
 
@@ -71,38 +73,32 @@ def test_main_process_reads_too() -> None:
     assert 20 < sum(own for _, own in found) < 180
 
 
-def test_at_most_jobs_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_most_jobs_processes(tmp_path: Path) -> None:
     """Where all files are large, this process is one of them; it only waits for those that read small files."""
-    monkeypatch.setattr("analyze.ingestion.staging._BIG_FILE", 2 << 20)
     small = SourceFile(tmp_path / "small.json", "chrome_trace", 0), 1 << 20
-    large = SourceFile(tmp_path / "large.json", "chrome_trace", 0), 40 << 20
-    assert [workers([large], jobs) for jobs in (1, 2, 4, 64)] == [1, 1, 3, 5]
-    assert [workers([large, small], jobs) for jobs in (1, 2, 64)] == [1, 2, 6]
+    large = SourceFile(tmp_path / "large.json", "chrome_trace", 0), LARGE
+    assert [workers([large], jobs) for jobs in (1, 2, 4, 64)] == [1, 1, 3, 6]
+    assert [workers([large, small], jobs) for jobs in (1, 2, 64)] == [1, 2, 7]
     assert [workers([small] * n, 4) for n in (0, 1, 2, 9)] == [0, 1, 2, 4]
-    at_url = SourceFile(raw_path("memory://bucket/large.json"), "chrome_trace", 0), 40 << 20
+    at_url = SourceFile(raw_path("memory://bucket/large.json"), "chrome_trace", 0), LARGE
     assert [workers([at_url], 2), workers([at_url, large], 2)] == [1, 2]
 
 
-def test_distinct_names_spill_to_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_names_are_stored_once(tmp_path: Path) -> None:
     names = ["sgemm", "a b", "\u00e9t\u00e9", "\U0001f600", "\uffee", "Z", "void f<int>(int)"]
     files = [
         write_trace(tmp_path / f"rank{n}.json", [kernel(k, i, 1) for i, k in enumerate(names[n:])]) for n in (0, 3)
     ]
     ask_names = "SELECT * FROM kernel_names ORDER BY ALL"
-    stored: list[list[dict[str, Any]]] = []
-    for most in (1 << 20, 600, 0):
-        monkeypatch.setattr("analyze.ingestion.distinct_texts.MOST_BYTES", most)
-        store = tmp_path / f"store{most}"
-        ingest(discover(files), Store(store), jobs=1)
-        stored.append(sql(store, ask_names))
-        [path] = (store / "kernel_names").glob("run_id=rank0*/*.parquet")
-        assert pq.read_table(path)["name"].to_pylist() == sorted(names)
-        shards = tmp_path / f"shards{most}"
-        for n in (0, 1):
-            analyze.ingest(*files, store=shards, shard=f"{n}/2")
-        analyze.commit(shards)
-        assert sql(shards, ask_names) == stored[0]
-    assert stored[0] == stored[1] == stored[2] and len(stored[0]) == len(names) + len(names[3:])
+    store, shards = tmp_path / "store", tmp_path / "shards"
+    ingest(discover(files), Store(store), jobs=1)
+    [path] = (store / "kernel_names").glob("run_id=rank0*/*.parquet")
+    assert pq.read_table(path)["name"].to_pylist() == sorted(names)
+    for n in (0, 1):
+        analyze.ingest(*files, store=shards, shard=f"{n}/2")
+    analyze.commit(shards)
+    stored = sql(store, ask_names)
+    assert sql(shards, ask_names) == stored and len(stored) == len(names) + len(names[3:])
 
 
 @given(
@@ -111,14 +107,11 @@ def test_distinct_names_spill_to_files(tmp_path: Path, monkeypatch: pytest.Monke
     st.integers(2, 4),
 )
 def test_distinct_texts_equal_a_set(parts: list[list[str]], most_bytes: int, most_files: int) -> None:
-    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as small:
-        small.setattr("analyze.ingestion.distinct_texts.MOST_BYTES", most_bytes)
-        small.setattr("analyze.ingestion.distinct_texts.MOST_FILES", most_files)
-        small.setattr("analyze.ingestion.distinct_texts._AT_ONCE", 4)
-        every = DistinctTexts(Path(folder, "all"))
+    with TemporaryDirectory() as folder:
+        every = DistinctTexts(Path(folder, "all"), most_bytes, most_files)
         for n, part in enumerate(parts):
             # Some come as they are, some as a set of another process.
-            other = DistinctTexts(Path(folder, str(n)))
+            other = DistinctTexts(Path(folder, str(n)), most_bytes, most_files)
             other.add(part)
             every.add(part if n % 2 else pickle.loads(pickle.dumps(other)))
             assert list(other) == sorted(set(part))

@@ -24,8 +24,10 @@ class DistinctTexts:
     It can be pickled to another process, which reads the same files.
     """
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, most_bytes: int = MOST_BYTES, most_files: int = MOST_FILES):
+        """Spill above `most_bytes` of memory; merge above `most_files` files."""
         self._folder = folder
+        self._most_bytes, self._most_files = most_bytes, most_files
         self._kept: set[str] = set()
         self._bytes = 0
         self._files: list[Path] = []
@@ -41,12 +43,12 @@ class DistinctTexts:
             part -= self._kept
             self._kept |= part
             self._bytes += sum(map(len, part)) + _EACH * len(part)
-            if self._bytes > MOST_BYTES:
+            if self._bytes > self._most_bytes:
                 self._files.append(self._write(sorted(self._kept)))
                 self._kept.clear()
                 self._bytes = 0
-        while len(self._files) > MOST_FILES:
-            merged, self._files = self._files[:MOST_FILES], self._files[MOST_FILES:]
+        while len(self._files) > (most := self._most_files):
+            merged, self._files = self._files[:most], self._files[most:]
             self._files.append(self._write(_merged(map(_read, merged))))
 
     def __iter__(self) -> Iterator[str]:
