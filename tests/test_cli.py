@@ -208,7 +208,7 @@ def test_bad_input_is_one_sentence(arguments: list[str], says: str) -> None:
     ("arguments", "words"),
     [
         ("query", "How much work is queued on each GPU over time?"),
-        ("query launch --explain", "a call without device is one whose kernel it does not hold."),
+        ("query launch --explain", "Calls without recorded GPU work have no device."),
         ("tables", "GPU index as the process numbered it"),
         ("tables time_owners", "Start of the work"),
         ("tables --blocks", "Launches that wait for their turn on a stream."),

@@ -1,18 +1,18 @@
 -- How much of the time in collectives is transfer, and how much is waiting for ranks that have not arrived?
 --
--- A communication kernel waits until the last rank of its call has started, and at most until it ends itself; the rest
--- is transfer. Where the call is not known (the recording does not name the group, ranks of it are missing, kernels
--- have no moment in common, sends and receives whose peer is not known), neither is its waiting. The three add up to
+-- A communication kernel waits until the last rank of its call has started, at most until its own end; the rest is
+-- transfer. If the call is not known, neither is the wait: the recording does not name the group, ranks of it are
+-- missing, the kernels never ran at the same time, or the peer of a send or receive is not known. The three add up to
 -- the durations of all communication kernels. Calls as in `collectives`.
 -- @param group collective|rank|dimension|process_group = collective   What a row is.
 -- @column run_id id               The run.
 -- @column {group} text            Collective, process rank, dimension of the process group (empty if not known) or
 --                                 process group.
--- @column kernels count           Kernels: one a call, rank and device.
--- @column transfer_ns ns          Their time after the last rank has come.
--- @column waiting_ns ns           Their time before.
+-- @column kernels count           Kernels: one per call, rank and device.
+-- @column transfer_ns ns          Time after the last rank has started.
+-- @column waiting_ns ns           Time before that.
 -- @column unknown_ns ns           Time of the kernels whose call is not known.
--- @column waiting_pct %           Waiting in transfer and waiting.
+-- @column waiting_pct %           Waiting / (transfer + waiting).
 -- @order run_id, transfer_ns + waiting_ns + unknown_ns DESC, {group}
 -- @use arithmetic, collective_calls
 -- @needs kernels of NCCL collectives

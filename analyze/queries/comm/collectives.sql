@@ -1,41 +1,41 @@
 -- How much do the collectives move, and how fast?
 --
--- A call is one collective over all its ranks. Its bytes are the larger of input and output of a rank (elements x size
--- of the type), its duration the shortest over the ranks, since the others also wait for the last one. Algorithm
--- bandwidth is bytes / duration; bus bandwidth that times 2(n-1)/n for all_reduce, (n-1)/n for all_gather,
+-- A call is one collective over all its ranks. Its bytes are the larger of input and output of a rank (elements x
+-- element size). Its duration is the shortest over the ranks, since the others also wait for the last one. Algorithm
+-- bandwidth is bytes / duration; bus bandwidth is that x 2(n-1)/n for all_reduce, (n-1)/n for all_gather,
 -- reduce_scatter and all_to_all, and 1 for the others, as in nccl-tests. Calls are matched across ranks by process
--- group and sequence number, by order where no number was written. Without the profiler's metadata (DataParallel,
--- Nsight Systems) bytes and bandwidths are empty; all ranks are one group if their kernels end together in every call.
--- Durations and bandwidths are of matched calls only: those of a group of which ranks are missing and kernels that were
--- never in a call at the same time stand in rows of their own. A send and its receive are a call of two ranks; where
--- the peer is not known, each kernel counts as a call, in a row of its own. The dimension of a process group is what
--- the program calls it, or inferred from what runs in it (docs/definitions.md).
--- @param each no|yes = no         Whether a row is one call instead of all of a collective.
--- @param per none|dimension|group|scope = none   What rows are told apart by, beside the collective: the dimension of
---                                 the parallelism, the process group, or whether it is within a host or between
---                                 hosts. --by takes these, too.
+-- group and sequence number, or by order if no number was recorded. Without the profiler's metadata (DataParallel,
+-- Nsight Systems) bytes and bandwidths are empty, and all ranks are one group if their kernels end together in every
+-- call. Only matched calls have durations and bandwidths; calls with missing ranks, and kernels that never ran at the
+-- same time, have rows of their own. A send and its receive are a call of two ranks; without a known peer, each kernel
+-- is a call, in a row of its own. The dimension of a process group is the program's name for it, or inferred from its
+-- collectives (docs/definitions.md).
+-- @param each no|yes = no         Whether a row is one call instead of all calls of a collective.
+-- @param per none|dimension|group|scope = none   Split the rows, besides by collective: by dimension of the
+--                                 parallelism, process group, or scope (within a host or between hosts). --by accepts
+--                                 these, too.
 -- @column run_id id               The run.
 -- @column dimension text          With per=dimension or group, or each=yes: dp, fsdp, tp, pp, ep or cp of the process
 --                                 group; empty if not known.
--- @column inferred bool           Likewise: whether it is inferred, not said.
--- @column scope text              With per=group or scope, or each=yes: intra (within a host) or inter (between
---                                 hosts); empty if the hosts do not tell.
--- @column process_group text      With per=group or each=yes: what the program calls the group, else its name, and its
---                                 ranks.
+-- @column inferred bool           With these: whether the dimension is inferred, not named by the program.
+-- @column scope text              With per=group or scope, or each=yes: intra (within a host) or inter (between hosts);
+--                                 empty if the hosts are not known.
+-- @column process_group text      With per=group or each=yes: the program's name for the group, else its own name, and
+--                                 its ranks.
 -- @column collective text         broadcast, reduce, all_reduce, all_gather, reduce_scatter, all_to_all, send_recv, ...
--- @column status text             matched; incomplete (ranks of the group are missing), unmatched (kernels that have no
---                                 moment in common: not one call, or clocks that differ), group not known (the
---                                 recording does not say which ranks are a group) or point_to_point (a send or
---                                 receive whose peer is not known).
+-- @column status text             matched; incomplete (ranks of the group are missing); unmatched (the kernels never
+--                                 ran at the same time: different calls, or clocks that differ); group not known (the
+--                                 recording does not say which ranks are a group); point_to_point (a send or receive
+--                                 without a known peer).
 -- @column calls count             Calls, each counted once over its ranks.
--- @column bytes B                 Bytes of the calls, summed; not of those whose group or peer is not known.
--- @column total_ns ns             Durations of the calls, summed; of matched ones.
+-- @column bytes B                 Sum of the bytes of the calls; without those whose group or peer is not known.
+-- @column total_ns ns             Sum of the durations of matched calls.
 -- @column algbw_gb_per_s GB/s     Algorithm bandwidth over the calls whose bytes are known.
--- @column busbw_gb_per_s GB/s     Bus bandwidth over them.
--- @column ranks count             Ranks (or devices of a process) that the trace has of a call; the most of any.
--- @column kernel_ns ns            Durations of the kernels, summed over all ranks: the waiting too.
--- @column group_name text         With each=yes: process group, where the profiler names it.
--- @column start_ns ns             With each=yes: first start on any rank, from the first collective of the run.
+-- @column busbw_gb_per_s GB/s     Bus bandwidth over these calls.
+-- @column ranks count             Ranks (or devices of a process) of a call in the trace; the maximum over the calls.
+-- @column kernel_ns ns            Sum of the kernel durations over all ranks, waiting included.
+-- @column group_name text         With each=yes: name of the process group, if the profiler recorded it.
+-- @column start_ns ns             With each=yes: first start on any rank, relative to the first collective of the run.
 -- @main run_id, dimension, scope, process_group, collective, status, calls, bytes, total_ns, busbw_gb_per_s, start_ns
 -- @order run_id, start_ns, total_ns DESC, collective
 -- @use collective_calls, collective_kinds
@@ -66,7 +66,7 @@ SELECT
     CASE WHEN 'yes' = '{each}' OR '{per}' = 'group' THEN min(process_group) END AS process_group,
     collective, status, count(*) AS calls, sum(bytes)::BIGINT AS bytes,
     sum(dur_ns)::BIGINT AS total_ns,
-    -- All calls of a row have a duration or none has.
+    -- Either all calls of a row have a duration or none.
     sum(bytes)::DOUBLE / nullif(sum(dur_ns) FILTER (bytes IS NOT NULL), 0) AS algbw_gb_per_s,
     sum(bytes * factor) / nullif(sum(dur_ns) FILTER (bytes IS NOT NULL), 0) AS busbw_gb_per_s,
     max(ranks) AS ranks, sum(kernel_ns)::BIGINT AS kernel_ns,

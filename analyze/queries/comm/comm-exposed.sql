@@ -1,28 +1,28 @@
 -- How much communication is exposed, in which group, and is it transfer or waiting?
 --
--- Time of a GPU in which communication runs and no compute, as in `breakdown`. Each nanosecond counts once: of several
--- kernels at once for one that moves bytes before one that waits, then for the one that began it last. A kernel waits
--- until the last rank of its call has started; where the call is not known, that is not known either. The three parts
--- add up to the exposed time, and the exposed times of a GPU (or step) to exposed_comm_ns of `breakdown`.
--- @param per dimension|group|collective|scope = dimension   What a row is: the dimension of the parallelism (as in
---                                 `collectives`), a process group, a collective of a process group, or all within a
---                                 host and all between hosts.
+-- Time of a GPU with communication and without compute, as in `breakdown`. Each nanosecond counts once: of several
+-- concurrent kernels, for one that transfers before one that waits, then for the one that began last. A kernel waits
+-- until the last rank of its call has started; if the call is not known, its time is unknown. The three parts add up to
+-- the exposed time, and the exposed times of a GPU (or step) to exposed_comm_ns of `breakdown`.
+-- @param per dimension|group|collective|scope = dimension   What a row is: a dimension of the parallelism (as in
+--                                 `collectives`), a process group, a collective of a process group, or a scope (within
+--                                 a host or between hosts).
 -- @param window span|step = span  The whole recording, or each training step (as in breakdown).
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column device index            GPU.
 -- @column step index              Training step; empty for the whole span.
 -- @column dimension text          dp, fsdp, tp, pp, ep or cp of the process group; empty if not known.
--- @column inferred bool           Whether it is inferred from what runs in the group between which ranks.
--- @column scope text              intra (within a host) or inter (between hosts); empty if the hosts do not tell.
--- @column process_group text      With per=group or collective: what the program calls the group, and its ranks.
+-- @column inferred bool           Whether the dimension is inferred from the collectives and ranks of the group.
+-- @column scope text              intra (within a host) or inter (between hosts); empty if the hosts are not known.
+-- @column process_group text      With per=group or collective: the program's name for the group, and its ranks.
 -- @column collective text         With per=collective: all_reduce, send_recv ...
--- @column comm_ns ns              Union of its kernels; those of several rows may run at the same time.
--- @column exposed_ns ns           Its time without compute beside it.
--- @column transfer_ns ns          Transfer in that.
--- @column waiting_ns ns           Waiting for ranks that have not come.
--- @column unknown_ns ns           Time of kernels whose call is not known.
--- @column exposed_pct %           Exposed time in the window.
+-- @column comm_ns ns              Union of its kernels; kernels of several rows may run at the same time.
+-- @column exposed_ns ns           Its time without concurrent compute.
+-- @column transfer_ns ns          Part of exposed_ns: transfer.
+-- @column waiting_ns ns           Part of exposed_ns: waiting for ranks that have not arrived.
+-- @column unknown_ns ns           Part of exposed_ns: kernels whose call is not known.
+-- @column exposed_pct %           Share of the window.
 -- @main run_id, rank, device, step, dimension, scope, process_group, collective, exposed_ns, transfer_ns, waiting_ns,
 --     exposed_pct
 -- @order run_id, rank, device, step, exposed_ns DESC

@@ -1,37 +1,36 @@
 -- Are FSDP modules gathered in time, and what do gathering and reduction cost?
 --
 -- The all_gathers that unshard a module, in the forward and again in the backward pass, and the reduce_scatters of its
--- gradients (all_reduces with them under hybrid sharding), by the ranges that torch's FSDP opens around them. Exposed
--- time has no compute beside it; it is transfer, waiting for a rank that has not come, or unknown, as in
--- `comm-exposed`. A module needs its parameters when the first use of them (FSDP2: the copy out of the gathered buffer;
--- FSDP1: its first kernel) has been launched and the work before it on its stream is done. The slack is from the end of
--- the all_gather to that moment: 0 or more is early; less is a stall, as long as that. The lead is how long before it
--- the all_gather was launched: short where nothing prefetches. FSDP2 names the modules; those of FSDP1 are numbered in
--- the order of the forward pass, which is inferred.
--- @param each no|yes = no         Whether a row is one collective of a module, instead of all of them.
--- @param per module|rank = module   What a row is of: a module over all GPUs, summed, or of each rank.
+-- gradients (under hybrid sharding, also all_reduces), by the ranges that torch's FSDP opens around them. Exposed time
+-- has no concurrent compute; it is transfer, waiting for other ranks, or unknown, as in `comm-exposed`. A module needs
+-- its parameters when their first use (FSDP2: the copy out of the gathered buffer; FSDP1: its first kernel) has been
+-- launched and the previous work on its stream is done. Slack is from the end of the all_gather to that moment:
+-- negative slack is a stall of that length. Lead is from the launch of the all_gather to that moment: short without
+-- prefetching. FSDP2 names the modules; those of FSDP1 are numbered in the order of the forward pass (inferred).
+-- @param each no|yes = no         Whether a row is one collective of a module instead of all of them.
+-- @param per module|rank = module What a row is: a module over all GPUs, or a module on each rank.
 -- @column run_id id               The run.
 -- @column rank index              With per=rank or each=yes: process rank.
 -- @column step index              With each=yes: training step in which it was launched.
--- @column place index             Place of the module in the order in which they are first gathered, from 0.
--- @column module text             Name of the module, (root) for the outermost, or #n of FSDP1; empty if not known.
+-- @column place index             Position of the module in the order of their first all_gathers, from 0.
+-- @column module text             Name of the module, (root) for the outermost, or #n for FSDP1; empty if not known.
 -- @column inferred bool           Whether the module is inferred.
 -- @column pass text               forward or backward; empty if no range says.
 -- @column collective text         all_gather, reduce_scatter or all_reduce.
 -- @column calls count             Kernels.
--- @column bytes B                 The larger of their input and output; empty if those of one are not known.
--- @column total_ns ns             Time of the kernels.
--- @column exposed_ns ns           Of that: without compute beside it.
--- @column transfer_ns ns          Transfer in that.
--- @column waiting_ns ns           Waiting for ranks that have not come.
--- @column unknown_ns ns           Of kernels whose call is not known.
--- @column lead_ns ns              Of all_gathers: from the launch to the moment of need, mean.
--- @column slack_ns ns             From the end to the moment of need: the least of them, negative if late.
--- @column late count              Those that end after it.
--- @column stall_ns ns             What they are late by, summed.
--- @column resharded bool          Of the forward pass: whether the module is gathered again in the backward pass;
---                                 empty if not known, or where no backward pass was recorded.
--- @column start_ns ns             With each=yes: start, from the first of the run.
+-- @column bytes B                 The larger of their input and output; empty if not known for one of them.
+-- @column total_ns ns             Sum of durations.
+-- @column exposed_ns ns           Part of total_ns without concurrent compute.
+-- @column transfer_ns ns          Part of exposed_ns: transfer.
+-- @column waiting_ns ns           Part of exposed_ns: waiting for ranks that have not arrived.
+-- @column unknown_ns ns           Part of exposed_ns: kernels whose call is not known.
+-- @column lead_ns ns              All_gathers: mean time from the launch to the moment of need.
+-- @column slack_ns ns             All_gathers: smallest time from the end to the moment of need; negative if late.
+-- @column late count              All_gathers that end after the moment of need.
+-- @column stall_ns ns             Sum of their delays.
+-- @column resharded bool          Forward pass: whether the module is gathered again in the backward pass; empty if not
+--                                 known, or without a recorded backward pass.
+-- @column start_ns ns             With each=yes: start, relative to the first of the run.
 -- @main run_id, rank, step, module, pass, collective, calls, bytes, total_ns, exposed_ns, waiting_ns, lead_ns,
 --     slack_ns, late, stall_ns, resharded
 -- @order run_id, rank, start_ns, place, pass DESC, collective

@@ -1,28 +1,29 @@
 -- How evenly do all_to_alls send tokens to the ranks of expert parallelism?
 --
--- What each rank sends to each other one (and to itself), by the split sizes of the calls: a row of the matrix is a
--- source and a destination, summed over the calls. Without split sizes a rank sends as much to each. Rows are those of
--- the tensors, tokens as a rule. Calls whose splits the profiler cut short (groups of more than 30 ranks) are counted,
--- and their bytes are not known. A destination's load is all that it receives, its own part too. Tokens per expert are
--- the rows of the matrix products that follow on the thread up to the next all_to_all: of the first layer (products
--- with weights of one shape) whose rows are as many as came. Grouped products tell how many experts there are and not
--- how many tokens each has.
+-- What each rank sends to each rank (itself included), from the split sizes of the calls: a row is a source and a
+-- destination, summed over the calls. Without split sizes, a rank sends equal parts. Rows are those of the tensors,
+-- usually tokens. Calls whose splits the profiler truncated (groups of more than 30 ranks) are counted; their bytes are
+-- not known. The load of a destination is all that it receives, its own part included. Tokens per expert are the rows
+-- of the matrix products that follow on the thread up to the next all_to_all: those of the first layer (products with
+-- weights of one shape) whose rows add up to the received rows. Grouped products show the number of experts, not the
+-- tokens of each.
 -- @param per pair|expert = pair   What a row is: a source and a destination, or an expert of a destination.
 -- @column run_id id               The run.
--- @column process_group text      What the program calls the process group, else its name, and its ranks.
+-- @column process_group text      The program's name for the process group, else its own name, and its ranks.
 -- @column source index            Rank that sends; empty with per=expert.
 -- @column destination index       Rank that receives.
--- @column expert index            With per=expert: its number on the rank, from 0; empty where they are not told apart.
+-- @column expert index            With per=expert: its number on the rank, from 0; empty if the trace does not tell
+--                                 experts apart.
 -- @column experts count           With per=expert: experts of the rank; empty if not known.
--- @column calls count             Calls; with per=expert those that bring tokens, gradients in the backward pass too.
--- @column bytes B                 Bytes, as the source has them; empty if those of a call are not known.
--- @column rows count              Rows of its tensors; empty if those of a call are not known. With per=expert its
---                                 tokens; empty where experts are not told apart.
--- @column source_pct %            Share of what the source sends.
--- @column received_bytes B        The same bytes as the destination has them; empty if its trace is missing.
+-- @column calls count             Calls; with per=expert, those that bring tokens, also gradients in the backward pass.
+-- @column bytes B                 Bytes, by the source's trace; empty if not known for one call.
+-- @column rows count              Rows of its tensors; empty if not known for one call. With per=expert its tokens;
+--                                 empty if the trace does not tell experts apart.
+-- @column source_pct %            Share of the bytes that the source sends.
+-- @column received_bytes B        The same bytes, by the destination's trace; empty if that is missing.
 -- @column load_bytes B            Bytes that all ranks send to the destination.
--- @column load_ratio x            That against the mean of the group's ranks; with per=expert its rows against the mean
---                                 of the group's experts. 1 is even.
+-- @column load_ratio x            load_bytes / mean of the group's ranks; with per=expert, rows / mean of the group's
+--                                 experts. 1 is even.
 -- @main run_id, process_group, source, destination, expert, experts, calls, bytes, rows, source_pct, load_ratio
 -- @order run_id, process_group, source, destination, expert
 -- @use arithmetic, collective_kinds, comm_groups, experts
@@ -34,7 +35,7 @@ WITH calls AS (
         k.in_elems * dtype_bytes(k.dtype) AS in_bytes, k.out_elems * dtype_bytes(k.dtype) AS out_bytes,
         whole_list(coalesce(k.in_splits, '[]')) AS in_splits,
         whole_list(coalesce(k.out_splits, '[]')) AS out_splits,
-        -- Of a list of tensors the splits are elements.
+        -- all_to_all of a list of tensors: the splits are elements, not rows.
         lower(k.collective) <> 'all_to_all' AS split_by_rows,
         try_cast(try_cast(o.input_dims AS JSON)->>'$[0][0]' AS BIGINT) AS rows
     FROM kernels k

@@ -1,46 +1,48 @@
 -- How long do pipeline stages wait for each other, and what is the ideal bubble?
 --
--- A pipeline is ranks that send to each other, in order: each is a stage. Its bubble is the window without compute and
--- without transfer. The parts of the bubble add up to it exactly: waiting for the previous stage or the next one (a
--- send or receive whose other half has not begun); else other communication that is not known to move bytes, exposed
--- copies, and idle, in which nothing was asked for. The waiting is warm-up up to the first gradient of a step (of the
--- last stage: the first activation), drain after the last activation and where a stage waits for the next step already,
--- steady between. 1F1B and GPipe cannot do with less than (p-1)/(m+p-1) of the time for p stages and m micro-batches;
--- interleaved schedules of v chunks a stage with (p-1)/(v*m+p-1). Micro-batches are the transfers between two stages in
--- the recording, divided by its steps.
--- @param each no|yes = no         Whether a row is one transfer of a micro-batch, instead of a stage.
--- @param window span|step = step  What a row is of a stage: a training step (as in breakdown), or the whole recording.
+-- A pipeline is a set of ranks that send to each other, in order; each is a stage. Its bubble is the part of the window
+-- without compute and without transfer. The parts of the bubble add up exactly: waiting for the previous or the next
+-- stage (a send or receive whose peer has not started); other communication without known transfer; exposed copies;
+-- idle. Waiting is warm-up until the first gradient of a step has arrived (last stage: the first activation), drain
+-- after the last activation and while a stage already waits for the next step, and steady between. 1F1B and GPipe have
+-- at least (p-1)/(m+p-1) of the time as bubble for p stages and m micro-batches; interleaved schedules with v chunks
+-- per stage, (p-1)/(v*m+p-1). Micro-batches are the transfers between two stages in the recording / its steps.
+-- @param each no|yes = no         Whether a row is one transfer of a micro-batch instead of a stage.
+-- @param window span|step = step  What a row of a stage covers: a training step (as in breakdown), or the whole
+--                                 recording.
 -- @column run_id id               The run.
--- @column pipeline index          Lowest rank of its pipeline; empty, as stage and what follows from the number of
---                                 stages, where a rank of it was not recorded.
+-- @column pipeline index          Lowest rank of its pipeline. Empty, like all columns that depend on the number of
+--                                 stages, if one of its ranks was not recorded.
 -- @column stage index             Stage, from 0.
 -- @column rank index              Process rank.
 -- @column device index            GPU.
 -- @column step index              Training step; empty for the whole span, or if not known.
--- @column micro_batch index       With each=yes: number of the transfer in its step, of the same two stages.
--- @column moves text              With each=yes: activation, gradient, or both of a batch that sends and receives.
+-- @column micro_batch index       With each=yes: number of the transfer in its step, between the same two stages.
+-- @column moves text              With each=yes: activation, gradient, or both (a batch that sends and receives).
 -- @column peer text               With each=yes: the stage that it waits for: previous or next.
 -- @column sends bool              With each=yes: whether it sends; empty of a batch that sends and receives.
 -- @column part text               With each=yes: warmup, steady or drain.
--- @column start_ns ns             With each=yes: start, from the first transfer of the run.
--- @column span_ns ns              Length of the window; with each=yes of the kernel.
+-- @column start_ns ns             With each=yes: start, relative to the first transfer of the run.
+-- @column span_ns ns              Length of the window; with each=yes, of the kernel.
 -- @column compute_ns ns           Union of compute kernels.
--- @column transfer_ns ns          Exposed transfer of communication kernels; with each=yes of this one, exposed or not.
--- @column wait_previous_ns ns     Exposed waiting for the previous stage; with each=yes exposed or not.
--- @column wait_next_ns ns         Exposed waiting for the next stage; likewise.
--- @column other_comm_ns ns        Other exposed communication without its transfer: waiting in collectives, and all of
---                                 calls that are not known.
--- @column exposed_memcpy_ns ns    Memcpys and memsets without any kernel beside them.
--- @column idle_ns ns              Nothing ran.
--- @column bubble_ns ns            Window - compute - transfer: the five before, added up. With each=yes the waiting.
--- @column warmup_ns ns            Of the waiting for both stages: up to the first gradient.
--- @column steady_ns ns            Of that: between, and where the step is not known.
--- @column drain_ns ns             Of that: after the last activation, or for the next step.
--- @column bubble_pct %            Bubble in the window.
--- @column ideal_pct %             What the schedule cannot do without; empty if the micro-batches are not known.
+-- @column transfer_ns ns          Exposed transfer of communication kernels; with each=yes the transfer of this kernel,
+--                                 exposed or not.
+-- @column wait_previous_ns ns     Exposed waiting for the previous stage; with each=yes, exposed or not.
+-- @column wait_next_ns ns         Exposed waiting for the next stage; with each=yes, exposed or not.
+-- @column other_comm_ns ns        Other exposed communication without known transfer: waiting in collectives, and all
+--                                 of calls that are not known.
+-- @column exposed_memcpy_ns ns    Memcpys and memsets without a concurrent kernel.
+-- @column idle_ns ns              Time without any work.
+-- @column bubble_ns ns            Window - compute - transfer: the sum of the five columns before. With each=yes, the
+--                                 waiting.
+-- @column warmup_ns ns            Waiting for both stages: until the first gradient.
+-- @column steady_ns ns            Waiting for both stages: between, and if the step is not known.
+-- @column drain_ns ns             Waiting for both stages: after the last activation, or for the next step.
+-- @column bubble_pct %            Share of the window.
+-- @column ideal_pct %             Least bubble of the schedule; empty if the micro-batches are not known.
 -- @column stages count            Stages, p.
 -- @column micro_batches count     Micro-batches of a step, m.
--- @column chunks count            Chunks of layers a stage, v: 1 unless interleaved.
+-- @column chunks count            Chunks of layers per stage, v: 1 unless interleaved.
 -- @main run_id, stage, step, micro_batch, moves, peer, start_ns, part, span_ns, compute_ns, transfer_ns,
 --     wait_previous_ns, wait_next_ns, idle_ns, bubble_pct, ideal_pct
 -- @order run_id, pipeline, step, start_ns, stage, rank, device
@@ -51,7 +53,7 @@
 WITH transfers AS MATERIALIZED (
     SELECT * FROM pipeline_transfers
 ),
--- When the first gradient of a step has come, and when the last activation has.
+-- Arrival of the first gradient and of the last activation of a step.
 edges AS (
     SELECT
         run_group, run_id, rank, step_number,
@@ -99,7 +101,7 @@ stretches AS (
     LEFT JOIN calls c ON c.track = e.track AND c.call = owner.call
     LEFT JOIN numbered_steps s ON s.run_id = t.run_id AND s.rank = t.rank AND s.step_number = c.step_number
 ),
--- What a transfer waits before its step begins is the end of the step before.
+-- Waiting before the start of the step is drain of the previous step.
 owned AS (
     SELECT track, start_ns, least(end_ns, step_ns) AS end_ns, peer, 'drain' AS part, what
     FROM stretches

@@ -1,13 +1,13 @@
 -- How evenly is the work spread over the ranks?
 --
 -- Each measure is taken per rank and device over the whole recording, as in `breakdown` and `overlap`; `step` is the
--- mean length of a training step, of the windows of `breakdown window=step`. Imbalance: how much longer the longest is
--- than the mean, which is the share of the time that the others have nothing to do if all must wait for it.
+-- mean length of a training step, as in `breakdown window=step`. Imbalance is how much longer the longest is than the
+-- mean: the share of time for which the other ranks are idle if all wait for the slowest.
 -- @param metric all|compute|comm|exposed_comm|memcpy|busy|idle|span|step = all   Only this measure.
 -- @column run_id id               The run.
 -- @column metric text             compute, comm (union of communication kernels), exposed_comm, memcpy (union of
 --                                 memcpys and memsets), busy, idle, span or step.
--- @column ranks count             Ranks; devices, where a process drives several.
+-- @column ranks count             Ranks (devices, if a process drives several).
 -- @column min_ns ns               Smallest.
 -- @column median_ns ns            Median.
 -- @column max_ns ns               Largest.
@@ -15,9 +15,8 @@
 -- @column imbalance_pct %         100 * (largest / mean - 1).
 -- @column min_rank index          Rank of the smallest.
 -- @column max_rank index          Rank of the largest.
--- @column max_device index        Its device.
--- @column ranks_without text      The ranks that no figure here is of: without GPU work, of `step` without steps. Empty
---                                 if there is none.
+-- @column max_device index        Device of the largest.
+-- @column ranks_without text      Ranks without this measure: no GPU work, or for `step` no steps; empty for none.
 -- @main run_id, metric, min_ns, avg_ns, max_ns, imbalance_pct, max_rank, ranks_without
 -- @order run_id, metric
 -- @use gpu_tracks, gpu_windows, step_ranges

@@ -1,38 +1,37 @@
 -- Which rank do the others wait for, and how long?
 --
--- For each matched call of a collective over two or more ranks (see `collectives`): a rank's wait is from its own start
--- to the latest start, so the last one waits 0, and at most as long as its kernel runs: the root of a broadcast may
--- leave before the others come. The last rank's margin is how much earlier the call could have begun without it (latest
--- start - the one before), at most the longest wait of the others. Ranks that start last together are each counted as
--- last. A send and its receive are a call of two; a send that ended before the receive began waited for nobody. A rank
--- that comes last because it waits itself passes the blame on: it blocks others only while it waits for no one. Kernels
--- of other calls are counted and left out, as are sends and receives whose peer is not known. Starts are taken
--- on the profiler's clock, which the ranks of a node share. Where the clocks of nodes differ, each rank's is shifted by
--- the median of what it ends later than the mean of the ranks, over the collectives that no rank can leave before all
--- have come (not broadcast, reduce, gather or scatter): if that brings their ends together, or always with align=ends.
--- @param align auto|ends|none = auto   Whether the clocks of the ranks are shifted, for runs over several nodes.
--- @param collective text = ''     Only this collective; all if empty.
--- @param per none|dimension|group = none   What rows are told apart by, beside the rank: the dimension of the
---                                 parallelism (as in `collectives`), or the process group. --by takes these, too.
+-- For each matched call of a collective over two or more ranks (see `collectives`): the wait of a rank is from its own
+-- start to the latest start, at most the duration of its kernel (the root of a broadcast may leave early). The last
+-- rank waits 0. Its margin is how much earlier the call could have begun without it (latest start - second latest
+-- start), at most the longest wait of the others. Ranks that start last together each count as last. A send and its
+-- receive are a call of two ranks; a send that ended before its receive began waited for nobody. A rank that is late
+-- because it waits itself passes the blame on: it blocks others only while it does not wait. Kernels of unmatched
+-- calls, and sends and receives without a known peer, are counted and left out. Starts are on the profiler's clock,
+-- which the ranks of a node share. If the clocks of nodes differ, each rank's clock is shifted by the median of how
+-- much later than the mean of the ranks its kernels end, in collectives that no rank can leave early (not broadcast,
+-- reduce, gather or scatter). align=auto shifts only if that brings the ends together; align=ends always shifts.
+-- @param align auto|ends|none = auto   Whether to shift the clocks of the ranks, for runs over several nodes.
+-- @param collective text = ''     Only this collective; empty: all.
+-- @param per none|dimension|group = none   Split the rows, besides by rank: by dimension of the parallelism (as in
+--                                 `collectives`), or process group. --by accepts these, too.
 -- @column run_id id               The run.
 -- @column dimension text          With per=dimension or group: dp, fsdp, tp, pp, ep or cp; empty if not known.
--- @column process_group text      With per=group: what the program calls the group, else its name, and its ranks.
+-- @column process_group text      With per=group: the program's name for the group, else its own name, and its ranks.
 -- @column rank index              Process rank.
 -- @column device index            GPU.
--- @column calls count             Matched calls that it took part in.
--- @column wait_ns ns              Time it waited for the last one, summed.
--- @column times_last count        Calls in which it was the last; of a send into a buffer, no one is.
--- @column last_pct %              Share of its calls.
--- @column margin_ns ns            By how much it was the last, summed.
--- @column blocked_ns ns           Time in which others waited for it, and it for no one.
+-- @column calls count             Matched calls of this rank.
+-- @column wait_ns ns              Sum of its waits.
+-- @column times_last count        Calls in which it was last. For a send that needs no receiver, no rank is last.
+-- @column last_pct %              times_last / calls.
+-- @column margin_ns ns            Sum of its margins.
+-- @column blocked_ns ns           Time in which others waited for it and it did not wait itself.
 -- @column avg_wait_ns ns          Mean wait.
 -- @column max_wait_ns ns          Longest wait.
--- @column shift_ns ns             What was taken off its clock; 0 where clocks agree.
--- @column residual_ns ns          By how much its ends of collectives differ from the mean's after that (median); empty
---                                 without collectives that no rank can leave early.
--- @column unmatched count         Kernels of calls that are incomplete, unmatched or of a group that is not known:
---                                 left out.
--- @column point_to_point count    Kernels of sends and receives whose peer is not known: left out.
+-- @column shift_ns ns             Shift subtracted from its clock; 0 if clocks agree.
+-- @column residual_ns ns          Median difference between its ends of collectives and the mean over ranks, after the
+--                                 shift; empty without collectives that no rank can leave early.
+-- @column unmatched count         Kernels of calls that are incomplete, unmatched or of an unknown group: left out.
+-- @column point_to_point count    Sends and receives without a known peer: left out.
 -- @main run_id, dimension, process_group, rank, device, calls, wait_ns, times_last, last_pct, blocked_ns
 -- @order run_id, dimension, process_group, rank, device
 -- @use arithmetic, collective_calls, collective_kinds, intervals
@@ -79,8 +78,8 @@ aligned AS (
 ),
 placed AS (
     SELECT
-        *, CASE WHEN '{per}' <> 'none' THEN dimension END AS shown_dimension,
-        CASE WHEN '{per}' = 'group' THEN process_group END AS shown_group,
+        *, CASE WHEN '{per}' <> 'none' THEN dimension END AS row_dimension,
+        CASE WHEN '{per}' = 'group' THEN process_group END AS row_group,
         start_ns - max(start_ns) OVER (
             PARTITION BY call ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING EXCLUDE CURRENT ROW
         ) AS behind_ns,
@@ -92,14 +91,14 @@ placed AS (
 ),
 waits AS (
     SELECT
-        {'run_id': run_id, 'rank': rank, 'device': device} AS track, call, last, wait_ns, shown_dimension, shown_group,
+        {'run_id': run_id, 'rank': rank, 'device': device} AS track, call, last, wait_ns, row_dimension, row_group,
         start_ns, start_ns + wait_ns AS end_ns
     FROM placed
     WHERE status = 'matched' AND ranks > 1
 ),
--- On the tracks of those who are last, for each thing that rows are told apart by.
+-- Waits for each last rank, per group of rows.
 held_up AS (
-    SELECT {'of': l.track, 'dimension': l.shown_dimension, 'group': l.shown_group} AS track, w.start_ns, w.end_ns
+    SELECT {'of': l.track, 'dimension': l.row_dimension, 'group': l.row_group} AS track, w.start_ns, w.end_ns
     FROM waits l JOIN waits w USING (call)
     WHERE l.last AND w.wait_ns > 0
 ),
@@ -115,7 +114,7 @@ blocked AS (
 ),
 per_rank AS (
     SELECT
-        run_group, run_id, shown_dimension AS dimension, shown_group AS process_group, rank, device,
+        run_group, run_id, row_dimension AS dimension, row_group AS process_group, rank, device,
         count(wait_ns) AS calls, sum(wait_ns)::BIGINT AS wait_ns,
         count(*) FILTER (last) AS times_last, pct(count(*) FILTER (last), count(wait_ns)) AS last_pct,
         sum(margin_ns)::BIGINT AS margin_ns,
@@ -124,7 +123,7 @@ per_rank AS (
         count(*) FILTER (status NOT IN ('matched', 'point_to_point')) AS unmatched,
         count(*) FILTER (status = 'point_to_point') AS point_to_point
     FROM placed
-    GROUP BY run_group, run_id, shown_dimension, shown_group, rank, device
+    GROUP BY run_group, run_id, row_dimension, row_group, rank, device
 )
 SELECT r.*, CASE WHEN calls > 0 THEN coalesce(blocked_ns, 0) END AS blocked_ns
 FROM per_rank r

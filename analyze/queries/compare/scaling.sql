@@ -1,20 +1,22 @@
 -- How much faster does training get with more GPUs?
 --
--- Throughput is the sum over ranks of images / time of the profiled steps, which are those of `steps`: the windows of
--- the recording, else the collector's own times. Images are the collector's, else batch_size a step.
--- speed-up(n) = throughput(n) / throughput(1), efficiency = speed-up / n; empty where there is no run on one GPU of the
--- same workload (profiler, model, precision, dataset, image size, optimizer, data loader and the like). Strong scaling
--- holds the batch of all GPUs, weak scaling the batch per GPU: batch_size counts per process under ddp, in total
--- otherwise. The run on one GPU is the one with the same parallelism, else any. Runs of the same workload are averaged.
--- @param kind auto|strong|weak = auto   Which batch is held; auto shows each for which there is a run on one GPU.
--- @column kind text               strong or weak; empty (auto) for runs that nothing can be compared with.
+-- Throughput is the sum over ranks of images / time of the profiled steps (as in `steps`). Images are the collector's,
+-- else batch_size per step. speed-up(n) = throughput(n) / throughput(1); efficiency = speed-up / n. Both are empty
+-- without a run of the same workload on one GPU (same profiler, model, precision, dataset, image size, optimizer, data
+-- loader and the like). Strong scaling keeps the total batch, weak scaling the batch per GPU; batch_size counts per
+-- process under ddp, else in total. The one-GPU run is one with the same parallelism, else any. Runs of the same
+-- workload are averaged.
+-- @param kind auto|strong|weak = auto   Which batch is kept constant; auto shows each for which there is a run on one
+--                                 GPU.
+-- @column kind text               strong or weak; with auto, empty for runs without a one-GPU run to compare with.
 -- @column profiler text           Profiler under which it was timed.
 -- @column model text              Model.
 -- @column precision text          Precision.
 -- @column dataset text            Data source.
 -- @column image_size index        Side of the square input (pixels).
 -- @column parallelism text        none, dp or ddp.
--- @column batch_size number       The batch that is held: images per step over all GPUs (strong) or per GPU (weak).
+-- @column batch_size number       The batch that is kept constant: images per step over all GPUs (strong) or per GPU
+--                                 (weak).
 -- @column gpus index              GPUs that train.
 -- @column runs count              Runs averaged.
 -- @column images_per_s images/s   Throughput.
@@ -43,14 +45,14 @@ by_run AS (
     GROUP BY t.run_id
 ),
 used AS (
-    -- The GPUs that were recorded, where the run does not say. A run on the CPU is one device; unknown stays unknown.
+    -- Runs that do not say: the recorded GPUs. A run on the CPU counts as one device.
     SELECT r.run_id, CASE WHEN coalesce(r.gpus, t.gpus) IS NOT NULL THEN greatest(coalesce(r.gpus, t.gpus), 1) END AS n
     FROM runs r LEFT JOIN (SELECT run_id, count(*) AS gpus FROM gpu_tracks GROUP BY run_id) t USING (run_id)
 ),
 counted AS (
     SELECT
         r.*, k.options, u.n,
-        -- Under ddp every rank is one GPU; ranks that were not recorded count like the others.
+        -- Under ddp every rank is one GPU; ranks without a recording count as the mean of the others.
         CASE WHEN r.parallelism = 'ddp' THEN rank_images_per_s * u.n ELSE images_per_s END AS images_per_s
     FROM by_run JOIN runs r USING (run_id) JOIN used u USING (run_id) JOIN workload_keys k USING (run_id)
 ),
@@ -80,7 +82,7 @@ judged AS (
         *,
         coalesce(
             max(images_per_s) FILTER (n = 1) OVER (PARTITION BY kind, workload, group_batch, parallelism),
-            -- Without one of the same parallelism: that of `none`, else whichever there is.
+            -- Else a one-GPU run without parallelism, else any.
             max(images_per_s) FILTER (n = 1 AND parallelism = 'none') OVER (PARTITION BY kind, workload, group_batch),
             max(images_per_s) FILTER (n = 1) OVER (PARTITION BY kind, workload, group_batch)
         ) AS one_gpu,
@@ -90,7 +92,7 @@ judged AS (
 shown AS (
     SELECT * FROM judged WHERE kind = '{kind}' OR '{kind}' = 'auto' AND one_gpu IS NOT NULL AND scales
     UNION ALL
-    -- What is in neither stands once, without a kind.
+    -- Runs that neither kind shows: once, without a kind.
     SELECT * REPLACE (NULL AS kind, NULL AS one_gpu) FROM judged j
     WHERE '{kind}' = 'auto' AND kind = 'strong' AND NOT (one_gpu IS NOT NULL AND scales) AND NOT EXISTS (
         SELECT 1 FROM judged w

@@ -1,18 +1,17 @@
 -- Which CUDA calls make the CPU wait for the GPU?
 --
--- Calls that block their thread until GPU work is done: synchronisations of a device, a stream or an event, and copies
--- that are not asynchronous (cudaMemcpy and its kin); of HIP and XPU likewise (schemas/api_roles.toml has the names).
--- `flagged` are the ones that `nsys analyze -r cuda_api_sync` lists, the runtime's synchronisations of a device or a
--- stream, and their like elsewhere; an event's synchronisation waits for part of the work only and is what that rule
--- recommends instead. Asynchronous copies that block all the same are in `memcpy-sync`.
+-- Calls that block the CPU thread until GPU work is done: device, stream and event synchronizations, and synchronous
+-- copies (cudaMemcpy and the like; also those of HIP and XPU). schemas/api_roles.toml lists the functions. `flagged`:
+-- `nsys analyze -r cuda_api_sync` reports the call, a device or stream synchronization by the runtime; that rule
+-- recommends event synchronization instead. `memcpy-sync` has the asynchronous copies that block.
 -- @column name text               Runtime or driver function.
 -- @column waits_for text          device, stream, event or copy.
 -- @column calls count             Calls.
--- @column total_ns ns             Time in them.
+-- @column total_ns ns             Sum of durations.
 -- @column avg_ns ns               Mean.
 -- @column max_ns ns               Longest.
--- @column api_time_pct %          Share of the time in all such calls, blocking or not.
--- @column flagged bool            Whether Nsight Systems' rule lists it, or would.
+-- @column api_time_pct %          Share of the time in all CUDA calls.
+-- @column flagged bool            Whether the rule of Nsight Systems reports it.
 -- @main name, waits_for, calls, total_ns, avg_ns, api_time_pct, flagged
 -- @order total_ns DESC, name
 -- @use arithmetic, blocking_calls

@@ -1,5 +1,5 @@
 -- How often is each operator, CUDA function and kernel called?
--- @param kind all|op|api|kernel = all   Which of them.
+-- @param kind all|op|api|kernel = all   Which calls.
 -- @column kind text               op, api or kernel.
 -- @column name text               Name.
 -- @column calls count             Calls.

@@ -1,6 +1,7 @@
 -- Where does the CPU's CUDA API time go?
 --
--- Runtime and driver calls, summed over ranks and threads; time inside a call counts whatever the thread waited for.
+-- Runtime and driver calls, summed over ranks and threads. The duration of a call includes the time for which its
+-- thread waits.
 -- @column name text               CUDA runtime or driver function.
 -- @column calls count             Calls.
 -- @column total_ns ns             Sum of durations.

@@ -1,18 +1,18 @@
 -- How much CPU and GPU time do all operators take, and how many calls?
 --
--- The last lines of torch.profiler's table, "Self CPU time total" and "Self CUDA time total", and the calls of `ops`
--- added up. Of a step and of an epoch they are those of the recording x steps / recorded steps; steps of an epoch as in
+-- The last lines of torch.profiler's table ("Self CPU time total" and "Self CUDA time total"), and the number of calls
+-- in `ops`. For a step or an epoch: the sums of the recording x steps / recorded steps. Steps of an epoch as in
 -- `epochs`.
--- @param per recording|step|epoch = recording   What the sums are of.
--- @param images int[0..1000000000000] = 0 Images of an epoch; 0 for those that the run's data has.
+-- @param per recording|step|epoch = recording   Period that the sums are for.
+-- @param images int[0..1000000000000] = 0   Images of an epoch; 0: those of the run's dataset.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
--- @column recorded count          Training steps that were recorded.
--- @column steps number            Steps that the sums are of; empty where they are not known.
--- @column cpu_ns ns               Self CPU time of operators, ranges and CUDA calls; empty where none were recorded.
+-- @column recorded count          Recorded training steps.
+-- @column steps number            Steps that the sums are for; empty if not known.
+-- @column cpu_ns ns               Self CPU time of operators, ranges and CUDA calls; empty if none were recorded.
 -- @column device_ns ns            Time of kernels, memcpys and memsets.
--- @column op_calls count          Calls of operators; empty likewise.
--- @column cuda_calls count        Calls of the CUDA runtime and driver; empty likewise.
+-- @column op_calls count          Operator calls; empty if none were recorded.
+-- @column cuda_calls count        CUDA runtime and driver calls; empty if none were recorded.
 -- @column kernels count           Kernels.
 -- @column copies count            Memcpys and memsets.
 -- @main run_id, rank, steps, cpu_ns, device_ns, op_calls, kernels

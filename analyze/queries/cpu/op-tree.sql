@@ -1,17 +1,17 @@
 -- What does each operator cost, by its place in the call tree?
 --
--- A row is a path of operators and ranges from the root of a thread, so the same operator under two parents is two
--- rows. CUDA calls count for the operator that makes them, and the profiler's own overhead for what it interrupts. Self
--- CPU time is without the operators and ranges below, so it adds up to the time of the roots; self GPU time is that of
--- the kernels, memcpys and memsets that the operator itself launched, by External id, or where they have none (a CUDA
--- graph's) by the place of the launch call. GPU work that was launched in no operator or range is the row
--- `(no operator)`: GPU time adds up to that of all GPU work. `compare --level op` aligns two recordings by this path.
--- @column path text               Names from the root down, with ` > ` between.
--- @column name text               The last of them.
+-- A row is a path of operators and ranges from the root of a thread: the same operator under two parents has two rows.
+-- CUDA calls and profiler overhead belong to the operator or range in which they begin. Self CPU time excludes child
+-- operators and ranges, so it adds up to the time of the roots. Self GPU time is that of the kernels, memcpys and
+-- memsets that the operator itself launched: by External id, or without one (CUDA graphs) by the position of the launch
+-- call. GPU work launched outside operators and ranges is the row `(no operator)`: GPU time adds up to that of all GPU
+-- work. `compare --level op` aligns two recordings by this path.
+-- @column path text               Names from the root down, separated by ` > `.
+-- @column name text               Last name of the path.
 -- @column kind text               op, range or gpu (no operator).
 -- @column calls count             Calls.
--- @column self_cpu_ns ns          CPU time without the operators and ranges below it.
--- @column total_cpu_ns ns         CPU time with them.
+-- @column self_cpu_ns ns          CPU time without child operators and ranges.
+-- @column total_cpu_ns ns         CPU time with children.
 -- @column gpu_ops count           Kernels, memcpys and memsets that it launched itself.
 -- @column self_gpu_ns ns          Sum of their durations.
 -- @main path, calls, self_cpu_ns, total_cpu_ns, self_gpu_ns

@@ -1,25 +1,26 @@
 -- What does each operator cost on the CPU and on the GPU?
 --
--- The table of torch.profiler's key_averages() of the same trace: self time is without the operators and CUDA calls
--- below, device time is that of the kernels, memcpys and memsets that the operator launched (self) or that it and
--- everything below it launched (total). An operator whose only child has its name is one call, as there. GPU work has
+-- The table of torch.profiler's key_averages() for the same trace. Self CPU time excludes child operators and CUDA
+-- calls. Self device time is that of the kernels, memcpys and memsets that the operator launched; total device time
+-- includes its children. An operator whose only child has the same name is one call, as in torch.profiler. GPU work has
 -- rows of its own.
--- @param python no|yes = no       Whether Python functions (with_stack) take self time from what is below them; torch's
---                                 own table counts so where its version lists them as events.
+-- @param python no|yes = no       Whether Python functions (with_stack) are nodes of the tree, so that their time is
+--                                 not self time of the operators and ranges around them. torch's table includes them in
+--                                 versions that list them as events.
 -- @column name text               Operator, range, CUDA call, kernel or copy.
 -- @column place text              cpu or gpu.
 -- @column kind text               op, range, async (a collective's range), call, overhead or gpu.
 -- @column calls count             Calls.
 -- @column self_cpu_ns ns          CPU time without children.
 -- @column total_cpu_ns ns         CPU time with children.
--- @column self_device_ns ns       GPU time of what it launched itself.
--- @column total_device_ns ns      GPU time of what it and its children launched.
+-- @column self_device_ns ns       GPU time of the work that it launched itself.
+-- @column total_device_ns ns      GPU time of the work that it and its children launched.
 -- @column self_cpu_pct %          Self CPU time / all self CPU time.
--- @column total_cpu_pct %         CPU time with children / all self CPU time: of what calls itself more than 100 is
---                                 possible, as there; empty for an async range, which is no CPU's time.
--- @column avg_cpu_ns ns           CPU time with children of a call.
--- @column self_device_pct %       Its own GPU time / all GPU work; empty for a range on a GPU's track: that is no work.
--- @column avg_device_ns ns        GPU time of a call, with that of its children.
+-- @column total_cpu_pct %         CPU time with children / all self CPU time. More than 100 is possible for recursive
+--                                 operators, as in torch.profiler; empty for an async range, which takes no CPU time.
+-- @column avg_cpu_ns ns           CPU time with children, per call.
+-- @column self_device_pct %       Self GPU time / all GPU work; empty for ranges on the GPU, which are not work.
+-- @column avg_device_ns ns        GPU time with children, per call.
 -- @main name, calls, self_cpu_ns, total_cpu_ns, self_device_ns, total_device_ns
 -- @order self_device_ns + self_cpu_ns DESC, name, kind
 -- @use arithmetic, call_sums

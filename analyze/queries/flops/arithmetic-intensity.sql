@@ -1,7 +1,7 @@
 -- How many floating-point operations does each kernel execute per byte that it moves?
 --
--- The figures of `flops`, and the bytes at each level of memory where the report has them: device memory (dram), the L2
--- cache (lts__t_bytes) and the L1 cache (l1tex__t_bytes). FLOP/B is the ratio of the sums of a row.
+-- FLOPs as in `flops`, and the bytes at each memory level that the report has: device memory (dram), the L2 cache
+-- (lts__t_bytes) and the L1 cache (l1tex__t_bytes). FLOP/B is the ratio of the sums of a row.
 -- @param group kernel|short_name|family|launch|all = kernel   What a row is; all is one row.
 -- @column kernel text             Kernel, its short name, family, or launch; (all) for the sum.
 -- @column launches count          Profiled launches.
@@ -11,7 +11,7 @@
 -- @column fp64_flops FLOP         Double precision outside tensor cores.
 -- @column tensor_flops FLOP       Tensor cores, all floating-point types.
 -- @column total_flops FLOP        Their sum.
--- @column fadd_only_flops FLOP    Single-precision additions that are no part of a multiply-add.
+-- @column fadd_only_flops FLOP    Single-precision additions that are not part of a multiply-add.
 -- @column dram_bytes B            Bytes read from and written to device memory.
 -- @column flops_per_byte FLOP/B   total_flops / dram_bytes.
 -- @column l2_bytes B              Bytes through the L2 cache.

@@ -1,19 +1,19 @@
 -- How many FLOPs do the operators need, by their shapes?
 --
--- Model FLOPs: 2 for every multiply-add, from the input shapes in the trace (record_shapes), as
--- torch.utils.flop_counter counts them: convolutions and their backward (input and weight gradients as the output mask
--- says), mm, addmm, bmm, baddbmm, products in fp8 and of groups, and scaled dot-product attention. Bias, activations
--- and normalisation are not counted. Grouped convolutions are divided by the groups in both directions. Unlike there,
--- causal attention counts half, as FlashAttention's own figures do, where the trace says that it is causal (concrete
+-- Model FLOPs: 2 per multiply-add, from the input shapes in the trace (record_shapes), as torch.utils.flop_counter
+-- counts them: convolutions and their backward (input and weight gradients by the output mask), mm, addmm, bmm,
+-- baddbmm, fp8 and grouped products, and scaled dot-product attention. Bias, activations and normalization are not
+-- counted. Grouped convolutions are divided by the groups in both directions. Unlike in torch.utils.flop_counter,
+-- causal attention counts half, as in FlashAttention's own figures, if the trace says that it is causal (concrete
 -- inputs, since torch 2.1).
--- @column op text                 conv, linear, matmul, batched_matmul, grouped_matmul or attention, with
---                                 _backward where it is one, or template_matmul.
+-- @column op text                 conv, linear, matmul, batched_matmul, grouped_matmul, attention, with _backward for
+--                                 gradients, or template_matmul.
 -- @column name text               Operator.
 -- @column calls count             Calls.
 -- @column flops FLOP              Sum over the calls.
 -- @column flops_pct %             Share of all counted FLOPs.
--- @column avg_flops FLOP          Mean of a call whose shapes are known.
--- @column unknown_calls count     Calls whose shapes the trace does not have; they count 0.
+-- @column avg_flops FLOP          Mean per call with known shapes.
+-- @column unknown_calls count     Calls without shapes in the trace; they count 0.
 -- @main name, calls, flops, flops_pct, avg_flops, unknown_calls
 -- @order flops DESC, name
 -- @use arithmetic, model_flops

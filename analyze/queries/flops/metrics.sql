@@ -1,22 +1,22 @@
 -- What are the values of a metric of Nsight Compute or nvprof, per kernel?
 --
 -- Metrics by name, in base units (ns, byte, hz, byte/s; percentages as they are). Sums make sense for counters only.
--- What ncu's rules say is under rule:NAME, with the speed-up that the rule estimates in %. Of an nvprof log, min, avg
--- and max are its own.
--- @param metric regex = '^(gpu__time_duration|dram__bytes_(read|write))\.sum$|^flop_count'   Regular expression on
+-- The findings of ncu's rules are rule:NAME, with the estimated speed-up in %. For nvprof logs, min, avg and max are
+-- nvprof's own.
+-- @param metric regex = '^(gpu__time_duration|dram__bytes_(read|write))\.sum$|^flop_count'   Regular expression for
 --                                 metric names.
--- @param kernel regex = ''         Regular expression on kernel names; empty for all.
+-- @param kernel regex = ''        Regular expression for kernel names; empty: all.
 -- @param group kernel|short_name|family|launch = kernel   What a row is.
 -- @column kernel text             Kernel, its short name, family, or launch.
 -- @column metric text             Metric.
--- @column section text            Section of the report, where it says.
+-- @column section text            Section of the report, if it says so.
 -- @column unit text               Base unit.
 -- @column launches count          Launches that have the metric.
 -- @column min number              Smallest value.
 -- @column avg number              Mean over the launches.
 -- @column max number              Largest value.
 -- @column sum number              Sum over the launches.
--- @column text text               Value that is no number, where all launches have the same.
+-- @column text text               Value that is not a number, if all launches have the same.
 -- @main kernel, metric, unit, launches, avg, sum, text
 -- @order kernel, metric, section, unit
 -- @use ncu_counts
@@ -38,7 +38,7 @@ places AS (
 labelled AS (
     SELECT
         a.*, launch_label('{group}', kernel, short_name, family, launch_id, a.run_id, rank, several) AS label,
-        -- A launch is one only within its run and rank.
+        -- Launch ids are unique within a run and rank only.
         CASE WHEN '{group}' = 'launch' THEN (a.run_id, rank, launch_id, kernel, device) END AS launch_key
     FROM measured a
     JOIN kernel_names n ON n.run_id = a.run_id AND n.name = a.kernel

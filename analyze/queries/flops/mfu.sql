@@ -1,35 +1,36 @@
 -- Which share of its GPUs' peak does the model use?
 --
--- MFU (model FLOPs utilization) = model FLOPs / (step time x GPUs x peak); HFU (hardware FLOPs utilization) counts what
--- is computed again, too: the forward operators of activation checkpointing, and the scores in the backward of
--- attention. Model FLOPs are those of `flops-by-op` (of causal attention, half) of the operators that launched work on
--- a GPU in the steps, or of all where the recording has no steps; what no operator is seen of (CUDA graphs, a program's
--- own kernels) is not in them, and the note says how much of the time in kernels of products that is. With
--- flops_per_token and tokens_per_step, these times the steps are the model's. The peak is that of the types of the
--- operators' inputs, with tensor cores where there are any, for dense matrices; where several types are used, each
--- operation is held to its own. A GPU without published peaks has no MFU, unless peak_tflops gives one.
+-- MFU (model FLOPs utilization) = model FLOPs / (step time x GPUs x peak). HFU (hardware FLOPs utilization) also counts
+-- recomputation: forward operators that activation checkpointing runs again, and the scores in the backward of
+-- attention. Model FLOPs are those of `flops-by-op` (causal attention counts half) of the operators that launched GPU
+-- work in the steps, or of all such operators in recordings without steps. GPU work without a known operator (CUDA
+-- graphs, custom kernels) is missing; the note says how much of the time in kernels of products that is. With
+-- flops_per_token and tokens_per_step, model FLOPs are their product x steps. The peak is that of the operators' input
+-- types, for dense matrices, with tensor cores if the GPU has them; with several types, each operation is compared with
+-- its own peak. A GPU without published peaks has no MFU, unless peak_tflops is given.
 -- @param per run|rank|step = run  What a row is: a run, a rank, or a step of a rank.
--- @param flops_per_token number[0..1e15] = 0   Model FLOPs of a token, forward and backward, about 6 x parameters;
---                                 0: from the shapes.
--- @param tokens_per_step number[0..1e9] = 0   Tokens of a step of one rank, on average.
--- @param precision auto|fp64|fp32|tf32|fp16|bf16|fp8 = auto   Whose peak; auto: as the operators' inputs say.
--- @param peak_tflops number[0..1e9] = 0   Peak of one GPU in TFLOP/s, in place of the published one; 0: published.
+-- @param flops_per_token number[0..1e15] = 0   Model FLOPs per token, forward and backward, about 6 x parameters; 0:
+--                                 from the shapes.
+-- @param tokens_per_step number[0..1e9] = 0   Mean tokens per step of one rank.
+-- @param precision auto|fp64|fp32|tf32|fp16|bf16|fp8 = auto   Type whose peak is used; auto: the types of the
+--                                 operators' inputs.
+-- @param peak_tflops number[0..1e9] = 0   Peak of one GPU in TFLOP/s; 0: the published peak.
 -- @column run_id id               The run.
--- @column rank index              Process rank; empty with per = run.
--- @column step index              Step; empty but with per = step.
+-- @column rank index              Process rank; empty for per=run.
+-- @column step index              Step; empty unless per=step.
 -- @column gpu_name text           GPU.
--- @column gpus count              GPUs that worked.
--- @column avg_step_ns ns          Mean length of a step; of a recording without steps, its length.
+-- @column gpus count              GPUs with work.
+-- @column avg_step_ns ns          Mean length of a step; for a recording without steps, its length.
 -- @column gpu_time_ns ns          Step time x GPUs, summed over steps and ranks.
--- @column model_flops FLOP        What the model asks for; nothing counts twice.
--- @column recomputed_flops FLOP   What is computed again, from the shapes.
--- @column unknown_calls count     Calls whose shapes the trace does not have; they count 0.
--- @column precision text          Roofs that the operations are held to.
--- @column peak_flops_per_s FLOP/s Peak of a GPU; of several roofs, the mean that the operations can reach.
+-- @column model_flops FLOP        FLOPs of the model; recomputation is not counted.
+-- @column recomputed_flops FLOP   FLOPs that are computed again, from the shapes.
+-- @column unknown_calls count     Calls without shapes in the trace; they count 0.
+-- @column precision text          Roofs that the operations are compared with.
+-- @column peak_flops_per_s FLOP/s Peak of a GPU; with several roofs, the mean rate of the operations at their peaks.
 -- @column flops_per_s FLOP/s      Model FLOPs per GPU and second.
 -- @column mfu_pct %               Model FLOPs utilization.
 -- @column hfu_pct %               Hardware FLOPs utilization.
--- @column note text               Why a figure is missing, or what it lacks.
+-- @column note text               Why a figure is missing or incomplete.
 -- @main run_id, avg_step_ns, model_flops, precision, mfu_pct, hfu_pct, note
 -- @order run_id, rank, step
 -- @use arithmetic, device_peaks, known_devices, model_flops, op_calls, recomputed, roofs, step_ranges,
@@ -109,7 +110,7 @@ sums AS (
     FROM held
     GROUP BY ALL
 ),
--- FLOPs that were given are held to the peak that the operators seen can reach, else to that of the precision given.
+-- Given FLOPs are compared with the peak of the recorded operators, else with the peak of the given precision.
 steps AS (
     SELECT
         g.run_group, g.run_id, g.rank, w.step, r.gpu_name, g.gpus, w.end_ns - w.start_ns AS step_ns,
@@ -146,7 +147,7 @@ totals AS (
         CASE WHEN NOT bool_and(unseen) THEN sum(again_flops)::BIGINT END AS recomputed_flops,
         pct(sum(products_ns - called_ns), sum(products_ns)) AS uncalled_pct,
         sum(unknown_calls)::BIGINT AS unknown_calls, list_sort(list_distinct(flatten(list(seen_roofs)))) AS roofs,
-        -- Of steps with several roofs, what all operations take at their peaks.
+        -- Several roofs: the rate if each operation ran at its peak.
         CASE WHEN NOT bool_or(unheld)
             THEN sum(model_flops + again_flops) / nullif(fsum((model_flops + again_flops) / rate), 0) END AS peak,
         bool_or(unheld) AS unheld, bool_or(given) AS given

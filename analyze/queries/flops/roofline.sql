@@ -1,11 +1,10 @@
 -- How close is each kernel to the roof above it, and is that roof memory or compute?
 --
--- A point is at x = FLOP/B of a memory level, y = FLOP/s. The roof above it is min(peak, x * bandwidth): peak of the
--- kind of operation that the kernel executes most of (fp16, fp32, fp64, or tensor cores; of these the type of input
--- with most FLOPs in all launches of the row, of several with as many the last by name), bandwidth of the level. Left
--- of the ridge, where the two meet, a kernel is bound by memory. roof_pct is then its share of the bandwidth (which
--- a kernel without any FLOPs has, too), else its share of the peak. Above 100 % if a level's own peak is passed, as by
--- short kernels whose clocks differ from the mean. The roofs are those of the query `roofs`.
+-- A point is at x = FLOP/B of a memory level, y = FLOP/s. Its roof is min(peak, x * bandwidth): the peak of the type of
+-- operation that the kernel executes most (fp16, fp32, fp64 or tensor cores; for tensor cores, the input type with most
+-- FLOPs over the launches of the row), and the bandwidth of the level. Left of the ridge a kernel is bound by memory,
+-- and roof_pct is its share of the bandwidth (also for kernels without FLOPs); right of it, its share of the peak.
+-- Above 100 %: a level exceeded its own peak, as short kernels at higher clocks do. Roofs as in `roofs`.
 -- @param group kernel|short_name|family|launch = kernel   What a row is.
 -- @param level all|dram|l2|l1 = all   Memory level.
 -- @column run_id id               The run.
@@ -17,13 +16,13 @@
 -- @column flops FLOP              Operations executed.
 -- @column bytes B                 Bytes moved at the level.
 -- @column flops_per_byte FLOP/B   Arithmetic intensity.
--- @column flops_per_s FLOP/s      Rate achieved.
--- @column gb_per_s GB/s           Bandwidth achieved.
--- @column peak_roof text          Compute roof that the kernel is held to.
+-- @column flops_per_s FLOP/s      Achieved rate.
+-- @column gb_per_s GB/s           Achieved bandwidth.
+-- @column peak_roof text          Compute roof that the kernel is compared with.
 -- @column attainable_flops_per_s FLOP/s   min(peak, flops_per_byte * bandwidth); empty unless both are known.
--- @column bound text              memory or compute; empty likewise.
--- @column roof_pct %           Rate achieved of the one attainable.
--- @column roof_source text        report or published; of both roofs if they differ.
+-- @column bound text              memory or compute; empty unless both are known.
+-- @column roof_pct %              Achieved rate / attainable rate.
+-- @column roof_source text        report or published; both if the two roofs differ.
 -- @main run_id, kernel, level, dur_ns, flops_per_byte, flops_per_s, bound, roof_pct
 -- @order dur_ns DESC, kernel, run_id, level
 -- @use ncu_flops, roofs

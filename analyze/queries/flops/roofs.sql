@@ -1,8 +1,8 @@
 -- Which roofs do the GPUs have: operations and bytes per second?
 --
--- From the report's own peaks per cycle times the clocks while the kernels ran (collect --ncu-metrics roofline or
--- full), else the published ones of schemas/devices.toml. Nsight Compute gives tensor cores the peak of 2:4 sparse
--- matrices; here it is halved to the dense one. L1 counts the bytes of its tag stage, 512 a cycle and SM on an H200.
+-- From the report: peak per cycle x clock while the kernels ran (collect --ncu-metrics roofline or full); else the
+-- published peaks in schemas/devices.toml. Nsight Compute reports tensor core peaks of 2:4 sparse matrices; here they
+-- are halved to dense peaks. L1 counts the bytes of its tag stage: 512 per cycle and SM on an H200.
 -- @column run_id id               The run.
 -- @column roof text               fp16, fp32, fp64, tensor_TYPE; dram, l2, l1.
 -- @column flops_per_s FLOP/s      Peak of a compute roof.

@@ -1,21 +1,20 @@
 -- Which share of the executed FLOPs does the model need?
 --
--- Needs two runs of one workload: one under Nsight Compute (what was executed), one under torch.profiler with shapes
--- (what the operators asked for); both passes of `collect run --profiler torch,ncu`, or two paths. A launch of ncu is
--- that of the torch run with the same short name and number among those of the name on its device, within the phase
--- that ncu was limited to. Kernels of operators without a FLOP formula are the row (other operators); launches that the
--- torch run does not have are (unmatched). useful_pct is model / executed FLOPs: less than 100 where a kernel pads or
--- computes twice, more where it needs fewer (Winograd, FFT).
+-- Needs two runs of one workload: one under Nsight Compute (executed FLOPs), one under torch.profiler with shapes
+-- (model FLOPs); both passes of `collect run --profiler torch,ncu`, or two paths. Launches are matched by short kernel
+-- name and order on their device, within the phase that ncu was limited to. Kernels of operators without a FLOP formula
+-- are the row (other operators); launches without a match are (unmatched). useful_pct is model / executed FLOPs: below
+-- 100 if a kernel pads or computes twice, above if it needs fewer operations (Winograd, FFT).
 -- @param group op|kernel|call|all = op   What a row is: an operator and its shapes, the short name of the call's main
 --                                 kernel (the one that executes most), one call, or everything.
 -- @column call text               Operator and shapes, main kernel, or call.
 -- @column calls count             Operator calls.
--- @column launches count          Kernels that they launched, as ncu profiled them.
+-- @column launches count          Kernels that they launched, profiled by ncu.
 -- @column dur_ns ns               Sum of durations under the profiler.
--- @column model_flops FLOP        2 for every multiply-add that the shapes ask for.
+-- @column model_flops FLOP        2 per multiply-add, from the shapes.
 -- @column executed_flops FLOP     total_flops as in `flops`.
 -- @column useful_pct %            model_flops / executed_flops.
--- @column executed_per_model x    The inverse.
+-- @column executed_per_model x    executed_flops / model_flops.
 -- @main call, calls, dur_ns, model_flops, executed_flops, useful_pct
 -- @order model_flops DESC NULLS LAST, executed_flops DESC NULLS LAST, call
 -- @use arithmetic, ncu_flops, op_launches

@@ -1,10 +1,10 @@
 -- What does each GPU spend its time on: compute, communication, copies or nothing?
 --
--- Every nanosecond of the span counts once: for compute where any kernel runs that is not communication; else, where
--- communication runs, as exposed communication; else, where a memcpy or memset runs, as exposed memcpy; else as idle.
--- The four add up to the span exactly. The span is first start to last end, or a step: from its start on the CPU to
--- that of the next, the last one to its end or to that of the work it launched. The GPU may still run the work of the
--- step before.
+-- Every nanosecond of the window counts once: as compute if any kernel runs that is not communication; else as exposed
+-- communication; else, if a memcpy or memset runs, as exposed memcpy; else as idle. The four add up to the window
+-- exactly. The window is the span (first start to last end) or a step: from its start on the CPU to the start of the
+-- next step. The last step ends with its range, or with the last GPU work launched in it if that is later. In a step,
+-- the GPU may still run work of the previous step.
 -- @param window span|step = span  What a row is: the whole recording, or a training step.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
@@ -12,9 +12,9 @@
 -- @column step index              Training step; empty for the whole span.
 -- @column span_ns ns              Length of the window.
 -- @column compute_ns ns           Union of compute kernels.
--- @column exposed_comm_ns ns      Communication without compute beside it.
--- @column exposed_memcpy_ns ns    Memcpys and memsets without any kernel beside them.
--- @column idle_ns ns              The rest.
+-- @column exposed_comm_ns ns      Communication without concurrent compute.
+-- @column exposed_memcpy_ns ns    Memcpys and memsets without a concurrent kernel.
+-- @column idle_ns ns              Time without any work.
 -- @column compute_pct %           Share of the span.
 -- @column exposed_comm_pct %      Share of the span.
 -- @column exposed_memcpy_pct %    Share of the span.

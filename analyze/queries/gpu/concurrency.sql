@@ -1,26 +1,26 @@
 -- Do kernels and copies run side by side, and are the copies large and fast?
 --
 -- The four findings of NVIDIA's Visual Profiler, per device. Kernel concurrency: time with two or more kernels / time
--- with any. Copy overlap: the part of the memcpy time with kernels beside it. Copy throughput: bytes / duration of the
--- copies between host and device, against the published peak of the GPU's PCIe link in one direction. Small copies:
--- those under 64 KiB, which cannot fill the link. `copies` has the copies by kind.
--- @param small_kib number[0..1e9] = 64 A copy of fewer KiB is small.
+-- with any kernel. Copy overlap: share of the memcpy time with concurrent kernels. Copy throughput: bytes / duration of
+-- the copies between host and device, compared with the published peak of the PCIe link in one direction. Small copies:
+-- those under 64 KiB, which cannot saturate the link. `copies` lists the copies by kind.
+-- @param small_kib number[0..1e9] = 64   Copies of fewer KiB are small.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column device index            GPU.
 -- @column kernel_ns ns            Union of kernels.
--- @column concurrent_ns ns        Time with two or more of them.
+-- @column concurrent_ns ns        Time with two or more kernels.
 -- @column kernel_concurrency_pct %   Share of kernel_ns.
 -- @column memcpy_ns ns            Union of memcpys of all kinds.
--- @column copy_overlap_ns ns      The part of it with kernels.
+-- @column copy_overlap_ns ns      Part of memcpy_ns with concurrent kernels.
 -- @column copy_overlap_pct %      Share of memcpy_ns; empty without memcpys.
 -- @column host_copies count       Copies between host and device.
--- @column host_bytes B            Their bytes; empty where the trace has none.
+-- @column host_bytes B            Their bytes; empty if the trace has none.
 -- @column host_gb_per_s GB/s      Their bytes / the sum of their durations.
--- @column host_link_pct %         Share of the link's peak; empty where schemas/devices.toml has none.
--- @column small_copies count      Copies between host and device that are small; empty likewise.
+-- @column host_link_pct %         Share of the link's peak; empty if schemas/devices.toml has none.
+-- @column small_copies count      Small copies between host and device; empty if the trace has no sizes.
 -- @column small_copies_pct %      Share of the host copies that have a size.
--- @column small_time_pct %        Share of their time.
+-- @column small_time_pct %        Their share of the time of these copies.
 -- @main run_id, rank, device, kernel_ns, kernel_concurrency_pct, memcpy_ns, copy_overlap_pct, host_gb_per_s
 -- @order run_id, rank, device
 -- @use arithmetic, copy_peaks, gpu_tracks

@@ -1,21 +1,21 @@
 -- How large and how fast are the copies, by kind?
 --
--- Bytes / duration against the published peak of the link: PCIe for copies between host and device, NVLink for copies
--- between GPUs (PCIe where the GPU has none), half the memory bandwidth within a device, where each byte is read and
--- written.
--- @param small_kib number[0..1e9] = 64 A copy of fewer KiB is small.
+-- Bytes / duration, compared with the published peak of the link: PCIe for copies between host and device, NVLink for
+-- copies between GPUs (PCIe if the GPU has none), half of the memory bandwidth within a device, since each byte is read
+-- and written.
+-- @param small_kib number[0..1e9] = 64   Copies of fewer KiB are small.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column device index            GPU that the copy ran on.
 -- @column kind text               HtoD, DtoH, DtoD, PtoP, HtoH or Unknown.
 -- @column copies count            Copies.
--- @column bytes B                 Their bytes; empty where the trace has none.
+-- @column bytes B                 Their bytes; empty if the trace has none.
 -- @column total_ns ns             Sum of durations.
 -- @column gb_per_s GB/s           Bytes / durations.
--- @column link_pct %              Share of the link's peak; empty where schemas/devices.toml has none.
--- @column small_copies count      Small ones; empty where the trace has no sizes.
+-- @column link_pct %              Share of the link's peak; empty if schemas/devices.toml has none.
+-- @column small_copies count      Small copies; empty if the trace has no sizes.
 -- @column small_copies_pct %      Share of the copies that have a size.
--- @column small_time_pct %        Share of their time.
+-- @column small_time_pct %        Their share of the time of these copies.
 -- @main run_id, rank, device, kind, copies, bytes, total_ns, gb_per_s, link_pct
 -- @order run_id, rank, device, total_ns DESC, kind
 -- @use arithmetic, copy_peaks

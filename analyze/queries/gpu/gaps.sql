@@ -1,27 +1,26 @@
 -- Where are the longest gaps on the GPUs, and what did the CPU do meanwhile?
 --
--- Gaps and causes as in `idle-causes`. The CPU is the thread that launched the work after the gap: `cpu` is the
--- operator, range or CUDA call that was innermost there for most of the gap, `after_op` the operator or range that
--- launched that work. profiler_ns is the part of the gap, up to the return of the launch call, in which the profiler
--- itself worked (it asked for a buffer, wrote one out, loaded a function), on that thread or on one of its own; where
--- that is the larger part, it is the cause, and `cpu` names what the profiler did: the operator around it was only held
--- up.
--- @param top int[0..999999] = 20 How many gaps, per group of runs.
--- @param threshold_us number[0..1e9] = 30 Longest gap that counts as kernel_wait, exclusive, in us.
+-- Gaps and causes as in `idle-causes`. `after_op` is the operator or range that launched the work after the gap. `cpu`
+-- is the innermost operator, range or CUDA call for most of the gap, on the thread that launched that work.
+-- `profiler_ns` is the part of the gap, up to the return of the launch call, in which the profiler itself worked
+-- (buffer requests, flushes, function loading), on that thread or on a thread of its own. If that is more than half of
+-- the gap, the cause is profiler, and `cpu` names what the profiler did.
+-- @param top int[0..999999] = 20  Number of gaps, per group of runs.
+-- @param threshold_us number[0..1e9] = 30   Gaps shorter than this (us) with queued work count as kernel_wait.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column device index            GPU.
--- @column start_ns ns             Start of the gap, from the first work on the device.
+-- @column start_ns ns             Start of the gap, relative to the first work on the device.
 -- @column gap_ns ns               Its length.
 -- @column cause text              host_wait, kernel_wait, profiler or other.
--- @column before text             Work that ended when it began (kernels by their short name).
--- @column after text              Work that ended it.
--- @column after_op text           Operator or range that launched that; empty where not known.
--- @column cpu text                What the launching thread, or of its own gaps the profiler, did for most of the gap;
---                                 empty where not known.
--- @column cpu_ns ns               For how long, within the gap.
+-- @column before text             Work that ended at the start of the gap (kernels by their short name).
+-- @column after text              Work that began at its end.
+-- @column after_op text           Operator or range that launched that work; empty if not known.
+-- @column cpu text                What the launching thread (for cause profiler: the profiler) did for most of the gap;
+--                                 empty if not known.
+-- @column cpu_ns ns               Duration of that, within the gap.
 -- @column profiler_ns ns          Part of the gap in which the profiler itself worked on the CPU.
--- @column note text               What makes host time longer than it is without the recording; empty if nothing does.
+-- @column note text               What inflates host time in this recording; empty for nothing.
 -- @main run_id, rank, device, start_ns, gap_ns, cause, after, cpu
 -- @order gap_ns DESC, run_id, rank, device, start_ns
 -- @use gpu_gaps, gpu_named_work, gpu_tracks, innermost, profiler_overhead, recording_facts
@@ -33,7 +32,7 @@ gaps AS MATERIALIZED (
     SELECT g.*, t.run_group, g.end_ns - g.start_ns AS gap_ns
     FROM gaps_of_devices g JOIN (SELECT track, run_group FROM gpu_tracks) t USING (track)
 ),
--- Few are left to be ranked: as many of a group as are asked for, and those as long as the last of them.
+-- Keep the top gaps of a group and ties, so that few are ranked.
 shortest AS (
     SELECT run_group, list_min(max(gap_ns, greatest($top, 1)::BIGINT)) AS least_ns FROM gaps GROUP BY run_group
 ),
@@ -53,7 +52,7 @@ longest AS MATERIALIZED (
         gap_cause(start_ns, end_ns, launch_ns, profiler_ns, $threshold_us * 1000::BIGINT) AS cause
     FROM launched JOIN spans USING (track)
 ),
--- Each edge by itself: joined by it, the work of a GPU is looked through once, not once for each gap.
+-- Join start and end separately: with an equality on time, the join scans the work once, not once per gap.
 edges AS (
     SELECT g.gap, w.name AS before, NULL AS after, NULL AS op_id
     FROM longest g JOIN gpu_named_work w
@@ -78,8 +77,8 @@ launching_ops AS (
     WHERE e.kind IN ('op', 'range') AND a.op_id > 0
     GROUP BY a.gap
 ),
--- A gap lies in cells of a ms (2^20 ns), one of more than 2^28 ns in cells of that length, and so on: in 2^8 or so at
--- most, and of a level that hardly any but the first is of.
+-- Bins of time turn the overlap join into an equality join. A bin is 2^20 ns (1 ms); longer gaps use longer bins, so
+-- that a gap has at most about 256 of them.
 threads AS MATERIALIZED (
     SELECT
         gap, run_id, rank, launch_tid AS tid, start_ns, end_ns,
@@ -93,15 +92,14 @@ levels AS (
 cells AS (
     SELECT *, unnest(range((start_ns - (1 << 20)) >> level, (end_ns >> level) + 1)) AS cell FROM threads
 ),
--- The cell comes out of unnest, behind which DuckDB leaves it: else it may join by the thread alone.
+-- unnest keeps DuckDB from joining on the thread alone.
 short_events AS (
     SELECT e.run_id, e.rank, e.tid, e.name, e.start_ns, e.start_ns + e.dur_ns AS end_ns, level,
         unnest([e.start_ns >> level]) AS cell
     FROM call_tree e JOIN levels USING (run_id, rank, tid)
     WHERE e.kind NOT IN ('async', 'python') AND e.dur_ns < 1 << 20
 ),
--- With an event that runs during a gap, all those around it do. One shorter than a ms begins less than that before the
--- gap, or while it lasts.
+-- Events shorter than 1 ms that overlap a gap begin less than 1 ms before it; the few longer ones are joined directly.
 near AS MATERIALIZED (
     SELECT g.gap AS track, e.name, e.start_ns, e.end_ns
     FROM cells g JOIN short_events e USING (run_id, rank, tid, level, cell)

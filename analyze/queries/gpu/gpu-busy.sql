@@ -1,14 +1,14 @@
 -- How much of its time is each GPU busy?
 --
--- The span of a device goes from the start of its first kernel, memcpy or memset to the end of its last; busy is the
--- length of the union of them all, so work that runs side by side counts once. Exact: busy + idle = span.
+-- The span of a device is from the start of its first kernel, memcpy or memset to the end of its last. Busy time is the
+-- union of all work: concurrent work counts once. Busy + idle = span, exactly.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column device index            GPU.
 -- @column span_ns ns              First start to last end.
 -- @column busy_ns ns              Union of kernels, memcpys and memsets.
--- @column idle_ns ns              The rest.
--- @column busy_pct %              Busy share of the span.
+-- @column idle_ns ns              Span - busy time.
+-- @column busy_pct %              Busy time / span.
 -- @main run_id, rank, device, span_ns, busy_ns, idle_ns, busy_pct
 -- @order run_id, rank, device
 -- @use arithmetic, gpu_tracks, gpu_windows

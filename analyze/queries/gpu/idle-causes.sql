@@ -1,26 +1,26 @@
 -- Why is each GPU idle?
 --
--- A gap is the time between two stretches of GPU work on a device. host_wait: the call that launched the next work
--- began after the gap did, so the GPU had nothing queued. kernel_wait: it was queued, and the gap is under the
--- threshold: the time from one kernel to the next. other: it was queued and still waited longer (for an event, another
--- stream, another GPU), or the trace does not hold its launch. profiler: the profiler itself worked on the CPU for the
--- larger part of the gap, before that call returned, which costs no time in a run that is not recorded; profiler_ns has
--- what it took of the gaps of each cause. The rows of a device add up to its idle time in `breakdown`. With per=stream,
--- the gaps are those of each stream alone, whatever the others do.
--- @param per device|stream = device   Whose gaps.
--- @param threshold_us number[0..1e9] = 30 Longest gap that counts as kernel_wait, exclusive, in us.
+-- A gap is time without GPU work on a device, between its first start and its last end. host_wait: the call that
+-- launched the next work began after the gap did, so nothing was queued. kernel_wait: the next work was queued, and the
+-- gap is shorter than the threshold: the time from one kernel to the next. other: the next work was queued and the gap
+-- is longer (it waits for an event, another stream, another GPU), or its launch call is not recorded. profiler: the
+-- profiler itself worked on the CPU for more than half of the gap, before the launch call returned; an unprofiled run
+-- does not have this time. profiler_ns is the profiler's time in the gaps of each cause. The rows of a device add up to
+-- its idle time in `breakdown`. With per=stream, gaps are those of each stream, whatever other streams do.
+-- @param per device|stream = device   Gaps of devices or of streams.
+-- @param threshold_us number[0..1e9] = 30   Gaps shorter than this (us) with queued work count as kernel_wait.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column device index            GPU.
 -- @column stream id               CUDA stream; empty for the device.
 -- @column cause text              host_wait, kernel_wait, profiler or other.
 -- @column gaps count              Gaps.
--- @column idle_ns ns              Their length.
+-- @column idle_ns ns              Sum of their lengths.
 -- @column idle_pct %              Share of the idle time of the device.
 -- @column avg_ns ns               Mean gap.
 -- @column max_ns ns               Longest gap.
 -- @column profiler_ns ns          The part of idle_ns in which the profiler itself worked on the CPU.
--- @column note text               What makes host time longer than it is without the recording; empty if nothing does.
+-- @column note text               What inflates host time in this recording; empty for nothing.
 -- @main run_id, rank, device, stream, cause, gaps, idle_ns, idle_pct, max_ns
 -- @order run_id, rank, device, stream, idle_ns DESC, cause
 -- @use arithmetic, gpu_gaps, gpu_tracks, recording_facts

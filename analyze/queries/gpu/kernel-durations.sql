@@ -1,14 +1,14 @@
 -- How long are the kernels: many short ones, or few long ones?
 --
--- Kernels by class of duration: from 1, 2 or 5 times a power of ten of ns up to the next of them, exclusive. Kernels of
--- 0 ns have a class of their own. Short kernels cost more to launch than they run; `launch` counts those. How steady
--- one kernel is over steps and ranks is in `kernel-pace`.
+-- Kernels by class of duration: from 1, 2 or 5 times a power of ten ns to the next such value, half-open [min, max).
+-- Kernels of 0 ns have a class of their own. `launch` counts the kernels that are shorter than their launch calls.
+-- `kernel-pace` shows how steady one kernel is over steps and ranks.
 -- @param kernel text = ''         Only kernels whose name contains this.
 -- @column family text             Kernel family.
--- @column min_duration_ns ns      Lower end of the class.
--- @column max_duration_ns ns      Its upper end, exclusive.
--- @column kernels count           Kernels in it.
--- @column total_ns ns             Their durations, summed.
+-- @column min_duration_ns ns      Lower bound of the class.
+-- @column max_duration_ns ns      Upper bound, exclusive.
+-- @column kernels count           Kernels.
+-- @column total_ns ns             Sum of their durations.
 -- @column kernel_time_pct %       Share of the time of all kernels.
 -- @order min_duration_ns, family
 -- @use arithmetic

@@ -1,30 +1,30 @@
 -- How steady is a kernel over steps and ranks?
 --
--- Launches of one kernel of one grid and block are taken to do the same work, so that they should take the same time.
--- Where they vary though no spread does, they differ in what the launch does not show (the depth of a matrix product).
--- A step is the one that the launch call began in, or the kernel itself where its call is not known; what lies in no
--- step counts for all but the spread over steps. A spread is the mean duration on the slowest rank (in the slowest
--- step) over that on the fastest; 1 is a steady kernel. A communication kernel also waits for other ranks: `stragglers`
--- is about those.
--- @param per kernel|rank|step = kernel  What a row is: a kernel, or one on a rank or in a step of a rank.
+-- Launches of one kernel with the same grid and block are expected to do the same work in the same time. If their
+-- durations vary but both spreads are near 1, the launches differ in something that the trace does not show (such as
+-- the depth of a matrix product). A launch belongs to the step in which its launch call began (without a recorded call:
+-- the kernel). Launches outside steps are left out of the spread over steps only. A spread is the mean duration on the
+-- slowest rank (or in the slowest step) / that on the fastest; 1 is steady. A communication kernel also waits for other
+-- ranks: see `stragglers`.
+-- @param per kernel|rank|step = kernel   What a row is: a kernel, a kernel on a rank, or a kernel in a step of a rank.
 -- @param kernel text = ''         Only kernels whose name contains this.
--- @param top int[0..1000000] = 20 How many kernels, those with the most time, per group of runs.
--- @column name text               Kernel, by its short name.
--- @column grid text               Blocks that it is launched with; empty where not known.
--- @column block text              Threads of each.
--- @column run_id id               The run; empty with per = kernel.
--- @column rank index              Process rank; likewise.
--- @column step index              Training step; empty but with per = step, and there for what is in none.
+-- @param top int[0..1000000] = 20 Number of kernels, those with the most time, per group of runs.
+-- @column name text               Short name of the kernel.
+-- @column grid text               Grid size in blocks; empty if not known.
+-- @column block text              Block size in threads; empty if not known.
+-- @column run_id id               The run; empty for per=kernel.
+-- @column rank index              Process rank; empty for per=kernel.
+-- @column step index              With per=step: training step; empty for launches outside steps.
 -- @column launches count          Launches.
--- @column total_ns ns             Their durations, summed.
+-- @column total_ns ns             Sum of their durations.
 -- @column avg_ns ns               Mean duration.
 -- @column min_ns ns               Shortest.
 -- @column median_ns ns            Median.
 -- @column max_ns ns               Longest.
--- @column variation_pct %         Standard deviation over the mean.
--- @column pace x                  The mean over that of the kernel at all ranks and steps.
--- @column rank_spread x           Slowest rank's mean over the fastest's; empty for one rank.
--- @column step_spread x           Slowest step's mean over the fastest's; empty for one step or none.
+-- @column variation_pct %         Standard deviation / mean.
+-- @column pace x                  Mean / mean of the kernel over all ranks and steps.
+-- @column rank_spread x           Mean on the slowest rank / on the fastest; empty for one rank.
+-- @column step_spread x           Mean in the slowest step / in the fastest; empty for one step or none.
 -- @main name, rank, step, launches, total_ns, avg_ns, max_ns, variation_pct, rank_spread, step_spread
 -- @order place, run_id, rank, step
 -- @use arithmetic, launch_calls, step_ranges
@@ -56,8 +56,8 @@ placed AS MATERIALIZED (
     FROM named n JOIN most m
         ON m.run_group IS NOT DISTINCT FROM n.run_group AND m.name = n.name AND m.grid = n.grid AND m.block = n.block
 ),
--- Of the kernels that are left alone, the calls are looked for.
-asked AS MATERIALIZED (
+-- Launch calls are needed for these kernels only.
+chosen AS MATERIALIZED (
     SELECT
         p.place, p.mean_ns, p.name, p.grid, p.block, k.run_group, k.run_id, k.rank, k.correlation_id, k.start_ns,
         k.dur_ns
@@ -69,8 +69,8 @@ asked AS MATERIALIZED (
 ),
 launched AS (
     SELECT a.* EXCLUDE (start_ns), coalesce(l.start_ns, a.start_ns) AS at_ns
-    FROM asked a
-    LEFT JOIN launch_calls('asked') l USING (run_id, rank, correlation_id)
+    FROM chosen a
+    LEFT JOIN launch_calls('chosen') l USING (run_id, rank, correlation_id)
 ),
 stepped AS (
     SELECT l.*, CASE WHEN l.at_ns < s.end_ns THEN s.step END AS step

@@ -1,8 +1,8 @@
 -- Which kernels take the time?
 --
--- Durations are summed over all ranks and devices; kernels that run side by side count twice, as in key_averages() and
--- `nsys stats`. kernel_time_pct is of all kernels' time, gpu_time_pct of kernels, memcpys and memsets (nvprof's
--- Time(%)).
+-- Durations are summed over all ranks and devices: concurrent kernels count twice, as in key_averages() and `nsys
+-- stats`. kernel_time_pct is the share of the time of all kernels; gpu_time_pct is the share of the time of kernels,
+-- memcpys and memsets (nvprof's Time(%)).
 -- @param group name|short_name|family|algorithm = name   What a row is.
 -- @column {group} text            Kernel name, or what the name says it is (schemas/kernel_rules.toml).
 -- @column calls count             Launches that ran.

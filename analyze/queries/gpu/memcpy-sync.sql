@@ -1,20 +1,20 @@
 -- Which copies block the CPU unnecessarily?
 --
--- Two rules of `nsys analyze`. pageable (cuda_memcpy_async): an asynchronous copy from or to pageable memory, which
--- CUDA stages through a buffer of its own and so makes synchronous; pinned memory mends it. synchronous
--- (cuda_memcpy_sync): a copy by a call without Async; not counted are copies within a device and from host to device up
--- to `small_bytes`, which return before they are done. Copies whose call the trace does not hold are in neither; those
--- from host to device of which it does not hold the size are not in the second.
--- @param small_bytes number[0..1e12] = 64000 Host-to-device copies up to this size do not block (B; the limit of Nsight
---                                 Systems).
+-- Two rules of `nsys analyze`. pageable (cuda_memcpy_async): an asynchronous copy from or to pageable memory; CUDA
+-- stages it through a buffer, which makes it synchronous. Pinned memory avoids that. synchronous (cuda_memcpy_sync): a
+-- copy by a function without Async, except copies within a device and host-to-device copies of up to `small_bytes`,
+-- which return before they are done. Copies without a recorded call match no rule; host-to-device copies without a
+-- recorded size do not match `synchronous`.
+-- @param small_bytes number[0..1e12] = 64000   Host-to-device copies up to this size (B) do not block; the default is
+--                                 the limit of Nsight Systems.
 -- @column rule text               pageable or synchronous.
--- @column name text               Runtime or driver function that was called.
+-- @column name text               Runtime or driver function.
 -- @column kind text               HtoD, DtoH, DtoD, PtoP ...
--- @column src_memory text         Kind of memory it copied from.
--- @column dst_memory text         Kind of memory it copied to.
+-- @column src_memory text         Kind of source memory.
+-- @column dst_memory text         Kind of destination memory.
 -- @column calls count             Copies.
 -- @column bytes B                 Sum of sizes.
--- @column gpu_ns ns               Sum of the copies' durations on the GPU.
+-- @column gpu_ns ns               Sum of durations on the GPU.
 -- @column max_gpu_ns ns           Longest of them.
 -- @column call_ns ns              Time in the calls, on the CPU.
 -- @main rule, name, kind, calls, bytes, gpu_ns, call_ns

@@ -1,11 +1,10 @@
 -- How much is copied, in which direction, and how fast?
 --
--- One row for each kind of copy. Durations are summed over all ranks, devices and streams, so copies that run side by
--- side count twice, as in `nsys stats -r cuda_gpu_mem_time_sum`; gb_per_s is the throughput while copying (bytes /
--- duration, decimal). A small copy is one under 64 KiB: its time is latency, not bandwidth. Of ranks of which only a
--- summary was printed (nvprof), it has no sizes.
--- @column kind text               HtoD, DtoH, DtoD, PtoP (between GPUs) ...; Unified ...: pages of unified memory that
---                                 moved.
+-- Durations are summed over all ranks, devices and streams: concurrent copies count twice, as in `nsys stats -r
+-- cuda_gpu_mem_time_sum`. gb_per_s is bytes / duration, decimal. A small copy is one under 64 KiB: its time is latency,
+-- not bandwidth. Ranks with only a printed summary (nvprof) have no sizes.
+-- @column kind text               HtoD, DtoH, DtoD, PtoP (between GPUs) ...; Unified ...: migrated pages of managed
+--                                 memory.
 -- @column calls count             Copies.
 -- @column bytes B                 Sum of sizes.
 -- @column total_ns ns             Sum of durations.

@@ -1,16 +1,15 @@
 -- What share of the time goes to NCCL, by collective?
 --
--- Communication kernels by the collective that the profiler wrote beside them, as in `collectives` (all_to_all runs as
--- NCCL's SendRecv kernel), else by the range of NCCL's process group that they were launched in (nccl:all_to_all), else
--- by the one in their name. kernel_time_pct and gpu_time_pct as in kernel-share;
--- comm_time_pct adds up to 100 over the rows.
--- @param per none|dimension|group|scope = none   What rows are told apart by, beside the collective: the dimension of
---                                 the parallelism (as in `collectives`), the process group, or whether that is within
---                                 a host or between hosts. --by takes these, too.
+-- Communication kernels by collective: as the profiler recorded it (an all_to_all runs as NCCL's SendRecv kernel), else
+-- by the range of NCCL's process group around the launch (nccl:all_to_all), else by the kernel name. kernel_time_pct
+-- and gpu_time_pct as in `kernel-share`; comm_time_pct adds up to 100.
+-- @param per none|dimension|group|scope = none   Split the rows, besides by collective: by dimension of the parallelism
+--                                 (as in `collectives`), process group, or scope (within a host or between hosts). --by
+--                                 accepts these, too.
 -- @column dimension text          With per=dimension or group: dp, fsdp, tp, pp, ep or cp; empty if not known.
 -- @column scope text              With per=group or scope: intra (all ranks of the group are on one host) or inter (on
---                                 several); empty if the hosts do not tell.
--- @column process_group text      With per=group: what the program calls the group, else its name, and its ranks.
+--                                 several); empty if the hosts are not known.
+-- @column process_group text      With per=group: the program's name for the group, else its own name, and its ranks.
 -- @column collective text         broadcast, reduce, all_reduce, all_gather, reduce_scatter, all_to_all, send_recv,
 --                                 other.
 -- @column calls count             Launches that ran.

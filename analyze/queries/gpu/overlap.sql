@@ -1,20 +1,21 @@
 -- How much of the communication overlaps compute?
 --
--- The share of the time with communication kernels on a GPU in which compute kernels run there too; the rest is what
--- `breakdown` calls exposed. Copies count for neither side.
--- @param per none|dimension|group|scope = none   Whether a row is one dimension of the parallelism (as in
---                                 `collectives`), one process group, or all within a host or between hosts: their
---                                 kernels may run beside those of others. --by takes these, too.
+-- The share of the time with communication kernels on a GPU in which compute kernels run, too. The rest is exposed
+-- communication (`breakdown`). Copies count on neither side.
+-- @param per none|dimension|group|scope = none   Split the rows: by dimension of the parallelism (as in `collectives`),
+--                                 process group, or scope. Kernels of different rows may run concurrently. --by accepts
+--                                 these, too.
 -- @param window span|step = span  What a row is: the whole recording, or a training step (as in breakdown).
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column device index            GPU.
 -- @column step index              Training step; empty for the whole span.
 -- @column dimension text          With per=dimension or group: dp, fsdp, tp, pp, ep or cp; empty if not known.
--- @column scope text              With per=scope: intra or inter; empty if the hosts do not tell.
--- @column process_group text      With per=group: what the program calls the group, else its name, and its ranks.
+-- @column scope text              With per=scope: intra (within a host) or inter (between hosts); empty if the hosts
+--                                 are not known.
+-- @column process_group text      With per=group: the program's name for the group, else its own name, and its ranks.
 -- @column comm_ns ns              Union of communication kernels.
--- @column overlapped_ns ns        The part of it with compute kernels beside it.
+-- @column overlapped_ns ns        Part of comm_ns with concurrent compute kernels.
 -- @column overlap_pct %           Share of comm_ns; empty without communication.
 -- @main run_id, rank, device, step, dimension, scope, process_group, comm_ns, overlapped_ns, overlap_pct
 -- @order run_id, rank, device, step, dimension, scope, process_group

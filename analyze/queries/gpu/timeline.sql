@@ -1,21 +1,20 @@
 -- What does each GPU do over time?
 --
--- The span of a device (first start to last end) in equal buckets of whole ns; only the last one may be shorter. Unlike
--- the parts of `breakdown`, compute, communication and copies may run side by side and each count in full; busy is
--- their union. Communication waits for a rank that has not come as in `collective-waits`.
+-- The span of a device (first start to last end) in buckets of equal length, in whole ns; the last one may be shorter.
+-- Unlike in `breakdown`, compute, communication and copies each count in full, even if they overlap; busy is their
+-- union. Communication waits for ranks that have not arrived, as in `collective-waits`.
 -- @param buckets int[1..100000] = 50 Number of buckets.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column device index            GPU.
 -- @column bucket index            Bucket, from 0.
--- @column start_ns ns             Its start, from the start of the span.
+-- @column start_ns ns             Start of the bucket, relative to the start of the span.
 -- @column span_ns ns              Its length.
 -- @column busy_pct %              Share of it with any work.
 -- @column compute_pct %           Share of it with compute kernels.
 -- @column comm_pct %              Share of it with communication kernels.
 -- @column memcpy_pct %            Share of it with memcpys or memsets.
--- @column waiting_pct %           Share of it in which communication waits; empty where no call of several ranks is
---                                 known.
+-- @column waiting_pct %           Share of it in which communication waits; empty if no call of several ranks is known.
 -- @main run_id, rank, device, start_ns, busy_pct, compute_pct, comm_pct, waiting_pct, memcpy_pct
 -- @order run_id, rank, device, bucket
 -- @use arithmetic, collective_calls, gpu_tracks, gpu_windows, intervals

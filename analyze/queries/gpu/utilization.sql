@@ -1,9 +1,9 @@
 -- How well do the kernels fill each GPU?
 --
--- The three figures of TensorBoard's profiler page, from what Kineto writes beside each kernel. Utilization: share of
--- the window with any kernel. Estimated SM efficiency: at each moment the blocks per SM of the kernels that run, added
--- up and 1 at most, averaged over the window. Estimated achieved occupancy: the mean of the kernels' own, weighted by
--- their time. Blocks per SM that the file lacks are blocks / SMs of the GPU, where schemas/devices.toml knows it.
+-- The three figures of TensorBoard's profiler page, from what Kineto records for each kernel. Utilization: share of the
+-- window with any kernel. Estimated SM efficiency: blocks per SM of the running kernels, summed and at most 1, averaged
+-- over the window. Estimated achieved occupancy: mean over the kernels, weighted by their time. If the file has no
+-- blocks per SM, they are blocks / SMs of the GPU, if schemas/devices.toml has it.
 -- @param window span|step = span  What a row is: the whole recording, or a training step (as in breakdown).
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
@@ -12,8 +12,8 @@
 -- @column span_ns ns              Length of the window.
 -- @column kernel_ns ns            Union of kernels.
 -- @column utilization_pct %       Share of the span.
--- @column sm_efficiency_pct %     Time-weighted min(1, blocks per SM) over the span; empty where no kernel has them.
--- @column occupancy_pct %         Time-weighted occupancy over the kernels; empty where none has it.
+-- @column sm_efficiency_pct %     Time-weighted min(1, blocks per SM) over the span; empty if no kernel has them.
+-- @column occupancy_pct %         Time-weighted occupancy over the kernels; empty if no kernel has it.
 -- @main run_id, rank, device, step, span_ns, utilization_pct, sm_efficiency_pct, occupancy_pct
 -- @order run_id, rank, device, step
 -- @use arithmetic, gpu_tracks, gpu_windows, intervals, run_devices

@@ -1,7 +1,7 @@
 -- What share of the time goes to Winograd convolutions?
 --
--- A kernel counts by the algorithm in its name; the plain matrix products in the middle of cuDNN's non-fused Winograd
--- are gemm by name and do not count.
+-- By the algorithm in the kernel name. The plain matrix products inside cuDNN's non-fused Winograd are gemm by name and
+-- do not count.
 -- @column winograd_ns ns          Time of kernels whose algorithm is winograd.
 -- @column conv_ns ns              Time of convolution kernels.
 -- @column kernel_ns ns            Time of all kernels.

@@ -1,21 +1,20 @@
 -- Which kernel sequences repeat under an operator, and how much time do they take?
 --
--- Candidates for fusion: for each call of an operator, the GPU work that it and what it calls launched, in the order of
--- its start. The operators are the outermost ones; work that a range launched outside of any operator belongs to that
--- range. A sequence is all the work of a call, if that is two pieces or more; with `length`, it is any so many pieces
--- in a row. Such sequences may overlap, so `pieces`, `gpu_ns` and `gap_ns` count everything once. One
--- fused kernel would have neither the gaps nor all launches but one.
--- @param operator text = ''       Take the outermost operators or ranges whose name contains this instead.
--- @param length int[0..1000] = 0  Pieces in a row; 0 for all the work of a call.
--- @param min_count int[1..1000000000] = 2 Sequences found fewer times are left out.
+-- Candidates for fusion: the GPU work launched in each call of an outermost operator, in order of start. Work that a
+-- range launched outside of any operator belongs to that range. A sequence is all the work of a call (two launches or
+-- more); with `length`, any so many launches in a row. Such sequences may overlap; `pieces`, `gpu_ns` and `gap_ns`
+-- count each launch once. Fusing a sequence into one kernel removes its gaps and all launches but one.
+-- @param operator text = ''       Use the outermost operators or ranges whose name contains this instead.
+-- @param length int[0..1000] = 0  Launches in a row; 0: all the work of a call.
+-- @param min_count int[1..1000000000] = 2   Hide sequences that occur fewer times.
 -- @column operator text           Operator or range.
 -- @column sequence text           Short names of the kernels, memcpys and memsets, in order.
--- @column length count            Pieces in the sequence.
--- @column count count             How often it was found.
--- @column pieces count            Kernels, memcpys and memsets in all of them.
--- @column gpu_ns ns               Their durations, summed.
--- @column gap_ns ns               From the end of a piece to the start of the next of its sequence, summed.
--- @column gpu_time_pct %          Share of gpu_ns in the durations of all GPU work.
+-- @column length count            Kernels, memcpys and memsets in the sequence.
+-- @column count count             Occurrences.
+-- @column pieces count            Kernels, memcpys and memsets in all occurrences, each counted once.
+-- @column gpu_ns ns               Sum of their durations.
+-- @column gap_ns ns               Sum of the gaps between them, within a sequence.
+-- @column gpu_time_pct %          gpu_ns / durations of all GPU work.
 -- @main sequence, count, gpu_ns, gpu_time_pct
 -- @order gpu_ns DESC, operator, sequence
 -- @use arithmetic, intervals, work_points
@@ -28,7 +27,7 @@ WITH asked AS (
 linked AS (
     SELECT * FROM work_points WHERE op_id > 0
 ),
--- Texts as numbers: there are hundreds of them in millions of rows.
+-- Names as numbers: there are hundreds of names in millions of rows.
 codes AS MATERIALIZED (
     SELECT name, row_number() OVER (ORDER BY name)::INTEGER AS code
     FROM (
@@ -41,14 +40,14 @@ codes AS MATERIALIZED (
         SELECT name FROM asked
     )
 ),
--- Kernels of one short name are the same.
+-- Kernels with the same short name have the same code.
 work_codes AS MATERIALIZED (
     SELECT w.run_id, w.name, c.code
     FROM (SELECT DISTINCT run_id, name FROM linked) w
     LEFT JOIN kernel_names k ON k.run_id = w.run_id AND k.name = w.name
     JOIN codes c ON c.name = coalesce(k.short_name, w.name)
 ),
--- What does not end later than all before it lies inside of another one.
+-- A range that does not end after all previous ones is nested.
 outermost AS (
     SELECT a.run_id, a.rank, a.tid, c.code, start_ns, end_ns
     FROM asked a JOIN codes c USING (name)
@@ -81,7 +80,7 @@ in_order AS (
         lead(call) OVER () IS NOT DISTINCT FROM call AS is_followed
     FROM (SELECT * FROM coded ORDER BY call, start_ns, correlation_id)
 ),
--- Work that is alone makes no sequence.
+-- Drop calls with a single launch.
 numbered AS (
     SELECT
         run_group, operator, code, dur_ns, at_least_0(next_ns - start_ns - dur_ns) AS gap_ns,
@@ -97,7 +96,7 @@ all_series AS (
     FROM numbered
     GROUP BY run_group, operator, series
 ),
--- A sequence begins at every piece that enough others follow; all the work of a call only at the first.
+-- A sequence begins at every launch that enough others follow; without `length`, at the first only.
 begun AS (
     SELECT
         *, CASE WHEN $length > 0 THEN $length::BIGINT ELSE len(pieces) END AS length,
@@ -108,7 +107,7 @@ spelled AS (
     SELECT *, list_transform(pieces[number:number + length - 1], lambda p : p.code) AS names FROM begun
 ),
 compared AS (
-    -- How many of its first pieces were already in the same sequence just before it.
+    -- Launches that it shares with the previous occurrence of the same sequence.
     SELECT *, lag(number) OVER (PARTITION BY series, names ORDER BY number) + length - number AS overlap
     FROM spelled
 ),

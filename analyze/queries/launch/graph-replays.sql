@@ -1,29 +1,29 @@
 -- What do replays of CUDA graphs cost, and how much do they differ?
 --
--- A replay is one launch of a graph (cudaGraphLaunch) and all GPU work with its correlation id on a device. Replays
--- with work of the same names, each as often, are of one graph; the recording names none, so they are numbered in order
--- of their first replay. The span of a replay is from its first start to its last end; what no work of its own covers
--- there are its gaps. Launches whose work the trace does not hold are the rows without a device.
+-- A replay is one launch of a graph (cudaGraphLaunch) with all GPU work of its correlation id on a device. Recordings
+-- do not name graphs: replays with the same kernel, copy and fill names, each as often, are of one graph; graphs are
+-- numbered by their first replay. The span of a replay is from its first start to its last end. Its gaps are the time
+-- in the span without work of the replay. Launches without recorded GPU work have no device.
 -- @param per graph|replay = graph What a row is.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column device index            GPU.
 -- @column graph index             Graph of the device, from 1.
--- @column replay index            Replay of the graph, from 1; empty with per = graph.
+-- @column replay index            Replay of the graph, from 1; empty for per=graph.
 -- @column replays count           Replays.
 -- @column kernels count           Kernels in them.
 -- @column copies count            Memcpys and memsets in them.
--- @column kernels_per_replay number   Kernels of one, on average.
+-- @column kernels_per_replay number   Mean number of kernels of a replay.
 -- @column call_ns ns              Time in the launch calls.
--- @column span_ns ns              Spans, summed.
--- @column busy_ns ns              What the work of the replays covers.
--- @column gap_ns ns               The rest of the spans.
--- @column gap_pct %               Its share.
+-- @column span_ns ns              Sum of the spans.
+-- @column busy_ns ns              Time in the spans with work of the replay.
+-- @column gap_ns ns               span_ns - busy_ns.
+-- @column gap_pct %               Share of span_ns.
 -- @column min_span_ns ns          Shortest span.
 -- @column median_span_ns ns       Median.
 -- @column max_span_ns ns          Longest.
--- @column variation_pct %         Standard deviation of the spans / their mean; empty for one replay.
--- @column avg_queue_delay_ns ns   From the end of the launch call to the first start, 0 at least; mean.
+-- @column variation_pct %         Standard deviation / mean of the spans; empty for one replay.
+-- @column avg_queue_delay_ns ns   Mean time from the end of the launch call to the first start, at least 0.
 -- @column device_time_pct %       Share of the durations of all GPU work of the device.
 -- @main run_id, rank, device, graph, replays, kernels_per_replay, median_span_ns, gap_pct, variation_pct
 -- @order run_id, rank, device, graph, replay

@@ -1,27 +1,26 @@
 -- What does launching cost, and how long are kernels queued?
 --
--- A row is a launch function on a rank and device: cudaLaunchKernel, cudaLaunchKernelExC, cuLaunchKernel(Ex),
--- cudaGraphLaunch and whatever else launched kernels there. Queue delay: from the end of the call to the start of its
--- kernel, 0 at least. A short kernel ran for less time than its launch call. A call that launched many (a CUDA graph)
--- counts as one: first start, sum of durations. Outliers: calls that took longer than call_us or whose kernel waited
--- longer than delay_us. `(no launch call)` are kernels whose call the trace does not hold; a call without device is one
--- whose work it does not hold.
--- @param work kernels|all = kernels   With `all`, memcpys and memsets and the calls that launched them count, too.
--- @param call_us number[0..1e9] = 50 A call that takes longer is an outlier, in us.
--- @param delay_us number[0..1e9] = 100 A kernel that waits longer is an outlier, in us.
+-- A row is a launch function (cudaLaunchKernel, cudaLaunchKernelExC, cuLaunchKernel(Ex), cudaGraphLaunch or another) on
+-- a rank and device. Queue delay: from the end of the call to the start of its kernel, at least 0. A short kernel takes
+-- less time than its launch call. A call that launched several kernels (a CUDA graph) counts once: first start, sum of
+-- durations. Outliers: calls longer than call_us, or kernels that wait longer than delay_us. `(no launch call)`:
+-- kernels without a recorded call. Calls without recorded GPU work have no device.
+-- @param work kernels|all = kernels   all: count memcpys, memsets and their launch calls, too.
+-- @param call_us number[0..1e9] = 50   Calls longer than this (us) are outliers.
+-- @param delay_us number[0..1e9] = 100   Queue delays longer than this (us) are outliers.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
--- @column device index            GPU; empty for calls whose work the trace does not hold.
+-- @column device index            GPU; empty for calls without recorded GPU work.
 -- @column name text               Launch function.
 -- @column calls count             Launch calls.
--- @column call_ns ns              Time in them, summed.
--- @column queue_delay_ns ns       Queue delay, summed.
--- @column short_kernels count     Launches whose work was shorter than the call.
+-- @column call_ns ns              Sum of their durations.
+-- @column queue_delay_ns ns       Sum of queue delays.
+-- @column short_kernels count     Launches whose work is shorter than the call.
 -- @column outliers count          Launches whose call or delay is an outlier.
 -- @column kernels count           Kernels that ran (with work=all, memcpys and memsets too).
--- @column avg_call_ns ns          Mean time in a call.
--- @column avg_queue_delay_ns ns   Mean queue delay; empty without a launch whose call and work are both known.
--- @column max_queue_delay_ns ns   Longest.
+-- @column avg_call_ns ns          Mean duration of a call.
+-- @column avg_queue_delay_ns ns   Mean queue delay; empty without a launch with recorded call and work.
+-- @column max_queue_delay_ns ns   Longest queue delay.
 -- @column call_outliers count     Calls longer than call_us.
 -- @column delay_outliers count    Queue delays longer than delay_us.
 -- @main run_id, rank, device, name, calls, avg_call_ns, avg_queue_delay_ns, short_kernels, outliers

@@ -1,17 +1,17 @@
 -- How much work is queued on each stream?
 --
 -- A launch is queued from the start of its call to the start of its first work on the stream (kernel, memcpy or
--- memset), so the depth is the number of launches under way or waiting. Means are weighted by time, from the first call
--- to the last start. A depth of 0 for long: the GPU waits for the CPU. A full queue blocks the launching thread.
--- @param full int[1..1000000000] = 1024 Depth from which the queue counts as full.
+-- memset). The depth is the number of queued launches. Means are weighted by time, from the first call to the last
+-- start. Long time at depth 0: the GPU waits for the CPU. A full queue blocks the launching thread.
+-- @param full int[1..1000000000] = 1024   Depth at which the queue counts as full.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column device index            GPU.
 -- @column stream id               CUDA stream.
--- @column launches count          Launches whose call the trace holds.
+-- @column launches count          Launches with a recorded call.
 -- @column span_ns ns              First call to last start.
 -- @column avg_depth number        Mean depth over the span.
--- @column max_depth count         Largest.
+-- @column max_depth count         Largest depth.
 -- @column empty_ns ns             Time with nothing queued.
 -- @column empty_pct %             Share of the span.
 -- @column full_ns ns              Time with a full queue.

@@ -1,18 +1,18 @@
 -- How much work is queued on each GPU over time?
 --
--- A launch is queued as in `queue-depth`; the streams of a device are taken together. From the first call to the last
--- start of work in equal buckets of whole ns; only the last one may be shorter. A depth of 0: the GPU waits for the
--- CPU, or does the last of what it was given.
+-- Launches are queued as in `queue-depth`, here over all streams of a device. Buckets have equal length, in whole ns,
+-- from the first call to the last start of work; the last one may be shorter. Depth 0: the GPU waits for the CPU, or
+-- runs its last work.
 -- @param buckets int[1..100000] = 50 Number of buckets.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column device index            GPU.
 -- @column bucket index            Bucket, from 0.
--- @column start_ns ns             Its start, from the first launch call.
+-- @column start_ns ns             Start of the bucket, relative to the first launch call.
 -- @column span_ns ns              Its length.
--- @column max_depth count         Most launches that are queued at once.
--- @column avg_depth number        Mean over its time.
--- @column waiting_ns ns           For how long launches are queued in it, summed.
+-- @column max_depth count         Largest depth.
+-- @column avg_depth number        Mean depth over its time.
+-- @column waiting_ns ns           Sum over the launches of their queued time in it.
 -- @column empty_ns ns             Time with nothing queued.
 -- @main run_id, rank, device, start_ns, max_depth, avg_depth, empty_ns
 -- @order run_id, rank, device, bucket

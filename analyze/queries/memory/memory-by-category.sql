@@ -1,22 +1,22 @@
 -- What is the memory used for: activations, gradients, optimizer state, inputs, temporaries?
 --
--- An allocator event does not say what a block holds, so a category is what the block's phase and lifetime prove, and
--- unknown where they prove nothing. From torch.profiler's memory events (profile_memory) and the phases of `phases`:
+-- Allocator events do not say what a block is for: a category is what the phase and the lifetime of the block prove,
+-- else unknown. From torch.profiler's memory events (profile_memory) and the phases of `phases`:
 -- input: allocated in data or h2d.
 -- temporary: allocated in forward, loss, backward or optimizer, and freed before that range ends.
--- activation: allocated in forward or loss, there when the range ends, freed before the range after next of that phase
+-- activation: allocated in forward or loss, alive at the end of the range, freed before the second next range of that
+--   phase begins.
+-- gradient: allocated in backward, alive at the end of the range, freed before the second next range of that phase
 --   begins.
--- gradient: allocated in backward, there when the range ends, freed before the range after next of that phase begins.
--- optimizer_state: allocated in optimizer, there when the range ends, and not freed in the trace.
--- before_trace: there before the first event: parameters, older optimizer state and what else there was; no event tells
---   them apart.
--- unknown: all other blocks. A block that the trace does not see freed and that lived through two more ranges of its
---   phase is one.
--- For group = operator, a block counts for the outermost operator that runs when it is allocated; for unknown if there
--- is none, or if several threads run one, since an event does not name its thread. live_at_peak_bytes adds up to the
+-- optimizer_state: allocated in optimizer, alive at the end of the range, and not freed in the trace.
+-- before_trace: allocated before the first event: parameters, older optimizer state and others; events do not tell them
+--   apart.
+-- unknown: all other blocks; for example, one that outlives two more ranges of its phase and is not freed in the trace.
+-- With group=operator, a block belongs to the outermost operator that runs when it is allocated; to unknown if there is
+-- none, or if several threads run one, since an event does not name its thread. live_at_peak_bytes adds up to the
 -- device's peak exactly.
 -- @param group category|operator = category   What a row is.
--- @param device_type all|gpu|cuda|hip|xpu|cpu = all   Which allocator; cuda also finds AMD's GPUs, as in torch.
+-- @param device_type all|gpu|cuda|hip|xpu|cpu = all   Which allocator; cuda includes AMD's GPUs, as in torch.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column device_type text        cpu, cuda, hip or xpu.
@@ -24,9 +24,9 @@
 -- @column {group} text            Category, or operator.
 -- @column allocations count       Blocks allocated in the trace.
 -- @column allocated_bytes B       Their sizes.
--- @column live_at_peak_bytes B    Those that are there when most is allocated on the device.
+-- @column live_at_peak_bytes B    Those alive at the peak of the device.
 -- @column peak_pct %              Their share of that peak.
--- @column live_at_end_bytes B     Those that are there after the last event.
+-- @column live_at_end_bytes B     Those alive after the last event.
 -- @main run_id, rank, device_type, device, {group}, allocations, allocated_bytes, live_at_peak_bytes, peak_pct
 -- @order run_id, rank, device_type DESC, device, live_at_peak_bytes DESC, allocated_bytes DESC, {group}
 -- @use allocators, arithmetic, intervals, memory_blocks, phases

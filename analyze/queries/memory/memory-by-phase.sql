@@ -1,11 +1,10 @@
 -- How much memory does each phase of the training step allocate, and which phase has the peak?
 --
--- From the allocator events of the trace (torch.profiler with profile_memory). A block belongs to the phase that it was
--- allocated in, of nested ones to the innermost, whatever thread did it. live_at_peak_bytes tells whose blocks are
--- there at the moment when most is allocated on the device; they add up to that peak exactly, with (before the trace)
--- for what the trace did not see allocated: parameters, optimizer state and the like. Phases as in `phases`; (outside)
--- is in none of them.
--- @param device_type all|gpu|cuda|hip|xpu|cpu = all   Which allocator; cuda also finds AMD's GPUs, as in torch.
+-- From the allocator events of the trace (torch.profiler with profile_memory). A block belongs to the innermost phase
+-- in which it was allocated, on any thread. live_at_peak_bytes are the blocks of a phase that are alive at the peak of
+-- the device. They add up to that peak exactly, with (before the trace) for blocks allocated earlier: parameters,
+-- optimizer state and the like. Phases as in `phases`; (outside) is in no phase.
+-- @param device_type all|gpu|cuda|hip|xpu|cpu = all   Which allocator; cuda includes AMD's GPUs, as in torch.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column device_type text        cpu, cuda, hip or xpu.
@@ -13,12 +12,11 @@
 -- @column phase text              Phase of the training step.
 -- @column allocations count       Blocks allocated in it.
 -- @column allocated_bytes B       Their sizes.
--- @column freed_bytes B           Freed while it ran, whichever phase had allocated it.
--- @column net_bytes B             allocated_bytes less freed_bytes: how much more is allocated after it, over all its
---                                 ranges.
--- @column survived_bytes B        Allocated in it and still there when its range ends.
--- @column peak_bytes B            Most that was allocated on the device while it ran.
--- @column live_at_peak_bytes B    Its blocks at the device's peak.
+-- @column freed_bytes B           Freed while it ran, whichever phase allocated it.
+-- @column net_bytes B             allocated_bytes - freed_bytes: growth over all its ranges.
+-- @column survived_bytes B        Allocated in it and alive when its range ends.
+-- @column peak_bytes B            Peak of the device while it ran.
+-- @column live_at_peak_bytes B    Its blocks alive at the peak of the device.
 -- @column peak_pct %              Their share of the peak.
 -- @main run_id, rank, device_type, device, phase, allocated_bytes, net_bytes, peak_bytes, live_at_peak_bytes
 -- @order run_id, rank, device_type DESC, device, first_ns, phase
@@ -27,7 +25,7 @@
 -- @plot bars y=run_id,rank,device_type,device x=live_at_peak_bytes parts=phase
 -- @drill rank memory-timeline rank={rank} device={device}
 WITH starts AS (
-    -- Where a phase starts, or goes on behind one that lay inside it.
+    -- Starts of phases, and where a phase continues after a nested one.
     SELECT run_id, rank, phase, start_ns FROM phase_ranges
     UNION
     SELECT t.run_id, t.rank, s.phase, s.start_ns
@@ -42,7 +40,7 @@ last_changes AS (
     FROM memory_changes
     GROUP BY pool, start_ns
 ),
--- It starts with what was allocated before it.
+-- Memory allocated at the start of a phase counts for its peak.
 entries AS (
     SELECT r.pool, r.phase, r.start_ns, coalesce(c.allocated_bytes, k.first_bytes) AS allocated_bytes
     FROM starts_of r

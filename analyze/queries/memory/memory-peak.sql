@@ -1,16 +1,16 @@
 -- How much memory was allocated and reserved at the peak, per device?
 --
--- From the allocator events of the trace (torch.profiler with profile_memory); for runs without them from the
--- collector's step_metrics, whose peaks are over the devices of the process and since the start of the run. Nsight
--- Systems sees what a process took from the driver: reserved_bytes, which is more than the caching allocator's (NCCL,
--- cuBLAS, modules), and in pinned host memory (device -1); it cannot tell what of it was allocated, so the row of
--- step_metrics stands beside it.
+-- From the allocator events of the trace (torch.profiler with profile_memory); for runs without them, from the
+-- collector's step_metrics: peaks over the devices of the process, since the start of the run. Nsight Systems records
+-- the memory that a process takes from the driver: reserved_bytes, which includes memory outside the caching allocator
+-- (NCCL, cuBLAS, modules), and pinned host memory (device -1). It does not record allocated bytes, so step_metrics have
+-- a row, too.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column device_type text        cpu, cuda, hip or xpu.
 -- @column device index            Device; empty for all devices of the process together.
--- @column allocated_bytes B       Most that was allocated at a time, before the first event, too.
--- @column reserved_bytes B        Most that the caching allocator held at a time.
+-- @column allocated_bytes B       Peak of allocated bytes, also before the first event.
+-- @column reserved_bytes B        Peak of bytes that the caching allocator held.
 -- @column source text             memory_events or step_metrics.
 -- @main run_id, rank, device_type, device, allocated_bytes, reserved_bytes, source
 -- @order run_id, rank, device_type DESC, device
@@ -23,7 +23,7 @@
 WITH traced AS (
     SELECT
         run_group, run_id, rank, device_type, device,
-        -- Where the first event is a free, there was more before it.
+        -- If the first event is a free, more was allocated before it.
         greatest(max(allocated_bytes), arg_min(allocated_bytes - bytes, (start_ns, file_row))) AS allocated_bytes,
         max(reserved_bytes) AS reserved_bytes, 'memory_events' AS source
     FROM memory_events

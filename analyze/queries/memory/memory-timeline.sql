@@ -1,22 +1,22 @@
 -- How much memory is allocated and reserved over time?
 --
 -- From the allocator events of the trace (torch.profiler with profile_memory), per device, from the first event to the
--- last in equal buckets of whole ns, or event by event with buckets = 0. What a bucket inherits counts for its peak.
--- Nsight Systems writes driver allocations: reserved_bytes alone.
--- @param buckets int[0..100000] = 50   Number of buckets; 0 for a row for each event.
--- @param device_type all|gpu|cuda|hip|xpu|cpu = all   Which allocator; cuda also finds AMD's GPUs, as in torch.
+-- last: in buckets of equal length, in whole ns, or one row per event with buckets = 0. The peak of a bucket includes
+-- the memory allocated at its start. Nsight Systems records driver allocations: reserved_bytes alone.
+-- @param buckets int[0..100000] = 50   Number of buckets; 0: a row per event.
+-- @param device_type all|gpu|cuda|hip|xpu|cpu = all   Which allocator; cuda includes AMD's GPUs, as in torch.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column device_type text        cpu, cuda, hip or xpu.
 -- @column device index            Device; -1 for the CPU.
 -- @column bucket index            Bucket or event, from 0.
--- @column start_ns ns             Its start, from the first event.
--- @column span_ns ns              Its length; of an event, until the next.
+-- @column start_ns ns             Its start, relative to the first event.
+-- @column span_ns ns              Its length; for an event, the time until the next.
 -- @column events count            Allocations and frees in it.
--- @column change_bytes B          Sum of what they allocated and freed.
+-- @column change_bytes B          Allocated - freed bytes.
 -- @column allocated_bytes B       Allocated at its end.
--- @column peak_allocated_bytes B  Most that was allocated in it.
--- @column peak_reserved_bytes B   Most that the allocator held in it.
+-- @column peak_allocated_bytes B  Peak of allocated bytes in it.
+-- @column peak_reserved_bytes B   Peak of reserved bytes in it.
 -- @main run_id, rank, device_type, device, start_ns, change_bytes, peak_allocated_bytes, peak_reserved_bytes
 -- @order run_id, rank, device_type DESC, device, bucket
 -- @use allocators
@@ -74,7 +74,7 @@ SELECT
         lead(event_ns) OVER in_order - event_ns, 0
     ) AS span_ns,
     events, change_bytes, allocated_bytes,
-    -- An event is the moment after it; a bucket begins with what the one before left.
+    -- An event's figure is after it; a bucket starts with the last figure of the previous one.
     CASE WHEN width_ns IS NULL THEN allocated_bytes
         ELSE greatest(
             most_allocated, lag(allocated_bytes) OVER in_order,

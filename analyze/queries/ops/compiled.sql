@@ -1,21 +1,20 @@
 -- What do the graphs of torch.compile cost, and which operators are in their kernels?
 --
--- A region is a call of compiled code: F/N is the frame F that was compiled and the number N of its recompilation (0:
--- the code that was compiled first). Several frames in a step are several graphs, because of a graph break or because
--- torch.compile was called for each. A backward graph belongs to the region whose forward recorded it (sequence
--- number). `(not compiled)` is all other GPU work, so that gpu_ns adds up. `(compilation)` are Dynamo's and Inductor's
--- own ranges: what was compiled while the recording ran; `(guards)` the lookups of compiled code. Operators in the name
--- of a Triton kernel share it, and none of them has a time of its own.
+-- A region is a call of compiled code: F/N is frame F and recompilation N (0: the first compilation). Several frames in
+-- a step are several graphs: from graph breaks, or several calls of torch.compile. A backward graph belongs to the
+-- region whose forward recorded it (sequence number). `(not compiled)` is all other GPU work, so that gpu_ns adds up.
+-- `(compilation)` are Dynamo's and Inductor's own ranges: code that was compiled during the recording. `(guards)` are
+-- lookups of compiled code. The operators in the name of a Triton kernel share its time; none has a time of its own.
 -- @param group region|kernel = region   What a row is: a region's pass, or a kernel in it.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column region text             Frame / recompilation.
 -- @column pass text               forward or backward.
--- @column kernel text             Short name of the kernel, or copy or fill; empty with group = region.
--- @column kind text               Of a Triton kernel, what it is by its name; library: of another kernel.
+-- @column kernel text             Short name of the kernel, or copy or fill; empty for group=region.
+-- @column kind text               Kind of Triton kernel, by its name; library: another kernel.
 -- @column ops text                Operators in the kernel's name.
--- @column calls count             Calls of the region; empty with group = kernel.
--- @column cpu_ns ns               CPU time of these; empty with group = kernel.
+-- @column calls count             Calls of the region; empty for group=kernel.
+-- @column cpu_ns ns               CPU time of the calls; empty for group=kernel.
 -- @column launches count          Kernels, copies and fills.
 -- @column triton_ns ns            Durations of the Triton kernels among them.
 -- @column gpu_ns ns               Durations of all of them.

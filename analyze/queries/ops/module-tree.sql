@@ -1,25 +1,23 @@
 -- What does each nn.Module, range and operator cost, from the top of the model down to the kernels?
 --
--- The calls of all steps and ranks laid over each other: a row is a path of names from the outermost to the innermost.
--- Modules and Python functions are there if the trace has Python stacks (with_stack); without, the tree is one of
--- ranges and operators. The backward pass runs on a thread of its own and so has trees of its own, at depth 0. CUDA
--- calls count for the operator that makes them; work that the trace links to no operator (a CUDA graph's) for what its
--- launch call lies in. (no operator) is GPU work whose launch call lies in nothing, so that self_device_ns adds up to
--- all GPU work.
--- @param tree module|stack = module   Whether Python functions other than nn.Modules are part of it.
--- @param root text = ''           Only what is below this name (ResNet_0, forward), which becomes depth 0; all if
---                                 empty.
--- @param depth int[0..1000000] = 1000 Deepest level shown; what is below counts all the same.
+-- The calls of all steps and ranks, merged: a row is a path of names from the outermost to the innermost. With Python
+-- stacks (with_stack) the tree has modules and Python functions; without, ranges and operators. The backward pass runs
+-- on a thread of its own and has its own trees, at depth 0. CUDA calls belong to the operator that makes them; GPU work
+-- without an operator (CUDA graphs) belongs to the node in which its launch call lies. (no operator) is GPU work whose
+-- launch call lies in no node: self_device_ns adds up to all GPU work.
+-- @param tree module|stack = module   Whether the tree has Python functions other than nn.Modules.
+-- @param root text = ''           Only the subtrees of this name (ResNet_0, forward), which become depth 0; empty: all.
+-- @param depth int[0..1000000] = 1000   Deepest level to show; deeper calls still count.
 -- @param kernels yes|no = yes     Whether kernels, copies and fills are the leaves.
 -- @column tree text               Name, indented by depth.
--- @column depth index             Its level, from 0.
+-- @column depth index             Level, from 0.
 -- @column kind text               module, python, range, op, kernel, memcpy or memset.
 -- @column calls count             Calls.
--- @column total_cpu_ns ns         CPU time with what is below.
--- @column self_cpu_ns ns          CPU time without the calls below that are part of the tree.
--- @column total_device_ns ns      Durations of the GPU work launched in it or below.
--- @column self_device_ns ns       Of that launched in no call below that is part of the tree.
--- @column path text               Names from depth 0, with ' > ' between.
+-- @column total_cpu_ns ns         CPU time with children.
+-- @column self_cpu_ns ns          CPU time without child nodes.
+-- @column total_device_ns ns      Durations of the GPU work launched in it and its children.
+-- @column self_device_ns ns       Durations of the GPU work launched in it and in none of its children.
+-- @column path text               Names from depth 0, separated by ' > '.
 -- @main tree, calls, total_cpu_ns, total_device_ns, self_device_ns
 -- @order turns, path
 -- @use call_sums, outermost_nodes
@@ -32,18 +30,18 @@ WITH RECURSIVE labels AS (
         replace(name, 'nn.Module: ', '') AS name
     FROM tree_paths('{tree}')
 ),
--- What a path ends in by a number: texts would be compared level by level.
+-- Kind and name as a number, since numbers are faster to compare.
 paths AS MATERIALIZED (
     SELECT *, dense_rank() OVER (ORDER BY kind, name)::INTEGER AS label FROM labels
 ),
--- Where the tree begins: the outermost paths to the name.
+-- Roots of the shown tree: the outermost paths that end in the name.
 tops AS (
     SELECT path
     FROM paths
     WHERE CASE WHEN $root = '' THEN parent IS NULL ELSE name = $root END
     QUALIFY outermost(path, last_path)
 ),
--- Those of all ranks and, with a root, of all places laid over each other, level by level: one is known by the first.
+-- Merge equal paths of all ranks and roots level by level; the first one's number stands for all.
 walk AS (
     SELECT path AS own_path, NULL::INTEGER AS parent_path, min(path) OVER (PARTITION BY run_group, label) AS path
     FROM paths SEMI JOIN tops USING (path)
@@ -68,7 +66,7 @@ calls AS (
     FROM walk w JOIN running r ON r.path = w.own_path JOIN running l ON l.path = r.last_path
 ),
 leaves AS (
-    -- -1 is the path of what has no operator. With a root, what is outside is not shown.
+    -- Work without an operator has path -1; with a root, it is not shown.
     SELECT k.* EXCLUDE (own_path), coalesce(w.path, -1) AS parent_path
     FROM work k LEFT JOIN walk w USING (own_path)
     WHERE w.path IS NOT NULL OR k.own_path IS NULL AND $root = ''
@@ -100,8 +98,7 @@ complete AS (
     SELECT r.*, r.total_cpu_ns - coalesce(b.cpu_ns, 0) AS self_cpu_ns
     FROM rows r LEFT JOIN below b ON b.path = r.path AND b.run_group IS NOT DISTINCT FROM r.run_group
 ),
--- The strings, made once for each path; `turns` are the first starts along it, which puts the rows into the order of
--- the calls.
+-- `turns` are the first starts along the path: sorted by it, rows are in the order of the calls.
 named AS (
     SELECT c.*, 0 AS depth, [first_ns] AS turns, name AS names FROM complete c WHERE parent_path IS NULL
     UNION ALL

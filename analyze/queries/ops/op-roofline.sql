@@ -1,31 +1,31 @@
 -- How close does each operator come to its GPU's roof?
 --
--- FLOPs as in `flops-by-op` (of causal attention, half); bytes are the operator's inputs and outputs, each once, from
--- the shapes (record_shapes) and types: what it must move at least, not what it moved (`roofline` has that, from Nsight
--- Compute). Time is the union of the GPU work launched in the calls. Listed are the operators with known FLOPs, those
--- whose outputs follow from their inputs (elementwise, normalization, softmax), and the Triton kernels that
--- torch.compile writes, whose arguments are their inputs and outputs (what one updates in place is read and written,
--- which the trace does not tell); the FLOPs of the latter two are not counted, so they are held to the bandwidth alone.
--- One inside another is part of that. The roof is min(peak, FLOP/B * bandwidth), the peak that of the first input's
--- type, with tensor cores where there are any; for fp32 the TF32 peak where a kernel's name or the run's precision says
--- TF32. Above 100 % where the data was still in the L2 cache.
+-- FLOPs as in `flops-by-op` (causal attention counts half). Bytes are the operator's inputs and outputs, each once,
+-- from shapes (record_shapes) and types: the least that it must move, not what it moved (`roofline` has that, from
+-- Nsight Compute). Time is the union of the GPU work launched in the calls. Listed are operators with known FLOPs,
+-- operators whose outputs follow from their inputs (elementwise, normalization, softmax), and the Triton kernels of
+-- torch.compile, whose arguments are their inputs and outputs (an in-place update is read and written, which the trace
+-- does not show). The latter two have no counted FLOPs and are compared with the bandwidth only. A nested call belongs
+-- to the outer one. The roof is min(peak, FLOP/B * bandwidth), with the peak of the first input's type, with tensor
+-- cores if the GPU has them; for fp32, the TF32 peak if a kernel's name or the run's precision says TF32. Above 100 %:
+-- the data was still in the L2 cache.
 -- @param group shape|name = shape   What a row is: an operator with the shapes of its inputs, or an operator.
 -- @column name text               Operator.
--- @column shapes text             Shapes of its inputs; empty with group = name.
+-- @column shapes text             Shapes of its inputs; empty for group=name.
 -- @column type text               Type of its first input.
 -- @column gpu_name text           GPU.
 -- @column calls count             Calls that launched GPU work.
 -- @column busy_ns ns              Union of that work per device, summed over devices.
--- @column flops FLOP              Model FLOPs; empty where they are not counted.
--- @column bytes B                 Inputs and outputs; empty where a shape is missing, or an argument of a Triton kernel
---                                 is larger than what it loops over.
+-- @column flops FLOP              Model FLOPs; empty if they are not counted.
+-- @column bytes B                 Inputs and outputs; empty if a shape is missing, or an argument of a Triton kernel is
+--                                 larger than its loop.
 -- @column flops_per_byte FLOP/B   Arithmetic intensity.
--- @column flops_per_s FLOP/s      Rate achieved.
--- @column gb_per_s GB/s           Bandwidth achieved.
--- @column peak_roof text          Compute roof that it is held to.
+-- @column flops_per_s FLOP/s      Achieved rate.
+-- @column gb_per_s GB/s           Achieved bandwidth.
+-- @column peak_roof text          Compute roof that it is compared with.
 -- @column attainable_flops_per_s FLOP/s   min(peak, flops_per_byte * bandwidth); empty unless both are known.
 -- @column bound text              memory or compute; empty for a GPU without published peaks.
--- @column roof_pct %              Rate achieved of the one attainable.
+-- @column roof_pct %              Achieved rate / attainable rate.
 -- @main name, shapes, busy_ns, flops_per_s, bound, roof_pct
 -- @order busy_ns DESC, name, shapes
 -- @use gpu_tracks, intervals, model_flops, op_bytes, roofs, sized_calls, work_of_calls
@@ -36,7 +36,7 @@ WITH owned AS MATERIALIZED (
     JOIN gpu_tracks g ON g.run_id = w.run_id AND g.rank = w.rank AND g.device IS NOT DISTINCT FROM w.device
     WHERE w.call IS NOT NULL
 ),
--- A variant is a signature and whether a kernel's name says TF32.
+-- A variant: a signature, with or without TF32 kernels.
 launched AS MATERIALIZED (
     SELECT call, 2 * c.signature + w.is_tf32::INTEGER AS variant, c.gradients
     FROM (SELECT call, bool_or(is_tf32) AS is_tf32 FROM owned GROUP BY call) w JOIN sized_calls c USING (call)
@@ -59,7 +59,7 @@ shapes AS (
 inputs AS (
     SELECT
         kind_id,
-        -- Of an argument that is larger than the loop over it, some is read, and the trace does not tell how much.
+        -- An argument larger than the loop is read in part; the trace does not tell how much.
         CASE WHEN NOT coalesce(bool_or(output = 'arguments' AND size > elements), false)
             THEN sum(size * input_dtype_bytes(type))::BIGINT END AS input_bytes
     FROM (
@@ -89,7 +89,7 @@ rows AS (
         dense_rank() OVER (ORDER BY run_group, gpu_name, name, type, shapes, tf32)::INTEGER AS row_id
     FROM figures
 ),
--- A track is a GPU in a row's calls: the row's number above that of the GPU.
+-- A track is a row and a GPU: the row's number in the upper 32 bits.
 tracks AS (
     SELECT (r.row_id::BIGINT << 32) + w.gpu AS track, w.start_ns, w.end_ns
     FROM owned w

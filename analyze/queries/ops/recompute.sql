@@ -1,18 +1,18 @@
 -- What does activation checkpointing cost: which forward operators run again in the backward pass?
 --
 -- An operator is recomputed if it runs inside a node of the backward pass (autograd::engine::evaluate_function),
--- records a node of its own there (it has a sequence number and no forward thread, which operators of a gradient
--- formula have not), and the same operator on the same shapes ran before, outside of the backward pass. That holds for
--- torch.utils.checkpoint with and without reentrant autograd. Only the outermost counts, with all below it. What
--- torch.compile recomputes inside its own kernels does not show in a trace; second derivatives (create_graph) record
--- nodes in the backward pass, too, and look the same where they call an operator that the forward pass also calls.
+-- records a node of its own there (it has a sequence number and no forward thread, unlike the operators of a gradient
+-- formula), and the same operator with the same shapes ran before, outside the backward pass. This covers
+-- torch.utils.checkpoint with and without reentrant autograd. Only outermost operators count, with everything below
+-- them. Recomputation inside the kernels of torch.compile is not visible in a trace. Second derivatives (create_graph)
+-- also record nodes in the backward pass, and look the same if they call an operator of the forward pass.
 -- @param group operator|all = operator   What a row is: an operator, or all of a rank.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column name text               Operator, or (all).
--- @column calls count             Calls that were recomputed.
--- @column cpu_ns ns               CPU time of them.
--- @column gpu_ns ns               Durations of the GPU work that they and what is below them launched.
+-- @column calls count             Recomputed calls.
+-- @column cpu_ns ns               CPU time of these calls.
+-- @column gpu_ns ns               Durations of the GPU work that they and their children launched.
 -- @column gpu_time_pct %          Share of all GPU work of the rank.
 -- @column backward_cpu_pct %      Share of the CPU time of the backward pass (its outermost nodes).
 -- @main run_id, rank, name, calls, cpu_ns, gpu_ns, gpu_time_pct

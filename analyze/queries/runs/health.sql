@@ -2,22 +2,21 @@
 --
 -- A row is a check of a run or of one of its ranks. Verdicts: ok; note: some figures need care; warning: something is
 -- lost or missing; unknown: the recording does not say. The profiler overhead per step is the collector's time of a
--- step with the profiler over that without. Time in the profiler is the union of Kineto's overhead ranges, which it
--- writes for some of its work only; its operators are those around these ranges on their thread or, where that thread
--- runs none (CUPTI numbers threads in its own way), on any thread. Kernel launches inside a stream capture launch
--- nothing yet and are not counted as lost. Clocks are compared by collectives that no rank leaves early: their kernels
--- end together, so a clock offset is the median of how much later than the middle rank they end. The start skew of a
--- rank is how much later than the first rank it began its first step (else its GPU work), on corrected clocks. Doubtful
--- work is a warning: more than 1 s before the first step, more than 1 us before its launch call, or a CUDA graph that
--- starts more than 100 ms after its call though the GPU is idle. Work that cannot have run as the file says is removed
--- at ingest, and reported under `reading`.
--- @param per run|rank = run       Of checks of ranks, show the worst rank or each.
+-- step with the profiler / without. Time in the profiler is the union of Kineto's overhead ranges, which cover only
+-- some of its work; its operators are those around these ranges on the same thread or, if that thread runs none (CUPTI
+-- numbers threads in its own way), on any thread. Kernel launches inside a stream capture launch nothing yet and are
+-- not counted as lost. The clock offset of a rank is the median of how much later than the middle rank its kernels end,
+-- in collectives that no rank leaves early. The start skew of a rank is how much later than the first rank it began its
+-- first step (else its GPU work), on corrected clocks. Doubtful work is a warning: more than 1 s before the first step,
+-- more than 1 us before its launch call, or a CUDA graph that starts more than 100 ms after its call though the GPU is
+-- idle. Work that cannot have run as the file says is removed at ingest, and reported under `reading`.
+-- @param per run|rank = run       For checks of ranks: show the worst rank, or each.
 -- @column run_id id               The run.
 -- @column rank index              Process rank; empty for checks of the run.
--- @column fact text               What is checked.
+-- @column fact text               The check.
 -- @column verdict text            ok, note, warning or unknown.
--- @column value text              What was found.
--- @column impact text             Which figures it affects, and how; empty for none.
+-- @column value text              Result.
+-- @column impact text             Figures that it affects, and how; empty for none.
 -- @order run_id, turn, rank
 -- @use api_roles, arithmetic, batches, collective_calls, collective_kinds, intervals, launch_calls,
 --      profiler_overhead, recording_facts, step_costs, step_counts, step_ranges
@@ -71,8 +70,8 @@ overhead AS MATERIALIZED (
 op_threads AS (
     SELECT DISTINCT run_id, rank, tid FROM cpu_ops
 ),
--- The operators that hold some are found by cells of time, longer ones for longer operators: each lies in one or two of
--- 2^20 ns (1 ms), 2^24, ... 2^63.
+-- Bins of time turn the containment join into an equality join. Bins are 2^20 ns (1 ms), 2^24, ... 2^63 long: each
+-- operator lies in one or two bins of the level of its length.
 overhead_cells AS (
     SELECT r.run_id, r.rank, o.piece, o.tid, o.start_ns, o.end_ns, level, o.start_ns >> level AS cell
     FROM overhead o JOIN ranks r USING (track), (SELECT least(unnest(range(20, 68, 4)), 63)::INTEGER AS level)
@@ -110,12 +109,12 @@ overhead_named AS (
     LEFT JOIN overhead_ops p USING (piece)
     GROUP BY o.track, o.name
 ),
-overhead_told AS (
+overhead_texts AS (
     SELECT track, any_value(all_ns) AS ns, string_agg(
         concat(name, printf(' %.3f ms', ns / 1e6), ' on ' || array_to_string(operators[:3], ', '),
             CASE WHEN len(operators) > 3 THEN ' ...' END),
         '; ' ORDER BY ns DESC, name
-    ) AS told
+    ) AS details
     FROM overhead_named
     GROUP BY track
 ),
@@ -128,7 +127,7 @@ unclosed AS (
 marked AS (
     SELECT DISTINCT run_id, rank FROM (SELECT run_id, rank FROM ranges UNION ALL SELECT run_id, rank FROM cpu_ops)
 ),
--- Calls of whole groups on several processes, which no rank leaves before all have come.
+-- Complete calls of several processes that no rank leaves before all have arrived.
 whole_calls AS (
     SELECT run_id, rank, call, max(own_start_ns + dur_ns) AS end_ns
     FROM collective_kernels
@@ -136,7 +135,7 @@ whole_calls AS (
     GROUP BY run_id, rank, call, members
     QUALIFY count(*) OVER (PARTITION BY call) = members AND members > 1
 ),
--- A median is of DOUBLE, which tells times since 1970 to 256 ns.
+-- Relative times: a median is a DOUBLE, which resolves times since 1970 to 256 ns only.
 whole_ends AS (
     SELECT run_id, rank, call, end_ns - min(end_ns) OVER (PARTITION BY call) AS after_ns FROM whole_calls
 ),
@@ -161,7 +160,7 @@ skewed AS (
     WINDOW runs_of AS (PARTITION BY run_id)
     QUALIFY count(begun_ns) OVER runs_of > 1 AND begun_ns IS NOT NULL
 ),
--- Work that may be wrong, though it is not provably false.
+-- Doubtful work.
 before_steps AS (
     SELECT
         run_id, rank, count(*) AS pieces, count(*) FILTER (w.start_ns < first_ns - 1000000000) AS n,
@@ -179,7 +178,7 @@ early_starts AS (
 graph_ranks AS (
     SELECT DISTINCT run_id, rank FROM gpu_work WHERE contains(call_name, 'GraphLaunch')
 ),
--- The GPU is idle between the later of the call and the work before, and this work.
+-- Idle time between this work and the later of its call and the previous work.
 graph_waits AS (
     SELECT run_id, rank, start_ns - greatest(call_start_ns + call_dur_ns, reached_ns) AS wait_ns
     FROM (
@@ -342,9 +341,9 @@ of_ranks AS (
     SELECT
         run_group, run_id, rank, 5, 'time in the profiler', pct(ns, span_ns),
         CASE WHEN ns > 0.02 * span_ns THEN 'note' WHEN ns IS NULL THEN 'unknown' ELSE 'ok' END,
-        CASE WHEN ns IS NULL THEN 'not recorded' ELSE printf('%.1f %% of the span: %s', pct(ns, span_ns), told) END,
+        CASE WHEN ns IS NULL THEN 'not recorded' ELSE printf('%.1f %% of the span: %s', pct(ns, span_ns), details) END,
         CASE WHEN ns > 0.02 * span_ns THEN 'the program runs faster without the profiler' END
-    FROM ranks JOIN spans USING (run_id, rank) LEFT JOIN overhead_told USING (track)
+    FROM ranks JOIN spans USING (run_id, rank) LEFT JOIN overhead_texts USING (track)
     WHERE profiler = 'torch' AND span_ns > 0
     UNION ALL
     SELECT
@@ -407,7 +406,7 @@ of_ranks AS (
         'the profiler may have recorded graph work too late: idle time may be wrong'
     FROM ranks JOIN late_graphs USING (run_id, rank)
 ),
-told AS (
+checks AS (
     SELECT run_group, run_id, NULL::INTEGER AS rank, fact, verdict, value, impact, turn FROM of_runs
     UNION ALL
     SELECT run_group, run_id, rank, fact, verdict, value, impact, turn
@@ -417,4 +416,4 @@ told AS (
         ORDER BY list_position(['warning', 'note', 'unknown', 'ok'], verdict), badness DESC NULLS LAST, rank
     ) = 1
 )
-SELECT * FROM told
+SELECT * FROM checks

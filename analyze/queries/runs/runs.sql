@@ -11,7 +11,7 @@
 -- @column gpu_name text           GPU.
 -- @column start_time time         Start, UTC.
 -- @column reason text             Why it failed.
--- @column warnings text           What was lost while reading.
+-- @column warnings text           Warnings of the ingest.
 -- @main run_id, profiler, status, model, batch_size, gpus, precision, ranks
 -- @order start_time NULLS LAST, run_id
 -- @needs runs that --where and --profiler leave

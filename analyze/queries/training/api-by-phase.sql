@@ -1,10 +1,10 @@
 -- Where does the CUDA API time of each phase go?
 --
--- As cuda-api, within the phases that `phases` tells apart: what share of the API time of the backward pass is spent
--- launching kernels, for one. A call belongs to the phase that it begins in: that of its own thread, or where that is
--- in none, of another of the process (autograd launches the backward pass from one).
+-- As `cuda-api`, for each phase of `phases`: for example, the share of the backward pass that is spent launching
+-- kernels. A call belongs to the phase in which it begins: that of its own thread, else that of another thread of the
+-- process (autograd launches the backward pass from a thread of its own).
 -- @param group name|role = name   What a row is: a function, or what it does (schemas/api_roles.toml).
--- @param phase text = ''          Only this phase; all if empty.
+-- @param phase text = ''          Only this phase; empty: all.
 -- @column phase text              Phase of the training step; (outside) for calls in none.
 -- @column {group} text            Runtime or driver function; or launch, sync, stream_wait, copy, copy_async, other.
 -- @column calls count             Calls.

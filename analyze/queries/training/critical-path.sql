@@ -1,25 +1,23 @@
 -- Which chain of CPU time, launches, GPU work and waits determines the time of a run or step?
 --
--- The critical path of each rank, walked backwards from the end (docs/critical-path.md has the rules). Its pieces are
--- laid end to end, so total_ns adds up to window_ns exactly; a piece's share is the most that could be saved if it took
--- no time, since another chain may then be the longest. Work that is not on the path (hidden behind it) is not listed.
--- Kinds: cpu; launch (from the end of the launch call to the start of the work); kernel, communication, copy; gap
--- (between two pieces of GPU work, the second queued); stream_wait (the same, for work of another stream); sync (from
--- the end of the GPU work to the return of the call that waited for it); profiler (what of cpu and sync the profiler's
--- own work took, by its overhead ranges); other (what no rule explains).
--- @param window span|step = span  The whole recording of a rank, or each step from its start on the CPU to the next
---                                 one's.
--- @param group kind|name = kind   What a row is: a kind of piece, or one of a name (CPU time by the innermost
---                                 operator).
+-- The critical path of each rank, followed backwards from its end (docs/critical-path.md has the rules). The pieces are
+-- contiguous, so total_ns adds up to window_ns exactly. The share of a piece is an upper bound of the saving: without
+-- it, another chain may be the longest. Work that is hidden behind the path is not listed. Kinds: cpu; launch (end of
+-- the launch call to start of the work); kernel, communication, copy; gap (between two pieces of GPU work, the second
+-- already queued); stream_wait (the same, for work of another stream); sync (end of the GPU work to return of the call
+-- that waited for it); profiler (the part of cpu and sync in the profiler's overhead ranges); other (no rule applies).
+-- @param window span|step = span  The whole recording of a rank, or each step: from its start on the CPU to that of the
+--                                 next.
+-- @param group kind|name = kind   What a row is: a kind of piece, or a kind and name (CPU time by innermost operator).
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column step index              Training step; empty for the whole.
 -- @column kind text               cpu, launch, kernel, communication, copy, gap, stream_wait, sync, profiler
 --                                 or other.
--- @column name text               Operator or range, launch call, kernel, synchronising call, or what the profiler did;
---                                 empty with group = kind.
+-- @column name text               Operator or range, launch call, kernel, synchronizing call, or activity of the
+--                                 profiler; empty for group=kind.
 -- @column pieces count            Pieces of the path.
--- @column total_ns ns             Their length.
+-- @column total_ns ns             Sum of their lengths.
 -- @column path_pct %              Share of the window.
 -- @column window_ns ns            Length of the window, and of the path.
 -- @main run_id, rank, step, kind, name, pieces, total_ns, path_pct

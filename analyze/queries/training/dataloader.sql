@@ -1,29 +1,29 @@
 -- Does training wait for data?
 --
--- The wait for the next batch in every step. Steps and waits are those of `steps`: windows of the recording and the
--- data ranges (`data`, or torch's `enumerate(DataLoader)`) inside them, else what the collector timed. A step is bound
--- by data if the wait is at least bound_pct of it; over all steps, if the waits are of their sum. idle_wait_pct is the
--- share of the recorded waits in which no GPU of the process had work: the rest was hidden behind work that was queued
--- before.
--- @param window run|step = run    What a row is: all steps of a rank, or each.
+-- The wait for the next batch in each step. Steps and waits as in `steps`: data ranges (`data`, or torch's
+-- `enumerate(DataLoader)`) within the recorded steps, else the collector's times. A step is bound by data if the wait
+-- is at least bound_pct of it; a rank, if the waits are at least bound_pct of its steps. idle_wait_pct is the share of
+-- the recorded waits in which no GPU of the process had work; the rest is hidden behind queued work.
+-- @param window run|step = run    What a row is: all steps of a rank, or one step.
 -- @param warmup no|yes = no       Whether warm-up steps count.
--- @param bound_pct number[0..100] = 10 Share of the step from which it is bound by data.
+-- @param bound_pct number[0..100] = 10   Share of the step (%) from which it is bound by data.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
--- @column step index              Step number; empty for all.
--- @column workers count           Data loader processes, where the run says so; 0 loads in the training process itself.
--- @column loader text             multi-process or single-process, from the name of torch's own range.
+-- @column step index              Step number; empty for window=run.
+-- @column workers count           Data loader processes, if the run says so; 0: batches are loaded in the training
+--                                 process.
+-- @column loader text             multi-process or single-process, by the name of torch's range.
 -- @column steps count             Steps.
--- @column step_ns ns              Their length.
--- @column data_ns ns              Waiting for batches in them; empty unless known of all.
--- @column data_pct %              Share of the steps of which it is known.
+-- @column step_ns ns              Sum of their lengths.
+-- @column data_ns ns              Waiting for batches; empty unless known for all steps.
+-- @column data_pct %              Share of the steps whose wait is known.
 -- @column wait_p50_ns ns          Median wait of a step.
 -- @column wait_p95_ns ns          95th percentile, interpolated.
--- @column wait_max_ns ns          Longest.
--- @column idle_wait_pct %         Share of the data ranges without GPU work; empty where the trace lacks either.
+-- @column wait_max_ns ns          Longest wait.
+-- @column idle_wait_pct %         Share of the data ranges without GPU work; empty if the trace lacks either.
 -- @column profiler_ns ns          Part of the data ranges in which the profiler itself worked on the CPU.
--- @column images_per_s images/s   Images of this rank per second, where the run says how many.
--- @column unbound_images_per_s images/s   The same if no step waited; empty unless the waits of all are known.
+-- @column images_per_s images/s   Images of this rank per second; empty if the run does not say how many.
+-- @column unbound_images_per_s images/s   The same without the waits; empty unless the waits of all steps are known.
 -- @column bound bool              Whether it is bound by data.
 -- @main run_id, rank, step, workers, steps, step_ns, data_ns, data_pct, images_per_s, bound
 -- @order run_id, rank, step
@@ -55,7 +55,7 @@ worked AS (
     SELECT DISTINCT run_id, rank, true AS works FROM gpu_work
 ),
 steps AS (
-    -- Of recorded waits: start_ns IS NOT NULL.
+    -- start_ns is NULL for steps that were not recorded.
     SELECT
         s.* EXCLUDE (profiler_ns),
         CASE WHEN start_ns IS NOT NULL AND data_ns IS NOT NULL AND works THEN coalesce(idle_ns, 0) END AS idle_ns,

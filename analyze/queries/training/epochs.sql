@@ -1,20 +1,20 @@
 -- How long does an epoch take, and how much of it is data loading and training?
 --
--- The mean of the recorded steps, warm-up left out, x the steps of an epoch: images of the data / images of a step,
--- rounded up. Steps and waits are those of `steps`; of several ranks their mean. A data loader of w processes holds
--- 2 x w batches ready (torch's default) when the first step begins: waits of fewer steps, warm-up included, than that
--- are less than those of a whole epoch, unless the loader is slower than the training from the start.
--- @param images int[0..1000000000000] = 0 Images of an epoch; 0 for those that the run's data has: the number in
---                                 `fake-cifar100:25000`, CIFAR-100's 50,000 or Food-101's 75,750 training images.
+-- The mean of the recorded steps, without warm-up, x the steps of an epoch: images of the dataset / images of a step,
+-- rounded up. Steps and waits as in `steps`; mean over ranks. A DataLoader with w workers has 2 x w batches ready
+-- (torch's default) when the first step begins. With fewer recorded steps than that, warm-up included, the waits are
+-- less than those of a whole epoch, unless the loader is slower than training from the start.
+-- @param images int[0..1000000000000] = 0   Images of an epoch; 0: those of the run's dataset (the number in
+--                                 `fake-cifar100:25000`, 50,000 for CIFAR-100, 75,750 for Food-101).
 -- @column run_id id               The run.
 -- @column profiler text           Profiler under which it was timed.
--- @column images count            Images of an epoch; empty where neither the parameter nor the data says.
+-- @column images count            Images of an epoch; empty if neither the parameter nor the dataset says.
 -- @column step_images count       Images of a step, over all processes.
 -- @column steps count             Steps of an epoch.
--- @column recorded count          Steps of each rank that the means are of.
+-- @column recorded count          Recorded steps per rank, which the means are over.
 -- @column data_ns ns              Waiting for data in an epoch.
--- @column train_ns ns             The rest of it.
--- @column epoch_ns ns             An epoch.
+-- @column train_ns ns             epoch_ns - data_ns.
+-- @column epoch_ns ns             Duration of an epoch.
 -- @column data_pct %              Share that waits for data.
 -- @main run_id, profiler, images, steps, data_ns, train_ns, epoch_ns
 -- @order run_id

@@ -1,9 +1,9 @@
 -- Which kernels take the time of each phase?
 --
--- As kernel-share, within the phases that `phases` tells apart: the max-pool backward kernel's share of the backward
--- phase, for one.
+-- As `kernel-share`, for each phase of `phases`: for example, the share of the max-pool backward kernel in the backward
+-- phase.
 -- @param group name|short_name|family|algorithm = name   What a row is.
--- @param phase text = ''          Only this phase; all if empty.
+-- @param phase text = ''          Only this phase; empty: all.
 -- @column phase text              Phase of the training step; (outside) for kernels launched in none.
 -- @column {group} text            Kernel name, or what the name says it is.
 -- @column calls count             Launches that ran.

@@ -1,24 +1,24 @@
 -- How long do the NVTX and record_function ranges take, on the CPU and on the GPU?
 --
--- A range's projection goes from the start of the first to the end of the last GPU operation whose launch call lies
--- inside the range, on the thread of the range: the definition of `nsys stats -r nvtx_gpu_proj_sum`, whose figures
--- these are; the CPU side is nvtx_sum's. Ranges that enclose one another each count their whole time. Work that another
--- thread launches (the backward pass of PyTorch, the replicas of DataParallel) is not in it: `phases` counts that.
--- @column name text               Range, with its domain in front (NCCL:ncclBroadcast) unless it is the default one.
+-- The projection of a range is from the start of the first to the end of the last GPU operation whose launch call lies
+-- inside the range, on the thread of the range: the definition of `nsys stats -r nvtx_gpu_proj_sum`. The CPU columns
+-- are those of nvtx_sum. Nested ranges each count in full. Work launched by another thread (PyTorch's backward pass,
+-- DataParallel's replicas) is not included; `phases` counts it.
+-- @column name text               Range, prefixed with its domain (NCCL:ncclBroadcast) unless that is the default one.
 -- @column style text              PushPop or StartEnd; a record_function counts as PushPop.
--- @column instances count         Ranges of the name.
+-- @column instances count         Ranges with this name.
 -- @column total_ns ns             Sum of their lengths on the CPU.
 -- @column avg_ns ns               Mean length.
 -- @column min_ns ns               Shortest.
 -- @column max_ns ns               Longest.
 -- @column range_time_pct %        Share of the lengths of all ranges, nested ones included.
 -- @column proj_instances count    Ranges that launched GPU work.
--- @column proj_range_ns ns        Sum of the lengths of those on the CPU.
+-- @column proj_range_ns ns        Sum of the lengths of these ranges on the CPU.
 -- @column proj_total_ns ns        Sum of their projections; empty without GPU work.
 -- @column proj_avg_ns ns          Mean projection.
 -- @column proj_min_ns ns          Shortest.
 -- @column proj_max_ns ns          Longest.
--- @column gpu_ops count           Launches in them that became GPU work (a CUDA graph is one).
+-- @column gpu_ops count           Launches in them with recorded GPU work (a CUDA graph is one).
 -- @main name, instances, total_ns, avg_ns, proj_total_ns, proj_avg_ns, gpu_ops
 -- @order proj_total_ns DESC NULLS LAST, total_ns DESC, name, style
 -- @use arithmetic
@@ -32,9 +32,8 @@ WITH user_ranges AS MATERIALIZED (
     FROM ranges
     WHERE origin IN ('nvtx', 'record_function', 'profiler_step') AND dur_ns IS NOT NULL
 ),
--- "Inside, on the same thread" as joins by equality: time is cut into cells of 4^k ns, and a range lies in the one or
--- two cells that it touches at the first k where a cell is as long as it is. A call looks up its own cell at every k in
--- use.
+-- Bins of time turn the containment join into an equality join. Bins are 4^k ns long; a range is in one or two bins of
+-- the first level whose bins are as long as it is. A call looks up its bin at every level in use.
 range_cells AS MATERIALIZED (
     SELECT DISTINCT
         range_id, track, start_ns, end_ns, level,

@@ -1,7 +1,7 @@
 -- When does each phase of the training steps run on the CPU?
 --
--- The phases of `phases`, on the clock of `memory-timeline`: from the first allocator event of the rank's GPUs, where
--- there are none, of its CPU; a rank without any is not there. A phase that began before that starts below 0.
+-- The phases of `phases`, on the time axis of `memory-timeline`: 0 is the first allocator event of the rank's GPUs, or
+-- without one, of its CPU. Ranks without allocator events are left out. Phases that began earlier start below 0.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column phase text              Phase of the training step.

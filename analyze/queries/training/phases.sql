@@ -1,22 +1,22 @@
 -- How long does each phase of the step take, on the CPU and on the GPU?
 --
--- A phase is a range named data, h2d, forward, loss, backward or optimizer. Of a rank without such ranges: torch's own
--- `enumerate(DataLoader)`, `DistributedDataParallel.forward` and `Optimizer.step` ranges, and forward and backward as
--- autograd tells them (`inferred`): backward from the first to the last node that its engine evaluates, forward from
--- the first to the last operator that made one, both up to what is of another phase. A loss function is then part of
--- forward, and what follows the last node (DDP's copies back from its buckets) is outside. The GPU side of a range is
--- the work whose launch call began inside it, the innermost one of several: on the thread of the call, or where that is
--- in no phase, on whatever thread of the process (the backward pass launches from another one). Work launched outside
--- all phases, or by a call that the trace does not hold, is the row `(outside)`; a run without phases is left out. On
--- the CPU, ranges of one phase that overlap count once (an optimizer that steps another), and different phases that are
--- nested each count in full.
+-- A phase is a range named data, h2d, forward, loss, backward or optimizer. For a rank without such ranges: torch's own
+-- `enumerate(DataLoader)`, `DistributedDataParallel.forward` and `Optimizer.step` ranges, and forward and backward
+-- inferred from autograd (`inferred`). Backward is then from the first to the last node that the autograd engine
+-- evaluates, forward from the first to the last operator that created a node; both end where another phase begins. The
+-- loss function is then part of forward, and work after the last node (DDP's copies back from its buckets) is outside.
+-- GPU work belongs to the innermost phase range in which its launch call began: on the thread of the call, else on any
+-- thread of the process (the backward pass launches from a thread of its own). Work launched outside all phases, or
+-- without a recorded launch call, is the row `(outside)`. Runs without phases are left out. On the CPU, overlapping
+-- ranges of one phase count once (an optimizer that steps another one); nested ranges of different phases each count in
+-- full.
 -- @column phase text              Phase of the training step.
--- @column inferred bool           Whether autograd tells where it is, or a part of it, and no range.
--- @column calls count             Ranges; those inside one of the same phase and thread are part of it.
+-- @column inferred bool           Whether the phase, or a part of it, is inferred from autograd.
+-- @column calls count             Ranges; a range inside one of the same phase and thread is part of it.
 -- @column cpu_ns ns               Union of the ranges on the CPU, summed over ranks.
 -- @column gpu_ops count           Kernels, memcpys and memsets launched in it.
 -- @column gpu_ns ns               Sum of their durations.
--- @column gpu_span_ns ns          From the first one's start to the last one's end, summed over ranges and devices.
+-- @column gpu_span_ns ns          First start to last end of its GPU work, summed over ranges and devices.
 -- @column gpu_time_pct %          Share of the durations of all GPU work of these runs.
 -- @main phase, inferred, calls, cpu_ns, gpu_ops, gpu_ns, gpu_span_ns, gpu_time_pct
 -- @order phase = '(outside)', min_start_ns, phase

@@ -1,31 +1,32 @@
 -- What do the prefill and decode steps of inference cost?
 --
--- A step is a range of vLLM (execute_context_1(983)_generation_0(0)), of SGLang (step[DECODE bs=4]), or one of your own
--- whose name begins with prefill or decode, on the CPU. Without such ranges it is a pass over the model: from a lookup
--- in the first embedding table to the next one, prefill if the sequences have more than one new token; recordings with
--- a backward pass have none. A step lasts from its start until its range and the work that was launched in it, on its
--- thread, are done. If the next step begins before that, the CPU works ahead, and the steps take the time of the GPU:
--- each from the end of the step before it, the first from the start of its work, until its own work is done. So no time
--- counts twice, and the sum is the union. Idle is the time in which the GPU does no work: it waits for the host. Tokens
--- are those that the range states, else those that were looked up.
+-- A step is a range of vLLM (execute_context_1(983)_generation_0(0)), of SGLang (step[DECODE bs=4]), or of your own
+-- program with a name that begins with prefill or decode. Without such ranges, a step is a pass over the model: from a
+-- lookup in the first embedding table to the next one; prefill if the sequences have more than one new token.
+-- Recordings with a backward pass have no such steps. A step ends when its range and the GPU work launched in it, on
+-- its thread, have ended. If the next step begins before that, the CPU works ahead, and steps are timed on the GPU:
+-- from the end of the previous step (the first one: from the start of its work) to the end of their own work. So no
+-- time counts twice, and the sum is the union. Idle: the GPU has no work and waits for the host. Tokens are those in
+-- the name of the range, else those of the lookups.
 -- @param per kind|step = kind     What a row is.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column kind text               prefill, decode, or mixed.
--- @column step index              Step, from 0; empty with per = kind.
+-- @column step index              Step, from 0; empty for per=kind.
 -- @column steps count             Steps.
--- @column tokens count            Tokens that they worked on; of decode steps, generated.
--- @column time_ns ns              Union of their time: time of overlapping steps counts once.
+-- @column tokens count            Tokens processed; for decode steps, tokens generated.
+-- @column time_ns ns              Union of their time: overlapping steps count once.
 -- @column avg_step_ns ns          Mean length.
 -- @column median_step_ns ns       Median length.
 -- @column tokens_per_s number     Tokens / time.
 -- @column launches count          Launch calls with GPU work.
--- @column busy_ns ns              Time that their own GPU work covers.
--- @column idle_ns ns              Part of the time in which the GPU does no work at all.
--- @column idle_pct %              Its share: launch-bound.
+-- @column busy_ns ns              Union of their own GPU work.
+-- @column idle_ns ns              Part of the time without any GPU work.
+-- @column idle_pct %              Share of the time: launch-bound.
 -- @column attention_ns ns         Durations of attention kernels.
--- @column kv_cache_ns ns          Durations of the work that writes the KV cache: kernels named for it, concatenation
---                                 along the third dimension of four, and index_copy and index_put into four.
+-- @column kv_cache_ns ns          Durations of the work that writes the KV cache: kernels with names that say so,
+--                                 concatenation along the third of four dimensions, and index_copy and index_put into
+--                                 four dimensions.
 -- @main rank, kind, steps, tokens, median_step_ns, tokens_per_s, idle_pct, attention_ns, kv_cache_ns
 -- @order run_id, rank, step, time_ns DESC, kind
 -- @use arithmetic, intervals, model_flops
@@ -126,7 +127,7 @@ sums AS (
     FROM tracks
     GROUP BY track
 ),
--- Where the next step begins before this one is done, the CPU works ahead, and the time of steps is that of the GPU.
+-- If the next step begins before this one is done, the CPU works ahead, and steps are timed on the GPU.
 ended AS (
     SELECT
         s.*, greatest(range_end_ns, coalesce(done_ns, range_end_ns)) AS done_ns, first_work_ns,
