@@ -58,7 +58,12 @@ class Rule(NamedTuple):
 @cache
 def rules() -> dict[str, tuple[Rule, ...]]:
     """Return the rules of each kind (family, algorithm, collective) in the order in which they are tried."""
-    document = tomllib.loads(_RULES_FILE.read_text(encoding="utf-8"))
+    return read_rules(_RULES_FILE)
+
+
+def read_rules(path: Path) -> dict[str, tuple[Rule, ...]]:
+    """Read the rules of a file. Raises ValueError or re.error."""
+    document = tomllib.loads(path.read_text(encoding="utf-8"))
     if set(document) != set(_KINDS):
         raise ValueError(f"{_RULES_FILE.name}: expected the tables {sorted(_KINDS)}, found {sorted(document)}")
     return {kind: tuple(_rule(kind, table) for table in document[kind]) for kind in _KINDS}

@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import sys
 import sysconfig
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from functools import cache, lru_cache
@@ -186,6 +187,16 @@ def run_python(*arguments: str | Path, cwd: Path | None = None, **environment: s
     """Run `python ARGUMENTS`."""
     command = [sys.executable, *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=variables(**environment))
+
+
+def run_cli_under(
+    hook: str, *arguments: str | Path, cwd: Path | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run `analyze ARGUMENTS` in a process whose audit hook is this body of `def hook(event, args)`: it does what a
+    machine or a user does at a certain moment."""
+    code = "import errno, os, signal, sys\ndef hook(event, args):\n" + textwrap.indent(hook, "    ")
+    code += "\nsys.addaudithook(hook)\nfrom analyze.cli.main import main\nmain()"
+    return run_python("-c", code, *arguments, cwd=cwd, **environment)
 
 
 def start_cli(*arguments: str | Path, **environment: str) -> subprocess.Popen[str]:

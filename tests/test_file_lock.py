@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import ROOT, kernel, run_cli, run_python, write_trace
+from support import ROOT, kernel, run_cli, run_cli_under, write_trace
 
 from analyze.store.file_lock import locked
 from analyze.store.folder import Folder
@@ -68,16 +68,13 @@ def test_store_without_file_locks_is_read_only(tmp_path: Path) -> None:
     store = tmp_path / "store"
     trace = write_trace(tmp_path / "trace.json", [kernel("k", 0, 1)])
     run_cli("ingest", trace, "--store", store)
-    code = (
-        "import errno, os, sys\n"
-        "def no_locks(event, arguments):  # as on a Lustre mounted without `flock`\n"
-        f"    if event == 'fcntl.flock' and {str(store)!r} in os.readlink(f'/proc/self/fd/{{arguments[0]}}'):\n"
-        "        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))\n"
-        "sys.addaudithook(no_locks)\n"
-        "from analyze.cli.main import main\nmain()"
+    # As on a Lustre that is mounted without `flock`.
+    hook = (
+        f"if event == 'fcntl.flock' and {str(store)!r} in os.readlink('/proc/self/fd/%d' % args[0]):\n"
+        "    raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))"
     )
-    asked = run_python("-c", code, "sql", "SELECT name FROM kernels", store, "-f", "csv")
+    asked = run_cli_under(hook, "sql", "SELECT name FROM kernels", store, "-f", "csv")
     assert (asked.returncode, asked.stdout) == (0, "name\nk\n"), asked.stderr
-    refused = run_python("-c", code, "ingest", trace, "--store", store, "--again")
+    refused = run_cli_under(hook, "ingest", trace, "--store", store, "--again")
     reason = "cannot be written: cannot be locked: "
     assert refused.returncode == 2 and reason in refused.stderr and "Function not implemented" in refused.stderr

@@ -1,7 +1,7 @@
 """Kernel names: families, algorithms, collectives and short names, on names from Kepler to Hopper."""
 
 import re
-from typing import NamedTuple
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
@@ -9,8 +9,17 @@ from hypothesis import strategies as st
 from support import lines_run
 
 from analyze.ingestion import kernel_names
-from schemas import kernel_rules
-from schemas.kernel_rules import ALGORITHMS, COLLECTIVES, KernelClass, classify, families, matching_rule, rules
+from schemas.kernel_rules import (
+    ALGORITHMS,
+    COLLECTIVES,
+    KernelClass,
+    Rule,
+    classify,
+    families,
+    matching_rule,
+    read_rules,
+    rules,
+)
 
 _ITERATOR = "at::TensorIteratorBase&"
 _ANON = "at::native::(anonymous namespace)::"
@@ -398,13 +407,13 @@ def test_the_list_is_long_and_covers_every_value() -> None:
 
 
 @pytest.mark.parametrize(("kind", "rule", "name"), EXAMPLES, ids=[f"{k}-{n[:50]}" for k, _, n in EXAMPLES])
-def test_an_example_lands_on_its_own_table(kind: str, rule: kernel_rules.Rule, name: str) -> None:
+def test_an_example_lands_on_its_own_table(kind: str, rule: Rule, name: str) -> None:
     assert matching_rule(kind, name) is rule
     assert getattr(classify(name), kind) == rule.value
 
 
 @pytest.mark.parametrize(("kind", "rule"), RULES, ids=[f"{kind}-{rule.value}" for kind, rule in RULES])
-def test_every_regex_has_an_example(kind: str, rule: kernel_rules.Rule) -> None:
+def test_every_regex_has_an_example(kind: str, rule: Rule) -> None:
     words = [re.findall(r"[\w:]+", name) for name in rule.examples]
     unused = [m for m in rule.matches if not any(re.search(m, word) for name in words for word in name)]
     assert not unused, f"no example of this {kind} table matches {unused}"
@@ -470,6 +479,8 @@ def test_any_text_has_a_family(name: str) -> None:
 
 # Words that rules look for, whole and cut, and letters that only Python's regexes take for letters (k, s) or for \\w.
 _WORDS = sorted({word for _, rule, _ in EXAMPLES for text in rule.matches for word in re.findall(r"\w{2,}", text)})
+FILL = [f"fill_{n}" for n in range(1024)]
+"""Names that make a batch large enough for RE2."""
 _NAME_PIECES = _PIECES | st.sampled_from([*_WORDS, *NAMES, "_", "\u212a", "\u017f", "\u00e9"]) | st.text(max_size=3)
 
 
@@ -478,70 +489,36 @@ _NAME_PIECES = _PIECES | st.sampled_from([*_WORDS, *NAMES, "_", "\u212a", "\u017
 @example([*NAMES, *(name for _, _, name in EXAMPLES), *(name.swapcase() for name in NAMES)])
 @example(["nvjet\u00e9", "\u00e9_conv2d", "at::\u017foftmax", "at::\u212aernel", "nccl\u00e9Kernel", "x"])
 def test_batch_classification_equals_single_names(names: list[str]) -> None:
-    """RE2 looks at all their identifiers at once, Python's own regexes at each by itself."""
-    with pytest.MonkeyPatch.context() as few:
-        few.setattr(kernel_names, "_MANY", 1)
-        found = kernel_names.batch(names).to_pylist()
+    """RE2 classifies many names at once, Python's own regexes a single name."""
+    found = kernel_names.batch([*names, *FILL]).to_pylist()[: len(names)]
     assert found == [{"name": name, **classify(name)._asdict()} for name in names]
-    identifiers = {word for name in names for word in kernel_rules._words(kernel_rules._head(name))}
-    for kind in rules():
-        assert kernel_names.first_matches(kind, identifiers) == kernel_rules._ranks(kind, identifiers)
 
 
-def test_unmatched_names_skip_the_python_regexes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 2,000 identifiers Python's regexes look only at the 1,000 that match one, and each at most once."""
-    searched: list[str] = []
-
-    class Counted(NamedTuple):
-        pattern: str
-        compiled: re.Pattern[str]
-
-        def search(self, word: str) -> re.Match[str] | None:
-            searched.append(word)
-            return self.compiled.search(word)
-
-    counted = {
-        kind: tuple(rule._replace(pattern=Counted(rule.pattern.pattern, rule.pattern)) for rule in table)
-        for kind, table in rules().items()
-    }
-    monkeypatch.setattr(kernel_rules, "rules", lambda: counted)
-    names = [f"sgemm_{n}_nt" for n in range(1000)] + [f"mine_{n}" for n in range(1000)]
-    families = kernel_names.batch(names)["family"].to_pylist()
-    assert families == ["gemm"] * 1000 + ["other"] * 1000
-    assert len(searched) == 1000
-    # Few names of many characters are as much work.
-    searched.clear()
-    families = kernel_names.batch([f"sgemm_{'n' * 100_000}", *("k" * 100_000 + str(n) for n in range(3))])["family"]
-    assert families.to_pylist() == ["gemm", *["other"] * 3] and len(searched) == 1
-
-
-def test_invalid_rule_file_is_an_error(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for text in (
+@pytest.mark.parametrize(
+    "text",
+    [
         "[[family]]\nfamily = 'Green tea'\nmatch = ['x']\n[[algorithm]]\n[[collective]]",
         "[[family]]\nfamily = 'gemm'\nmatch = ['(']\n[[algorithm]]\n[[collective]]",
         "[[family]]\nfamily = 'gemm'\nmatches = ['x']\n[[algorithm]]\n[[collective]]",
         "[[families]]",
         "not toml",
-    ):
-        bad = tmp_path / "rules.toml"
-        bad.write_text(text)
-        monkeypatch.setattr(kernel_rules, "_RULES_FILE", bad)
-        with pytest.raises((ValueError, re.error)):
-            rules.__wrapped__()
+    ],
+)
+def test_invalid_rule_file_is_an_error(tmp_path: Path, text: str) -> None:
+    (tmp_path / "rules.toml").write_text(text)
+    with pytest.raises((ValueError, re.error)):
+        read_rules(tmp_path / "rules.toml")
 
 
 def test_classification_cost_is_linear_in_the_name() -> None:
-    """And not for each name: those of a trace have thousands of names, of the same identifiers."""
+    """Ten times the length is ten times the work, and names of known identifiers try no rule again."""
 
     def names(count: int) -> list[str]:
         return [f"void at::native::reduce_kernel<{i}, my::Functor<{'float, ' * 35}int> >(int)" for i in range(count)]
 
-    kernel_rules._rank.cache_clear()
-    classify(names(1)[0])
-    tried = kernel_rules._rank.cache_info().misses
-    for name in names(1000):
-        classify(name)
-    assert 0 < tried == kernel_rules._rank.cache_info().misses
-    # Nor is a long name taken apart more than once: ten times the length is ten times the work.
     long, longer = (f"void f<{'float, ' * n}int>(int)" for n in (300, 3000))
     assert lines_run(lambda: classify(longer)) < 11 * lines_run(lambda: classify(long))
+    first, *others = names(1000)
+    classify(first)
+    one = lines_run(lambda: classify(others[0]))
+    assert lines_run(lambda: [classify(name) for name in others[1:]]) < 1.1 * one * len(others)

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from analyze.errors import InputError
 from analyze.sources.base import FileReport
-from analyze.sources.nsys import tables
 from analyze.sources.nsys.reader import read
 from tests.support import SAMPLES
 from tests.test_nsys_layouts import OLD, _new, _two_processes, process, write_export
@@ -270,48 +269,32 @@ ANY = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    st.lists(
-        st.one_of(st.tuples(INTEGERS, st.none()), st.tuples(INTEGERS, st.just("s")), st.tuples(ANY, ANY)),
-        max_size=12,
-    ),
-    st.binary(max_size=3),
-)
-@example([(1, 0)], b"")
-@example([(1, None)] * 4 + [(2, "late")] * 4 + [(1.5, "x")], b"\xff")
-def test_adbc_and_sqlite3_read_the_same(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[Any, Any]], broken: bytes
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(COLUMNS.split()), st.one_of(INTEGERS, ANY)), max_size=12))
+@example([("start", None), ("start", "late"), ("gridX", 1.5), ("demangledName", b"\xff")])
+def test_large_files_are_read_as_small_ones(
+    tmp_path_factory: pytest.TempPathFactory, values: list[tuple[str, Any]]
 ) -> None:
-    """Batches of three rows: types change between them, and within them."""
-    path = tmp_path_factory.mktemp("any") / "x.sqlite"
+    """Files from 8 MiB on are read by another driver."""
+    folder = tmp_path_factory.mktemp("any")
+    rows = [WHOLE, *(with_value(column, value) for column, value in values)]
+    assert read_large(folder, *rows) == kernels(folder / "x.sqlite", *rows)
+
+
+def test_types_may_change_between_batches_of_a_large_file(tmp_path: Path) -> None:
+    many = [with_value("gridX", n) for n in range(70_000)]
+    rows = [*many, with_value("gridX", "late"), with_value("start", 1.5), *many[:100]]
+    assert read_large(tmp_path, *rows) == kernels(tmp_path / "x.sqlite", *rows)
+
+
+def read_large(folder: Path, *rows: tuple[Any, ...]) -> tuple[list[dict[str, Any]], FileReport]:
+    """Rows and report of an export of these kernels that another table makes large."""
+    path = folder / "large" / "x.sqlite"
+    path.parent.mkdir()
+    kernels(path, *rows)
     with closing(sqlite3.connect(path)) as db:
-        db.execute("CREATE TABLE t (start, text)")
-        db.executemany("INSERT INTO t VALUES (?, ?)", rows)
-        db.execute("INSERT INTO t VALUES (0, CAST(? AS TEXT))", (broken,))
+        db.execute("CREATE TABLE padding (data)")
+        db.execute("INSERT INTO padding VALUES (zeroblob(9000000))")
         db.commit()
-    found = []
-    for large in (0, 1 << 40):
-        with pytest.MonkeyPatch.context() as patch, closing(tables._connect(path)) as connection:
-            patch.setattr(tables, "_LARGE", large)
-            patch.setattr(tables, "_ROWS", 3)
-            opened = tables.SqliteTables(connection, path)
-            read = [b for b in opened.batches("t", ["start", "text", "missing"])]
-            assert {b["start"].type for b in read} == {pa.int64()} and {b["text"].type for b in read} == {pa.string()}
-            columns = {c: [v for b in read for v in b[c].to_pylist()] for c in ("start", "text", "missing")}
-            found.append((columns, opened.unreadable))
-    assert found[0] == found[1] and len(found[0][0]["start"]) == len(rows) + 1
-
-
-def test_a_large_file_is_read_by_its_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Were it not so, nothing but time would tell."""
-    [sample] = SAMPLES.glob("alexnet-dp2/nsys/*.sqlite")
-    monkeypatch.setattr(tables, "_LARGE", 0)
-    with closing(tables._connect(sample)) as connection:
-        opened = tables.SqliteTables(connection, sample)
-        monkeypatch.setattr(tables, "_typed", lambda column, *_: pytest.fail(f"{column}: by Python"))
-        names = ["start", "end", "deviceId", "streamId", "correlationId", "globalPid", "demangledName"]
-        [batch] = opened.batches(KERNEL, names)
-        assert [len(b["text"]) for b in opened.batches("NVTX_EVENTS", ["start", "text", "textId"])]
-    expected = sqlite3.connect(sample).execute(f"SELECT {', '.join(names)} FROM {KERNEL}").fetchall()
-    assert list(zip(*(batch[n].to_pylist() for n in names), strict=True)) == expected and expected
+    found, report = read_rows(path)
+    return found.get("kernels", []), report

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import re
-import runpy
 import subprocess
-import sys
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from support import ROOT
+from support import ROOT, run_python
 
 PACKAGES = {"analyze", "collect", "schemas"}
 CODE = re.compile(r"^```.*?^```$", re.M | re.S)
 
 
-def test_description_is_the_readme_without_repository_links(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: dict[str, Any] = {}
-    monkeypatch.setitem(sys.modules, "setuptools", SimpleNamespace(setup=said.update, Extension=dict))
-    monkeypatch.setitem(sys.modules, "setuptools.command.build_py", SimpleNamespace(build_py=object))
-    runpy.run_path(str(ROOT / "setup.py"))
-    text, readme = said["long_description"], (ROOT / "README.md").read_text("utf-8")
+def test_description_is_the_readme_without_repository_links() -> None:
+    pytest.importorskip("setuptools")
+    built = run_python("setup.py", "-q", "--long-description", cwd=ROOT)
+    assert built.returncode == 0, built.stderr
+    text, readme = built.stdout, (ROOT / "README.md").read_text("utf-8")
     links = re.findall(r"\]\(([^)\s]+)\)", CODE.sub("", readme))
     assert any(link.startswith("docs/") for link in links)
     assert [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if not link.startswith("http")] == []

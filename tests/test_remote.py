@@ -7,7 +7,6 @@ import os
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support import SAMPLES, kernel, sql, stored_rows, write_ranks, write_trace
@@ -82,34 +81,28 @@ def test_samples_have_the_same_rows_as_in_a_folder(tmp_path: Path, url: str) -> 
 
 
 def test_concurrent_writers_lose_no_run(tmp_path: Path, url: str) -> None:
-    """Both have read the same catalogue before either writes its own."""
     analyze.ingest(trace(tmp_path, "first"), store=url)
-    both = threading.Barrier(2)
-    replace = RemoteStore._replace
+    others = ["second", "third", "fifth", "sixth"]
+    together = threading.Barrier(len(others))
 
-    def together(store: RemoteStore, *change: Any) -> None:
-        both.wait(timeout=30)
-        replace(store, *change)
+    def write(path: Path) -> None:
+        together.wait(timeout=30)
+        analyze.ingest(path, store=url, jobs=1)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RemoteStore, "_replace", together)
-        writers = [
-            threading.Thread(target=analyze.ingest, args=(trace(tmp_path, n),), kwargs={"store": url, "jobs": 1})
-            for n in ("second", "third")
-        ]
-        for writer in writers:
-            writer.start()
-        for writer in writers:
-            writer.join()
-    assert names(url) == {"first", "second", "third"}
-    # Two stores of one storage are asked together.
+    writers = [threading.Thread(target=write, args=(trace(tmp_path, name),)) for name in others]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert names(url) == {"first", *others}
+    # Two stores of one storage can be queried together.
     analyze.ingest(trace(tmp_path, "fourth"), store=f"{url}-b")
     with analyze.open(url, f"{url}-b") as both_stores:
-        assert both_stores.sql("SELECT count(*) AS n FROM kernels").to_pylist() == [{"n": 4}]
+        assert both_stores.sql("SELECT count(*) AS n FROM kernels").to_pylist() == [{"n": len(others) + 2}]
         assert repr(both_stores) == f"analyze.open({url!r}, {url + '-b'!r})"
 
 
-def test_replaced_files_stay_for_one_change(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replaced_files_stay_for_one_change(tmp_path: Path, url: str) -> None:
     path = trace(tmp_path, "k")
     analyze.ingest(path, store=url)
     [first] = [n for n in objects(url) if n.startswith("kernels/")]
@@ -120,14 +113,15 @@ def test_replaced_files_stay_for_one_change(tmp_path: Path, url: str, monkeypatc
         if kept:
             assert readers[0].sql("SELECT name FROM kernels").to_pylist() == [{"name": "k"}]
     assert len(objects(url, ".json")) == 2
-    # What nothing names is left alone while its writer may live.
+    # A file that nothing names stays while its writer may live.
     system, root = fsspec.core.url_to_fs(url)
     system.pipe_file(f"{root}/kernels/run_id=x/rank-0.dead0000.parquet", b"half")
     analyze.ingest(path, store=url)
     assert any("dead0000" in n for n in objects(url))
-    monkeypatch.setattr("analyze.store.object_storage.ORPHAN_TTL_S", 0)
+    store = store_at(url)
+    assert isinstance(store, RemoteStore)
     time.sleep(1)  # times of objects are whole seconds
-    analyze.ingest(path, store=url)
+    store.sweep(ttl_s=0)
     assert not any("dead0000" in n for n in objects(url)) and names(url) == {"k"}
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from pathlib import Path
 
 import pytest
-from support import SAMPLES, kernel, run_cli, sql, stored_rows, write_ranks, write_run, write_trace
+from support import SAMPLES, kernel, run_cli, run_cli_under, sql, stored_rows, write_ranks, write_run, write_trace
 
 import analyze
 from analyze.errors import InputError
@@ -15,7 +16,6 @@ from analyze.ingestion.commit import commit
 from analyze.ingestion.discover import discover
 from analyze.ingestion.ingest import ingest
 from analyze.ingestion.shards import Share, ingest_shard, parse_share
-from analyze.store.object_storage import store_at
 from analyze.store.store import Store
 
 
@@ -187,13 +187,19 @@ def test_unreadable_file_is_a_warning_of_the_commit(tmp_path: Path) -> None:
     assert stored_rows(two) == stored_rows(one)
 
 
-@pytest.mark.parametrize("remote", [False, True])
-def test_committed_shards_are_not_committed_again(
-    tmp_path: Path, remote: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A commit that died when its rows were visible, but its shards still there; then the run was read anew."""
+def killed_commit(store: Path, *options: str) -> None:
+    """Commit shards in a process that is killed when their rows are visible and before it removes them."""
+    hook = (
+        "if event == 'os.rename' and os.path.basename(args[1]).startswith('.part'):\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    assert run_cli_under(hook, "commit", store, *options).returncode == -signal.SIGKILL
+
+
+def test_committed_shards_are_not_committed_again(tmp_path: Path) -> None:
+    """A commit was killed before it removed its shards; then the run was ingested again."""
     folder = job(tmp_path / "job", 2, "old")
-    store = store_at(f"memory://{os.getpid()}/again" if remote else tmp_path / "store")
+    store = Store(tmp_path / "store")
     write_run(folder, [(f"rank-{rank}.json", "chrome_trace", rank) for rank in (0, 1)], run_id="r")
 
     def names() -> set[str]:
@@ -202,19 +208,13 @@ def test_committed_shards_are_not_committed_again(
 
     for number in (0, 1):
         analyze.ingest(folder, store=str(store), shard=f"{number}/2", jobs=1)
-
-    def die(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(type(store), "forget_shards", die)
-        analyze.commit(str(store))
+    killed_commit(store.folder)
     assert names() == {"old0", "old1"} and store.read_shards()
     analyze.ingest(job(folder, 2, "new"), store=str(store), jobs=1)
     with pytest.raises(InputError, match="there is no shard to commit"):
         analyze.commit(str(store))
     assert names() == {"new0", "new1"} and not store.read_shards()
-    # Shards of the same plan that are done after that are another commit.
+    # Shards of the same plan that are written after that are another commit.
     job(folder, 2, "newer")
     for number in (0, 1):
         analyze.ingest(folder, store=str(store), shard=f"{number}/2", jobs=1)
@@ -222,18 +222,12 @@ def test_committed_shards_are_not_committed_again(
     assert names() == {"newer0", "newer1"} and not store.read_shards()
 
 
-def test_commit_after_two_killed_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_after_two_killed_commits(tmp_path: Path) -> None:
     """Each left its shards, and they lie in one folder."""
     folder, store = job(tmp_path / "job", 2), tmp_path / "store"
     shards(store, 0, 1, of=2, paths=folder)
-
-    def die(*_: object) -> None:
-        raise KeyboardInterrupt
-
     for missing in (False, True):
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(Store, "forget_shards", die)
-            analyze.commit(store, allow_missing=missing)
+        killed_commit(store, *(["--allow-missing"] if missing else []))
         if not missing:
             shards(store, 0, of=2, paths=folder)
     with pytest.raises(InputError, match="there is no shard to commit"):

@@ -6,22 +6,23 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support import ROOT, ask, kernel, run_cli, sql, write_ranks, write_run, write_trace
+from support import ROOT, ask, kernel, run_cli, run_cli_under, sql, write_ranks, write_run, write_trace
 
 import analyze
 from analyze.errors import InputError
 from analyze.ingestion.discover import discover
 from analyze.ingestion.ingest import ingest
 from analyze.store.catalogue import PARSER_VERSION, STORE_VERSION, path_name
-from analyze.store.folder import Folder
 from analyze.store.store import Store
 from schemas.tables import TABLES, arrow_schema
 
@@ -131,23 +132,20 @@ def test_files_of_killed_ingests_are_removed(tmp_path: Path) -> None:
     assert not list(store.glob(".part*"))
 
 
-@pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit])
-def test_signal_after_the_catalogue_is_written_keeps_its_files(
-    tmp_path: Path, raised: type[BaseException], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The run is in the store then, and its files are not swept away with what nothing names."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_after_the_catalogue_is_written_keeps_its_files(tmp_path: Path, number: signal.Signals) -> None:
+    """The run is in the store then, and its files are named by the catalogue."""
     _, store = stored(tmp_path, "old")
-    write = Folder.write
-
-    def interrupted(folder: Folder, name: str, data: bytes) -> None:
-        write(folder, name, data)
-        raise raised
-
-    monkeypatch.setattr(Folder, "write", interrupted)
     path = write_trace(tmp_path / "t.json", [kernel("new", 0, 1)])
-    with pytest.raises(raised):
-        ingest(discover([path]), Store(store), jobs=1)
-    monkeypatch.undo()
+    # The first event after the catalogue has its name.
+    hook = (
+        f"if 'new' in globals() or not os.path.exists({str(store / 'store.json')!r}): return\n"
+        f"if open({str(store / 'store.json')!r}).read().count('t.json') == 2:\n"
+        f"    globals()['new'] = True\n    signal.raise_signal({int(number)})"
+    )
+    hook = f"if event == 'open': return\n{hook}"
+    done = run_cli_under(hook, "ingest", path, "--store", store, "--jobs", "1")
+    assert done.returncode == 128 + number, done.stderr
     assert {r["name"] for r in ask(store, "kernel-share")} == {"old", "new"}
     assert ingest(discover([path]), Store(store), jobs=1).unchanged
 
@@ -372,17 +370,30 @@ def test_store_of_a_newer_parser(tmp_path: Path) -> None:
         ask(store, "runs")
 
 
-def test_changed_rules_classify_stored_names_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_rules_classify_stored_names_again(tmp_path: Path) -> None:
     _, store = stored(tmp_path, "sm90_xmma_gemm_x")
-    monkeypatch.setattr("analyze.ingestion.kernel_names.rules_digest", lambda: "another")
-    monkeypatch.setattr(
-        "analyze.ingestion.kernel_names.rows",
-        lambda run_id, names: [
-            {"run_id": run_id, "name": n, "short_name": n, "family": "renamed", "algorithm": None, "collective": None}
-            for n in names
-        ],
-    )
-    assert [r["family"] for r in ask(store, "kernel-share", params={"group": "family"})] == ["renamed"]
+    [path] = (store / "kernel_names").rglob("*.parquet")
+    names = pq.ParquetFile(path).read()
+    at = names.schema.get_field_index("family")
+    family = pa.array(["older"]).dictionary_encode().cast(names.schema.field(at).type)
+    pq.write_table(names.set_column(at, names.schema.field(at), family), path)
+    forget_sizes(store)
+    families = {"group": "family"}
+    assert [r["family"] for r in ask(store, "kernel-share", params=families)] == ["older"]
+    content = json.loads((store / "store.json").read_text())
+    for run in content["runs"].values():
+        run["rules"] = "of an older version"
+    (store / "store.json").write_text(json.dumps(content))
+    assert [r["family"] for r in ask(store, "kernel-share", params=families)] == ["gemm"]
+
+
+def forget_sizes(store: Path) -> None:
+    """Make a catalogue that does not say what its files hold."""
+    content = json.loads((store / "store.json").read_text())
+    for run in content["runs"].values():
+        for file in (f for files in run["tables"].values() for f in files):
+            file.pop("crc32", None), file.pop("bytes", None)
+    (store / "store.json").write_text(json.dumps(content))
 
 
 def test_full_disk_is_one_sentence(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import kernel, run_cli, write_ranks, write_trace
+from support import ROOT, kernel, run_cli, run_python, write_ranks, write_trace
 
 import analyze
 from analyze.errors import InputError
@@ -204,10 +204,15 @@ def test_names_cannot_leave_a_folder(tmp_path: Path, name: str) -> None:
         Folder(tmp_path).write(name, b"")
 
 
-@pytest.mark.parametrize("handles", [True, False])
-def test_folder_operations_do_not_follow_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, handles: bool) -> None:
-    """Windows has none."""
-    monkeypatch.setattr("analyze.store.folder._HANDLES", handles)
+@pytest.mark.parametrize("without", ["", "import os; os.supports_dir_fd = set()"], ids=["POSIX", "as on Windows"])
+def test_folder_operations_do_not_follow_links(tmp_path: Path, without: str) -> None:
+    code = f"{without}\nimport sys\nfrom pathlib import Path\nfrom test_store_links import check_folder\n"
+    path = os.pathsep.join((str(ROOT), str(ROOT / "tests")))
+    done = run_python("-c", f"{code}check_folder(Path({str(tmp_path)!r}))", PYTHONPATH=path)
+    assert done.returncode == 0, done.stderr
+
+
+def check_folder(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.mkdir()
     (victim / "x").write_text("secret")

@@ -164,8 +164,8 @@ class RemoteStore(Store):
         names = sorted(self._listed(f"{SHARDS}/{folder}"), key=lambda n: not n.endswith("plan.json"))
         self._remove(names)
 
-    def sweep(self) -> None:
-        """Remove files of writers that ended more than ORPHAN_TTL_S ago without a commit."""
+    def sweep(self, ttl_s: float = ORPHAN_TTL_S) -> None:
+        """Remove files of writers that ended more than `ttl_s` seconds ago without a commit."""
         listed = self._listed("")
         parts = [n.rsplit("/", 1)[1].split(".") for n in listed if n.startswith(f"{SHARDS}/")]
         marks = {part[1] for part in parts if len(part) > 2}
@@ -177,7 +177,7 @@ class RemoteStore(Store):
                 n
                 for n in unnamed
                 if n.rsplit("/", 1)[1].split(".")[1] not in marks
-                and (now - self._fs.modified(self._at(n))).total_seconds() > ORPHAN_TTL_S
+                and (now - self._fs.modified(self._at(n))).total_seconds() > ttl_s
             )
 
     def _replace(self, runs: dict[str, StoredRun], commits: Iterable[str] | None = None) -> None:
