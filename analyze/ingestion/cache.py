@@ -1,7 +1,7 @@
 """Stores for raw files that a query was given directly: created on first use, updated, evicted when unused.
 
 An entry is a store in a folder of the cache. Its `source.json` names the raw files; the modification time of
-`source.json` is when the entry was used last. The file `sizes` holds the total size, see `_takes`.
+`source.json` is when the entry was used last.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,13 +33,12 @@ SIZE_VARIABLE = "TRACEQUARRY_CACHE_SIZE"
 DEFAULT_SIZE = "20GB"
 
 _SOURCE = "source.json"
-_SIZES = "sizes"
 _ENTRY = re.compile(r"[0-9a-f]{16}")
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?\s*", re.IGNORECASE)
 _TRIES = 5
 
 
-class _Made(msgspec.Struct, kw_only=True):
+class _Source(msgspec.Struct, kw_only=True):
     """The raw files of an entry."""
 
     paths: list[str]
@@ -161,26 +159,25 @@ def _cached(given: Sequence[RawPath], progress: object, warnings: list[str], tel
             for run_id in set(store.snapshot.runs) - ({r.run_id for r in runs} - set(result.failed)):
                 store.forget(run_id)
             store.sweep()
-            made = _Made(paths=[printable_text(p) for p in resolved], state=state)
-            cache.write(f"{folder.name}/{_SOURCE}", msgspec.json.encode(made))
+            source = _Source(paths=[printable_text(p) for p in resolved], state=state)
+            cache.write(f"{folder.name}/{_SOURCE}", msgspec.json.encode(source))
         warnings += runs.warnings + result.warnings
         tell(result.read_as)
-        if _takes(_bytes(folder)) > limit():
-            evict(keep=folder)
+        evict(keep=folder)
     raise InputError(f"{given[0]}: the files change faster than they are read")
 
 
 def _is_current(cache: Folder, store: Store, state: str) -> bool:
     try:
-        made = _read_made(cache, store.folder.name)
+        source = _read_source(cache, store.folder.name)
     except (OSError, ValueError):
         return False
-    return made.state == state and not any(map(store.damage, store.snapshot.runs))
+    return source.state == state and not any(map(store.damage, store.snapshot.runs))
 
 
-def _read_made(cache: Folder, entry: str) -> _Made:
-    """Read the raw files of an entry. Raises OSError, ValueError, and InputError for a link."""
-    return decoded(cache.read(f"{entry}/{_SOURCE}"), _Made)
+def _read_source(cache: Folder, entry: str) -> _Source:
+    """Read `source.json` of an entry. Raises OSError, ValueError, and InputError for a link."""
+    return decoded(cache.read(f"{entry}/{_SOURCE}"), _Source)
 
 
 def _state(paths: Sequence[RawPath]) -> str:
@@ -219,35 +216,12 @@ def entries() -> list[Entry]:
     for name in names:
         try:
             used = cache.stat(f"{name}/{_SOURCE}").st_mtime
-            source = ", ".join(_read_made(cache, name).paths)
+            source = ", ".join(_read_source(cache, name).paths)
         except (OSError, ValueError, InputError):
             used, source = 0.0, "(unknown)"
         folder = cache.path / name
         found.append(Entry(folder, source, _bytes(folder), used))
     return sorted(found, key=lambda e: (-e.used, e.folder))
-
-
-def _takes(added: int) -> float:
-    """Return an upper bound of the bytes of all entries and a new one; infinite if they were never summed up.
-
-    With hundreds of entries, looking at every file takes longer than creating an entry. So the file `sizes` has a line
-    "=BYTES" for the sum at some time, and a line for each entry created since. Lines are only appended, so two
-    processes lose none; an entry that was created or removed twice makes the bound too high.
-    """
-    try:
-        _note(str(added))
-        lines = Folder(cache_folder()).read(_SIZES).decode().split()
-        return sum(int(line.removeprefix("=")) for line in lines) if any(li[0] == "=" for li in lines) else inf
-    except (OSError, ValueError, InputError):
-        return inf
-
-
-def _note(line: str) -> None:
-    handle = Folder(cache_folder()).open(_SIZES, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    try:
-        os.write(handle, f"{line}\n".encode())
-    finally:
-        os.close(handle)
 
 
 def _bytes(folder: Path) -> int:
@@ -272,16 +246,13 @@ def evict(max_bytes: int | None = None, keep: Path | None = None) -> list[Entry]
         for name in cache.folders():
             if name.startswith(REMOVED):
                 cache.remove_tree(name)
-        cache.unlink(_SIZES)
-    there = entries()
-    total = sum(e.bytes for e in there)
+    found = entries()
+    total = sum(e.bytes for e in found)
     removed = []
-    for entry in reversed(there):
+    for entry in reversed(found):
         if total > most and entry.folder != keep and remove(cache, entry.folder.name):
             total -= entry.bytes
             removed.append(entry)
-    with suppress(OSError):
-        _note(f"={total}")
     return removed
 
 
