@@ -1,9 +1,9 @@
 """What pyproject.toml cannot say: the description of a package index, the studies, and what is compiled.
 
 The description is the README, but its links to files of this repository lead nowhere there: each becomes its text and
-the path. The studies, which stand in a folder of their own, are found in `schemas` once installed. Modules of C are
-compiled, where that can be: without them the same is done by NumPy, slower. They are of Python's stable ABI, so that
-one wheel for each platform is for all versions of Python.
+the path. The studies, which stand in a folder of their own, are found in `schemas` once installed. The C module is
+compiled where there is a compiler; without it, reading large Chrome traces is slower. It uses Python's stable ABI, so
+that one wheel for each platform serves all versions of Python.
 """
 
 import re
@@ -35,20 +35,17 @@ class Build(build_py):
 
 # Python without its lock has no stable ABI.
 STABLE = not sysconfig.get_config_var("Py_GIL_DISABLED")
-COMPILED = ("analyze.sources.chrome._cutting",)
 
 setup(
     cmdclass={"build_py": Build},
     ext_modules=[
         Extension(
-            name=name,
-            sources=[name.replace(".", "/") + ".c"],
-            depends=["analyze/compiled.h"],  # which the sdist holds, too
+            name="analyze.sources.chrome._cutting",
+            sources=["analyze/sources/chrome/_cutting.c"],
             define_macros=[("Py_LIMITED_API", "0x030B0000")] if STABLE else [],
             py_limited_api=STABLE,
             optional=True,
         )
-        for name in COMPILED
     ],
     options={"bdist_wheel": {"py_limited_api": "cp311"}} if STABLE else {},
     long_description=description(Path(__file__).with_name("README.md").read_text("utf-8")),

@@ -25,7 +25,7 @@ FILES = {
 }
 
 FLOORS = (
-    ("analyze.compiled", "analyze.cpus", "analyze.errors", "analyze.shell", "analyze.whole_file"),
+    ("analyze.cpus", "analyze.errors", "analyze.shell", "analyze.whole_file"),
     ("analyze.derive",),
     ("analyze.sources",),
     ("analyze.store",),
