@@ -11,6 +11,7 @@ The Python API mirrors the command line, command by command and option by option
         traces.sql("SELECT count(*) FROM kernels")
         traces.pivot("nccl-share", rows=["model"], columns=["gpus"], value="kernel_time_pct", agg="sum")
         traces.advise(min_pct=5)
+        traces.where("gpus = 2", profiler="nsys").advise()   # a part of the recordings, with the same methods
         traces.plot("roofline", "roofline.html").note
         traces.report("report.html")
         traces.serve()                                   # the same live, with questions and SQL
@@ -64,13 +65,20 @@ __all__ = [
 ]
 
 
-def open(*paths: Paths, queries: Paths | Sequence[Paths] = (), progress: Progress | None = None) -> Traces:
+def open(
+    *paths: Paths,
+    queries: Paths | Sequence[Paths] = (),
+    where: str | None = None,
+    profiler: str | None = None,
+    progress: Progress | None = None,
+) -> Traces:
     """Open stores, run folders, folders of them, or raw files, at URLs too; raw ones go into the cache first.
 
-    `queries`: further folders of query files. `progress`: is told how the ingest gets on. Raises InputError for what
-    cannot be read; `Traces.warnings` say what was lost of the rest.
+    `queries`: further folders of query files. `where`, `profiler`: read only this part, see `Traces.where`.
+    `progress`: is called as the ingest proceeds. Raises InputError for what cannot be read; `Traces.warnings` say what
+    was lost of the rest.
     """
-    return Traces(paths, queries, progress)
+    return Traces(paths, queries, progress, where, profiler)
 
 
 def ingest(
@@ -179,7 +187,7 @@ def compare(
     """Compare two recordings: what was added, removed or changed, and whether `fail_if` holds.
 
     `where`: SQL over the columns of `runs` and `rank`, for both sides; `where_a`, `where_b` for one of them.
-    `profiler`: which pass, as in `Traces`. The others: see `analyze.comparison.compare`. Returns the rows (`table` is
+    `profiler`: as in `Traces.where`. The others: see `analyze.comparison.compare`. Returns the rows (`table` is
     an Arrow table, times in ns, shares in %), notes, and the conditions of `fail_if` that hold. Raises InputError.
     """
     from analyze.comparison import compare as run_compare
@@ -188,8 +196,10 @@ def compare(
     with ExitStack() as stack:
         sides = [t if isinstance(t, Traces) else stack.enter_context(open(t)) for t in (a, b)]
         result = run_compare(
-            sides[0].engines.get(where=[where, where_a], profiler=profiler),
-            sides[1].engines.get(where=[where, where_b], profiler=profiler),
+            *(
+                side.engines.get(side.selection.narrowed(where, profiler).narrowed(of_side))
+                for side, of_side in zip(sides, (where_a, where_b), strict=True)
+            ),
             level=level,
             time=time,
             per_step=per_step,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analyze.query.query_files import ResultColumn
+from analyze.query.selection import Selection
 from analyze.render import inline
 from analyze.shell import command
 from schemas.urls import as_given
@@ -77,7 +79,7 @@ class Info(NamedTuple):
         return inline.fragment(*_run_elements(self.runs), *said)
 
 
-def inspect(engines: Engines, folders: Sequence[Path] = ()) -> Info:
+def inspect(engines: Engines, selection: Selection, folders: Sequence[Path] = ()) -> Info:
     """Look into stores: at the names of tables and a few columns, without asking the queries. Raises InputError.
 
     `folders`: further folders of query files.
@@ -85,11 +87,11 @@ def inspect(engines: Engines, folders: Sequence[Path] = ()) -> Info:
     from analyze.query.needs import holdings, needs_of
     from analyze.query.query_files import catalog
 
-    engine = engines.get(profiler="all")
+    engine = engines.get(replace(selection, profiler=selection.profiler or "all"))
     held = holdings(engine)
     queries = sorted(catalog(folders).values(), key=lambda q: (q.group, q.name))
     # Of several passes of a workload, a query is asked of one.
-    asked = {q.prefer: engines.get(query=q).run_ids for q in {q.prefer: q for q in queries}.values()}
+    asked = {q.prefer: engines.get(selection, q).run_ids for q in {q.prefer: q for q in queries}.values()}
     answered, unanswered = [], []
     for query in queries:
         lacking = needs_of(query, {}).lacking(set().union(*(held[r] for r in asked[query.prefer])))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from analyze.errors import InputError
 from analyze.query.query_files import Query, ResultColumn
 from analyze.query.recordings import RUN_COLUMNS
+from analyze.query.selection import Selection
 
 if TYPE_CHECKING:
     from analyze.query.answer import Answer
@@ -32,14 +34,13 @@ def pivot(
     *,
     agg: str | None = None,
     filter: str | None = None,
-    where: str | None = None,
-    profiler: str | None = None,
+    selection: Selection,
 ) -> Answer:
     """Ask a query of each combination of `rows` and `columns` and lay its `value` out.
 
     `rows`, `columns`: columns of runs (or rank), by which the runs are told apart, or of the query's result. A cell
     holds one value; where the query returns several, `filter` (SQL over its result) chooses or `agg` (sum, avg, min,
-    max) combines them. A cell without any is NULL. `profiler`: which pass, as in `Engine`. Raises InputError.
+    max) combines them. A cell without any is NULL. Raises InputError.
     """
     from analyze.query.answer import row_answer
 
@@ -57,8 +58,8 @@ def pivot(
             if name not in own and name not in RUN_COLUMNS:
                 raise InputError(f"{option} {name}: {_instead(query, choices, name)}")
     axes = dict.fromkeys([*rows, *columns])
-    by = [a for a in axes if a not in own]
-    answer = engines.get(by, where, profiler, query).query(query, parameters)
+    by = tuple(a for a in axes if a not in own)
+    answer = engines.get(replace(selection, by=by), query).query(query, parameters)
     known = {c.name: c for c in answer.columns}
     if value not in known:
         raise InputError(f"--value {value}: query {query.name} has no such column; it has {', '.join(known)}")

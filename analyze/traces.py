@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,22 +30,24 @@ Paths = str | PathLike[str]
 
 
 class Traces:
-    """Stores, run folders or raw files, opened for questions. Made by `open`.
+    """Stores, run folders or raw files, opened for questions. Made by `open`; `where` returns a part of them.
 
-    What one question computes (the call tree, building blocks) is there for the next ones with the same `by`, `where`
-    and `profiler`. Several threads may ask. Closed at the end of a `with`, by `close`, or when nothing refers to it.
-
-    Options of several methods: `where`: SQL over the columns of `runs` and `rank`: what to look at. `profiler`: torch,
-    nsys, nvprof, ncu or none: only what was recorded under it; all; by default one timing pass of each workload that
-    has several. Methods that return an Arrow table have a twin that returns the `Answer`, which has the documented
-    columns with their units, and `notes`. All raise InputError for what the user can mend.
+    Questions about the same part share what is computed once. Several threads may ask. Closed at the end of a `with`,
+    by `close`, or when nothing refers to it. Methods that return an Arrow table have a twin that returns the `Answer`,
+    which has the documented columns with their units, and `notes`. All raise InputError for bad input.
     """
 
     def __init__(
-        self, paths: Paths | Sequence[Paths], queries: Paths | Sequence[Paths] = (), progress: Progress | None = None
+        self,
+        paths: Paths | Sequence[Paths],
+        queries: Paths | Sequence[Paths] = (),
+        progress: Progress | None = None,
+        where: str | None = None,
+        profiler: str | None = None,
     ):
         from analyze.ingestion.cache import open_stores
         from analyze.query.engines import Engines
+        from analyze.query.selection import DEFAULT
         from schemas.urls import as_given
 
         places = as_paths(paths)
@@ -53,6 +57,18 @@ class Traces:
         self.stores, self.warnings = open_stores(places, progress, self.read_as.append)
         self.query_folders = tuple(as_paths(queries))
         self.engines = Engines(self.stores)
+        self.selection = DEFAULT.narrowed(where, profiler)
+
+    def where(self, condition: str | None = None, profiler: str | None = None) -> Traces:
+        """Return the part for which `condition` holds: `traces.where("gpus = 2").advise()`.
+
+        `condition`: SQL over the columns of `runs`, `rank` and `node`. `profiler`: torch, nsys, nvprof, ncu or none
+        reads only what was recorded under it, all reads every pass; by default one timing pass of each workload is
+        read. Both parts stay open together.
+        """
+        part = copy(self)
+        part.selection = self.selection.narrowed(condition, profiler)
+        return part
 
     def close(self) -> None:
         """Close the stores; there are no questions any more, and rows that were not taken are gone."""
@@ -69,7 +85,9 @@ class Traces:
         self.close()
 
     def __repr__(self) -> str:
-        return f"analyze.open({', '.join(map(repr, self._given))})"
+        given = map(repr, self._given)
+        selected = (f"{k}={v!r}" for k in ("condition", "profiler") if (v := getattr(self.selection, k)))
+        return f"analyze.open({', '.join([*given, *selected])})".replace("condition=", "where=")
 
     def _repr_html_(self) -> str:
         return self.info()._repr_html_()
@@ -78,12 +96,10 @@ class Traces:
         self,
         name: str,
         by: str | Sequence[str] = (),
-        where: str | None = None,
         params: Mapping[str, object] | None = None,
         sort: str | None = None,
         limit: int | None = None,
         select: str | Sequence[str] = (),
-        profiler: str | None = None,
     ) -> pa.Table:
         """Answer a query by name (`catalog` lists them) as an Arrow table.
 
@@ -91,18 +107,16 @@ class Traces:
         `per` can tell apart (dimension, group). `params`: parameters of the query. `sort`: column names, `-` in
         front for descending. `limit`: at most so many rows. `select`: only these columns, in this order.
         """
-        return self.answer(name, by, where, params, sort, limit, select, profiler).arrow()
+        return self.answer(name, by, params, sort, limit, select).arrow()
 
     def answer(
         self,
         name: str,
         by: str | Sequence[str] = (),
-        where: str | None = None,
         params: Mapping[str, object] | None = None,
         sort: str | None = None,
         limit: int | None = None,
         select: str | Sequence[str] = (),
-        profiler: str | None = None,
     ) -> Answer:
         """As `query`, with the documented columns, and notes; the rows are computed when they are taken."""
         from analyze.notebook import Answer
@@ -110,15 +124,12 @@ class Traces:
 
         query, given = self._find(name), self._given
         by, texts = query.own_by(as_names(by), as_texts(params))
-        engine = self.engines.get(by, where, profiler, query)
+        engine = self.engines.get(replace(self.selection, by=by), query)
 
         def draw(answer: Answer, figure: str | None, title: str | None) -> Drawing:
             from analyze.report.files import draw
 
-            return draw(
-                answer, engine, given, query, texts,
-                by=by, where=where, profiler=profiler, figure=figure, title=title,
-            )  # fmt: skip
+            return draw(answer, engine, given, query, texts, figure=figure, title=title)
 
         answer = Answer(engine.query(query, texts, sort, limit, as_names(select)), draw)
         if limit != 0:
@@ -142,18 +153,18 @@ class Traces:
         """What was found: how the runs were recorded, what they lack, which queries they can answer."""
         from analyze.info import inspect
 
-        return inspect(self.engines, self.query_folders)
+        return inspect(self.engines, self.selection, self.query_folders)
 
-    def sql(self, statement: str, where: str | None = None, profiler: str | None = None) -> pa.Table:
+    def sql(self, statement: str) -> pa.Table:
         """Answer one SELECT over the tables (`tables` documents them) as an Arrow table."""
-        return self.sql_answer(statement, where, profiler).arrow()
+        return self.sql_answer(statement).arrow()
 
-    def sql_answer(self, statement: str, where: str | None = None, profiler: str | None = None) -> Answer:
+    def sql_answer(self, statement: str) -> Answer:
         """As `sql`, with notes; the rows are computed when they are taken."""
         from analyze.notebook import Answer
         from analyze.query.needs import NO_RUN
 
-        engine = self.engines.get(where=where, profiler=profiler)
+        engine = self.engines.get(self.selection)
         answer = Answer(engine.sql(statement))
         if not engine.run_ids:  # A row may be there, as of count(*).
             answer.note = NO_RUN
@@ -164,28 +175,24 @@ class Traces:
         output: Paths,
         tree: str = "op",
         time: str = "gpu",
-        where: str | None = None,
-        profiler: str | None = None,
     ) -> Drawn:
         """Write the call trees as a flame graph, as `analyze flame`; see `analyze.flame.flame`."""
         from analyze.flame import flame
 
-        return flame(self.engines.get(where=where, profiler=profiler), Path(output), tree=tree, time=time)
+        return flame(self.engines.get(self.selection), Path(output), tree=tree, time=time)
 
-    def moment(self, at: str, where: str | None = None, profiler: str | None = None) -> Moment:
+    def moment(self, at: str) -> Moment:
         """The place in time that `analyze trace --at` names: gap:3, a finding of `advise`, or ms from the start."""
         from analyze.trace.moments import find_moment
 
-        return find_moment(self.engines.get(where=where, profiler=profiler), at)
+        return find_moment(self.engines.get(self.selection), at)
 
     def plot(
         self,
         name: str,
         output: Paths | None = None,
         by: str | Sequence[str] = (),
-        where: str | None = None,
         params: Mapping[str, object] | None = None,
-        profiler: str | None = None,
         figure: str | None = None,
         title: str | None = None,
     ) -> Drawing:
@@ -198,7 +205,7 @@ class Traces:
 
         if output is not None:
             output_format(Path(output))
-        drawing = self.answer(name, by, where, params, profiler=profiler).plot(figure, title)
+        drawing = self.answer(name, by, params).plot(figure, title)
         if output is not None:
             drawing.save(output)
         return drawing
@@ -208,8 +215,6 @@ class Traces:
         output: Paths,
         compare: Traces | None = None,
         by: str | Sequence[str] = (),
-        where: str | None = None,
-        profiler: str | None = None,
         title: str | None = None,
         progress: Counted | None = None,
     ) -> None:
@@ -219,9 +224,10 @@ class Traces:
         """
         from analyze.report.files import write_report
 
-        after = (compare.stores, compare._given) if compare else None
+        groups = tuple(as_names(by))
+        after = (compare.stores, compare._given, replace(compare.selection, by=groups)) if compare else None
         write_report(
-            self.stores, self._given, Path(output), after=after, by=as_names(by), where=where, profiler=profiler,
+            self.stores, self._given, Path(output), selection=replace(self.selection, by=groups), after=after,
             title=title, progress=progress,
         )  # fmt: skip
 
@@ -231,8 +237,6 @@ class Traces:
         port: int | None = None,
         token: bool = False,
         time_limit: float = 60.0,
-        where: str | None = None,
-        profiler: str | None = None,
         show: Callable[[str], object] = print,
     ) -> None:
         """Serve the report, the questions and a box for SQL as pages, until the process is interrupted.
@@ -245,12 +249,10 @@ class Traces:
 
         serve(
             self.stores, self._given, show, folders=self.query_folders, host=host, port=port, token=token,
-            time_limit=time_limit, where=where, profiler=profiler,
+            time_limit=time_limit, selection=self.selection,
         )  # fmt: skip
 
-    def study(
-        self, name: Paths, output: Paths, where: str | None = None, progress: Counted | None = None
-    ) -> list[Claim]:
+    def study(self, name: Paths, output: Paths, progress: Counted | None = None) -> list[Claim]:
         """Write the report of a study as one HTML page: its tables and figures, what it printed, which claims hold.
 
         `name`: one of `studies`, or a folder with a `report.toml`. Returns the claims with their verdicts. Needs the
@@ -258,7 +260,9 @@ class Traces:
         """
         from analyze.report.study import write_study
 
-        return write_study(str(name), self.stores, self._given, Path(output), where=where, progress=progress)
+        return write_study(
+            str(name), self.stores, self._given, Path(output), selection=self.selection, progress=progress
+        )
 
     def pivot(
         self,
@@ -268,16 +272,14 @@ class Traces:
         columns: str | Sequence[str] = (),
         agg: str | None = None,
         filter: str | None = None,
-        where: str | None = None,
         params: Mapping[str, object] | None = None,
-        profiler: str | None = None,
     ) -> pa.Table:
         """One measure of a query as rows x columns of runs, an Arrow table.
 
         `rows`, `columns`: columns of `runs` (or `rank`) or of the query. `value`: the query's column in the cells.
         `agg`: sum, avg, min or max, where a cell has several values. `filter`: SQL condition for the query's rows.
         """
-        return self.pivot_answer(name, rows, value, columns, agg, filter, where, params, profiler).arrow()
+        return self.pivot_answer(name, rows, value, columns, agg, filter, params).arrow()
 
     def pivot_answer(
         self,
@@ -287,34 +289,32 @@ class Traces:
         columns: str | Sequence[str] = (),
         agg: str | None = None,
         filter: str | None = None,
-        where: str | None = None,
         params: Mapping[str, object] | None = None,
-        profiler: str | None = None,
     ) -> Answer:
         """As `pivot`, with the units of the columns, and notes."""
         from analyze.notebook import Answer
         from analyze.pivot import pivot
 
-        options = {"agg": agg, "filter": filter, "where": where, "profiler": profiler}
         found = pivot(
-            self.engines, self._find(name), as_names(rows), as_names(columns), value, as_texts(params), **options
-        )
+            self.engines, self._find(name), as_names(rows), as_names(columns), value, as_texts(params),
+            agg=agg, filter=filter, selection=self.selection,
+        )  # fmt: skip
         return Answer(found)
 
-    def advise(self, where: str | None = None, min_pct: float = 1.0, profiler: str | None = None) -> pa.Table:
+    def advise(self, min_pct: float = 1.0) -> pa.Table:
         """What costs each run time, the largest saving first, as an Arrow table (`analyze.advise.COLUMNS`).
 
         `min_pct`: leave out what could save less of the run's time. Savings are upper bounds, in ns and in % of the
         mean span of the run's GPUs.
         """
-        return self.advise_answer(where, min_pct, profiler).arrow()
+        return self.advise_answer(min_pct).arrow()
 
-    def advise_answer(self, where: str | None = None, min_pct: float = 1.0, profiler: str | None = None) -> Answer:
+    def advise_answer(self, min_pct: float = 1.0) -> Answer:
         """As `advise`, with notes; a row holds the fields of an `analyze.advise.Advice`."""
         from analyze import advise, health
         from analyze.notebook import Answer
 
-        engine = self.engines.get(where=where, profiler=profiler)
+        engine = self.engines.get(self.selection)
         found = Answer(advise.answer(advise.advise(engine, min_pct), engine.note))
         found.cautions = tuple(f.text for f in health.cautions(health.read(engine)))
         return found
@@ -322,23 +322,21 @@ class Traces:
     def trace(
         self,
         output: Paths,
-        where: str | None = None,
         from_ms: float | None = None,
         to_ms: float | None = None,
         counters: bool = True,
         critical_path: bool = False,
-        profiler: str | None = None,
     ) -> Exported:
-        """Write one run as a Chrome trace for the Perfetto UI, gzip-compressed if the name ends in .gz.
+        """Write a run as a Chrome trace for the Perfetto UI, gzip-compressed if the name ends in .gz; one run only.
 
-        `where` must leave one run. `from_ms`, `to_ms`: a window, in ms from the first event. `counters`: add tracks of
+        `from_ms`, `to_ms`: a window, in ms from the first event. `counters`: add tracks of
         queue depth, copy bandwidth, GPU busy and memory. `critical_path`: draw the critical path over it. Returns what
         was written, with a note of what was left out.
         """
         from analyze.trace.export import export
 
         return export(
-            self.engines.get(where=where, profiler=profiler),
+            self.engines.get(self.selection),
             Path(output),
             from_ms=from_ms,
             to_ms=to_ms,

@@ -18,7 +18,7 @@ SHARES = ["compute_pct", "exposed_comm_pct", "exposed_memcpy_pct", "idle_pct"]
 
 with analyze.open(*options.paths) as traces:
     # One row for each GPU of each run; `by` puts the columns of the runs in front.
-    answer = traces.queries.breakdown(by=TELLS_APART, where=WHICH)
+    answer = traces.where(WHICH).queries.breakdown(by=TELLS_APART)
     if options.polars:
         import polars as pl
 

@@ -13,6 +13,7 @@ import sysconfig
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
+from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
 from types import FrameType
@@ -27,6 +28,7 @@ from analyze.query.blocks import defining, words
 from analyze.query.engine import Engine
 from analyze.query.engines import Engines
 from analyze.query.query_files import ResultColumn, catalog
+from analyze.query.selection import DEFAULT, Selection
 from schemas.tables import TABLES
 
 ROOT = Path(__file__).parent.parent
@@ -99,22 +101,27 @@ def write_run(folder: Path, files: Sequence[tuple[str, str, int]], profiler: str
     return folder
 
 
-def ask(path: Path, query: str, **options: Any) -> list[dict[str, Any]]:
+def ask(
+    path: Path, query: str, where: str | None = None, profiler: str | None = None, **options: Any
+) -> list[dict[str, Any]]:
     """Rows of a query."""
-    answer = opened(path).answer(query, **options)
+    answer = opened(path).where(where, profiler).answer(query, **options)
     names = [c.name for c in answer.columns]
     return [dict(zip(names, row, strict=True)) for row in answer.rows()]
 
 
-def sql(path: Path, statement: str, **options: Any) -> list[dict[str, Any]]:
+def sql(
+    path: Path, statement: str, where: str | None = None, profiler: str | None = None, by: Sequence[str] = ()
+) -> list[dict[str, Any]]:
     """Rows of a SELECT, asked as the package asks its own: no DuckDB is made for it, as one is for `traces.sql`."""
-    return opened(path).engines.get(**options).dicts(statement, defining(words(statement.lower())))
+    selection = replace(DEFAULT.narrowed(where, profiler), by=tuple(by))
+    return opened(path).engines.get(selection).dicts(statement, defining(words(statement.lower())))
 
 
 def stored_rows(store: Path | str, tables: Iterable[str] = TABLES) -> dict[str, list[dict[str, Any]]]:
     """All rows of a store by table, in an order of their own."""
     with analyze.open(store) as traces:
-        engine = traces.engines.get(profiler="all")
+        engine = traces.engines.get(DEFAULT.narrowed(profiler="all"))
         return {t: engine.dicts(f"SELECT * FROM {t} ORDER BY ALL") for t in tables}
 
 
@@ -149,7 +156,7 @@ class Answered(NamedTuple):
 @cache
 def default_answer(sample: str, query: str) -> Answered:
     """The answer of a sample, or of all with "", to a query without parameters."""
-    asked = sample_engines(sample).get(query=catalog()[query]).query(catalog()[query])
+    asked = sample_engines(sample).get(DEFAULT, catalog()[query]).query(catalog()[query])
     return Answered(asked.columns, asked.main, asked.rows())
 
 
@@ -162,7 +169,7 @@ def grouped_answer(by: tuple[str, ...], query: str) -> Answered:
 
 @cache
 def _grouped_engine(by: tuple[str, ...]) -> Engine:
-    return Engine(open_stores([SAMPLES])[0], by, profiler="all", keep=True)
+    return Engine(open_stores([SAMPLES])[0], Selection(profiler="all", by=by), keep=True)
 
 
 def run_cli(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:

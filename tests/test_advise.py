@@ -18,10 +18,11 @@ from analyze.errors import InputError
 from analyze.ingestion.cache import open_stores
 from analyze.query.engine import Engine
 from analyze.query.query_files import catalog
+from analyze.query.selection import Selection
 
 
-def advice(path: Path, min_pct: float = 0.0, **options: Any) -> dict[str, dict[str, Any]]:
-    return {r["finding"]: r for r in analyze.open(path).advise(min_pct=min_pct, **options).to_pylist()}
+def advice(path: Path, min_pct: float = 0.0, where: str | None = None) -> dict[str, dict[str, Any]]:
+    return {r["finding"]: r for r in analyze.open(path, where=where).advise(min_pct=min_pct).to_pylist()}
 
 
 def trace(path: Path, *events: dict[str, Any], **header: Any) -> Path:
@@ -480,7 +481,7 @@ def test_findings_name_the_line_of_the_program() -> None:
 
 
 def test_findings_are_ranked_and_small_ones_hidden(tmp_path: Path) -> None:
-    table = analyze.open(SAMPLES).advise(where="profiler = 'torch'").to_pylist()
+    table = analyze.open(SAMPLES).where("profiler = 'torch'").advise().to_pylist()
     assert len({r["run_id"] for r in table}) == 16
     for run_id in {r["run_id"] for r in table}:
         for overlaps in (True, False):
@@ -495,16 +496,16 @@ def test_savings_agree_with_the_queries() -> None:
     """The evidence is what the named query says: over the GPUs of the run."""
     path, torch = SAMPLES / "alexnet-dp2", "profiler = 'torch'"
     found, traces = advice(path, where=torch), analyze.open(path)
-    breakdown = traces.query("breakdown", where=torch).to_pylist()
+    breakdown = traces.where(torch).query("breakdown").to_pylist()
     # No compute runs beside a broadcast there, and no copy but the small ones is of pageable memory.
-    [broadcast] = [r for r in traces.query("nccl-share", where=torch).to_pylist() if r["collective"] == "broadcast"]
+    [broadcast] = [r for r in traces.where(torch).query("nccl-share").to_pylist() if r["collective"] == "broadcast"]
     exposed_ns = sum(r["exposed_comm_ns"] for r in breakdown) - broadcast["total_ns"]
     assert found["exposed-communication"]["saving_ns"] == round(exposed_ns / 2)
     copies = found["exposed-copies"]["saving_ns"] + found["small-copies"]["saving_ns"]
     assert copies == pytest.approx(sum(r["exposed_memcpy_ns"] for r in breakdown) / 2, abs=1)
     # The host's waits are host-wait's, DataParallel's, the data loader's or the profiler's.
     # A gap is the profiler's cause where it works in the larger part; the host had queued nothing there, either.
-    rows = traces.query("idle-causes", where=torch).to_pylist()
+    rows = traces.where(torch).query("idle-causes").to_pylist()
     causes = [r for r in rows if r["cause"] in ("host_wait", "profiler")]
     host = found["host-wait"]["saving_ns"] + found["dataparallel"]["saving_ns"] + found["data-wait"]["saving_ns"]
     profiler_ns = 1e6 * float(
@@ -515,7 +516,7 @@ def test_savings_agree_with_the_queries() -> None:
 
 
 def test_no_saving_exceeds_idle_and_busy_time() -> None:
-    rows = analyze.open(SAMPLES).advise(min_pct=0, where="profiler IN ('torch', 'nsys')").to_pylist()
+    rows = analyze.open(SAMPLES).where("profiler IN ('torch', 'nsys')").advise(min_pct=0).to_pylist()
     assert {r["finding"] for r in rows} >= {"host-wait", "tf32", "exposed-communication"}
     for row in rows:
         assert 0 < row["saving_pct"] <= 100, row
@@ -546,7 +547,7 @@ def test_advise_command(tmp_path: Path) -> None:
 
 def test_findings_are_grouped_by_run() -> None:
     file = io.StringIO()
-    write_text(advise(Engine(open_stores([SAMPLES])[0], where="profiler = 'torch' AND gpus = 2")), file)
+    write_text(advise(Engine(open_stores([SAMPLES])[0], Selection(where=("profiler = 'torch' AND gpus = 2",)))), file)
     assert file.getvalue().count("\n  1. ") == 2
 
 

@@ -83,7 +83,7 @@ def test_levels_add_up_to_the_same_time(level: str) -> None:
     rows = analyze.compare(one, one, level=level, where="profiler = 'torch'", per_step=False).table.to_pylist()
     tables = ("kernels", "memcpys", "memsets") if level == "op" else ("kernels",)
     sums = " + ".join(f"coalesce((SELECT sum(dur_ns) FROM {t}), 0)" for t in tables)
-    [expected] = analyze.open(one).sql(f"SELECT ({sums})::BIGINT AS ns", where="profiler = 'torch'").to_pylist()
+    [expected] = analyze.open(one).where("profiler = 'torch'").sql(f"SELECT ({sums})::BIGINT AS ns").to_pylist()
     assert sum(r["a_ns"] for r in rows) == expected["ns"]
 
 
@@ -444,7 +444,7 @@ def test_pivot_by_hand(tmp_path: Path) -> None:
         {"model": "b", "precision=fp32": 20e6, "precision=tf32": None},
     ]
     # A column of the query itself across, or a filter over its result: one value is left in each cell.
-    table = traces.pivot("steps", rows=["model"], columns=["step"], value="step_ns", where="precision = 'fp32'")
+    table = traces.where("precision = 'fp32'").pivot("steps", rows=["model"], columns=["step"], value="step_ns")
     assert table.to_pylist()[1] == {"model": "b", "step=1": 20e6, "step=2": 20e6}
     table = traces.pivot("steps", rows=["model"], value="step_ns", columns=["precision"], filter="step = 1")
     assert table.to_pylist()[0] == {"model": "a", "precision=fp32": 10e6, "precision=tf32": 5e6}

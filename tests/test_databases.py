@@ -18,6 +18,7 @@ from analyze.errors import InputError
 from analyze.query.databases import Database, empty_database
 from analyze.query.engine import Engine
 from analyze.query.query_files import find
+from analyze.query.selection import Selection
 from analyze.store.store import Store
 
 KERNELS = "SELECT name FROM kernels ORDER BY ALL"
@@ -80,9 +81,9 @@ def test_sql_cannot_read_other_files(stores: list[Store], tmp_path: Path) -> Non
 
 
 def test_where_selects_runs(stores: list[Store]) -> None:
-    engine = Engine([stores[0]], where="rank = 0 AND run_id LIKE 'a-%' AND profiler IN ('torch', 'nsys')")
+    engine = Engine([stores[0]], Selection(where=("rank = 0 AND run_id LIKE 'a-%' AND profiler IN ('torch', 'nsys')",)))
     assert engine.rows(KERNELS) == [("a",)]
-    assert Engine([stores[0]], where=["rank = 0", "rank > 0"]).run_ids == []
+    assert Engine([stores[0]], Selection(where=("rank = 0", "rank > 0"))).run_ids == []
 
 
 def test_user_queries_run_in_a_process(stores: list[Store], tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_a_store_without_derived_tables_answers_as_with_them(tmp_path: Path) -> 
         with analyze.open(store) as traces:
             return [
                 *(traces.sql(f"SELECT * FROM {table} ORDER BY ALL").to_pylist() for table in tables),
-                traces.sql(STEPS, where="rank = 1").to_pylist(),
+                traces.where("rank = 1").sql(STEPS).to_pylist(),
                 traces.query("steps", by=["rank"]).to_pylist(),
             ]
 

@@ -37,8 +37,8 @@ def hand_made(path: Path) -> Path:
     )
 
 
-def written(source: Path, target: Path, **options: Any) -> str:
-    opened(source).flame(target, **options)
+def written(source: Path, target: Path, profiler: str | None = None, **options: Any) -> str:
+    opened(source).where(profiler=profiler).flame(target, **options)
     return target.read_text()
 
 
@@ -125,7 +125,8 @@ def test_stacks_of_an_nsys_recording(tmp_path: Path) -> None:
     text = written(SAMPLES / "alexnet-dp2", tmp_path / "o.folded", profiler="nsys")
     [row] = (
         analyze.open(SAMPLES / "alexnet-dp2")
-        .sql("SELECT sum(dur_ns)::BIGINT AS ns FROM gpu_work", profiler="nsys")["ns"]
+        .where(profiler="nsys")
+        .sql("SELECT sum(dur_ns)::BIGINT AS ns FROM gpu_work")["ns"]
         .to_pylist()
     )
     assert sum(counts(text).values()) == row

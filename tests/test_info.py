@@ -18,6 +18,7 @@ import analyze
 from analyze.info import Info, commands, lines
 from analyze.query.needs import HOLDINGS, held, holdings, needs_of
 from analyze.query.query_files import Query, catalog
+from analyze.query.selection import Selection
 from tests.nvprof_tables import BANNER, GPU_TRACE, SUMMARY
 
 ONE = SAMPLES / "resnet18-1gpu"
@@ -189,5 +190,5 @@ def test_unused_features_are_not_reported_as_missing() -> None:
 @pytest.mark.parametrize("sample", ["alexnet-ncu", "resnet18-1gpu"])
 def test_contents_of_one_recording(sample: str) -> None:
     """One by one, which a report asks before it asks a query, as all together, which `info` tells."""
-    engine = sample_engines(sample).get(profiler="all")
+    engine = sample_engines(sample).get(Selection(profiler="all"))
     assert {name for name in HOLDINGS if held(engine, name)} == set().union(*holdings(engine).values())

@@ -11,6 +11,7 @@ import analyze
 from analyze.errors import InputError
 from analyze.query.engine import Engine
 from analyze.query.query_files import find
+from analyze.query.selection import DEFAULT, Selection
 
 DP2 = SAMPLES / "alexnet-dp2"
 """One workload under torch.profiler and under Nsight Systems."""
@@ -21,8 +22,8 @@ def dp2() -> analyze.Traces:
     return analyze.open(DP2)
 
 
-def broadcasts(traces: analyze.Traces, **options: object) -> int:
-    rows = traces.query("nccl-share", **options).to_pylist()  # type: ignore[arg-type]
+def broadcasts(traces: analyze.Traces, where: str | None = None, profiler: str | None = None) -> int:
+    rows = traces.where(where, profiler).query("nccl-share").to_pylist()
     return sum(r["calls"] for r in rows if r["collective"] == "broadcast")
 
 
@@ -48,7 +49,7 @@ def test_grouping_by_profiler_uses_all_passes(dp2: analyze.Traces) -> None:
 
 
 def test_query_uses_the_pass_with_its_data(dp2: analyze.Traces) -> None:
-    assert dp2.query("nvtx").to_pylist() == dp2.query("nvtx", where="profiler = 'nsys'").to_pylist() != []
+    assert dp2.query("nvtx").to_pylist() == dp2.where("profiler = 'nsys'").query("nvtx").to_pylist() != []
     assert dp2.query("ops").num_rows > 0
     # A recording under torch.profiler alone answers it as well as it can.
     assert analyze.open(SAMPLES / "resnet18-1gpu").query("nvtx").num_rows > 0
@@ -60,13 +61,15 @@ def test_passes_without_times_are_kept() -> None:
     both = traces.sql("SELECT DISTINCT profiler FROM runs").to_pylist()
     assert {"ncu", "torch"} <= {r["profiler"] for r in both}
     assert Engine(traces.stores).note == ""
-    assert traces.query("useful-flops").to_pylist() == traces.query("useful-flops", profiler="all").to_pylist() != []
+    assert (
+        traces.query("useful-flops").to_pylist() == traces.where(profiler="all").query("useful-flops").to_pylist() != []
+    )
 
 
 def test_failed_or_empty_pass_is_replaced() -> None:
     stores = analyze.open(DP2).stores
     for prepare in ("UPDATE selected SET status = 'failed' WHERE profiler = 'torch'", None):
-        engine = Engine(stores, profiler="all")
+        engine = Engine(stores, Selection(profiler="all"))
         if prepare is None:
             for store in stores:
                 for run_id, run in store.snapshot.runs.items():
@@ -75,19 +78,20 @@ def test_failed_or_empty_pass_is_replaced() -> None:
             engine = Engine(stores)
         else:
             engine._recordings.execute(prepare)
-            engine._recordings._choose_passes(None, None)
+            engine._recordings.selection = DEFAULT
+            engine._recordings._choose_passes()
         left = engine._recordings.execute("SELECT DISTINCT profiler FROM selected").fetchall()
         assert left == [("nsys",)], prepare
 
 
 def test_rank_filter_does_not_change_the_pass() -> None:
     traces = analyze.open(DP2, SAMPLES / "resnet18-ddp2")
-    rows = traces.query("kernel-share", where="rank = 0").to_pylist()
+    rows = traces.where("rank = 0").query("kernel-share").to_pylist()
     by_run = {
         r["run_id"]: r["ns"]
-        for r in traces.sql(
-            "SELECT run_id, sum(dur_ns)::BIGINT AS ns FROM kernels GROUP BY run_id", where="rank = 0"
-        ).to_pylist()
+        for r in traces.where("rank = 0")
+        .sql("SELECT run_id, sum(dur_ns)::BIGINT AS ns FROM kernels GROUP BY run_id")
+        .to_pylist()
     }
     assert len(by_run) == 2 and sum(r["total_ns"] for r in rows) == sum(by_run.values())
 

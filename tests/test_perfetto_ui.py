@@ -68,7 +68,7 @@ def screenshot(page: Any, name: str, tmp_path: Path) -> None:
 
 def exported(name: str, target: Path) -> tuple[Path, str | None]:
     folder, _, profiler = name.partition(" ")
-    analyze.open(SAMPLES / folder).trace(target, profiler=profiler or None, critical_path=True)
+    analyze.open(SAMPLES / folder).where(profiler=profiler or None).trace(target, critical_path=True)
     return target, profiler or None
 
 
@@ -93,8 +93,14 @@ def test_perfetto_opens_a_sample(show: Show, tmp_path: Path, name: str) -> None:
     screenshot(page, name, tmp_path)
     asked = analyze.open(SAMPLES / name.split(" ")[0])
     own = "SELECT rank, pid, tid & 4294967295 AS tid FROM {} WHERE pid > 0"
-    threads = asked.sql(f"{own.format('cpu_ops')} UNION {own.format('cuda_calls')}", profiler=profiler).to_pylist()
-    gpus = asked.sql("SELECT DISTINCT rank, coalesce(device, 0) AS device FROM gpu_work", profiler=profiler).to_pylist()
+    threads = (
+        asked.where(profiler=profiler).sql(f"{own.format('cpu_ops')} UNION {own.format('cuda_calls')}").to_pylist()
+    )
+    gpus = (
+        asked.where(profiler=profiler)
+        .sql("SELECT DISTINCT rank, coalesce(device, 0) AS device FROM gpu_work")
+        .to_pylist()
+    )
     processes = {f"rank {t['rank']} CPU process {t['pid']}" for t in threads}
     devices = {f"rank {g['rank']} GPU {g['device']}" for g in gpus}
     shown = {title for depth, title in tracks if depth == 0}

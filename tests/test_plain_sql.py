@@ -20,6 +20,7 @@ from analyze.query.blocks import built_in, home
 from analyze.query.engine import Engine
 from analyze.query.plain_sql import block_statements, check_expression, check_select
 from analyze.query.query_files import catalog, find
+from analyze.query.selection import Selection
 from analyze.query.stored_files import StoredFiles
 from analyze.store.store import Store
 
@@ -193,8 +194,8 @@ def test_where_filter_and_compare_take_one_expression(place: Place) -> None:
     for attack in attacks:
         refused(lambda a=attack: check_expression(parser, a, "here"), attack)  # type: ignore[misc]
     for attack in attacks[::24]:
-        refused(lambda a=attack: traces.sql("SELECT 1", where=a), attack)  # type: ignore[misc]
-        refused(lambda a=attack: traces.query("kernel-share", where=a), attack)  # type: ignore[misc]
+        refused(lambda a=attack: traces.where(a).sql("SELECT 1"), attack)  # type: ignore[misc]
+        refused(lambda a=attack: traces.where(a).query("kernel-share"), attack)  # type: ignore[misc]
         refused(lambda a=attack: traces.pivot("kernel-share", ["name"], "calls", filter=a), attack)  # type: ignore[misc]
         refused(lambda a=attack: analyze.compare(traces, traces, where_a=a), attack)  # type: ignore[misc]
         assert place.content() == place.before, attack
@@ -210,9 +211,9 @@ def test_where_accepts_computations(place: Place) -> None:
         ("batch_size = 3", 0),
         ("regexp_matches(lower(run_id), 't$|.') AND CASE WHEN rank = 0 THEN true END", 1),
     ):
-        engine = Engine(traces.stores, where=where, read_only=True)
+        engine = Engine(traces.stores, Selection(where=(where,)), read_only=True)
         assert engine.sql("SELECT count(*) AS n FROM kernels").rows() == [(n,)], where
-    assert traces.sql("SELECT count(*) AS n FROM kernels", where=where).to_pylist() == [{"n": n}]
+    assert traces.where(where).sql("SELECT count(*) AS n FROM kernels").to_pylist() == [{"n": n}]
 
 
 def test_sql_accepts_computations(place: Place) -> None:
@@ -410,9 +411,9 @@ def test_errors_say_what_was_wrong(place: Place) -> None:
         with pytest.raises(InputError, match=says):
             traces.sql(statement)
     with pytest.raises(InputError, match=r"--where 'colour = 1': .*colour.*not found"):
-        traces.query("runs", where="colour = 1")
+        traces.where("colour = 1").query("runs")
     with pytest.raises(InputError, match="without a SELECT of its own"):
-        traces.query("runs", where="rank = (SELECT 0)")
+        traces.where("rank = (SELECT 0)").query("runs")
 
 
 def test_expression_is_not_a_select() -> None:

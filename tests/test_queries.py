@@ -36,6 +36,7 @@ from analyze.query.engine import Engine
 from analyze.query.plain_sql import names_in
 from analyze.query.query_files import Query, catalog, parse
 from analyze.query.recordings import RUN_COLUMNS
+from analyze.query.selection import Selection
 from analyze.store.store import Store
 from schemas.phases import PHASES
 
@@ -169,7 +170,7 @@ def test_failing_view_does_not_affect_other_queries() -> None:
 
 
 def test_runs_by_rank_shows_every_rank(samples: analyze.Traces) -> None:
-    rows = samples.query("runs", by=["rank"], where="parallelism = 'ddp'").to_pylist()
+    rows = samples.where("parallelism = 'ddp'").query("runs", by=["rank"]).to_pylist()
     assert [(r["rank"], r["ranks"]) for r in rows] == [(0, 2), (1, 2)]
 
 
@@ -496,16 +497,16 @@ def test_the_samples_show_what_they_were_recorded_for(samples: analyze.Traces) -
 
 
 def test_by_and_where(samples: analyze.Traces) -> None:
-    rows = samples.query("gpu-busy", by=["model"], where="gpus = 2 AND parallelism = 'ddp' AND rank = 1").to_pylist()
+    rows = samples.where("gpus = 2 AND parallelism = 'ddp' AND rank = 1").query("gpu-busy", by=["model"]).to_pylist()
     assert [(r["model"], r["rank"]) for r in rows] == [("resnet18", 1)]
-    by_rank = samples.query(
-        "kernel-share", by=["rank"], where="parallelism = 'ddp'", params={"group": "family"}
-    ).to_pylist()
+    by_rank = (
+        samples.where("parallelism = 'ddp'").query("kernel-share", by=["rank"], params={"group": "family"}).to_pylist()
+    )
     assert {r["rank"] for r in by_rank} == {0, 1}
     with pytest.raises(InputError, match="--by colour: runs has no such column"):
         samples.query("runs", by=["colour"])
     with pytest.raises(InputError, match="--where"):
-        samples.query("runs", where="colour = 1")
+        samples.where("colour = 1").query("runs")
 
 
 def test_sort_and_limit(samples: analyze.Traces) -> None:
@@ -588,7 +589,7 @@ def test_group_column_may_equal_a_query_column() -> None:
     for sample, asked in (("late-rank", once.values()), ("expert-4gpu", named), ("fsdp-tp-4gpu", named)):
         traces = sample_engines(sample)
         for query, params, by in asked:
-            answer = traces.get(by=(by,), query=query).query(query, params)
+            answer = traces.get(Selection(by=(by,)), query).query(query, params)
             names = [c.name for c in answer.columns]
             if (rows := answer.rows()) and asked is named:
                 answered.add(query.name)

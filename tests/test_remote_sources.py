@@ -128,7 +128,7 @@ def test_every_format_has_the_rows_of_local_files(
     files = [f.path for run in Store(tmp_path / "remote").snapshot.runs.values() for f in run.files]
     assert {f"{url}/study/late-rank/run.json", f"{url}/study/out.757751"} <= set(files)
     with analyze.open(tmp_path / "remote") as traces:
-        sources = {row["source"] for row in traces.sql("SELECT source FROM runs", profiler="all").to_pylist()}
+        sources = {row["source"] for row in traces.where(profiler="all").sql("SELECT source FROM runs").to_pylist()}
     assert {f"{url}/study/late-rank", f"{url}/study/deep/node 0.sqlite"} <= sources
 
 

@@ -30,8 +30,8 @@ RUNTIME = 1_000_000
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>';-- \x1b[31m\u202egnp.exe =cmd"
 
 
-def page(output: Path, *paths: Path, **options: Any) -> str:
-    analyze.open(*paths).report(output, **options)
+def page(output: Path, *paths: Path, where: str | None = None, **options: Any) -> str:
+    analyze.open(*paths, where=where).report(output, **options)
     return output.read_text()
 
 

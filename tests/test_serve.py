@@ -30,7 +30,8 @@ import analyze
 from analyze.errors import InputError
 from analyze.plots.figure import Rows
 from analyze.query.query_files import catalog
-from analyze.serve.addresses import ONLY, Addresses, Selection
+from analyze.query.selection import DEFAULT
+from analyze.serve.addresses import ONLY, Addresses, PageSelection
 
 assert browser  # a fixture
 
@@ -216,12 +217,12 @@ def test_every_linked_cell_leads_to_rows(server: Server) -> None:
 def test_names_are_escaped_in_urls() -> None:
     query = catalog()["kernel-share"]
     columns = query.result_columns({"group": "name"})
-    link = Addresses(Selection("it's", "gpus = 2")).cells(query, Rows(columns, []), {"group": "name"}, ())
+    link = Addresses(PageSelection("it's", "gpus = 2")).cells(query, Rows(columns, []), {"group": "name"}, ())
     row = ("a&b=<c>", *[1] * (len(columns) - 1))
     pairs = "run=it%27s&where=gpus+%3D+2&" + ONLY + "name=a%26b%3D%3Cc%3E"
     assert link("name", row) == f"/query/kernel-by-phase?{pairs}" and link("calls", row) == ""
     assert link("name", ("y" * 100_000, *row[1:])) == ""
-    assert Selection("it's").wheres == ("run_id = 'it''s'",)
+    assert PageSelection("it's").narrow(DEFAULT).where == ("run_id = 'it''s'",)
 
 
 # --- SQL ---
@@ -418,8 +419,9 @@ def test_other_addresses_require_a_token() -> None:
 
 def test_invalid_input_is_one_sentence(server: Server) -> None:
     traces = analyze.open(SAMPLES / "late-rank")
+    with pytest.raises(InputError, match="no run that --where selects"):
+        traces.where("model = 'none'").serve(show=lambda address: None)
     for options, sentence in (
-        ({"where": "model = 'none'"}, "no run that --where selects"),
         ({"port": server.port}, f"port {server.port}: cannot be listened at"),
         ({"host": "no.such.host.invalid"}, "no.such.host.invalid, port 0: cannot be listened at"),
         ({"time_limit": 0}, "must be more than 0 s"),

@@ -20,6 +20,7 @@ from support import ROOT, event, kernel, run_cli, write_trace
 
 import analyze
 from analyze.errors import InputError
+from analyze.query.selection import DEFAULT
 from analyze.report import study_files
 from analyze.report.page import render
 from analyze.report.study import FAILS, HOLDS, PARTLY, UNKNOWN, StudyReport, claimed, verdict
@@ -55,7 +56,7 @@ def test_committed_report_equals_a_new_one(study: Path, stores: Path) -> None:
     """Every figure has the same data, every claim the same verdict and evidence; some numbers by hand."""
     path = stores / study.name / "store"
     with analyze.open(path) as traces:
-        report = StudyReport(study / "report.toml", study.name, traces.stores, [str(path)])
+        report = StudyReport(study / "report.toml", study.name, traces.stores, [str(path)], DEFAULT)
         page = report.study_page()
     again, committed = render(page), (RESULTS / study.name / "report.html").read_text()
     assert drawn(committed) and drawn(again) == drawn(committed)
@@ -313,7 +314,7 @@ def test_user_study(tmp_path: Path, recording: Path) -> None:
     assert "-p group=family --by run_id" in text
     # The two ways of naming it, and --where.
     with analyze.open(recording) as traces:
-        again = traces.study(tmp_path / "own" / "report.toml", tmp_path / "b.html", where="rank = 0")
+        again = traces.where("rank = 0").study(tmp_path / "own" / "report.toml", tmp_path / "b.html")
     assert [c.verdict for c in again] == [HOLDS, FAILS, PARTLY, UNKNOWN]
     assert "(rank = 0) AND (rank = 0)" in unescape((tmp_path / "b.html").read_text())
 

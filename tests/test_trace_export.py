@@ -31,8 +31,8 @@ TABLES = {
 }
 
 
-def write(source: Path, target: Path, **options: Any) -> Path:
-    analyze.open(source).trace(target, **options)
+def write(source: Path, target: Path, where: str | None = None, **options: Any) -> Path:
+    analyze.open(source, where=where).trace(target, **options)
     return target
 
 
@@ -63,14 +63,14 @@ def test_exported_ranks_of_a_run_read_back(tmp_path: Path) -> None:
     one = write(source, tmp_path / "one.json", where="rank = 1")
     assert load(one)["distributedInfo"]["rank"] == 1
     select = select.replace("SELECT", "SELECT rank,")
-    assert sql(one, select) == analyze.open(source).sql(select, where="rank = 1").to_pylist()
+    assert sql(one, select) == analyze.open(source).where("rank = 1").sql(select).to_pylist()
 
 
 def test_nsight_systems_becomes_a_chrome_trace(tmp_path: Path) -> None:
     source, nsys = SAMPLES / "alexnet-dp2", "profiler = 'nsys'"
     written = write(source, tmp_path / "out.json", where=nsys)
     select = "SELECT name, start_ns, dur_ns, device, stream, correlation_id FROM kernels ORDER BY ALL"
-    assert sql(written, select) == analyze.open(source).sql(select, where=nsys).to_pylist()
+    assert sql(written, select) == analyze.open(source).where(nsys).sql(select).to_pylist()
 
 
 def test_ranges_that_overlap_python_frames_keep_their_operators(tmp_path: Path) -> None:

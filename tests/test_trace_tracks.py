@@ -47,7 +47,7 @@ class Drawn(NamedTuple):
 
 
 def draw(source: Path, target: Path, where: str | None = None) -> Drawn:
-    analyze.open(source).trace(target, where=where, critical_path=True)
+    analyze.open(source).where(where).trace(target, critical_path=True)
     trace = json.loads(gzip.decompress(target.read_bytes()), parse_float=lambda text: round(float(text) * 1000))
     events = trace["traceEvents"]
     open_slices: dict[tuple[int, int], list[Event]] = defaultdict(list)

@@ -86,7 +86,7 @@ def test_other_files_stay_readable_and_the_advice_repairs(store: Path) -> None:
         with pytest.raises(InputError, match="damaged"):
             traces.sql("SELECT sum(dur_ns) FROM kernels")
         assert traces.query("cuda-api").num_rows
-        of_one = traces.query("kernel-share", where="rank = 0", by="rank")
+        of_one = traces.where("rank = 0").query("kernel-share", by="rank")
     assert of_one.to_pylist() == [row for row in first.to_pylist() if row["rank"] == 0]
     assert analyze.ingest(SAMPLES / "resnet18-ddp2", store=store, again=True).ingested
     with analyze.open(store) as traces:

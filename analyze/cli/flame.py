@@ -34,7 +34,7 @@ def flame(
     from analyze.render import to_stdout, visible
 
     writer_for(output)
-    drawn = open_traces(paths).flame(output, tree, time, where, profiler)
+    drawn = open_traces(paths, where, profiler).flame(output, tree, time)
     what = f"{drawn.total_ns / 1e6:,.3f} ms of {time.upper()} time, {drawn.profiles} profile(s)"
     to_stdout(lambda: typer.echo(visible(f"{output}: {what}")), sys.stdout)
     terminal.note([drawn.note])

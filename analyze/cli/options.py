@@ -69,7 +69,9 @@ Profiler = Annotated[
 ]
 
 
-def open_traces(paths: list[Path], queries: list[Path] | None = None) -> analyze.Traces:
+def open_traces(
+    paths: list[Path], where: str | None = None, profiler: str | None = None, queries: list[Path] | None = None
+) -> analyze.Traces:
     """What paths hold; on stderr what was left out of it, and, the first time, what it was read as."""
     from analyze.ingestion.progress import progress_bar
     from analyze.query import spill
@@ -78,7 +80,7 @@ def open_traces(paths: list[Path], queries: list[Path] | None = None) -> analyze
     if most := spill.memory_bytes():
         limit_memory(most)
     with progress_bar() as progress:
-        traces = analyze.open(*paths, queries=queries or (), progress=progress)
+        traces = analyze.open(*paths, queries=queries or (), where=where, profiler=profiler, progress=progress)
     terminal.warn(traces.warnings)
     for text in traces.read_as:
         typer.echo(f"read as: {text}", err=True)

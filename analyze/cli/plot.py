@@ -46,5 +46,5 @@ def plot(
     output_format(output)
     params = parse_params(param or [])
     find_query("plot", name, queries).bind(params)  # Report bad ones before anything is read.
-    drawing = open_traces(paths, queries).plot(name, output, by, where, params, profiler, figure, title)
+    drawing = open_traces(paths, where, profiler, queries).plot(name, output, by, params, figure, title)
     terminal.note([drawing.note])

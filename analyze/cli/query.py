@@ -90,9 +90,9 @@ def query(
     question.bind(params)  # Report bad ones before anything is read.
     if not paths:
         raise InputError(f"query {name}: no recording given: analyze query {name} PATH...")
-    traces = open_traces(paths, queries)
+    traces = open_traces(paths, where, profiler, queries)
     print_answer(
-        traces.answer(name, by, where, params, sort, limit, select, profiler),
+        traces.answer(name, by, params, sort, limit, select),
         form,
         output,
         wide,

@@ -31,7 +31,7 @@ def report(
     from analyze.report.files import check_page
 
     check_page(output)
-    traces = open_traces(paths)
-    after = open_traces(compare) if compare else None
+    traces = open_traces(paths, where, profiler)
+    after = open_traces(compare, where, profiler) if compare else None
     with counted_bar("report") as progress:
-        traces.report(output, after, by, where, profiler, title, progress)
+        traces.report(output, after, by, title, progress)

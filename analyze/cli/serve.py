@@ -39,5 +39,5 @@ def serve(
     from analyze.serve.server import browse, check
 
     check()
-    traces = open_traces(paths, queries)
-    traces.serve(host, port, token, time_limit, where, profiler, lambda address: browse(address, open_))
+    traces = open_traces(paths, where, profiler, queries)
+    traces.serve(host, port, token, time_limit, lambda address: browse(address, open_))

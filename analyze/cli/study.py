@@ -41,7 +41,7 @@ def study(
     if not paths or output is None:
         raise InputError(f"study {name}: runs and output are missing: analyze study {name} RUNS... -o report.html")
     check_page(output)
-    traces = open_traces(paths)
+    traces = open_traces(paths, where)
     with counted_bar("study") as progress:
-        claims = traces.study(name, output, where, progress)
+        claims = traces.study(name, output, progress)
     to_stdout(lambda: typer.echo(visible(f"{output}: {claimed(claims)}")), sys.stdout)

@@ -60,11 +60,11 @@ def trace(
         raise InputError("--at needs --open or --print-url")
     if output is not None:
         check_output(output)
-    traces = open_traces(paths)
-    moment = traces.moment(at, where, profiler) if at is not None else None
+    traces = open_traces(paths, where, profiler)
+    moment = traces.moment(at) if at is not None else None
     with TemporaryDirectory(prefix="tracequarry-") as folder:
         target = output or Path(folder) / "trace.json.gz"
-        done = traces.trace(target, where, from_ms, to_ms, counters, critical_path, profiler)
+        done = traces.trace(target, from_ms, to_ms, counters, critical_path)
         counts = f"{done.events:,} events, {done.flows:,} arrows, {done.counters:,} counter values"
         to_stdout(lambda: typer.echo(visible(f"{output or 'trace'}: {done.run_id}: {counts}")), sys.stdout)
         terminal.note([done.note])

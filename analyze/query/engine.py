@@ -25,6 +25,7 @@ from analyze.query.parsed import parsed
 from analyze.query.plain_sql import block_statements, check_select, names_in, names_in_block, sentence
 from analyze.query.query_files import BUILT_IN, Query, ResultColumn
 from analyze.query.recordings import Recordings
+from analyze.query.selection import DEFAULT, Selection
 from analyze.query.sql_process import ProcessRows
 from analyze.query.units import guess_unit
 from analyze.query.unreadable import naming_files
@@ -64,12 +65,7 @@ class Engine:
 
     SQL of unknown origin runs in a process of its own (`analyze.query.sql_process`), in an engine that is `read_only`.
 
-    `where` is one SQL expression (or several, of which all must hold) over the columns of `runs` (and `rank`, `node`):
-    only what it selects exists. `by` names columns of `runs` (or `rank`, `node`) whose values become groups of their
-    own in every answer.
-
-    Of a workload that was recorded under several profilers one pass exists, as `profiler` and `prefer` say
-    (`Recordings`).
+    Only the runs and ranks of `selection` exist, and every answer has its groups.
 
     `keep`: views that many questions rest on (@keep of the blocks) are computed once and kept, for who asks many. Of
     small recordings every view is: to plan it again in each place that reads it takes longer.
@@ -78,28 +74,23 @@ class Engine:
     def __init__(
         self,
         stores: Sequence[Store],
-        by: Sequence[str] = (),
-        where: str | Sequence[str | None] | None = None,
-        profiler: str | None = None,
-        prefer: str | None = None,
+        selection: Selection = DEFAULT,
         keep: bool = False,
         read_only: bool = False,
     ):
         self.keep = keep
         """May be set later, for blocks that are not made yet."""
         self.stores = list(stores)
-        self.by = tuple(by)
+        self.selection = selection
         self.lock = threading.RLock()
         """Held while the connection works: it refuses a second thread."""
-        wheres = list(filter(None, [where] if isinstance(where, str) else where or ()))
-        self._selected_by = wheres, profiler, prefer
         self._read_only = read_only
         files = None
         if read_only:
             from analyze.query.stored_files import StoredFiles
 
             files = StoredFiles()
-        self._recordings = Recordings(stores, by, files)
+        self._recordings = Recordings(stores, selection, files)
         systems = {str(s.filesystem.protocol): s.filesystem for s in self.stores if s.filesystem}
         small = not systems and self._recordings.bytes() <= _SMALL
         try:
@@ -109,7 +100,7 @@ class Engine:
             raise InputError(f"{self._recordings}: {sentence(e)}") from e
         self._blocks = Made()
         interrupts.note(self)
-        self._recordings.select(self.connection, *self._selected_by)
+        self._recordings.select(self.connection)
         self._small = self._recordings.bytes() <= _SMALL
 
     def _files(self) -> set[str]:
@@ -247,7 +238,7 @@ class Engine:
 
         Raises InputError for bad parameters, an unknown column or SQL that DuckDB rejects.
         """
-        asked = Asked(query, params or {}, self.by)
+        asked = Asked(query, params or {}, self.selection.by)
         chosen = Chosen(sort, whole_limit(limit), tuple(select), only or {})
         asked.check(chosen)
         sql, values = asked.statement(chosen)
@@ -272,8 +263,7 @@ class Engine:
 
     def _in_process(self, what: str, **asked: Any) -> ProcessRows:
         """Ask a process of its own about the runs and ranks that exist here."""
-        wheres, profiler, prefer = self._selected_by
-        return ProcessRows(sql_process.request(self.stores, self.by, wheres, profiler, prefer, **asked), what)
+        return ProcessRows(sql_process.request(self.stores, self.selection, **asked), what)
 
     @_one_at_a_time
     def execute(self, sql: str, uses: Iterable[str] = ()) -> duckdb.DuckDBPyConnection:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import replace
 
 from analyze.query.engine import Engine
 from analyze.query.query_files import BLOCKS, BUILT_IN, Query
+from analyze.query.selection import DEFAULT, Selection
 from analyze.store.file_digest import FileState, file_state
 from analyze.store.store import Store
 
@@ -17,14 +18,9 @@ MOST_BYTES = 1 << 30
 """Memory of what was computed in them, beyond which they go before another is made: it may need all there is."""
 
 
-class _Choice(NamedTuple):
-    """What tells engines apart."""
-
-    by: tuple[str, ...]
-    wheres: tuple[str, ...]
-    profiler: str | None
-    own_blocks: tuple[FileState, ...]
-    """Blocks beside a user's query: they may hide built-in ones, and change between questions."""
+_Key = tuple[Selection, tuple[FileState, ...]]
+"""What tells engines apart: a selection, and the blocks beside a user's query, which may hide built-in ones and change
+between questions."""
 
 
 class Engines:
@@ -35,7 +31,7 @@ class Engines:
         self._stores = list(stores)
         self._most_bytes = most_bytes
         self._keep = keep
-        self._kept: dict[tuple[_Choice, str | None], Engine] = {}
+        self._kept: dict[_Key, Engine] = {}
         """The one that was used last comes last."""
         self._lock = threading.Lock()
         self._closed = False
@@ -49,41 +45,38 @@ class Engines:
         self._others.append(other)
         return other
 
-    def get(
-        self,
-        by: Sequence[str] = (),
-        where: str | Sequence[str | None] | None = None,
-        profiler: str | None = None,
-        query: Query | None = None,
-    ) -> Engine:
-        """The engine of these options (see `Engine`), with the passes that a query prefers.
+    def get(self, selection: Selection = DEFAULT, query: Query | None = None) -> Engine:
+        """The engine of a selection, with the passes that a query prefers.
 
         Several threads may ask. Raises InputError as `Engine` does, ValueError once closed.
         """
-        wheres = tuple(filter(None, [where] if isinstance(where, str) else where or ()))
-        choice = _Choice(tuple(by), wheres, profiler, _own_blocks(query) if query else ())
-        prefer = query.prefer if query else None
+        if query:
+            selection = replace(selection, prefer=query.prefer)
+        new = selection, _own_blocks(query) if query else ()
         with self._lock:
             if self._closed:
                 raise ValueError("the traces are closed")
-            key = self._find(choice, prefer) or (choice, prefer)
+            key = self._find(new) or new
             engine = self._kept.pop(key, None)
             if engine is None or not engine.whole:
                 self._make_room()
-                key = choice, prefer
+                key = new
                 if self._first:
-                    engine = self._first.get(by, wheres, profiler, query).beside()
+                    engine = self._first.get(selection, query).beside()
                 else:
-                    engine = Engine(self._stores, by, wheres, profiler, prefer, self._keep)
+                    engine = Engine(self._stores, selection, self._keep)
             self._kept[key] = engine
             return engine
 
-    def _find(self, choice: _Choice, prefer: str | None) -> tuple[_Choice, str | None] | None:
-        """The key of a kept engine with the same runs: where no pass is left out, whatever a query prefers."""
-        for known, preferred in reversed(self._kept):
-            every_pass = preferred != "all" and not self._kept[known, preferred].note
-            if known == choice and (preferred == prefer or every_pass):
-                return known, preferred
+    def _find(self, key: _Key) -> _Key | None:
+        """Return the key of a cached engine of the same runs. If no pass is excluded, `prefer` makes no difference."""
+        if key in self._kept:
+            return key
+        selection, blocks = key
+        for known in reversed(self._kept):
+            every_pass = known[0].prefer != "all" and not self._kept[known].note
+            if every_pass and known == (replace(selection, prefer=known[0].prefer), blocks):
+                return known
         return None
 
     def make_room(self) -> None:

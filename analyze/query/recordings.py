@@ -20,6 +20,7 @@ from analyze.query.literals import literal_path, text_literal
 from analyze.query.plain_sql import check_expression, one_select, sentence
 from analyze.query.query_files import RANK_COLUMNS, TIMING
 from analyze.query.registered import registered
+from analyze.query.selection import Selection
 from analyze.query.unreadable import naming_files
 from analyze.store.catalogue import PARSER_VERSION, RUN_TABLES, TableFile
 from analyze.store.store import Store
@@ -51,19 +52,19 @@ def check_by(names: Iterable[str]) -> None:
 
 
 class Recordings:
-    """The runs of one or several stores, of which `select` leaves those that a question is about, in a DuckDB.
+    """The runs of one or several stores that a `Selection` leaves, in a DuckDB.
 
-    A workload that was recorded under several profilers has a run for each pass. So that none of its work counts
-    twice, one timing pass of each workload exists: of those that `where` selects and that hold GPU work, the first of
-    TIMING, or `prefer` if that is among them. All do with `prefer` "all", and where `by` tells them apart (run_id,
-    profiler). `profiler`: instead, only runs that were recorded under it; "all" for all.
+    A workload that was recorded under several profilers has a run for each pass. So that no work counts twice, one
+    timing pass of each workload exists: of those that `where` selects and that have GPU work, the first of TIMING, or
+    `prefer` if it is among them. All passes exist with `prefer` "all", and if `by` has run_id or profiler. With
+    `profiler`, only runs that were recorded under it exist; "all" for all.
     """
 
-    def __init__(self, stores: Sequence[Store], by: Sequence[str], stored: StoredFiles | None = None):
+    def __init__(self, stores: Sequence[Store], selection: Selection, stored: StoredFiles | None = None):
         """`stored`: the file system that DuckDB reads the files through; None for the system's own."""
         self._file_system = stored
         self.stores = list(stores)
-        self.by = tuple(by)
+        self.selection = selection
         self.note = ""
         """Which passes were excluded, in a sentence."""
         self.chosen: list[tuple[Store, str]] = []
@@ -78,15 +79,13 @@ class Recordings:
             seen = {r for _, r in self.chosen}
             self.chosen += [(store, r) for r in store.snapshot.runs if r not in seen]
 
-    def select(
-        self, connection: duckdb.DuckDBPyConnection, wheres: Sequence[str], profiler: str | None, prefer: str | None
-    ) -> None:
-        """Leave what all of `wheres` hold for, and of that one pass of each workload; once. Raises InputError."""
+    def select(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Create the tables of what is selected; once. Raises InputError."""
         self.connection = connection
         with naming_files(lambda: (connection, self.read())):
             self._create_run_keys()
-            self._create_selected(wheres)
-            self._choose_passes(profiler, prefer)
+            self._create_selected()
+            self._choose_passes()
             self._create_groups()
 
     def beside(self, connection: duckdb.DuckDBPyConnection) -> Recordings:
@@ -125,14 +124,15 @@ class Recordings:
         listed = ", ".join(map(text_literal, keys))
         self.execute(f"CREATE TYPE run_key AS ENUM ({listed})")
 
-    def _create_selected(self, wheres: Sequence[str]) -> None:
-        """Table `selected`: the runs and ranks that all of `wheres` hold for."""
-        check_by(self.by)
+    def _create_selected(self) -> None:
+        """Table `selected`: the runs and ranks for which `where` holds."""
+        wheres = self.selection.where
+        check_by(self.selection.by)
         # A join, because a list of all ranks in the SELECT would be copied for each file.
         ranks = [(run_id, rank) for store, run_id in self.chosen for rank in _ranks(store, run_id)]
         listed = "SELECT unnest($1::VARCHAR[])::run_key AS run_id, unnest($2::INTEGER[]) AS rank"
         selected = f"SELECT r.*, n.rank FROM ({self._scan('runs')}) r JOIN ({listed}) n USING (run_id)"
-        if wheres or "node" in self.by:  # which takes as long as all else of it
+        if wheres or "node" in self.selection.by:  # which takes as long as all else of it
             hosts = f"SELECT run_id, rank, host AS node FROM ({self._scan('rank_hosts')})"
             selected = f"SELECT * FROM ({selected}) LEFT JOIN ({hosts}) USING (run_id, rank)"
         self.execute(f"CREATE TABLE selected AS {selected}", [[r for r, _ in ranks], [n for _, n in ranks]])
@@ -163,13 +163,14 @@ class Recordings:
         self.execute(f"DELETE FROM selected WHERE {condition}", parameters)
         self._some_left_out = True
 
-    def _choose_passes(self, profiler: str | None, prefer: str | None) -> None:
+    def _choose_passes(self) -> None:
         """Leave one timing pass of each workload in `selected`, as the class says."""
+        profiler, prefer, by = self.selection.profiler, self.selection.prefer, self.selection.by
         if profiler not in (None, "all", *PROFILERS):
             raise InputError(f"--profiler {profiler}: must be one of {', '.join(PROFILERS)} or all")
         if profiler not in (None, "all"):
             self._leave_out("profiler IS DISTINCT FROM $1", [profiler])
-        if profiler is not None or prefer == "all" or {"run_id", "profiler"} & set(self.by) or len(self.chosen) < 2:
+        if profiler is not None or prefer == "all" or {"run_id", "profiler"} & set(by) or len(self.chosen) < 2:
             return
         tables = {r: s.snapshot.runs[r].tables for s, r in self.chosen}
         passes: dict[str, dict[str, tuple[bool, bool, int]]] = {}
@@ -203,7 +204,7 @@ class Recordings:
 
     def _create_groups(self) -> None:
         """`run_groups`: what is selected, numbered into groups by `by`; and `runs`, a row for each run of it."""
-        by = ", ".join(f'"{b}"' for b in self.by)
+        by = ", ".join(f'"{b}"' for b in self.selection.by)
         number = f"dense_rank() OVER (ORDER BY {by})::INTEGER" if by else "NULL::INTEGER"
         kind = "TABLE" if by else "VIEW"
         self.execute(f"CREATE {kind} run_groups AS SELECT *, {number} AS run_group FROM selected")
@@ -227,7 +228,7 @@ class Recordings:
             self._create_kernel_names()
             return
         scan = self._derived(table) if TABLES[table].derived else self._scan(table)
-        if self.by or self._filtered:
+        if self.selection.by or self._filtered:
             sql = f"SELECT t.*, g.run_group FROM ({scan}) t JOIN run_groups g USING (run_id, rank)"
         else:
             sql = f"SELECT *, NULL::INTEGER AS run_group FROM ({scan})"

@@ -13,6 +13,7 @@ import subprocess
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from analyze.errors import InputError
 from analyze.query import interrupts, spill
 from analyze.query.databases import empty_database
 from analyze.query.query_files import ResultColumn
+from analyze.query.selection import Selection
 from analyze.store.object_storage import store_to_json
 from analyze.store.store import Store
 from schemas.isolation import python, python_variables
@@ -166,10 +168,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def request(
     stores: Sequence[Store],
-    by: Sequence[str],
-    where: Sequence[str],
-    profiler: str | None,
-    prefer: str | None,
+    selection: Selection,
     sql: str | None = None,
     query: Path | None = None,
     params: Mapping[str, str] | None = None,
@@ -177,7 +176,7 @@ def request(
 ) -> dict[str, Any]:
     """Return what a process is asked: one SELECT, or a query file with its parameters and the chosen rows."""
     return {
-        "stores": list(map(store_to_json, stores)), "by": list(by), "where": list(where), "profiler": profiler,
-        "prefer": prefer, "sql": sql, "query": None if query is None else str(query.absolute()),
-        "params": dict(params or {}), "chosen": dict(chosen or {}),
+        "stores": list(map(store_to_json, stores)), "selection": asdict(selection), "sql": sql,
+        "query": None if query is None else str(query.absolute()), "params": dict(params or {}),
+        "chosen": dict(chosen or {}),
     }  # fmt: skip

@@ -46,6 +46,7 @@ def _end_with_stdin() -> None:
 
 
 def _answer(request: Mapping[str, Any], rows: IO[bytes]) -> None:
+    import msgspec
     import pyarrow as pa
 
     from analyze.query import spill
@@ -53,12 +54,13 @@ def _answer(request: Mapping[str, Any], rows: IO[bytes]) -> None:
     from analyze.query.engine import Engine
     from analyze.query.process_limits import forbid_files, limit_memory
     from analyze.query.query_files import parse
+    from analyze.query.selection import Selection
     from analyze.store.object_storage import store_from_json
 
     forbid_files()
     limit_memory(spill.process_bytes(empty_database()))
     stores = list(map(store_from_json, request["stores"]))
-    engine = Engine(stores, request["by"], request["where"], request["profiler"], request["prefer"], read_only=True)
+    engine = Engine(stores, msgspec.convert(request["selection"], Selection), read_only=True)
     if request["sql"] is not None:
         answer = engine.sql(request["sql"])
     else:

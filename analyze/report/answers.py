@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
 from analyze.plots.figure import Rows
@@ -12,19 +13,20 @@ from analyze.query.engines import Engines
 from analyze.query.literals import of_runs
 from analyze.query.needs import lacks
 from analyze.query.query_files import Query, find
+from analyze.query.selection import Selection
 from analyze.store.store import Store
 
 
 class Answers:
-    """What was asked of the runs of stores that `where` and `profiler` leave."""
+    """Answers about the runs of a selection."""
 
-    def __init__(self, stores: Sequence[Store], where: str | None, profiler: str | None):
+    def __init__(self, stores: Sequence[Store], selection: Selection):
         self.engines = Engines(stores, keep=True)
-        self._where, self._profiler = where, profiler
+        self._selection = selection
         self._known: dict[tuple[Any, ...], Future[Rows]] = {}
         self._held: dict[tuple[str, ...], dict[str, bool]] = {}
         self._lock = threading.Lock()
-        self.engine = self.engines.get((), [where], profiler)
+        self.engine = self.engines.get(selection)
         """The engine that tells no groups apart."""
 
     def close(self) -> None:
@@ -52,8 +54,10 @@ class Answers:
 
     def _asked(self, query: Query, params: dict[str, str], by: tuple[str, ...], engines: Engines) -> Rows:
         # By run, every pass of a workload would count: only those that are asked about without groups.
-        wheres = [self._where, of_runs(self.engine.run_ids) if by and self.engine.run_ids else None]
-        engine = engines.get(by, wheres, self._profiler, query)
+        selection = self._selection
+        if by and self.engine.run_ids:
+            selection = replace(selection.narrowed(of_runs(self.engine.run_ids)), by=by)
+        engine = engines.get(selection, query)
         if lacks(engine, query, params, self._held.setdefault(tuple(engine.run_ids), {})):
             return Rows(query.result_columns(query.bind(params)[2]), [])
         return Rows.of(engine.query(query, params))

@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from analyze.query.engines import Engines
 from analyze.query.literals import of_run
 from analyze.query.query_files import find
 from analyze.query.recordings import check_by
+from analyze.query.selection import Selection
 from analyze.render import visible
 from analyze.report.answers import Answers
 from analyze.report.page import Finding, Links, Page, Part, Section, command_line, filled_sql
@@ -51,17 +53,16 @@ class Report:
         self,
         stores: Sequence[Store],
         paths: Sequence[str],
-        where: str | None = None,
-        by: Sequence[str] = (),
-        profiler: str | None = None,
+        selection: Selection,
         progress: Counted | None = None,
         links: Links | None = None,
     ):
-        check_by(by)  # Of one run nothing asks by them.
-        self.stores, self.paths, self.where, self.profiler = stores, list(paths), where, profiler
+        check_by(selection.by)  # The queries of a single run have no groups.
+        self.stores, self.paths = stores, list(paths)
+        self.selection = replace(selection, by=())
         self.progress: Counted = progress or (lambda done, total, name: None)
         self.links = links
-        self.answers = Answers(stores, where, profiler)
+        self.answers = Answers(stores, self.selection)
         self.engine: Engine = self.answers.engine
         if not self.engine.run_ids:
             raise InputError("report: no run that --where selects")
@@ -69,7 +70,7 @@ class Report:
         chosen = set(self.engine.run_ids)
         self.timed = [r for r in self.runs if r["run_id"] in chosen and r["profiler"] != "ncu"]
         self.several = len(self.timed or self.runs) > 1
-        self.by = tuple(by) or self._telling()
+        self.by = selection.by or self._telling()
 
     def close(self) -> None:
         """Let go of what was computed."""
@@ -101,7 +102,7 @@ class Report:
             heading(declaration),
             query.description,
             query.name,
-            self.command("query", query.name, params, by),
+            self.command(query.name, params, replace(self.selection, by=by)),
             filled_sql(query, params),
             link=self.links.query(query.name, params, by) if self.links else "",
         )
@@ -120,14 +121,14 @@ class Report:
         """The parameters and the groups of what a part asks."""
         return dict(declaration.get("params", {})), self.by if declaration.get("by") == "differing" else ()
 
-    def command(self, verb: str, name: str, params: Mapping[str, str], by: Sequence[str] = (), where: str = "") -> str:
-        """The command line that gives the same."""
-        return command_line(verb, name, self.paths, params, by, where or self.where, self.profiler)
+    def command(self, name: str, params: Mapping[str, str], selection: Selection) -> str:
+        """Return the command line of a query."""
+        return command_line("query", name, self.paths, params, selection)
 
     def page_command(self, verb: Sequence[str] = ("report",)) -> str:
         """The command line that writes the page."""
         words = ["analyze", *verb, *self.paths, "-o", "report.html"]
-        words += ["--where", self.where] if self.where else []
+        words += ["--where", self.selection.condition] if self.selection.condition else []
         return visible(command(words))
 
     # --- the top --------------------------------------------------------------------------------------------------
@@ -188,7 +189,7 @@ class Report:
         worst = sorted((of[0] for of in same.values()), key=lambda a: -a.saving_pct) if self.several else list(found)
         shown = []
         for a in worst:
-            where = of_run(a.run_id) if self.several else ""
+            of_its_run = replace(self.selection, where=(of_run(a.run_id),)) if self.several else self.selection
             declaration = places.get(a.finding, {})
             overlaps = "; ".join(titles.get(name, name) for name in (a.overlaps or "").split(", ") if name)
             params = declaration.get("params", {}) if declaration.get("query") == a.query else {}
@@ -200,7 +201,7 @@ class Report:
                     evidence=cut(a.evidence, 600),
                     attempt=a.attempt,
                     place="; ".join(filter(None, (cut(a.place, 400), self._place(declaration)))),
-                    command=self.command("query", a.query, params, where=where),
+                    command=self.command(a.query, params, of_its_run),
                     overlaps=overlaps,
                     run_id=cut(a.run_id, 120),
                     runs=[
@@ -220,7 +221,7 @@ class Report:
         found: list[Advice] = []
         self._ask_ahead([p for p in parts if p.get("slow")], engines)
         try:
-            found = advise(engines.get(where=self.where, profiler=self.profiler))
+            found = advise(engines.get(self.selection))
             advice.set_result(found)
         except BaseException as e:
             advice.set_exception(e)

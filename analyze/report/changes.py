@@ -56,7 +56,7 @@ def change(before: Report, after: Report, declaration: Mapping[str, Any]) -> tup
     words = ["analyze", "compare", *before.paths, *after.paths, "--level", level]
     words += ["--time", time] if time != "gpu" else []
     for side, report in (("a", before), ("b", after)):
-        words += [f"--where-{side}", report.where] if report.where else []
+        words += [f"--where-{side}", report.selection.condition] if report.selection.condition else []
     part = Part(declaration["title"], "", f"compare {level}", visible(command(words)), "")
     shown = rows if declaration["figure"].startswith("icicle") else Rows(rows.columns, changed)
     draw(part, declared.parse(declaration["figure"], "page.toml"), shown, before.ask)

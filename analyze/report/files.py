@@ -14,6 +14,7 @@ from analyze.plots.figure import Figure, Rows
 from analyze.query.answer import Answer
 from analyze.query.engine import Engine
 from analyze.query.query_files import Query, find
+from analyze.query.selection import Selection
 from analyze.query.text_params import check_text
 from analyze.report.build import Report
 from analyze.report.changes import page_of_changes
@@ -34,21 +35,19 @@ def write_report(
     paths: Sequence[str],
     output: Path,
     *,
-    after: tuple[Sequence[Store], Sequence[str]] | None = None,
-    by: Sequence[str] = (),
-    where: str | None = None,
-    profiler: str | None = None,
+    after: tuple[Sequence[Store], Sequence[str], Selection] | None = None,
+    selection: Selection,
     title: str | None = None,
     progress: Counted | None = None,
 ) -> None:
-    """Write the page about the recordings; with `after` (stores and paths), about what changed from them to those.
+    """Write the page about the recordings; with `after` (stores, paths, selection), about what changed to those.
 
     `paths` are what the user gave, for the commands in the page. Raises InputError.
     """
     check_page(output)
     check_text(title or "", "--title")
-    report = Report(stores, paths, where, by, profiler, progress)
-    page = report.page(title) if after is None else page_of_changes(report, Report(*after, where, by, profiler), title)
+    report = Report(stores, paths, selection, progress)
+    page = report.page(title) if after is None else page_of_changes(report, Report(*after), title)
     text = render(page)
     write_whole(output, lambda part: part.write_text(text, encoding="utf-8"))
 
@@ -91,20 +90,17 @@ def draw(
     query: Query,
     params: Mapping[str, str],
     *,
-    by: Sequence[str] = (),
-    where: str | None = None,
-    profiler: str | None = None,
     figure: str | None = None,
     title: str | None = None,
 ) -> Drawing:
     """Draw the answer of an engine to a query: all of its rows, or those that were chosen.
 
-    `by`, `where` and `profiler` are the engine's, for the command shown. Raises InputError for a query without a
-    figure, an answer without the columns that it needs or without anything to draw.
+    Raises InputError for a query without a figure, an answer without the columns that it needs or without anything to
+    draw.
     """
     drawing.library()
     check_text(title or "", "--title")
-    declaration = declared.of_query(query, params, figure, by)
+    declaration = declared.of_query(query, params, figure, engine.selection.by)
     rows = Rows.of(answer)
 
     def ask(name: str, **more: str) -> Rows:
@@ -119,7 +115,7 @@ def draw(
     if drawn is None:
         needs = f"; it needs {query.needs}" if query.needs else ""
         raise InputError(f"plot {query.name}: there is nothing to draw{needs}")
-    command = command_line("query", query.name, paths, params, by, where, profiler)
+    command = command_line("query", query.name, paths, params, engine.selection)
     heading = title or query.question
     part = Part(heading, query.description, query.name, command, filled_sql(query, params), table=table(rows))
     return Drawing(drawn, answer.note, part)

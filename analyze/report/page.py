@@ -15,6 +15,7 @@ from analyze.errors import InputError
 from analyze.plots import drawing
 from analyze.plots.figure import DARK, LIGHT, Figure, Rows
 from analyze.query.query_files import Query
+from analyze.query.selection import Selection
 from analyze.render import visible
 from analyze.report.tables import Link, Table
 from analyze.shell import command
@@ -167,18 +168,16 @@ def command_line(
     name: str,
     paths: Sequence[str],
     params: Mapping[str, str],
-    by: Sequence[str] = (),
-    where: str | None = None,
-    profiler: str | None = None,
+    selection: Selection,
     sort: str = "",
 ) -> str:
     """A command that can be pasted into a shell; what cannot be seen in a name is spelled out."""
     words = ["analyze", verb, name, *paths]
     for key, value in params.items():
         words += ["-p", f"{key}={value}"]
-    words += ["--by", ",".join(by)] if by else []
-    words += ["--where", where] if where else []
-    words += ["--profiler", profiler] if profiler else []
+    words += ["--by", ",".join(selection.by)] if selection.by else []
+    words += ["--where", selection.condition] if selection.condition else []
+    words += ["--profiler", selection.profiler] if selection.profiler else []
     words += [f"--sort={sort}"] if sort else []
     return visible(command(words))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -16,6 +17,7 @@ from analyze.query.answer import create_table
 from analyze.query.databases import empty_database
 from analyze.query.plain_sql import check_select, sentence
 from analyze.query.query_files import Query, ResultColumn, find
+from analyze.query.selection import Selection
 from analyze.query.units import guess_unit
 from analyze.render.units import finite
 from analyze.report import study_files
@@ -50,12 +52,12 @@ class StudyReport(Report):
         name: str,
         stores: Sequence[Store],
         paths: Sequence[str],
-        where: str | None = None,
+        selection: Selection,
         progress: Counted | None = None,
     ):
         self.file, self.name = file, name
         self.study = study_files.load(file)
-        super().__init__(stores, paths, where, profiler="all", progress=progress)
+        super().__init__(stores, paths, replace(selection, profiler="all"), progress)
         self._tables = empty_database()
 
     def study_page(self) -> Page:
@@ -101,7 +103,7 @@ class StudyReport(Report):
 
     def _answer(self, part: Part, declaration: study_files.Part, query: Query | None) -> None:
         """Ask, draw and print."""
-        engine = self.answers.engines.get(declaration.by, self._wheres(declaration), declaration.profiler, query)
+        engine = self.answers.engines.get(self._selected(declaration), query)
         rows = Rows.of(
             engine.query(query, declaration.texts, declaration.sort or None) if query else engine.sql(declaration.sql)
         )
@@ -138,18 +140,16 @@ class StudyReport(Report):
             part.table = table(rows, declaration.columns, declaration.rows)
             part.open = part.figure is None
 
-    def _wheres(self, declaration: study_files.Part) -> list[str]:
-        return [w for w in (self.where, declaration.where) if w]
+    def _selected(self, declaration: study_files.Part) -> Selection:
+        selection = self.selection.narrowed(declaration.where)
+        return replace(selection, profiler=declaration.profiler, by=tuple(declaration.by))
 
     def _command(self, declaration: study_files.Part) -> str:
         """The command that gives the same; empty for what is only printed."""
         if not declaration.query and not declaration.sql:
             return ""
         verb, name = ("query", declaration.query) if declaration.query else ("sql", " ".join(declaration.sql.split()))
-        wheres = self._wheres(declaration)
-        where = " AND ".join(f"({w})" for w in wheres) if len(wheres) > 1 else "".join(wheres)
-        d = declaration
-        return command_line(verb, name, self.paths, d.texts, d.by, where or None, d.profiler, d.sort)
+        return command_line(verb, name, self.paths, declaration.texts, self._selected(declaration), declaration.sort)
 
     def _printed(self, declaration: study_files.Part, printed: study_files.Printed) -> Part:
         """What the study printed, beside a part."""
@@ -210,7 +210,7 @@ def write_study(
     paths: Sequence[str],
     output: Path,
     *,
-    where: str | None = None,
+    selection: Selection,
     progress: Counted | None = None,
 ) -> list[Claim]:
     """Write the page about the runs of a study; returns its claims with their verdicts. Raises InputError.
@@ -218,7 +218,7 @@ def write_study(
     `name`: of a study, or the path of its folder. `paths` are what the user gave, for the commands in the page.
     """
     check_page(output)
-    report = StudyReport(study_files.find_file(name), name, stores, paths, where, progress)
+    report = StudyReport(study_files.find_file(name), name, stores, paths, selection, progress)
     page = report.study_page()
     text = render(page)
     write_whole(output, lambda part: part.write_text(text, encoding="utf-8"))

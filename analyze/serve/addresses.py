@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode
 from analyze.plots.figure import Rows
 from analyze.query.literals import of_run, text_literal
 from analyze.query.query_files import Drill, Query, find
+from analyze.query.selection import Selection
 from analyze.report.tables import Link
 
 LONGEST = 6_000
@@ -21,22 +22,21 @@ ONLY = "is."
 
 
 @dataclass(frozen=True)
-class Selection:
-    """Which recordings a page is about."""
+class PageSelection:
+    """Which of the served recordings a page is about, as its address says."""
 
     run: str = ""
     where: str = ""
     profiler: str = ""
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> Selection:
-        """That of an address."""
+    def of(cls, given: Mapping[str, str]) -> PageSelection:
+        """Read it from the parameters of an address."""
         return cls(given.get("run", ""), given.get("where", "").strip(), given.get("profiler", ""))
 
-    @property
-    def wheres(self) -> tuple[str, ...]:
-        """As SQL over the columns of runs and rank; all of it must hold."""
-        return tuple(filter(None, (of_run(self.run) if self.run else "", self.where)))
+    def narrow(self, selection: Selection) -> Selection:
+        """Return that part of what is served."""
+        return selection.narrowed(of_run(self.run) if self.run else None).narrowed(self.where, self.profiler)
 
     def pairs(self) -> list[tuple[str, str]]:
         """As parameters of an address."""
@@ -58,7 +58,7 @@ def address(path: str, pairs: Iterable[tuple[str, str]]) -> str:
 class Addresses:
     """Where a page about a selection leads to: `analyze.report.page.Links`."""
 
-    def __init__(self, selection: Selection, folders: Sequence[Path] = ()):
+    def __init__(self, selection: PageSelection, folders: Sequence[Path] = ()):
         self._selection = selection
         self._folders = folders
 
@@ -95,7 +95,7 @@ class Addresses:
 
         return link
 
-    def _of_row(self, values: Mapping[str, Any], by: Sequence[str]) -> Selection:
+    def _of_row(self, values: Mapping[str, Any], by: Sequence[str]) -> PageSelection:
         """The recordings that a row is about."""
         chosen = replace(self._selection, run=values["run_id"]) if values.get("run_id") else self._selection
         held = [

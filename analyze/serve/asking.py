@@ -13,7 +13,7 @@ from analyze.errors import InputError
 from analyze.query.answer import Answer
 from analyze.query.query_files import Query
 from analyze.render import write
-from analyze.serve.addresses import ONLY, Selection
+from analyze.serve.addresses import ONLY, PageSelection
 
 SHOWN_ROWS = 200
 """Rows of a table, where nothing else is asked for."""
@@ -32,7 +32,7 @@ class Question:
     """A query with what is asked of it."""
 
     query: Query
-    selection: Selection
+    selection: PageSelection
     params: dict[str, str]
     by: tuple[str, ...]
     sort: str
@@ -57,7 +57,7 @@ class Question:
         if not rows.isdecimal() or not 1 <= int(rows) <= MOST_SHOWN_ROWS:
             raise InputError(f"rows must be from 1 to {MOST_SHOWN_ROWS:,}, not {rows!r}")
         only = {k.removeprefix(ONLY): v for k, v in given.items() if k.startswith(ONLY)}
-        return cls(query, Selection.of(given), params, by, given.get("sort", "").strip(), int(rows), only)
+        return cls(query, PageSelection.of(given), params, by, given.get("sort", "").strip(), int(rows), only)
 
     def value(self, name: str) -> str:
         """What a parameter is."""

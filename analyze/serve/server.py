@@ -12,6 +12,7 @@ from pathlib import Path
 
 from analyze.errors import InputError
 from analyze.plots import drawing
+from analyze.query.selection import Selection
 from analyze.store.store import Store
 
 PORT = 8321
@@ -28,8 +29,7 @@ def serve(
     port: int | None = None,
     token: bool = False,
     time_limit: float = 60.0,
-    where: str | None = None,
-    profiler: str | None = None,
+    selection: Selection,
 ) -> None:
     """Serve the pages until the process is told to end (Ctrl-C). `show` is given the address to open.
 
@@ -46,7 +46,7 @@ def serve(
 
     if not time_limit > 0:
         raise InputError(f"--time-limit {time_limit}: must be more than 0 s")
-    site = Site(stores, paths, folders, where, profiler)
+    site = Site(stores, paths, folders, selection)
     if not site.runs:
         raise InputError("serve: no run that --where selects")
     listening = _listen(host, port)

@@ -6,8 +6,8 @@ What asks a question runs in a process of `analyze.serve.workers`; all return HT
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,13 +21,14 @@ from analyze.query.engine import Engine
 from analyze.query.needs import why_empty
 from analyze.query.query_files import Query, catalog, find
 from analyze.query.recordings import PROFILERS
+from analyze.query.selection import DEFAULT, Selection
 from analyze.render import visible
 from analyze.render.units import finite
 from analyze.report.build import Report, draw, heading
 from analyze.report.changes import change, declared_changes, facts_of_both
 from analyze.report.page import Part, command_line, environment, filled_sql, script, style
 from analyze.report.tables import table
-from analyze.serve.addresses import ONLY, Addresses, Selection, address
+from analyze.serve.addresses import ONLY, Addresses, PageSelection, address
 from analyze.serve.asking import FORMS, MOST_SHOWN_ROWS, Question, saved
 from analyze.serve.recent import Recent
 from analyze.shell import in_shell
@@ -91,13 +92,12 @@ class Site:
         stores: Sequence[Store],
         paths: Sequence[str],
         folders: Sequence[Path] = (),
-        where: str | None = None,
-        profiler: str | None = None,
+        selection: Selection = DEFAULT,
         folder: Path | None = None,
     ):
         """`folder`: for answers as files; by default a new one that ends with this object."""
         self._stores, self._paths, self._folders = list(stores), list(paths), list(folders)
-        self._where, self._profiler = where, profiler
+        self._selection = selection
         self._reports: Recent[Report] = Recent(self._report, 2)
         self._engines: Recent[Engine] = Recent(self._engine, 4)
         self._environment = environment(HERE)
@@ -108,37 +108,29 @@ class Site:
 
     # --- what is asked --------------------------------------------------------------------------------------------
 
-    def _report(self, selection: Selection) -> Report:
-        where = self._command_where(selection)
-        links = Addresses(selection, self._folders)
-        return Report(self._stores, self._paths, where, (), selection.profiler or self._profiler, links=links)
+    def _report(self, page: PageSelection) -> Report:
+        links = Addresses(page, self._folders)
+        return Report(self._stores, self._paths, page.narrow(self._selection), links=links)
 
-    def _engine(
-        self, wheres: tuple[str, ...], profiler: str | None, by: tuple[str, ...], prefer: str | None, keep: bool
-    ) -> Engine:
-        return Engine(self._stores, by, [self._where, *wheres], profiler, prefer, keep)
+    def _engine(self, selection: Selection, keep: bool) -> Engine:
+        return Engine(self._stores, selection, keep)
 
-    def _key(self, selection: Selection, by: Sequence[str] = (), query: Query | None = None) -> tuple[Hashable, ...]:
-        profiler = selection.profiler or self._profiler
-        return selection.wheres, profiler, tuple(by), query.prefer if query else None, query is not None
-
-    def _command_where(self, selection: Selection) -> str | None:
-        """All that selects recordings, as one --where."""
-        wheres = [w for w in (self._where, *selection.wheres) if w]
-        return wheres[0] if len(wheres) == 1 else " AND ".join(f"({w})" for w in wheres) or None
+    def _selected(self, asked: Question) -> Selection:
+        """What a query reads."""
+        return replace(asked.selection.narrow(self._selection), by=asked.by, prefer=asked.query.prefer)
 
     def served(self) -> dict[str, Any]:
         """What a process of `analyze.serve.workers` needs to make the same pages, as JSON has it."""
         return {
             "stores": list(map(store_to_json, self._stores)), "paths": self._paths,
-            "folders": [str(folder.absolute()) for folder in self._folders], "where": self._where,
-            "profiler": self._profiler, "folder": str(self.folder),
+            "folders": [str(folder.absolute()) for folder in self._folders],
+            "selection": asdict(self._selection), "folder": str(self.folder),
         }  # fmt: skip
 
     @cached_property
     def runs(self) -> list[str]:
         """All runs that there are."""
-        engine = Engine(self._stores, (), self._where, self._profiler, "all")
+        engine = Engine(self._stores, replace(self._selection, prefer="all"))
         try:
             return sorted(engine.run_ids)
         finally:
@@ -148,7 +140,7 @@ class Site:
 
     def report(self, given: Mapping[str, str]) -> str:
         """The page about a run or several."""
-        selection = Selection.of(given)
+        selection = PageSelection.of(given)
         with self._reports.lend(selection) as report:
             notes = [report.engine.note] if report.engine.note else []
             view = View(report.title(), "report", facts=report.facts(), notes=notes)
@@ -179,7 +171,7 @@ class Site:
     def report_part(self, given: Mapping[str, str]) -> str:
         """A part of that page."""
         name = given["part"]
-        with self._reports.lend(Selection.of(given)) as report:
+        with self._reports.lend(PageSelection.of(given)) as report:
             if name == "trust":
                 return self._fill("trust", trust=report.trust(), several=report.several)
             if name == "advice":
@@ -227,7 +219,7 @@ class Site:
         query = find(name, self._folders)
         asked = Question.of(query, given)
         selection, params, by = asked.selection, asked.params, asked.by
-        with self._engines.lend(*self._key(selection, by, query)) as engine:
+        with self._engines.lend(self._selected(asked), True) as engine:
             answer = engine.query(query, params, asked.sort or None, MOST_DRAWN_ROWS + 1, only=asked.only)
             rows = Rows.of(answer)
             notes = [answer.note] if answer.note else []
@@ -257,15 +249,13 @@ class Site:
         """The answer to a query as a file, which whoever sends it removes."""
         query = find(name, self._folders)
         asked = Question.of(query, given)
-        with self._engines.lend(*self._key(asked.selection, asked.by, query)) as engine:
+        with self._engines.lend(self._selected(asked), True) as engine:
             answer = engine.query(query, asked.params, asked.sort or None, only=asked.only)
             return saved(answer, form, str(self.folder), f"write it with {self._command(asked)} -o {query.name}.{form}")
 
     def _command(self, asked: Question) -> str:
         """The command line that answers the same."""
-        where = self._command_where(asked.selection)
-        profiler = asked.selection.profiler or self._profiler
-        text = command_line("query", asked.query.name, self._paths, asked.params, asked.by, where, profiler)
+        text = command_line("query", asked.query.name, self._paths, asked.params, self._selected(asked))
         return text + (f" --sort {in_shell(asked.sort)}" if asked.sort else "")
 
     # --- SQL ------------------------------------------------------------------------------------------------------
@@ -274,13 +264,13 @@ class Site:
         """The page to write SQL on; it runs nothing by itself."""
         return self._page(
             View("SQL", "sql"), given, "sql", statement=given.get("statement", ""), tables=TABLES, runs=self.runs,
-            selection=Selection.of(given), rows=MOST_SQL_ROWS, result=result,
+            selection=PageSelection.of(given), rows=MOST_SQL_ROWS, result=result,
         )  # fmt: skip
 
     def sql(self, given: Mapping[str, str]) -> str:
         """The answer to a SELECT."""
-        selection, statement = Selection.of(given), given.get("statement", "")
-        with self._engines.lend(*self._key(selection)) as engine:
+        selection, statement = PageSelection.of(given).narrow(self._selection), given.get("statement", "")
+        with self._engines.lend(selection, False) as engine:
             answer = engine.sql(statement)
             taken = answer.rows(MOST_SQL_ROWS + 1)
         notes = [answer.note] if answer.note else []
@@ -288,17 +278,14 @@ class Site:
         if len(taken) > MOST_SQL_ROWS:
             notes.append(f"The first {MOST_SQL_ROWS:,} rows; there are more.")
         rows = Rows(answer.columns, [tuple(map(finite, row)) for row in taken[:MOST_SQL_ROWS]])
-        where, profiler = self._command_where(selection), selection.profiler or self._profiler
-        part = Part(
-            "the answer", "", "", command_line("sql", statement, self._paths, {}, (), where, profiler), "", open=True
-        )
+        part = Part("the answer", "", "", command_line("sql", statement, self._paths, {}, selection), "", open=True)
         part.table = table(rows, (), MOST_SQL_ROWS) if taken else None
         return self._article(part, "sql-1", notes, headed=False)
 
     def save_sql(self, form: str, given: Mapping[str, str]) -> Path:
         """The answer to a SELECT as a file, which whoever sends it removes."""
-        selection = Selection.of(given)
-        with self._engines.lend(*self._key(selection)) as engine:
+        selection = PageSelection.of(given).narrow(self._selection)
+        with self._engines.lend(selection, False) as engine:
             answer = engine.sql(given.get("statement", ""))
             return saved(answer, form, str(self.folder), f"write it with analyze sql ... -o rows.{form}")
 
@@ -309,7 +296,7 @@ class Site:
         a, b = given.get("a", ""), given.get("b", "")
         view = View("Compare two runs", "compare")
         if a and b:
-            with self._reports.lend(Selection(a)) as one, self._reports.lend(Selection(b)) as other:
+            with self._reports.lend(PageSelection(a)) as one, self._reports.lend(PageSelection(b)) as other:
                 view.title, view.facts = facts_of_both(one, other)
                 places = [
                     Place.at("/compare", [("a", a), ("b", b)], str(n), c["title"])
@@ -320,7 +307,7 @@ class Site:
 
     def compared_part(self, given: Mapping[str, str]) -> str:
         """A part of that page."""
-        a, b = Selection(given.get("a", "")), Selection(given.get("b", ""))
+        a, b = PageSelection(given.get("a", "")), PageSelection(given.get("b", ""))
         with self._reports.lend(a) as one, self._reports.lend(b) as other:
             declarations = dict(enumerate(declared_changes()))
             number = int(given["part"]) if given["part"].isdecimal() else -1

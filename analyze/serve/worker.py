@@ -17,12 +17,14 @@ from queue import SimpleQueue
 from typing import Any
 
 import duckdb
+import msgspec
 
 from analyze.errors import InputError
 from analyze.query import spill
 from analyze.query.databases import empty_database
 from analyze.query.plain_sql import sentence
 from analyze.query.process_limits import limit_memory
+from analyze.query.selection import Selection
 from analyze.serve.site import Site
 from analyze.store.object_storage import store_from_json
 
@@ -66,7 +68,7 @@ def _site(served: Mapping[str, Any]) -> Site:
     limit_memory(spill.process_bytes(empty_database()))
     stores = list(map(store_from_json, served["stores"]))
     folders, folder = [Path(f) for f in served["folders"]], Path(served["folder"])
-    return Site(stores, served["paths"], folders, served["where"], served["profiler"], folder)
+    return Site(stores, served["paths"], folders, msgspec.convert(served["selection"], Selection), folder)
 
 
 def _read(lines: SimpleQueue[str]) -> None:

@@ -1,0 +1,37 @@
+"""Which runs and ranks a question reads: `--where`, `--profiler` and `--by` in one value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The runs and ranks that a question reads, and the groups of its answer. By default, all in one group.
+
+    Of a workload that was recorded under several profilers, one timing pass is read: see `analyze.query.recordings`.
+    """
+
+    where: tuple[str, ...] = ()
+    """SQL expressions over the columns of `runs`, `rank` and `node`. All must hold."""
+    profiler: str | None = None
+    """Read only runs that were recorded under it; "all" for all."""
+    by: tuple[str, ...] = ()
+    """Columns of `runs`, or `rank`, `node`, whose values become groups."""
+    prefer: str | None = None
+    """The pass that a query prefers; "all" for one that reads all passes."""
+
+    def narrowed(self, where: str | None = None, profiler: str | None = None) -> Selection:
+        """Return the part for which `where` holds, too; `profiler`, if given, replaces the present one."""
+        return replace(self, where=(*self.where, where) if where else self.where, profiler=profiler or self.profiler)
+
+    @property
+    def condition(self) -> str | None:
+        """All of `where` as one SQL expression, for `--where`; None if there is none."""
+        if len(self.where) < 2:
+            return next(iter(self.where), None)
+        return " AND ".join(f"({where})" for where in self.where)
+
+
+DEFAULT = Selection()
+"""All runs, of each workload one timing pass, in one group."""
