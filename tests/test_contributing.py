@@ -121,7 +121,7 @@ def test_derived_table_needs_a_module_and_its_declaration(copy: Path) -> None:
     head = "from __future__ import annotations\n\nfrom collections.abc import Mapping\n\nimport pyarrow as pa\n\n"
     (copy / "analyze/derive/stream_work.py").write_text(head + module)
     insert_before(
-        copy / "schemas/tables.py", '        _table(\n            "recorded_steps",\n', f"{declaration.strip()},\n"
+        copy / "schemas/derived_tables.py", '    table(\n        "recorded_steps",\n', f"{declaration.strip()},\n"
     )
     derived = copy / "analyze/derive/__init__.py"
     insert_before(derived, '    Derived("recorded_steps"', f"    {line.strip()},\n")

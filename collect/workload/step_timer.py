@@ -150,7 +150,7 @@ def mean_step_ns(rows: list[dict[str, Any]], undisturbed: bool) -> int | None:
 
 
 def write_step_metrics(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Write the rows as CSV with the header in schemas/tables.py; the file appears once it is complete."""
+    """Write the rows as CSV with the header STEP_METRICS_CSV; the file appears once it is complete."""
     with part_file(path) as part, part.open("w", newline="", encoding="utf-8") as f:
         out = csv.DictWriter(f, STEP_METRICS_CSV, lineterminator="\n")
         out.writeheader()

@@ -1,0 +1,53 @@
+"""The form of a table's declaration, and columns that several tables have."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Column(NamedTuple):
+    """A column: Arrow type name, unit ('' for none) and meaning."""
+
+    name: str
+    type: str
+    unit: str
+    doc: str
+
+
+class Table(NamedTuple):
+    """One table: what a row is, and its columns in order (run_id and rank included)."""
+
+    name: str
+    row: str
+    columns: tuple[Column, ...]
+    derived: bool = False
+    """Whether the ingest computes it from the other tables of the rank."""
+
+
+def table(
+    name: str, row: str, *columns: tuple[str, str, str, str], ranked: bool = True, derived: bool = False
+) -> Table:
+    """Declare a table: its columns behind run_id and (if it has rows of each rank) rank."""
+    keys = [Column("run_id", "string", "", "the run (and profiler pass) the row belongs to")]
+    if ranked:
+        keys.append(Column("rank", "int32", "", "process rank in the job; 0 for one process"))
+    return Table(name, row, (*keys, *(Column(*c) for c in columns)), derived)
+
+
+INTERVAL = (
+    ("start_ns", "int64", "ns", "start"),
+    ("dur_ns", "int64", "ns", "duration; may be 0"),
+)
+GPU = (
+    ("pid", "int64", "", "process that owns the work; NULL where the file only names the device"),
+    ("device", "int32", "", "GPU index as the process numbered it"),
+    ("stream", "int64", "", "CUDA stream"),
+)
+LINK = (
+    ("correlation_id", "int64", "", "joins the GPU work to the CUDA call that launched it, within (run_id, rank, pid)"),
+    ("op_id", "int64", "", "PyTorch's External id: joins to cpu_ops.op_id; NULL if the file has none"),
+)
+CPU = (
+    ("pid", "int64", "", "process; NULL where the file has a label instead of a number"),
+    ("tid", "int64", "", "thread; NULL where the file has a label instead of a number"),
+)
