@@ -1,7 +1,7 @@
 """Facts of one rank, computed from its tables when they are ingested and stored as tables of their own.
 
-To derive another table: declare it in `schemas/derived_tables.py` with `derived=True`, write a module here whose function takes
-the Arrow tables of one rank and returns the rows, and add a line to `DERIVED`.
+To derive another table: declare it in `schemas/derived_tables.py` with `derived=True`, write a module here whose
+function takes the Arrow tables of one rank and returns the rows, and add a line to `DERIVED`.
 """
 
 from __future__ import annotations
