@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from .module_calls import call_before_next_module, in_backward
+from .nesting import Nesting
 
 
 class OptimizerSteps:
@@ -23,7 +25,7 @@ class OptimizerSteps:
         self._inactive = inactive
         self._counted: Any = None
         """Weak reference to the optimizer that counts: a strong one would keep it and its model alive."""
-        self._depth = 0
+        self._nesting = Nesting()
         self._in_backward = False
         """Whether the optimizer has stepped in a backward pass that has not ended yet."""
         self._patch()
@@ -42,25 +44,30 @@ class OptimizerSteps:
         from torch.optim import Optimizer
 
         original = Optimizer.profile_hook_step
+        counting = _Counting(self)
 
         def profile_hook_step(step: Any) -> Any:
             hooked = original(step)
 
             @functools.wraps(hooked)
             def counted_step(*args: Any, **kwargs: Any) -> Any:
-                # An optimizer may step others inside its own step.
-                self._depth += 1
-                try:
-                    result = hooked(*args, **kwargs)
-                finally:
-                    self._depth -= 1
-                if self._depth == 0 and not self._inactive():
-                    self._after_step(args[0])
-                return result
+                with counting(args[0]):
+                    return hooked(*args, **kwargs)
 
             return counted_step
 
         Optimizer.profile_hook_step = staticmethod(profile_hook_step)
+
+    @contextlib.contextmanager
+    def around_step(self, optimizer: Any) -> Iterator[None]:
+        """Count the step that ends with this block, unless another optimizer makes it inside its own step."""
+        self._nesting.enter()
+        try:
+            yield
+        finally:
+            is_outermost = self._nesting.leave()
+        if is_outermost and not self._inactive():
+            self._after_step(optimizer)
 
     def _after_step(self, optimizer: Any) -> None:
         if self._counted is None or self._counted() is None:
@@ -79,3 +86,20 @@ class OptimizerSteps:
             return
         self._in_backward = False
         self._on_step()
+
+
+class _Counting:
+    """Stands in the closure of each optimizer's step for `OptimizerSteps.around_step`.
+
+    cloudpickle copies the step of an optimizer that is defined in `__main__`, with its closure. The copy gets a block
+    that does nothing: the process that reads it may be without `collect`.
+    """
+
+    def __init__(self, steps: OptimizerSteps) -> None:
+        self._steps = steps
+
+    def __call__(self, optimizer: Any) -> contextlib.AbstractContextManager[None]:
+        return self._steps.around_step(optimizer)
+
+    def __reduce__(self) -> Any:
+        return getattr, (contextlib, "nullcontext")

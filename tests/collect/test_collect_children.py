@@ -99,3 +99,28 @@ def test_forked_child_with_its_own_profiler(collect: Collect, tmp_path: Path) ->
     ran = collect("--warmup", "0", "--", sys.executable, str(program), **NO_GPU)
     assert ran.code == 0 and "theirs: 1" in ran.stderr and "ended with 0" in ran.stderr, ran.stderr
     assert names(read_trace(ran.folder / "torch/rank-0.trace.json.gz"), "cpu_op").count("aten::zeros") == 2
+
+
+PICKLES = """
+import cloudpickle, os, subprocess, sys, torch
+class Mine(torch.optim.SGD):
+    def step(self, closure=None):
+        return super().step(closure)
+model = torch.nn.Linear(2, 2)
+optimizer = Mine(model.parameters(), lr=0.1)
+for _ in range(2):
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+# As in a worker of Ray, dask or submitit on a machine without collect.
+variables = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "TRACEQUARRY_ATTACH")}
+reads = "import pickle, sys; pickle.load(sys.stdin.buffer).step(); print('stepped elsewhere', flush=True)"
+subprocess.run([sys.executable, "-c", reads], input=cloudpickle.dumps(optimizer), env=variables, check=True)
+"""
+
+
+def test_optimizer_of_main_can_be_pickled(collect: Collect, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PICKLES)
+    ran = collect("--warmup", "1", "--steps", "1", "--", sys.executable, str(program), **NO_GPU)
+    assert ran.code == 0 and "stepped elsewhere" in ran.stderr, ran.stderr
+    assert ran.manifest.passes[0].counted_steps == 1
