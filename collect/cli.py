@@ -71,7 +71,8 @@ def _options(
 def run(**values: Any) -> None:
     """Record a model's training, or a program of your own, with one or several profilers.
 
-    Prints the run folder. Exit code: 0 success, 1 failure, 2 bad input, 130 interrupted.
+    Prints the run folder, on stderr where stdout is a program's. Exit code: the program's own if it is not 0, else
+    0 success, 1 failure, 2 bad input, 130 interrupted.
     """
     from rich.console import Console
 
@@ -86,7 +87,8 @@ def run(**values: Any) -> None:
     except CollectError as e:
         _fail(str(e), e.exit_code)
     if result.folder is not None:
-        typer.echo(str(result.folder))
+        # Where the output of a program is shown, stdout has that alone.
+        typer.echo(str(result.folder), err=bool(options.program) and options.echo is not False)
     if result.exit_code:
         _fail(str(result.reason), result.exit_code)
     for note in result.notes:

@@ -1,4 +1,4 @@
-"""Runs a command with its output in a log file, and passes Ctrl-C and SIGTERM on to everything it started."""
+"""Runs a command, shows and logs its output, and passes Ctrl-C and SIGTERM on to everything it started."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
@@ -17,6 +18,8 @@ POLL_S = 0.1
 GRACE_S = 30.0
 """How long an interrupted command may take to write its recording, before SIGTERM and then SIGKILL."""
 KILL_AFTER_S = 10.0
+DRAIN_S = 2.0
+"""How long the last output may take to be copied, where a process that the command left behind may write more."""
 
 
 class Signals:
@@ -75,24 +78,27 @@ def run_logged(
     environment: dict[str, str],
     signals: Signals,
     on_tick: Callable[[], None],
+    echo: tuple[int, int] | None = None,
     reads_stdin: bool = False,
 ) -> int:
     """Run a command to its end and return its exit code, negative for minus the signal that killed it.
 
-    stdout and stderr go to `log`. With `reads_stdin` it inherits this process's stdin unless that is a terminal, which
-    belongs to another session. `on_tick` is called several times a second. The first signal that `signals` catches is
-    passed on as SIGINT, so that the command can write its recording; a second one, or the end of the grace period, as
-    SIGTERM and then SIGKILL. Raises OSError when the command cannot be started.
+    stdout and stderr go to `log`, and to the two file descriptors of `echo`. With `reads_stdin` it inherits this
+    process's stdin unless that is a terminal, which belongs to another session. `on_tick` is called several times a
+    second. The first signal that `signals` catches is passed on as SIGINT, so that the command can write its recording;
+    a second one, or the end of the grace period, as SIGTERM and then SIGKILL. Raises OSError when the command cannot be
+    started.
     """
     signals.for_program.clear()
     inherits_stdin = reads_stdin and sys.stdin is not None and not sys.stdin.closed and not sys.stdin.isatty()
-    with open(log, "xb", opener=_append) as output, signals.ignored_by_children():
+    with ExitStack() as files, signals.ignored_by_children():
+        stdout, stderr, copies = _outputs(log, echo, files)
         # In a session of its own, a terminal's Ctrl-C reaches `collect` only, which then signals the whole group once.
         child = subprocess.Popen(
             argv,
             stdin=None if inherits_stdin else subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
+            stdout=stdout,
+            stderr=stderr,
             env=environment,
             start_new_session=True,
         )
@@ -106,8 +112,68 @@ def run_logged(
                 _signal_group(child.pid, signals.for_program.pop(0))
             _escalate(child.pid, signals, sent_s)
     finally:
-        # Processes that outlive the command (data loaders of a killed process) would keep a GPU busy.
-        _signal_group(child.pid, signal.SIGKILL)
+        if signals.count or sys.exc_info()[0]:
+            # Processes that outlive an interrupted command (data loaders of a killed process) would keep a GPU busy.
+            # Those that a command leaves behind at its own end are meant to go on.
+            _signal_group(child.pid, signal.SIGKILL)
+        for copy in copies:
+            with suppress(subprocess.TimeoutExpired):
+                copy.wait(DRAIN_S)
+
+
+def _outputs(
+    log: Path, echo: tuple[int, int] | None, files: ExitStack
+) -> tuple[int, int, list[subprocess.Popen[bytes]]]:
+    """Return the stdout and stderr of a command, which `files` closes, and the processes that copy what it writes.
+
+    These are processes, not threads: jobs that the command leaves behind may write for longer than `collect` runs.
+    """
+    file = _append(str(log), os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    files.callback(os.close, file)
+    if echo is None:
+        return file, file, []
+    first, copy = _copied(echo[0], log, files)
+    try:
+        is_same = os.path.samestat(os.fstat(echo[0]), os.fstat(echo[1]))
+    except OSError:  # one of them is closed
+        is_same = False
+    if is_same:  # in one stream, both keep their order
+        return first, first, [copy]
+    second, another = _copied(echo[1], log, files)
+    return first, second, [copy, another]
+
+
+def _copied(target: int, log: Path, files: ExitStack) -> tuple[int, subprocess.Popen[bytes]]:
+    """Return a file descriptor, a terminal if `target` is one, and the process that copies it to `target` and `log`."""
+    try:
+        is_terminal = os.isatty(target)
+        os.fstat(target)
+        shown: int = target
+    except OSError:
+        is_terminal, shown = False, subprocess.DEVNULL
+    source, written = os.openpty() if is_terminal else os.pipe()
+    files.callback(os.close, written)
+    try:
+        if is_terminal:
+            settings = termios.tcgetattr(target)
+            settings[1] &= ~termios.OPOST  # the real terminal does it
+            termios.tcsetattr(written, termios.TCSANOW, settings)
+            termios.tcsetwinsize(written, termios.tcgetwinsize(target))
+        command = ["tee", "-a", str(log)]
+        null = subprocess.DEVNULL
+        return written, subprocess.Popen(command, stdin=source, stdout=shown, stderr=null, start_new_session=True)
+    finally:
+        os.close(source)
+
+
+def left_behind(mark: str) -> dict[int, str]:
+    """Return the names of running processes, by number, whose environment contains `mark`."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if mark.encode() in (folder / "environ").read_bytes():
+                found[int(folder.name)] = (folder / "comm").read_text().strip()
+    return found
 
 
 def _append(path: str, flags: int) -> int:

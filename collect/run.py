@@ -18,7 +18,7 @@ from collect.failure import diagnose, is_disk_full, os_sentence
 from collect.nodes import reaches_nodes, slurm_job
 from collect.option_checks import resolve
 from collect.options import RunOptions
-from collect.process import Signals, run_logged
+from collect.process import Signals, left_behind, run_logged
 from collect.profilers import make_profiler
 from collect.profilers.base import EVERY_PASS, Profiler, list_files
 from collect.progress import PassProgress
@@ -81,7 +81,10 @@ def _finish(folder: RunFolder, options: RunOptions, signals: Signals, bad_input:
     manifest = folder.manifest
     failed = [p for p in manifest.passes if p.status != "done"]
     several = len(options.profiler) > 1
-    if signals.count:
+    # A server that ends well after Ctrl-C has done what it was asked to.
+    interrupted = bool(signals.count) and (bool(failed) or len(manifest.passes) < len(options.profiler))
+    manifest.reason = None
+    if interrupted:
         manifest.reason = signals.reason
     elif failed:
         manifest.reason = "; ".join(f"{p.profiler}: {p.reason}" if several else str(p.reason) for p in failed)
@@ -91,9 +94,18 @@ def _finish(folder: RunFolder, options: RunOptions, signals: Signals, bad_input:
         folder.discard()
         return RunResult(None, InputError.exit_code, reason)
     folder.finish()
-    code = INTERRUPTED if signals.count else 1 if failed else 0
-    notes = tuple(filter(None, map(slowdown_note, manifest.passes)))
-    return RunResult(folder.path, code, manifest.reason, notes, folder.path.parent if manifest.job else folder.path)
+    code = INTERRUPTED if interrupted else 1 if failed else 0
+    if options.program and not interrupted:
+        code = next((_shell_code(p.exit_code) for p in manifest.passes if p.exit_code), code)
+    notes = filter(None, map(slowdown_note, manifest.passes))
+    return RunResult(
+        folder.path, code, manifest.reason, tuple(notes), folder.path.parent if manifest.job else folder.path
+    )
+
+
+def _shell_code(code: int) -> int:
+    """An exit code as a shell gives it: 128 and the number of the signal that killed a process."""
+    return code if code >= 0 else 128 - code
 
 
 def _print(console: Console, text: str) -> None:
@@ -147,7 +159,7 @@ def _run_pass(
             done.reason = str(e)
         except OSError as e:
             done.reason = os_sentence(e)
-    if signals.count:
+    if signals.count and (done.reason or not options.program):
         done.reason = signals.reason
     done.options = profiler.record()
     done.end = utc_now()
@@ -181,7 +193,7 @@ def _execute(
     steps = None if is_program else options.all_steps
     title = " ".join(options.program[:2]) if is_program else f"{options.model}, batch {options.batch_size}"
     environment = {**os.environ, **_environment(options), **profiler.environment(path, scratch)}
-    with PassProgress(console, f"{profiler.name}: {title}", steps, scratch, log, echo) as progress:
+    with PassProgress(console, f"{profiler.name}: {title}", steps, scratch) as progress:
 
         def on_tick() -> None:
             progress.update()
@@ -190,7 +202,12 @@ def _execute(
 
         # The first of several passes would consume the stdin of the others.
         reads_stdin = is_program and len(options.profiler) == 1
-        done.exit_code = run_logged(done.command, log, environment, signals, on_tick, reads_stdin)
+        # The stdout of `collect` belongs to the program; a built-in model has none there.
+        shown = ((1, 2) if is_program else (2, 2)) if echo else None
+        done.exit_code = run_logged(done.command, log, environment, signals, on_tick, shown, reads_stdin)
+    if is_program and (left := left_behind(str(path.resolve()))):
+        names = ", ".join(f"{number} ({name})" for number, name in sorted(left.items()))
+        _print(console, f"note: {profiler.name}: processes that the program left behind run on, unrecorded: {names}")
     reports = read_reports(scratch)
     for report in reports:
         _merge_facts(folder.manifest, report.facts)
@@ -200,6 +217,7 @@ def _execute(
             _print(console, f"note: {profiler.name}: {done.note}")
     _describe_ranks(folder.manifest, done, reports)
     ranks = 1 if is_program else options.world_size
+    done.status, done.reason = "running", None  # a signal may have set them
     done.reason = diagnose(done.exit_code, reports, read_exit_codes(scratch), path, ranks, is_program)
     text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
     if done.reason and (explanation := profiler.explain(text)):

@@ -128,7 +128,12 @@ class TorchProfiler(Profiler[TorchOptions]):
             "memory_timeline": own.memory_timeline,
         }
         path = os.pathsep.join(filter(None, (str(SITE_FOLDER), os.environ.get("PYTHONPATH"))))
-        return {"PYTHONPATH": path, "TRACEQUARRY_ATTACH": json.dumps(settings)}
+        return {
+            "PYTHONPATH": path,
+            "TRACEQUARRY_ATTACH": json.dumps(settings),
+            # Kineto writes 5 to 7 lines of its own to the program's stderr; this level is above all of them.
+            "KINETO_LOG_LEVEL": os.environ.get("KINETO_LOG_LEVEL", "99"),
+        }
 
     def recorder(self, folder: Path, rank: int) -> Recorder:
         """Return a recorder for this process."""

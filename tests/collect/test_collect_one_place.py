@@ -139,7 +139,8 @@ from schemas.manifest import read_manifest
 text = CliRunner().invoke(app, ["run", "--help"]).output
 print("help:", "--strace-calls" in text, "nsys, ncu or strace; several" in text)
 asked = ["run", "-o", "runs", "--profiler", "strace", "--strace-calls", "open", "--", sys.executable, "-c", ""]
-folder = Path(CliRunner().invoke(app, asked).stdout.strip())
+assert CliRunner().invoke(app, asked).exit_code == 0
+[folder] = Path("runs").iterdir()
 (done,) = read_manifest(folder).passes
 print(done.profiler, done.status, [(f.path, f.kind) for f in done.files], (folder / "strace/all.strace").read_text())
 sys.modules |= dict.fromkeys(("torch", "torchvision"))  # as if they were not there: to import them takes 4 s of CPU

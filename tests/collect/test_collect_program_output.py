@@ -2,38 +2,65 @@
 
 from __future__ import annotations
 
-import io
+import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from collect_support import Collect, Ran, environment, interrupt, start, wait_for
-from rich.console import Console
+from collect_support import Ran, environment, interrupt, start, wait_for
 
-from collect.progress import PassProgress
+WRITES = """
+import os, subprocess, sys
+for number in range(3):
+    print("out", number, sys.stdout.isatty(), flush=True)
+    print("err", number, file=sys.stderr, flush=True)
+left = "sleep 4; echo late; touch " + sys.argv[1]
+subprocess.Popen(["sh", "-c", left])  # in the same group of processes
+sys.exit(7)
+"""
+LINES = [f"{stream} {number}" for number in range(3) for stream in ("out", "err")]
 
 
-def test_program_reopening_stderr_keeps_its_output(collect: Collect) -> None:
-    text = "echo a long line, which is cut away; sleep 0.5; echo second > /dev/stderr; echo third"
-    ran = collect("--profiler", "none", "--", "sh", "-c", text)
-    assert ran.code == 0, ran.stderr
-    # As behind `>>`: nothing is written over, and there is no hole before what comes.
-    assert (ran.folder / "none/log.txt").read_text() == "second\nthird\n"
-    assert "which is cut away\nsecond\nthird\n" in ran.stderr
+@pytest.fixture
+def writes(tmp_path: Path) -> list[str]:
+    """The command of `collect` with a program that writes to both streams, and leaves a job that makes a file."""
+    program = tmp_path / "program.py"
+    program.write_text(WRITES)
+    run = [sys.executable, "-m", "collect", "run", "-o", str(tmp_path / "runs"), "--profiler", "none", "--"]
+    return [*run, sys.executable, str(program), str(tmp_path / "left")]
 
 
-def test_split_multibyte_characters_are_joined(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    log = tmp_path / "log.txt"
-    shown = PassProgress(Console(file=io.StringIO()), "", None, tmp_path, log, echo=True)
-    with shown as progress, log.open("wb", 0) as f:
-        for byte in "█é€".encode():
-            f.write(bytes([byte]))
-            progress.update()
-        f.write("€".encode()[:2])
-    # What never becomes a whole character is said as such.
-    assert capsys.readouterr().err == "█é€\N{REPLACEMENT CHARACTER}"
+def test_both_streams_and_the_exit_code_are_the_program_s(writes: list[str], tmp_path: Path) -> None:
+    ran = subprocess.run(writes, env=environment(), capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 7
+    assert ran.stdout == "".join(f"out {number} False\n" for number in range(3)) + "late\n"
+    assert [line for line in ran.stderr.splitlines() if line.startswith("err")] == LINES[1::2]
+    assert "collect: the program exited with code 7" in ran.stderr
+    [folder] = (tmp_path / "runs").iterdir()
+    assert f"\n{folder}\n" in ran.stderr
+    assert sorted((folder / "none/log.txt").read_text().replace(" False", "").splitlines()) == sorted([*LINES, "late"])
+
+
+def test_job_that_the_program_leaves_behind_goes_on(writes: list[str], tmp_path: Path) -> None:
+    """It writes to where the output of `collect` goes, in the order of the program's."""
+    output = tmp_path / "output"
+    with output.open("w") as f:
+        subprocess.run(writes, env=environment(), stdout=f, stderr=subprocess.STDOUT, timeout=60)
+    assert not (tmp_path / "left").exists()
+    wait_for((tmp_path / "left").exists, "the job")
+    lines = [line.removesuffix(" False") for line in output.read_text().splitlines()]
+    assert [line for line in lines if line in LINES] == LINES and lines[-1] == "late"
+
+
+def test_program_on_a_terminal_has_one(writes: list[str]) -> None:
+    ours, theirs = os.openpty()
+    subprocess.run(writes, env=environment(), stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, timeout=60)
+    os.close(theirs)
+    shown = os.read(ours, 1 << 16).decode()
+    os.close(ours)
+    assert "out 0 True\r\nerr 0\r\nout 1 True\r\nerr 1\r\n" in shown
 
 
 @pytest.mark.parametrize(("profilers", "read"), [("none", "given"), ("none,torch", "")])
