@@ -107,6 +107,11 @@ def _check_combination(o: RunOptions, label: Callable[[str], str]) -> None:
         fail("job", f"{o.job!r} cannot name a folder")
     if o.job is not None and not o.program:
         fail("job", "needs a program of your own after --; the built-in workload runs on one node")
+    step = o.profiling.get("step_function")
+    if step is not None and not o.program:
+        fail("step_function", "needs a program of your own after --")
+    if step is not None and not re.fullmatch(r"[\w.]+:[\w.]+", step):
+        fail("step_function", f"invalid value {step!r}; expected MODULE:FUNCTION, or MODULE:CLASS.METHOD")
     if o.program:
         if o.model is not None:
             fail("model", "choose either a model or a program of your own after --, not both")

@@ -35,7 +35,8 @@ class RankReport(msgspec.Struct, kw_only=True):
     warmed_up: bool | None = None
     aligned: bool | None = None
     note: str | None = None
-    """How the recording of an attached process began: schemas.manifest.RankRecording."""
+    ended_after: str | None = None
+    """How the recording of an attached process began and ended: schemas.manifest.RankRecording."""
     undisturbed_step_ns: int | None = None
     recorded_step_ns: int | None = None
     """Mean step times, as in RankRecording."""

@@ -28,11 +28,16 @@ from collect.run_folder import RunFolder, remove_access_of_others, remove_unfini
 from collect.workload.spec import WorkerSpec
 from schemas.isolation import python, python_variables
 from schemas.manifest import Gpu, Manifest, Pass, RankRecording
+from schemas.options import declared
 from schemas.workload import OPTIONS, RecordedWorkload, recorded
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C or SIGTERM."""
 LOG_NAME = "log.txt"
+NO_STEPS = (
+    "torch: --steps and --warmup did not apply, since no optimizer stepped: the program was recorded whole; "
+    "--step-function MODULE:FUNCTION says what a step is"
+)
 SLOWDOWN_NOTE = 1.1
 """The profiler's overhead is reported from this ratio of recorded to undisturbed step time on."""
 
@@ -97,7 +102,10 @@ def _finish(folder: RunFolder, options: RunOptions, signals: Signals, bad_input:
     code = INTERRUPTED if interrupted else 1 if failed else 0
     if options.program and not interrupted:
         code = next((_shell_code(p.exit_code) for p in manifest.passes if p.exit_code), code)
-    notes = filter(None, map(slowdown_note, manifest.passes))
+    notes = [note for p in manifest.passes for note in (bound_note(p), slowdown_note(p)) if note]
+    recorded = [r for p in manifest.passes for r in p.ranks]
+    if options.program and recorded and not _has_default_steps(options) and not any(r.counted_steps for r in recorded):
+        notes.append(NO_STEPS)
     return RunResult(
         folder.path, code, manifest.reason, tuple(notes), folder.path.parent if manifest.job else folder.path
     )
@@ -129,6 +137,15 @@ def slowdown_note(done: Pass) -> str | None:
     )
 
 
+def bound_note(done: Pass) -> str | None:
+    """Which bound ended the recordings of the pass; None if none did."""
+    ended = [r for r in done.ranks if r.ended_after]
+    if not ended:
+        return None
+    which = "" if len(done.ranks) == 1 else f" of {len(ended)} of {len(done.ranks)} ranks"
+    return f"{done.profiler}: the recording{which} ended after {ended[0].ended_after}; the program ran on"
+
+
 def _describe_workload(manifest: Manifest, options: RunOptions) -> None:
     """Fill in what is trained; of the user's program only the device is known."""
     if options.program:
@@ -152,7 +169,7 @@ def _run_pass(
         try:
             path.mkdir(mode=0o700)
             folder.save()
-            for note in profiler.prepare():
+            for note in [*_steps_note(profiler, options), *profiler.prepare()]:
                 _print(console, note)
             bad_input = _execute(profiler, options, folder, done, Path(scratch), console, signals)
         except CollectError as e:
@@ -170,6 +187,17 @@ def _run_pass(
         done.files = list_files(folder.path, path, profiler.kinds)
     folder.save()
     return bad_input
+
+
+def _steps_note(profiler: Profiler[Any], options: RunOptions) -> list[str]:
+    """Say at once that --steps and --warmup are not followed; nothing where they have their defaults."""
+    if not options.program or profiler.follows_steps or _has_default_steps(options):
+        return []
+    return [f"note: {profiler.name}: --steps and --warmup do not apply; it records the whole program"]
+
+
+def _has_default_steps(options: RunOptions) -> bool:
+    return all(getattr(options, name) == declared(RunOptions)[name].default for name in ("steps", "warmup"))
 
 
 def _execute(

@@ -87,6 +87,8 @@ class RankRecording(msgspec.Struct, kw_only=True):
     """Whether all ranks started the first recorded step together; None for a job of one process."""
     note: str | None = None
     """Why they did not, in one sentence."""
+    ended_after: str | None = None
+    """The bound that ended the recording before the program, or its last step, ended: "60 s (--seconds)"."""
     undisturbed_step_ns: int | None = None
     """Mean step time before the profiler started; None if no step was timed."""
     recorded_step_ns: int | None = None

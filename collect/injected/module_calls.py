@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
 
 def call_before_next_module(callback: Callable[[], None]) -> None:
     """Call `callback` once, before the next module call outside the backward pass (which may call modules again)."""
-    import torch
     from torch.nn.modules.module import register_module_forward_pre_hook
 
-    compiler: Any = getattr(torch, "compiler", None)
-    is_compiling = getattr(compiler, "is_compiling", lambda: False)
+    is_compiling = _is_compiling()
     waiting = True
 
     def pre_hook(module: Any, inputs: Any) -> None:
@@ -25,6 +24,40 @@ def call_before_next_module(callback: Callable[[], None]) -> None:
         callback()
 
     handle = register_module_forward_pre_hook(pre_hook)
+
+
+class ModuleCounter:
+    """Counts calls of modules, and calls `on_first` before the first."""
+
+    def __init__(self, on_first: Callable[[], None]) -> None:
+        """Start to count."""
+        from torch.nn.modules.module import register_module_forward_pre_hook
+
+        self.count = 0
+        is_compiling = _is_compiling()
+
+        def pre_hook(module: Any, inputs: Any) -> None:
+            if is_compiling():
+                return
+            self.count += 1
+            if self.count == 1:
+                on_first()
+
+        self._handle = register_module_forward_pre_hook(pre_hook)
+
+    def stop(self) -> None:
+        """Stop counting. The hook stays if torch has compiled code with it, which it would compile again."""
+        dynamo = sys.modules.get("torch._dynamo.utils")
+        if dynamo is None or not dynamo.counters["frames"]:
+            self._handle.remove()
+
+
+def _is_compiling() -> Callable[[], bool]:
+    import torch
+
+    compiler: Any = getattr(torch, "compiler", None)
+    is_compiling: Callable[[], bool] = getattr(compiler, "is_compiling", lambda: False)
+    return is_compiling
 
 
 def in_backward() -> bool:

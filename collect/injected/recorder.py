@@ -1,8 +1,9 @@
 """Decides what torch.profiler records of the user's program, and writes it.
 
-- A program that steps an optimizer: `steps` steps after `warmup` warm-up steps and `undisturbed` steps, which are timed
-  with the profiler off to measure its overhead. The profiler already runs in the last warm-up step, so that its slow
-  start (CUPTI, buffers) is over; then all ranks of the job begin to record together.
+- A program that steps an optimizer, or calls the function that `step_function` names: `steps` steps after `warmup`
+  warm-up steps and `undisturbed` steps, which are timed with the profiler off to measure its overhead. The profiler
+  already runs in the last warm-up step, so that its slow start (CUPTI, buffers) is over; then all ranks of the job
+  begin to record together.
 - Any other program: all of it, from the import of torch on, or, with a GPU, from the first use of CUDA, a process group
   or a module. A running profiler has initialised CUDA, which then does not work in forked children. All threads are
   recorded, unless memory is: torch.profiler records memory of one thread only.
@@ -34,6 +35,7 @@ from .child_processes import (
 )
 from .cuda import has_cuda, synchronize
 from .first_use import FirstUse
+from .function_steps import FunctionSteps
 from .job import Job
 from .optimizer_steps import OptimizerSteps
 from .program_profilers import ProgramProfilers
@@ -78,10 +80,15 @@ class AttachedRecorder:
         """Record now, or from the first use of torch on. Whether the program steps an optimizer is not known yet."""
         self.program_profilers = ProgramProfilers(self._yield_to_program)
         first_use = FirstUse(self._on_first_use)
-        self.optimizer_steps = OptimizerSteps(self._on_step, lambda: self._inactive)
+        self.step_function = self.config["step_function"]
+        self.steps = (
+            FunctionSteps(self.step_function, self._on_step, lambda: self._inactive)
+            if self.step_function
+            else OptimizerSteps(self._on_step, lambda: self._inactive)
+        )
         atexit.register(self._at_exit)
         os.register_at_fork(after_in_child=self._in_forked_child)
-        if started_by_multiprocessing():
+        if started_by_multiprocessing() or self.step_function:
             return
         if has_cuda():
             first_use.watch_modules()
@@ -105,7 +112,8 @@ class AttachedRecorder:
     def _on_first_use(self) -> None:
         if not self._inactive:
             self.job.refresh()
-            self._record_whole_program()
+            if not self.step_function:
+                self._record_whole_program()
 
     def _record_whole_program(self) -> None:
         """Record everything from now on, unless a recording has started before."""
@@ -186,6 +194,9 @@ class AttachedRecorder:
         elif done == self.first:
             self._start_aligned()
             self.clock.start(undisturbed=False)
+        elif done > self.first and self.session is not None and self.session.ended_after:
+            self.done_steps -= 1  # the bound was reached within the last step
+            self._finish(f"ProfilerStep#{self.done_steps}")
         elif done == end:
             self._finish()
         elif done > self.first and self.session is not None:
@@ -223,7 +234,7 @@ class AttachedRecorder:
         with contextlib.suppress(ValueError):
             # Ctrl-C may arrive twice, from srun and from `collect`: it must not interrupt writing.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-        self.optimizer_steps.end_of_program()
+        self.steps.end_of_program()
         if self.finished:
             return
         if 0 < self.done_steps <= self.first:
@@ -232,7 +243,8 @@ class AttachedRecorder:
             options = f"--warmup is {self.config['warmup']}"
             if self.config["undisturbed"]:
                 options += f", --undisturbed {self.config['undisturbed']}"
-            took = f"it took {self.done_steps} optimizer steps, and {options}"
+            kind = f"calls of {self.step_function}" if self.step_function else "optimizer steps"
+            took = f"it took {self.done_steps} {kind}, and {options}"
             self._report({"reason": f"the program ended before the profiled steps: {took}"})
         elif self.session is not None:
             self.job.refresh()
@@ -243,6 +255,8 @@ class AttachedRecorder:
                 self._fail(e)
         elif self.yielded:
             self._report({"reason": PROGRAM_PROFILES})
+        elif self.step_function:
+            self._report({"reason": f"--step-function: the program never called {self.step_function}"})
 
     def _finish(self, unfinished: str | None = None) -> None:
         """Stop and write the recording; `unfinished` names the range of a step that did not end."""
@@ -253,10 +267,12 @@ class AttachedRecorder:
         session.close_step()
         synchronize()
         session.stop()
-        if not session.has_work():
-            return
+        if not Path(self.config["work"]).is_dir():
+            return  # `collect` has ended, and left this process behind
         stem = f"process-{socket.gethostname()}-{self.pid}"
-        write_recording(session.profile, Path(self.config["folder"]), stem, self.config["memory_timeline"], unfinished)
+        folder = Path(self.config["folder"])
+        if not write_recording(session.profile, folder, stem, self.config["memory_timeline"], unfinished):
+            return
         self._report({"ok": True, "stem": stem, "facts": torch_facts(), **self._outcome()})
         self.session = None
 
@@ -270,6 +286,7 @@ class AttachedRecorder:
             "in_group": self.job.in_group,
             "job": self.job.id,
             "task": int(task) if task.isdecimal() else 0,
+            "ended_after": self.session.ended_after if self.session else None,
         }
         if self.done_steps:
             outcome["undisturbed_steps"] = self.clock.blocks.get(True, [])

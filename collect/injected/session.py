@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 import threading
 from typing import Any
 
+from .bounds import Bounds
 from .cuda import has_cuda
 
 OTHER_THREAD = (
     "the program steps its optimizer outside its main thread: torch.profiler can record that only without --memory, up "
     "to the last recorded step, and in versions of torch that have profile_all_threads"
 )
+MAX_EVENTS = {True: 100_000, False: 1_000_000}
+"""Default bounds: of a whole program, and of steps."""
 
 
 class NotRecordable(Exception):
@@ -46,6 +51,46 @@ class Session:
         # The first ProfilerStep#N range is opened by open_step(), after the ranks have waited for each other.
         self.profile.record_steps = False
         self.profile.start()
+        self._stacks = config["stacks"]
+        self._limits = (config["max_events"] or MAX_EVENTS[all_threads], config["seconds"])
+        self._bounds: Bounds | None = None
+        if step >= discard_before:
+            self._start_bounds()
+
+    def _start_bounds(self) -> None:
+        self._bounds = Bounds(*self._limits, self._stacks, self._on_bound, lambda: self._toggle(True))
+
+    @property
+    def ended_after(self) -> str | None:
+        """Which bound ended the recording; None while it goes on."""
+        return self._bounds.reason if self._bounds else None
+
+    def _on_bound(self) -> None:
+        """Stop collecting, without freeing what running operators still write to. Called in a thread of its own."""
+        if self._thread is None:
+            self._toggle(False)
+        elif self._thread == threading.main_thread().ident:
+            # The profiler belongs to one thread; the main thread runs this as soon as it runs Python code.
+            self._pending = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self._pause)
+            ctypes.pythonapi.Py_AddPendingCall(self._pending, None)
+
+    def _pause(self, _: Any = None) -> int:
+        self._toggle(False)
+        return 0
+
+    def _toggle(self, enable: bool) -> None:
+        import torch
+        from torch.profiler import ProfilerActivity
+
+        toggle = getattr(self.profile.profiler, "toggle_collection_dynamic", None)
+        if toggle is not None:
+            # All kinds, whether recorded or not: torch warns of fewer.
+            kinds = (getattr(ProfilerActivity, name, None) for name in ("CPU", "CUDA", "XPU"))
+            toggle(enable, [kind for kind in kinds if kind is not None])
+        elif not enable:  # before torch 2.5
+            torch._C._autograd._clear_callbacks()
+        if self._stacks and not enable:
+            sys.setprofile(None)
 
     @property
     def has_open_step(self) -> bool:
@@ -60,6 +105,7 @@ class Session:
         """Keep events from now on, those of this thread only."""
         self._thread = threading.get_ident()
         self.profile.step()
+        self._start_bounds()
 
     def open_step(self, number: int) -> None:
         """Open the ProfilerStep#N range of the first recorded step; the profiler opens the others itself."""
@@ -80,11 +126,9 @@ class Session:
         """Stop the profiler. Raises NotRecordable where that would crash the process."""
         if self._thread not in (None, threading.get_ident()):
             raise NotRecordable(OTHER_THREAD)
+        if self._bounds:
+            self._bounds.stop()
         self.profile.stop()
-
-    def has_work(self) -> bool:
-        """Whether the stopped profiler has recorded operators (aten::add, c10d::allreduce_) or GPU work."""
-        return any("::" in e.key or not str(e.device_type).endswith("CPU") for e in self.profile.events())
 
 
 def _all_threads() -> dict[str, Any]:

@@ -20,6 +20,10 @@ ALMOST_FULL_BYTES = 1 << 20
 """A disk with less free space counts as full."""
 UNFINISHED = (".part-*", ".*.part")
 """Patterns of the temporary files and folders that a killed process leaves."""
+WORK = (b'"cat": "cpu_op"', b'"cat": "kernel"', b'"cat": "gpu_')
+"""How a trace says that an event is an operator or GPU work."""
+MOST_AVERAGED = 50_000
+"""Events up to which key_averages() is written: it takes 70 us and 3 kB for each. `analyze query ops` has the same."""
 KEY_AVERAGES_COLUMNS = (
     "key",
     "device_type",
@@ -42,45 +46,60 @@ def private_folder(folder: Path) -> tempfile.TemporaryDirectory[str]:
 
 def write_recording(
     profile: Any, folder: Path, stem: str, memory_timeline: bool = False, unfinished: str | None = None
-) -> None:
+) -> bool:
     """Write STEM.trace.json.gz and STEM.key_averages.csv of a stopped torch.profiler.profile into `folder`.
 
-    Both contain the same events. `unfinished` names a ProfilerStep range whose step did not end; both files get it
-    under another name. Raises OSError when the disk is full.
+    Writes nothing and returns False if no operator and no GPU work was recorded; no averages of a large recording.
+    `unfinished` names a ProfilerStep range whose step did not end; both files get it under another name. Raises OSError
+    when the disk is full.
     """
-    if unfinished:
-        for event in profile.events():
-            if unfinished in (event.name, getattr(event, "trace_name", None)):
-                event.name = event.trace_name = _unfinished_name(unfinished)
     with private_folder(folder) as temporary:
         work = Path(temporary)
-        # Averages first: they are small, and the trace may be what fills the disk.
-        _write_key_averages(profile.key_averages(), work / f"{stem}.key_averages.csv", folder)
-        _write_trace(profile, work, folder / f"{stem}.trace.json.gz", unfinished)
+        # torch's own .gz export writes through /tmp, which is small on many nodes.
+        trace = work / "trace.json"
+        profile.export_chrome_trace(str(trace))
+        _check_complete(trace)
+        events, has_work = _count_events(trace)
+        if not has_work:
+            return False
+        if events <= MOST_AVERAGED:
+            if unfinished:
+                for event in profile.events():
+                    if unfinished in (event.name, getattr(event, "trace_name", None)):
+                        event.name = event.trace_name = _unfinished_name(unfinished)
+            _write_key_averages(profile.key_averages(), work / f"{stem}.key_averages.csv", folder)
+        _compress(trace, folder / f"{stem}.trace.json.gz", unfinished)
         if memory_timeline:
             timeline = work / f"{stem}.memory_timeline.json.gz"
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FutureWarning)
                 profile.export_memory_timeline(str(timeline))
             timeline.replace(folder / timeline.name)
+    return True
+
+
+def _count_events(trace: Path) -> tuple[int, bool]:
+    """Count the events of a trace, and find out whether operators or GPU work are among them."""
+    events, has_work = 0, False
+    with trace.open("rb") as lines:
+        for line in lines:
+            events += b'"ph": "X"' in line
+            has_work = has_work or any(category in line for category in WORK)
+    return events, has_work
 
 
 def _unfinished_name(name: str) -> str:
     return name.replace("ProfilerStep#", "unfinished step ")
 
 
-def _write_trace(profile: Any, work: Path, target: Path, unfinished: str | None) -> None:
-    # torch's own .gz export writes through /tmp, which is small on many nodes.
-    plain, compressed = work / "trace.json", work / "trace.json.gz"
-    profile.export_chrome_trace(str(plain))
-    _check_complete(plain)
-    with plain.open("rb") as source, gzip.open(compressed, "wb", compresslevel=6) as out:
+def _compress(trace: Path, target: Path, unfinished: str | None) -> None:
+    compressed = trace.with_name("trace.json.gz")
+    with trace.open("rb") as source, gzip.open(compressed, "wb", compresslevel=6) as out:
         if unfinished:
             old, new = (f'"{name}"'.encode() for name in (unfinished, _unfinished_name(unfinished)))
             out.writelines(line.replace(old, new) for line in source)
         shutil.copyfileobj(source, out, 1 << 20)
     compressed.replace(target)
-    plain.unlink()
 
 
 def _check_complete(path: Path) -> None:

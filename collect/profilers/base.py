@@ -64,6 +64,8 @@ class Profiler(Generic[Own]):
     """The profiler's options, each declared by a schemas.options.Option. Their names are unique over all profilers."""
     tool: Tool | None = None
     """The program that it runs."""
+    follows_steps = False
+    """Records --steps steps of the user's program, and not the whole."""
     kinds: ClassVar[Mapping[str, str]] = {}
     """Files that it writes: name ending -> kind in schemas.manifest.FILE_KINDS."""
 

@@ -34,6 +34,33 @@ class TorchOptions(msgspec.Struct, frozen=True, kw_only=True):
         bool, Option("Write a memory timeline; implies --shapes, --memory and --stacks.", PANEL)
     ] = False
 
+    step_function: Annotated[
+        str | None,
+        Option(
+            "The function of a program whose calls are its steps, as MODULE:FUNCTION or MODULE:CLASS.METHOD; "
+            "torch.nn:Module.__call__ counts outermost calls of modules. Default: steps of the first optimizer.",
+            PANEL,
+        ),
+    ] = None
+    max_events: Annotated[
+        int | None,
+        Option(
+            "End the recording of a program after about this many events; the program goes on. Default: 100000 without "
+            "steps, 1000000 in steps.",
+            PANEL,
+            least=1,
+        ),
+    ] = None
+    seconds: Annotated[
+        int,
+        Option(
+            "End the recording of a program after this time; the program goes on. Begins anew at the first call of a "
+            "module.",
+            PANEL,
+            least=1,
+        ),
+    ] = 60
+
     def recorded(self) -> dict[str, bool]:
         """Whether shapes, memory, stacks and flops are recorded: as their option says, else as `detail` does."""
         full = self.detail == "full"
@@ -106,6 +133,7 @@ class TorchProfiler(Profiler[TorchOptions]):
     """Profiles inside the worker, or attaches to the user's Python program."""
 
     name = "torch"
+    follows_steps = True
     Options = TorchOptions
     kinds: ClassVar = {
         ".trace.json.gz": "chrome_trace",
@@ -126,6 +154,9 @@ class TorchProfiler(Profiler[TorchOptions]):
             "undisturbed": len(o.undisturbed_steps),
             **own.recorded(),
             "memory_timeline": own.memory_timeline,
+            "step_function": own.step_function,
+            "max_events": own.max_events,
+            "seconds": own.seconds,
         }
         path = os.pathsep.join(filter(None, (str(SITE_FOLDER), os.environ.get("PYTHONPATH"))))
         return {

@@ -1,0 +1,108 @@
+"""Bounds a recording by events, seconds and memory, so that it never harms the program.
+
+torch.profiler does not say how many events it holds. Calls of modules stand for them: a call takes about 6 operators.
+Before the first such call, the growth of the process bounds the recording.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from .module_calls import ModuleCounter
+
+EVENTS_PER_CALL = {False: 6, True: 25}
+"""Events for each call of a module, without and with Python stacks. Measured on small and large models."""
+POLL_S = 0.05
+PROFILER_BYTES_PER_S = 120e6
+"""The fastest that the profiler's buffers grow: 260,000 events a second of 466 bytes."""
+GROWTH_BYTES = 512e6
+"""Bound of the growth before the first module call: about a million events."""
+STOP_FACTOR = 8
+"""Memory that the end of a recording takes, in multiples of what the recording took."""
+
+
+class Bounds:
+    """Calls `pause` from a thread of its own when a bound is reached, and `resume` at the first call of a module.
+
+    So the program may load a model for longer than a recording may last. `reason` says which bound was reached.
+    """
+
+    def __init__(
+        self, max_events: int, seconds: int, stacks: bool, pause: Callable[[], None], resume: Callable[[], None]
+    ) -> None:
+        """Start to watch."""
+        self.reason: str | None = None
+        self._max_events, self._seconds = max_events, seconds
+        self._events_per_call = EVENTS_PER_CALL[stacks]
+        self._pause, self._resume = pause, resume
+        self._pid = os.getpid()
+        self._watching = True
+        self._calls = ModuleCounter(self._on_first_call)
+        self._restart()
+        _thread.start_new_thread(self._watch, ())
+
+    def stop(self) -> None:
+        """Watch no longer."""
+        self._watching = False
+        self._calls.stop()
+
+    def _restart(self) -> None:
+        self._start_s, self._start_bytes = time.monotonic(), _own_bytes()
+
+    def _on_first_call(self) -> None:
+        if not self._watching or os.getpid() != self._pid:
+            return
+        self._restart()
+        if self.reason is not None:
+            self.reason = None
+            self._resume()
+
+    def _watch(self) -> None:
+        while self._watching:
+            time.sleep(POLL_S)
+            if self._watching and self.reason is None:
+                self.reason = self._exceeded()
+                if self.reason is not None:
+                    self._pause()
+            if self.reason is not None and self._calls.count:
+                return
+
+    def _exceeded(self) -> str | None:
+        if self._calls.count * self._events_per_call >= self._max_events:
+            return f"about {self._max_events:,} events (--max-events)"
+        seconds = time.monotonic() - self._start_s
+        if seconds >= self._seconds:
+            return f"{self._seconds} s (--seconds)"
+        growth = min(_own_bytes() - self._start_bytes, seconds * PROFILER_BYTES_PER_S)
+        if growth > GROWTH_BYTES and not self._calls.count:
+            return f"{seconds:.0f} s, in which the process grew by {growth / 1e6:,.0f} MB"
+        if growth * STOP_FACTOR > _available_bytes():
+            return f"{seconds:.0f} s: to end the recording may take all memory that is left"
+        return None
+
+
+def _own_bytes() -> int:
+    """Memory of this process that no file backs."""
+    try:
+        _, resident, shared = Path("/proc/self/statm").read_text().split()[:3]
+    except (OSError, ValueError):
+        return 0
+    return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _available_bytes() -> float:
+    """Memory that this machine, or this process's cgroup, has left."""
+    available = float("inf")
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        text = Path("/proc/meminfo").read_text()
+        available = int(text.partition("MemAvailable:")[2].split()[0]) * 1024
+    with contextlib.suppress(OSError, ValueError):
+        cgroup = Path("/sys/fs/cgroup")
+        limit, used = ((cgroup / f"memory.{name}").read_text() for name in ("max", "current"))
+        available = min(available, int(limit) - int(used))
+    return available

@@ -1,0 +1,70 @@
+"""Detects calls of the function that the user has named as the step (--step-function)."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from .module_calls import call_before_next_module, in_backward
+from .nesting import Nesting
+
+MODULE_CALL = "torch.nn:Module.__call__"
+
+
+class FunctionSteps:
+    """Calls `on_step` at the end of each outermost call of a function, named as MODULE:FUNCTION or MODULE:CLASS.METHOD.
+
+    The function is looked up when a torch.nn.Module is called, until it is found: by then the program has imported or
+    defined it. So its first call may pass uncounted.
+    """
+
+    def __init__(self, name: str, on_step: Callable[[], None], inactive: Callable[[], bool]) -> None:
+        """Begin to look for the function. Nothing is detected while `inactive` returns True."""
+        self._name = name
+        self._on_step = on_step
+        self._inactive = inactive
+        self._nesting = Nesting()
+        if name == MODULE_CALL:
+            self._hook_modules()
+        else:
+            call_before_next_module(self._find)
+
+    def end_of_program(self) -> None:
+        """Do nothing: the end of each call is detected."""
+
+    def _find(self) -> None:
+        if self._inactive():
+            return
+        module, _, path = self._name.partition(":")
+        *owners, name = path.split(".")
+        try:
+            owner: Any = functools.reduce(getattr, owners, sys.modules[module])
+            original = getattr(owner, name)
+        except (KeyError, AttributeError):
+            call_before_next_module(self._find)
+            return
+
+        @functools.wraps(original)
+        def step(*args: Any, **kwargs: Any) -> Any:
+            self._nesting.enter()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self._leave()
+
+        setattr(owner, name, step)
+
+    def _hook_modules(self) -> None:
+        """Use torch's hooks: torch.compile would not compile through a replaced `__call__`."""
+        import torch
+        from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+        is_compiling = torch.compiler.is_compiling
+        register_module_forward_pre_hook(lambda *_: None if is_compiling() else self._nesting.enter())
+        register_module_forward_hook(lambda *_: None if is_compiling() else self._leave(), always_call=True)
+
+    def _leave(self) -> None:
+        if self._nesting.leave() and not in_backward() and not self._inactive():
+            self._on_step()

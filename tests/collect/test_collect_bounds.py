@@ -1,0 +1,62 @@
+"""Recording is bounded by events and seconds, and the program goes on as without it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from collect_support import NO_GPU, Collect, names, read_trace
+
+MANY_CALLS = """
+import time, torch
+torch.zeros(3)
+time.sleep(1.5)
+torch.ones(3)  # after --seconds 1, before the first call of a module
+model = torch.nn.Linear(8, 4)
+x = torch.ones(1, 8)
+for _ in range(20_000):
+    model(x)
+print("through")
+"""
+LARGE_STEP = """
+import time, torch
+model = torch.nn.Linear(8, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(5):
+    for _ in range(500 if step == 2 else 1):
+        y = model(torch.randn(2, 8))
+    time.sleep(0.3 if step == 2 else 0)
+    y.sum().backward()
+    optimizer.step()
+print("through")
+"""
+
+
+def test_recording_of_many_calls_ends(collect: Collect, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(MANY_CALLS)
+    ran = collect("--seconds", "1", "--max-events", "60000", "--", sys.executable, str(program), **NO_GPU)
+    assert ran.code == 0 and ran.stdout == "through\n", ran.stderr
+    [rank] = ran.manifest.passes[0].ranks
+    # A slow machine may reach the other bound first.
+    assert rank.ended_after in ("about 60,000 events (--max-events)", "1 s (--seconds)")
+    assert f"the recording ended after {rank.ended_after}; the program ran on" in ran.stderr
+    called = names(read_trace(ran.folder / "torch/rank-0.trace.json.gz"), "cpu_op")
+    assert called.count("aten::zeros") == 1 and not called.count("aten::ones")
+    assert 0 < called.count("aten::linear") < 20_000
+    # The trace has what the averages would take a minute to add up.
+    assert len(called) < 50_000 or not (ran.folder / "torch/rank-0.key_averages.csv").exists()
+
+
+def test_recording_ends_within_a_step(collect: Collect, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(LARGE_STEP)
+    options = ["--warmup", "1", "--steps", "4", "--max-events", "600"]
+    ran = collect(*options, "--", sys.executable, str(program), **NO_GPU)
+    assert ran.code == 0 and ran.stdout == "through\n", ran.stderr
+    [rank] = ran.manifest.passes[0].ranks
+    assert rank.ended_after == "about 600 events (--max-events)"
+    # Step 2, in which the bound was reached, is not whole.
+    assert rank.counted_steps == 1
+    ranges = names(read_trace(ran.folder / "torch/rank-0.trace.json.gz"), "user_annotation")
+    assert [n for n in ranges if "tep" in n and not n.startswith("Optim")] == ["ProfilerStep#1", "unfinished step 2"]
