@@ -251,27 +251,6 @@ def test_queries_of_the_same_runs_share_one_engine(tmp_path: Path) -> None:
     assert len({engine, *map(traces.engines.get, selections)}) == 4
 
 
-def test_threads_with_engines_of_their_own_get_the_same_rows() -> None:
-    traces = analyze.open(ONE)
-    first = traces.engines
-    second = first.beside()
-    query = find("mfu")
-    answers: dict[int, list[Any]] = {}
-
-    def ask(place: int, of: Engines) -> None:
-        answers[place] = of.get(query=query).query(query).rows()
-
-    threads = [threading.Thread(target=ask, args=(n, of)) for n, of in enumerate((first, second, first, second))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert len(answers) == 4 and all(rows == answers[0] for rows in answers.values())
-    traces.close()
-    with pytest.raises(ValueError, match="closed"):
-        second.get()
-
-
 def test_queries_of_other_passes_use_another_engine() -> None:
     """Of a workload with two passes, `runs` wants both: not the engine of those that want one."""
     traces = analyze.open(DP2)

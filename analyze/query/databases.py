@@ -6,12 +6,11 @@ all: it has no folder to spill to and reads the stores' files through `StoredFil
 
 from __future__ import annotations
 
-import copy
 import os
 import weakref
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 
@@ -40,13 +39,6 @@ class Database:
             self.connection.register_filesystem(system)
         self.connection.execute("SET allowed_paths = $1", [sorted(files)])
         _lock(self.connection)
-
-    def second(self) -> Self:
-        """Return another connection to the same tables, for another thread."""
-        other = copy.copy(self)
-        other.connection = self.connection.cursor()
-        other._at_end = lambda: self  # which exists as long as the other
-        return other
 
     def close(self) -> None:
         """Close the connection and, if it is the first one, drop the tables."""

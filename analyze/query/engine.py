@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +19,6 @@ from analyze.query.blocks import Part, blocks, check_declared, defining, parts, 
 from analyze.query.chosen import Asked, Chosen, whole_limit
 from analyze.query.databases import Database, ReadOnlyDatabase
 from analyze.query.literals import literal_path
-from analyze.query.made import Made
 from analyze.query.parsed import parsed
 from analyze.query.plain_sql import block_statements, check_select, names_in, names_in_block, sentence
 from analyze.query.query_files import BUILT_IN, Query, ResultColumn
@@ -54,7 +52,7 @@ def _one_at_a_time(ask: Callable[Concatenate[Engine, P], T]) -> Callable[Concate
             except BaseException as e:
                 cause = e.__cause__ if isinstance(e, InputError) else e
                 if not isinstance(cause, duckdb.ProgrammingError | duckdb.DataError | None):
-                    self._blocks.whole = False
+                    self.whole = False
                 raise
 
     return alone
@@ -98,7 +96,10 @@ class Engine:
             self.connection = self._database.connection
         except (duckdb.Error, UnicodeError) as e:
             raise InputError(f"{self._recordings}: {sentence(e)}") from e
-        self._blocks = Made()
+        self._made: set[str] = set()
+        """Names of the views and macros that exist."""
+        self.whole = True
+        """False once a block may be incomplete: further questions need another engine."""
         interrupts.note(self)
         self._recordings.select(self.connection)
         self._small = self._recordings.bytes() <= _SMALL
@@ -113,22 +114,6 @@ class Engine:
         """Close the connection; rows of answers that were not taken cannot be taken any more."""
         with self.lock:
             self._database.close()
-
-    def beside(self) -> Engine:
-        """An engine of the same tables for another thread. What one makes of the blocks is there for both."""
-        other = copy.copy(self)
-        other.lock = threading.RLock()
-        with self.lock:
-            other._database = self._database.second()
-        other.connection = other._database.connection
-        other._recordings = self._recordings.beside(other.connection)
-        interrupts.note(other)
-        return other
-
-    @property
-    def whole(self) -> bool:
-        """False once something may be half-made: further questions need another engine."""
-        return self._blocks.whole
 
     def interrupt(self) -> None:
         """End what it works on, from another thread: that raises InputError."""
@@ -181,18 +166,17 @@ class Engine:
         """Make what SQL reads, unless it is there: stored tables, and of the blocks that it uses, with their own."""
         read = parts(blocks(uses, folders), sql)
         for table in sorted(_STORED & words(sql).union(*(part.words for part in read))):
-            with self._blocks.made_once(table) as new:
-                if new:
-                    self._recordings.create_view(table)
+            if table not in self._made:
+                self._recordings.create_view(table)
+                self._made.add(table)
         for part in read:
-            with self._blocks.made_once(part.name) as new:
-                if new:
-                    self._make(part)
+            if part.name not in self._made:
+                self._make(part)
+                self._made.add(part.name)
 
     def _make(self, part: Part) -> None:
         block = part.block
         if not block.built_in:
-            self._blocks.own = True
             what = f"block {block.name}"
             check_declared(names_in_block(self.connection, block.sql, what), block.uses, what)
             statements = self._checked(block.sql, partial(block_statements, self.connection, block.sql, what))
@@ -305,7 +289,7 @@ class Engine:
         that the error can say which there are."""
         if not _LISTS_TABLES.search(sql):
             with suppress(InputError):
-                return check({"runs", *(_STORED & self._blocks.made)})
+                return check({"runs", *(_STORED & self._made)})
         self._make_read(" ".join(_STORED), ())
         return check(TABLES)
 

@@ -35,15 +35,6 @@ class Engines:
         """The one that was used last comes last."""
         self._lock = threading.Lock()
         self._closed = False
-        self._first: Engines | None = None
-        self._others: list[Engines] = []
-
-    def beside(self) -> Engines:
-        """The same for another thread: what is computed in an engine of either is there for both."""
-        other = Engines(self._stores, self._keep)
-        other._first = self
-        self._others.append(other)
-        return other
 
     def get(self, selection: Selection = DEFAULT, query: Query | None = None) -> Engine:
         """The engine of a selection, with the passes that a query prefers.
@@ -61,10 +52,7 @@ class Engines:
             if engine is None or not engine.whole:
                 self._make_room()
                 key = new
-                if self._first:
-                    engine = self._first.get(selection, query).beside()
-                else:
-                    engine = Engine(self._stores, selection, self._keep)
+                engine = Engine(self._stores, selection, self._keep)
             self._kept[key] = engine
             return engine
 
@@ -91,8 +79,6 @@ class Engines:
 
     def close(self) -> None:
         """Close them; there are no further ones."""
-        for other in self._others:
-            other.close()
         with self._lock:
             self._closed = True
             for engine in self._kept.values():

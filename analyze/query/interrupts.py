@@ -31,6 +31,6 @@ def interrupt_all() -> None:
 
 
 def end_if_told() -> None:
-    """Raise KeyboardInterrupt in any thread that asks on when all was to end: a page asks in two, part after part."""
+    """Raise KeyboardInterrupt in any thread that asks on when all was to end."""
     if _ended.is_set():
         raise KeyboardInterrupt

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
@@ -87,12 +86,6 @@ class Recordings:
             self._create_selected()
             self._choose_passes()
             self._create_groups()
-
-    def beside(self, connection: duckdb.DuckDBPyConnection) -> Recordings:
-        """The same for another connection to the same DuckDB."""
-        other = copy.copy(self)
-        other.connection = connection
-        return other
 
     @property
     def run_ids(self) -> list[str]:

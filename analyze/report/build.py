@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,12 +17,12 @@ from analyze.plots import declared
 from analyze.plots.figure import Ask, Rows, cut, quantity
 from analyze.query.engine import Engine
 from analyze.query.engines import Engines
-from analyze.query.literals import of_run
-from analyze.query.query_files import find
+from analyze.query.literals import of_run, of_runs
+from analyze.query.needs import lacks
+from analyze.query.query_files import Query, find
 from analyze.query.recordings import check_by
 from analyze.query.selection import Selection
 from analyze.render import visible
-from analyze.report.answers import Answers
 from analyze.report.page import Finding, Links, Page, Part, Section, command_line, filled_sql
 from analyze.report.tables import table
 from analyze.shell import command
@@ -62,8 +60,11 @@ class Report:
         self.selection = replace(selection, by=())
         self.progress: Counted = progress or (lambda done, total, name: None)
         self.links = links
-        self.answers = Answers(stores, self.selection)
-        self.engine: Engine = self.answers.engine
+        self.engines = Engines(stores, keep=True)
+        self.engine: Engine = self.engines.get(self.selection)
+        """The engine without groups."""
+        self._answers: dict[tuple[Any, ...], Rows] = {}
+        self._held: dict[tuple[str, ...], dict[str, bool]] = {}
         if not self.engine.run_ids:
             raise InputError("report: no run that --where selects")
         self.runs = self.ask("runs").dicts()
@@ -73,12 +74,26 @@ class Report:
         self.by = selection.by or self._telling()
 
     def close(self) -> None:
-        """Let go of what was computed."""
-        self.answers.close()
+        """Close the engines."""
+        self.engines.close()
 
     def ask(self, name: str, params: Mapping[str, str] | None = None, by: tuple[str, ...] = (), **more: str) -> Rows:
-        """The answer to a query, asked once."""
-        return self.answers.ask(name, {**(params or {}), **more}, by)
+        """Return the answer to a query, computed once. A query whose data was not recorded is not run."""
+        given = {**(params or {}), **more}
+        key = (name, tuple(sorted(given.items())), by)
+        if key not in self._answers:
+            self._answers[key] = self._run(find(name), given, by)
+        return self._answers[key]
+
+    def _run(self, query: Query, params: dict[str, str], by: tuple[str, ...]) -> Rows:
+        selection = self.selection
+        if by and self.engine.run_ids:
+            # With groups by run, an engine has every pass of a workload: use only those of the engine without groups.
+            selection = replace(selection.narrowed(of_runs(self.engine.run_ids)), by=by)
+        engine = self.engines.get(selection, query)
+        if lacks(engine, query, params, self._held.setdefault(tuple(engine.run_ids), {})):
+            return Rows(query.result_columns(query.bind(params)[2]), [])
+        return Rows.of(engine.query(query, params))
 
     def _telling(self) -> tuple[str, ...]:
         """What tells the runs apart: columns that differ, if they name each run, else its id."""
@@ -214,31 +229,10 @@ class Report:
             )
         return shown
 
-    def _beside(self, parts: Sequence[Mapping[str, Any]], advice: Future[list[Advice]]) -> None:
-        """Advise and ask ahead: what takes longest, then the advice and its places, then the parts, the last one first,
-        up to where the page is."""
-        engines = self.answers.engines.beside()
-        found: list[Advice] = []
-        self._ask_ahead([p for p in parts if p.get("slow")], engines)
+    def advice(self) -> tuple[list[Finding], str]:
+        """Return the findings as they are shown, or the reason why there are none."""
         try:
-            found = advise(engines.get(self.selection))
-            advice.set_result(found)
-        except BaseException as e:
-            advice.set_exception(e)
-        places = page_toml()["place"]
-        self._ask_ahead([places[a.finding] for a in found if a.finding in places and not self.several], engines)
-        self._ask_ahead(parts[::-1], engines)
-        engines.close()
-
-    def _ask_ahead(self, declarations: Sequence[Mapping[str, Any]], engines: Engines) -> None:
-        for declaration in declarations:
-            with suppress(Exception):  # The page meets it again.
-                self.answers.ask(declaration["query"], *self._asked(declaration), engines)
-
-    def advice(self, found: Callable[[], list[Advice]]) -> tuple[list[Finding], str]:
-        """The findings as they are shown, and why there are none, if there are none."""
-        try:
-            findings = self.findings(found(), page_toml()["place"])
+            findings = self.findings(advise(self.engine), page_toml()["place"])
         except InputError as e:
             return [], str(e).removeprefix("advise: ")
         return findings, "" if findings else "no finding could save 1 % of the time or more"
@@ -269,27 +263,23 @@ class Report:
         total = sum(len(s["part"]) for s in asked) + 2
         done = 0
         sections, lacking = [], []
-        # Much of a question runs on one CPU, so they are asked from both ends, by two threads.
-        advice: Future[list[Advice]] = Future()
-        with ThreadPoolExecutor(1) as beside:
-            beside.submit(self._beside, [p for s in asked for p in s["part"]], advice)
-            self.progress(done, total, "health")
-            trust, facts = self.trust(), self.facts()
-            done += 1
-            for s in asked:
-                section = Section(s["id"], s["title"])
-                for p in s["part"]:
-                    self.progress(done, total, p["query"])
-                    part = self.part(p)
-                    done += 1
-                    if part is not None:
-                        section.parts.append(part)
-                    elif "lacks" in p:
-                        lacking.append((heading(p), p["lacks"]))
-                if section.parts:
-                    sections.append(section)
-            self.progress(done, total, "advise")
-            findings, advised = self.advice(advice.result)
+        self.progress(done, total, "health")
+        trust, facts = self.trust(), self.facts()
+        done += 1
+        for s in asked:
+            section = Section(s["id"], s["title"])
+            for p in s["part"]:
+                self.progress(done, total, p["query"])
+                part = self.part(p)
+                done += 1
+                if part is not None:
+                    section.parts.append(part)
+                elif "lacks" in p:
+                    lacking.append((heading(p), p["lacks"]))
+            if section.parts:
+                sections.append(section)
+        self.progress(done, total, "advise")
+        findings, advised = self.advice()
         self.progress(total, total, "")
         notes = [self.engine.note] if self.engine.note else []
         if self.several:

@@ -103,7 +103,7 @@ class StudyReport(Report):
 
     def _answer(self, part: Part, declaration: study_files.Part, query: Query | None) -> None:
         """Ask, draw and print."""
-        engine = self.answers.engines.get(self._selected(declaration), query)
+        engine = self.engines.get(self._selected(declaration), query)
         rows = Rows.of(
             engine.query(query, declaration.texts, declaration.sort or None) if query else engine.sql(declaration.sql)
         )

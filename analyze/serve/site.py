@@ -13,7 +13,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from analyze.advise import advise
 from analyze.errors import InputError
 from analyze.plots import declared, drawing
 from analyze.plots.figure import Rows, cut, label
@@ -175,7 +174,7 @@ class Site:
             if name == "trust":
                 return self._fill("trust", trust=report.trust(), several=report.several)
             if name == "advice":
-                findings, advised = report.advice(lambda: advise(report.engine))
+                findings, advised = report.advice()
                 return self._fill("advice", findings=findings, advised=advised, several=report.several)
             declarations = {f"{s['id']}.{n}": p for s in report.sections() for n, p in enumerate(s["part"])}
             if name not in declarations:
