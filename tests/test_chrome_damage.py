@@ -14,11 +14,10 @@ from support import event, kernel, run_cli, sql, write_trace
 
 import analyze
 from analyze.errors import InputError
-from analyze.sources import read
 from analyze.sources.base import FileReport
-from analyze.sources.chrome import json_events
 from analyze.sources.chrome.json_events import TraceFile, read_chunk
 from analyze.sources.chrome.json_recovery import Scanner
+from analyze.sources.chrome.reader import read
 
 COUNT = "SELECT count(*) AS n, sum(dur_ns)::BIGINT AS ns FROM kernels"
 
@@ -172,11 +171,10 @@ nested = st.recursive(
 @given(
     values=st.lists(nested, min_size=1, max_size=12),
     chunk=st.integers(1, 200),
-    look_back=st.integers(1, 200),
     indent=st.sampled_from([None, 1]),
 )
 def test_chunk_boundaries_lose_no_event(
-    tmp_path_factory: pytest.TempPathFactory, values: list, chunk: int, look_back: int, indent: int | None
+    tmp_path_factory: pytest.TempPathFactory, values: list, chunk: int, indent: int | None
 ) -> None:
     """Whatever stands in args (strings with brackets, lists of objects), every event comes out once and whole."""
     events = [kernel(f"k{i}", i, i + 1, extra=v, list=[{"a": 1}, {"b": v}]) for i, v in enumerate(values)]
@@ -189,13 +187,8 @@ def test_chunk_boundaries_lose_no_event(
 
     packed = path.with_suffix(".json.gz")
     packed.write_bytes(gzip.compress(path.read_bytes()))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_events, "_LOOK_BACK", look_back)
-        grown = [read_chunk(c) for c in TraceFile(path, chunk_bytes=chunk).chunks()]
-        patch.setattr(json_events, "_MOST_CHUNKS", 1)
-        chunks = [read_chunk(c) for c in TraceFile(path, chunk_bytes=chunk).chunks()]
-    assert chunks == [read_chunk(c) for c in TraceFile(packed, chunk_bytes=chunk).chunks()]
-    for cut in (chunks, grown):
+    for file in (path, packed):
+        cut = [read_chunk(c) for c in TraceFile(file, chunk_bytes=chunk).chunks()]
         scanner = Scanner(in_object=True)
         found = [e for c in cut for e in scanner.feed(c)] + scanner.feed(b"", at_end=True)
         assert [json.loads(e) for e in found] == events
@@ -203,9 +196,8 @@ def test_chunk_boundaries_lose_no_event(
         assert json.loads(b"{" + scanner.trailer.lstrip(b", ")) == {"y": [{}, {}]}
 
     report = FileReport()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TraceFile.__init__, "__defaults__", (chunk,))
-        names = [n for _, _, batch in read("chrome_trace", path, report) for n in batch.column("name").to_pylist()]
+    batches = [batch for _, _, batch in read(path, report, chunk_bytes=chunk)]
+    names = [name for batch in batches for name in batch.column("name").to_pylist()]
     assert names == [e["name"] for e in events]
     assert report.warnings == []
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from support import SAMPLES, forget_checksums, kernel, run_cli, sql, stored_rows, write_ranks
+from support import SAMPLES, forget, kernel, run_cli, sql, stored_rows, write_ranks
 
 import analyze
 from analyze.errors import InputError
@@ -118,7 +118,7 @@ def test_rank_filter_reads_only_its_row_groups(tmp_path: Path) -> None:
         size = sum(c.total_compressed_size for c in columns)
         data[start : start + size] = b"\xff" * size
     path.write_bytes(data)
-    forget_checksums(store)
+    forget(store, "crc32")
     found = sql(store, "SELECT name, count(*) AS n FROM kernels GROUP BY name", where="rank = 1")
     assert found == [{"name": "k1", "n": ROWS}]
     with pytest.raises(InputError):

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from analyze.derive import gpu_work as derive
@@ -183,14 +184,28 @@ def test_correlation_ids_used_as_external_ids_are_detected(op_ids: list[int | No
     assert found == (expected if old else [])
 
 
-def test_batches_give_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_rows_than_a_batch_holds() -> None:
+    """Seven kernels again and again, each time with later times and other ids."""
+    times = derive.ROWS // 7 + 2
     kernels = [kernel(f"k{i}", i, i, start=10 * i) for i in range(1, 8)]
     ops = [op(f"op{i}", 10 * i, 10 * i + 9, i) for i in range(1, 8)]
-    rows = {"kernels": kernels, "cpu_ops": ops, "cuda_calls": [call(i, 10 * i + 1) for i in range(1, 8)]}
-    whole = links(*CALL, *OP, *OUTER, **rows)
-    monkeypatch.setattr(derive, "ROWS", 3)
-    monkeypatch.setattr(derive, "EVENTS", 2)
-    assert links(*CALL, *OP, *OUTER, **rows) == whole and len(whole) == 7
+    given = tables(kernels=kernels, cpu_ops=ops, cuda_calls=[call(i, 10 * i + 1) for i in range(1, 8)])
+    for name in ("kernels", "cpu_ops", "cuda_calls"):
+        rows = given[name].take(np.tile(np.arange(7), times))
+        for column in {"start_ns", "correlation_id", "op_id"} & set(rows.column_names):
+            later = pc.add(rows.column(column), np.repeat(np.arange(times) * 1000, 7))
+            rows = rows.set_column(rows.column_names.index(column), rows.schema.field(column), later)
+        given[name] = rows
+    given["call_ops"], given["phase_calls"] = derive.call_ops(given), phase_calls(given)
+    work = derive.gpu_work(given)
+    assert work.num_rows == 7 * times > derive.ROWS
+    again = np.tile(np.arange(7), times)
+    for column in ("name", "op_name", "outer_name"):
+        found = work.column(column).cast(pa.string())
+        assert found.null_count == 0 and found.equals(found.take(again)), column
+    for column, most in {"call_start_ns": -1, "op_start_ns": 0, "outer_start_ns": 0}.items():
+        delays = pc.min_max(pc.subtract(work.column("start_ns"), work.column(column))).as_py()
+        assert delays == {"min": most, "max": most}, column
 
 
 def test_rank_without_gpu_work() -> None:

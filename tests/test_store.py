@@ -16,7 +16,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support import ROOT, ask, kernel, run_cli, run_cli_under, sql, write_ranks, write_run, write_trace
+from support import ROOT, ask, forget, kernel, run_cli, run_cli_under, sql, write_ranks, write_run, write_trace
 
 import analyze
 from analyze.errors import InputError
@@ -377,7 +377,7 @@ def test_changed_rules_classify_stored_names_again(tmp_path: Path) -> None:
     at = names.schema.get_field_index("family")
     family = pa.array(["older"]).dictionary_encode().cast(names.schema.field(at).type)
     pq.write_table(names.set_column(at, names.schema.field(at), family), path)
-    forget_sizes(store)
+    forget(store, "bytes", "crc32")
     families = {"group": "family"}
     assert [r["family"] for r in ask(store, "kernel-share", params=families)] == ["older"]
     content = json.loads((store / "store.json").read_text())
@@ -385,15 +385,6 @@ def test_changed_rules_classify_stored_names_again(tmp_path: Path) -> None:
         run["rules"] = "of an older version"
     (store / "store.json").write_text(json.dumps(content))
     assert [r["family"] for r in ask(store, "kernel-share", params=families)] == ["gemm"]
-
-
-def forget_sizes(store: Path) -> None:
-    """Make a catalogue that does not say what its files hold."""
-    content = json.loads((store / "store.json").read_text())
-    for run in content["runs"].values():
-        for file in (f for files in run["tables"].values() for f in files):
-            file.pop("crc32", None), file.pop("bytes", None)
-    (store / "store.json").write_text(json.dumps(content))
 
 
 def test_full_disk_is_one_sentence(tmp_path: Path) -> None:

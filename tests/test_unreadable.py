@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import SAMPLES, forget_checksums, run_python
+from support import SAMPLES, forget, run_python
 
 import analyze
 from analyze.errors import InputError
-from analyze.query import engine
 from analyze.traces import Traces
 
 ASK: dict[str, Callable[[Traces, Path], Any]] = {
@@ -32,16 +31,17 @@ ASK: dict[str, Callable[[Traces, Path], Any]] = {
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = tmp_path_factory.mktemp("unreadable") / "store"
     analyze.ingest(SAMPLES / "resnet18-ddp2", store=store)
-    forget_checksums(store)  # DuckDB is to find the damage
+    forget(store, "crc32")  # DuckDB is to find the damage
     return store
 
 
 @pytest.fixture(params=["small", "large"])
 def store(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
-    """A copy of a store; whether its recordings are small says which DuckDB reads it, and what is kept of it."""
+    """A copy of a store; the size of its recordings decides which DuckDB reads it, and what is cached."""
     monkeypatch.setenv("TRACEQUARRY_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(engine, "_SMALL", 0 if request.param == "large" else 1 << 40)
     shutil.copytree(whole, tmp_path / "store")
+    if request.param == "large":
+        forget(tmp_path / "store", "bytes")
     return tmp_path / "store"
 
 
@@ -60,7 +60,7 @@ def test_every_damaged_file_is_named(store: Path) -> None:
         data = file.read_bytes()
         damage(file)
         with pytest.raises(InputError) as raised, analyze.open(store) as traces:
-            traces.sql(f"SELECT bit_xor(hash(t)) FROM {file.parent.parent.name} t")
+            traces.engines.get().rows(f"SELECT bit_xor(hash(t)) FROM {file.parent.parent.name} t")
         assert str(raised.value).startswith(f"{file}: damaged: "), raised.value
         assert str(raised.value).endswith("; ingest its run again with --again")
         file.write_bytes(data)

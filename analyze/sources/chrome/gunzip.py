@@ -30,14 +30,15 @@ class Gunzip:
     zlib, which can say what of it still decodes: the state of its stream can be copied.
     """
 
-    def __init__(self, raw: BinaryIO):
+    def __init__(self, raw: BinaryIO, isal: Any = ISAL):
+        """`isal`: the module, or None to inflate with zlib alone."""
         self.stopped: str | None = None
         self.odd: str | None = None
         self._raw = raw
         self._input = b""
         self._stream: Any = None
-        self._with_isal = ISAL is not None
-        self._crc32 = ISAL.crc32 if ISAL else zlib.crc32
+        self._with_isal = isal is not None
+        self._crc32 = isal.crc32 if isal else zlib.crc32
         self._members = self._crc = self._length = 0
         self._begins = 0
         """Where the member that is read begins in the file, behind its header."""

@@ -15,7 +15,7 @@ from analyze.sources.chrome.arrow_columns import no_values
 from analyze.sources.chrome.cutting import PADDING
 from analyze.sources.chrome.events import Event, Tally, decode_chunk, decode_singles, split_chunk
 from analyze.sources.chrome.forms import build_by_form
-from analyze.sources.chrome.json_events import Chunk, TraceFile, read_chunk
+from analyze.sources.chrome.json_events import CHUNK_BYTES, Chunk, TraceFile, read_chunk
 from analyze.sources.chrome.json_recovery import LONGEST_AROUND, OTHER_TRACE, Scanner
 from analyze.sources.chrome.json_repair import repair
 from analyze.sources.chrome.metadata import behind_events, merged, parse_metadata, trailer_object
@@ -98,12 +98,14 @@ def decode_scanned(found: list[bytes], base_ns: int, merged: bool = False) -> De
     return _built(events, base_ns, tally, merged)
 
 
-def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterator[TableBatch]:
+def read(
+    path: Path, report: FileReport, mapper: Mapper = inline_map, chunk_bytes: int = CHUNK_BYTES
+) -> Iterator[TableBatch]:
     """Yield the rows of a trace, chunk by chunk; what was lost and what the file says of the run goes to `report`.
 
     Raises InputError, before anything is yielded or after the last row, if the file is no Chrome trace.
     """
-    trace = TraceFile(path)
+    trace = TraceFile(path, chunk_bytes)
     try:
         yield from _read(trace, report, mapper)
     finally:
