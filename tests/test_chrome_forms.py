@@ -14,12 +14,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
-from support import SAMPLES, event, kernel, require_compiled
+from support import SAMPLES, event, kernel, lines_run, require_compiled
 
-from analyze.sources.chrome import cutting, forms, known_forms
+from analyze.sources.chrome import cutting
 from analyze.sources.chrome.events import Args, Tally
+from analyze.sources.chrome.forms import Forms
 from analyze.sources.chrome.json_events import TraceFile, read_chunk
-from analyze.sources.chrome.known_forms import Known
 from analyze.sources.chrome.reader import Decoded, decode
 from analyze.sources.chrome.tables import CATEGORIES, Batches
 
@@ -31,20 +31,13 @@ def compiled() -> None:
     require_compiled(cutting._cutting, "_cutting")
 
 
-@pytest.fixture(autouse=True)
-def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forms, "_known", Known())
-    monkeypatch.setattr(forms, "LEAST", 0)
-
-
 def one_by_one(chunk: bytes, base_ns: int = 0) -> Decoded:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(forms, "LEAST", 1 << 40)
-        return decode(chunk, base_ns)
+    return decode(chunk, base_ns, forms=None)
 
 
-def by_form(chunk: bytes, tally: Tally) -> Batches | None:
-    return forms.build_by_form(chunk, len(chunk), 0, tally)
+def by_form(chunk: bytes, base_ns: int = 0) -> Decoded:
+    """Read a chunk by its forms, however small it is."""
+    return decode(chunk, base_ns, forms=Forms(least=0))
 
 
 def plain(batch: pa.RecordBatch) -> list[pa.Array]:
@@ -74,17 +67,18 @@ def test_samples_are_read_by_event_form(tmp_path: Path, trace: Path) -> None:
     path = tmp_path / "t.json"
     path.write_bytes(gzip.decompress(trace.read_bytes()))
     chunks = list(TraceFile(path).chunks())
+    forms = Forms(least=0)
     for chunk in chunks[:-1]:
         data = read_chunk(chunk)
         tally = Tally()
-        batches = forms.build_by_form(data, len(data), 7, tally)
+        batches = forms.build(data, len(data), 7, tally)
         assert batches is not None
         check_same(Decoded(batches, tally, True), one_by_one(data, 7))
-        found = decode(chunk, 7)
+        found = decode(chunk, 7, forms=forms)
         check_same(found, one_by_one(data, 7))
         check_same(pickle.loads(pickle.dumps(found)), found)
-    known = [form for form in forms._known.forms.values() if form]
-    assert len(known) > 0.95 * len(forms._known.forms)
+    known = [form for form in forms.known.forms.values() if form]
+    assert len(known) > 0.95 * len(forms.known.forms)
     [_, last] = chunks  # the last event, and what is behind it
     assert last.end - last.start < 4096  # type: ignore[union-attr]
 
@@ -92,26 +86,27 @@ def test_samples_are_read_by_event_form(tmp_path: Path, trace: Path) -> None:
 def test_decoded_rows_can_be_pickled() -> None:
     """Without columns that are NULL throughout, and empty ones among them."""
     for events in ([kernel("k", 1, 1, correlation=3), kernel("l", 2, 1)], [], [{"ph": "s", "ts": 1}]):
-        found = decode(text(events), 5)
+        found = by_form(text(events), 5)
         check_same(pickle.loads(pickle.dumps(found)), found)
 
 
-def test_known_forms_are_not_decoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second chunk of the same forms is read without decoding any event."""
-    first = [kernel("k", i, 1, correlation=i, **{"External id": 5 * i}) for i in range(50)]
-    later = [kernel("k", 7 * i, 2, correlation=-i, **{"External id": i}) for i in range(50)]
-    assert by_form(text(first), Tally()) is not None
-    expected = one_by_one(text(later))
-    for module in (forms, known_forms):
-        monkeypatch.setattr(module, "decode_event", lambda data: pytest.fail(f"decoded: {data!r}"))
-    # Of a number below zero the sign stays in the text: it is another form.
-    tally = Tally()
-    positive = [e | {"args": e["args"] | {"correlation": abs(e["args"]["correlation"])}} for e in later]
-    batches = by_form(text(positive), tally)
-    assert batches is not None and tally == expected.tally
-    assert batches["kernels"].column("start_ns").to_pylist() == [7000 * i for i in range(50)]
-    assert batches["kernels"].column("correlation_id").to_pylist() == list(range(50))
-    assert batches["kernels"].column("op_id").to_pylist() == list(range(50))
+def test_known_forms_are_read_without_python_per_event() -> None:
+    def chunk(events: int, first: int) -> bytes:
+        ids = range(first, first + events)
+        return text([kernel("k", 7 * i, 2, correlation=i, **{"External id": 5 * i}) for i in ids])
+
+    forms = Forms(least=0)
+    assert forms.build(chunk(50, 1000), len(chunk(50, 1000)), 0, Tally()) is not None
+    found: list[Batches | None] = []
+    few, many = chunk(50, 0), chunk(5000, 0)
+    lines = [lines_run(lambda c=c: found.append(forms.build(c, len(c), 0, Tally()))) for c in (few, many)]  # type: ignore[misc]
+    assert lines[1] <= lines[0]
+    for batches, events in zip(found, (50, 5000), strict=True):
+        assert batches is not None
+        rows = batches["kernels"]
+        assert rows.column("start_ns").to_pylist() == [7000 * i for i in range(events)]
+        assert rows.column("correlation_id").to_pylist() == list(range(events))
+        assert rows.column("op_id").to_pylist() == [5 * i for i in range(events)]
 
 
 NUMBERS = st.one_of(
@@ -171,11 +166,9 @@ def chunks(draw: st.DrawFn) -> bytes:
 @example([text([kernel("k", i, -1) for i in range(4)])], 0)
 @example([text([kernel("k", i, 1, **{"blocks per SM": 2**53 + 1}) for i in range(2)])], 0)
 def test_forms_equal_decoding_each_event(found: list[bytes], base_ns: int) -> None:
-    forms._known = Known()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(forms, "_EVENTS_PER_FORM", 0)  # however few
-        for chunk in found * 2:
-            check_same(decode(chunk, base_ns), one_by_one(chunk, base_ns))
+    forms = Forms(least=0, events_per_form=0)
+    for chunk in found * 2:
+        check_same(decode(chunk, base_ns, forms=forms), one_by_one(chunk, base_ns))
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -186,15 +179,12 @@ def test_forms_equal_decoding_each_damaged_event(seed: int) -> None:
     data = data[data.index(b'"traceEvents": [') + 16 : data.rindex(b"},") + 1]
     for _ in range(rng.randint(1, 4)):
         data[rng.randrange(len(data))] = rng.choice(b'0123456789.,:{}[]"\\-e \n\x00\xff')
-    check_same(decode(bytes(data), 0), one_by_one(bytes(data)))
+    check_same(by_form(bytes(data)), one_by_one(bytes(data)))
 
 
 @pytest.mark.parametrize("field", [f for f in structs.fields(Args) if "int" in str(f.type)], ids=lambda f: f.name)
-def test_forms_read_every_number_of_every_category(field: structs.FieldInfo, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether it is a column of it or not, is looked up in a list or stands for another: all of them in one chunk.
-
-    How the text is laid out, and which numbers stay in it, decides nothing but the speed.
-    """
+def test_forms_read_every_number_of_every_category(field: structs.FieldInfo) -> None:
+    """In one chunk, whether it is a column of its own, of another name, or of none. The layout does not matter."""
     key, events = field.encode_name, []
     for category in CATEGORIES:
         phase, name = ("i", "[memory]") if category == "cpu_instant_event" else ("X", "n")
@@ -203,12 +193,8 @@ def test_forms_read_every_number_of_every_category(field: structs.FieldInfo, mon
             events.append(event(category, name, value, value, **{key: value}, **other) | {"ph": phase})
     expected = one_by_one(text(events))
     layouts: tuple[dict[str, Any], ...] = ({}, {"separators": (",", ":")}, {"indent": 1})
-    texts = [text(events, **layout) for layout in layouts]
-    for chunk in texts:
-        check_same(decode(chunk, 0), expected)
-    monkeypatch.setattr(cutting, "STAYS", bytes(4096))
-    for chunk in texts:
-        check_same(decode(chunk, 0), expected)
+    for layout in layouts:
+        check_same(by_form(text(events, **layout)), expected)
 
 
 def test_objects_in_arguments_are_not_events() -> None:
@@ -216,20 +202,21 @@ def test_objects_in_arguments_are_not_events() -> None:
     inner = kernel("inner", 1, 1)
     outer = [kernel("outer", i, 1, extra=[inner, inner, inner]) for i in range(20)]
     chunk = text(outer, between=", ")
-    found = decode(chunk, 0)
+    found = by_form(chunk)
     check_same(found, one_by_one(chunk))
     assert found.batches["kernels"].column("name").to_pylist() == ["outer"] * 20
 
 
 def test_names_that_never_repeat_are_not_learned() -> None:
+    forms = Forms(least=0)
     chunk = text([event("python_function", f"f{i}", i, 1) for i in range(2000)])
-    assert by_form(chunk, Tally()) is None
-    assert not forms._known.forms and not forms._known.seen
+    assert forms.build(chunk, len(chunk), 0, Tally()) is None
+    assert not forms.known.forms and not forms.known.seen
 
 
-def test_memory_of_forms_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forms, "_MOST_BYTES", 10_000)
+def test_memory_of_forms_is_bounded() -> None:
+    forms = Forms(least=0, most_bytes=10_000)
     for n in range(30):
         events = [event("python_function", f"{'f' * 100}{n}.{i % 10}", i, 1) for i in range(100)]
-        check_same(decode(text(events), 0), one_by_one(text(events)))
-        assert forms._known.bytes < 20_000
+        check_same(decode(text(events), 0, forms=forms), one_by_one(text(events)))
+        assert forms.known.bytes < 20_000

@@ -32,10 +32,6 @@ _EVENTS_PER_FORM = 2
 _MOST_BYTES = 64 << 20
 """Of the texts of earlier chunks that are kept."""
 
-_known = Known()
-_lock = Lock()
-"""Of what is known: threads of this process may read two traces at a time."""
-
 
 class _Member(NamedTuple):
     """A form of a chunk, or an event that is decoded as it is."""
@@ -56,27 +52,41 @@ class _NotSo(Exception):
     """The chunk has something that its forms do not tell."""
 
 
-def build_by_form(chunk: bytes, size: int, base_ns: int, tally: Tally) -> Batches | None:
-    """What `build_batches` makes of the events of a chunk of so many bytes, or None for one that is left to it.
+class Forms:
+    """The forms that were learned from chunks; several threads may use them."""
 
-    That is one of few bytes, of as many forms as events, or that does not hold just events.
-    """
-    global _known
-    if size < LEAST or not _is_utf8(chunk, size):
-        return None
-    parts = cut(chunk, size)
-    if parts is None or _EVENTS_PER_FORM * len(parts.texts) > len(parts.codes):
-        return None
-    own = Tally()
-    with _lock:
-        if _known.bytes > _MOST_BYTES:
-            _known = Known()
-        try:
-            batches = _batches(parts, base_ns, own)
-        except _NotSo:
+    def __init__(
+        self, least: int = LEAST, events_per_form: int = _EVENTS_PER_FORM, most_bytes: int = _MOST_BYTES
+    ) -> None:
+        """Use forms of chunks of `least` bytes with so many events per form; forget them above `most_bytes`."""
+        self.known = Known()
+        self._least, self._events_per_form, self._most_bytes = least, events_per_form, most_bytes
+        self._lock = Lock()
+
+    def build(self, chunk: bytes, size: int, base_ns: int, tally: Tally) -> Batches | None:
+        """What `build_batches` makes of the events of a chunk of so many bytes, or None for one that is left to it.
+
+        That is one of few bytes, of as many forms as events, or that does not hold just events.
+        """
+        if size < self._least or not _is_utf8(chunk, size):
             return None
-    tally.add(own)
-    return batches
+        parts = cut(chunk, size)
+        if parts is None or self._events_per_form * len(parts.texts) > len(parts.codes):
+            return None
+        own = Tally()
+        with self._lock:
+            if self.known.bytes > self._most_bytes:
+                self.known = Known()
+            try:
+                batches = _batches(self.known, parts, base_ns, own, self._events_per_form)
+            except _NotSo:
+                return None
+        tally.add(own)
+        return batches
+
+
+FORMS = Forms()
+"""Of all traces that this process reads."""
 
 
 def _is_utf8(chunk: bytes, size: int) -> bool:
@@ -86,11 +96,11 @@ def _is_utf8(chunk: bytes, size: int) -> bool:
         return False
 
 
-def _batches(parts: Cut, base_ns: int, tally: Tally) -> Batches:
+def _batches(known: Known, parts: Cut, base_ns: int, tally: Tally, events_per_form: int) -> Batches:
     u = len(parts.texts)
     counts = np.bincount(parts.codes, minlength=u).tolist()
-    _known.learn(parts.texts, counts, parts.gap)
-    forms = [_known.forms.get(text) for text in parts.texts]
+    known.learn(parts.texts, counts, parts.gap)
+    forms = [known.forms.get(text) for text in parts.texts]
     if any(form.ph in HALVES for form in forms if form):
         raise _NotSo
     _check_numbers(parts, forms)
@@ -107,7 +117,7 @@ def _batches(parts: Cut, base_ns: int, tally: Tally) -> Batches:
             tally.add(form.tally, count)
     codes = parts.codes
     alone = np.flatnonzero(np.array([f is None for f in forms])[codes])
-    if _EVENTS_PER_FORM * len(alone) > len(codes):
+    if events_per_form * len(alone) > len(codes):
         raise _NotSo
     if len(alone):
         codes = codes.copy()
@@ -125,7 +135,9 @@ def _batches(parts: Cut, base_ns: int, tally: Tally) -> Batches:
     for category, own in by_category([m for _, m in members], Tally()).items():
         if placed := [(category, m) for m in own if m.event is not None or m.row >= 0]:
             tables.setdefault(CATEGORIES[category][0], []).extend(placed)
-    return {table: _table(table, placed, codes, parts, base_ns, tally) for table, placed in tables.items()}
+    return {
+        table: _table(known.rows.get(table), placed, codes, parts, base_ns, tally) for table, placed in tables.items()
+    }
 
 
 def _event(parts: Cut, i: int) -> Event:
@@ -148,12 +160,17 @@ def _check_numbers(parts: Cut, forms: Sequence[Form | None]) -> None:
 
 
 def _table(
-    table: str, members: Sequence[_Placed], codes: npt.NDArray[np.int32], parts: Cut, base_ns: int, tally: Tally
+    known: FormRows | None,
+    members: Sequence[_Placed],
+    codes: npt.NDArray[np.int32],
+    parts: Cut,
+    base_ns: int,
+    tally: Tally,
 ) -> pa.RecordBatch:
     """The rows of a table: of forms and events in the order of their groups, and in each as they stand."""
     forms = [p for p in members if p[1].event is None]
     alone = [p for p in members if p[1].event is not None]
-    rows, places = _rows(table, [m.row for _, m in forms], alone, tally)
+    rows, places = _rows(known, [m.row for _, m in forms], alone, tally)
     at = np.full(int(codes.max()) + 1, -1, np.int32)
     at[[m.code for _, m in forms + alone]] = np.arange(len(members))
     row = at[codes]
@@ -187,9 +204,10 @@ def _table(
     return pa.RecordBatch.from_arrays(columns, schema=rows.batch.schema)
 
 
-def _rows(table: str, places: Sequence[int], alone: Sequence[_Placed], tally: Tally) -> tuple[FormRows, Ints]:
+def _rows(
+    known: FormRows | None, places: Sequence[int], alone: Sequence[_Placed], tally: Tally
+) -> tuple[FormRows, Ints]:
     """Rows of a table, and where among them are those of forms and then those of events."""
-    known = _known.rows.get(table)
     if known is not None and not alone:
         return known, np.array(places, np.int64)
     lost = tally.lost.total()
