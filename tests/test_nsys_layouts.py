@@ -479,6 +479,6 @@ def test_other_files_are_one_sentence_and_leave_the_store_unchanged(tmp_path: Pa
         "foreign": "not an export of Nsight Systems",
         "strange": "CUPTI_ACTIVITY_KIND_KERNEL has no column 'start'",
         "page": "damaged: SQLite's check says: ",
-        "journal": "journal.sqlite-journal beside it says that its writing was cut off",
+        "journal": "writing it was interrupted (journal.sqlite-journal is next to it)",
     }.items():
         assert reason in said[name], said[name]

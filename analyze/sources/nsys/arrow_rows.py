@@ -1,4 +1,4 @@
-"""Rows of a large SQLite file as Arrow arrays by the ADBC driver, which makes no Python object of a value."""
+"""Read rows of a large SQLite file as Arrow arrays with the ADBC driver, without a Python object for each value."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 import pyarrow as pa
 
 _TRIES = 3
-"""The driver takes its types from the first batch: a column may be all NULL there, and be text further on."""
+"""Attempts: the driver takes types from the first batch, in which a column of text may be all NULL."""
 
 
 def arrow_batches(
     uri: str, table: str, columns: Mapping[str, str], text: Set[str], rows: int
 ) -> Generator[dict[str, pa.Array], None, int | None]:
-    """Batches of so many rows of a table in the order of the file; columns are SQL by name, int64 or (`text`) string.
+    """Yield batches of `rows` rows of a table in the order of the file.
 
-    Returns None at the table's end. It stops before rows with a value of another type than its column's, with text that
-    is not UTF-8, or that cannot be read, and returns how many there were up to them: those are for a reader that says
-    what is wrong with them.
+    `columns`: SQL by name, int64 or (if in `text`) string. Returns None at the end of the table. Stops before rows with
+    values of another type, text that is not UTF-8 or unreadable rows, and returns the number of rows before them;
+    another reader reads the rest and reports what is wrong.
     """
     from adbc_driver_manager import Error
     from adbc_driver_sqlite import dbapi
@@ -51,7 +51,7 @@ def arrow_batches(
 
 
 def _odd_text(cursor: Any, table: str, columns: Sequence[str]) -> bool:
-    """Whether columns of text hold numbers, which the driver would print in its own way."""
+    """Return whether columns of text have numbers, which the driver would print in its own way."""
     if not columns:
         return False
     found = " OR ".join(f"typeof({sql}) NOT IN ('text', 'null')" for sql in columns)
@@ -60,7 +60,7 @@ def _odd_text(cursor: Any, table: str, columns: Sequence[str]) -> bool:
 
 
 def _of_type(array: pa.Array, type_: pa.DataType) -> pa.Array | None:
-    """The array; None if it is of another type, unless it is of NULLs, which the driver says are int64."""
+    """Return the array, or None if it has another type. The driver gives NULLs the type int64."""
     if array.type == type_:
         return array
     return pa.nulls(len(array), type_) if array.null_count == len(array) else None

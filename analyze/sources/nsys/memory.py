@@ -1,4 +1,4 @@
-"""Memory that processes take from the driver, by an Nsight Systems export -> rows of memory_events."""
+"""Convert the memory events of an Nsight Systems export to rows of memory_events."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import pyarrow.compute as pc
 
 from analyze.sources.nsys.names import Names, labels
 from analyze.sources.nsys.rows import UNKNOWN_DEVICE, Owners, Skipped, pids, record_batch
-from analyze.sources.nsys.tables import PROCESS_BITS, Tables, filtered
+from analyze.sources.nsys.tables import Tables
+from analyze.sources.nsys.values import PROCESS_BITS, filtered
 
 _HOST_MEMORY = ("Pageable", "Pinned")
 _MOST_BYTES = 1 << 50
-"""More than any memory has; sums of 2^13 such sizes stay within int64."""
+"""Limit of a size. Sums of 2^13 such sizes fit into int64."""
 
 
 def memory_batches(
     tables: Tables, names: Names, owners: Owners, skipped: Skipped
 ) -> Iterator[tuple[int | None, pa.RecordBatch]]:
-    """CUDA_GPU_MEMORY_USAGE_EVENTS as memory_events: what the process took from the driver and gave back.
+    """Yield CUDA_GPU_MEMORY_USAGE_EVENTS as memory_events: what a process allocates from the driver and frees.
 
-    `reserved_bytes` is what it then holds on the device (device -1: in pinned host memory), all allocations from the
-    driver together: PyTorch's caching allocator reserves from it, and NCCL, cuBLAS and modules take of it, too. How
-    much of it the allocator has handed out (`allocated_bytes`) Nsight Systems cannot see. Variables of modules (kinds
-    ... Static) are not allocated by a call, and nsys lists them under device 0 whichever device has them: no rows. What
-    was taken before the recording began stands at time 0. Rows without a time, a size or a known operation go to
-    `skipped`.
+    `reserved_bytes`: all memory that the process then holds on the device (device -1: pinned host memory): that of
+    PyTorch's caching allocator, NCCL, cuBLAS and modules. `allocated_bytes` is NULL: Nsight Systems does not see how
+    much the caching allocator has handed out. Static variables of modules (kinds ... Static) have no rows: no call
+    allocates them, and nsys lists them under device 0 always. Memory from before the recording is at time 0.
+    Rows without a time, a size or a known operation are counted in `skipped`.
     """
     columns = ["start", "globalPid", "deviceId", "address", "bytes", "memKind", "memoryOperationType"]
     static = pa.array([k for k, name in names.memory_kinds.items() if name.endswith("Static")], pa.int64())

@@ -1,4 +1,4 @@
-"""What ids mean in an Nsight Systems export: strings, NVTX domains, kinds of copies and of memory."""
+"""Look up ids of an Nsight Systems export: strings, NVTX domains, kinds of copies and of memory."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analyze.sources.nsys.tables import PROCESS_BITS, Columns, Tables, filtered, rows
+from analyze.sources.nsys.tables import Tables, rows
+from analyze.sources.nsys.values import PROCESS_BITS, Columns, filtered
 
 NVTX_TABLES = ("NVTX_EVENTS", "NVTX_EVENTS_V2")
-"""The second is that of some exports of 2019 and 2020."""
+"""The second one is in some exports of 2019 and 2020."""
 
 _NVTX_DOMAIN = 75
-"""NVTX_EVENTS.eventType of what names a domain."""
+"""NVTX_EVENTS.eventType of an event that names a domain."""
 
 _COPY_KINDS = {
     0: "Unknown", 1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH",
     10: "PtoP", 11: "Unified HtoD", 12: "Unified DtoH", 13: "Unified DtoD",
 }  # fmt: skip
-"""CUpti_ActivityMemcpyKind, and nsys's own from 11 on: pages of unified memory that moved."""
+"""CUpti_ActivityMemcpyKind; from 11 on nsys's own kinds: migrated pages of unified memory."""
 
 _MEMORY_KINDS = {
     0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed", 5: "Device Static", 6: "Managed Static",
@@ -33,7 +34,7 @@ _TRANSFER = re.compile(r"(Unified )?(\w)\w*-to-(\w)\w*$")
 
 
 class Names:
-    """What ids mean in one export: strings, NVTX domains, kinds of copies and of memory."""
+    """The names of ids in an export."""
 
     def __init__(self, tables: Tables):
         batches = [filtered(b, pc.is_valid(b["id"])) for b in tables.batches("StringIds", ["id", "value"])]
@@ -47,7 +48,7 @@ class Names:
         self._domains = self._read_domains(tables)
 
     def lookup(self, ids: pa.Array) -> pa.Array:
-        """The strings of ids; NULL for an id that has none."""
+        """Return the strings of ids; NULL for an unknown id."""
         if not len(self._ids):
             return pa.nulls(len(ids), pa.string())
         wanted = ids.fill_null(-1).to_numpy(zero_copy_only=False)
@@ -55,11 +56,11 @@ class Names:
         return self._values.take(pa.array(at, mask=self._ids[at] != wanted))
 
     def text(self, batch: Columns) -> pa.Array:
-        """Message of NVTX events: registered (textId) or given in place."""
+        """Return the messages of NVTX events: registered strings (textId) or plain text."""
         return pc.coalesce(self.lookup(batch["textId"]), batch["text"].cast(pa.string()))
 
     def domains(self, process: int, ids: pa.Array) -> pa.Array:
-        """Names of NVTX domains of a process; NULL for the default domain."""
+        """Return the names of NVTX domains of a process; NULL for the default domain."""
         return mapped(ids, self._domains.get(process, {}))
 
     def _read_domains(self, tables: Tables) -> dict[int, dict[int, str]]:
@@ -72,25 +73,25 @@ class Names:
             for at, domain, text, thread in zip(starts, ids, texts.to_pylist(), threads, strict=True):
                 start = float("inf") if at is None else at
                 known = found.setdefault(thread & PROCESS_BITS, {})
-                # A domain that was made twice has the name that it got first, as in `nsys stats`.
+                # A domain that was created twice has its first name, as in `nsys stats`.
                 if text is not None and domain is not None and (domain not in known or start < known[domain][0]):
                     known[domain] = (start, text)
         return {process: {d: text for d, (_, text) in known.items()} for process, known in found.items()}
 
 
 def labels(tables: Tables, table: str, shorten: Callable[[str], str] = str) -> dict[int, str]:
-    """What an export's table of labels says of its ids."""
+    """Return the labels of ids from a table of labels of the export."""
     read = rows(tables, table, ["id", "label"])
     return {r["id"]: shorten(r["label"]) for r in read if r["id"] is not None and r["label"] is not None}
 
 
 def _short_kind(label: str) -> str:
-    """Host-to-Device -> HtoD, Unified Host-to-Device -> Unified HtoD."""
+    """Shorten Host-to-Device to HtoD, Unified Host-to-Device to Unified HtoD."""
     match = _TRANSFER.match(label)
     return f"{match.group(1) or ''}{match.group(2)}to{match.group(3)}" if match else label
 
 
 def mapped(ids: pa.Array, names: dict[int, str]) -> pa.Array:
-    """The names of ids; NULL for an id that has none."""
+    """Return the names of ids; NULL for an unknown id."""
     at = pc.index_in(ids, pa.array(list(names), pa.int64()))
     return pa.array(list(names.values()), pa.string()).take(at)

@@ -1,6 +1,6 @@
-"""Rows of the event tables of an Nsight Systems export -> rows of the tables: what each one's columns mean.
+"""Convert rows of the event tables of an Nsight Systems export to rows of the tables.
 
-`EVENT_TABLES` says which table of the export goes where. Columns are computed as whole Arrow arrays.
+`EVENT_TABLES` maps tables of the export to tables. Columns are computed as whole Arrow arrays.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ import pyarrow.compute as pc
 from analyze.errors import InputError
 from analyze.sources.base import batch_schema
 from analyze.sources.nsys.names import NVTX_TABLES, Names, mapped
-from analyze.sources.nsys.tables import PROCESS_BITS, Columns, Tables, filtered
+from analyze.sources.nsys.tables import Tables
+from analyze.sources.nsys.values import PROCESS_BITS, Columns, filtered
 
 _THREAD_BITS = ~PROCESS_BITS
 UNKNOWN_DEVICE = 2**31 - 1
-"""From here on a device index means that there is none (CUPTI writes INT_MAX and UINT_MAX)."""
+"""Device indices from here on mean that there is no device (CUPTI writes INT_MAX and UINT_MAX)."""
 
 NVTX_STYLES = {59: "PushPop", 60: "StartEnd", 70: "PushPop", 71: "StartEnd"}
 """Style of a range by NVTX_EVENTS.eventType (70 and 71: ranges imported from NVTXT files)."""
 
 _SYNC_NAMES = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
-"""CUpti_ActivitySynchronizationType under the names that torch.profiler gives it."""
+"""CUpti_ActivitySynchronizationType, named as by torch.profiler."""
 
 _VERSION_SUFFIX = re.compile(r"_v\d{4,}$")
 
@@ -39,12 +40,12 @@ Built = dict[str, Any]
 
 
 def _size(sizes: pa.Array) -> pa.Array:
-    """Sizes in bytes, or lengths; NULL for those below 0."""
+    """Return sizes or lengths; NULL for negative ones."""
     return pc.if_else(pc.greater_equal(sizes, 0), sizes, pa.scalar(None, pa.int64()))
 
 
 def pids(ids: pa.Array) -> pa.Array:
-    """The processes of global ids, as the system numbers them."""
+    """Return the system's process ids of global ids."""
     return pc.bit_wise_and(pc.shift_right(ids, 24), _THREAD_BITS)
 
 
@@ -57,7 +58,7 @@ def _times(batch: Columns) -> Built:
 
 
 def _gpu(batch: Columns) -> Built:
-    # graphNodeId holds the graph in its upper half; exports since 2024 say graphId, too.
+    # The upper half of graphNodeId is the graph; exports since 2024 also have graphId.
     graph = pc.coalesce(batch["graphId"], pc.shift_right(batch["graphNodeId"], 32))
     return _times(batch) | {
         "pid": pids(batch["globalPid"]),
@@ -73,7 +74,7 @@ def _kernels(batch: Columns, names: Names, process: int) -> Built:
     built = _gpu(batch) | {
         "name": name.fill_null("(unknown)"),
         "registers": batch["registersPerThread"],
-        # A sum above int64 would come out below 0.
+        # An overflowing sum is negative.
         "shared_mem_bytes": _size(pc.add(_size(batch["staticSharedMemory"]), _size(batch["dynamicSharedMemory"]))),
     }
     return built | {f"{kind}_{axis.lower()}": batch[kind + axis] for kind in ("grid", "block") for axis in "XYZ"}
@@ -136,7 +137,7 @@ def _ranges(batch: Columns, names: Names, process: int) -> Built:
 
 
 def _names(texts: pa.Array) -> pa.Array:
-    """Names of ranges without the numbers of the call that torch's `emit_nvtx` appends to them."""
+    """Remove the numbers of the call that torch's `emit_nvtx` appends to names of ranges."""
     coded = texts.dictionary_encode()
     return pa.array([_plain_name(n) for n in coded.dictionary.to_pylist()], pa.string()).take(coded.indices)
 
@@ -150,7 +151,7 @@ def _is_range(batch: Columns) -> pa.Array:
 
 
 GRAPH_LAUNCH = "[CUDA graph]"
-"""Name in `kernels` of a graph that was traced as a whole: its kernels are not in the export, its time is."""
+"""Name in `kernels` of a CUDA graph that was traced as a whole: the export has its time but not its kernels."""
 
 _GPU_COLUMNS = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid", "graphNodeId", "graphId")
 _CALL_COLUMNS = ("start", "end", "globalTid", "correlationId", "nameId")
@@ -164,8 +165,8 @@ _KERNEL_COLUMNS = (
 class EventTable(NamedTuple):
     """A table of the export whose rows become rows of a table.
 
-    `owner`: the column that says whose the row is; `columns`: all that are read, NULL where the export lacks them;
-    `chosen`: which rows count, None for all.
+    `owner`: the column with the global id of the process. `columns`: all that are read, NULL where the export has none.
+    `chosen`: selects rows; None: all.
     """
 
     source: str
@@ -177,7 +178,7 @@ class EventTable(NamedTuple):
 
     @property
     def on_gpu(self) -> bool:
-        """Whether its rows are work of a GPU."""
+        """Return whether its rows are GPU work."""
         return self.table in ("kernels", "memcpys", "memsets")
 
 
@@ -215,13 +216,13 @@ def rows_by_process(tables: Tables, event: EventTable) -> dict[int, int]:
 
 
 class Skipped:
-    """Rows of the export that no table holds although it should, by what is wrong with them."""
+    """Counts the rows of the export that could not be converted, by reason."""
 
     def __init__(self) -> None:
         self._rows: Counter[tuple[str, str]] = Counter()
 
     def choose(self, table: str, batch: Columns, good: pa.Array, why: str) -> Columns:
-        """The rows for which `good` is true; the others, NULL among them, are counted."""
+        """Return the rows for which `good` is true; count the others, also those with NULL."""
         bad = len(good) - (pc.sum(good).as_py() or 0)
         if not bad:
             return batch
@@ -234,24 +235,24 @@ class Skipped:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Number of skipped rows."""
         return self._rows.total()
 
     def sentences(self) -> Iterator[str]:
-        """`2 kernels without an end left out`, for each table and reason."""
+        """Yield `2 kernels without an end left out` for each table and reason."""
         for (table, why), n in self._rows.items():
             noun = table.replace("_", " ").removesuffix("s")
             yield f"{n} {noun}{'s' if n != 1 else ''} {why} left out"
 
 
 _CORRELATION_BITS = 32
-"""Bits of a correlation id: CUPTI numbers the calls of a process from 1 in an uint32."""
+"""Bits of a correlation id: CUPTI numbers the calls of a process from 1 in a uint32."""
 
 
 class Owners:
-    """Whose the rows of a process are: its rank; of processes that share a GPU, one device and distinct ids.
+    """Maps processes to ranks. Processes that share a GPU get one device index and distinct correlation ids.
 
-    The correlation ids of the n-th such process are raised by (n - 1) x 2^32.
+    The correlation ids of the n-th such process are increased by (n - 1) x 2^32.
     """
 
     def __init__(self, ranks: dict[int, int | None], shared: Sequence[dict[int, int]]):
@@ -263,11 +264,11 @@ class Owners:
         }
 
     def device(self, process: int) -> int | None:
-        """What its GPU is called, if another process uses it, too."""
+        """Return the device index of a shared GPU; None if the process shares none."""
         return self._shared[process][1] if process in self._shared else None
 
     def own(self, process: int, built: Built) -> Built:
-        """Columns of a process as columns of its rank."""
+        """Convert columns of a process to columns of its rank."""
         if process not in self._shared:
             return built
         offset, device = self._shared[process]
@@ -281,22 +282,21 @@ class Owners:
 def event_batches(
     tables: Tables, event: EventTable, names: Names, owners: Owners, skipped: Skipped
 ) -> Iterator[tuple[int | None, pa.RecordBatch]]:
-    """Batches of one event table, each of one process, with its rank; rows of processes without a rank are left out.
+    """Yield batches of an event table, each of one process, with its rank; without processes that have no rank.
 
-    Rows that never ended, or that cannot have been, go to `skipped`. Raises InputError for a layout that cannot be
-    understood.
+    Rows without a valid start and end are counted in `skipped`. Raises InputError for an unknown layout.
     """
     have = tables.columns(event.source)
     for column in ("start", "end"):
         if have and column not in have:
-            raise InputError(f"{tables.path}: {event.source} has no column {column!r}: a layout that is not known")
+            raise InputError(f"{tables.path}: {event.source} has no column {column!r}: unknown layout")
     for batch in tables.batches(event.source, event.columns):
         if event.chosen is not None:
             batch = skipped.choose(event.table, batch, pc.is_valid(batch["eventType"]), "without a kind")
             batch = filtered(batch, event.chosen(batch))
         batch = skipped.choose(event.table, batch, pc.is_valid(batch["start"]), "without a start")
         batch = skipped.choose(event.table, batch, pc.is_valid(batch["end"]), "without an end")
-        # A length above int64 comes out below 0.
+        # An overflowing length is negative.
         forward = pc.and_(
             pc.greater_equal(batch["end"], batch["start"]),
             pc.greater_equal(pc.subtract(batch["end"], batch["start"]), 0),
@@ -311,11 +311,11 @@ def event_batches(
 
 
 def _by_process(batch: Columns, owner: str) -> Iterator[tuple[int, Columns]]:
-    """The rows of each process, in the order in which the processes first appear."""
+    """Yield the rows of each process, in order of first appearance."""
     processes = pc.bit_wise_and(batch[owner], PROCESS_BITS).fill_null(0).dictionary_encode()
     distinct = processes.dictionary.to_pylist()
     if len(distinct) > 1:
-        # One sort and slices, because a filter for each process would read all rows for each.
+        # One sort and slices: a filter for each process would read all rows each time.
         codes = processes.indices.to_numpy()
         order = np.argsort(codes, kind="stable")
         batch = {name: array.take(pa.array(order)) for name, array in batch.items()}
@@ -327,7 +327,7 @@ def _by_process(batch: Columns, owner: str) -> Iterator[tuple[int, Columns]]:
 
 
 def record_batch(table: str, columns: Built, n: int) -> pa.RecordBatch:
-    """A batch of a table without run_id and rank; columns that are not given are NULL."""
+    """Return a batch of a table without run_id and rank; missing columns are NULL."""
     schema = batch_schema(table)
     arrays = [_array(columns.get(f.name), f.type, n) for f in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

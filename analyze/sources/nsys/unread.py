@@ -1,4 +1,4 @@
-"""Which events of an Nsight Systems export are recorded and not read, by table."""
+"""Name the tables of an Nsight Systems export whose events are not read."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from analyze.sources.nsys.rows import EVENT_TABLES
 from analyze.sources.nsys.tables import Tables
 
 _TIMES = ("start", "timestamp", "rawTimestamp")
-"""Columns of which a table of events has one."""
+"""Columns of times; a table of events has one of them."""
 
 _NAME = re.compile(r"[A-Za-z0-9_]{1,80}")
 _SHOWN = 16
-"""So many tables are named, more than any nsys writes."""
+"""Most tables that are named."""
 
 _READ = {event.source for event in EVENT_TABLES} | {
     "CUDA_GPU_MEMORY_USAGE_EVENTS",
@@ -48,11 +48,11 @@ _KINDS: Mapping[str, str] = {
     "SYSCALL": "system calls",
     "CUPTI_ACTIVITY_KIND_GRAPH_HOST_NODE": "host nodes of CUDA graphs",
 }
-"""What tables hold, by the beginning of their names; another table stands for itself."""
+"""Contents of tables by the beginning of their names; other tables are only named."""
 
 
 def unread_tables(tables: Tables) -> list[str]:
-    """A phrase for each table with rows of events that nothing reads: `MPI calls (MPI_P2P_EVENTS: 1 row)`."""
+    """Return a phrase for each table with events that are not read: `MPI calls (MPI_P2P_EVENTS: 1 row)`."""
     found = []
     for table in sorted(name for name in tables.names() - _READ if _NAME.fullmatch(name)):
         columns = tables.columns(table)

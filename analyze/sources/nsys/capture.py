@@ -1,0 +1,71 @@
+"""The profiled command of an Nsight Systems report, and what its environment says about ranks and nodes."""
+
+from __future__ import annotations
+
+import re
+
+from analyze.sources.lines import whole
+from analyze.sources.nsys.tables import Tables, rows
+
+_LAUNCHERS = (
+    (("RANK",), ("WORLD_SIZE",)),  # torchrun, deepspeed, accelerate
+    (("OMPI_COMM_WORLD_RANK",), ("OMPI_COMM_WORLD_SIZE",)),
+    (("MV2_COMM_WORLD_RANK", "MVP_COMM_WORLD_RANK"), ("MV2_COMM_WORLD_SIZE", "MVP_COMM_WORLD_SIZE")),  # MVAPICH
+    (("PALS_RANKID",), ("PALS_SIZE",)),
+    (("PMIX_RANK",), ()),
+    (("PMI_RANK",), ("PMI_SIZE",)),  # Hydra (MPICH, Intel MPI), Cray
+    (("SLURM_PROCID",), ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS")),
+)
+"""Environment variables with the rank and the number of ranks, by launcher. torchrun and mpirun may run within srun."""
+
+_NODE_OPTION = re.compile(r"--(nnodes|node[-_]rank)(?:=|\s+)([0-9]{1,6})(?=\s|$)")
+"""torchrun's options for the number of nodes and the number of this node; not a range of nodes (1:4)."""
+
+_ENVIRONMENT = re.compile(r'(\w+)="?(.*?)"?$', re.DOTALL)
+_ARGUMENT = re.compile(r"ARGUMENT_([0-9]{1,6})")
+
+
+class Capture:
+    """The profiled command and its environment, from META_DATA_CAPTURE."""
+
+    def __init__(self, tables: Tables):
+        arguments: dict[int, str] = {}
+        self.environment: dict[str, str] = {}
+        program = None
+        for row in rows(tables, "META_DATA_CAPTURE", ["name", "value"]):
+            key, value = (row["name"] or "").partition(":")[2], row["value"] or ""
+            if key == "ENVIRONMENT_VARIABLE" and (match := _ENVIRONMENT.match(value)):
+                self.environment[match.group(1)] = match.group(2)
+            elif key == "COMMAND":
+                program = program or value
+            elif match := _ARGUMENT.fullmatch(key):
+                arguments[int(match.group(1))] = value
+        self.command = " ".join([program, *(arguments[i] for i in sorted(arguments))]) if program else None
+
+    def place(self) -> tuple[int | None, int | None]:
+        """Return rank and number of ranks from the variables of a launcher; None where unknown."""
+        places = [(self.number(*ranks), self.number(*sizes)) for ranks, sizes in _LAUNCHERS]
+        rank = next((r for r, _ in places if r is not None), None)
+        # The size may be another launcher's, if that agrees on the rank: PALS with PMI_SIZE, PMIX_RANK within srun.
+        return rank, next((size for r, size in places if r == rank is not None and size is not None), None)
+
+    def nodes(self) -> tuple[int, int] | None:
+        """Return the number of the node and how many nodes there are, from the options of torchrun."""
+        options = dict(_NODE_OPTION.findall((self.command or "").replace("--node_rank", "--node-rank")))
+        if len(options) < 2:
+            return None
+        return int(options["node-rank"]), int(options["nnodes"])
+
+    def number(self, *variables: str) -> int | None:
+        """Return the value of the first of some environment variables that is a number."""
+        numbers = (parse_number(self.environment.get(v, "")) for v in variables)
+        return next((n for n in numbers if n is not None), None)
+
+
+def parse_number(text: str) -> int | None:
+    """Parse a number that is not negative; None if it is something else."""
+    try:
+        number = whole(text, 32)
+    except ValueError:
+        return None
+    return number if number >= 0 else None
