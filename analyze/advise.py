@@ -176,7 +176,6 @@ def advise(engine: Engine, min_pct: float = 1.0) -> list[Advice]:
         raise InputError(f"--min-pct {min_pct}: must be a percentage, 0 or more")
     if not engine.run_ids:
         raise InputError("advise: no run that --where selects")
-    engine.keep = True  # the findings rest on the same views: half the time
     spans = dict(engine.rows("SELECT run_id, span_ns FROM run_gpus WHERE span_ns > 0", ["run_gpus"]))
     if not spans:
         raise InputError("advise: no run has timed GPU work")

@@ -142,7 +142,7 @@ def _opened(path: Path, *state: object) -> analyze.Traces:
 @cache
 def sample_engines(name: str) -> Engines:
     """Those of a sample, or of all with "", that keep what questions share: for tests that ask them all."""
-    return Engines(open_stores([SAMPLES / name])[0], keep=True)
+    return Engines(open_stores([SAMPLES / name])[0])
 
 
 class Answered(NamedTuple):
@@ -169,7 +169,7 @@ def grouped_answer(by: tuple[str, ...], query: str) -> Answered:
 
 @cache
 def _grouped_engine(by: tuple[str, ...]) -> Engine:
-    return Engine(open_stores([SAMPLES])[0], Selection(profiler="all", by=by), keep=True)
+    return Engine(open_stores([SAMPLES])[0], Selection(profiler="all", by=by))
 
 
 def run_cli(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -19,7 +19,6 @@ from support import (
     SAMPLES,
     ask,
     event,
-    forget,
     grouped_answer,
     kernel,
     launch,
@@ -31,7 +30,7 @@ from support import (
 import analyze
 from analyze.advise import findings
 from analyze.errors import InputError
-from analyze.query.blocks import Block, Definition, blocks, defining, parts
+from analyze.query.blocks import defining
 from analyze.query.databases import Database
 from analyze.query.engine import Engine
 from analyze.query.plain_sql import names_in
@@ -126,49 +125,6 @@ def test_groups_are_named_and_add_up(query: Query) -> None:
     # Unless there is nothing to add, some sum was known for each way to group, and compared.
     assert {by for by, _ in compared} == ({*GROUPS} - {()} if sums else set())
     assert bool(sums) == (query.name not in NOT_ADDED | NO_SUMS)
-
-
-@pytest.mark.usefixtures("all_threads")
-def test_kept_views_change_no_answer(tmp_path: Path) -> None:
-    """Every query of an engine that keeps nothing, of one that keeps what they share, of one of small recordings."""
-    analyze.ingest(SAMPLES / "late-rank", store=tmp_path)
-    small = Engine(analyze.open(tmp_path).stores)
-    forget(tmp_path, "bytes")  # a store of unknown size counts as large
-    stores = analyze.open(tmp_path).stores
-    plain, kept = Engine(stores), Engine(stores, keep=True)
-    for query in CATALOG.values():
-        expected = plain.query(query).rows()
-        answers = [small.query(query).rows()]
-        text, _, choices = query.bind({})
-        if any(part.name in part.block.keep for part in parts(blocks(query.used(choices)), text)):
-            answers.append(kept.query(query).rows())
-        for found in answers:
-            assert len(expected) == len(found), query.name
-            for a, b in zip(expected, found, strict=True):
-                assert [v for v in a if not isinstance(v, float)] == [v for v in b if not isinstance(v, float)]
-                assert [v for v in a if isinstance(v, float)] == pytest.approx([v for v in b if isinstance(v, float)])
-    small.query(CATALOG["gpu-busy"])
-    for engine in (plain, kept, small):
-        engine.rows("SELECT 1 FROM gpu_timeline LIMIT 1", ["gpu_tracks"])
-    names = "('gpu_tracks', 'gpu_timeline', 'gpu_segments_span')"
-    found_kinds = (
-        "SELECT table_name, table_type FROM information_schema.tables"
-        f" WHERE table_catalog = current_database() AND table_name IN {names}"
-    )
-    kinds = [dict(engine.connection.execute(found_kinds).fetchall()) for engine in (plain, kept, small)]
-    table, view = "BASE TABLE", "VIEW"
-    assert [(k["gpu_timeline"], k["gpu_segments_span"]) for k in kinds] == [(view, view), (table, view), (table, table)]
-    assert [k["gpu_tracks"] for k in kinds] == [table] * 3, "every engine makes what is @once"
-
-
-def test_failing_view_does_not_affect_other_queries() -> None:
-    """Of small recordings all views of a block are computed; a question reads some of them."""
-    sql = "CREATE VIEW bad AS SELECT error('no') AS x;\nCREATE VIEW good AS SELECT 1 AS x"
-    block = Block("own", "", (), tuple(Definition(name, None, "") for name in ("bad", "good")), sql)
-    engine = Engine(analyze.open(SAMPLES / "late-rank").stores)
-    for part in block.parts:
-        engine._make(part)
-    assert engine.connection.execute("SELECT x FROM good").fetchall() == [(1,)]
 
 
 def test_runs_by_rank_shows_every_rank(samples: analyze.Traces) -> None:
@@ -306,7 +262,7 @@ def test_a_damaged_file_of_a_store_is_named(tmp_path: Path) -> None:
 def test_spill_folders_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Folders of a DuckDB that is gone, of processes that were killed, but not those of the living."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    living = Database([], [], small=True)
+    living = Database([], [])
     [kept] = tmp_path.glob("tracequarry-spill-*")
     (kept / "spilled.tmp").write_text("x")
     code = (
@@ -322,7 +278,7 @@ def test_spill_folders_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for folder in (kept, left):
         os.utime(folder, (0, 0))
     with pytest.raises((duckdb.Error, UnicodeError)):
-        Database(["\udcff.parquet"], [], small=True)
+        Database(["\udcff.parquet"], [])
     gc.collect()
     assert list(tmp_path.glob("tracequarry-spill-*")) == [kept] and (kept / "spilled.tmp").exists()
     del living

@@ -35,13 +35,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return store
 
 
-@pytest.fixture(params=["small", "large"])
-def store(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
-    """A copy of a store; the size of its recordings decides which DuckDB reads it, and what is cached."""
+@pytest.fixture
+def store(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TRACEQUARRY_CACHE", str(tmp_path / "cache"))
     shutil.copytree(whole, tmp_path / "store")
-    if request.param == "large":
-        forget(tmp_path / "store", "bytes")
     return tmp_path / "store"
 
 

@@ -1,22 +1,26 @@
-"""Building blocks: views and macros that queries are built on, in files of `queries/blocks`, and computed tables.
+"""Building blocks: views, tables and macros that queries are built on (`queries/blocks`), and computed tables.
 
-A block's file begins with comment lines, and each view and macro has its own above it::
+A block's file begins with comment lines, and each view, table and macro has its own above it::
 
     -- Any prose about the whole.
     -- @use intervals                                           blocks that this one is built on
-    -- @keep gpu_tracks                                         views that many questions rest on (`Engine`, keep)
-    -- @once gpu_tracks                                         views of few rows that one question reads in many places
-    -- @view gpu_tracks  a row is a GPU of a process.           any prose about it may follow
-    -- @column track index    Its number.                       every column of the view, with its unit
-    -- @column * of kernels                                     or all that the documentation of another one lists
-    CREATE VIEW gpu_tracks AS ...
+    -- @table gpu_tracks  a row is a GPU of a process.          any prose about it may follow
+    -- @column track index    Its number.                       every column, with its unit
+    CREATE TABLE gpu_tracks AS ...
+
+    -- @view recorded_steps  a row is a step.
+    -- @column * of step_windows                                or all that the documentation of another one lists
+    CREATE VIEW recorded_steps AS ...
 
     -- @macro pct(part, whole)  100 * part / whole.             of a table macro, with its @column lines
     CREATE MACRO pct(part, whole) AS ...
 
-`@use` names the blocks whose views and macros the SQL itself reads, no others. CTE names begin with `_`, for a macro's
-must not hide a table whose name it is given. A table that Python computes (`analyze.query.computed`) is a block of the
-same form, whose SQL is missing.
+A query that reads a table computes it once; DuckDB plans a view again in each place that reads it, and reads only the
+columns and rows that are needed there. So what has few rows and is read in several places is a table.
+
+`@use` names the blocks whose views, tables and macros the SQL itself reads, no others. CTE names begin with `_`, for a
+macro's must not hide a table whose name it is given. A table that Python computes (`analyze.query.computed`) is a block
+of the same form, without SQL.
 """
 
 from __future__ import annotations
@@ -41,9 +45,7 @@ _RUN_GROUP = ResultColumn("run_group", "index", "Group of runs (--by); NULL with
 """The column that every stored table has besides its own."""
 
 _USE = re.compile(r"^@use\s+(.*)$")
-_KEEP = re.compile(r"^@keep\s+(.*)$")
-_ONCE = re.compile(r"^@once\s+(.*)$")
-_VIEW = re.compile(r"^@view\s+(\w+)\s+a row is (.*)$")
+_VIEW = re.compile(r"^@(?:view|table)\s+(\w+)\s+a row is (.*)$")
 _MACRO = re.compile(r"^@macro\s+(\w+)\(([\w, ]*)\)\s+(.*)$")
 _CREATE = re.compile(r"^(?=CREATE )", re.MULTILINE)
 _REMARK = re.compile(r"^\s*--.*", re.MULTILINE)
@@ -54,15 +56,15 @@ _SPREAD = re.compile(r"^@column\s+\* of (\w+)$")
 
 @dataclass
 class Definition:
-    """A view or macro of a block."""
+    """A view, table or macro of a block."""
 
     name: str
     params: tuple[str, ...] | None
-    """Of a macro; None for a view."""
+    """Of a macro; None for a view or table."""
     doc: str
-    """What a row of a view is, or what a macro gives."""
+    """What a row of a view or table is, or what a macro returns."""
     columns: tuple[ResultColumn, ...] = ()
-    """Of a view or table macro. One named `*` stands for all that the documentation of its `doc` lists."""
+    """All but a scalar macro have some. One named `*` stands for all that the documentation of its `doc` lists."""
 
     @property
     def shown(self) -> str:
@@ -80,10 +82,6 @@ class Block:
     definitions: tuple[Definition, ...]
     sql: str = ""
     built_in: bool = True
-    keep: tuple[str, ...] = ()
-    """Its views that an engine for many questions computes once."""
-    once: tuple[str, ...] = ()
-    """Its views that every engine computes once."""
     create: Create | None = None
     """What makes a computed table of this name; None for a block of SQL."""
     tables: tuple[str, ...] = ()
@@ -122,8 +120,6 @@ def parse_block(name: str, text: str, where: str, built_in: bool = True) -> Bloc
     """A block from the text of its file; raises InputError for comment lines that are not of the form above."""
     prose: list[str] = []
     uses: tuple[str, ...] = ()
-    keep: tuple[str, ...] = ()
-    once: tuple[str, ...] = ()
     found: list[Definition] = []
     for number, group in enumerate(_comments(text)):
         current = None
@@ -135,10 +131,6 @@ def parse_block(name: str, text: str, where: str, built_in: bool = True) -> Bloc
                     prose.append(line)
             elif m := _USE.match(line):
                 uses += names_of(m[1])
-            elif m := _KEEP.match(line):
-                keep += names_of(m[1])
-            elif m := _ONCE.match(line):
-                once += names_of(m[1])
             elif m := _VIEW.match(line):
                 found.append(current := Definition(m[1], None, m[2]))
             elif m := _MACRO.match(line):
@@ -149,11 +141,7 @@ def parse_block(name: str, text: str, where: str, built_in: bool = True) -> Bloc
                 current.columns += (ResultColumn(*m.groups()),)
             else:
                 raise InputError(f"{where}: not a well-formed comment line of a block: {line}")
-    own = {d.name for d in found if d.params is None}
-    for tag, names in (("@keep", keep), ("@once", once)):
-        if unknown := set(names) - own:
-            raise InputError(f"{where}: {tag} {min(unknown)}: the block has no such view")
-    return Block(name, "\n".join(prose).strip(), uses, tuple(found), text, built_in, keep, once)
+    return Block(name, "\n".join(prose).strip(), uses, tuple(found), text, built_in)
 
 
 def _comments(text: str) -> Iterator[list[str]]:

@@ -30,11 +30,11 @@ class Database:
     connection: duckdb.DuckDBPyConnection
     _at_end: Callable[[], object]
 
-    def __init__(self, files: Iterable[str], systems: Iterable[Any], small: bool):
-        """`systems`: of fsspec, where the files are not local. `small`: these are local, and small."""
+    def __init__(self, files: Iterable[str], systems: Iterable[Any]):
+        """`systems`: of fsspec, where the files are not local."""
         folder = spill.spill_folder()
         self._at_end = weakref.finalize(self, spill.remove, folder)
-        self.connection = duckdb.connect(config=_settings(small) | spill.settings(folder))
+        self.connection = duckdb.connect(config=_settings() | spill.settings(folder))
         for system in systems:
             self.connection.register_filesystem(system)
         self.connection.execute("SET allowed_paths = $1", [sorted(files)])
@@ -51,7 +51,7 @@ class ReadOnlyDatabase(Database):
 
     def __init__(self, files: StoredFiles):
         self._at_end = lambda: files
-        self.connection = duckdb.connect(config=_settings(small=False) | spill.memory_limit() | _NO_SPILL)
+        self.connection = duckdb.connect(config=_settings() | spill.memory_limit() | _NO_SPILL)
         self.connection.register_filesystem(files)
         self.connection.execute("SET allowed_directories = $1", [[f"{files.protocol}://"]])
         self.connection.execute("SET enable_progress_bar = false")  # nobody sees it, and its text is no error
@@ -73,16 +73,13 @@ def empty_database() -> duckdb.DuckDBPyConnection:
 @cache
 def _closed(pid: int, threads: int, limit: tuple[tuple[str, str], ...]) -> duckdb.DuckDBPyConnection:
     # One for each process: a fork has none of its parent's threads.
-    connection = duckdb.connect(config=_settings(small=True) | {"threads": threads} | dict(limit) | _NO_SPILL)
+    connection = duckdb.connect(config=_settings() | {"threads": threads} | dict(limit) | _NO_SPILL)
     _lock(connection)
     return connection
 
 
-def _settings(small: bool) -> dict[str, Any]:
+def _settings() -> dict[str, Any]:
     settings: dict[str, Any] = {"autoinstall_known_extensions": False, "threads": threads()}
-    if small:
-        # Eight threads that fetch what will be read are not worth their start, and each view reads the same few files.
-        return settings | {"async_threads": 0, "parquet_metadata_cache": True}
     # DuckDB compares each row with each other where it expects few, and of what many joins leave it expects far too
     # few: billions of comparisons take a minute.
     loops = ("asof_loop_join_threshold", "merge_join_threshold", "nested_loop_join_threshold")

@@ -30,9 +30,6 @@ from analyze.query.unreadable import naming_files
 from analyze.store.store import Store
 from schemas.tables import TABLES
 
-_SMALL = 3 << 20
-"""Bytes of Parquet files up to which recordings are small: those of some 50 MB of traces."""
-
 _STORED = TABLES.keys() - {"runs"}
 """Tables of which an engine makes a view when something reads them."""
 _LISTS_TABLES = re.compile(r"information_schema|\b(show|describe|summarize)\b", re.IGNORECASE)
@@ -64,20 +61,14 @@ class Engine:
     SQL of unknown origin runs in a process of its own (`analyze.query.sql_process`), in an engine that is `read_only`.
 
     Only the runs and ranks of `selection` exist, and every answer has its groups.
-
-    `keep`: views that many questions rest on (@keep of the blocks) are computed once and kept, for who asks many. Of
-    small recordings every view is: to plan it again in each place that reads it takes longer.
     """
 
     def __init__(
         self,
         stores: Sequence[Store],
         selection: Selection = DEFAULT,
-        keep: bool = False,
         read_only: bool = False,
     ):
-        self.keep = keep
-        """May be set later, for blocks that are not made yet."""
         self.stores = list(stores)
         self.selection = selection
         self.lock = threading.RLock()
@@ -90,9 +81,8 @@ class Engine:
             files = StoredFiles()
         self._recordings = Recordings(stores, selection, files)
         systems = {str(s.filesystem.protocol): s.filesystem for s in self.stores if s.filesystem}
-        small = not systems and self._recordings.bytes() <= _SMALL
         try:
-            self._database = ReadOnlyDatabase(files) if files else Database(self._files(), systems.values(), small)
+            self._database = ReadOnlyDatabase(files) if files else Database(self._files(), systems.values())
             self.connection = self._database.connection
         except (duckdb.Error, UnicodeError) as e:
             raise InputError(f"{self._recordings}: {sentence(e)}") from e
@@ -102,7 +92,6 @@ class Engine:
         """False once a block may be incomplete: further questions need another engine."""
         interrupts.note(self)
         self._recordings.select(self.connection)
-        self._small = self._recordings.bytes() <= _SMALL
 
     def _files(self) -> set[str]:
         """The Parquet files of the stores, `store.json` not among them."""
@@ -183,30 +172,11 @@ class Engine:
         try:
             if block.create is not None:
                 block.create(self.connection, block.name)
-            elif not (block.built_in and self._keeps(part) and self._make_table(part)):
+            else:
                 for statement in [parsed(self.connection, part.sql)] if block.built_in else statements:
                     self.connection.execute(statement)
         except duckdb.Error as e:
             raise InputError(f"{self._recordings if block.create else f'block {block.name}'}: {sentence(e)}") from e
-
-    def _keeps(self, part: Part) -> bool:
-        kept = part.block.once + (part.block.keep if self.keep else ())
-        return self._small or part.name in kept
-
-    def _make_table(self, part: Part) -> bool:
-        """Make a table in place of a view; False, and nothing made, if it is none or, of small recordings, cannot be
-        computed: it may be that no question reads it."""
-        view = f"CREATE VIEW {part.name} AS"
-        if not part.sql.startswith(view):
-            return False
-        select = part.sql.removeprefix(view).rstrip(";\n")
-        try:
-            self.connection.execute(parsed(self.connection, f"CREATE TABLE {part.name} AS {select}"))
-        except duckdb.Error as e:
-            if not self._small or isinstance(e, duckdb.InterruptException):
-                raise
-            return False
-        return True
 
     @_one_at_a_time
     def query(

@@ -24,13 +24,11 @@ between questions."""
 
 
 class Engines:
-    """Engines over some stores by what they are asked for; those that were used last are kept. `keep`: see
-    `Engine`."""
+    """Engines over some stores by what they are asked for; those that were used last are kept."""
 
-    def __init__(self, stores: Sequence[Store], keep: bool = False, most_bytes: int = MOST_BYTES):
+    def __init__(self, stores: Sequence[Store], most_bytes: int = MOST_BYTES):
         self._stores = list(stores)
         self._most_bytes = most_bytes
-        self._keep = keep
         self._kept: dict[_Key, Engine] = {}
         """The one that was used last comes last."""
         self._lock = threading.Lock()
@@ -52,7 +50,7 @@ class Engines:
             if engine is None or not engine.whole:
                 self._make_room()
                 key = new
-                engine = Engine(self._stores, selection, self._keep)
+                engine = Engine(self._stores, selection)
             self._kept[key] = engine
             return engine
 

@@ -41,7 +41,7 @@ _SHOWN = {'"tables"', "__show_tables_expanded"}
 
 _CREATE = re.compile(
     r"\s*CREATE\s+(?:OR\s+REPLACE\s+)?(?:TEMP(?:ORARY)?\s+)?"
-    r"(?:VIEW\s+(?P<view>\w+)|(?:MACRO|FUNCTION)\s+(?P<macro>\w+)\s*\((?P<parameters>[^()]*)\))"
+    r"(?:(?P<kind>VIEW|TABLE)\s+(?P<relation>\w+)|(?:MACRO|FUNCTION)\s+(?P<macro>\w+)\s*\((?P<parameters>[^()]*)\))"
     r"\s+AS\s+(?P<table>TABLE\s)?(?P<body>.*)",
     re.IGNORECASE | re.DOTALL,
 )
@@ -105,7 +105,7 @@ def check_select(
 def block_statements(
     connection: duckdb.DuckDBPyConnection, text: str, what: str, known: Collection[str] = ()
 ) -> list[duckdb.Statement]:
-    """Return the statements that create a block's macros and views, each over one SELECT or one expression.
+    """Return the statements that create a block's views, tables and macros, each over one SELECT or one expression.
 
     Each is composed here of parts that DuckDB parsed alone: a name, parameters, one SELECT. A macro may look up a table
     that it is given by name (`query_table`); its use is checked. `known`: as for `check_select`. Raises InputError.
@@ -115,11 +115,11 @@ def block_statements(
     for create, select in _created(text, what):
         tree = _parse(connection, select, what)
         _check_tree(connection, tree, what, tables, functions)
-        if not create["view"] and not create["table"]:
+        if not create["relation"] and not create["table"]:
             _expression(tree, what)
-        if create["view"]:
-            tables.add(create["view"].lower())
-            composed = f"CREATE VIEW {create['view']} AS\n{select.query}"
+        if create["relation"]:
+            tables.add(create["relation"].lower())
+            composed = f"CREATE {create['kind']} {create['relation']} AS\n{select.query}"
         else:
             functions.add(create["macro"].lower())
             composed = f"CREATE MACRO {create['macro']}({create['parameters']}) AS\n"
@@ -129,7 +129,7 @@ def block_statements(
         except (duckdb.Error, ValueError) as e:
             raise InputError(f"{what}: {sentence(e)}") from e
         if statement.type != duckdb.StatementType.CREATE:
-            raise InputError(f"{what}: a block holds CREATE VIEW and CREATE MACRO, nothing else")
+            raise InputError(f"{what}: a block holds CREATE VIEW, CREATE TABLE and CREATE MACRO, nothing else")
         statements.append(statement)
     return statements
 
@@ -146,9 +146,9 @@ def _created(text: str, what: str) -> Iterator[tuple[re.Match[str], duckdb.State
         create = _CREATE.fullmatch(statement, start.end() if start else 0)
         parameters = create["parameters"] if create else None
         if not create or (parameters and not all(map(_PARAMETER.fullmatch, parameters.split(",")))):
-            raise InputError(f"{what}: a block holds CREATE VIEW and CREATE MACRO, nothing else")
+            raise InputError(f"{what}: a block holds CREATE VIEW, CREATE TABLE and CREATE MACRO, nothing else")
         body = create["body"].rstrip().rstrip(";")
-        yield create, one_select(body if create["view"] or create["table"] else f"SELECT (\n{body}\n)", what)
+        yield create, one_select(body if create["relation"] or create["table"] else f"SELECT (\n{body}\n)", what)
 
 
 def names_in(connection: duckdb.DuckDBPyConnection, text: str, what: str) -> set[str]:
@@ -160,12 +160,12 @@ def names_in(connection: duckdb.DuckDBPyConnection, text: str, what: str) -> set
 
 
 def names_in_block(connection: duckdb.DuckDBPyConnection, text: str, what: str) -> set[str]:
-    """As `names_in`, for what the views and macros of a block name, without themselves."""
+    """As `names_in`, for what the views, tables and macros of a block name, without themselves."""
     found: set[str] = set()
     own: set[str] = set()
     for create, body in _created(text, what):
         found |= _named(_parse(connection, body, what))
-        own.add((create["view"] or create["macro"]).lower())
+        own.add((create["relation"] or create["macro"]).lower())
     return found - own
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from math import inf
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -318,11 +317,6 @@ class Recordings:
     def name(self, file: str) -> str:
         """Return what DuckDB opens a file by."""
         return literal_path(file) if self._file_system is None else self._file_system.add(file, self._systems.get(file))
-
-    def bytes(self) -> float:
-        """Of the Parquet files of what is selected; infinite where a store does not say."""
-        runs = (store.snapshot.runs[run_id] for store, run_id in self.chosen)
-        return sum(inf if file.bytes is None else file.bytes for run in runs for file in run.table_files)
 
 
 def _no_rows(table: str) -> str:

@@ -60,7 +60,7 @@ class Report:
         self.selection = replace(selection, by=())
         self.progress: Counted = progress or (lambda done, total, name: None)
         self.links = links
-        self.engines = Engines(stores, keep=True)
+        self.engines = Engines(stores)
         self.engine: Engine = self.engines.get(self.selection)
         """The engine without groups."""
         self._answers: dict[tuple[Any, ...], Rows] = {}

@@ -111,8 +111,8 @@ class Site:
         links = Addresses(page, self._folders)
         return Report(self._stores, self._paths, page.narrow(self._selection), links=links)
 
-    def _engine(self, selection: Selection, keep: bool) -> Engine:
-        return Engine(self._stores, selection, keep)
+    def _engine(self, selection: Selection) -> Engine:
+        return Engine(self._stores, selection)
 
     def _selected(self, asked: Question) -> Selection:
         """What a query reads."""
@@ -218,7 +218,7 @@ class Site:
         query = find(name, self._folders)
         asked = Question.of(query, given)
         selection, params, by = asked.selection, asked.params, asked.by
-        with self._engines.lend(self._selected(asked), True) as engine:
+        with self._engines.lend(self._selected(asked)) as engine:
             answer = engine.query(query, params, asked.sort or None, MOST_DRAWN_ROWS + 1, only=asked.only)
             rows = Rows.of(answer)
             notes = [answer.note] if answer.note else []
@@ -248,7 +248,7 @@ class Site:
         """The answer to a query as a file, which whoever sends it removes."""
         query = find(name, self._folders)
         asked = Question.of(query, given)
-        with self._engines.lend(self._selected(asked), True) as engine:
+        with self._engines.lend(self._selected(asked)) as engine:
             answer = engine.query(query, asked.params, asked.sort or None, only=asked.only)
             return saved(answer, form, str(self.folder), f"write it with {self._command(asked)} -o {query.name}.{form}")
 
@@ -269,7 +269,7 @@ class Site:
     def sql(self, given: Mapping[str, str]) -> str:
         """The answer to a SELECT."""
         selection, statement = PageSelection.of(given).narrow(self._selection), given.get("statement", "")
-        with self._engines.lend(selection, False) as engine:
+        with self._engines.lend(selection) as engine:
             answer = engine.sql(statement)
             taken = answer.rows(MOST_SQL_ROWS + 1)
         notes = [answer.note] if answer.note else []
@@ -284,7 +284,7 @@ class Site:
     def save_sql(self, form: str, given: Mapping[str, str]) -> Path:
         """The answer to a SELECT as a file, which whoever sends it removes."""
         selection = PageSelection.of(given).narrow(self._selection)
-        with self._engines.lend(selection, False) as engine:
+        with self._engines.lend(selection) as engine:
             answer = engine.sql(given.get("statement", ""))
             return saved(answer, form, str(self.folder), f"write it with analyze sql ... -o rows.{form}")
 

@@ -1,12 +1,11 @@
 -- Collectives: which kernels are one call, and what is known of it.
 -- @use batches, collective_kinds, comm_groups, launched_collectives
--- @once collective_kernels, communication_names
 
--- @view communication_names  a row is a name of communication kernels.
+-- @table communication_names  a row is a name of communication kernels.
 -- @column run_id id             The run.
 -- @column name text             The name.
 -- @column collective text       What the name says: all_reduce, broadcast ...
-CREATE VIEW communication_names AS
+CREATE TABLE communication_names AS
 SELECT run_id, name, collective FROM kernel_names WHERE family = 'communication';
 
 -- @view pair_annotations  a row is the range that NCCL's process group draws around a send or receive on the GPU.
@@ -31,7 +30,7 @@ SELECT
 FROM _said
 WHERE said.peer <> '';
 
--- @view collective_kernels  a row is a communication kernel with the number of the call that it may be part of.
+-- @table collective_kernels  a row is a communication kernel with the number of the call that it may be part of.
 -- The number is the same on all ranks and devices of the group. By group and sequence number; by order within the group
 -- and collective where the profiler wrote none, and so kernels of the same number. A group is its name, ranks and size
 -- together, since ranks may give a name to groups of their own. Where none was written, it is the devices of a process
@@ -78,7 +77,7 @@ WHERE said.peer <> '';
 --                               NULL without collectives of several ranks.
 -- @column occurrence index      Which of its kind it is on its rank, in order from 1.
 -- @column call index            The call.
-CREATE VIEW collective_kernels AS
+CREATE TABLE collective_kernels AS
 WITH _said AS (
     SELECT
         k.run_group, k.run_id, k.rank, k.device, k.stream, k.name, k.correlation_id, k.start_ns, k.dur_ns, k.seq,

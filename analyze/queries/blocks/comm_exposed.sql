@@ -1,6 +1,5 @@
 -- Communication that no compute hides, and whose it is: each ns of it once, as waiting, transfer or unknown.
 -- @use collective_calls, gpu_tracks, intervals
--- @keep exposed_comm
 
 -- @view compute_times  a row is a segment of a GPU with compute kernels.
 -- @column track index           The track that it stands on.

@@ -1,6 +1,5 @@
 -- Process groups: which ranks they hold, and which dimension of the parallelism they are.
 -- @use collective_kinds
--- @once comm_groups
 
 -- @macro says(text, what)  whether a word of a description is `what`, a regular expression. Words end at anything but
 -- letters.
@@ -67,7 +66,7 @@ CREATE MACRO ranks_scope(ranks, hosts) AS CASE
     WHEN list_bool_and([hosts[r::INTEGER] IS NOT NULL for r in ranks]) THEN 'intra'
 END;
 
--- @view comm_groups  a row is a process group as the kernels of a rank name it.
+-- @table comm_groups  a row is a process group as the kernels of a rank name it.
 -- @column run_id id             The run.
 -- @column rank index            Process rank.
 -- @column group_name text       Its name.
@@ -79,7 +78,7 @@ END;
 -- @column dimension text        dp, fsdp, tp, pp, ep, cp, or several (dp+cp); NULL if not known.
 -- @column inferred bool         Whether that is inferred from what runs in it between which ranks, not said.
 -- @column scope text            intra (its ranks are on one host) or inter (on several); NULL if not known.
-CREATE VIEW comm_groups AS
+CREATE TABLE comm_groups AS
 WITH _used AS (
     SELECT
         run_id, rank, group_name, group_ranks, max(group_size) AS group_size, any_value(group_desc) AS group_desc,

@@ -1,9 +1,8 @@
 -- Fully sharded data parallelism: which collectives gather and reduce which module, and when a module needs its
 -- parameters.
 -- @use collective_calls, comm_exposed, gpu_tracks, intervals, launch_calls
--- @once fsdp_kernels, fsdp_ranges
 
--- @view fsdp_ranges  a row is a range that torch's FSDP opens around its work on the CPU.
+-- @table fsdp_ranges  a row is a range that torch's FSDP opens around its work on the CPU.
 -- FSDP2 (`fully_shard`) names the module in it. FSDP1 (`FullyShardedDataParallel`) names none, and has the ranges of a
 -- prefetch once for each module with parameters, before the module runs.
 -- @column run_id id             The run.
@@ -16,7 +15,7 @@
 -- @column fsdp index            1 or 2.
 -- @column start_ns ns           Start.
 -- @column end_ns ns             End.
-CREATE VIEW fsdp_ranges AS
+CREATE TABLE fsdp_ranges AS
 WITH _said AS (
     SELECT
         run_id, rank, tid, start_ns, start_ns + dur_ns AS end_ns,
@@ -152,14 +151,14 @@ SELECT
     CASE WHEN fsdp = 1 OR launch_ns < end_ns THEN used_ns END AS used_ns
 FROM _used;
 
--- @view fsdp_kernels  a row is a kernel of a collective that FSDP launched, with its module and what it is in time for.
+-- @table fsdp_kernels  a row is a kernel of a collective that FSDP launched, with its module and what it is in time for.
 -- A module of FSDP1 is its number in the forward pass, inferred by order: as many are gathered as used in a pass, and
 -- the backward pass uses and reduces them in the opposite order. Where the numbers differ, it is not known.
 -- @column * of fsdp_launched
 -- @column by_order bool         Whether the module is inferred.
 -- @column needed_ns ns          Of an all_gather: when its first use could have begun but for it, on the rank's clock.
 -- @column used_ns ns            When that began.
-CREATE VIEW fsdp_kernels AS
+CREATE TABLE fsdp_kernels AS
 WITH _second AS (
     SELECT l.*, u.needed_ns, u.used_ns
     FROM (SELECT *, CASE WHEN collective = 'all_gather' THEN module END AS used FROM fsdp_launched WHERE fsdp = 2) l

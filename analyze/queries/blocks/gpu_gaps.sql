@@ -1,6 +1,5 @@
 -- Gaps in the work of a GPU, per device or per stream of it, and why they are there.
 -- @use gpu_tracks, intervals, launch_calls, profiler_overhead
--- @keep device_gaps
 -- @view gaps_of_devices  a row is a gap of a device: time between its first start and its last end without work.
 -- @column lane index            Its track.
 -- @column track index           The GPU's track.

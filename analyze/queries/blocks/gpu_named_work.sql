@@ -1,6 +1,5 @@
 -- All GPU work with a short name: a kernel's as `kernel_names` has it, a copy's or fill's as torch.profiler says it.
 -- @use work_points
--- @keep gpu_named_work
 -- @view gpu_named_work  a row is a kernel, memcpy or memset.
 -- @column run_id id             The run.
 -- @column rank index            Process rank.

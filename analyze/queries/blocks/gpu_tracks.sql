@@ -1,13 +1,11 @@
 -- GPUs as tracks for the macros of `intervals`: a number sorts faster than run, rank and device do.
--- @keep gpu_timeline, gpu_idle
--- @once gpu_tracks
--- @view gpu_tracks  a row is a GPU of a process.
+-- @table gpu_tracks  a row is a GPU of a process.
 -- @column track index           Its number.
 -- @column run_id id             The run.
 -- @column rank index            Process rank.
 -- @column device index          GPU.
 -- @column run_group index       Group of runs (--by); NULL without.
-CREATE VIEW gpu_tracks AS
+CREATE TABLE gpu_tracks AS
 SELECT row_number() OVER (ORDER BY run_id, rank, device)::INTEGER AS track, run_id, rank, device, run_group
 FROM (SELECT DISTINCT run_id, rank, device, run_group FROM gpu_segments);
 

@@ -1,6 +1,5 @@
 -- The windows in which GPU time is divided up, and how long each GPU does what in them: the whole span, or the steps.
 -- @use gpu_tracks, intervals, step_ranges
--- @keep gpu_lengths_span, gpu_windows_span, gpu_windows_step
 -- @view gpu_windows_span  a row is a GPU of a process.
 -- @column window_id index       Its track's number.
 -- @column track index           The track that it stands on.

@@ -1,7 +1,6 @@
 -- The caching allocator's memory: events that say how much is allocated, as torch.profiler writes them with
 -- profile_memory. (What Nsight Systems sees are driver allocations, with reserved_bytes alone.)
 -- @use intervals, phases
--- @keep memory_blocks, memory_changes, memory_peaks, memory_phases, memory_pools
 -- @view memory_pools  a row is a device of a process with such events.
 -- @column pool index            Its number.
 -- @column run_group index       Group of runs (--by); NULL without.

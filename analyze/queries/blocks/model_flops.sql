@@ -1,14 +1,13 @@
 -- FLOPs of operators, from their shapes.
 -- @use inductor_names
--- @once conv_gradients, flop_ops
 
--- @view flop_ops  a row is an operator whose FLOPs follow from its shapes.
+-- @table flop_ops  a row is an operator whose FLOPs follow from its shapes.
 -- Those below the ones that only call another (aten::conv2d, aten::linear, aten::matmul), so that none counts twice.
 -- @column name text             Operator.
 -- Among them the products that Inductor makes of its Triton templates, by the operators in their names.
 -- @column op text               Kind: conv, conv_backward, linear, matmul, batched_matmul, grouped_matmul, attention,
 --                               attention_backward or template_matmul.
-CREATE VIEW flop_ops AS
+CREATE TABLE flop_ops AS
 SELECT unnest([
     {'name': 'aten::convolution', 'op': 'conv'},
     {'name': 'aten::convolution_backward', 'op': 'conv_backward'},
@@ -98,7 +97,7 @@ CREATE MACRO conv_backward_flops(grad, x, w, transposed) AS
     * CASE WHEN transposed THEN x[3] * coalesce(x[4], 1) * coalesce(x[5], 1)
         ELSE grad[3] * coalesce(grad[4], 1) * coalesce(grad[5], 1) END;
 
--- @view conv_gradients  a row is a convolution's backward.
+-- @table conv_gradients  a row is a convolution's backward.
 -- Only those of the libraries' own until torch 1.10, which run an operator of its own for each gradient; there is no
 -- output mask in traces of that time.
 -- @column run_id id             The run.
@@ -106,7 +105,7 @@ CREATE MACRO conv_backward_flops(grad, x, w, transposed) AS
 -- @column tid id                Thread.
 -- @column start_ns ns           Start.
 -- @column gradients count       How many of the two gradients with FLOPs (input, weight) it computes.
-CREATE VIEW conv_gradients AS
+CREATE TABLE conv_gradients AS
 WITH _named AS (
     SELECT unnest([
         'aten::cudnn_convolution_backward', 'aten::cudnn_convolution_transpose_backward',

@@ -1,6 +1,5 @@
 -- Bytes that an operator must move at least: its inputs and outputs once, as far as the trace tells their shapes.
 -- @use inductor_names, model_flops
--- @once known_outputs
 
 -- @macro input_dtype_bytes(type)  bytes of an element, by the type that the profiler writes for an input; NULL for what
 -- is no tensor.
@@ -15,12 +14,12 @@ END;
 -- @macro elements(dims)  elements of a shape; 1 for a tensor without dimensions.
 CREATE MACRO elements(dims) AS coalesce(list_product(dims), 1)::BIGINT;
 
--- @view known_outputs  a row is an operator whose output follows from its inputs.
+-- @table known_outputs  a row is an operator whose output follows from its inputs.
 -- Exact for these, unknown for all others. `like 0`: the shape of input 0; `broadcast`: of inputs 0 and 1; `arguments`:
 -- among the inputs, as in the Triton kernels that Inductor writes. The other names are those of flop_ops.
 -- @column name text             Operator.
 -- @column output text           What the output is.
-CREATE VIEW known_outputs AS
+CREATE TABLE known_outputs AS
 SELECT name, op AS output FROM flop_ops
 UNION ALL
 SELECT unnest([

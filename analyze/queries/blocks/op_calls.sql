@@ -1,8 +1,7 @@
 -- Calls of operators, with the FLOPs that their shapes ask for.
 -- @use model_flops
--- @once op_calls
 
--- @view op_calls  a row is a call of an operator whose FLOPs follow from its shapes.
+-- @table op_calls  a row is a call of an operator whose FLOPs follow from its shapes.
 -- @column call index            Its number.
 -- @column run_id id             The run.
 -- @column rank index            Process rank.
@@ -16,7 +15,7 @@
 -- @column end_ns ns             End.
 -- @column model_flops FLOP      What the shapes ask for.
 -- @column rescored_flops FLOP   The part of them that an attention backward computes again.
-CREATE VIEW op_calls AS
+CREATE TABLE op_calls AS
 WITH _calls AS MATERIALIZED (
     SELECT * FROM flop_calls
 ),

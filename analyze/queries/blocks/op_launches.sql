@@ -1,20 +1,19 @@
 -- Launches that Nsight Compute profiled, beside the operators that torch.profiler saw launch the same kernels: two runs
 -- of one workload, joined by kernel order and name.
 -- @use ncu_flops, op_calls
--- @once op_launches, run_pairs
 
 -- @macro bare_name(short_name)  the two profilers demangle differently: namespaces that one leaves out, the other
 -- prints.
 CREATE MACRO bare_name(short_name) AS regexp_replace(short_name, '^(\w+::)+', '');
 
--- @view run_pairs  a row is an Nsight Compute run with the torch.profiler run of its workload.
+-- @table run_pairs  a row is an Nsight Compute run with the torch.profiler run of its workload.
 -- A pass of the same `collect run`, else the first with the same settings, and of the same program where it is not one
 -- of the collector's. What a bare CSV does not say matches anything. With --by, runs of different workloads are a
 -- pair within a group only.
 -- @column ncu_run id            The run under Nsight Compute.
 -- @column torch_run id          The run under torch.profiler.
 -- @column phase text            Phase that ncu was limited to; NULL for all.
-CREATE VIEW run_pairs AS
+CREATE TABLE run_pairs AS
 WITH _runs AS (
     SELECT
         *, run_id IN (SELECT run_id FROM launch_flops) AS profiled, run_id IN (SELECT run_id FROM cpu_ops) AS traced,
@@ -67,7 +66,7 @@ SELECT
 FROM _named k ASOF LEFT JOIN op_calls c
     ON c.run_id = k.run_id AND c.rank = k.rank AND c.tid = k.own_tid AND k.op_start_ns >= c.start_ns;
 
--- @view op_launches  a row is a launch of ncu with its call in the torch run.
+-- @table op_launches  a row is a launch of ncu with its call in the torch run.
 -- @column * of launch_flops
 -- @column short_name text       Kernel's short name.
 -- @column family text           Kernel family.
@@ -81,7 +80,7 @@ FROM _named k ASOF LEFT JOIN op_calls c
 -- @column input_dims text       Shapes of its inputs, as JSON.
 -- @column model_flops FLOP      What the shapes of the call ask for.
 -- @column call_start_ns ns      Start of the call.
-CREATE VIEW op_launches AS
+CREATE TABLE op_launches AS
 WITH _profiled AS (
     SELECT
         f.*, n.short_name, n.family, bare_name(n.short_name) AS bare_name,

@@ -1,8 +1,7 @@
 -- The phases of the training steps on the CPU; gpu_work has those of GPU work.
 -- @use intervals
--- @once phase_ranges, phase_stretches, phase_tracks
 
--- @view phase_ranges  a row is a stretch of a phase on a rank.
+-- @table phase_ranges  a row is a stretch of a phase on a rank.
 -- The union of its ranges over all threads. Different phases may overlap.
 -- @column run_id id             The run.
 -- @column rank index            Process rank.
@@ -10,7 +9,7 @@
 -- @column phase text            Phase of the training step.
 -- @column start_ns ns           Start.
 -- @column dur_ns ns             Length.
-CREATE VIEW phase_ranges AS
+CREATE TABLE phase_ranges AS
 WITH _reached AS (
     SELECT
         * EXCLUDE (begins),
@@ -28,12 +27,12 @@ SELECT run_id, rank, run_group, phase, min(start_ns) AS start_ns, max(end_ns) - 
 FROM _numbered
 GROUP BY run_id, rank, run_group, phase, number;
 
--- @view phase_tracks  a row is a thread with phases of its own, or all other threads of a process as one.
+-- @table phase_tracks  a row is a thread with phases of its own, or all other threads of a process as one.
 -- @column track index           Its number.
 -- @column run_id id             The run.
 -- @column rank index            Process rank.
 -- @column tid id                Thread; NULL for the others.
-CREATE VIEW phase_tracks AS
+CREATE TABLE phase_tracks AS
 SELECT row_number() OVER (ORDER BY run_id, rank, tid)::INTEGER AS track, run_id, rank, tid
 FROM (
     SELECT DISTINCT run_id, rank, tid FROM phase_calls WHERE tid IS NOT NULL
@@ -41,14 +40,14 @@ FROM (
     SELECT DISTINCT run_id, rank, NULL FROM phase_calls
 );
 
--- @view phase_stretches  a row is a stretch of such a track in one phase.
+-- @table phase_stretches  a row is a stretch of such a track in one phase.
 -- The phase is the innermost of its own, else the innermost of any thread's.
 -- @column track index           The track that it stands on.
 -- @column start_ns ns           Start.
 -- @column end_ns ns             End.
 -- @column phase text            Phase of the training step.
 -- @column call_ns ns            Start of the call of the phase.
-CREATE VIEW phase_stretches AS
+CREATE TABLE phase_stretches AS
 WITH _calls AS (
     SELECT
         track, c.phase, c.call_start_ns AS call_ns, c.start_ns, c.start_ns + c.dur_ns AS end_ns,

@@ -1,6 +1,5 @@
 -- What the profiler itself took: ranges that Kineto writes as overhead (Activity Buffer Request, Lazy Function Loading,
 -- Buffer Flush ...). Their time is the recording's, not the program's.
--- @keep profiler_overhead
 -- @view profiler_overhead  a row is such a range.
 -- @column run_id id             The run.
 -- @column rank index            Process rank.

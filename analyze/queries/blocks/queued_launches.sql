@@ -1,14 +1,12 @@
 -- Launches that wait for their turn on a stream.
--- @keep queued_launches
--- @once queue_lanes
--- @view queue_lanes  a row is a stream with work; a number is found faster than run, rank, device and stream are.
+-- @table queue_lanes  a row is a stream with work; a number is found faster than run, rank, device and stream are.
 -- @column lane index            Its number.
 -- @column run_group index       Group of runs (--by); NULL without.
 -- @column run_id id             The run.
 -- @column rank index            Process rank.
 -- @column device index          GPU.
 -- @column stream id             CUDA stream.
-CREATE VIEW queue_lanes AS
+CREATE TABLE queue_lanes AS
 SELECT row_number() OVER (ORDER BY run_id, rank, device, stream)::INTEGER AS lane, *
 FROM (SELECT DISTINCT run_group, run_id, rank, device, stream FROM gpu_work);
 

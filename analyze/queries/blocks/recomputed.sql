@@ -1,7 +1,6 @@
 -- Which operators of the forward pass run again in the backward pass (activation checkpointing).
 -- What lies inside which is asked of the intervals of a thread: of what is not recomputed, there are millions.
 -- @use intervals, work_points
--- @once recomputed_ops
 
 -- @view backward_nodes  a row is an outermost node of the backward pass.
 -- @column run_group index       Group of runs (--by); NULL without.
@@ -19,7 +18,7 @@ FROM cpu_ops
 WHERE starts_with(name, 'autograd::engine::evaluate_function') AND dur_ns IS NOT NULL
 QUALIFY coalesce(end_ns > furthest_end((run_id, rank, pid, tid), start_ns, start_ns + dur_ns), true);
 
--- @view recomputed_ops  a row is an outermost operator that runs again in the backward pass.
+-- @table recomputed_ops  a row is an outermost operator that runs again in the backward pass.
 -- @column run_group index       Group of runs (--by); NULL without.
 -- @column run_id id             The run.
 -- @column rank index            Process rank.
@@ -30,7 +29,7 @@ QUALIFY coalesce(end_ns > furthest_end((run_id, rank, pid, tid), start_ns, start
 -- @column end_ns ns             End.
 -- @column dur_ns ns             Length.
 -- @column input_dims text       Shapes of its inputs, as JSON.
-CREATE VIEW recomputed_ops AS
+CREATE TABLE recomputed_ops AS
 WITH _nodes AS (
     SELECT run_id, rank, pid, tid, start_ns, start_ns + dur_ns AS end_ns
     FROM cpu_ops

@@ -1,5 +1,4 @@
 -- What a recording says of itself, per rank: whether Python functions were recorded (python_stacks).
--- @keep recording_facts
 -- @view recording_facts  a row is a rank.
 -- @column run_id id             The run.
 -- @column rank index            Process rank.

@@ -1,7 +1,6 @@
 -- Per run: how many GPUs (of all ranks) the trace has, and means over them. What one GPU of several could save is worth
 -- its part of that: findings divide by `gpus`. `host_note` is what to know of times on the host.
 -- @use gpu_tracks, gpu_windows, recording_facts
--- @keep run_gpus
 -- @view run_gpus  a row is a run with GPU work.
 -- @column run_group index       Group of runs (--by); NULL without.
 -- @column run_id id             The run.

@@ -1,8 +1,7 @@
 -- Calls of operators of which the bytes, and of some the FLOPs, follow from their shapes.
 -- @use intervals, model_flops, op_bytes
--- @once sized_calls, sized_signatures
 
--- @view sized_signatures  a row is what operators of known_outputs are called with.
+-- @table sized_signatures  a row is what operators of known_outputs are called with.
 -- There are tens where there are millions of calls.
 -- @column signature index       Its number.
 -- @column run_group index       Group of runs (--by); NULL without.
@@ -12,7 +11,7 @@
 -- @column input_dims text       Shapes of its inputs, as JSON.
 -- @column input_types text      Types of its inputs, as JSON.
 -- @column concrete_inputs text  Other inputs, as JSON.
-CREATE VIEW sized_signatures AS
+CREATE TABLE sized_signatures AS
 SELECT row_number() OVER ()::INTEGER AS signature, *
 FROM (
     SELECT DISTINCT o.run_group, o.run_id, o.name, k.output, o.input_dims, o.input_types, o.concrete_inputs
@@ -20,7 +19,7 @@ FROM (
     WHERE o.dur_ns IS NOT NULL
 );
 
--- @view sized_calls  a row is a call of an operator of known_outputs that lies in no other such call.
+-- @table sized_calls  a row is a call of an operator of known_outputs that lies in no other such call.
 -- On a tensor of a subclass (DTensor) an operator is called with the shape of the whole, and calls itself, or another,
 -- on what this rank has of it: the outer call is none.
 -- @column call index            Its number.
@@ -31,7 +30,7 @@ FROM (
 -- @column start_ns ns           Start.
 -- @column end_ns ns             End.
 -- @column gradients count       As in conv_gradients; NULL where nothing says.
-CREATE VIEW sized_calls AS
+CREATE TABLE sized_calls AS
 -- Materialized, or all operators are joined to their threads first, texts and all.
 WITH _numbered AS MATERIALIZED (
     SELECT o.run_id, o.rank, o.pid, o.tid, s.signature, o.start_ns, o.start_ns + o.dur_ns AS end_ns

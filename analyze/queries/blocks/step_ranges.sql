@@ -1,6 +1,5 @@
 -- The training steps of each rank.
--- @once step_ranges, step_windows
--- @view step_ranges  a row is the range of a step on the CPU.
+-- @table step_ranges  a row is the range of a step on the CPU.
 -- @column run_id id             The run.
 -- @column rank index            Process rank.
 -- @column run_group index       Group of runs (--by); NULL without.
@@ -11,7 +10,7 @@
 -- @column next_ns ns            Start of the step that follows; NULL for the last.
 -- @column turn index            Its place among the steps of the rank, from 0.
 -- @column metrics_step index    The step in step_metrics; NULL if not known.
-CREATE VIEW step_ranges AS
+CREATE TABLE step_ranges AS
 WITH _recorded AS (
     SELECT *, start_ns + dur_ns AS end_ns, count(*) OVER (PARTITION BY run_id, rank) AS steps FROM recorded_steps
 ),
@@ -36,7 +35,7 @@ SELECT
     turn, coalesce(n.step, number) AS metrics_step
 FROM _recorded r LEFT JOIN _numbered n USING (run_id, rank, turn, steps);
 
--- @view step_windows  a row is a step as every query means it.
+-- @table step_windows  a row is a step as every query means it.
 -- The window from the start of its range to the start of the next. The last one ends with its range, or with the last
 -- GPU work launched inside it if that is later.
 -- @column run_id id             The run.
@@ -47,7 +46,7 @@ FROM _recorded r LEFT JOIN _numbered n USING (run_id, rank, turn, steps);
 -- @column start_ns ns           Start.
 -- @column end_ns ns             End.
 -- @column ends_on_gpu bool      Whether it ends with GPU work, not with its range.
-CREATE VIEW step_windows AS
+CREATE TABLE step_windows AS
 WITH _last AS (
     SELECT run_id, rank, start_ns, end_ns FROM step_ranges WHERE next_ns IS NULL
 ),

@@ -6,7 +6,6 @@
 --   copies         pages of managed memory, small ones, those of pageable memory, then copies in general.
 -- @use blocking_calls, collective_calls, comm_exposed, gpu_gaps, gpu_tracks, intervals, phases, profiler_overhead,
 --   run_gpus, source_times
--- @keep call_waits, idle_gaps, tracked_memcpys
 
 -- @view tracked_kernels  a row is a kernel.
 -- @column track index           The track that it stands on.

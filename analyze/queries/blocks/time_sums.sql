@@ -1,5 +1,4 @@
 -- Time by name, from what was traced; for ranks of which only a summary was printed (nvprof), from that.
--- @keep kernel_sums
 
 -- @view kernel_sums  a row is a kernel's name on a rank.
 -- @column run_group index       Group of runs (--by); NULL without.

@@ -7,7 +7,7 @@ import duckdb
 from schemas.api_roles import matching_rule
 
 DECLARATION = """What schemas/api_roles.toml says of the runtime and driver calls that the runs made.
-@view api_roles  a row is the name of a call with a role.
+@table api_roles  a row is the name of a call with a role.
 @column name text  Runtime or driver function.
 @column role text  What it does: launch, copy, copy_async, sync, stream_wait ...
 @column waits_for text  device, stream, event or copy; NULL if it never blocks.

@@ -11,7 +11,7 @@ from schemas.devices import Device, devices, lookup
 _TEXT = ("name", "source", "compute_capability")
 _LEFT_OUT = ("match",)
 DECLARATION = """What schemas/devices.toml publishes of the GPUs of the runs.
-@view device_peaks  a row is a GPU name that the file knows.
+@table device_peaks  a row is a GPU name that the file knows.
 @column gpu_name text  As the driver prints it.
 @column name text  As the file has it.
 @column source text  Where the figures are from.
@@ -32,7 +32,7 @@ DECLARATION = """What schemas/devices.toml publishes of the GPUs of the runs.
 @column nvlink_gb_per_s GB/s  Of NVLink, in one direction; NULL without.
 """
 KNOWN_DECLARATION = """The GPUs whose figures schemas/devices.toml has.
-@view known_devices  a row is a GPU.
+@table known_devices  a row is a GPU.
 @column name text  As the file has it.
 """
 

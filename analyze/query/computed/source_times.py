@@ -16,7 +16,7 @@ DECLARATION = """Which line of the program the time of a GPU comes from, where P
 The innermost function of the program itself that its main thread was in when it launched what the GPU runs; where the
 GPU runs nothing, that it is in meanwhile. Work that runs side by side has a row each.
 @use gpu_tracks, innermost, intervals
-@view source_times  a row is a stretch of time of a GPU.
+@table source_times  a row is a stretch of time of a GPU.
 @column track index  The track that it stands on.
 @column source text  File, line on which the function begins, and its name: train.py:42 in train_step.
 @column start_ns ns  Start.

@@ -7,7 +7,7 @@ import duckdb
 from schemas.workload import COLUMNS
 
 DECLARATION = """Which runs do the same work, apart from what a study varies (schemas/workload.py).
-@view workload_keys  a row is a run.
+@table workload_keys  a row is a run.
 @column run_id id  The run.
 @column options text  The options that such runs have in common.
 """
