@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import SAMPLES, kernel, sql, write_trace
 
@@ -101,6 +101,7 @@ def test_kernel_names_are_stored_once(tmp_path: Path) -> None:
     assert sql(shards, ask_names) == stored and len(stored) == len(names) + len(names[3:])
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=30), max_size=12),
     st.integers(0, 4000),

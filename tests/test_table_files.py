@@ -13,7 +13,6 @@ import pytest
 from support import ROOT
 
 from analyze.ingestion.table_files import RowGroupWriter
-from analyze.ingestion.workers import SingleThreadExecutor
 
 
 def test_distinct_texts_take_bounded_memory(tmp_path: Path) -> None:
@@ -43,39 +42,12 @@ def test_slices_sharing_a_dictionary_stay_one_row_group(tmp_path: Path) -> None:
     assert pq.read_metadata(writer.path).num_row_groups == 1
 
 
-def test_background_writing_gives_the_same_files(tmp_path: Path) -> None:
-    rows = [pa.table({"n": range(first, first + 180_000)}) for first in range(0, 1_260_000, 180_000)]
-    alone = [RowGroupWriter(tmp_path / f"alone-{n}.parquet", rows[0].schema) for n in range(2)]
-    with SingleThreadExecutor() as beside:
-        both = [RowGroupWriter(tmp_path / f"{n}.parquet", rows[0].schema, beside) for n in range(2)]
-        for first, second in (alone, both):
-            with first, second:
-                for each in rows:
-                    first.write(each)
-                    second.write(each)
-    for of_one, of_both in zip(alone, both, strict=True):
-        assert pq.read_metadata(of_both.path).num_row_groups > 2
-        assert of_both.path.read_bytes() == of_one.path.read_bytes()
-        assert pq.read_table(of_both.path)["n"].to_pylist() == [*range(1_260_000)]
-
-
-def test_background_write_error_is_raised(tmp_path: Path) -> None:
+def test_write_error_is_raised(tmp_path: Path) -> None:
     taken, rows = tmp_path / "taken", pa.table({"n": [1]})
     taken.write_text("")
-
-    def writing(beside: SingleThreadExecutor) -> RowGroupWriter:
-        return RowGroupWriter(taken / "t.parquet", rows.schema, beside)
-
-    with SingleThreadExecutor() as beside:
-        with pytest.raises(OSError), writing(beside) as writer:
-            writer.write(rows)
-        with pytest.raises(OSError), writing(beside) as writer:
-            writer.write(rows)
-            writer.flush()
-            writer.flush()
-            pytest.fail("the first was not written")
-        # What ends the reading is told, not that the file, which is thrown away, could not be written either.
-        with pytest.raises(ValueError, match="no trace"), writing(beside) as writer:
-            writer.write(rows)
-            writer.flush()
-            raise ValueError("no trace")
+    with pytest.raises(OSError), RowGroupWriter(taken / "t.parquet", rows.schema) as writer:
+        writer.write(rows)
+    # An error of the reader is reported, not that the file could not be written either.
+    with pytest.raises(ValueError, match="no trace"), RowGroupWriter(taken / "t.parquet", rows.schema) as writer:
+        writer.write(rows)
+        raise ValueError("no trace")

@@ -20,7 +20,6 @@ from analyze.ingestion.false_work import drop_false_work
 from analyze.ingestion.progress import Progress
 from analyze.ingestion.run_folders import RunInput
 from analyze.ingestion.table_files import TableWriter
-from analyze.ingestion.workers import SingleThreadExecutor
 from analyze.sources.base import FileReport, Mapper, SourceFile, inline_map
 from analyze.sources.compressed import is_packed
 from analyze.sources.remote import RemotePath
@@ -92,9 +91,8 @@ def read_files(
     for file, _ in large[:1]:
         for _ in range(jobs - 1):  # start the processes now, not when the first chunks are queued
             pool.submit(sources.load, file.kind)
-    with SingleThreadExecutor() as beside:
-        for file, own in large:
-            take(file, partial(_write_file, run.run_id, file, own, pool_map(pool, jobs), progress, beside))
+    for file, own in large:
+        take(file, partial(_write_file, run.run_id, file, own, pool_map(pool, jobs), progress))
     for file, future in waiting:
         take(file, future.result)
         progress.advance(file_state(file.path).bytes, file.path.name)
@@ -151,7 +149,6 @@ def _write_file(
     folder: Path,
     mapper: Mapper = inline_map,
     progress: Progress | None = None,
-    beside: Executor | None = None,
 ) -> FileResult:
     """Read one raw file and write its rows to FOLDER/TABLE/rank-N.parquet."""
     names = DistinctTexts(folder / "names")
@@ -175,14 +172,12 @@ def _write_file(
             batch = shifted(batch, file.shift_ns)
             if (table, rank) not in writers:
                 target = folder / table / f"rank-{rank}.parquet"
-                writers[table, rank] = stack.enter_context(TableWriter(target, table, run_id, rank, beside))
+                writers[table, rank] = stack.enter_context(TableWriter(target, table, run_id, rank))
             writers[table, rank].write(batch)
             if table in kernel_names.COLUMNS:
                 found = batch.column(kernel_names.COLUMNS[table]).dictionary.to_pylist()
                 names.add(n for n in found if n is not None)
             tell(before + min(size, result.report.position) * (size - before) // max(size, 1))
-        for writer in writers.values():
-            writer.flush()  # a row group is written while the next one is encoded
         result.report.rows = {key: w.rows for key, w in writers.items()}
         result.written = {key: w.path for key, w in writers.items() if w.rows}
     drop_false_work(file, result.written, result.report)

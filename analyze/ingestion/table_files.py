@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from concurrent.futures import Executor, Future, wait
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -33,15 +32,13 @@ the time to read."""
 class RowGroupWriter:
     """Writes one Parquet file in row groups of at most `ROW_GROUP` rows. Raises OSError if it cannot be written.
 
-    The file exists once the first row group is written. `beside`: writes row groups while more rows are added.
+    The file exists once the first row group is written.
     """
 
-    def __init__(self, path: Path, schema: pa.Schema, beside: Executor | None = None):
+    def __init__(self, path: Path, schema: pa.Schema):
         self.rows = 0
         self.path = path
         self._schema = schema
-        self._beside = beside
-        self._at_work: Future[None] | None = None
         self._pending: list[pa.Table] = []
         self._pending_rows = 0
         self._pending_texts: dict[int, int] = {}
@@ -53,9 +50,6 @@ class RowGroupWriter:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.flush()
-            self._wait()
-        elif self._at_work:
-            wait([self._at_work])
         if self._writer is not None:
             # After an error the file is discarded, and closing it may fail for the same reason.
             with suppress(OSError) if kind else nullcontext():
@@ -72,23 +66,15 @@ class RowGroupWriter:
 
     def flush(self) -> None:
         """Write the rows that were added so far."""
-        self._wait()
         if self._pending_rows:
-            small = self._pending_rows <= _FEW and sum(self._pending_texts.values()) <= _SHORT
-            if self._beside is None:
-                self._write(self._pending, small)
-            else:
-                self._at_work = self._beside.submit(self._write, self._pending, small)
+            self._write(self._pending)
         self._pending, self._pending_rows, self._pending_texts = [], 0, {}
 
-    def _wait(self) -> None:
-        if self._at_work:
-            self._at_work.result()
-
-    def _write(self, found: list[pa.Table], small: bool) -> None:
+    def _write(self, found: list[pa.Table]) -> None:
         import pyarrow as pa
 
         if self._writer is None:
+            small = self._pending_rows <= _FEW and sum(self._pending_texts.values()) <= _SHORT
             self._writer = _open_writer(self.path, self._schema, small)
         rows = self._as_stored(pa.concat_tables(found).unify_dictionaries())
         self._writer.write_table(rows, row_group_size=ROW_GROUP)
@@ -101,10 +87,10 @@ class RowGroupWriter:
 class TableWriter(RowGroupWriter):
     """Writes a table's rows of one rank and adds run_id and rank."""
 
-    def __init__(self, path: Path, table: str, run_id: str, rank: int = 0, beside: Executor | None = None):
+    def __init__(self, path: Path, table: str, run_id: str, rank: int = 0):
         from schemas.tables import arrow_schema
 
-        super().__init__(path, arrow_schema(table), beside)
+        super().__init__(path, arrow_schema(table))
         self._run_id, self._rank = run_id, rank
 
     def write(self, rows: pa.RecordBatch) -> None:

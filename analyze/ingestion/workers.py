@@ -1,4 +1,4 @@
-"""Worker processes for the ingest, and a thread that writes while the main thread reads."""
+"""Worker processes for the ingest."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import parent_process
 from multiprocessing.connection import wait
@@ -105,26 +105,6 @@ class _Here(Executor):
         except Exception as e:
             done.set_exception(e)
         return done
-
-
-class SingleThreadExecutor(_Here):
-    """Runs one task at a time in a second thread; while it is busy, tasks run in the calling thread, so no queue grows.
-    For tasks that release Python's lock."""
-
-    def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1)
-        self._last: Future[Any] | None = None
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """As Executor.submit."""
-        if self._last is not None and not self._last.done():
-            return super().submit(fn, *args, **kwargs)
-        self._last = self._thread.submit(fn, *args, **kwargs)
-        return self._last
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """As Executor.shutdown."""
-        self._thread.shutdown(wait, cancel_futures=cancel_futures)
 
 
 @contextmanager

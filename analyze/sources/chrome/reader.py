@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import pyarrow as pa
+from typing import NamedTuple
 
 from analyze.errors import InputError
-from analyze.sources.base import FileReport, Mapper, TableBatch, batch_schema, inline_map
-from analyze.sources.chrome.arrow_columns import no_values
+from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
 from analyze.sources.chrome.cutting import PADDING
 from analyze.sources.chrome.events import Event, Tally, decode_chunk, decode_singles, split_chunk
 from analyze.sources.chrome.forms import FORMS, Forms
@@ -39,25 +36,6 @@ class Decoded(NamedTuple):
     tally: Tally
     whole: bool
     later: Sequence[Event] = ()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """From process to process go columns, without those that are NULL throughout: tables say what they are."""
-        columns = {
-            table: (batch.num_rows, [None if c.null_count == len(c) else c for c in batch.columns])
-            for table, batch in self.batches.items()
-        }
-        return _decoded, (columns, self.tally, self.whole, self.later)
-
-
-def _decoded(
-    columns: dict[str, tuple[int, list[pa.Array | None]]], tally: Tally, whole: bool, later: Sequence[Event]
-) -> Decoded:
-    batches = {}
-    for table, (n, found) in columns.items():
-        schema = batch_schema(table)
-        arrays = [no_values(f, n) if c is None else c for f, c in zip(schema, found, strict=True)]
-        batches[table] = pa.RecordBatch.from_arrays(arrays, schema=schema)
-    return Decoded(batches, tally, whole, later)
 
 
 def _built(events: list[Event], base_ns: int, tally: Tally, merged: bool) -> Decoded:
