@@ -5,9 +5,9 @@ The Python API mirrors the command line, command by command and option by option
     import analyze
 
     with analyze.open("runs/") as traces:                # stores, run folders or raw files; URLs, too
-        traces.query("kernel-share", by=["model"])       # an Arrow table
-        traces.answer("gpu-busy").df(units=True)         # pandas; .pl() polars, .plot() the figure; a notebook shows it
-        traces.queries.kernel_share(group="family")      # the same as answer(...), completed by an editor
+        traces.query("kernel-share", by=["model"])       # an answer, which a notebook shows as a table
+        traces.query("gpu-busy").df(units=True)          # pandas; .pl() polars, .arrow() Arrow, .plot() the figure
+        traces.queries.kernel_share(group="family")      # the same as query(...), completed by an editor
         traces.sql("SELECT count(*) FROM kernels")
         traces.pivot("nccl-share", rows=["model"], columns=["gpus"], value="kernel_time_pct", agg="sum")
         traces.advise(min_pct=5)
@@ -18,7 +18,7 @@ The Python API mirrors the command line, command by command and option by option
         traces.study("nvprof-imagenet", "study.html")
         traces.trace("trace.json.gz")
         traces.warnings                                  # what the raw files lost
-        traces.answer("kernel-share").notes              # what is left out of an answer
+        traces.query("kernel-share").notes               # what is left out of an answer
 
     analyze.compare("before/", "after/", fail_if=["kernel_time > 5%"]).failures
     analyze.ingest("runs/", store="study/")
@@ -187,8 +187,8 @@ def compare(
     """Compare two recordings: what was added, removed or changed, and whether `fail_if` holds.
 
     `where`: SQL over the columns of `runs` and `rank`, for both sides; `where_a`, `where_b` for one of them.
-    `profiler`: as in `Traces.where`. The others: see `analyze.comparison.compare`. Returns the rows (`table` is
-    an Arrow table, times in ns, shares in %), notes, and the conditions of `fail_if` that hold. Raises InputError.
+    `profiler`: as in `Traces.where`. The others: see `analyze.comparison.compare`. Returns the rows
+    (`answer`: times in ns, shares in %), notes, and the conditions of `fail_if` that hold. Raises InputError.
     """
     from analyze.comparison import compare as run_compare
     from analyze.notebook import Answer

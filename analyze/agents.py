@@ -86,7 +86,7 @@ class Tools:
         200. `select`: only these columns.
         """
         most = _rows(limit)
-        answer = self._traces.where(where, profiler).answer(name, by or (), params, sort, most + 1, select or ())
+        answer = self._traces.where(where, profiler).query(name, by or (), params, sort, most + 1, select or ())
         return _bounded(answer, most)
 
     def run_sql(self, statement: str, where: str | None = None, profiler: str | None = None, limit: int = 50) -> str:
@@ -94,7 +94,7 @@ class Tools:
 
         `where`: SQL over the columns of `runs` and rank: which recordings exist for it. `limit`: rows, at most 200.
         """
-        return _bounded(self._traces.where(where, profiler).sql_answer(statement), _rows(limit))
+        return _bounded(self._traces.where(where, profiler).sql(statement), _rows(limit))
 
     def tables(self, name: str | None = None) -> str:
         """List the tables that `run_sql` reads; with `name`, the columns of one, their types, units and meaning."""
@@ -110,7 +110,7 @@ class Tools:
     ) -> str:
         """Say what costs each run time, the largest saving first, with the numbers, the query that shows more, and
         what to try. `min_pct`: leave out what could save less of the run's time."""
-        return _bounded(self._traces.where(where, profiler).advise_answer(min_pct), _rows(limit), ["no findings"])
+        return _bounded(self._traces.where(where, profiler).advise(min_pct), _rows(limit), ["no findings"])
 
     def compare(
         self,

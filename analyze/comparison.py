@@ -19,8 +19,6 @@ from analyze.query.query_files import ResultColumn, find
 from analyze.whole_file import whole_file
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from analyze.query.answer import Answer
     from analyze.query.engine import Engine
 
@@ -73,17 +71,13 @@ class Comparison:
     """What a comparison found: the rows, how they are counted, and the conditions that hold."""
 
     answer: Answer
+    """The rows: times in ns, shares in %."""
     notes: tuple[str, ...]
     """How the numbers are counted, and what the sides do not have in common."""
     failures: tuple[str, ...]
     """The conditions of `fail_if` that hold, with their numbers."""
     warnings: tuple[str, ...] = ()
     """What was lost of the files that were read for it."""
-
-    @property
-    def table(self) -> pa.Table:
-        """The rows as an Arrow table: times in ns, shares in %."""
-        return self.answer.arrow()
 
 
 def compare(

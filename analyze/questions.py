@@ -19,7 +19,7 @@ class Traces(Protocol):
     query_folders: tuple[Path, ...]
 
     @property
-    def answer(self) -> Callable[..., Answer]:
+    def query(self) -> Callable[..., Answer]:
         """Answer a query by name, with the options that its signature has."""
 
     def info(self) -> Info:
@@ -40,7 +40,7 @@ class Queries:
     """Every query as a function: `traces.queries.kernel_share(group="family")`, or `traces.queries["kernel-share"]`.
 
     Called, it lists them, with what these recordings lack. A function takes the query's parameters and the options of
-    `Traces.answer` by name, and returns its `Answer`.
+    `Traces.query` by name, and returns its `Answer`.
     """
 
     def __init__(self, traces: Traces):
@@ -89,13 +89,13 @@ def _identifier(name: str) -> str:
 
 def _function(query: Query, traces: Traces) -> Callable[..., Answer]:
     """The query as a function, with a signature and a docstring made of what its file declares."""
-    options = [p for p in inspect.signature(traces.answer).parameters.values() if p.name not in ("name", "params")]
+    options = [p for p in inspect.signature(traces.query).parameters.values() if p.name not in ("name", "params")]
     # What a query of the user's own calls by the name of an option is its parameter.
     options = [p for p in options if p.name not in {own.name for own in query.params}]
 
     def ask(**given: Any) -> Answer:
         chosen = {option.name: given.pop(option.name) for option in options if option.name in given}
-        return traces.answer(query.name, params=given, **chosen)
+        return traces.query(query.name, params=given, **chosen)
 
     ask.__name__ = ask.__qualname__ = _identifier(query.name)
     ask.__doc__ = _docstring(query)
@@ -122,7 +122,7 @@ def _docstring(query: Query) -> str:
     lines += ["Parameters", "----------"]
     for p in query.params:
         lines += [f"{p.name} : {p.takes}, default {p.default!r}", f"    {p.doc}"]
-    lines += ["by, sort, limit, select", "    As `Traces.answer` takes them.", ""]
+    lines += ["by, sort, limit, select", "    As `Traces.query` takes them.", ""]
     lines += ["Returns", "-------", "Answer", "    With the columns"]
     choices = {p.name: p.default for p in query.params if p.choices}
     lines += ["", *(f"    - {c.name} ({c.unit}): {c.doc}" for c in query.result_columns(choices))]

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import TracebackType
 
-    import pyarrow as pa
-
     from analyze.flame import Drawn
     from analyze.info import Info
     from analyze.ingestion.progress import Counted, Progress
@@ -33,8 +31,8 @@ class Traces:
     """Stores, run folders or raw files, opened for questions. Made by `open`; `where` returns a part of them.
 
     Questions about the same part share what is computed once. Several threads may ask. Closed at the end of a `with`,
-    by `close`, or when nothing refers to it. Methods that return an Arrow table have a twin that returns the `Answer`,
-    which has the documented columns with their units, and `notes`. All raise InputError for bad input.
+    by `close`, or when nothing refers to it. Methods return an `Answer`: documented columns with their units, notes,
+    and the rows as Arrow, pandas, polars, Python values or a figure. All raise InputError for bad input.
     """
 
     def __init__(
@@ -100,25 +98,13 @@ class Traces:
         sort: str | None = None,
         limit: int | None = None,
         select: str | Sequence[str] = (),
-    ) -> pa.Table:
-        """Answer a query by name (`catalog` lists them) as an Arrow table.
+    ) -> Answer:
+        """Answer a query by name (`catalog` lists them); the rows are computed when they are first read.
 
         `by`: columns of `runs` (or `rank`) to group by, as a list or "model,gpus", and what a query's own parameter
         `per` can tell apart (dimension, group). `params`: parameters of the query. `sort`: column names, `-` in
         front for descending. `limit`: at most so many rows. `select`: only these columns, in this order.
         """
-        return self.answer(name, by, params, sort, limit, select).arrow()
-
-    def answer(
-        self,
-        name: str,
-        by: str | Sequence[str] = (),
-        params: Mapping[str, object] | None = None,
-        sort: str | None = None,
-        limit: int | None = None,
-        select: str | Sequence[str] = (),
-    ) -> Answer:
-        """As `query`, with the documented columns, and notes; the rows are computed when they are taken."""
         from analyze.notebook import Answer
         from analyze.query.needs import why_empty
 
@@ -155,12 +141,8 @@ class Traces:
 
         return inspect(self.engines, self.selection, self.query_folders)
 
-    def sql(self, statement: str) -> pa.Table:
-        """Answer one SELECT over the tables (`tables` documents them) as an Arrow table."""
-        return self.sql_answer(statement).arrow()
-
-    def sql_answer(self, statement: str) -> Answer:
-        """As `sql`, with notes; the rows are computed when they are taken."""
+    def sql(self, statement: str) -> Answer:
+        """Answer one SELECT over the tables (`tables` documents them)."""
         from analyze.notebook import Answer
         from analyze.query.needs import NO_RUN
 
@@ -205,7 +187,7 @@ class Traces:
 
         if output is not None:
             output_format(Path(output))
-        drawing = self.answer(name, by, params).plot(figure, title)
+        drawing = self.query(name, by, params).plot(figure, title)
         if output is not None:
             drawing.save(output)
         return drawing
@@ -273,25 +255,12 @@ class Traces:
         agg: str | None = None,
         filter: str | None = None,
         params: Mapping[str, object] | None = None,
-    ) -> pa.Table:
-        """One measure of a query as rows x columns of runs, an Arrow table.
+    ) -> Answer:
+        """Show one column of a query as a pivot table: rows x columns of runs.
 
         `rows`, `columns`: columns of `runs` (or `rank`) or of the query. `value`: the query's column in the cells.
         `agg`: sum, avg, min or max, where a cell has several values. `filter`: SQL condition for the query's rows.
         """
-        return self.pivot_answer(name, rows, value, columns, agg, filter, params).arrow()
-
-    def pivot_answer(
-        self,
-        name: str,
-        rows: str | Sequence[str],
-        value: str,
-        columns: str | Sequence[str] = (),
-        agg: str | None = None,
-        filter: str | None = None,
-        params: Mapping[str, object] | None = None,
-    ) -> Answer:
-        """As `pivot`, with the units of the columns, and notes."""
         from analyze.notebook import Answer
         from analyze.pivot import pivot
 
@@ -301,16 +270,12 @@ class Traces:
         )  # fmt: skip
         return Answer(found)
 
-    def advise(self, min_pct: float = 1.0) -> pa.Table:
-        """What costs each run time, the largest saving first, as an Arrow table (`analyze.advise.COLUMNS`).
+    def advise(self, min_pct: float = 1.0) -> Answer:
+        """Rank what costs each run time, the largest saving first. A row has the fields of an `analyze.advise.Advice`.
 
-        `min_pct`: leave out what could save less of the run's time. Savings are upper bounds, in ns and in % of the
+        `min_pct`: hide findings below this share of the run time (%). Savings are upper bounds, in ns and in % of the
         mean span of the run's GPUs.
         """
-        return self.advise_answer(min_pct).arrow()
-
-    def advise_answer(self, min_pct: float = 1.0) -> Answer:
-        """As `advise`, with notes; a row holds the fields of an `analyze.advise.Advice`."""
         from analyze import advise, health
         from analyze.notebook import Answer
 

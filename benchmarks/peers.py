@@ -95,7 +95,7 @@ def with_tracequarry(folder: str) -> Values:
     traces = analyze.open(folder)
     values: Values = {}
 
-    busy = traces.query("gpu-busy").to_pylist()
+    busy = traces.query("gpu-busy").dicts()
     several = len({row["device"] for row in busy}) > len({row["rank"] for row in busy})
 
     def place(row: dict[str, Any]) -> str:
@@ -103,14 +103,14 @@ def with_tracequarry(folder: str) -> Values:
 
     for row in busy:
         values[f"busy us, {place(row)}"] = row["busy_ns"] / 1000
-    for row in traces.query("breakdown").to_pylist():
+    for row in traces.query("breakdown").dicts():
         for column in ("span", "compute", "exposed_comm", "exposed_memcpy", "idle"):
             values[f"{column.replace('_', ' ')} us, {place(row)}"] = row[f"{column}_ns"] / 1000
-    for row in traces.query("overlap").to_pylist():
+    for row in traces.query("overlap").dicts():
         values[f"comm us, {place(row)}"] = row["comm_ns"] / 1000
         if row["overlap_pct"] is not None:
             values[f"overlap %, {place(row)}"] = row["overlap_pct"]
-    for row in traces.query("idle-causes", params={"per": "stream"}).to_pylist():
+    for row in traces.query("idle-causes", params={"per": "stream"}).dicts():
         key = f"idle of streams: {row['cause']} us, {place(row)}"
         values[key] = values.get(key, 0) + row["idle_ns"] / 1000
     sums = {
@@ -119,19 +119,19 @@ def with_tracequarry(folder: str) -> Values:
         "queue_delay_ns": "queue delay us",
         "short_kernels": "short kernels",
     }
-    for row in traces.query("launch").to_pylist():
+    for row in traces.query("launch").dicts():
         for column, name in sums.items() if row["name"] in ("cudaLaunchKernel", "cudaLaunchKernelExC") else ():
             key = f"{name}, {place(row)}"
             values[key] = values.get(key, 0) + row[column] / (1000 if column.endswith("_ns") else 1)
-    for row in traces.query("queue-depth").to_pylist():
+    for row in traces.query("queue-depth").dicts():
         values[f"queue depth, largest, stream {row['stream']}, {place(row)}"] = row["max_depth"]
         values[f"queue depth, mean, stream {row['stream']}, {place(row)}"] = row["avg_depth"]
-    for row in traces.query("collectives").to_pylist():
+    for row in traces.query("collectives").dicts():
         if row["collective"] == "all_reduce" and row["status"] == "matched" and row["bytes"]:
             values["all_reduce calls"] = row["calls"]
             values["all_reduce us"] = row["total_ns"] / 1000
             values["all_reduce algbw GB/s"] = row["algbw_gb_per_s"]
-    waits = traces.query("stragglers", params={"collective": "all_reduce"}).to_pylist()
+    waits = traces.query("stragglers", params={"collective": "all_reduce"}).dicts()
     if len({row["rank"] for row in waits}) == 2:
         values["start skew us"] = sum(row["wait_ns"] or 0 for row in waits) / 1000
     return values

@@ -182,7 +182,7 @@ def check(source: Path, store: Path, times: Fraction) -> None:
     with source_store(source) as recorded, analyze.open(recorded.folder) as small, analyze.open(store) as large:
         for query, columns in SUMS.items():
             for column in columns:
-                answers = (traces.query(query) for traces in (small, large))
+                answers = (traces.query(query).arrow() for traces in (small, large))
                 sums = [a.num_rows if column == "*" else pc.sum(a[column]).as_py() for a in answers]
                 print(f"{query}.{column}: {sums[0]:,} x {float(times):,.1f} = {sums[1]:,}", flush=True)
                 if sums[1] != sums[0] * times:

@@ -105,7 +105,7 @@ def ask(
     path: Path, query: str, where: str | None = None, profiler: str | None = None, **options: Any
 ) -> list[dict[str, Any]]:
     """Rows of a query."""
-    answer = opened(path).where(where, profiler).answer(query, **options)
+    answer = opened(path).where(where, profiler).query(query, **options)
     names = [c.name for c in answer.columns]
     return [dict(zip(names, row, strict=True)) for row in answer.rows()]
 

@@ -22,7 +22,7 @@ from analyze.query.selection import Selection
 
 
 def advice(path: Path, min_pct: float = 0.0, where: str | None = None) -> dict[str, dict[str, Any]]:
-    return {r["finding"]: r for r in analyze.open(path, where=where).advise(min_pct=min_pct).to_pylist()}
+    return {r["finding"]: r for r in analyze.open(path, where=where).advise(min_pct=min_pct).dicts()}
 
 
 def trace(path: Path, *events: dict[str, Any], **header: Any) -> Path:
@@ -446,7 +446,7 @@ def test_findings_without_data_have_no_rows() -> None:
 
 
 def test_causes_come_first(tmp_path: Path) -> None:
-    table = analyze.open(busy_ranks(tmp_path)).advise(min_pct=0).to_pylist()
+    table = analyze.open(busy_ranks(tmp_path)).advise(min_pct=0).dicts()
     assert [r["overlaps"] is None for r in table] == sorted((r["overlaps"] is None for r in table), reverse=True)
     for overlaps in (True, False):
         savings = [r["saving_ns"] for r in table if (r["overlaps"] is not None) == overlaps]
@@ -463,11 +463,11 @@ def test_late_rank_is_named_once() -> None:
     """The last of four ranks sleeps before each all-reduce: what the others wait is its finding, and no other's."""
     found = advice(SAMPLES / "late-rank")
     assert found["stragglers"]["evidence"].endswith("rank 3 is last in 3 of 3, and others wait 106.944 ms for it alone")
-    [exposed] = analyze.open(SAMPLES / "late-rank").sql("SELECT exposed_comm_ns FROM run_gpus").to_pylist()
+    [exposed] = analyze.open(SAMPLES / "late-rank").sql("SELECT exposed_comm_ns FROM run_gpus").dicts()
     both = found["stragglers"]["saving_ns"] + found["exposed-communication"]["saving_ns"]
     assert both == pytest.approx(exposed["exposed_comm_ns"], abs=1)
     # The queries have every rank's waits, and nothing computes beside them.
-    waits = [r["wait_ns"] for r in analyze.open(SAMPLES / "late-rank").query("stragglers").to_pylist()]
+    waits = [r["wait_ns"] for r in analyze.open(SAMPLES / "late-rank").query("stragglers").dicts()]
     assert found["stragglers"]["saving_ns"] == round(sum(waits) / 4)
 
 
@@ -481,7 +481,7 @@ def test_findings_name_the_line_of_the_program() -> None:
 
 
 def test_findings_are_ranked_and_small_ones_hidden(tmp_path: Path) -> None:
-    table = analyze.open(SAMPLES).where("profiler = 'torch'").advise().to_pylist()
+    table = analyze.open(SAMPLES).where("profiler = 'torch'").advise().dicts()
     assert len({r["run_id"] for r in table}) == 16
     for run_id in {r["run_id"] for r in table}:
         for overlaps in (True, False):
@@ -496,16 +496,16 @@ def test_savings_agree_with_the_queries() -> None:
     """The evidence is what the named query says: over the GPUs of the run."""
     path, torch = SAMPLES / "alexnet-dp2", "profiler = 'torch'"
     found, traces = advice(path, where=torch), analyze.open(path)
-    breakdown = traces.where(torch).query("breakdown").to_pylist()
+    breakdown = traces.where(torch).query("breakdown").dicts()
     # No compute runs beside a broadcast there, and no copy but the small ones is of pageable memory.
-    [broadcast] = [r for r in traces.where(torch).query("nccl-share").to_pylist() if r["collective"] == "broadcast"]
+    [broadcast] = [r for r in traces.where(torch).query("nccl-share").dicts() if r["collective"] == "broadcast"]
     exposed_ns = sum(r["exposed_comm_ns"] for r in breakdown) - broadcast["total_ns"]
     assert found["exposed-communication"]["saving_ns"] == round(exposed_ns / 2)
     copies = found["exposed-copies"]["saving_ns"] + found["small-copies"]["saving_ns"]
     assert copies == pytest.approx(sum(r["exposed_memcpy_ns"] for r in breakdown) / 2, abs=1)
     # The host's waits are host-wait's, DataParallel's, the data loader's or the profiler's.
     # A gap is the profiler's cause where it works in the larger part; the host had queued nothing there, either.
-    rows = traces.where(torch).query("idle-causes").to_pylist()
+    rows = traces.where(torch).query("idle-causes").dicts()
     causes = [r for r in rows if r["cause"] in ("host_wait", "profiler")]
     host = found["host-wait"]["saving_ns"] + found["dataparallel"]["saving_ns"] + found["data-wait"]["saving_ns"]
     profiler_ns = 1e6 * float(
@@ -516,7 +516,7 @@ def test_savings_agree_with_the_queries() -> None:
 
 
 def test_no_saving_exceeds_idle_and_busy_time() -> None:
-    rows = analyze.open(SAMPLES).where("profiler IN ('torch', 'nsys')").advise(min_pct=0).to_pylist()
+    rows = analyze.open(SAMPLES).where("profiler IN ('torch', 'nsys')").advise(min_pct=0).dicts()
     assert {r["finding"] for r in rows} >= {"host-wait", "tf32", "exposed-communication"}
     for row in rows:
         assert 0 < row["saving_pct"] <= 100, row
@@ -539,7 +539,7 @@ def test_advise_command(tmp_path: Path) -> None:
     assert text.returncode == 0 and complaints(text) == []
     assert "\n  1. Matrix kernels in fp32" in text.stdout and "(analyze query kernel-share)" in text.stdout
     rows = json.loads(run_cli("advise", path, "-f", "json").stdout)
-    assert rows == analyze.open(path).advise().to_pylist()
+    assert rows == analyze.open(path).advise().dicts()
     target = tmp_path / "advice.txt"
     run_cli("advise", path, "-o", target)
     assert target.read_text() == text.stdout

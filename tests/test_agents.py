@@ -47,7 +47,7 @@ def session(talk: Callable[[Any, Ask], Awaitable[None]], *paths: Path) -> None:
 
 def test_tools_match_the_api_and_errors_are_sentences() -> None:
     traces = analyze.open(DDP)
-    run_id = traces.query("runs")["run_id"].to_pylist()[0]
+    run_id = traces.query("runs").arrow()["run_id"].to_pylist()[0]
 
     async def talk(client: Any, ask: Ask) -> None:
         tools = {t.name: t for t in (await client.list_tools()).tools}
@@ -65,7 +65,7 @@ def test_tools_match_the_api_and_errors_are_sentences() -> None:
         assert "SELECT" not in described
         assert "SELECT" in (await ask("describe_query", name="kernel-share", sql=True))[1]
 
-        expected = traces.query("kernel-share", by=["rank"], params={"group": "family"}, limit=3).to_pylist()
+        expected = traces.query("kernel-share", by=["rank"], params={"group": "family"}, limit=3).dicts()
         _, text = await ask("run_query", name="kernel-share", params={"group": "family"}, by=["rank"], limit=3)
         answer = json.loads(text)
         assert [dict(zip(answer["columns"], row, strict=True)) for row in answer["rows"]] == expected
@@ -77,17 +77,17 @@ def test_tools_match_the_api_and_errors_are_sentences() -> None:
         _, text = await ask("run_sql", statement="SELECT rank, count(*) AS n FROM kernels GROUP BY rank ORDER BY rank")
         assert json.loads(text)["rows"] == [
             list(r.values())
-            for r in traces.sql("SELECT rank, count(*) AS n FROM kernels GROUP BY rank ORDER BY rank").to_pylist()
+            for r in traces.sql("SELECT rank, count(*) AS n FROM kernels GROUP BY rank ORDER BY rank").dicts()
         ]
 
         _, text = await ask("tables", name="kernels")
         assert "dur_ns int64 [ns]: " in text
         _, text = await ask("advise", min_pct=5)
         found = json.loads(text)
-        assert [row[1] for row in found["rows"]] == traces.advise(min_pct=5)["finding"].to_pylist()
+        assert [row[1] for row in found["rows"]] == traces.advise(min_pct=5).arrow()["finding"].to_pylist()
 
         _, text = await ask("compare", where_a=f"run_id = '{run_id}' AND rank = 0", where_b="rank = 1", level="family")
-        expected = analyze.compare(DDP, DDP, level="family", where_a="rank = 0", where_b="rank = 1").table.to_pylist()
+        expected = analyze.compare(DDP, DDP, level="family", where_a="rank = 0", where_b="rank = 1").answer.dicts()
         answer = json.loads(text)
         assert [dict(zip(answer["columns"], row, strict=True)) for row in answer["rows"]] == expected
         assert "calls and times are per training step" in answer["notes"][0]

@@ -45,8 +45,8 @@ def test_duplicate_column_names_are_renamed(tmp_path: Path) -> None:
     statement = "SELECT 1 AS a, 2 AS a, 3 AS a_1, 4 AS A, 5 AS a"
     expected = {"a": 1, "a_2": 2, "a_1": 3, "A": 4, "a_3": 5}
     traces = analyze.open(ONE)
-    assert traces.sql(statement).to_pylist() == [expected]
-    answer = traces.sql_answer(statement)
+    assert traces.sql(statement).dicts() == [expected]
+    answer = traces.sql(statement)
     assert [c.name for c in answer.columns] == list(answer.df().columns) == answer.pl().columns == list(expected)
     assert json.loads(run_cli("sql", statement, ONE, "-f", "json").stdout) == [expected]
     text = run_cli("sql", statement, ONE, "-f", "csv").stdout
@@ -59,7 +59,7 @@ def test_duplicate_column_names_are_renamed(tmp_path: Path) -> None:
 
 def test_join_keeps_columns_of_equal_name(tmp_path: Path) -> None:
     statement = "SELECT k.*, c.* FROM kernels k JOIN cuda_calls c USING (correlation_id)"
-    row = analyze.open(ONE).sql(statement).to_pylist()[0]
+    row = analyze.open(ONE).sql(statement).dicts()[0]
     assert json.loads(run_cli("sql", statement, ONE, "-f", "json").stdout)[0].keys() == row.keys()
     assert run_cli("sql", statement, ONE, "-o", tmp_path / "a.parquet").returncode == 0
     assert pq.read_table(tmp_path / "a.parquet").to_pylist()[0] == row
@@ -79,7 +79,7 @@ def test_every_type_in_every_format(tmp_path: Path) -> None:
     shown = {**plain, **{f"of {kind}": sql for kind, (sql, _) in VALUES.items()}}
     columns = ", ".join(f'{sql} AS "{name}"' for name, sql in shown.items())
     traces = analyze.open(ONE)
-    answer = traces.sql_answer(f"SELECT {columns}")
+    answer = traces.sql(f"SELECT {columns}")
     for form in FORMATS:
         write(answer, form, tmp_path / f"x.{form}", io.StringIO())
     [row] = json.loads((tmp_path / "x.json").read_text())
@@ -94,7 +94,7 @@ def test_every_type_in_every_format(tmp_path: Path) -> None:
     "value", ["'infinity'::DATE", "'-infinity'::TIMESTAMP", "'99999-01-01'::DATE", "['0044-03-15 (BC)'::DATE]"]
 )
 def test_date_outside_pythons_range_is_one_sentence(value: str) -> None:
-    answer = analyze.open(ONE).sql_answer(f"SELECT 1 AS a, {value} AS x")
+    answer = analyze.open(ONE).sql(f"SELECT 1 AS a, {value} AS x")
     for take in (lambda: answer.df(units=True), lambda: repr(answer), answer._repr_html_):
         with pytest.raises(analyze.InputError, match="column x: Python has no such date or time"):
             take()

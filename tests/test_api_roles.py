@@ -85,7 +85,7 @@ def test_hip_calls_have_the_roles_of_cuda_calls(tmp_path: Path, query: str) -> N
 def test_advice_on_blocking_calls(tmp_path: Path) -> None:
     found = {}
     for api in NAMES:
-        advice = analyze.open(program(tmp_path / api / "t.json", api)).advise(min_pct=0).to_pylist()
+        advice = analyze.open(program(tmp_path / api / "t.json", api)).advise(min_pct=0).dicts()
         found[api] = [(a["saving_ns"], a["evidence"]) for a in advice if a["finding"] == "blocking-calls"]
     assert found["hip"] == found["cuda"] != []
 

@@ -141,7 +141,7 @@ def test_analyze_works_without_torch() -> None:
         "    def find_spec(self, name, path=None, target=None):\n"
         "        if name.split('.')[0] in ('torch', 'torchvision', 'collect'): raise ImportError(name)\n"
         "sys.meta_path.insert(0, No())\n"
-        "import analyze; print(analyze.open('sample_traces/vgg16-fp32').query('winograd-share').num_rows)"
+        "import analyze; print(analyze.open('sample_traces/vgg16-fp32').query('winograd-share').arrow().num_rows)"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert result.stdout == "1\n", result.stderr

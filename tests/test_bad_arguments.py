@@ -34,7 +34,7 @@ def test_every_regular_expression_is_declared_as_one() -> None:
 def test_invalid_regex_is_one_sentence(query: str, name: str, text: str) -> None:
     """Python takes (?=x), DuckDB does not."""
     with pytest.raises(analyze.InputError) as said:
-        opened(ONE).query(query, params={name: text})
+        opened(ONE).query(query, params={name: text}).arrow()
     assert str(said.value).startswith(f"query {query}: {name} must be a regular expression, not {text!r}: ")
     assert "Error" not in str(said.value)
 
@@ -49,7 +49,7 @@ def test_invalid_regex_of_the_command_is_one_sentence() -> None:
 @pytest.mark.parametrize(("query", "name"), TEXTS)
 def test_parameter_that_is_not_utf8_is_one_sentence(query: str, name: str) -> None:
     with pytest.raises(analyze.InputError, match=f"query {query}: {name} must be valid UTF-8"):
-        opened(ONE).query(query, params={name: BYTE})
+        opened(ONE).query(query, params={name: BYTE}).arrow()
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_unknown_output_suffix_raises_in_python(tmp_path: Path) -> None:
 def test_limit_must_be_a_row_count(limit: Any) -> None:
     traces = opened(ONE)
     for ask in (
-        lambda: traces.query("kernel-share", limit=limit),
+        lambda: traces.query("kernel-share", limit=limit).arrow(),
         lambda: analyze.compare(traces, traces, limit=limit),
     ):
         with pytest.raises(analyze.InputError, match=f"--limit {limit}: must be a whole number, 0 or more"):
@@ -112,9 +112,9 @@ def test_limit_must_be_a_row_count(limit: Any) -> None:
 
 def test_limit_beyond_64_bits() -> None:
     traces = opened(ONE)
-    every = traces.query("kernel-share")
-    assert traces.query("kernel-share", limit=10**20).equals(every) and every.num_rows > 3
-    assert traces.query("kernel-share", limit=0).num_rows == 0
-    assert analyze.compare(traces, traces, limit=10**20).table.num_rows == every.num_rows
+    every = traces.query("kernel-share").arrow()
+    assert traces.query("kernel-share", limit=10**20).arrow().equals(every) and every.num_rows > 3
+    assert traces.query("kernel-share", limit=0).arrow().num_rows == 0
+    assert analyze.compare(traces, traces, limit=10**20).answer.arrow().num_rows == every.num_rows
     done = run_cli("query", "kernel-share", ONE, "-n", str(10**20), "-f", "csv")
     assert done.returncode == 0 and len(done.stdout.splitlines()) == every.num_rows + 1

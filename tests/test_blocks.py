@@ -298,7 +298,7 @@ def test_a_users_query_declares_what_it_reads(tmp_path: Path, one_kernel: Path) 
 
     def answer(use: str, sql: str, param: str = "", **params: str) -> list[dict[str, Any]]:
         folder = own_query(tmp_path / "q", use, sql, param)
-        return analyze.open(one_kernel, queries=[folder]).query("own", params=params).to_pylist()
+        return analyze.open(one_kernel, queries=[folder]).query("own", params=params).dicts()
 
     counted = "SELECT NULL AS run_group, count(*) AS n FROM "
     assert answer("-- @use gpu_tracks\n", counted + "gpu_tracks") == [{"n": 1}]

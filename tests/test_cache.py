@@ -25,7 +25,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def ask(path: Path, query: str) -> list[dict[str, Any]]:
     """Rows of a query of what is opened for it alone: what is open stays in the cache."""
-    return analyze.open(path).query(query).to_pylist()
+    return analyze.open(path).query(query).dicts()
 
 
 def traces(folder: Path, *names: str) -> list[Path]:
@@ -99,7 +99,7 @@ def test_least_recently_used_entry_is_evicted_first(own: Path, tmp_path: Path, m
     removed = run_cli("cache", "--max-size", "0")
     assert removed.returncode == 0 and ": 2 removed" in removed.stdout
     assert [Path(e.source).stem for e in cache.entries()] == ["a"]
-    assert reader.sql("SELECT name FROM kernels").to_pylist() == [{"name": "a"}]
+    assert reader.sql("SELECT name FROM kernels").dicts() == [{"name": "a"}]
     del reader
     assert ": 1 removed" in run_cli("cache", "--clear").stdout
     assert cache.entries() == [] and [p for p in own.iterdir() if p.is_dir()] == []

@@ -122,7 +122,7 @@ def test_negative_duration_is_null(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.json", [kernel("a", 1, 1), kernel("b", 5, -2), kernel("c", 9, 3)])
     with analyze.open(path) as traces:
         assert any("cannot hold are NULL: 1 dur" in warning for warning in traces.warnings)
-        lengths = traces.sql("SELECT dur_ns FROM kernels ORDER BY name").column("dur_ns").to_pylist()
+        lengths = traces.sql("SELECT dur_ns FROM kernels ORDER BY name").arrow().column("dur_ns").to_pylist()
         assert lengths == [1000, None, 3000]
 
 

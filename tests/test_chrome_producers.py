@@ -37,7 +37,7 @@ def test_unsupported_device_rows_are_a_warning(
     said = f"written by {producer}, whose device rows are not read"
     with analyze.open(path) as traces:
         assert said in traces.warnings[0]
-        answer = traces.answer("kernel-share")
+        answer = traces.query("kernel-share")
         assert answer.rows() == [] and answer.why and answer.why() == f"no kernels in what was read; {said}"
         [run] = traces.info().runs
         assert said in run.columns["warnings"]
@@ -45,7 +45,7 @@ def test_unsupported_device_rows_are_a_warning(
 
 def test_unread_categories_are_named_if_there_are_no_kernels(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.json", [op("aten::mm", 0, 5, 1), event("npu_kernel", "gemm", 10, 4)])
-    answer = opened(path).answer("kernel-share")
+    answer = opened(path).query("kernel-share")
     assert answer.why and answer.why() == "no kernels in what was read; categories that are not read: 1 npu_kernel"
 
 

@@ -113,7 +113,7 @@ def test_query_list_names_every_query() -> None:
 
 
 def test_formats_hold_the_same_rows(tmp_path: Path) -> None:
-    expected = analyze.open(ONE).query("cuda-api").to_pylist()
+    expected = analyze.open(ONE).query("cuda-api").dicts()
     as_csv = run_cli("query", "cuda-api", ONE, "--format", "csv")
     assert as_csv.stderr == ""
     rows = list(csv.DictReader(io.StringIO(as_csv.stdout)))
@@ -131,16 +131,14 @@ def test_formats_hold_the_same_rows(tmp_path: Path) -> None:
 
 
 def test_select_takes_columns_in_its_own_order() -> None:
-    every = analyze.open(ONE).query("breakdown", by=["model"]).to_pylist()
+    every = analyze.open(ONE).query("breakdown", by=["model"]).dicts()
     chosen = run_cli("query", "breakdown", ONE, "--by", "model", "--select", "idle_ns,model,rank", "--format", "csv")
     assert list(csv.DictReader(io.StringIO(chosen.stdout))) == [
         {name: str(row[name]) for name in ("idle_ns", "model", "rank")} for row in every
     ]
     # What is sorted by need not be shown.
-    names = [
-        row["name"] for row in analyze.open(ONE).query("kernel-share", select=["name"], sort="-max_ns").to_pylist()
-    ]
-    longest = {row["name"]: row["max_ns"] for row in analyze.open(ONE).query("kernel-share").to_pylist()}
+    names = [row["name"] for row in analyze.open(ONE).query("kernel-share", select=["name"], sort="-max_ns").dicts()]
+    longest = {row["name"]: row["max_ns"] for row in analyze.open(ONE).query("kernel-share").dicts()}
     assert [longest[name] for name in names] == sorted(longest.values(), reverse=True)
 
 
@@ -232,8 +230,8 @@ def test_explain_shows_sql_that_runs(tmp_path: Path) -> None:
     text = run_cli("query", "kernel-by-phase", "--explain", "--param", "phase=forward").stdout
     assert "Which kernels take the time of each phase?" in text and "phase_time_pct" in text
     statement = text[text.index("WITH by_name") :]
-    rows = analyze.open(ONE).sql(statement).to_pylist()
-    expected = analyze.open(ONE).query("kernel-by-phase", params={"phase": "forward"}).to_pylist()
+    rows = analyze.open(ONE).sql(statement).dicts()
+    expected = analyze.open(ONE).query("kernel-by-phase", params={"phase": "forward"}).dicts()
     assert [r["total_ns"] for r in rows] == [r["total_ns"] for r in expected]
 
 
@@ -422,7 +420,7 @@ def test_out_of_memory_is_one_sentence() -> None:
 def test_script_needs_no_main_guard(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.json", [kernel("k", 0, 1)])
     script = tmp_path / "script.py"
-    script.write_text(f"import analyze\nprint(analyze.open({str(path)!r}).query('kernel-share').to_pandas().name[0])\n")
+    script.write_text(f"import analyze\nprint(analyze.open({str(path)!r}).query('kernel-share').df().name[0])\n")
     result = subprocess.run(
         [sys.executable, script], capture_output=True, text=True, env={"PYTHONPATH": str(ROOT), "PATH": ""}
     )

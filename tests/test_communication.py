@@ -185,7 +185,7 @@ def test_undeclared_group_is_unknown(tmp_path: Path) -> None:
         "group not known", 1, 4, 74_000, None, None,
     ]  # fmt: skip
     assert [(r["calls"], r["wait_ns"], r["unmatched"]) for r in ask(path, "stragglers")] == [(0, None, 1)] * 4
-    assert {r["finding"] for r in analyze.open(path).advise(min_pct=0).to_pylist()}.isdisjoint({"stragglers"})
+    assert {r["finding"] for r in analyze.open(path).advise(min_pct=0).dicts()}.isdisjoint({"stragglers"})
     [fact] = [r for r in ask(path, "health") if r["fact"] == "process groups"]
     assert (fact["verdict"], fact["value"]) == ("note", "not known for 4 of 4 communication kernels")
     # A size alone says it where it is that of the job.

@@ -64,7 +64,7 @@ def test_samples_keep_every_row(tmp_path: Path) -> None:
     assert result.returncode == 0 and "2 run(s) compacted" in result.stderr
     assert stored_rows(store) == before
     # Who opened it before reads the files that were there.
-    assert reader.sql("SELECT count(*) AS n FROM kernels").to_pylist() == [{"n": len(before["kernels"])}]
+    assert reader.sql("SELECT count(*) AS n FROM kernels").dicts() == [{"n": len(before["kernels"])}]
     reader.close()
     again = analyze.compact(store)
     assert again.runs == [] and again.files_before == again.files_after
@@ -102,7 +102,7 @@ def test_rank_filter_opens_only_its_files(tmp_path: Path) -> None:
         path.write_bytes(b"x" * path.stat().st_size)
     assert sql(store, "SELECT name FROM kernels", where="rank = 1") == [{"name": "k1"}]
     with pytest.raises(InputError):
-        analyze.open(store).sql("SELECT name FROM kernels")
+        analyze.open(store).sql("SELECT name FROM kernels").arrow()
 
 
 def test_rank_filter_reads_only_its_row_groups(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_rank_filter_reads_only_its_row_groups(tmp_path: Path) -> None:
     found = sql(store, "SELECT name, count(*) AS n FROM kernels GROUP BY name", where="rank = 1")
     assert found == [{"name": "k1", "n": ROWS}]
     with pytest.raises(InputError):
-        analyze.open(store).sql("SELECT name FROM kernels")
+        analyze.open(store).sql("SELECT name FROM kernels").arrow()
 
 
 def test_compact_rejects_a_damaged_file(tmp_path: Path) -> None:

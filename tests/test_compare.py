@@ -38,7 +38,7 @@ def after(path: Path) -> Path:
 
 def test_compare_by_hand(tmp_path: Path) -> None:
     # Per step: a 10 -> 12 (+20 % of its own, +2/14.5 of the whole), b 4 -> 4, c 0.5 -> 0, d 0 -> 2.
-    rows = analyze.compare(before(tmp_path), after(tmp_path)).table.to_pylist()
+    rows = analyze.compare(before(tmp_path), after(tmp_path)).answer.dicts()
     assert [
         (r["status"], r["name"], r["calls_a"], r["calls_b"], r["a_ns"], r["b_ns"], r["change_ns"]) for r in rows
     ] == [
@@ -54,7 +54,7 @@ def test_compare_by_hand(tmp_path: Path) -> None:
 
 
 def test_totals_are_exact_integers(tmp_path: Path) -> None:
-    table = analyze.compare(before(tmp_path), after(tmp_path), per_step=False).table
+    table = analyze.compare(before(tmp_path), after(tmp_path), per_step=False).answer.arrow()
     rows = {r["name"]: r for r in table.to_pylist()}
     assert str(table.schema.field("a_ns").type) == "int64"
     assert (rows["a"]["a_ns"], rows["a"]["b_ns"], rows["a"]["calls_a"]) == (20_000, 12_000, 2)
@@ -64,15 +64,15 @@ def test_differences_below_the_tolerance_are_equal(tmp_path: Path) -> None:
     a = write_trace(tmp_path / "a.json", [kernel("k", 0, 1000), kernel("n", 2000, 10)])
     b = write_trace(tmp_path / "b.json", [kernel("k", 0, 1010), kernel("n", 2000, 5), kernel("n", 3000, 5)])
     # k: +1 %. n takes as long as before in twice as many calls.
-    status = {r["name"]: r["status"] for r in analyze.compare(a, b).table.to_pylist()}
+    status = {r["name"]: r["status"] for r in analyze.compare(a, b).answer.dicts()}
     assert status == {"k": "same", "n": "changed"}
-    assert analyze.compare(a, b, tolerance=0.9).table.to_pylist()[0]["status"] == "changed"
+    assert analyze.compare(a, b, tolerance=0.9).answer.dicts()[0]["status"] == "changed"
 
 
 def test_a_recording_equals_itself() -> None:
     one = SAMPLES / "resnet18-1gpu"
     for level in ("kernel", "family", "op", "phase"):
-        rows = analyze.compare(one, one, level=level, tolerance=0).table.to_pylist()
+        rows = analyze.compare(one, one, level=level, tolerance=0).answer.dicts()
         assert rows and {r["status"] for r in rows} == {"same"}, level
 
 
@@ -80,10 +80,10 @@ def test_a_recording_equals_itself() -> None:
 def test_levels_add_up_to_the_same_time(level: str) -> None:
     """Kernels, families: all kernel time; operators: all GPU time, work that no operator launched included."""
     one = SAMPLES / "alexnet-dp2"
-    rows = analyze.compare(one, one, level=level, where="profiler = 'torch'", per_step=False).table.to_pylist()
+    rows = analyze.compare(one, one, level=level, where="profiler = 'torch'", per_step=False).answer.dicts()
     tables = ("kernels", "memcpys", "memsets") if level == "op" else ("kernels",)
     sums = " + ".join(f"coalesce((SELECT sum(dur_ns) FROM {t}), 0)" for t in tables)
-    [expected] = analyze.open(one).where("profiler = 'torch'").sql(f"SELECT ({sums})::BIGINT AS ns").to_pylist()
+    [expected] = analyze.open(one).where("profiler = 'torch'").sql(f"SELECT ({sums})::BIGINT AS ns").dicts()
     assert sum(r["a_ns"] for r in rows) == expected["ns"]
 
 
@@ -101,13 +101,13 @@ def call_tree(path: Path, moved: bool) -> Path:
 
 def test_operators_are_aligned_by_the_call_tree(tmp_path: Path) -> None:
     a, b = call_tree(tmp_path / "a.json", False), call_tree(tmp_path / "b.json", True)
-    rows = analyze.compare(a, b, level="op").table.to_pylist()
+    rows = analyze.compare(a, b, level="op").answer.dicts()
     assert [(r["status"], r["path"], r["change_ns"]) for r in rows] == [
         ("changed", "attention > aten::mm", 3000),
         ("same", "linear > aten::mm", 0),
     ]
     # On the CPU: linear 20 - 10, attention 20 - 12, the rest in the two aten::mm (their CUDA calls included).
-    rows = analyze.compare(a, b, level="op", time="cpu").table.to_pylist()
+    rows = analyze.compare(a, b, level="op", time="cpu").answer.dicts()
     assert {r["path"]: r["a_ns"] for r in rows} == {
         "linear": 10_000, "linear > aten::mm": 10_000, "attention": 8_000, "attention > aten::mm": 12_000,
     }  # fmt: skip
@@ -293,7 +293,7 @@ def test_steps_are_counted(tmp_path: Path) -> None:
     write_trace(folder / "torch" / "rank-0.trace.json", [kernel("a", 0, 10)])
     with pytest.raises(InputError, match="A does not say how many"):
         analyze.compare(folder, after(tmp_path), per_step=True)
-    rows = {r["name"]: r for r in analyze.compare(folder, after(tmp_path)).table.to_pylist()}
+    rows = {r["name"]: r for r in analyze.compare(folder, after(tmp_path)).answer.dicts()}
     assert rows["a"]["a_ns"] == 10_000
 
 
@@ -318,7 +318,7 @@ def test_formats(tmp_path: Path) -> None:
     rows = json.loads(run_cli("compare", a, b, "--format", "json").stdout)
     target = tmp_path / "out.parquet"
     run_cli("compare", a, b, "--format", "parquet", "-o", target)
-    assert pq.read_table(target).to_pylist() == rows == analyze.compare(a, b).table.to_pylist()
+    assert pq.read_table(target).to_pylist() == rows == analyze.compare(a, b).answer.dicts()
 
 
 @pytest.mark.parametrize(
@@ -341,7 +341,7 @@ def test_per_step_needs_steps(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="B does not say how many"):
         analyze.compare(before(tmp_path), bare, per_step=True)
     # Without steps on one side the totals stand side by side: 20 us and 10 us.
-    row = analyze.compare(before(tmp_path), bare).table.to_pylist()[0]
+    row = analyze.compare(before(tmp_path), bare).answer.dicts()[0]
     assert (row["name"], row["a_ns"], row["b_ns"]) == ("a", 20_000, 10_000)
 
 
@@ -438,18 +438,18 @@ def test_pivot_by_hand(tmp_path: Path) -> None:
     for model, precision, step_s in (("a", "fp32", 0.01), ("a", "tf32", 0.005), ("b", "fp32", 0.02)):
         run_folder(tmp_path, 1, 16, step_s, model=model, precision=precision)
     traces = analyze.open(tmp_path)
-    table = traces.pivot("steps", rows=["model"], columns=["precision"], value="step_ns", agg="avg")
+    table = traces.pivot("steps", rows=["model"], columns=["precision"], value="step_ns", agg="avg").arrow()
     assert table.to_pylist() == [
         {"model": "a", "precision=fp32": 10e6, "precision=tf32": 5e6},
         {"model": "b", "precision=fp32": 20e6, "precision=tf32": None},
     ]
     # A column of the query itself across, or a filter over its result: one value is left in each cell.
-    table = traces.where("precision = 'fp32'").pivot("steps", rows=["model"], columns=["step"], value="step_ns")
+    table = traces.where("precision = 'fp32'").pivot("steps", rows=["model"], columns=["step"], value="step_ns").arrow()
     assert table.to_pylist()[1] == {"model": "b", "step=1": 20e6, "step=2": 20e6}
-    table = traces.pivot("steps", rows=["model"], value="step_ns", columns=["precision"], filter="step = 1")
+    table = traces.pivot("steps", rows=["model"], value="step_ns", columns=["precision"], filter="step = 1").arrow()
     assert table.to_pylist()[0] == {"model": "a", "precision=fp32": 10e6, "precision=tf32": 5e6}
     with pytest.raises(InputError, match="step_ns has 2 values at model=a, precision=fp32"):
-        traces.pivot("steps", rows=["model"], columns=["precision"], value="step_ns")
+        traces.pivot("steps", rows=["model"], columns=["precision"], value="step_ns").arrow()
 
 
 def test_pivot_ignores_nulls_as_sql_does(tmp_path: Path) -> None:
@@ -463,7 +463,7 @@ def test_pivot_ignores_nulls_as_sql_does(tmp_path: Path) -> None:
     )
     traces = analyze.open(path, queries=[tmp_path / "q"])
     for agg, found in (("avg", 4000), ("sum", 8000), ("min", 3000), ("max", 5000)):
-        assert traces.pivot("known", rows=["name"], value="dur_ns", agg=agg).to_pylist() == [
+        assert traces.pivot("known", rows=["name"], value="dur_ns", agg=agg).dicts() == [
             {"name": "a", "dur_ns": found},
             {"name": "b", "dur_ns": None},
         ]
@@ -514,9 +514,9 @@ def test_pivot_of_labels_that_sql_compares_as_equal(tmp_path: Path) -> None:
     row = {"name=Gemm": 5000, 'name=b"': 3000, "name=gemm": 7000}
     with analyze.open(trace) as traces:
         pivoted = {"rows": "run_id", "columns": "name,name", "value": "total_ns"}
-        [found] = traces.pivot("kernel-share", **pivoted).drop("run_id").to_pylist()
+        [found] = traces.pivot("kernel-share", **pivoted).arrow().drop("run_id").to_pylist()
         assert found == row
-        [found] = traces.pivot("kernel-share", **pivoted, filter="calls = 1 AND name <> 'Gemm'").to_pylist()
+        [found] = traces.pivot("kernel-share", **pivoted, filter="calls = 1 AND name <> 'Gemm'").dicts()
         assert found.keys() - {"run_id"} == row.keys() - {"name=Gemm"}
     [found] = json.loads(run_cli(*asked, "-f", "json").stdout)
     assert row.items() <= found.items()
@@ -529,10 +529,10 @@ def test_pivot_of_labels_that_sql_compares_as_equal(tmp_path: Path) -> None:
 
 def test_pivot_by_one_column_twice() -> None:
     with analyze.open(SAMPLES / "resnet18-ddp2") as traces:
-        once = traces.pivot("gpu-busy", rows="rank", value="busy_ns")
+        once = traces.pivot("gpu-busy", rows="rank", value="busy_ns").arrow()
         assert once.num_rows == 2 and once.column_names == ["rank", "busy_ns"]
-        assert traces.pivot("gpu-busy", rows="rank,rank", value="busy_ns").equals(once)
-        assert traces.query("gpu-busy", by="model,model").equals(traces.query("gpu-busy", by="model"))
+        assert traces.pivot("gpu-busy", rows="rank,rank", value="busy_ns").arrow().equals(once)
+        assert traces.query("gpu-busy", by="model,model").arrow().equals(traces.query("gpu-busy", by="model").arrow())
 
 
 def test_pivot_of_a_users_query(tmp_path: Path) -> None:
@@ -543,10 +543,10 @@ def test_pivot_of_a_users_query(tmp_path: Path) -> None:
         "SELECT NULL AS run_group, [1, 2] AS places, unnest([1.5, 2.25]) AS cost, {'a': 1} AS part"
     )
     with analyze.open(SAMPLES / "resnet18-1gpu", queries=tmp_path) as traces:
-        [row] = traces.pivot("mine", rows="places", value="cost", agg="sum").to_pylist()
+        [row] = traces.pivot("mine", rows="places", value="cost", agg="sum").dicts()
         assert row == {"places": "[1, 2]", "cost": 3.75}
         with pytest.raises(InputError, match="--agg max: there is none of part, which holds such as"):
-            traces.pivot("mine", rows="places", value="part", agg="max")
+            traces.pivot("mine", rows="places", value="part", agg="max").arrow()
 
 
 def test_columns_that_differ_in_case() -> None:

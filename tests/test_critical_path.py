@@ -169,7 +169,7 @@ def test_pieces_add_up_on_every_sample(window: str, group: str) -> None:
     pieces = traces.sql(
         f"SELECT p.*, s.step FROM (SELECT * FROM critical_path WHERE {turns}) p"
         " LEFT JOIN step_ranges s USING (run_id, rank, turn) ORDER BY run_id, rank, step, seq"
-    ).to_pylist()
+    ).dicts()
     ends: dict[tuple[Any, ...], int] = {}
     lengths: dict[tuple[Any, ...], int] = {}
     for p in pieces:
@@ -179,13 +179,13 @@ def test_pieces_add_up_on_every_sample(window: str, group: str) -> None:
         lengths[key] = lengths.get(key, 0) + p["dur_ns"]
     assert len(lengths) >= 8
     sums: dict[tuple[Any, ...], int] = {}
-    for r in traces.query("critical-path", params={"window": window, "group": group}).to_pylist():
+    for r in traces.query("critical-path", params={"window": window, "group": group}).dicts():
         key = (r["run_id"], r["rank"], r["step"])
         assert r["window_ns"] == lengths[key]
         sums[key] = sums.get(key, 0) + r["total_ns"]
     assert sums == lengths
     if window == "step":
-        for r in traces.sql("SELECT run_id, rank, step, end_ns - start_ns AS ns FROM step_windows").to_pylist():
+        for r in traces.sql("SELECT run_id, rank, step, end_ns - start_ns AS ns FROM step_windows").dicts():
             assert lengths.get((r["run_id"], r["rank"], r["step"]), r["ns"]) == r["ns"]
 
 

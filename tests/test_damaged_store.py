@@ -28,7 +28,7 @@ def _answers(store: Path) -> dict[str, object]:
     found: dict[str, object] = {}
     for question in QUESTIONS:
         try:
-            found[question] = analyze.open(store).answer(question).rows()
+            found[question] = analyze.open(store).query(question).rows()
         except InputError as e:
             found[question] = str(e)
     return found

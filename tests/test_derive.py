@@ -92,9 +92,9 @@ def test_a_store_without_derived_tables_answers_as_with_them(tmp_path: Path) -> 
     def answers() -> list[object]:
         with analyze.open(store) as traces:
             return [
-                *(traces.sql(f"SELECT * FROM {table} ORDER BY ALL").to_pylist() for table in tables),
-                traces.where("rank = 1").sql(STEPS).to_pylist(),
-                traces.query("steps", by=["rank"]).to_pylist(),
+                *(traces.sql(f"SELECT * FROM {table} ORDER BY ALL").dicts() for table in tables),
+                traces.where("rank = 1").sql(STEPS).dicts(),
+                traces.query("steps", by=["rank"]).dicts(),
             ]
 
     expected = answers()

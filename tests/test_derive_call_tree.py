@@ -351,4 +351,4 @@ def test_times_that_overflow_every_sum_are_an_error(query: str, tmp_path: Path) 
     longest = (2**62 - 1) // 1000  # us
     trace = write_trace(tmp_path / "t.json", [event("cpu_op", "aten::mm", 0, longest, tid=tid) for tid in (1, 2, 3)])
     with analyze.open(trace) as traces, pytest.raises(InputError, match="2\\^62 ns"):
-        traces.query(query)
+        traces.query(query).arrow()

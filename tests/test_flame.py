@@ -126,7 +126,8 @@ def test_stacks_of_an_nsys_recording(tmp_path: Path) -> None:
     [row] = (
         analyze.open(SAMPLES / "alexnet-dp2")
         .where(profiler="nsys")
-        .sql("SELECT sum(dur_ns)::BIGINT AS ns FROM gpu_work")["ns"]
+        .sql("SELECT sum(dur_ns)::BIGINT AS ns FROM gpu_work")
+        .arrow()["ns"]
         .to_pylist()
     )
     assert sum(counts(text).values()) == row

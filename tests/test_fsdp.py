@@ -103,7 +103,7 @@ def test_late_module_is_a_finding(tmp_path: Path) -> None:
 
     What is left of the exposed communication, 2 of a's second all_gather and 4 of the reduction, nobody waits for.
     """
-    found = {r["finding"]: r for r in analyze.open(write_ranks(tmp_path, second(10), second(18))).advise(0).to_pylist()}
+    found = {r["finding"]: r for r in analyze.open(write_ranks(tmp_path, second(10), second(18))).advise(0).dicts()}
     assert found["late-unshards"]["saving_ns"] == 12_000
     assert found["late-unshards"]["evidence"] == (
         "2 of 6 all_gathers end after their module needs them; each GPU stalls for 0.016 ms, of which 0.012 ms"

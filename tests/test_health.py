@@ -198,7 +198,7 @@ def test_ranges_without_an_end(tmp_path: Path) -> None:
 
 
 def test_each_verdict_of_the_samples_has_a_reason() -> None:
-    rows = analyze.open(SAMPLES).where(profiler="all").query("health").to_pylist()
+    rows = analyze.open(SAMPLES).where(profiler="all").query("health").dicts()
     assert {r["verdict"] for r in rows} <= {"ok", "note", "warning", "unknown"}
     assert all(bool(r["impact"]) == (r["verdict"] in ("note", "warning")) for r in rows if r["fact"] != "status")
 

@@ -115,7 +115,7 @@ def test_info_of_partial_recordings(sample: str, kept: Callable[[dict[str, Any]]
     path = tmp_path / "t.json"
     path.write_text(json.dumps(trace | {"traceEvents": events}))
     with analyze.open(path) as traces:
-        compare(traces.info(), lambda query: traces.answer(query.name).rows(1))
+        compare(traces.info(), lambda query: traces.query(query.name).rows(1))
 
 
 @pytest.mark.parametrize("tables", [SUMMARY, GPU_TRACE], ids=["sums", "timeline"])
@@ -123,7 +123,7 @@ def test_info_of_an_nvprof_log(tables: str, tmp_path: Path) -> None:
     path = tmp_path / "out.123"
     path.write_text(BANNER + tables)
     with analyze.open(path) as traces:
-        compare(traces.info(), lambda query: traces.answer(query.name).rows(1))
+        compare(traces.info(), lambda query: traces.query(query.name).rows(1))
 
 
 def compare(info: Info, rows: Callable[[Query], Sequence[object]]) -> None:

@@ -177,7 +177,7 @@ def kill_often(folder: Path, kills: int, seed: int) -> int:
         time.sleep(moments.uniform(0.3, 1) * takes)
         child.send_signal(moments.choice((signal.SIGKILL, signal.SIGTERM)))
         killed += child.wait() != 0
-        answer = analyze.open(store).sql("SELECT run_id, rank, name, count(*) AS n FROM kernels GROUP BY ALL")
+        answer = analyze.open(store).sql("SELECT run_id, rank, name, count(*) AS n FROM kernels GROUP BY ALL").arrow()
         found: dict[str, set[tuple[str, int]]] = {}
         for row in answer.to_pylist():
             found.setdefault(row["run_id"], set()).add((row["name"], row["n"]))

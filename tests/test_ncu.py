@@ -564,7 +564,7 @@ def test_summary_is_rejected_by_name(tmp_path: Path) -> None:
     )
     for printed in (summary, "==PROF== Connected to process 5\n" + summary, text):
         with pytest.raises(InputError, match=r"holds a summary of launches .--print-summary., which is not read"):
-            analyze.open(write(tmp_path / "a.csv", printed)).query("metrics")
+            analyze.open(write(tmp_path / "a.csv", printed)).query("metrics").arrow()
     # Beside launches, its rows are lost.
     found, report = rows(write(tmp_path / "b.csv", long((TIME, "us", "1.5")) + summary + long((TIME, "us", "2.5"))))
     assert [(r["launch_id"], r["value"]) for r in found] == [(0, 1500), (1, 2500)] and report.lost == 1
@@ -726,7 +726,7 @@ def test_report_file_needs_ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert ask(path, "flops")[0]["fp32_flops"] == 16
     write(tmp_path / "fake-ncu", "#!/bin/sh\necho '==ERROR== Not a report'\nexit 1\n")
     with pytest.raises(InputError, match="ncu could not read it: Not a report"):
-        analyze.open(write(tmp_path / "y.ncu-rep", "NVR binar")).query("flops")
+        analyze.open(write(tmp_path / "y.ncu-rep", "NVR binar")).query("flops").arrow()
 
 
 def test_the_csv_beside_a_report_is_read_instead(tmp_path: Path) -> None:
@@ -814,7 +814,7 @@ def test_executed_flops_join_the_trace_of_another_folder(tmp_path: Path) -> None
     bare = tmp_path / "alexnet.csv"
     bare.write_bytes((SAMPLES / "alexnet-ncu" / "ncu" / "rank-0.ncu.csv").read_bytes())
     trace = SAMPLES / "alexnet-ncu" / "torch" / "rank-0.trace.json.gz"
-    both = {r["call"]: r for r in analyze.open(bare, trace).query("useful-flops").to_pylist()}
+    both = {r["call"]: r for r in analyze.open(bare, trace).query("useful-flops").dicts()}
     first = both["aten::convolution 64x3x224x224, 64x3x11x11"]
     assert first["executed_per_model"] == pytest.approx(32 / 3, rel=0.005)
 
@@ -822,14 +822,14 @@ def test_executed_flops_join_the_trace_of_another_folder(tmp_path: Path) -> None
 def test_a_program_under_ncu_is_paired_with_the_same_program_alone(tmp_path: Path) -> None:
     """A program of the user's own has no settings that could differ from those of other runs."""
     pairs = "SELECT ncu_run::VARCHAR AS ncu, torch_run::VARCHAR AS torch FROM run_pairs"
-    assert analyze.open(SAMPLES / "matmuls", SAMPLES / "resnet18-1gpu").sql(pairs).to_pylist() == []
+    assert analyze.open(SAMPLES / "matmuls", SAMPLES / "resnet18-1gpu").sql(pairs).dicts() == []
     # Recorded once more under torch.profiler: the trace of another sample stands for that of the program.
     again = tmp_path / "again"
     shutil.copytree(SAMPLES / "resnet18-1gpu", again)
     manifest = json.loads((again / "run.json").read_text())
     command = ["collect", "run", "--profiler", "torch", "--", "python3", "matmuls.py"]
     (again / "run.json").write_text(json.dumps(manifest | {"run_id": "again", "command": command}))
-    found = analyze.open(SAMPLES / "matmuls", SAMPLES / "resnet18-1gpu", again).sql(pairs).to_pylist()
+    found = analyze.open(SAMPLES / "matmuls", SAMPLES / "resnet18-1gpu", again).sql(pairs).dicts()
     assert [(pair["ncu"].endswith("matmuls-063d"), pair["torch"]) for pair in found] == [(True, "again")]
 
 
@@ -837,7 +837,7 @@ def test_a_run_alone_is_not_compared_with_another_workload() -> None:
     """alexnet-roofline has no torch pass of its own: by run it has no rows, beside alexnet-ncu as alone."""
     paths = [SAMPLES / "alexnet-ncu", SAMPLES / "alexnet-roofline"]
     with analyze.open(*paths) as traces:
-        rows = traces.where(profiler="all").query("useful-flops", by=["run_id"]).to_pylist()
+        rows = traces.where(profiler="all").query("useful-flops", by=["run_id"]).dicts()
         assert {r["run_id"] for r in rows} == {"20261120-172016-alexnet-b64-g1-tf32-6acb.ncu"}
         # All together, the torch pass of the same settings stands in.
-        assert len(traces.where(profiler="all").query("useful-flops").to_pylist()) > 0
+        assert len(traces.where(profiler="all").query("useful-flops").dicts()) > 0

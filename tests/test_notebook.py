@@ -70,7 +70,7 @@ def numbers(tmp_path: Path, rows: int) -> analyze.Traces:
 
 
 def test_a_table_has_units_and_numbers_on_the_right(tmp_path: Path) -> None:
-    page = Page(numbers(tmp_path, 3).answer("kernel-share", select=["name", "calls", "total_ns"])._repr_html_())
+    page = Page(numbers(tmp_path, 3).query("kernel-share", select=["name", "calls", "total_ns"])._repr_html_())
     # 1, 2, 3 us, the longest first.
     assert page.rows == [
         ["name", "calls", "total (µs)"], ["k2", "1", "3.000"], ["k1", "1", "2.000"], ["k0", "1", "1.000"]
@@ -84,7 +84,7 @@ def test_a_table_has_units_and_numbers_on_the_right(tmp_path: Path) -> None:
 
 
 def test_a_long_table_is_bounded(tmp_path: Path) -> None:
-    answer = numbers(tmp_path, 300).answer("kernel-share")
+    answer = numbers(tmp_path, 300).query("kernel-share")
     html = answer._repr_html_()
     page = Page(html)
     names = [row[0] for row in page.rows[1:]]
@@ -92,20 +92,20 @@ def test_a_long_table_is_bounded(tmp_path: Path) -> None:
     assert names == [*(f"k{n}" for n in range(299, 284, -1)), "⋮", "k4", "k3", "k2", "k1", "k0"]
     assert "the first 15 and the last 5 of 300 rows" in page.text and len(html) < 40_000
     assert repr(answer).count("\n") < 30 and "... of 300 rows" in repr(answer)
-    twenty = numbers(tmp_path / "20", 20).answer("kernel-share")
+    twenty = numbers(tmp_path / "20", 20).query("kernel-share")
     assert "⋮" not in twenty._repr_html_() and "... of" not in repr(twenty)
-    wide = analyze.open(ONE).sql_answer("SELECT " + ", ".join(f"{n} AS c{n}" for n in range(40)))._repr_html_()
+    wide = analyze.open(ONE).sql("SELECT " + ", ".join(f"{n} AS c{n}" for n in range(40)))._repr_html_()
     assert len(Page(wide).rows[0]) == 30 and "10 more columns, from c30 on" in wide
 
 
 def test_empty_columns_are_named_below(tmp_path: Path) -> None:
     traces = numbers(tmp_path, 2)
-    page = Page(traces.sql_answer("SELECT run_id, name, NULL::BIGINT AS nothing_ns FROM kernels")._repr_html_())
+    page = Page(traces.sql("SELECT run_id, name, NULL::BIGINT AS nothing_ns FROM kernels")._repr_html_())
     assert page.rows == [["name"], ["k0"], ["k1"]]
-    [(run,)] = traces.sql_answer("SELECT run_id FROM runs").rows()
+    [(run,)] = traces.sql("SELECT run_id FROM runs").rows()
     assert page.text.endswith(f"run {run}; 2 rows; no data: nothing_ns")
-    none = traces.answer("collectives")._repr_html_()
-    assert repr(traces.answer("collectives")).startswith("no rows")
+    none = traces.query("collectives")._repr_html_()
+    assert repr(traces.query("collectives")).startswith("no rows")
     assert "0 rows" in none and "no rows: the recording has no communication kernels" in none
 
 
@@ -116,7 +116,7 @@ HOSTILE = [
 
 def test_html_in_names_is_escaped(tmp_path: Path) -> None:
     traces = analyze.open(write_trace(tmp_path / "t.json", [kernel(n, 9 * i, 1) for i, n in enumerate(HOSTILE)]))
-    html = traces.answer("kernel-share")._repr_html_()
+    html = traces.query("kernel-share")._repr_html_()
     page = Page(html)
     assert "script" not in page.tags and "b" not in page.tags
     names = {row[0] for row in page.rows[1:]}
@@ -124,8 +124,8 @@ def test_html_in_names_is_escaped(tmp_path: Path) -> None:
     assert {*HOSTILE[:2], r"\x1b[31mred", r"\u202eright to left", "&lt;b&gt;", r"a\nb", "]]>"} < names
     assert len(names) == 8 and max(map(len, names)) <= 72
     assert not {"\x1b", "\u202e"} & set(html) and len(html) < 10_000
-    assert "\x1b" not in repr(traces.answer("kernel-share")) and "\u202e" not in repr(traces.answer("kernel-share"))
-    column = Page(traces.sql_answer("""SELECT 1 AS "<img src=x onerror='f()'>" """)._repr_html_())
+    assert "\x1b" not in repr(traces.query("kernel-share")) and "\u202e" not in repr(traces.query("kernel-share"))
+    column = Page(traces.sql("""SELECT 1 AS "<img src=x onerror='f()'>" """)._repr_html_())
     assert "img" not in column.tags and column.rows[0] == ["<img src=x onerror='f()'>"]
     # The same of the names of a run, which stand in what was found.
     run = tmp_path / "<script>run.json"
@@ -138,7 +138,7 @@ def test_values_of_every_type_are_shown() -> None:
         "SELECT 170141183460469231731687303715884105727 AS huge, 1.5::DECIMAL(5, 2) AS d, [1, 2] AS l, {'x': 1} AS s,"
         " DATE '2026-01-02' AS day, TIMESTAMP '2026-01-02 03:04:05' AS t, true AS b, 'nan'::DOUBLE AS nan, 1 AS one"
     )
-    answer = analyze.open(ONE).sql_answer(statement)
+    answer = analyze.open(ONE).sql(statement)
     [head, row] = Page(answer._repr_html_()).rows
     shown = dict(zip(head, row, strict=True))
     assert shown["d"] == "1.5" and shown["l"] == "[1, 2]" and shown["day"] == "2026-01-02" and shown["b"] == "yes"
@@ -148,7 +148,7 @@ def test_values_of_every_type_are_shown() -> None:
 
 
 def test_columns_of_one_name_stay_apart() -> None:
-    answer = analyze.open(ONE).sql_answer("SELECT 1 AS a_ns, 2000 AS a_ns, NULL AS a")
+    answer = analyze.open(ONE).sql("SELECT 1 AS a_ns, 2000 AS a_ns, NULL AS a")
     [head, row] = Page(answer._repr_html_()).rows
     assert head == ["a (µs)", "a_ns_1 (µs)"] and row == ["0.0010", "2.000"]  # two digits of its own
     assert answer.df(units=True).values.tolist()[0][:2] == [0.001, 2.0]
@@ -157,7 +157,7 @@ def test_columns_of_one_name_stay_apart() -> None:
 def test_only_numbers_get_a_unit() -> None:
     """Of a SELECT of one's own: names that end in _ns or _pct, of values that are no numbers; and decimals."""
     statement = "SELECT TIMESTAMP '2026-01-02' AS t_ns, INTERVAL 1 DAY AS i_s, true AS b_pct, 1500.5 AS d_ns"
-    answer = analyze.open(ONE).sql_answer(statement)
+    answer = analyze.open(ONE).sql(statement)
     assert [c.unit for c in answer.columns] == ["time", "text", "bool", "ns"]
     assert "1.500" in repr(answer) and "2026-01-02" in repr(answer)
     assert answer.df(units=True)["d (µs)"].tolist() == [1.5005]
@@ -183,7 +183,7 @@ def test_traces_repr_describes_the_recording() -> None:
 
 
 def test_pandas_has_the_plain_numbers(tmp_path: Path) -> None:
-    answer = numbers(tmp_path, 2).sql_answer("SELECT name, dur_ns, sum(dur_ns) OVER () AS total_ns FROM kernels")
+    answer = numbers(tmp_path, 2).sql("SELECT name, dur_ns, sum(dur_ns) OVER () AS total_ns FROM kernels")
     frame = answer.df()
     # DuckDB sums in 128 bits, which pandas would take for objects.
     assert frame.to_dict("list") == {"name": ["k0", "k1"], "dur_ns": [1000, 2000], "total_ns": [3000, 3000]}
@@ -194,20 +194,20 @@ def test_pandas_has_the_plain_numbers(tmp_path: Path) -> None:
 
 def test_integers_with_nulls_stay_integers() -> None:
     at = 2**53 + 1  # ns since 1970 are above it; no floating-point number is this one
-    frame = analyze.open(ONE).sql_answer(f"SELECT unnest([{at}, NULL]) AS at, unnest([true, NULL]) AS b").df()
+    frame = analyze.open(ONE).sql(f"SELECT unnest([{at}, NULL]) AS at, unnest([true, NULL]) AS b").df()
     assert frame["at"].dtype == pd.Int64Dtype() and frame["at"][0] == at and frame["at"].isna()[1]
     assert frame["b"].dtype == pd.BooleanDtype()
 
 
 def test_pandas_with_units(tmp_path: Path) -> None:
-    answer = numbers(tmp_path, 2).answer("kernel-share", select=["name", "calls", "total_ns", "kernel_time_pct"])
+    answer = numbers(tmp_path, 2).query("kernel-share", select=["name", "calls", "total_ns", "kernel_time_pct"])
     frame = answer.df(units=True)
     assert list(frame.columns) == ["name", "calls", "total (µs)", "kernel_time (%)"]
     # 2 and 1 us; two thirds and one.
     assert frame["total (µs)"].tolist() == [2.0, 1.0]
     assert frame["kernel_time (%)"].tolist() == pytest.approx([200 / 3, 100 / 3])
     assert list(answer.df().columns) == ["name", "calls", "total_ns", "kernel_time_pct"]
-    assert analyze.open(tmp_path / "t.json").answer("collectives").df(units=True).empty
+    assert analyze.open(tmp_path / "t.json").query("collectives").df(units=True).empty
 
 
 @pytest.mark.parametrize("query", catalog().values(), ids=lambda q: q.name)
@@ -220,7 +220,7 @@ def test_column_names_with_units_are_unique(query: Any) -> None:
 
 def test_arrow_is_not_copied() -> None:
     polars = pytest.importorskip("polars", reason="needs the package polars (the dev extra has it)")
-    answer = analyze.open(ONE).answer("kernel-share", params={"group": "family"})
+    answer = analyze.open(ONE).query("kernel-share", params={"group": "family"})
     address = answer.arrow()["calls"].chunk(0).buffers()[1].address
     for frame in (answer.pl(), polars.DataFrame(answer)):
         assert frame["calls"].to_arrow().buffers()[1].address == address
@@ -233,14 +233,14 @@ def test_arrow_is_not_copied() -> None:
 
 def test_without_polars(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "polars", None)  # as if it were not installed
-    answer = analyze.open(ONE).answer("runs")
+    answer = analyze.open(ONE).query("runs")
     with pytest.raises(InputError, match=r"^polars is not installed: pip install polars$"):
         answer.pl()
 
 
 def test_answer_is_computed_once() -> None:
     with analyze.open(ONE) as traces:
-        answer = traces.answer("kernel-share")
+        answer = traces.query("kernel-share")
         shown = answer._repr_html_()
     # Nothing can be computed after the recordings are closed.
     assert answer._repr_html_() == shown and repr(answer)
@@ -250,20 +250,20 @@ def test_answer_is_computed_once() -> None:
 def test_every_kind_of_answer_has_a_repr() -> None:
     traces = analyze.open(DP2)
     for answer in (
-        traces.answer("runs"),
-        traces.sql_answer("SELECT 1 AS one"),
-        traces.pivot_answer("nccl-share", ["model"], "kernel_time_pct", agg="sum"),
-        traces.advise_answer(),
+        traces.query("runs"),
+        traces.sql("SELECT 1 AS one"),
+        traces.pivot("nccl-share", ["model"], "kernel_time_pct", agg="sum"),
+        traces.advise(),
         traces.queries(),
         analyze.compare(ONE, DDP2).answer,
     ):
         assert len(Page(answer._repr_html_()).rows) > 1 and len(answer.df()) > 0
-    assert traces.answer("breakdown").note in traces.answer("breakdown")._repr_html_()
+    assert traces.query("breakdown").note in traces.query("breakdown")._repr_html_()
 
 
 def test_timestamps_do_not_choose_the_unit_of_durations() -> None:
     """Savings of 63 and 20 ms (docs/tutorial.md) beside moments of seconds on the clock of the recording."""
-    frame = analyze.open(SAMPLES / "late-rank").advise_answer().df(units=True)
+    frame = analyze.open(SAMPLES / "late-rank").advise().df(units=True)
     assert frame["saving (ms)"].tolist() == pytest.approx([63.175, 20.261], abs=5e-4)
 
 
@@ -300,10 +300,10 @@ def test_a_figure_is_of_the_rows_of_its_answer() -> None:
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda t: t.sql_answer("SELECT 1"), "plot: only the answer to a query can be drawn"),
-        (lambda t: t.answer("kernel-share", select=["calls"]), "plot kernel-share: the figure needs the column"),
-        (lambda t: t.answer("collectives"), "plot collectives: there is nothing to draw; it needs"),
-        (lambda t: t.answer("runs"), "query runs declares no figure"),
+        (lambda t: t.sql("SELECT 1"), "plot: only the answer to a query can be drawn"),
+        (lambda t: t.query("kernel-share", select=["calls"]), "plot kernel-share: the figure needs the column"),
+        (lambda t: t.query("collectives"), "plot collectives: there is nothing to draw; it needs"),
+        (lambda t: t.query("runs"), "query runs declares no figure"),
     ],
 )
 def test_answer_without_a_figure_is_one_sentence(ask: Any, message: str) -> None:
@@ -324,7 +324,7 @@ def test_every_query_is_a_function() -> None:
         assert getattr(questions, name.replace("-", "_")).__doc__ == function.__doc__
         signature = inspect.signature(function)
         own = {p.name: p for p in query.params}
-        assert set(signature.parameters) == {*own, "by", "where", "sort", "limit", "select", "profiler"}
+        assert set(signature.parameters) == {*own, "by", "sort", "limit", "select"}
         assert inspect.getdoc(function).startswith(query.question)
         for p in own.values():
             made = signature.parameters[p.name]
@@ -337,7 +337,7 @@ def test_every_query_is_a_function() -> None:
 def test_query_functions_equal_answer() -> None:
     traces = analyze.open(ONE)
     asked = traces.queries.kernel_share(group="family", by=["model"], limit=2, sort="calls")
-    same = traces.answer("kernel-share", ["model"], params={"group": "family"}, limit=2, sort="calls")
+    same = traces.query("kernel-share", ["model"], params={"group": "family"}, limit=2, sort="calls")
     assert asked.rows() == same.rows() and asked.columns == same.columns
     with pytest.raises(InputError, match=r"query kernel-share has no parameter 'colour' \(it has group\)"):
         traces.queries.kernel_share(colour="red")

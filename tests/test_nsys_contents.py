@@ -174,7 +174,7 @@ def test_pages_of_managed_memory_are_not_advised_to_be_pinned(tmp_path: Path) ->
     assert "CUDA_UM_GPU_PAGE_FAULT_EVENTS: 85 in 5 rows" in run["warnings"]
     assert "CUDA_UM_CPU_PAGE_FAULT_EVENTS: 7 rows" in run["warnings"]
     with analyze.open(path) as traces:
-        advice = {a["finding"]: a for a in traces.advise().to_pylist()}
+        advice = {a["finding"]: a for a in traces.advise().dicts()}
     assert "exposed-copies" not in advice
     # All that moves may be waited for: 3 x 0.5 + 0.8 of a span of 11.8 ms.
     assert advice["managed-memory"]["saving_ns"] == 2_300_000

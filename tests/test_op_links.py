@@ -99,7 +99,7 @@ def test_each_rank_is_decided_by_itself(tmp_path: Path) -> None:
         kernel("k", 70, 50, correlation=7, **{"External id": 2}),
     ]  # fmt: skip
     write_trace(tmp_path / "run" / "rank1.json", new, **ranks[1])
-    rows = analyze.open(tmp_path / "run").query("op-tree", by=["rank"]).to_pylist()
+    rows = analyze.open(tmp_path / "run").query("op-tree", by=["rank"]).dicts()
     found = {(r["rank"], r["path"]): r["self_gpu_ns"] for r in rows if r["self_gpu_ns"]}
     assert found == {
         (0, "outer > inner"): 50_000, (0, "outer"): 7_000, (0, "(no operator)"): 3_000, (1, "outer"): 50_000,

@@ -213,7 +213,7 @@ def test_lateness_is_attributed_to_its_cause(tmp_path: Path) -> None:
     assert [(r["wait_ns"], r["blocked_ns"]) for r in rows] == [
         (0, 1_000), (1_000, 59_000), (60_000, 12_000), (72_000, 0),
     ]  # fmt: skip
-    found = {r["finding"]: r for r in analyze.open(path).advise(min_pct=0).to_pylist()}
+    found = {r["finding"]: r for r in analyze.open(path).advise(min_pct=0).dicts()}
     assert (
         "others wait longest for rank 1, 0.059 ms while it does not wait itself" in found["pipeline-bubble"]["evidence"]
     )
@@ -548,6 +548,6 @@ def test_unknown_hosts_are_null(tmp_path: Path) -> None:
 
 def test_reports_name_their_hosts() -> None:
     """The collector's own workers run on its node, and a report of Nsight Systems says its own."""
-    hosts = analyze.open(SAMPLES / "alexnet-dp2").sql("SELECT DISTINCT host FROM rank_hosts").to_pylist()
+    hosts = analyze.open(SAMPLES / "alexnet-dp2").sql("SELECT DISTINCT host FROM rank_hosts").dicts()
     manifest = json.loads((SAMPLES / "alexnet-dp2" / "run.json").read_text())
     assert hosts == [{"host": manifest["host"]}]

@@ -23,7 +23,7 @@ def dp2() -> analyze.Traces:
 
 
 def broadcasts(traces: analyze.Traces, where: str | None = None, profiler: str | None = None) -> int:
-    rows = traces.where(where, profiler).query("nccl-share").to_pylist()
+    rows = traces.where(where, profiler).query("nccl-share").dicts()
     return sum(r["calls"] for r in rows if r["collective"] == "broadcast")
 
 
@@ -35,35 +35,33 @@ def test_a_workload_counts_once(dp2: analyze.Traces) -> None:
     assert broadcasts(dp2) == torch
     assert broadcasts(dp2, profiler="torch") == torch and broadcasts(dp2, profiler="nsys") == nsys
     assert broadcasts(dp2, profiler="all") == torch + nsys
-    [row] = dp2.sql("SELECT count(DISTINCT run_id) AS n, any_value(profiler) AS p FROM runs").to_pylist()
+    [row] = dp2.sql("SELECT count(DISTINCT run_id) AS n, any_value(profiler) AS p FROM runs").dicts()
     assert (row["n"], row["p"]) == (1, "torch")
 
 
 def test_grouping_by_profiler_uses_all_passes(dp2: analyze.Traces) -> None:
     for by in ("profiler", "run_id"):
-        rows = dp2.query("nccl-share", by=[by]).to_pylist()
+        rows = dp2.query("nccl-share", by=[by]).dicts()
         assert len({r[by] for r in rows}) == 2
-    pivot = dp2.pivot("nccl-share", rows=["collective"], columns=["profiler"], value="calls").to_pylist()
+    pivot = dp2.pivot("nccl-share", rows=["collective"], columns=["profiler"], value="calls").dicts()
     assert {r["collective"]: (r["profiler=nsys"], r["profiler=torch"]) for r in pivot}["broadcast"] == (16, 16)
-    assert {r["profiler"] for r in dp2.query("runs").to_pylist()} == {"torch", "nsys"}
+    assert {r["profiler"] for r in dp2.query("runs").dicts()} == {"torch", "nsys"}
 
 
 def test_query_uses_the_pass_with_its_data(dp2: analyze.Traces) -> None:
-    assert dp2.query("nvtx").to_pylist() == dp2.where("profiler = 'nsys'").query("nvtx").to_pylist() != []
-    assert dp2.query("ops").num_rows > 0
+    assert dp2.query("nvtx").dicts() == dp2.where("profiler = 'nsys'").query("nvtx").dicts() != []
+    assert dp2.query("ops").arrow().num_rows > 0
     # A recording under torch.profiler alone answers it as well as it can.
-    assert analyze.open(SAMPLES / "resnet18-1gpu").query("nvtx").num_rows > 0
+    assert analyze.open(SAMPLES / "resnet18-1gpu").query("nvtx").arrow().num_rows > 0
 
 
 def test_passes_without_times_are_kept() -> None:
     """Nsight Compute's counters and the operators of the torch pass are asked together."""
     traces = analyze.open(SAMPLES / "alexnet-ncu")
-    both = traces.sql("SELECT DISTINCT profiler FROM runs").to_pylist()
+    both = traces.sql("SELECT DISTINCT profiler FROM runs").dicts()
     assert {"ncu", "torch"} <= {r["profiler"] for r in both}
     assert Engine(traces.stores).note == ""
-    assert (
-        traces.query("useful-flops").to_pylist() == traces.where(profiler="all").query("useful-flops").to_pylist() != []
-    )
+    assert traces.query("useful-flops").dicts() == traces.where(profiler="all").query("useful-flops").dicts() != []
 
 
 def test_failed_or_empty_pass_is_replaced() -> None:
@@ -86,12 +84,12 @@ def test_failed_or_empty_pass_is_replaced() -> None:
 
 def test_rank_filter_does_not_change_the_pass() -> None:
     traces = analyze.open(DP2, SAMPLES / "resnet18-ddp2")
-    rows = traces.where("rank = 0").query("kernel-share").to_pylist()
+    rows = traces.where("rank = 0").query("kernel-share").dicts()
     by_run = {
         r["run_id"]: r["ns"]
         for r in traces.where("rank = 0")
         .sql("SELECT run_id, sum(dur_ns)::BIGINT AS ns FROM kernels GROUP BY run_id")
-        .to_pylist()
+        .dicts()
     }
     assert len(by_run) == 2 and sum(r["total_ns"] for r in rows) == sum(by_run.values())
 

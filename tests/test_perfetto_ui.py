@@ -93,13 +93,9 @@ def test_perfetto_opens_a_sample(show: Show, tmp_path: Path, name: str) -> None:
     screenshot(page, name, tmp_path)
     asked = analyze.open(SAMPLES / name.split(" ")[0])
     own = "SELECT rank, pid, tid & 4294967295 AS tid FROM {} WHERE pid > 0"
-    threads = (
-        asked.where(profiler=profiler).sql(f"{own.format('cpu_ops')} UNION {own.format('cuda_calls')}").to_pylist()
-    )
+    threads = asked.where(profiler=profiler).sql(f"{own.format('cpu_ops')} UNION {own.format('cuda_calls')}").dicts()
     gpus = (
-        asked.where(profiler=profiler)
-        .sql("SELECT DISTINCT rank, coalesce(device, 0) AS device FROM gpu_work")
-        .to_pylist()
+        asked.where(profiler=profiler).sql("SELECT DISTINCT rank, coalesce(device, 0) AS device FROM gpu_work").dicts()
     )
     processes = {f"rank {t['rank']} CPU process {t['pid']}" for t in threads}
     devices = {f"rank {g['rank']} GPU {g['device']}" for g in gpus}

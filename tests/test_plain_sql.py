@@ -159,14 +159,14 @@ def refused(ask: Callable[[], object], what: object = "") -> None:
 
 
 def test_sql_only_reads_the_tables(place: Place) -> None:
-    python_variable = analyze.open(place.store).query("kernel-share")
+    python_variable = analyze.open(place.store).query("kernel-share").arrow()
     assert python_variable.num_rows == 1
     engine = Engine([Store(place.store)], read_only=True)
     for statement in [*writers(place), *selects(place)]:
         refused(lambda s=statement: engine.sql(s).rows(), statement)  # type: ignore[misc]
         assert place.content() == place.before, statement
     for statement in writers(place)[-8:]:
-        refused(lambda s=statement: analyze.open(place.store).sql(s), statement)  # type: ignore[misc]
+        refused(lambda s=statement: analyze.open(place.store).sql(s).arrow(), statement)  # type: ignore[misc]
 
 
 def test_where_filter_and_compare_take_one_expression(place: Place) -> None:
@@ -194,9 +194,9 @@ def test_where_filter_and_compare_take_one_expression(place: Place) -> None:
     for attack in attacks:
         refused(lambda a=attack: check_expression(parser, a, "here"), attack)  # type: ignore[misc]
     for attack in attacks[::24]:
-        refused(lambda a=attack: traces.where(a).sql("SELECT 1"), attack)  # type: ignore[misc]
-        refused(lambda a=attack: traces.where(a).query("kernel-share"), attack)  # type: ignore[misc]
-        refused(lambda a=attack: traces.pivot("kernel-share", ["name"], "calls", filter=a), attack)  # type: ignore[misc]
+        refused(lambda a=attack: traces.where(a).sql("SELECT 1").arrow(), attack)  # type: ignore[misc]
+        refused(lambda a=attack: traces.where(a).query("kernel-share").arrow(), attack)  # type: ignore[misc]
+        refused(lambda a=attack: traces.pivot("kernel-share", ["name"], "calls", filter=a).arrow(), attack)  # type: ignore[misc]
         refused(lambda a=attack: analyze.compare(traces, traces, where_a=a), attack)  # type: ignore[misc]
         assert place.content() == place.before, attack
 
@@ -213,7 +213,7 @@ def test_where_accepts_computations(place: Place) -> None:
     ):
         engine = Engine(traces.stores, Selection(where=(where,)), read_only=True)
         assert engine.sql("SELECT count(*) AS n FROM kernels").rows() == [(n,)], where
-    assert traces.where(where).sql("SELECT count(*) AS n FROM kernels").to_pylist() == [{"n": n}]
+    assert traces.where(where).sql("SELECT count(*) AS n FROM kernels").dicts() == [{"n": n}]
 
 
 def test_sql_accepts_computations(place: Place) -> None:
@@ -274,7 +274,7 @@ def test_query_files_and_blocks_only_read_the_tables(place: Place, tmp_path: Pat
     refused(lambda: ask(plain, order=f"x; COPY (SELECT 1) TO '{place.folder}/out.csv'"))
     refused(lambda: ask("-- @use ../../../etc/own\n" + plain))
     ask(plain)
-    assert analyze.open(place.store, queries=[folder]).query("own").to_pylist() == [{"x": 1}]
+    assert analyze.open(place.store, queries=[folder]).query("own").dicts() == [{"x": 1}]
     assert place.content() == place.before
 
 
@@ -283,15 +283,19 @@ def test_names_are_names(place: Place) -> None:
     traces = analyze.open(place.store)
     for text in ("name\"; COPY (SELECT 1) TO 'out.csv", "1) --", "dur_ns + 1", 'name" DESC', "(SELECT 1)"):
         for option in ({"sort": text}, {"select": [text]}, {"by": [text]}):
-            refused(lambda o=option: traces.query("kernel-share", **o))  # type: ignore[misc, arg-type]
+            refused(lambda o=option: traces.query("kernel-share", **o).arrow())  # type: ignore[misc, arg-type]
         refused(lambda t=text: analyze.compare(traces, traces, sort=t))  # type: ignore[misc]
-        refused(lambda t=text: traces.pivot("kernel-share", rows=[t], value="calls"))  # type: ignore[misc]
+        refused(lambda t=text: traces.pivot("kernel-share", rows=[t], value="calls").arrow())  # type: ignore[misc]
 
 
 def test_a_parameter_is_a_value(place: Place) -> None:
     traces = analyze.open(place.store)
     text = "' OR 1=1; COPY (SELECT 1) TO 'out.csv'; --"
-    assert traces.query("collectives").num_rows == traces.query("stragglers", params={"collective": text}).num_rows == 0
+    assert (
+        traces.query("collectives").arrow().num_rows
+        == traces.query("stragglers", params={"collective": text}).arrow().num_rows
+        == 0
+    )
 
 
 def test_the_connection_cannot_write_without_the_parser(place: Place) -> None:
@@ -357,7 +361,7 @@ def test_the_process_cannot_write_or_outgrow_its_limit(place: Place, monkeypatch
         "SELECT count(DISTINCT i) FROM generate_series(1, 300_000_000) t(i)",
     ):
         with pytest.raises(InputError, match=r"[Oo]ut of [Mm]emory"):
-            traces.sql(statement)
+            traces.sql(statement).arrow()
     code = (
         "from analyze.query.process_limits import forbid_files\n"
         "forbid_files()\n"
@@ -375,7 +379,7 @@ def test_store_path_with_glob_characters(tmp_path: Path) -> None:
         raw = write_trace(tmp_path / f"raw{i}" / "t.json", [kernel(f"k{n}", n * 10, 5) for n in range(i)])
         assert run_cli("ingest", raw, "--store", tmp_path / name).returncode == 0
     for i, name in enumerate(names, 1):
-        rows = analyze.open(tmp_path / name).sql("SELECT count(*) AS n FROM kernels").to_pylist()
+        rows = analyze.open(tmp_path / name).sql("SELECT count(*) AS n FROM kernels").dicts()
         assert rows == [{"n": i}], name
 
 
@@ -409,11 +413,11 @@ def test_errors_say_what_was_wrong(place: Place) -> None:
         ("SELEC 1", "Parser Error"),
     ):
         with pytest.raises(InputError, match=says):
-            traces.sql(statement)
+            traces.sql(statement).arrow()
     with pytest.raises(InputError, match=r"--where 'colour = 1': .*colour.*not found"):
-        traces.where("colour = 1").query("runs")
+        traces.where("colour = 1").query("runs").arrow()
     with pytest.raises(InputError, match="without a SELECT of its own"):
-        traces.where("rank = (SELECT 0)").query("runs")
+        traces.where("rank = (SELECT 0)").query("runs").arrow()
 
 
 def test_expression_is_not_a_select() -> None:

@@ -29,7 +29,7 @@ def asked(*paths: Path) -> Any:
     traces = analyze.open(*paths)
 
     def ask(query: str, **params: str) -> Rows:
-        return Rows.of(traces.answer(query, params=params))
+        return Rows.of(traces.query(query, params=params))
 
     return ask
 

@@ -128,7 +128,7 @@ def test_groups_are_named_and_add_up(query: Query) -> None:
 
 
 def test_runs_by_rank_shows_every_rank(samples: analyze.Traces) -> None:
-    rows = samples.where("parallelism = 'ddp'").query("runs", by=["rank"]).to_pylist()
+    rows = samples.where("parallelism = 'ddp'").query("runs", by=["rank"]).dicts()
     assert [(r["rank"], r["ranks"]) for r in rows] == [(0, 2), (1, 2)]
 
 
@@ -140,9 +140,9 @@ def test_ties_come_in_one_order(tmp_path: Path) -> None:
     traces = analyze.open(path)
     for sort in ("calls", "-calls", "-total_ns,calls", None):
         for limit in (None, 20):
-            rows = traces.query("kernel-share", sort=sort, limit=limit, select=["name"]).to_pylist()
+            rows = traces.query("kernel-share", sort=sort, limit=limit, select=["name"]).dicts()
             assert [r["name"] for r in rows] == names[:limit], sort
-    by_group = traces.query("kernel-share", by=["model", "rank"], sort="-rank,model", select=["name"]).to_pylist()
+    by_group = traces.query("kernel-share", by=["model", "rank"], sort="-rank,model", select=["name"]).dicts()
     assert [r["name"] for r in by_group] == names
 
 
@@ -316,7 +316,7 @@ def test_query_of_an_empty_store_has_no_rows(tmp_path: Path) -> None:
 def test_shares_add_up(samples: analyze.Traces, query: str, share: str, within: tuple[str, ...]) -> None:
     for by in ([], ["model", "parallelism"]):
         sums: dict[tuple[object, ...], float] = {}
-        for row in samples.query(query, by=by).to_pylist():
+        for row in samples.query(query, by=by).dicts():
             key = tuple(row[k] for k in (*by, *within))
             sums[key] = sums.get(key, 0) + row[share]
         assert sums
@@ -326,9 +326,9 @@ def test_shares_add_up(samples: analyze.Traces, query: str, share: str, within: 
 
 def test_totals_agree_across_queries(samples: analyze.Traces) -> None:
     """The same ns whichever way they are cut: by name, by family, by phase, and straight from the table."""
-    [direct] = samples.sql("SELECT sum(dur_ns)::BIGINT AS ns, count(*) AS n FROM kernels").to_pylist()
+    [direct] = samples.sql("SELECT sum(dur_ns)::BIGINT AS ns, count(*) AS n FROM kernels").dicts()
     for name, params in (("kernel-share", {}), ("kernel-share", {"group": "family"}), ("kernel-by-phase", {})):
-        rows = samples.query(name, params=params).to_pylist()
+        rows = samples.query(name, params=params).dicts()
         assert sum(r["total_ns"] for r in rows) == direct["ns"]
         assert sum(r["calls"] for r in rows) == direct["n"]
 
@@ -443,36 +443,36 @@ def test_winograd_by_hand(tmp_path: Path) -> None:
 
 def test_the_samples_show_what_they_were_recorded_for(samples: analyze.Traces) -> None:
     """alexnet under DataParallel broadcasts, DDP reduces, vgg16 in fp32 without TF32 uses Winograd kernels."""
-    nccl = samples.query("nccl-share", by=["parallelism"]).to_pylist()
+    nccl = samples.query("nccl-share", by=["parallelism"]).dicts()
     shares = {(r["parallelism"], r["collective"]): r["kernel_time_pct"] for r in nccl}
     # The same workload measured elsewhere on H200s spends about a quarter of its kernel time in each of the two.
     assert 10 < shares["dp", "broadcast"] < 40 and 10 < shares["dp", "reduce"] < 40
     assert shares["ddp", "all_reduce"] > 0
-    winograd = {r["model"]: r["kernel_time_pct"] for r in samples.query("winograd-share", by=["model"]).to_pylist()}
+    winograd = {r["model"]: r["kernel_time_pct"] for r in samples.query("winograd-share", by=["model"]).dicts()}
     assert winograd["vgg16"] > 1
-    phases = {r["phase"] for r in samples.query("phases").to_pylist()}
+    phases = {r["phase"] for r in samples.query("phases").dicts()}
     assert set(PHASES) <= phases
 
 
 def test_by_and_where(samples: analyze.Traces) -> None:
-    rows = samples.where("gpus = 2 AND parallelism = 'ddp' AND rank = 1").query("gpu-busy", by=["model"]).to_pylist()
+    rows = samples.where("gpus = 2 AND parallelism = 'ddp' AND rank = 1").query("gpu-busy", by=["model"]).dicts()
     assert [(r["model"], r["rank"]) for r in rows] == [("resnet18", 1)]
     by_rank = (
-        samples.where("parallelism = 'ddp'").query("kernel-share", by=["rank"], params={"group": "family"}).to_pylist()
+        samples.where("parallelism = 'ddp'").query("kernel-share", by=["rank"], params={"group": "family"}).dicts()
     )
     assert {r["rank"] for r in by_rank} == {0, 1}
     with pytest.raises(InputError, match="--by colour: runs has no such column"):
-        samples.query("runs", by=["colour"])
+        samples.query("runs", by=["colour"]).arrow()
     with pytest.raises(InputError, match="--where"):
-        samples.where("colour = 1").query("runs")
+        samples.where("colour = 1").query("runs").arrow()
 
 
 def test_sort_and_limit(samples: analyze.Traces) -> None:
-    rows = samples.query("kernel-share", sort="-calls,name", limit=3).to_pylist()
-    everything = samples.query("kernel-share").to_pylist()
+    rows = samples.query("kernel-share", sort="-calls,name", limit=3).dicts()
+    everything = samples.query("kernel-share").dicts()
     assert rows == sorted(everything, key=lambda r: (-r["calls"], r["name"]))[:3]
     with pytest.raises(InputError, match="no such column"):
-        samples.query("kernel-share", sort="colour")
+        samples.query("kernel-share", sort="colour").arrow()
 
 
 def test_own_query_files(tmp_path: Path) -> None:
@@ -485,14 +485,14 @@ def test_own_query_files(tmp_path: Path) -> None:
     )
     path = write_trace(tmp_path / "t.json", [kernel("a", 0, 2), kernel("b", 5, 4), kernel("c", 10, 6)])
     traces = analyze.open(path, queries=[tmp_path / "mine"])
-    assert [r["name"] for r in traces.query("long-kernels").to_pylist()] == ["c", "b"]
-    assert [r["name"] for r in traces.query("long-kernels", params={"at_least_us": 5}).to_pylist()] == ["c"]
+    assert [r["name"] for r in traces.query("long-kernels").dicts()] == ["c", "b"]
+    assert [r["name"] for r in traces.query("long-kernels", params={"at_least_us": 5}).dicts()] == ["c"]
     with pytest.raises(InputError, match="at_least_us must be a number"):
-        traces.query("long-kernels", params={"at_least_us": "x"})
+        traces.query("long-kernels", params={"at_least_us": "x"}).arrow()
     with pytest.raises(InputError, match="has no parameter"):
-        traces.query("long-kernels", params={"other": 1})
+        traces.query("long-kernels", params={"other": 1}).arrow()
     with pytest.raises(InputError, match="did you mean long-kernels"):
-        traces.query("long-kernel")
+        traces.query("long-kernel").arrow()
     (folder / "bad.sql").write_text("-- A question\n-- @column x furlongs  no such unit\nSELECT 1")
     with pytest.raises(InputError, match=r"bad\.sql.*not a well-formed @column"):
         parse(folder / "bad.sql")
@@ -509,7 +509,7 @@ def test_queries_only_read(samples: analyze.Traces, tmp_path: Path) -> None:
         "SELECT 1; SELECT 2",
     ):
         with pytest.raises(InputError, match="only one SELECT"):
-            samples.sql(statement)
+            samples.sql(statement).arrow()
     for statement in (
         "SELECT * FROM read_csv('/etc/hostname')",
         "SELECT * FROM read_parquet('https://example.org/x.parquet')",
@@ -517,13 +517,13 @@ def test_queries_only_read(samples: analyze.Traces, tmp_path: Path) -> None:
         "SELECT * FROM glob('/etc/*')",
     ):
         with pytest.raises(InputError):
-            samples.sql(statement)
+            samples.sql(statement).arrow()
     assert not target.exists()
 
 
 def test_several_stores_at_once(tmp_path: Path) -> None:
     paths = [write_trace(tmp_path / n / "t.json", [kernel(n, 0, 1)]) for n in "ab"]
-    assert {r["name"] for r in analyze.open(*paths).query("kernel-share").to_pylist()} == {"a", "b"}
+    assert {r["name"] for r in analyze.open(*paths).query("kernel-share").dicts()} == {"a", "b"}
     stores = analyze.open(*paths).stores
     assert all(isinstance(s, Store) for s in stores)
 
@@ -566,10 +566,10 @@ def _choices(query: Query) -> list[dict[str, str]]:
 def test_by_column_that_collides_with_a_query_column() -> None:
     """`moe-balance --by source`: its source is a rank, that of runs a file."""
     traces = analyze.open(SAMPLES / "expert-4gpu")
-    plain = traces.query("moe-balance")
-    grouped = traces.query("moe-balance", by="source")
+    plain = traces.query("moe-balance").arrow()
+    grouped = traces.query("moe-balance", by="source").arrow()
     assert grouped.column_names[0] == "run_source" and grouped.drop("run_source").equals(plain)
-    assert grouped["run_source"].unique().to_pylist() == [traces.sql("SELECT source FROM runs")[0][0].as_py()]
-    picked = traces.answer("moe-balance", by="source", sort="-run_source,-source", select="source,run_source", limit=1)
+    assert grouped["run_source"].unique().to_pylist() == [traces.sql("SELECT source FROM runs").arrow()[0][0].as_py()]
+    picked = traces.query("moe-balance", by="source", sort="-run_source,-source", select="source,run_source", limit=1)
     assert picked.rows()[0][0] == 3
-    assert traces.answer("moe-balance", by="source").main[:1] == ("run_source",)
+    assert traces.query("moe-balance", by="source").main[:1] == ("run_source",)

@@ -73,7 +73,7 @@ def test_samples_have_the_same_rows_as_in_a_folder(tmp_path: Path, url: str) -> 
     reader = analyze.open(url)
     analyze.compact(url)
     # Who opened it before still has its files.
-    assert reader.sql("SELECT count(*) AS n FROM kernels").to_pylist() == [{"n": len(expected["kernels"])}]
+    assert reader.sql("SELECT count(*) AS n FROM kernels").dicts() == [{"n": len(expected["kernels"])}]
     assert analyze.ingest(*paths, store=url).ingested == []
     assert stored_rows(url, TOLD) == expected
     with pytest.raises(InputError, match="no run folder and no file that a source reads"):
@@ -98,7 +98,7 @@ def test_concurrent_writers_lose_no_run(tmp_path: Path, url: str) -> None:
     # Two stores of one storage can be queried together.
     analyze.ingest(trace(tmp_path, "fourth"), store=f"{url}-b")
     with analyze.open(url, f"{url}-b") as both_stores:
-        assert both_stores.sql("SELECT count(*) AS n FROM kernels").to_pylist() == [{"n": len(others) + 2}]
+        assert both_stores.sql("SELECT count(*) AS n FROM kernels").dicts() == [{"n": len(others) + 2}]
         assert repr(both_stores) == f"analyze.open({url!r}, {url + '-b'!r})"
 
 
@@ -111,7 +111,7 @@ def test_replaced_files_stay_for_one_change(tmp_path: Path, url: str) -> None:
         analyze.ingest(path, store=url, again=True)
         assert (first in objects(url)) == kept
         if kept:
-            assert readers[0].sql("SELECT name FROM kernels").to_pylist() == [{"name": "k"}]
+            assert readers[0].sql("SELECT name FROM kernels").dicts() == [{"name": "k"}]
     assert len(objects(url, ".json")) == 2
     # A file that nothing names stays while its writer may live.
     system, root = fsspec.core.url_to_fs(url)

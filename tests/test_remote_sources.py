@@ -98,7 +98,7 @@ def rows(store: Path | str) -> dict[str, list[dict[str, Any]]]:
 
 
 def names(traces: analyze.Traces) -> set[str]:
-    return {row["name"] for row in traces.sql("SELECT name FROM kernels").to_pylist()}
+    return {row["name"] for row in traces.sql("SELECT name FROM kernels").dicts()}
 
 
 def test_every_format_has_the_rows_of_local_files(
@@ -128,7 +128,7 @@ def test_every_format_has_the_rows_of_local_files(
     files = [f.path for run in Store(tmp_path / "remote").snapshot.runs.values() for f in run.files]
     assert {f"{url}/study/late-rank/run.json", f"{url}/study/out.757751"} <= set(files)
     with analyze.open(tmp_path / "remote") as traces:
-        sources = {row["source"] for row in traces.where(profiler="all").sql("SELECT source FROM runs").to_pylist()}
+        sources = {row["source"] for row in traces.where(profiler="all").sql("SELECT source FROM runs").dicts()}
     assert {f"{url}/study/late-rank", f"{url}/study/deep/node 0.sqlite"} <= sources
 
 
@@ -149,7 +149,7 @@ def test_companion_files_are_fetched(tmp_path: Path, scratch: Path) -> None:
     ingest(named, Store(tmp_path / "named"))
     for store in ("found", "named"):
         with analyze.open(tmp_path / store) as traces:
-            found = traces.sql("SELECT run_id, count(*) AS n FROM kernels GROUP BY ALL ORDER BY ALL").to_pylist()
+            found = traces.sql("SELECT run_id, count(*) AS n FROM kernels GROUP BY ALL ORDER BY ALL").dicts()
         assert [(r["run_id"].rpartition("-")[0], r["n"]) for r in found] == [("logged", 2), ("tables", 4)]
 
 
@@ -376,7 +376,7 @@ def test_a_url_of_this_machine_is_a_path(tmp_path: Path) -> None:
     assert "%20" in store
     for path in (trace.as_uri(), f"file:{trace}", trace.parent.as_uri()):
         with analyze.open(path) as traces:
-            assert traces.query("kernel-share")["calls"].to_pylist() == [1]
+            assert traces.query("kernel-share").arrow()["calls"].to_pylist() == [1]
     assert run_cli("ingest", trace.as_uri(), "--store", store).returncode == 0
     assert (tmp_path / "the store" / "store.json").is_file()
     asked = run_cli("query", "kernel-share", store, "-f", "csv", "--select", "calls")

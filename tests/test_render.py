@@ -301,7 +301,7 @@ def test_format_from_the_file_name(tmp_path: Path) -> None:
 def test_excel_stores_text_as_text(tmp_path: Path) -> None:
     pytest.importorskip("xlsxwriter")
     path = write_trace(tmp_path / "t.json", [kernel("=1+2", 0, 5), kernel("http://x", 9, 2)])
-    write(analyze.open(path).answer("kernel-share"), "xlsx", tmp_path / "x.xlsx", sys.stdout)
+    write(analyze.open(path).query("kernel-share"), "xlsx", tmp_path / "x.xlsx", sys.stdout)
     with zipfile.ZipFile(tmp_path / "x.xlsx") as book:
         sheet, strings = (book.read(f"xl/{n}").decode() for n in ("worksheets/sheet1.xml", "sharedStrings.xml"))
         assert not any("hyperlink" in book.read(n).decode(errors="replace") for n in book.namelist())

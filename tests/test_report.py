@@ -142,7 +142,7 @@ def test_commands_of_the_report_run(pages: Pages) -> None:
         _, _, name, path, *options = shlex.split(command)
         assert Path(path) == SAMPLES / "resnet18-ddp2"
         params = dict(o.split("=", 1) for o in options[1::2]) if "-p" in options else {}
-        assert traces.query(name, params=params).num_rows, command
+        assert traces.query(name, params=params).arrow().num_rows, command
 
 
 def test_report_of_several_runs(pages: Pages) -> None:
@@ -161,7 +161,7 @@ def test_report_of_a_comparison(tmp_path: Path) -> None:
     assert "GPUs differ: A 1, B 2" in text and "batch size A: 32; B: 16" in text
     [(change,)] = [
         (r["change_ns"],)
-        for r in analyze.compare(a, b, level="family").table.to_pylist()
+        for r in analyze.compare(a, b, level="family").answer.dicts()
         if r["name"] == "communication"
     ]  # fmt: skip
     specs = re.findall(r'class="spec">(.*?)</script>', (tmp_path / "a.html").read_text())
@@ -399,7 +399,7 @@ def test_tables_sort_filter_and_copy(browser: Any, pages: Pages) -> None:
         return [t for t in article.locator(f"tbody tr:not([hidden]) td:nth-child({at})").all_text_contents()]
 
     shown_heads = [h.get_attribute("data-name") for h in article.locator("th").all()]
-    expected = analyze.open(SAMPLES / "resnet18-1gpu").query("kernel-share").to_pylist()
+    expected = analyze.open(SAMPLES / "resnet18-1gpu").query("kernel-share").dicts()
     article.locator("th[data-name=calls] button").click()
     calls = [int(t.replace(",", "")) for t in column("calls")]
     assert calls == sorted((r["calls"] for r in expected), reverse=True)
@@ -475,7 +475,7 @@ def test_facts_of_a_recording(tmp_path: Path) -> None:
         launch(5, 1), kernel("gemm", 10, 20, correlation=1), kernel("strange", 90, 20, correlation=2),
     ]  # fmt: skip
     path = write_trace(tmp_path / "t.json", events, distributedInfo={"rank": 0, "world_size": 2})
-    facts = {r["fact"]: (r["verdict"], r["value"]) for r in analyze.open(path).query("health").to_pylist()}
+    facts = {r["fact"]: (r["verdict"], r["value"]) for r in analyze.open(path).query("health").dicts()}
     assert facts == {
         "reading": ("ok", "without losses"),
         "ranks": ("warning", "1 of 2"),
@@ -499,7 +499,7 @@ def test_phases_on_the_clock_of_the_memory(tmp_path: Path) -> None:
         return {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 1, "ts": ts, "args": args}
 
     events = [event("user_annotation", "forward", 10, 40), allocated(20, 0), allocated(30, 1)]
-    rows = analyze.open(write_trace(tmp_path / "t.json", events)).query("phase-ranges").to_pylist()
+    rows = analyze.open(write_trace(tmp_path / "t.json", events)).query("phase-ranges").dicts()
     assert [(r["phase"], r["start_ns"], r["dur_ns"]) for r in rows] == [("forward", -20_000, 40_000)]
 
 

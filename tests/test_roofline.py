@@ -166,7 +166,7 @@ def read(*paths: Path, **params: str) -> Roofline:
     traces = analyze.open(*paths)
 
     def rows(query: str, **asked: str) -> Rows:
-        return Rows.of(traces.answer(query, params=asked))
+        return Rows.of(traces.query(query, params=asked))
 
     return roofline.read(rows("roofline", **({"level": "dram"} | params)), rows)
 
@@ -178,7 +178,7 @@ def test_launches_of_several_runs_stay_apart(tmp_path: Path) -> None:
     both = analyze.open(tmp_path / "a.ncu.csv", tmp_path / "b.ncu.csv")
 
     def asked(query: str, column: str, **params: str) -> dict[str, Any]:
-        rows = both.query(query, params={"group": "launch", **params}).to_pylist()
+        rows = both.query(query, params={"group": "launch", **params}).dicts()
         named = {r["kernel"]: r[column] for r in rows}
         assert len(named) == len(rows) == 2
         return {name.split(".")[0]: value for name, value in named.items()}
@@ -191,9 +191,9 @@ def test_launches_of_several_runs_stay_apart(tmp_path: Path) -> None:
     # Of one run, a launch is its number and name.
     assert [r["kernel"] for r in ask(tmp_path / "a.ncu.csv", "flops", params={"group": "launch"})] == ["0 k"]
     # A kernel has its launches of all runs; on the roofline a point for each run, as each has roofs of its own.
-    [row] = both.query("flops").to_pylist()
+    [row] = both.query("flops").dicts()
     assert (row["kernel"], row["launches"], row["total_flops"]) == ("k", 2, 5)
-    points = both.query("roofline", params={"level": "dram"}).to_pylist()
+    points = both.query("roofline", params={"level": "dram"}).dicts()
     assert [(r["kernel"], r["run_id"][0], r["flops"]) for r in points] == [("k", "a", 1), ("k", "b", 4)]
     files = (tmp_path / "a.ncu.csv", tmp_path / "b.ncu.csv")
     drawn = read(*files)

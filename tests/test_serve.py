@@ -143,7 +143,7 @@ def test_query_page_shows_its_rows(server: Server) -> None:
     assert "<option selected>family</option>" in page and f'value="{DDP}" selected' in page
     [source] = sources(page)
     answer = server.ask(source).text
-    expected = analyze.open(SAMPLES / "resnet18-ddp2").query("kernel-share", params={"group": "family"}).to_pylist()
+    expected = analyze.open(SAMPLES / "resnet18-ddp2").query("kernel-share", params={"group": "family"}).dicts()
     assert [int(v) for v in re.findall(r'<td class="n" data-v="(\d+)">', answer)[: len(expected)]]
     assert f'data-v="{expected[0]["total_ns"]}"' in answer and 'class="spec"' in answer
     assert f"analyze query kernel-share {shlex.quote(str(SAMPLES / 'resnet18-1gpu'))}" in unescape(words(answer))
@@ -158,7 +158,7 @@ def test_query_page_shows_its_rows(server: Server) -> None:
 
 
 def test_answers_as_files(server: Server) -> None:
-    expected = analyze.open(SAMPLES / "resnet18-ddp2").query("steps").to_pylist()
+    expected = analyze.open(SAMPLES / "resnet18-ddp2").query("steps").dicts()
     saved = server.ask(f"/query/steps.json?run={DDP}")
     assert json.loads(saved.body) == expected and saved.headers["content-disposition"].startswith("attachment")
     assert pq.read_table(BytesIO(server.ask(f"/query/steps.parquet?run={DDP}").body)).to_pylist() == expected
@@ -177,7 +177,7 @@ def test_comparison_page(server: Server) -> None:
     family = server.ask(sources(page)[0]).text
     change = {r["name"]: r["change_ns"] for r in analyze.compare(
         SAMPLES / "resnet18-1gpu", SAMPLES / "resnet18-ddp2", level="family"
-    ).table.to_pylist()}  # fmt: skip
+    ).answer.dicts()}  # fmt: skip
     assert f'data-v="{change["communication"]}"' in family
     assert "--where-a" in words(family) and server.ask(f"/compare?a={ONE}&b={DDP}&part=99").status == 400
 
@@ -230,7 +230,7 @@ def test_names_are_escaped_in_urls() -> None:
 
 def test_sql_page(server: Server) -> None:
     answer = server.sql("SELECT count(*) AS n FROM kernels", run=ONE).text
-    [expected] = analyze.open(SAMPLES / "resnet18-1gpu").sql("SELECT count(*) AS n FROM kernels").to_pylist()
+    [expected] = analyze.open(SAMPLES / "resnet18-1gpu").sql("SELECT count(*) AS n FROM kernels").dicts()
     assert f">{expected['n']:,}<" in answer
     wrong = server.sql("SELECT dur FROM kernels")
     assert wrong.status == 400 and "dur_ns" in wrong.text and "<p" in wrong.text
@@ -523,7 +523,7 @@ def test_sql_page_in_dark_mode_on_a_phone(browser: Any, server: Server) -> None:
 
 @needs_browser
 def test_html_in_names_is_escaped_in_pages(browser: Any, server: Server, hostile: Path) -> None:
-    [run] = analyze.open(hostile).query("runs").column("run_id").to_pylist()
+    [run] = analyze.open(hostile).query("runs").arrow().column("run_id").to_pylist()
     opened = Opened(browser, server, "query/kernel-share?" + urlencode({"run": run}))
     opened.whole()
     page = opened.page

@@ -204,7 +204,7 @@ def test_committed_shards_are_not_committed_again(tmp_path: Path) -> None:
 
     def names() -> set[str]:
         with analyze.open(str(store)) as traces:
-            return {r["name"] for r in traces.query("kernel-share").to_pylist()}
+            return {r["name"] for r in traces.query("kernel-share").dicts()}
 
     for number in (0, 1):
         analyze.ingest(folder, store=str(store), shard=f"{number}/2", jobs=1)

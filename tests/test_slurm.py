@@ -182,9 +182,9 @@ def test_shards_by_srun_and_by_sbatch(shared: Path) -> None:
 
 def ranks_and_hosts(folder: Path) -> dict[int, str]:
     with analyze.open(folder) as traces:
-        [run] = traces.sql("SELECT ranks, world_size FROM runs").to_pylist()
+        [run] = traces.sql("SELECT ranks, world_size FROM runs").dicts()
         assert run["ranks"] == run["world_size"]
-        return {r["rank"]: r["host"] for r in traces.sql("SELECT * FROM rank_hosts ORDER BY rank").to_pylist()}
+        return {r["rank"]: r["host"] for r in traces.sql("SELECT * FROM rank_hosts ORDER BY rank").dicts()}
 
 
 @pytest.mark.parametrize(

@@ -276,35 +276,35 @@ def samples() -> analyze.Traces:
 
 
 def test_step_windows_of_samples_do_not_overlap(samples: analyze.Traces) -> None:
-    rows = samples.sql("SELECT * FROM step_windows ORDER BY run_id, rank, start_ns").to_pylist()
+    rows = samples.sql("SELECT * FROM step_windows ORDER BY run_id, rank, start_ns").dicts()
     ranges = samples.sql(
         "SELECT run_id, rank, min(start_ns) AS first_ns, max(end_ns) AS last_ns FROM step_ranges GROUP BY ALL"
-    ).to_pylist()
+    ).dicts()
     assert len(ranges) == 28  # of alexnet-dp2, the torch pass
     for r in ranges:
         own = [w for w in rows if (w["run_id"], w["rank"]) == (r["run_id"], r["rank"])]
         assert own[0]["start_ns"] == r["first_ns"] and own[-1]["end_ns"] >= r["last_ns"]
         assert all(a["end_ns"] == b["start_ns"] for a, b in pairwise(own))
     lengths = {(w["run_id"], w["rank"], w["step"]): w["end_ns"] - w["start_ns"] for w in rows}
-    steps = samples.query("steps").to_pylist()
+    steps = samples.query("steps").dicts()
     assert {(r["run_id"], r["rank"], r["step"]): r["step_ns"] for r in steps} == lengths
     for r in steps:
         assert r["data_ns"] is None or r["data_ns"] + r["train_ns"] == r["step_ns"] >= r["data_ns"] >= 0
         assert 0 <= r["profiler_ns"] <= r["step_ns"]
     for query in ("breakdown", "utilization"):
-        for r in samples.query(query, params={"window": "step"}).to_pylist():
+        for r in samples.query(query, params={"window": "step"}).dicts():
             assert r["span_ns"] == lengths[r["run_id"], r["rank"], r["step"]]
-    for r in samples.query("critical-path", params={"window": "step"}).to_pylist():
+    for r in samples.query("critical-path", params={"window": "step"}).dicts():
         assert r["window_ns"] == lengths[r["run_id"], r["rank"], r["step"]]
 
 
 def test_phases_of_samples_add_up_to_all_gpu_work(samples: analyze.Traces) -> None:
     of_runs = "FROM gpu_work WHERE run_id IN (SELECT run_id FROM phase_ranges)"
-    [work] = samples.sql(f"SELECT count(*) AS n, sum(dur_ns)::BIGINT AS ns {of_runs}").to_pylist()
-    phases = samples.query("phases").to_pylist()
+    [work] = samples.sql(f"SELECT count(*) AS n, sum(dur_ns)::BIGINT AS ns {of_runs}").dicts()
+    phases = samples.query("phases").dicts()
     assert (sum(r["gpu_ops"] for r in phases), sum(r["gpu_ns"] for r in phases)) == (work["n"], work["ns"])
-    [kernels] = samples.sql("SELECT count(*) AS n, sum(dur_ns)::BIGINT AS ns FROM kernels").to_pylist()
-    by_phase = samples.query("kernel-by-phase", params={"group": "family"}).to_pylist()
+    [kernels] = samples.sql("SELECT count(*) AS n, sum(dur_ns)::BIGINT AS ns FROM kernels").dicts()
+    by_phase = samples.query("kernel-by-phase", params={"group": "family"}).dicts()
     assert (sum(r["calls"] for r in by_phase), sum(r["total_ns"] for r in by_phase)) == (kernels["n"], kernels["ns"])
     for r in phases:
         assert r["gpu_time_pct"] <= 100

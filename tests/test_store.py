@@ -110,7 +110,7 @@ def test_a_reader_keeps_what_it_opened(tmp_path: Path) -> None:
         [run] = discover([path])
         [run.run_id] = reader.stores[0].snapshot.runs
         ingest([run], Store(store), jobs=1)
-        assert reader.sql("SELECT name FROM kernels").to_pylist() == [{"name": "old"}]
+        assert reader.sql("SELECT name FROM kernels").dicts() == [{"name": "old"}]
         assert sql(store, "SELECT name FROM kernels") == [{"name": name}]
     assert len(list((store / "kernels").rglob("*.parquet"))) == 3
     del reader

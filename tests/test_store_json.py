@@ -114,7 +114,7 @@ def ask(place: object) -> None:
     with analyze.open(place) as traces:  # type: ignore[arg-type]
         for table in ("runs", "kernels", "kernel_names"):
             traces.engines.get().rows(f"SELECT * FROM {table}")
-        traces.query("kernel-share").to_pylist()
+        traces.query("kernel-share").dicts()
 
 
 def made(folder: Path) -> Path:

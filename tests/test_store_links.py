@@ -115,7 +115,7 @@ def test_the_path_of_a_store_may_be_a_link(made: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(store)
     analyze.ingest(made / "other.json", store=tmp_path / "link", jobs=1)
     with analyze.open(tmp_path / "link") as traces:
-        assert {r["name"] for r in traces.sql("SELECT name FROM kernels").to_pylist()} == {CANARY, "other"}
+        assert {r["name"] for r in traces.sql("SELECT name FROM kernels").dicts()} == {CANARY, "other"}
 
 
 @pytest.mark.parametrize(

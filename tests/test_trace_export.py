@@ -63,14 +63,14 @@ def test_exported_ranks_of_a_run_read_back(tmp_path: Path) -> None:
     one = write(source, tmp_path / "one.json", where="rank = 1")
     assert load(one)["distributedInfo"]["rank"] == 1
     select = select.replace("SELECT", "SELECT rank,")
-    assert sql(one, select) == analyze.open(source).where("rank = 1").sql(select).to_pylist()
+    assert sql(one, select) == analyze.open(source).where("rank = 1").sql(select).dicts()
 
 
 def test_nsight_systems_becomes_a_chrome_trace(tmp_path: Path) -> None:
     source, nsys = SAMPLES / "alexnet-dp2", "profiler = 'nsys'"
     written = write(source, tmp_path / "out.json", where=nsys)
     select = "SELECT name, start_ns, dur_ns, device, stream, correlation_id FROM kernels ORDER BY ALL"
-    assert sql(written, select) == analyze.open(source).where(nsys).sql(select).to_pylist()
+    assert sql(written, select) == analyze.open(source).where(nsys).sql(select).dicts()
 
 
 def test_ranges_that_overlap_python_frames_keep_their_operators(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_critical_path_is_drawn_over_the_trace(tmp_path: Path) -> None:
     plain = write(source, tmp_path / "plain.json", counters=False)
     drawn = write(source, tmp_path / "drawn.json", counters=False, critical_path=True)
     pieces = [e for e in events(drawn, "X") if e["cat"] == "critical_path"]
-    rows = analyze.open(source).query("critical-path").to_pylist()
+    rows = analyze.open(source).query("critical-path").dicts()
     assert sum(round(p["dur"] * 1000) for p in pieces) == sum(r["total_ns"] for r in rows) > 0
     ends = [p["ts"] + p["dur"] for p in pieces]
     assert [p["ts"] for p in pieces[1:]] == ends[:-1]

@@ -229,5 +229,5 @@ def test_odd_numbers_by_hand(tmp_path: Path) -> None:
     }
     [negative] = [e["tid"] for e in drawn.of("X") if e["name"] == "negative"]
     assert negative == 2**32 - 2
-    rows = analyze.open(tmp_path / "out.json.gz").sql("SELECT device, stream FROM kernels").to_pylist()
+    rows = analyze.open(tmp_path / "out.json.gz").sql("SELECT device, stream FROM kernels").dicts()
     assert rows == [{"device": 1, "stream": 0}]

@@ -16,11 +16,11 @@ from analyze.errors import InputError
 from analyze.traces import Traces
 
 ASK: dict[str, Callable[[Traces, Path], Any]] = {
-    "query": lambda t, _: t.query("kernel-share"),
-    "blocks": lambda t, _: t.query("kernel-pace"),
-    "sql": lambda t, _: t.sql("SELECT max(dur_ns) FROM kernels"),
+    "query": lambda t, _: t.query("kernel-share").arrow(),
+    "blocks": lambda t, _: t.query("kernel-pace").arrow(),
+    "sql": lambda t, _: t.sql("SELECT max(dur_ns) FROM kernels").arrow(),
     "trace": lambda t, out: t.trace(out / "trace.json"),
-    "advise": lambda t, _: t.advise(),
+    "advise": lambda t, _: t.advise().arrow(),
     "info": lambda t, _: t.info(),
     "compare": lambda t, _: analyze.compare(t, t),
     "report": lambda t, out: t.report(out / "report.html"),
@@ -76,18 +76,18 @@ def test_every_command_names_the_damaged_file(store: Path, tmp_path: Path, ask: 
 def test_other_files_stay_readable_and_the_advice_repairs(store: Path) -> None:
     [file] = (store / "kernels").rglob("rank-1.parquet")
     with analyze.open(store) as traces:
-        first = traces.query("kernel-share", by="rank")
+        first = traces.query("kernel-share", by="rank").arrow()
     damage(file)
     with analyze.open(store) as traces:
-        assert traces.query("memory-peak").num_rows >= 0
+        assert traces.query("memory-peak").arrow().num_rows >= 0
         with pytest.raises(InputError, match="damaged"):
-            traces.sql("SELECT sum(dur_ns) FROM kernels")
-        assert traces.query("cuda-api").num_rows
-        of_one = traces.where("rank = 0").query("kernel-share", by="rank")
+            traces.sql("SELECT sum(dur_ns) FROM kernels").arrow()
+        assert traces.query("cuda-api").arrow().num_rows
+        of_one = traces.where("rank = 0").query("kernel-share", by="rank").arrow()
     assert of_one.to_pylist() == [row for row in first.to_pylist() if row["rank"] == 0]
     assert analyze.ingest(SAMPLES / "resnet18-ddp2", store=store, again=True).ingested
     with analyze.open(store) as traces:
-        assert traces.query("kernel-share", by="rank") == first
+        assert traces.query("kernel-share", by="rank").arrow() == first
 
 
 def test_other_errors_do_not_mention_damage(store: Path) -> None:
@@ -98,7 +98,7 @@ def test_other_errors_do_not_mention_damage(store: Path) -> None:
             ("SELECT nothing FROM kernels", "SQL: Binder Error: "),
         ):
             with pytest.raises(InputError, match=f"^{said}"):
-                traces.sql(sql)
+                traces.sql(sql).arrow()
 
 
 def test_damaged_cache_file_of_raw_input_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ def advise(
 ) -> None:
     """Rank what costs a run time. Each finding has an upper bound of the time saved, evidence and what to try."""
     form = form_of(format, output)
-    found = open_traces(paths, where, profiler).advise_answer(min_pct)
+    found = open_traces(paths, where, profiler).advise(min_pct)
     if form != "table":
         print_answer(found, form, output)
         return

@@ -46,7 +46,5 @@ def pivot(
     form = form_of(format, output)
     params = parse_params(param or [])
     find_query("pivot", name, queries).bind(params)  # Report bad ones before anything is read.
-    laid_out = open_traces(paths, where, profiler, queries).pivot_answer(
-        name, rows, value, columns, agg, filter, params
-    )
+    laid_out = open_traces(paths, where, profiler, queries).pivot(name, rows, value, columns, agg, filter, params)
     print_answer(laid_out, form, output, wide)

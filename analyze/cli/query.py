@@ -92,7 +92,7 @@ def query(
         raise InputError(f"query {name}: no recording given: analyze query {name} PATH...")
     traces = open_traces(paths, where, profiler, queries)
     print_answer(
-        traces.answer(name, by, params, sort, limit, select),
+        traces.query(name, by, params, sort, limit, select),
         form,
         output,
         wide,

@@ -30,4 +30,4 @@ def sql(
 ) -> None:
     """Run your own SELECT over the tables."""
     form = form_of(format, output)
-    print_answer(open_traces(paths, where, profiler).sql_answer(statement), form, output, wide)
+    print_answer(open_traces(paths, where, profiler).sql(statement), form, output, wide)

@@ -99,6 +99,10 @@ class Answer:
         names = [c.name for c in self.columns]
         return table if table.column_names == names else table.rename_columns(names)
 
+    def dicts(self) -> list[dict[str, Any]]:
+        """All rows as Python values by the names of the columns. Raises InputError as `rows` does."""
+        return self.arrow().to_pylist()
+
     @property
     def relation(self) -> duckdb.DuckDBPyRelation:
         """What computes the rows, within `taken`; only where they are computed by SQL of unknown origin."""

@@ -43,7 +43,7 @@ CALLS: dict[str, dict[str, int]] = {
 
 def calls(traces: Traces) -> dict[str, int]:
     """How often each operator is called."""
-    return {row["name"]: row["calls"] for row in traces.query("calls", params={"kind": "op"}).to_pylist()}
+    return {row["name"]: row["calls"] for row in traces.query("calls", params={"kind": "op"}).dicts()}
 
 
 def python(*arguments: str | Path) -> None:
@@ -68,7 +68,7 @@ def test_training_loop(collect: Collect) -> None:
     ran = collect("--steps", "2", "--warmup", "1", "--", *program)
     assert ran.code == 0, ran.stderr
     with analyze.open(ran.folder) as traces:
-        assert traces.query("steps").num_rows == 2
+        assert traces.query("steps").arrow().num_rows == 2
         assert calls(traces)["aten::conv2d"] == 2 * 2  # two layers in two steps
 
 
@@ -77,7 +77,7 @@ def test_generation(collect: Collect) -> None:
     ran = collect("--", *program)
     assert ran.code == 0, ran.stderr
     with analyze.open(ran.folder) as traces:
-        ranges = {row["name"]: row["instances"] for row in traces.query("nvtx").to_pylist()}
+        ranges = {row["name"]: row["instances"] for row in traces.query("nvtx").dicts()}
     # 8 tokens, the first of which comes from the prompt.
     assert (ranges["prefill"], ranges["decode"]) == (1, 7)
 
@@ -86,7 +86,7 @@ def test_own_profiler(tmp_path: Path) -> None:
     trace = tmp_path / "trace.json.gz"
     python(EXAMPLES / "own_profiler.py", "--width", "8", "-o", trace)
     with analyze.open(trace) as traces:
-        assert traces.query("steps").num_rows == 3
+        assert traces.query("steps").arrow().num_rows == 3
         assert calls(traces)["aten::linear"] == 3 * 4
 
 
@@ -108,7 +108,7 @@ def test_ranks_example(forked: Path, tmp_path: Path, name: str) -> None:
     analyze.ingest(*sorted(folder.glob("*.json")), store=tmp_path / "store", as_one_run=True)
     with analyze.open(tmp_path / "store") as traces:
         found = calls(traces)
-        [(ranks,)] = traces.sql_answer("SELECT ranks FROM runs").rows()
+        [(ranks,)] = traces.sql("SELECT ranks FROM runs").rows()
     assert ranks == int(RANKS[name].split()[0])
     assert {operator: found.get(operator) for operator in CALLS[name]} == CALLS[name]
 
@@ -118,5 +118,5 @@ def test_cuda_graph(tmp_path: Path) -> None:
     example: list[str | Path] = ["1", EXAMPLES / "cuda_graph.py", "--steps", "3"]
     python(ROOT / "tests/data/forked_examples.py", tmp_path / "out", *example)
     with analyze.open(tmp_path / "out" / "0") as traces:
-        apis = {row["name"]: row["calls"] for row in traces.query("cuda-api").to_pylist()}
+        apis = {row["name"]: row["calls"] for row in traces.query("cuda-api").dicts()}
     assert apis["cudaGraphLaunch"] == 3

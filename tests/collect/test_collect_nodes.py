@@ -54,13 +54,13 @@ def test_a_collect_on_each_node(tmp_path: Path) -> None:
     manifests = [read_manifest(p) for p in parts]
     assert {(m.job, m.run_id, m.world_size) for m in manifests} == {("two", p.name, 2) for p in parts}
     with analyze.open(output / "two") as traces:
-        [run] = traces.sql("SELECT run_id, status, world_size, ranks, steps FROM runs").to_pylist()
+        [run] = traces.sql("SELECT run_id, status, world_size, ranks, steps FROM runs").dicts()
         assert run == {"run_id": "two", "status": "done", "world_size": 2, "ranks": 2, "steps": 2}
-        hosts = traces.sql("SELECT rank, host FROM rank_hosts ORDER BY rank").to_pylist()
+        hosts = traces.sql("SELECT rank, host FROM rank_hosts ORDER BY rank").dicts()
         assert hosts == [{"rank": rank, "host": socket.gethostname()} for rank in (0, 1)]
         steps = traces.sql(
             "SELECT rank, count(*) AS n FROM cpu_ops WHERE name = 'aten::addmm' GROUP BY rank ORDER BY 1"
-        )
+        ).arrow()
         assert steps.to_pylist() == [{"rank": 0, "n": 2}, {"rank": 1, "n": 2}]
     assert all(rank.aligned for m in manifests for one in m.passes for rank in one.ranks)
 

@@ -87,9 +87,9 @@ for name, more in (("a", {}), ("b", {"ghost_batch": 16}), ("c", {"seed": 7})):
     write_manifest(folder, Manifest(run_id=name, start="", command=[], passes=[one], workload=workload))
 print(json.loads(Path("runs/b/run.json").read_text())["workload"]["ghost_batch"])
 traces = analyze.open("runs")
-print(traces.sql("SELECT ghost_batch FROM runs ORDER BY run_id").column(0).to_pylist())
+print(traces.sql("SELECT ghost_batch FROM runs ORDER BY run_id").arrow().column(0).to_pylist())
 # Runs that differ in their seed are of one workload, runs that differ in the new option are not.
-print(sorted(traces.query("scaling").column("runs").to_pylist()))
+print(sorted(traces.query("scaling").arrow().column("runs").to_pylist()))
 """
 
 

@@ -71,7 +71,7 @@ def _ingest(path: Path) -> dict[str, Any]:
 
 def _store(path: Path) -> dict[str, Any]:
     said = []
-    for step in (lambda: analyze.open(path).query("flops"), lambda: ingest(path.parent / "run", path)):
+    for step in (lambda: analyze.open(path).query("flops").arrow(), lambda: ingest(path.parent / "run", path)):
         try:
             step()
         except InputError as e:
