@@ -17,9 +17,9 @@ from support import SAMPLES, ask, run_cli, sql
 import analyze
 from analyze.errors import InputError
 from analyze.sources.base import FileReport
+from analyze.sources.ncu.metric_rows import parse_value
 from analyze.sources.ncu.numbers import digits
 from analyze.sources.ncu.reader import read
-from analyze.sources.ncu.tables import parse_value
 from schemas.ncu_units import scale
 
 LAUNCH = '"{id}","{pid}","python","127.0.0.1","{kernel}","1","7","(128, 1, 1)","(16, 2, 1)","0","9.0"'
@@ -226,11 +226,11 @@ def test_a_real_file_in_another_language_has_the_same_values(tmp_path: Path, gro
         ([(BYTES, "byte", "1.235"), (BYTES, "byte", "1,235")], "no number in it shows whether '1.235'"),
         (
             [(SHARE, "%", "65,77"), (TIME, "us", "1,234.5")],
-            "writes numbers in two ways, with a decimal comma in '65,77'",
+            "has numbers with both decimal marks, a comma in '65,77'",
         ),
         (
             [(TIME, "us", "1.5"), (TIME, "us", "1,5")],
-            "with the other mark in '1,5' (gpu__time_duration.sum of launch 0)",
+            "the other one in '1,5' (gpu__time_duration.sum of launch 0)",
         ),
     ],
 )
@@ -253,9 +253,7 @@ def test_value_that_is_not_a_number_is_counted_as_lost(tmp_path: Path) -> None:
     found, report = rows(write(tmp_path / "a.csv", long(*values)))
     assert [(r["value"], r["text"]) for r in found] == [(1500, None), (None, "2\ufffd3"), (None, "x"), (None, "Spread")]
     assert report.lost == 2
-    assert report.warnings == [
-        "a.csv: 2 values are no numbers, the first of them '2\ufffd3' (dram__bytes.sum of launch 0)"
-    ]
+    assert report.warnings == ["a.csv: 2 values are not numbers, the first is '2\ufffd3' (dram__bytes.sum of launch 0)"]
 
 
 def test_values_are_scaled_exactly() -> None:
@@ -513,8 +511,8 @@ def test_profiled_launches_are_in_no_time_share(tmp_path: Path) -> None:
         ("", "not a file that any source reads"),
         ("a,b\n1,2\n", "not a file that any source reads"),
         (HEADER[:60], "not output of ncu"),
-        (LONG + "\n", "holds no whole launch"),
-        (LONG + "\n" + LAUNCH.format(id=0, pid=5, kernel="k")[:40], "holds no whole launch"),
+        (LONG + "\n", "has no complete launch"),
+        (LONG + "\n" + LAUNCH.format(id=0, pid=5, kernel="k")[:40], "has no complete launch"),
         # A header of a version to come, without what a launch is called by.
         ('"ID","Process ID","Function","Metric Name"\n"0","5","k","m"\n', "not output of ncu"),
         (
@@ -546,7 +544,7 @@ def test_truncated_file_keeps_whole_rows(tmp_path: Path, form: str) -> None:
     }[form]
     found, report = rows(write(tmp_path / "a.csv", text[:-4]))
     assert {r["launch_id"] for r in found} == {0}
-    assert report.warnings == [f"a.csv: line {4 if form == 'wide' else 3} is left out: not whole"] and report.lost == 1
+    assert report.warnings == [f"a.csv: line {4 if form == 'wide' else 3} is left out: incomplete"] and report.lost == 1
 
 
 def test_summary_is_rejected_by_name(tmp_path: Path) -> None:
@@ -563,12 +561,12 @@ def test_summary_is_rejected_by_name(tmp_path: Path) -> None:
         "    Duration             us  100.00  120.00  110.00\n"
     )
     for printed in (summary, "==PROF== Connected to process 5\n" + summary, text):
-        with pytest.raises(InputError, match=r"holds a summary of launches .--print-summary., which is not read"):
+        with pytest.raises(InputError, match=r"has a summary of launches .--print-summary., which is not read"):
             analyze.open(write(tmp_path / "a.csv", printed)).query("metrics").arrow()
     # Beside launches, its rows are lost.
     found, report = rows(write(tmp_path / "b.csv", long((TIME, "us", "1.5")) + summary + long((TIME, "us", "2.5"))))
     assert [(r["launch_id"], r["value"]) for r in found] == [(0, 1500), (1, 2500)] and report.lost == 1
-    assert report.warnings == ["b.csv: line 4 is left out: a row of --print-summary, which is not read"]
+    assert report.warnings == ["b.csv: line 4 is left out: rows of --print-summary are not read"]
 
 
 def test_an_unquoted_last_row_is_read(tmp_path: Path) -> None:
@@ -577,7 +575,7 @@ def test_an_unquoted_last_row_is_read(tmp_path: Path) -> None:
     bare = [header, row.format(id=0, value=10), row.format(id=1, value=200)]
     found, report = rows(write(tmp_path / "a.csv", "\n".join(bare)))
     assert [(r["launch_id"], r["value"]) for r in found] == [(0, 10), (1, 200)] and report.lost == 0
-    assert report.warnings == ["a.csv: the last line has no line end; its last value may have been cut"]
+    assert report.warnings == ["a.csv: the last line has no line end; its last value may be truncated"]
     # Behind its last comma, the value is not there.
     found, report = rows(write(tmp_path / "b.csv", "\n".join(bare)[:-3]))
     assert [r["launch_id"] for r in found] == [0] and report.lost == 1
@@ -645,19 +643,19 @@ def test_unreadable_row_is_counted_and_loses_no_other(tmp_path: Path, form: str,
 def test_each_problem_is_reported_once(tmp_path: Path) -> None:
     lines = [line.replace('"python",', '"python"') if line[1] in "13" else line for line in _table("long")]
     _, report = rows(write(tmp_path / "a.csv", "\n".join(lines) + "\n"))
-    assert report.warnings == ["a.csv: 2 lines, the first of them 3, are left out: not whole"] and report.lost == 2
+    assert report.warnings == ["a.csv: 2 lines, the first of them 3, are left out: incomplete"] and report.lost == 2
 
 
 @pytest.mark.parametrize(
     ("damage", "why"),
     [
         # Without units, 1.5 us is not 1.5 of anything.
-        (lambda wide: wide[:1] + wide[2:], "line of units is missing or damaged"),
-        (lambda wide: [wide[0], wide[1] + ',"x"', *wide[2:]], "line of units is missing or damaged"),
+        (lambda wide: wide[:1] + wide[2:], "no line of units, or a damaged one"),
+        (lambda wide: [wide[0], wide[1] + ',"x"', *wide[2:]], "no line of units, or a damaged one"),
         # The rows of the second table must not be read as rows of the first.
-        (lambda wide: wide[1:], "under no header"),
-        (lambda wide: [wide[0].replace('"ID"', '"IE"'), *wide[1:]], "under no header"),
-        (lambda wide: [wide[0].replace("Kernel Name", "Kernel"), *wide[1:]], "under no header"),
+        (lambda wide: wide[1:], "it has no header"),
+        (lambda wide: [wide[0].replace('"ID"', '"IE"'), *wide[1:]], "it has no header"),
+        (lambda wide: [wide[0].replace("Kernel Name", "Kernel"), *wide[1:]], "it has no header"),
     ],
 )
 def test_rows_without_a_header_are_counted_as_lost(tmp_path: Path, damage: Any, why: str) -> None:
@@ -678,7 +676,7 @@ def test_row_after_an_unterminated_line_is_read(tmp_path: Path) -> None:
 def test_a_launch_that_is_printed_twice_counts_once(tmp_path: Path) -> None:
     lines = _table("wide")
     found, report = rows(write(tmp_path / "a.csv", "\n".join([*lines, lines[-1]]) + "\n"))
-    assert len(found) == 8 and report.lost == 1 and "a second row of a launch" in report.warnings[0]
+    assert len(found) == 8 and report.lost == 1 and "its launch already has a row" in report.warnings[0]
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_summaries(tmp_path: Path) -> None:
     (run,) = sql(path, "SELECT profiler, model, batch_size, warnings FROM runs")
     assert (run["profiler"], run["model"], run["batch_size"]) == ("nvprof", "vgg16", 32)
     assert run["warnings"].splitlines() == [
-        "out.123: line 11 is left out: of a kind that is not read: OpenACC (excl)",
+        "out.123: line 11 is left out: rows of this kind are not read: OpenACC (excl)",
     ]
 
 
@@ -79,7 +79,7 @@ def test_a_summary_without_csv(tmp_path: Path) -> None:
     copied = [(r["kind"], r["calls"], r["total_ns"], r["avg_ns"], r["bytes"]) for r in ask(path, "memcpy")]
     assert copied == [("HtoD", 2, 1_200_000, 600_000, None), ("DtoH", 1, 800_000, 800_000, None)]
     (run,) = sql(path, "SELECT warnings FROM runs")
-    assert run["warnings"] == "out.123: line 10 is left out: of a kind that is not read: OpenACC (excl)"
+    assert run["warnings"] == "out.123: line 10 is left out: rows of this kind are not read: OpenACC (excl)"
 
 
 def test_a_summary_of_2016_without_csv(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ s,ms,,MB,GB/s,,,,,B,
     ]
     (run,) = sql(path, "SELECT warnings FROM runs")
     assert run["warnings"] == (
-        "out.123: line 9 is left out: of a kind that is not read: [Unified Memory GPU page faults]"
+        "out.123: line 9 is left out: rows of this kind are not read: [Unified Memory GPU page faults]"
     )
 
 
@@ -266,11 +266,11 @@ def test_failed_run_shows_nvprofs_error(tmp_path: Path, name: str, said: str) ->
     [
         ("", "not a file that any source reads"),
         ("a,b\n1,2\n", "not a file that any source reads"),
-        (BANNER, "holds no whole table"),
-        (BANNER + SUMMARY[:110], "holds no whole table"),
+        (BANNER, "has no complete table"),
+        (BANNER + SUMMARY[:110], "has no complete table"),
         # Without the line of units, no time means anything.
-        (BANNER + SUMMARY.replace(",%,ms,,us,us,us,\n", ""), "holds no whole table"),
-        (BANNER + '"Type","Time(%)","Total","Runs"\n,%,ms,\n"GPU activities",1.0,2.0,3\n', "holds no whole table"),
+        (BANNER + SUMMARY.replace(",%,ms,,us,us,us,\n", ""), "has no complete table"),
+        (BANNER + '"Type","Time(%)","Total","Runs"\n,%,ms,\n"GPU activities",1.0,2.0,3\n', "has no complete table"),
         (BANNER + "======== Error: Application received signal 139\n", "Application received signal 139"),
     ],
 )
@@ -289,7 +289,7 @@ def test_truncated_log_keeps_whole_rows(tmp_path: Path) -> None:
     path = log(tmp_path, GPU_TRACE[: GPU_TRACE.index('"[CUDA memset]"') - 20])
     report = FileReport()
     assert sum(b.num_rows for _, _, b in read(path, report)) == 2
-    assert report.warnings == ["out.123: line 8 is left out: not whole"] and report.lost == 1
+    assert report.warnings == ["out.123: line 8 is left out: incomplete"] and report.lost == 1
 
 
 def test_row_without_numbers_is_counted_as_lost(tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ def test_row_without_numbers_is_counted_as_lost(tmp_path: Path) -> None:
     rows, report = read_log(path)
     # Of five rows one is whole; the others became one line, `"GPU activities",TotalMem"`. OpenACC is not read.
     assert rows == {"gpu_summary": 1} and report.lost == 2
-    assert "out.123: line 7 is left out: not whole" in report.warnings  # the banner is line 1
+    assert "out.123: line 7 is left out: incomplete" in report.warnings  # the banner is line 1
 
 
 def read_log(path: Path) -> tuple[dict[str, int], FileReport]:

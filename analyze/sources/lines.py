@@ -17,7 +17,7 @@ from analyze.sources.base import FileReport
 LINE_LIMIT = 16 << 20
 """Limit of characters in a line or in a record of several lines; the longest real ones have 1 MB."""
 
-NOT_WHOLE = "not whole"
+INCOMPLETE = "incomplete"
 
 _REASONS = 20
 """Most distinct reasons."""

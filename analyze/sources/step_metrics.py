@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from analyze.errors import InputError
 from analyze.sources.base import FileReport, Mapper, TableBatch, batch_schema, inline_map
-from analyze.sources.lines import NOT_WHOLE, LostRows, csv_cells, number, numbered_lines, whole
+from analyze.sources.lines import INCOMPLETE, LostRows, csv_cells, number, numbered_lines, whole
 from schemas.tables import STEP_METRICS_CSV, TABLES
 
 _BAD_VALUE = "a value in it cannot be read"
@@ -31,7 +31,7 @@ def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterato
                 if not header:
                     header = _header(path, line, cells)
                 elif cells is None or (cells and (len(cells) != len(header) or not line.endswith(("\n", "\r")))):
-                    lost.add(at, NOT_WHOLE)
+                    lost.add(at, INCOMPLETE)
                 elif cells:
                     try:
                         rows.append({n: _value(n, v, kinds[n]) for n, v in zip(header, cells, strict=True)})

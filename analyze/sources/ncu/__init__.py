@@ -1,1 +1,1 @@
-"""Nsight Compute: its CSV and text output, and reports through ncu itself."""
+"""Read the output of Nsight Compute: CSV, text, and reports through ncu itself."""

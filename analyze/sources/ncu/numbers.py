@@ -1,7 +1,7 @@
-"""Numbers as Nsight Compute prints them in the language of the system.
+"""Parse numbers that Nsight Compute printed in the language of the system.
 
-1,234.5 in English, 1.234,5 in German, 1 234,5 in French, 1'234.5 in Switzerland, 12,34,567.8 in India. Most numbers can
-be read in one way only; `1.234` can be read in two.
+1,234.5 in English, 1.234,5 in German, 1 234,5 in French, 1'234.5 in Switzerland, 12,34,567.8 in India. Most numbers are
+unambiguous; `1.234` is not.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 _SPACES = " \u00a0\u2009\u202f'\u2019"
-"""Group marks that no language uses as a decimal mark: spaces (plain, no-break, thin) and apostrophes."""
+"""Group marks that are never decimal marks: spaces (plain, no-break, thin) and apostrophes."""
 
 
 def _form(decimal: str, group: str) -> re.Pattern[str]:
@@ -25,15 +25,15 @@ _GROUPS = {decimal: str.maketrans(dict.fromkeys(("," if decimal == "." else ".")
 
 
 def digits(text: str, decimal: str) -> str | None:
-    """A printed number as Python writes it, where `decimal` is the decimal mark; None if it is none."""
+    """Return a printed number in Python's notation, given the decimal mark; None if it is not a number."""
     match = _FORMS[decimal].match(text)
     return match.group(1).translate(_GROUPS[decimal]).replace(",", ".") if match else None
 
 
 def decimal_mark(text: str) -> str | None:
-    """The decimal mark of a printed number; "" if it reads the same with either, None if it is no number.
+    """Return the decimal mark of a printed number: "" if it has the same value with both, "?" if it is ambiguous.
 
-    A number that reads differently with either mark gives "?".
+    Returns None if it is not a number.
     """
     point, comma = digits(text, "."), digits(text, ",")
     if point == comma:

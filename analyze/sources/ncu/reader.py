@@ -1,7 +1,7 @@
-"""What Nsight Compute prints -> the ncu_metrics table.
+"""Read the output of Nsight Compute into the table ncu_metrics.
 
-Three forms (see `tables`), each alone or inside a log with `==PROF==` lines and the program's own output around and
-inside it, several times over where a log holds several reports.
+It is CSV (`csv_tables`) or text (`text_tables`), perhaps in a log with `==PROF==` lines and output of the program.
+A log may have several reports.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from typing import IO
 
 from analyze.errors import InputError
 from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
-from analyze.sources.lines import LINE_LIMIT, NOT_WHOLE, LostRows, csv_cells, numbered_lines
-from analyze.sources.ncu.tables import LAUNCH_COLUMNS, LongTable, MetricRows, TextTables, WideTable
+from analyze.sources.lines import INCOMPLETE, LINE_LIMIT, LostRows, csv_cells, numbered_lines
+from analyze.sources.ncu.csv_tables import LAUNCH_COLUMNS, LongTable, WideTable
+from analyze.sources.ncu.metric_rows import MetricRows
+from analyze.sources.ncu.text_tables import TextTables
 
 _ERROR = re.compile(r"^==ERROR== ?(.+)")
 
-# Output of the program that did not end its line may stand before a header or a row.
+# A header or a row may follow output of the program that did not end its line.
 _HEADER = re.compile(r'"ID","Process ID",|^ID,Process ID,')
-# In quotes, a text that runs on in the next line never begins it with `"` and a digit.
+# A quoted text that continues in the next line never begins it with `"` and a digit.
 _ROW = re.compile(r'"[0-9]{1,19}","[0-9]{1,19}",')
 _BARE_ROW = re.compile(r"[0-9]{1,19},[0-9]{1,19},")
 _COLUMN = re.compile(r'\b(?:Process ID|Process Name|Host Name|Kernel Name|Metric Name)"?,')
@@ -28,17 +30,17 @@ _SUMMARY_HEADER = re.compile(r'^"?Process ID"?,.*\bInvocations\b|\bMetric Unit\s
 _SUMMARY_LENGTH = 1000
 _SUMMARY_ROW = re.compile(r'"?[0-9]{1,19}"?,')
 _PART_OF_ROW = re.compile(r'\s*"(?:[0-9]|[^"]*(?:","|\Z))')
-"""A row that lost something; a program's line in quotes is none."""
+"""A damaged row, but not a quoted line of the program."""
 
-_SUMMARY = "a row of --print-summary, which is not read"
-_LINE_NOT_ENDED = "the last line has no line end; its last value may have been cut"
-_NO_HEADER = "a row under no header, or under a damaged one"
+_SUMMARY = "rows of --print-summary are not read"
+_LINE_NOT_ENDED = "the last line has no line end; its last value may be truncated"
+_NO_HEADER = "it has no header, or a damaged one"
 
 
 def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterator[TableBatch]:
     """Yield the metrics of a file. Launches are numbered from 0 in the order of the file.
 
-    A row that cannot be read is dropped, with a warning. Raises InputError for a file with no launch.
+    Drops rows that cannot be read, with a warning. Raises InputError for a file without launches.
     """
     try:
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as f:
@@ -48,7 +50,7 @@ def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterato
 
 
 def read_lines(file: IO[str], path: str, report: FileReport) -> Iterator[TableBatch]:
-    """Yield the metrics of ncu's output; `path` is what messages call it. Raises InputError."""
+    """Yield the metrics of ncu's output; messages name it `path`. Raises InputError."""
     log = _Log(path, report)
     for at, line in numbered_lines(file):
         log.line(at, line)
@@ -58,9 +60,9 @@ def read_lines(file: IO[str], path: str, report: FileReport) -> Iterator[TableBa
 
 
 class _Log:
-    """The output, line by line: which table it is in, and what ncu said around the tables.
+    """Reads the output line by line.
 
-    A CSV table goes on until the next header: blank lines, ncu's messages and the program's output may stand inside.
+    A CSV table continues until the next header; blank lines, ncu's messages and the program's output may interrupt it.
     """
 
     def __init__(self, path: str, report: FileReport):
@@ -70,14 +72,14 @@ class _Log:
         self._text = TextTables(self.rows, report, self._lost)
         self._table: WideTable | LongTable | None = None
         self._record: list[tuple[int, str]] = []
-        """Lines of a record whose quotes are still open, with their numbers."""
+        """Lines of an unfinished record (its quotes are open), with their numbers."""
         self._characters = 0
         self._errors: list[str] = []
         self._profiled_none = self._header_seen = False
         self._summary_seen = self._in_summary = False
 
     def line(self, at: int, line: str) -> None:
-        """Take a line."""
+        """Read a line."""
         begin = self._begin(line)
         if self._record and (begin is not None or line.startswith("==")):
             self._drop_record()
@@ -101,7 +103,7 @@ class _Log:
             self._take_record(began, record)
 
     def _begin(self, line: str) -> int | None:
-        """Where a header, a row or a line of units begins in a line; None if none does."""
+        """Return where a header, a row or a line of units begins in a line; None if there is none."""
         if found := _HEADER.search(line):
             return found.start()
         bare = self._table is not None and (self._table.bare or self._is_bare_row(line))
@@ -111,17 +113,17 @@ class _Log:
         return 0 if self._table and not self._record and line.startswith("," if bare else '"",') else None
 
     def _is_bare_row(self, line: str) -> bool:
-        """Whether a line is a row without quotes of a table with quotes."""
+        """Return whether a line is an unquoted row of a quoted table."""
         table = self._table
         if table is None or self._record or '"' in line or not _BARE_ROW.match(line):
             return False
         return line.count(",") == table.fields - 1
 
     def _drop_record(self) -> None:
-        """Its quotes never closed: the lines behind its first are not of it."""
+        """Drop a record whose quotes are never closed; its other lines do not belong to it."""
         (began, _), *others = self._record
         self._record = []
-        self._lost.add(began, NOT_WHOLE)
+        self._lost.add(began, INCOMPLETE)
         for at, line in others:
             self._other(at, line)
 
@@ -130,10 +132,10 @@ class _Log:
         is_header = _HEADER.match(record) is not None
         if is_header:
             self._table, self._in_summary = None, False
-        # The file may end behind a comma.
+        # The file may end after a comma.
         if cells is None or record.endswith(","):
             if not is_header:
-                self._lost.add(began, NOT_WHOLE)
+                self._lost.add(began, INCOMPLETE)
         elif is_header:
             if set(LAUNCH_COLUMNS) <= set(cells):
                 form = LongTable if "Metric Name" in cells else WideTable
@@ -142,7 +144,7 @@ class _Log:
         elif self._table is None:
             self._lost.add(began, _NO_HEADER)
         elif isinstance(self._table, WideTable) and self._table.is_units(cells):
-            # A second line of units is that of a table whose header is not there.
+            # A second line of units belongs to a table whose header is missing.
             self._table = self._table if self._table.take_units(cells) else None
         elif why := self._table.row(cells):
             self._lost.add(began, why)
@@ -150,24 +152,24 @@ class _Log:
             self._report.warnings.append(f"{Path(self._path).name}: {_LINE_NOT_ENDED}")
 
     def _other(self, at: int, line: str) -> None:
-        """Take a line that begins no record: a part of one, ncu's text form, or anything."""
+        """Read a line that does not begin a record: a part of one, ncu's text output, or output of the program."""
         table = self._table
         if _SUMMARY_HEADER.search(line[:_SUMMARY_LENGTH]):
             self._table, self._in_summary, self._summary_seen = None, True, True
         elif self._in_summary and _SUMMARY_ROW.match(line):
             self._lost.add(at, _SUMMARY)
         elif table is not None and len(_COLUMN.findall(line)) > 1:
-            self._table = None  # a header that lost something
+            self._table = None  # a damaged header
         elif table is not None and (
             (_PART_OF_ROW.match(line) and not table.bare)
             or line.count("," if table.bare else '","') >= max(2, table.fields // 2)
         ):
-            self._lost.add(at, NOT_WHOLE)
+            self._lost.add(at, INCOMPLETE)
         else:
             self._text.line(at, line)
 
     def finish(self) -> None:
-        """Tell what was lost and what ncu called an error. Raises InputError if there was no launch."""
+        """Report losses and ncu's errors. Raises InputError if there was no launch."""
         if self._record:
             self._drop_record()
         if not self.rows.launches:
@@ -184,8 +186,8 @@ class _Log:
         if self._profiled_none:
             return "ncu says that no kernels were profiled; its kernel filter or capture range left none"
         if self._summary_seen:
-            return "holds a summary of launches (--print-summary), which is not read; print it without --print-summary"
+            return "has a summary of launches (--print-summary), which is not read; print it without --print-summary"
         if self._header_seen:
             lost = self._lost.first()
-            return f"holds no whole launch: {lost or 'it ends behind its header, or was cut there'}"
+            return f"has no complete launch: {lost or 'it ends after its header'}"
         return 'not output of ncu: no line begins "ID","Process ID" and no table of metrics; record with ncu --csv'

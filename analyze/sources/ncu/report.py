@@ -1,4 +1,4 @@
-"""Nsight Compute's own reports (.ncu-rep), read through `ncu --import`."""
+"""Read reports of Nsight Compute (.ncu-rep) with `ncu --import`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from schemas.tools import NCU
 
 
 def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterator[TableBatch]:
-    """Yield the metrics of a report as its raw page holds them.
+    """Yield the metrics of the raw page of a report.
 
-    Raises InputError where there is no ncu, or ncu cannot read the file.
+    Raises InputError if there is no ncu, or ncu cannot read the file.
     """
     tool = NCU.find()
     if tool is None:

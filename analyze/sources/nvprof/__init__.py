@@ -1,1 +1,1 @@
-"""nvprof: its CSV output."""
+"""Read logs of nvprof."""

@@ -1,6 +1,6 @@
-"""Logs of nvprof, wrapped in the program's own output -> the tables that its tables are of (see `tables`).
+"""Read logs of nvprof, mixed with the program's own output.
 
-What nvprof says around its tables is of the run: the command, warnings, why nothing was recorded.
+`tables` reads the tables. Messages around them are about the run: the command, warnings, why nothing was recorded.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from analyze.errors import InputError
 from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
-from analyze.sources.lines import NOT_WHOLE, LostRows, csv_cells, numbered_lines
+from analyze.sources.lines import INCOMPLETE, LostRows, csv_cells, numbered_lines
 from analyze.sources.nvprof.tables import DEVICE_INDEX, NoUnit, PlainSummary, Rows, Table, header_of
 
 _BATCH_ROWS = 64 << 10
@@ -23,7 +23,7 @@ _WARNING = re.compile(r"^==(?:\d+|=+)== Warning: (.+)")
 _TITLE = re.compile(r"^==(?:\d+|=+)== (?:Profiling result|API calls|Metric result|Event result)")
 _UNIFIED_MEMORY = re.compile(r"^==(?:\d+|=+)== Unified Memory profiling result")
 _PLAIN_TABLE = re.compile(r"\s*+(?:Start +Duration +\S|Invocations +(?:Metric|Event) Name\b)")
-"""The header of a trace or of metrics that nvprof printed without --csv."""
+"""The header of a trace or of metrics that was printed without --csv."""
 _NOTHING = re.compile(r"^(No (?:events/metrics|kernels|API activities) were profiled)")
 _STOPPED = "Execution timeout"
 
@@ -32,17 +32,17 @@ _BATCH_SIZE = re.compile(r"(?:^|\s)(?:--batch-size|-b)[ =](\d{1,18})(?!\S)", re.
 
 _BEGINS_ROW = frozenset('",0123456789')
 _KINDS = ('"GPU activities"', '"API calls"')
-"""How a row of a summary begins, where the table has a column for it."""
-_NO_HEADER = "a row under no header, or under a damaged one"
-_NO_UNITS = "a row of a table whose line of units is missing or damaged"
+"""Beginnings of rows of a summary with a column Type."""
+_NO_HEADER = "it has no header, or a damaged one"
+_NO_UNITS = "its table has no line of units, or a damaged one"
 _BAD_NUMBER = "a number in it cannot be read"
 
 
 def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterator[TableBatch]:
     """Yield the tables of a log.
 
-    A row that cannot be read is dropped, with a warning. Raises InputError for a log without a table: what nvprof said
-    of it, if it said something.
+    Drops rows that cannot be read, with a warning. Raises InputError for a log without tables, with nvprof's reason if
+    there is one.
     """
     log = _Log(path, report)
     try:
@@ -57,10 +57,10 @@ def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterato
 
 
 class _Log:
-    """The log, line by line: which table it is in, and what nvprof said around the tables.
+    """Reads the log line by line.
 
-    A table goes on until the next title or header: blank lines, other messages of nvprof and the program's output may
-    stand inside.
+    A table continues until the next title or header; blank lines, other messages of nvprof and the program's output may
+    interrupt it.
     """
 
     def __init__(self, path: Path, report: FileReport):
@@ -69,9 +69,9 @@ class _Log:
         self._lost = LostRows(path, report)
         self._table: Table | None = None
         self._summary: PlainSummary | None = None
-        """Instead of a table, one that was printed without --csv."""
+        """The current table if it was printed without --csv."""
         self._plain = self._unified_memory = False
-        """Whether there was a table without --csv, or of unified memory, that is not read."""
+        """Whether there was a table without --csv, or of unified memory, which are not read."""
         self._titled = False
         """Whether a table must have begun."""
         self._pid: int | None = None
@@ -82,7 +82,7 @@ class _Log:
         self._devices: set[int] = set()
 
     def line(self, at: int, line: str) -> None:
-        """Take a line."""
+        """Read a line."""
         text = line.rstrip("\r\n")
         if text.startswith("=="):
             self._message(text.rstrip())
@@ -101,49 +101,49 @@ class _Log:
         fields = text.count(delimiter)
         if not fields:
             if self._table is not None and re.fullmatch('"[^"]*"?', text):
-                self._lost.add(at, NOT_WHOLE)
+                self._lost.add(at, INCOMPLETE)
             return
         cells = csv_cells(text, delimiter)
         if cells is not None and (header := header_of(cells)):
             self._is_nvprof = True
             self._table, self._summary = Table(header, self._in_api_calls), None
         elif self._table is not None and cells is not None and self._table.is_units(cells):
-            # A second line of units is that of a table whose header is not there.
+            # A second line of units belongs to a table whose header is missing.
             self._table = self._table if self._table.take_units(cells) else None
         elif why := self._row(cells, text, fields, cut=text == line and text[-1:] != '"'):
             self._lost.add(at, why)
 
     def _plain_row(self, summary: PlainSummary, at: int, text: str, cut: bool) -> bool:
-        """Take a line of a summary without --csv; whether it was a row, read or lost."""
+        """Read a line of a summary without --csv; return whether it was a row, read or lost."""
         try:
             found = summary.row(text)
         except ValueError:
-            self._lost.add(at, NOT_WHOLE)
+            self._lost.add(at, INCOMPLETE)
             return True
         if found is None:
             return False
         table, row = found
         if row is None:
-            self._lost.add(at, f"of a kind that is not read: {table[:100]}")
+            self._lost.add(at, f"rows of this kind are not read: {table[:100]}")
         elif cut:
-            self._lost.add(at, NOT_WHOLE)
+            self._lost.add(at, INCOMPLETE)
         else:
             self.rows.add(table, row)
         return True
 
     def _row(self, cells: list[str] | None, text: str, fields: int, cut: bool) -> str | None:
-        """Take a line with fields, in a table or not; why it is a row that cannot be read, if so."""
+        """Read a line with fields, in a table or not; return the reason if it is a row that cannot be read."""
         table = self._table
         if not re.search("[0-9]", text) and not text.startswith(_KINDS):
-            return None  # a header or a line of units, damaged
+            return None  # a damaged header or line of units
         if table is None:
             return _NO_HEADER if self._titled and (fields > 3 or (fields > 1 and text[0] in _BEGINS_ROW)) else None
         if cells is not None and len(cells) > len(table.header) and not any(cells[len(table.header) :]):
-            cells = cells[: len(table.header)]  # a spreadsheet fills all lines up to the longest
+            cells = cells[: len(table.header)]  # a spreadsheet pads all lines to the longest one
         if cells is None or len(cells) != len(table.header) or cut:
-            # The program prints lines with commas, too, but few, and they begin with a word.
+            # Lines of the program have few commas and begin with a word.
             begins = text[0] in _BEGINS_ROW or DEVICE_INDEX.search(re.split("[,\t]", text[:200])[0].strip())
-            return NOT_WHOLE if begins or 4 * fields >= 3 * len(table.header) else None
+            return INCOMPLETE if begins or 4 * fields >= 3 * len(table.header) else None
         try:
             name, row = table.row(dict(zip(table.header, cells, strict=True)), self._pid)
         except KeyError as e:
@@ -153,7 +153,7 @@ class _Log:
         except ValueError:
             return _BAD_NUMBER
         if row is None:
-            return f"of a kind that is not read: {name[:100]}"
+            return f"rows of this kind are not read: {name[:100]}"
         self.rows.add(name, row)
         if row.get("device") is not None and row["device"] not in self._devices:
             self._devices.add(row["device"])
@@ -166,7 +166,7 @@ class _Log:
         if match := _PROCESS.match(line):
             self._pid = int(match.group(1))
         if _TITLE.match(line):
-            # What follows is no longer of the table above, whether its header can be read or not.
+            # The table above ends, whether the header of the next one can be read or not.
             self._table, self._summary, self._titled = None, None, True
         elif _UNIFIED_MEMORY.match(line):
             self._table, self._summary, self._titled, self._unified_memory = None, None, False, True
@@ -182,7 +182,7 @@ class _Log:
         self._in_api_calls = "API calls:" in line
 
     def _take_command(self, command: str) -> None:
-        """Options of PyTorch's example programs, which say the model and the batch size."""
+        """Note the command, and model and batch size from options of PyTorch's example programs."""
         info = self._report.info
         info.setdefault("command", command)
         if match := _ARCH.search(command):
@@ -191,22 +191,20 @@ class _Log:
             info.setdefault("batch_size", int(match.group(1)))
 
     def finish(self) -> None:
-        """Raise InputError if the log held no table; else keep nvprof's errors as warnings."""
+        """Report losses and nvprof's errors as warnings. Raises InputError if the log has no table."""
         if not self.rows.seen:
             said = list(dict.fromkeys(self._errors + self._said))
             if said and (self._is_nvprof or self._errors):
                 raise InputError(f"{self._path}: nvprof recorded nothing; it said: {'; '.join(said)}")
             if self._plain:
                 raise InputError(
-                    f"{self._path}: nvprof printed its tables without --csv, which is read of summaries only; "
+                    f"{self._path}: nvprof printed its tables without --csv, which can be read for summaries only; "
                     "record with nvprof --csv"
                 )
             if self._is_nvprof:
                 lost = self._lost.first()
-                raise InputError(
-                    f"{self._path}: nvprof's log holds no whole table: {lost or 'it ends before one, or was cut there'}"
-                )
-            raise InputError(f"{self._path}: not a log of nvprof --csv: it holds none of its tables")
+                raise InputError(f"{self._path}: nvprof's log has no complete table: {lost or 'it ends before one'}")
+            raise InputError(f"{self._path}: not a log of nvprof --csv: it has none of its tables")
         self._lost.tell()
         if self._plain:
             self._report.warnings.append(f"{self._path.name}: a table that was printed without --csv is not read")

@@ -1,13 +1,13 @@
-"""The tables that nvprof prints (`--csv`), as rows of ours.
+"""Tables of nvprof (`--csv`), as rows of the tables.
 
 - summaries (`"Type","Time(%)","Time","Calls",...`): gpu_summary and api_summary;
 - metrics and events (`"Device","Kernel","Invocations","Metric Name",...`): metric_summary;
 - traces (`--print-gpu-trace`, `--print-api-trace`): kernels, memcpys, memsets and cuda_calls.
 
-Without `--csv`, summaries alone are read (`PlainSummary`): each time has its unit.
+Without `--csv`, only summaries are read (`PlainSummary`): each time has its unit.
 
-A table begins with its header, in summaries and traces followed by a line of units; fields are parted by commas, or by
-tabs where a spreadsheet has saved the log again. nvprof's KB are 1024 bytes.
+A table begins with its header; in summaries and traces a line of units follows. Fields are separated by commas, or by
+tabs if a spreadsheet saved the log. nvprof's KB are 1024 bytes.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _BYTES = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
 _UNITS = frozenset((*_NS, *_BYTES, *(f"{b}/s" for b in _BYTES), "%", ""))
 
 DEVICE_INDEX = re.compile(r"\(([0-9]{1,19})\)\Z")
-"""How the name of a device ends."""
+"""The end of a device name."""
 _COPY = re.compile(r"^\[(?:CUDA|(Unified) Memory) [Mm]emcpy (HtoD|DtoH|DtoD|PtoP|HtoH|HtoA|AtoH|AtoD|DtoA|AtoA)\]")
 _KERNEL_INDEX = re.compile(r" \[\d+\]\Z")
 _METRIC_VALUE = re.compile(r"^([-+]?[\d.]+(?:[eE][-+]?\d+)?)\s*([^\d\s]\S*)?\Z", re.ASCII)
 _LEVEL = re.compile(r"^\w+ \((\d+)\)\Z", re.ASCII)
 _NOT_MEASURED = re.compile(r"<[A-Z ]+>|n/a|", re.IGNORECASE)
-"""`<OVERFLOW>` and the like."""
+"""Values such as `<OVERFLOW>`."""
 
 _SUMMARIES = {"API calls": "api_summary", "GPU activities": "gpu_summary"}
 
@@ -42,25 +42,25 @@ Row = dict[str, Any]
 
 
 class Rows:
-    """Rows by table, taken out as batches."""
+    """Collects rows by table and returns them as batches."""
 
     def __init__(self) -> None:
         self._rows: dict[str, list[Row]] = {}
         self.seen = 0
 
     def add(self, table: str, row: Row) -> None:
-        """Add a row; columns that it lacks are NULL."""
+        """Add a row; missing columns are NULL."""
         self._rows.setdefault(table, []).append(row)
         self.seen += 1
 
     def take(self, at_least: int) -> Iterator[TableBatch]:
-        """The tables that have so many rows."""
+        """Yield the rows of tables with at least so many rows."""
         for table in [t for t, rows in self._rows.items() if len(rows) >= at_least]:
             yield table, None, pa.RecordBatch.from_pylist(self._rows.pop(table), schema=batch_schema(table))
 
 
 def header_of(cells: list[str]) -> list[str] | None:
-    """The columns of a table that begins with a line; None if none does."""
+    """Return the columns if a line is the header of a table, else None."""
     names = [c.strip().strip('"') for c in cells]
     while names and not names[-1]:
         names.pop()
@@ -74,11 +74,11 @@ def header_of(cells: list[str]) -> list[str] | None:
 
 
 class NoUnit(Exception):
-    """A column whose unit is not known."""
+    """The unit of a column is unknown."""
 
 
 class Table:
-    """A table of the log, by its header."""
+    """A table of the log."""
 
     def __init__(self, header: list[str], in_api_calls: bool):
         self.header = header
@@ -87,12 +87,12 @@ class Table:
         self._in_api_calls = in_api_calls
 
     def is_units(self, cells: list[str]) -> bool:
-        """Whether a line is one of units."""
+        """Return whether a line is a line of units."""
         words = [c.strip() for c in cells]
         return any(words) and all(w in _UNITS for w in words)
 
     def take_units(self, cells: list[str]) -> bool:
-        """Take a line of units; False if there was one before."""
+        """Read a line of units; return False if there was one before."""
         if self._units is not None:
             return False
         words = [c.strip() for c in cells]
@@ -101,9 +101,9 @@ class Table:
         return True
 
     def row(self, cells: dict[str, str], pid: int | None) -> tuple[str, Row | None]:
-        """Table and row of a line; the line's name and None for a kind that has no table.
+        """Return table and row of a line; name and None for a kind of rows that is not read.
 
-        Raises ValueError for a number, NoUnit for a unit and KeyError for a column that is not there.
+        Raises ValueError for a bad number, NoUnit for an unknown unit and KeyError for a missing column.
         """
         if "Invocations" in cells:
             return "metric_summary", self._metric(cells)
@@ -179,11 +179,11 @@ class Table:
             registers = optional_whole(cells.get("Registers Per Thread"), 32)
             more = {"registers": registers, "shared_mem_bytes": whole(str(sum(shared))) if shared else None}
             return "kernels", row | axes | more | {"name": name}
-        # Pages of managed memory have their bytes in a column of their own.
+        # The bytes of managed memory have a column of their own.
         size = "Unified Memory" if copy and copy[1] and cells.get("Unified Memory") else "Size"
         row |= {"bytes": self._bytes(cells, size), "dst_memory": cells.get("DstMemType") or None}
         if not copy:
-            # A fill writes what the log calls its source.
+            # The log names the memory that a fill writes as its source.
             return "memsets", row | {"dst_memory": row["dst_memory"] or cells.get("SrcMemType") or None}
         ends = {f"{end.lower()}_device": self._device(cells.get(f"{end} Dev", ""))[1] for end in ("Src", "Dst")}
         return "memcpys", row | ends | {
@@ -215,7 +215,7 @@ class Table:
 class PlainSummary:
     """A summary of a log that was recorded without `--csv`.
 
-    From 2017 on, a column says whether a row is of GPU activities or API calls, in the first row of each.
+    Since 2017 a column says whether rows are of GPU activities or API calls, in the first row of each.
     """
 
     _HEADER = re.compile(r"\s*(?:Type +)?Time\(%\) +Time +Calls +Avg +Min +Max +Name\s*\Z")
@@ -229,11 +229,11 @@ class PlainSummary:
 
     @classmethod
     def begins(cls, text: str) -> bool:
-        """Whether a line is the header of such a table."""
+        """Return whether a line is the header of such a table."""
         return cls._HEADER.match(text) is not None
 
     def row(self, text: str) -> tuple[str, Row | None] | None:
-        """Table and row of a line, as `Table.row`; None if it is no row. Raises ValueError for a part of one."""
+        """Return table and row of a line, as `Table.row`; None if it is no row. Raises ValueError for a part of one."""
         match = self._ROW.match(text)
         if not match:
             if self._BEGINS_ROW.match(text):
@@ -254,9 +254,9 @@ class PlainSummary:
 
 
 def _metric_values(texts: list[str]) -> tuple[list[float | None], str | None]:
-    """Values of a metric in one unit: `95.30%`, `12.3GB/s`, `High (9)`; NULL for `<OVERFLOW>`. Raises ValueError.
+    """Convert values of a metric to one unit: `95.30%`, `12.3GB/s`, `High (9)`; NULL for `<OVERFLOW>`.
 
-    nvprof prints each value with the prefix that suits it; all are given in the unit of the last that has one.
+    nvprof chooses a prefix for each value; the result has the unit of the last value with a unit. Raises ValueError.
     """
     parsed = [_metric_value(t) for t in texts]
     unit = next((u for value, u in reversed(parsed) if value is not None and u), None)
