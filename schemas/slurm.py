@@ -27,7 +27,7 @@ from schemas.isolation import isolated_children, python, set_variables
 _SBATCH = {"timeout_min": "time", "cpus_per_task": "cpus-per-task", "mem_gb": "mem"}
 _SETUP = '[ -z "$SLURM_CPUS_PER_TASK" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK'
 """Since Slurm 22.05, srun does not inherit --cpus-per-task from its job."""
-_FRAME = ("----", "You can check full logs", "submitit ")
+_FRAME = ("----", "submitit ")
 """Beginnings of the lines that submitit adds to a task's output."""
 OUT_OF_TIME = "it reached its time limit; `--launcher-option timeout_min=...` sets a longer one"
 _QUEUE_POLL_S = 30
@@ -185,7 +185,8 @@ def _reason(message: str) -> str:
     """Describe how a task was lost, from submitit's message: a traceback or the end of the task's output."""
     if "in has_timed_out" in message or "timed-out" in message:
         return OUT_OF_TIME
-    lines = [line.strip() for line in message.splitlines()]
+    # Behind a traceback are only the paths of the logs.
+    lines = [line.strip() for line in message.partition("You can check full logs")[0].splitlines()]
     return next((line for line in reversed(lines) if line and not line.startswith(_FRAME)), "no message")
 
 

@@ -31,8 +31,8 @@ MOST_SHARDS = 256
 """Default limit of shards: clusters often allow 1,000 tasks in an array."""
 _ROUNDS = 3
 """Attempts for a shard that writes nothing."""
-_LOOK_S, _ALONE_S = 5, 30
-"""Interval of polling Dask's scheduler for workers, and how long it may have none."""
+_LOOK_S = 5
+"""Interval of polling Dask's scheduler for workers."""
 
 
 class ShardOutcome(NamedTuple):
@@ -183,12 +183,15 @@ def _dask(
     """Run each shard as a task; Dask reassigns tasks of lost workers."""
     import cloudpickle
     import dask
+    from dask.utils import parse_timedelta
     from distributed import Client, KilledWorker, LocalCluster, wait
     from distributed.client import CancelledError
 
+    # How long Dask waits for a connection, 30 s by default, is also how long there may be no worker.
+    patience_s = parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"))
     try:
         if address != "dask":
-            client = Client(address, timeout=_ALONE_S)
+            client = Client(address, timeout=patience_s)
         else:
             # Other users of this machine can connect to the ports: TLS with keys of this run only, and no web pages.
             with dask.config.set({"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}):
@@ -212,7 +215,7 @@ def _dask(
 
     def start(shares: list[Share]) -> Iterator[ShardOutcome]:
         try:
-            client.wait_for_workers(1, timeout=_ALONE_S)
+            client.wait_for_workers(1, timeout=patience_s)
             work = client.scatter(cloudpickle.dumps((run_shard, *before, after[1])), broadcast=True, hash=False)
         except TimeoutError as e:
             raise InputError(f"--launcher dask: {address} has no workers") from e
@@ -233,7 +236,7 @@ def _dask(
                     raise InputError(f"--launcher dask: its workers need tracequarry, too: {e}") from e
             if client.scheduler_info()["workers"]:
                 seen = time.monotonic()
-            elif time.monotonic() - seen > _ALONE_S:
+            elif time.monotonic() - seen > patience_s:
                 raise InputError(f"--launcher dask: {address} has lost all its workers")
 
     try:
