@@ -17,11 +17,12 @@ from msgspec import structs
 from support import SAMPLES, event, kernel, lines_run, require_compiled
 
 from analyze.sources.chrome import cutting
+from analyze.sources.chrome.category_columns import CATEGORIES
 from analyze.sources.chrome.events import Args, Tally
 from analyze.sources.chrome.forms import Forms
 from analyze.sources.chrome.json_events import TraceFile, read_chunk
 from analyze.sources.chrome.reader import Decoded, decode
-from analyze.sources.chrome.tables import CATEGORIES, Batches
+from analyze.sources.chrome.tables import Batches
 
 TRACES = sorted(SAMPLES.glob("*/torch/*.json.gz"))
 

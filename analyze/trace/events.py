@@ -202,7 +202,7 @@ def _copies(scope: Scope) -> Iterator[str]:
 
 def _allocations(scope: Scope) -> Iterator[str]:
     """Yield allocator events as torch.profiler writes them: instant events."""
-    from analyze.sources.chrome.tables import ALLOCATOR_DEVICES
+    from analyze.sources.chrome.category_columns import ALLOCATOR_DEVICES
 
     types = {name: number for number, name in ALLOCATOR_DEVICES.items()}
     before = "" if scope.to_ns is None else f" AND start_ns < {scope.to_ns}"

@@ -18,12 +18,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from analyze.sources.chrome.arrow_columns import concat, no_values
+from analyze.sources.chrome.category_columns import CATEGORIES
 from analyze.sources.chrome.cutting import Cut, Ints, cut
 from analyze.sources.chrome.decimal_us import MAX_NS
 from analyze.sources.chrome.events import Event, Tally, decode_event
 from analyze.sources.chrome.known_forms import NO_MARK, TIMES, Form, FormRows, Known, Values
 from analyze.sources.chrome.processes import HALVES
-from analyze.sources.chrome.tables import CATEGORIES, Batches, by_category, category_batch
+from analyze.sources.chrome.tables import Batches, by_category, category_batch
 
 LEAST = 4 << 20
 """Bytes of a chunk below which its forms are not worth learning: some 500 take as long as decoding 5 MB."""

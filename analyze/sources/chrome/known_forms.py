@@ -20,8 +20,9 @@ import pyarrow.compute as pc
 from msgspec.structs import astuple
 
 from analyze.sources.chrome.arrow_columns import concat
+from analyze.sources.chrome.category_columns import CATEGORIES
 from analyze.sources.chrome.events import Args, Event, Tally, decode_event
-from analyze.sources.chrome.tables import CATEGORIES, by_category, category_batch
+from analyze.sources.chrome.tables import by_category, category_batch
 
 _GONE = re.compile(rb'": ?+-?+(?=[,}\s])')
 """What stands before a number that was cut out: JSON has something behind a colon."""

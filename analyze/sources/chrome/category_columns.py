@@ -1,0 +1,213 @@
+"""Columns of the tables from the events of each category."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+from msgspec import Raw
+
+from analyze.sources.chrome.arrow_columns import Columns, json_texts
+from analyze.sources.chrome.events import Args, Event
+from analyze.sources.chrome.json_repair import repair
+
+_NO_ARGS = Args()
+_MEMCPY = re.compile(
+    r"(?:Memcpy|Copy)\s*(HtoD|DtoH|DtoD|PtoP|HtoH|HtoA|AtoH|AtoA|AtoD|DtoA|[HDM]2[HDM]|(?:Host|Device)To(?:Host|Device))?"
+    r"[^(]*(?:\((\S+) -> (\S+)\))?"
+)
+_KINDS = {
+    f"{a}{to}{b}": f"{ends[a]}to{ends[b]}"
+    for to, ends in (("2", {"H": "H", "D": "D", "M": "H"}), ("To", {"Host": "H", "Device": "D"}))
+    for a in ends
+    for b in ends
+}
+"""Of Intel's GPUs, where M is memory that is no device's (H2D, M2D), and of AMD's (HostToDevice)."""
+
+_MEMSET = re.compile(r"[^(]*\((\w+)\)")
+
+
+def _args(events: Sequence[Event]) -> list[Args]:
+    return [e.args or _NO_ARGS for e in events]
+
+
+def _cpu(events: Sequence[Event], args: Sequence[Args]) -> Columns:
+    tids = [e.tid if a.tid is None else a.tid for e, a in zip(events, args, strict=True)]
+    return {"pid": [e.pid for e in events], "tid": tids}
+
+
+def _op_ids(args: Sequence[Args]) -> list[int | None]:
+    return [a.op_id if a.op_id is not None else a.op_id_2021 for a in args]
+
+
+def _gpu(events: Sequence[Event], args: Sequence[Args]) -> Columns:
+    # Kineto puts a GPU event into the process "device index", thread "stream"; `pid` of the owner is not written.
+    return {
+        "device": [e.pid if a.device is None else a.device for e, a in zip(events, args, strict=True)],
+        "stream": [e.tid if a.stream is None else a.stream for e, a in zip(events, args, strict=True)],
+        "correlation_id": [a.correlation for a in args],
+        "op_id": _op_ids(args),
+        "graph_id": [a.graph_id for a in args],
+    }
+
+
+def _dim(sizes: Iterable[list[int] | None], axis: int) -> list[int | None]:
+    return [s[axis] if s and len(s) > axis else None for s in sizes]
+
+
+def _kernels(events: Sequence[Event]) -> Columns:
+    args = _args(events)
+    grids, blocks = [a.grid for a in args], [a.block for a in args]
+    columns = _gpu(events, args) | {
+        "registers": [a.registers for a in args],
+        "shared_mem_bytes": [a.shared_memory for a in args],
+        "blocks_per_sm": [a.blocks_per_sm for a in args],
+        "occupancy_pct": [a.occupancy for a in args],
+    }
+    for i, axis in enumerate("xyz"):
+        columns[f"grid_{axis}"] = _dim(grids, i)
+        columns[f"block_{axis}"] = _dim(blocks, i)
+    columns |= _collectives(args)
+    if "collective" in columns:
+        args = [_NO_ARGS if a.collective is None else a for a in args]
+        columns |= {
+            "group_size": [a.group_size for a in args],
+            "group_desc": [a.group_desc for a in args],
+            "seq": [a.seq for a in args],
+            "in_splits": [_list_text(a.in_splits) for a in args],
+            "out_splits": [_list_text(a.out_splits) for a in args],
+        }
+    return columns
+
+
+def _collectives(args: Sequence[Args]) -> Columns:
+    """What stands beside a collective, on the GPU and where it is asked for; nothing if none of the events is one."""
+    if all(a.collective is None for a in args):
+        return {}
+    args = [_NO_ARGS if a.collective is None else a for a in args]
+    return {
+        "collective": [a.collective for a in args],
+        "peer": [a.source if a.destination is None else a.destination for a in args],
+        "in_elems": [a.in_elems for a in args],
+        "out_elems": [a.out_elems for a in args],
+        "dtype": [a.dtype for a in args],
+        "group_name": [a.group_name for a in args],
+        "group_ranks": [_list_text(a.group_ranks) for a in args],
+    }
+
+
+def _list_text(raw: Raw) -> str | None:
+    """A list, or a string that holds one (with '...' in it when it was long)."""
+    text = bytes(raw)
+    if text[:1] == b'"':
+        try:
+            return str(msgspec.json.decode(text))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return str(msgspec.json.decode(repair(text)))
+    return text.decode("utf-8", "replace") or None
+
+
+def _memcpys(events: Sequence[Event]) -> Columns:
+    args = _args(events)
+    columns = _gpu(events, args)
+    matches = [_MEMCPY.match(e.name) for e in events]
+    # Peer-to-peer copies say inDevice instead of device.
+    columns["device"] = [a.in_device if a.device is None and a.in_device is not None else d
+                         for a, d in zip(args, columns["device"], strict=True)]  # fmt: skip
+    return columns | {
+        "kind": [_KINDS.get(m.group(1), m.group(1)) if m and m.group(1) else "Unknown" for m in matches],
+        "src_memory": [m and m.group(2) for m in matches],
+        "dst_memory": [m and m.group(3) for m in matches],
+        "src_device": [a.from_device for a in args],
+        "dst_device": [a.to_device for a in args],
+        "bytes": [a.bytes for a in args],
+    }
+
+
+def _memsets(events: Sequence[Event]) -> Columns:
+    args = _args(events)
+    matches = [_MEMSET.match(e.name) for e in events]
+    return _gpu(events, args) | {"dst_memory": [m and m.group(1) for m in matches], "bytes": [a.bytes for a in args]}
+
+
+def _calls(api: str) -> Callable[[Sequence[Event]], Columns]:
+    def build(events: Sequence[Event]) -> Columns:
+        args = _args(events)
+        return _cpu(events, args) | {
+            "api": [api] * len(events),
+            "correlation_id": [a.correlation for a in args],
+            "op_id": _op_ids(args),
+        }
+
+    return build
+
+
+def _cpu_ops(events: Sequence[Event]) -> Columns:
+    args = _args(events)
+    columns = _cpu(events, args) | {
+        "op_id": _op_ids(args),
+        "sequence_number": [a.sequence_number for a in args],
+        "fwd_thread": [a.fwd_thread for a in args],
+        "record_function_id": [a.record_function_id for a in args],
+        "input_dims": json_texts([a.input_dims or a.input_dims_2021 for a in args]),
+        "input_types": json_texts([a.input_types for a in args]),
+        "concrete_inputs": json_texts([a.concrete_inputs for a in args]),
+    }
+    return columns | _collectives(args)
+
+
+def _ranges(origin: str) -> Callable[[Sequence[Event]], Columns]:
+    def build(events: Sequence[Event]) -> Columns:
+        args = _args(events)
+        names = [e.name for e in events]
+        gpu = _gpu(events, args) if origin == "gpu_annotation" else {}
+        return _cpu(events, args) | {
+            "origin": ["profiler_step" if n.startswith("ProfilerStep#") else origin for n in names]
+            if origin == "record_function"
+            else [origin] * len(events),
+            "device": gpu.get("device"),
+            "stream": gpu.get("stream"),
+            "op_id": _op_ids(args),
+            "python_id": [a.python_id for a in args],
+            "python_parent_id": [a.python_parent_id for a in args],
+        }
+
+    return build
+
+
+ALLOCATOR_DEVICES = {0: "cpu", 1: "cuda", 2: "mkldnn", 6: "hip", 12: "xpu"}
+"""c10::DeviceType"""
+
+
+def _memory_events(events: Sequence[Event]) -> Columns:
+    args = _args(events)
+    return {
+        "pid": [e.pid for e in events],
+        "device_type": [
+            None if a.memory_device_type is None else ALLOCATOR_DEVICES.get(a.memory_device_type, "other") for a in args
+        ],
+        "device": [a.memory_device for a in args],
+        "addr": [a.addr for a in args],
+        "bytes": [a.memory_bytes for a in args],
+        "allocated_bytes": [a.allocated for a in args],
+        "reserved_bytes": [a.reserved for a in args],
+    }
+
+
+Builder = tuple[str, Callable[[Sequence[Event]], Columns]]
+CATEGORIES: dict[str, Builder] = {
+    "kernel": ("kernels", _kernels),
+    "gpu_memcpy": ("memcpys", _memcpys),
+    "gpu_memset": ("memsets", _memsets),
+    "cuda_runtime": ("cuda_calls", _calls("runtime")),
+    "cuda_driver": ("cuda_calls", _calls("driver")),
+    "cuda_sync": ("cuda_calls", _calls("sync")),
+    "cpu_op": ("cpu_ops", _cpu_ops),
+    "user_annotation": ("ranges", _ranges("record_function")),
+    "gpu_user_annotation": ("ranges", _ranges("gpu_annotation")),
+    "python_function": ("ranges", _ranges("python_function")),
+    "overhead": ("ranges", _ranges("overhead")),
+    "cpu_instant_event": ("memory_events", _memory_events),
+}
+"""Category of an event -> its table and how to build the table's columns."""
