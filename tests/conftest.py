@@ -56,6 +56,11 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared-cache"
     folder.mkdir(exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
+        # Settings of the user or of CI must not change answers and tables.
+        for name in ("CACHE_SIZE", "MEMORY", "THREADS"):
+            patch.delenv(f"TRACEQUARRY_{name}", raising=False)
+        for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+            patch.delenv(name, raising=False)
         patch.setenv("TRACEQUARRY_CACHE", str(folder))
         # All CPUs work at tests already: threads of one query would wait for those of others.
         patch.setenv("TRACEQUARRY_THREADS", "1")

@@ -5,6 +5,7 @@ Each case adds one to a copy of the packages and asks everything that derives fr
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -177,3 +178,22 @@ def test_device_and_kernel_family_need_one_toml_table_each(copy: Path) -> None:
         "print(len(set(colours(['gemm', 'tea', 'other'])['range'])))"
     )
     assert ask(copy, code) == ["3 tea", "3"]
+
+
+def test_documented_profiler_and_option_are_in_the_help(copy: Path) -> None:
+    """CONTRIBUTING.md shows them; the imports of the profiler are left out there."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    profiler, option = (
+        re.findall(rf"^## {heading}\n.*?^```python\n(.*?)^```$", text, re.M | re.S)[0]
+        for heading in ("Add a profiler to collect with", "Add a workload option")
+    )
+    imports = PROFILER.partition("class ")[0] + "from pathlib import Path\n\n"
+    (copy / "collect" / "profilers" / "strace.py").write_text(imports + profiler)
+    insert(copy / "collect" / "profilers" / "__init__.py", ')\n"""Each defines', ', "strace"')
+    insert(copy / "schemas" / "workload.py", "    seed: Annotated[", option)
+    code = (
+        "from typer.testing import CliRunner\nfrom collect.cli import app\n"
+        "text = CliRunner().invoke(app, ['run', '--help']).output\n"
+        "print('--strace-calls' in text, '--label-smoothing' in text)\n"
+    )
+    assert ask(copy, code) == ["True True"]
