@@ -26,7 +26,7 @@ The Python API mirrors the command line, command by command and option by option
     analyze.commit("s3://traces/study"), analyze.compact("s3://traces/study")
     analyze.catalog(), analyze.tables(), analyze.studies(), analyze.cache()
 
-Whatever the user can mend is an `analyze.InputError`.
+Bad input is an `analyze.InputError`; a full disk, too little memory or a missing permission an `analyze.MachineError`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analyze.errors import InputError
+from analyze.errors import InputError, InternalError, MachineError
 from analyze.traces import Paths, Traces, as_paths, as_texts
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "InputError",
+    "InternalError",
+    "MachineError",
     "Traces",
     "cache",
     "catalog",

@@ -16,7 +16,7 @@ import duckdb
 
 import analyze
 from analyze import Traces
-from analyze.errors import InputError
+from analyze.errors import InputError, MachineError
 from analyze.query import query_files
 from analyze.query.plain_sql import sentence
 from schemas.tables import TABLES
@@ -157,7 +157,7 @@ def _told(tool: Callable[..., str]) -> Callable[..., str]:
     def told(*args: Any, **options: Any) -> str:
         try:
             return tool(*args, **options)
-        except InputError as e:
+        except (InputError, MachineError) as e:
             raise ToolError(str(e)) from e
         except duckdb.Error as e:
             raise ToolError(sentence(e)) from e

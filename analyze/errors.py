@@ -1,18 +1,24 @@
-"""The exceptions for what the user can mend."""
+"""The kinds of error, which `schemas.errors` defines, and those of reading files."""
 
+from __future__ import annotations
 
-class InputError(Exception):
-    """Bad input: one clear sentence that names the file and the place. The CLI prints it and exits with 2."""
+from schemas.errors import InputError, InternalError, MachineError, ReportedError, os_failure
+
+__all__ = [
+    "InputError",
+    "InternalError",
+    "MachineError",
+    "ReportedError",
+    "StorageError",
+    "os_failure",
+    "unreadable",
+]
 
 
 class StorageError(InputError):
-    """What the storage behind a URL refuses, or fails to do: nothing is known of the file, so none is left out."""
-
-
-class MachineError(InputError):
-    """What stops the machine, not the input: a full disk, a killed process. Another machine may do the same work."""
+    """The storage behind a URL refused or failed. Nothing is known of the file, so it cannot be left out."""
 
 
 def unreadable(path: object, error: OSError | ValueError) -> InputError:
-    """That a path cannot be looked at, and why, as the system says it."""
+    """Return the error for a path that cannot be read, with the reason of the system."""
     return InputError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}")

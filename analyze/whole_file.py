@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from analyze.errors import InputError
+from analyze.errors import InputError, os_failure
 from schemas.files import part_file
 from schemas.urls import url_of
 
@@ -45,8 +45,8 @@ def write_whole(output: Path, write: Callable[[Path], object]) -> None:
 def whole_file(output: Path) -> Iterator[Path]:
     """Where to write a file: it is in its place at the end, whole, or not at all.
 
-    A link is followed. What is no file (a pipe, /dev/stdout) is written as it stands. Raises InputError if it cannot
-    be written.
+    A link is followed. What is no file (a pipe, /dev/stdout) is written as it stands. Raises MachineError or
+    InputError if it cannot be written.
     """
     if url := url_of(output):
         raise InputError(f"{url}: cannot be written: an output is a file here; copy it there")
@@ -66,4 +66,4 @@ def whole_file(output: Path) -> Iterator[Path]:
             with part_file(real) as part:
                 yield part
     except OSError as e:
-        raise InputError(f"{output}: cannot be written: {e.strerror or e}") from e
+        raise os_failure(e, f"{output}: cannot be written: {e.strerror or e}") from e

@@ -76,15 +76,15 @@ def run(**values: Any) -> None:
     """
     from rich.console import Console
 
-    from collect.errors import CollectError
     from collect.process import Signals
     from collect.run import run as run_once
+    from schemas.errors import ReportedError
 
     try:
         options = make_options({**values, "program": tuple(values["program"] or ())})
         with Signals() as signals:
             result = run_once(options, ["collect", *sys.argv[1:]], Console(stderr=True), signals)
-    except CollectError as e:
+    except ReportedError as e:
         _fail(str(e), e.exit_code)
     if result.folder is not None:
         # Where the output of a program is shown, stdout has that alone.
@@ -129,10 +129,10 @@ def sweep(
 
     from rich.console import Console
 
-    from collect.errors import CollectError
     from collect.process import Signals
     from collect.sweep.sweep import sweep as run_sweep
     from collect.sweep.tasks import launch, parse_options, script
+    from schemas.errors import ReportedError
 
     try:
         options = parse_options(launcher_option or [], launcher, print_script)
@@ -142,7 +142,7 @@ def sweep(
         with Signals() as signals:
             run_cells = partial(launch, launcher, options) if launcher else None
             code = run_sweep(plan, output, retry_failed, Console(stderr=True), signals, only, run_cells)
-    except CollectError as e:
+    except ReportedError as e:
         _fail(str(e), e.exit_code)
     raise typer.Exit(code)
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import errno
 import re
 import shutil
 import signal
 from pathlib import Path
 
-from collect.errors import CollectError, InputError, MachineError
 from collect.injected.trace_files import ALMOST_FULL_BYTES
 from collect.reports import RankReport
+from schemas import errors
+from schemas.errors import DISK_FULL, ReportedError
 from schemas.files import os_error_sentence
 
 MAX_MESSAGE = 300
 """Characters of an exception's message that are shown."""
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-MACHINE_ERRORS = (*DISK_FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENOMEM)
-"""Errors of the operating system that are the machine's fault, not the input's."""
 
 
 def is_disk_full(error: BaseException) -> bool:
@@ -36,12 +33,9 @@ def os_sentence(error: OSError) -> str:
     return disk_sentence(error.filename) if is_disk_full(error) else os_error_sentence(error)
 
 
-def os_failure(error: OSError, prefix: str = "") -> CollectError:
+def os_failure(error: OSError, prefix: str = "") -> ReportedError:
     """Return the exception to raise for an OSError: MachineError or InputError. A full disk needs no prefix."""
-    if is_disk_full(error):
-        return MachineError(os_sentence(error))
-    kind = MachineError if error.errno in MACHINE_ERRORS else InputError
-    return kind(prefix + os_sentence(error))
+    return errors.os_failure(error, os_sentence(error) if is_disk_full(error) else prefix + os_sentence(error))
 
 
 def sentence(error: BaseException) -> str:

@@ -11,9 +11,9 @@ from typing import Any, NoReturn
 import msgspec
 
 from collect.environment import has_gpu
-from collect.errors import InputError
 from collect.options import RunOptions
 from collect.profilers import PROFILERS, make_profiler
+from schemas.errors import InputError
 from schemas.files import is_dir
 from schemas.manifest import is_run_id
 from schemas.options import Declared, declared

@@ -13,7 +13,6 @@ import msgspec
 from rich.console import Console
 
 from collect.environment import describe_node
-from collect.errors import CollectError, InputError
 from collect.failure import diagnose, is_disk_full, os_sentence
 from collect.nodes import reaches_nodes, slurm_job
 from collect.option_checks import resolve
@@ -26,6 +25,7 @@ from collect.ranks import assign_ranks
 from collect.reports import RankReport, read_exit_codes, read_reports
 from collect.run_folder import RunFolder, remove_access_of_others, remove_unfinished, utc_now
 from collect.workload.spec import WorkerSpec
+from schemas.errors import InputError, ReportedError
 from schemas.isolation import python, python_variables
 from schemas.manifest import Gpu, Manifest, Pass, RankRecording
 from schemas.options import declared
@@ -172,7 +172,7 @@ def _run_pass(
             for note in [*_steps_note(profiler, options), *profiler.prepare()]:
                 _print(console, note)
             bad_input = _execute(profiler, options, folder, done, Path(scratch), console, signals)
-        except CollectError as e:
+        except ReportedError as e:
             done.reason = str(e)
         except OSError as e:
             done.reason = os_sentence(e)
@@ -209,7 +209,7 @@ def _execute(
     console: Console,
     signals: Signals,
 ) -> bool:
-    """Run the command of a pass, complete its files and find out whether it failed. Raises CollectError and OSError.
+    """Run the command of a pass, complete its files and find out whether it failed. Raises ReportedError and OSError.
 
     Returns whether the input was bad.
     """
@@ -252,7 +252,7 @@ def _execute(
         done.reason = explanation
     try:
         profiler.finish(path, text)
-    except (CollectError, OSError) as e:
+    except (ReportedError, OSError) as e:
         # The first failure is the reason; that a report is missing follows from it.
         if not done.reason:
             done.reason = profiler.explain(text) or (os_sentence(e) if isinstance(e, OSError) else str(e))

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import msgspec
 
-from collect.errors import MachineError
 from collect.failure import is_disk_full, os_failure, os_sentence
 from collect.injected.trace_files import UNFINISHED
 from collect.options import RunOptions
 from collect.redact import Redactor
+from schemas.errors import MachineError
 from schemas.manifest import Manifest, ManifestError, read_manifest, write_manifest
 
 RESERVE_NAME = ".reserve"

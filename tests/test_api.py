@@ -17,7 +17,7 @@ from support import SAMPLES, event, kernel, run_cli, sql, write_trace
 
 import analyze
 from analyze.cli import main as cli
-from analyze.errors import InputError
+from analyze.errors import InputError, MachineError
 from analyze.query.engine import Engine
 from analyze.query.engines import MOST, Engines
 from analyze.query.query_files import find
@@ -352,7 +352,7 @@ def test_bad_input_leaves_the_engine_as_it_was() -> None:
     for wrong in ("SELECT colour FROM kernels", "SELEC", "SELECT error(name) FROM kernels"):
         with pytest.raises(InputError):
             traces.sql(wrong).arrow()
-    with pytest.raises(InputError, match="No space left"):
+    with pytest.raises(MachineError, match="No space left"):
         traces.trace("/dev/full")
     assert traces.query("op-tree").dicts() == expected and traces.engines.get() is engine
 

@@ -14,7 +14,7 @@ import pytest
 from support import SAMPLES, kernel, run_python, write_trace
 
 import analyze
-from analyze.errors import InputError
+from analyze.errors import InputError, MachineError
 from analyze.query.databases import Database, empty_database
 from analyze.query.engine import Engine
 from analyze.query.query_files import find
@@ -127,7 +127,7 @@ def test_killed_query_process_is_one_sentence(stores: list[Store]) -> None:
     answer = engine.sql("SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE hash(a.range + b.range) = 1")
     [own] = children() - before
     os.kill(own, signal.SIGKILL)
-    with pytest.raises(InputError, match=r"^SQL: its process was ended by signal 9"):
+    with pytest.raises(MachineError, match=r"^SQL: its process was ended by signal 9"):
         answer.rows()
     assert engine.sql(KERNELS).rows() == [("a",)]
 

@@ -29,7 +29,7 @@ from analyze.cli.sql import sql
 from analyze.cli.study import study
 from analyze.cli.tables import tables
 from analyze.cli.trace import trace
-from analyze.errors import InputError
+from analyze.errors import InputError, InternalError, MachineError
 from analyze.shell import command
 from schemas.files import os_error_sentence
 from schemas.urls import is_remote
@@ -104,39 +104,53 @@ def main() -> None:
 
 
 def run(arguments: list[str]) -> NoReturn:
-    """Run a command and exit: errors that the user can mend are one sentence and exit code 2."""
+    """Run a command and exit.
+
+    Bad input and faults of the machine are one sentence and exit code 2; faults of this program a traceback, a sentence
+    that asks to report it, and exit code 1.
+    """
     try:
         app(_meant(arguments), prog_name="analyze")
-    except InputError as e:
-        _end_if_told()
+    except (InputError, MachineError) as e:
+        _exit_if_signalled()
         _fail(str(e))
     except MemoryError:
         _fail("out of memory")
     except OSError as e:  # where nothing above expects one
-        _end_if_told()
+        _exit_if_signalled()
         _fail(os_error_sentence(e))
     except UnicodeError as e:
         if isinstance(e, UnicodeEncodeError) and not e.encoding.startswith("utf"):
             _fail(f"the output has characters that {e.encoding} lacks; have it in UTF-8, as by PYTHONIOENCODING=utf-8")
         _fail(f"an argument or a name is not valid UTF-8: {e}")
     except KeyboardInterrupt:
-        _end_if_told()
+        _exit_if_signalled()
         sys.exit(130)
     except Exception as e:
-        _end_if_told()
+        _exit_if_signalled()
         duckdb = sys.modules.get("duckdb")
-        if duckdb is None or not isinstance(e, duckdb.Error):
-            raise
+        if duckdb is None or not isinstance(e, duckdb.Error) or isinstance(e, duckdb.InternalException):
+            _fail_internally(e)
         from analyze.query.plain_sql import sentence
 
         _fail(sentence(e))
     sys.exit()
 
 
-def _end_if_told() -> None:
-    """A signal comes out of DuckDB as an error of its own."""
+def _exit_if_signalled() -> None:
+    """Exit for a signal, which DuckDB turns into an error of its own."""
     if signals.sent:
         sys.exit(128 + signals.sent[-1])
+
+
+def _fail_internally(error: Exception) -> NoReturn:
+    """Say that the fault is ours, and how to report it."""
+    import traceback
+
+    traceback.print_exception(error)
+    what = str(error) if isinstance(error, InternalError) else "internal error"
+    terminal.say(f"analyze: {what}; this is a fault of tracequarry: please report it with these lines and the command")
+    sys.exit(1)
 
 
 def _fail(message: str) -> NoReturn:

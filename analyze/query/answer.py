@@ -15,7 +15,7 @@ from analyze.query.chosen import whole_limit
 from analyze.query.databases import empty_database
 from analyze.query.literals import identifier
 from analyze.query.parsed import parsed
-from analyze.query.plain_sql import check_expression, one_select, sentence
+from analyze.query.plain_sql import check_expression, failure, one_select, sentence
 from analyze.query.plain_types import distinct, plain
 from analyze.query.query_files import ResultColumn
 from analyze.query.sql_process import FirstRows, ProcessRows
@@ -111,12 +111,12 @@ class Answer:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """While rows are computed: an error of DuckDB is an InputError."""
+        """While rows are computed: turn an error of DuckDB into an InputError or a MachineError."""
         try:
             with self._taking():
                 yield
         except (duckdb.Error, UnicodeError) as e:
-            raise InputError(f"{self._what}: {sentence(e)}") from e
+            raise failure(e, self._what) from e
 
     @property
     def notes(self) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import duckdb
 
-from analyze.errors import InputError
+from analyze.errors import InputError, ReportedError
 from analyze.query import interrupts, sql_process
 from analyze.query.answer import Answer, Statement
 from analyze.query.blocks import Part, blocks, check_declared, defining, parts, words
@@ -47,7 +47,7 @@ def _one_at_a_time(ask: Callable[Concatenate[Engine, P], T]) -> Callable[Concate
             try:
                 return ask(self, *args, **options)
             except BaseException as e:
-                cause = e.__cause__ if isinstance(e, InputError) else e
+                cause = e.__cause__ if isinstance(e, ReportedError) else e
                 if not isinstance(cause, duckdb.ProgrammingError | duckdb.DataError | None):
                     self.whole = False
                 raise

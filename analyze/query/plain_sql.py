@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
 from collections.abc import Collection, Iterator
 from typing import Any
 
 import duckdb
 
-from analyze.errors import InputError
+from analyze.errors import InputError, MachineError, ReportedError
+from schemas.errors import DISK_FULL
 
 _NODES = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"}
 """Forms of a query; others write (COPY, INSERT, UPDATE, DELETE, MERGE)."""
@@ -192,6 +194,13 @@ def _named(tree: object) -> set[str]:
             found.add(node["function_name"].lower())
         stack += [(part, own) for key, part in node.items() if key != "cte_map"]
     return found
+
+
+def failure(error: Exception, what: str) -> ReportedError:
+    """Return the error to raise for one of DuckDB: MachineError if memory or the disk ran out, else InputError."""
+    full = any(os.strerror(number) in str(error) for number in DISK_FULL)
+    kind = MachineError if full or isinstance(error, duckdb.OutOfMemoryException) else InputError
+    return kind(f"{what}: {sentence(error)}")
 
 
 def sentence(error: Exception) -> str:

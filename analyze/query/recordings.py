@@ -15,7 +15,7 @@ from analyze.ingestion import kernel_names
 from analyze.ingestion.derived_tables import derived_version, with_kernel_names
 from analyze.query.databases import empty_database
 from analyze.query.literals import literal_path, text_literal
-from analyze.query.plain_sql import check_expression, one_select, sentence
+from analyze.query.plain_sql import check_expression, failure, one_select, sentence
 from analyze.query.query_files import RANK_COLUMNS, TIMING
 from analyze.query.registered import registered
 from analyze.query.selection import Selection
@@ -101,7 +101,7 @@ class Recordings:
         try:
             return self.connection.execute(sql, parameters)
         except (duckdb.Error, UnicodeError) as e:
-            raise InputError(f"{self}: {sentence(e)}") from e
+            raise failure(e, str(self)) from e
 
     def read(self) -> dict[str, str]:
         """The stored files that are read here, by what DuckDB opens them by."""
@@ -268,7 +268,7 @@ class Recordings:
             rows = self.connection.sql(f"SELECT {listed} FROM ({self._scan(table, [run])}) WHERE rank = {rank}")
             return rows.to_arrow_table().cast(schema)
         except duckdb.Error as e:
-            raise InputError(f"{self}: {sentence(e)}") from e
+            raise failure(e, str(self)) from e
 
     def _scan(self, table: str, runs: Sequence[tuple[Store, str]] | None = None) -> str:
         """SELECT over the Parquet files of a table of these runs, by default all; an empty one of the right types where

@@ -2,7 +2,7 @@
 
 Its DuckDB reads the stores' Parquet files and nothing else. The process cannot write to any file, and its memory has a
 limit. It gets its request as a line of JSON on stdin, and ends when stdin is closed: with the process that asked. It
-answers with an Arrow stream on stdout, or with a sentence on stderr and exit code 2.
+answers with an Arrow stream on stdout, or with a sentence on stderr and exit code 2 or 3.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analyze.errors import InputError
+from analyze.errors import InputError, InternalError, MachineError, ReportedError
 from analyze.query import interrupts, spill
 from analyze.query.databases import empty_database
 from analyze.query.query_files import ResultColumn
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _START = "from analyze.query.sql_worker import main; main()"
+OF_THE_MACHINE = 3
+"""Exit code if memory or the disk ran out."""
 TYPE, UNIT = b"duckdb_type", b"unit"
 """Keys of the metadata of a column."""
 
@@ -109,11 +111,11 @@ class ProcessRows:
                 self._bytes_read += batch.nbytes
                 if self._bytes_read > limit:
                     more = f"more than {limit / 1e9:.1f} GB (${spill.MEMORY_VARIABLE})"
-                    raise InputError(f"{self._what}: out of memory: the answer has {more}; a LIMIT cuts it")
+                    raise MachineError(f"{self._what}: out of memory: the answer has {more}; a LIMIT cuts it")
         except (OSError, pa.ArrowException):
             raise self._failed() from None
 
-    def _failed(self) -> InputError:
+    def _failed(self) -> ReportedError:
         """Return why the process ended, in a sentence."""
         interrupts.end_if_told()
         code = self._process.wait()
@@ -121,10 +123,12 @@ class ProcessRows:
         said = b"".join(self._said).decode("utf-8", "replace").strip()
         if code == 2 and said:
             return InputError(said)
+        if code == OF_THE_MACHINE and said:
+            return MachineError(said)
         if code < 0:
-            return InputError(f"{self._what}: its process was ended by signal {-code} (out of memory?)")
+            return MachineError(f"{self._what}: its process was ended by signal {-code} (out of memory?)")
         last = said.splitlines()[-1] if said else "nothing"
-        return InputError(f"{self._what}: its process ended with exit code {code} and said: {last}")
+        return InternalError(f"{self._what}: its process ended with exit code {code} and said: {last}")
 
 
 class FirstRows:

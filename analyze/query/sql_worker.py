@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from analyze.errors import InputError
-from analyze.query.sql_process import TYPE, UNIT
+from analyze.errors import InputError, MachineError
+from analyze.query.sql_process import OF_THE_MACHINE, TYPE, UNIT
+from schemas.files import os_error_sentence
 
 _ROWS = 100_000
 """Rows of a batch."""
@@ -27,12 +28,16 @@ def main() -> None:
         _answer(request, rows)
     except InputError as e:
         code, said = 2, str(e)
+    except MachineError as e:
+        code, said = OF_THE_MACHINE, str(e)
     except MemoryError:
-        code, said = 2, "out of memory"
+        code, said = OF_THE_MACHINE, "out of memory"
     except KeyboardInterrupt:
         code, said = 130, ""
     except BrokenPipeError:  # nobody reads the rest
         code, said = 0, ""
+    except OSError as e:
+        code, said = OF_THE_MACHINE, os_error_sentence(e)
     else:
         code, said = 0, ""
     sys.stderr.write(said)

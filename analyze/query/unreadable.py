@@ -8,7 +8,7 @@ from pathlib import Path
 
 import duckdb
 
-from analyze.errors import InputError
+from analyze.errors import InputError, ReportedError
 from analyze.query.literals import text_literal
 from analyze.query.plain_sql import sentence
 from analyze.store.verified import what_helps
@@ -25,8 +25,8 @@ def naming_files(read: Callable[[], tuple[duckdb.DuckDBPyConnection, Mapping[str
     """
     try:
         yield
-    except (duckdb.Error, InputError) as e:
-        cause = e.__cause__ if isinstance(e, InputError) else e
+    except (duckdb.Error, ReportedError) as e:
+        cause = e.__cause__ if isinstance(e, ReportedError) else e
         if _may_be_damage(cause) and (said := _unreadable(*read(), str(e))):
             raise InputError(said) from cause
         raise

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from analyze.errors import InputError
+from analyze.errors import InputError, os_failure
 from analyze.render.excel import write_excel
 from analyze.render.layout import table_lines, terminal_width
 from analyze.render.texts import UNSEEN, visible
@@ -88,7 +88,7 @@ def print_lines(lines: Iterable[str], stdout: TextIO) -> None:
 def to_stdout(write: Callable[[], None], stdout: TextIO | None) -> None:
     """Let a function write to stdout. A reader that goes away early (`| head`) has what it wanted: no error.
 
-    Raises InputError where stdout is closed, or what it leads to is full.
+    Raises InputError if stdout is closed, MachineError if its disk is full.
     """
     if stdout is None:
         raise InputError("stdout is closed; write to a file with -o")
@@ -99,7 +99,7 @@ def to_stdout(write: Callable[[], None], stdout: TextIO | None) -> None:
         # Python writes what is left in its buffer once more at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), stdout.fileno())
         if not isinstance(e, BrokenPipeError):
-            raise InputError(f"stdout: cannot be written: {e.strerror or e}") from e
+            raise os_failure(e, f"stdout: cannot be written: {e.strerror or e}") from e
 
 
 def _write_parquet(answer: Answer, path: Path) -> None:

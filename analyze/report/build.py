@@ -11,7 +11,7 @@ from typing import Any
 
 from analyze import health
 from analyze.advise import Advice, advise
-from analyze.errors import InputError
+from analyze.errors import InputError, MachineError
 from analyze.ingestion.progress import Counted
 from analyze.plots import declared
 from analyze.plots.figure import Ask, Rows, cut, quantity
@@ -124,7 +124,7 @@ class Report:
         if text not in ("", "none"):
             try:
                 draw(part, declared.of_query(query, params, text, by), rows, self.ask)
-            except InputError as e:
+            except (InputError, MachineError) as e:
                 part.note = str(e)
         if declaration.get("table", True):
             link = self.links.cells(query, rows, params, by) if self.links else None
@@ -233,7 +233,7 @@ class Report:
         """Return the findings as they are shown, or the reason why there are none."""
         try:
             findings = self.findings(advise(self.engine), page_toml()["place"])
-        except InputError as e:
+        except (InputError, MachineError) as e:
             return [], str(e).removeprefix("advise: ")
         return findings, "" if findings else "no finding could save 1 % of the time or more"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from analyze.errors import InputError
+from analyze.errors import InputError, MachineError
 from analyze.plots import declared
 from analyze.plots.figure import Rows
 from analyze.render import visible
@@ -23,7 +23,7 @@ def page_of_changes(before: Report, after: Report, title: str | None) -> Page:
         before.progress(done, len(declarations), f"compare {c['level']}")
         try:
             part, said = change(before, after, c)
-        except InputError as e:
+        except (InputError, MachineError) as e:
             lacking.append((c["title"], str(e)))
             continue
         notes += [n for n in said if n not in notes]

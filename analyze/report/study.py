@@ -9,7 +9,7 @@ from pathlib import Path
 
 import duckdb
 
-from analyze.errors import InputError
+from analyze.errors import InputError, MachineError
 from analyze.ingestion.progress import Counted
 from analyze.plots import declared
 from analyze.plots.figure import Rows
@@ -134,7 +134,7 @@ class StudyReport(Report):
         if figure is not None:
             try:
                 draw(part, figure, rows, lambda name, **more: Rows.of(engine.query(find(name), more)))
-            except InputError as e:
+            except (InputError, MachineError) as e:
                 part.note = str(e)
         if declaration.table:
             part.table = table(rows, declaration.columns, declaration.rows)

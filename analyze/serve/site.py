@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from analyze.errors import InputError
+from analyze.errors import InputError, MachineError
 from analyze.plots import declared, drawing
 from analyze.plots.figure import Rows, cut, label
 from analyze.query.engine import Engine
@@ -237,7 +237,7 @@ class Site:
                 try:
                     declaration = declared.of_query(query, params, None, by)
                     draw(part, declaration, rows, lambda other, **more: Rows.of(engine.query(find(other), more)))
-                except InputError as e:
+                except (InputError, MachineError) as e:
                     notes.append(str(e))
         if rows.rows:
             part.table = table(rows, (), asked.rows, links.cells(query, rows, params, by))
@@ -314,7 +314,7 @@ class Site:
                 raise InputError(f"the page has no part {cut(given['part'], 60)!r}")
             try:
                 part, notes = change(one, other, declarations[number])
-            except InputError as e:
+            except (InputError, MachineError) as e:
                 part, notes = None, [str(e)]
             if part is None:
                 return self._fill("lacking", title=declarations[number]["title"], lacks=None, said="; ".join(notes))

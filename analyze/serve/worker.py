@@ -19,7 +19,7 @@ from typing import Any
 import duckdb
 import msgspec
 
-from analyze.errors import InputError
+from analyze.errors import InputError, MachineError
 from analyze.query import spill
 from analyze.query.databases import empty_database
 from analyze.query.plain_sql import sentence
@@ -57,6 +57,8 @@ class _Served:
             return {"answer": ""}
         except (InputError, duckdb.Error) as e:
             return {"error": sentence(e), "status": 400}
+        except MachineError as e:
+            return {"error": str(e), "status": 503}
         except MemoryError:
             return {"error": "out of memory", "status": 503}
         except Exception as e:

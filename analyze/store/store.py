@@ -26,7 +26,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from analyze.errors import InputError, unreadable
+from analyze.errors import InputError, os_failure, unreadable
 from analyze.store.catalogue import (
     PARSER_VERSION,
     Catalogue,
@@ -149,7 +149,7 @@ class Store:
                 handle = locked(self._inside, _WRITER_LOCK)
             make_lock_file(self._inside, _READER_LOCK)
         except OSError as e:
-            raise InputError(f"{self.folder}: cannot be written: {e.strerror}") from e
+            raise os_failure(e, f"{self.folder}: cannot be written: {e.strerror}") from e
         try:
             if not self.is_store(self.folder):
                 if any(self._run_folders()):
@@ -358,4 +358,4 @@ def remove(place: Folder, name: str) -> bool:
             place.remove_tree(gone)
             return True
     except OSError as e:
-        raise InputError(f"{place.path / name}: cannot be removed: {e.strerror}") from e
+        raise os_failure(e, f"{place.path / name}: cannot be removed: {e.strerror}") from e

@@ -15,9 +15,9 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
-from collect.errors import MachineError
 from collect.options import RunOptions
 from schemas import isolation
+from schemas.errors import MachineError
 from schemas.manifest import RunFile
 from schemas.options import declared
 from schemas.tools import Tool

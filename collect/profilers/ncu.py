@@ -11,11 +11,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from collect.errors import MachineError
 from collect.options import RunOptions
 from collect.profilers.base import Profiler, Recorder, find_tool, run_tool, tool_output
 from collect.profilers.cuda_range import CudaRangeRecorder
 from collect.profilers.ncu_metrics import SECONDS_PER_KERNEL, choose_metrics, estimate_passes, known_metrics
+from schemas.errors import MachineError
 from schemas.files import part_file
 from schemas.options import Option
 from schemas.tools import NCU

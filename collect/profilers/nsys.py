@@ -13,12 +13,12 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from collect.errors import InternalError, MachineError
 from collect.injected.trace_files import private_folder
 from collect.options import RunOptions
 from collect.profilers.base import Profiler, Recorder, find_tool, run_tool, tool_output
 from collect.profilers.cuda_range import CudaRangeRecorder
 from collect.profilers.nsys_scrub import scrub_export
+from schemas.errors import InternalError, MachineError
 from schemas.options import Option
 from schemas.tools import NSYS
 

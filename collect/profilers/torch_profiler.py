@@ -9,10 +9,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from collect.errors import MachineError
 from collect.injected.trace_files import write_recording
 from collect.options import RunOptions
 from collect.profilers.base import Profiler, Recorder
+from schemas.errors import MachineError
 from schemas.options import Option
 
 PANEL = "torch.profiler"

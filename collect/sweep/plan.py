@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collect.errors import InputError
 from collect.option_checks import make_options, output_folder
 from collect.options import RunOptions
+from schemas.errors import InputError
 from schemas.files import read_bounded
 from schemas.manifest import is_run_id
 

@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from collect.errors import InputError, MachineError
 from collect.failure import os_sentence
 from collect.redact import Redactor
 from collect.sweep.plan import Plan
+from schemas.errors import InputError, MachineError
 from schemas.files import read_bounded, write_synced
 
 STATE_NAME = "sweep.json"

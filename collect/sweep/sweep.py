@@ -13,7 +13,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from collect.errors import CollectError
 from collect.failure import os_failure
 from collect.options import RunOptions
 from collect.process import Signals
@@ -21,6 +20,7 @@ from collect.run import INTERRUPTED, run
 from collect.run_folder import make_private, utc_now
 from collect.sweep.plan import read_plan, select_cells
 from collect.sweep.state import Cell, Status, SweepState, load_state, save_state
+from schemas.errors import ReportedError
 
 
 class Outcome(NamedTuple):
@@ -115,7 +115,7 @@ def run_cell(options: RunOptions, command: list[str], signals: Signals) -> Outco
         name = result.folder.name if result.folder else None
         status: Status = "interrupted" if signals.count else "failed" if result.exit_code else "done"
         return Outcome(status, name, result.reason, round(time.monotonic() - start, 3))
-    except CollectError as e:
+    except ReportedError as e:
         return Outcome("failed", None, str(e), round(time.monotonic() - start, 3))
 
 

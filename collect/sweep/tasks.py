@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
 
-from collect.errors import InputError, MachineError
 from collect.options import RunOptions
 from collect.process import Signals
 from collect.run_folder import left_running
 from collect.sweep.plan import read_plan, select_cells
 from collect.sweep.state import Cell
 from collect.sweep.sweep import OnStart, Outcome, Work, cell_command, run_cell
+from schemas.errors import InputError, MachineError
 from schemas.slurm import OUT_OF_TIME, TaskError, largest_array, sbatch_options, submitted
 
 LAUNCHERS = ("slurm", "local")

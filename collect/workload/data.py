@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collect.errors import InputError
 from collect.options import RunOptions
+from schemas.errors import InputError
 
 IMAGENET_CLASSES = 1000
 FAKE_CLASSES = 10

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from collect.errors import InputError
 from collect.options import RunOptions
+from schemas.errors import InputError
 
 DEFAULT_IMAGE_SIZE = 224
 """ImageNet's usual input, for models without published weights."""

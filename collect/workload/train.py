@@ -9,7 +9,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from collect.errors import InputError
 from collect.injected.torch_facts import torch_facts
 from collect.options import RunOptions
 from collect.profilers import make_profiler
@@ -19,6 +18,7 @@ from collect.workload.data import open_source
 from collect.workload.model import Workload, build, check_model, default_image_size, seed_everything
 from collect.workload.spec import WorkerSpec
 from collect.workload.step_timer import StepTimer, mean_step_ns, write_step_metrics
+from schemas.errors import InputError
 
 COLLECTIVE_TIMEOUT = timedelta(minutes=10)
 
@@ -26,7 +26,7 @@ COLLECTIVE_TIMEOUT = timedelta(minutes=10)
 def train(spec: WorkerSpec, report: RankReport) -> None:
     """Train the workload of the spec under its profiler, as the rank of `report`, whose fields it fills in.
 
-    After a failure it writes what was recorded up to then. Raises CollectError for what the user can fix.
+    After a failure it writes what was recorded up to then. Raises ReportedError for what the user can fix.
     """
     options, rank = spec.options, report.rank
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))

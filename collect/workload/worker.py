@@ -17,10 +17,10 @@ from types import FrameType
 
 import msgspec
 
-from collect.errors import CollectError, InputError
 from collect.failure import sentence
 from collect.reports import RankReport, write_report
 from collect.workload.spec import WorkerSpec
+from schemas.errors import InputError, ReportedError
 
 
 class Interrupted(BaseException):
@@ -57,7 +57,7 @@ def main() -> int:
         report.ok = True
     except Interrupted:
         report.reason, code = "interrupted", 130
-    except CollectError as e:
+    except ReportedError as e:
         report.reason, code = str(e), e.exit_code
         report.bad_input = isinstance(e, InputError)
     except Exception as e:

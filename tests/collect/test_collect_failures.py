@@ -16,11 +16,11 @@ import pytest
 from collect_support import CPU, Collect, descendants, environment, interrupt, read_trace, start, wait_for
 
 from collect import doctor
-from collect.errors import InputError, MachineError
 from collect.failure import diagnose, sentence
 from collect.option_checks import make_options
 from collect.reports import RankReport
 from collect.run_folder import RunFolder
+from schemas.errors import InputError, MachineError
 from schemas.manifest import read_manifest
 
 LONG = [*CPU, "--steps", "100000", "--profiler", "none"]

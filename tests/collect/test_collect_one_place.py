@@ -67,7 +67,7 @@ from typer.testing import CliRunner
 import analyze
 from collect.option_checks import make_options
 from collect.cli import app
-from collect.errors import InputError
+from schemas.errors import InputError
 from schemas.manifest import Manifest, Pass, RunFile, read_manifest, write_manifest
 from schemas.workload import recorded
 

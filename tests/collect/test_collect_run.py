@@ -16,11 +16,11 @@ import pytest
 from collect_support import CPU, Collect, environment, names, read_csv, read_trace
 from PIL import Image
 
-from collect.errors import InputError
 from collect.injected.trace_files import KEY_AVERAGES_COLUMNS
 from collect.option_checks import make_options
 from collect.workload.data import open_source
 from collect.workload.model import build
+from schemas.errors import InputError
 from schemas.manifest import FILE_KINDS
 from schemas.phases import PHASES
 from schemas.tables import STEP_METRICS_CSV

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from collect_support import NO_GPU, Collect, names, read_trace
 
-from collect.errors import InputError
 from collect.option_checks import make_options
+from schemas.errors import InputError
 
 INFERS = """
 import torch

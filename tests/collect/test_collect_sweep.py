@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from collect_support import ROOT, interrupt, start, wait_for
 
-from collect.errors import InputError
 from collect.sweep.plan import read_plan
+from schemas.errors import InputError
 from schemas.manifest import read_manifest
 
 OPTIONS = """

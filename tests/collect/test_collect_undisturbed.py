@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from collect_support import CPU, Collect, names, read_csv, read_trace
 
-from collect.errors import InputError
 from collect.injected.step_clock import StepClock
 from collect.option_checks import make_options
 from collect.profilers.torch_profiler import TorchOptions
 from collect.run import slowdown_note
 from collect.workload.step_timer import mean_step_ns
+from schemas.errors import InputError
 from schemas.manifest import Pass, RankRecording, RunFile
 
 # Steps 1 and 2 of 6 sleep 50 ms, the recorded ones, 4 and 5, sleep 100 ms: stands for what a profiler costs.

@@ -12,9 +12,9 @@ import pytest
 from collect_support import ROOT, TINY, Collect, environment, start
 
 from collect.doctor import check_output
-from collect.errors import InputError
 from collect.option_checks import has_gpu, make_options
 from collect.sweep.plan import Plan
+from schemas.errors import InputError
 
 
 def test_output_warns_about_cpu_and_names_the_next_command(collect: Collect) -> None:
