@@ -3,7 +3,7 @@
 A finding is a file in `analyze/advice/`, of the form of a query file: its first line is what is wrong, the lines
 `Saving:`, `See:` and `Try:` say how the saving is computed, which query shows more, and what to do; its SELECT returns
 a row for each run that the finding is true of, with the saving and the evidence. Time has one owner, its cause (the
-block `time_owners`); a finding whose saving can be time of others names them in a line `Overlaps:`.
+block `findings`); a finding whose saving can be time of others names them in a line `Overlaps:`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent / "advice"
 _MS = re.MULTILINE | re.DOTALL
 
-_PLACES_USE = ("step_ranges",)
+_PLACES_USE = ("steps",)
 _PLACES = """
 WITH asked(n, run_id, rank, device, start_ns, end_ns) AS (VALUES {stretches}),
 work AS NOT MATERIALIZED (
@@ -176,7 +176,7 @@ def advise(engine: Engine, min_pct: float = 1.0) -> list[Advice]:
         raise InputError(f"--min-pct {min_pct}: must be a percentage, 0 or more")
     if not engine.run_ids:
         raise InputError("advise: no run that --where selects")
-    spans = dict(engine.rows("SELECT run_id, span_ns FROM run_gpus WHERE span_ns > 0", ["run_gpus"]))
+    spans = dict(engine.rows("SELECT run_id, span_ns FROM run_gpus WHERE span_ns > 0", ["findings"]))
     if not spans:
         raise InputError("advise: no run has timed GPU work")
     found: dict[str, list[_Found]] = {}

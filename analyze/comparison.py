@@ -137,14 +137,14 @@ def _side(label: str, engine: Engine) -> Side:
     counts = engine.rows(
         "WITH by_run AS (SELECT run_id, max(steps) AS n FROM step_counts GROUP BY run_id)"
         " SELECT n FROM runs LEFT JOIN by_run USING (run_id)",
-        ["step_counts"],
+        ["steps"],
     )
     known = all(n for (n,) in counts)
     [(gpus, profilers, models)] = engine.rows(
         "SELECT coalesce(nullif((SELECT count(*) FROM gpu_tracks), 0), sum(gpus))::VARCHAR,"
         " string_agg(DISTINCT profiler, ', ' ORDER BY profiler), string_agg(DISTINCT model, ', ' ORDER BY model)"
         " FROM runs",
-        ["gpu_tracks"],
+        ["gpu_timeline"],
     )
     traits = {"GPUs": gpus or "unknown", "profilers": profilers or "unknown", "models": models or "unknown"}
     return Side(label, engine, int(sum(n for (n,) in counts)) if known else None, traits)

@@ -104,8 +104,8 @@ def inspect(engines: Engines, selection: Selection, folders: Sequence[Path] = ()
 
 def _runs(engine: Engine, held: dict[str, set[str]]) -> list[Run]:
     counted = "SELECT run_id::VARCHAR, max(steps) FROM step_counts GROUP BY run_id"
-    steps = dict(engine.rows(counted, ["step_counts"]))
-    costs = dict(engine.rows(_COSTS, ["step_costs"]))
+    steps = dict(engine.rows(counted, ["steps"]))
+    costs = dict(engine.rows(_COSTS, ["steps"]))
     rows = engine.dicts("SELECT * FROM runs ORDER BY start_time NULLS LAST, run_id")
     ids = [str(r["run_id"]) for r in rows]
     return [Run(i, r, steps.get(i, r["steps"]), held[i], costs.get(i)) for i, r in zip(ids, rows, strict=True)]

@@ -34,12 +34,12 @@ CREATE VIEW launches AS SELECT track, start_ns AS at_ns FROM kernels;
 _LENGTH = "sum(end_ns - start_ns)"
 QUESTIONS = {
     "union": f"SELECT {_LENGTH} FROM intervals_union('kernels')",
-    "length": "SELECT sum(covered_ns) FROM intervals_length('kernels')",
-    "sweep": f"SELECT {_LENGTH} FILTER (n > 1), max(total) FROM intervals_sweep('kernels')",
-    "intersection": f"SELECT {_LENGTH} FROM intervals_intersection('compute', 'comm')",
-    "subtraction": f"SELECT {_LENGTH} FROM intervals_subtraction('comm', 'compute')",
-    "cut": f"SELECT {_LENGTH} FROM intervals_cut('kernels', 'windows')",
-    "points in ranges": "SELECT count(inside.window_id) FROM points_in_ranges('launches', 'windows')",
+    "length": "SELECT sum(covered_ns) FROM intervals_coverage('kernels')",
+    "sweep": f"SELECT {_LENGTH} FILTER (n > 1), max(total) FROM intervals_overlap_sum('kernels')",
+    "intersection": f"SELECT {_LENGTH} FROM intervals_intersect('compute', 'comm')",
+    "subtraction": f"SELECT {_LENGTH} FROM intervals_subtract('comm', 'compute')",
+    "cut": f"SELECT {_LENGTH} FROM intervals_clip('kernels', 'windows')",
+    "points in ranges": "SELECT count(inside.window_id) FROM points_in_intervals('launches', 'windows')",
     "class lengths": "SELECT sum(busy_ns), sum(kernel_ns), sum(compute_ns) FROM gpu_class_lengths('pieces')",
 }
 

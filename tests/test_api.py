@@ -390,7 +390,7 @@ def test_own_blocks_are_read_again(tmp_path: Path) -> None:
     for path in (block, query):
         path.parent.mkdir(parents=True)
     query.write_text(
-        "-- What?\n-- @column n number  Number.\n-- @use gpu_tracks\nSELECT NULL AS run_group, n FROM gpu_tracks\n"
+        "-- What?\n-- @column n number  Number.\n-- @use gpu_timeline\nSELECT NULL AS run_group, n FROM gpu_tracks\n"
     )
     trace = write_trace(tmp_path / "t.json", [kernel("k", 0, 1), event("cpu_op", "f", 0, 1)])
     traces = analyze.open(trace, queries=[tmp_path / "mine"])

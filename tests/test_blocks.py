@@ -114,15 +114,15 @@ def test_macros_have_the_documented_parameters(engine: Engine) -> None:
 
 _INTERVALS = "(VALUES (1, 0, 5, 0, 2, 'a')) i(track, start_ns, end_ns, level, value, name)"
 GIVEN: dict[str, tuple[str, ...]] = {
-    "covered_in_steps": ("marks",),
+    "step_coverage": ("marks",),
     "gpu_lengths": ("gpu_segments_span",),
     "gap_launches": ("gaps_of_devices",),
-    "intervals_cut": ("gpu_timeline", "gpu_windows_span"),
-    "judged_calls": ("collective_kernels",),
+    "intervals_clip": ("gpu_timeline", "gpu_windows_span"),
+    "matched_collectives": ("collective_kernels",),
     "labelled_launches": ("kernel",),
     "launch_calls": ("kernels",),
     "launch_sums": ("kernel",),
-    "points_in_ranges": ("points", "held"),
+    "points_in_intervals": ("points", "held"),
     "tree_paths": ("op",),
     "tree_work": ("op",),
     "work_of_calls": ("op_calls",),
@@ -182,7 +182,7 @@ def test_ctes_are_named_by_the_convention() -> None:
                     given |= set(plain_sql._texts_given(o["function"]))
     assert given & {"_ops", "_marks"}, "what blocks give to macros is found"
     # Of macros that name their own CTE to another one, both are known to differ.
-    known = {"_run_covered", "_run_outside", "_run_windows", "_run_within", "_some", "_window_stretches"}
+    known = {"_counted", "_run_covered", "_run_outside", "_run_windows", "_run_within", "_some", "_extended_windows"}
     assert not given & of_macros - {"_overhead", "_overhead_gaps", *known}
 
 
@@ -269,8 +269,8 @@ def test_names_in_strings_and_comments_create_no_view(one_kernel: Path, statemen
 
 def test_used_views_are_created(one_kernel: Path) -> None:
     engine = Engine(analyze.open(one_kernel).stores, read_only=True)
-    assert engine.sql("SELECT count(*) FROM (SELECT * FROM main.Gpu_Named_Work)").rows() == [(1,)]
-    assert {"gpu_named_work", "gpu_work"} <= engine._blocks.made
+    assert engine.sql("SELECT count(*) FROM (SELECT * FROM main.Work_Origins)").rows() == [(1,)]
+    assert {"work_origins", "gpu_work"} <= engine._blocks.made
     # A view that a macro is given by its name.
     assert engine.sql("SELECT count(*) FROM intervals_union('gpu_timeline')").rows() == [(1,)]
     # The view behind a CTE of its name.
@@ -283,7 +283,7 @@ def test_only_used_parts_of_a_block_are_created(one_kernel: Path) -> None:
     """A view of three, each of another block or the second of its block, and of 17 macros one and what it reads."""
     engine = Engine(analyze.open(one_kernel).stores, read_only=True)
     assert engine.sql("SELECT start_ns, end_ns FROM Intervals_Union('gpu_timeline')").rows() == [(10_000, 15_000)]
-    macros = {"intervals_union", "intervals_reached", "track_ns", "ns_on_track"}
+    macros = {"intervals_union", "intervals_with_previous_end", "track_ns", "ns_on_track"}
     assert engine._blocks.made - TABLES.keys() == {"gpu_tracks", "gpu_timeline", *macros}
 
 
@@ -301,22 +301,23 @@ def test_a_users_query_declares_what_it_reads(tmp_path: Path, one_kernel: Path) 
         return analyze.open(one_kernel, queries=[folder]).query("own", params=params).dicts()
 
     counted = "SELECT NULL AS run_group, count(*) AS n FROM "
-    assert answer("-- @use gpu_tracks\n", counted + "gpu_tracks") == [{"n": 1}]
-    with pytest.raises(InputError, match=r"query own: .* needs -- @use gpu_tracks"):
+    assert answer("-- @use gpu_timeline\n", counted + "gpu_tracks") == [{"n": 1}]
+    with pytest.raises(InputError, match=r"query own: .* needs -- @use gpu_timeline"):
         answer("", counted + "gpu_tracks")
-    with pytest.raises(InputError, match=r"@use gpu_track: there is no such block .* did you mean gpu_tracks"):
-        answer("-- @use gpu_track\n", counted + "kernels")
+    with pytest.raises(InputError, match=r"@use gpu_timelin: there is no such block .* did you mean gpu_timeline"):
+        answer("-- @use gpu_timelin\n", counted + "kernels")
     with pytest.raises(InputError, match=r"@use gpu_work: gpu_work is a stored table, which needs no @use"):
         answer("-- @use gpu_work\n", counted + "gpu_work")
-    choice = "-- @param what named_work|tracks = tracks  Which.\n"
-    for what in ("named_work", "tracks"):
-        assert answer("-- @use gpu_{what}\n", counted + "gpu_{what}", choice, what=what) == [{"n": 1}]
+    choice = "-- @param what gaps|timeline = timeline  Which.\n"
+    for what, view in (("gaps", "device_gaps"), ("timeline", "gpu_tracks")):
+        found = answer("-- @use gpu_{what}\n", counted + view, choice, what=what)
+        assert found == [{"n": int(what == "timeline")}]
     (tmp_path / "q" / "blocks").mkdir()
     block = tmp_path / "q" / "blocks" / "mine.sql"
-    block.write_text("-- Mine.\n-- @use gpu_tracks\nCREATE VIEW my_work AS FROM gpu_tracks;\n")
+    block.write_text("-- Mine.\n-- @use gpu_timeline\nCREATE VIEW my_work AS FROM gpu_tracks;\n")
     assert answer("-- @use mine\n", counted + "my_work") == [{"n": 1}]
     block.write_text("-- Mine.\nCREATE VIEW my_work AS FROM gpu_tracks;\n")
-    with pytest.raises(InputError, match=r"block mine: .* needs -- @use gpu_tracks"):
+    with pytest.raises(InputError, match=r"block mine: .* needs -- @use gpu_timeline"):
         answer("-- @use mine\n", counted + "my_work")
 
 
@@ -345,9 +346,9 @@ def test_a_blocks_comment_lines_are_checked(line: str) -> None:
 
 def test_tables_documents_blocks() -> None:
     listed = run_cli("tables", "--blocks").stdout
-    assert all(name in listed for name in ("gpu_tracks", "device_peaks", "intervals_cut(t, windows)"))
+    assert all(name in listed for name in ("gpu_tracks", "device_peaks", "intervals_clip(t, windows)"))
     of_view = run_cli("tables", "gpu_segments_step").stdout
-    assert "Block gpu_windows" in of_view and "a row is a segment of a GPU that is busy" in of_view
+    assert "Block gpu_timeline" in of_view and "a row is a busy segment of a GPU" in of_view
     assert "gpu_windows_span" not in of_view.partition("a row is")[2].partition("window_id")[0]
     assert "FROM" not in of_view
     assert run_cli("tables", "kernels").stdout.startswith("kernels: a row is")

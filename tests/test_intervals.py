@@ -30,7 +30,7 @@ intervals = st.lists(
 @pytest.fixture(scope="module")
 def connection() -> duckdb.DuckDBPyConnection:
     made = duckdb.connect()
-    for name in ("arithmetic", "intervals", "innermost"):
+    for name in ("arithmetic", "intervals"):
         made.execute(blocks([name])[name].sql)
     return made
 
@@ -73,7 +73,9 @@ def test_union_and_length(connection: duckdb.DuckDBPyConnection, some: list[Inte
     load(connection, "a", some)
     union = as_intervals(points(some))
     assert rows(connection, "FROM intervals_union('a') ORDER BY ALL") == union
-    lengths = {t: (first, last, covered) for t, first, last, covered in rows(connection, "FROM intervals_length('a')")}
+    lengths = {
+        t: (first, last, covered) for t, first, last, covered in rows(connection, "FROM intervals_coverage('a')")
+    }
     assert lengths == {
         t: (min(s for u, s, _ in some if u == t), max(e for u, _, e in some if u == t), len(points(some)[t]))
         for t in {t for t, _, _ in some}
@@ -90,8 +92,8 @@ def test_intersection_and_subtraction(
     in_a, in_b = points(some), points(others)
     both = {t: in_a[t] & in_b[t] for t in range(3)}
     only_a = {t: in_a[t] - in_b[t] for t in range(3)}
-    assert rows(connection, "FROM intervals_intersection('a', 'b') ORDER BY ALL") == as_intervals(both)
-    assert rows(connection, "FROM intervals_subtraction('a', 'b') ORDER BY ALL") == as_intervals(only_a)
+    assert rows(connection, "FROM intervals_intersect('a', 'b') ORDER BY ALL") == as_intervals(both)
+    assert rows(connection, "FROM intervals_subtract('a', 'b') ORDER BY ALL") == as_intervals(only_a)
 
 
 @settings(max_examples=60, deadline=None)
@@ -99,8 +101,10 @@ def test_intersection_and_subtraction(
 def test_sweep(connection: duckdb.DuckDBPyConnection, some: list[tuple[int, int, int, int]]) -> None:
     valued = [(track, start, start + dur, value) for track, start, dur, value in some]
     table(connection, "a", "track INTEGER, start_ns BIGINT, end_ns BIGINT, value INTEGER", valued)
-    swept = rows(connection, "SELECT track, start_ns, end_ns, n, total FROM intervals_sweep('a') ORDER BY ALL")
-    assert rows(connection, "FROM intervals_open('a') ORDER BY ALL") == [(t, s, e, n) for t, s, e, n, _ in swept]
+    swept = rows(connection, "SELECT track, start_ns, end_ns, n, total FROM intervals_overlap_sum('a') ORDER BY ALL")
+    assert rows(connection, "FROM intervals_overlap_count('a') ORDER BY ALL") == [
+        (t, s, e, n) for t, s, e, n, _ in swept
+    ]
     for track, start, end, n, total in swept:
         for at in range(start, end):
             open_here = [v for t, s, e, v in valued if t == track and s <= at < e]
@@ -126,9 +130,9 @@ def test_many_unsorted_intervals(connection: duckdb.DuckDBPyConnection, track: s
     assert rows(connection, f"{summed} FROM intervals_union('a') GROUP BY track") == 3 * [
         (100_000, 2_000_000, 0, 2_999_990, 100_000)
     ]
-    assert rows(connection, "SELECT * EXCLUDE (track) FROM intervals_length('a')") == 3 * [(0, 2_999_990, 2_000_000)]
+    assert rows(connection, "SELECT * EXCLUDE (track) FROM intervals_coverage('a')") == 3 * [(0, 2_999_990, 2_000_000)]
     # Two are open in the 5 ns of the shorter one.
-    open_ns = "SELECT n, sum(end_ns - start_ns) FROM intervals_open('a') GROUP BY n ORDER BY n"
+    open_ns = "SELECT n, sum(end_ns - start_ns) FROM intervals_overlap_count('a') GROUP BY n ORDER BY n"
     assert rows(connection, open_ns) == [(0, 2_999_970), (1, 4_500_000), (2, 1_500_000)]
 
 
@@ -154,7 +158,9 @@ def test_cut(
         [(*a, i) for i, a in enumerate(some)],
     )
     table(connection, "w", "track INTEGER, start_ns BIGINT, end_ns BIGINT, window_id INTEGER", windows)
-    pieces = rows(connection, "SELECT id, window_id, track, start_ns, end_ns FROM intervals_cut('a', 'w') ORDER BY ALL")
+    pieces = rows(
+        connection, "SELECT id, window_id, track, start_ns, end_ns FROM intervals_clip('a', 'w') ORDER BY ALL"
+    )
     assert pieces == sorted(
         (i, window, track, max(start, begin), min(end, finish))
         for i, (track, start, end) in enumerate(some)
@@ -179,7 +185,7 @@ def test_points_in_ranges(
     some = [(track, clock(at)) for track, at in some]
     load(connection, "r", ranges)
     table(connection, "p", "track INTEGER, at_ns BIGINT", some)
-    found = rows(connection, "SELECT track, at_ns, inside.start_ns, inside.end_ns FROM points_in_ranges('p', 'r')")
+    found = rows(connection, "SELECT track, at_ns, inside.start_ns, inside.end_ns FROM points_in_intervals('p', 'r')")
 
     def holding(track: int, at: int) -> tuple[int | None, int | None]:
         return next(((s, e) for t, s, e in ranges if t == track and s <= at < e), (None, None))
@@ -203,7 +209,7 @@ def test_innermost(connection: duckdb.DuckDBPyConnection) -> None:
         (3, "second", 50, 60),
     ]
     table(connection, "nested", "track INTEGER, name VARCHAR, start_ns BIGINT, end_ns BIGINT", nested)
-    assert rows(connection, "SELECT track, start_ns, end_ns, name FROM innermost('nested') ORDER BY ALL") == [
+    assert rows(connection, "SELECT track, start_ns, end_ns, name FROM intervals_innermost('nested') ORDER BY ALL") == [
         (1, 0, 10, "step"),
         (1, 10, 20, "op"),
         (1, 20, 30, "call"),
@@ -231,7 +237,7 @@ def test_innermost_of_random_nesting(connection: duckdb.DuckDBPyConnection, some
     flat = {
         (track, at): int(name)
         for track, first, last, name in rows(
-            connection, "SELECT track, start_ns, end_ns, name FROM innermost('nested')"
+            connection, "SELECT track, start_ns, end_ns, name FROM intervals_innermost('nested')"
         )
         for at in range(first, last)
     }
@@ -251,7 +257,7 @@ def test_last_begun_of_random_overlap(
     table(
         connection, "layers", "track INTEGER, start_ns BIGINT, end_ns BIGINT, level INTEGER, id INTEGER", named
     )  # fmt: skip
-    found = rows(connection, "SELECT track, start_ns, end_ns, latest.id FROM intervals_last_begun('layers')")
+    found = rows(connection, "SELECT track, start_ns, end_ns, latest.id FROM intervals_latest('layers')")
     flat = {(track, at): i for track, first, last, i in found for at in range(first, last)}
     assert sum(last - first for _, first, last, _ in found) == len(flat), "the stretches are disjoint"
     for track in (0, 1):

@@ -15,13 +15,13 @@ WITH last AS (
     GROUP BY ALL
 )
 SELECT w.run_id, w.rank, w.correlation_id, w.start_ns, node.tid AS from_tid, node.start_ns AS from_ns
-FROM gpu_named_work w JOIN last USING (run_id, rank, op_id)
+FROM work_origins w JOIN last USING (run_id, rank, op_id)
 WHERE w.op_id > 0
 ORDER BY ALL
 """
 POINTS = """
 SELECT run_id, rank, correlation_id, start_ns, from_tid, from_ns
-FROM gpu_named_work
+FROM work_origins
 WHERE op_id > 0 AND from_ns IS NOT NULL
 ORDER BY ALL
 """
@@ -34,7 +34,7 @@ def test_linked_work_belongs_to_its_tree_node(sample: str) -> None:
 
 
 def points(path: Path) -> list[dict[str, object]]:
-    found = sql(path, "SELECT name, from_tid, from_ns, from_end_ns FROM gpu_named_work ORDER BY name")
+    found = sql(path, "SELECT short_name AS name, from_tid, from_ns, from_end_ns FROM work_origins ORDER BY 1")
     return [{k.removeprefix("from_"): v for k, v in row.items()} for row in found]
 
 
@@ -75,7 +75,7 @@ def test_outermost_operator_of_work(tmp_path: Path) -> None:
     ]  # fmt: skip
     found = sql(
         write_trace(tmp_path / "t.json", trace),
-        "SELECT name, from_tid AS tid, from_ns AS ns, from_end_ns AS end_ns, outer_name FROM work_points"
+        "SELECT name, from_tid AS tid, from_ns AS ns, from_end_ns AS end_ns, outer_name FROM work_origins"
         " WHERE op_id > 0 ORDER BY ALL",
     )
     assert [tuple(row.values()) for row in found] == [

@@ -13,7 +13,7 @@
 -- @column end_ns ns               Its end.
 -- @column source text             Source line with most of the time; NULL if not known.
 -- @order run_id
--- @use blocking_calls, run_gpus, time_owners
+-- @use findings, launches
 -- @needs CUDA calls that wait for the GPU, and gaps after them
 WITH blocked AS (
     SELECT track, start_ns, end_ns FROM idle_gaps WHERE blocked

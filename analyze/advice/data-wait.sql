@@ -14,10 +14,10 @@
 -- @column end_ns ns               Its end.
 -- @column source text             Source line with most of the time; NULL if not known.
 -- @order run_id
--- @use gpu_tracks, intervals, phases, run_gpus, time_owners
+-- @use findings, gpu_timeline, intervals, phases
 -- @needs time in the phase `data`, and GPU work
 WITH waiting AS (
-    SELECT * FROM intervals_subtraction('data_times', 'profiler_times')
+    SELECT * FROM intervals_subtract('data_times', 'profiler_times')
 ),
 idle AS (
     SELECT * FROM run_time_within('waiting', 'gpu_idle')

@@ -14,7 +14,7 @@
 -- @column end_ns ns               Its end.
 -- @column source text             Source line with most of the time; NULL if not known.
 -- @order run_id
--- @use comm_exposed, intervals, run_gpus, time_owners, time_sums
+-- @use exposed_comm, findings, intervals, time_sums
 -- @needs communication kernels (broadcasts of one process to several GPUs)
 WITH exposed AS (
     SELECT * FROM run_time_outside('dataparallel_broadcasts', 'compute_times')
@@ -26,7 +26,7 @@ others AS (
     SELECT * FROM profiler_times UNION ALL SELECT * FROM data_times
 ),
 own AS (
-    SELECT * FROM intervals_subtraction('dataparallel_times', 'others')
+    SELECT * FROM intervals_subtract('dataparallel_times', 'others')
 ),
 idle AS (
     SELECT * FROM run_time_within('own', 'gaps')

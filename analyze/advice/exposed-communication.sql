@@ -14,7 +14,7 @@
 -- @column end_ns ns               Its end.
 -- @column source text             Source line with most of the time; NULL if not known.
 -- @order run_id
--- @use comm_exposed, fsdp, run_gpus, time_owners
+-- @use exposed_comm, findings, fsdp
 -- @needs communication kernels without concurrent compute
 WITH exposed AS MATERIALIZED (
     SELECT track, start_ns, end_ns, owner.part = 'waiting' AND NOT owner.one_process AS waits FROM exposed_comm

@@ -13,7 +13,7 @@
 -- @column end_ns ns               Its end.
 -- @column source text             Source line with most of the time; NULL if not known.
 -- @order run_id
--- @use gpu_tracks, run_gpus, time_owners
+-- @use findings, gpu_timeline
 -- @needs GPU work: copies or fills without a concurrent kernel
 WITH others AS (
     SELECT track, start_ns, end_ns FROM tracked_memcpys WHERE small OR pageable OR managed

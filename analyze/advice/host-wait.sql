@@ -14,7 +14,7 @@
 -- @column end_ns ns               Its end.
 -- @column source text             Source line with most of the time; NULL if not known.
 -- @order run_id
--- @use run_gpus, time_owners
+-- @use findings
 -- @needs work on GPUs with gaps between
 WITH gaps AS MATERIALIZED (
     SELECT track, start_ns, end_ns FROM idle_gaps WHERE host AND NOT blocked

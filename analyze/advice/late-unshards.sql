@@ -15,7 +15,7 @@
 -- @column end_ns ns               Its end.
 -- @column source text             Source line with most of the time; NULL if not known.
 -- @order run_id
--- @use fsdp, gpu_tracks, run_gpus, time_owners
+-- @use findings, fsdp, gpu_timeline
 -- @needs communication kernels (all_gathers that FSDP launched)
 WITH own AS (
     SELECT * FROM run_times('late_unshards')

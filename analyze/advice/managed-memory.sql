@@ -14,7 +14,7 @@
 -- @column end_ns ns               Its end.
 -- @column source text             Source line with most of the time; NULL if not known.
 -- @order run_id
--- @use intervals, run_gpus, time_owners
+-- @use findings, intervals
 -- @needs memcpys of managed memory
 WITH moved AS (
     SELECT * FROM tracked_memcpys WHERE managed

@@ -14,7 +14,7 @@
 -- @column end_ns ns               Its end.
 -- @column source text             Source line with most of the time; NULL if not known.
 -- @order run_id
--- @use gpu_tracks, run_gpus, time_owners
+-- @use findings, gpu_timeline
 -- @needs optimizer steps of more than 10 kernels
 WITH optimizer_steps AS MATERIALIZED (
     SELECT

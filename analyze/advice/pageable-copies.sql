@@ -13,7 +13,7 @@
 -- @column end_ns ns               Its end.
 -- @column source text             Source line with most of the time; NULL if not known.
 -- @order run_id
--- @use arithmetic, run_gpus, time_owners
+-- @use arithmetic, findings
 -- @needs memcpys of pageable memory
 WITH pageable AS (
     SELECT * FROM tracked_memcpys WHERE pageable AND NOT small

@@ -14,7 +14,7 @@
 -- @column end_ns ns               Its end.
 -- @column source text             Source line with most of the time; NULL if not known.
 -- @order run_id
--- @use run_gpus, time_owners
+-- @use findings
 -- @needs sends and receives whose peers are known
 WITH waits AS MATERIALIZED (
     SELECT * FROM call_waits WHERE pair

@@ -14,7 +14,7 @@
 -- @column end_ns ns               Its end.
 -- @column source text             Source line with most of the time; NULL if not known.
 -- @order run_id
--- @use gpu_tracks, run_gpus, source_times
+-- @use findings, gpu_timeline, source_times
 -- @needs kernels with the calls that launched them
 WITH launched AS (
     SELECT

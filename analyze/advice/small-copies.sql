@@ -12,7 +12,7 @@
 -- @column end_ns ns               Its end.
 -- @column source text             Source line with most of the time; NULL if not known.
 -- @order run_id
--- @use run_gpus, time_owners
+-- @use findings
 -- @needs memcpys under 64 KiB between host and device
 WITH small AS (
     SELECT * FROM tracked_memcpys WHERE small

@@ -14,7 +14,7 @@
 -- @column end_ns ns               Its end.
 -- @column source text             Source line with most of the time; NULL if not known.
 -- @order run_id
--- @use gpu_tracks, intervals, run_gpus, time_owners
+-- @use findings, gpu_timeline, intervals
 -- @needs communication kernels (of matched collectives of several ranks)
 WITH waits AS MATERIALIZED (
     SELECT * FROM call_waits WHERE NOT pair
@@ -27,7 +27,7 @@ exposed AS (
 ),
 lengths AS (
     SELECT run_id, avg(covered_ns) AS ns, max(covered_ns) AS most_ns
-    FROM intervals_length('waits') JOIN gpu_tracks USING (track)
+    FROM intervals_coverage('waits') JOIN gpu_tracks USING (track)
     GROUP BY run_id
 ),
 counts AS (

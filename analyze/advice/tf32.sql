@@ -15,7 +15,7 @@
 -- @column end_ns ns               Its end.
 -- @column source text             Source line with most of the time; NULL if not known.
 -- @order run_id
--- @use run_gpus, time_owners, time_sums
+-- @use findings, time_sums
 -- @needs gemm and convolution kernels in fp32, on compute capability 8.0 and up
 WITH matrix_names AS (
     SELECT run_id, name

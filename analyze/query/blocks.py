@@ -5,7 +5,8 @@ A block's file begins with comment lines, and each view, table and macro has its
     -- Any prose about the whole.
     -- @use intervals                                           blocks that this one is built on
     -- @table gpu_tracks  a row is a GPU of a process.          any prose about it may follow
-    -- @column track index    Its number.                       every column, with its unit
+    -- @columns track, run_id, rank, device                     its columns, in order: those of STANDARD
+    -- @column busy_pct %     Share of the span.                and others, with their unit
     CREATE TABLE gpu_tracks AS ...
 
     -- @view recorded_steps  a row is a step.
@@ -41,8 +42,24 @@ from schemas.tables import TABLES
 BLOCK_UNITS = UNITS | {"row"}
 """Those of a query's columns, and `row`: a struct of all columns of a table."""
 
-_RUN_GROUP = ResultColumn("run_group", "index", "Group of runs (--by); NULL without.")
-"""The column that every stored table has besides its own."""
+STANDARD = {
+    name: ResultColumn(name, unit, doc)
+    for name, unit, doc in (
+        ("run_id", "id", "The run."),
+        ("rank", "index", "Process rank."),
+        ("run_group", "index", "Group of runs (--by); NULL without."),
+        ("device", "index", "GPU."),
+        ("stream", "id", "CUDA stream."),
+        ("pid", "id", "Process."),
+        ("tid", "id", "Thread."),
+        ("correlation_id", "id", "Joins a CUDA call and the GPU work that it launched."),
+        ("track", "index", "Track: only intervals on the same one are combined."),
+        ("start_ns", "ns", "Start."),
+        ("end_ns", "ns", "End."),
+        ("dur_ns", "ns", "Duration."),
+    )
+}
+"""Columns that many views have; `@columns` names them."""
 
 _USE = re.compile(r"^@use\s+(.*)$")
 _VIEW = re.compile(r"^@(?:view|table)\s+(\w+)\s+a row is (.*)$")
@@ -50,6 +67,7 @@ _MACRO = re.compile(r"^@macro\s+(\w+)\(([\w, ]*)\)\s+(.*)$")
 _CREATE = re.compile(r"^(?=CREATE )", re.MULTILINE)
 _REMARK = re.compile(r"^\s*--.*", re.MULTILINE)
 _WORD = re.compile(r"\w+")
+_COLUMNS = re.compile(r"^@columns\s+([\w, ]+)$")
 _COLUMN = re.compile(r"^@column\s+(\w+)\s+(\S+)\s+(.*)$")
 _SPREAD = re.compile(r"^@column\s+\* of (\w+)$")
 
@@ -137,6 +155,8 @@ def parse_block(name: str, text: str, where: str, built_in: bool = True) -> Bloc
                 found.append(current := Definition(m[1], names_of(m[2]), m[3]))
             elif current and (m := _SPREAD.match(line)):
                 current.columns += (ResultColumn("*", "", m[1]),)
+            elif current and (m := _COLUMNS.match(line)) and STANDARD.keys() >= set(names_of(m[1])):
+                current.columns += tuple(STANDARD[name] for name in names_of(m[1]))
             elif current and (m := _COLUMN.match(line)) and m[2] in BLOCK_UNITS:
                 current.columns += (ResultColumn(*m.groups()),)
             else:
@@ -261,6 +281,6 @@ def columns_of(definition: Definition) -> Iterator[ResultColumn]:
         elif column.doc in TABLES:
             for c in TABLES[column.doc].columns:
                 yield ResultColumn(c.name, c.unit, c.doc)
-            yield _RUN_GROUP
+            yield STANDARD["run_group"]
         else:
             yield from columns_of(home()[column.doc][1])

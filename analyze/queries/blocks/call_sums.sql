@@ -1,22 +1,21 @@
--- Sums over call trees, over ranks and runs.
--- @macro known_ns(ns)  a sum of times; an error where 64 bits cannot hold it.
+-- The call paths of all ranks (call_paths, call_work) under common numbers, and sums of times.
+
+-- @macro known_ns(ns)  a sum of times; an error if 64 bits cannot hold it.
 CREATE MACRO known_ns(ns) AS
     CASE WHEN ns IS NULL THEN error('the events of a rank took more, together, than 2^62 ns') ELSE ns END;
 
--- @macro tree_paths(chosen)  the paths of a tree: op, module or stack.
--- @column run_id id             The run.
--- @column rank index            Process rank.
--- @column run_group index       Group of runs (--by); NULL without.
--- @column kind text             op, range or python: of the last name.
--- @column name text             Last name.
--- @column path index            Its number among those of all ranks, in pre-order.
--- @column parent index          Path without its last name; NULL for a root.
--- @column last_path index       Last path below it; its own if there is none.
--- @column depth index           Its level, from 0.
--- @column calls count           Calls.
--- @column total_ns ns           Sum of their durations.
--- @column self_ns ns            The same without operators, ranges and Python functions below.
--- @column first_ns ns           First start.
+-- @macro tree_paths(chosen)  the paths of a tree (op, module or stack), numbered over all ranks in pre-order.
+-- @columns run_id, rank, run_group
+-- @column kind text               op, range or python: of the last name.
+-- @column name text               Last name.
+-- @column path index              Number over all ranks, in pre-order.
+-- @column parent index            Path without its last name; NULL for a root.
+-- @column last_path index         Last path below it; its own if there is none.
+-- @column depth index             Its level, from 0.
+-- @column calls count             Calls.
+-- @column total_ns ns             Sum of their durations.
+-- @column self_ns ns              Sum of their self times.
+-- @column first_ns ns             First start.
 CREATE MACRO tree_paths(chosen) AS TABLE
 WITH _ranks AS (
     SELECT run_id, rank, sum(count(*)) OVER (ORDER BY run_id, rank) - count(*) AS before
@@ -32,16 +31,14 @@ FROM call_paths JOIN _ranks USING (run_id, rank)
 WHERE tree = chosen;
 
 -- @macro tree_work(chosen)  the GPU work that the calls of each path of a tree launched themselves.
--- @column run_id id             The run.
--- @column rank index            Process rank.
--- @column run_group index       Group of runs (--by); NULL without.
--- @column path index            Path as `tree_paths` numbers it; NULL where the trace links the work to none.
--- @column kind text             kernel, memcpy or memset.
--- @column name text             Short name of a kernel; of a copy or fill, what torch.profiler calls it.
--- @column calls count           Kernels, copies or fills.
--- @column total_ns ns           Sum of their durations.
--- @column first_ns ns           First start.
--- @column last_ns ns            Last start.
+-- @columns run_id, rank, run_group
+-- @column path index              Path, as in `tree_paths`; NULL if the work has none.
+-- @column kind text               kernel, memcpy or memset.
+-- @column name text               Short name of a kernel; of a copy or fill, what torch.profiler calls it.
+-- @column calls count             Kernels, copies or fills.
+-- @column total_ns ns             Sum of their durations.
+-- @column first_ns ns             First start.
+-- @column last_ns ns              Last start.
 CREATE MACRO tree_work(chosen) AS TABLE
 WITH _ranks AS (
     SELECT run_id, rank, sum(count(*)) OVER (ORDER BY run_id, rank) - count(*) AS before

@@ -1,7 +1,8 @@
--- What kind of communication a kernel is, and what is fixed for each kind.
--- @macro plain_collective(name)  a collective's plain name; NULL if it is none of them.
--- What the profiler calls it may be allreduce, _allgather_base or nccl:reduce_scatter_tensor_coalesced. Sends and
--- receives, alone or in a batch, are send_recv.
+-- Kinds of collectives, and what depends on the kind alone.
+
+-- @macro plain_collective(name)  the plain name of a collective; NULL if it is none.
+-- The profiler may write allreduce, _allgather_base or nccl:reduce_scatter_tensor_coalesced. Sends and receives, single
+-- or batched, are send_recv.
 CREATE MACRO plain_collective(name) AS CASE
     WHEN regexp_matches(name, 'reduce_?scatter') THEN 'reduce_scatter'
     WHEN regexp_matches(name, 'all_?reduce') THEN 'all_reduce'
@@ -15,11 +16,11 @@ CREATE MACRO plain_collective(name) AS CASE
     WHEN name IN ('scatter', 'nccl:scatter') THEN 'scatter'
 END;
 
--- @macro kernel_collective(written, of_name)  the collective of a kernel: what the profiler wrote, since all_to_all
--- runs as NCCL's SendRecv kernel; else what the kernel's own name says.
+-- @macro kernel_collective(written, of_name)  the collective of a kernel: as the profiler recorded it, since an
+--   all_to_all runs as NCCL's SendRecv kernel; else by the kernel's name.
 CREATE MACRO kernel_collective(written, of_name) AS coalesce(plain_collective(lower(written)), of_name, 'other');
 
--- @macro dtype_bytes(dtype)  bytes of an element, by torch's name of its type; NULL for an unknown one.
+-- @macro dtype_bytes(dtype)  bytes per element, by torch's name of the type; NULL for an unknown one.
 CREATE MACRO dtype_bytes(dtype) AS CASE
     WHEN dtype IN ('Byte', 'Char', 'Bool') OR dtype LIKE 'Float8%' THEN 1
     WHEN dtype IN ('Half', 'BFloat16', 'Short', 'UInt16') THEN 2
@@ -36,14 +37,15 @@ CREATE MACRO bus_factor(collective, n) AS CASE
     ELSE 1.0::DOUBLE
 END;
 
--- @macro leaves_early(collective)  whether a rank may leave the collective before all have come: the root of a
--- broadcast, who sends or gets nothing.
+-- @macro leaves_early(collective)  whether a rank may leave the collective before all have arrived: the root of a
+--   broadcast, or a rank that sends or receives nothing.
 CREATE MACRO leaves_early(collective) AS collective IN ('broadcast', 'reduce', 'gather', 'scatter', 'all_to_all');
 
--- @macro ends_together(collective)  whether no rank can leave it before all have come, and all leave at about one time.
+-- @macro ends_together(collective)  whether no rank can leave the collective before all have arrived, so that all leave
+--   at about the same time.
 CREATE MACRO ends_together(collective) AS
     collective IN ('all_reduce', 'all_gather', 'reduce_scatter', 'all_to_all', 'barrier');
 
--- @macro whole_list(text)  the numbers of a list as the profiler writes it; NULL if it was cut short (with dots).
+-- @macro whole_list(text)  the numbers of a list as the profiler writes it; NULL if the list is truncated.
 CREATE MACRO whole_list(text) AS
     CASE WHEN regexp_full_match(text, '\[[-0-9, ]*\]') THEN try_cast(text AS BIGINT[]) END;

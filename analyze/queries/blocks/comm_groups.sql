@@ -1,12 +1,12 @@
--- Process groups: which ranks they hold, and which dimension of the parallelism they are.
+-- Process groups: their ranks and their dimension of the parallelism.
 -- @use collective_kinds
 
--- @macro says(text, what)  whether a word of a description is `what`, a regular expression. Words end at anything but
--- letters.
+-- @macro says(text, what)  whether a description contains the word `what` (a regular expression). Words end at anything
+--   but letters.
 CREATE MACRO says(text, what) AS regexp_matches(lower(text), '(^|[^a-z])(' || what || ')([^a-z]|$)');
 
--- @macro said_dimension(description)  the dimension that a program's own name of a group says; of a group over several
--- all of them, as dp+cp; NULL if it says none. Names of torch's meshes, torchtitan, Megatron and vLLM.
+-- @macro said_dimension(description)  the dimension in the program's name of a group; several as dp+cp; NULL if it has
+--   none. Knows the names of torch's meshes, torchtitan, Megatron and vLLM.
 CREATE MACRO said_dimension(description) AS nullif(concat_ws(
     '+',
     CASE WHEN says(description, 'fsdp|dp_shard|hsdp_shard') THEN 'fsdp' END,
@@ -18,10 +18,11 @@ CREATE MACRO said_dimension(description) AS nullif(concat_ws(
     CASE WHEN says(description, 'cp|context') THEN 'cp' END
 ), '');
 
--- @macro inferred_dimension(kinds, stride, whole, ddp)  the dimension that what runs in a group tells: sends and
--- receives alone are a pipeline, all_to_alls alone experts; all_reduces, or all_gathers with reduce_scatters, are
--- tensor parallel between neighbouring ranks, and data parallel (dp, fsdp) between ranks that are further apart. In a
--- group of all ranks all_reduces are data parallel where DDP says so. NULL where that does not tell.
+-- @macro inferred_dimension(kinds, stride, whole, ddp)  the dimension inferred from the collectives of a group; NULL if
+--   they do not determine it.
+-- Sends and receives alone: pipeline. all_to_alls alone: experts. all_reduces, or all_gathers with reduce_scatters:
+-- tensor parallel between neighbouring ranks, data parallel (dp, fsdp) between ranks that are further apart.
+-- all_reduces in a group of all ranks: data parallel if DDP is used.
 CREATE MACRO inferred_dimension(kinds, stride, whole, ddp) AS CASE
     WHEN kinds = ['send_recv'] THEN 'pp'
     WHEN kinds = ['all_to_all'] THEN 'ep'
@@ -36,12 +37,11 @@ CREATE MACRO inferred_dimension(kinds, stride, whole, ddp) AS CASE
         END
 END;
 
--- @view job_ranks  a row is a run: all ranks of its job, where they are known to be all.
--- @column run_id id             The run.
--- @column size count            How many they are; NULL if not known.
--- @column scope text            intra or inter, as ranks_scope of all of them.
+-- @view job_ranks  a row is a run: the number of ranks of its job, if known.
+-- @columns run_id
+-- @column size count              Number of ranks; NULL if not known.
+-- @column scope text              intra or inter, as ranks_scope of all of them.
 CREATE VIEW job_ranks AS
--- They are not listed: a file may say that they are two billion.
 WITH _jobs AS (
     SELECT
         run_id,
@@ -54,30 +54,29 @@ SELECT
 FROM _jobs j LEFT JOIN rank_hosts h ON h.run_id = j.run_id AND h.rank < j.size
 GROUP BY j.run_id;
 
--- @view run_hosts  a row is a run with ranks whose hosts are known.
--- @column run_id id             The run.
--- @column hosts row             Their hosts, by rank.
+-- @view run_hosts  a row is a run with known hosts.
+-- @columns run_id
+-- @column hosts row               Their hosts, by rank.
 CREATE VIEW run_hosts AS SELECT run_id, map(list(rank), list(host)) AS hosts FROM rank_hosts GROUP BY run_id;
 
--- @macro ranks_scope(ranks, hosts)  whether ranks are on one host (intra) or on several (inter); NULL where their hosts
--- do not tell. `hosts` is a map by rank.
+-- @macro ranks_scope(ranks, hosts)  whether ranks are on one host (intra) or several (inter); NULL if not known.
+--   `hosts` is a map by rank.
 CREATE MACRO ranks_scope(ranks, hosts) AS CASE
     WHEN len(list_distinct(list_filter([hosts[r::INTEGER] for r in ranks], lambda h: h IS NOT NULL))) > 1 THEN 'inter'
     WHEN list_bool_and([hosts[r::INTEGER] IS NOT NULL for r in ranks]) THEN 'intra'
 END;
 
--- @table comm_groups  a row is a process group as the kernels of a rank name it.
--- @column run_id id             The run.
--- @column rank index            Process rank.
--- @column group_name text       Its name.
--- @column group_ranks text      Its ranks as the kernels have them; a long list is cut short.
--- @column description text      What the program calls it.
--- @column ranks text            Its ranks, [0, 1]; NULL if not known.
--- @column process_group text    For people: what the program calls it, else its name, and its ranks.
--- @column size count            How many they are.
--- @column dimension text        dp, fsdp, tp, pp, ep, cp, or several (dp+cp); NULL if not known.
--- @column inferred bool         Whether that is inferred from what runs in it between which ranks, not said.
--- @column scope text            intra (its ranks are on one host) or inter (on several); NULL if not known.
+-- @table comm_groups  a row is a process group, as the kernels of a rank name it.
+-- @columns run_id, rank
+-- @column group_name text         Its name.
+-- @column group_ranks text        Its ranks, as the kernels have them; long lists are truncated.
+-- @column description text        The program's name for it.
+-- @column ranks text              Its ranks, [0, 1]; NULL if not known.
+-- @column process_group text      Label: the program's name for the group, else its own name, and its ranks.
+-- @column size count              Number of these products.
+-- @column dimension text          dp, fsdp, tp, pp, ep, cp, or several (dp+cp); NULL if not known.
+-- @column inferred bool           Whether the dimension is inferred from its collectives and ranks.
+-- @column scope text              intra (its ranks are on one host) or inter (on several); NULL if not known.
 CREATE TABLE comm_groups AS
 WITH _used AS (
     SELECT
@@ -86,7 +85,7 @@ WITH _used AS (
     FROM (
         SELECT run_id, rank, group_name, group_ranks, group_size, group_desc, collective FROM kernels
         UNION ALL
-        -- The kernels of batches say nothing.
+        -- Kernels of batches have no metadata.
         SELECT run_id, rank, group_name, group_ranks, NULL, NULL, collective
         FROM cpu_ops
         WHERE collective IN ('send', 'recv')

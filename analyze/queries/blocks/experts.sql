@@ -1,17 +1,14 @@
--- Experts: what the tokens that an all_to_all brings to a rank are multiplied with.
--- @use collective_kinds, comm_groups, model_flops, step_ranges
+-- Expert parallelism: the matrix products with the tokens that an all_to_all brings to a rank.
+-- @use collective_kinds, comm_groups, op_flops, steps
 
--- @view expert_dispatches  a row is an all_to_all that brings tokens to the experts of a rank, as the CPU asked for it.
--- Of all_to_alls in a row on a thread in a step, each of which sends back what the one before it received: the odd
--- ones.
--- @column run_id id             The run.
--- @column rank index            Process rank.
--- @column run_group index       Group of runs (--by); NULL without.
--- @column process_group text    For people: what the program calls the group, else its name, and its ranks.
--- @column tid id                Thread.
--- @column start_ns ns           Start.
--- @column rows count            Rows that the rank receives; NULL if not known.
--- @column dispatch bool         Whether it is one; else it brings them back.
+-- @view expert_dispatches  a row is an all_to_all that brings tokens to the experts of a rank, or takes them back.
+-- In a row of all_to_alls on a thread in a step, each of which returns what the previous one received, the odd ones
+-- bring tokens.
+-- @columns run_id, rank, run_group
+-- @column process_group text      Label: the program's name for the group, else its own name, and its ranks.
+-- @columns tid, start_ns
+-- @column rows count              Rows that the rank receives; NULL if not known.
+-- @column dispatch bool           Whether it brings tokens; else it returns them.
 CREATE VIEW expert_dispatches AS
 WITH _calls AS (
     SELECT
@@ -49,16 +46,17 @@ SELECT
     row_number() OVER (PARTITION BY run_id, rank, place, chain ORDER BY start_ns) % 2 = 1 AS dispatch
 FROM _chained;
 
--- @view expert_products  a row is a matrix product of a dispatch's tokens, up to the next all_to_all of the thread.
--- The experts' first layer: the first products of one kind with weights of one shape, whose rows are as many as came.
--- @column run_id id             The run.
--- @column rank index            Process rank.
--- @column dispatch_ns ns        Start of the dispatch.
--- @column number index          Which of these products it is, from 0.
--- @column products count        How many they are.
--- @column rows count            Its rows.
--- @column weights count         Matrices of weights that it multiplies with: experts.
--- @column even bool             Whether each of them gets as many rows.
+-- @view expert_products  a row is a matrix product with the tokens of a dispatch, before the next all_to_all of the
+--   thread.
+-- The experts' first layer: the first products of one kind with weights of one shape whose rows add up to the received
+-- rows.
+-- @columns run_id, rank
+-- @column dispatch_ns ns          Start of the dispatch.
+-- @column number index            Number among these products, from 0.
+-- @column products count          Number of these products.
+-- @column rows count              Its rows.
+-- @column weights count           Weight matrices of the product: experts.
+-- @column even bool               Whether each of them has the same number of rows.
 CREATE VIEW expert_products AS
 WITH _ops AS (
     SELECT
@@ -90,16 +88,15 @@ FROM _layers
 WHERE all_rows = received
 QUALIFY layer_ns = min(layer_ns) OVER (PARTITION BY run_id, rank, dispatch_ns);
 
--- @view expert_loads  a row is an expert of a rank; of a rank that does not tell them apart, the rank.
--- The products of each dispatch are the experts in order, if each dispatch of the rank has as many.
--- @column run_id id             The run.
--- @column run_group index       Group of runs (--by); NULL without.
--- @column process_group text    For people: what the program calls the group, else its name, and its ranks.
--- @column rank index            Process rank.
--- @column expert index          Its number on the rank, from 0; NULL if they are not told apart.
--- @column experts count         Experts of the rank; NULL if not known.
--- @column calls count           Dispatches, those of gradients in the backward pass too.
--- @column rows count            Its rows, summed over them; NULL if they are not told apart.
+-- @view expert_loads  a row is an expert of a rank, or the rank if the trace does not tell its experts apart.
+-- The products of a dispatch are the experts in order, if each dispatch of the rank has as many.
+-- @columns run_id, run_group
+-- @column process_group text      Label: the program's name for the group, else its own name, and its ranks.
+-- @columns rank
+-- @column expert index            Its number on the rank, from 0; NULL if the trace does not tell experts apart.
+-- @column experts count           Experts of the rank; NULL if not known.
+-- @column calls count             Dispatches, also those of gradients in the backward pass.
+-- @column rows count              Sum of its rows; NULL if the trace does not tell experts apart.
 CREATE VIEW expert_loads AS
 WITH _of_dispatch AS (
     SELECT

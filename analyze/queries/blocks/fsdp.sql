@@ -1,20 +1,16 @@
--- Fully sharded data parallelism: which collectives gather and reduce which module, and when a module needs its
--- parameters.
--- @use collective_calls, comm_exposed, gpu_tracks, intervals, launch_calls
+-- Fully sharded data parallelism (FSDP): the collectives of each module, and when a module needs its parameters.
+-- @use collectives, exposed_comm, gpu_timeline, intervals, launches
 
 -- @table fsdp_ranges  a row is a range that torch's FSDP opens around its work on the CPU.
--- FSDP2 (`fully_shard`) names the module in it. FSDP1 (`FullyShardedDataParallel`) names none, and has the ranges of a
--- prefetch once for each module with parameters, before the module runs.
--- @column run_id id             The run.
--- @column rank index            Process rank.
--- @column tid id                Thread.
--- @column what text             gather, reduce, use (before the module first uses what was gathered), or pass (what is
---                               gathered inside it is for that pass).
--- @column module text           FSDP2's name of the module, (root) for the outermost; NULL of FSDP1.
--- @column pass text             forward or backward; NULL where the range does not say.
--- @column fsdp index            1 or 2.
--- @column start_ns ns           Start.
--- @column end_ns ns             End.
+-- FSDP2 (`fully_shard`) names the module. FSDP1 (`FullyShardedDataParallel`) does not, and has a prefetch range for
+-- each module with parameters before the module runs.
+-- @columns run_id, rank, tid
+-- @column what text               gather, reduce, use (before the first use of gathered parameters), or pass (gathers
+--                                 inside it are for that pass).
+-- @column module text             FSDP2's name of the module, (root) for the outermost; NULL for FSDP1.
+-- @column pass text               forward or backward; NULL if not known.
+-- @column fsdp index              1 or 2.
+-- @columns start_ns, end_ns
 CREATE TABLE fsdp_ranges AS
 WITH _said AS (
     SELECT
@@ -44,11 +40,10 @@ SELECT
     pass, fsdp, start_ns, end_ns
 FROM _said s JOIN _kinds k ON k.name = CASE WHEN fsdp = 2 THEN second.what ELSE first END;
 
--- @view fsdp_passes  a row is a forward pass of FSDP1: its outermost forward, until the next one begins.
--- @column run_id id             The run.
--- @column rank index            Process rank.
--- @column turn index            Which one it is.
--- @column start_ns ns           Start.
+-- @view fsdp_passes  a row is a forward pass of FSDP1: from its outermost forward to the next one.
+-- @columns run_id, rank
+-- @column turn index              Number of the pass.
+-- @columns start_ns
 CREATE VIEW fsdp_passes AS
 WITH _forwards AS (
     SELECT run_id, rank, tid, start_ns, start_ns + dur_ns AS end_ns
@@ -56,21 +51,21 @@ WITH _forwards AS (
     WHERE origin IN ('record_function', 'nvtx') AND name = 'FullyShardedDataParallel.forward' AND dur_ns IS NOT NULL
 ),
 _outermost AS (
-    SELECT * FROM _forwards QUALIFY coalesce(end_ns > furthest_end((run_id, rank, tid), start_ns, end_ns), true)
+    SELECT * FROM _forwards QUALIFY coalesce(end_ns > previous_end((run_id, rank, tid), start_ns, end_ns), true)
 )
 SELECT run_id, rank, row_number() OVER (PARTITION BY run_id, rank ORDER BY start_ns) AS turn, start_ns FROM _outermost;
 
--- @view fsdp_launched  a row is a kernel of a collective that FSDP launched.
--- That is an all_gather launched inside a range that gathers, a reduce_scatter or all_reduce inside one that reduces.
+-- @view fsdp_launched  a row is a kernel of a collective that FSDP launched: an all_gather in a gather range, a
+--   reduce_scatter or all_reduce in a reduce range.
 -- @column * of collective_kernels
--- @column status text           What is known of its call.
--- @column wait_ns ns            Of matched calls: what it waits for the last rank of its call.
--- @column tid id                Thread of its launch call.
--- @column launch_ns ns          Start of that.
--- @column fsdp index            1 or 2.
--- @column module text           FSDP2's name of the module; NULL of FSDP1.
--- @column pass text             forward or backward; NULL where no range says.
--- @column range_ns ns           Start of the range.
+-- @column status text             Status of its call.
+-- @column wait_ns ns              Matched calls: time until the last rank of its call started.
+-- @column tid id                  Thread of its launch call.
+-- @column launch_ns ns            Start of its launch call.
+-- @column fsdp index              1 or 2.
+-- @column module text             FSDP2's name of the module; NULL for FSDP1.
+-- @column pass text               forward or backward; NULL if not known.
+-- @column range_ns ns             Start of the range.
 CREATE VIEW fsdp_launched AS
 WITH _known AS (
     SELECT DISTINCT run_id, rank FROM fsdp_ranges
@@ -79,7 +74,7 @@ _kernels AS (
     SELECT
         c.* EXCLUDE (ranks, last_start_ns, first_end_ns, buffered, last), l.tid, l.start_ns AS launch_ns,
         CASE WHEN c.collective = 'all_gather' THEN 'gather' ELSE 'reduce' END AS what
-    FROM judged_calls('collective_kernels') c
+    FROM matched_collectives('collective_kernels') c
     JOIN _known USING (run_id, rank)
     JOIN launch_calls('collective_kernels') l USING (run_id, rank, correlation_id)
     WHERE c.collective IN ('all_gather', 'reduce_scatter', 'all_reduce')
@@ -96,16 +91,15 @@ FROM _inside i
 ASOF LEFT JOIN (SELECT * FROM fsdp_ranges WHERE what = 'pass') p
     ON p.run_id = i.run_id AND p.rank = i.rank AND p.tid = i.tid AND i.launch_ns >= p.start_ns;
 
--- @view fsdp_uses  a row is the first use of what was gathered: the first GPU work that FSDP2 launches to copy it out,
--- or that FSDP1 launches behind its prefetch.
--- @column run_id id             The run.
--- @column rank index            Process rank.
--- @column module text           FSDP2's name of the module; NULL of FSDP1.
--- @column pass text             forward or backward, of FSDP1.
--- @column range_ns ns           Start of its range.
--- @column needed_ns ns          When the use could have begun but for what was gathered: its launch call has begun and
---                               the work before it on its stream has ended. NULL where the use was not recorded.
--- @column used_ns ns            When it began.
+-- @view fsdp_uses  a row is the first use of gathered parameters: the first GPU work that FSDP2 launches to copy them
+--   out, or that FSDP1 launches after its prefetch.
+-- @columns run_id, rank
+-- @column module text             FSDP2's name of the module; NULL for FSDP1.
+-- @column pass text               forward or backward (FSDP1).
+-- @column range_ns ns             Start of its range.
+-- @column needed_ns ns            Earliest possible start: its launch call has begun and the previous work on its
+--                                 stream has ended. NULL if the use was not recorded.
+-- @column used_ns ns              Its start.
 CREATE VIEW fsdp_uses AS
 WITH _uses AS (
     SELECT *, CASE WHEN fsdp = 2 THEN start_ns ELSE end_ns END AS at_ns FROM fsdp_ranges WHERE what = 'use'
@@ -135,8 +129,8 @@ _on_streams AS (
 _launched AS (
     SELECT
         run_id, rank, correlation_id, min(w.start_ns) AS used_ns,
-        arg_min(coalesce(w.reached_ns, f.launch_ns), w.start_ns) AS before_ns
-    FROM intervals_reached('_on_streams') w
+        arg_min(coalesce(w.previous_end_ns, f.launch_ns), w.start_ns) AS before_ns
+    FROM intervals_with_previous_end('_on_streams') w
     JOIN (SELECT DISTINCT run_id, rank, correlation_id, launch_ns FROM _first_calls) f
         USING (run_id, rank, correlation_id)
     GROUP BY run_id, rank, correlation_id
@@ -151,13 +145,14 @@ SELECT
     CASE WHEN fsdp = 1 OR launch_ns < end_ns THEN used_ns END AS used_ns
 FROM _used;
 
--- @table fsdp_kernels  a row is a kernel of a collective that FSDP launched, with its module and what it is in time for.
--- A module of FSDP1 is its number in the forward pass, inferred by order: as many are gathered as used in a pass, and
--- the backward pass uses and reduces them in the opposite order. Where the numbers differ, it is not known.
+-- @table fsdp_kernels  a row is a kernel of a collective that FSDP launched, with its module and the time at which it
+--   is needed.
+-- Modules of FSDP1 are numbered by order: a pass gathers as many as it uses, and the backward pass uses and reduces
+-- them in reverse order. If the numbers differ, the module is not known.
 -- @column * of fsdp_launched
--- @column by_order bool         Whether the module is inferred.
--- @column needed_ns ns          Of an all_gather: when its first use could have begun but for it, on the rank's clock.
--- @column used_ns ns            When that began.
+-- @column by_order bool           Whether the module is inferred.
+-- @column needed_ns ns            All_gathers: earliest possible start of the first use, on the rank's clock.
+-- @column used_ns ns              Start of that use.
 CREATE TABLE fsdp_kernels AS
 WITH _second AS (
     SELECT l.*, u.needed_ns, u.used_ns
@@ -194,15 +189,13 @@ LEFT JOIN _first_uses u
 UNION ALL BY NAME
 SELECT * EXCLUDE (used), false AS by_order FROM _second;
 
--- @view fsdp_stalls  a row is a stretch in which the first use of a module waits for its all_gather.
--- From when it is needed to the end of the all_gather, or to the start of the use if that is earlier.
--- @column track index           The track that it stands on.
--- @column run_id id             The run.
--- @column call index            The call.
--- @column module text           Module; NULL if not known.
--- @column pass text             forward or backward.
--- @column start_ns ns           Start.
--- @column end_ns ns             End.
+-- @view fsdp_stalls  a row is an interval in which the first use of a module waits for its all_gather: from the moment
+--   of need to the end of the all_gather, or to the start of the use if that is earlier.
+-- @columns track, run_id
+-- @column call index              The call.
+-- @column module text             Module; NULL if not known.
+-- @column pass text               forward or backward.
+-- @columns start_ns, end_ns
 CREATE VIEW fsdp_stalls AS
 SELECT
     t.track, k.run_id, k.call, k.module, k.pass, needed_ns AS start_ns, least(own_start_ns + dur_ns, used_ns) AS end_ns
@@ -210,13 +203,11 @@ FROM fsdp_kernels k
 JOIN gpu_tracks t ON t.run_id = k.run_id AND t.rank = k.rank AND t.device IS NOT DISTINCT FROM k.device
 WHERE needed_ns < least(own_start_ns + dur_ns, used_ns);
 
--- @view late_unshards  a row is a stretch in which a GPU has nothing to do but an all_gather that its module needs.
--- Of `fsdp_stalls` what no compute hides, without what is waiting for another rank.
--- @column track index           The track that it stands on.
--- @column module text           Module; NULL if not known.
--- @column pass text             forward or backward.
--- @column start_ns ns           Start.
--- @column end_ns ns             End.
+-- @view late_unshards  a row is the part of fsdp_stalls without concurrent compute and without waiting for other ranks.
+-- @columns track
+-- @column module text             Module; NULL if not known.
+-- @column pass text               forward or backward.
+-- @columns start_ns, end_ns
 CREATE VIEW late_unshards AS
 SELECT e.track, s.module, s.pass, greatest(e.start_ns, s.start_ns) AS start_ns, least(e.end_ns, s.end_ns) AS end_ns
 FROM exposed_comm e JOIN fsdp_stalls s ON s.track = e.track AND s.call = e.owner.call

@@ -1,28 +1,23 @@
--- Gaps in the work of a GPU, per device or per stream of it, and why they are there.
--- @use gpu_tracks, intervals, launch_calls, profiler_overhead
+-- Gaps in the work of a GPU or of a stream, and their causes.
+-- @use gpu_timeline, intervals, launches, profiler_cost
+
 -- @view gaps_of_devices  a row is a gap of a device: time between its first start and its last end without work.
--- @column lane index            Its track.
--- @column track index           The GPU's track.
--- @column stream id             NULL.
--- @column run_id id             The run.
--- @column rank index            Process rank.
--- @column correlation_id id     Of the work that ends the gap; of work that starts together, the one launched first.
--- @column start_ns ns           Start.
--- @column end_ns ns             End.
+-- @column lane index              Its track.
+-- @columns track
+-- @column stream id               NULL.
+-- @columns run_id, rank
+-- @column correlation_id id       Correlation id of the work that ends the gap; of several, the one launched first.
+-- @columns start_ns, end_ns
 CREATE VIEW gaps_of_devices AS
 SELECT track AS lane, track, NULL::BIGINT AS stream, run_id, rank, correlation_id, start_ns, end_ns
 FROM gpu_idle JOIN gpu_tracks USING (track);
 
 -- @view gaps_of_streams  a row is a gap of a stream: time between its first start and its last end without work.
--- Work of 0 ns ends a gap only at the very end of a stream, and begins one only at its very start.
--- @column lane index            Number of the stream.
--- @column track index           The GPU's track.
--- @column stream id             Stream.
--- @column run_id id             The run.
--- @column rank index            Process rank.
--- @column correlation_id id     Of the work that ends the gap; of work that starts together, the one launched first.
--- @column start_ns ns           Start.
--- @column end_ns ns             End.
+-- Work of 0 ns only counts at the first start and the last end of a stream.
+-- @column lane index              Number of the stream.
+-- @columns track, stream, run_id, rank
+-- @column correlation_id id       Correlation id of the work that ends the gap; of several, the one launched first.
+-- @columns start_ns, end_ns
 CREATE VIEW gaps_of_streams AS
 WITH _work AS (
     SELECT
@@ -44,28 +39,27 @@ _running AS (
         SELECT l.lane, w.start_ns, w.end_ns, w.correlation_id
         FROM _work w JOIN _lanes l ON l.track = w.track AND l.stream IS NOT DISTINCT FROM w.stream
         WHERE w.end_ns > w.start_ns OR w.start_ns IN (l.first_ns, l.last_ns)
-        -- Ids are given in the order of the calls; 0 is the id of no call.
+        -- Correlation ids are in the order of calls; 0 is no id.
         ORDER BY l.lane, w.start_ns, coalesce(w.correlation_id <= 0, true), w.correlation_id
     )
 ),
 _reached AS (
-    SELECT * EXCLUDE (furthest, end_ns), ns_on_track(lane, lag(furthest) OVER ()) AS reached_ns FROM _running
+    SELECT * EXCLUDE (furthest, end_ns), ns_on_track(lane, lag(furthest) OVER ()) AS previous_end_ns FROM _running
 )
-SELECT lane, track, stream, run_id, rank, correlation_id, reached_ns AS start_ns, r.start_ns AS end_ns
+SELECT lane, track, stream, run_id, rank, correlation_id, previous_end_ns AS start_ns, r.start_ns AS end_ns
 FROM _reached r JOIN (SELECT lane, track, stream, run_id, rank FROM _lanes) USING (lane)
-WHERE r.start_ns > reached_ns;
+WHERE r.start_ns > previous_end_ns;
 
--- @macro gap_launches(g)  rows of gaps_of_devices or gaps_of_streams with the launch call of the work that ends them.
--- The profiler's work counts on the thread of the launch call, or on one that does nothing else in the recording
--- (CUPTI's number of a thread need not be the one that the rest of the trace has for it).
--- @column track index           The GPU's track.
--- @column stream id             Stream; NULL per device.
--- @column correlation_id id     Of the work that ends the gap; of work that starts together, the one launched first.
--- @column start_ns ns           Start.
--- @column end_ns ns             End.
--- @column launch_ns ns          Start of the call that launched that work; NULL where the trace has none.
--- @column launch_tid id         Thread of that call; likewise.
--- @column profiler_ns ns        The part, up to the return of that call, in which the profiler itself worked.
+-- @macro gap_launches(g)  gaps of gaps_of_devices or gaps_of_streams with the launch call of the work that ends them.
+-- Profiler time counts if it is on the thread of the launch call, or on a thread without other events (CUPTI may number
+-- threads differently).
+-- @columns track
+-- @column stream id               Stream; NULL per device.
+-- @column correlation_id id       Correlation id of the work that ends the gap; of several, the one launched first.
+-- @columns start_ns, end_ns
+-- @column launch_ns ns            Start of the call that launched that work; NULL if not recorded.
+-- @column launch_tid id           Thread of that call; NULL if not recorded.
+-- @column profiler_ns ns          Time of the profiler itself in the gap, up to the return of that call.
 CREATE MACRO gap_launches(g) AS TABLE
 WITH _gaps AS MATERIALIZED (
     SELECT
@@ -90,8 +84,8 @@ _overhead AS (
     JOIN _lanes_of_gaps l USING (run_id, rank)
     LEFT JOIN _busy_threads b USING (run_id, rank, tid)
 ),
--- The gaps that may hold some: those that begin or end in the same cell of time, and those longer than that. A cell is
--- a ms (2^20 ns), or so long that the profiler's work, one damaged length in it or not, lies in few.
+-- Gaps that may contain profiler time: they begin or end in the same bin of time, or are longer than a bin. A bin is
+-- 2^20 ns (1 ms), or longer if the profiler's ranges would need too many.
 _cell_length AS (
     SELECT greatest(20, ceil(log2(greatest(sum(end_ns - start_ns), 1) / (65536 + 4 * count(*)))))::INTEGER AS shift
     FROM _overhead
@@ -115,13 +109,13 @@ _pieces AS (
         g.track AS lane, g.start_ns AS gap_ns, p.start_ns, p.end_ns,
         max(p.end_ns) OVER (
             PARTITION BY g.track, g.start_ns ORDER BY p.start_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-        ) AS reached_ns
-    FROM intervals_cut('_overhead', '_overhead_gaps') p
+        ) AS previous_end_ns
+    FROM intervals_clip('_overhead', '_overhead_gaps') p
     JOIN _overhead_gaps g ON g.track = p.track AND g.window_id = p.window_id
     WHERE p.tid IS NULL OR p.tid = g.launch_tid IS NOT FALSE
 ),
 _profiled AS (
-    SELECT lane, gap_ns, sum(grown_ns(start_ns, end_ns, reached_ns))::BIGINT AS ns
+    SELECT lane, gap_ns, sum(added_coverage_ns(start_ns, end_ns, previous_end_ns))::BIGINT AS ns
     FROM _pieces
     GROUP BY lane, gap_ns
 )
@@ -130,18 +124,17 @@ SELECT
     coalesce(p.ns, 0) AS profiler_ns
 FROM _gaps g LEFT JOIN _profiled p ON p.lane = g.lane AND p.gap_ns = g.start_ns;
 
--- @view device_gaps  a row is a gap of a device.
--- @column track index           The GPU's track.
--- @column stream id             Stream; NULL per device.
--- @column correlation_id id     Of the work that ends the gap; of work that starts together, the one launched first.
--- @column start_ns ns           Start.
--- @column end_ns ns             End.
--- @column launch_ns ns          Start of the call that launched that work; NULL where the trace has none.
--- @column launch_tid id         Thread of that call; likewise.
--- @column profiler_ns ns        The part, up to the return of that call, in which the profiler itself worked.
+-- @view device_gaps  a row is a gap of a device, with the launch call of the next work.
+-- @columns track
+-- @column stream id               Stream; NULL per device.
+-- @column correlation_id id       Correlation id of the work that ends the gap; of several, the one launched first.
+-- @columns start_ns, end_ns
+-- @column launch_ns ns            Start of the call that launched that work; NULL if not recorded.
+-- @column launch_tid id           Thread of that call; NULL if not recorded.
+-- @column profiler_ns ns          Time of the profiler itself in the gap, up to the return of that call.
 CREATE VIEW device_gaps AS SELECT * FROM gap_launches('gaps_of_devices');
 
--- @view stream_gaps  a row is a gap of a stream.
+-- @view stream_gaps  a row is a gap of a stream, with the launch call of the next work.
 -- @column * of device_gaps
 CREATE VIEW stream_gaps AS
 WITH _stream_gaps AS MATERIALIZED (
@@ -149,17 +142,17 @@ WITH _stream_gaps AS MATERIALIZED (
 )
 SELECT * FROM gap_launches('_stream_gaps');
 
--- @macro idle_cause(start_ns, end_ns, launch_ns, threshold_ns)  why the GPU was idle: host_wait, if nothing was queued
--- when it ran out of work; kernel_wait, if the next work was queued and the gap is shorter than the threshold; else
--- other, and so where no launch call is known.
+-- @macro idle_cause(start_ns, end_ns, launch_ns, threshold_ns)  the cause of a gap: host_wait if nothing was queued at
+--   its start; kernel_wait if the next work was queued and the gap is shorter than the threshold; else other, also
+--   without a known launch call.
 CREATE MACRO idle_cause(start_ns, end_ns, launch_ns, threshold_ns) AS CASE
     WHEN launch_ns > start_ns THEN 'host_wait'
     WHEN launch_ns IS NOT NULL AND end_ns - start_ns < threshold_ns THEN 'kernel_wait'
     ELSE 'other'
 END;
 
--- @macro gap_cause(start_ns, end_ns, launch_ns, profiler_ns, threshold_ns)  idle_cause, or profiler, if the profiler
--- itself worked in the larger part of the gap.
+-- @macro gap_cause(start_ns, end_ns, launch_ns, profiler_ns, threshold_ns)  idle_cause, or profiler if the profiler
+--   worked for more than half of the gap.
 CREATE MACRO gap_cause(start_ns, end_ns, launch_ns, profiler_ns, threshold_ns) AS CASE
     WHEN 2 * profiler_ns > end_ns - start_ns THEN 'profiler'
     ELSE idle_cause(start_ns, end_ns, launch_ns, threshold_ns)

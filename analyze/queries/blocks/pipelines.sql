@@ -1,28 +1,26 @@
--- Pipelines: ranks that send to each other, in order, and what they send.
--- @use collective_calls
+-- Pipelines: the stages, their neighbours, and the transfers between them.
+-- @use collectives
 
--- @view pipeline_pairs  a row is a send or receive of a pipeline.
--- Of a group that is one (pp), or that is not known to be another.
+-- @view pipeline_pairs  a row is a send or receive in a pipeline group (pp), or in a group of unknown dimension.
 -- @column * of collective_kernels
--- @column ranks count           Kernels of the call.
--- @column last_start_ns ns      Latest start of the call.
--- @column first_end_ns ns       Earliest end of it.
--- @column buffered bool         Whether its send had ended when the receive began.
--- @column status text           What is known.
--- @column wait_ns ns            Of matched calls: from the kernel's start to the latest start, or to its own end.
--- @column last bool             Whether others may have waited for it.
+-- @column ranks count             Kernels of the call.
+-- @column last_start_ns ns        Latest start of the call.
+-- @column first_end_ns ns         Earliest end of the call.
+-- @column buffered bool           Whether its send ended before the receive began.
+-- @column status text             Status of its call.
+-- @column wait_ns ns              Matched calls: from the kernel's start to the latest start, at most to its own end.
+-- @column last bool               Whether it is the last kernel of its call.
 CREATE VIEW pipeline_pairs AS
 SELECT *
-FROM judged_calls('collective_kernels')
+FROM matched_collectives('collective_kernels')
 WHERE source IS NOT NULL AND source <> destination AND coalesce(contains(dimension, 'pp'), true);
 
--- @view pipeline_stages  a row is a rank of a pipeline: ranks that send to each other, directly or over others.
--- @column run_id id             The run.
--- @column rank index            Process rank.
--- @column pipeline index        Lowest rank of its pipeline.
--- @column stage index           Its place in it, from 0: ranks in order.
--- @column stages count          Ranks of the pipeline.
--- @column complete bool         Whether all of them were recorded; if not, there may be more of them than were found.
+-- @view pipeline_stages  a row is a rank of a pipeline: ranks that send to each other, directly or through others.
+-- @columns run_id, rank
+-- @column pipeline index          Lowest rank of its pipeline.
+-- @column stage index             Position in the pipeline, from 0: ranks in order.
+-- @column stages count            Ranks of the pipeline.
+-- @column complete bool           Whether all of them were recorded; if not, there may be more.
 CREATE VIEW pipeline_stages AS
 WITH RECURSIVE _edges AS (
     SELECT DISTINCT run_id, source AS a, destination AS b FROM pipeline_pairs
@@ -44,23 +42,24 @@ SELECT
     count(recorded) OVER (PARTITION BY run_id, pipeline) = count(*) OVER (PARTITION BY run_id, pipeline) AS complete
 FROM _pipelines LEFT JOIN (SELECT DISTINCT run_id, rank, true AS recorded FROM pipeline_pairs) USING (run_id, rank);
 
--- @view pipeline_transfers  a row is a send or receive of a stage, with its neighbour and its micro-batch.
--- Activations go to the next stage, gradients to the previous one. In an interleaved schedule the last stage's next one
--- is the first. From one stage to the next go as many activations a step as there are micro-batches, times the chunks
--- of a stage; from the last to the first one chunk's less.
+-- @view pipeline_transfers  a row is a send or receive of a stage, with its neighbour and micro-batch.
+-- Activations go to the next stage, gradients to the previous one. In an interleaved schedule the last stage is
+-- followed by the first. Between neighbours there are micro-batches x chunks activations per step; from the last stage
+-- to the first, one chunk less.
 -- @column * of pipeline_pairs
--- @column pipeline index        Lowest rank of its pipeline.
--- @column stage index           The rank's place in it, from 0.
--- @column stages count          Ranks of the pipeline.
--- @column complete bool         Whether all of them were recorded. A stage knows its neighbours all the same.
--- @column peer text             previous or next; other of a stage that is no neighbour.
--- @column forward bool          Whether it is an activation, not a gradient; NULL of a batch of both.
--- @column per_step count        Transfers of a step between the same two stages in one direction; NULL if not known.
--- @column step_number index     Which of the recording's steps it belongs to, from 0; NULL if not known.
--- @column turn index            Which transfer of its step it is, of the same two stages and direction, from 0.
--- @column micro_batches count   Micro-batches of a step; NULL if not known, as where a rank was not recorded, or other
---                               steps of some ranks than of others.
--- @column chunks count          Chunks of layers that a stage holds, 2 or more if interleaved; likewise.
+-- @column pipeline index          Lowest rank of its pipeline.
+-- @column stage index             Position of the rank in it, from 0.
+-- @column stages count            Ranks of the pipeline.
+-- @column complete bool           Whether all of them were recorded.
+-- @column peer text               previous or next; other for a stage that is not a neighbour.
+-- @column forward bool            Whether it is an activation, not a gradient; NULL for a batch of both.
+-- @column per_step count          Transfers of a step between the same two stages in one direction; NULL if not known.
+-- @column step_number index       Step of the recording, from 0; NULL if not known.
+-- @column turn index              Number among the transfers of its step between the same two stages in the same
+--                                 direction, from 0.
+-- @column micro_batches count     Micro-batches of a step; NULL if not known: a rank was not recorded, or ranks have
+--                                 different numbers of steps.
+-- @column chunks count            Chunks of layers per stage, 2 or more if interleaved; NULL if not known.
 CREATE VIEW pipeline_transfers AS
 WITH _steps AS (
     SELECT run_id, rank, count(*) AS steps

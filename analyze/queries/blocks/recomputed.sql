@@ -1,34 +1,21 @@
--- Which operators of the forward pass run again in the backward pass (activation checkpointing).
--- What lies inside which is asked of the intervals of a thread: of what is not recomputed, there are millions.
--- @use intervals, work_points
+-- Operators of the forward pass that run again in the backward pass (activation checkpointing).
+-- @use intervals, launches
 
 -- @view backward_nodes  a row is an outermost node of the backward pass.
--- @column run_group index       Group of runs (--by); NULL without.
--- @column run_id id             The run.
--- @column rank index            Process rank.
--- @column pid id                Process.
--- @column tid id                Thread.
--- @column name text             Operator.
--- @column start_ns ns           Start.
--- @column end_ns ns             End.
--- @column dur_ns ns             Length.
+-- @columns run_group, run_id, rank, pid, tid
+-- @column name text               Operator.
+-- @columns start_ns, end_ns, dur_ns
 CREATE VIEW backward_nodes AS
 SELECT run_group, run_id, rank, pid, tid, name, start_ns, start_ns + dur_ns AS end_ns, dur_ns
 FROM cpu_ops
 WHERE starts_with(name, 'autograd::engine::evaluate_function') AND dur_ns IS NOT NULL
-QUALIFY coalesce(end_ns > furthest_end((run_id, rank, pid, tid), start_ns, start_ns + dur_ns), true);
+QUALIFY coalesce(end_ns > previous_end((run_id, rank, pid, tid), start_ns, start_ns + dur_ns), true);
 
 -- @table recomputed_ops  a row is an outermost operator that runs again in the backward pass.
--- @column run_group index       Group of runs (--by); NULL without.
--- @column run_id id             The run.
--- @column rank index            Process rank.
--- @column pid id                Process.
--- @column tid id                Thread.
--- @column name text             Operator.
--- @column start_ns ns           Start.
--- @column end_ns ns             End.
--- @column dur_ns ns             Length.
--- @column input_dims text       Shapes of its inputs, as JSON.
+-- @columns run_group, run_id, rank, pid, tid
+-- @column name text               Operator.
+-- @columns start_ns, end_ns, dur_ns
+-- @column input_dims text         Shapes of its inputs, as JSON.
 CREATE TABLE recomputed_ops AS
 WITH _nodes AS (
     SELECT run_id, rank, pid, tid, start_ns, start_ns + dur_ns AS end_ns
@@ -43,9 +30,8 @@ _backward AS (
     FROM _nodes n JOIN _threads t
         ON t.run_id = n.run_id AND t.rank = n.rank AND t.pid IS NOT DISTINCT FROM n.pid
             AND t.tid IS NOT DISTINCT FROM n.tid
-    QUALIFY coalesce(end_ns > furthest_end(thread, start_ns, end_ns), true)
+    QUALIFY coalesce(end_ns > previous_end(thread, start_ns, end_ns), true)
 ),
--- Read twice, of few operators each time.
 _ops AS NOT MATERIALIZED (
     SELECT
         thread, o.run_group, o.run_id, o.rank, o.pid, o.tid, o.name, o.start_ns, o.start_ns + o.dur_ns AS end_ns,
@@ -72,17 +58,14 @@ SELECT a.* EXCLUDE (thread, has_own_node)
 FROM _again a
 JOIN _first f ON f.run_id = a.run_id AND f.rank = a.rank AND f.name = a.name AND f.shapes = coalesce(a.input_dims, '')
 WHERE f.first_ns < a.start_ns
-QUALIFY coalesce(a.end_ns > furthest_end(a.thread, a.start_ns, a.end_ns), true);
+QUALIFY coalesce(a.end_ns > previous_end(a.thread, a.start_ns, a.end_ns), true);
 
--- @view recomputed_work  a row is one of recomputed_ops that launched GPU work.
--- @column run_id id             The run.
--- @column rank index            Process rank.
--- @column tid id                Thread.
--- @column start_ns ns           Start.
--- @column gpu_ns ns             Durations of the GPU work that it and what is below it launched.
+-- @view recomputed_work  a row is one of recomputed_ops with GPU work.
+-- @columns run_id, rank, tid, start_ns
+-- @column gpu_ns ns               Durations of the GPU work that it and what is below it launched.
 CREATE VIEW recomputed_work AS
 SELECT o.run_id, o.rank, o.tid, o.start_ns, sum(w.dur_ns)::BIGINT AS gpu_ns
-FROM (SELECT * FROM work_points WHERE from_ns IS NOT NULL) w
+FROM (SELECT * FROM work_origins WHERE from_ns IS NOT NULL) w
 ASOF JOIN recomputed_ops o
     ON o.run_id = w.run_id AND o.rank = w.rank
         AND coalesce(o.tid, -9223372036854775807) = coalesce(w.from_tid, -9223372036854775807)

@@ -1,14 +1,12 @@
--- Time by name, from what was traced; for ranks of which only a summary was printed (nvprof), from that.
+-- Time by name. Ranks without events have the sums of a printed summary (nvprof).
 
--- @view kernel_sums  a row is a kernel's name on a rank.
--- @column run_group index       Group of runs (--by); NULL without.
--- @column run_id id             The run.
--- @column rank index            Process rank.
--- @column name text             Name.
--- @column calls count           Calls.
--- @column total_ns ns           Sum of durations.
--- @column min_ns ns             Shortest.
--- @column max_ns ns             Longest.
+-- @view kernel_sums  a row is a kernel name on a rank.
+-- @columns run_group, run_id, rank
+-- @column name text               Name.
+-- @column calls count             Calls.
+-- @column total_ns ns             Sum of durations.
+-- @column min_ns ns               Shortest.
+-- @column max_ns ns               Longest.
 CREATE VIEW kernel_sums AS
 SELECT
     run_group, run_id, rank, name, count(*) AS calls, sum(dur_ns)::BIGINT AS total_ns, min(dur_ns) AS min_ns,
@@ -21,15 +19,14 @@ FROM gpu_summary
 WHERE NOT starts_with(name, '[') AND (run_id, rank) NOT IN (SELECT DISTINCT (run_id, rank) FROM kernels);
 
 -- @view run_kernel_time  a row is a run with kernels.
--- @column run_id id The run.
--- @column ns ns Sum of their durations.
+-- @columns run_id
+-- @column ns ns                   Sum of their durations.
 CREATE VIEW run_kernel_time AS SELECT run_id, sum(total_ns) AS ns FROM kernel_sums GROUP BY run_id;
 
--- @view gpu_time_sums  a row is a group of runs.
--- A summary has memcpys and memsets as [CUDA memcpy HtoD] and the like.
--- @column run_group index       Group of runs (--by); NULL without.
--- @column kernel_ns ns          Durations of all kernels.
--- @column gpu_ns ns             Durations of kernels, memcpys and memsets.
+-- @view gpu_time_sums  a row is a group of runs. Summaries name copies and fills [CUDA memcpy HtoD] and the like.
+-- @columns run_group
+-- @column kernel_ns ns            Durations of all kernels.
+-- @column gpu_ns ns               Durations of kernels, memcpys and memsets.
 CREATE VIEW gpu_time_sums AS
 SELECT
     run_group,
@@ -45,14 +42,12 @@ FROM (
 GROUP BY run_group;
 
 -- @view cuda_call_sums  a row is a runtime or driver function on a rank.
--- @column run_group index       Group of runs (--by); NULL without.
--- @column run_id id             The run.
--- @column rank index            Process rank.
--- @column name text             Name.
--- @column calls count           Calls.
--- @column total_ns ns           Sum of durations.
--- @column min_ns ns             Shortest.
--- @column max_ns ns             Longest.
+-- @columns run_group, run_id, rank
+-- @column name text               Name.
+-- @column calls count             Calls.
+-- @column total_ns ns             Sum of durations.
+-- @column min_ns ns               Shortest.
+-- @column max_ns ns               Longest.
 CREATE VIEW cuda_call_sums AS
 SELECT
     run_group, run_id, rank, name, count(*) AS calls, sum(dur_ns)::BIGINT AS total_ns, min(dur_ns) AS min_ns,

@@ -14,7 +14,7 @@
 -- @column unknown_ns ns           Time of the kernels whose call is not known.
 -- @column waiting_pct %           Waiting / (transfer + waiting).
 -- @order run_id, transfer_ns + waiting_ns + unknown_ns DESC, {group}
--- @use arithmetic, collective_calls
+-- @use arithmetic, collectives
 -- @needs kernels of NCCL collectives
 -- @plot bars y={group} x=transfer_ns,waiting_ns,unknown_ns
 -- @drill collective collectives each=yes collective={collective}
@@ -24,5 +24,5 @@ SELECT
     coalesce(sum(dur_ns - wait_ns), 0)::BIGINT AS transfer_ns, coalesce(sum(wait_ns), 0)::BIGINT AS waiting_ns,
     coalesce(sum(dur_ns) FILTER (wait_ns IS NULL), 0)::BIGINT AS unknown_ns,
     pct(coalesce(sum(wait_ns), 0), coalesce(sum(dur_ns) FILTER (wait_ns IS NOT NULL), 0)) AS waiting_pct
-FROM judged_calls('collective_kernels')
+FROM matched_collectives('collective_kernels')
 GROUP BY run_group, run_id, {group}

@@ -38,7 +38,7 @@
 -- @column start_ns ns             With each=yes: first start on any rank, relative to the first collective of the run.
 -- @main run_id, dimension, scope, process_group, collective, status, calls, bytes, total_ns, busbw_gb_per_s, start_ns
 -- @order run_id, start_ns, total_ns DESC, collective
--- @use collective_calls, collective_kinds
+-- @use collective_kinds, collectives
 -- @needs kernels of NCCL collectives
 -- @plot bars y=dimension,scope,process_group,collective x=total_ns
 -- @drill collective stragglers collective={collective}
@@ -55,7 +55,7 @@ WITH calls AS (
         CASE WHEN status = 'matched' THEN min(dur_ns) END AS dur_ns, sum(dur_ns) AS kernel_ns,
         bus_factor(collective, count(*)) AS factor,
         min(start_ns) - min(min(start_ns)) OVER (PARTITION BY run_id) AS start_ns
-    FROM judged_calls('collective_kernels')
+    FROM matched_collectives('collective_kernels')
     GROUP BY run_group, run_id, call, collective, status
 )
 SELECT

@@ -26,7 +26,7 @@
 -- @main run_id, rank, device, step, dimension, scope, process_group, collective, exposed_ns, transfer_ns, waiting_ns,
 --     exposed_pct
 -- @order run_id, rank, device, step, exposed_ns DESC
--- @use arithmetic, comm_exposed, gpu_tracks, gpu_windows, intervals
+-- @use arithmetic, exposed_comm, gpu_timeline, intervals
 -- @needs communication kernels; with window=step also training steps (ProfilerStep# or NVTX ranges named step)
 -- @plot bars y=run_id,rank,device,step,dimension,scope,process_group,collective
 --     x=transfer_ns,waiting_ns,unknown_ns top=64
@@ -45,10 +45,10 @@ parts AS (
 ),
 pieces AS (
     SELECT {'window': window_id, 'kind': kind} AS track, start_ns, end_ns
-    FROM intervals_cut('parts', 'gpu_windows_{window}')
+    FROM intervals_clip('parts', 'gpu_windows_{window}')
 ),
 lengths AS (
-    SELECT track.window AS window_id, track.kind AS kind, covered_ns FROM intervals_length('pieces')
+    SELECT track.window AS window_id, track.kind AS kind, covered_ns FROM intervals_coverage('pieces')
 ),
 owned AS (
     SELECT
@@ -66,7 +66,7 @@ exposed AS (
         coalesce(sum(end_ns - start_ns) FILTER (part = 'transfer'), 0)::BIGINT AS transfer_ns,
         coalesce(sum(end_ns - start_ns) FILTER (part = 'waiting'), 0)::BIGINT AS waiting_ns,
         coalesce(sum(end_ns - start_ns) FILTER (part = 'unknown'), 0)::BIGINT AS unknown_ns
-    FROM intervals_cut('owned', 'gpu_windows_{window}')
+    FROM intervals_clip('owned', 'gpu_windows_{window}')
     GROUP BY window_id, kind
 )
 SELECT

@@ -34,7 +34,7 @@
 -- @main run_id, rank, step, module, pass, collective, calls, bytes, total_ns, exposed_ns, waiting_ns, lead_ns,
 --     slack_ns, late, stall_ns, resharded
 -- @order run_id, rank, start_ns, place, pass DESC, collective
--- @use comm_exposed, fsdp, gpu_tracks, step_ranges
+-- @use exposed_comm, fsdp, gpu_timeline, steps
 -- @needs communication kernels that FSDP launched, its ranges and the calls that launched them
 -- @plot bars y=run_id,rank,step,module,pass,collective x=transfer_ns,waiting_ns,unknown_ns top=64
 WITH exposed AS (

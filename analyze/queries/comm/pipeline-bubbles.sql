@@ -46,7 +46,7 @@
 -- @main run_id, stage, step, micro_batch, moves, peer, start_ns, part, span_ns, compute_ns, transfer_ns,
 --     wait_previous_ns, wait_next_ns, idle_ns, bubble_pct, ideal_pct
 -- @order run_id, pipeline, step, start_ns, stage, rank, device
--- @use arithmetic, comm_exposed, gpu_tracks, gpu_windows, intervals, pipelines, step_ranges
+-- @use arithmetic, exposed_comm, gpu_timeline, intervals, pipelines, steps
 -- @needs sends and receives (communication kernels whose peers are known)
 -- @plot bars y=stage,step
 --     x=compute_ns,transfer_ns,wait_previous_ns,wait_next_ns,other_comm_ns,exposed_memcpy_ns,idle_ns top=64
@@ -120,7 +120,7 @@ exposed AS (
         sum(end_ns - start_ns) FILTER (what = 'waiting' AND part = 'steady') AS steady_ns,
         sum(end_ns - start_ns) FILTER (what = 'waiting' AND part = 'drain') AS drain_ns,
         sum(end_ns - start_ns) FILTER (what = 'other') AS other_comm_ns
-    FROM intervals_cut('owned', 'gpu_windows_{window}')
+    FROM intervals_clip('owned', 'gpu_windows_{window}')
     GROUP BY window_id
 ),
 lengths AS (

@@ -19,7 +19,7 @@
 -- @column ranks_without text      Ranks without this measure: no GPU work, or for `step` no steps; empty for none.
 -- @main run_id, metric, min_ns, avg_ns, max_ns, imbalance_pct, max_rank, ranks_without
 -- @order run_id, metric
--- @use gpu_tracks, gpu_windows, step_ranges
+-- @use gpu_timeline, steps
 -- @needs work on GPUs or training steps
 -- @plot bars y=metric x=imbalance_pct
 -- @drill max_rank breakdown window=step rank={max_rank}

@@ -34,7 +34,7 @@
 -- @column point_to_point count    Sends and receives without a known peer: left out.
 -- @main run_id, dimension, process_group, rank, device, calls, wait_ns, times_last, last_pct, blocked_ns
 -- @order run_id, dimension, process_group, rank, device
--- @use arithmetic, collective_calls, collective_kinds, intervals
+-- @use arithmetic, collective_kinds, collectives, intervals
 -- @needs communication kernels
 -- @plot bars y=run_id,rank,device x=wait_ns top=64
 -- @drill rank breakdown window=step rank={rank}
@@ -87,7 +87,7 @@ placed AS (
             WHEN last THEN least(behind_ns, max(wait_ns) OVER (PARTITION BY call))
             WHEN status = 'matched' THEN 0
         END AS margin_ns
-    FROM judged_calls('aligned')
+    FROM matched_collectives('aligned')
 ),
 waits AS (
     SELECT
@@ -109,7 +109,7 @@ own AS (
 ),
 blocked AS (
     SELECT track, sum(end_ns - start_ns)::BIGINT AS blocked_ns
-    FROM intervals_subtraction('held_up', 'own')
+    FROM intervals_subtract('held_up', 'own')
     GROUP BY track
 ),
 per_rank AS (

@@ -24,7 +24,7 @@
 -- @column efficiency_pct %        Speed-up / GPUs.
 -- @main kind, model, batch_size, gpus, images_per_s, speedup, efficiency_pct
 -- @order kind NULLS LAST, model, precision, dataset, image_size, profiler, batch_size, gpus, parallelism
--- @use gpu_tracks, step_times, workload_keys
+-- @use gpu_timeline, steps, workload_keys
 -- @needs step times: the collector's step metrics, or training steps in the traces
 -- @pass all
 -- @plot lines x=gpus y=speedup color=kind,profiler,model,precision,parallelism,batch_size ideal=x

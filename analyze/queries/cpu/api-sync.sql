@@ -14,7 +14,7 @@
 -- @column flagged bool            Whether the rule of Nsight Systems reports it.
 -- @main name, waits_for, calls, total_ns, avg_ns, api_time_pct, flagged
 -- @order total_ns DESC, name
--- @use arithmetic, blocking_calls
+-- @use arithmetic, launches
 -- @needs CUDA calls that synchronise
 -- @plot bars y=name x=total_ns label=api_time_pct
 WITH totals AS (

@@ -7,7 +7,7 @@
 -- @column calls_per_step number   Calls per profiled step and rank, where the trace has training steps.
 -- @main kind, name, calls, calls_pct, calls_per_step
 -- @order kind DESC, calls DESC, name
--- @use arithmetic, step_ranges
+-- @use arithmetic, steps
 -- @needs operators, CUDA calls or kernels
 WITH counted AS (
     SELECT run_group, 'op' AS kind, name, count(*) AS calls FROM cpu_ops GROUP BY ALL

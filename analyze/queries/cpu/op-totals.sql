@@ -17,7 +17,7 @@
 -- @column copies count            Memcpys and memsets.
 -- @main run_id, rank, steps, cpu_ns, device_ns, op_calls, kernels
 -- @order run_id, rank
--- @use call_sums, epoch_steps
+-- @use call_sums, steps
 -- @needs operators, ranges, CUDA calls or GPU work
 -- @plot bars y=run_id,rank x=cpu_ns,device_ns
 WITH added AS (

@@ -20,7 +20,7 @@
 -- @column l1_flops_per_byte FLOP/B   total_flops / l1_bytes.
 -- @main kernel, launches, dur_ns, total_flops, dram_bytes, flops_per_byte
 -- @order total_flops DESC NULLS LAST, dur_ns DESC NULLS LAST, kernel
--- @use ncu_flops
+-- @use ncu
 -- @needs FLOP and memory metrics of Nsight Compute (collect run --profiler ncu) or nvprof
 SELECT
     *,

@@ -16,7 +16,7 @@
 -- @column unknown_calls count     Calls without shapes in the trace; they count 0.
 -- @main name, calls, flops, flops_pct, avg_flops, unknown_calls
 -- @order flops DESC, name
--- @use arithmetic, model_flops
+-- @use arithmetic, op_flops
 -- @needs operators with input shapes (record_shapes=True)
 -- @drill name op-roofline name={name}
 WITH counted AS (

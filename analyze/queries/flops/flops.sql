@@ -23,7 +23,7 @@
 -- @column fadd_only_per_image FLOP   fadd_only_flops / images.
 -- @main kernel, launches, dur_ns, total_flops, fadd_only_flops, flops_per_image
 -- @order total_flops DESC NULLS LAST, dur_ns DESC NULLS LAST, kernel
--- @use ncu_flops, step_counts
+-- @use ncu, steps
 -- @needs FLOP metrics of Nsight Compute (collect run --profiler ncu) or nvprof
 -- @plot bars y=kernel x=total_flops
 -- @drill kernel metrics kernel=^\Q{kernel}\E$

@@ -19,7 +19,7 @@
 -- @column text text               Value that is not a number, if all launches have the same.
 -- @main kernel, metric, unit, launches, avg, sum, text
 -- @order kernel, metric, section, unit
--- @use ncu_counts
+-- @use ncu
 -- @needs metrics of Nsight Compute or nvprof
 WITH measured AS (
     SELECT

@@ -33,8 +33,7 @@
 -- @column note text               Why a figure is missing or incomplete.
 -- @main run_id, avg_step_ns, model_flops, precision, mfu_pct, hfu_pct, note
 -- @order run_id, rank, step
--- @use arithmetic, device_peaks, known_devices, model_flops, op_calls, recomputed, roofs, step_ranges,
---   work_of_calls
+-- @use arithmetic, device_peaks, known_devices, op_flops, peaks, recomputed, steps
 -- @needs work on GPUs (and operators with input shapes, or flops_per_token)
 WITH gpus AS (
     SELECT

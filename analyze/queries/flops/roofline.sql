@@ -25,7 +25,7 @@
 -- @column roof_source text        report or published; both if the two roofs differ.
 -- @main run_id, kernel, level, dur_ns, flops_per_byte, flops_per_s, bound, roof_pct
 -- @order dur_ns DESC, kernel, run_id, level
--- @use ncu_flops, roofs
+-- @use ncu, peaks
 -- @needs FLOP and memory metrics of Nsight Compute (collect run --profiler ncu)
 -- @plot roofline
 -- @drill kernel metrics kernel=^\Q{kernel}\E$

@@ -10,7 +10,7 @@
 -- @column source text             report or published.
 -- @main run_id, roof, flops_per_s, gb_per_s, source
 -- @order run_id, flops_per_s NULLS LAST, gb_per_s, roof
--- @use roofs
+-- @use peaks
 -- @needs a recording of Nsight Compute
 SELECT
     run_group, run_id, roof,

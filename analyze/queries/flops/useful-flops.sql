@@ -17,7 +17,7 @@
 -- @column executed_per_model x    executed_flops / model_flops.
 -- @main call, calls, dur_ns, model_flops, executed_flops, useful_pct
 -- @order model_flops DESC NULLS LAST, executed_flops DESC NULLS LAST, call
--- @use arithmetic, ncu_flops, op_launches
+-- @use arithmetic, ncu, ncu_ops
 -- @needs both an Nsight Compute and a torch.profiler recording of the same workload (collect run --profiler
 --       torch,ncu)
 WITH calls AS (

@@ -21,7 +21,7 @@
 -- @column idle_pct %              Share of the span.
 -- @main run_id, rank, device, step, span_ns, compute_pct, exposed_comm_pct, exposed_memcpy_pct, idle_pct
 -- @order run_id, rank, device, step
--- @use arithmetic, gpu_tracks, gpu_windows
+-- @use arithmetic, gpu_timeline
 -- @needs work on GPUs; with window=step also training steps (ProfilerStep# or NVTX ranges named step)
 -- @plot bars y=run_id,rank,device,step x=compute_pct,exposed_comm_pct,exposed_memcpy_pct,idle_pct top=64
 -- @drill rank timeline rank={rank} device={device}

@@ -23,7 +23,7 @@
 -- @column small_time_pct %        Their share of the time of these copies.
 -- @main run_id, rank, device, kernel_ns, kernel_concurrency_pct, memcpy_ns, copy_overlap_pct, host_gb_per_s
 -- @order run_id, rank, device
--- @use arithmetic, copy_peaks, gpu_tracks
+-- @use arithmetic, gpu_timeline, peaks
 -- @needs work on GPUs
 WITH lengths AS (
     SELECT

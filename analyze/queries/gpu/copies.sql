@@ -18,7 +18,7 @@
 -- @column small_time_pct %        Their share of the time of these copies.
 -- @main run_id, rank, device, kind, copies, bytes, total_ns, gb_per_s, link_pct
 -- @order run_id, rank, device, total_ns DESC, kind
--- @use arithmetic, copy_peaks
+-- @use arithmetic, peaks
 -- @needs memcpys
 -- @plot bars y=run_id,rank,device,kind x=total_ns
 -- @drill kind memcpy kind={kind}

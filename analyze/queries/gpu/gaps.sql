@@ -23,7 +23,7 @@
 -- @column note text               What inflates host time in this recording; empty for nothing.
 -- @main run_id, rank, device, start_ns, gap_ns, cause, after, cpu
 -- @order gap_ns DESC, run_id, rank, device, start_ns
--- @use gpu_gaps, gpu_named_work, gpu_tracks, innermost, profiler_overhead, recording_facts
+-- @use gpu_gaps, gpu_timeline, intervals, launches, profiler_cost
 -- @needs work on GPUs with gaps between
 WITH spans AS (
     SELECT track, min(start_ns) AS first_ns, max(end_ns) AS last_ns FROM gpu_timeline GROUP BY track
@@ -54,14 +54,14 @@ longest AS MATERIALIZED (
 ),
 -- Join start and end separately: with an equality on time, the join scans the work once, not once per gap.
 edges AS (
-    SELECT g.gap, w.name AS before, NULL AS after, NULL AS op_id
-    FROM longest g JOIN gpu_named_work w
+    SELECT g.gap, w.short_name AS before, NULL AS after, NULL AS op_id
+    FROM longest g JOIN work_origins w
         ON w.run_id = g.run_id AND w.rank = g.rank AND w.device IS NOT DISTINCT FROM g.device
         AND w.start_ns + w.dur_ns = g.start_ns
     WHERE w.dur_ns > 0 OR w.start_ns IN (g.first_ns, g.last_ns)
     UNION ALL
-    SELECT g.gap, NULL, w.name, w.op_id
-    FROM longest g JOIN gpu_named_work w
+    SELECT g.gap, NULL, w.short_name, w.op_id
+    FROM longest g JOIN work_origins w
         ON w.run_id = g.run_id AND w.rank = g.rank AND w.device IS NOT DISTINCT FROM g.device
         AND w.start_ns = g.end_ns AND w.correlation_id IS NOT DISTINCT FROM g.correlation_id
     WHERE w.dur_ns > 0 OR w.start_ns IN (g.first_ns, g.last_ns)
@@ -112,7 +112,8 @@ near AS MATERIALIZED (
 ),
 meanwhile AS (
     SELECT gap, i.name, sum(least(i.end_ns, g.end_ns) - greatest(i.start_ns, g.start_ns))::BIGINT AS cpu_ns
-    FROM longest g JOIN innermost('near') i ON i.track = g.gap AND i.start_ns < g.end_ns AND i.end_ns > g.start_ns
+    FROM longest g
+    JOIN intervals_innermost('near') i ON i.track = g.gap AND i.start_ns < g.end_ns AND i.end_ns > g.start_ns
     GROUP BY gap, i.name
 ),
 recorded AS (

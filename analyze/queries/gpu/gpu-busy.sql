@@ -11,7 +11,7 @@
 -- @column busy_pct %              Busy time / span.
 -- @main run_id, rank, device, span_ns, busy_ns, idle_ns, busy_pct
 -- @order run_id, rank, device
--- @use arithmetic, gpu_tracks, gpu_windows
+-- @use arithmetic, gpu_timeline
 -- @needs work on GPUs
 -- @plot bars y=run_id,rank,device x=busy_ns,idle_ns whole=yes top=64
 -- @drill rank timeline rank={rank} device={device}

@@ -23,7 +23,7 @@
 -- @column note text               What inflates host time in this recording; empty for nothing.
 -- @main run_id, rank, device, stream, cause, gaps, idle_ns, idle_pct, max_ns
 -- @order run_id, rank, device, stream, idle_ns DESC, cause
--- @use arithmetic, gpu_gaps, gpu_tracks, recording_facts
+-- @use arithmetic, gpu_gaps, gpu_timeline, profiler_cost
 -- @needs work on GPUs with gaps between
 -- @plot bars y=run_id,rank,device,stream x=idle_ns parts=cause
 -- @drill cause gaps top=1000 cause={cause} rank={rank} device={device}

@@ -27,7 +27,7 @@
 -- @column step_spread x           Mean in the slowest step / in the fastest; empty for one step or none.
 -- @main name, rank, step, launches, total_ns, avg_ns, max_ns, variation_pct, rank_spread, step_spread
 -- @order place, run_id, rank, step
--- @use arithmetic, launch_calls, step_ranges
+-- @use arithmetic, launches, steps
 -- @needs kernels
 WITH shapes AS MATERIALIZED (
     SELECT

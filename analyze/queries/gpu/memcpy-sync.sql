@@ -19,7 +19,7 @@
 -- @column call_ns ns              Time in the calls, on the CPU.
 -- @main rule, name, kind, calls, bytes, gpu_ns, call_ns
 -- @order gpu_ns DESC, rule, name, kind, src_memory, dst_memory
--- @use api_roles, launch_calls
+-- @use api_roles, launches
 -- @needs memcpys that block the CPU
 WITH judged AS (
     SELECT

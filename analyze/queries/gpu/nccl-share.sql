@@ -19,7 +19,7 @@
 -- @column comm_time_pct %         Share of the time of communication kernels.
 -- @main dimension, scope, process_group, collective, calls, total_ns, kernel_time_pct, gpu_time_pct, comm_time_pct
 -- @order total_ns DESC, collective
--- @use arithmetic, batches, collective_kinds, comm_groups, launched_collectives, time_sums
+-- @use arithmetic, collective_kinds, collectives, comm_groups, time_sums
 -- @needs communication kernels, or sums of communication kernels (nvprof)
 -- @plot bars y=dimension,scope,process_group,collective x=total_ns label=comm_time_pct
 -- @drill collective collectives each=yes collective={collective}

@@ -19,7 +19,7 @@
 -- @column overlap_pct %           Share of comm_ns; empty without communication.
 -- @main run_id, rank, device, step, dimension, scope, process_group, comm_ns, overlapped_ns, overlap_pct
 -- @order run_id, rank, device, step, dimension, scope, process_group
--- @use arithmetic, comm_exposed, gpu_tracks, gpu_windows, intervals
+-- @use arithmetic, exposed_comm, gpu_timeline, intervals
 -- @needs work on GPUs; with window=step also training steps (ProfilerStep# or NVTX ranges named step)
 -- @plot bars y=run_id,rank,device,step,dimension,scope,process_group x=overlap_pct
 WITH kinds AS (
@@ -34,10 +34,10 @@ WITH kinds AS (
 ),
 pieces AS (
     SELECT {'window': window_id, 'kind': kind} AS track, start_ns, end_ns
-    FROM intervals_cut('kinds', 'gpu_windows_{window}')
+    FROM intervals_clip('kinds', 'gpu_windows_{window}')
 ),
 comm AS (
-    SELECT track, covered_ns AS comm_ns FROM intervals_length('pieces')
+    SELECT track, covered_ns AS comm_ns FROM intervals_coverage('pieces')
 ),
 compute AS (
     SELECT c.track, s.start_ns, s.end_ns
@@ -46,7 +46,7 @@ compute AS (
 ),
 overlapped AS (
     SELECT track, sum(end_ns - start_ns)::BIGINT AS overlapped_ns
-    FROM intervals_intersection('pieces', 'compute')
+    FROM intervals_intersect('pieces', 'compute')
     GROUP BY track
 ),
 lengths AS (

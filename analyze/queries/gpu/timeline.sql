@@ -17,7 +17,7 @@
 -- @column waiting_pct %           Share of it in which communication waits; empty if no call of several ranks is known.
 -- @main run_id, rank, device, start_ns, busy_pct, compute_pct, comm_pct, waiting_pct, memcpy_pct
 -- @order run_id, rank, device, bucket
--- @use arithmetic, collective_calls, gpu_tracks, gpu_windows, intervals
+-- @use arithmetic, collectives, gpu_timeline, intervals
 -- @needs work on GPUs
 -- @plot heatmap x=start_ns width=span_ns y=run_id,rank,device value=compute_pct,comm_pct,waiting_pct,memcpy_pct
 WITH spans AS (
@@ -37,11 +37,11 @@ busy AS (
     SELECT * FROM gpu_timeline WHERE kernels + copies > 0
 ),
 segments AS (
-    SELECT * FROM intervals_cut('busy', 'buckets')
+    SELECT * FROM intervals_clip('busy', 'buckets')
 ),
 waits AS (
     SELECT t.track, c.own_start_ns AS start_ns, c.own_start_ns + c.wait_ns AS end_ns
-    FROM judged_calls('collective_kernels') c
+    FROM matched_collectives('collective_kernels') c
     JOIN gpu_tracks t ON t.run_id = c.run_id AND t.rank = c.rank AND t.device IS NOT DISTINCT FROM c.device
     WHERE c.status = 'matched' AND c.ranks > 1
 ),
@@ -50,7 +50,7 @@ waited AS (
 ),
 waiting AS (
     SELECT window_id, sum(end_ns - start_ns)::BIGINT AS waiting_ns
-    FROM intervals_cut('waited', 'buckets')
+    FROM intervals_clip('waited', 'buckets')
     GROUP BY window_id
 )
 SELECT

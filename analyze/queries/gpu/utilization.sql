@@ -16,7 +16,7 @@
 -- @column occupancy_pct %         Time-weighted occupancy over the kernels; empty if no kernel has it.
 -- @main run_id, rank, device, step, span_ns, utilization_pct, sm_efficiency_pct, occupancy_pct
 -- @order run_id, rank, device, step
--- @use arithmetic, gpu_tracks, gpu_windows, intervals, run_devices
+-- @use arithmetic, gpu_timeline, intervals, peaks
 -- @needs work on GPUs; with window=step also training steps (ProfilerStep# or NVTX ranges named step)
 -- @plot bars y=run_id,rank,device,step x=sm_efficiency_pct
 WITH shapes AS (
@@ -31,12 +31,12 @@ sm_blocks AS (
     SELECT track, start_ns, end_ns, coalesce(greatest(blocks_per_sm, 0), 0) AS value FROM shapes
 ),
 stretches AS (
-    SELECT track, start_ns, end_ns, least(total, 1) AS efficiency FROM intervals_sweep('sm_blocks') WHERE n > 0
+    SELECT track, start_ns, end_ns, least(total, 1) AS efficiency FROM intervals_overlap_sum('sm_blocks') WHERE n > 0
 ),
 filled AS (
     SELECT
         window_id, sum(end_ns - start_ns)::BIGINT AS kernel_ns, sum((end_ns - start_ns) * efficiency) AS efficient_ns
-    FROM intervals_cut('stretches', 'gpu_windows_{window}')
+    FROM intervals_clip('stretches', 'gpu_windows_{window}')
     GROUP BY window_id
 ),
 occupied AS (
@@ -44,7 +44,7 @@ occupied AS (
         window_id, count(blocks_per_sm) AS shaped,
         sum((end_ns - start_ns) * occupancy_pct) / nullif(sum(end_ns - start_ns) FILTER (occupancy_pct >= 0), 0)
             AS occupancy_pct
-    FROM intervals_cut('shapes', 'gpu_windows_{window}')
+    FROM intervals_clip('shapes', 'gpu_windows_{window}')
     WHERE occupancy_pct IS NULL OR occupancy_pct >= 0
     GROUP BY window_id
 )

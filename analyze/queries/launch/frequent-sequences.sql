@@ -17,7 +17,7 @@
 -- @column gpu_time_pct %          gpu_ns / durations of all GPU work.
 -- @main sequence, count, gpu_ns, gpu_time_pct
 -- @order gpu_ns DESC, operator, sequence
--- @use arithmetic, intervals, work_points
+-- @use arithmetic, intervals, launches
 -- @needs GPU work that operators launched, two pieces or more, and min_count times
 WITH asked AS (
     SELECT run_id, rank, tid, name, start_ns, start_ns + dur_ns AS end_ns
@@ -25,7 +25,7 @@ WITH asked AS (
     WHERE $operator <> '' AND contains(name, $operator) AND kind IN ('op', 'range')
 ),
 linked AS (
-    SELECT * FROM work_points WHERE op_id > 0
+    SELECT * FROM work_origins WHERE op_id > 0
 ),
 -- Names as numbers: there are hundreds of names in millions of rows.
 codes AS MATERIALIZED (
@@ -51,7 +51,7 @@ work_codes AS MATERIALIZED (
 outermost AS (
     SELECT a.run_id, a.rank, a.tid, c.code, start_ns, end_ns
     FROM asked a JOIN codes c USING (name)
-    QUALIFY coalesce(end_ns > furthest_end((run_id, rank, tid), start_ns, end_ns), true)
+    QUALIFY coalesce(end_ns > previous_end((run_id, rank, tid), start_ns, end_ns), true)
 ),
 owned AS (
     SELECT p.*, c.code AS operator

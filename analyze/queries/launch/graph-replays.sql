@@ -27,7 +27,7 @@
 -- @column device_time_pct %       Share of the durations of all GPU work of the device.
 -- @main run_id, rank, device, graph, replays, kernels_per_replay, median_span_ns, gap_pct, variation_pct
 -- @order run_id, rank, device, graph, replay
--- @use arithmetic, intervals, launch_calls
+-- @use arithmetic, intervals, launches
 -- @needs replays of CUDA graphs (the calls that launch them, and what ran)
 -- @plot bars y=run_id,rank,device,graph,replay x=busy_ns,gap_ns
 WITH work AS (
@@ -82,6 +82,6 @@ SELECT
     avg(at_least_0(first_start_ns - call_start_ns - call_ns)) AS avg_queue_delay_ns,
     pct(sum(work_ns), any_value(all_ns)) AS device_time_pct
 FROM replays r
-LEFT JOIN intervals_length('tracks') USING (track)
+LEFT JOIN intervals_coverage('tracks') USING (track)
 LEFT JOIN all_work a ON a.run_id = r.run_id AND a.rank = r.rank AND a.device = r.device
 GROUP BY run_group, r.run_id, r.rank, r.device, graph, replay

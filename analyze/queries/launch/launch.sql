@@ -25,7 +25,7 @@
 -- @column delay_outliers count    Queue delays longer than delay_us.
 -- @main run_id, rank, device, name, calls, avg_call_ns, avg_queue_delay_ns, short_kernels, outliers
 -- @order run_id, rank, device, calls DESC, name
--- @use arithmetic, launch_calls
+-- @use arithmetic, launches
 -- @needs kernels or the calls that launch them
 -- @plot bars y=run_id,rank,device,name x=call_ns,queue_delay_ns
 -- @drill name cuda-api name={name}

@@ -17,7 +17,7 @@
 -- @column full_ns ns              Time with a full queue.
 -- @main run_id, rank, device, stream, launches, avg_depth, max_depth, empty_pct
 -- @order run_id, rank, device, stream
--- @use arithmetic, intervals, queued_launches
+-- @use arithmetic, intervals, launches
 -- @needs GPU work with the calls that launched it
 -- @plot bars y=run_id,rank,device,stream x=avg_depth
 WITH waiting AS (
@@ -31,7 +31,7 @@ depths AS (
         track, sum((end_ns - start_ns) * n)::BIGINT AS depth_ns, max(n) AS max_depth,
         sum(end_ns - start_ns) FILTER (n > 0)::BIGINT AS queued_ns,
         coalesce(sum(end_ns - start_ns) FILTER (n >= $full), 0)::BIGINT AS full_ns
-    FROM intervals_open('waiting')
+    FROM intervals_overlap_count('waiting')
     GROUP BY track
 )
 SELECT

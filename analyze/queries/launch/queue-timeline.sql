@@ -16,7 +16,7 @@
 -- @column empty_ns ns             Time with nothing queued.
 -- @main run_id, rank, device, start_ns, max_depth, avg_depth, empty_ns
 -- @order run_id, rank, device, bucket
--- @use gpu_tracks, intervals, queued_launches
+-- @use gpu_timeline, intervals, launches
 -- @needs GPU work with the calls that launched it
 -- @plot area x=start_ns y=max_depth,avg_depth by=run_id,rank,device
 WITH waiting AS (
@@ -41,13 +41,13 @@ buckets AS MATERIALIZED (
     FROM starts
 ),
 depths AS (
-    SELECT track, start_ns, end_ns, n FROM intervals_open('waiting')
+    SELECT track, start_ns, end_ns, n FROM intervals_overlap_count('waiting')
 ),
 queued AS (
     SELECT
         window_id, max(n) AS max_depth, sum((end_ns - start_ns) * n)::BIGINT AS waiting_ns,
         sum(end_ns - start_ns) FILTER (n > 0)::BIGINT AS queued_ns
-    FROM intervals_cut('depths', 'buckets')
+    FROM intervals_clip('depths', 'buckets')
     GROUP BY window_id
 )
 SELECT

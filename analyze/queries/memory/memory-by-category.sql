@@ -29,7 +29,7 @@
 -- @column live_at_end_bytes B     Those alive after the last event.
 -- @main run_id, rank, device_type, device, {group}, allocations, allocated_bytes, live_at_peak_bytes, peak_pct
 -- @order run_id, rank, device_type DESC, device, live_at_peak_bytes DESC, allocated_bytes DESC, {group}
--- @use allocators, arithmetic, intervals, memory_blocks, phases
+-- @use arithmetic, intervals, memory, phases
 -- @needs allocator events (profile_memory=True)
 -- @plot bars y=run_id,rank,device_type,device x=live_at_peak_bytes parts={group}
 -- @drill category memory-by-category group=operator rank={rank} device_type={device_type}
@@ -63,7 +63,7 @@ outer_ops AS (
     SELECT run_id, rank, tid, name, start_ns, start_ns + dur_ns AS end_ns
     FROM call_tree
     WHERE kind = 'op' AND '{group}' = 'operator'
-    QUALIFY coalesce(start_ns >= furthest_end((run_id, rank, tid), start_ns, start_ns + dur_ns), true)
+    QUALIFY coalesce(start_ns >= previous_end((run_id, rank, tid), start_ns, start_ns + dur_ns), true)
 ),
 -- The event does not name its thread: look up the operator of every thread.
 asked AS (

@@ -17,7 +17,7 @@
 -- @column self_cpu_bytes B        In CPU memory, without children.
 -- @column total_cpu_bytes B       In CPU memory, with children.
 -- @order self_device_bytes DESC, self_cpu_bytes DESC, name, kind
--- @use epoch_steps
+-- @use steps
 -- @needs allocator events (profile_memory=True), and operators, ranges or CUDA calls
 -- @plot bars y=name x=self_device_bytes top=15
 SELECT

@@ -20,7 +20,7 @@
 -- @column peak_pct %              Their share of the peak.
 -- @main run_id, rank, device_type, device, phase, allocated_bytes, net_bytes, peak_bytes, live_at_peak_bytes
 -- @order run_id, rank, device_type DESC, device, first_ns, phase
--- @use allocators, arithmetic, memory_blocks, phases
+-- @use arithmetic, memory, phases
 -- @needs allocator events (profile_memory=True)
 -- @plot bars y=run_id,rank,device_type,device x=live_at_peak_bytes parts=phase
 -- @drill rank memory-timeline rank={rank} device={device}
@@ -29,7 +29,7 @@ WITH starts AS (
     SELECT run_id, rank, phase, start_ns FROM phase_ranges
     UNION
     SELECT t.run_id, t.rank, s.phase, s.start_ns
-    FROM phase_stretches s JOIN phase_tracks t USING (track)
+    FROM phase_segments s JOIN phase_tracks t USING (track)
     WHERE t.tid IS NULL
 ),
 starts_of AS (

@@ -14,7 +14,7 @@
 -- @column source text             memory_events or step_metrics.
 -- @main run_id, rank, device_type, device, allocated_bytes, reserved_bytes, source
 -- @order run_id, rank, device_type DESC, device
--- @use allocators
+-- @use memory
 -- @needs allocator events (profile_memory=True, or nsys with --cuda-memory-usage), or the
 --       collector's peaks of memory
 -- @plot bars y=run_id,rank,device_type,device x=allocated_bytes

@@ -19,7 +19,7 @@
 -- @column peak_reserved_bytes B   Peak of reserved bytes in it.
 -- @main run_id, rank, device_type, device, start_ns, change_bytes, peak_allocated_bytes, peak_reserved_bytes
 -- @order run_id, rank, device_type DESC, device, bucket
--- @use allocators
+-- @use memory
 -- @needs allocator events (profile_memory=True)
 -- @plot area x=start_ns y=peak_allocated_bytes,peak_reserved_bytes by=run_id,rank,device_type,device bands=phase-ranges
 WITH pools AS MATERIALIZED (

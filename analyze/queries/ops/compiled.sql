@@ -21,7 +21,7 @@
 -- @column gpu_time_pct %          Share of all GPU work of the rank.
 -- @main region, pass, kernel, ops, calls, launches, triton_ns, gpu_ns, gpu_time_pct
 -- @order run_id, rank, gpu_ns DESC, cpu_ns DESC, region, pass, kernel
--- @use arithmetic, gpu_named_work, inductor_names, intervals
+-- @use arithmetic, inductor, intervals, launches
 -- @needs compiled code (torch.compile)
 WITH mark_names AS (
     SELECT name FROM (SELECT DISTINCT name FROM call_tree WHERE kind IN ('op', 'range')) WHERE regexp_matches(
@@ -43,7 +43,7 @@ outer_marks AS (
                 THEN '(compilation)' ELSE nullif(regexp_extract(name, 'Region: (\S+)', 1), '') END AS own_region
     FROM marks m
     JOIN threads t ON t.run_id = m.run_id AND t.rank = m.rank AND t.tid IS NOT DISTINCT FROM m.tid
-    QUALIFY coalesce(end_ns > furthest_end((thread, pid), start_ns, end_ns), true)
+    QUALIFY coalesce(end_ns > previous_end((thread, pid), start_ns, end_ns), true)
 ),
 -- The forward and backward halves of a graph have one sequence number.
 numbered AS (
@@ -80,11 +80,11 @@ regions AS (
         ON f.run_id = o.run_id AND f.rank = o.rank AND f.sequence_number = b.sequence_number
 ),
 linked AS (
-    SELECT * FROM gpu_named_work SEMI JOIN marks USING (run_id, rank)
+    SELECT * FROM work_origins SEMI JOIN marks USING (run_id, rank)
 ),
 placed AS (
     SELECT
-        w.run_group, w.run_id, w.rank, w.kind, w.name, w.dur_ns, t.thread, w.from_ns, w.from_end_ns
+        w.run_group, w.run_id, w.rank, w.kind, w.short_name AS name, w.dur_ns, t.thread, w.from_ns, w.from_end_ns
     FROM linked w
     LEFT JOIN threads t ON t.run_id = w.run_id AND t.rank = w.rank AND t.tid IS NOT DISTINCT FROM w.from_tid
 ),

@@ -20,7 +20,7 @@
 -- @column path text               Names from depth 0, separated by ' > '.
 -- @main tree, calls, total_cpu_ns, total_device_ns, self_device_ns
 -- @order turns, path
--- @use call_sums, outermost_nodes
+-- @use call_sums, intervals
 -- @needs operators, ranges or GPU work
 -- @plot icicle name=tree depth=depth value=total_device_ns kind=kind
 WITH RECURSIVE labels AS (

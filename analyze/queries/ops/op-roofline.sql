@@ -28,7 +28,7 @@
 -- @column roof_pct %              Achieved rate / attainable rate.
 -- @main name, shapes, busy_ns, flops_per_s, bound, roof_pct
 -- @order busy_ns DESC, name, shapes
--- @use gpu_tracks, intervals, model_flops, op_bytes, roofs, sized_calls, work_of_calls
+-- @use gpu_timeline, intervals, op_bytes, op_flops, peaks
 -- @needs operators with input shapes (record_shapes=True) that launched kernels
 WITH owned AS MATERIALIZED (
     SELECT g.track AS gpu, w.is_tf32, w.start_ns, w.start_ns + w.dur_ns AS end_ns, w.call
@@ -98,7 +98,7 @@ tracks AS (
 ),
 busy AS (
     SELECT (track >> 32)::INTEGER AS row_id, sum(covered_ns)::BIGINT AS busy_ns
-    FROM intervals_length('tracks')
+    FROM intervals_coverage('tracks')
     GROUP BY ALL
 ),
 sums AS (

@@ -18,8 +18,7 @@
 -- @column value text              Result.
 -- @column impact text             Figures that it affects, and how; empty for none.
 -- @order run_id, turn, rank
--- @use api_roles, arithmetic, batches, collective_calls, collective_kinds, intervals, launch_calls,
---      profiler_overhead, recording_facts, step_costs, step_counts, step_ranges
+-- @use api_roles, arithmetic, collective_kinds, collectives, intervals, launches, profiler_cost, steps
 -- @needs runs that --where and --profiler leave
 -- @pass all
 WITH ranks AS (
@@ -105,7 +104,7 @@ overhead_named AS (
     SELECT o.track, o.name, any_value(l.covered_ns) AS all_ns, sum(o.end_ns - o.start_ns)::BIGINT AS ns,
         list(DISTINCT p.operator ORDER BY p.operator) FILTER (p.operator IS NOT NULL) AS operators
     FROM overhead o
-    JOIN intervals_length('overhead') l USING (track)
+    JOIN intervals_coverage('overhead') l USING (track)
     LEFT JOIN overhead_ops p USING (piece)
     GROUP BY o.track, o.name
 ),
@@ -180,9 +179,9 @@ graph_ranks AS (
 ),
 -- Idle time between this work and the later of its call and the previous work.
 graph_waits AS (
-    SELECT run_id, rank, start_ns - greatest(call_start_ns + call_dur_ns, reached_ns) AS wait_ns
+    SELECT run_id, rank, start_ns - greatest(call_start_ns + call_dur_ns, previous_end_ns) AS wait_ns
     FROM (
-        SELECT *, furthest_end((run_id, rank, device), start_ns, start_ns + dur_ns) AS reached_ns
+        SELECT *, previous_end((run_id, rank, device), start_ns, start_ns + dur_ns) AS previous_end_ns
         FROM gpu_work SEMI JOIN graph_ranks USING (run_id, rank)
     )
     WHERE contains(call_name, 'GraphLaunch')
@@ -214,7 +213,7 @@ pairs AS (
     SELECT
         run_id, count(*) AS n, count(*) FILTER (status = 'point_to_point') AS alone,
         count(*) FILTER (status = 'point_to_point' AND in_batch IS NOT NULL) AS batches
-    FROM judged_calls('collective_kernels')
+    FROM matched_collectives('collective_kernels')
     LEFT JOIN (SELECT run_id, rank, correlation_id, sent + received AS in_batch FROM batched_kernels)
         USING (run_id, rank, correlation_id)
     WHERE collective = 'send_recv'
@@ -224,7 +223,7 @@ ungrouped AS (
     SELECT
         run_id, count(*) FILTER (status = 'group not known') AS unknown, count(*) FILTER (group_inferred) AS inferred,
         count(*) AS n
-    FROM judged_calls('collective_kernels')
+    FROM matched_collectives('collective_kernels')
     GROUP BY run_id
 ),
 of_runs AS (

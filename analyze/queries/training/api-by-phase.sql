@@ -31,7 +31,7 @@ grouped AS (
     SELECT
         run_group, coalesce(inside.phase, '(outside)') AS phase, {group}, count(*) AS calls,
         sum(dur_ns)::BIGINT AS total_ns
-    FROM points_in_ranges('placed', 'phase_stretches')
+    FROM points_in_intervals('placed', 'phase_segments')
     GROUP BY ALL
 ),
 shares AS (

@@ -22,7 +22,7 @@
 -- @column window_ns ns            Length of the window, and of the path.
 -- @main run_id, rank, step, kind, name, pieces, total_ns, path_pct
 -- @order run_id, rank, step, total_ns DESC, kind, name
--- @use arithmetic, step_ranges
+-- @use arithmetic, steps
 -- @needs operators, CUDA calls or GPU work; with window=step also training steps
 -- @plot bars y=run_id,rank,step x=total_ns parts=kind
 -- @drill kind critical-path window={window} group=name kind={kind} rank={rank}

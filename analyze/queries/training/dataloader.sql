@@ -27,7 +27,7 @@
 -- @column bound bool              Whether it is bound by data.
 -- @main run_id, rank, step, workers, steps, step_ns, data_ns, data_pct, images_per_s, bound
 -- @order run_id, rank, step
--- @use arithmetic, intervals, step_times
+-- @use arithmetic, intervals, steps
 -- @needs training steps (with DataLoader ranges), or the collector's step metrics
 -- @plot bars y=run_id,rank,step x=data_pct
 -- @drill step breakdown window=step step={step} rank={rank}
@@ -40,15 +40,15 @@ working AS (
     FROM gpu_work JOIN step_tracks USING (run_id, rank)
 ),
 marks AS (
-    SELECT 'idle' AS what, * FROM intervals_subtraction('waits', 'working')
+    SELECT 'idle' AS what, * FROM intervals_subtract('waits', 'working')
     UNION ALL
-    SELECT 'profiler', * FROM intervals_intersection('waits', 'step_track_overhead')
+    SELECT 'profiler', * FROM intervals_intersect('waits', 'step_track_overhead')
 ),
 covered AS (
     SELECT
         run_id, rank, start_ns, any_value(covered_ns) FILTER (what = 'idle') AS idle_ns,
         any_value(covered_ns) FILTER (what = 'profiler') AS profiler_ns
-    FROM covered_in_steps('marks')
+    FROM step_coverage('marks')
     GROUP BY run_id, rank, start_ns
 ),
 worked AS (

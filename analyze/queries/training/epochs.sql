@@ -18,7 +18,7 @@
 -- @column data_pct %              Share that waits for data.
 -- @main run_id, profiler, images, steps, data_ns, train_ns, epoch_ns
 -- @order run_id
--- @use arithmetic, epoch_steps, step_times
+-- @use arithmetic, steps
 -- @needs step times: the collector's step metrics, or training steps in the traces
 -- @pass all
 -- @plot bars y=run_id x=data_ns,train_ns

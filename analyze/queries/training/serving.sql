@@ -29,7 +29,7 @@
 --                                 four dimensions.
 -- @main rank, kind, steps, tokens, median_step_ns, tokens_per_s, idle_pct, attention_ns, kv_cache_ns
 -- @order run_id, rank, step, time_ns DESC, kind
--- @use arithmetic, intervals, model_flops
+-- @use arithmetic, intervals, op_flops
 -- @needs inference steps: ranges of vLLM, SGLang or your own (named prefill and decode), or operators (with shapes)
 -- @plot bars y=run_id,rank,kind,step x=busy_ns,idle_ns
 WITH lookups AS (
@@ -52,7 +52,7 @@ named AS (
         name, '^(?i:prefill|decode)|^step\[(?:EXTEND|DECODE|MIXED)\b|^execute_.*context_\d+\(.*_generation_\d+\('
     )
     QUALIFY coalesce(
-        start_ns >= furthest_end((run_id, rank, tid), start_ns, start_ns + dur_ns), true
+        start_ns >= previous_end((run_id, rank, tid), start_ns, start_ns + dur_ns), true
     )
 ),
 ranged AS (
@@ -138,14 +138,14 @@ ended AS (
 ),
 begun AS (
     SELECT
-        *, furthest_end((run_id, rank), start_ns, done_ns) AS reached_ns,
+        *, previous_end((run_id, rank), start_ns, done_ns) AS previous_end_ns,
         lead(start_ns) OVER (PARTITION BY run_id, rank ORDER BY start_ns, done_ns DESC) AS next_ns
     FROM ended
 ),
 placed AS (
     SELECT * REPLACE (
         CASE
-            WHEN start_ns < reached_ns THEN least(reached_ns, done_ns)
+            WHEN start_ns < previous_end_ns THEN least(previous_end_ns, done_ns)
             WHEN next_ns < done_ns THEN coalesce(greatest(start_ns, first_work_ns), start_ns)
             ELSE start_ns
         END AS start_ns
@@ -160,15 +160,15 @@ all_work AS (
     FROM gpu_work w JOIN (SELECT DISTINCT run_id, rank, rank_track FROM placed) r USING (run_id, rank)
 ),
 working AS (
-    SELECT window_id AS track, start_ns, end_ns FROM intervals_cut('all_work', 'windows')
+    SELECT window_id AS track, start_ns, end_ns FROM intervals_clip('all_work', 'windows')
 ),
 timed AS (
     SELECT
         p.*, p.done_ns - p.start_ns AS step_ns, coalesce(own.covered_ns, 0) AS covered_ns,
         p.done_ns - p.start_ns - coalesce(gpu.covered_ns, 0) AS idle_ns
     FROM placed p
-    LEFT JOIN intervals_length('tracks') own ON own.track = p.track
-    LEFT JOIN intervals_length('working') gpu ON gpu.track = p.track
+    LEFT JOIN intervals_coverage('tracks') own ON own.track = p.track
+    LEFT JOIN intervals_coverage('working') gpu ON gpu.track = p.track
 )
 SELECT
     run_group, run_id, rank, kind, CASE WHEN '{per}' = 'step' THEN turn END AS step, count(*) AS steps,

@@ -15,7 +15,7 @@ DECLARATION = """Which line of the program the time of a GPU comes from, where P
 
 The innermost function of the program itself that its main thread was in when it launched what the GPU runs; where the
 GPU runs nothing, that it is in meanwhile. Work that runs side by side has a row each.
-@use gpu_tracks, innermost, intervals
+@use gpu_timeline, intervals
 @table source_times  a row is a stretch of time of a GPU.
 @column track index  The track that it stands on.
 @column source text  File, line on which the function begins, and its name: train.py:42 in train_step.
@@ -57,7 +57,7 @@ running AS (
     JOIN main m ON m.run_id = o.run_id AND m.rank = o.rank AND m.tid IS NOT DISTINCT FROM o.tid
     JOIN processes p ON p.run_id = o.run_id AND p.rank = o.rank
 )
-SELECT * FROM innermost('running')
+SELECT * FROM intervals_innermost('running')
 """
 _TIMES = """
 CREATE OR REPLACE TABLE {table} AS
@@ -77,10 +77,10 @@ gaps AS (
     SELECT track, start_ns, end_ns, start_ns AS window_id FROM gpu_idle
 )
 SELECT gpu AS track, inside.name AS source, start_ns, end_ns
-FROM points_in_ranges('calls', 'program_frames')
+FROM points_in_intervals('calls', 'program_frames')
 WHERE inside IS NOT NULL
 UNION ALL
-SELECT track, name, start_ns, end_ns FROM intervals_cut('meanwhile', 'gaps')
+SELECT track, name, start_ns, end_ns FROM intervals_clip('meanwhile', 'gaps')
 """
 
 

@@ -1,23 +1,22 @@
--- Launches that Nsight Compute profiled, beside the operators that torch.profiler saw launch the same kernels: two runs
--- of one workload, joined by kernel order and name.
--- @use ncu_flops, op_calls
+-- Launches profiled by Nsight Compute, joined to the operators in a torch.profiler run of the same workload by kernel
+-- name and order.
+-- @use ncu, op_flops
 
--- @macro bare_name(short_name)  the two profilers demangle differently: namespaces that one leaves out, the other
--- prints.
+-- @macro bare_name(short_name)  a short kernel name without namespaces, which the two profilers demangle differently.
 CREATE MACRO bare_name(short_name) AS regexp_replace(short_name, '^(\w+::)+', '');
 
 -- @table run_pairs  a row is an Nsight Compute run with the torch.profiler run of its workload.
--- A pass of the same `collect run`, else the first with the same settings, and of the same program where it is not one
--- of the collector's. What a bare CSV does not say matches anything. With --by, runs of different workloads are a
--- pair within a group only.
--- @column ncu_run id            The run under Nsight Compute.
--- @column torch_run id          The run under torch.profiler.
--- @column phase text            Phase that ncu was limited to; NULL for all.
+-- A pass of the same `collect run`, else the first run with the same settings (and the same program, if it is not the
+-- collector's). Settings that a bare CSV lacks match anything. With --by, runs of different workloads are paired within
+-- a group only.
+-- @column ncu_run id              The run under Nsight Compute.
+-- @column torch_run id            The run under torch.profiler.
+-- @column phase text              Phase that ncu was limited to; NULL for all.
 CREATE TABLE run_pairs AS
 WITH _runs AS (
     SELECT
         *, run_id IN (SELECT run_id FROM launch_flops) AS profiled, run_id IN (SELECT run_id FROM cpu_ops) AS traced,
-        -- A phase that the collector limited ncu to; all of the steps else.
+        -- The phase that the collector limited ncu to; NULL for all.
         nullif(regexp_extract(coalesce(command, ''), '--ncu-phase[ =](\w+)', 1), '') AS phase,
         nullif(regexp_extract(coalesce(command, ''), ' -- (.+)$', 1), '') AS program
     FROM runs
@@ -42,15 +41,13 @@ QUALIFY row_number() OVER (
 ) = 1;
 
 -- @view traced_launches  a row is a kernel of the torch run of a pair.
--- @column ncu_run id            The other run.
--- @column rank index            Process rank.
--- @column device index          GPU.
--- @column bare_name text        Short name without namespaces.
--- @column turn index            Number among the launches of the kernel on its device, in the phase that ncu was
---                               limited to.
--- @column call_id id            The call that launched it: the one on the thread of the kernel's own operator that it
---                               began in.
--- @column call_start_ns ns      Its start.
+-- @column ncu_run id              The other run.
+-- @columns rank, device
+-- @column bare_name text          Short name without namespaces.
+-- @column turn index              Number among the launches of the kernel on its device, in the phase that ncu was
+--                                 limited to.
+-- @column call_id id              Operator call in which its own operator began.
+-- @column call_start_ns ns        Its start.
 CREATE VIEW traced_launches AS
 WITH _named AS (
     SELECT
@@ -66,20 +63,20 @@ SELECT
 FROM _named k ASOF LEFT JOIN op_calls c
     ON c.run_id = k.run_id AND c.rank = k.rank AND c.tid = k.own_tid AND k.op_start_ns >= c.start_ns;
 
--- @table op_launches  a row is a launch of ncu with its call in the torch run.
+-- @table op_launches  a row is a launch of ncu with its operator call in the torch run.
 -- @column * of launch_flops
--- @column short_name text       Kernel's short name.
--- @column family text           Kernel family.
--- @column bare_name text        Short name without namespaces.
--- @column turn index            Number among the launches of the name on its device.
--- @column torch_run id          The torch run.
--- @column matched bool          Whether the torch run has such a launch.
--- @column call_id id            The operator's call; NULL for kernels of other operators.
--- @column op_name text          Operator.
--- @column op text               Its kind in flop_ops.
--- @column input_dims text       Shapes of its inputs, as JSON.
--- @column model_flops FLOP      What the shapes of the call ask for.
--- @column call_start_ns ns      Start of the call.
+-- @column short_name text         Kernel's short name.
+-- @column family text             Kernel family.
+-- @column bare_name text          Short name without namespaces.
+-- @column turn index              Number among the launches of the name on its device.
+-- @column torch_run id            The torch run.
+-- @column matched bool            Whether the torch run has such a launch.
+-- @column call_id id              The operator's call; NULL for kernels of other operators.
+-- @column op_name text            Operator.
+-- @column op text                 Kind of operator, as in flop_ops.
+-- @column input_dims text         Shapes of its inputs, as JSON.
+-- @column model_flops FLOP        Model FLOPs of the call, from its shapes.
+-- @column call_start_ns ns        Start of the call.
 CREATE TABLE op_launches AS
 WITH _profiled AS (
     SELECT

@@ -1,23 +1,101 @@
--- Collectives: which kernels are one call, and what is known of it.
--- @use batches, collective_kinds, comm_groups, launched_collectives
+-- Collective calls: communication kernels matched across ranks, and how long each waits.
+-- @use collective_kinds, comm_groups, launches
 
 -- @table communication_names  a row is a name of communication kernels.
--- @column run_id id             The run.
--- @column name text             The name.
--- @column collective text       What the name says: all_reduce, broadcast ...
+-- @columns run_id
+-- @column name text               The name.
+-- @column collective text         What the name says: all_reduce, broadcast ...
 CREATE TABLE communication_names AS
 SELECT run_id, name, collective FROM kernel_names WHERE family = 'communication';
 
--- @view pair_annotations  a row is the range that NCCL's process group draws around a send or receive on the GPU.
--- @column run_id id             The run.
--- @column rank index            Process rank.
--- @column device index          GPU.
--- @column stream id             CUDA stream.
--- @column sends bool            Whether it is a send.
--- @column own index             The rank's own place in the group.
--- @column peer index            The other one's.
--- @column start_ns ns           Start.
--- @column end_ns ns             End.
+-- @view launched_collectives  a row is a communication kernel without metadata that was launched in a range of NCCL's
+--   process group (nccl:...).
+-- The kernel name alone is not enough: an all_to_all runs as SendRecv, in old versions of NCCL other collectives, too.
+-- @columns run_id, rank, correlation_id
+-- @column collective text         Name of the range.
+CREATE VIEW launched_collectives AS
+WITH _bare AS (
+    SELECT DISTINCT k.run_id, k.rank, k.correlation_id
+    FROM kernels k
+    JOIN kernel_names n ON n.run_id = k.run_id AND n.name = k.name
+    WHERE n.family = 'communication' AND k.collective IS NULL
+),
+_ranges AS (
+    SELECT run_id, rank, tid, name, start_ns, start_ns + dur_ns AS end_ns
+    FROM ranges
+    WHERE starts_with(name, 'nccl:') AND plain_collective(lower(name)) IS NOT NULL
+        AND origin IN ('record_function', 'nvtx')
+    UNION ALL
+    SELECT run_id, rank, tid, name, start_ns, start_ns + dur_ns
+    FROM cpu_ops
+    WHERE starts_with(name, 'nccl:') AND plain_collective(lower(name)) IS NOT NULL
+)
+SELECT b.run_id, b.rank, b.correlation_id, r.name AS collective
+FROM launch_calls('_bare') b
+ASOF JOIN _ranges r ON r.run_id = b.run_id AND r.rank = b.rank AND r.tid = b.tid AND b.start_ns >= r.start_ns
+WHERE b.start_ns < r.end_ns;
+
+-- @view batched_kernels  a row is the kernel of a batch of sends and receives (torch's batch_isend_irecv), with the
+--   operators that asked for it.
+-- NCCL's process group records each send and receive (`record_param_comms`) and launches them together in the range
+-- `nccl:coalesced` that follows on the thread. Batches with several kernels are left out.
+-- @columns run_id, rank, correlation_id
+-- @column group_name text         Process group; NULL for several.
+-- @column group_ranks text        Its ranks.
+-- @column peer index              The other rank, as PyTorch wrote it (`Src Rank`, `Dst Rank`); NULL for several.
+-- @column sent count              Sends.
+-- @column received count          Receives.
+-- @column bytes B                 The larger of sent and received bytes; NULL if not known for one of them.
+CREATE VIEW batched_kernels AS
+WITH _own AS (
+    SELECT run_id, rank, op_id FROM kernels WHERE collective IS NOT NULL AND op_id > 0
+),
+_asked AS (
+    SELECT
+        run_id, rank, tid, start_ns, collective = 'send' AS sends, peer, group_name, group_ranks,
+        nullif(greatest(in_elems, out_elems), 0) * dtype_bytes(dtype) AS bytes
+    FROM (SELECT * FROM cpu_ops WHERE collective IN ('send', 'recv')) ANTI JOIN _own USING (run_id, rank, op_id)
+),
+_ranges AS (
+    SELECT run_id, rank, tid, start_ns AS batch_ns, start_ns + dur_ns AS end_ns
+    FROM ranges
+    WHERE origin = 'record_function' AND name = 'nccl:coalesced'
+),
+_batches AS (
+    SELECT
+        a.run_id, a.rank, a.tid, r.batch_ns, count(*) FILTER (sends) AS sent, count(*) FILTER (NOT sends) AS received,
+        count(DISTINCT (peer, group_name, group_ranks)) = 1 AS alone, min(peer) AS peer, min(group_name) AS group_name,
+        min(group_ranks) AS group_ranks, count(DISTINCT (group_name, group_ranks)) AS groups,
+        CASE WHEN count(bytes) = count(*) THEN
+            greatest(sum(bytes) FILTER (sends), sum(bytes) FILTER (NOT sends))::BIGINT END AS bytes
+    FROM _asked a
+    ASOF JOIN _ranges r ON r.run_id = a.run_id AND r.rank = a.rank AND r.tid = a.tid AND a.start_ns <= r.batch_ns
+    GROUP BY a.run_id, a.rank, a.tid, r.batch_ns
+),
+_kernels AS (
+    SELECT k.run_id, k.rank, k.correlation_id
+    FROM kernels k JOIN kernel_names n ON n.run_id = k.run_id AND n.name = k.name
+    WHERE n.collective = 'send_recv' AND k.collective IS NULL
+),
+_launched AS (
+    SELECT l.run_id, l.rank, l.tid, l.correlation_id, r.batch_ns
+    FROM (FROM launch_calls('_kernels') JOIN _kernels USING (run_id, rank, correlation_id)) l
+    ASOF JOIN _ranges r ON r.run_id = l.run_id AND r.rank = l.rank AND r.tid = l.tid AND l.start_ns >= r.batch_ns
+    WHERE l.start_ns < r.end_ns
+    QUALIFY count(*) OVER (PARTITION BY l.run_id, l.rank, l.tid, r.batch_ns) = 1
+)
+SELECT
+    run_id, rank, l.correlation_id, CASE WHEN groups = 1 THEN group_name END AS group_name,
+    CASE WHEN groups = 1 THEN group_ranks END AS group_ranks, CASE WHEN alone THEN peer END AS peer, sent, received,
+    bytes
+FROM _batches JOIN _launched l USING (run_id, rank, tid, batch_ns);
+
+-- @view pair_annotations  a row is the range that NCCL's process group writes for a send or receive on the GPU.
+-- @columns run_id, rank, device, stream
+-- @column sends bool              Whether it is a send.
+-- @column own index               Position of the rank in the group.
+-- @column peer index              Position of the peer.
+-- @columns start_ns, end_ns
 CREATE VIEW pair_annotations AS
 WITH _said AS (
     SELECT *, regexp_extract(name, '^nccl:(send|recv) (\d+)(?:->|<-)(\d+)$', ['direction', 'own', 'peer']) AS said
@@ -30,53 +108,49 @@ SELECT
 FROM _said
 WHERE said.peer <> '';
 
--- @table collective_kernels  a row is a communication kernel with the number of the call that it may be part of.
--- The number is the same on all ranks and devices of the group. By group and sequence number; by order within the group
--- and collective where the profiler wrote none, and so kernels of the same number. A group is its name, ranks and size
--- together, since ranks may give a name to groups of their own. Where none was written, it is the devices of a process
--- that drives several, or all ranks of the job if they are two or the group has as many; or all of them by inference,
--- where the kernels of a collective show that in each call all waited for the last rank (`_common`); else it is not
--- known, and the kernels of a number are no match. A send and its receive are a call of two, by source, destination and
--- order. A batch of several with one other rank (`batched_kernels`) is a call with the batch of that rank that receives
--- and sends as many; of two that both send, neither is the send. Without a known peer each is a call of its own.
--- Clocks: those of a node agree. Where most collectives that no rank can leave early were never on all ranks at one
--- time, each rank's clock is shifted by the median of what it ends them later than the mean of the ranks: if that
--- brings their ends together to 50 us (median), of 8 calls at least or of such whose number makes sure of the match;
--- else those are no calls, and no clock is shifted.
--- @column run_group index       Group of runs (--by); NULL without.
--- @column run_id id             The run.
--- @column rank index            Process rank.
--- @column device index          GPU.
--- @column correlation_id id     Joins it to the call that launched it.
--- @column collective text       all_reduce, broadcast, send_recv ...
--- @column group_name text       Process group, where the profiler names it.
--- @column group_ranks text      Its ranks.
--- @column process_group text    For people: what the program calls it, else its name, and its ranks.
--- @column dimension text        dp, fsdp, tp, pp, ep, cp; NULL if not known (`comm_groups`).
--- @column inferred bool         Whether the dimension is inferred.
--- @column scope text            intra (within a host) or inter (between hosts); NULL if not known.
--- @column members count         How many the group has, two for a pair; all of the job if `group_known` is false; NULL
---                               if not known.
--- @column group_known bool      Whether the group is known, named or inferred.
--- @column group_inferred bool   Whether the file does not name it, and common ends say that it is all ranks.
--- @column one_process bool      Whether the group is the devices of one process.
--- @column source index          Of a send or receive the rank that sends; NULL if not known.
--- @column destination index     The rank that receives.
--- @column sends bool            Whether it is the send of a pair; NULL of a batch that sends and receives.
--- @column sent count            Sends of a pair or batch.
--- @column received count        Receives of it.
--- @column batch text            Of a batch of several: how many from source to destination, and back.
--- @column even bool             Whether as many sends as receives of the two ranks were recorded.
--- @column seq index             Sequence number that the profiler wrote.
--- @column bytes B               The larger of its input and output; NULL without the profiler's metadata.
--- @column start_ns ns           Start, on the common clock of the ranks.
--- @column dur_ns ns             Length.
--- @column own_start_ns ns       Start as recorded.
--- @column shift_ns ns           What was taken off the clock of its rank: 0 where clocks agree.
--- @column residual_ns ns        By how much the rank's ends of collectives differ from the others' after that (median);
---                               NULL without collectives of several ranks.
--- @column occurrence index      Which of its kind it is on its rank, in order from 1.
--- @column call index            The call.
+-- @table collective_kernels  a row is a communication kernel with the number of its call, the same on all ranks and
+--   devices of the group.
+-- Calls are numbered by group and sequence number, or by order within group and collective if the profiler wrote no
+-- number. A group is name, ranks and size together, since ranks may use a name for groups of their own. Without a named
+-- group: the devices of a process that drives several; or all ranks of the job, if they are two, if the group has as
+-- many, or if the kernels show that all ranks waited for the last one in each call (`_common`). Otherwise the group is
+-- not known and kernels are not matched. A send and its receive are a call of two ranks, by source, destination and
+-- order. A batch with one other rank (`batched_kernels`) matches the batch of that rank that receives and sends as
+-- many. Without a known peer, each kernel is a call of its own.
+-- Clocks: the ranks of a node share one. If most collectives that no rank can leave early never ran on all ranks at the
+-- same time, each rank's clock is shifted by the median of how much later than the mean of the ranks its kernels end.
+-- That needs 8 calls or sequence numbers, and ends that agree within 50 us (median) after the shift; else no clock is
+-- shifted.
+-- @columns run_group, run_id, rank, device, correlation_id
+-- @column collective text         all_reduce, broadcast, send_recv ...
+-- @column group_name text         Process group, where the profiler names it.
+-- @column group_ranks text        Its ranks.
+-- @column process_group text      Label: the program's name for the group, else its own name, and its ranks.
+-- @column dimension text          dp, fsdp, tp, pp, ep, cp; NULL if not known (`comm_groups`).
+-- @column inferred bool           Whether the dimension is inferred.
+-- @column scope text              intra (within a host) or inter (between hosts); NULL if not known.
+-- @column members count           Ranks of the group, 2 for a pair; those of the job if `group_known` is false; NULL if
+--                                 not known.
+-- @column group_known bool        Whether the group is known, named or inferred.
+-- @column group_inferred bool     Whether the group is inferred to be all ranks, since kernels end together.
+-- @column one_process bool        Whether the group is the devices of one process.
+-- @column source index            Sends and receives: the sending rank; NULL if not known.
+-- @column destination index       Sends and receives: the receiving rank.
+-- @column sends bool              Whether it is the send of a pair; NULL for a batch that sends and receives.
+-- @column sent count              Sends of a pair or batch.
+-- @column received count          Receives of a pair or batch.
+-- @column batch text              Batch of several: numbers of sends from source to destination, and back.
+-- @column even bool               Whether as many sends as receives of the two ranks were recorded.
+-- @column seq index               Sequence number that the profiler wrote.
+-- @column bytes B                 The larger of its input and output; NULL without the profiler's metadata.
+-- @column start_ns ns             Start, on the common clock of the ranks.
+-- @columns dur_ns
+-- @column own_start_ns ns         Start as recorded.
+-- @column shift_ns ns             Shift subtracted from the clock of its rank; 0 if clocks agree.
+-- @column residual_ns ns          Median difference between its ends of collectives and those of others, after the
+--                                 shift; NULL without collectives of several ranks.
+-- @column occurrence index        Number among the kernels of its kind on the rank, from 1.
+-- @column call index              The call.
 CREATE TABLE collective_kernels AS
 WITH _said AS (
     SELECT
@@ -115,11 +189,11 @@ _annotated AS (
         c.* EXCLUDE (peer),
         CASE WHEN c.sent > 0 AND c.received > 0 THEN NULL ELSE coalesce(a.sends, c.written = 'send') END AS sends,
         coalesce(c.peer, a.peer) AS peer,
-        -- The kernel's own peer is a global rank, unless one in the run can only be a place in its group.
+        -- The recorded peer is a global rank, unless some peer of the run can only be a position in its group.
         c.peer IS NULL OR coalesce(bool_or(
             NOT list_contains(ranks_of_group, c.peer) AND ranks_of_group[c.peer + 1] IS NOT NULL
         ) OVER (PARTITION BY c.run_id), false) AS peer_is_place,
-        -- The place that an annotation gives the rank itself must be its own.
+        -- An annotation must give the rank its own position.
         c.peer IS NOT NULL AND (c.written IN ('send', 'recv') OR c.sent > 0) OR (
             c.peer IS NULL AND c.start_ns < a.end_ns AND coalesce(c.ranks_of_group[a.own + 1] = c.rank, a.own = c.rank)
         ) AS paired
@@ -175,7 +249,7 @@ _grouped AS (
         END AS batch,
         CASE WHEN collective = 'send_recv' AND other IS NULL OR NOT named AND devices > 1 THEN rank END AS only_rank,
         CASE WHEN collective = 'send_recv' AND other IS NULL THEN device END AS only_device,
-        -- Each rank counts its own sends and receives.
+        -- Sequence numbers of sends and receives are per rank.
         CASE WHEN collective <> 'send_recv' THEN seq END AS number
     FROM _paired p
     LEFT JOIN job_ranks j ON j.run_id = p.run_id
@@ -251,8 +325,7 @@ _unknown AS (
     WHERE NOT group_known AND said_size IS NULL AND ends_together(collective)
     GROUP BY run_group, run_id, collective, call
 ),
--- If the ranks were several groups, the groups' ends would differ at least as much as the start of the last rank does
--- from that of the last but one, who is the last of another group or later than that.
+-- If the ranks were several groups, their ends would differ at least as much as the two latest starts of the call.
 _common AS (
     SELECT run_group, run_id, collective
     FROM _unknown
@@ -275,28 +348,23 @@ LEFT JOIN _common a
     ON a.run_group IS NOT DISTINCT FROM c.run_group AND a.run_id = c.run_id AND a.collective = c.collective
     AND NOT c.group_known AND c.said_size IS NULL;
 
--- @macro judged_calls(t)  communication kernels with what is known of their call.
--- `status` is
---   matched         all members of the group are there, and a moment at which all were in it; or no such moment, where
---                   a rank may leave early and the match does not rest on the order in which ranks were recorded, or
---                   a send ended before its receive began and as many of both were recorded;
---   incomplete      members are missing, or how many there are is not known;
---   group not known all ranks of the job are there, but the file does not say which of them are a group;
---   unmatched       no moment at which all were in it (kernels of different calls, or clocks that differ), or none that
---                   is known (a kernel without an end), or more kernels than members (groups of one name);
---   point_to_point  a send or receive whose peer is not known.
--- `wait_ns`, of matched calls: from the kernel's start to the latest start of the call, or to its own end if that is
--- earlier. A send that ended before its receive began went into a buffer: it waited for nobody.
+-- @macro matched_collectives(t)  communication kernels with the status of their call.
+-- `status`: matched: all members were recorded, and at some time all were in the call; or a rank may leave early and
+-- the match does not rest on order alone; or a send ended before its receive began, with as many sends as receives.
+-- incomplete: members are missing, or their number is not known. group not known: all ranks of the job were recorded,
+-- but not which of them are a group. unmatched: the members never ran at the same time (different calls, or clocks that
+-- differ), or a kernel has no end, or there are more kernels than members. point_to_point: a send or receive without a
+-- known peer.
 -- @column * of t
--- @column ranks count           Kernels of the call.
--- @column last_start_ns ns      Latest start of the call.
--- @column first_end_ns ns       Earliest end of it; NULL where not all are known.
--- @column buffered bool         Whether it is a pair whose send had ended when the receive began.
--- @column status text           What is known.
--- @column wait_ns ns            Of matched calls: from the kernel's start to the latest start, or to its own end if
---                               that is earlier; NULL where that is not known.
--- @column last bool             Whether it is the last of a matched call of several, for which others may have waited.
-CREATE MACRO judged_calls(t) AS TABLE
+-- @column ranks count             Kernels of the call.
+-- @column last_start_ns ns        Latest start of the call.
+-- @column first_end_ns ns         Earliest end of the call; NULL if not all ends are known.
+-- @column buffered bool           Whether it is a pair whose send ended before the receive began.
+-- @column status text             Status of its call.
+-- @column wait_ns ns              Matched calls: from the kernel's start to the latest start, at most to its own end; 0
+--                                 for a send that ended before its receive began.
+-- @column last bool               Whether it is the last kernel of a matched call of several ranks.
+CREATE MACRO matched_collectives(t) AS TABLE
 WITH _met AS (
     SELECT
         *, count(*) OVER calls AS ranks, max(start_ns) OVER calls AS last_start_ns,

@@ -1,4 +1,4 @@
--- What TorchInductor calls its Triton kernels: triton_KIND_fused_OPERATORS_NUMBER.
+-- Names of the Triton kernels of TorchInductor: triton_KIND_fused_OPERATORS_NUMBER.
 
 -- @macro triton_kind(name)  what kind of kernel it is, by its name; NULL for others.
 CREATE MACRO triton_kind(name) AS CASE regexp_extract(name, '^triton_([a-z]+)_', 1)

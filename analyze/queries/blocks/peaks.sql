@@ -1,12 +1,33 @@
--- The roofs of every run that Nsight Compute profiled: operations and bytes per second that its GPU can do.
--- @use device_peaks, ncu_counts
+-- Peaks of the GPU of each run: operations and bytes per second (roofs), and the links that copies use.
+-- @use device_peaks, ncu
 
--- @view measured_roofs  a row is a roof of a run, from the report.
--- The peak per cycle, times the clock it is of, as it was while the kernels ran (weighted by their time).
--- @column run_id id             The run.
--- @column kind text             compute or memory.
--- @column roof text             fp16, fp32, fp64, tensor_TYPE; dram, l2, l1.
--- @column rate number           Operations or bytes per second.
+-- @view run_devices  a row is a run whose GPU is in schemas/devices.toml.
+-- @columns run_id
+-- @column * of device_peaks
+CREATE VIEW run_devices AS SELECT r.run_id, p.* FROM runs r JOIN device_peaks p USING (gpu_name);
+
+-- @view copy_peaks  a row is a kind of copy in a run, with the published peak of its link.
+-- Host copies use PCIe, copies between GPUs NVLink if there is one, both in one direction. A copy within a device reads
+-- and writes its memory: half of the bandwidth.
+-- @columns run_id
+-- @column kind text               HtoD, DtoH, DtoD, PtoP ...
+-- @column peak_gb_per_s GB/s      Published peak; NULL if schemas/devices.toml has none.
+CREATE VIEW copy_peaks AS
+SELECT
+    run_id, kind,
+    CASE
+        WHEN kind IN ('HtoD', 'DtoH') THEN pcie_gb_per_s
+        WHEN kind = 'PtoP' THEN coalesce(nvlink_gb_per_s, pcie_gb_per_s)
+        WHEN kind = 'DtoD' THEN dram_gb_per_s / 2
+    END AS peak_gb_per_s
+FROM run_devices CROSS JOIN (SELECT DISTINCT kind FROM memcpys);
+
+-- @view measured_roofs  a row is a roof of a run, from the report: peak per cycle x the mean clock while kernels ran,
+--   weighted by their time.
+-- @columns run_id
+-- @column kind text               compute or memory.
+-- @column roof text               fp16, fp32, fp64, tensor_TYPE; dram, l2, l1.
+-- @column rate number             Operations or bytes per second.
 CREATE VIEW measured_roofs AS
 WITH _peaks AS (
     SELECT run_id, regexp_replace(metric, '\.sum\.peak_sustained$', '') AS counter, max(value) AS per_cycle
@@ -17,7 +38,7 @@ WITH _peaks AS (
 _clocks AS (
     SELECT
         run_id, regexp_extract(metric, '^(sm|dram|lts|l1tex)__', 1) AS unit,
-        -- Of whole Hz: a sum of floating point depends on which thread added what.
+        -- In whole Hz: a floating-point sum depends on the order of the threads.
         sum(round(value)::HUGEINT * dur_ns) / sum(dur_ns) AS hz
     FROM ncu_metrics JOIN ncu_launches USING (run_id, rank, launch_id)
     WHERE metric IN (
@@ -39,10 +60,10 @@ _named AS (
             )
         END AS roof,
         CASE
-            -- A multiply-add is two operations, and one of half precision works on two pairs.
+            -- A multiply-add is 2 operations; half precision works on pairs.
             WHEN roof IN ('fp32', 'fp64') THEN 2
             WHEN roof = 'fp16' THEN 4
-            -- The peak is that of 2:4 sparse matrices, twice the dense one that kernels are held to; fp64 has none.
+            -- The report's peak is for 2:4 sparse matrices, twice the dense peak; fp64 has no sparse peak.
             WHEN roof LIKE 'tensor%' AND roof <> 'tensor_fp64' AND NOT contains(counter, 'sparsity_off') THEN 0.5
             ELSE 1
         END AS scale
@@ -56,10 +77,10 @@ WHERE roof IS NOT NULL
 GROUP BY ALL;
 
 -- @view published_roofs  a row is a roof of a run's GPU, as published.
--- @column run_id id             The run.
--- @column kind text             compute or memory.
--- @column roof text             fp16, fp32, fp64, tensor_TYPE; dram, l2, l1.
--- @column rate number           Operations or bytes per second.
+-- @columns run_id
+-- @column kind text               compute or memory.
+-- @column roof text               fp16, fp32, fp64, tensor_TYPE; dram, l2, l1.
+-- @column rate number             Operations or bytes per second.
 CREATE VIEW published_roofs AS
 WITH _peaks AS (
     UNPIVOT (
@@ -74,14 +95,12 @@ WITH _peaks AS (
 SELECT run_id, CASE WHEN roof = 'dram' THEN 'memory' ELSE 'compute' END AS kind, roof, rate
 FROM _peaks JOIN runs USING (gpu_name);
 
--- @view roofs  a row is a roof of a run.
--- The report's own, else the published one.
--- @column run_id id             The run.
--- @column run_group index       Group of runs (--by); NULL without.
--- @column kind text             compute or memory.
--- @column roof text             fp16, fp32, fp64, tensor_TYPE; dram, l2, l1.
--- @column rate number           Operations or bytes per second.
--- @column source text           report or published.
+-- @view roofs  a row is a roof of a run: from the report, else published.
+-- @columns run_id, run_group
+-- @column kind text               compute or memory.
+-- @column roof text               fp16, fp32, fp64, tensor_TYPE; dram, l2, l1.
+-- @column rate number             Operations or bytes per second.
+-- @column source text             report or published.
 CREATE VIEW roofs AS
 WITH _all AS (
     SELECT run_id, kind, roof, rate, 'report' AS source FROM measured_roofs
@@ -92,8 +111,8 @@ SELECT run_id, any_value(r.run_group) AS run_group, kind, roof, arg_max(rate, so
 FROM _all JOIN (SELECT DISTINCT run_id, run_group FROM ncu_launches) r USING (run_id)
 GROUP BY run_id, kind, roof;
 
--- @macro roof_side(peak, flops, bytes, bandwidth)  on which side of the ridge: memory or compute.
--- NULL unless both roofs are known; one is enough where nothing was computed, or nothing moved.
+-- @macro roof_side(peak, flops, bytes, bandwidth)  the side of the ridge: memory or compute.
+-- NULL unless both roofs are known; one is enough if nothing was computed, or nothing moved.
 CREATE MACRO roof_side(peak, flops, bytes, bandwidth) AS CASE
     WHEN flops = 0 AND bytes = 0 THEN NULL
     WHEN flops = 0 THEN CASE WHEN bytes * bandwidth IS NOT NULL THEN 'memory' END
@@ -102,8 +121,8 @@ CREATE MACRO roof_side(peak, flops, bytes, bandwidth) AS CASE
     WHEN flops::DOUBLE / bytes * bandwidth > peak THEN 'compute'
 END;
 
--- @macro attainable(peak, flops, bytes, bandwidth)  the roof above: operations per second.
--- NULL where it is not known which side of the ridge that is.
+-- @macro attainable(peak, flops, bytes, bandwidth)  the roof above: attainable operations per second.
+-- NULL if the side of the ridge is not known.
 CREATE MACRO attainable(peak, flops, bytes, bandwidth) AS CASE roof_side(peak, flops, bytes, bandwidth)
     WHEN 'memory' THEN flops::DOUBLE / bytes * bandwidth
     WHEN 'compute' THEN peak

@@ -1,0 +1,261 @@
+-- Time per GPU for findings (analyze/advice), as intervals on its track. Each ns belongs to one cause, the first that
+-- applies. Idle time: profiler, waits for data, blocking calls, DataParallel, launch-bound. Communication: waits for a
+-- straggler, waits for a peer of a send or receive, DataParallel's broadcasts, late FSDP all_gathers, other
+-- communication. Copies: managed memory, small copies, pageable memory, other copies.
+-- @use collectives, exposed_comm, gpu_gaps, gpu_timeline, intervals, launches, phases, profiler_cost, source_times
+
+-- @view run_gpus  a row is a run with GPU work: its number of GPUs over all ranks, and means over them.
+-- A saving on one of several GPUs counts in proportion: findings divide by `gpus`.
+-- @columns run_group, run_id
+-- @column gpus count              GPUs of all ranks that the trace has.
+-- @column span_ns ns              Mean span.
+-- @column idle_ns ns              Mean idle time.
+-- @column exposed_comm_ns ns      Mean communication time without concurrent compute.
+-- @column comm_ns ns              Mean union of communication kernels.
+-- @column exposed_copy_ns ns      Mean time of copies without a concurrent kernel.
+-- @column copy_ns ns              Mean union of copies.
+-- @column host_note text          Note on inflated host times; empty for nothing.
+CREATE VIEW run_gpus AS
+SELECT
+    t.run_group, t.run_id, count(*) AS gpus, avg(span_ns) AS span_ns,
+    avg(span_ns - busy_ns) AS idle_ns, avg(kernel_ns - compute_ns) AS exposed_comm_ns,
+    avg(comm_ns) AS comm_ns, avg(busy_ns - kernel_ns) AS exposed_copy_ns, avg(copy_ns) AS copy_ns,
+    CASE WHEN t.run_id IN (SELECT run_id FROM recording_facts WHERE python_stacks)
+        THEN '; Python stacks were recorded, which inflates host time' ELSE '' END AS host_note
+FROM gpu_lengths_span JOIN gpu_tracks t ON t.track = window_id
+GROUP BY t.run_group, t.run_id;
+
+-- @macro ms(ns)  a time as text.
+CREATE MACRO ms(ns) AS printf('%.3f ms', coalesce(ns, 0)::DOUBLE / 1e6);
+
+-- @macro counted(n, one, many)  a number of things as text.
+CREATE MACRO counted(n, one, many) AS concat(n, ' ', CASE WHEN n = 1 THEN one ELSE many END);
+
+-- @macro longest(rank, device, start_ns, end_ns)  rank, device, start and end of the longest interval, the first of
+--   several.
+CREATE MACRO longest(rank, device, start_ns, end_ns) AS arg_max(
+    {'rank': rank, 'device': device, 'start_ns': start_ns, 'end_ns': end_ns},
+    CASE WHEN end_ns - start_ns IS NOT NULL THEN (end_ns - start_ns, -start_ns, -rank, -coalesce(device, 0)) END
+);
+
+-- @macro and_part(ns, what)  a further part of a finding's evidence; empty for 0 ns.
+CREATE MACRO and_part(ns, what) AS CASE WHEN ns > 0 THEN printf('; %s %s', ms(ns), what) ELSE '' END;
+
+-- @view tracked_kernels  a row is a kernel.
+-- @columns track, run_id, rank, device
+-- @column name text               Name.
+-- @columns start_ns, end_ns
+CREATE VIEW tracked_kernels AS
+SELECT t.track, k.run_id, k.rank, k.device, k.name, k.start_ns, k.start_ns + k.dur_ns AS end_ns
+FROM kernels k JOIN gpu_tracks t ON t.run_id = k.run_id AND t.rank = k.rank AND t.device IS NOT DISTINCT FROM k.device;
+
+-- @view kernel_times  a row is a segment of a GPU with kernels.
+-- @columns track, start_ns, end_ns
+CREATE VIEW kernel_times AS SELECT track, start_ns, end_ns FROM gpu_timeline WHERE kernels > 0;
+
+-- @view profiler_times  a row is work of the profiler, on each GPU track of its process.
+-- @columns track, start_ns, end_ns
+CREATE VIEW profiler_times AS
+SELECT t.track, o.start_ns, o.end_ns FROM profiler_overhead o JOIN gpu_tracks t USING (run_id, rank);
+
+-- @view data_times  a row is a wait for data, on each GPU track of its process.
+-- @columns track, start_ns, end_ns
+CREATE VIEW data_times AS
+SELECT t.track, p.start_ns, p.start_ns + p.dur_ns AS end_ns
+FROM phase_ranges p JOIN gpu_tracks t USING (run_id, rank)
+WHERE p.phase = 'data';
+
+-- @view blocking_times  a row is a blocking call, on each GPU track of its process.
+-- @columns track, start_ns, end_ns
+CREATE VIEW blocking_times AS
+SELECT t.track, c.start_ns, c.end_ns FROM blocking_calls c JOIN gpu_tracks t USING (run_id, rank);
+
+-- @view dataparallel_broadcasts  a row is a broadcast of a process that broadcasts to several of its GPUs, as
+--   DataParallel does to replicate its module.
+-- @columns track, run_id, rank, device
+-- @column name text               Name.
+-- @columns start_ns, end_ns
+CREATE VIEW dataparallel_broadcasts AS
+SELECT k.*
+FROM tracked_kernels k JOIN kernel_names n USING (run_id, name)
+WHERE n.collective = 'broadcast'
+WINDOW processes AS (PARTITION BY k.run_id, k.rank)
+QUALIFY max(k.device) OVER processes > min(k.device) OVER processes;
+
+-- @view dataparallel_times  a row is DataParallel's own work on the host, on each GPU track of its process.
+-- Its forward (replicate, scatter, the replicas' threads, gather; the collector's range `forward` without torch's own),
+-- and the backward of replicate, scatter and gather.
+-- @columns track, start_ns, end_ns
+CREATE VIEW dataparallel_times AS
+WITH _named AS (
+    SELECT r.run_id, r.rank, r.start_ns, r.start_ns + r.dur_ns AS end_ns
+    FROM ranges r JOIN (SELECT run_id, parallelism FROM runs) u USING (run_id)
+    WHERE r.origin IN ('record_function', 'nvtx')
+        AND (r.name = 'DataParallel.forward' OR r.name = 'forward' AND u.parallelism = 'dp')
+    UNION ALL
+    SELECT run_id, rank, start_ns, start_ns + dur_ns
+    FROM cpu_ops
+    WHERE name IN ('Scatter', 'Broadcast', 'Gather', 'ScatterBackward', 'BroadcastBackward', 'GatherBackward')
+)
+SELECT t.track, n.start_ns, n.end_ns
+FROM _named n JOIN gpu_tracks t USING (run_id, rank)
+WHERE (run_id, rank) IN (SELECT (run_id, rank) FROM dataparallel_broadcasts);
+
+-- @view idle_gaps  a row is a gap of a device.
+-- @columns track, start_ns, end_ns
+-- @column host bool               Whether nothing was queued (host_wait).
+-- @column blocked bool            Whether it begins in a blocking call.
+CREATE VIEW idle_gaps AS
+SELECT
+    g.track, g.start_ns, g.end_ns, idle_cause(g.start_ns, g.end_ns, g.launch_ns, 30000) = 'host_wait' AS host,
+    coalesce(g.start_ns <= b.end_ns, false) AS blocked
+FROM device_gaps g
+ASOF LEFT JOIN intervals_union('blocking_times') b ON g.track = b.track AND g.start_ns >= b.start_ns;
+
+-- @view call_waits  a row is a kernel of a matched call of several ranks: from its start to the latest start, on the
+--   common clock of the ranks.
+-- @columns track, run_id, rank
+-- @column call index              The call.
+-- @column pair bool               Whether it is a send or receive.
+-- @column last bool               Whether it started last.
+-- @columns start_ns
+-- @column end_ns ns               Latest start of the call, or the kernel's own end if that is earlier.
+CREATE VIEW call_waits AS
+SELECT
+    t.track, c.run_id, c.rank, c.call, c.source IS NOT NULL AS pair, c.last, c.start_ns,
+    c.start_ns + c.wait_ns AS end_ns
+FROM matched_collectives('collective_kernels') c
+JOIN gpu_tracks t ON t.run_id = c.run_id AND t.rank = c.rank AND t.device IS NOT DISTINCT FROM c.device
+WHERE c.status = 'matched' AND c.ranks > 1 AND NOT c.one_process;
+
+-- @view exposed_waits  a row is an interval in which a GPU only waits for another rank.
+-- @columns track
+-- @column pair bool               Whether in a send or receive.
+-- @columns start_ns, end_ns
+CREATE VIEW exposed_waits AS
+SELECT track, owner.pair AS pair, start_ns, end_ns
+FROM exposed_comm
+WHERE owner.part = 'waiting' AND NOT owner.one_process;
+
+-- @view latest_ranks  a row is the rank of a run that others waited for longest, in collectives or in pairs, while it
+--   did not wait itself.
+-- A rank that is late because it waits passes the blame on.
+-- @columns run_id
+-- @column pair bool               Whether in sends and receives.
+-- @columns rank
+-- @column blocked_ns ns           How long others waited for it.
+-- @column calls count             Calls that it took part in.
+-- @column times_last count        Calls in which it was last.
+CREATE VIEW latest_ranks AS
+WITH _waits AS MATERIALIZED (
+    SELECT {'track': track, 'pair': pair} AS track, run_id, rank, call, last, start_ns, end_ns FROM call_waits
+),
+_held_up AS (
+    SELECT l.track, w.start_ns, w.end_ns FROM _waits l JOIN _waits w USING (call) WHERE l.last
+),
+_blocked AS (
+    SELECT track, sum(end_ns - start_ns) AS ns FROM intervals_subtract('_held_up', '_waits') GROUP BY track
+),
+_by_track AS (
+    SELECT run_id, rank, track, any_value(track.pair) AS pair, count(*) AS calls, count(*) FILTER (last) AS times_last
+    FROM _waits
+    GROUP BY run_id, rank, track
+),
+_by_rank AS (
+    SELECT
+        run_id, pair, rank, coalesce(sum(ns), 0)::BIGINT AS blocked_ns, sum(calls)::BIGINT AS calls,
+        sum(times_last)::BIGINT AS times_last
+    FROM _by_track LEFT JOIN _blocked USING (track)
+    GROUP BY run_id, pair, rank
+)
+SELECT *
+FROM _by_rank
+QUALIFY row_number() OVER (PARTITION BY run_id, pair ORDER BY blocked_ns DESC, times_last DESC, rank) = 1;
+
+-- @view unknown_waits  a row is a run with waits that are not known.
+-- @columns run_id
+-- @column note text               Text for the evidence of a finding.
+CREATE VIEW unknown_waits AS
+WITH _counts AS (
+    SELECT
+        run_id, count(*) FILTER (status = 'point_to_point') AS pairs,
+        count(*) FILTER (status NOT IN ('matched', 'point_to_point')) AS others
+    FROM matched_collectives('collective_kernels')
+    GROUP BY run_id
+)
+SELECT
+    run_id, '; waits in ' || concat_ws(
+        ' and ', CASE WHEN pairs > 0 THEN counted(pairs, 'point-to-point kernel', 'point-to-point kernels') END,
+        CASE WHEN others > 0 THEN counted(others, 'kernel', 'kernels') || ' of unmatched calls' END
+    ) || ' are not known' AS note
+FROM _counts
+WHERE pairs + others > 0;
+
+-- @view tracked_memcpys  a row is a memcpy.
+-- @columns track, run_id, start_ns, end_ns
+-- @column bytes B                 Size.
+-- @column small bool              Whether it is a copy under 64 KiB between host and device.
+-- @column pageable bool           Whether it is from or to pageable memory.
+-- @column managed bool            Whether it is a page migration of managed memory.
+CREATE VIEW tracked_memcpys AS
+SELECT
+    t.track, m.run_id, m.start_ns, m.start_ns + m.dur_ns AS end_ns, m.bytes,
+    coalesce(m.kind IN ('HtoD', 'DtoH') AND m.bytes < 65536, false) AS small,
+    coalesce('Pageable' IN (m.src_memory, m.dst_memory), false) AS pageable,
+    coalesce(starts_with(m.kind, 'Unified '), false) AS managed
+FROM memcpys m
+JOIN gpu_tracks t ON t.run_id = m.run_id AND t.rank = m.rank AND t.device IS NOT DISTINCT FROM m.device;
+
+-- @macro run_times(t)  the time of disjoint intervals, summed over all GPUs of a run.
+-- @columns run_id
+-- @column pieces count            Intervals.
+-- @column ns ns                   Their length.
+-- @column longest row             rank, device, start_ns and end_ns of the longest of them, the first of several.
+-- @column source text             The line of the program that most of their time comes from (source_times); NULL if
+--                                 not known.
+CREATE MACRO run_times(t) AS TABLE
+WITH _run_pieces AS MATERIALIZED (
+    SELECT track, start_ns, end_ns, start_ns AS window_id FROM query_table(t)
+),
+_run_windows AS (
+    SELECT * FROM _run_pieces WHERE track IN (SELECT track FROM source_times)
+),
+_sources AS (
+    SELECT run_id, source
+    FROM intervals_clip('source_times', '_run_windows') JOIN gpu_tracks USING (track)
+    GROUP BY run_id, source
+    QUALIFY row_number() OVER (
+        PARTITION BY run_id ORDER BY sum(end_ns - start_ns) DESC, min(start_ns), source
+    ) = 1
+),
+_sums AS (
+    SELECT
+        run_id, count(*) AS pieces, sum(end_ns - start_ns) AS ns, longest(rank, device, start_ns, end_ns) AS longest
+    FROM _run_pieces JOIN gpu_tracks USING (track)
+    GROUP BY run_id
+)
+SELECT * FROM _sums LEFT JOIN _sources USING (run_id);
+
+-- @macro run_time_outside(a, b)  the time of `a` outside `b`, per run.
+-- @column * of run_times
+CREATE MACRO run_time_outside(a, b) AS TABLE
+WITH _run_outside AS (
+    SELECT * FROM intervals_subtract(a, b)
+)
+SELECT * FROM run_times('_run_outside');
+
+-- @macro run_time_within(a, b)  the time of `a` inside `b`, per run.
+-- @column * of run_times
+CREATE MACRO run_time_within(a, b) AS TABLE
+WITH _run_within AS (
+    SELECT * FROM intervals_intersect(a, b)
+)
+SELECT * FROM run_times('_run_within');
+
+-- @macro run_time_covered(t)  the time that the intervals of `t` cover, per run.
+-- @column * of run_times
+CREATE MACRO run_time_covered(t) AS TABLE
+WITH _run_covered AS (
+    SELECT * FROM intervals_union(t)
+)
+SELECT * FROM run_times('_run_covered');

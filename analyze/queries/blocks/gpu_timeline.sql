@@ -1,0 +1,96 @@
+-- What each GPU does when: `gpu_segments` on tracks, idle time, and the length of each activity per window (the whole
+-- span, or a training step).
+-- @use intervals, steps
+
+-- @table gpu_tracks  a row is a GPU of a process: a number is faster to sort and join than run, rank and device.
+-- @column track index             Its number.
+-- @columns run_id, rank, device, run_group
+CREATE TABLE gpu_tracks AS
+SELECT row_number() OVER (ORDER BY run_id, rank, device)::INTEGER AS track, run_id, rank, device, run_group
+FROM (SELECT DISTINCT run_id, rank, device, run_group FROM gpu_segments);
+
+-- @view gpu_timeline  a row is a segment of `gpu_segments` with its track.
+-- @columns track, start_ns, end_ns
+-- @column compute_kernels count   Compute kernels that run.
+-- @column comm_kernels count      Communication kernels that run.
+-- @column memcpys count           Memcpys that run.
+-- @column memsets count           Memsets that run.
+-- @column kernels count           Kernels that run.
+-- @column copies count            Memcpys and memsets that run.
+CREATE VIEW gpu_timeline AS
+SELECT
+    t.track, s.start_ns, s.start_ns + s.dur_ns AS end_ns, s.compute_kernels, s.comm_kernels, s.memcpys, s.memsets,
+    s.compute_kernels + s.comm_kernels AS kernels, s.memcpys + s.memsets AS copies
+FROM gpu_segments s
+JOIN gpu_tracks t ON t.run_id = s.run_id AND t.rank = s.rank AND t.device IS NOT DISTINCT FROM s.device;
+
+-- @view gpu_idle  a row is an interval between the first start and the last end of a GPU in which it runs nothing.
+-- @columns track, start_ns, end_ns
+-- @column correlation_id id       Correlation id of the work that ends it; of several, the one launched first.
+CREATE VIEW gpu_idle AS
+SELECT t.track, s.start_ns, s.start_ns + s.dur_ns AS end_ns, s.next_correlation_id AS correlation_id
+FROM gpu_segments s
+JOIN gpu_tracks t ON t.run_id = s.run_id AND t.rank = s.rank AND t.device IS NOT DISTINCT FROM s.device
+WHERE s.dur_ns > 0 AND s.compute_kernels + s.comm_kernels + s.memcpys + s.memsets = 0;
+
+-- @view gpu_windows_span  a row is a GPU of a process: its span.
+-- @column window_id index         Its track's number.
+-- @columns track
+-- @column step index              NULL.
+-- @column start_ns ns             First start.
+-- @column end_ns ns               Last end.
+CREATE VIEW gpu_windows_span AS
+SELECT track AS window_id, track, NULL::INTEGER AS step, min(start_ns) AS start_ns, max(end_ns) AS end_ns
+FROM gpu_timeline
+GROUP BY track;
+
+-- @view gpu_windows_step  a row is a training step on a GPU of its process.
+-- @column window_id index         Its number.
+-- @columns track
+-- @column step index              Step number.
+-- @columns start_ns, end_ns
+CREATE VIEW gpu_windows_step AS
+SELECT
+    row_number() OVER (ORDER BY t.track, s.start_ns)::INTEGER AS window_id, t.track, s.step, s.start_ns, s.end_ns
+FROM step_windows s JOIN gpu_tracks t USING (run_id, rank);
+
+-- @macro gpu_lengths(t)  the time of each activity per window, from a table like gpu_timeline with `window_id`.
+-- @column window_id index         The window.
+-- @column span_ns ns              All of it.
+-- @column busy_ns ns              All work.
+-- @column kernel_ns ns            Kernels.
+-- @column compute_ns ns           Compute kernels.
+-- @column comm_ns ns              Communication kernels.
+-- @column copy_ns ns              Memcpys and memsets.
+CREATE MACRO gpu_lengths(t) AS TABLE
+SELECT
+    window_id, sum(end_ns - start_ns)::BIGINT AS span_ns,
+    coalesce(sum(end_ns - start_ns) FILTER (kernels + copies > 0), 0)::BIGINT AS busy_ns,
+    coalesce(sum(end_ns - start_ns) FILTER (kernels > 0), 0)::BIGINT AS kernel_ns,
+    coalesce(sum(end_ns - start_ns) FILTER (compute_kernels > 0), 0)::BIGINT AS compute_ns,
+    coalesce(sum(end_ns - start_ns) FILTER (comm_kernels > 0), 0)::BIGINT AS comm_ns,
+    coalesce(sum(end_ns - start_ns) FILTER (copies > 0), 0)::BIGINT AS copy_ns
+FROM query_table(t)
+GROUP BY window_id;
+
+-- @view gpu_segments_span  a row is a segment of a GPU with its window in gpu_windows_span.
+-- @column * of gpu_timeline
+-- @column window_id index         Its window in gpu_windows_span.
+CREATE VIEW gpu_segments_span AS SELECT *, track AS window_id FROM gpu_timeline;
+
+-- @view gpu_segments_step  a row is a busy segment of a GPU, clipped to a training step.
+-- @column * of gpu_timeline
+-- @column window_id index         Its window in gpu_windows_step.
+CREATE VIEW gpu_segments_step AS
+WITH _busy AS (
+    SELECT * FROM gpu_timeline WHERE kernels + copies > 0
+)
+SELECT * FROM intervals_clip('_busy', 'gpu_windows_step');
+
+-- @view gpu_lengths_span  a row is a GPU of a process: the time of each activity in the whole recording.
+-- @column * of gpu_lengths
+CREATE VIEW gpu_lengths_span AS SELECT * FROM gpu_lengths('gpu_segments_span');
+
+-- @view gpu_lengths_step  a row is a training step on a GPU: the time of each activity.
+-- @column * of gpu_lengths
+CREATE VIEW gpu_lengths_step AS SELECT * FROM gpu_lengths('gpu_segments_step');

@@ -1,0 +1,101 @@
+-- Calls that launch GPU work, the operators that make them, and the queue of a stream. gpu_work has the launch call and
+-- operator of each kernel, copy and fill.
+-- @use api_roles
+
+-- @macro launch_calls(t)  the launch calls of the GPU work with the correlation ids of a table `t`.
+-- @columns run_id, rank, correlation_id, tid
+-- @column name text               Runtime or driver function.
+-- @columns start_ns, dur_ns
+CREATE MACRO launch_calls(t) AS TABLE
+SELECT DISTINCT
+    run_id, rank, correlation_id, call_tid AS tid, call_name AS name, call_start_ns AS start_ns, call_dur_ns AS dur_ns
+FROM gpu_work SEMI JOIN query_table(t) USING (run_id, rank, correlation_id)
+WHERE call_start_ns IS NOT NULL;
+
+-- @view launches_without_work  a row is a call that should launch a kernel or CUDA graph, without recorded GPU work.
+-- The runtime's call, if a driver call inside it has its correlation id. Ids that several processes or several calls
+-- used are left out.
+-- @columns run_id, rank, run_group, correlation_id, tid
+-- @column name text               Runtime or driver function.
+-- @columns start_ns, dur_ns
+CREATE VIEW launches_without_work AS
+WITH _launch_names AS (
+    SELECT name FROM api_roles WHERE role = 'launch'
+),
+_ids AS (
+    SELECT run_id, rank, correlation_id
+    FROM cuda_calls SEMI JOIN _launch_names USING (name) ANTI JOIN gpu_work USING (run_id, rank, correlation_id)
+    WHERE api <> 'sync' AND correlation_id > 0
+),
+-- A call that the file has several times is one.
+_calls AS (
+    SELECT
+        run_id, rank, run_group, correlation_id, api, tid, name, start_ns, max(dur_ns) AS dur_ns, min(pid) AS first_pid,
+        max(pid) AS last_pid
+    FROM cuda_calls SEMI JOIN _ids USING (run_id, rank, correlation_id)
+    WHERE api <> 'sync'
+    GROUP BY run_id, rank, run_group, correlation_id, api, tid, name, start_ns
+),
+_chosen AS (
+    SELECT *
+    FROM _calls
+    WINDOW ids AS (PARTITION BY run_id, rank, run_group, correlation_id)
+    QUALIFY api = max(api) OVER ids AND min(first_pid) OVER ids IS NOT DISTINCT FROM max(last_pid) OVER ids
+        AND count(*) OVER (PARTITION BY run_id, rank, run_group, correlation_id, api) = 1
+)
+SELECT run_id, rank, run_group, correlation_id, tid, name, start_ns, dur_ns
+FROM _chosen SEMI JOIN _launch_names USING (name);
+
+-- @view blocking_calls  a row is a call that returns only when a device, stream or event is done, or a synchronous
+--   copy.
+-- @columns run_id, rank, run_group
+-- @column name text               Name.
+-- @column api text                runtime or driver.
+-- @column waits_for text          device, stream, event or copy.
+-- @columns start_ns, end_ns
+CREATE VIEW blocking_calls AS
+SELECT run_id, rank, run_group, name, api, waits_for, start_ns, start_ns + dur_ns AS end_ns
+FROM cuda_calls JOIN api_roles USING (name)
+WHERE api <> 'sync' AND waits_for IS NOT NULL;
+
+-- @view work_origins  a row is a kernel, memcpy or memset with the place on the CPU that launched it.
+-- That is the operator or range with its External id; without one (CUDA graphs, work outside operators) its launch
+-- call.
+-- @column * of gpu_work
+-- @column short_name text         Short name of a kernel; for copies and fills, name.
+-- @column from_tid id             Thread.
+-- @column from_ns ns              Start of the operator or range, else of the launch call; NULL if neither is known.
+-- @column from_end_ns ns          End of the operator or range, else the start of the launch call.
+CREATE VIEW work_origins AS
+SELECT
+    w.*, coalesce(n.short_name, w.name) AS short_name, CASE WHEN op_id > 0 THEN op_tid ELSE call_tid END AS from_tid,
+    CASE WHEN op_id > 0 THEN op_start_ns ELSE call_start_ns END AS from_ns,
+    CASE WHEN op_id > 0 THEN op_start_ns + op_dur_ns ELSE call_start_ns END AS from_end_ns
+FROM gpu_work w LEFT JOIN kernel_names n ON w.kind = 'kernel' AND n.run_id = w.run_id AND n.name = w.name;
+
+-- @table queue_lanes  a row is a stream with work: a number is faster to join than run, rank, device and stream.
+-- @column lane index              Its number.
+-- @columns run_group, run_id, rank, device, stream
+CREATE TABLE queue_lanes AS
+SELECT row_number() OVER (ORDER BY run_id, rank, device, stream)::INTEGER AS lane, *
+FROM (SELECT DISTINCT run_group, run_id, rank, device, stream FROM gpu_work);
+
+-- @view queued_launches  a row is a launch call on a stream: queued from the start of the call to the start of its
+--   first work there (kernel, memcpy or memset).
+-- @column lane index              The stream in queue_lanes.
+-- @columns run_group, run_id, rank, device, stream, correlation_id
+-- @column start_ns ns             Start of the call.
+-- @column end_ns ns               Start of the work, at least that of the call.
+CREATE VIEW queued_launches AS
+WITH _launched AS (
+    SELECT
+        lane, w.correlation_id, w.call_start_ns AS start_ns, min(greatest(w.start_ns, w.call_start_ns)) AS end_ns
+    FROM gpu_work w
+    JOIN queue_lanes q
+        ON q.run_id = w.run_id AND q.rank = w.rank AND q.device IS NOT DISTINCT FROM w.device
+        AND q.stream IS NOT DISTINCT FROM w.stream
+    WHERE w.call_start_ns IS NOT NULL
+    GROUP BY lane, w.correlation_id, w.call_start_ns
+)
+SELECT lane, run_group, run_id, rank, device, stream, correlation_id, start_ns, end_ns
+FROM _launched JOIN queue_lanes USING (lane);

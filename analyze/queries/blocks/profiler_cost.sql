@@ -1,0 +1,25 @@
+-- What recording adds to the time of the program.
+
+-- @view profiler_overhead  a row is a range in which the profiler itself works, as Kineto writes it (Activity Buffer
+--   Request, Buffer Flush ...).
+-- @columns run_id, rank, run_group, pid, tid
+-- @column name text               What the profiler did.
+-- @columns start_ns, end_ns
+CREATE VIEW profiler_overhead AS
+SELECT run_id, rank, run_group, pid, tid, name, start_ns, start_ns + dur_ns AS end_ns
+FROM ranges
+WHERE origin = 'overhead';
+
+-- @view recording_facts  a row is a rank, and whether Python functions were recorded.
+-- @columns run_id, rank, run_group
+-- @column python_stacks bool      Whether Python functions were recorded.
+CREATE VIEW recording_facts AS
+WITH _stacks AS (
+    SELECT run_id, rank, bool_or(origin = 'python_function') AS python_stacks FROM ranges GROUP BY run_id, rank
+)
+SELECT run_id, rank, g.run_group, coalesce(python_stacks, false) AS python_stacks
+FROM run_groups g LEFT JOIN _stacks USING (run_id, rank);
+
+-- @macro host_time_note(python_stacks)  what inflates host times; NULL for nothing.
+CREATE MACRO host_time_note(python_stacks) AS
+    CASE WHEN python_stacks THEN 'recorded with Python stacks, which make host time longer' END;
