@@ -1,9 +1,9 @@
 """Findings: what costs a run time, ranked by the time that fixing it could save, each with its numbers.
 
-A finding is a file in `analyze/advice/`, of the form of a query file: its first line is what is wrong, the lines
-`Saving:`, `See:` and `Try:` say how the saving is computed, which query shows more, and what to do; its SELECT returns
-a row for each run that the finding is true of, with the saving and the evidence. Time has one owner, its cause (the
-block `findings`); a finding whose saving can be time of others names them in a line `Overlaps:`.
+A finding is a file in `analyze/advice/`, a query file without @column and @order lines. Its first line is the problem.
+The lines `Saving:`, `See:` and `Try:` say how the saving is computed, which query shows more, and what to do. Its
+SELECT returns a row for each run with the problem. Each ns belongs to one cause (building block `findings`); a finding
+whose saving can include time of others names them in a line `Overlaps:`.
 """
 
 from __future__ import annotations
@@ -81,6 +81,18 @@ FROM asked LEFT JOIN steps USING (n) LEFT JOIN launched USING (n) LEFT JOIN modu
 """
 """The training step, operator and module of intervals of GPU time."""
 
+_COLUMNS = (
+    ResultColumn("run_id", "id", "The run."),
+    ResultColumn("saving_ns", "ns", "Upper bound of the time saved, per GPU."),
+    ResultColumn("evidence", "text", "Numbers that support the finding."),
+    ResultColumn("rank", "index", "Rank of the longest interval."),
+    ResultColumn("device", "index", "GPU of that interval."),
+    ResultColumn("start_ns", "ns", "Its start."),
+    ResultColumn("end_ns", "ns", "Its end."),
+    ResultColumn("source", "text", "Source line with most of the time; NULL if not known."),
+)
+"""Columns of the SELECT of every finding; a row is a run."""
+
 COLUMNS = (
     ResultColumn("run_id", "id", "the run"),
     ResultColumn("finding", "text", "name of the finding"),
@@ -155,7 +167,7 @@ def findings() -> list[Finding]:
 
 
 def _finding(path: Path) -> Finding:
-    query = parse(path)
+    query = parse(path, _COLUMNS, "run_id")
     found = re.findall(
         r"^(Saving|Overlaps|See|Try): (.*?)(?=^(?:Saving|Overlaps|See|Try): |\Z)", query.description, _MS
     )

@@ -4,15 +4,6 @@
 -- time; mean over the GPUs.
 -- See: api-sync
 -- Try: no .item(), .cpu(), print(loss) or torch.cuda.synchronize() in every step; read results a step later.
--- @column run_id id               The run.
--- @column saving_ns ns            Upper bound of the time saved, per GPU.
--- @column evidence text           Numbers that support the finding.
--- @column rank index              Rank of the longest interval.
--- @column device index            GPU of that interval.
--- @column start_ns ns             Its start.
--- @column end_ns ns               Its end.
--- @column source text             Source line with most of the time; NULL if not known.
--- @order run_id
 -- @use findings, launches
 -- @needs CUDA calls that wait for the GPU, and gaps after them
 WITH blocked AS (

@@ -5,15 +5,6 @@
 -- See: steps
 -- Try: more DataLoader workers, pin_memory, persistent_workers, a cheaper transform, or decoding the data
 -- beforehand.
--- @column run_id id               The run.
--- @column saving_ns ns            Upper bound of the time saved, per GPU.
--- @column evidence text           Numbers that support the finding.
--- @column rank index              Rank of the longest interval.
--- @column device index            GPU of that interval.
--- @column start_ns ns             Its start.
--- @column end_ns ns               Its end.
--- @column source text             Source line with most of the time; NULL if not known.
--- @order run_id
 -- @use findings, gpu_timeline, intervals, phases
 -- @needs time in the phase `data`, and GPU work
 WITH waiting AS (

@@ -5,15 +5,6 @@
 -- their backward); mean over the GPUs. The replicas' own host work is included, so DDP saves less than this bound.
 -- See: nccl-share
 -- Try: DistributedDataParallel, one process per GPU: each keeps a copy of the model and only gradients are reduced.
--- @column run_id id               The run.
--- @column saving_ns ns            Upper bound of the time saved, per GPU.
--- @column evidence text           Numbers that support the finding.
--- @column rank index              Rank of the longest interval.
--- @column device index            GPU of that interval.
--- @column start_ns ns             Its start.
--- @column end_ns ns               Its end.
--- @column source text             Source line with most of the time; NULL if not known.
--- @order run_id
 -- @use exposed_comm, findings, intervals, time_sums
 -- @needs communication kernels (broadcasts of one process to several GPUs)
 WITH exposed AS (

@@ -4,15 +4,6 @@
 -- pageable memory and pages of managed memory, which are separate findings.
 -- See: breakdown
 -- Try: prefetch the next batch on a stream of its own, from pinned memory, with non_blocking=True.
--- @column run_id id               The run.
--- @column saving_ns ns            Upper bound of the time saved, per GPU.
--- @column evidence text           Numbers that support the finding.
--- @column rank index              Rank of the longest interval.
--- @column device index            GPU of that interval.
--- @column start_ns ns             Its start.
--- @column end_ns ns               Its end.
--- @column source text             Source line with most of the time; NULL if not known.
--- @order run_id
 -- @use findings, gpu_timeline
 -- @needs GPU work: copies or fills without a concurrent kernel
 WITH others AS (

@@ -6,15 +6,6 @@
 -- Try: prefetch earlier (set_modules_to_forward_prefetch and set_modules_to_backward_prefetch; FSDP1:
 -- forward_prefetch=True, BackwardPrefetch.BACKWARD_PRE), reshard_after_forward=False where memory allows it, more
 -- work per gathered byte (larger batches, sharding over fewer ranks).
--- @column run_id id               The run.
--- @column saving_ns ns            Upper bound of the time saved, per GPU.
--- @column evidence text           Numbers that support the finding.
--- @column rank index              Rank of the longest interval.
--- @column device index            GPU of that interval.
--- @column start_ns ns             Its start.
--- @column end_ns ns               Its end.
--- @column source text             Source line with most of the time; NULL if not known.
--- @order run_id
 -- @use findings, fsdp, gpu_timeline
 -- @needs communication kernels (all_gathers that FSDP launched)
 WITH own AS (

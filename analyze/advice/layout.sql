@@ -3,15 +3,6 @@
 -- Saving: Time of kernels whose names say so, mean over the GPUs.
 -- See: kernel-share
 -- Try: model.to(memory_format=torch.channels_last), and the same for the input.
--- @column run_id id               The run.
--- @column saving_ns ns            Upper bound of the time saved, per GPU.
--- @column evidence text           Numbers that support the finding.
--- @column rank index              Rank of the longest interval.
--- @column device index            GPU of that interval.
--- @column start_ns ns             Its start.
--- @column end_ns ns               Its end.
--- @column source text             Source line with most of the time; NULL if not known.
--- @order run_id
 -- @use findings
 -- @needs layout kernels (NCHW to NHWC or back)
 WITH turning AS (

@@ -5,15 +5,6 @@
 -- Overlaps: layout, tf32
 -- See: memcpy
 -- Try: cudaMemPrefetchAsync before the pages are used, or cudaMemAdvise (preferred location, accessed by, read mostly).
--- @column run_id id               The run.
--- @column saving_ns ns            Upper bound of the time saved, per GPU.
--- @column evidence text           Numbers that support the finding.
--- @column rank index              Rank of the longest interval.
--- @column device index            GPU of that interval.
--- @column start_ns ns             Its start.
--- @column end_ns ns               Its end.
--- @column source text             Source line with most of the time; NULL if not known.
--- @order run_id
 -- @use findings, intervals
 -- @needs memcpys of managed memory
 WITH moved AS (

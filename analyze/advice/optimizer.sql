@@ -5,15 +5,6 @@
 -- Overlaps: host-wait, blocking-calls
 -- See: phases
 -- Try: the fused optimizer (fused=True), or foreach=True; torch.compile of the step.
--- @column run_id id               The run.
--- @column saving_ns ns            Upper bound of the time saved, per GPU.
--- @column evidence text           Numbers that support the finding.
--- @column rank index              Rank of the longest interval.
--- @column device index            GPU of that interval.
--- @column start_ns ns             Its start.
--- @column end_ns ns               Its end.
--- @column source text             Source line with most of the time; NULL if not known.
--- @order run_id
 -- @use findings, gpu_timeline
 -- @needs optimizer steps of more than 10 kernels
 WITH optimizer_steps AS MATERIALIZED (

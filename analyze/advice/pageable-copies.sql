@@ -4,15 +4,6 @@
 -- separate finding.
 -- See: memcpy-sync
 -- Try: pin_memory=True in the DataLoader (or .pin_memory()), and .to(device, non_blocking=True).
--- @column run_id id               The run.
--- @column saving_ns ns            Upper bound of the time saved, per GPU.
--- @column evidence text           Numbers that support the finding.
--- @column rank index              Rank of the longest interval.
--- @column device index            GPU of that interval.
--- @column start_ns ns             Its start.
--- @column end_ns ns               Its end.
--- @column source text             Source line with most of the time; NULL if not known.
--- @order run_id
 -- @use arithmetic, findings
 -- @needs memcpys of pageable memory
 WITH pageable AS (

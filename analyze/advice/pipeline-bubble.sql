@@ -5,15 +5,6 @@
 -- See: pipeline-bubbles
 -- Try: more micro-batches, an interleaved or zero-bubble schedule, stages of equal duration; check what the rank
 -- that others wait for does before it sends.
--- @column run_id id               The run.
--- @column saving_ns ns            Upper bound of the time saved, per GPU.
--- @column evidence text           Numbers that support the finding.
--- @column rank index              Rank of the longest interval.
--- @column device index            GPU of that interval.
--- @column start_ns ns             Its start.
--- @column end_ns ns               Its end.
--- @column source text             Source line with most of the time; NULL if not known.
--- @order run_id
 -- @use findings
 -- @needs sends and receives whose peers are known
 WITH waits AS MATERIALIZED (

@@ -3,15 +3,6 @@
 -- Saving: Time of such copies without a concurrent kernel, mean over the GPUs. It is latency, not bandwidth.
 -- See: concurrency
 -- Try: batch them: one tensor instead of many, no .item(), .cpu() or scalar tensors in the loop.
--- @column run_id id               The run.
--- @column saving_ns ns            Upper bound of the time saved, per GPU.
--- @column evidence text           Numbers that support the finding.
--- @column rank index              Rank of the longest interval.
--- @column device index            GPU of that interval.
--- @column start_ns ns             Its start.
--- @column end_ns ns               Its end.
--- @column source text             Source line with most of the time; NULL if not known.
--- @order run_id
 -- @use findings
 -- @needs memcpys under 64 KiB between host and device
 WITH small AS (

@@ -5,15 +5,6 @@
 -- See: stragglers
 -- Try: balance the work (batch sizes, sequence lengths, data loading); check what the slowest rank does before the
 -- collective.
--- @column run_id id               The run.
--- @column saving_ns ns            Upper bound of the time saved, per GPU.
--- @column evidence text           Numbers that support the finding.
--- @column rank index              Rank of the longest interval.
--- @column device index            GPU of that interval.
--- @column start_ns ns             Its start.
--- @column end_ns ns               Its end.
--- @column source text             Source line with most of the time; NULL if not known.
--- @order run_id
 -- @use findings, gpu_timeline, intervals
 -- @needs communication kernels (of matched collectives of several ranks)
 WITH waits AS MATERIALIZED (

@@ -6,15 +6,6 @@
 -- See: kernel-share
 -- Try: torch.set_float32_matmul_precision('high') and torch.backends.cudnn.allow_tf32 = True, or autocast to bf16;
 -- check the accuracy.
--- @column run_id id               The run.
--- @column saving_ns ns            Upper bound of the time saved, per GPU.
--- @column evidence text           Numbers that support the finding.
--- @column rank index              Rank of the longest interval.
--- @column device index            GPU of that interval.
--- @column start_ns ns             Its start.
--- @column end_ns ns               Its end.
--- @column source text             Source line with most of the time; NULL if not known.
--- @order run_id
 -- @use findings, time_sums
 -- @needs gemm and convolution kernels in fp32, on compute capability 8.0 and up
 WITH matrix_names AS (

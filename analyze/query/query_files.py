@@ -231,8 +231,11 @@ class Query:
         return tuple(ResultColumn(self.fill(c.name, choices), c.unit, c.doc) for c in self.columns)
 
 
-def parse(path: Path) -> Query:
-    """Read a query file; raises InputError naming the file and line if its comment lines are not of the form above."""
+def parse(path: Path, columns: Iterable[ResultColumn] = (), order: str = "") -> Query:
+    """Read a query file; raises InputError naming the file and line if its comment lines are not of the form above.
+
+    `columns` and `order` are those of files that need no @column and @order lines.
+    """
     try:
         lines = read_bounded(path, LONGEST).decode().splitlines()
     except (OSError, UnicodeDecodeError) as e:
@@ -242,7 +245,7 @@ def parse(path: Path) -> Query:
         if not line.startswith("--"):
             break
         head.append(line[2:].removeprefix(" ").rstrip())
-    prose, params, columns, order, needs, plot = [], [], [], "", "", ""
+    prose, params, columns, needs, plot = [], [], list(columns), "", ""
     prefer = None
     uses: tuple[str, ...] = ()
     main: tuple[str, ...] = ()

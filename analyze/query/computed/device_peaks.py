@@ -11,29 +11,29 @@ from schemas.devices import Device, devices, lookup
 _TEXT = ("name", "source", "compute_capability")
 _LEFT_OUT = ("match",)
 DECLARATION = """What schemas/devices.toml publishes of the GPUs of the runs.
-@table device_peaks  a row is a GPU name that the file knows.
-@column gpu_name text  As the driver prints it.
-@column name text  As the file has it.
-@column source text  Where the figures are from.
+@table device_peaks  a row is a GPU name in the file.
+@column gpu_name text  Name, as the driver prints it.
+@column name text  Name in the file.
+@column source text  Source of the figures.
 @column compute_capability text  Compute capability.
 @column memory_gb number  Device memory in GB.
 @column dram_gb_per_s GB/s  Bandwidth of the device memory.
-@column fp32_tflops number  Peak outside tensor cores, in TFLOP/s.
+@column fp32_tflops number  Peak of single precision outside tensor cores, in TFLOP/s.
 @column sm_count number  Streaming multiprocessors.
-@column fp64_tflops number  Likewise, double precision.
-@column fp16_tflops number  Likewise, half precision.
-@column fp64_tensor_tflops number  Peak of tensor cores, dense matrices, in TFLOP/s.
-@column tf32_tensor_tflops number  Likewise, TF32.
-@column fp16_tensor_tflops number  Likewise, half precision.
-@column bf16_tensor_tflops number  Likewise, bfloat16.
-@column fp8_tensor_tflops number  Likewise, 8 bits.
+@column fp64_tflops number  Peak of double precision outside tensor cores, in TFLOP/s.
+@column fp16_tflops number  Peak of half precision outside tensor cores, in TFLOP/s.
+@column fp64_tensor_tflops number  Peak of tensor cores, dense matrices, double precision, in TFLOP/s.
+@column tf32_tensor_tflops number  TF32, the same.
+@column fp16_tensor_tflops number  Half precision, the same.
+@column bf16_tensor_tflops number  bfloat16, the same.
+@column fp8_tensor_tflops number  8 bits, the same.
 @column l2_mb number  L2 cache in MB.
-@column pcie_gb_per_s GB/s  Of the PCIe link, in one direction.
-@column nvlink_gb_per_s GB/s  Of NVLink, in one direction; NULL without.
+@column pcie_gb_per_s GB/s  Bandwidth of the PCIe link, in one direction.
+@column nvlink_gb_per_s GB/s  Bandwidth of NVLink, in one direction; NULL without.
 """
 KNOWN_DECLARATION = """The GPUs whose figures schemas/devices.toml has.
 @table known_devices  a row is a GPU.
-@column name text  As the file has it.
+@column name text  Name in the file.
 """
 
 

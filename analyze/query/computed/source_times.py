@@ -11,16 +11,15 @@ import duckdb
 
 from schemas.python_files import program_function
 
-DECLARATION = """Which line of the program the time of a GPU comes from, where Python stacks were recorded.
+DECLARATION = """The source line of GPU time, in recordings with Python stacks.
 
-The innermost function of the program itself that its main thread was in when it launched what the GPU runs; where the
-GPU runs nothing, that it is in meanwhile. Work that runs side by side has a row each.
+The innermost function of the program itself on its main thread: at the launch of the GPU work, or during idle time of
+the GPU. Concurrent work has a row each.
 @use gpu_timeline, intervals
-@table source_times  a row is a stretch of time of a GPU.
-@column track index  The track that it stands on.
+@table source_times  a row is an interval of a GPU with one source.
+@columns track
 @column source text  File, line on which the function begins, and its name: train.py:42 in train_step.
-@column start_ns ns  Start.
-@column end_ns ns  End.
+@columns start_ns, end_ns
 """
 _NAMES = "SELECT DISTINCT name FROM ranges WHERE origin = 'python_function' AND name IS NOT NULL"
 _EMPTY = "CREATE OR REPLACE TABLE {table} (track INTEGER, source VARCHAR, start_ns BIGINT, end_ns BIGINT)"

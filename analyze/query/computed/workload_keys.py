@@ -8,7 +8,7 @@ from schemas.workload import COLUMNS
 
 DECLARATION = """Which runs do the same work, apart from what a study varies (schemas/workload.py).
 @table workload_keys  a row is a run.
-@column run_id id  The run.
+@columns run_id
 @column options text  The options that such runs have in common.
 """
 
