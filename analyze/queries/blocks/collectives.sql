@@ -36,7 +36,7 @@ ASOF JOIN _ranges r ON r.run_id = b.run_id AND r.rank = b.rank AND r.tid = b.tid
 WHERE b.start_ns < r.end_ns;
 
 -- @view batched_kernels  a row is the kernel of a batch of sends and receives (torch's batch_isend_irecv), with the
---   operators that asked for it.
+--   operators that requested it.
 -- NCCL's process group records each send and receive (`record_param_comms`) and launches them together in the range
 -- `nccl:coalesced` that follows on the thread. Batches with several kernels are left out.
 -- @columns run_id, rank, correlation_id
@@ -47,14 +47,15 @@ WHERE b.start_ns < r.end_ns;
 -- @column received count          Receives.
 -- @column bytes B                 The larger of sent and received bytes; NULL if not known for one of them.
 CREATE VIEW batched_kernels AS
-WITH _own AS (
+WITH _with_metadata AS (
     SELECT run_id, rank, op_id FROM kernels WHERE collective IS NOT NULL AND op_id > 0
 ),
-_asked AS (
+_operators AS (
     SELECT
         run_id, rank, tid, start_ns, collective = 'send' AS sends, peer, group_name, group_ranks,
         nullif(greatest(in_elems, out_elems), 0) * dtype_bytes(dtype) AS bytes
-    FROM (SELECT * FROM cpu_ops WHERE collective IN ('send', 'recv')) ANTI JOIN _own USING (run_id, rank, op_id)
+    FROM cpu_ops ANTI JOIN _with_metadata USING (run_id, rank, op_id)
+    WHERE collective IN ('send', 'recv')
 ),
 _ranges AS (
     SELECT run_id, rank, tid, start_ns AS batch_ns, start_ns + dur_ns AS end_ns
@@ -68,7 +69,7 @@ _batches AS (
         min(group_ranks) AS group_ranks, count(DISTINCT (group_name, group_ranks)) AS groups,
         CASE WHEN count(bytes) = count(*) THEN
             greatest(sum(bytes) FILTER (sends), sum(bytes) FILTER (NOT sends))::BIGINT END AS bytes
-    FROM _asked a
+    FROM _operators a
     ASOF JOIN _ranges r ON r.run_id = a.run_id AND r.rank = a.rank AND r.tid = a.tid AND a.start_ns <= r.batch_ns
     GROUP BY a.run_id, a.rank, a.tid, r.batch_ns
 ),

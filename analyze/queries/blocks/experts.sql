@@ -102,7 +102,7 @@ WITH _of_dispatch AS (
     SELECT
         d.run_group, d.run_id, d.process_group, d.rank, d.start_ns,
         CASE WHEN count(p.number) = 1 THEN max(weights) WHEN max(weights) = 1 THEN count(p.number) END AS experts,
-        bool_and(weights = 1 OR even AND products = 1) AS told, list(p.rows ORDER BY p.number) AS rows
+        bool_and(weights = 1 OR even AND products = 1) AS countable, list(p.rows ORDER BY p.number) AS rows
     FROM (SELECT * FROM expert_dispatches WHERE dispatch) d
     LEFT JOIN expert_products p ON p.run_id = d.run_id AND p.rank = d.rank AND p.dispatch_ns = d.start_ns
     GROUP BY d.run_group, d.run_id, d.process_group, d.rank, d.start_ns
@@ -112,15 +112,15 @@ _of_rank AS (
         *, count(*) OVER of_rank AS calls,
         CASE WHEN count(experts) OVER of_rank = count(*) OVER of_rank
             AND min(experts) OVER of_rank = max(experts) OVER of_rank THEN experts END AS same,
-        coalesce(bool_and(coalesce(told, false)) OVER of_rank AND same IS NOT NULL, false) AS apart
+        coalesce(bool_and(coalesce(countable, false)) OVER of_rank AND same IS NOT NULL, false) AS separate
     FROM _of_dispatch
     WINDOW of_rank AS (PARTITION BY run_group, run_id, process_group, rank)
 ),
 _experts AS (
-    SELECT *, unnest(CASE WHEN apart THEN range(same) ELSE [NULL] END) AS expert FROM _of_rank
+    SELECT *, unnest(CASE WHEN separate THEN range(same) ELSE [NULL] END) AS expert FROM _of_rank
 )
 SELECT
     run_id, run_group, process_group, rank, expert, any_value(same) AS experts, any_value(calls) AS calls,
-    sum(CASE WHEN len(rows) = same THEN rows[expert + 1] ELSE rows[1] // same END) FILTER (apart)::BIGINT AS rows
+    sum(CASE WHEN len(rows) = same THEN rows[expert + 1] ELSE rows[1] // same END) FILTER (separate)::BIGINT AS rows
 FROM _experts
 GROUP BY run_id, run_group, process_group, rank, expert;

@@ -12,13 +12,13 @@
 -- @column fsdp index              1 or 2.
 -- @columns start_ns, end_ns
 CREATE TABLE fsdp_ranges AS
-WITH _said AS (
+WITH _parsed AS (
     SELECT
         run_id, rank, tid, start_ns, start_ns + dur_ns AS end_ns,
         regexp_extract(
             name, '^FSDP::(\w+)(?: for .*?)?(?: \((.*?)\))?(?: \[pg=\d+\])?$', ['what', 'module']
-        ) AS second,
-        regexp_extract(name, '^FullyShardedDataParallel\.(_\w+)$', 1) AS first
+        ) AS fsdp2,
+        regexp_extract(name, '^FullyShardedDataParallel\.(_\w+)$', 1) AS fsdp1
     FROM ranges
     WHERE origin IN ('record_function', 'nvtx') AND dur_ns IS NOT NULL
         AND (starts_with(name, 'FSDP::') OR starts_with(name, 'FullyShardedDataParallel._'))
@@ -36,9 +36,9 @@ _kinds(fsdp, name, what, pass) AS (
         (1, '_post_backward_hook', 'reduce', 'backward')
 )
 SELECT
-    run_id, rank, tid, k.what, CASE WHEN fsdp = 2 THEN coalesce(nullif(second.module, ''), '(root)') END AS module,
+    run_id, rank, tid, k.what, CASE WHEN fsdp = 2 THEN coalesce(nullif(fsdp2.module, ''), '(root)') END AS module,
     pass, fsdp, start_ns, end_ns
-FROM _said s JOIN _kinds k ON k.name = CASE WHEN fsdp = 2 THEN second.what ELSE first END;
+FROM _parsed s JOIN _kinds k ON k.name = CASE WHEN fsdp = 2 THEN fsdp2.what ELSE fsdp1 END;
 
 -- @view fsdp_passes  a row is a forward pass of FSDP1: from its outermost forward to the next one.
 -- @columns run_id, rank

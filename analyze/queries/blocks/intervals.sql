@@ -35,11 +35,11 @@ CREATE MACRO ns_on_track(number, place) AS
 -- @column previous_end_ns ns      Furthest end of the previous intervals; NULL for the first.
 CREATE MACRO intervals_with_previous_end(t) AS TABLE
 WITH _ordered AS (
-    SELECT *, track IS DISTINCT FROM lag(track) OVER () AS _turns
+    SELECT *, track IS DISTINCT FROM lag(track) OVER () AS _new_track
     FROM (SELECT * FROM query_table(t) ORDER BY track, start_ns, end_ns DESC)
 ),
 _numbered AS (
-    SELECT * EXCLUDE (_turns), count(*) FILTER (_turns) OVER (ROWS UNBOUNDED PRECEDING) AS _number FROM _ordered
+    SELECT * EXCLUDE (_new_track), count(*) FILTER (_new_track) OVER (ROWS UNBOUNDED PRECEDING) AS _number FROM _ordered
 ),
 _running AS (
     SELECT *, max(track_ns(_number, end_ns)) OVER (ROWS UNBOUNDED PRECEDING) AS _furthest FROM _numbered
@@ -168,17 +168,17 @@ WITH _edges AS (
 ),
 -- MATERIALIZED: else DuckDB may join both edges to each other first, on the track alone.
 _begun AS MATERIALIZED (
-    SELECT i AS held, a.number
+    SELECT i AS item, a.number
     FROM query_table(t) i JOIN _edges a ON a.track = i.track AND a.at_ns = i.start_ns
 ),
-_laid AS (
-    SELECT held, unnest(range(a.number, b.number)) AS number
-    FROM _begun a JOIN _edges b ON b.track = held.track AND b.at_ns = held.end_ns
+_covered AS (
+    SELECT item, unnest(range(a.number, b.number)) AS number
+    FROM _begun a JOIN _edges b ON b.track = item.track AND b.at_ns = item.end_ns
 )
 SELECT
     e.track, e.at_ns AS start_ns, e.next_ns AS end_ns,
-    arg_max(held, (held.level, held.start_ns, -held.end_ns)) AS latest
-FROM _laid l JOIN _edges e ON e.track = l.held.track AND e.number = l.number
+    arg_max(item, (item.level, item.start_ns, -item.end_ns)) AS latest
+FROM _covered l JOIN _edges e ON e.track = l.item.track AND e.number = l.number
 GROUP BY e.track, e.at_ns, e.next_ns;
 
 -- @macro intervals_innermost(t)  at each time the innermost of nested intervals (with `name`): disjoint segments.
@@ -218,15 +218,15 @@ WHERE w.next_ns > w.at_ns AND w.depth > 0;
 -- @column shift count             The same for all.
 -- @column start_ns ns             Start of the range.
 -- @columns end_ns
--- @column held row                The range.
+-- @column item row                The interval.
 CREATE MACRO intervals_in_bins(ranges) AS TABLE
 WITH _held AS (
-    SELECT track, start_ns, end_ns, r AS held FROM query_table(ranges) r WHERE end_ns > start_ns
+    SELECT track, start_ns, end_ns, r AS item FROM query_table(ranges) r WHERE end_ns > start_ns
 ),
 _length AS (
     SELECT sum(end_ns - start_ns)::DOUBLE / greatest(4 * count(*), least(64 * count(*), 65536)) AS ns FROM _held
 )
-SELECT track, unnest(range(start_ns >> shift, ((end_ns - 1) >> shift) + 1)) AS cell, shift, start_ns, end_ns, held
+SELECT track, unnest(range(start_ns >> shift, ((end_ns - 1) >> shift) + 1)) AS cell, shift, start_ns, end_ns, item
 FROM _held, (SELECT floor(log2(greatest(ns, 1)))::INTEGER AS shift FROM _length);
 
 -- @macro intervals_clip(t, windows)  the parts of intervals inside windows (with `window_id`; the windows of a track
@@ -251,7 +251,7 @@ _extended_windows AS (
     FROM _numbered
 ),
 _cells AS MATERIALIZED (
-    SELECT track, cell, shift, start_ns, end_ns, held.window_id, held.window_end_ns, held.number
+    SELECT track, cell, shift, start_ns, end_ns, item.window_id, item.window_end_ns, item.number
     FROM intervals_in_bins('_extended_windows')
 ),
 -- unnest keeps DuckDB from joining on the track alone.
@@ -303,7 +303,7 @@ WITH _cells_of_ranges AS MATERIALIZED (
 _points_in_cells AS (
     SELECT *, unnest([at_ns >> (SELECT any_value(shift) FROM _cells_of_ranges)]) AS _cell FROM query_table(points)
 )
-SELECT p.* EXCLUDE (_cell), c.held AS inside
+SELECT p.* EXCLUDE (_cell), c.item AS inside
 FROM _points_in_cells p
 LEFT JOIN _cells_of_ranges c
     ON c.track = p.track AND c.cell = p._cell AND p.at_ns >= c.start_ns AND p.at_ns < c.end_ns;

@@ -232,13 +232,14 @@ _passes AS (
     FROM _means m JOIN (SELECT run_id, workload_id, profiler FROM runs) r USING (run_id)
 ),
 _compared AS (
-    SELECT p.*, coalesce(p.undisturbed, n.recorded) AS beside
+    SELECT p.*, coalesce(p.undisturbed, n.recorded) AS undisturbed_ns
     FROM _passes p
     LEFT JOIN (SELECT workload_id, rank, any_value(recorded) AS recorded FROM _passes WHERE alone GROUP BY ALL) n
         ON n.workload_id = p.workload_id AND n.rank = p.rank AND NOT p.alone
 )
 SELECT
-    run_id, rank, run_group, round(recorded)::BIGINT AS recorded_step_ns, round(beside)::BIGINT AS undisturbed_step_ns,
-    recorded / nullif(beside, 0) AS slowdown
+    run_id, rank, run_group, round(recorded)::BIGINT AS recorded_step_ns,
+    round(undisturbed_ns)::BIGINT AS undisturbed_step_ns,
+    recorded / nullif(undisturbed_ns, 0) AS slowdown
 FROM _compared
 WHERE recorded IS NOT NULL AND NOT alone;

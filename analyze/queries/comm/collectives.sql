@@ -50,7 +50,7 @@ WITH calls AS (
         CASE '{per}'
             WHEN 'dimension' THEN min(dimension) WHEN 'scope' THEN min(scope)
             WHEN 'group' THEN concat_ws(' ', min(process_group), min(scope))
-        END AS apart,
+        END AS part,
         CASE WHEN status NOT IN ('group not known', 'point_to_point') THEN max(bytes) END AS bytes,
         CASE WHEN status = 'matched' THEN min(dur_ns) END AS dur_ns, sum(dur_ns) AS kernel_ns,
         bus_factor(collective, count(*)) AS factor,
@@ -73,4 +73,4 @@ SELECT
     CASE WHEN '{each}' = 'yes' THEN min(group_name) END AS group_name,
     CASE WHEN '{each}' = 'yes' THEN min(start_ns) END AS start_ns
 FROM calls
-GROUP BY run_group, run_id, collective, status, apart, CASE WHEN '{each}' = 'yes' THEN call END
+GROUP BY run_group, run_id, collective, status, part, CASE WHEN '{each}' = 'yes' THEN call END

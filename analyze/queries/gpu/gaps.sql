@@ -54,28 +54,20 @@ longest AS MATERIALIZED (
 ),
 -- Join start and end separately: with an equality on time, the join scans the work once, not once per gap.
 edges AS (
-    SELECT g.gap, w.short_name AS before, NULL AS after, NULL AS op_id
+    SELECT g.gap, w.short_name AS before, NULL AS after, NULL AS after_op
     FROM longest g JOIN work_origins w
         ON w.run_id = g.run_id AND w.rank = g.rank AND w.device IS NOT DISTINCT FROM g.device
         AND w.start_ns + w.dur_ns = g.start_ns
     WHERE w.dur_ns > 0 OR w.start_ns IN (g.first_ns, g.last_ns)
     UNION ALL
-    SELECT g.gap, NULL, w.short_name, w.op_id
+    SELECT g.gap, NULL, w.short_name, CASE WHEN w.op_id > 0 THEN w.op_name END
     FROM longest g JOIN work_origins w
         ON w.run_id = g.run_id AND w.rank = g.rank AND w.device IS NOT DISTINCT FROM g.device
         AND w.start_ns = g.end_ns AND w.correlation_id IS NOT DISTINCT FROM g.correlation_id
     WHERE w.dur_ns > 0 OR w.start_ns IN (g.first_ns, g.last_ns)
 ),
 around AS (
-    SELECT gap, min(before) AS before, min(after) AS after, min(op_id) AS op_id FROM edges GROUP BY gap
-),
-launching_ops AS (
-    SELECT a.gap, arg_max(e.name, (e.start_ns, -e.dur_ns, e.name)) AS after_op
-    FROM around a
-    JOIN longest g USING (gap)
-    JOIN call_tree e ON e.run_id = g.run_id AND e.rank = g.rank AND e.op_id = a.op_id
-    WHERE e.kind IN ('op', 'range') AND a.op_id > 0
-    GROUP BY a.gap
+    SELECT gap, min(before) AS before, min(after) AS after, min(after_op) AS after_op FROM edges GROUP BY gap
 ),
 -- Bins of time turn the overlap join into an equality join. A bin is 2^20 ns (1 ms); longer gaps use longer bins, so
 -- that a gap has at most about 256 of them.
@@ -140,6 +132,5 @@ SELECT
     cause, before, after, after_op, cpu, cpu_ns, profiler_ns, host_time_note(python_stacks) AS note
 FROM longest
 LEFT JOIN around USING (gap)
-LEFT JOIN launching_ops USING (gap)
 LEFT JOIN mostly USING (gap)
 LEFT JOIN (SELECT run_id, rank, python_stacks FROM recording_facts) USING (run_id, rank)

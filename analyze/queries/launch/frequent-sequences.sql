@@ -19,7 +19,7 @@
 -- @order gpu_ns DESC, operator, sequence
 -- @use arithmetic, intervals, launches
 -- @needs GPU work that operators launched, two pieces or more, and min_count times
-WITH asked AS (
+WITH chosen_ranges AS (
     SELECT run_id, rank, tid, name, start_ns, start_ns + dur_ns AS end_ns
     FROM call_tree
     WHERE $operator <> '' AND contains(name, $operator) AND kind IN ('op', 'range')
@@ -37,7 +37,7 @@ codes AS MATERIALIZED (
         UNION
         SELECT short_name FROM kernel_names WHERE short_name IS NOT NULL
         UNION
-        SELECT name FROM asked
+        SELECT name FROM chosen_ranges
     )
 ),
 -- Kernels with the same short name have the same code.
@@ -50,7 +50,7 @@ work_codes AS MATERIALIZED (
 -- A range that does not end after all previous ones is nested.
 outermost AS (
     SELECT a.run_id, a.rank, a.tid, c.code, start_ns, end_ns
-    FROM asked a JOIN codes c USING (name)
+    FROM chosen_ranges a JOIN codes c USING (name)
     QUALIFY coalesce(end_ns > previous_end((run_id, rank, tid), start_ns, end_ns), true)
 ),
 owned AS (

@@ -66,14 +66,14 @@ outer_ops AS (
     QUALIFY coalesce(start_ns >= previous_end((run_id, rank, tid), start_ns, start_ns + dur_ns), true)
 ),
 -- The event does not name its thread: look up the operator of every thread.
-asked AS (
+candidates AS (
     SELECT c.*, t.tid
     FROM classified c LEFT JOIN (SELECT DISTINCT run_id, rank, tid FROM outer_ops) t USING (run_id, rank)
     WHERE '{group}' = 'operator'
 ),
 running AS (
     SELECT a.pool, a.start_ns, CASE WHEN a.start_ns < o.end_ns THEN o.name END AS name
-    FROM asked a ASOF LEFT JOIN outer_ops o
+    FROM candidates a ASOF LEFT JOIN outer_ops o
         ON o.run_id = a.run_id AND o.rank = a.rank AND o.tid = a.tid AND a.start_ns >= o.start_ns
 ),
 owners AS (
