@@ -10,7 +10,7 @@ import shlex
 from pathlib import Path
 from typing import NamedTuple
 
-from support import bash, run_cli
+from commands import bash, run_cli
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -10,7 +10,9 @@ from threading import get_native_id
 from typing import Any
 
 import pytest
-from support import ROOT, SAMPLES, complaints, event, kernel, launch, run_cli, write_trace
+from commands import complaints, run_cli
+from support import ROOT, SAMPLES
+from traces import event, kernel, launch, write_trace
 
 import analyze
 from analyze.advise import advise, findings, write_text

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ROOT, SAMPLES, complaints, kernel, run_cli, write_trace
+from commands import complaints, run_cli
+from support import ROOT, SAMPLES
+from traces import kernel, write_trace
 
 import analyze
 from analyze import agents

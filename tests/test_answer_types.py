@@ -11,7 +11,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support import SAMPLES, run_cli
+from commands import run_cli
+from support import SAMPLES
 
 import analyze
 from analyze.query.plain_types import distinct

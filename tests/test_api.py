@@ -13,7 +13,9 @@ from typing import Any
 import duckdb
 import pytest
 import typer
-from support import SAMPLES, event, kernel, run_cli, sql, write_trace
+from commands import run_cli
+from support import SAMPLES, sql
+from traces import event, kernel, write_trace
 
 import analyze
 from analyze.cli import main as cli

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ask, event, kernel, launch, write_trace
+from support import ask
+from traces import event, kernel, launch, write_trace
 
 import analyze
 from schemas.api_roles import matching_rule, rules

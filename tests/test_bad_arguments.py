@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import SAMPLES, complaints, opened, run_cli
+from commands import complaints, run_cli
+from support import SAMPLES, opened
 
 import analyze
 from analyze.query.query_files import catalog

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ROOT, ask, event, kernel, launch, sql, write_ranks
+from support import ROOT, ask, sql
 from test_communication import NAMES
 from test_parallel import pair
+from traces import event, kernel, launch, write_ranks
 
 COMPUTE = "sm90_xmma_gemm"
 _numbers = count(1)

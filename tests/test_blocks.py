@@ -10,7 +10,9 @@ from typing import Any
 
 import duckdb
 import pytest
-from support import SAMPLES, kernel, run_cli, write_trace
+from commands import run_cli
+from support import SAMPLES
+from traces import kernel, write_trace
 
 import analyze
 from analyze.advise import findings

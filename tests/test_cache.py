@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import kernel, run_cli, write_trace
+from commands import run_cli
+from traces import kernel, write_trace
 
 import analyze
 from analyze.errors import InputError

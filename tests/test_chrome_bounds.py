@@ -7,7 +7,8 @@ import json
 from pathlib import Path
 
 import pytest
-from support import kernel, run_python
+from commands import run_python
+from traces import kernel
 
 MEMORY_MB = 700
 CPU_SECONDS = 100

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support import SAMPLES, require_compiled
-from test_chrome_forms import TRACES, chunks
+from support import SAMPLES
+from test_chrome_forms import TRACES, chunks, require_compiled
 
 from analyze.sources.chrome import cutting
 from analyze.sources.chrome.cutting import PADDING, Cut, cut

@@ -8,9 +8,11 @@ import random
 from pathlib import Path
 
 import pytest
+from commands import run_cli
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import event, kernel, run_cli, sql, write_trace
+from support import sql
+from traces import event, kernel, write_trace
 
 import analyze
 from analyze.errors import InputError

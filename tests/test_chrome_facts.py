@@ -7,7 +7,8 @@ import json
 from pathlib import Path
 
 import pytest
-from support import ask, event, kernel, launch, sql, write_trace
+from support import ask, sql
+from traces import event, kernel, launch, write_trace
 
 
 def test_times_are_exact_where_a_double_is_not(tmp_path: Path) -> None:

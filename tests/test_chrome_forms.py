@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import pickle
 import random
+import shlex
+import subprocess
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +18,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
-from support import SAMPLES, event, kernel, lines_run, require_compiled
+from support import SAMPLES, lines_run
+from traces import event, kernel
 
 from analyze.sources.chrome import cutting
 from analyze.sources.chrome.category_columns import CATEGORIES
@@ -25,6 +30,24 @@ from analyze.sources.chrome.reader import Decoded, decode
 from analyze.sources.chrome.tables import Batches
 
 TRACES = sorted(SAMPLES.glob("*/torch/*.json.gz"))
+
+
+def can_compile() -> bool:
+    """Whether there is a C compiler that finds Python.h."""
+    command = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "")
+    command += ["-fsyntax-only", f"-I{sysconfig.get_path('include')}", "-x", "c", "-"]
+    try:
+        return subprocess.run(command, input=b"#include <Python.h>\n", capture_output=True).returncode == 0
+    except OSError:
+        return False
+
+
+def require_compiled(module: object, name: str) -> None:
+    """Skip without a C compiler. Fail if there is one and the module is missing: an installation failed."""
+    if module is not None:
+        return
+    assert not can_compile(), f"{name} is not there: python setup.py build_ext --inplace says why, or makes it"
+    pytest.skip(f"no C compiler that finds Python.h: the JSON decoder replaces {name}.c")
 
 
 @pytest.fixture(scope="module", autouse=True)

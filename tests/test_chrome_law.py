@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import SAMPLES, event, kernel
+from support import SAMPLES
+from traces import event, kernel
 
 from analyze.errors import InputError
 from analyze.sources.base import FileReport

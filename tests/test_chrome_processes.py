@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ask, event, kernel, launch, op, sql, write_trace
+from support import ask, sql
+from traces import event, kernel, launch, op, write_trace
 
 JOB = {"rank": 0, "world_size": 2}
 

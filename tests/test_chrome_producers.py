@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ask, event, launch, op, opened, write_trace
+from support import ask, opened
+from traces import event, launch, op, write_trace
 
 import analyze
 

@@ -13,24 +13,15 @@ import subprocess
 import sys
 import time
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from commands import bash, complaints, in_terminal, run_cli, run_python, start_cli
 from rich.cells import cell_len
-from support import (
-    ROOT,
-    SAMPLES,
-    bash,
-    complaints,
-    in_terminal,
-    kernel,
-    run_cli,
-    run_python,
-    start_cli,
-    stats_of_children,
-    write_trace,
-)
+from support import ROOT, SAMPLES, children
+from traces import kernel, write_trace
 
 import analyze
 from analyze.query.query_files import catalog
@@ -51,7 +42,11 @@ def test_signal_ends_a_running_query(number: signal.Signals, tmp_path: Path) -> 
 
         def seconds() -> float:
             """Of CPU, of the process that runs the statement."""
-            return sum(int(s[11]) for s in stats_of_children(asked.pid)) / os.sysconf("SC_CLK_TCK")
+            ticks = 0
+            for process in children(asked.pid):
+                with suppress(OSError):  # it has just ended
+                    ticks += int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11])
+            return ticks / os.sysconf("SC_CLK_TCK")
 
         try:
             # Said when it has been read, before the statement.

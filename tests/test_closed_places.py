@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import ROOT, SAMPLES, complaints, run_cli
+from commands import complaints, run_cli
+from support import ROOT, SAMPLES
 from test_discover import one, run_folder
 
 import analyze

@@ -8,7 +8,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from support import SAMPLES, forget, kernel, run_cli, sql, stored_rows, write_ranks
+from commands import run_cli
+from support import SAMPLES, forget, sql, stored_rows
+from traces import kernel, write_ranks
 
 import analyze
 from analyze.errors import InputError

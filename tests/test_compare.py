@@ -10,7 +10,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from support import SAMPLES, ask, complaints, event, kernel, launch, op, opened, run_cli, step, write_run, write_trace
+from commands import complaints, run_cli
+from support import SAMPLES, ask, opened
+from traces import event, kernel, launch, op, step, write_run, write_trace
 
 import analyze
 from analyze.comparison import Condition

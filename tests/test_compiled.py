@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ROOT, SAMPLES, ask, event, kernel, launched, op, sql, write_trace
+from support import ROOT, SAMPLES, ask, sql
+from traces import event, kernel, launched, op, write_trace
 
 
 def work(ts: float, number: int, name: str, dur: float) -> list[dict[str, Any]]:

@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import ROOT, kernel, write_trace
+from support import ROOT
+from traces import kernel, write_trace
 
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
 

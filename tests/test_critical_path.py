@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import SAMPLES, ask, event, kernel, launch, lines_run, sql, write_trace
+from support import SAMPLES, ask, lines_run, sql
+from traces import event, kernel, launch, write_trace
 
 import analyze
 from analyze.derive.columns import NULL

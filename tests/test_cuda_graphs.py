@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import SAMPLES, ask, event, kernel, launch, write_trace
+from support import SAMPLES, ask
+from traces import event, kernel, launch, write_trace
 
 
 def replay(ts: float, correlation: int, start: float, *work: tuple[str, float, float]) -> list[dict[str, Any]]:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from support import SAMPLES, run_cli
+from commands import run_cli
+from support import SAMPLES
 
 import analyze
 from analyze.errors import InputError

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from support import SAMPLES, kernel, run_python, write_trace
+from commands import run_python
+from support import SAMPLES, children
+from traces import kernel, write_trace
 
 import analyze
 from analyze.errors import InputError, MachineError
@@ -123,18 +125,13 @@ def test_built_in_queries_start_no_sql_process(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds its processes in /proc")
 def test_killed_query_process_is_one_sentence(stores: list[Store]) -> None:
-    engine, before = Engine([stores[0]]), children()
+    engine, before = Engine([stores[0]]), children(os.getpid())
     answer = engine.sql("SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE hash(a.range + b.range) = 1")
-    [own] = children() - before
+    [own] = children(os.getpid()) - before
     os.kill(own, signal.SIGKILL)
     with pytest.raises(MachineError, match=r"^SQL: its process was ended by signal 9"):
         answer.rows()
     assert engine.sql(KERNELS).rows() == [("a",)]
-
-
-def children() -> set[int]:
-    """Processes that this one has started."""
-    return {int(p) for task in Path("/proc/self/task").glob("*/children") for p in task.read_text().split()}
 
 
 def test_progress_bar_does_not_mix_with_rows(stores: list[Store]) -> None:

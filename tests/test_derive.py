@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from support import SAMPLES, event, run_cli, write_trace
+from commands import run_cli
+from support import SAMPLES
+from traces import event, write_trace
 
 import analyze
 from analyze.derive import DERIVED

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import event, write_trace
+from traces import event, write_trace
 
 import analyze
 from analyze.derive import call_sums, call_tree, gpu_work, op_sums, phases

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import SAMPLES, kernel, run_cli, sql, write_run, write_trace
+from commands import run_cli
+from support import SAMPLES, sql
+from traces import kernel, write_run, write_trace
 
 from analyze.errors import InputError
 from analyze.ingestion.discover import discover

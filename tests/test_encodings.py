@@ -7,7 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support import ROOT, SAMPLES, kernel, sql, write_trace
+from support import ROOT, SAMPLES, sql
+from traces import kernel, write_trace
 
 from analyze.errors import InputError
 from analyze.ingestion.discover import discover

@@ -6,7 +6,8 @@ import csv
 from pathlib import Path
 
 import pytest
-from support import SAMPLES, ask, event, kernel, launch, write_run, write_trace
+from support import SAMPLES, ask
+from traces import event, kernel, launch, write_run, write_trace
 
 
 def run_folder(root: Path, dataset: str, parallelism: str = "dp", ranks: int = 1, profiler: str = "none") -> Path:

@@ -6,7 +6,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support import ROOT, SAMPLES, kernel, run_python, write_trace
+from commands import run_python
+from support import ROOT, SAMPLES
+from traces import kernel, write_trace
 
 import analyze
 

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ROOT, ask, event, write_ranks
+from support import ROOT, ask
 from test_communication import collective
+from traces import event, write_ranks
 
 _WIDTH, _HIDDEN = 8, 32
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support import ask, event, kernel, launch, sql, write_ranks, write_trace
+from support import ask, sql
+from traces import event, kernel, launch, write_ranks, write_trace
 
 from analyze.ingestion.false_work import drop_false_work
 from analyze.ingestion.table_files import TableWriter

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ask, event, kernel, launch, op, sql, write_trace
+from support import ask, sql
+from traces import event, kernel, launch, op, write_trace
 
 from analyze.query.spill import MEMORY_VARIABLE
 

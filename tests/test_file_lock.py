@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import ROOT, kernel, run_cli, run_cli_under, write_trace
+from commands import run_cli, run_cli_under
+from support import ROOT
+from traces import kernel, write_trace
 
 from analyze.store.file_lock import locked
 from analyze.store.folder import Folder

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import SAMPLES, ask, complaints, event, kernel, launch, opened, run_cli, write_trace
+from commands import complaints, run_cli
+from support import SAMPLES, ask, opened
+from traces import event, kernel, launch, write_trace
 
 import analyze
 from analyze.errors import InputError

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ask, event, kernel, launch, op, write_trace
+from support import ask
+from traces import event, kernel, launch, op, write_trace
 
 
 def recorded(path: Path, work: Callable[[], object]) -> Path:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from support import ROOT, ask, event, kernel, launch, write_ranks, write_trace
+from support import ROOT, ask
 from test_communication import collective
+from traces import event, kernel, launch, write_ranks, write_trace
 
 import analyze
 

@@ -12,7 +12,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from support import SAMPLES, ask, event, kernel, launch, step, write_trace
+from support import SAMPLES, ask
+from traces import event, kernel, launch, step, write_trace
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import SAMPLES, ask, complaints, event, kernel, launch, run_cli, write_run, write_trace
+from commands import complaints, run_cli
+from support import SAMPLES, ask
+from traces import event, kernel, launch, write_run, write_trace
 
 import analyze
 from analyze import health

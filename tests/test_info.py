@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import complaints, run_cli
 from rich.cells import cell_len
-from support import SAMPLES, complaints, default_answer, event, kernel, launch, run_cli, sample_engines, write_trace
+from support import SAMPLES, default_answer, sample_engines
 from test_communication import collective
+from traces import event, kernel, launch, write_trace
 
 import analyze
 from analyze.info import Info, commands, lines

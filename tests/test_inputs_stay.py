@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import complaints, kernel, run_cli, run_python, write_trace
+from commands import complaints, run_cli, run_python
+from traces import kernel, write_trace
 
 COMMANDS: dict[str, Callable[[Path, Path], list[str | Path]]] = {
     "query": lambda path, out: ["query", "kernel-share", path, "-f", "json", "-o", out],

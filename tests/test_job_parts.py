@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import kernel, sql, write_trace
+from support import sql
+from traces import kernel, write_trace
 
 import analyze
 from analyze.errors import InputError

@@ -7,7 +7,8 @@ from statistics import mean, pstdev
 from typing import Any
 
 import pytest
-from support import ask, event, kernel, launch, write_trace
+from support import ask
+from traces import event, kernel, launch, write_trace
 
 
 def rank(number: int, durations: list[list[float]]) -> list[dict[str, Any]]:

@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ROOT, ask, kernel, run_cli, start_cli, write_run, write_trace
+from commands import run_cli, start_cli
+from support import ROOT, alive, ask, children
+from traces import kernel, write_run, write_trace
 
 import analyze
 
@@ -29,17 +31,9 @@ def start_ingest(folder: Path, store: Path) -> subprocess.Popen[str]:
     return start_cli("ingest", folder, "--store", store, "--jobs", "2")
 
 
-def children(pid: int) -> list[int]:
-    """Processes that a process started, theirs included."""
-    found = [int(p) for started in Path(f"/proc/{pid}/task").glob("*/children") for p in started.read_text().split()]
-    return found + [q for p in found for q in children(p)]
-
-
-def alive(pid: int) -> bool:
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
+def descendants(pid: int) -> list[int]:
+    """Processes that a process started, and those that they started."""
+    return [q for p in children(pid) for q in (p, *descendants(p))]
 
 
 def wait_for(condition: object, what: str, seconds: float = 60) -> None:
@@ -67,7 +61,7 @@ def at_work(large: Path, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str]
         try:
             wait_for(lambda: child.poll() is not None or list(store.glob(".part-*/*/*/kernels/*")), "it does not begin")
             assert child.poll() is None, "the ingest was over before it could be killed"
-            yield child, store, children(child.pid)
+            yield child, store, descendants(child.pid)
         finally:
             child.kill()
 

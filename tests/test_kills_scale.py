@@ -18,7 +18,7 @@ from typing import Any
 import fsspec
 import pytest
 from fsspec.implementations.local import LocalFileSystem
-from support import kernel, write_ranks
+from traces import kernel, write_ranks
 
 import analyze
 from analyze.errors import InputError

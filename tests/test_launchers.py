@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ROOT, kernel, run_cli, run_python, sql, stored_rows, write_ranks, write_trace
+from commands import run_cli, run_python
+from support import ROOT, sql, stored_rows
+from traces import kernel, write_ranks, write_trace
 
 import analyze
 from analyze.errors import InputError

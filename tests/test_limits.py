@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import ROOT, SAMPLES, kernel, write_ranks
+from support import ROOT, SAMPLES
+from traces import kernel, write_ranks
 
 import analyze
 from analyze.errors import InputError

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 import pytest
-from support import complaints, run_cli
+from commands import complaints, run_cli
 
 from analyze.query.blocks import built_in
 from analyze.query.query_files import catalog

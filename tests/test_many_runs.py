@@ -8,7 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support import ROOT, kernel, run_cli, write_trace
+from commands import run_cli
+from support import ROOT
+from traces import kernel, write_trace
 
 RUNS = 3000
 MEMORY_MB = 500

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import SAMPLES, ask, event, sql, write_trace
+from support import SAMPLES, ask, sql
+from traces import event, write_trace
 
 
 def memory(ts: float, addr: int, size: int, allocated: int, device: int = 0, reserved: int = 1000) -> dict[str, Any]:

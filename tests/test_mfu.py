@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import SAMPLES, ask, event, kernel, launched, write_trace
+from support import SAMPLES, ask
+from traces import event, kernel, launched, write_trace
 
 BF16, FP8 = "c10::BFloat16", "c10::Float8_e4m3fn"
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import SAMPLES, ask, run_cli, sql
+from commands import run_cli
+from support import SAMPLES, ask, sql
 
 import analyze
 from analyze.errors import InputError

@@ -16,7 +16,9 @@ import duckdb
 import pandas as pd
 import pyarrow as pa
 import pytest
-from support import SAMPLES, event, kernel, run_cli, write_trace
+from commands import run_cli
+from support import SAMPLES
+from traces import event, kernel, write_trace
 
 import analyze
 from analyze.errors import InputError

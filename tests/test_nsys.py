@@ -24,7 +24,8 @@ import pytest
 
 import analyze
 from schemas.tools import NSYS
-from tests.support import SAMPLES, ask, run_cli, sql
+from tests.commands import run_cli
+from tests.support import SAMPLES, ask, sql
 
 Rows = list[dict[str, Any]]
 

@@ -14,7 +14,8 @@ import analyze
 from analyze.ingestion.discover import discover
 from analyze.sources.base import FileReport
 from analyze.sources.nsys.reader import read
-from tests.support import ask, run_cli, sql
+from tests.commands import run_cli
+from tests.support import ask, sql
 from tests.test_nsys_jobs import MS, report
 from tests.test_nsys_layouts import Row, process, thread
 

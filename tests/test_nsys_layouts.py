@@ -17,7 +17,8 @@ import pytest
 from analyze.errors import InputError
 from analyze.sources.base import FileReport
 from analyze.sources.nsys.reader import read
-from tests.support import ask, run_cli, sql
+from tests.commands import run_cli
+from tests.support import ask, sql
 
 Row = Sequence[Any]
 TEXT = {"value", "name", "text", "label", "utcTime"}

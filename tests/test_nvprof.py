@@ -7,7 +7,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from support import ROOT, ask, run_cli, sql
+from commands import run_cli
+from support import ROOT, ask, sql
 
 from analyze.sources.base import FileReport
 from analyze.sources.nvprof.reader import read

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import SAMPLES, ask, event, kernel, launch, op, sql, write_trace
+from support import SAMPLES, ask, sql
+from traces import event, kernel, launch, op, write_trace
 
 import analyze
 

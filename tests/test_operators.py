@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import SAMPLES, ask, event, kernel, launch, sql, write_trace
+from support import SAMPLES, ask, sql
+from traces import event, kernel, launch, write_trace
 
 # Module Net_0 [0, 100) calls Linear_0 [10, 50), which calls aten::linear [20, 40) > aten::addmm [22, 38), which
 # launches a kernel of 7 us; Net_0 itself runs aten::relu [60, 70), which launches one of 3 us. A second call of

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from support import SAMPLES, ask, event, kernel, launch, write_trace
+from support import SAMPLES, ask
+from traces import event, kernel, launch, write_trace
 
 from schemas.manifest import read_manifest
 

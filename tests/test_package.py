@@ -6,7 +6,8 @@ import re
 import subprocess
 
 import pytest
-from support import ROOT, run_python
+from commands import run_python
+from support import ROOT
 
 PACKAGES = {"analyze", "collect", "schemas"}
 CODE = re.compile(r"^```.*?^```$", re.M | re.S)

@@ -7,7 +7,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support import ROOT, SAMPLES, ask, complaints, kernel, run_cli, sql, write_run, write_trace
+from commands import complaints, run_cli
+from support import ROOT, SAMPLES, ask, sql
+from traces import kernel, write_run, write_trace
 
 from analyze.errors import InputError
 from analyze.ingestion.discover import discover

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import SAMPLES, ask, event, kernel, sql, write_ranks, write_trace
+from support import SAMPLES, ask, sql
 from test_communication import collective
+from traces import event, kernel, write_ranks, write_trace
 
 import analyze
 from analyze.query.engine import Engine

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support import SAMPLES, complaints, run_cli
+from commands import complaints, run_cli
+from support import SAMPLES
 
 import analyze
 from analyze.errors import InputError

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import SAMPLES, ask, event, kernel, launch, write_trace
+from support import SAMPLES, ask
+from traces import event, kernel, launch, write_trace
 
 from schemas.phases import PHASES
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from support import kernel, run_cli, write_trace
+from commands import run_cli
+from traces import kernel, write_trace
 
 import analyze
 from analyze.advise import findings

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ROOT, SAMPLES, default_answer, event, kernel, launch, launched, op, run_cli, write_trace
+from commands import run_cli
+from support import ROOT, SAMPLES, default_answer
+from traces import event, kernel, launch, launched, op, write_trace
 
 import analyze
 from analyze.errors import InputError

@@ -14,18 +14,9 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from support import (
-    ROOT,
-    SAMPLES,
-    ask,
-    event,
-    grouped_answer,
-    kernel,
-    launch,
-    run_cli,
-    sample_engines,
-    write_trace,
-)
+from commands import run_cli
+from support import ROOT, SAMPLES, ask, grouped_answer, sample_engines
+from traces import event, kernel, launch, write_trace
 
 import analyze
 from analyze.advise import findings

@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from support import SAMPLES, kernel, sql, stored_rows, write_ranks, write_trace
+from support import SAMPLES, sql, stored_rows
+from traces import kernel, write_ranks, write_trace
 
 import analyze
 from analyze.errors import InputError

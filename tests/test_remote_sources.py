@@ -21,7 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ROOT, SAMPLES, kernel, run_cli, stored_rows, write_ranks, write_trace
+from commands import run_cli
+from support import ROOT, SAMPLES, stored_rows
+from traces import kernel, write_ranks, write_trace
 
 import analyze
 from analyze.errors import InputError, StorageError

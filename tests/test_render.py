@@ -15,21 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import complaints, in_terminal, run_cli, run_python
 from rich.cells import cell_len
-from support import (
-    ROOT,
-    SAMPLES,
-    complaints,
-    default_answer,
-    grouped_answer,
-    in_terminal,
-    kernel,
-    lines_run,
-    run_cli,
-    run_python,
-    sample_engines,
-    write_trace,
-)
+from support import ROOT, SAMPLES, default_answer, grouped_answer, lines_run, sample_engines
+from traces import kernel, write_trace
 
 import analyze
 from analyze.query.answer import Answer

@@ -13,9 +13,11 @@ from typing import Any
 import portalocker
 import pytest
 from chromium import CHROMIUM, QUIET
-from support import SAMPLES, event, kernel, launch, run_cli, write_ranks, write_trace
+from commands import run_cli
+from support import SAMPLES
 from test_communication import collective
 from test_parallel import gpipe
+from traces import event, kernel, launch, write_ranks, write_trace
 
 import analyze
 from analyze.errors import InputError

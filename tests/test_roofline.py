@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import SAMPLES, ask, run_cli
+from commands import run_cli
+from support import SAMPLES, ask
 from test_ncu import counts, wide, write
 
 import analyze

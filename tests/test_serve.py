@@ -23,7 +23,8 @@ from urllib.parse import urlencode
 
 import pyarrow.parquet as pq
 import pytest
-from support import ROOT, SAMPLES, run_cli, stats_of_children
+from commands import run_cli
+from support import ROOT, SAMPLES, alive, children
 from test_report import HOSTILE, browser, hostile_run, needs_browser, serious, words
 
 import analyze
@@ -301,12 +302,9 @@ def test_time_limit_stops_a_long_expression_and_others_proceed() -> None:
         for s in slow:
             assert s.result().status == 503 and "stopped after 5 s" in s.result().text
         assert server.ask("/query/runs?part=answer").status == 200
-        assert children(server.process.pid) <= 2  # of those four the one that is whole, and its figures
-
-
-def children(pid: int) -> int:
-    """How many processes a process has started that still run."""
-    return sum(stat[0] != "Z" for stat in stats_of_children(pid))
+        assert (
+            sum(map(alive, children(server.process.pid))) <= 2
+        )  # of those four the one that is whole, and its figures
 
 
 def test_memory_limit_is_enforced(monkeypatch: pytest.MonkeyPatch) -> None:

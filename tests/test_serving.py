@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import SAMPLES, ask, event, launched, sql, write_trace
+from support import SAMPLES, ask, sql
+from traces import event, launched, write_trace
 
 ATTENTION = "flash_fwd_kernel"
 

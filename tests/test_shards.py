@@ -8,7 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
-from support import SAMPLES, kernel, run_cli, run_cli_under, sql, stored_rows, write_ranks, write_run, write_trace
+from commands import run_cli, run_cli_under
+from support import SAMPLES, sql, stored_rows
+from traces import kernel, write_ranks, write_run, write_trace
 
 import analyze
 from analyze.errors import InputError

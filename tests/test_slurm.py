@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ROOT, kernel, stored_rows, write_trace
+from support import ROOT, stored_rows
+from traces import kernel, write_trace
 
 import analyze
 from schemas.manifest import read_manifest

@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import SAMPLES, kernel, sql, write_trace
+from support import SAMPLES, sql
+from traces import kernel, write_trace
 
 import analyze
 from analyze.ingestion.discover import discover

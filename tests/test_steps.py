@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import SAMPLES, ask, event, kernel, launch, sql, step, write_run, write_trace
+from support import SAMPLES, ask, sql
+from traces import event, kernel, launch, step, write_run, write_trace
 
 import analyze
 

@@ -16,7 +16,9 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support import ROOT, ask, forget, kernel, run_cli, run_cli_under, sql, write_ranks, write_run, write_trace
+from commands import run_cli, run_cli_under
+from support import ROOT, ask, forget, sql
+from traces import kernel, write_ranks, write_run, write_trace
 
 import analyze
 from analyze.errors import InputError

@@ -11,7 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import ROOT, kernel, run_cli, run_python, write_ranks, write_trace
+from commands import run_cli, run_python
+from support import ROOT
+from traces import kernel, write_ranks, write_trace
 
 import analyze
 from analyze.errors import InputError

@@ -16,7 +16,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from support import ROOT, event, kernel, run_cli, write_trace
+from commands import run_cli
+from support import ROOT
+from traces import event, kernel, write_trace
 
 import analyze
 from analyze.errors import InputError

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import SAMPLES, ask, complaints, event, kernel, launch, run_cli, sql, write_trace
+from commands import complaints, run_cli
+from support import SAMPLES, ask, sql
+from traces import event, kernel, launch, write_trace
 
 import analyze
 from analyze.errors import InputError

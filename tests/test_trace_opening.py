@@ -19,18 +19,9 @@ from pathlib import Path
 from urllib.parse import parse_qs
 
 import pytest
-from support import (
-    SAMPLES,
-    ask,
-    complaints,
-    event,
-    kernel,
-    launch,
-    run_cli,
-    sample_engines,
-    start_cli,
-    write_trace,
-)
+from commands import complaints, run_cli, start_cli
+from support import SAMPLES, ask, sample_engines
+from traces import event, kernel, launch, write_trace
 
 from analyze import advise
 from analyze.advise import Advice

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from support import SAMPLES, event, kernel, launch, sql, write_trace
+from support import SAMPLES, sql
+from traces import event, kernel, launch, write_trace
 
 import analyze
 from analyze.trace.tracks import overflow_lanes

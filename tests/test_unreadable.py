@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import SAMPLES, forget, run_python
+from commands import run_python
+from support import SAMPLES, forget
 
 import analyze
 from analyze.errors import InputError

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support import SAMPLES, event, kernel, launch, op, sql, write_trace
+from support import SAMPLES, sql
+from traces import event, kernel, launch, op, write_trace
 
 TREE = """
 WITH last AS (

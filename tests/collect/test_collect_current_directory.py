@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from collect_support import CPU
-from support import kernel, write_ranks
+from traces import kernel, write_ranks
 
 from analyze.ingestion.staging import LITTLE
 from collect.environment import git_state

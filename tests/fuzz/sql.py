@@ -23,7 +23,7 @@ import duckdb
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from support import kernel, write_trace
+from traces import kernel, write_trace
 
 import analyze
 from analyze.errors import InputError
