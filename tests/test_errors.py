@@ -6,7 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import SAMPLES, complaints, event, run_cli, write_trace
+from commands import complaints, run_cli
+from support import SAMPLES
+from traces import event, write_trace
 
 import analyze
 from schemas.errors import InputError, InternalError, MachineError, ReportedError

@@ -302,9 +302,8 @@ def test_time_limit_stops_a_long_expression_and_others_proceed() -> None:
         for s in slow:
             assert s.result().status == 503 and "stopped after 5 s" in s.result().text
         assert server.ask("/query/runs?part=answer").status == 200
-        assert (
-            sum(map(alive, children(server.process.pid))) <= 2
-        )  # of those four the one that is whole, and its figures
+        # Of those four workers the one that is whole, and the process for its figures.
+        assert sum(map(alive, children(server.process.pid))) <= 2
 
 
 def test_memory_limit_is_enforced(monkeypatch: pytest.MonkeyPatch) -> None:
