@@ -1,4 +1,4 @@
-"""Commands run as a user runs them: in this process, in one of their own, in a terminal, in bash."""
+"""Run commands as a user does: in this process, in their own, in a terminal, in bash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests share: rows of queries, answers of the samples, stores, processes and lines of code."""
+"""Query recordings and samples; count processes and lines of code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`analyze mcp`: a client of the Model Context Protocol asks the server over stdio, as an agent does."""
+"""`analyze mcp`: a client of the Model Context Protocol queries the server over stdio."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers to free SQL in every form: columns of one name, and all types that DuckDB has."""
+"""Answers to SQL in every format: duplicate column names, and all types of DuckDB."""
 
 from __future__ import annotations
 

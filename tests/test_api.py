@@ -1,4 +1,4 @@
-"""The Python API: it has what the command line has, and questions of the same runs ask one engine."""
+"""The Python API mirrors the command line, and queries of the same runs share an engine."""
 
 from __future__ import annotations
 

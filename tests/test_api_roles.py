@@ -1,4 +1,4 @@
-"""What runtime and driver calls do, by name; and that the queries about waiting say the same of CUDA, HIP and XPU."""
+"""Roles of runtime and driver calls by name; queries treat CUDA, HIP and XPU alike."""
 
 from __future__ import annotations
 

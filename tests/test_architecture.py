@@ -1,4 +1,4 @@
-"""Who may import whom, and that nothing is declared that is not there."""
+"""Which package may import which, and that documented rooms exist."""
 
 from __future__ import annotations
 

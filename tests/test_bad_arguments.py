@@ -1,4 +1,4 @@
-"""Arguments that DuckDB would refuse: they are refused before, in one sentence that names the option."""
+"""Invalid arguments are rejected in one sentence that names the option, before DuckDB sees them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches of sends and receives, of which one kernel says nothing. Times in the comments are us, in the rows ns."""
+"""Batched sends and receives. Times in the comments are us, in the rows ns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cache of raw files that queries are given: it follows the files, has a size, and says what it holds."""
+"""The cache of ingested raw files: it follows the files, has a size limit, and lists its contents."""
 
 from __future__ import annotations
 

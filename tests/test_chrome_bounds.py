@@ -1,4 +1,4 @@
-"""What no file may do: take memory or time out of proportion to its size. Each case runs in a process of its own."""
+"""No file takes memory or time out of proportion to its size. Each case runs in its own process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damaged traces: everything whole is kept, the loss is one line; a file that is no trace is one sentence."""
+"""Damaged traces: whole events are kept, losses are one line, other files are one sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The facts of real Chrome traces that break naive readers, one small hand-written trace each, the rows beside it."""
+"""Properties of real Chrome traces that break naive readers: one small trace each, and its rows."""
 
 from __future__ import annotations
 

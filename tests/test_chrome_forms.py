@@ -1,4 +1,4 @@
-"""Events read by their forms give the rows that events decoded one by one give, whatever stands in them."""
+"""Events read by their forms equal events decoded one by one."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def text(events: list[dict[str, Any]], between: str = ",\n  ", **layout: Any) ->
 
 @pytest.mark.parametrize("trace", TRACES, ids=lambda p: "-".join((p.parts[-3], p.name.split(".")[0])))
 def test_samples_are_read_by_event_form(tmp_path: Path, trace: Path) -> None:
-    """Were it not so, nothing but time would tell."""
+    """A sample that is decoded event by event instead would only be slower."""
     path = tmp_path / "t.json"
     path.write_bytes(gzip.decompress(trace.read_bytes()))
     chunks = list(TraceFile(path).chunks())

@@ -1,4 +1,4 @@
-"""Damaged gzip files give every byte before the damage."""
+"""Damaged gzip files: every byte before the damage is read."""
 
 from __future__ import annotations
 

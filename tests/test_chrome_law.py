@@ -1,4 +1,4 @@
-"""Events read + events reported lost = events there, whatever became of the file."""
+"""Events read + events reported lost = events in the file, whatever the damage."""
 
 from __future__ import annotations
 

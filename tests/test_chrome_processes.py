@@ -1,4 +1,4 @@
-"""Chrome traces whose events a chunk alone does not place: several processes in one file, begins and ends."""
+"""Chrome traces with several processes in a file, and begin and end events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chrome traces of other programs than torch.profiler, and device rows of other makers' GPUs."""
+"""Chrome traces of other programs than torch.profiler, and of other vendors' GPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths that cannot be looked at: which error Python raises for them, or none, depends on its version."""
+"""Paths that cannot be accessed: errors are the same on every Python version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collectives, stragglers and skew of small traces of several ranks. Times in the comments are us, in the rows ns."""
+"""Collectives, stragglers and skew in small traces of several ranks. Times in the comments are us, in the rows ns."""
 
 from __future__ import annotations
 

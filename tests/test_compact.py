@@ -1,4 +1,4 @@
-"""Small files put together: the same rows, sorted so that a rank is found, and readers keep what they opened."""
+"""Compaction merges small files: the same rows, sorted by rank, and open readers keep their files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""torch.compile: kernels of Inductor by their operators and by the compiled region, and what is not compiled."""
+"""torch.compile: Inductor kernels by operator and by compiled region."""
 
 from __future__ import annotations
 

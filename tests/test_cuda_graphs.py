@@ -1,4 +1,4 @@
-"""CUDA graphs: replays and their gaps, and where their kernels belong."""
+"""CUDA graphs: replays, gaps between them, and the launches that their kernels belong to."""
 
 from __future__ import annotations
 

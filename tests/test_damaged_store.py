@@ -1,4 +1,4 @@
-"""Damage anywhere in a store's Parquet files: a question has the same answer, or one sentence and exit code 2."""
+"""Damage anywhere in a store's Parquet files: the same answer, or one sentence and exit code 2."""
 
 import random
 import shutil

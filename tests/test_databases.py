@@ -1,4 +1,4 @@
-"""What the DuckDB of an engine sees and holds, and the one for expressions over rows."""
+"""DuckDB instances of engines: what each sees, their settings, and the instance for expressions."""
 
 from __future__ import annotations
 

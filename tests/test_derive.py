@@ -1,4 +1,4 @@
-"""Derived tables: what the ingest computes of one rank, and what a question does where a store lacks it."""
+"""Derived tables: computed at ingest, and computed again where a store lacks them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What launched each kernel, copy and fill, from the tables of a rank."""
+"""The launch call and operator of each kernel, copy and fill."""
 
 from __future__ import annotations
 

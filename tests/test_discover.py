@@ -1,4 +1,4 @@
-"""Which rank and which run a raw file belongs to."""
+"""Which rank and run a raw file belongs to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documentation is true: its examples print what it shows, and every command and query is in it."""
+"""Documentation examples print what the page shows; every command and query is documented."""
 
 from __future__ import annotations
 

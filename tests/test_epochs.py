@@ -1,4 +1,4 @@
-"""What an epoch takes: time by `epochs`, CPU and GPU time and calls by `op-totals`. By hand."""
+"""Time of epochs: `epochs` and `op-totals`, by hand."""
 
 from __future__ import annotations
 

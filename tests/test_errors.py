@@ -1,4 +1,4 @@
-"""Bad input, faults of the machine and our own faults: three types, each reported by the command in its own way."""
+"""Bad input, machine errors and internal errors are three types, each reported in its own way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The programs in examples/ that ask. Those that train are in tests/collect/test_collect_examples.py."""
+"""The programs in examples/ that query. Those that train are in tests/collect/test_collect_examples.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens per expert in small traces: what the products between the all_to_alls tell."""
+"""Tokens per expert in small traces, from the matrix products between all_to_alls."""
 
 from __future__ import annotations
 

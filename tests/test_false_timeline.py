@@ -1,4 +1,4 @@
-"""GPU work that cannot have run as its file says is lost, reported, and in no sum; work that can is in all of them."""
+"""GPU work with impossible times is removed and reported; valid work is in all sums."""
 
 from __future__ import annotations
 

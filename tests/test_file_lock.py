@@ -1,4 +1,4 @@
-"""Locks: readers side by side, a writer alone, and nothing is left of who was killed."""
+"""File locks: shared readers, an exclusive writer, and no lock of a killed process."""
 
 from __future__ import annotations
 

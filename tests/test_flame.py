@@ -1,4 +1,4 @@
-"""Flame graphs: stacks by hand, totals as the queries have them, and the two forms that they are written in."""
+"""Flame graphs: stacks by hand, totals equal to queries, and both file formats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A short run of the fuzzer (`python -m tests.fuzz` runs longer), and that its laws can be broken."""
+"""A short run of the fuzzer (`python -m tests.fuzz` runs longer), and that its checks can fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The segments of a GPU, by hand on small examples and against a count at every moment on random ones."""
+"""Segments of a GPU's timeline, by hand and against a count at every moment."""
 
 from __future__ import annotations
 

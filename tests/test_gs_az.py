@@ -1,4 +1,4 @@
-"""What is tested at s3://, on Google's and Azure's storage: against fake-gcs-server and Azurite on this machine."""
+"""The tests of s3:// on Google's and Azure's storage: fake-gcs-server and Azurite on this machine."""
 
 from __future__ import annotations
 

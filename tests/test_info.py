@@ -1,4 +1,4 @@
-"""`analyze info`: what was found, what it lacks, what it can answer; and why an answer has no rows."""
+"""`analyze info`: what was found, what is missing, which queries can answer; and why an answer is empty."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_every_kind_of_data_is_in_a_sample(tmp_path: Path) -> None:
 
 
 def test_unused_features_are_not_reported_as_missing() -> None:
-    """resnet18-1gpu is compiled by nobody and replays no graph: its recording is none the worse for it."""
+    """resnet18-1gpu uses neither torch.compile nor CUDA graphs."""
     said = told(ONE)
     lacks = said[said.index("lacks") : said.index("  GPU")]
     assert not [name for name, h in HOLDINGS.items() if h.optional and name in lacks]

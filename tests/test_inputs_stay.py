@@ -1,4 +1,4 @@
-"""No output is written over what is read."""
+"""No command overwrites its input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How steady a kernel is over ranks and steps, by hand."""
+"""Variation of a kernel over ranks and steps, by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shards that a cluster's engine runs: the rows of a local ingest, also when workers are lost."""
+"""Shards run by a cluster launcher: the rows of a local ingest, also after losing workers."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ if event == 'open' and str(args[0]).endswith('t.json') and not os.path.exists(f'
 
 
 def test_dask_on_this_machine_is_closed_to_other_users(tmp_path: Path, in_workers: InWorkers) -> None:
-    """Who can send it a task runs code as this user; and its web pages show what it does."""
+    """A task runs code as this user, and web pages would show what it does."""
     pytest.importorskip("distributed")
     psutil = pytest.importorskip("psutil")
     path = write_trace(tmp_path / "t.json", [kernel("k", 0, 1)])

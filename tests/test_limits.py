@@ -1,4 +1,4 @@
-"""What a question may take of the machine: threads, memory, open files."""
+"""Resource limits of queries: threads, memory, open files."""
 
 from __future__ import annotations
 

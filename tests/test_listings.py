@@ -1,4 +1,4 @@
-"""What commands list is said to people, and is rows in the forms that programs read."""
+"""Lists that commands print, as text and as rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nsight Compute: every form of its output, the units, what damage leaves, and FLOPs counted by hand."""
+"""Nsight Compute: every output format, units, damage, and FLOPs by hand."""
 
 from __future__ import annotations
 

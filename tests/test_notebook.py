@@ -1,4 +1,4 @@
-"""What a notebook gets of answers and recordings: tables, frames, Arrow, figures, completion."""
+"""Answers and recordings in a notebook: tables, data frames, Arrow, figures, completion."""
 
 from __future__ import annotations
 

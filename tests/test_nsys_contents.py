@@ -1,4 +1,4 @@
-"""What an export of Nsight Systems holds: names of ranges, older layouts, tables that are not read, managed memory."""
+"""Contents of Nsight Systems exports: range names, older layouts, unread tables, managed memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exports of Nsight Systems whose values are not what their columns should hold: every row is read or reported."""
+"""Nsight Systems exports with invalid values: every row is read or reported."""
 
 from __future__ import annotations
 

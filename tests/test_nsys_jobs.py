@@ -1,4 +1,4 @@
-"""Reports of Nsight Systems of one job: which rank each process is, on which GPU, and at what time."""
+"""Nsight Systems reports of one job: rank, GPU and clock of each process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which operator GPU work belongs to: External ids that are correlation ids, ids that are not unique, threads."""
+"""The operator of GPU work: External ids that are correlation ids, shared ids, threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Module tree, roofline of operators, waiting for data, recomputation: by hand, and against torch where it can say."""
+"""Module tree, operator roofline, data loading, recomputation: by hand and against torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ops` equals torch.profiler's key_averages() of the same trace: one recorded here, and the committed ones."""
+"""`ops` equals torch.profiler's key_averages() of the same trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is published says the same as the repository."""
+"""The published package says the same as the repository."""
 
 from __future__ import annotations
 

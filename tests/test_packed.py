@@ -1,4 +1,4 @@
-"""Every raw format packed with gzip, and folders in which not every file is whole."""
+"""Every raw format compressed with gzip, and folders with damaged files."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def test_send_and_receive_are_one_call(tmp_path: Path) -> None:
 
 
 def test_buffered_send_does_not_wait(tmp_path: Path) -> None:
-    """NCCL lets small sends go before the receiver comes: transfer, and nobody was late. By order, if all are there."""
+    """NCCL buffers small sends: the sender does not wait for the receiver. Matched by order if all are recorded."""
     sent = [pair("send", 1, 0, 2), pair("send", 1, 20, 2)]
     received = [pair("recv", 0, 10, 3), pair("recv", 0, 30, 3)]
     for name, got, waits in (("whole", received, [0, 0]), ("part", received[1:], [None, None])):

@@ -1,4 +1,4 @@
-"""Recordings of four H200s (sample_traces/*-4gpu), against what their programs in examples/parallel compute."""
+"""Recordings of four H200s (sample_traces/*-4gpu) against their programs in examples/parallel."""
 
 from __future__ import annotations
 

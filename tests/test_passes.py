@@ -1,4 +1,4 @@
-"""Several passes of one workload: one of them answers, it is said which, and none of the work counts twice."""
+"""Several passes of one workload: one answers, a note says which, and no work counts twice."""
 
 from __future__ import annotations
 

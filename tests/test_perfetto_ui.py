@@ -1,4 +1,4 @@
-"""Exported traces in the real Perfetto UI, in a browser: no import errors, no invented numbers, the moment."""
+"""Exported traces in the Perfetto UI: no import errors, and the view opens at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Phases of programs that say none, as autograd tells them: by hand, and beside the annotations of real recordings."""
+"""Phases inferred from autograd: by hand, and against annotations of real recordings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No way out: what a user writes as SQL computes, and neither writes nor reads a file, nor changes what is stored."""
+"""User SQL only reads: no files, no writes, no changes of the store."""
 
 from __future__ import annotations
 

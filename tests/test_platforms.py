@@ -1,4 +1,4 @@
-"""`analyze` runs where the parts of POSIX that Windows lacks are not there."""
+"""`analyze` runs without the parts of POSIX that Windows lacks."""
 
 from __future__ import annotations
 

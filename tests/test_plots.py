@@ -1,4 +1,4 @@
-"""Figures: every query's declaration is drawn, what it shows is what the query answers, and names stay text."""
+"""Figures: each query's figure shows its answer, and names stay text."""
 
 from __future__ import annotations
 

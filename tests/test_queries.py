@@ -1,4 +1,4 @@
-"""All queries: documented columns are the ones returned, shares add up, and each question once by hand."""
+"""All queries: documented columns are returned, shares add up, and each is computed once by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores on object storage, against moto's S3 server on this machine: the same rows, and no change is lost."""
+"""Stores on object storage (moto's S3 server): the same rows, and no change is lost."""
 
 from __future__ import annotations
 

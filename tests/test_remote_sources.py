@@ -1,4 +1,4 @@
-"""Raw files at URLs, against moto's S3 server on this machine: read as those in a folder are, and each fetched once."""
+"""Raw files at URLs (moto's S3 server): the rows of local files, and each is fetched once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report: what is in it, and what a browser makes of it."""
+"""The report: its contents, and how a browser shows it."""
 
 from __future__ import annotations
 

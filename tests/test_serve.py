@@ -1,4 +1,4 @@
-"""`analyze serve`: what its pages say, who may ask for them, and what a browser makes of them."""
+"""`analyze serve`: its pages, who may access them, and how a browser shows them."""
 
 from __future__ import annotations
 
@@ -273,7 +273,7 @@ def test_time_limit_stops_a_long_query_and_others_proceed() -> None:
 
 
 def test_query_stops_when_the_client_disconnects() -> None:
-    """Under a time limit that none of them would reach: whoever had to wait for one would run into his own."""
+    """The time limit is longer than any client waits."""
     with serving(SAMPLES / "late-rank", "--time-limit", "3600") as server, ThreadPoolExecutor() as beside:
         # One that nobody waits for any more makes room for the next.
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""Inference: prefill and decode steps by their ranges, or by what is looked up in the embedding table."""
+"""Inference: prefill and decode steps by their ranges, or by lookups in the embedding table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An ingest in shards holds, once committed, the rows of an ingest in one; before, nothing; it says what is missing."""
+"""An ingest in shards: after the commit the rows of one ingest, before it nothing."""
 
 from __future__ import annotations
 

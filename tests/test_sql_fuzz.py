@@ -1,4 +1,4 @@
-"""Random statements against the walls around SQL of unknown origin; `tests/fuzz/sql.py` asks many more."""
+"""Random SQL against the checks of user SQL; `tests/fuzz/sql.py` runs many more."""
 
 from __future__ import annotations
 

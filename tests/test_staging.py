@@ -1,4 +1,4 @@
-"""How raw files are read: by which processes, and the same rows however it is done."""
+"""Reading raw files in parallel gives the same rows as in one process."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_parallel_read_equals_sequential_read(tmp_path: Path, name: str) -> None
 
 
 def test_main_process_reads_too() -> None:
-    """In the order of the chunks, whoever reads them, and never with more of them than the processes need."""
+    """Results are in the order of the chunks, and few chunks are in memory."""
     here, begun = threading.get_ident(), 0
 
     def read(chunk: int) -> tuple[int, bool]:

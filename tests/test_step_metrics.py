@@ -1,4 +1,4 @@
-"""The collector's step metrics: what damage leaves of them."""
+"""The collector's step metrics: whole and damaged files."""
 
 from __future__ import annotations
 

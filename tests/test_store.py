@@ -1,4 +1,4 @@
-"""The store: the same again changes nothing, readers see old rows or new ones, and nothing leads out of it."""
+"""The store: ingesting again changes nothing, readers keep a snapshot, and no path leaves the store."""
 
 from __future__ import annotations
 

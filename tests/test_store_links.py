@@ -1,4 +1,4 @@
-"""Links in a store or in the cache: nothing is read, written or removed through them."""
+"""Links in a store or in the cache are never followed."""
 
 from __future__ import annotations
 

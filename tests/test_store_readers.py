@@ -1,4 +1,4 @@
-"""A store read without tracequarry: what docs/stores.md says, by polars, pandas or Spark, is its own answer."""
+"""A store read without tracequarry: the recipe in docs/stores.md with polars, pandas and Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The coverage table in docs/studies: a row for every table and figure of the studies, and each row leads somewhere."""
+"""The coverage table in docs/studies: a row for every table and figure, and each row links a result."""
 
 from __future__ import annotations
 

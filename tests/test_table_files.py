@@ -1,4 +1,4 @@
-"""Parquet files of the store: their row groups, and what it takes to write them."""
+"""Parquet files of the store: row groups, memory, and writing in the background."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`analyze trace`: what is written opens as a Chrome trace and reads back as the rows that it came from."""
+"""`analyze trace` writes a Chrome trace that reads back as the same rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`analyze trace --open`: the trace goes to the Perfetto UI once, from loopback, at the moment that was asked for."""
+"""`analyze trace --open`: the Perfetto UI gets the trace once, from loopback, at the requested time."""
 
 from __future__ import annotations
 

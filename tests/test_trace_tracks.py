@@ -1,4 +1,4 @@
-"""Exported traces as the Perfetto UI takes them: numbers, names, slices that nest, arrows that meet their slices."""
+"""Exported traces as Perfetto reads them: ids, names, nested slices, and arrows between slices."""
 
 from __future__ import annotations
 

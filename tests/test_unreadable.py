@@ -1,4 +1,4 @@
-"""A stored Parquet file that cannot be read is named, whoever reads it: DuckDB's error often says of none."""
+"""Every command names a stored Parquet file that it cannot read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Output files: whole or not at all, and no way to another file."""
+"""Output files are written whole or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where on the CPU GPU work comes from, beside the call tree, which finds the same in another way."""
+"""Where on the CPU GPU work was launched, against the call tree, which is computed in another way."""
 
 from __future__ import annotations
 

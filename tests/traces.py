@@ -1,4 +1,4 @@
-"""Chrome traces written by hand, and the run folders that hold them."""
+"""Write Chrome traces by hand, and run folders that hold them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the real command in a process of its own, as a user does, and reads back what it left."""
+"""Run `collect` in a process, as a user does, and read what it wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recording is bounded by events and seconds, and the program goes on as without it."""
+"""Limits of events and seconds end a recording; the program continues."""
 
 from __future__ import annotations
 

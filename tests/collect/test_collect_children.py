@@ -1,4 +1,4 @@
-"""Processes that a program of the user's own starts, by fork and by multiprocessing, while it is recorded."""
+"""Child processes of a recorded program, by fork and by multiprocessing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No command runs code that it finds in the current directory: modules, or what a repository's configuration names."""
+"""No command runs code from the current directory: neither modules nor what a git configuration names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The programs in examples/ run, at sizes for a CPU, and what is recorded of them can be asked."""
+"""The programs in examples/ run at sizes for a CPU, and queries answer from their recordings."""
 
 from __future__ import annotations
 

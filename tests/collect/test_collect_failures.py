@@ -1,4 +1,4 @@
-"""What a run folder says after Ctrl-C, a killed rank, a full disk."""
+"""Run folders after Ctrl-C, a killed rank and a full disk."""
 
 from __future__ import annotations
 

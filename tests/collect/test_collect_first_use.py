@@ -1,4 +1,4 @@
-"""When recording a user's own program begins and ends, where the program does more than to train in its main thread."""
+"""When a recording of a user's program starts and ends, if not all training is in the main thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs of the user's own that use a GPU in less usual ways: as without `collect`, and recorded."""
+"""Programs that use a GPU in less usual ways: they run as without `collect`, and are recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job on several nodes: a `collect` on each, or one that starts processes on all."""
+"""A job on several nodes: one `collect` for each node, or one for all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program of the user's own, unchanged, under torch.profiler."""
+"""A user's unchanged program under torch.profiler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nsight Systems for real where it is installed; command lines and metric choices as data."""
+"""Nsight Systems where it is installed; command lines and metrics of Nsight Compute."""
 
 from __future__ import annotations
 

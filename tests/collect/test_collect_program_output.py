@@ -1,4 +1,4 @@
-"""What a program of the user's own writes, and the signals that it is sent: as without `collect`."""
+"""Output, input and signals of a recorded program are as without `collect`."""
 
 from __future__ import annotations
 

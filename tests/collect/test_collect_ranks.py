@@ -1,4 +1,4 @@
-"""Which processes of a user's own program are ranks: what is recorded of jobs and of what runs beside them."""
+"""Which processes of a user's program are ranks."""
 
 from __future__ import annotations
 

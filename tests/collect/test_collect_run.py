@@ -1,4 +1,4 @@
-"""`collect run` on the CPU with real models: what a run folder holds."""
+"""`collect run` on the CPU with real models: the contents of a run folder."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_cosine_schedule() -> None:
     assert rates == pytest.approx([0.01 * (1 + math.cos(math.pi * t / 4)) / 2 for t in range(4)])
 
 
-def test_cifar100(collect: Collect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cifar100(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The real data set's format: a pickled dict of rows of 3072 bytes (3 x 32 x 32), its names in `meta`.
     root = tmp_path / "cifar-100-python"
     root.mkdir()
@@ -184,14 +184,14 @@ def test_cifar100(collect: Collect, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (root / name).write_bytes(pickle.dumps(content))
         digests[name] = hashlib.md5((root / name).read_bytes()).hexdigest()
     # torchvision declares the MD5 of each file. Those of the real data set reject these files ...
-    refused = collect(*CPU, "--data", f"cifar100:{tmp_path}")
-    assert refused.code == 2 and "no usable cifar100 data set" in refused.stderr
+    options = make_options({"model": "resnet18", "batch_size": 5, "data": f"cifar100:{tmp_path}", "workers": 0})
+    with pytest.raises(InputError, match="no usable cifar100 data set"):
+        open_source(options, 32, "cpu", 0, tmp_path)
     # ... and their own accept them.
     cifar = pytest.importorskip("torchvision").datasets.CIFAR100
     monkeypatch.setattr(cifar, "train_list", [["train", digests["train"]]])
     monkeypatch.setattr(cifar, "test_list", [["test", digests["test"]]])
     monkeypatch.setitem(cifar.meta, "md5", digests["meta"])
-    options = make_options({"model": "resnet18", "batch_size": 5, "data": f"cifar100:{tmp_path}", "workers": 0})
     found = open_source(options, 32, "cpu", 0, tmp_path)
     batch, labels = next(found.batches)
     assert (found.classes, tuple(batch.shape), set(labels.tolist())) == (2, (5, 3, 32, 32), {0, 1})

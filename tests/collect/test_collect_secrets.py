@@ -1,4 +1,4 @@
-"""A run folder is made to be passed on: no file of it holds what is planted in environment and command line."""
+"""No file of a run folder contains secrets of the environment or the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps of programs that step no optimizer: calls of a function that the user names."""
+"""Programs without an optimizer: calls of a function that the user names are steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`collect sweep`: killed and resumed, past a failed cell, bad plans."""
+"""`collect sweep`: killed and resumed, past a failed cell, invalid plans."""
 
 from __future__ import annotations
 

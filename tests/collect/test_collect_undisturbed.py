@@ -1,4 +1,4 @@
-"""What recording costs: the same steps timed before the profiler starts, and how much is recorded."""
+"""Profiler overhead: the same steps timed without the profiler, and how much each detail records."""
 
 from __future__ import annotations
 

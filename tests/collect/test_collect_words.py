@@ -1,4 +1,4 @@
-"""What `collect` says besides the run folder: before it starts, at its end, and in words that rich leaves alone."""
+"""Messages of `collect` on the terminal."""
 
 from __future__ import annotations
 
