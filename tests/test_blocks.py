@@ -118,7 +118,7 @@ _INTERVALS = "(VALUES (1, 0, 5, 0, 2, 'a')) i(track, start_ns, end_ns, level, va
 GIVEN: dict[str, tuple[str, ...]] = {
     "step_coverage": ("marks",),
     "gpu_lengths": ("gpu_segments_span",),
-    "gap_launches": ("gaps_of_devices",),
+    "gap_launches": ("gpu_idle",),
     "intervals_clip": ("gpu_timeline", "gpu_windows_span"),
     "matched_collectives": ("collective_kernels",),
     "labelled_launches": ("kernel",),

@@ -350,12 +350,14 @@ LEFT JOIN _common a
     AND NOT c.group_known AND c.said_size IS NULL;
 
 -- @macro matched_collectives(t)  communication kernels with the status of their call.
--- `status`: matched: all members were recorded, and at some time all were in the call; or a rank may leave early and
--- the match does not rest on order alone; or a send ended before its receive began, with as many sends as receives.
--- incomplete: members are missing, or their number is not known. group not known: all ranks of the job were recorded,
--- but not which of them are a group. unmatched: the members never ran at the same time (different calls, or clocks that
--- differ), or a kernel has no end, or there are more kernels than members. point_to_point: a send or receive without a
--- known peer.
+-- Values of `status`:
+-- matched: all members were recorded, and at some time all were in the call; or a rank may leave early and the match
+-- does not rest on order alone; or a send ended before its receive began, with as many sends as receives.
+-- incomplete: members are missing, or their number is not known.
+-- group not known: all ranks of the job were recorded, but not which of them are a group.
+-- unmatched: the members never ran at the same time (different calls, or clocks that differ), or a kernel has no end,
+-- or there are more kernels than members.
+-- point_to_point: a send or receive without a known peer.
 -- @column * of t
 -- @column ranks count             Kernels of the call.
 -- @column last_start_ns ns        Latest start of the call.

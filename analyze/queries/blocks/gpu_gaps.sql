@@ -1,24 +1,10 @@
 -- Gaps in the work of a GPU or of a stream, and their causes.
 -- @use gpu_timeline, intervals, launches, profiler_cost
 
--- @view gaps_of_devices  a row is a gap of a device: time between its first start and its last end without work.
--- @column lane index              Its track.
--- @columns track
--- @column stream id               NULL.
--- @columns run_id, rank
--- @column correlation_id id       Correlation id of the work that ends the gap; of several, the one launched first.
--- @columns start_ns, end_ns
-CREATE VIEW gaps_of_devices AS
-SELECT track AS lane, track, NULL::BIGINT AS stream, run_id, rank, correlation_id, start_ns, end_ns
-FROM gpu_idle JOIN gpu_tracks USING (track);
-
--- @view gaps_of_streams  a row is a gap of a stream: time between its first start and its last end without work.
+-- @view stream_idle  a row is a gap of a stream: time between its first start and its last end without work.
 -- Work of 0 ns only counts at the first start and the last end of a stream.
--- @column lane index              Number of the stream.
--- @columns track, stream, run_id, rank
--- @column correlation_id id       Correlation id of the work that ends the gap; of several, the one launched first.
--- @columns start_ns, end_ns
-CREATE VIEW gaps_of_streams AS
+-- @column * of gpu_idle
+CREATE VIEW stream_idle AS
 WITH _work AS (
     SELECT
         t.track, w.stream, w.run_id, w.rank, w.correlation_id, w.start_ns,
@@ -50,7 +36,7 @@ SELECT lane, track, stream, run_id, rank, correlation_id, previous_end_ns AS sta
 FROM _reached r JOIN (SELECT lane, track, stream, run_id, rank FROM _lanes) USING (lane)
 WHERE r.start_ns > previous_end_ns;
 
--- @macro gap_launches(g)  gaps of gaps_of_devices or gaps_of_streams with the launch call of the work that ends them.
+-- @macro gap_launches(g)  gaps of gpu_idle or stream_idle with the launch call of the work that ends them.
 -- Profiler time counts if it is on the thread of the launch call, or on a thread without other events (CUPTI may number
 -- threads differently).
 -- @columns track
@@ -132,13 +118,13 @@ FROM _gaps g LEFT JOIN _profiled p ON p.lane = g.lane AND p.gap_ns = g.start_ns;
 -- @column launch_ns ns            Start of the call that launched that work; NULL if not recorded.
 -- @column launch_tid id           Thread of that call; NULL if not recorded.
 -- @column profiler_ns ns          Time of the profiler itself in the gap, up to the return of that call.
-CREATE VIEW device_gaps AS SELECT * FROM gap_launches('gaps_of_devices');
+CREATE VIEW device_gaps AS SELECT * FROM gap_launches('gpu_idle');
 
 -- @view stream_gaps  a row is a gap of a stream, with the launch call of the next work.
 -- @column * of device_gaps
 CREATE VIEW stream_gaps AS
 WITH _stream_gaps AS MATERIALIZED (
-    SELECT * FROM gaps_of_streams
+    SELECT * FROM stream_idle
 )
 SELECT * FROM gap_launches('_stream_gaps');
 

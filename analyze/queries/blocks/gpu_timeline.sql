@@ -24,11 +24,17 @@ SELECT
 FROM gpu_segments s
 JOIN gpu_tracks t ON t.run_id = s.run_id AND t.rank = s.rank AND t.device IS NOT DISTINCT FROM s.device;
 
--- @view gpu_idle  a row is an interval between the first start and the last end of a GPU in which it runs nothing.
--- @columns track, start_ns, end_ns
--- @column correlation_id id       Correlation id of the work that ends it; of several, the one launched first.
+-- @view gpu_idle  a row is a gap of a device: time between its first start and its last end without work.
+-- @column lane index              The track; in stream_idle a number of the stream.
+-- @columns track
+-- @column stream id               NULL; in stream_idle the CUDA stream.
+-- @columns run_id, rank
+-- @column correlation_id id       Correlation id of the work that ends the gap; of several, the one launched first.
+-- @columns start_ns, end_ns
 CREATE VIEW gpu_idle AS
-SELECT t.track, s.start_ns, s.start_ns + s.dur_ns AS end_ns, s.next_correlation_id AS correlation_id
+SELECT
+    t.track AS lane, t.track, NULL::BIGINT AS stream, t.run_id, t.rank, s.next_correlation_id AS correlation_id,
+    s.start_ns, s.start_ns + s.dur_ns AS end_ns
 FROM gpu_segments s
 JOIN gpu_tracks t ON t.run_id = s.run_id AND t.rank = s.rank AND t.device IS NOT DISTINCT FROM s.device
 WHERE s.dur_ns > 0 AND s.compute_kernels + s.comm_kernels + s.memcpys + s.memsets = 0;

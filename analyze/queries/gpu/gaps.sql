@@ -30,7 +30,7 @@ WITH spans AS (
 ),
 gaps AS MATERIALIZED (
     SELECT g.*, t.run_group, g.end_ns - g.start_ns AS gap_ns
-    FROM gaps_of_devices g JOIN (SELECT track, run_group FROM gpu_tracks) t USING (track)
+    FROM gpu_idle g JOIN (SELECT track, run_group FROM gpu_tracks) t USING (track)
 ),
 -- Keep the top gaps of a group and ties, so that few are ranked.
 shortest AS (
