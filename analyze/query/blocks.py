@@ -1,27 +1,27 @@
-"""Building blocks: views, tables and macros that queries are built on (`queries/blocks`), and computed tables.
+"""Building blocks: SQL modules of views, tables and macros that queries share (`queries/blocks`), and computed tables.
 
-A block's file begins with comment lines, and each view, table and macro has its own above it::
+A module is one file for one subject. Comment lines document it, and each view, table and macro above its CREATE::
 
-    -- Any prose about the whole.
-    -- @use intervals                                           blocks that this one is built on
-    -- @table gpu_tracks  a row is a GPU of a process.          any prose about it may follow
-    -- @columns track, run_id, rank, device                     its columns, in order: those of STANDARD
-    -- @column busy_pct %     Share of the span.                and others, with their unit
+    -- What the module is about.
+    -- @use intervals                                           other modules that its SQL reads
+    -- @table gpu_tracks  a row is a GPU of a process.          more lines may follow
+    -- @columns track, run_id, rank, device                     its columns in order: those in STANDARD
+    -- @column busy_pct %     Busy time / span.                 and others, with their unit
     CREATE TABLE gpu_tracks AS ...
 
-    -- @view recorded_steps  a row is a step.
-    -- @column * of step_windows                                or all that the documentation of another one lists
-    CREATE VIEW recorded_steps AS ...
+    -- @view step_waits  a row is a step with its wait for data.
+    -- @column * of step_times                                  or all columns of another one
+    CREATE VIEW step_waits AS ...
 
-    -- @macro pct(part, whole)  100 * part / whole.             of a table macro, with its @column lines
+    -- @macro pct(part, whole)  100 * part / whole.             table macros also have @column lines
     CREATE MACRO pct(part, whole) AS ...
 
-A query that reads a table computes it once; DuckDB plans a view again in each place that reads it, and reads only the
-columns and rows that are needed there. So what has few rows and is read in several places is a table.
+Use a table if it has few rows and is read in several places: a query computes it once. DuckDB plans a view again in
+each place that reads it, and reads only the columns and rows needed there.
 
-`@use` names the blocks whose views, tables and macros the SQL itself reads, no others. CTE names begin with `_`, for a
-macro's must not hide a table whose name it is given. A table that Python computes (`analyze.query.computed`) is a block
-of the same form, without SQL.
+`@use` names exactly the modules whose views, tables and macros the SQL reads. CTE names begin with `_`, so that a CTE
+of a macro does not hide a table whose name the macro is given. A table computed in Python (`analyze.query.computed`)
+is a block of the same form, without SQL.
 """
 
 from __future__ import annotations

@@ -7,13 +7,13 @@ A file begins with comment lines, the rest is one SELECT::
     -- @param group name|family = name    What a row is.             choices: {group} in the SQL is replaced
     -- @param limit_us number[0..1e9] = 30   A threshold.            others: $limit_us is bound as a value
     -- @column total_ns ns                Sum of durations.          every column of the result, with its unit
-    -- @main name, total_ns               What a table shows first where not all columns have room.
+    -- @main name, total_ns               Columns that a table shows first if not all fit.
     -- @order total_ns DESC, name
-    -- @use gpu_work, gpu_gaps            Building blocks (`analyze.query.blocks`) that the SELECT itself reads.
-    -- @needs kernels that NCCL ran       What a recording must hold, said where there are no rows.
-    -- @pass nsys                         Which pass of several it is best asked of (else torch); `all`: of each.
-    -- @plot bars x=total_ns y=name       The figure that it is drawn as (analyze.plots.declared).
-    -- @drill name launch name={name}     What a served page asks where a cell of the column is clicked.
+    -- @use arithmetic, gpu_gaps          Building blocks (`analyze.query.blocks`) that the SELECT itself reads.
+    -- @needs kernels that NCCL ran       What a recording must have; shown if there are no rows.
+    -- @pass nsys                         The pass to query if there are several (default: torch); `all`: each.
+    -- @plot bars x=total_ns y=name       Its default figure (analyze.plots.declared).
+    -- @drill name launch name={name}     The query that a click on a cell of the column opens in `analyze serve`.
 
 The comment lines come in this order. CTEs have plain names, of no table or view; in blocks they begin with `_`,
 so that neither hides the other's.
@@ -22,11 +22,11 @@ The SELECT reads the tables of `schemas.tables` and what its blocks define. Ever
 `run_group`: NULL, or with `--by` the number of the group of runs that the row belongs to. A query groups by it and
 returns it first; `@column` does not name it.
 
-`@drill COLUMN QUERY key=value ...`: `{column}` in a value is that of the row; a key is a parameter of QUERY, else a
-column of its answer, of which only the rows with that value are shown.
+`@drill COLUMN QUERY key=value ...`: `{column}` in a value is replaced by the value in the row. A key is a parameter of
+QUERY, else a column of its answer: only rows with that value are shown.
 
-A parameter that is not a choice is `text`, `regex` (for regexp_matches), `number` or `int` (a whole number). A number
-has a range, both ends allowed: `int[1..10000]`, or `number[0..]` where nothing limits it but the type.
+Parameters are choices, `text`, `regex` (for regexp_matches), `number` or `int`. A number has an inclusive range:
+`int[1..10000]`, or `number[0..]` without an upper limit.
 """
 
 from __future__ import annotations
