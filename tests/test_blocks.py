@@ -339,11 +339,25 @@ def test_deeply_nested_sql_is_parsed(one_kernel: Path) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["-- @view v", "-- @table t is a row", "-- @column n count  N.", "-- @macro m  what", "-- @colum n count  N."],
+    [
+        "-- @view v",
+        "-- @table t is a row",
+        "-- @column n count  N.",
+        "-- @macro m  what",
+        "-- @colum n count  N.",
+        "-- @view v  a row is one.\n-- @columns run_id, unknown",
+    ],
 )
 def test_a_blocks_comment_lines_are_checked(line: str) -> None:
     with pytest.raises(InputError, match=r"blocks/b\.sql: not a well-formed comment line"):
         parse_block("b", f"-- What.\n{line}\nCREATE VIEW v AS SELECT 1;\n", "blocks/b.sql")
+
+
+def test_columns_names_standard_columns() -> None:
+    columns = "-- @columns run_id, rank\n-- @column n count  N.\n"
+    text = f"-- What.\n\n-- @view v  a row is one.\n{columns}CREATE VIEW v AS SELECT 1;\n"
+    [view] = parse_block("b", text, "blocks/b.sql").definitions
+    assert [(c.name, c.unit) for c in view.columns] == [("run_id", "id"), ("rank", "index"), ("n", "count")]
 
 
 def test_tables_documents_blocks() -> None:
