@@ -238,7 +238,7 @@ def test_missing_base_time_is_a_warning(tmp_path: Path) -> None:
     trailer = {"baseTimeNanoseconds": 1727743122000000000, "x": "a" * (2 << 20)}
     path.write_text(json.dumps({"traceEvents": [kernel("k", 1, 1)], **trailer}))
     [run] = sql(path, "SELECT warnings FROM runs")
-    assert "baseTimeNanoseconds behind its events is 1727743122000000000, None was added" in run["warnings"]
+    assert "baseTimeNanoseconds after its events is 1727743122000000000, but None was used" in run["warnings"]
 
 
 def test_quoted_ids_are_numbers(tmp_path: Path) -> None:

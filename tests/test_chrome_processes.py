@@ -59,7 +59,7 @@ def test_labels_without_distinct_numbers(tmp_path: Path) -> None:
         {"rank": 0, "name": "aten::mm2"}, {"rank": 1, "name": "aten::mm3"},
         {"rank": 2, "name": "aten::mm0"}, {"rank": 3, "name": "aten::mm1"},
     ]  # fmt: skip
-    assert "its 4 processes are ranks in the order of their labels" in warnings(path)
+    assert "its 4 processes are numbered in the order of their labels" in warnings(path)
 
 
 def test_rank_argument_of_events_is_the_rank(tmp_path: Path) -> None:

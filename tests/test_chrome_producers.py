@@ -35,7 +35,7 @@ def test_unsupported_device_rows_are_a_warning(
     tmp_path: Path, process: str, device_row: dict[str, Any], producer: str
 ) -> None:
     path = write_trace(tmp_path / "t.json", [named(5, process), op("aten::mm", 0, 5, 1), device_row])
-    said = f"written by {producer}, whose device rows are not read"
+    said = f"written by {producer}, whose GPU events are not read"
     with analyze.open(path) as traces:
         assert said in traces.warnings[0]
         answer = traces.query("kernel-share")

@@ -69,7 +69,7 @@ def _as_numbers(values: Sequence[Any], field: pa.Field, unrepresentable: Counter
     low, high = {
         pa.int32(): (-(2**31), 2**31 - 1), pa.int64(): (-(2**63), 2**63 - 1), pa.float64(): (-_MAX_DOUBLE, _MAX_DOUBLE)
     }[field.type]  # fmt: skip
-    held: list[int | float | None] = []
+    numbers: list[int | float | None] = []
     for value in values:
         if isinstance(value, str):
             value = int(value) if _NUMBER.fullmatch(value) else None
@@ -78,8 +78,8 @@ def _as_numbers(values: Sequence[Any], field: pa.Field, unrepresentable: Counter
                 unrepresentable[field.name] += 1
             value = None
         # Arrow refuses integers that are not exact as doubles.
-        held.append(float(value) if value is not None and pa.types.is_floating(field.type) else value)
-    return held
+        numbers.append(float(value) if value is not None and pa.types.is_floating(field.type) else value)
+    return numbers
 
 
 def _bounded(texts: pa.DictionaryArray, name: str, unrepresentable: Counter[str]) -> pa.DictionaryArray:

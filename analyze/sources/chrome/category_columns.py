@@ -23,7 +23,7 @@ _KINDS = {
     for a in ends
     for b in ends
 }
-"""Of Intel's GPUs, where M is memory that is no device's (H2D, M2D), and of AMD's (HostToDevice)."""
+"""Kinds of copies on GPUs of Intel (H2D, M2D; M: memory of no device) and AMD (HostToDevice)."""
 
 _MEMSET = re.compile(r"[^(]*\((\w+)\)")
 
@@ -42,7 +42,7 @@ def _op_ids(args: Sequence[Args]) -> list[int | None]:
 
 
 def _gpu(events: Sequence[Event], args: Sequence[Args]) -> Columns:
-    # Kineto puts a GPU event into the process "device index", thread "stream"; `pid` of the owner is not written.
+    # Kineto writes the device index as process and the stream as thread; it does not write the process of the owner.
     return {
         "device": [e.pid if a.device is None else a.device for e, a in zip(events, args, strict=True)],
         "stream": [e.tid if a.stream is None else a.stream for e, a in zip(events, args, strict=True)],
@@ -82,7 +82,7 @@ def _kernels(events: Sequence[Event]) -> Columns:
 
 
 def _collectives(args: Sequence[Args]) -> Columns:
-    """What stands beside a collective, on the GPU and where it is asked for; nothing if none of the events is one."""
+    """Return the columns of collectives, of kernels and of operators; nothing if no event is a collective."""
     if all(a.collective is None for a in args):
         return {}
     args = [_NO_ARGS if a.collective is None else a for a in args]
@@ -98,7 +98,7 @@ def _collectives(args: Sequence[Args]) -> Columns:
 
 
 def _list_text(raw: Raw) -> str | None:
-    """A list, or a string that holds one (with '...' in it when it was long)."""
+    """Return the text of a list, or of a string with a list (shortened with '...' if it was long)."""
     text = bytes(raw)
     if text[:1] == b'"':
         try:
@@ -112,7 +112,7 @@ def _memcpys(events: Sequence[Event]) -> Columns:
     args = _args(events)
     columns = _gpu(events, args)
     matches = [_MEMCPY.match(e.name) for e in events]
-    # Peer-to-peer copies say inDevice instead of device.
+    # Peer-to-peer copies have inDevice instead of device.
     columns["device"] = [a.in_device if a.device is None and a.in_device is not None else d
                          for a, d in zip(args, columns["device"], strict=True)]  # fmt: skip
     return columns | {

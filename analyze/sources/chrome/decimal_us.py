@@ -1,7 +1,6 @@
-"""Microseconds as decimal text to whole nanoseconds, exactly.
+"""Convert microseconds as decimal text to integer nanoseconds, exactly.
 
-Kineto prints `1712345678901234.567`: nineteen digits, which a double cannot hold, so numbers are kept as text
-until here.
+Kineto prints `1712345678901234.567`: nineteen digits do not fit into a double, so numbers stay text until here.
 """
 
 from __future__ import annotations
@@ -14,21 +13,21 @@ import numpy as np
 import numpy.typing as npt
 
 MAX_NS = 2**62 - 1
-"""Largest time: a start and a length of it still add up in int64."""
+"""Largest time: the sum of such a start and such a duration fits into int64."""
 _LONGEST = 512
 _NUMBER = re.compile(rb'\s*+"?\s*+[-+]?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,9})?\s*+"?\s*+')
 _CONTEXT = Context(prec=_LONGEST + 8, rounding=ROUND_HALF_EVEN)
 
 
 def to_ns(texts: Sequence[bytes | memoryview]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Nanoseconds (int64, shape n) and which entries hold a number (bool, shape n), from n JSON number texts in us.
+    """Convert n JSON numbers in us to nanoseconds (int64, shape n) and a mask of valid entries (bool, shape n).
 
-    Entries may be any buffers. Digits below 1 ns round half to even. Text that is no finite number, or one beyond
-    MAX_NS or of more than 512 characters, gives 0 and False.
+    Entries may be any buffers. Digits below 1 ns are rounded half to even. Text that is not a finite number, a number
+    beyond MAX_NS or more than 512 characters give 0 and False.
     """
     n = len(texts)
     joined = b"\n".join(texts)
-    # The usual file has three decimals everywhere, or none: drop the points and let C read integers.
+    # Nearly all files have three decimals everywhere, or none: drop the points and parse integers in C.
     points = joined.count(b".")
     if n and points in (0, n) and not joined.translate(None, b"0123456789.\n-") and b"\n\n" not in joined:
         data = np.frombuffer(joined, dtype=np.uint8)
@@ -51,7 +50,7 @@ def _one(text: bytes) -> int | None:
     if len(text) > _LONGEST or not _NUMBER.fullmatch(text):
         return None
     value = Decimal(text.strip(b'" \t\r\n').decode())
-    if value and not -_LONGEST < value.adjusted() < 18:  # 1e999999 would be written out
+    if value and not -_LONGEST < value.adjusted() < 18:  # 1e999999 would be expanded
         return 0 if value.adjusted() < 0 else None
     ns = int(_CONTEXT.multiply(value, Decimal(1000)).to_integral_value(ROUND_HALF_EVEN, _CONTEXT))
     return ns if abs(ns) <= MAX_NS else None

@@ -1,4 +1,4 @@
-"""Events of a Chrome trace as typed structs; names of arguments differ between 2021 (`external id`) and now."""
+"""Decode events of a Chrome trace to typed structs. Names of arguments changed since 2021 (`external id`)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _Str = str | None
 
 
 class Args(msgspec.Struct, gc=False, omit_defaults=True):
-    """The `args` of an event that the tables use, under their names since 2022.
+    """The `args` of an event that the tables use, by their names since 2022.
 
-    In the order in which Kineto writes them for each category: msgspec looks for a key behind the last one it met.
+    They are in the order in which Kineto writes them: msgspec first tries the key after the last one it found.
     """
 
     op_id: _Int = msgspec.field(default=None, name="External id")
@@ -70,13 +70,13 @@ class Args(msgspec.Struct, gc=False, omit_defaults=True):
     op_id_2021: _Int = msgspec.field(default=None, name="external id")
     input_dims_2021: Raw = msgspec.field(default=_NONE, name="Input dims")
     tid: _Int = msgspec.field(default=None, name="thread id")
-    """Of events that `analyze trace` draws on another thread than their own."""
+    """The thread of events that `analyze trace` draws on another thread."""
     rank: Raw = _NONE
-    """Of events of several processes in one file (see `processes`); a program's own argument may be anything."""
+    """The rank of events in a file of several processes (see `processes`). Other programs may write anything here."""
 
 
 class Event(msgspec.Struct, gc=False):
-    """One event. `ts` and `dur` stay text; `pid` and `tid` can be labels ("Spans")."""
+    """An event. `ts` and `dur` stay text; `pid` and `tid` may be labels ("Spans")."""
 
     ph: str = ""
     cat: str = ""
@@ -94,33 +94,33 @@ _decode_one = msgspec.json.Decoder(Event, strict=False).decode
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _NOTHING = {b"null", b'""', b'"N/A"', b'"n/a"', b'"NaN"', b'"nan"', b'"None"', b'"none"', b'"undefined"'}
-"""Values of a wrong type that say that there is none."""
+"""Texts that mean that there is no value."""
 _OTHERS = {"stream": re.compile(rb'"0x[0-9a-fA-F]+"'), "grid": re.compile(rb'"grid\(.*\)"')}
-"""What ROCm's calls (handle of the stream) and Inductor's operators (grid of the kernel) write under names of other
-events' values: it has no column, so that nothing is lost with it."""
+"""Values of other meaning: the stream handle of ROCm's calls, the grid in Inductor's operators. They have no column, so
+they are not counted as lost."""
 _CATEGORIES = 1000
 
 
 @dataclass
 class Tally:
-    """What became of the events of a trace, or of a part of it: each is in one of the first three."""
+    """Counts the events of a trace, or of a part of it. Each event is in one of the first three counts."""
 
     events: int = 0
-    """Read, those included that no table is for (flows, counters, names of processes)."""
+    """Events that were read, also those without a table (flows, counters, process names)."""
     lost: Counter[str] = field(default_factory=Counter)
-    """Not readable, by reason."""
+    """Unreadable events, by reason."""
     unread: Counter[str] = field(default_factory=Counter)
-    """Of a category that is not read, by category."""
+    """Events of categories that are not read, by category."""
     unrepresentable: Counter[str] = field(default_factory=Counter)
-    """Values of events that were read, NULL because their column cannot hold them, by column."""
+    """Values that are NULL because their column cannot represent them, by column."""
     stray: bool = False
-    """There was something among the events that is none: a number, a list."""
+    """Whether there was something else between the events: a number, a list."""
     repaired: bool = False
 
     def add(self, other: Tally, times: int = 1) -> None:
-        """Add what became of other events, of which there are so many times as many."""
+        """Add the counts of other events, `times` times."""
         self.events += times * other.events
-        self.lost += _times(other.lost, times)  # drops what is 0
+        self.lost += _times(other.lost, times)  # drops zeros
         for category, n in other.unread.items():
             known = category in self.unread or len(self.unread) < _CATEGORIES
             self.unread[category if known else "others"] += times * n
@@ -134,7 +134,7 @@ def _times(counts: Counter[str], times: int) -> Counter[str]:
 
 
 def decode_chunk(chunk: bytes) -> list[Event] | None:
-    """Decode comma-separated events; None if they are not all well-formed and of the expected types."""
+    """Decode comma-separated events; None unless all are well-formed and of the expected types."""
     try:
         return _decode_list(b"[" + chunk + b"]")
     except _ERRORS:
@@ -142,7 +142,7 @@ def decode_chunk(chunk: bytes) -> list[Event] | None:
 
 
 def split_chunk(chunk: bytes) -> list[bytes] | None:
-    """Comma-separated JSON objects one by one; None if the chunk is not well-formed (or was cut inside an event)."""
+    """Split comma-separated JSON objects; None if the chunk is not well-formed (or was cut inside an event)."""
     try:
         return [bytes(raw) for raw in _decode_raws(b"[" + chunk + b"]")]
     except _ERRORS:
@@ -150,7 +150,7 @@ def split_chunk(chunk: bytes) -> list[bytes] | None:
 
 
 def decode_singles(singles: list[bytes], tally: Tally) -> list[Event]:
-    """Decode JSON values one by one; those that are no events are counted as lost."""
+    """Decode JSON values one by one; values that are not events are counted as lost."""
     events = []
     for data in singles:
         if data[:1] != b"{":
@@ -168,7 +168,7 @@ def decode_singles(singles: list[bytes], tally: Tally) -> list[Event]:
 
 
 def decode_event(data: bytes) -> Event | None:
-    """Decode an event; None if it is not well-formed and of the expected types."""
+    """Decode an event; None unless it is well-formed and of the expected types."""
     try:
         return _decode_one(data)
     except _ERRORS:
@@ -176,7 +176,7 @@ def decode_event(data: bytes) -> Event | None:
 
 
 def _decode_lenient(data: bytes, tally: Tally) -> Event | None:
-    """Decode an event field by field; one of an unexpected type is left out."""
+    """Decode an event field by field; fields of an unexpected type are left out."""
     try:
         fields = _decode_fields(data)
         args_text = bytes(fields.pop("args", b"null"))

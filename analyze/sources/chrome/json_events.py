@@ -1,9 +1,9 @@
-"""A Chrome trace as a stream of its events' bytes, whatever state the file is in, never whole in memory.
+"""Split a Chrome trace, sound or damaged, into chunks of events; the file is never in memory as a whole.
 
-A trace is `{..., "traceEvents": [EVENT, EVENT, ...], ...}` or a bare `[EVENT, ...]`. The file is cut into chunks of a
-few MB at what looks like a boundary between events (`},{`). A cut that was wrong (inside `args`, inside a string)
-leaves brackets or quotes open on both sides, so decoding the chunk tells; only then are the bytes looked through for
-events one by one (`json_recovery.Scanner`), which also finds the end of the array and steps over what is malformed.
+A trace is `{..., "traceEvents": [EVENT, EVENT, ...], ...}` or a bare `[EVENT, ...]`. It is split into chunks of a few
+MB at what looks like a boundary between events (`},{`). A wrong split (inside `args` or a string) leaves brackets or
+quotes open, so that decoding the chunk fails. Only then are the bytes scanned for events one by one
+(`json_recovery.Scanner`), which also finds the end of the list and skips malformed bytes.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from analyze.sources.remote import RawPath
 CHUNK_BYTES = 8 << 20
 _PEEKED_BYTES = 64 << 10
 _GROWTH, _MOST_CHUNKS = 8, 2
-"""A chunk of a plain file is an eighth of what is before it, up to two of CHUNK_BYTES: to make the columns of a chunk
-takes some milliseconds however few its rows are, but a file of few chunks keeps few processes busy."""
+"""A chunk of a plain file is an eighth of the bytes before it, from one to two CHUNK_BYTES: each chunk has a fixed
+cost, but few chunks occupy few processes."""
 _LOOK_BACK = 64 << 10
 _WIDEST_BOUNDARY = 256
-"""Bytes of a `},{` with the spaces in it that is found where two parts of a buffer meet."""
+"""Bytes of the longest `},{` with spaces that is found across two parts of a buffer."""
 _TAIL_BYTES = 1 << 20
 
 _BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{)")
 
 
 class Header(NamedTuple):
-    """What stands around the events: `text` is a JSON object without the events (b'{}' for a bare array)."""
+    """The part before the events: `text` is a JSON object without the events (b'{}' for a bare array)."""
 
     text: bytes
     is_array: bool
 
 
 class Piece(NamedTuple):
-    """A chunk of a plain file by its place, for the process that decodes it to read."""
+    """A chunk of a plain file by position; the process that decodes it reads it."""
 
     path: RawPath
     start: int
     end: int
 
     def read(self, more: int = 0) -> bytes:
-        """Its bytes, and so many of those behind it; fewer if the file has no more, or has become shorter."""
+        """Return its bytes and up to `more` bytes after it; fewer if the file has become shorter."""
         try:
             with self.path.open("rb") as f:
                 f.seek(self.start)
@@ -59,14 +59,14 @@ Chunk = bytes | Piece
 
 
 def read_chunk(chunk: Chunk) -> bytes:
-    """What stands in a chunk."""
+    """Return the bytes of a chunk."""
     return chunk.read() if isinstance(chunk, Piece) else chunk
 
 
 class TraceFile:
     """A trace file opened for one pass: `header`, then `chunks()`.
 
-    Raises InputError when the file cannot be read or is no Chrome trace by its beginning.
+    Raises InputError if the file cannot be read or does not begin like a Chrome trace.
     """
 
     def __init__(self, path: RawPath, chunk_bytes: int = CHUNK_BYTES):
@@ -88,19 +88,19 @@ class TraceFile:
 
     @property
     def position(self) -> int:
-        """Bytes of the file on the disk up to where it was read."""
+        """Bytes of the file on disk that were read."""
         return self._raw.tell()
 
     @property
     def gzip_problems(self) -> list[str]:
-        """What was found wrong with the gzip stream so far."""
+        """Problems of the gzip stream so far."""
         if self._gunzip is None:
             return []
         stopped = f"reading stopped early ({self._gunzip.stopped})" if self._gunzip.stopped else None
         return [p for p in (stopped, self._gunzip.odd) if p]
 
     def tail(self, longest: int | None = None) -> bytes:
-        """The last MiB of the trace; a gzip file is unpacked for it, unless it has more than `longest` bytes itself."""
+        """Return the last MiB of the trace. A gzip file is decompressed for it unless it is larger than `longest`."""
         try:
             with self.path.open("rb") as f:
                 size = f.seek(0, os.SEEK_END)
@@ -117,7 +117,7 @@ class TraceFile:
             raise InputError(f"{self.path}: cannot be read: {e.strerror}") from e
 
     def peek(self) -> bytes:
-        """The beginning of the events, before `chunks` is called; 64 KiB if there are so many."""
+        """Return up to 64 KiB of the beginning of the events; call it before `chunks`."""
         while len(self._buffer) < _PEEKED_BYTES and (more := self._read()):
             self._buffer += more
         return self._buffer[:_PEEKED_BYTES]
@@ -149,10 +149,10 @@ class TraceFile:
         return Header(text + b"}", False)
 
     def chunks(self) -> Iterator[Chunk]:
-        """The bytes of the events, cut where they look like `},{`; the last chunk holds whatever ends the file.
+        """Yield the bytes of the events, split at `},{`; the last chunk includes the rest of the file.
 
-        A chunk begins with the comma behind its predecessor, so that the chunks joined are the file again. It may have
-        been cut wrongly, for one where no event ends for long.
+        A chunk begins with the comma after its predecessor: joined, the chunks are the file. A split may be wrong, for
+        example if no event ends for long.
         """
         return self._unpacked() if self._gunzip else self._pieces()
 
@@ -174,7 +174,7 @@ class TraceFile:
         yield Piece(self.path, start, end)
 
     def _cut_between(self, start: int, end: int) -> int:
-        """Where to cut a plain file: behind the last event that ends between two places, or `start` if none does."""
+        """Return the end of the last event that ends between two positions; `start` if there is none."""
         look_back = _LOOK_BACK
         while True:
             begin = max(start, end - look_back)
@@ -205,7 +205,7 @@ class TraceFile:
 
 
 def _last_boundary(buffer: bytes) -> int:
-    """Position behind the `}` of the last `},{`; 0 if there is none."""
+    """Return the position after the `}` of the last `},{`; 0 if there is none."""
     end, size = len(buffer), _LOOK_BACK
     while end:
         begin = max(0, end - size)

@@ -1,8 +1,8 @@
-"""Events of a list in JSON that may be damaged: what is whole, and how many events the rest was.
+"""Recover events from a damaged JSON list: the complete ones, and the number of lost ones.
 
-What stands here is for bytes that do not decode as they are; sound files pass by it. Two facts make recovery linear:
-JSON is so strict that damage shows within a token or two, and `{"ph":` with bare quotes cannot stand inside a string,
-so that the next event is found whatever became of the brackets and quotes before it.
+Only for bytes that cannot be decoded; sound files do not need it. Two facts make recovery linear: JSON is so strict
+that damage shows within a token or two; and `{"ph":` with bare quotes cannot be part of a string, so the next event is
+found whatever happened to brackets and quotes before it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import msgspec
 from analyze.sources.chrome.json_repair import EVENT_START, LONGEST_REPAIR, STRING, repair
 
 LONGEST_EVENT = 16 << 20
-"""Bytes; also how much may stand between two events."""
+"""Limit in bytes, also of what is between two events."""
 LONGEST_AROUND = 8 << 20
-"""Bytes of what stands around the events of a trace."""
+"""Limit in bytes of what is before and after the events of a trace."""
 
 MALFORMED = "malformed"
 TOO_LONG = f"longer than {LONGEST_EVENT >> 20} MiB"
@@ -54,15 +54,15 @@ _value_at = json.JSONDecoder(
 
 
 def count_events(data: bytes, at: int = 0, on: int | None = None) -> int:
-    """How many events began between two places, by their `"ph":`."""
+    """Count the events that begin between two positions, by their `"ph":`."""
     end = len(data) if on is None else on
     return sum(m.start() < end for m in _PH.finditer(data, at, end + _LOOK_BACK))
 
 
 def find_trailer(data: bytes) -> int:
-    """Where the list of events ends in the end of a file: position of its `]`, -1 if there is none.
+    """Find the `]` that ends the list of events, in the end of a file; -1 if there is none.
 
-    It is the first `]` behind which the rest of the object stands, and nothing more.
+    It is the first `]` after which only the rest of the object follows.
     """
     found = -1
     for match in reversed(list(_LIST_END.finditer(data))[-_LIST_ENDS_TRIED:]):
@@ -72,7 +72,7 @@ def find_trailer(data: bytes) -> int:
 
 
 def parse_trailer(data: bytes) -> dict[str, msgspec.Raw] | None:
-    """Members of the object that follow its list of events, `, "a": 1}`; None if that is not what it is."""
+    """Parse the members of the object after its list of events, `, "a": 1}`; None if it is something else."""
     text = data.strip(b" \t\r\n")
     if not text:
         return {}
@@ -83,7 +83,7 @@ def parse_trailer(data: bytes) -> dict[str, msgspec.Raw] | None:
 
 
 class _Value(NamedTuple):
-    """A JSON object looked for: `end` is behind it, or -1; then `problem` is where it breaks."""
+    """A JSON object: `end` is the position after it, or -1; then `problem` is where it is malformed."""
 
     end: int
     problem: int = 0
@@ -93,41 +93,41 @@ class _Value(NamedTuple):
 
 
 class Scanner:
-    """Finds the events in the bytes behind `"traceEvents": [`, fed in pieces that may be cut anywhere.
+    """Finds the events in the bytes after `"traceEvents": [`, which are fed in pieces.
 
-    `lost` counts events that could not be had, by reason: a stretch that was stepped over counts as the events that
-    began in it (by their `"ph":`, or one if it begins like an event). Work is linear in the bytes fed, memory bounded.
+    `lost` counts lost events by reason: skipped bytes count as the events that begin in them (by their `"ph":`; one if
+    they begin like an event). Time is linear in the bytes, memory is bounded.
     """
 
     def __init__(self, in_object: bool) -> None:
         self.lost: Counter[str] = Counter()
         self.ended = False
-        """The list of events was closed."""
+        """Whether the list of events was closed."""
         self.trailer = bytearray()
-        """What follows the list in its object."""
+        """The bytes after the list in its object."""
         self.stray = False
-        """There was something between the events that is no event: brackets, numbers."""
+        """Whether there was something else between the events: brackets, numbers."""
         self.lists = 1
-        """Lists of events in this trace."""
+        """Number of lists of events in this trace."""
         self.other_trace = False
-        """What is read now is another trace behind the first."""
+        """Whether another trace that follows the first one is being read."""
         self.long_trailer = False
         self._in_object = in_object
         self._rest = b""
-        self._skipping: str | None = None  # why, while a stretch that cannot be read is stepped over
+        self._skipping: str | None = None  # the reason, while unreadable bytes are skipped
         self._skipped_events = self._skipped_least = 0
         self._in_list = True
         self._depth = 0
         self._around = 0
-        self._closed = not in_object  # nothing more belongs to the first trace
+        self._closed = not in_object  # the first trace has ended
 
     @property
     def ready(self) -> bool:
-        """The next bytes begin between two events of the list."""
+        """Whether the next bytes begin between two events of the list."""
         return self._in_list and not self._skipping and not self._rest
 
     def feed(self, data: bytes, at_end: bool = False) -> list[bytes]:
-        """Whole events in the next bytes. `at_end`: there are no more bytes, and what is unfinished is lost."""
+        """Return the complete events in the next bytes. `at_end`: these are the last; an unfinished event is lost."""
         data = self._rest + data
         self._rest = b""
         text = data.decode("latin-1")  # one character a byte
@@ -149,7 +149,7 @@ class Scanner:
         return events
 
     def _step(self, data: bytes, text: str, at: int, at_end: bool, events: list[bytes]) -> int | None:
-        """One thing of the list: an event, the list's end, or what should not be there. None: more data is needed."""
+        """Read an event, the end of the list or an unexpected byte; return the next position. None: needs more data."""
         at = _behind(_GAP, data, at)
         if at == len(data):
             return at
@@ -173,7 +173,7 @@ class Scanner:
         return value.end
 
     def _closing(self, data: bytes, at: int, at_end: bool) -> int | None:
-        """A `]` in the list: its end, unless events follow."""
+        """Read a `]` in the list: the end of the list unless events follow."""
         behind = _behind(_SPACE, data, at + 1)
         comma = data[behind : behind + 1] == b","
         if comma:
@@ -205,7 +205,7 @@ class Scanner:
         self._skipping = None
 
     def _skip(self, data: bytes, text: str, at: int, at_end: bool) -> int | None:
-        """Step over what cannot be read, up to the next event or list of events."""
+        """Skip unreadable bytes up to the next event or list of events."""
         match = _GOES_ON.search(data, at)
         if match is None:
             if not at_end:
@@ -233,7 +233,7 @@ class Scanner:
                 return self._note_skipped(data, at, on)
             self._stop_skipping()
             return self._start_skipping(value.reason, data, at, on)
-        if not count_events(data, at, value.end):  # an object inside the event that is skipped
+        if not count_events(data, at, value.end):  # an object inside the skipped event
             return self._note_skipped(data, at, value.end)
         self._stop_skipping()
         return at
@@ -245,7 +245,7 @@ class Scanner:
         self.trailer = self.trailer.rstrip(b" \t\r\n,")
 
     def _pass_by(self, data: bytes, at: int, at_end: bool) -> int | None:
-        """Bytes behind the list: the rest of the trace's object, and whether another list of events follows."""
+        """Read bytes after the list: the rest of the trace's object, or another list of events."""
         for token in _TOKEN.finditer(data, at) if not self.long_trailer else ():
             start, first = token.start(), data[token.start()]
             if first == ord('"'):
@@ -277,7 +277,7 @@ class Scanner:
         return self._keep(data, at, len(data))
 
     def _keep(self, data: bytes, at: int, on: int) -> int:
-        """Note what stands between two places around the lists of events."""
+        """Record bytes before or after the lists of events."""
         lost = count_events(data, at, on)
         if lost:
             self.lost[OTHER_TRACE if self.other_trace else OUTSIDE] += lost
@@ -294,7 +294,7 @@ def _behind(pattern: re.Pattern[bytes], data: bytes, at: int) -> int:
 
 
 def _go_on(data: bytes, at: int, value: _Value) -> int:
-    """Where to look for the next event behind one that cannot be read."""
+    """Return where to look for the next event after an unreadable one."""
     if value.reason != TOO_DEEP:
         return max(at + 1, value.problem - _LOOK_BACK)
     match = _AFTER_DEEP.search(data, at)
@@ -302,7 +302,7 @@ def _go_on(data: bytes, at: int, value: _Value) -> int:
 
 
 def _event(data: bytes, text: str, at: int, at_end: bool) -> _Value:
-    """The object that begins at a place, as it is or as `repair` can mend it."""
+    """Find the object that begins at a position, as it is or repaired."""
     value = _object(text, at)
     if value.end >= 0 or value.reason != MALFORMED or (value.unfinished and not at_end):
         return value
@@ -321,7 +321,7 @@ def _event(data: bytes, text: str, at: int, at_end: bool) -> _Value:
 
 
 def _brackets_end(data: bytes, at: int, limit: int) -> int:
-    """Position behind the bracket that closes the one at a place; -1 if it is not before the limit."""
+    """Return the position after the matching closing bracket; -1 if it is not before the limit."""
     depth = 0
     for token in _TOKEN.finditer(data, at, limit):
         run = _run(data, token)
@@ -332,13 +332,13 @@ def _brackets_end(data: bytes, at: int, limit: int) -> int:
 
 
 def _run(data: bytes, token: re.Match[bytes]) -> int:
-    """How far a token leads into brackets, negative if out of them; 0 for a string."""
+    """Return by how much a token changes the depth of brackets; 0 for a string."""
     first = data[token.start()]
     return (token.end() - token.start()) * ((first in b"{[") - (first in b"}]"))
 
 
 def _object(text: str, at: int) -> _Value:
-    """The JSON object that begins at a place."""
+    """Find the JSON object that begins at a position."""
     window = _FIRST_WINDOW
     while True:
         piece = text[at : at + window]
@@ -358,7 +358,7 @@ def _object(text: str, at: int) -> _Value:
 
 
 def events_list(data: bytes) -> re.Match[bytes] | None:
-    """Where the list of events begins in the object that begins with these bytes."""
+    """Find the beginning of the list of events in the first bytes of an object."""
     depth = 0
     for token in _TOKEN.finditer(data):
         depth += _run(data, token)

@@ -1,4 +1,4 @@
-"""JSON that is not strict, made strict: NaN, commas too many, bytes that are no UTF-8 and no escapes."""
+"""Convert nearly valid JSON to strict JSON: NaN, trailing commas, invalid UTF-8 and invalid escapes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import re
 from itertools import chain, pairwise
 
 STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
-"""A text in quotes, as a pattern."""
+"""Pattern of a quoted string."""
 EVENT_START = re.compile(rb'\{\s*"(?:ph|name|cat|pid|tid|ts|args|id|dur|s|bp)"\s*:')
-"""How an event begins; no string holds the like."""
+"""The beginning of an event. It cannot be part of a string."""
 LONGEST_REPAIR = 1 << 20
-"""Bytes of an event that is mended."""
+"""Limit in bytes of an event that is repaired."""
 
 _REPAIR = re.compile(
     STRING
@@ -26,9 +26,9 @@ _ESCAPE = re.compile(
 
 
 def repair(data: bytes) -> bytes:
-    """The same JSON with NaN and N/A as null, no trailing commas, and strings of valid escapes and UTF-8.
+    """Return the JSON with NaN and N/A as null, without trailing commas, and with valid escapes and UTF-8 in strings.
 
-    Every event is mended by itself, so that a quote too many in one of them does not turn the others inside out.
+    Each event is repaired alone, so that an extra quote in one of them does not affect the others.
     """
     data = data.decode("utf-8", "replace").encode()
     out = bytearray()

@@ -1,4 +1,4 @@
-"""What a Chrome trace says about itself around its events: rank, GPU, versions, the zero of its clock."""
+"""Read the metadata around the events of a Chrome trace: rank, GPU, versions, time 0 of its clock."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _S = TypeVar("_S", bound=msgspec.Struct)
 _LARGEST_RANK = 2**31 - 1
 LONGEST_GZIP = 4 << 20
-"""Bytes of a packed file that is unpacked as a whole to know its end."""
+"""Size limit of gzip files that are decompressed completely to read their end."""
 _TEXTS = {"nccl_version", "pytorch_version", "host_name"}
 
 
 class ProcessGroup(msgspec.Struct):
-    """An entry of `pg_config` in `distributedInfo`: a process group that the rank is in."""
+    """An entry of `pg_config` in `distributedInfo`: a process group of the rank."""
 
     name: str | int | None = msgspec.field(default=None, name="pg_name")
     description: str | None = msgspec.field(default=None, name="pg_desc")
@@ -50,7 +50,7 @@ class Device(msgspec.Struct, rename={"major": "computeMajor", "minor": "computeM
 
 
 class Metadata(msgspec.Struct, rename={"base_ns": "baseTimeNanoseconds", "distributed": "distributedInfo"}):
-    """What a trace says about itself around its events."""
+    """The metadata of a trace."""
 
     base_ns: int | None = None
     distributed: Distributed | None = None
@@ -61,7 +61,7 @@ class Metadata(msgspec.Struct, rename={"base_ns": "baseTimeNanoseconds", "distri
     torch_version: str | None = msgspec.field(default=None, name="pytorch_version")
 
     def run_columns(self) -> dict[str, Any]:
-        """The columns of `runs` that this fills."""
+        """Return the columns of `runs` that are known."""
         columns: dict[str, Any] = {"host": self.host_name, "torch_version": self.torch_version}
         if self.devices:
             device = self.devices[0]
@@ -73,7 +73,7 @@ class Metadata(msgspec.Struct, rename={"base_ns": "baseTimeNanoseconds", "distri
         if self.distributed:
             columns["world_size"] = self.distributed.world_size
             columns["nccl_version"] = self.distributed.nccl_version
-        # What is not known is written as an empty name, too.
+        # Unknown values may be empty strings.
         return {k: v for k, v in columns.items() if v is not None and v != ""}
 
 
@@ -82,7 +82,7 @@ def _cuda_version(number: int) -> str:
 
 
 def parse_metadata(text: bytes) -> tuple[Metadata, list[str]]:
-    """Metadata from the JSON object around the events, and what could not be read of it; that is left out."""
+    """Parse the JSON object around the events; return the metadata and warnings about unreadable fields."""
     for candidate in (text, repair(text)):
         try:
             fields = msgspec.json.decode(candidate, type=dict[str, msgspec.Raw])
@@ -90,7 +90,7 @@ def parse_metadata(text: bytes) -> tuple[Metadata, list[str]]:
         except _ERRORS:
             continue
     else:
-        return Metadata(), ["what the file says of itself cannot be read"]
+        return Metadata(), ["its metadata cannot be read"]
     odd: list[str] = []
     found = _lenient(Metadata, fields, odd)
     if found.base_ns is not None and abs(found.base_ns) > MAX_NS:
@@ -106,7 +106,7 @@ def parse_metadata(text: bytes) -> tuple[Metadata, list[str]]:
 
 
 def _lenient(struct: type[_S], fields: dict[str, msgspec.Raw], odd: list[str]) -> _S:
-    """A struct of those fields that can be read."""
+    """Return a struct of the fields that can be read; add the names of others to `odd`."""
     found = struct()
     for spec in _fields(struct):
         text = bytes(fields.get(spec.encode_name, b"null"))
@@ -123,12 +123,12 @@ def _lenient(struct: type[_S], fields: dict[str, msgspec.Raw], odd: list[str]) -
 
 @cache
 def _fields(struct: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
-    """What msgspec compiles anew whenever it is asked: an eighth of the time that a file of a few events takes."""
+    """Return the fields of a struct. Cached: msgspec compiles them each time, an eighth of the time of a tiny file."""
     return msgspec.structs.fields(struct)
 
 
 def _parts(name: str, text: bytes, odd: list[str]) -> Any:
-    """A value of a wrong type: a text if it is a number, of `distributedInfo` what can be read of it."""
+    """Read a value of a wrong type: a number as text, readable parts of `distributedInfo`; else None."""
     try:
         if name == "distributedInfo":
             return _lenient(Distributed, msgspec.json.decode(text, type=dict[str, msgspec.Raw]), odd)
@@ -140,36 +140,36 @@ def _parts(name: str, text: bytes, odd: list[str]) -> Any:
     return None
 
 
-def behind_events(trace: TraceFile, longest: int | None = None) -> Metadata:
-    """Metadata that stands behind the events of a trace, from the last MiB of the file (see TraceFile.tail)."""
+def metadata_after_events(trace: TraceFile, longest: int | None = None) -> Metadata:
+    """Return the metadata after the events of a trace, from the last MiB of the file (see TraceFile.tail)."""
     tail = trace.tail(longest)
     end = find_trailer(tail)
     return parse_metadata(trailer_object(tail[end + 1 :]))[0] if end >= 0 else Metadata()
 
 
 def trailer_object(trailer: bytes) -> bytes:
-    """What follows the list of events in the object of a trace, as an object of its own."""
+    """Return the bytes after the list of events as a JSON object."""
     text = trailer.strip(b" \t\r\n,")
     return b"{" + text if text else b"{}"
 
 
 def merged(first: Metadata, second: Metadata) -> Metadata:
-    """Metadata of two places; the first goes before the second."""
+    """Merge metadata of two places; fields of the first take precedence."""
     fields = {name: getattr(first, name) for name in first.__struct_fields__}
     return Metadata(**{n: getattr(second, n) if v is None else v for n, v in fields.items()})
 
 
 def read_metadata(path: RawPath) -> Metadata:
-    """Metadata of a trace file; raises InputError if it is none.
+    """Read the metadata of a trace file. Raises InputError if it is not a trace.
 
-    What stands behind the events is found if it is in the last MiB of a plain file, or of a gzip file of up to 4 MiB on
-    disk: to know its end, a gzip file must be unpacked. It is not looked for if `distributedInfo` stands before them.
+    Metadata after the events is read only if `distributedInfo` is not before them: from the last MiB of a plain file,
+    or of a gzip file of up to 4 MiB, which must be decompressed completely.
     """
     trace = TraceFile(path, chunk_bytes=64 << 10)
     try:
         before, _ = parse_metadata(trace.header.text)
         if before.distributed or trace.header.is_array:
             return before
-        return merged(before, behind_events(trace, LONGEST_GZIP))
+        return merged(before, metadata_after_events(trace, LONGEST_GZIP))
     finally:
         trace.close()

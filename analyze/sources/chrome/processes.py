@@ -1,7 +1,8 @@
-"""Events that a chunk alone does not place: begins and ends ("B", "E"), and those of several processes in one file.
+"""Events that need more than their chunk: begin and end events ("B", "E"), and merged traces of several processes.
 
-Mergers of the traces of several ranks mark whose an event is: SGLang by a label before its pid (`[TP01-DP00] 5001`),
-TraceFusion by `args.rank`. External and correlation ids are per process, and so rows are of a rank each.
+Tools that merge traces of several ranks mark the rank of each event: SGLang by a label before its pid
+(`[TP01-DP00] 5001`), TraceFusion by `args.rank`. External ids and correlation ids are per process, so each process
+becomes a rank.
 """
 
 from __future__ import annotations
@@ -25,22 +26,22 @@ _RANKS = re.compile(rb'"args"\s*:\s*\{(?:[^{}"]|"[^"\\]*")*?"rank"\s*:\s*"?([0-9
 _COMPLETE = re.compile(rb'"ph"\s*:\s*"X"')
 _PART = re.compile(r"(?<![A-Za-z_])([A-Za-z_]{1,64})[-_ ]?([0-9]{1,6})")
 _ORDER = ("pp", "dp", "tp", "ep")
-"""Ranks of a job with several dimensions: neighbours are tensor parallel."""
+"""Order of the dimensions of a job: neighbouring ranks are tensor parallel."""
 _MOST = 1 << 16
-"""Processes of a file."""
+"""Limit of processes of a file."""
 
 
 class Processes:
-    """The processes of a merged file, and which rank each is."""
+    """The processes of a merged file and their ranks."""
 
     def __init__(self, ranks: dict[str, int], guessed: bool = False) -> None:
         self.ranks = ranks
-        """By label; empty where events say their rank themselves."""
+        """By label; empty if events have their rank in `args`."""
         self.guessed = guessed
-        """Whether no number of the labels tells all of them apart, so that ranks are in the order of the labels."""
+        """Whether no number in the labels is distinct, so that ranks are numbered in the order of the labels."""
 
     def split(self, events: Iterable[Event]) -> dict[int | None, list[Event]]:
-        """Events by rank, None for those that do not say it; a pid loses its label."""
+        """Group events by rank (None: unknown) and remove the labels of their pids."""
         found: defaultdict[int | None, list[Event]] = defaultdict(list)
         for e in events:
             rank = None
@@ -53,20 +54,20 @@ class Processes:
 
 
 def processes_of(trace: TraceFile) -> Processes | None:
-    """Which processes were merged into a file; None if it is of one. The file is read for it only if it looks so."""
+    """Return the processes of a merged file; None for one process. Reads it only if its beginning looks merged."""
     head = trace.peek()
     if _LABELS.search(head):
         labels = _found(trace.path, _LABELS)[0]
         return _by_label([label.decode("utf-8", "replace") for label in labels])
     if _RANKS.search(head):
         ranks, events, complete = _found(trace.path, _RANKS)
-        # A merger marks all events; one of a program's own may have an argument of this name.
+        # In a merged file, nearly all events have a rank; other events may have an argument of this name.
         return Processes({}) if len({int(r) for r in ranks}) > 1 and 2 * events > complete else None
     return None
 
 
 def _found(path: RawPath, pattern: re.Pattern[bytes]) -> tuple[list[bytes], int, int]:
-    """Different values of a pattern in a file; how often it is there, and how many complete events."""
+    """Return the distinct values of a pattern in a file, its number of matches, and the number of complete events."""
     trace = TraceFile(path)
     values: dict[bytes, None] = {}
     n = complete = 0
@@ -96,13 +97,13 @@ def _by_label(labels: list[str]) -> Processes | None:
 
 
 class Halves:
-    """Begins that have no end yet, by thread, in the order of the file."""
+    """Joins begin and end events of a thread, in the order of the file."""
 
     def __init__(self) -> None:
         self._open: defaultdict[tuple[int | str | None, int | str | None], list[Event]] = defaultdict(list)
 
-    def whole(self, events: Iterable[Event], tally: Tally) -> Iterator[Event]:
-        """Events, of begins and ends one when its end has come. An end without a begin is counted in `tally`."""
+    def join(self, events: Iterable[Event], tally: Tally) -> Iterator[Event]:
+        """Yield complete events: others unchanged, and one for each pair. Count ends without a begin in `tally`."""
         for e in events:
             if e.ph not in HALVES:
                 yield e
@@ -120,13 +121,13 @@ class Halves:
             tally.events += 1  # two events, one row
             yield begun
 
-    def unended(self, tally: Tally) -> None:
-        """Count those whose end did not come."""
+    def count_unended(self, tally: Tally) -> None:
+        """Count begin events without an end."""
         tally.unread.update(phase_label(begun) for stack in self._open.values() for begun in stack)
 
 
 def _length(start: Raw, end: Raw) -> Raw:
-    """The difference of two times, as decimal text; no text where one is no number."""
+    """Return the difference of two times as decimal text; empty if one is not a number."""
     try:
         first, last = (Decimal(bytes(t).strip(b'"').decode("ascii")) for t in (start, end))
         return Raw(format(last - first, "f").encode())

@@ -1,4 +1,4 @@
-"""Which program wrote a Chrome trace that is none of torch.profiler."""
+"""Recognise Chrome traces of other programs than torch.profiler."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ _PRODUCERS = (
 
 
 def producer_of(head: bytes) -> str | None:
-    """The program that wrote a trace, by the names of processes and arguments at its beginning; None of others."""
+    """Return the program that wrote a trace, from names at its beginning; None if unknown."""
     return next((name for name, pattern in _PRODUCERS if pattern.search(head)), None)

@@ -1,4 +1,4 @@
-"""Chrome traces of torch.profiler (Kineto), 2021 to now: raw file -> batches of the tables."""
+"""Read Chrome traces of torch.profiler (Kineto) since 2021 into batches of the tables."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from analyze.sources.chrome.forms import FORMS, Forms
 from analyze.sources.chrome.json_events import CHUNK_BYTES, Chunk, TraceFile, read_chunk
 from analyze.sources.chrome.json_recovery import LONGEST_AROUND, OTHER_TRACE, Scanner
 from analyze.sources.chrome.json_repair import repair
-from analyze.sources.chrome.metadata import behind_events, merged, parse_metadata, trailer_object
+from analyze.sources.chrome.metadata import merged, metadata_after_events, parse_metadata, trailer_object
 from analyze.sources.chrome.processes import HALVES, Halves, processes_of
 from analyze.sources.chrome.producers import producer_of
 from analyze.sources.chrome.tables import Batches, build_batches, process_groups
 
-_TOLD = 8
+_LISTED = 8
+"""Most counts in a warning."""
 _GPU_TABLES = {"kernels", "memcpys", "memsets"}
 _SCANNED_BYTES = 4 << 20
-"""Bytes that are scanned for events at a time: a hostile file has an event in every two bytes."""
+"""Bytes that are scanned for events at a time: a malicious file may have an event in every two bytes."""
 
 
 class Decoded(NamedTuple):
-    """A chunk as rows. `whole` is False if the chunk was not a list of whole events; then it has no rows.
+    """The rows of a chunk. `whole`: False if the chunk is not a list of complete events; then there are no rows.
 
-    `later`: events that need more than the chunk: begins and ends, or of several processes in one file all.
+    `later`: events that need more than the chunk: begin and end events, or all events of a merged file.
     """
 
     batches: Batches
@@ -72,7 +73,7 @@ def decode(chunk: Chunk, base_ns: int, merged: bool = False, forms: Forms | None
 
 
 def decode_scanned(found: list[bytes], base_ns: int, merged: bool = False) -> Decoded:
-    """Decode events that a Scanner found."""
+    """Convert events that a Scanner found to rows."""
     tally = Tally()
     events = decode_chunk(b",".join(found))
     if events is None:
@@ -83,9 +84,9 @@ def decode_scanned(found: list[bytes], base_ns: int, merged: bool = False) -> De
 def read(
     path: Path, report: FileReport, mapper: Mapper = inline_map, chunk_bytes: int = CHUNK_BYTES
 ) -> Iterator[TableBatch]:
-    """Yield the rows of a trace, chunk by chunk; what was lost and what the file says of the run goes to `report`.
+    """Yield the rows of a trace chunk by chunk; losses and facts of the run go to `report`.
 
-    Raises InputError, before anything is yielded or after the last row, if the file is no Chrome trace.
+    Raises InputError, before the first or after the last row, if the file is not a Chrome trace.
     """
     trace = TraceFile(path, chunk_bytes)
     try:
@@ -98,8 +99,8 @@ def _read(trace: TraceFile, report: FileReport, mapper: Mapper) -> Iterator[Tabl
     metadata, problems = parse_metadata(trace.header.text)
     base_ns = metadata.base_ns
     if base_ns is None and not trace.header.is_array:
-        # Kineto since 2024-05 writes it behind the events, whose times need it.
-        base_ns = behind_events(trace).base_ns
+        # Kineto since 2024-05 writes it after the events, but their times need it.
+        base_ns = metadata_after_events(trace).base_ns
     report.zero_ns = base_ns or 0
     scanner = Scanner(in_object=not trace.header.is_array)
     tally = Tally()
@@ -120,7 +121,7 @@ def _read(trace: TraceFile, report: FileReport, mapper: Mapper) -> Iterator[Tabl
         found.update(result.batches)
         yield from _of_rank(None, result.batches)
         if result.later:
-            yield from placed(list(halves.whole(result.later, tally)))
+            yield from placed(list(halves.join(result.later, tally)))
 
     def placed(events: list[Event]) -> Iterator[TableBatch]:
         for rank, own in processes.split(events).items() if processes else [(None, events)]:
@@ -128,11 +129,11 @@ def _read(trace: TraceFile, report: FileReport, mapper: Mapper) -> Iterator[Tabl
             found.update(batches)
             yield from _of_rank(rank, batches)
 
-    # What goes from process to process are rows; of events there would be more than they are worth.
+    # Events of a merged file are decoded here: sending them between processes costs more than decoding.
     for result in (inline_map if several else mapper)(decode, chunks()):
         chunk, report.position = in_flight.pop(0)
         if not result.whole or not scanner.ready:
-            # What was left over goes on here, even if this chunk makes sense by itself: it may be a list inside args.
+            # The bytes left over continue here, even if this chunk is valid alone: it may be a list inside args.
             data = read_chunk(chunk)
             for start in range(0, len(data), _SCANNED_BYTES):
                 events = scanner.feed(data[start : start + _SCANNED_BYTES])
@@ -143,7 +144,7 @@ def _read(trace: TraceFile, report: FileReport, mapper: Mapper) -> Iterator[Tabl
             continue
         yield from rows(result)
     yield from rows(decode_scanned(scanner.feed(b"", at_end=True), base_ns or 0, several))
-    halves.unended(tally)
+    halves.count_unended(tally)
     tally.lost += scanner.lost
     tally.stray = tally.stray or scanner.stray
 
@@ -153,10 +154,10 @@ def _read(trace: TraceFile, report: FileReport, mapper: Mapper) -> Iterator[Tabl
     if said.distributed and said.distributed.groups:
         yield "process_groups", None, process_groups(said.distributed.groups)
     if metadata.base_ns is None and base_ns != trailer.base_ns:
-        problems.append(f"the baseTimeNanoseconds behind its events is {trailer.base_ns}, {base_ns} was added")
+        problems.append(f"the baseTimeNanoseconds after its events is {trailer.base_ns}, but {base_ns} was used")
     problems += more if scanner.ended else []
     if producer and tally.unread:
-        unread = "" if found & _GPU_TABLES else ", whose device rows are not read"
+        unread = "" if found & _GPU_TABLES else ", whose GPU events are not read"
         problems.append(f"written by {producer}{unread}")
     problems += trace.gzip_problems + _problems(scanner, tally)
     damaged = tally.lost or tally.stray or not scanner.ended
@@ -166,7 +167,7 @@ def _read(trace: TraceFile, report: FileReport, mapper: Mapper) -> Iterator[Tabl
         problems.append("it has no events")
     if processes and processes.guessed:
         problems.append(
-            f"its {len(processes.ranks)} processes are ranks in the order of their labels, which do not say their ranks"
+            f"its {len(processes.ranks)} processes are numbered in the order of their labels, which have no ranks"
         )
     if problems:
         report.warnings.append(f"{trace.path.name}: {'; '.join(problems)}; {tally.events} events kept")
@@ -177,7 +178,7 @@ def _of_rank(rank: int | None, batches: Batches) -> Iterator[TableBatch]:
 
 
 def _problems(scanner: Scanner, tally: Tally) -> list[str]:
-    """What was lost or odd, in words."""
+    """Describe losses and unusual things."""
     problems = []
     if not scanner.ended:
         problems.append("the file is truncated (its list of events does not end)")
@@ -193,16 +194,16 @@ def _problems(scanner: Scanner, tally: Tally) -> list[str]:
     if scanner.lists > 1:
         problems.append(f"it has {scanner.lists} lists of events, read as one")
     if tally.stray:
-        problems.append("brackets or other things that are no events stand between them")
+        problems.append("there are brackets or other values between its events")
     if scanner.long_trailer:
-        problems.append(f"what follows the events is longer than {LONGEST_AROUND >> 20} MiB and is not read")
+        problems.append(f"the part after its events is longer than {LONGEST_AROUND >> 20} MiB and is not read")
     if tally.repaired:
         problems.append("not strict JSON (NaN, trailing commas, control characters or invalid UTF-8), repaired")
     return problems
 
 
 def _counts(counter: Counter[str]) -> str:
-    """The most frequent first."""
-    told = counter.most_common(_TOLD)
-    more = [f"{len(counter) - _TOLD} more"] if len(counter) > _TOLD else []
-    return ", ".join([f"{n:,} {what}" for what, n in told] + more)
+    """List counts, the largest first."""
+    listed = counter.most_common(_LISTED)
+    more = [f"{len(counter) - _LISTED} more"] if len(counter) > _LISTED else []
+    return ", ".join([f"{n:,} {what}" for what, n in listed] + more)

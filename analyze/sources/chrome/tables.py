@@ -22,7 +22,7 @@ from analyze.sources.chrome.metadata import ProcessGroup
 
 
 class Kind(Protocol):
-    """What tells which table an event belongs to."""
+    """The fields that determine the table of an event."""
 
     @property
     def ph(self) -> str:
@@ -59,25 +59,25 @@ _ALIASES = {
     "Overhead": "overhead",
 }
 _NOT_STORED = {"M", "s", "t", "f", "C", "i", "I", "R", "P", "N", "O", "D", "c"}
-"""Phases of events that no table is for: names, flows, counters, instants, marks, samples, objects."""
+"""Phases of events without a table: names, flows, counters, instants, marks, samples, objects."""
 
 _NOT_STORED_CATEGORIES = {"Trace"}
-"""Complete events that say nothing that other events do not: the span of the recording."""
+"""Categories of complete events without a table: the span of the recording."""
 
 _RANGE_NAMES = (
     "ProfilerStep#", "Optimizer.step#", "Optimizer.zero_grad#", "enumerate(DataLoader)#", "enumerate(DataPipe)#",
     "DistributedDataParallel.forward",
 )  # fmt: skip
-"""What torch itself records as ranges, and wrote among the operators until 2021."""
+"""Ranges of torch itself, which it wrote as operators until 2021."""
 
 NO_PHASE = "without a phase (ph)"
 NO_TIME = "without a time (ts) within 146 years of the clock's zero"
 
 
 def build_batches(events: Sequence[Event], base_ns: int, tally: Tally) -> Batches:
-    """Arrow batches by table name, without run_id and rank; what became of each event goes to `tally`.
+    """Convert events to Arrow batches by table, without run_id and rank; count each event in `tally`.
 
-    `base_ns` is added to every start: Kineto's baseTimeNanoseconds, 0 where the file has none.
+    `base_ns` is added to every start: Kineto's baseTimeNanoseconds, 0 if the file has none.
     """
     parts: dict[str, list[pa.RecordBatch]] = {}
     for category, group in by_category(events, tally).items():
@@ -87,9 +87,9 @@ def build_batches(events: Sequence[Event], base_ns: int, tally: Tally) -> Batche
 
 
 def by_category(events: Sequence[E], tally: Tally) -> dict[str, list[E]]:
-    """Events that tables are for, by their category in `CATEGORIES`; all are counted in `tally`.
+    """Group the events that have a table by category (`CATEGORIES`); count all in `tally`.
 
-    Those of a category stand in their order, the aliases of it one after the other.
+    Events of a category keep their order, one alias of the category after the other.
     """
     groups: defaultdict[tuple[str, str], list[E]] = defaultdict(list)
     no_phase = 0
@@ -110,7 +110,7 @@ def by_category(events: Sequence[E], tally: Tally) -> dict[str, list[E]]:
             found[category] += group
         elif ph == "X" and cat not in _NOT_STORED_CATEGORIES:
             unread[_label(cat)] += len(group)
-    _part_ranges(found)
+    _move_ranges(found)
     if no_phase:
         tally.lost[NO_PHASE] += no_phase
     tally.unread += unread
@@ -119,7 +119,7 @@ def by_category(events: Sequence[E], tally: Tally) -> dict[str, list[E]]:
 
 
 def category_batch(category: str, events: Sequence[Event], base_ns: int, tally: Tally) -> pa.RecordBatch | None:
-    """The rows of a category's events; None if there are none. Those without a time are moved to `tally.lost`."""
+    """Convert the events of a category to rows; None if there are none. Events without a time move to `tally.lost`."""
     start, known = _starts(events, base_ns)
     if lost := int((~known).sum()):
         tally.lost[NO_TIME] += lost
@@ -133,7 +133,7 @@ def category_batch(category: str, events: Sequence[Event], base_ns: int, tally: 
     columns["start_ns"] = start
     if table != "memory_events":
         dur, has_dur = to_ns([e.dur for e in events])
-        has_dur &= dur >= 0  # a length below 0 would be taken from the sums that others are in
+        has_dur &= dur >= 0  # a negative duration would reduce sums
         columns["dur_ns"] = pa.array(dur, mask=~has_dur)
         if not has_dur.all():
             tally.unrepresentable["dur"] += int((~has_dur).sum())
@@ -143,7 +143,7 @@ def category_batch(category: str, events: Sequence[Event], base_ns: int, tally: 
 
 
 def process_groups(groups: Sequence[ProcessGroup]) -> pa.RecordBatch:
-    """The process groups that a trace lists, as rows of `process_groups`."""
+    """Convert the process groups that a trace lists to rows of `process_groups`."""
     columns: Columns = {
         "group_name": [None if g.name is None else str(g.name) for g in groups],
         "description": [g.description for g in groups],
@@ -155,17 +155,17 @@ def process_groups(groups: Sequence[ProcessGroup]) -> pa.RecordBatch:
 
 
 def phase_label(event: Kind) -> str:
-    """An event that is not read, as it can stand in a warning."""
+    """Describe an event that is not read, for a warning."""
     return f"{_label(event.cat)}, phase {_label(event.ph)}"
 
 
 def _label(cat: str) -> str:
-    """A category as it can stand in a warning."""
+    """Return a category for a warning: printable and short."""
     return "".join(c if c.isprintable() else "?" for c in cat[:40]) or "no category"
 
 
-def _part_ranges(found: dict[str, list[E]]) -> None:
-    """Move the ranges among the operators to the ranges."""
+def _move_ranges(found: dict[str, list[E]]) -> None:
+    """Move ranges that torch wrote as operators to the ranges."""
     ops = found.get("cpu_op", [])
     if any(n.startswith(_RANGE_NAMES) for n in {e.name for e in ops}):
         found["user_annotation"] += [e for e in ops if e.name.startswith(_RANGE_NAMES)]
